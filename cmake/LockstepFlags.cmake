@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# How all of our C is compiled. The reasons stand beside the flags that need one.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# No fast-math and no contraction: equal bits on every rank is the promise.
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-fno-math-errno> $<$<COMPILE_LANGUAGE:C>:-fno-trapping-math>
+                    $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>)
+add_compile_definitions(_GNU_SOURCE)
+
+set(warnings
+    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wcast-align
+    -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wconversion -Wno-sign-conversion -Wdouble-promotion
+    -Wnull-dereference -Wframe-larger-than=16384)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  list(APPEND warnings -Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wjump-misses-init)
+endif()
+foreach(flag IN LISTS warnings)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:${flag}>)
+endforeach()
+if(LOCKSTEP_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+if(LOCKSTEP_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()

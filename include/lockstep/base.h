@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base.h - what every other header of Lockstep needs: status codes, element types, export macros.
+ *
+ * Errors     A call that can fail returns an ls_status. Its text is ls_last_error(), kept per
+ * thread until the next failing call of that thread. Ownership  Pointers are borrowed for the call
+ * unless a comment says otherwise. What a _create, _open or _start gives belongs to the caller
+ * until _destroy, _close or _wait. Threads    An object is used by one thread at a time; each
+ * header lists its exceptions.
+ */
+#ifndef LOCKSTEP_BASE_H
+#define LOCKSTEP_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define LS_BEGIN_DECLS extern "C" {
+#define LS_END_DECLS   }
+#else
+#define LS_BEGIN_DECLS
+#define LS_END_DECLS
+#endif
+
+#if defined(__GNUC__)
+#define LS_API                   __attribute__((visibility("default")))
+#define LS_MUST_USE              __attribute__((warn_unused_result))
+#define LS_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#else
+#define LS_API
+#define LS_MUST_USE
+#define LS_PRINTF(format, first)
+#endif
+
+#define LS_VERSION_MAJOR 0
+#define LS_VERSION_MINOR 1
+#define LS_VERSION_PATCH 0
+
+LS_BEGIN_DECLS
+
+/* How a call ended. Grouped by what is lost: the call, the group, the process. */
+typedef enum ls_status {
+    LS_OK = 0,
+
+    /* The call failed; everything else is as before. */
+    LS_EINVAL = -1,       /* an argument, flag or variable is wrong */
+    LS_ENOMEM = -2,       /* no memory */
+    LS_ENOTFOUND = -3,    /* no such file, key, name */
+    LS_EIO = -4,          /* a file, pipe or device could not be read or written */
+    LS_EFORMAT = -5,      /* content that is not what it should be: file, frame, variable */
+    LS_EUNSUPPORTED = -6, /* not possible with this backend, device, type or build */
+    LS_ETIMEOUT = -7,     /* not ready in the time given; asking again is allowed */
+    LS_ESYSTEM = -8,      /* the operating system refused */
+
+    /* The group (or the connection) is broken; destroy it and make a new one. */
+    LS_EMISMATCH = -20, /* ranks disagree about the operation */
+    LS_EPEER = -21,     /* a peer died, left early or cannot be reached */
+    LS_EDEADLINE = -22, /* an operation's own timeout passed */
+    LS_ECANCELED = -23, /* aborted from this side */
+    LS_EAUTH = -24,     /* the other side does not know the key, or is somebody else */
+    LS_EPROTO = -25,    /* the other side does not speak our protocol */
+
+    /* The process cannot trust itself any longer. */
+    LS_EINTERNAL = -40
+} ls_status;
+
+/* Element types. The values go over the wire and never change. */
+typedef enum ls_dtype {
+    LS_I8 = 0,
+    LS_U8 = 1,
+    LS_I32 = 2,
+    LS_I64 = 3,
+    LS_F16 = 4,  /* IEEE 754 binary16 */
+    LS_BF16 = 5, /* the upper half of binary32 */
+    LS_F32 = 6,
+    LS_F64 = 7
+} ls_dtype;
+#define LS_DTYPE_COUNT 8
+
+/* The text of this thread's last failing call, "" before the first. Never NULL; valid until the
+ * thread's next failing call. */
+LS_API const char *ls_last_error(void);
+
+/* "out of memory" and so on; never NULL, static. */
+LS_API const char *ls_status_text(ls_status status);
+
+/* Bytes of one element; 0 for a value that is no type. */
+LS_API size_t ls_dtype_size(ls_dtype type);
+
+/* "float32", "bfloat16", ... as PyTorch and nccl-tests print them; "?" for a value that is no type.
+ */
+LS_API const char *ls_dtype_name(ls_dtype type);
+
+/* "0.1.0": the version of the library that runs, which may differ from LS_VERSION_*. Static. */
+LS_API const char *ls_version(void);
+
+LS_END_DECLS
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alloc.h - the only door to malloc. It counts, and in tests it fails at the n-th call.
+ */
+#ifndef LS_BASE_ALLOC_H
+#define LS_BASE_ALLOC_H
+
+#include "base/status.h"
+
+/* Zeroed memory for count * size bytes; NULL without an error text when there is none or the
+ * product overflows. (0 bytes give a unique pointer.) */
+void *ls_calloc(size_t count, size_t size);
+
+/* As realloc(); count * size is checked. On failure the old block stays valid. */
+void *ls_realloc(void *old, size_t count, size_t size);
+
+/* Uninitialised memory aligned to `alignment` (a power of two, at least 8); free with ls_free(). */
+void *ls_alloc_aligned(size_t alignment, size_t bytes);
+
+char *ls_strdup(const char *text);
+void ls_free(void *block); /* NULL is allowed */
+
+/* *out = a * b; LS_EINVAL when it overflows. */
+LS_MUST_USE ls_status ls_mul_size(size_t a, size_t b, size_t *out);
+LS_MUST_USE ls_status ls_add_size(size_t a, size_t b, size_t *out);
+
+/* Allocations since the start of the process (all threads): for "a step allocates nothing" tests.
+ */
+uint64_t ls_alloc_count(void);
+
+/* Tests only: the n-th allocation from now (1 = the next) returns NULL, once; 0 switches it off. */
+void ls_alloc_fail_at(uint64_t n);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json.h - reading and writing JSON; the .c is the only includer of jansson.
+ *
+ * A json_value from json_parse() owns its tree; json_get() and json_at() borrow from it.
+ */
+#ifndef LS_BASE_JSON_H
+#define LS_BASE_JSON_H
+
+#include "base/status.h"
+#include "base/text.h"
+
+typedef struct json_value json_value;
+
+typedef enum json_kind {
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_INT,
+    JSON_REAL,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+} json_kind;
+
+/* Parses `bytes` bytes; duplicate keys, trailing text and depth over 64 are refused. `what` names
+ * the source in the error text, which gives line and column. */
+LS_MUST_USE ls_status json_parse(const char *text, size_t bytes, const char *what,
+                                 json_value **out);
+void json_free(json_value *v); /* NULL is allowed; only for what json_parse gave */
+
+json_kind json_kind_of(const json_value *v); /* NULL gives JSON_NULL */
+size_t json_size(const json_value *v);       /* elements of an array or object, else 0 */
+json_value *json_get(const json_value *object, const char *key); /* NULL: absent */
+json_value *json_at(const json_value *array, size_t i);          /* NULL: past the end */
+/* Walks an object: start with *cursor = NULL; false at the end. */
+bool json_next(const json_value *object, void **cursor, const char **key, json_value **value);
+int64_t json_int(const json_value *v, int64_t otherwise);
+double json_real(const json_value *v, double otherwise); /* takes integers too */
+bool json_bool(const json_value *v, bool otherwise);
+const char *json_string(const json_value *v, const char *otherwise);
+
+/* Writing: appends to a text_buf; commas and escapes are handled. Keys are NULL inside arrays.
+ * Non-finite numbers are written as null. */
+typedef struct json_writer {
+    text_buf *out;
+    uint64_t has_items; /* one bit a level */
+    int depth;
+} json_writer;
+
+void json_begin(json_writer *w, text_buf *out);
+void json_open(json_writer *w, const char *key, char bracket); /* '{' or '[' */
+void json_close(json_writer *w, char bracket);                 /* '}' or ']' */
+void json_put_string(json_writer *w, const char *key, const char *value);
+void json_put_int(json_writer *w, const char *key, int64_t value);
+void json_put_real(json_writer *w, const char *key, double value);
+void json_put_bool(json_writer *w, const char *key, bool value);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rng.h - seeded, platform-independent random numbers (xoshiro256**, seeded by splitmix64), and the
+ * counter-based hash that data loading uses so that (seed, epoch, index) alone decides a sample.
+ * Not for keys: those come from net/.
+ */
+#ifndef LS_BASE_RNG_H
+#define LS_BASE_RNG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ls_rng {
+    uint64_t s[4];
+} ls_rng;
+
+void ls_rng_seed(ls_rng *rng, uint64_t seed);
+uint64_t ls_rng_next(ls_rng *rng);
+/* Uniform in [0, bound), without bias; bound > 0. */
+uint64_t ls_rng_below(ls_rng *rng, uint64_t bound);
+/* Uniform in [0, 1), 53 bits. */
+double ls_rng_double(ls_rng *rng);
+/* Standard normal (Box-Muller). */
+double ls_rng_normal(ls_rng *rng);
+/* A well-mixed 64-bit value of three: the same on every machine. */
+uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c);
+/* FNV-1a with a final mix, for tables and signatures; not against attackers. */
+uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text.h - growing strings, checked number parsing, and the small formatting every message needs.
+ */
+#ifndef LS_BASE_TEXT_H
+#define LS_BASE_TEXT_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* A growing, always terminated string. Zero-initialise; failure to grow is remembered and given by
+ * text_status(), so that a chain of appends is checked once. */
+typedef struct text_buf {
+    char *data; /* "" is represented by NULL until the first append: read through text_str() */
+    size_t length;
+    size_t capacity;
+    bool failed;
+} text_buf;
+
+void text_append(text_buf *t, const char *format, ...) LS_PRINTF(2, 3);
+void text_append_bytes(text_buf *t, const char *bytes, size_t n);
+const char *text_str(const text_buf *t); /* never NULL */
+LS_MUST_USE ls_status text_status(const text_buf *t);
+void text_free(text_buf *t); /* leaves it empty and usable */
+
+/* Whole-string decimal numbers within [min, max]; `what` names the value in the error text
+ * ("--epochs", "LOCKSTEP_RANK"). Nothing but digits, one sign and (double) the usual float forms.
+ */
+LS_MUST_USE ls_status text_parse_int(const char *s, const char *what, int64_t min, int64_t max,
+                                     int64_t *out);
+LS_MUST_USE ls_status text_parse_double(const char *s, const char *what, double min, double max,
+                                        double *out);
+/* "8", "64K", "32M", "1G": binary multiples, as nccl-tests. */
+LS_MUST_USE ls_status text_parse_bytes(const char *s, const char *what, uint64_t max,
+                                       uint64_t *out);
+/* 1/0, true/false, yes/no, on/off. */
+LS_MUST_USE ls_status text_parse_bool(const char *s, const char *what, bool *out);
+
+/* "1.5 MiB", into `buf`, which it returns. */
+const char *text_bytes(char *buf, size_t n, uint64_t bytes);
+
+/* Copies printable text, other bytes become '?': for names and lines that come from outside. */
+void text_printable(char *dst, size_t n, const char *src);
+
+/* snprintf that always terminates and never fails; returns dst. */
+const char *text_format(char *dst, size_t n, const char *format, ...) LS_PRINTF(3, 4);
+
+bool text_equal(const char *a, const char *b);
+bool text_starts(const char *s, const char *prefix);
+
+#endif
