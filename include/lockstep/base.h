@@ -2,11 +2,11 @@
 /*
  * base.h - what every other header of Lockstep needs: status codes, element types, export macros.
  *
- * Errors     A call that can fail returns an ls_status. Its text is ls_last_error(), kept per
- * thread until the next failing call of that thread. Ownership  Pointers are borrowed for the call
- * unless a comment says otherwise. What a _create, _open or _start gives belongs to the caller
- * until _destroy, _close or _wait. Threads    An object is used by one thread at a time; each
- * header lists its exceptions.
+ * Errors     A call that can fail returns an ls_status. Its text is ls_last_error(), kept per thread
+ *            until the next failing call of that thread.
+ * Ownership  Pointers are borrowed for the call unless a comment says otherwise. What a _create,
+ *            _open or _start gives belongs to the caller until _destroy, _close or _wait.
+ * Threads    An object is used by one thread at a time; each header lists its exceptions.
  */
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H
