@@ -23,13 +23,13 @@
 #endif
 
 #if defined(__GNUC__)
-#define LS_API                   __attribute__((visibility("default")))
-#define LS_MUST_USE              __attribute__((warn_unused_result))
-#define LS_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define LS_API                __attribute__((visibility("default")))
+#define LS_MUST_USE           __attribute__((warn_unused_result))
+#define LS_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #else
 #define LS_API
 #define LS_MUST_USE
-#define LS_PRINTF(format, first)
+#define LS_PRINTF(fmt, first)
 #endif
 
 #define LS_VERSION_MAJOR 0

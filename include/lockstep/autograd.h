@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * autograd.h - a tape that records operators as they run, and runs them backward.
+ *
+ *     ls_tensor *h = ls_max_pool2d(tape, ls_relu(tape, ls_conv2d(tape, x, w, b, NULL)), &pool);
+ *
+ * Errors     An operator gives NULL when it fails or gets NULL; the first failure stays in the tape
+ *            with the operator's name and shapes, and ls_backward() and ls_tape_status() report it.
+ * Ownership  What operators give belongs to the tape until ls_tape_reset(), and its memory may be
+ *            reused as soon as backward has passed it (see ls_tape_keep).
+ * Threads    A tape is used by one thread.
+ */
+#ifndef LOCKSTEP_AUTOGRAD_H
+#define LOCKSTEP_AUTOGRAD_H
+
+#include <lockstep/tensor.h>
+
+LS_BEGIN_DECLS
+
+typedef struct ls_tape ls_tape;
+
+/* --- life of a tape --- */
+
+LS_API LS_MUST_USE ls_status ls_tape_create(ls_device *device, ls_tape **out);
+LS_API void ls_tape_destroy(ls_tape *tape); /* NULL is allowed */
+
+/* Forgets all operators and values, clears a failure; the memory is kept for the next step. */
+LS_API void ls_tape_reset(ls_tape *tape);
+
+/* Training (the default) records operators and uses batch statistics; evaluation does neither. Changing
+ * the mode resets the tape. */
+LS_API void ls_tape_set_training(ls_tape *tape, int training);
+LS_API int ls_tape_training(const ls_tape *tape);
+
+/* The first failure since the last reset, LS_OK if none; its text is made this thread's last error. */
+LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
+
+/* Keeps a value (and, if it has one, its gradient) valid after backward, until reset. */
+LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
+
+/* --- gradients --- */
+
+/* Makes `t`, owned by the caller, a leaf whose gradient backward computes. */
+LS_API LS_MUST_USE ls_status ls_require_grad(ls_tensor *t);
+
+/* The gradient of a leaf, row-major, or of a kept value; NULL when there is none. Borrowed: lives as long
+ * as the leaf (or until the tape's reset). */
+LS_API ls_tensor *ls_grad(const ls_tensor *t);
+
+/* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to it. */
+LS_API void ls_zero_grad(ls_tensor *t);
+
+/* d(seed * loss)/d(leaf) for all leaves; `loss` has one element. With mean losses, seeding with the number
+ * of rows gives sums over samples. Reports the tape's first failure. */
+LS_API LS_MUST_USE ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed);
+
+/* Called during ls_backward() in the order in which leaves' gradients become complete, once per leaf and
+ * backward; never for leaves that the loss does not depend on. A failure ends the backward. */
+typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *leaf);
+LS_API void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg); /* NULL: none */
+
+/* --- operators; N rows may be 0 --- */
+
+typedef struct ls_conv2d_params {
+    int stride[2];   /* height, width; 0 means 1 */
+    int padding[2];  /* zeros on both sides */
+    int dilation[2]; /* 0 means 1 */
+    int groups;      /* 0 means 1 */
+} ls_conv2d_params;
+
+/* (N,C,H,W) * (O,C/groups,KH,KW) + (O) -> (N,O,H',W'); bias and params may be NULL. */
+LS_API ls_tensor *ls_conv2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                            const ls_conv2d_params *params);
+
+typedef struct ls_batch_norm_params {
+    double momentum; /* of the running statistics, PyTorch's meaning; 0 means 0.1 */
+    double eps;      /* 0 means 1e-5 */
+    int relu;        /* 1: max(0, result), in one pass */
+} ls_batch_norm_params;
+
+/* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C). Training uses
+ * the batch's statistics and moves the running ones (variance: unbiased); evaluation uses the running ones.
+ * With N = 0 the running statistics stay; one value a channel is refused in training, as PyTorch does. */
+LS_API ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                                ls_tensor *running_mean, ls_tensor *running_var,
+                                const ls_batch_norm_params *params);
+
+/* ls_batch_norm with .relu = 1. */
+LS_API ls_tensor *ls_bn_relu(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                             ls_tensor *running_mean, ls_tensor *running_var,
+                             const ls_batch_norm_params *params);
+
+typedef struct ls_pool2d_params {
+    int kernel[2];  /* height, width */
+    int stride[2];  /* 0 means the kernel's */
+    int padding[2]; /* at most half the kernel */
+} ls_pool2d_params;
+
+/* Max over windows; of equal values the first in row order gets the gradient, as PyTorch. */
+LS_API ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params);
+
+LS_API ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* equal shapes */
+
+/* The same elements in another shape; one dimension may be -1. */
+LS_API ls_tensor *ls_reshape(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
+LS_API ls_tensor *ls_flatten(ls_tape *tape, ls_tensor *x); /* (N, ...) -> (N, rest) */
+
+/* (N,I) * (O,I)^T + (O) -> (N,O); bias may be NULL. */
+LS_API ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
+
+/* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). N = 0 gives 0. */
+LS_API ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets);
+
+/* Mean of squared differences; equal shapes. */
+LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target);
+
+/* --- checking derivatives --- */
+
+/* A scalar function of its inputs, built with operators on `tape`. */
+typedef ls_tensor *(*ls_grad_check_fn)(ls_tape *tape, ls_tensor *const *inputs, void *arg);
+
+/* Compares backward with central differences in float64 on cpu_ref at every element of every input that
+ * requires a gradient; inputs are float64. *worst (may be NULL): largest relative difference. LS_EFORMAT names
+ * input and element when it is over `tolerance`. */
+LS_API LS_MUST_USE ls_status ls_grad_check(ls_grad_check_fn fn, void *arg, ls_tensor *const *inputs,
+                                           int n_inputs, double tolerance, double *worst);
+
+LS_END_DECLS
+
+#endif

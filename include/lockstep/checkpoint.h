@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.h - named lists in safetensors files, whole or not at all.
+ *
+ * A file is written to PATH.tmp, synced and renamed, so that a crash at any moment leaves the old or the new
+ * one. Format: https://huggingface.co/docs/safetensors (8-byte little-endian header length, JSON header,
+ * tensors back to back).
+ */
+#ifndef LOCKSTEP_CHECKPOINT_H
+#define LOCKSTEP_CHECKPOINT_H
+
+#include <lockstep/tensor.h>
+
+LS_BEGIN_DECLS
+
+/* One pair of the file's __metadata__. */
+typedef struct ls_meta {
+    const char *key;
+    const char *value;
+} ls_meta;
+
+/* Writes all items (tensors row-major in their own type, plain bytes as U8) and metadata. Blocks until the data is on disk.
+ * On failure PATH is what it was. Duplicate names are LS_EINVAL. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_save(const char *path, const ls_named *items,
+                                                int n_items, const ls_meta *meta, int n_meta);
+
+typedef struct ls_checkpoint ls_checkpoint;
+
+/* Opens and checks a file: header bounded (at most 100 MB and the file's size), every offset inside the file, no overlaps or holes,
+ * sizes that fit shapes and types. LS_EFORMAT names file and offset. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out);
+LS_API void ls_checkpoint_close(ls_checkpoint *c); /* NULL is allowed */
+
+typedef struct ls_checkpoint_entry {
+    const char *name; /* lives as long as the checkpoint, as dims */
+    ls_dtype type;
+    int n_dims;
+    const int64_t *dims;
+} ls_checkpoint_entry;
+
+LS_API int ls_checkpoint_count(const ls_checkpoint *c);
+LS_API LS_MUST_USE ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i,
+                                                    ls_checkpoint_entry *out);
+/* The value of a metadata key, NULL when absent. Lives as long as the checkpoint. */
+LS_API const char *ls_checkpoint_meta(const ls_checkpoint *c, const char *key);
+
+typedef enum ls_load_mode {
+    LS_LOAD_STRICT = 0, /* both sides must have exactly the same names */
+    LS_LOAD_SUBSET      /* the file may hold more than is asked for */
+} ls_load_mode;
+
+/* Fills all items from the file. First everything is compared: LS_EFORMAT lists every missing, unexpected and
+ * differing name with both shapes and types, and nothing has been changed. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items,
+                                                int n_items, ls_load_mode mode);
+
+LS_END_DECLS
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nn.h - models: layers with named parameters, initialised as PyTorch does.
+ *
+ *     ls_layer *conv = ls_nn_conv2d(model, "layer1.0", 1, 16, &(ls_nn_conv2d_options){.kernel = {5, 5}});
+ *     ls_layer *bn   = ls_nn_batch_norm2d(model, "layer1.1", 16, &(ls_nn_batch_norm_options){.relu = 1});
+ *     h = ls_forward(tape, bn, ls_forward(tape, conv, x));
+ *
+ * A model owns its layers, parameters and buffers. Names are those of PyTorch's state_dict
+ * ("layer1.0.weight", "layer1.1.running_mean", "layer1.1.num_batches_tracked").
+ *
+ * Errors     A layer that cannot be made is NULL; the first failure stays in the model and is
+ *            ls_model_status(). ls_forward with a NULL layer gives NULL and marks the tape.
+ * Threads    A model is used by one thread at a time.
+ */
+#ifndef LOCKSTEP_NN_H
+#define LOCKSTEP_NN_H
+
+#include <lockstep/autograd.h>
+
+LS_BEGIN_DECLS
+
+typedef struct ls_model ls_model;
+typedef struct ls_layer ls_layer;
+
+/* An empty model; `seed` alone decides the initial values of the layers added in order. */
+LS_API LS_MUST_USE ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out);
+LS_API void ls_model_destroy(ls_model *model); /* NULL is allowed */
+
+/* The first failure while layers were made; its text becomes this thread's last error. */
+LS_API LS_MUST_USE ls_status ls_model_status(ls_model *model);
+
+/* Trained tensors, in the order of their creation (PyTorch's parameters()). The array lives until the next
+ * layer is added. */
+LS_API const ls_named *ls_model_parameters(const ls_model *model, int *n);
+
+/* What is not trained but saved: running statistics, counters (PyTorch's buffers()). */
+LS_API const ls_named *ls_model_buffers(const ls_model *model, int *n);
+
+/* Parameters and buffers together, in PyTorch's state_dict order. */
+LS_API const ls_named *ls_model_state(const ls_model *model, int *n);
+
+/* Forgets all gradients. */
+LS_API void ls_model_zero_grad(ls_model *model);
+
+/* --- layers --- */
+
+typedef struct ls_nn_conv2d_options {
+    int kernel[2]; /* height, width */
+    int stride[2]; /* 0 means 1 */
+    int padding[2];
+    int dilation[2]; /* 0 means 1 */
+    int groups;      /* 0 means 1 */
+    int no_bias;
+} ls_nn_conv2d_options;
+
+/* weight (out, in/groups, KH, KW), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.Conv2d. */
+LS_API ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
+                              const ls_nn_conv2d_options *opt);
+
+typedef struct ls_nn_batch_norm_options {
+    double momentum; /* 0 means 0.1 */
+    double eps;      /* 0 means 1e-5 */
+    int relu;        /* 1: the ReLU behind it is part of the layer */
+} ls_nn_batch_norm_options;
+
+/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0 (int64). opt may be NULL. */
+LS_API ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
+                                    const ls_nn_batch_norm_options *opt);
+
+/* weight (out, in), bias (out) unless no_bias; as torch.nn.Linear. */
+LS_API ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int no_bias);
+
+/* y = layer(x). */
+LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);
+
+LS_END_DECLS
+
+#endif

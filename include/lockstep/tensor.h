@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor.h - devices, and tensors: small values over reference-counted storage.
+ *
+ * A tensor has a shape (0 to LS_MAX_DIMS dimensions, row-major as seen from outside), a type and a
+ * device. Inside, a device may keep it in a layout of its own; everything here hides that.
+ *
+ * Ownership  The caller of _create, _wrap and _view owns the tensor and destroys it; the storage
+ *            lives until its last tensor is gone. Tensors that a tape gives belong to the tape.
+ * Threads    A device and all tensors on it are used by one thread at a time.
+ */
+#ifndef LOCKSTEP_TENSOR_H
+#define LOCKSTEP_TENSOR_H
+
+#include <lockstep/base.h>
+
+LS_BEGIN_DECLS
+
+#define LS_MAX_DIMS 6
+
+typedef struct ls_device ls_device;
+typedef struct ls_tensor ls_tensor;
+
+/* --- devices --- */
+
+/* How to open a device. Every field but `size` may be 0, which means the default. */
+typedef struct ls_device_options {
+    size_t size;      /* sizeof(ls_device_options) */
+    const char *name; /* "cpu" (oneDNN where its module is found, else plain C, with a warning),
+                         "onednn", "cpu_ref"; default LOCKSTEP_DEVICE, else "cpu" */
+    int threads; /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
+} ls_device_options;
+
+/* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED says why a device cannot be had and what works. */
+LS_API LS_MUST_USE ls_status ls_device_open(const ls_device_options *opt, ls_device **out);
+
+/* Closes it; all its tensors and tapes must be gone. NULL is allowed. */
+LS_API void ls_device_close(ls_device *device);
+
+/* "onednn", "cpu_ref", ... Static. */
+LS_API const char *ls_device_name(const ls_device *device);
+
+/* What decides the bits of a result besides the inputs: "onednn 2.6.3 avx2 1 thread". Lives as long as
+ * the device. Checkpoints record it. */
+LS_API const char *ls_device_fingerprint(const ls_device *device);
+
+/* --- tensors --- */
+
+/* A tensor of zeros; dims has n_dims entries, each >= 0 (a dimension of 0 gives an empty tensor). */
+LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims,
+                                              const int64_t *dims, ls_tensor **out);
+
+/* A tensor over the caller's row-major memory, which must stay until the last tensor over it is gone. */
+LS_API LS_MUST_USE ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims,
+                                            const int64_t *dims, void *data, ls_tensor **out);
+
+/* Another shape of the same elements: shares the storage (writes are seen through both). */
+LS_API LS_MUST_USE ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims,
+                                            ls_tensor **out);
+
+LS_API void ls_tensor_destroy(ls_tensor *t); /* NULL is allowed */
+
+LS_API int ls_tensor_n_dims(const ls_tensor *t);
+LS_API int64_t ls_tensor_dim(const ls_tensor *t,
+                             int i); /* i < 0 counts from the end; else 1 past it */
+LS_API const int64_t *ls_tensor_dims(const ls_tensor *t);
+LS_API size_t ls_tensor_count(const ls_tensor *t); /* elements */
+LS_API ls_dtype ls_tensor_dtype(const ls_tensor *t);
+LS_API ls_device *ls_tensor_device(const ls_tensor *t);
+
+/* Copies all elements, row-major, out of or into the tensor; `count` must be the tensor's. */
+LS_API LS_MUST_USE ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count);
+LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count);
+
+/* The elements in row-major host memory, brought into that layout when they are not. Valid until the
+ * tensor is next used by an operator or destroyed. NULL on failure (ls_last_error). _const promises
+ * not to write; after writing through the other, what depends on the tensor sees the new values. */
+LS_API const void *ls_tensor_data_const(const ls_tensor *t);
+LS_API void *ls_tensor_data(ls_tensor *t);
+
+/* dst = src, element by element; shapes and types must be equal, devices may differ. */
+LS_API LS_MUST_USE ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src);
+
+/* --- named lists: what models, optimizers and samplers give to checkpoints --- */
+
+/* A named tensor, or (tensor == NULL) named plain bytes. All pointers are borrowed. */
+typedef struct ls_named {
+    const char *name;
+    ls_tensor *tensor;
+    void *bytes;
+    size_t n_bytes;
+} ls_named;
+
+LS_END_DECLS
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h - what a device is: memory, a few facts, and kernels found by operator.
+ *
+ * Operators are described, not enumerated in the table: autograd makes an op_call, device_run() asks the
+ * tensor's device for a kernel, and without one falls back to cpu_ref (host memory) on plain copies.
+ * Built-in devices stand in one array in device.c; others are modules liblockstep_NAME.so whose one entry
+ * symbol DEVICE_ENTRY gets a host table and gives a device_ops.
+ */
+#ifndef LS_TENSOR_DEVICE_H
+#define LS_TENSOR_DEVICE_H
+
+#include "tensor/tensor.h"
+
+#include <lockstep/log.h>
+
+#include <stdarg.h>
+
+/* Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls tensor_place with the
+ * layout it likes) unless marked [placed]. N may be 0. `?` = may be NULL. */
+typedef enum op_kind {
+    OP_COPY,                    /* src -> dst[placed]: any layouts, same type */
+    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts */
+    OP_CONV2D,                  /* x, w, b? -> y */
+    OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
+    OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] (plain; see op_call.accumulate) */
+    OP_BATCH_NORM, /* x, weight, bias, running_mean, running_var -> y, mean?, variance?, where? */
+    OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where? -> dx, dweight[placed], dbias[placed] */
+    OP_RELU,                /* x -> y */
+    OP_RELU_BACKWARD,       /* y, dy -> dx */
+    OP_ADD,                 /* a, b -> y */
+    OP_MAX_POOL2D,          /* x -> y, where (opaque to others; each device picks type and shape) */
+    OP_MAX_POOL2D_BACKWARD, /* dy, where -> dx                  (dx has x's shape) */
+    OP_LINEAR,              /* x, w, b? -> y */
+    OP_LINEAR_BACKWARD_DATA,    /* dy, w -> dx */
+    OP_LINEAR_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
+    OP_CROSS_ENTROPY,           /* logits, targets -> loss (scalar), probabilities */
+    OP_CROSS_ENTROPY_BACKWARD,  /* probabilities, targets, dloss -> dlogits */
+    OP_MSE,                     /* prediction, target -> loss */
+    OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction, dtarget? */
+    OP_COUNT
+} op_kind;
+
+/*
+ * OP_BATCH_NORM   training: saved = {mean, variance (biased)} of the batch, float32/64 (C) each, and the running statistics
+ *                 (in[3], in[4]) are moved; evaluation: saved are not made (NULL). out: y, mean?, variance?, where?
+ *                 `where` is the device's own workspace for a fused relu (its shape and type are the device's business),
+ *                 NULL when not needed.
+ */
+typedef struct op_attrs {
+    int stride[2];
+    int padding[2];
+    int dilation[2];
+    int groups;
+    int kernel[2];
+    double momentum;
+    double eps;
+    bool relu;
+    bool training;
+} op_attrs; /* all resolved: no zero stands for a default */
+
+#define OP_MAX_TENSORS 8
+
+typedef struct op_call {
+    op_kind op;
+    op_attrs attrs;
+    bool
+        accumulate; /* [placed] outputs of *_WEIGHTS and BATCH_NORM_BACKWARD are added to, not overwritten */
+    int n_in;
+    int n_out;
+    ls_tensor *in[OP_MAX_TENSORS];  /* NULL where optional and absent */
+    ls_tensor *out[OP_MAX_TENSORS]; /* NULL where not wanted: a kernel skips that work */
+} op_call;
+
+typedef struct device_state device_state; /* each device's own */
+
+/* Runs one operator to its end (host devices) or queues it (stream devices). */
+typedef ls_status (*kernel_fn)(device_state *self, const op_call *call);
+
+#define DEVICE_ABI 1
+
+typedef struct device_ops {
+    uint32_t abi; /* DEVICE_ABI */
+    const char *name;
+    /* required: opens; threads >= 1 */
+    ls_status (*open)(int threads, device_state **out);
+    /* required */
+    void (*close)(device_state *self);
+    /* required: the text of ls_device_fingerprint */
+    const char *(*fingerprint)(device_state *self);
+    /* required: memory that kernels of this device read and write, aligned to 64 bytes at least */
+    void *(*alloc)(device_state *self, size_t bytes);
+    void (*free)(device_state *self, void *block, size_t bytes);
+    /* required: a kernel for this call (shapes, types, attributes may decide), or NULL for "cpu_ref, please" */
+    kernel_fn (*find_kernel)(device_state *self, const op_call *call);
+    /* optional: frees what storage.packed holds */
+    void (*free_packed)(device_state *self, packed *p);
+    /* optional: waits for queued work; NULL for devices that run at once */
+    ls_status (*synchronize)(device_state *self);
+} device_ops;
+
+/* What a module gets instead of our internal symbols. */
+typedef struct device_host {
+    uint32_t abi;
+    ls_status (*vfail)(ls_status status, const char *format, va_list args);
+    void *(*alloc)(size_t count, size_t size);
+    void (*free)(void *block);
+    ls_status (*tensor_shape)(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                              ls_tensor **out);
+    void (*tensor_destroy)(ls_tensor *t);
+    ls_status (*tensor_place)(ls_tensor *t, const layout *arrangement, size_t bytes);
+    void (*tensor_share)(ls_tensor *t, const ls_tensor *other);
+    void (*tensor_release)(ls_tensor *t);
+    void (*log)(ls_log_level level, const char *component, const char *format, ...);
+} device_host;
+
+/* A module's entry symbol: `lockstep_device`; gives NULL when the host's abi does not fit. */
+#define DEVICE_ENTRY "lockstep_device"
+typedef const device_ops *(*device_entry_fn)(const device_host *host);
+
+struct ls_device {
+    const device_ops *ops;
+    device_state *state;
+    void *module; /* dlopen handle, NULL for built-in ones */
+    struct block_pool
+        *pool; /* freed blocks by size, so that a step allocates nothing after warm-up */
+};
+
+/* Runs the operator on the tensors' device; without a kernel of its own, cpu_ref's on plain layouts. */
+LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
+
+extern const device_ops cpu_ref_device_ops;
+
+#endif
