@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.h - starting ranks from a program of one's own.
+ */
+#ifndef LOCKSTEP_LAUNCH_H
+#define LOCKSTEP_LAUNCH_H
+
+#include <lockstep/base.h>
+
+LS_BEGIN_DECLS
+
+/* What each child runs; its status becomes the child's exit code (0 or 1) and its error text reaches the parent. */
+typedef ls_status (*ls_spawn_fn)(int local_rank, void *arg);
+
+typedef struct ls_spawn_options {
+    size_t size;         /* sizeof(ls_spawn_options) */
+    int nodes;           /* 0 or 1: this machine only */
+    const int *per_node; /* ranks on each node, nodes entries; NULL: n everywhere */
+    int node;            /* which of them this is */
+    const char *master;  /* HOST[:PORT] of node 0; default MASTER_ADDR:MASTER_PORT */
+    int64_t grace_ms;    /* between SIGTERM and SIGKILL at an orderly end; default 10 s */
+} ls_spawn_options;
+
+/*
+ * Forks n processes that run fn(0..n-1, arg) and waits for all of them, as torch.multiprocessing.spawn. In each child
+ * ls_init(NULL) finds its place. The first child that fails ends the others (SIGTERM, after 1 s SIGKILL) and its error
+ * text, with rank and signal, becomes this thread's last error. Nothing outlives the caller, however it dies.
+ * LS_EINVAL unless the process has one thread: fork behind an OpenMP pool hangs. `opt` may be NULL.
+ */
+LS_API LS_MUST_USE ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg,
+                                      const ls_spawn_options *opt);
+
+LS_END_DECLS
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub.h - one job's meeting point: the key-value store, and the control channel over which ranks learn who failed.
+ *
+ * The hub runs on a poller: inside the agent's loop (lockstep run, ls_spawn), or in a thread of rank 0 where nobody else
+ * started the job (hub_thread_start). A rank keeps one connection to it for its whole life (control.h). That
+ * connection ending without a goodbye is how the hub learns of a death when no parent tells it.
+ *
+ * Every connection is authenticated before anything it says is read (net/handshake.h); unix sockets may use the peer's uid
+ * instead. All lengths, the number of connections and the sum of stored bytes are bounded.
+ */
+#ifndef LS_STORE_HUB_H
+#define LS_STORE_HUB_H
+
+#include "net/address.h"
+#include "net/handshake.h"
+#include "net/poller.h"
+#include "store/cause.h"
+#include "store/stamp.h"
+
+#include <sys/types.h>
+
+typedef struct hub hub;
+
+/* What the hub tells its owner; every member is optional. Called on the poller's thread. */
+typedef struct hub_events {
+    void *self;
+    void (*joined)(void *self, int rank, pid_t pid);
+    void (*left)(void *self, int rank); /* said goodbye */
+    void (*lost)(void *self,
+                 int rank); /* connection ended without one; returns before others are told, and
+                                                        others are told only after hub_options.death_grace_ms unless
+                                                        hub_abort() comes first with a better cause */
+    void (*failed)(void *self,
+                   const job_cause *cause); /* a rank reported a failure that breaks a group */
+    /* a rank has waited for late_ms: text is the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)") */
+    void (*late)(void *self, const char *text);
+    /* what a rank that has not arrived is doing, from whoever can look ("running", "stopped"); "" when unknown */
+    void (*describe)(void *self, int rank, char *buf, size_t n);
+} hub_events;
+
+typedef struct hub_options {
+    char job[JOB_ID_BYTES];
+    int world_size;
+    uint32_t generation;
+    const net_key *key; /* NULL: unix sockets of the same uid only */
+    int64_t
+        death_grace_ms; /* how long to wait for a better cause before a lost connection is reported; default 200 */
+    hub_events events;
+} hub_options;
+
+LS_MUST_USE ls_status hub_create(poller *p, const hub_options *opt, hub **out);
+void hub_destroy(hub *h); /* closes all connections; NULL is allowed */
+
+/* Listens at an address (unix or tcp); *bound gets the real port. May be called several times. */
+LS_MUST_USE ls_status hub_listen(hub *h, const net_address *at, net_address *bound);
+
+/* Serves a listening socket that somebody else bound. Takes the descriptor. */
+LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
+
+/* Tells every rank of cause->group (GROUP_ALL: of the job) why it must stop. The first cause of a group stands. */
+void hub_abort(hub *h, const job_cause *cause);
+
+/* The first cause of the whole job, NULL while there is none. */
+const job_cause *hub_cause(const hub *h);
+
+/* Rank 0's own hub: a thread "ls-hub" with a poller of its own. stop waits until connections are closed or grace_ms passed. */
+typedef struct hub_thread hub_thread;
+LS_MUST_USE ls_status hub_thread_start(const hub_options *opt, const net_address *at,
+                                       hub_thread **out);
+const net_address *hub_thread_address(const hub_thread *t);
+void hub_thread_stop(hub_thread *t, int64_t grace_ms); /* NULL is allowed */
+
+#endif

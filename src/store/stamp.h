@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stamp.h - what every operation carries so that ranks which disagree find out at once.
+ *
+ * It lives here because the hub compares stamps that ranks report while they wait; comm puts the same bytes in
+ * front of its messages. Wire form: STAMP_BYTES little-endian bytes, the call site as text at the end.
+ */
+#ifndef LS_STORE_STAMP_H
+#define LS_STORE_STAMP_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+typedef enum coll_kind {
+    COLL_ALL_REDUCE = 0,
+    COLL_REDUCE,
+    COLL_BROADCAST,
+    COLL_ALL_GATHER,
+    COLL_GATHER,
+    COLL_SCATTER,
+    COLL_REDUCE_SCATTER,
+    COLL_ALL_TO_ALL,
+    COLL_BARRIER,
+    COLL_SEND,
+    COLL_RECV,
+    COLL_KIND_COUNT
+} coll_kind;
+
+#define STAMP_SITE_BYTES 40
+#define STAMP_BYTES      80
+
+typedef struct op_stamp {
+    uint32_t group;              /* id of the group; 0 is the world */
+    uint64_t sequence;           /* of the operation in its group, from 1 */
+    uint8_t kind;                /* coll_kind */
+    uint8_t dtype;               /* ls_dtype, 255 for none */
+    uint8_t redop;               /* ls_reduce_op, 255 for none */
+    uint8_t vector;              /* 1: a v-variant; count then is a hash of the counts */
+    int32_t root;                /* group rank, -1 for none */
+    uint64_t count;              /* elements */
+    char site[STAMP_SITE_BYTES]; /* "train_step+0x1c" or a label ("bucket 3/7"); terminated */
+} op_stamp;
+
+void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES]);
+/* LS_EPROTO for values that no stamp can have. */
+LS_MUST_USE ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out);
+
+/* Whether two ranks mean the same operation; the call site is not compared. */
+bool stamp_equal(const op_stamp *a, const op_stamp *b);
+
+/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. */
+const char *stamp_text(char *buf, size_t n, const op_stamp *s);
+const char *coll_name(coll_kind kind); /* "all_reduce"; "?" */
+
+#endif
