@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend.h - what a backend is: about six functions around start(self, op, work).
+ *
+ * Operations are described (coll), not enumerated in the table. group.c has checked the arguments, numbered and
+ * stamped the operation and made buffers of size 0, counts of 0 and groups of one rank its own business: a backend may
+ * trust its input.
+ *
+ * Threads    open, open_group, start, progress, abort_group, close_group, alloc, free, close are called under the
+ *            engine's lock, one at a time. wait runs without it; wake may come from any thread.
+ */
+#ifndef LS_COMM_BACKEND_H
+#define LS_COMM_BACKEND_H
+
+#include <lockstep/comm.h>
+#include <lockstep/log.h>
+
+#include "comm/boot.h"
+#include "store/cause.h"
+#include "store/stamp.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+
+#define BACKEND_ABI 1
+
+typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
+typedef struct backend_group backend_group; /* the backend's own, one a group */
+typedef struct comm_host comm_host;
+
+/* A group as backends see it. Lives as long as the backend_group. */
+typedef struct group_info {
+    uint32_t id;
+    int rank;           /* of this process in the group */
+    int size;           /* >= 2 */
+    const int *members; /* world rank of each group rank */
+} group_info;
+
+/* One operation, fully described. Counts are elements. Pointers stay valid until the work has ended. */
+typedef struct coll {
+    coll_kind kind;
+    ls_dtype dtype;
+    ls_reduce_op redop;
+    int root; /* group rank; for SEND and RECV the peer, LS_ANY_SOURCE allowed for RECV */
+    int tag;
+    const void *src;
+    void *dst;
+    size_t count; /* as the public call's count; v-variants: 0 */
+    /* v-variants: elements for each group rank, NULL otherwise. all_to_all_v has both, the others src_counts only where
+     * src is cut by rank (scatter, reduce_scatter) and dst_counts where dst is (gather, all_gather). */
+    const size_t *src_counts;
+    const size_t *dst_counts;
+    op_stamp stamp;
+} coll;
+
+/* The backend's view of one operation under way. */
+typedef struct backend_work {
+    coll op;
+    backend_group *group;
+    void *state; /* the backend's own; it frees it before it calls host->done */
+    int source;  /* RECV: set by the backend to the group rank the message came from */
+} backend_work;
+
+/* What the engine offers; the first argument is always this table's `self`. */
+struct comm_host {
+    uint32_t abi;
+    void *self;
+    /* The operation has ended; status LS_OK or why not (text may be NULL then). Exactly once a work, also from inside
+     * start(). The work is gone afterwards. */
+    void (*done)(void *self, backend_work *work, ls_status status, const char *text);
+    /* The group (GROUP_ALL: everything) is broken: fails all its pending works through abort_group and tells the other
+     * ranks through the hub. May be called from progress() and start(). */
+    void (*broken)(void *self, const job_cause *cause);
+    ls_status (*vfail)(ls_status status, const char *format, va_list args);
+    void (*log)(ls_log_level level, const char *component, const char *format, ...);
+    void *(*alloc)(size_t count, size_t size);
+    void (*free)(void *block);
+};
+
+/* What the caller wants, for probe(). */
+typedef struct backend_need {
+    const char *name;      /* as asked: "auto", "native", "mpi:openmpi"... */
+    const char *transport; /* "auto", "shm", "tcp" */
+    int world_size;
+} backend_need;
+
+typedef struct backend_ops {
+    uint32_t abi; /* BACKEND_ABI */
+    const char *name;
+    /* required: how well it fits, 0 = not at all (ls_last_error says why) */
+    int (*probe)(const backend_need *need);
+    /* required: collective over the job; blocks until connected or boot->deadline_ms */
+    ls_status (*open)(const comm_boot *boot, const comm_host *host, backend_state **out);
+    /* required: collective over the members; may use the world's connections; blocks */
+    ls_status (*open_group)(backend_state *self, const group_info *info, backend_group **out);
+    void (*close_group)(backend_group *group);
+    /* required: begins the operation; what cannot be finished at once is carried on by progress(). A failure that
+     * concerns only this work goes through host->done. */
+    void (*start)(backend_group *group, backend_work *work);
+    /* required: carries everything on without blocking; true when something moved */
+    bool (*progress)(backend_state *self);
+    /* required: sleeps until something may have moved, boot->control_fd is readable, wake() or timeout_ms (>= 0). Several
+     * threads may wait at once. */
+    void (*wait)(backend_state *self, int timeout_ms);
+    void (*wake)(backend_state *self);
+    /* required: ends all pending works of the group with this status through host->done; nothing of them touches the
+     * caller's buffers afterwards */
+    void (*abort_group)(backend_group *group, ls_status status, const char *text);
+    /* optional: memory that needs no staging; NULL: plain memory is used */
+    ls_status (*alloc)(backend_state *self, size_t bytes, void **out);
+    void (*free)(backend_state *self, void *memory);
+    /* required: "shm", "tcp", "shm+tcp" */
+    const char *(*transport)(backend_group *group);
+    /* required: delivers what is still to be sent (bounded by timeout_ms), closes everything */
+    void (*close)(backend_state *self, int64_t timeout_ms);
+} backend_ops;
+
+/* One row a backend: built-in ones by table, the others by module. */
+typedef struct backend_entry {
+    const char *name;
+    const backend_ops *ops; /* NULL: liblockstep_NAME.so */
+} backend_entry;
+
+LS_MUST_USE ls_status backend_find(const backend_need *need, const backend_ops **out);
+
+extern const backend_ops native_backend_ops;
+
+#endif
