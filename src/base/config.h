@@ -49,6 +49,8 @@ const config_entry *config_table(void); /* CONFIG_COUNT entries */
 LS_MUST_USE ls_status config_text(config_id id,
                                   const char **out);          /* borrowed from the environment */
 LS_MUST_USE ls_status config_int(config_id id, int64_t *out); /* INT and BYTES */
+/* "environment" or "default". An empty variable counts as not set. */
+const char *config_origin(config_id id);
 /* Checks every variable of the table, and warns about unknown LOCKSTEP_* names. */
 LS_MUST_USE ls_status config_check(void);
 

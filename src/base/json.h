@@ -13,14 +13,17 @@
 typedef struct json_value json_value;
 
 typedef enum json_kind {
-    JSON_NULL,
-    JSON_BOOL,
-    JSON_INT,
-    JSON_REAL,
-    JSON_STRING,
-    JSON_ARRAY,
-    JSON_OBJECT
+    JSON_IS_NULL,
+    JSON_IS_BOOL,
+    JSON_IS_INT,
+    JSON_IS_REAL,
+    JSON_IS_STRING,
+    JSON_IS_ARRAY,
+    JSON_IS_OBJECT
 } json_kind;
+
+/* jansson owns the names json_string, json_real, JSON_OBJECT ..., in the sources and in the linker:
+ * hence json_as_string() and JSON_IS_OBJECT here. */
 
 /* Parses `bytes` bytes; duplicate keys, trailing text and depth over 64 are refused. `what` names
  * the source in the error text, which gives line and column. */
@@ -28,16 +31,16 @@ LS_MUST_USE ls_status json_parse(const char *text, size_t bytes, const char *wha
                                  json_value **out);
 void json_free(json_value *v); /* NULL is allowed; only for what json_parse gave */
 
-json_kind json_kind_of(const json_value *v); /* NULL gives JSON_NULL */
+json_kind json_kind_of(const json_value *v); /* NULL gives JSON_IS_NULL */
 size_t json_size(const json_value *v);       /* elements of an array or object, else 0 */
 json_value *json_get(const json_value *object, const char *key); /* NULL: absent */
 json_value *json_at(const json_value *array, size_t i);          /* NULL: past the end */
 /* Walks an object: start with *cursor = NULL; false at the end. */
 bool json_next(const json_value *object, void **cursor, const char **key, json_value **value);
-int64_t json_int(const json_value *v, int64_t otherwise);
-double json_real(const json_value *v, double otherwise); /* takes integers too */
-bool json_bool(const json_value *v, bool otherwise);
-const char *json_string(const json_value *v, const char *otherwise);
+int64_t json_as_int(const json_value *v, int64_t otherwise);
+double json_as_real(const json_value *v, double otherwise); /* takes integers too */
+bool json_as_bool(const json_value *v, bool otherwise);
+const char *json_as_string(const json_value *v, const char *otherwise);
 
 /* Writing: appends to a text_buf; commas and escapes are handled. Keys are NULL inside arrays.
  * Non-finite numbers are written as null. */

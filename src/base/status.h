@@ -16,7 +16,7 @@
 
 /* Makes this thread's error text and returns `status`. Must not be called with LS_OK. */
 ls_status ls_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
-ls_status ls_vfail(ls_status status, const char *format, va_list args);
+ls_status ls_vfail(ls_status status, const char *format, va_list args) LS_PRINTF(2, 0);
 
 /* Puts "text: " in front of this thread's error text; LS_OK passes through untouched. */
 ls_status ls_context(ls_status status, const char *format, ...) LS_PRINTF(2, 3);

@@ -38,7 +38,8 @@ typedef struct ls_thread {
     bool started;
 } ls_thread;
 
-/* Starts a joinable thread with all signals blocked; `name` at most 15 bytes. */
+/* Starts a joinable thread, named by the first 15 bytes of `name`, with all signals blocked but the
+ * ones that its own faults raise. */
 LS_MUST_USE ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg),
                                       void *arg);
 /* Joins it if it was started; then it may be started again. */
@@ -46,5 +47,9 @@ void ls_thread_join(ls_thread *t);
 
 /* Cores this process may use: affinity mask, lowered by a cgroup quota; at least 1. */
 int ls_usable_cores(void);
+
+/* The least cpu quota, in whole cores, of the groups that `membership` (/proc/self/cgroup) names in
+ * the trees under `root` (/sys/fs/cgroup), versions 1 and 2; 0 when none limits. */
+int cores_in_cgroup(const char *membership, const char *root);
 
 #endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+
+#include <limits.h>
+#include <time.h>
+
+#define NEVER INT64_MAX
+
+int64_t ls_now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); // cannot fail for this clock
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t ls_now_ms(void)
+{
+    return ls_now_ns() / 1000000;
+}
+
+static int64_t system_now_ns(void *self)
+{
+    (void)self;
+    return ls_now_ns();
+}
+
+const ls_clock *ls_clock_system(void)
+{
+    static const ls_clock clock = {system_now_ns, NULL};
+
+    return &clock;
+}
+
+int64_t ls_deadline_ms(int64_t timeout_ms)
+{
+    const int64_t now = ls_now_ms();
+
+    if (timeout_ms < 0 || timeout_ms > NEVER - now)
+        return NEVER;
+    return now + timeout_ms;
+}
+
+int ls_deadline_left(int64_t deadline_ms)
+{
+    int64_t left;
+
+    if (deadline_ms == NEVER)
+        return -1;
+    left = deadline_ms - ls_now_ms();
+    if (left <= 0)
+        return 0;
+    return left > INT_MAX ? INT_MAX : (int)left;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/config.h"
+
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX "LOCKSTEP_"
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
+
+static const config_entry table[CONFIG_COUNT] = {
+    [CONFIG_LOG] = {"LOCKSTEP_LOG", CONFIG_TYPE_TEXT, "warn", NULL, 0, 0,
+                    "what is logged: LEVEL or COMPONENT=LEVEL, by commas; a level is error, warn, "
+                    "info, debug or trace"},
+    [CONFIG_TRANSPORT] = {"LOCKSTEP_TRANSPORT", CONFIG_TYPE_CHOICE, "auto", "auto|shm|tcp", 0, 0,
+                          "how the native backend moves data; auto: shm within a host, tcp between "
+                          "hosts"},
+    [CONFIG_BACKEND] = {"LOCKSTEP_BACKEND", CONFIG_TYPE_TEXT, "auto", NULL, 0, 0,
+                        "what runs the collectives: auto, native or the name of a module"},
+    [CONFIG_JOIN_MS] = {"LOCKSTEP_JOIN_TIMEOUT_MS", CONFIG_TYPE_INT, "600000", NULL, 1, 7 * DAY_MS,
+                        "how long ranks wait for each other when a group forms"},
+    [CONFIG_OP_MS] = {"LOCKSTEP_OP_TIMEOUT_MS", CONFIG_TYPE_INT, "1800000", NULL, 1, 7 * DAY_MS,
+                      "how long one operation may take before it breaks the group"},
+    [CONFIG_LATE_MS] = {"LOCKSTEP_LATE_MS", CONFIG_TYPE_INT, "10000", NULL, 1, 7 * DAY_MS,
+                        "how long a rank may be late before it is named in a warning"},
+    [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
+                              (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
+    [CONFIG_IFACE] =
+        {"LOCKSTEP_IFACE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+         "network interface or CIDR for data between hosts; empty: the one that routes "
+         "to the store"},
+    [CONFIG_KEY_FILE] = {"LOCKSTEP_KEY_FILE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+                         "file with the job's key"},
+    [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_CHOICE, "cpu", "cpu|cpu_ref", 0, 0,
+                       "where tensors live and what computes on them"},
+    [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
+                        "compute threads of a rank; 0: from the cores it may use"},
+    [CONFIG_MODULE_DIR] = {"LOCKSTEP_MODULE_DIR", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+                           "folder where liblockstep_*.so are looked for first"},
+};
+
+/* What the launcher tells its ranks: nobody's settings, but nobody's mistakes either. */
+static const char *const launcher_names[] = {
+    "LOCKSTEP_RANK",     "LOCKSTEP_WORLD_SIZE", "LOCKSTEP_LOCAL_RANK", "LOCKSTEP_LOCAL_WORLD_SIZE",
+    "LOCKSTEP_STORE",    "LOCKSTEP_KEY_FD",     "LOCKSTEP_JOB",        "LOCKSTEP_GENERATION",
+    "LOCKSTEP_RING_FD",  "LOCKSTEP_LISTEN_FD",  "LOCKSTEP_TTY",        "LOCKSTEP_LIFELINE_FD",
+    "LOCKSTEP_CRASH_AT", "LOCKSTEP_NODE_RANK",  "LOCKSTEP_NNODES",
+};
+
+const config_entry *config_table(void)
+{
+    return table;
+}
+
+static const char *from_environment(config_id id)
+{
+    const char *value = getenv(table[id].name);
+
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+const char *config_origin(config_id id)
+{
+    return from_environment(id) != NULL ? "environment" : "default";
+}
+
+/* Whether `value` is one of the words of "auto|shm|tcp". */
+static bool is_choice(const char *choices, const char *value)
+{
+    const size_t n = strlen(value);
+
+    for (const char *p = choices; p != NULL; p = strchr(p, '|')) {
+        p += *p == '|';
+        if (strncmp(p, value, n) == 0 && (p[n] == '|' || p[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+ls_status config_text(config_id id, const char **out)
+{
+    const config_entry *e = &table[id];
+    const char *value = from_environment(id);
+    char shown[64];
+
+    if (value == NULL)
+        value = e->standard;
+    if (e->type == CONFIG_TYPE_CHOICE && !is_choice(e->choices, value)) {
+        text_printable(shown, sizeof(shown), value);
+        return ls_fail(LS_EINVAL, "%s: \"%s\" is none of %s", e->name, shown, e->choices);
+    }
+    *out = value;
+    return LS_OK;
+}
+
+ls_status config_int(config_id id, int64_t *out)
+{
+    const config_entry *e = &table[id];
+    const char *value = from_environment(id);
+    char least[32];
+    uint64_t bytes;
+
+    LS_ASSERT(e->type == CONFIG_TYPE_INT || e->type == CONFIG_TYPE_BYTES);
+    if (value == NULL)
+        value = e->standard;
+    if (e->type == CONFIG_TYPE_INT)
+        return text_parse_int(value, e->name, e->min, e->max, out);
+    LS_TRY(text_parse_bytes(value, e->name, (uint64_t)e->max, &bytes));
+    if (bytes < (uint64_t)e->min)
+        return ls_fail(LS_EINVAL, "%s: \"%s\" is less than %s", e->name, value,
+                       text_bytes(least, sizeof(least), (uint64_t)e->min));
+    *out = (int64_t)bytes;
+    return LS_OK;
+}
+
+static ls_status check_entry(config_id id)
+{
+    const char *text;
+    int64_t number;
+
+    if (table[id].type == CONFIG_TYPE_INT || table[id].type == CONFIG_TYPE_BYTES)
+        return config_int(id, &number);
+    LS_TRY(config_text(id, &text));
+    return id == CONFIG_LOG ? log_configure(text) : LS_OK;
+}
+
+static bool is_known(const char *name, size_t n)
+{
+    for (size_t i = 0; i < CONFIG_COUNT; i++) {
+        if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(launcher_names); i++) {
+        if (strlen(launcher_names[i]) == n && strncmp(launcher_names[i], name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Edits (insert, delete, replace) from `a` to `b`, row by row of the classic table. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64];
+    const size_t n = strlen(b);
+
+    if (n >= LS_COUNT_OF(row))
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i] != '\0'; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i + 1;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t replaced = diagonal + (a[i] != b[j - 1]);
+            const size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+
+            diagonal = row[j];
+            row[j] = replaced < shorter + 1 ? replaced : shorter + 1;
+        }
+    }
+    return row[n];
+}
+
+/* The setting that a mistyped name was meant for, or NULL. */
+static const char *nearest_setting(const char *name)
+{
+    const char *nearest = NULL;
+    size_t least = 3; // two slips at most
+
+    for (size_t i = 0; i < CONFIG_COUNT; i++) {
+        const size_t distance = edit_distance(name, table[i].name);
+
+        if (distance < least) {
+            least = distance;
+            nearest = table[i].name;
+        }
+    }
+    return nearest;
+}
+
+static void warn_unknown(const char *variable, size_t n)
+{
+    char name[64];
+    const char *meant;
+
+    (void)text_format(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
+                      variable);
+    meant = nearest_setting(name);
+    if (meant != NULL)
+        ls_log(LS_LOG_WARN, "config", "%s is no setting; perhaps %s was meant", name, meant);
+    else
+        ls_log(LS_LOG_WARN, "config", "%s is no setting", name);
+}
+
+ls_status config_check(void)
+{
+    for (int i = 0; i < CONFIG_COUNT; i++)
+        LS_TRY(check_entry((config_id)i));
+    for (char **e = environ; e != NULL && *e != NULL; e++) {
+        const size_t n = strcspn(*e, "=");
+
+        if (text_starts(*e, PREFIX) && !is_known(*e, n))
+            warn_unknown(*e, n);
+    }
+    return LS_OK;
+}

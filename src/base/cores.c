@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cores.c - how many cores this process may really use. A container's limit is a cgroup quota that
+ * sysconf() and the affinity mask know nothing of; threads above it are throttled, all at once.
+ */
+#include "base/thread.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_FILE 65536
+
+/* Cores in the affinity mask; machines may have more than a cpu_set_t holds. */
+static int affinity_cores(void)
+{
+    for (int n = CPU_SETSIZE; n <= 1 << 20; n *= 2) {
+        const size_t bytes = CPU_ALLOC_SIZE(n);
+        cpu_set_t *set = ls_calloc(1, bytes);
+        int cores = 0;
+        bool is_small = false;
+
+        if (set == NULL)
+            return 1;
+        if (sched_getaffinity(0, bytes, set) == 0)
+            cores = CPU_COUNT_S(bytes, set);
+        else
+            is_small = errno == EINVAL;
+        ls_free(set);
+        if (!is_small)
+            return cores > 0 ? cores : 1;
+    }
+    return 1;
+}
+
+/* The text of FOLDER/NAME without its newline, or NULL. */
+static char *read_value(const char *folder, const char *name)
+{
+    char path[4096];
+    char *text = NULL;
+    size_t bytes;
+
+    (void)text_format(path, sizeof(path), "%s/%s", folder, name);
+    if (file_read(path, SMALL_FILE, &text, &bytes) != LS_OK)
+        return NULL;
+    text[strcspn(text, "\n")] = '\0';
+    return text;
+}
+
+/* Whole cores in quota per period, at least 1: a fraction of a core is no place for a thread. */
+static int quota_cores(const char *quota, const char *period)
+{
+    int64_t q;
+    int64_t p;
+
+    if (text_parse_int(quota, "quota", 1, INT64_MAX, &q) != LS_OK ||
+        text_parse_int(period, "period", 1, INT64_MAX, &p) != LS_OK)
+        return 0; // "max" or -1: no limit
+    if (q / p < 1)
+        return 1;
+    return q / p > INT32_MAX ? INT32_MAX : (int)(q / p);
+}
+
+/* The limit that this one folder sets; 0 for none. */
+static int folder_cores(const char *folder)
+{
+    char *quota = read_value(folder, "cpu.max");
+    char *period = NULL;
+    int cores = 0;
+
+    if (quota != NULL) {
+        char *space = strchr(quota, ' ');
+
+        if (space != NULL) {
+            *space = '\0';
+            cores = quota_cores(quota, space + 1);
+        }
+    } else {
+        quota = read_value(folder, "cpu.cfs_quota_us");
+        period = read_value(folder, "cpu.cfs_period_us");
+        if (quota != NULL && period != NULL)
+            cores = quota_cores(quota, period);
+    }
+    ls_free(quota);
+    ls_free(period);
+    return cores;
+}
+
+/* The smallest limit of MOUNT/GROUP and all folders between it and MOUNT; 0 for none. Where the
+ * group is named as outside of a container its folder does not exist, and the mount alone counts. */
+static int group_cores(const char *mount, const char *group)
+{
+    const size_t n_mount = strlen(mount);
+    char folder[4096];
+    int least = 0;
+
+    if (n_mount + strlen(group) >= sizeof(folder))
+        return 0;
+    (void)text_format(folder, sizeof(folder), "%s%s", mount, group);
+    for (;;) {
+        const int cores = folder_cores(folder);
+        char *slash = strrchr(folder + n_mount, '/');
+
+        if (cores > 0 && (least == 0 || cores < least))
+            least = cores;
+        if (slash == NULL)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Whether `list`, "cpu,cpuacct", names the cpu controller. */
+static bool has_cpu(const char *list)
+{
+    for (const char *p = list; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (text_equal(p, "cpu") || text_starts(p, "cpu,"))
+            return true;
+    }
+    return false;
+}
+
+/* The limit behind one line of /proc/self/cgroup, "ID:CONTROLLERS:GROUP"; 0 for none. */
+static int line_cores(const char *root, char *line)
+{
+    char *list = strchr(line, ':');
+    char *group = list == NULL ? NULL : strchr(list + 1, ':');
+    char mount[1024];
+
+    if (group == NULL)
+        return 0;
+    *group++ = '\0';
+    list++;
+    if (*list == '\0') // version 2 has one tree for all controllers
+        return group_cores(root, group);
+    if (!has_cpu(list))
+        return 0;
+    (void)text_format(mount, sizeof(mount), "%s/cpu", root);
+    if (strlen(mount) + 1 == sizeof(mount))
+        return 0;
+    return group_cores(mount, group);
+}
+
+int cores_in_cgroup(const char *membership, const char *root)
+{
+    char *text = NULL;
+    char *rest;
+    char *line;
+    size_t bytes;
+    int least = 0;
+
+    if (file_read(membership, SMALL_FILE, &text, &bytes) != LS_OK)
+        return 0;
+    rest = text;
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        const int cores = line_cores(root, line);
+
+        if (cores > 0 && (least == 0 || cores < least))
+            least = cores;
+    }
+    ls_free(text);
+    return least;
+}
+
+int ls_usable_cores(void)
+{
+    const int by_mask = affinity_cores();
+    const int by_quota = cores_in_cgroup("/proc/self/cgroup", "/sys/fs/cgroup");
+
+    return by_quota > 0 && by_quota < by_mask ? by_quota : by_mask;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The failed call's errno as an error of this path. */
+static ls_status fail_path(const char *path, const char *did)
+{
+    const int error = errno;
+
+    return ls_fail(error == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot %s %s: %s", did, path,
+                   ls_errno_text(error));
+}
+
+static ssize_t read_some(int fd, void *dst, size_t bytes)
+{
+    ssize_t got;
+
+    do {
+        got = read(fd, dst, bytes);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static ls_status fail_size(const char *path, size_t max_bytes)
+{
+    char most[32];
+
+    return ls_fail(LS_EFORMAT, "%s is larger than the %s that are allowed", path,
+                   text_bytes(most, sizeof(most), max_bytes));
+}
+
+/* Reads to the end of the file, which need not be where fstat() said: files of /proc say 0. */
+static ls_status read_to_end(int fd, const char *path, size_t hint, size_t max_bytes, char **out,
+                             size_t *out_bytes)
+{
+    size_t capacity = hint;
+    size_t used = 0;
+    char *data = NULL;
+
+    for (;;) {
+        // One byte of the room is for the terminator, one for finding out that this is the end.
+        char *more = ls_realloc(data, capacity + 2, 1);
+        ssize_t got = 1;
+
+        if (more == NULL) {
+            ls_free(data);
+            return ls_fail(LS_ENOMEM, "no memory for %zu bytes of %s", capacity, path);
+        }
+        data = more;
+        while (got > 0 && used <= capacity) {
+            got = read_some(fd, data + used, capacity + 1 - used);
+            used += got > 0 ? (size_t)got : 0;
+        }
+        if (got < 0 || used > max_bytes) {
+            const ls_status st = got < 0 ? fail_path(path, "read") : fail_size(path, max_bytes);
+
+            ls_free(data);
+            return st;
+        }
+        if (got == 0)
+            break;
+        capacity = capacity < 2048 ? 4096 : capacity > max_bytes / 2 ? max_bytes : capacity * 2;
+    }
+    data[used] = '\0';
+    *out = data;
+    *out_bytes = used;
+    return LS_OK;
+}
+
+ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes)
+{
+    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    ls_status st;
+
+    if (fd < 0)
+        return fail_path(path, "open");
+    if (fstat(fd, &info) != 0)
+        st = fail_path(path, "examine");
+    else if (!S_ISREG(info.st_mode))
+        st = ls_fail(LS_EIO, "%s is not a regular file", path);
+    else if (info.st_size < 0 || (uintmax_t)info.st_size > max_bytes || max_bytes > SIZE_MAX / 2)
+        st = fail_size(path, max_bytes);
+    else
+        st = read_to_end(fd, path, (size_t)info.st_size, max_bytes, out, out_bytes);
+    file_close(&fd);
+    return st;
+}
+
+ls_status file_pread_all(int fd, const char *path, void *dst, size_t bytes, uint64_t offset)
+{
+    char *p = dst;
+
+    if (bytes > INT64_MAX || offset > INT64_MAX - bytes)
+        return ls_fail(LS_EFORMAT, "%s: no file has %zu bytes at offset %" PRIu64, path, bytes,
+                       offset);
+    while (bytes > 0) {
+        const ssize_t got = pread(fd, p, bytes, (off_t)offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ls_fail(LS_EIO, "cannot read %s at offset %" PRIu64 ": %s", path, offset,
+                           ls_errno_text(errno));
+        if (got == 0)
+            return ls_fail(LS_EFORMAT, "%s ends at offset %" PRIu64 ", %zu bytes too early", path,
+                           offset, bytes);
+        p += got;
+        bytes -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return LS_OK;
+}
+
+ls_status file_write_all(int fd, const char *path, const void *src, size_t bytes)
+{
+    const char *p = src;
+    size_t done = 0;
+
+    while (done < bytes) {
+        const ssize_t put = write(fd, p + done, bytes - done);
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return ls_fail(LS_EIO, "cannot write %s after %zu of %zu bytes: %s", path, done, bytes,
+                           ls_errno_text(errno));
+        done += (size_t)put;
+    }
+    return LS_OK;
+}
+
+/* Whether `fd` still is what stands at `path`. */
+static bool is_at_path(int fd, const char *path)
+{
+    struct stat by_fd;
+    struct stat by_path;
+
+    return fstat(fd, &by_fd) == 0 && lstat(path, &by_path) == 0 && by_fd.st_dev == by_path.st_dev &&
+           by_fd.st_ino == by_path.st_ino;
+}
+
+/* Opens and locks f->tmp. The lock keeps two writers of one path from tearing each other's file; it
+ * goes with a killed process. Where a file system has no locks, the caller's order must do. */
+static ls_status open_tmp(file_atomic *f)
+{
+    for (;;) {
+        f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0)
+            return fail_path(f->tmp, "create");
+        if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            file_close(&f->fd);
+            return ls_fail(LS_EIO, "%s is being written by another process", f->path);
+        }
+        // Between open and lock another writer may have renamed this very file to its place.
+        if (is_at_path(f->fd, f->tmp))
+            break;
+        file_close(&f->fd);
+    }
+    if (ftruncate(f->fd, 0) != 0) {
+        const ls_status st = fail_path(f->tmp, "empty");
+
+        file_close(&f->fd);
+        return st;
+    }
+    return LS_OK;
+}
+
+ls_status file_atomic_begin(file_atomic *f, const char *path)
+{
+    f->fd = -1;
+    if (strlen(path) >= sizeof(f->path))
+        return ls_fail(LS_EINVAL, "a path of %zu bytes is too long", strlen(path));
+    (void)text_format(f->path, sizeof(f->path), "%s", path);
+    (void)text_format(f->tmp, sizeof(f->tmp), "%s.tmp", path);
+    return open_tmp(f);
+}
+
+/* A rename lasts only when its folder is on the disk too. */
+static ls_status sync_folder(const char *path)
+{
+    char folder[4096];
+    char *slash;
+    int fd;
+    ls_status st = LS_OK;
+
+    (void)text_format(folder, sizeof(folder), "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash == NULL)
+        (void)text_format(folder, sizeof(folder), ".");
+    else
+        slash[slash == folder ? 1 : 0] = '\0';
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_path(folder, "open");
+    if (fsync(fd) != 0 && errno != EINVAL) // EINVAL: this file system does not sync folders
+        st = fail_path(folder, "sync");
+    file_close(&fd);
+    return st;
+}
+
+ls_status file_atomic_commit(file_atomic *f)
+{
+    ls_status st = LS_OK;
+
+    LS_ASSERT(f->fd >= 0);
+    if (fsync(f->fd) != 0)
+        st = fail_path(f->tmp, "sync");
+    else if (rename(f->tmp, f->path) != 0)
+        st = ls_fail(LS_EIO, "cannot rename %s to %s: %s", f->tmp, f->path, ls_errno_text(errno));
+    if (st != LS_OK) {
+        file_atomic_cancel(f);
+        return st;
+    }
+    // A forked child may hold a copy of the descriptor, and with it the lock.
+    (void)flock(f->fd, LOCK_UN);
+    file_close(&f->fd);
+    return sync_folder(f->path);
+}
+
+void file_atomic_cancel(file_atomic *f)
+{
+    if (f->fd < 0)
+        return;
+    (void)unlink(f->tmp);
+    (void)flock(f->fd, LOCK_UN);
+    file_close(&f->fd);
+}
+
+void file_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+char file_process_state(pid_t pid)
+{
+    char path[64];
+    char stat[512];
+    ssize_t got;
+    const char *end;
+    int fd;
+
+    (void)text_format(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    got = read_some(fd, stat, sizeof(stat) - 1);
+    file_close(&fd);
+    if (got <= 0)
+        return 0;
+    stat[got] = '\0';
+    // The name, in parentheses, may itself hold any of these characters.
+    end = strrchr(stat, ')');
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
+}
+
+const char *file_process_state_text(char state)
+{
+    switch (state) {
+    case 'R':
+        return "running";
+    case 'T':
+    case 't':
+        return "stopped";
+    case 'D':
+        return "waiting for I/O";
+    case 'S':
+    case 'I':
+        return "asleep";
+    default:
+        return "dead";
+    }
+}

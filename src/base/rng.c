@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rng.c - D. Blackman, S. Vigna, "Scrambled linear pseudorandom number generators" (xoshiro256**);
+ * G. Steele et al., "Fast splittable pseudorandom number generators" (splitmix64).
+ *
+ * libm's log and cos may differ in the last bit from one processor to the next, so the normal
+ * distribution has its own, made of operations that IEEE 754 fixes to the bit.
+ */
+#include "base/rng.h"
+
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t rotate_left(uint64_t v, unsigned n)
+{
+    return v << n | v >> (64 - n);
+}
+
+/* splitmix64's output function: a bijection in which every input bit moves every output bit. */
+static uint64_t mix(uint64_t v)
+{
+    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
+    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
+    return v ^ v >> 31;
+}
+
+#define GOLDEN 0x9E3779B97F4A7C15U
+
+void ls_rng_seed(ls_rng *rng, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++) {
+        seed += GOLDEN;
+        rng->s[i] = mix(seed);
+    }
+}
+
+uint64_t ls_rng_next(ls_rng *rng)
+{
+    uint64_t *s = rng->s;
+    const uint64_t result = rotate_left(s[1] * 5, 7) * 9;
+    const uint64_t t = s[1] << 17;
+
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+uint64_t ls_rng_below(ls_rng *rng, uint64_t bound)
+{
+    uint64_t first;
+    uint64_t r;
+
+    LS_ASSERT(bound > 0);
+    // Values below 2^64 mod bound would make the small results more likely.
+    first = (0 - bound) % bound;
+    do {
+        r = ls_rng_next(rng);
+    } while (r < first);
+    return r % bound;
+}
+
+double ls_rng_double(ls_rng *rng)
+{
+    return (double)(ls_rng_next(rng) >> 11) * 0x1p-53;
+}
+
+/* ln(x) for normal x > 0: x = m * 2^e with m near 1, then ln(m) = 2 atanh((m-1)/(m+1)). */
+static double log_fixed(double x)
+{
+    uint64_t bits;
+    int64_t exponent;
+    double m;
+    double z;
+    double z2;
+    double sum = 0;
+
+    memcpy(&bits, &x, sizeof(bits));
+    exponent = (int64_t)(bits >> 52) - 1023;
+    bits = (bits & 0xFFFFFFFFFFFFFU) | 0x3FF0000000000000U;
+    memcpy(&m, &bits, sizeof(m));
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        exponent++;
+    }
+    z = (m - 1) / (m + 1);
+    z2 = z * z;
+    // |z| < 0.1716: the first term left out is below 1e-17 of the sum.
+    for (int n = 21; n >= 1; n -= 2)
+        sum = sum * z2 + 1.0 / n;
+    return (double)exponent * 0.6931471805599453 + 2 * z * sum;
+}
+
+/* cos(2 pi t) for t in [0, 1), by Taylor's series on an eighth of the circle. */
+static double cos_turns(double t)
+{
+    const double half_turn = t > 0.5 ? 1 - t : t;                          // cos is even
+    const double quarter = half_turn > 0.25 ? 0.5 - half_turn : half_turn; // and mirrored in sign
+    const int by_sine = quarter > 0.125;
+    const double x = 6.283185307179586 * (by_sine ? 0.25 - quarter : quarter);
+    const double x2 = x * x;
+    double sum = 1;
+
+    // cos x = 1 - x2/(1*2) (1 - x2/(3*4) (...)), and sin x = x (1 - x2/(2*3) (...)).
+    for (int n = 16 + by_sine; n >= 2; n -= 2)
+        sum = 1 - x2 * sum / (n * (n - 1));
+    if (by_sine)
+        sum *= x;
+    return half_turn > 0.25 ? -sum : sum;
+}
+
+double ls_rng_normal(ls_rng *rng)
+{
+    const double u = 1 - ls_rng_double(rng); // in (0, 1]
+    const double turn = ls_rng_double(rng);
+
+    return sqrt(-2 * log_fixed(u)) * cos_turns(turn);
+}
+
+uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c)
+{
+    return mix(mix(mix(a + GOLDEN) + b + GOLDEN) + c + GOLDEN);
+}
+
+uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed)
+{
+    const unsigned char *p = data;
+    uint64_t hash = 0xCBF29CE484222325U ^ mix(seed);
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 0x100000001B3U;
+    return mix(hash);
+}

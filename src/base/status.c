@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * status.c - the thread's error text. It is a fixed buffer, so that telling about "no memory" needs
+ * none.
+ */
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local char error_text[LS_ERROR_BYTES];
+static _Thread_local char errno_text[128];
+
+const char *ls_last_error(void)
+{
+    return error_text;
+}
+
+const char *ls_status_text(ls_status status)
+{
+    switch (status) {
+    case LS_OK:
+        return "no error";
+    case LS_EINVAL:
+        return "invalid argument";
+    case LS_ENOMEM:
+        return "out of memory";
+    case LS_ENOTFOUND:
+        return "not found";
+    case LS_EIO:
+        return "input or output failed";
+    case LS_EFORMAT:
+        return "bad format";
+    case LS_EUNSUPPORTED:
+        return "not supported";
+    case LS_ETIMEOUT:
+        return "timed out";
+    case LS_ESYSTEM:
+        return "refused by the operating system";
+    case LS_EMISMATCH:
+        return "ranks disagree about an operation";
+    case LS_EPEER:
+        return "peer lost";
+    case LS_EDEADLINE:
+        return "operation timed out";
+    case LS_ECANCELED:
+        return "canceled";
+    case LS_EAUTH:
+        return "not authenticated";
+    case LS_EPROTO:
+        return "protocol error";
+    case LS_EINTERNAL:
+        return "internal error";
+    }
+    return "unknown status";
+}
+
+/* Ends a text that did not fit in "...", without leaving half of a UTF-8 character before it. */
+static void mark_cut(char *text, size_t capacity)
+{
+    size_t end = capacity - 4;
+
+    while (end > 0 && ((unsigned char)text[end] & 0xC0U) == 0x80U)
+        end--;
+    memcpy(text + end, "...", 4);
+}
+
+/* Formats beside the old text, since an argument may well be ls_last_error() itself. */
+static void set_text(const char *format, va_list args)
+{
+    char made[LS_ERROR_BYTES];
+    const int length = vsnprintf(made, sizeof(made), format, args);
+
+    if (length < 0) {
+        error_text[0] = '\0';
+        return;
+    }
+    if ((size_t)length >= sizeof(made))
+        mark_cut(made, sizeof(made));
+    memcpy(error_text, made, strlen(made) + 1);
+}
+
+ls_status ls_vfail(ls_status status, const char *format, va_list args)
+{
+    const int saved = errno;
+
+    LS_ASSERT(status != LS_OK);
+    set_text(format, args);
+    errno = saved;
+    return status;
+}
+
+ls_status ls_fail(ls_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)ls_vfail(status, format, args);
+    va_end(args);
+    return status;
+}
+
+/* Puts `sep` and `tail` after what error_text holds; the tail gives way when both do not fit. */
+static void append_text(const char *sep, const char *tail)
+{
+    const size_t used = strlen(error_text);
+    const size_t room = sizeof(error_text) - used;
+    const int length = snprintf(error_text + used, room, "%s%s", sep, tail);
+
+    if (length >= 0 && (size_t)length >= room)
+        mark_cut(error_text, sizeof(error_text));
+}
+
+ls_status ls_context(ls_status status, const char *format, ...)
+{
+    char old[LS_ERROR_BYTES];
+    const int saved = errno;
+    va_list args;
+
+    if (status == LS_OK)
+        return status;
+    memcpy(old, error_text, sizeof(old));
+    va_start(args, format);
+    set_text(format, args);
+    va_end(args);
+    append_text(": ", old);
+    errno = saved;
+    return status;
+}
+
+ls_status ls_fail_errno(const char *format, ...)
+{
+    const int error = errno;
+    va_list args;
+
+    va_start(args, format);
+    set_text(format, args);
+    va_end(args);
+    append_text(": ", ls_errno_text(error));
+    errno = error;
+    return LS_ESYSTEM;
+}
+
+const char *ls_errno_text(int error)
+{
+    const char *known = strerrordesc_np(error);
+
+    if (known != NULL)
+        return known;
+    (void)snprintf(errno_text, sizeof(errno_text), "error %d", error);
+    return errno_text;
+}
+
+void ls_assert_failed(const char *expr, const char *file, int line)
+{
+    char text[512];
+    int length =
+        snprintf(text, sizeof(text), "lockstep: %s:%d: broken invariant: %s\n", file, line, expr);
+
+    if (length >= (int)sizeof(text)) {
+        length = (int)sizeof(text) - 1;
+        text[length - 1] = '\n';
+    }
+    if (length > 0 && write(STDERR_FILENO, text, (size_t)length) < 0) {
+        // Nothing is left to tell it to.
+    }
+    abort();
+}

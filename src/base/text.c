@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text.c - no result here depends on the locale that a program has set.
+ */
+#include "base/text.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define QUOTED_BYTES 64 /* as much of a bad value as an error text shows */
+
+/* Makes room for `extra` more bytes and the terminator. */
+static bool make_room(text_buf *t, size_t extra)
+{
+    size_t capacity = t->capacity < 64 ? 64 : t->capacity;
+    char *data;
+
+    if (t->failed)
+        return false;
+    if (t->capacity - t->length > extra)
+        return true;
+    while (capacity - t->length <= extra && capacity <= SIZE_MAX / 2)
+        capacity *= 2;
+    data = capacity - t->length > extra ? ls_realloc(t->data, capacity, 1) : NULL;
+    if (data == NULL) {
+        t->failed = true;
+        return false;
+    }
+    t->data = data;
+    t->capacity = capacity;
+    return true;
+}
+
+void text_append_bytes(text_buf *t, const char *bytes, size_t n)
+{
+    if (!make_room(t, n))
+        return;
+    if (n > 0)
+        memcpy(t->data + t->length, bytes, n);
+    t->length += n;
+    t->data[t->length] = '\0';
+}
+
+void text_append(text_buf *t, const char *format, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0) {
+        t->failed = true;
+        return;
+    }
+    if (!make_room(t, (size_t)length))
+        return;
+    va_start(args, format);
+    (void)vsnprintf(t->data + t->length, (size_t)length + 1, format, args);
+    va_end(args);
+    t->length += (size_t)length;
+}
+
+const char *text_str(const text_buf *t)
+{
+    return t->data == NULL ? "" : t->data;
+}
+
+ls_status text_status(const text_buf *t)
+{
+    if (t->failed)
+        return ls_fail(LS_ENOMEM, "no memory for a text of more than %zu bytes", t->length);
+    return LS_OK;
+}
+
+void text_free(text_buf *t)
+{
+    ls_free(t->data);
+    *t = (text_buf){0};
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Reads the digits at s; the end in *end. False when there is none or they exceed `max`. */
+static bool read_digits(const char *s, uint64_t max, const char **end, uint64_t *out)
+{
+    uint64_t value = 0;
+
+    if (!is_digit(*s))
+        return false;
+    for (; is_digit(*s); s++) {
+        const uint64_t digit = (uint64_t)(*s - '0');
+
+        if (digit > max || value > (max - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *end = s;
+    *out = value;
+    return true;
+}
+
+ls_status text_parse_int(const char *s, const char *what, int64_t min, int64_t max, int64_t *out)
+{
+    const bool is_negative = *s == '-';
+    const uint64_t limit = is_negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
+    const char *end = s;
+    char shown[QUOTED_BYTES];
+    uint64_t magnitude;
+    int64_t value;
+
+    if (read_digits(*s == '-' || *s == '+' ? s + 1 : s, limit, &end, &magnitude) && *end == '\0') {
+        value = is_negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+        if (value >= min && value <= max) {
+            *out = value;
+            return LS_OK;
+        }
+    }
+    text_printable(shown, sizeof(shown), s);
+    return ls_fail(LS_EINVAL, "%s: \"%s\" is not a whole number from %" PRId64 " to %" PRId64, what,
+                   shown, min, max);
+}
+
+/* strtod() in the C locale, for the whole of s and nothing else. */
+static bool read_double(const char *s, double *out)
+{
+    const char *digits = *s == '-' || *s == '+' ? s + 1 : s;
+    const bool is_named = strcasecmp(digits, "inf") == 0 || strcasecmp(digits, "infinity") == 0;
+    const int saved = errno;
+    locale_t c_locale;
+    char *end;
+
+    // No leading space, hexadecimal or NaN.
+    if (!is_named && (!(is_digit(*digits) || *digits == '.') || strpbrk(digits, "xX") != NULL))
+        return false;
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); // static in the C library: cannot fail
+    *out = strtod_l(s, &end, c_locale);
+    freelocale(c_locale);
+    errno = saved;
+    return end != s && *end == '\0' && (is_named || isfinite(*out));
+}
+
+ls_status text_parse_double(const char *s, const char *what, double min, double max, double *out)
+{
+    char shown[QUOTED_BYTES];
+    double value;
+
+    if (read_double(s, &value) && value >= min && value <= max) {
+        *out = value;
+        return LS_OK;
+    }
+    text_printable(shown, sizeof(shown), s);
+    return ls_fail(LS_EINVAL, "%s: \"%s\" is not a number from %g to %g", what, shown, min, max);
+}
+
+/* The binary multiple that a size ends in: 0 for an unknown one. */
+static unsigned suffix_bits(const char *suffix, bool *is_known)
+{
+    static const char letters[] = "KMGT";
+    const char *found;
+
+    *is_known = true;
+    if (suffix[0] == '\0')
+        return 0;
+    found = suffix[0] == ' ' ? NULL : strchr(letters, suffix[0] & ~0x20); // either case
+    *is_known = found != NULL && suffix[1] == '\0';
+    return *is_known ? 10 * (unsigned)(found - letters + 1) : 0;
+}
+
+ls_status text_parse_bytes(const char *s, const char *what, uint64_t max, uint64_t *out)
+{
+    const char *end = s;
+    char shown[QUOTED_BYTES];
+    char most[32];
+    uint64_t value;
+    unsigned bits;
+    bool is_known;
+
+    if (read_digits(s, UINT64_MAX, &end, &value)) {
+        bits = suffix_bits(end, &is_known);
+        if (is_known && value <= max >> bits) {
+            *out = value << bits;
+            return LS_OK;
+        }
+    }
+    text_printable(shown, sizeof(shown), s);
+    return ls_fail(LS_EINVAL, "%s: \"%s\" is not a size like 8, 64K, 32M or 1G of at most %s", what,
+                   shown, text_bytes(most, sizeof(most), max));
+}
+
+ls_status text_parse_bool(const char *s, const char *what, bool *out)
+{
+    static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+    char shown[QUOTED_BYTES];
+
+    for (size_t i = 0; i < LS_COUNT_OF(words); i++) {
+        if (strcasecmp(s, words[i]) == 0) {
+            *out = i % 2 == 1;
+            return LS_OK;
+        }
+    }
+    text_printable(shown, sizeof(shown), s);
+    return ls_fail(LS_EINVAL, "%s: \"%s\" is none of 1, 0, true, false, yes, no, on, off", what,
+                   shown);
+}
+
+const char *text_bytes(char *buf, size_t n, uint64_t bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    uint64_t whole = bytes;
+    uint64_t tenths = 0;
+    size_t i = 0;
+
+    if (bytes < 1024)
+        return text_format(buf, n, "%" PRIu64 " B", bytes);
+    for (;; i++) {
+        const uint64_t unit = (uint64_t)1 << (10 * (i + 1));
+
+        whole = bytes / unit;
+        tenths = ((bytes % unit) * 10 + unit / 2) / unit;
+        if (tenths == 10) {
+            whole++;
+            tenths = 0;
+        }
+        if (whole < 1024 || i + 1 == LS_COUNT_OF(units))
+            break;
+    }
+    if (tenths == 0)
+        return text_format(buf, n, "%" PRIu64 " %s", whole, units[i]);
+    return text_format(buf, n, "%" PRIu64 ".%u %s", whole, (unsigned)tenths, units[i]);
+}
+
+void text_printable(char *dst, size_t n, const char *src)
+{
+    size_t i = 0;
+
+    if (n == 0)
+        return;
+    for (; i + 1 < n && src[i] != '\0'; i++)
+        dst[i] = src[i] >= ' ' && src[i] <= '~' ? src[i] : '?';
+    dst[i] = '\0';
+}
+
+const char *text_format(char *dst, size_t n, const char *format, ...)
+{
+    va_list args;
+    int length;
+
+    if (n == 0)
+        return "";
+    va_start(args, format);
+    length = vsnprintf(dst, n, format, args);
+    va_end(args);
+    if (length < 0)
+        dst[0] = '\0';
+    return dst;
+}
+
+bool text_equal(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+bool text_starts(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
