@@ -3,7 +3,7 @@
  * device.h - what a device is: memory, a few facts, and kernels found by operator.
  *
  * Operators are described, not enumerated in the table: autograd makes an op_call, device_run() asks the
- * tensor's device for a kernel, and without one falls back to cpu_ref (host memory) on plain copies.
+ * tensor's device for a kernel, and without one falls back to cpu_ref (host memory) on plain layouts.
  * Built-in devices stand in one array in device.c; others are modules liblockstep_NAME.so whose one entry
  * symbol DEVICE_ENTRY gets a host table and gives a device_ops.
  */
@@ -16,36 +16,51 @@
 
 #include <stdarg.h>
 
-/* Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls tensor_place with the
- * layout it likes) unless marked [placed]. N may be 0. `?` = may be NULL. */
+/*
+ * Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls tensor_place with the
+ * layout it likes) unless marked [placed]. N may be 0. `?` = may be NULL.
+ *
+ * The caller (autograd) has checked shapes, types and devices: a kernel may trust them. All floating tensors of a call have
+ * one type. [placed] outputs of *_WEIGHTS and BATCH_NORM_BACKWARD are plain and are written, or added to with
+ * op_call.accumulate; with N = 0 that means zeros are written, or nothing is added.
+ */
 typedef enum op_kind {
-    OP_COPY,                    /* src -> dst[placed]: any layouts, same type */
+    OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
     OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts */
     OP_CONV2D,                  /* x, w, b? -> y */
     OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
-    OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] (plain; see op_call.accumulate) */
+    OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
     OP_BATCH_NORM, /* x, weight, bias, running_mean, running_var -> y, mean?, variance?, where? */
-    OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where? -> dx, dweight[placed], dbias[placed] */
+    OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where -> dx?, dweight[placed], dbias[placed] */
     OP_RELU,                /* x -> y */
-    OP_RELU_BACKWARD,       /* y, dy -> dx */
-    OP_ADD,                 /* a, b -> y */
-    OP_MAX_POOL2D,          /* x -> y, where (opaque to others; each device picks type and shape) */
-    OP_MAX_POOL2D_BACKWARD, /* dy, where -> dx                  (dx has x's shape) */
-    OP_LINEAR,              /* x, w, b? -> y */
+    OP_RELU_BACKWARD,           /* y, dy -> dx */
+    OP_ADD,                     /* a, b -> y */
+    OP_MAX_POOL2D,              /* x -> y, where? */
+    OP_MAX_POOL2D_BACKWARD,     /* dy, where -> dx                      (dx has x's shape) */
+    OP_LINEAR,                  /* x, w, b? -> y */
     OP_LINEAR_BACKWARD_DATA,    /* dy, w -> dx */
     OP_LINEAR_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
-    OP_CROSS_ENTROPY,           /* logits, targets -> loss (scalar), probabilities */
+    OP_CROSS_ENTROPY,           /* logits, targets (int64) -> loss (scalar), probabilities? */
     OP_CROSS_ENTROPY_BACKWARD,  /* probabilities, targets, dloss -> dlogits */
     OP_MSE,                     /* prediction, target -> loss */
-    OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction, dtarget? */
+    OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction?, dtarget? */
     OP_COUNT
 } op_kind;
 
 /*
- * OP_BATCH_NORM   training: saved = {mean, variance (biased)} of the batch, float32/64 (C) each, and the running statistics
- *                 (in[3], in[4]) are moved; evaluation: saved are not made (NULL). out: y, mean?, variance?, where?
- *                 `where` is the device's own workspace for a fused relu (its shape and type are the device's business),
- *                 NULL when not needed.
+ * OP_BATCH_NORM   attrs.training: the batch's mean and (biased) variance, each (C) of x's type, plain, go to out[1] and
+ *                 out[2] where these are wanted, and the running statistics in[3], in[4] are moved (plain, written in
+ *                 place): r = (1 - momentum) r + momentum * batch, with the unbiased variance. N = 0: mean and variance are
+ *                 written as 0, the running ones stay. Evaluation: the running ones are used, out[1..3] are NULL.
+ *                 attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
+ * where           is made by the forward kernel for the backward kernel of the same device. It arrives with y's shape and
+ *                 type I32, unplaced. cpu_ref's max pool places it plain: the index h*W+w of the first maximum (or first NaN) of each window
+ *                 within x's plane; cpu_ref's batch norm leaves it unplaced. A device may read that form, or place
+ *                 its own under a layout of its own (it may also change dtype and dims); whose forward makes its own also has
+ *                 the backward, and gives no kernel for another's.
+ * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins.
+ * OP_CROSS_ENTROPY  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
+ * dloss           is a scalar of the loss's type, plain.
  */
 typedef struct op_attrs {
     int stride[2];
@@ -64,8 +79,7 @@ typedef struct op_attrs {
 typedef struct op_call {
     op_kind op;
     op_attrs attrs;
-    bool
-        accumulate; /* [placed] outputs of *_WEIGHTS and BATCH_NORM_BACKWARD are added to, not overwritten */
+    bool accumulate; /* the [placed] outputs of weight gradients are added to, not overwritten */
     int n_in;
     int n_out;
     ls_tensor *in[OP_MAX_TENSORS];  /* NULL where optional and absent */
@@ -74,7 +88,8 @@ typedef struct op_call {
 
 typedef struct device_state device_state; /* each device's own */
 
-/* Runs one operator to its end (host devices) or queues it (stream devices). */
+/* Runs one operator to its end (host devices) or queues it (stream devices). The versions of placed outputs are
+ * bumped by device_run(). On failure outputs it placed are released by the caller. */
 typedef ls_status (*kernel_fn)(device_state *self, const op_call *call);
 
 #define DEVICE_ABI 1
@@ -88,10 +103,11 @@ typedef struct device_ops {
     void (*close)(device_state *self);
     /* required: the text of ls_device_fingerprint */
     const char *(*fingerprint)(device_state *self);
-    /* required: memory that kernels of this device read and write, aligned to 64 bytes at least */
+    /* required: memory that kernels of this device read and write, aligned to 64 bytes at least; NULL: none left */
     void *(*alloc)(device_state *self, size_t bytes);
     void (*free)(device_state *self, void *block, size_t bytes);
-    /* required: a kernel for this call (shapes, types, attributes may decide), or NULL for "cpu_ref, please" */
+    /* required: a kernel for this call (shapes, types, layouts, attributes may decide), or NULL for "cpu_ref, please".
+     * OP_COPY must exist for every pair of layouts of which one is not plain. */
     kernel_fn (*find_kernel)(device_state *self, const op_call *call);
     /* optional: frees what storage.packed holds */
     void (*free_packed)(device_state *self, packed *p);
@@ -103,14 +119,17 @@ typedef struct device_ops {
 typedef struct device_host {
     uint32_t abi;
     ls_status (*vfail)(ls_status status, const char *format, va_list args);
-    void *(*alloc)(size_t count, size_t size);
-    void (*free)(void *block);
+    void *(*alloc)(size_t count, size_t size); /* zeroed */
+    void *(*alloc_aligned)(size_t alignment, size_t bytes);
+    void (*free)(void *block); /* both kinds; NULL is allowed */
     ls_status (*tensor_shape)(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                               ls_tensor **out);
     void (*tensor_destroy)(ls_tensor *t);
     ls_status (*tensor_place)(ls_tensor *t, const layout *arrangement, size_t bytes);
     void (*tensor_share)(ls_tensor *t, const ls_tensor *other);
     void (*tensor_release)(ls_tensor *t);
+    ls_status (*tensor_plain)(ls_tensor *t, void **out);
+    void (*tensor_written)(ls_tensor *t);
     void (*log)(ls_log_level level, const char *component, const char *format, ...);
 } device_host;
 
@@ -122,12 +141,16 @@ struct ls_device {
     const device_ops *ops;
     device_state *state;
     void *module; /* dlopen handle, NULL for built-in ones */
-    struct block_pool
-        *pool; /* freed blocks by size, so that a step allocates nothing after warm-up */
+    struct tensor_pool
+        *pool;            /* freed blocks by size, so that a step allocates nothing after warm-up */
+    uint64_t n_backwards; /* autograd's: numbers the backwards of all tapes on this device */
 };
 
-/* Runs the operator on the tensors' device; without a kernel of its own, cpu_ref's on plain layouts. */
+/* Runs the operator on `device`; without a kernel of its own, cpu_ref's after bringing all tensors of the call into plain layout. */
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
+
+/* "conv2d backward weights", ...: for messages and tests. */
+const char *device_op_name(op_kind op);
 
 extern const device_ops cpu_ref_device_ops;
 

@@ -11,8 +11,7 @@
 
 #include <stdbool.h>
 
-typedef struct layout
-    layout; /* a device's own arrangement; owned by that device, compared by pointer */
+typedef struct layout layout; /* a device's own arrangement; owned by it, compared by pointer */
 typedef struct packed packed; /* a device's cached copy of a parameter in its own arrangement */
 
 /* Memory with a count of its users. Plain (row-major) when layout is NULL. */
@@ -20,48 +19,64 @@ typedef struct storage {
     int n_refs;
     ls_device *device;
     void *data;
-    size_t bytes; /* of the block behind data */
+    size_t bytes; /* of the block behind data, at least what was asked for */
     const layout *layout;
-    uint64_t
-        version;    /* grows with every write, so that copies derived from it know they are stale */
-    packed *packed; /* NULL, or what the device derived from it; freed through the device */
-    bool borrowed;  /* ls_tensor_wrap: data is the caller's */
+    uint64_t version; /* grows with every write, so that derived copies know they are stale */
+    packed *packed;   /* NULL, or what the device derived from it; freed through the device */
+    bool borrowed;    /* ls_tensor_wrap: data is the caller's */
+    struct storage *next_free; /* the pool's */
 } storage;
 
+/* What autograd hangs on a tensor: the head of its leaf or tape record. */
+typedef struct tensor_extra tensor_extra;
+struct tensor_extra {
+    void (*drop)(tensor_extra *self); /* called when the tensor is destroyed */
+    bool of_tape; /* the tensor belongs to a tape: ls_tensor_destroy() leaves it alone */
+};
+
 struct ls_tensor {
-    storage
-        *storage; /* NULL: shaped but not placed yet (an operator's output before its kernel ran) */
-    size_t offset; /* bytes into the storage; 0 unless the storage is plain */
+    storage *storage; /* NULL: shaped but not placed (an operator's output before its kernel ran,
+                         or a value whose memory backward has given back) */
+    size_t offset;    /* bytes into the storage; 0 unless the storage is plain */
     ls_device *device;
     ls_dtype dtype;
     int n_dims;
     int64_t dims[LS_MAX_DIMS];
-    void *autograd; /* autograd's: leaf or tape record; NULL outside */
+    tensor_extra *extra;  /* NULL outside of autograd */
+    ls_tensor *next_free; /* the pool's */
 };
 
 /* A tensor with a shape and no storage yet. */
 LS_MUST_USE ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims,
                                    const int64_t *dims, ls_tensor **out);
 
-/* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, bytes computed). Memory comes from the
- * device's pool: after warm-up no allocation happens. Contents are undefined. */
+/* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, `bytes` is then taken from the
+ * shape). Memory comes from the device's pool: after warm-up no allocation happens. Contents are undefined. */
 LS_MUST_USE ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes);
 
-/* Makes `t` share the storage of `other` (an in-place result or a view). */
+/* Makes the unplaced `t` share the storage of `other` (a view, or an in-place result). */
 void tensor_share(ls_tensor *t, const ls_tensor *other);
 
 /* Gives the storage back to the pool when this was its last user; the tensor is unplaced again. */
 void tensor_release(ls_tensor *t);
 
-/* Brings it into plain layout if it is not; *out points at the first element. */
+/* Brings it into plain layout if it is not; *out points at the first element. The storage is rearranged, so that all
+ * tensors over it see the same elements afterwards; the version stays. LS_EINVAL when it is unplaced. */
 LS_MUST_USE ls_status tensor_plain(ls_tensor *t, void **out);
 
-void tensor_written(ls_tensor *t); /* bumps the version */
+/* The first element of a placed tensor in plain layout, without asking the device. */
+void *tensor_elements(const ls_tensor *t);
 
-bool tensor_is_plain(const ls_tensor *t);
+void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
+
+bool tensor_is_plain(const ls_tensor *t); /* placed, row-major */
 bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
 size_t tensor_bytes(const ls_tensor *t); /* elements * element size: of the plain form */
+
 /* "(100, 1, 28, 28) float32", into buf, which it returns; "nothing" for NULL. */
 const char *tensor_text(char *buf, size_t n, const ls_tensor *t);
+/* "(100, 1, 28, 28)" alone. */
+const char *tensor_dims_text(char *buf, size_t n, const ls_tensor *t);
+#define TENSOR_TEXT_BYTES 160 /* holds any tensor_text() */
 
 #endif
