@@ -148,14 +148,16 @@ static int line_cores(const char *root, char *line)
 
 int cores_in_cgroup(const char *membership, const char *root)
 {
+    char kept[LS_ERROR_BYTES];
     char *text = NULL;
     char *rest;
     char *line;
     size_t bytes;
     int least = 0;
 
+    ls_error_keep(kept); // missing files are no failure here
     if (file_read(membership, SMALL_FILE, &text, &bytes) != LS_OK)
-        return 0;
+        text = NULL;
     rest = text;
     while ((line = strsep(&rest, "\n")) != NULL) {
         const int cores = line_cores(root, line);
@@ -164,6 +166,7 @@ int cores_in_cgroup(const char *membership, const char *root)
             least = cores;
     }
     ls_free(text);
+    ls_error_restore(kept);
     return least;
 }
 

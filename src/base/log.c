@@ -131,7 +131,9 @@ static void configure_once(void)
 {
     const char *spec = getenv(config_table()[CONFIG_LOG].name);
     rule_set set = {.standard = LS_LOG_WARN};
+    char kept[LS_ERROR_BYTES];
 
+    ls_error_keep(kept);
     (void)pthread_mutex_lock(&lock);
     if (!is_configured) {
         if (spec != NULL && *spec != '\0' && parse_spec(spec, &set) != LS_OK)
@@ -139,6 +141,7 @@ static void configure_once(void)
         activate(&set);
     }
     (void)pthread_mutex_unlock(&lock);
+    ls_error_restore(kept);
 }
 
 int ls_log_enabled(ls_log_level level, const char *component)

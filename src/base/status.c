@@ -68,6 +68,8 @@ static void mark_cut(char *text, size_t capacity)
     memcpy(text + end, "...", 4);
 }
 
+static void set_text(const char *format, va_list args) LS_PRINTF(1, 0);
+
 /* Formats beside the old text, since an argument may well be ls_last_error() itself. */
 static void set_text(const char *format, va_list args)
 {
@@ -142,6 +144,16 @@ ls_status ls_fail_errno(const char *format, ...)
     append_text(": ", ls_errno_text(error));
     errno = error;
     return LS_ESYSTEM;
+}
+
+void ls_error_keep(char *kept)
+{
+    memcpy(kept, error_text, LS_ERROR_BYTES);
+}
+
+void ls_error_restore(const char *kept)
+{
+    memcpy(error_text, kept, LS_ERROR_BYTES);
 }
 
 const char *ls_errno_text(int error)

@@ -24,6 +24,11 @@ ls_status ls_context(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 /* ls_fail(LS_ESYSTEM) with ": strerror(errno)" appended; errno is read before anything else. */
 ls_status ls_fail_errno(const char *format, ...) LS_PRINTF(1, 2);
 
+/* For a call that tries something and goes on when that fails: it must leave the caller's text as it
+ * was. `kept` has LS_ERROR_BYTES bytes. */
+void ls_error_keep(char *kept);
+void ls_error_restore(const char *kept);
+
 /* strerror without a shared buffer: the text lives in a per-thread buffer until the next call. */
 const char *ls_errno_text(int error);
 
