@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train.h - what every training program shares: common flags, the loop's bookkeeping, progress, metrics, evaluation, save
+ * and resume. The loop itself stays in the program:
+ *
+ *     while (ls_run_next(run, &batch)) {
+ *         ls_tensor *loss = ls_cross_entropy(tape, net(tape, batch.x), batch.y);
+ *         ls_run_step(run, loss);
+ *     }
+ *
+ * Threads    One thread. SIGTERM and SIGINT become a request to stop, which all ranks obey at the same step.
+ */
+#ifndef LOCKSTEP_TRAIN_H
+#define LOCKSTEP_TRAIN_H
+
+#include <lockstep/data.h>
+#include <lockstep/ddp.h>
+#include <lockstep/optim.h>
+
+LS_BEGIN_DECLS
+
+/* --- flags --- */
+
+typedef enum ls_flag_kind { LS_FLAG_TEXT, LS_FLAG_INT, LS_FLAG_REAL, LS_FLAG_BOOL } ls_flag_kind;
+
+/* One flag of a program. `value` points to const char *, int64_t, double or int; its value before parsing is the default.
+ * "-" and "_" in names are the same; "--name VALUE" and "--name=VALUE"; a bool takes no value or =true/false. */
+typedef struct ls_flag {
+    const char *name; /* "batch-size" */
+    char letter;      /* 'b', or 0 */
+    ls_flag_kind kind;
+    void *value;
+    double min; /* numbers: bounds, when max > min */
+    double max;
+    const char *help;
+} ls_flag;
+
+/* The flags that all programs take; zero-initialise, set the program's own defaults, then parse. */
+typedef struct ls_train_flags {
+    /* where and with whom */
+    int64_t nodes;       /* -n/--nodes */
+    const char *gpus;    /* -g/--gpus "8,2": ranks of each node; set: the program spawns its own */
+    int64_t node_id;     /* -i/--id */
+    const char *backend; /* --backend */
+    const char *device;  /* --device cpu|cuda */
+    const char *master;  /* --master HOST[:PORT] */
+    int64_t local_rank;  /* --local-rank: accepted, as torch.distributed.launch appends it */
+    /* what to train with */
+    int64_t epochs;         /* --epochs */
+    int64_t steps;          /* --steps: stop after so many; 0: no limit */
+    int64_t batch_size;     /* --batch-size: rows of one rank */
+    double lr;              /* --lr */
+    double momentum;        /* --momentum */
+    double weight_decay;    /* --weight-decay */
+    const char *schedule;   /* --schedule constant|step|cosine */
+    const char *data;       /* --data DIR */
+    int64_t seed;           /* --seed */
+    int no_shuffle;         /* --no-shuffle */
+    int64_t workers;        /* --workers: loader threads */
+    int64_t check_replicas; /* --check-replicas K */
+    /* what to keep */
+    const char *metrics; /* --metrics FILE.jsonl */
+    const char *save;    /* --save FILE.safetensors */
+    const char *init;    /* --init FILE.safetensors */
+    const char *resume;  /* --resume [PATH]; without PATH: the --save file */
+    int help;            /* --help was given: the text has been printed, leave with 0 */
+} ls_train_flags;
+
+/* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is LS_EINVAL and names the nearest known
+ * one. --help prints to standard output. Text values point into argv. */
+LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *summary, int argc,
+                                            char **argv, ls_train_flags *common, const ls_flag *own,
+                                            int n_own);
+
+/* --gpus/--nodes/--id as numbers: ranks to spawn on this node; 0 when the program takes its place from its launcher. */
+LS_API LS_MUST_USE ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n);
+
+/* --- a run --- */
+
+typedef struct ls_run ls_run;
+
+/* What a run is made of. All borrowed until ls_run_close(). */
+typedef struct ls_run_options {
+    size_t size; /* sizeof(ls_run_options) */
+    const ls_train_flags *flags;
+    ls_model *model;
+    ls_tape *tape;
+    ls_loader *train;
+    ls_optimizer *optimizer;
+    ls_comm *comm;   /* NULL: one process */
+    ls_ddp *ddp;     /* NULL: one process */
+    ls_loader *test; /* NULL: no evaluation. Its sampler should be LS_SAMPLER_UNEVEN */
+    /* the network for evaluation: logits (rows, classes) for x; needed with `test` */
+    ls_tensor *(*forward)(void *arg, ls_tape *tape, ls_tensor *x);
+    void *forward_arg;
+} ls_run_options;
+
+/* Loads --init or --resume, sets the schedule, opens the metrics file (rank 0), takes SIGTERM and SIGINT. */
+LS_API LS_MUST_USE ls_status ls_run_open(const ls_run_options *opt, ls_run **out);
+
+/* The next training batch, across epochs; at the end of an epoch evaluates, reports and saves. False at the end of the
+ * run or after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are in step. */
+LS_API int ls_run_next(ls_run *run, ls_batch *batch);
+
+/* Backward from the mean loss over the batch, reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
+ * failure is reported by ls_run_close. */
+LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
+
+/* Restores signals, says the last word (rank 0), frees the run. Returns the first failure of the run. NULL gives LS_OK. */
+LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run);
+
+/* Position and results so far, for a program that wants to print its own. */
+typedef struct ls_run_state {
+    int64_t epoch; /* from 0 */
+    int64_t step;  /* of the whole run */
+    double loss;   /* of the last step, mean over all ranks' rows */
+    double lr;
+    double samples_per_s; /* all ranks together, over the current epoch */
+    double accuracy;      /* of the last evaluation, -1 before */
+    int stopping;         /* a stop has been asked for and agreed */
+} ls_run_state;
+
+LS_API void ls_run_get_state(const ls_run *run, ls_run_state *out);
+
+/* Prints the thread's last error for a program: "name: rank 1: text", on standard error; returns 1 (an exit code), or 0
+ * for LS_OK. */
+LS_API int ls_train_exit(const char *program, ls_status status);
+
+LS_END_DECLS
+
+#endif
