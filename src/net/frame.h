@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame.h - messages over a byte stream: u32 length of the body, u32 type, body.
+ *
+ * The reader's memory grows with the bytes that have come, never with the length that a header claims.
+ */
+#ifndef LS_NET_FRAME_H
+#define LS_NET_FRAME_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+#define FRAME_HEADER_BYTES 8
+
+typedef struct frame {
+    uint32_t type;
+    const uint8_t *body; /* borrowed from the reader until its next call */
+    size_t bytes;
+} frame;
+
+typedef struct frame_reader {
+    uint8_t *data;
+    size_t start; /* first byte not handed out */
+    size_t end;
+    size_t capacity;
+    size_t max_body;
+} frame_reader;
+
+void frame_reader_init(frame_reader *r, size_t max_body);
+void frame_reader_free(frame_reader *r);
+
+/* Adds bytes from anywhere. LS_ENOMEM. */
+LS_MUST_USE ls_status frame_reader_feed(frame_reader *r, const void *data, size_t bytes);
+
+/* Reads once from a nonblocking socket; *moved = 0 when nothing was there. LS_EPEER at its end. */
+LS_MUST_USE ls_status frame_reader_fill(frame_reader *r, int fd, const char *peer, size_t *moved);
+
+/* The next whole frame, or *have = false. LS_EPROTO when the header claims more than max_body. */
+LS_MUST_USE ls_status frame_reader_next(frame_reader *r, frame *out, bool *have);
+
+/* Frames that wait until the socket takes them; never more than max_bytes of them. */
+typedef struct frame_queue {
+    uint8_t *data;
+    size_t start;
+    size_t end;
+    size_t capacity;
+    size_t max_bytes;
+} frame_queue;
+
+void frame_queue_init(frame_queue *q, size_t max_bytes);
+void frame_queue_free(frame_queue *q);
+size_t frame_queue_bytes(const frame_queue *q);
+
+/* LS_ENOMEM when there is no memory or the queue is full; nothing is added then. */
+LS_MUST_USE ls_status frame_queue_add(frame_queue *q, uint32_t type, const void *body,
+                                      size_t bytes);
+
+/* Writes as much as a nonblocking socket takes. */
+LS_MUST_USE ls_status frame_queue_flush(frame_queue *q, int fd, const char *peer);
+
+#endif

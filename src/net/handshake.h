@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handshake.h - both ends of a new connection prove that they know the job's key before anything else is read.
+ *
+ *   C -> S  "LSTP" version purpose 0 0 | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
+ *   S -> C  nonce[32] | HMAC(K, "srv" | transcript)[32]                                               64
+ *   C -> S  HMAC(K, "cli" | transcript)[32]                                                           32
+ *   S -> C  verdict u32 | value u32 | HMAC(K, "end" | transcript | verdict | value)[32]               40
+ *
+ * Roles in the MACs stop reflection, fresh nonces on both sides replay, the generation stale peers. A server says nothing
+ * about its job, rank or generation to somebody who does not know the key. At most HANDSHAKE_BYTES of input are ever
+ * held, and not one byte behind the handshake is consumed.
+ */
+#ifndef LS_NET_HANDSHAKE_H
+#define LS_NET_HANDSHAKE_H
+
+#include "net/key.h"
+
+#include <stdbool.h>
+
+#define HANDSHAKE_BYTES     128        /* more than any message */
+#define HANDSHAKE_JOB_BYTES 17         /* 16 characters and a 0 */
+#define HANDSHAKE_ANYONE    UINT32_MAX /* no rank: a client that has none, a server that serves all */
+#define HANDSHAKE_PEER_TEXT 160
+
+typedef enum net_purpose {
+    NET_PURPOSE_CONTROL = 1, /* a rank's connection to its hub */
+    NET_PURPOSE_STORE = 2,   /* a store without a job */
+    NET_PURPOSE_DATA = 3     /* between two ranks */
+} net_purpose;
+
+/* What a client says it is, and what a server expects. */
+typedef struct handshake_claim {
+    net_purpose purpose;
+    char job[HANDSHAKE_JOB_BYTES]; /* terminated; shorter ones are filled with 0 */
+    uint32_t from;                 /* the client's rank; a server ignores it in what it expects */
+    uint32_t to;                   /* the server's rank, or HANDSHAKE_ANYONE */
+    uint32_t generation;
+} handshake_claim;
+
+typedef enum handshake_state {
+    HANDSHAKE_RUNNING = 0,
+    HANDSHAKE_DONE,
+    HANDSHAKE_FAILED
+} handshake_state;
+
+typedef struct handshake {
+    handshake_state state;
+    bool is_server;
+    bool is_last;         /* the output waiting is the last; then done or failed */
+    ls_status verdict;    /* what a failed one ends with */
+    handshake_claim own;  /* client: the claim; server: the expectation */
+    handshake_claim peer; /* server: what the client proved, valid once done */
+    uint8_t secret
+        [NET_KEY_BYTES]; /* once done: known to these two ends only, to derive further keys from */
+    /* --- private --- */
+    const net_key *key;
+    char name[HANDSHAKE_PEER_TEXT]; /* the peer in error texts */
+    int step;
+    uint8_t transcript[HANDSHAKE_BYTES]; /* hello and server nonce: 100 bytes */
+    uint8_t in[HANDSHAKE_BYTES];
+    size_t in_bytes;
+    size_t in_need; /* bytes of the message that is awaited */
+    uint8_t out[HANDSHAKE_BYTES];
+    size_t out_bytes;
+    size_t out_sent;
+} handshake;
+
+/* key NULL: no secret (unix sockets of the same user, --insecure): the exchange still checks job, generation and ranks.
+ * The key is borrowed until the end. */
+LS_MUST_USE ls_status handshake_client(handshake *h, const net_key *key,
+                                       const handshake_claim *claim, const char *peer);
+LS_MUST_USE ls_status handshake_server(handshake *h, const net_key *key,
+                                       const handshake_claim *expected, const char *peer);
+
+/* Forgets all secrets in it. */
+void handshake_wipe(handshake *h);
+
+/*
+ * Takes bytes that came; *used of them (always all but what lies behind the last message). A failure is LS_EAUTH (keys
+ * differ: which file to copy), LS_EMISMATCH (job, generation, rank or purpose differ: both values) or LS_EPROTO; there may still
+ * be output that tells the peer.
+ */
+LS_MUST_USE ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used);
+
+/* Bytes to send; handshake_sent() takes them off. The state becomes HANDSHAKE_DONE only when the last are gone. */
+const uint8_t *handshake_output(const handshake *h, size_t *bytes);
+void handshake_sent(handshake *h, size_t bytes);
+
+/* Moves it on over a nonblocking socket as far as possible. *events gets POLLIN or POLLOUT while it runs, 0 when done. On
+ * failure what tells the peer has been sent if the socket took it. */
+LS_MUST_USE ls_status handshake_step(handshake *h, int fd, short *events);
+
+/* The whole of it, with a deadline. `got` (may be NULL) is what the client proved. */
+LS_MUST_USE ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
+                                        const char *peer, int64_t deadline_ms);
+LS_MUST_USE ls_status handshake_accept(int fd, const net_key *key, const handshake_claim *expected,
+                                       const char *peer, int64_t deadline_ms, handshake_claim *got);
+
+#endif

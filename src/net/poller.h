@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * poller.h - one thread's event loop over epoll: descriptors, timers, and a wake-up from other threads.
+ *
+ * Threads    Everything belongs to the thread that runs it, except poller_wake().
+ * Ownership  Descriptors stay the caller's: poller_unwatch() first, then close. Callbacks may watch, unwatch (themselves too), set and
+ *            cancel timers; after poller_unwatch() or poller_timer_cancel() the callback is not called any more.
+ */
+#ifndef LS_NET_POLLER_H
+#define LS_NET_POLLER_H
+
+#include "base/map.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+typedef struct poller poller;
+typedef struct poll_watch poll_watch;
+
+typedef enum poll_event {
+    POLL_READ = 1,  /* readable, or at its end */
+    POLL_WRITE = 2, /* writable */
+    POLL_BROKEN = 4 /* error or hang-up; always reported */
+} poll_event;
+
+typedef void (*poll_fn)(void *arg, unsigned events);
+
+LS_MUST_USE ls_status poller_create(poller **out);
+void poller_destroy(poller *p); /* NULL is allowed; forgets what is still watched */
+
+/* Calls fn(arg, events) from poller_run_once() while any of `events` holds (level-triggered). */
+LS_MUST_USE ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg,
+                                   poll_watch **out);
+LS_MUST_USE ls_status poller_change(poll_watch *w, unsigned events);
+void poller_unwatch(poll_watch *w); /* NULL is allowed */
+
+/* Lives in its owner's struct, zero-initialised; arming cannot fail. Cancel before freeing that struct. */
+typedef struct poll_timer {
+    list_node node;
+    int64_t due_ms; /* on ls_now_ms()'s clock */
+    void (*fn)(void *arg);
+    void *arg;
+    bool is_set;
+} poll_timer;
+
+/* Fires once, at due_ms or soon after; setting it again moves it. */
+void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void *arg), void *arg);
+void poller_timer_cancel(poll_timer *t); /* allowed when not set */
+
+/* Makes poller_run_once() return soon, and call on_wake once. From any thread, and from signal handlers. */
+void poller_wake(poller *p);
+void poller_on_wake(poller *p, void (*fn)(void *arg), void *arg);
+
+/* Waits at most timeout_ms (negative: until something happens), then handles what has happened. */
+LS_MUST_USE ls_status poller_run_once(poller *p, int timeout_ms);
+
+#endif
