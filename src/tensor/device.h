@@ -31,8 +31,8 @@ typedef enum op_kind {
     OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
     OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
     OP_BATCH_NORM, /* x, weight, bias, running_mean, running_var -> y, mean?, variance?, where? */
-    OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where -> dx?, dweight[placed], dbias[placed] */
-    OP_RELU,                /* x -> y */
+    OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where? -> dx?, dweight[placed], dbias[placed] */
+    OP_RELU,                    /* x -> y */
     OP_RELU_BACKWARD,           /* y, dy -> dx */
     OP_ADD,                     /* a, b -> y */
     OP_MAX_POOL2D,              /* x -> y, where? */
@@ -54,10 +54,11 @@ typedef enum op_kind {
  *                 written as 0, the running ones stay. Evaluation: the running ones are used, out[1..3] are NULL.
  *                 attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
  * where           is made by the forward kernel for the backward kernel of the same device. It arrives with y's shape and
- *                 type I32, unplaced. cpu_ref's max pool places it plain: the index h*W+w of the first maximum (or first NaN) of each window
- *                 within x's plane; cpu_ref's batch norm leaves it unplaced. A device may read that form, or place
- *                 its own under a layout of its own (it may also change dtype and dims); whose forward makes its own also has
- *                 the backward, and gives no kernel for another's.
+ *                 type I32, unplaced, only where a backward may follow (batch norm: only with attrs.relu). cpu_ref's max pool
+ *                 places it plain: the index h*W+w, within x's plane, of each window's first maximum, or of a NaN where
+ *                 there is one; cpu_ref's batch norm places it plain: 1 where the result is positive, else 0. A device may read and
+ *                 make that form, or place its own under a layout of its own (it may also change dtype and dims); whose
+ *                 forward makes its own also has the backward, and gives no kernel for another's.
  * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins.
  * OP_CROSS_ENTROPY  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
  * dloss           is a scalar of the loss's type, plain.

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref.h - how the reference kernels read and write, and their names.
+ *
+ * A kernel is written once, over `double`, with the element width as an argument that the compiler folds away. What a
+ * float32 result sums up is therefore summed in double and rounded once: that is what makes it the oracle.
+ */
+#ifndef LS_TENSOR_CPU_REF_REF_H
+#define LS_TENSOR_CPU_REF_REF_H
+
+#include "tensor/device.h"
+
+#define REF_INLINE static inline __attribute__((always_inline))
+
+/* Element i of float64 (`wide`) or float32 elements. */
+REF_INLINE double ref_get(const void *data, size_t i, bool wide)
+{
+    return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+REF_INLINE void ref_put(void *data, size_t i, double value, bool wide)
+{
+    if (wide)
+        ((double *)data)[i] = value;
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+/* Writes a gradient, or adds to it. */
+REF_INLINE void ref_give(void *data, size_t i, double value, bool accumulate, bool wide)
+{
+    ref_put(data, i, accumulate ? ref_get(data, i, wide) + value : value, wide);
+}
+
+static inline bool ref_wide(const ls_tensor *t)
+{
+    return t->dtype == LS_F64;
+}
+
+kernel_fn ref_find_kernel(device_state *self, const op_call *call);
+
+ls_status ref_copy(device_state *self, const op_call *call);
+ls_status ref_add_into(device_state *self, const op_call *call);
+ls_status ref_relu(device_state *self, const op_call *call);
+ls_status ref_relu_backward(device_state *self, const op_call *call);
+ls_status ref_add(device_state *self, const op_call *call);
+ls_status ref_conv2d(device_state *self, const op_call *call);
+ls_status ref_conv2d_backward_data(device_state *self, const op_call *call);
+ls_status ref_conv2d_backward_weights(device_state *self, const op_call *call);
+ls_status ref_batch_norm(device_state *self, const op_call *call);
+ls_status ref_batch_norm_backward(device_state *self, const op_call *call);
+ls_status ref_max_pool2d(device_state *self, const op_call *call);
+ls_status ref_max_pool2d_backward(device_state *self, const op_call *call);
+ls_status ref_linear(device_state *self, const op_call *call);
+ls_status ref_linear_backward_data(device_state *self, const op_call *call);
+ls_status ref_linear_backward_weights(device_state *self, const op_call *call);
+ls_status ref_cross_entropy(device_state *self, const op_call *call);
+ls_status ref_cross_entropy_backward(device_state *self, const op_call *call);
+ls_status ref_mse(device_state *self, const op_call *call);
+ls_status ref_mse_backward(device_state *self, const op_call *call);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref_batch_norm.c - batch normalisation of (N,C,H,W) or (N,C), channel by channel.
+ *
+ *     xhat = (x - mean) / sqrt(variance + eps),  y = weight xhat + bias
+ *
+ * With m values a channel, S = sum dy and T = sum dy xhat:
+ *     dbias = S,  dweight = T,  dx = weight / sqrt(variance + eps) (dy - S / m - xhat T / m)
+ */
+#include "tensor/cpu_ref/ref.h"
+
+#include <math.h>
+
+/* One channel of x, y, dx, ...: n_rows runs of `area` neighbours, `step` apart. */
+typedef struct channel {
+    size_t first;
+    size_t n_rows;
+    size_t area;
+    size_t step;
+} channel;
+
+static size_t area_of(const ls_tensor *x)
+{
+    return x->n_dims == 4 ? (size_t)(x->dims[2] * x->dims[3]) : 1;
+}
+
+static channel channel_of(const ls_tensor *x, size_t c)
+{
+    const size_t area = area_of(x);
+
+    return (channel){.first = c * area,
+                     .n_rows = (size_t)x->dims[0],
+                     .area = area,
+                     .step = (size_t)x->dims[1] * area};
+}
+
+REF_INLINE size_t value_at(const channel *ch, size_t n, size_t i)
+{
+    return ch->first + n * ch->step + i;
+}
+
+typedef struct moments {
+    double mean;
+    double variance; /* biased */
+} moments;
+
+/* Two passes: the mean, then the mean square distance from it. 0 and 0 of nothing. */
+REF_INLINE moments moments_of(const channel *ch, const void *x, bool wide)
+{
+    const double count = (double)(ch->n_rows * ch->area);
+    moments m = {0, 0};
+
+    if (ch->n_rows * ch->area == 0)
+        return m;
+    for (size_t n = 0; n < ch->n_rows; n++) {
+        for (size_t i = 0; i < ch->area; i++)
+            m.mean += ref_get(x, value_at(ch, n, i), wide);
+    }
+    m.mean /= count;
+    for (size_t n = 0; n < ch->n_rows; n++) {
+        for (size_t i = 0; i < ch->area; i++) {
+            const double distance = ref_get(x, value_at(ch, n, i), wide) - m.mean;
+
+            m.variance += distance * distance;
+        }
+    }
+    m.variance /= count;
+    return m;
+}
+
+/* Moves the running statistics towards the batch's; the variance's divisor becomes count - 1. */
+REF_INLINE void move_running(const op_call *call, size_t c, moments m, size_t count, bool wide)
+{
+    void *mean = tensor_elements(call->in[3]);
+    void *variance = tensor_elements(call->in[4]);
+    const double k = call->attrs.momentum;
+    const double unbiased = m.variance * (double)count / ((double)count - 1);
+
+    if (count < 2)
+        return;
+    ref_put(mean, c, (1 - k) * ref_get(mean, c, wide) + k * m.mean, wide);
+    ref_put(variance, c, (1 - k) * ref_get(variance, c, wide) + k * unbiased, wide);
+}
+
+/* The statistics to normalise channel c with; in training they are also saved and move the running ones. */
+REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c, bool wide)
+{
+    moments m;
+
+    if (!call->attrs.training)
+        return (moments){.mean = ref_get(tensor_elements(call->in[3]), c, wide),
+                         .variance = ref_get(tensor_elements(call->in[4]), c, wide)};
+    m = moments_of(ch, tensor_elements(call->in[0]), wide);
+    move_running(call, c, m, ch->n_rows * ch->area, wide);
+    if (call->out[1] != NULL)
+        ref_put(tensor_elements(call->out[1]), c, m.mean, wide);
+    if (call->out[2] != NULL)
+        ref_put(tensor_elements(call->out[2]), c, m.variance, wide);
+    return m;
+}
+
+REF_INLINE void normalise(const op_call *call, size_t c, bool wide)
+{
+    const channel ch = channel_of(call->in[0], c);
+    const moments m = statistics(call, &ch, c, wide);
+    const void *x = tensor_elements(call->in[0]);
+    const double scale =
+        ref_get(tensor_elements(call->in[1]), c, wide) / sqrt(m.variance + call->attrs.eps);
+    const double bias = ref_get(tensor_elements(call->in[2]), c, wide);
+    void *y = tensor_elements(call->out[0]);
+    int32_t *where = call->out[3] == NULL ? NULL : tensor_elements(call->out[3]);
+
+    for (size_t n = 0; n < ch.n_rows; n++) {
+        for (size_t i = 0; i < ch.area; i++) {
+            const size_t at = value_at(&ch, n, i);
+            const double v = (ref_get(x, at, wide) - m.mean) * scale + bias;
+            const bool cut = call->attrs.relu && v <= 0;
+
+            ref_put(y, at, cut ? 0 : v, wide);
+            if (where != NULL)
+                where[at] = !cut;
+        }
+    }
+}
+
+ls_status ref_batch_norm(device_state *self, const op_call *call)
+{
+    const size_t n_channels = (size_t)call->in[0]->dims[1];
+
+    LS_UNUSED(self);
+    for (int i = 0; i < call->n_out; i++) {
+        if (call->out[i] != NULL)
+            LS_TRY(tensor_place(call->out[i], NULL, 0));
+    }
+    for (size_t c = 0; c < n_channels; c++) {
+        if (ref_wide(call->in[0]))
+            normalise(call, c, true);
+        else
+            normalise(call, c, false);
+    }
+    return LS_OK;
+}
+
+/* What one channel's backward reads. */
+typedef struct back_channel {
+    channel ch;
+    const void *x;
+    const void *dy;
+    const int32_t *where; /* NULL without a fused ReLU */
+    double mean;
+    double inverse; /* 1 / sqrt(variance + eps) */
+} back_channel;
+
+REF_INLINE double dy_at(const back_channel *b, size_t at, bool wide)
+{
+    return b->where != NULL && b->where[at] == 0 ? 0 : ref_get(b->dy, at, wide);
+}
+
+REF_INLINE double xhat_at(const back_channel *b, size_t at, bool wide)
+{
+    return (ref_get(b->x, at, wide) - b->mean) * b->inverse;
+}
+
+REF_INLINE void write_dx(const back_channel *b, void *dx, double weight, double mean_dy,
+                         double mean_dy_xhat, bool wide)
+{
+    for (size_t n = 0; n < b->ch.n_rows; n++) {
+        for (size_t i = 0; i < b->ch.area; i++) {
+            const size_t at = value_at(&b->ch, n, i);
+            const double rest = dy_at(b, at, wide) - mean_dy - xhat_at(b, at, wide) * mean_dy_xhat;
+
+            ref_put(dx, at, weight * b->inverse * rest, wide);
+        }
+    }
+}
+
+REF_INLINE void backward(const op_call *call, size_t c, bool wide)
+{
+    const double variance = ref_get(tensor_elements(call->in[5]), c, wide);
+    const back_channel b = {.ch = channel_of(call->in[0], c),
+                            .x = tensor_elements(call->in[0]),
+                            .dy = tensor_elements(call->in[1]),
+                            .where = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
+                            .mean = ref_get(tensor_elements(call->in[4]), c, wide),
+                            .inverse = 1 / sqrt(variance + call->attrs.eps)};
+    const double count = (double)(b.ch.n_rows * b.ch.area);
+    double sum_dy = 0;
+    double sum_dy_xhat = 0;
+
+    for (size_t n = 0; n < b.ch.n_rows; n++) {
+        for (size_t i = 0; i < b.ch.area; i++) {
+            const size_t at = value_at(&b.ch, n, i);
+
+            sum_dy += dy_at(&b, at, wide);
+            sum_dy_xhat += dy_at(&b, at, wide) * xhat_at(&b, at, wide);
+        }
+    }
+    if (call->out[0] != NULL)
+        write_dx(&b, tensor_elements(call->out[0]), ref_get(tensor_elements(call->in[2]), c, wide),
+                 sum_dy / count, sum_dy_xhat / count, wide);
+    ref_give(tensor_elements(call->out[1]), c, sum_dy_xhat, call->accumulate, wide);
+    ref_give(tensor_elements(call->out[2]), c, sum_dy, call->accumulate, wide);
+}
+
+ls_status ref_batch_norm_backward(device_state *self, const op_call *call)
+{
+    const size_t n_channels = (size_t)call->in[0]->dims[1];
+
+    LS_UNUSED(self);
+    if (call->out[0] != NULL)
+        LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t c = 0; c < n_channels; c++) {
+        if (ref_wide(call->in[0]))
+            backward(call, c, true);
+        else
+            backward(call, c, false);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref_loss.c - cross-entropy and mean squared error. Means over nothing are 0.
+ */
+#include "tensor/cpu_ref/ref.h"
+
+#include <math.h>
+
+static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_classes)
+{
+    for (size_t n = 0; n < n_rows; n++) {
+        if (targets[n] < 0 || targets[n] >= n_classes)
+            return ls_fail(LS_EINVAL, "target %lld of row %zu is outside [0, %lld)",
+                           (long long)targets[n], n, (long long)n_classes);
+    }
+    return LS_OK;
+}
+
+/* log(sum exp(row)), shifted by the largest so that nothing overflows. */
+REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes, bool wide)
+{
+    double top = -INFINITY;
+    double sum = 0;
+
+    for (size_t k = 0; k < n_classes; k++)
+        top = fmax(top, ref_get(logits, first + k, wide));
+    for (size_t k = 0; k < n_classes; k++)
+        sum += exp(ref_get(logits, first + k, wide) - top);
+    return top + log(sum);
+}
+
+REF_INLINE void cross_entropy(const op_call *call, size_t n_rows, size_t n_classes, bool wide)
+{
+    const void *logits = tensor_elements(call->in[0]);
+    const int64_t *targets = tensor_elements(call->in[1]);
+    void *probabilities = call->out[1] == NULL ? NULL : tensor_elements(call->out[1]);
+    double sum = 0;
+
+    for (size_t n = 0; n < n_rows; n++) {
+        const size_t first = n * n_classes;
+        const double norm = log_sum_exp(logits, first, n_classes, wide);
+
+        sum += norm - ref_get(logits, first + (size_t)targets[n], wide);
+        if (probabilities == NULL)
+            continue;
+        for (size_t k = first; k < first + n_classes; k++)
+            ref_put(probabilities, k, exp(ref_get(logits, k, wide) - norm), wide);
+    }
+    ref_put(tensor_elements(call->out[0]), 0, n_rows == 0 ? 0 : sum / (double)n_rows, wide);
+}
+
+ls_status ref_cross_entropy(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+
+    LS_UNUSED(self);
+    LS_TRY(check_targets(tensor_elements(call->in[1]), n_rows, call->in[0]->dims[1]));
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (call->out[1] != NULL)
+        LS_TRY(tensor_place(call->out[1], NULL, 0));
+    if (ref_wide(call->in[0]))
+        cross_entropy(call, n_rows, n_classes, true);
+    else
+        cross_entropy(call, n_rows, n_classes, false);
+    return LS_OK;
+}
+
+/* dlogits = (probabilities - one at the target) dloss / N */
+REF_INLINE void cross_entropy_backward(const op_call *call, bool wide)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const void *probabilities = tensor_elements(call->in[0]);
+    const int64_t *targets = tensor_elements(call->in[1]);
+    const double dloss = ref_get(tensor_elements(call->in[2]), 0, wide);
+    void *dlogits = tensor_elements(call->out[0]);
+
+    for (size_t n = 0; n < n_rows; n++) {
+        for (size_t k = 0; k < n_classes; k++) {
+            const size_t at = n * n_classes + k;
+            const double hit = (size_t)targets[n] == k ? 1 : 0;
+
+            ref_put(dlogits, at, (ref_get(probabilities, at, wide) - hit) * dloss / (double)n_rows,
+                    wide);
+        }
+    }
+}
+
+ls_status ref_cross_entropy_backward(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        cross_entropy_backward(call, true);
+    else
+        cross_entropy_backward(call, false);
+    return LS_OK;
+}
+
+REF_INLINE void mse(const op_call *call, bool wide)
+{
+    const size_t count = ls_tensor_count(call->in[0]);
+    const void *prediction = tensor_elements(call->in[0]);
+    const void *target = tensor_elements(call->in[1]);
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const double difference = ref_get(prediction, i, wide) - ref_get(target, i, wide);
+
+        sum += difference * difference;
+    }
+    ref_put(tensor_elements(call->out[0]), 0, count == 0 ? 0 : sum / (double)count, wide);
+}
+
+ls_status ref_mse(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        mse(call, true);
+    else
+        mse(call, false);
+    return LS_OK;
+}
+
+/* dprediction = 2 (prediction - target) dloss / count, dtarget the opposite */
+REF_INLINE void mse_backward(const op_call *call, ls_tensor *out, double sign, bool wide)
+{
+    const size_t count = ls_tensor_count(call->in[0]);
+    const void *prediction = tensor_elements(call->in[0]);
+    const void *target = tensor_elements(call->in[1]);
+    const double dloss = ref_get(tensor_elements(call->in[2]), 0, wide);
+
+    for (size_t i = 0; i < count; i++) {
+        const double difference = ref_get(prediction, i, wide) - ref_get(target, i, wide);
+
+        ref_put(tensor_elements(out), i, sign * 2 * difference * dloss / (double)count, wide);
+    }
+}
+
+ls_status ref_mse_backward(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    for (int i = 0; i < 2; i++) {
+        const double sign = i == 0 ? 1 : -1;
+
+        if (call->out[i] == NULL)
+            continue;
+        LS_TRY(tensor_place(call->out[i], NULL, 0));
+        if (ref_wide(call->in[0]))
+            mse_backward(call, call->out[i], sign, true);
+        else
+            mse_backward(call, call->out[i], sign, false);
+    }
+    return LS_OK;
+}

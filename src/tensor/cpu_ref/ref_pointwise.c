@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref_pointwise.c - copies, sums and ReLU, element by element.
+ */
+#include "tensor/cpu_ref/ref.h"
+
+#include <string.h>
+
+ls_status ref_copy(device_state *self, const op_call *call)
+{
+    const size_t bytes = tensor_bytes(call->in[0]);
+
+    LS_UNUSED(self);
+    if (bytes > 0)
+        memmove(tensor_elements(call->out[0]), tensor_elements(call->in[0]), bytes);
+    return LS_OK;
+}
+
+REF_INLINE void add_into(const op_call *call, bool wide)
+{
+    const void *src = tensor_elements(call->in[0]);
+    void *dst = tensor_elements(call->out[0]);
+    const size_t count = ls_tensor_count(call->in[0]);
+
+    for (size_t i = 0; i < count; i++)
+        ref_put(dst, i, ref_get(dst, i, wide) + ref_get(src, i, wide), wide);
+}
+
+ls_status ref_add_into(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    if (ref_wide(call->in[0]))
+        add_into(call, true);
+    else
+        add_into(call, false);
+    return LS_OK;
+}
+
+REF_INLINE void add(const op_call *call, bool wide)
+{
+    const void *a = tensor_elements(call->in[0]);
+    const void *b = tensor_elements(call->in[1]);
+    void *y = tensor_elements(call->out[0]);
+    const size_t count = ls_tensor_count(call->in[0]);
+
+    for (size_t i = 0; i < count; i++)
+        ref_put(y, i, ref_get(a, i, wide) + ref_get(b, i, wide), wide);
+}
+
+ls_status ref_add(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        add(call, true);
+    else
+        add(call, false);
+    return LS_OK;
+}
+
+/* max(0, x), where NaN stays NaN. */
+REF_INLINE void relu(const op_call *call, bool wide)
+{
+    const void *x = tensor_elements(call->in[0]);
+    void *y = tensor_elements(call->out[0]);
+    const size_t count = ls_tensor_count(call->in[0]);
+
+    for (size_t i = 0; i < count; i++) {
+        const double v = ref_get(x, i, wide);
+
+        ref_put(y, i, v <= 0 ? 0 : v, wide);
+    }
+}
+
+ls_status ref_relu(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        relu(call, true);
+    else
+        relu(call, false);
+    return LS_OK;
+}
+
+/* The derivative at 0 is 0, as PyTorch's. */
+REF_INLINE void relu_backward(const op_call *call, bool wide)
+{
+    const void *y = tensor_elements(call->in[0]);
+    const void *dy = tensor_elements(call->in[1]);
+    void *dx = tensor_elements(call->out[0]);
+    const size_t count = ls_tensor_count(call->in[0]);
+
+    for (size_t i = 0; i < count; i++)
+        ref_put(dx, i, ref_get(y, i, wide) <= 0 ? 0 : ref_get(dy, i, wide), wide);
+}
+
+ls_status ref_relu_backward(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        relu_backward(call, true);
+    else
+        relu_backward(call, false);
+    return LS_OK;
+}

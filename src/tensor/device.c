@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.c - the table of devices, and running operators on them.
+ */
+#include "tensor/device.h"
+
+#include "base/alloc.h"
+#include "base/config.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "tensor/module.h"
+#include "tensor/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const device_ops *const built_in[] = {&cpu_ref_device_ops};
+
+static const char *const op_names[OP_COUNT] = {
+    [OP_COPY] = "copy",
+    [OP_ADD_INTO] = "add into",
+    [OP_CONV2D] = "conv2d",
+    [OP_CONV2D_BACKWARD_DATA] = "conv2d backward data",
+    [OP_CONV2D_BACKWARD_WEIGHTS] = "conv2d backward weights",
+    [OP_BATCH_NORM] = "batch norm",
+    [OP_BATCH_NORM_BACKWARD] = "batch norm backward",
+    [OP_RELU] = "relu",
+    [OP_RELU_BACKWARD] = "relu backward",
+    [OP_ADD] = "add",
+    [OP_MAX_POOL2D] = "max pool2d",
+    [OP_MAX_POOL2D_BACKWARD] = "max pool2d backward",
+    [OP_LINEAR] = "linear",
+    [OP_LINEAR_BACKWARD_DATA] = "linear backward data",
+    [OP_LINEAR_BACKWARD_WEIGHTS] = "linear backward weights",
+    [OP_CROSS_ENTROPY] = "cross entropy",
+    [OP_CROSS_ENTROPY_BACKWARD] = "cross entropy backward",
+    [OP_MSE] = "mse",
+    [OP_MSE_BACKWARD] = "mse backward",
+};
+
+const char *device_op_name(op_kind op)
+{
+    return op < OP_COUNT ? op_names[op] : "?";
+}
+
+/* --- opening --- */
+
+static const device_ops *find_built_in(const char *name)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(built_in); i++) {
+        if (text_equal(built_in[i]->name, name))
+            return built_in[i];
+    }
+    return NULL;
+}
+
+/* How many ranks share this machine, as whoever started us says; 1 when nobody does. */
+static ls_status local_ranks(int64_t *out)
+{
+    static const char *const names[] = {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+
+    *out = 1;
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL && value[0] != '\0')
+            return text_parse_int(value, names[i], 1, 1 << 20, out);
+    }
+    return LS_OK;
+}
+
+static ls_status resolve_threads(int asked, int *out)
+{
+    int64_t threads = asked;
+    int64_t ranks;
+
+    if (asked < 0)
+        return ls_fail(LS_EINVAL, "device: %d threads", asked);
+    if (threads == 0)
+        LS_TRY(config_int(CONFIG_THREADS, &threads));
+    if (threads == 0) {
+        LS_TRY(local_ranks(&ranks));
+        threads = ls_usable_cores() / ranks;
+    }
+    *out = threads < 1 ? 1 : (int)threads;
+    return LS_OK;
+}
+
+/* Opens the device behind `ops`; takes over `module`. */
+static ls_status open_ops(const device_ops *ops, void *module, int threads, ls_device **out)
+{
+    ls_device *device = ls_calloc(1, sizeof(*device));
+    ls_status st;
+
+    if (device == NULL) {
+        module_unload(module);
+        return ls_fail(LS_ENOMEM, "no memory for a device");
+    }
+    device->ops = ops;
+    device->module = module;
+    st = pool_create(&device->pool);
+    if (st == LS_OK)
+        st = ops->open(threads, &device->state);
+    if (st != LS_OK) {
+        ls_free(device->pool);
+        ls_free(device);
+        module_unload(module);
+        return st;
+    }
+    *out = device;
+    return LS_OK;
+}
+
+static ls_status open_named(const char *name, int threads, ls_device **out)
+{
+    const device_ops *ops = find_built_in(name);
+    void *module = NULL;
+
+    if (ops == NULL)
+        LS_TRY(module_load(name, &ops, &module));
+    return open_ops(ops, module, threads, out);
+}
+
+/* The best processor device there is: slower is better than nothing, but not silently. */
+static ls_status open_cpu(int threads, ls_device **out)
+{
+    if (open_named("onednn", threads, out) == LS_OK)
+        return LS_OK;
+    ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
+           ls_last_error());
+    return open_named("cpu_ref", threads, out);
+}
+
+ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
+{
+    ls_device_options o = {.size = sizeof(o)};
+    const char *name;
+    int threads = 0;
+
+    if (opt != NULL) {
+        if (opt->size == 0)
+            return ls_fail(LS_EINVAL, "device: the options' size is not set");
+        memcpy(&o, opt, opt->size < sizeof(o) ? opt->size : sizeof(o));
+    }
+    name = o.name;
+    if (name == NULL || name[0] == '\0')
+        LS_TRY(config_text(CONFIG_DEVICE, &name));
+    LS_TRY(resolve_threads(o.threads, &threads));
+    if (text_equal(name, "cpu"))
+        return open_cpu(threads, out);
+    return open_named(name, threads, out);
+}
+
+void ls_device_close(ls_device *device)
+{
+    if (device == NULL)
+        return;
+    pool_destroy(device);
+    device->ops->close(device->state);
+    module_unload(device->module);
+    ls_free(device);
+}
+
+const char *ls_device_name(const ls_device *device)
+{
+    return device->ops->name;
+}
+
+const char *ls_device_fingerprint(const ls_device *device)
+{
+    return device->ops->fingerprint(device->state);
+}
+
+/* --- running --- */
+
+static ls_status all_plain(ls_tensor *const *tensors, int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *data;
+
+        if (tensors[i] != NULL && tensors[i]->storage != NULL)
+            LS_TRY(tensor_plain(tensors[i], &data));
+    }
+    return LS_OK;
+}
+
+/* The reference kernel, when the device has none of its own. */
+static ls_status run_reference(ls_device *device, const op_call *call)
+{
+    char text[TENSOR_TEXT_BYTES];
+    kernel_fn kernel;
+
+    // Layouts are undone with OP_COPY, so that one must not come back here for the same purpose.
+    if (call->op == OP_COPY && !(tensor_is_plain(call->in[0]) && tensor_is_plain(call->out[0])))
+        return ls_fail(LS_EINTERNAL, "device %s cannot copy out of its own layout",
+                       device->ops->name);
+    LS_TRY(all_plain(call->in, call->n_in));
+    LS_TRY(all_plain(call->out, call->n_out));
+    if (device->ops->synchronize != NULL)
+        LS_TRY(device->ops->synchronize(device->state));
+    kernel = cpu_ref_device_ops.find_kernel(NULL, call);
+    if (kernel == NULL)
+        return ls_fail(LS_EUNSUPPORTED, "no kernel for %s of %s on device %s",
+                       device_op_name(call->op), tensor_text(text, sizeof(text), call->in[0]),
+                       device->ops->name);
+    return kernel(NULL, call);
+}
+
+ls_status device_run(ls_device *device, const op_call *call)
+{
+    const kernel_fn kernel = device->ops->find_kernel(device->state, call);
+
+    if (kernel == NULL)
+        LS_TRY(run_reference(device, call));
+    else
+        LS_TRY(kernel(device->state, call));
+    for (int i = 0; i < call->n_out; i++)
+        tensor_written(call->out[i]);
+    if (call->op == OP_BATCH_NORM && call->attrs.training) {
+        tensor_written(call->in[3]);
+        tensor_written(call->in[4]);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.h - finding and loading devices that are not built in.
+ */
+#ifndef LS_TENSOR_MODULE_H
+#define LS_TENSOR_MODULE_H
+
+#include "tensor/device.h"
+
+/* Loads liblockstep_NAME.so from LOCKSTEP_MODULE_DIR, from the folder of the library or program that
+ * this code is in, or from ../lib beside that. LS_EUNSUPPORTED tells where it was looked for, or why it cannot be loaded. */
+LS_MUST_USE ls_status module_load(const char *name, const device_ops **ops, void **out);
+
+void module_unload(void *module); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c - free lists by size class. A class wastes at most an eighth of a block, and batches of nearly the same size
+ * share blocks.
+ */
+#include "tensor/pool.h"
+
+#include "base/alloc.h"
+#include "tensor/device.h"
+
+#include <string.h>
+
+#define MIN_BLOCK_BYTES    64
+#define MIN_BLOCK_LOG2     6
+#define CLASSES_A_DOUBLING 8
+#define CLASS_COUNT        ((62 - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + 1)
+
+struct tensor_pool {
+    storage *free_blocks[CLASS_COUNT];
+    storage *free_borrowed; /* storage records without memory */
+    ls_tensor *free_tensors;
+    size_t n_live_tensors;
+};
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POOL_POISONS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POOL_POISONS 1
+#endif
+#endif
+
+#ifdef POOL_POISONS
+#include <sanitizer/asan_interface.h>
+
+/* A sanitizer must see the use of a block that lies in the pool, and results must not depend on what is in a fresh one. */
+static void block_poison(void *block, size_t bytes)
+{
+    __asan_poison_memory_region(block, bytes);
+}
+
+static void block_unpoison(void *block, size_t bytes)
+{
+    __asan_unpoison_memory_region(block, bytes);
+    memset(block, 0xFF, bytes); // NaN in every floating type
+}
+#else
+static void block_poison(void *block, size_t bytes)
+{
+    LS_UNUSED(block);
+    LS_UNUSED(bytes);
+}
+
+static void block_unpoison(void *block, size_t bytes)
+{
+    LS_UNUSED(block);
+    LS_UNUSED(bytes);
+}
+#endif
+
+/* The class of blocks for `bytes`, at most 2^62; *rounded gets what such a block holds. */
+static size_t class_of(size_t bytes, size_t *rounded)
+{
+    int log2_below; // 2^log2_below < bytes <= 2^(log2_below + 1)
+    size_t step;
+    size_t n_steps;
+
+    if (bytes <= MIN_BLOCK_BYTES) {
+        *rounded = MIN_BLOCK_BYTES;
+        return 0;
+    }
+    log2_below = 63 - __builtin_clzll((unsigned long long)(bytes - 1));
+    step = (size_t)1 << (log2_below - 3);
+    n_steps = (bytes + step - 1) / step;
+    *rounded = n_steps * step;
+    return (size_t)(log2_below - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + n_steps -
+           CLASSES_A_DOUBLING;
+}
+
+ls_status pool_create(tensor_pool **out)
+{
+    *out = ls_calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a device's pool");
+    return LS_OK;
+}
+
+static void free_list_of_blocks(ls_device *device, storage *s)
+{
+    while (s != NULL) {
+        storage *next = s->next_free;
+
+        if (!s->borrowed) {
+            block_unpoison(s->data, s->bytes);
+            device->ops->free(device->state, s->data, s->bytes);
+        }
+        ls_free(s);
+        s = next;
+    }
+}
+
+void pool_destroy(ls_device *device)
+{
+    tensor_pool *pool = device->pool;
+
+    if (pool == NULL)
+        return;
+    if (pool->n_live_tensors > 0)
+        ls_log(LS_LOG_ERROR, "tensor", "device %s closed while %zu of its tensors are alive",
+               device->ops->name, pool->n_live_tensors);
+    for (size_t i = 0; i < CLASS_COUNT; i++)
+        free_list_of_blocks(device, pool->free_blocks[i]);
+    free_list_of_blocks(device, pool->free_borrowed);
+    while (pool->free_tensors != NULL) {
+        ls_tensor *t = pool->free_tensors;
+
+        pool->free_tensors = t->next_free;
+        ls_free(t);
+    }
+    ls_free(pool);
+    device->pool = NULL;
+}
+
+/* A fresh block for a class that has none free; NULL when there is no memory. */
+static storage *make_block(ls_device *device, size_t rounded)
+{
+    storage *s = ls_calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    s->data = device->ops->alloc(device->state, rounded);
+    if (s->data == NULL) {
+        ls_free(s);
+        return NULL;
+    }
+    s->device = device;
+    s->bytes = rounded;
+    return s;
+}
+
+static ls_status no_memory(const ls_device *device, size_t bytes)
+{
+    return ls_fail(LS_ENOMEM, "no memory for %zu bytes on device %s", bytes, device->ops->name);
+}
+
+ls_status pool_take(ls_device *device, size_t bytes, storage **out)
+{
+    size_t rounded;
+    size_t class_index;
+    storage *s;
+
+    if (bytes > (size_t)1 << 62)
+        return no_memory(device, bytes);
+    class_index = class_of(bytes, &rounded);
+    s = device->pool->free_blocks[class_index];
+    if (s != NULL)
+        device->pool->free_blocks[class_index] = s->next_free;
+    else
+        s = make_block(device, rounded);
+    if (s == NULL)
+        return no_memory(device, bytes);
+    block_unpoison(s->data, s->bytes);
+    s->next_free = NULL;
+    s->layout = NULL;
+    s->n_refs = 1;
+    s->version++;
+    *out = s;
+    return LS_OK;
+}
+
+ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storage **out)
+{
+    storage *s = device->pool->free_borrowed;
+
+    if (s == NULL) {
+        s = ls_calloc(1, sizeof(*s));
+        if (s == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a tensor's storage record");
+    } else {
+        device->pool->free_borrowed = s->next_free;
+    }
+    s->next_free = NULL;
+    s->n_refs = 1;
+    s->device = device;
+    s->data = data;
+    s->bytes = bytes;
+    s->layout = NULL;
+    s->version++;
+    s->borrowed = true;
+    *out = s;
+    return LS_OK;
+}
+
+void pool_give(storage *s)
+{
+    ls_device *device = s->device;
+    storage **list = &device->pool->free_borrowed;
+
+    LS_ASSERT(s->n_refs == 0);
+    if (s->packed != NULL) {
+        device->ops->free_packed(device->state, s->packed);
+        s->packed = NULL;
+    }
+    if (s->borrowed) {
+        s->data = NULL;
+    } else {
+        size_t rounded;
+
+        list = &device->pool->free_blocks[class_of(s->bytes, &rounded)];
+        block_poison(s->data, s->bytes);
+    }
+    s->next_free = *list;
+    *list = s;
+}
+
+ls_status pool_take_tensor(ls_device *device, ls_tensor **out)
+{
+    tensor_pool *pool = device->pool;
+    ls_tensor *t = pool->free_tensors;
+
+    if (t == NULL) {
+        t = ls_calloc(1, sizeof(*t));
+        if (t == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a tensor's record");
+    } else {
+        pool->free_tensors = t->next_free;
+        memset(t, 0, sizeof(*t));
+    }
+    t->device = device;
+    pool->n_live_tensors++;
+    *out = t;
+    return LS_OK;
+}
+
+void pool_give_tensor(ls_tensor *t)
+{
+    tensor_pool *pool = t->device->pool;
+
+    t->next_free = pool->free_tensors;
+    pool->free_tensors = t;
+    pool->n_live_tensors--;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor.c - shapes, storage with a count of users, views, and the way back to plain layout.
+ */
+#include "tensor/tensor.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "tensor/device.h"
+#include "tensor/pool.h"
+
+#include <string.h>
+
+/* --- shapes --- */
+
+static ls_status check_shape(ls_dtype type, int n_dims, const int64_t *dims)
+{
+    size_t bytes = ls_dtype_size(type);
+
+    if (bytes == 0)
+        return ls_fail(LS_EINVAL, "tensor: %d is no element type", (int)type);
+    if (n_dims < 0 || n_dims > LS_MAX_DIMS)
+        return ls_fail(LS_EINVAL, "tensor: %d dimensions, 0 to %d are possible", n_dims,
+                       LS_MAX_DIMS);
+    for (int i = 0; i < n_dims; i++) {
+        if (dims[i] < 0)
+            return ls_fail(LS_EINVAL, "tensor: dimension %d is %lld", i, (long long)dims[i]);
+        LS_TRY(ls_context(ls_mul_size(bytes, (size_t)dims[i], &bytes), "tensor: size"));
+    }
+    return LS_OK;
+}
+
+ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                       ls_tensor **out)
+{
+    ls_tensor *t;
+
+    LS_TRY(check_shape(type, n_dims, dims));
+    LS_TRY(pool_take_tensor(device, &t));
+    t->dtype = type;
+    t->n_dims = n_dims;
+    if (n_dims > 0)
+        memcpy(t->dims, dims, (size_t)n_dims * sizeof(*dims));
+    *out = t;
+    return LS_OK;
+}
+
+bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
+{
+    return a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(a->dims[0])) == 0;
+}
+
+size_t tensor_bytes(const ls_tensor *t)
+{
+    return ls_tensor_count(t) * ls_dtype_size(t->dtype);
+}
+
+const char *tensor_dims_text(char *buf, size_t n, const ls_tensor *t)
+{
+    size_t used = 0;
+
+    if (t == NULL)
+        return text_format(buf, n, "nothing");
+    (void)text_format(buf, n, "(");
+    for (int i = 0; i < t->n_dims; i++) {
+        used = strlen(buf);
+        (void)text_format(buf + used, n - used, i == 0 ? "%lld" : ", %lld", (long long)t->dims[i]);
+    }
+    used = strlen(buf);
+    (void)text_format(buf + used, n - used, ")");
+    return buf;
+}
+
+const char *tensor_text(char *buf, size_t n, const ls_tensor *t)
+{
+    size_t used;
+
+    (void)tensor_dims_text(buf, n, t);
+    if (t == NULL)
+        return buf;
+    used = strlen(buf);
+    (void)text_format(buf + used, n - used, " %s", ls_dtype_name(t->dtype));
+    return buf;
+}
+
+/* --- storage --- */
+
+ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes)
+{
+    LS_ASSERT(t->storage == NULL);
+    LS_TRY(pool_take(t->device, arrangement == NULL ? tensor_bytes(t) : bytes, &t->storage));
+    t->storage->layout = arrangement;
+    t->offset = 0;
+    return LS_OK;
+}
+
+void tensor_share(ls_tensor *t, const ls_tensor *other)
+{
+    LS_ASSERT(t->storage == NULL && other->storage != NULL);
+    t->storage = other->storage;
+    t->offset = other->offset;
+    t->storage->n_refs++;
+}
+
+void tensor_release(ls_tensor *t)
+{
+    storage *s = t->storage;
+
+    if (s == NULL)
+        return;
+    t->storage = NULL;
+    t->offset = 0;
+    s->n_refs--;
+    if (s->n_refs == 0)
+        pool_give(s);
+}
+
+bool tensor_is_plain(const ls_tensor *t)
+{
+    return t->storage != NULL && t->storage->layout == NULL;
+}
+
+void *tensor_elements(const ls_tensor *t)
+{
+    LS_ASSERT(tensor_is_plain(t));
+    return (char *)t->storage->data + t->offset;
+}
+
+void tensor_written(ls_tensor *t)
+{
+    if (t != NULL && t->storage != NULL)
+        t->storage->version++;
+}
+
+/* Gives `a` the memory of `b` and the other way round; users, version and packed copies stay where they are. */
+static void swap_memory(storage *a, storage *b)
+{
+    const storage was = *a;
+
+    a->data = b->data;
+    a->bytes = b->bytes;
+    a->layout = b->layout;
+    b->data = was.data;
+    b->bytes = was.bytes;
+    b->layout = was.layout;
+}
+
+/* Rearranges what is behind `t`. The device copies into a plain twin, which then hands over its memory. */
+static ls_status make_plain(const ls_tensor *t)
+{
+    ls_tensor src = *t;
+    ls_tensor *twin;
+    op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
+    ls_status st;
+
+    LS_ASSERT(t->offset == 0 && !t->storage->borrowed);
+    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &twin));
+    st = tensor_place(twin, NULL, 0);
+    if (st == LS_OK) {
+        call.in[0] = &src;
+        call.out[0] = twin;
+        st = device_run(t->device, &call);
+    }
+    if (st == LS_OK)
+        swap_memory(t->storage, twin->storage);
+    ls_tensor_destroy(twin);
+    return st;
+}
+
+/* tensor_plain for those who may only look: the storage is rearranged, the tensor is not touched. */
+static ls_status plain_elements(const ls_tensor *t, void **out)
+{
+    char text[TENSOR_TEXT_BYTES];
+
+    if (t->storage == NULL)
+        return ls_fail(LS_EINVAL,
+                       "tensor: the value %s has been given back; ls_tape_keep() keeps it",
+                       tensor_text(text, sizeof(text), t));
+    if (t->storage->layout != NULL)
+        LS_TRY(make_plain(t));
+    *out = tensor_elements(t);
+    return LS_OK;
+}
+
+ls_status tensor_plain(ls_tensor *t, void **out)
+{
+    return plain_elements(t, out);
+}
+
+/* --- the public face --- */
+
+ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                           ls_tensor **out)
+{
+    ls_tensor *t;
+    ls_status st;
+
+    LS_TRY(tensor_shape(device, type, n_dims, dims, &t));
+    st = tensor_place(t, NULL, 0);
+    if (st != LS_OK) {
+        ls_tensor_destroy(t);
+        return st;
+    }
+    memset(t->storage->data, 0, tensor_bytes(t));
+    *out = t;
+    return LS_OK;
+}
+
+ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                         void *data, ls_tensor **out)
+{
+    ls_tensor *t;
+    ls_status st;
+
+    LS_TRY(tensor_shape(device, type, n_dims, dims, &t));
+    if (data == NULL && tensor_bytes(t) > 0)
+        st = ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
+    else
+        st = pool_take_borrowed(device, data, tensor_bytes(t), &t->storage);
+    if (st != LS_OK) {
+        ls_tensor_destroy(t);
+        return st;
+    }
+    *out = t;
+    return LS_OK;
+}
+
+ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims, ls_tensor **out)
+{
+    char was[TENSOR_TEXT_BYTES];
+    char wanted[TENSOR_TEXT_BYTES];
+    ls_tensor *view;
+    void *data;
+
+    LS_TRY(tensor_plain(t, &data));
+    LS_TRY(tensor_shape(t->device, t->dtype, n_dims, dims, &view));
+    if (ls_tensor_count(view) != ls_tensor_count(t)) {
+        const ls_status st = ls_fail(LS_EINVAL, "tensor: %s cannot be seen as %s",
+                                     tensor_dims_text(was, sizeof(was), t),
+                                     tensor_dims_text(wanted, sizeof(wanted), view));
+
+        ls_tensor_destroy(view);
+        return st;
+    }
+    tensor_share(view, t);
+    *out = view;
+    return LS_OK;
+}
+
+void ls_tensor_destroy(ls_tensor *t)
+{
+    if (t == NULL || (t->extra != NULL && t->extra->of_tape))
+        return;
+    if (t->extra != NULL)
+        t->extra->drop(t->extra);
+    tensor_release(t);
+    pool_give_tensor(t);
+}
+
+int ls_tensor_n_dims(const ls_tensor *t)
+{
+    return t->n_dims;
+}
+
+int64_t ls_tensor_dim(const ls_tensor *t, int i)
+{
+    const int at = i < 0 ? t->n_dims + i : i;
+
+    return at >= 0 && at < t->n_dims ? t->dims[at] : 1;
+}
+
+const int64_t *ls_tensor_dims(const ls_tensor *t)
+{
+    return t->dims;
+}
+
+size_t ls_tensor_count(const ls_tensor *t)
+{
+    size_t count = 1;
+
+    for (int i = 0; i < t->n_dims; i++)
+        count *= (size_t)t->dims[i];
+    return count;
+}
+
+ls_dtype ls_tensor_dtype(const ls_tensor *t)
+{
+    return t->dtype;
+}
+
+ls_device *ls_tensor_device(const ls_tensor *t)
+{
+    return t->device;
+}
+
+/* The plain elements once all queued work on them is done. */
+static ls_status settled_elements(const ls_tensor *t, void **out)
+{
+    LS_TRY(plain_elements(t, out));
+    if (t->device->ops->synchronize != NULL)
+        LS_TRY(t->device->ops->synchronize(t->device->state));
+    return LS_OK;
+}
+
+static ls_status check_count(const ls_tensor *t, size_t count)
+{
+    char text[TENSOR_TEXT_BYTES];
+
+    if (count == ls_tensor_count(t))
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "tensor: %zu elements for %s, which has %zu", count,
+                   tensor_text(text, sizeof(text), t), ls_tensor_count(t));
+}
+
+ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count)
+{
+    void *data;
+
+    LS_TRY(check_count(t, count));
+    LS_TRY(settled_elements(t, &data));
+    if (count > 0)
+        memcpy(dst, data, tensor_bytes(t));
+    return LS_OK;
+}
+
+ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
+{
+    void *data;
+
+    LS_TRY(check_count(t, count));
+    LS_TRY(settled_elements(t, &data));
+    if (count > 0)
+        memcpy(data, src, tensor_bytes(t));
+    tensor_written(t);
+    return LS_OK;
+}
+
+const void *ls_tensor_data_const(const ls_tensor *t)
+{
+    void *data;
+
+    return settled_elements(t, &data) == LS_OK ? data : NULL;
+}
+
+void *ls_tensor_data(ls_tensor *t)
+{
+    void *data;
+
+    if (settled_elements(t, &data) != LS_OK)
+        return NULL;
+    tensor_written(t);
+    return data;
+}
+
+ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src)
+{
+    char to[TENSOR_TEXT_BYTES];
+    char from[TENSOR_TEXT_BYTES];
+    ls_tensor seen = *src;
+    op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
+    void *data;
+
+    if (dst->dtype != src->dtype || !tensor_same_shape(dst, src))
+        return ls_fail(LS_EINVAL, "tensor: %s cannot be copied into %s",
+                       tensor_text(from, sizeof(from), src), tensor_text(to, sizeof(to), dst));
+    if (src->storage == NULL || dst->storage == NULL || dst->device != src->device) {
+        LS_TRY(settled_elements(src, &data));
+        return ls_tensor_write(dst, data, ls_tensor_count(dst));
+    }
+    call.in[0] = &seen;
+    call.out[0] = dst;
+    return device_run(dst->device, &call);
+}
