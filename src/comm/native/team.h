@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team.h - collectives of a group whose ranks are all on this host, over counters in shared memory.
+ *
+ * Each member owns one part of the group's shared memory: a line of counters, a table of two slots in which it publishes an
+ * operation's stamp and the places of its buffers, and staging room. Operations run one after the other in the order they
+ * were started. Every member waits until all have published, compares the stamps, and picks the algorithm from what all
+ * published (so all pick the same): team_inline.c, team_staged.c or team_shared.c.
+ *
+ * Failure    A member that died leaves its counters standing: team_progress() then never moves. The engine learns of the
+ *            death elsewhere and calls team_abort(). After it this rank touches no caller's buffer. Memory from ls_comm_alloc
+ *            that was part of an aborted operation may still be read, and a destination written, by members that have not heard
+ *            of the abort, for as long as one step of theirs takes; freeing it is safe at any time (segment.h).
+ * Threads    Under the engine's lock.
+ */
+#ifndef LS_NATIVE_TEAM_H
+#define LS_NATIVE_TEAM_H
+
+#include "comm/backend.h"
+#include "comm/native/local.h"
+
+typedef struct team team;
+
+/* Whether a team carries this operation: depends on kind and counts only, so all ranks get the same answer. The v-variants,
+ * send and receive are not for it. */
+bool team_supports(const coll *op);
+
+/*
+ * Collective over the members, which are all local. info and host must stay valid until team_close(). segment_bytes: bytes of
+ * one staging piece, 0: the default. Blocks until all parts are here or deadline_ms has passed; LS_ETIMEOUT, LS_EPEER
+ * name the rank.
+ */
+LS_MUST_USE ls_status team_open(local *l, const comm_host *host, const group_info *info,
+                                size_t segment_bytes, int64_t deadline_ms, team **out);
+
+/* Pending works must have been ended (team_abort()). NULL is allowed. */
+void team_close(team *t);
+
+/* Queues the operation and carries it on as far as possible. host->done may be called before it returns. */
+void team_start(team *t, backend_work *work);
+
+/* True when something moved. May call host->done and host->broken. */
+bool team_progress(team *t);
+
+/* Whether operations are pending. */
+bool team_busy(const team *t);
+
+/* Ends all pending works with this status through host->done; later ones fail at once with the same. Also from inside
+ * host->broken. */
+void team_abort(team *t, ls_status status, const char *text);
+
+/* Which algorithm serves what, as text rows for `lockstep bench` and tests: false behind the last row. */
+typedef struct team_rule {
+    coll_kind kind;
+    const char *algorithm; /* "inline", "staged", "shared" */
+    size_t max_bytes;      /* of the count that the call names, SIZE_MAX: no limit */
+    int max_ranks;         /* INT_MAX: no limit */
+    bool needs_shared;     /* all memory that peers touch comes from ls_comm_alloc */
+} team_rule;
+bool team_rule_at(int index, team_rule *out);
+
+#endif
