@@ -4,8 +4,8 @@
  * and resume. The loop itself stays in the program:
  *
  *     while (ls_run_next(run, &batch)) {
- *         ls_tensor *loss = ls_cross_entropy(tape, net(tape, batch.x), batch.y);
- *         ls_run_step(run, loss);
+ *         ls_tensor *logits = net_forward(&net, tape, batch.x);
+ *         ls_run_step(run, ls_cross_entropy(tape, logits, batch.y));
  *     }
  *
  * Threads    One thread. SIGTERM and SIGINT become a request to stop, which all ranks obey at the same step.
@@ -75,39 +75,44 @@ LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *sum
 /* --gpus/--nodes/--id as numbers: ranks to spawn on this node; 0 when the program takes its place from its launcher. */
 LS_API LS_MUST_USE ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n);
 
-/* --- a run --- */
+/* --- a run: owns device, model, tape, loaders and optimizer, and frees them --- */
 
 typedef struct ls_run ls_run;
 
-/* What a run is made of. All borrowed until ls_run_close(). */
-typedef struct ls_run_options {
-    size_t size; /* sizeof(ls_run_options) */
-    const ls_train_flags *flags;
-    ls_model *model;
-    ls_tape *tape;
-    ls_loader *train;
-    ls_optimizer *optimizer;
-    ls_comm *comm;   /* NULL: one process */
-    ls_ddp *ddp;     /* NULL: one process */
-    ls_loader *test; /* NULL: no evaluation. Its sampler should be LS_SAMPLER_UNEVEN */
-    /* the network for evaluation: logits (rows, classes) for x; needed with `test` */
-    ls_tensor *(*forward)(void *arg, ls_tape *tape, ls_tensor *x);
-    void *forward_arg;
-} ls_run_options;
+/* Opens the device, an empty model (initial values from --seed) and a tape. flags are borrowed until ls_run_close(). */
+LS_API LS_MUST_USE ls_status ls_run_open(const ls_train_flags *flags, ls_run **out);
 
-/* Loads --init or --resume, sets the schedule, opens the metrics file (rank 0), takes SIGTERM and SIGINT. */
-LS_API LS_MUST_USE ls_status ls_run_open(const ls_run_options *opt, ls_run **out);
+LS_API ls_device *ls_run_device(ls_run *run); /* borrowed, as the next two */
+LS_API ls_model *ls_run_model(ls_run *run);
+LS_API ls_tape *ls_run_tape(ls_run *run);
 
-/* The next training batch, across epochs; at the end of an epoch evaluates, reports and saves. False at the end of the
- * run or after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are in step. */
+/* The set to learn from, and the set to be tested on after each epoch. Both are taken, also on failure. */
+LS_API LS_MUST_USE ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set);
+LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
+
+/* Trains together with the other ranks of `comm` (borrowed until ls_run_close()): each sees its share of the data,
+ * gradients are averaged. Call it when the model has its layers. `opt` may be NULL. Collective. */
+LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
+                                               const ls_ddp_options *opt);
+
+/* Logits (rows, classes) of the network for x; arg is the program's. */
+typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
+
+/* The last step before the loop: makes the optimizer (SGD) and schedule of the flags, loads --init or --resume, opens the metrics
+ * file (rank 0), takes SIGTERM and SIGINT. `forward` is used for evaluation; NULL when there is no test set. */
+LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
+
+/* The next training batch, across epochs; at the end of an epoch evaluates, reports and saves. 0 at the end of the run or
+ * after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are equal on all ranks. */
 LS_API int ls_run_next(ls_run *run, ls_batch *batch);
 
 /* Backward from the mean loss over the batch, reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
  * failure is reported by ls_run_close. */
 LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
 
-/* Restores signals, says the last word (rank 0), frees the run. Returns the first failure of the run. NULL gives LS_OK. */
-LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run);
+/* Restores signals, says the last word (rank 0), frees everything. Returns `st` if that is a failure, else the first failure
+ * of the run. NULL gives `st`. */
+LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run, ls_status st);
 
 /* Position and results so far, for a program that wants to print its own. */
 typedef struct ls_run_state {

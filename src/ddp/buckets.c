@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ddp/reducer.h"
+
+#include "autograd/autograd.h"
+#include "base/alloc.h"
+
+static void release(ls_ddp *ddp, bucket *b)
+{
+    ls_comm_free(ddp->comm, b->memory);
+    b->memory = NULL;
+}
+
+void buckets_free(ls_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++) {
+        ddp_param *p = &ddp->params[i];
+        autograd_set_grad_target(p->leaf, NULL);
+        ls_tensor_destroy(p->target);
+        p->target = NULL;
+    }
+    for (int i = 0; i < ddp->n_buckets; i++)
+        release(ddp, &ddp->buckets[i]);
+    ls_free(ddp->buckets);
+    ddp->buckets = NULL;
+    ddp->n_buckets = 0;
+    bucket_plan_free(&ddp->plan);
+}
+
+static ls_status plan_buckets(ls_ddp *ddp)
+{
+    plan_entry *entries = ls_calloc((size_t)ddp->n_params + 1, sizeof(*entries));
+    ls_status st;
+
+    if (entries == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to plan buckets for %d parameters", ddp->n_params);
+    for (int i = 0; i < ddp->n_params; i++) {
+        const ls_tensor *leaf = ddp->params[i].leaf;
+        entries[i].dtype = ls_tensor_dtype(leaf);
+        entries[i].bytes = ls_tensor_count(leaf) * ls_dtype_size(entries[i].dtype);
+    }
+    st = bucket_plan_make(entries, ddp->order, ddp->n_params, ddp->options.first_bucket_bytes,
+                          ddp->options.bucket_bytes, &ddp->plan);
+    ls_free(entries);
+    return st;
+}
+
+static ls_status take_memory(ls_ddp *ddp)
+{
+    ddp->buckets = ls_calloc((size_t)ddp->plan.n_buckets + 1, sizeof(*ddp->buckets));
+    if (ddp->buckets == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d buckets", ddp->plan.n_buckets);
+    for (int i = 0; i < ddp->plan.n_buckets; i++) {
+        bucket *b = &ddp->buckets[i];
+        void *memory;
+        LS_TRY(ls_comm_alloc(ddp->comm, ddp->plan.bucket_bytes[i], &memory));
+        b->memory = memory;
+        b->bytes = ddp->plan.bucket_bytes[i];
+        b->dtype = ddp->plan.bucket_type[i];
+        ddp->n_buckets = i + 1;
+    }
+    return LS_OK;
+}
+
+/* Each leaf's gradient becomes a view of its place in a bucket. */
+static ls_status take_views(ls_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++) {
+        ddp_param *p = &ddp->params[i];
+        const plan_slot *slot = &ddp->plan.slots[i];
+        void *memory = ddp->buckets[slot->bucket].memory + slot->offset;
+        LS_TRY(ls_tensor_wrap(ls_tensor_device(p->leaf), ls_tensor_dtype(p->leaf),
+                              ls_tensor_n_dims(p->leaf), ls_tensor_dims(p->leaf), memory,
+                              &p->target));
+        LS_TRY(autograd_set_grad_target(p->leaf, p->target));
+    }
+    return LS_OK;
+}
+
+ls_status buckets_build(ls_ddp *ddp)
+{
+    buckets_free(ddp);
+    LS_TRY(plan_buckets(ddp));
+    LS_TRY(take_memory(ddp));
+    return take_views(ddp);
+}
+
+void bucket_divide(bucket *b, double divisor)
+{
+    if (b->dtype == LS_F64) {
+        double *restrict x = (double *)(void *)b->memory;
+        for (size_t i = 0; i < b->bytes / sizeof(*x); i++)
+            x[i] /= divisor;
+    } else {
+        float *restrict x = (float *)(void *)b->memory;
+        const float by = (float)divisor;
+        for (size_t i = 0; i < b->bytes / sizeof(*x); i++)
+            x[i] /= by;
+    }
+}

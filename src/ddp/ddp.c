@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ddp.c - life of an ls_ddp, and the step that callers see.
+ */
+#include "ddp/reducer.h"
+
+#include "autograd/autograd.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/comm.h"
+
+#include <string.h>
+
+/* The small operation's values in front of the per-parameter ones. */
+enum { SMALL_WEIGHT, SMALL_HAS_DATA, SMALL_STOP, SMALL_FIXED };
+
+static const size_t default_first_bucket_bytes = (size_t)1 << 20;
+static const size_t default_bucket_bytes = (size_t)25 << 20;
+
+/* --- life --- */
+
+static void resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
+{
+    if (given != NULL)
+        memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
+    o->size = sizeof(*o);
+    if (o->first_bucket_bytes == 0)
+        o->first_bucket_bytes = default_first_bucket_bytes;
+    if (o->bucket_bytes == 0)
+        o->bucket_bytes = default_bucket_bytes;
+}
+
+static ls_status take_params(ls_ddp *ddp)
+{
+    int n;
+    const ls_named *list = ls_model_parameters(ddp->model, &n);
+
+    ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
+    ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
+    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
+    ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
+    if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
+    for (int i = 0; i < n; i++) {
+        const ls_dtype type = ls_tensor_dtype(list[i].tensor);
+        if (type != LS_F32 && type != LS_F64)
+            return ls_fail(LS_EUNSUPPORTED, "parameter %s is %s; ddp reduces float32 and float64",
+                           list[i].name, ls_dtype_name(type));
+        ddp->params[i].name = list[i].name;
+        ddp->params[i].leaf = list[i].tensor;
+        ddp->order[i] = n - 1 - i; /* backward meets the last one first */
+        ddp->stats.bytes_a_step += (int64_t)(ls_tensor_count(list[i].tensor) * ls_dtype_size(type));
+    }
+    ddp->n_params = n;
+    return LS_OK;
+}
+
+static ls_status take_buffers(ls_ddp *ddp)
+{
+    int n;
+    void *block;
+    const ls_named *list = ls_model_buffers(ddp->model, &n);
+
+    for (int i = 0; i < n; i++)
+        ddp->buffer_bytes +=
+            ls_tensor_count(list[i].tensor) * ls_dtype_size(ls_tensor_dtype(list[i].tensor));
+    if (ddp->buffer_bytes == 0)
+        return LS_OK;
+    LS_TRY(ls_comm_alloc(ddp->comm, ddp->buffer_bytes, &block));
+    ddp->buffer_block = block;
+    return LS_OK;
+}
+
+ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
+{
+    ls_status st;
+    ls_ddp *ddp;
+
+    if (comm == NULL || model == NULL)
+        return ls_fail(LS_EINVAL, "ls_ddp_create needs a group and a model");
+    LS_TRY(ls_model_status(model));
+    ddp = ls_calloc(1, sizeof(*ddp));
+    if (ddp == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a ddp");
+    ddp->comm = comm;
+    ddp->model = model;
+    resolve_options(&ddp->options, opt);
+
+    st = take_params(ddp);
+    if (st == LS_OK)
+        st = replicas_compare(ddp);
+    if (st == LS_OK)
+        st = replicas_broadcast(ddp);
+    if (st == LS_OK)
+        st = take_buffers(ddp);
+    if (st == LS_OK)
+        st = buckets_build(ddp);
+    if (st != LS_OK) {
+        ls_ddp_destroy(ddp);
+        return ls_context(st, "joining the model");
+    }
+    *out = ddp;
+    return LS_OK;
+}
+
+void ls_ddp_destroy(ls_ddp *ddp)
+{
+    if (ddp == NULL)
+        return;
+    buckets_free(ddp);
+    ls_comm_free(ddp->comm, ddp->buffer_block);
+    ls_free(ddp->params);
+    ls_free(ddp->order);
+    ls_free(ddp->small);
+    ls_free(ddp->unused);
+    ls_free(ddp);
+}
+
+/* --- one backward --- */
+
+static ls_status start_bucket(ls_ddp *ddp, int i)
+{
+    bucket *b = &ddp->buckets[i];
+    char label[32];
+
+    if (i == 0)
+        ddp->first_start_ns = ls_now_ns();
+    text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
+    comm_label(ddp->comm, label);
+    return ls_all_reduce(ddp->comm, b->memory, b->memory, b->bytes / ls_dtype_size(b->dtype),
+                         b->dtype, LS_SUM, &b->work);
+}
+
+/* Starts every bucket that is complete, in the order of their numbers: the same order on every rank. */
+static ls_status start_ready(ls_ddp *ddp)
+{
+    while (ddp->next_bucket < ddp->n_buckets && ddp->buckets[ddp->next_bucket].n_waiting == 0)
+        LS_TRY(start_bucket(ddp, ddp->next_bucket++));
+    return LS_OK;
+}
+
+static int find_param(const ls_ddp *ddp, const ls_tensor *leaf)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        if (ddp->params[i].leaf == leaf)
+            return i;
+    return -1;
+}
+
+static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
+{
+    ls_ddp *ddp = arg;
+    const int i = find_param(ddp, leaf);
+
+    if (i < 0)
+        return LS_OK; /* a leaf of the caller's that is no parameter of this model */
+    ddp->params[i].fired = true;
+    ddp->params[i].written = true;
+    if (!ddp->ordered)
+        ddp->order[ddp->n_fired++] = i;
+    if (!ddp->reducing)
+        return LS_OK;
+    ddp->buckets[ddp->plan.slots[i].bucket].n_waiting--;
+    return start_ready(ddp);
+}
+
+/* Gradients that are left from the last reduction are forgotten; those accumulated since then stay. */
+static ls_status begin_backward(ls_ddp *ddp, bool reducing)
+{
+    if (!ddp->pending) {
+        if (ddp->ordered && !ddp->rebuilt) {
+            LS_TRY(buckets_build(ddp));
+            ddp->rebuilt = true;
+        }
+        for (int i = 0; i < ddp->n_params; i++) {
+            ls_zero_grad(ddp->params[i].leaf);
+            ddp->params[i].written = false;
+        }
+    }
+    for (int i = 0; i < ddp->n_params; i++)
+        ddp->params[i].fired = false;
+    for (int b = 0; b < ddp->n_buckets; b++)
+        ddp->buckets[b].n_waiting = ddp->plan.bucket_entries[b];
+    ddp->reducing = reducing;
+    ddp->next_bucket = 0;
+    ddp->n_fired = 0;
+    return LS_OK;
+}
+
+static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
+                              bool reducing)
+{
+    const double seed = ddp->options.plain_mean ? 1.0 : (double)rows;
+    const int64_t start_ns = ls_now_ns();
+    ls_status st;
+
+    if (rows < 0)
+        return ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
+    LS_TRY(begin_backward(ddp, reducing));
+    ls_tape_on_grad_ready(tape, on_grad_ready, ddp);
+    st = ls_backward(tape, loss, seed);
+    ls_tape_on_grad_ready(tape, NULL, NULL);
+    ddp->stats.backward_s += (double)(ls_now_ns() - start_ns) * 1e-9;
+    return st;
+}
+
+/* --- after backward --- */
+
+/* Places of parameters that this rank did not use count as zeros. */
+static void clear_unwritten(ls_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++) {
+        const ddp_param *p = &ddp->params[i];
+        const plan_slot *slot = &ddp->plan.slots[i];
+        if (!p->written)
+            memset(ddp->buckets[slot->bucket].memory + slot->offset, 0,
+                   ls_tensor_count(p->leaf) * ls_dtype_size(ls_tensor_dtype(p->leaf)));
+    }
+}
+
+static ls_status start_rest(ls_ddp *ddp)
+{
+    clear_unwritten(ddp);
+    while (ddp->next_bucket < ddp->n_buckets)
+        LS_TRY(start_bucket(ddp, ddp->next_bucket++));
+    return LS_OK;
+}
+
+static ls_status reduce_small(ls_ddp *ddp, double weight)
+{
+    const size_t count = SMALL_FIXED + (size_t)ddp->n_params;
+
+    ddp->small[SMALL_WEIGHT] = weight;
+    ddp->small[SMALL_HAS_DATA] = weight > 0;
+    ddp->small[SMALL_STOP] = ddp->stop_requested;
+    for (int i = 0; i < ddp->n_params; i++)
+        ddp->small[SMALL_FIXED + i] = ddp->params[i].written;
+    comm_label(ddp->comm, "ddp step");
+    return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
+}
+
+/* Waits for every bucket, also after a failure: none may be under way when the caller goes on. */
+static ls_status wait_buckets(ls_ddp *ddp, double divisor)
+{
+    ls_status first = LS_OK;
+
+    for (int i = 0; i < ddp->n_buckets; i++) {
+        bucket *b = &ddp->buckets[i];
+        if (b->work == NULL)
+            continue;
+        ls_status st = ls_work_wait(b->work);
+        b->work = NULL;
+        if (first == LS_OK)
+            first = st;
+        if (first == LS_OK && divisor > 0)
+            bucket_divide(b, divisor);
+    }
+    return first;
+}
+
+/* A parameter that some rank used has a gradient everywhere; one that none used has none anywhere. */
+static void resolve_used(ls_ddp *ddp)
+{
+    ddp->n_unused = 0;
+    for (int i = 0; i < ddp->n_params; i++) {
+        const bool used = ddp->small[SMALL_FIXED + i] > 0;
+        autograd_set_has_grad(ddp->params[i].leaf, used);
+        if (!used)
+            ddp->unused[ddp->n_unused++] = ddp->params[i].name;
+    }
+}
+
+/* After the first backward all ranks take over rank 0's order of completion; what never became complete goes last. */
+static ls_status agree_on_order(ls_ddp *ddp)
+{
+    for (int i = ddp->n_params - 1; i >= 0; i--)
+        if (!ddp->params[i].fired)
+            ddp->order[ddp->n_fired++] = i;
+    LS_TRY(ls_broadcast(ddp->comm, ddp->order, ddp->order, (size_t)ddp->n_params, LS_I32, 0, NULL));
+    ddp->ordered = true;
+    return LS_OK;
+}
+
+static ls_status finish_step(ls_ddp *ddp, double weight, ls_ddp_step *step)
+{
+    const int64_t start_ns = ls_now_ns();
+    double divisor;
+    ls_status st;
+    ls_status buckets;
+
+    st = start_rest(ddp);
+    if (st == LS_OK)
+        st = reduce_small(ddp, weight);
+    divisor = ddp->options.plain_mean ? (double)ls_comm_size(ddp->comm) : ddp->small[SMALL_WEIGHT];
+    buckets = wait_buckets(ddp, st == LS_OK ? divisor : 0);
+    LS_TRY(st);
+    LS_TRY(buckets);
+    resolve_used(ddp);
+    if (!ddp->ordered)
+        LS_TRY(agree_on_order(ddp));
+    *step = (ls_ddp_step){.weight = ddp->small[SMALL_WEIGHT],
+                          .more_data = ddp->small[SMALL_HAS_DATA] > 0,
+                          .stop = ddp->small[SMALL_STOP] > 0};
+
+    const int64_t end_ns = ls_now_ns();
+    ddp->stats.wait_s += (double)(end_ns - start_ns) * 1e-9;
+    ddp->stats.communication_s += (double)(end_ns - ddp->first_start_ns) * 1e-9;
+    ddp->stats.n_buckets = ddp->n_buckets;
+    ddp->stats.steps++;
+    return LS_OK;
+}
+
+/* --- the public calls --- */
+
+/* A rank that cannot finish its backward must not leave the others waiting for its buckets. */
+static ls_status give_up(ls_ddp *ddp, ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+    ls_status ignored;
+
+    text_format(why, sizeof(why), "%s", ls_last_error());
+    ls_comm_abort(ddp->comm, why);
+    ignored = wait_buckets(ddp, 0);
+    LS_UNUSED(ignored); /* the first failure is the one to report */
+    return ls_fail(st, "%s", why);
+}
+
+ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
+                          ls_ddp_step *step)
+{
+    const int every = ddp->options.check_replicas;
+    ls_status st;
+
+    if (every > 0 && ddp->stats.steps % every == 0)
+        LS_TRY(replicas_check(ddp));
+    st = run_backward(ddp, tape, loss, rows, true);
+    if (st != LS_OK)
+        return give_up(ddp, st);
+    LS_TRY(finish_step(ddp, ddp->pending_weight + (double)rows, step));
+    ddp->pending = false;
+    ddp->pending_weight = 0;
+    return LS_OK;
+}
+
+ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows)
+{
+    LS_TRY(run_backward(ddp, tape, loss, rows, false));
+    ddp->pending = true;
+    ddp->pending_weight += (double)rows;
+    return LS_OK;
+}
+
+void ls_ddp_request_stop(ls_ddp *ddp)
+{
+    ddp->stop_requested = true;
+}
+
+const char *const *ls_ddp_unused(const ls_ddp *ddp, int *n)
+{
+    *n = ddp->n_unused;
+    return ddp->unused;
+}
+
+void ls_ddp_get_stats(const ls_ddp *ddp, ls_ddp_stats *out)
+{
+    *out = ddp->stats;
+}
