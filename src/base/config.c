@@ -70,8 +70,10 @@ const char *config_origin(config_id id)
 /* Whether `value` is one of the words of "auto|shm|tcp". */
 static bool is_choice(const char *choices, const char *value)
 {
-    const size_t n = strlen(value);
+    const size_t n = strcspn(value, "|");
 
+    if (value[n] != '\0')
+        return false;
     for (const char *p = choices; p != NULL; p = strchr(p, '|')) {
         p += *p == '|';
         if (strncmp(p, value, n) == 0 && (p[n] == '|' || p[n] == '\0'))

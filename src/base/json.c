@@ -182,11 +182,16 @@ void json_begin(json_writer *w, text_buf *out)
 static size_t utf8_length(const unsigned char *s)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    uint32_t code = s[0] & (0xFFU >> (length + 1));
+    size_t length = 4;
+    uint32_t code;
 
-    if (length <= 1)
-        return length;
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] < 0xC2 || s[0] > 0xF4)
+        return 0;
+    if (s[0] < 0xF0)
+        length = s[0] < 0xE0 ? 2 : 3;
+    code = s[0] & (0xFFU >> (length + 1));
     for (size_t i = 1; i < length; i++) {
         if ((s[i] & 0xC0U) != 0x80)
             return 0;

@@ -56,6 +56,14 @@ static bool find_level(const char *name, ls_log_level *out)
     return false;
 }
 
+/* Whether `name` begins with a component's name that ends at `end`. */
+static bool is_component(const char *name, const char *end)
+{
+    const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
+
+    return n > 0 && name + n == end && n < COMPONENT_BYTES;
+}
+
 /* Takes one item, "info" or "comm=debug", into the set. */
 static ls_status parse_item(char *item, rule_set *set)
 {
@@ -67,7 +75,7 @@ static ls_status parse_item(char *item, rule_set *set)
     if (equals == NULL) {
         if (find_level(item, &set->standard))
             return LS_OK;
-    } else if (equals != item && (size_t)(equals - item) < sizeof(r->component)) {
+    } else if (is_component(item, equals)) {
         if (set->n_rules == MAX_RULES)
             return ls_fail(LS_EINVAL, "LOCKSTEP_LOG: more than %d components, at \"%s\"", MAX_RULES,
                            shown);
@@ -148,6 +156,8 @@ int ls_log_enabled(ls_log_level level, const char *component)
 {
     ls_log_level limit;
 
+    if ((unsigned)level > LS_LOG_TRACE)
+        return 0;
     if (atomic_load_explicit(&most_level, memory_order_relaxed) < 0)
         configure_once();
     if ((int)level > atomic_load_explicit(&most_level, memory_order_relaxed))
