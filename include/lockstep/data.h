@@ -57,7 +57,8 @@ typedef struct ls_sampler_options {
 LS_API LS_MUST_USE ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out);
 LS_API void ls_sampler_destroy(ls_sampler *s); /* NULL is allowed */
 
-/* Fixes the order of epoch `epoch`, which (seed, epoch) alone decide. Nothing to forget: the loader calls it. */
+/* Fixes the order of epoch `epoch`, which (seed, epoch) alone decide; epoch 0 at first. Nothing to forget: the
+ * loader calls it. */
 LS_API LS_MUST_USE ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch);
 
 LS_API size_t ls_sampler_count(const ls_sampler *s); /* samples of this rank */

@@ -143,8 +143,8 @@ void ls_optimizer_destroy(ls_optimizer *o)
 
 static ls_status check_gradient(const optimizer_param *p, const ls_tensor *grad)
 {
-    char want[128];
-    char have[128];
+    char want[TENSOR_TEXT_BYTES];
+    char have[TENSOR_TEXT_BYTES];
 
     if (tensor_same_shape(p->tensor, grad) && ls_tensor_dtype(p->tensor) == ls_tensor_dtype(grad))
         return LS_OK;
@@ -156,19 +156,18 @@ static ls_status check_gradient(const optimizer_param *p, const ls_tensor *grad)
 /* Finds the arrays of one parameter. */
 static ls_status collect(const ls_optimizer *o, optimizer_param *p)
 {
-    const ls_tensor *grad = o->grad_of(p->tensor);
+    ls_tensor *grad = o->grad_of(p->tensor);
 
     p->grad = NULL;
     if (grad == NULL)
         return LS_OK;
     LS_TRY(check_gradient(p, grad));
-    p->value = ls_tensor_data(p->tensor);
-    p->buffer_data = p->buffer.tensor != NULL ? ls_tensor_data(p->buffer.tensor) : NULL;
-    if (p->value != NULL && (p->buffer.tensor == NULL || p->buffer_data != NULL))
-        p->grad = ls_tensor_data_const(grad);
-    if (p->grad == NULL)
-        return ls_context(LS_ENOMEM, "parameter %s", p->name);
-    return LS_OK;
+    LS_TRY(ls_context(tensor_plain(grad, &p->grad), "gradient of %s", p->name));
+    LS_TRY(ls_context(tensor_plain(p->tensor, &p->value), "parameter %s", p->name));
+    if (p->buffer.tensor == NULL)
+        return LS_OK;
+    return ls_context(tensor_plain(p->buffer.tensor, &p->buffer_data), "%s of %s",
+                      o->ops->buffer_name, p->name);
 }
 
 ls_status ls_optimizer_step(ls_optimizer *o)
@@ -182,6 +181,7 @@ ls_status ls_optimizer_step(ls_optimizer *o)
         if (p->grad == NULL)
             continue;
         tensor_written(p->tensor);
+        tensor_written(p->buffer.tensor);
         if (p->buffer.tensor != NULL) {
             p->buffer.is_set = true;
             p->buffer.saved_is_set = 1;

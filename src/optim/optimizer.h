@@ -26,7 +26,7 @@ typedef struct optimizer_param {
     optimizer_buffer buffer;
     size_t count;
     void *value;
-    const void *grad;
+    void *grad;
     void *buffer_data;
 } optimizer_param;
 

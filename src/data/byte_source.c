@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/byte_source.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ls_status fail_open(const char *path)
+{
+    return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open %s: %s", path,
+                   ls_errno_text(errno));
+}
+
+/* Asks the file itself what it is: its name promises nothing. */
+static ls_status examine(byte_source *s)
+{
+    unsigned char magic[2] = {0, 0};
+    struct stat info;
+
+    if (fstat(s->fd, &info) != 0)
+        return fail_open(s->path);
+    if (!S_ISREG(info.st_mode))
+        return ls_fail(LS_EIO, "%s is not a regular file", s->path);
+    s->file_bytes = (uint64_t)info.st_size;
+    if (s->file_bytes >= sizeof(magic))
+        LS_TRY(file_pread_all(s->fd, s->path, magic, sizeof(magic), 0));
+    if (magic[0] == 0x1F && magic[1] == 0x8B)
+        return gz_stream_open(s->fd, s->path, &s->gz);
+    return LS_OK;
+}
+
+ls_status byte_source_open(byte_source *s, const char *path)
+{
+    ls_status st;
+
+    memset(s, 0, sizeof(*s));
+    s->path = path;
+    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (s->fd < 0)
+        return fail_open(path);
+    st = examine(s);
+    if (st != LS_OK)
+        byte_source_close(s);
+    return st;
+}
+
+void byte_source_close(byte_source *s)
+{
+    gz_stream_close(s->gz);
+    s->gz = NULL;
+    file_close(&s->fd);
+}
+
+uint64_t byte_source_most(const byte_source *s)
+{
+    uint64_t most;
+
+    if (s->gz == NULL)
+        return s->file_bytes;
+    if (__builtin_mul_overflow(s->file_bytes, (uint64_t)GZ_MAX_RATIO, &most))
+        return UINT64_MAX;
+    return most;
+}
+
+/* *got is less than `bytes` only at the end of the content. */
+static ls_status read_some(byte_source *s, void *dst, size_t bytes, size_t *got)
+{
+    const uint64_t left = s->file_bytes - s->offset;
+
+    if (s->gz != NULL)
+        return gz_stream_read(s->gz, dst, bytes, got);
+    *got = bytes < left ? bytes : (size_t)left;
+    return file_pread_all(s->fd, s->path, dst, *got, s->offset);
+}
+
+ls_status byte_source_read(byte_source *s, void *dst, size_t bytes)
+{
+    size_t got = 0;
+
+    LS_TRY(read_some(s, dst, bytes, &got));
+    s->offset += got;
+    if (got < bytes)
+        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": the content ends %zu bytes too early",
+                       s->path, s->offset, bytes - got);
+    return LS_OK;
+}
+
+ls_status byte_source_end(byte_source *s)
+{
+    unsigned char beyond;
+    size_t got = 0;
+
+    LS_TRY(read_some(s, &beyond, 1, &got));
+    if (got != 0)
+        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": the content should end here", s->path,
+                       s->offset);
+    return LS_OK;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dataset_idx.c - images and labels kept in memory as the bytes that the files hold, and widened
+ * when a batch is made: a quarter of the memory, and no pass over it at the start.
+ */
+#include "base/alloc.h"
+#include "base/text.h"
+#include "data/dataset.h"
+#include "data/idx.h"
+
+#include <unistd.h>
+
+typedef struct idx_dataset {
+    ls_dataset common; /* first, so that the two can be cast into each other */
+    size_t sample_bytes;
+    uint8_t *pixels;
+    uint8_t *labels;
+    float scaled[256]; /* byte / 255, rounded once: a table is quicker than dividing */
+} idx_dataset;
+
+static ls_status read_sample(const ls_dataset *self, size_t index, float *x, int64_t *y)
+{
+    const idx_dataset *d = (const idx_dataset *)self;
+    const uint8_t *pixels = d->pixels + index * d->sample_bytes;
+
+    for (size_t i = 0; i < d->sample_bytes; i++)
+        x[i] = d->scaled[pixels[i]];
+    *y = d->labels[index];
+    return LS_OK;
+}
+
+static void close_dataset(ls_dataset *self)
+{
+    idx_dataset *d = (idx_dataset *)self;
+
+    ls_free(d->pixels);
+    ls_free(d->labels);
+    ls_free(d);
+}
+
+static const dataset_ops idx_ops = {.read = read_sample, .close = close_dataset};
+
+static int count_classes(const uint8_t *labels, size_t n)
+{
+    int classes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        classes = labels[i] >= classes ? labels[i] + 1 : classes;
+    return classes;
+}
+
+/* Takes the pixels: (count, H, W) or (count, C, H, W). */
+static void take_images(idx_dataset *d, const idx_array *images)
+{
+    const int64_t *hw = &images->dims[images->n_dims - 2];
+
+    d->pixels = images->data;
+    d->common.count = (size_t)images->dims[0];
+    d->common.dims[0] = images->n_dims == 4 ? images->dims[1] : 1;
+    d->common.dims[1] = hw[0];
+    d->common.dims[2] = hw[1];
+    d->sample_bytes = (size_t)(d->common.dims[0] * hw[0] * hw[1]);
+}
+
+static ls_status open_both(idx_dataset *d, const char *images, const char *labels)
+{
+    idx_array array = {0};
+
+    LS_TRY(idx_read(images, 3, 4, &array));
+    take_images(d, &array);
+    LS_TRY(idx_read(labels, 1, 1, &array));
+    d->labels = array.data;
+    if (array.bytes != d->common.count)
+        return ls_fail(LS_EFORMAT, "%s has %zu images, %s has %zu labels", images, d->common.count,
+                       labels, array.bytes);
+    d->common.classes = count_classes(d->labels, array.bytes);
+    return LS_OK;
+}
+
+ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset **out)
+{
+    idx_dataset *d;
+    ls_status st;
+
+    if (images == NULL || labels == NULL)
+        return ls_fail(LS_EINVAL, "a data set needs an image file and a label file");
+    d = ls_calloc(1, sizeof(*d));
+    if (d == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
+    d->common.ops = &idx_ops;
+    for (int i = 0; i < 256; i++)
+        d->scaled[i] = (float)i / 255.0F;
+    st = open_both(d, images, labels);
+    if (st != LS_OK) {
+        close_dataset(&d->common);
+        return st;
+    }
+    *out = &d->common;
+    return LS_OK;
+}
+
+/* --- folders with MNIST's file names --- */
+
+/* DIR/SPLIT-KIND or the same with .gz, whichever is there. */
+static ls_status find_file(const char *dir, const char *split, const char *kind, text_buf *path)
+{
+    text_append(path, "%s/%s-%s", dir, split, kind);
+    LS_TRY(text_status(path));
+    if (access(path->data, F_OK) == 0)
+        return LS_OK;
+    text_append(path, ".gz");
+    LS_TRY(text_status(path));
+    if (access(path->data, F_OK) == 0)
+        return LS_OK;
+    return ls_fail(LS_ENOTFOUND, "%s has neither %s-%s nor %s-%s.gz", dir, split, kind, split,
+                   kind);
+}
+
+ls_status ls_dataset_open_mnist(const char *dir, const char *split, ls_dataset **out)
+{
+    text_buf images = {0};
+    text_buf labels = {0};
+    ls_status st;
+
+    if (dir == NULL || split == NULL || (!text_equal(split, "train") && !text_equal(split, "t10k")))
+        return ls_fail(LS_EINVAL, "a folder and a split, train or t10k, are needed (split: %s)",
+                       split != NULL ? split : "none");
+    st = find_file(dir, split, "images-idx3-ubyte", &images);
+    if (st == LS_OK)
+        st = find_file(dir, split, "labels-idx1-ubyte", &labels);
+    if (st == LS_OK)
+        st = ls_dataset_open_idx(images.data, labels.data, out);
+    text_free(&images);
+    text_free(&labels);
+    return st;
+}

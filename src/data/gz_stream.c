@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gz_stream.c - inflates a file piece by piece through a fixed input buffer; what it needs besides
+ * does not depend on what the file claims.
+ */
+#include "data/gz_stream.h"
+
+#include "base/alloc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define INPUT_BYTES 65536
+#define GZIP_WINDOW (15 + 16) /* the largest window, behind a gzip header and nothing else */
+
+typedef int (*inflate_init_fn)(z_stream *z, int window_bits, const char *version, int stream_bytes);
+typedef int (*inflate_fn)(z_stream *z, int flush);
+typedef int (*inflate_end_fn)(z_stream *z);
+
+struct gz_stream {
+    int fd;
+    const char *path;
+    void *library;
+    inflate_init_fn init;
+    inflate_fn inflate;
+    inflate_end_fn end;
+    z_stream z;
+    uint64_t file_offset; /* of what the next read() gives */
+    bool in_member;       /* z holds a state that must be ended */
+    bool any_member;
+    bool at_end;
+    unsigned char input[INPUT_BYTES];
+};
+
+/* A function pointer out of dlsym()'s object pointer, which ISO C does not convert. */
+static bool find_symbol(void *library, const char *name, void *fn_out)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(fn_out, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+static ls_status load_zlib(gz_stream *g)
+{
+    g->library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (g->library == NULL)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "%s is compressed and zlib cannot be loaded (%s): install zlib1g or "
+                       "unpack the file",
+                       g->path, dlerror());
+    if (!find_symbol(g->library, "inflateInit2_", &g->init) ||
+        !find_symbol(g->library, "inflate", &g->inflate) ||
+        !find_symbol(g->library, "inflateEnd", &g->end))
+        return ls_fail(LS_EUNSUPPORTED, "libz.so.1 is not zlib: %s", dlerror());
+    return LS_OK;
+}
+
+ls_status gz_stream_open(int fd, const char *path, gz_stream **out)
+{
+    gz_stream *g = ls_calloc(1, sizeof(*g));
+    ls_status st;
+
+    if (g == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to unpack %s", path);
+    g->fd = fd;
+    g->path = path;
+    st = load_zlib(g);
+    if (st != LS_OK) {
+        gz_stream_close(g);
+        return st;
+    }
+    *out = g;
+    return LS_OK;
+}
+
+void gz_stream_close(gz_stream *g)
+{
+    if (g == NULL)
+        return;
+    if (g->in_member)
+        (void)g->end(&g->z);
+    if (g->library != NULL)
+        (void)dlclose(g->library);
+    ls_free(g);
+}
+
+/* Where in the file the next byte that zlib has not taken stands. */
+static uint64_t input_offset(const gz_stream *g)
+{
+    return g->file_offset - g->z.avail_in;
+}
+
+/* Refills an empty input buffer; at the end of the file it stays empty. */
+static ls_status fill_input(gz_stream *g)
+{
+    ssize_t got;
+
+    if (g->z.avail_in > 0)
+        return LS_OK;
+    do {
+        got = pread(g->fd, g->input, sizeof(g->input), (off_t)g->file_offset);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return ls_fail(LS_EIO, "cannot read %s at offset %" PRIu64 ": %s", g->path, g->file_offset,
+                       ls_errno_text(errno));
+    g->z.next_in = g->input;
+    g->z.avail_in = (uInt)got;
+    g->file_offset += (uint64_t)got;
+    return LS_OK;
+}
+
+static voidpf allocate(voidpf opaque, uInt count, uInt size)
+{
+    LS_UNUSED(opaque);
+    return ls_calloc(count, size);
+}
+
+static void release(voidpf opaque, voidpf block)
+{
+    LS_UNUSED(opaque);
+    ls_free(block);
+}
+
+/* Between members: skips padding, then begins the next member or finds the end. */
+static ls_status begin_member(gz_stream *g)
+{
+    for (;;) {
+        LS_TRY(fill_input(g));
+        if (g->z.avail_in == 0) {
+            g->at_end = true;
+            return LS_OK;
+        }
+        if (!g->any_member || *g->z.next_in != 0)
+            break;
+        g->z.next_in++;
+        g->z.avail_in--;
+    }
+    if (*g->z.next_in != 0x1F)
+        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": this is not gzip data", g->path,
+                       input_offset(g));
+    g->z.zalloc = allocate;
+    g->z.zfree = release;
+    if (g->init(&g->z, GZIP_WINDOW, ZLIB_VERSION, (int)sizeof(g->z)) != Z_OK)
+        return ls_fail(LS_ENOMEM, "no memory to unpack %s", g->path);
+    g->in_member = true;
+    g->any_member = true;
+    return LS_OK;
+}
+
+/* One call of inflate(): takes input, gives output, or ends the member. */
+static ls_status advance_member(gz_stream *g)
+{
+    int result;
+
+    LS_TRY(fill_input(g));
+    if (g->z.avail_in == 0)
+        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": the compressed data ends too early",
+                       g->path, g->file_offset);
+    result = g->inflate(&g->z, Z_NO_FLUSH);
+    if (result == Z_STREAM_END) {
+        (void)g->end(&g->z);
+        g->in_member = false;
+        return LS_OK;
+    }
+    if (result == Z_OK)
+        return LS_OK;
+    if (result == Z_MEM_ERROR)
+        return ls_fail(LS_ENOMEM, "no memory to unpack %s", g->path);
+    return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": broken compressed data (%s)", g->path,
+                   input_offset(g), g->z.msg != NULL ? g->z.msg : "zlib does not say why");
+}
+
+ls_status gz_stream_read(gz_stream *g, void *dst, size_t bytes, size_t *got)
+{
+    unsigned char *p = dst;
+    size_t done = 0;
+
+    while (done < bytes && !g->at_end) {
+        const size_t left = bytes - done;
+        const uInt room = left > INPUT_BYTES ? INPUT_BYTES : (uInt)left;
+
+        if (!g->in_member) {
+            LS_TRY(begin_member(g));
+            continue;
+        }
+        g->z.next_out = p + done;
+        g->z.avail_out = room;
+        LS_TRY(advance_member(g));
+        done += room - g->z.avail_out;
+    }
+    *got = done;
+    return LS_OK;
+}

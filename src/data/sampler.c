@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sampler.c - one order of all samples, dealt out to the ranks like cards: rank r takes positions
+ * r, r + world, r + 2*world, ... The order is Fisher and Yates' shuffle driven by base/rng.h, hence
+ * the same everywhere; it is not torch.randperm's.
+ */
+#include "data/sampler.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+#define SHUFFLE_STREAM 0x73616D706C65U /* keeps this use of (seed, epoch) apart from others */
+
+struct ls_sampler {
+    ls_sampler_options opt;
+    size_t rank;
+    size_t world;
+    size_t n_own;    /* samples of this rank */
+    uint32_t *order; /* the shuffled samples; NULL: in the data set's own order */
+};
+
+static ls_status check_options(const ls_sampler_options *opt)
+{
+    const int world = opt->world_size == 0 ? 1 : opt->world_size;
+
+    if (opt->size != sizeof(*opt))
+        return ls_fail(LS_EINVAL, "sampler: options of %zu bytes, this library's have %zu",
+                       opt->size, sizeof(*opt));
+    if (world < 1 || opt->rank < 0 || opt->rank >= world)
+        return ls_fail(LS_EINVAL, "sampler: there is no rank %d of %d", opt->rank, world);
+    if (opt->count > UINT32_MAX)
+        return ls_fail(LS_EINVAL, "sampler: %zu samples are more than 2^32 - 1", opt->count);
+    if (opt->mode != LS_SAMPLER_PAD && opt->mode != LS_SAMPLER_DROP_LAST &&
+        opt->mode != LS_SAMPLER_UNEVEN)
+        return ls_fail(LS_EINVAL, "sampler: %d is no mode", (int)opt->mode);
+    return LS_OK;
+}
+
+static size_t count_own(const ls_sampler *s)
+{
+    const size_t each = s->opt.count / s->world;
+    const size_t rest = s->opt.count % s->world;
+
+    switch (s->opt.mode) {
+    case LS_SAMPLER_DROP_LAST:
+        return each;
+    case LS_SAMPLER_UNEVEN:
+        return each + (s->rank < rest ? 1 : 0);
+    case LS_SAMPLER_PAD:
+        break;
+    }
+    return each + (rest > 0 ? 1 : 0);
+}
+
+ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
+{
+    ls_sampler *s;
+
+    if (opt == NULL)
+        return ls_fail(LS_EINVAL, "sampler: options are needed");
+    LS_TRY(check_options(opt));
+    s = ls_calloc(1, sizeof(*s));
+    if (s == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a sampler");
+    s->opt = *opt;
+    s->rank = (size_t)opt->rank;
+    s->world = opt->world_size == 0 ? 1 : (size_t)opt->world_size;
+    s->n_own = count_own(s);
+    if (!opt->no_shuffle) {
+        s->order = ls_calloc(opt->count, sizeof(*s->order));
+        if (s->order == NULL) {
+            ls_free(s);
+            return ls_fail(LS_ENOMEM, "no memory for the order of %zu samples", opt->count);
+        }
+    }
+    *out = s;
+    return ls_sampler_set_epoch(s, 0);
+}
+
+void ls_sampler_destroy(ls_sampler *s)
+{
+    if (s == NULL)
+        return;
+    ls_free(s->order);
+    ls_free(s);
+}
+
+ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch)
+{
+    const size_t n = s->opt.count;
+    ls_rng rng;
+
+    if (s->order == NULL)
+        return LS_OK;
+    for (size_t i = 0; i < n; i++)
+        s->order[i] = (uint32_t)i;
+    ls_rng_seed(&rng, ls_hash3(s->opt.seed, epoch, SHUFFLE_STREAM));
+    for (size_t i = n; i > 1; i--) {
+        const size_t j = (size_t)ls_rng_below(&rng, i);
+        const uint32_t moved = s->order[j];
+
+        s->order[j] = s->order[i - 1];
+        s->order[i - 1] = moved;
+    }
+    return LS_OK;
+}
+
+size_t ls_sampler_count(const ls_sampler *s)
+{
+    return s->n_own;
+}
+
+size_t ls_sampler_index(const ls_sampler *s, size_t i)
+{
+    size_t position;
+
+    LS_ASSERT(i < s->n_own);
+    // Padding begins again at the front of the order.
+    position = (i * s->world + s->rank) % s->opt.count;
+    return s->order != NULL ? s->order[position] : position;
+}
+
+size_t sampler_total(const ls_sampler *s)
+{
+    return s->opt.count;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sampler.h - what the loader knows of a sampler beyond its public face. */
+#ifndef LS_DATA_SAMPLER_H
+#define LS_DATA_SAMPLER_H
+
+#include <lockstep/data.h>
+
+size_t sampler_total(const ls_sampler *s); /* samples of the data set that it was made for */
+
+#endif
