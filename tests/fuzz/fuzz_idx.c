@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_idx.c - idx images, plain or gzipped, beside a good label file; and the same bytes as labels.
+ */
+#include "fuzz/fuzz.h"
+
+#include <lockstep/data.h>
+
+#include "data/dataset.h"
+#include "data/idx.h"
+#include "base/alloc.h"
+
+/* Reads the first and the last sample of what was opened. */
+static void read_samples(const ls_dataset *d)
+{
+    const int64_t *dims = ls_dataset_sample_dims(d);
+    float *pixels = ls_calloc((size_t)(dims[0] * dims[1] * dims[2]), sizeof(*pixels));
+    int64_t label;
+
+    if (pixels != NULL && ls_dataset_count(d) > 0 &&
+        (d->ops->read(d, 0, pixels, &label) != LS_OK ||
+         d->ops->read(d, ls_dataset_count(d) - 1, pixels, &label) != LS_OK))
+        __builtin_trap();
+    ls_free(pixels);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const uint8_t two_labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 3, 9};
+    idx_array array = {0};
+    fuzz_file images;
+    fuzz_file labels;
+    ls_dataset *d;
+
+    fuzz_file_open(&images, data, size);
+    fuzz_file_open(&labels, two_labels, sizeof(two_labels));
+    if (ls_dataset_open_idx(images.path, labels.path, &d) == LS_OK) {
+        read_samples(d);
+        ls_dataset_close(d);
+    }
+    if (idx_read(images.path, 1, 1, &array) == LS_OK)
+        ls_free(array.data);
+    fuzz_file_close(&labels);
+    fuzz_file_close(&images);
+    return 0;
+}
