@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_case_run.c - runs one operator case with all its kernels and collects what they gave.
+ */
+#include "tensor/op_cases.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_TENSORS 32
+
+typedef struct case_run {
+    ls_device *device;
+    const op_case *c;
+    ls_dtype type;
+    op_attrs attrs; /* without zeros for defaults */
+    ls_rng rng;
+    op_results *out;
+    ls_tensor *tensors[MAX_TENSORS];
+    int n_tensors;
+    ls_status status; /* the first failure; after it the helpers do nothing */
+} case_run;
+
+/* --- tensors --- */
+
+static ls_tensor *keep(case_run *r, ls_status st, ls_tensor *t)
+{
+    if (st != LS_OK) {
+        r->status = st;
+        return NULL;
+    }
+    LS_ASSERT(r->n_tensors < MAX_TENSORS);
+    r->tensors[r->n_tensors++] = t;
+    return t;
+}
+
+/* Shaped and unplaced: what kernels place. */
+static ls_tensor *unplaced(case_run *r, ls_dtype type, int n_dims, const int64_t *dims)
+{
+    ls_tensor *t = NULL;
+    ls_status st;
+
+    if (r->status != LS_OK)
+        return NULL;
+    st = tensor_shape(r->device, type, n_dims, dims, &t);
+    return keep(r, st, t);
+}
+
+static double element(ls_tensor *t, size_t i)
+{
+    const void *data = ls_tensor_data_const(t);
+
+    if (t->dtype == LS_F64)
+        return ((const double *)data)[i];
+    return t->dtype == LS_F32 ? (double)((const float *)data)[i] : (double)NAN;
+}
+
+static void set_element(ls_tensor *t, size_t i, double value)
+{
+    void *data = tensor_elements(t);
+
+    if (t->dtype == LS_F64)
+        ((double *)data)[i] = value;
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+static ls_tensor *filled(case_run *r, int n_dims, const int64_t *dims, double value)
+{
+    ls_tensor *t = NULL;
+    ls_status st;
+
+    if (r->status != LS_OK)
+        return NULL;
+    st = ls_tensor_create(r->device, r->type, n_dims, dims, &t);
+    t = keep(r, st, t);
+    for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++)
+        set_element(t, i, value);
+    return t;
+}
+
+/* Values in (-1, 1) * scale + shift that float32 holds exactly. */
+static ls_tensor *noise(case_run *r, int n_dims, const int64_t *dims, double scale, double shift)
+{
+    ls_tensor *t = filled(r, n_dims, dims, 0);
+
+    for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++) {
+        const double u = 2 * ls_rng_double(&r->rng) - 1;
+        const double v = r->c->ties ? round(2 * u) / 2 : u;
+
+        set_element(t, i, (double)(float)(v * scale + shift));
+    }
+    return t;
+}
+
+static ls_tensor *targets(case_run *r, int64_t n_rows, int64_t n_classes)
+{
+    ls_tensor *t = NULL;
+    int64_t *data;
+    ls_status st;
+
+    if (r->status != LS_OK)
+        return NULL;
+    st = ls_tensor_create(r->device, LS_I64, 1, &n_rows, &t);
+    t = keep(r, st, t);
+    if (t == NULL)
+        return NULL;
+    data = tensor_elements(t);
+    for (int64_t n = 0; n < n_rows; n++)
+        data[n] = (int64_t)ls_rng_below(&r->rng, (uint64_t)n_classes);
+    return t;
+}
+
+/* --- running and collecting --- */
+
+static void result(case_run *r, const char *name, ls_tensor *t, double k)
+{
+    op_result *into = &r->out->r[r->out->n];
+
+    if (r->status != LS_OK)
+        return;
+    LS_ASSERT(r->out->n < OP_MAX_RESULTS);
+    into->values = ls_calloc(ls_tensor_count(t) + 1, sizeof(double));
+    if (into->values == NULL || ls_tensor_data_const(t) == NULL) {
+        ls_free(into->values);
+        into->values = NULL;
+        r->status = ls_fail(LS_ENOMEM, "%s: cannot read %s", r->c->name, name);
+        return;
+    }
+    into->name = name;
+    into->count = ls_tensor_count(t);
+    into->k = k < 1 ? 1 : k;
+    for (size_t i = 0; i < into->count; i++)
+        into->values[i] = element(t, i);
+    r->out->n++;
+}
+
+static void run_op(case_run *r, op_call call)
+{
+    call.attrs = r->attrs;
+    if (r->status == LS_OK)
+        r->status =
+            ls_context(device_run(r->device, &call), "%s: %s", r->c->name, device_op_name(call.op));
+}
+
+/* Runs a kernel of weight gradients twice: over NaN, then on top of 0.5. Its placed outputs are `first` and maybe the next. */
+static void run_gradients(case_run *r, op_call call, int first, const char *const *names, double k)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = first; i < call.n_out && r->status == LS_OK; i++) {
+            const ls_tensor *like = call.out[i];
+
+            if (like != NULL)
+                call.out[i] = filled(r, like->n_dims, like->dims, pass == 0 ? (double)NAN : 0.5);
+        }
+        if (first > 0 && call.out[0] != NULL)
+            tensor_release(call.out[0]);
+        call.accumulate = pass == 1;
+        run_op(r, call);
+        for (int i = first; i < call.n_out && r->status == LS_OK; i++) {
+            if (call.out[i] != NULL)
+                result(r, names[(i - first) * 2 + pass], call.out[i], k);
+        }
+    }
+}
+
+static const char *const gradient_names[] = {"dweight", "dweight added", "dbias", "dbias added"};
+
+/* --- one function a family --- */
+
+static int64_t window_count(int64_t size, const op_attrs *a, int axis)
+{
+    const int64_t reach = (int64_t)a->dilation[axis] * (a->kernel[axis] - 1) + 1;
+
+    return (size + 2 * (int64_t)a->padding[axis] - reach) / a->stride[axis] + 1;
+}
+
+static void run_conv2d(case_run *r)
+{
+    const op_case *c = r->c;
+    const op_attrs *a = &r->attrs;
+    const int64_t wdims[4] = {c->out, c->x[1] / a->groups, a->kernel[0], a->kernel[1]};
+    const int64_t ydims[4] = {c->x[0], c->out, window_count(c->x[2], a, 0),
+                              window_count(c->x[3], a, 1)};
+    const double area = (double)(wdims[2] * wdims[3]);
+    const double sites = (double)(ydims[0] * ydims[2] * ydims[3]);
+    ls_tensor *x = noise(r, 4, c->x, 1, 0);
+    ls_tensor *w = noise(r, 4, wdims, 1, 0);
+    ls_tensor *b = c->no_bias ? NULL : noise(r, 1, &c->out, 1, 0);
+    ls_tensor *dy = noise(r, 4, ydims, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 4, ydims);
+    ls_tensor *dx = unplaced(r, r->type, 4, c->x);
+
+    run_op(r, (op_call){.op = OP_CONV2D, .n_in = 3, .n_out = 1, .in = {x, w, b}, .out = {y}});
+    result(r, "y", y, (double)wdims[1] * area);
+    run_op(r,
+           (op_call){
+               .op = OP_CONV2D_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, w}, .out = {dx}});
+    result(r, "dx", dx, (double)(c->out / a->groups) * area);
+    run_gradients(
+        r,
+        (op_call){
+            .op = OP_CONV2D_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2, .in = {x, dy}, .out = {w, b}},
+        0, gradient_names, sites);
+}
+
+static void run_linear(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t wdims[2] = {c->out, c->x[1]};
+    const int64_t ydims[2] = {c->x[0], c->out};
+    ls_tensor *x = noise(r, 2, c->x, 1, 0);
+    ls_tensor *w = noise(r, 2, wdims, 1, 0);
+    ls_tensor *b = c->no_bias ? NULL : noise(r, 1, &c->out, 1, 0);
+    ls_tensor *dy = noise(r, 2, ydims, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 2, ydims);
+    ls_tensor *dx = unplaced(r, r->type, 2, c->x);
+
+    run_op(r, (op_call){.op = OP_LINEAR, .n_in = 3, .n_out = 1, .in = {x, w, b}, .out = {y}});
+    result(r, "y", y, (double)c->x[1]);
+    run_op(r,
+           (op_call){
+               .op = OP_LINEAR_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, w}, .out = {dx}});
+    result(r, "dx", dx, (double)c->out);
+    run_gradients(
+        r,
+        (op_call){
+            .op = OP_LINEAR_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2, .in = {x, dy}, .out = {w, b}},
+        0, gradient_names, (double)c->x[0]);
+}
+
+static void run_batch_norm(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t *channels = &c->x[1];
+    const double per_channel =
+        (double)c->x[0] * (c->n_dims == 4 ? (double)(c->x[2] * c->x[3]) : 1.0);
+    const double scale = c->scale == 0 ? 1 : c->scale;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
+    ls_tensor *w = noise(r, 1, channels, 1, 0);
+    ls_tensor *b = noise(r, 1, channels, 1, 0);
+    ls_tensor *running_mean = noise(r, 1, channels, 1, 0);
+    ls_tensor *running_var = noise(r, 1, channels, 0.5, 1);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *mean = NULL;
+    ls_tensor *variance = NULL;
+    ls_tensor *where = NULL;
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+
+    if (r->attrs.training) {
+        mean = unplaced(r, r->type, 1, channels);
+        variance = unplaced(r, r->type, 1, channels);
+        where = r->attrs.relu ? unplaced(r, LS_I32, c->n_dims, c->x) : NULL;
+    }
+    run_op(r, (op_call){.op = OP_BATCH_NORM,
+                        .n_in = 5,
+                        .n_out = 4,
+                        .in = {x, w, b, running_mean, running_var},
+                        .out = {y, mean, variance, where}});
+    // A mean far from 0 costs its ratio to the spread in accuracy, in float32 as in any other type.
+    result(r, "y", y, per_channel * scale * scale);
+    result(r, "running_mean", running_mean, per_channel);
+    result(r, "running_var", running_var, per_channel * scale * scale);
+    if (!r->attrs.training)
+        return;
+    result(r, "mean", mean, per_channel);
+    result(r, "variance", variance, per_channel * scale * scale);
+    run_gradients(r,
+                  (op_call){.op = OP_BATCH_NORM_BACKWARD,
+                            .n_in = 7,
+                            .n_out = 3,
+                            .in = {x, dy, w, b, mean, variance, where},
+                            .out = {dx, w, b}},
+                  1, gradient_names, per_channel * scale * scale);
+    result(r, "dx", dx, per_channel * scale * scale);
+}
+
+static void run_relu(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {y, dy}, .out = {dx}});
+    result(r, "dx", dx, 1);
+}
+
+static void run_add(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *a = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *b = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {a, b}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {y}, .out = {a}});
+    result(r, "a + y", a, 1);
+    run_op(r, (op_call){.op = OP_COPY, .n_in = 1, .n_out = 1, .in = {y}, .out = {b}});
+    result(r, "copy of y", b, 1);
+}
+
+static void run_max_pool2d(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t ydims[4] = {c->x[0], c->x[1], window_count(c->x[2], &r->attrs, 0),
+                              window_count(c->x[3], &r->attrs, 1)};
+    const double area = (double)r->attrs.kernel[0] * r->attrs.kernel[1];
+    ls_tensor *x = noise(r, 4, c->x, 1, 0);
+    ls_tensor *dy = noise(r, 4, ydims, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 4, ydims);
+    ls_tensor *without_where = unplaced(r, r->type, 4, ydims);
+    ls_tensor *where = unplaced(r, LS_I32, 4, ydims);
+    ls_tensor *dx = unplaced(r, r->type, 4, c->x);
+
+    run_op(
+        r,
+        (op_call){
+            .op = OP_MAX_POOL2D, .n_in = 1, .n_out = 2, .in = {x}, .out = {without_where, NULL}});
+    result(r, "y in evaluation", without_where, 1);
+    run_op(r, (op_call){.op = OP_MAX_POOL2D, .n_in = 1, .n_out = 2, .in = {x}, .out = {y, where}});
+    result(r, "y", y, 1);
+    run_op(
+        r,
+        (op_call){
+            .op = OP_MAX_POOL2D_BACKWARD, .n_in = 2, .n_out = 1, .in = {dy, where}, .out = {dx}});
+    result(r, "dx", dx, area);
+}
+
+static void run_cross_entropy(case_run *r)
+{
+    const op_case *c = r->c;
+    const double scale = c->scale == 0 ? 1 : c->scale;
+    ls_tensor *logits = noise(r, 2, c->x, scale, 0);
+    ls_tensor *y = targets(r, c->x[0], c->x[1]);
+    ls_tensor *loss = unplaced(r, r->type, 0, NULL);
+    ls_tensor *only_loss = unplaced(r, r->type, 0, NULL);
+    ls_tensor *probabilities = unplaced(r, r->type, 2, c->x);
+    ls_tensor *dloss = filled(r, 0, NULL, 1.5);
+    ls_tensor *dlogits = unplaced(r, r->type, 2, c->x);
+    // exp() turns the logits' own rounding into a relative error of their size.
+    const double k = (double)c->x[1] * scale * scale;
+
+    run_op(r, (op_call){.op = OP_CROSS_ENTROPY,
+                        .n_in = 2,
+                        .n_out = 2,
+                        .in = {logits, y},
+                        .out = {only_loss, NULL}});
+    result(r, "loss alone", only_loss, k);
+    run_op(r, (op_call){.op = OP_CROSS_ENTROPY,
+                        .n_in = 2,
+                        .n_out = 2,
+                        .in = {logits, y},
+                        .out = {loss, probabilities}});
+    result(r, "loss", loss, k);
+    result(r, "probabilities", probabilities, k);
+    run_op(r, (op_call){.op = OP_CROSS_ENTROPY_BACKWARD,
+                        .n_in = 3,
+                        .n_out = 1,
+                        .in = {probabilities, y, dloss},
+                        .out = {dlogits}});
+    result(r, "dlogits", dlogits, k);
+}
+
+static void run_mse(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *prediction = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *target = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *loss = unplaced(r, r->type, 0, NULL);
+    ls_tensor *dloss = filled(r, 0, NULL, -0.75);
+    ls_tensor *dprediction = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *alone = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *dtarget = unplaced(r, r->type, c->n_dims, c->x);
+    op_call call = {.op = OP_MSE_BACKWARD,
+                    .n_in = 3,
+                    .n_out = 2,
+                    .in = {prediction, target, dloss},
+                    .out = {dprediction, dtarget}};
+
+    run_op(r, (op_call){
+                  .op = OP_MSE, .n_in = 2, .n_out = 1, .in = {prediction, target}, .out = {loss}});
+    result(r, "loss", loss, r->status == LS_OK ? (double)ls_tensor_count(prediction) : 1);
+    run_op(r, call);
+    result(r, "dprediction", dprediction, 1);
+    result(r, "dtarget", dtarget, 1);
+    call.out[0] = alone;
+    call.out[1] = NULL;
+    run_op(r, call);
+    result(r, "dprediction alone", alone, 1);
+}
+
+/* --- the face --- */
+
+static void resolve(op_attrs *a, op_kind op)
+{
+    for (int i = 0; i < 2; i++) {
+        if (a->stride[i] == 0)
+            a->stride[i] = op == OP_MAX_POOL2D ? a->kernel[i] : 1;
+        if (a->dilation[i] == 0)
+            a->dilation[i] = 1;
+    }
+    if (a->groups == 0)
+        a->groups = 1;
+}
+
+static void (*runner_of(op_kind op))(case_run *)
+{
+    switch (op) {
+    case OP_CONV2D:
+        return run_conv2d;
+    case OP_BATCH_NORM:
+        return run_batch_norm;
+    case OP_RELU:
+        return run_relu;
+    case OP_ADD:
+        return run_add;
+    case OP_MAX_POOL2D:
+        return run_max_pool2d;
+    case OP_LINEAR:
+        return run_linear;
+    case OP_CROSS_ENTROPY:
+        return run_cross_entropy;
+    case OP_MSE:
+        return run_mse;
+    default:
+        return NULL;
+    }
+}
+
+ls_status op_case_run(ls_device *device, const op_case *c, ls_dtype type, op_results *out)
+{
+    case_run r = {.device = device, .c = c, .type = type, .attrs = c->attrs, .out = out};
+    void (*const run)(case_run *) = runner_of(c->op);
+
+    memset(out, 0, sizeof(*out));
+    if (run == NULL)
+        return ls_fail(LS_EINVAL, "%s: no forward operator", c->name);
+    resolve(&r.attrs, c->op);
+    ls_rng_seed(&r.rng, ls_hash_bytes(c->name, strlen(c->name), 1));
+    run(&r);
+    for (int i = 0; i < r.n_tensors; i++)
+        ls_tensor_destroy(r.tensors[i]);
+    return r.status;
+}
+
+void op_results_free(op_results *r)
+{
+    for (int i = 0; i < r->n; i++)
+        ls_free(r->r[i].values);
+    r->n = 0;
+}
+
+double op_result_error(const op_result *got, const op_result *want, double eps)
+{
+    double worst = 0;
+    double squares = 0;
+    double scale;
+
+    for (size_t i = 0; i < want->count; i++)
+        squares += isnan(want->values[i]) ? 0 : want->values[i] * want->values[i];
+    scale = want->count == 0 ? 0 : sqrt(squares / (double)want->count);
+    for (size_t i = 0; i < want->count; i++) {
+        const double near = 4 * sqrt(want->k) * eps * (fabs(want->values[i]) + scale);
+        const double distance = fabs(got->values[i] - want->values[i]);
+
+        if (got->values[i] == want->values[i] || (isnan(got->values[i]) && isnan(want->values[i])))
+            continue;
+        if (isnan(distance) || near == 0)
+            return (double)INFINITY;
+        worst = fmax(worst, distance / near);
+    }
+    return worst;
+}

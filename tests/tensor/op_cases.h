@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_cases.h - one list of operator calls, and a way to run one on any device: forward, then every kernel of its
+ * backward. A device conforms when each result is near enough to cpu_ref's in float64.
+ */
+#ifndef TESTS_TENSOR_OP_CASES_H
+#define TESTS_TENSOR_OP_CASES_H
+
+#include "tensor/device.h"
+
+typedef struct op_case {
+    const char *name;
+    op_kind op; /* the forward operator */
+    int n_dims;
+    int64_t x[4]; /* shape of the first input */
+    int64_t out;  /* conv2d, linear: output channels or features */
+    bool no_bias;
+    bool ties;      /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
+    double scale;   /* of the first input; 0 means 1 */
+    op_attrs attrs; /* 0 in stride, dilation, groups means 1; pool: stride 0 is the kernel */
+} op_case;
+
+extern const op_case op_cases[];
+extern const int n_op_cases;
+
+#define OP_MAX_RESULTS 16
+
+/* One tensor that a case gave, as doubles, row-major. */
+typedef struct op_result {
+    const char *name; /* "y", "dx", "dweight", "dweight added", "running_mean", ... */
+    double *values;
+    size_t count;
+    double
+        k; /* how many products or terms one value sums up, at least 1: for the tolerance 4 sqrt(k) eps */
+} op_result;
+
+typedef struct op_results {
+    int n;
+    op_result r[OP_MAX_RESULTS];
+} op_results;
+
+/*
+ * Runs case `c` on `device` in `type` (float32 or float64). Inputs depend on the case's name alone and are exact in
+ * float32, so that results of different devices and types can be compared. Weight gradients are written over NaN,
+ * then added to known values. op_results_free() frees what *out holds, also after a failure.
+ */
+LS_MUST_USE ls_status op_case_run(ls_device *device, const op_case *c, ls_dtype type,
+                                  op_results *out);
+void op_results_free(op_results *r);
+
+/* The largest of |got - want| / (4 sqrt(k) eps (|want| + scale of the result)) with the result's root mean square as
+ * scale: at most 1 is near enough. NaN equals NaN. `eps` is that of the type which `got` was computed in. */
+double op_result_error(const op_result *got, const op_result *want, double eps);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cpu_ref.c - the oracle itself: float32 within its bound of float64, and values worked out by hand.
+ */
+#include "tensor/op_cases.h"
+
+#include "tensor/testing.h"
+
+#include <float.h>
+#include <math.h>
+
+static void float32_stays_near_float64_in_every_case(void **state)
+{
+    ls_device *device = open_reference();
+
+    LS_UNUSED(state);
+    for (int i = 0; i < n_op_cases; i++) {
+        op_results narrow;
+        op_results wide;
+
+        assert_status(LS_OK, op_case_run(device, &op_cases[i], LS_F32, &narrow));
+        assert_status(LS_OK, op_case_run(device, &op_cases[i], LS_F64, &wide));
+        assert_int_equal(narrow.n, wide.n);
+        for (int k = 0; k < wide.n; k++) {
+            const double error = op_result_error(&narrow.r[k], &wide.r[k], (double)FLT_EPSILON);
+
+            if (error > 1)
+                fail_msg("%s: %s is %.3g times too far away", op_cases[i].name, wide.r[k].name,
+                         error);
+        }
+        op_results_free(&narrow);
+        op_results_free(&wide);
+    }
+    ls_device_close(device);
+}
+
+/* Runs `call` and checks its outputs' status. */
+static void run(ls_device *device, op_call call)
+{
+    assert_status(LS_OK, device_run(device, &call));
+}
+
+static void conv2d_gives_the_sums_of_its_definition(void **state)
+{
+    ls_device *device = open_reference();
+    const double image[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const double kernel[] = {1, 0, 0, 10};
+    const double bias[] = {100};
+    const double want[] = {151, 162, 184, 195};
+    ls_tensor *x = tensor_of(device, LS_F32, 4, (int64_t[]){1, 1, 3, 3}, image);
+    ls_tensor *w = tensor_of(device, LS_F32, 4, (int64_t[]){1, 1, 2, 2}, kernel);
+    ls_tensor *b = tensor_of(device, LS_F32, 1, (int64_t[]){1}, bias);
+    ls_tensor *y = unplaced_of(device, LS_F32, 4, (int64_t[]){1, 1, 2, 2});
+
+    LS_UNUSED(state);
+    run(device,
+        (op_call){.op = OP_CONV2D,
+                  .attrs = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1, .kernel = {2, 2}},
+                  .n_in = 3,
+                  .n_out = 1,
+                  .in = {x, w, b},
+                  .out = {y}});
+    assert_elements(y, want, 0);
+    destroy_all((ls_tensor *[]){x, w, b, y}, 4);
+    ls_device_close(device);
+}
+
+static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
+{
+    ls_device *device = open_reference();
+    const double image[] = {1, 7, 7, 2, 7, (double)NAN, 0, 0, 9};
+    ls_tensor *x = tensor_of(device, LS_F64, 4, (int64_t[]){1, 1, 3, 3}, image);
+    ls_tensor *y = unplaced_of(device, LS_F64, 4, (int64_t[]){1, 1, 2, 2});
+    ls_tensor *where = unplaced_of(device, LS_I32, 4, (int64_t[]){1, 1, 2, 2});
+    const int32_t *at;
+
+    LS_UNUSED(state);
+    run(device, (op_call){.op = OP_MAX_POOL2D,
+                          .attrs = {.stride = {1, 1}, .kernel = {2, 2}},
+                          .n_in = 1,
+                          .n_out = 2,
+                          .in = {x},
+                          .out = {y, where}});
+    at = ls_tensor_data_const(where);
+    assert_int_equal(at[0], 1);
+    assert_int_equal(at[1], 5);
+    assert_int_equal(at[2], 4);
+    assert_int_equal(at[3], 5);
+    assert_elements(y, (double[]){7, (double)NAN, 7, (double)NAN}, 0);
+    destroy_all((ls_tensor *[]){x, y, where}, 3);
+    ls_device_close(device);
+}
+
+static void relu_lets_nan_through(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *x = tensor_of(device, LS_F32, 1, (int64_t[]){4}, (double[]){-1, 0, 2, (double)NAN});
+    ls_tensor *y = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
+
+    LS_UNUSED(state);
+    run(device, (op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    assert_elements(y, (double[]){0, 0, 2, (double)NAN}, 0);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    ls_device_close(device);
+}
+
+static void a_target_out_of_range_is_named(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *logits =
+        tensor_of(device, LS_F32, 2, (int64_t[]){2, 3}, (double[]){1, 2, 3, 4, 5, 6});
+    ls_tensor *targets = NULL;
+    ls_tensor *loss = unplaced_of(device, LS_F32, 0, NULL);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){2}, &targets));
+    assert_status(LS_OK, ls_tensor_write(targets, (int64_t[]){2, 3}, 2));
+    assert_status(LS_EINVAL, device_run(device, &(op_call){.op = OP_CROSS_ENTROPY,
+                                                           .n_in = 2,
+                                                           .n_out = 2,
+                                                           .in = {logits, targets},
+                                                           .out = {loss}}));
+    assert_string_equal(ls_last_error(), "target 3 of row 1 is outside [0, 3)");
+    destroy_all((ls_tensor *[]){logits, targets, loss}, 3);
+    ls_device_close(device);
+}
+
+static void cross_entropy_of_huge_logits_stays_finite(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *logits = tensor_of(device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){30000, -30000});
+    ls_tensor *targets = NULL;
+    ls_tensor *loss = unplaced_of(device, LS_F32, 0, NULL);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){1}, &targets));
+    assert_status(LS_OK, ls_tensor_write(targets, (int64_t[]){1}, 1));
+    run(device,
+        (op_call){
+            .op = OP_CROSS_ENTROPY, .n_in = 2, .n_out = 2, .in = {logits, targets}, .out = {loss}});
+    assert_elements(loss, (double[]){60000}, 0);
+    destroy_all((ls_tensor *[]){logits, targets, loss}, 3);
+    ls_device_close(device);
+}
+
+static void a_type_without_kernel_is_named(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *x = NULL;
+    ls_tensor *y = unplaced_of(device, LS_F16, 1, (int64_t[]){3});
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F16, 1, (int64_t[]){3}, &x));
+    assert_status(
+        LS_EUNSUPPORTED,
+        device_run(device,
+                   &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    assert_string_equal(ls_last_error(), "no kernel for relu of (3) float16 on device cpu_ref");
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float32_stays_near_float64_in_every_case),
+        cmocka_unit_test(conv2d_gives_the_sums_of_its_definition),
+        cmocka_unit_test(max_pool_prefers_nan_and_the_first_of_equals),
+        cmocka_unit_test(relu_lets_nan_through),
+        cmocka_unit_test(a_target_out_of_range_is_named),
+        cmocka_unit_test(cross_entropy_of_huge_logits_stays_finite),
+        cmocka_unit_test(a_type_without_kernel_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
