@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# The native backend's sources, relative to src/comm; included there.
+list(APPEND native_sources
+  native/kernels.c
+  native/kernels_baseline.c)
+
+# The reduction loops are one source, compiled once an instruction set and chosen at run time.
+set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND native_sources native/kernels_avx2.c native/kernels_avx512.c)
+  set_source_files_properties(native/kernels_avx2.c PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mf16c")
+  set_source_files_properties(native/kernels_avx512.c PROPERTIES COMPILE_OPTIONS
+    "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mf16c;-mprefer-vector-width=512")
+endif()

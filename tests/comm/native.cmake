@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of src/comm/native's shared-memory half; included by tests/comm/CMakeLists.txt.
+set(native_test_libs ls_comm PkgConfig::CMOCKA m)
+ls_test(test_comm_native_kernels unit SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/native_kernels.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
+  LIBS ${native_test_libs})
