@@ -21,7 +21,13 @@ LS_BEGIN_DECLS
 
 /* --- flags --- */
 
-typedef enum ls_flag_kind { LS_FLAG_TEXT, LS_FLAG_INT, LS_FLAG_REAL, LS_FLAG_BOOL } ls_flag_kind;
+typedef enum ls_flag_kind {
+    LS_FLAG_TEXT,
+    LS_FLAG_OPTIONAL_TEXT, /* "--resume" alone gives "" */
+    LS_FLAG_INT,
+    LS_FLAG_REAL,
+    LS_FLAG_BOOL
+} ls_flag_kind;
 
 /* One flag of a program. `value` points to const char *, int64_t, double or int; its value before parsing is the default.
  * "-" and "_" in names are the same; "--name VALUE" and "--name=VALUE"; a bool takes no value or =true/false. */
@@ -106,7 +112,7 @@ LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, vo
  * after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are equal on all ranks. */
 LS_API int ls_run_next(ls_run *run, ls_batch *batch);
 
-/* Backward from the mean loss over the batch, reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
+/* Backward from the mean loss over the batch (without a training set: over one row), reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
  * failure is reported by ls_run_close. */
 LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
 
