@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.c - opening a file, and what it says about itself. */
+#include "checkpoint/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "elements go between memory and file as they are, which is little-endian");
+
+static ls_status fail_open(const char *path)
+{
+    return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open %s: %s", path,
+                   ls_errno_text(errno));
+}
+
+static ls_status open_file(ls_checkpoint *c)
+{
+    struct stat info;
+
+    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    c->fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (c->fd < 0 || fstat(c->fd, &info) != 0)
+        return fail_open(c->path);
+    if (!S_ISREG(info.st_mode))
+        return ls_fail(LS_EIO, "%s is not a regular file", c->path);
+    c->file_bytes = (uint64_t)info.st_size;
+    return LS_OK;
+}
+
+/* Reads the header's length, which both the format and the file limit. */
+static ls_status read_length(const ls_checkpoint *c, size_t *out)
+{
+    uint8_t b[SAFETENSORS_LENGTH_BYTES];
+    uint64_t length = 0;
+
+    LS_TRY(file_pread_all(c->fd, c->path, b, sizeof(b), 0));
+    for (size_t i = 0; i < sizeof(b); i++)
+        length |= (uint64_t)b[i] << (8 * i);
+    if (length > SAFETENSORS_MAX_HEADER || length > c->file_bytes - sizeof(b))
+        return ls_fail(LS_EFORMAT,
+                       "%s: offset 0: a header of %" PRIu64 " bytes in a file of %" PRIu64
+                       " (at most %d)",
+                       c->path, length, c->file_bytes, SAFETENSORS_MAX_HEADER);
+    *out = (size_t)length;
+    return LS_OK;
+}
+
+static ls_status read_header(ls_checkpoint *c)
+{
+    size_t length = 0;
+    char *header;
+    ls_status st;
+
+    LS_TRY(read_length(c, &length));
+    header = ls_calloc(length, 1);
+    if (header == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the header of %s, %zu bytes", c->path, length);
+    c->data_offset = SAFETENSORS_LENGTH_BYTES + length;
+    st = file_pread_all(c->fd, c->path, header, length, SAFETENSORS_LENGTH_BYTES);
+    if (st == LS_OK)
+        st = safetensors_parse(header, length, c->file_bytes - c->data_offset, c->path, &c->index);
+    ls_free(header);
+    return st;
+}
+
+ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
+{
+    ls_checkpoint *c;
+    ls_status st;
+
+    if (path == NULL)
+        return ls_fail(LS_EINVAL, "a checkpoint has a path");
+    c = ls_calloc(1, sizeof(*c));
+    if (c == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the checkpoint %s", path);
+    c->fd = -1;
+    c->path = ls_strdup(path);
+    if (c->path == NULL)
+        st = ls_fail(LS_ENOMEM, "no memory for the checkpoint %s", path);
+    else
+        st = open_file(c);
+    if (st == LS_OK)
+        st = read_header(c);
+    if (st != LS_OK) {
+        ls_checkpoint_close(c);
+        return st;
+    }
+    *out = c;
+    return LS_OK;
+}
+
+void ls_checkpoint_close(ls_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    safetensors_free(&c->index);
+    file_close(&c->fd);
+    ls_free(c->path);
+    ls_free(c);
+}
+
+int ls_checkpoint_count(const ls_checkpoint *c)
+{
+    return c->index.n_entries;
+}
+
+ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_entry *out)
+{
+    const safetensors_entry *e;
+
+    if (i < 0 || i >= c->index.n_entries)
+        return ls_fail(LS_EINVAL, "%s has %d entries, none is number %d", c->path,
+                       c->index.n_entries, i);
+    e = &c->index.entries[i];
+    if (e->type->type < 0)
+        return ls_fail(LS_EUNSUPPORTED, "%s: %s is of type %s, which tensors here cannot have",
+                       c->path, e->name, e->type->name);
+    *out = (ls_checkpoint_entry){
+        .name = e->name, .type = (ls_dtype)e->type->type, .n_dims = e->n_dims, .dims = e->dims};
+    return LS_OK;
+}
+
+const char *ls_checkpoint_meta(const ls_checkpoint *c, const char *key)
+{
+    return json_as_string(json_get(json_get(c->index.root, SAFETENSORS_META), key), NULL);
+}

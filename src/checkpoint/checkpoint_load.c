@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint_load.c - fills a named list, or changes nothing: everything is compared, then every
+ * destination is found, then all bytes are read aside, and only then anything is written. The price
+ * is the size of the list in memory for the time of the call.
+ */
+#include "checkpoint/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DIFFERENCES_BYTES 800 /* leaves room for a path in the error text */
+#define LEFT_OUT_BYTES    32  /* " and 2147483647 more" */
+#define ONE_BYTES         480
+#define NAME_BYTES        100
+
+/* The differences between file and list, as many as fit. */
+typedef struct differences {
+    char text[DIFFERENCES_BYTES];
+    size_t length;
+    int n;
+    int n_left_out;
+} differences;
+
+/* What one item gets, and where. */
+typedef struct load_step {
+    const safetensors_entry *entry;
+    void *dst;
+    size_t bytes;
+} load_step;
+
+typedef struct load_plan {
+    const ls_named *items;
+    int n_items;
+    load_step *steps;   /* one an item */
+    uint8_t *is_wanted; /* one an entry of the file */
+    uint8_t *staged;    /* all bytes, item after item */
+} load_plan;
+
+/* --- comparing --- */
+
+static void add_difference(differences *d, const char *text)
+{
+    const char *separator = d->n > 0 ? "; " : "";
+
+    d->n++;
+    if (d->n_left_out > 0 ||
+        d->length + strlen(separator) + strlen(text) + LEFT_OUT_BYTES > sizeof(d->text)) {
+        d->n_left_out++;
+        return;
+    }
+    (void)text_format(d->text + d->length, sizeof(d->text) - d->length, "%s%s", separator, text);
+    d->length += strlen(d->text + d->length);
+}
+
+static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
+{
+    char left_out[LEFT_OUT_BYTES] = "";
+
+    if (d->n_left_out > 0)
+        (void)text_format(left_out, sizeof(left_out), " and %d more", d->n_left_out);
+    return ls_fail(LS_EFORMAT, "%s does not fit: %s%s", c->path, d->text, left_out);
+}
+
+/* "(16, 1) float32" of what is asked for, into buf, which it returns. */
+static const char *item_text(char *buf, size_t n, const ls_named *item)
+{
+    if (item->tensor != NULL)
+        return tensor_text(buf, n, item->tensor);
+    return text_format(buf, n, "(%zu) %s", item->n_bytes, ls_dtype_name(LS_U8));
+}
+
+static bool fits(const safetensors_entry *e, const ls_named *item)
+{
+    if (e->type->type != (int)item_type(item))
+        return false;
+    if (item->tensor == NULL)
+        return e->n_dims == 1 && e->dims[0] == (int64_t)item->n_bytes;
+    if (e->n_dims != ls_tensor_n_dims(item->tensor))
+        return false;
+    for (int i = 0; i < e->n_dims; i++) {
+        if (e->dims[i] != ls_tensor_dim(item->tensor, i))
+            return false;
+    }
+    return true;
+}
+
+/* Notes how one item differs from its entry, if it does; NULL: the file has none. */
+static void compare_item(const ls_named *item, const safetensors_entry *e, differences *d)
+{
+    char name[NAME_BYTES];
+    char here[TENSOR_TEXT_BYTES];
+    char there[SAFETENSORS_TEXT_BYTES];
+    char text[ONE_BYTES];
+
+    if (e != NULL && fits(e, item))
+        return;
+    text_printable(name, sizeof(name), item->name);
+    (void)item_text(here, sizeof(here), item);
+    if (e == NULL)
+        (void)text_format(text, sizeof(text), "%s %s is missing", name, here);
+    else
+        (void)text_format(text, sizeof(text), "%s is %s in the file and %s here", name,
+                          safetensors_entry_text(there, sizeof(there), e), here);
+    add_difference(d, text);
+}
+
+static void note_unexpected(const safetensors_entry *e, differences *d)
+{
+    char name[NAME_BYTES];
+    char there[SAFETENSORS_TEXT_BYTES];
+    char text[ONE_BYTES];
+
+    text_printable(name, sizeof(name), e->name);
+    add_difference(d, text_format(text, sizeof(text), "%s %s is unexpected", name,
+                                  safetensors_entry_text(there, sizeof(there), e)));
+}
+
+static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
+{
+    differences d = {0};
+
+    for (int i = 0; i < plan->n_items; i++) {
+        const ls_named *item = &plan->items[i];
+        const safetensors_entry *e;
+
+        if (item->name == NULL)
+            return ls_fail(LS_EINVAL, "%s: item %d has no name", c->path, i);
+        e = safetensors_find(&c->index, item->name);
+        compare_item(item, e, &d);
+        if (e == NULL)
+            continue;
+        if (plan->is_wanted[e - c->index.entries])
+            return ls_fail(LS_EINVAL, "%s: two items are named %s", c->path, item->name);
+        plan->is_wanted[e - c->index.entries] = 1;
+        plan->steps[i] = (load_step){.entry = e, .bytes = item_bytes(item)};
+    }
+    for (int i = 0; mode == LS_LOAD_STRICT && i < c->index.n_entries; i++) {
+        if (!plan->is_wanted[i])
+            note_unexpected(&c->index.entries[i], &d);
+    }
+    return d.n > 0 ? fail_differences(c, &d) : LS_OK;
+}
+
+/* --- reading --- */
+
+static ls_status find_destinations(load_plan *plan)
+{
+    for (int i = 0; i < plan->n_items; i++) {
+        const ls_named *item = &plan->items[i];
+
+        plan->steps[i].dst = item->bytes;
+        if (item->tensor != NULL)
+            LS_TRY(ls_context(tensor_plain(item->tensor, &plan->steps[i].dst), "%s", item->name));
+    }
+    return LS_OK;
+}
+
+/* A file that has become shorter would fail anyway; one that has grown is not the one opened. */
+static ls_status check_unchanged(const ls_checkpoint *c)
+{
+    struct stat info;
+
+    if (fstat(c->fd, &info) != 0)
+        return ls_fail_errno("cannot examine %s", c->path);
+    if ((uint64_t)info.st_size != c->file_bytes)
+        return ls_fail(LS_EFORMAT, "%s had %" PRIu64 " bytes when it was opened, now it has %jd",
+                       c->path, c->file_bytes, (intmax_t)info.st_size);
+    return LS_OK;
+}
+
+static ls_status stage(const ls_checkpoint *c, load_plan *plan)
+{
+    size_t total = 0;
+    uint8_t *at;
+
+    LS_TRY(check_unchanged(c));
+    for (int i = 0; i < plan->n_items; i++)
+        total += plan->steps[i].bytes; // distinct parts of one file: cannot overflow
+    plan->staged = ls_alloc_aligned(64, total);
+    if (plan->staged == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to read %zu bytes of %s", total, c->path);
+    at = plan->staged;
+    for (int i = 0; i < plan->n_items; i++) {
+        const load_step *step = &plan->steps[i];
+
+        LS_TRY(
+            file_pread_all(c->fd, c->path, at, step->bytes, c->data_offset + step->entry->begin));
+        at += step->bytes;
+    }
+    return LS_OK;
+}
+
+/* Nothing can fail from here on. */
+static void fill_items(const load_plan *plan)
+{
+    const uint8_t *at = plan->staged;
+
+    for (int i = 0; i < plan->n_items; i++) {
+        const load_step *step = &plan->steps[i];
+
+        if (step->bytes > 0)
+            memcpy(step->dst, at, step->bytes);
+        at += step->bytes;
+        tensor_written(plan->items[i].tensor);
+    }
+}
+
+static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
+{
+    plan->steps = ls_calloc((size_t)plan->n_items, sizeof(*plan->steps));
+    plan->is_wanted = ls_calloc((size_t)c->index.n_entries, 1);
+    if (plan->steps == NULL || plan->is_wanted == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to load %s", c->path);
+    LS_TRY(compare(c, plan, mode));
+    LS_TRY(find_destinations(plan));
+    LS_TRY(stage(c, plan));
+    fill_items(plan);
+    return LS_OK;
+}
+
+ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items, int n_items,
+                             ls_load_mode mode)
+{
+    load_plan plan = {.items = items, .n_items = n_items};
+    ls_status st;
+
+    if (n_items < 0 || (n_items > 0 && items == NULL))
+        return ls_fail(LS_EINVAL, "%s: there is no list to load", c->path);
+    st = load_items(c, &plan, mode);
+    ls_free(plan.staged);
+    ls_free(plan.is_wanted);
+    ls_free(plan.steps);
+    return st;
+}

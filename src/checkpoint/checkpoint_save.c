@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint_save.c - writes a named list straight from its tensors. The data stands in order of
+ * falling element size, so that every tensor is aligned to its elements wherever the file is mapped;
+ * the header keeps the order of the list.
+ */
+#include "checkpoint/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define HEADER_ALIGNMENT 8
+
+static const size_t element_sizes[] = {8, 4, 2, 1};
+
+static ls_status check_items(const char *path, const ls_named *items, int n)
+{
+    byte_map names = {0};
+    ls_status st = LS_OK;
+
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        const ls_named *item = &items[i];
+        void *known = NULL;
+
+        if (item->name == NULL || (item->tensor == NULL && item->bytes == NULL))
+            st = ls_fail(LS_EINVAL, "%s: item %d has no %s", path, i,
+                         item->name == NULL ? "name" : "content");
+        else
+            st = byte_map_set(&names, item->name, strlen(item->name), &names, &known);
+        if (st == LS_OK && known != NULL)
+            st = ls_fail(LS_EINVAL, "%s: two items are named %s", path, item->name);
+    }
+    byte_map_free(&names);
+    return st;
+}
+
+/* Gives every item its place in the data section. */
+static ls_status plan_data(const ls_named *items, int n, uint64_t *begins, uint64_t *total)
+{
+    size_t at = 0;
+
+    for (size_t k = 0; k < LS_COUNT_OF(element_sizes); k++) {
+        for (int i = 0; i < n; i++) {
+            if (ls_dtype_size(item_type(&items[i])) != element_sizes[k])
+                continue;
+            begins[i] = at;
+            LS_TRY(ls_add_size(at, item_bytes(&items[i]), &at));
+        }
+    }
+    *total = at;
+    return LS_OK;
+}
+
+static void put_item(json_writer *w, const ls_named *item, uint64_t begin)
+{
+    const int n_dims = item->tensor != NULL ? ls_tensor_n_dims(item->tensor) : 1;
+
+    json_open(w, item->name, '{');
+    json_put_string(w, "dtype", safetensors_type_name(item_type(item)));
+    json_open(w, "shape", '[');
+    for (int i = 0; i < n_dims; i++)
+        json_put_int(w, NULL,
+                     item->tensor != NULL ? ls_tensor_dim(item->tensor, i)
+                                          : (int64_t)item->n_bytes);
+    json_close(w, ']');
+    json_open(w, "data_offsets", '[');
+    json_put_int(w, NULL, (int64_t)begin);
+    json_put_int(w, NULL, (int64_t)(begin + item_bytes(item)));
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
+static void put_meta(json_writer *w, const ls_meta *meta, int n)
+{
+    if (n == 0)
+        return;
+    json_open(w, SAFETENSORS_META, '{');
+    for (int i = 0; i < n; i++)
+        json_put_string(w, meta[i].key, meta[i].value);
+    json_close(w, '}');
+}
+
+/* Parses what was made: names that are no UTF-8 and keys that occur twice would come out of the file
+ * differently, or not at all. */
+static ls_status check_header(const char *path, const text_buf *header, uint64_t total,
+                              const ls_named *items, int n)
+{
+    safetensors_index index;
+    ls_status st = safetensors_parse(header->data, header->length, total, path, &index);
+
+    if (st != LS_OK)
+        return st == LS_EFORMAT ? ls_context(LS_EINVAL, "cannot be saved") : st;
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        if (safetensors_find(&index, items[i].name) == NULL)
+            st = ls_fail(LS_EINVAL, "%s: the name of item %d is not UTF-8", path, i);
+    }
+    safetensors_free(&index);
+    return st;
+}
+
+static ls_status make_header(const char *path, const ls_named *items, int n, const ls_meta *meta,
+                             int n_meta, text_buf *header)
+{
+    uint64_t *begins = ls_calloc((size_t)n, sizeof(*begins));
+    uint64_t total = 0;
+    json_writer w;
+    ls_status st;
+
+    if (begins == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the header of %s", path);
+    st = plan_data(items, n, begins, &total);
+    json_begin(&w, header);
+    json_open(&w, NULL, '{');
+    put_meta(&w, meta, n_meta);
+    for (int i = 0; i < n; i++)
+        put_item(&w, &items[i], begins[i]);
+    json_close(&w, '}');
+    while (header->length % HEADER_ALIGNMENT != 0 && !header->failed)
+        text_append(header, " ");
+    ls_free(begins);
+    if (st == LS_OK)
+        st = text_status(header);
+    if (st == LS_OK && header->length > SAFETENSORS_MAX_HEADER)
+        st = ls_fail(LS_EINVAL, "%s: a header of %zu bytes, the format allows %d", path,
+                     header->length, SAFETENSORS_MAX_HEADER);
+    return st == LS_OK ? check_header(path, header, total, items, n) : st;
+}
+
+/* --- writing --- */
+
+static ls_status write_item(const file_atomic *f, const ls_named *item)
+{
+    void *data = item->bytes;
+
+    if (item->tensor != NULL)
+        LS_TRY(ls_context(tensor_plain(item->tensor, &data), "%s", item->name));
+    return file_write_all(f->fd, f->tmp, data, item_bytes(item));
+}
+
+static ls_status write_data(const file_atomic *f, const ls_named *items, int n)
+{
+    for (size_t k = 0; k < LS_COUNT_OF(element_sizes); k++) {
+        for (int i = 0; i < n; i++) {
+            if (ls_dtype_size(item_type(&items[i])) == element_sizes[k])
+                LS_TRY(write_item(f, &items[i]));
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status write_file(const char *path, const text_buf *header, const ls_named *items, int n)
+{
+    uint8_t length[SAFETENSORS_LENGTH_BYTES];
+    file_atomic f;
+    ls_status st;
+
+    for (size_t i = 0; i < sizeof(length); i++)
+        length[i] = (uint8_t)((uint64_t)header->length >> (8 * i));
+    LS_TRY(file_atomic_begin(&f, path));
+    st = file_write_all(f.fd, f.tmp, length, sizeof(length));
+    if (st == LS_OK)
+        st = file_write_all(f.fd, f.tmp, header->data, header->length);
+    if (st == LS_OK)
+        st = write_data(&f, items, n);
+    if (st == LS_OK)
+        return file_atomic_commit(&f);
+    file_atomic_cancel(&f);
+    return st;
+}
+
+ls_status ls_checkpoint_save(const char *path, const ls_named *items, int n_items,
+                             const ls_meta *meta, int n_meta)
+{
+    text_buf header = {0};
+    ls_status st;
+
+    if (path == NULL || n_items < 0 || n_meta < 0 || (n_items > 0 && items == NULL) ||
+        (n_meta > 0 && meta == NULL))
+        return ls_fail(LS_EINVAL, "a checkpoint needs a path and lists");
+    for (int i = 0; i < n_meta; i++) {
+        if (meta[i].key == NULL || meta[i].value == NULL)
+            return ls_fail(LS_EINVAL, "%s: metadata pair %d is not complete", path, i);
+    }
+    LS_TRY(check_items(path, items, n_items));
+    st = make_header(path, items, n_items, meta, n_meta, &header);
+    if (st == LS_OK)
+        st = write_file(path, &header, items, n_items);
+    text_free(&header);
+    return st;
+}
