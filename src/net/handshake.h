@@ -77,9 +77,9 @@ LS_MUST_USE ls_status handshake_server(handshake *h, const net_key *key,
 void handshake_wipe(handshake *h);
 
 /*
- * Takes bytes that came; *used of them (always all but what lies behind the last message). A failure is LS_EAUTH (keys
- * differ: which file to copy), LS_EMISMATCH (job, generation, rank or purpose differ: both values) or LS_EPROTO; there may still
- * be output that tells the peer.
+ * Takes bytes that came; *used of them. It stops while there is output and behind the last message: give the rest again
+ * once the output has gone. A failure is LS_EAUTH (keys differ: which file to copy), LS_EMISMATCH (job, generation, rank or purpose
+ * differ: both values) or LS_EPROTO; there may still be output that tells the peer.
  */
 LS_MUST_USE ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used);
 

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handshake.c - both sides of the exchange in handshake.h as one state machine over bytes.
+ *
+ * The transcript is the client's hello and the server's nonce; every MAC covers all of it, so a changed byte in the hello
+ * is found by both sides. A client that finds the server's MAC wrong still sends 32 bytes (zeros, which prove nothing), so
+ * that the server can tell its own user too. Numbers in the verdict are covered by a MAC: nobody in between can
+ * invent a reason.
+ */
+#include "net/handshake.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "net/socket.h"
+#include "net/wire.h"
+
+#include <sodium.h>
+
+#include <poll.h>
+#include <string.h>
+
+#define MAGIC           "LSTP"
+#define VERSION         1
+#define NONCE_BYTES     32
+#define MAC_BYTES       crypto_auth_hmacsha256_BYTES
+#define HELLO_BYTES     68
+#define CHALLENGE_BYTES (NONCE_BYTES + MAC_BYTES)
+#define PROOF_BYTES     MAC_BYTES
+#define VERDICT_BYTES   (8 + MAC_BYTES)
+#define TRANSCRIPT      (HELLO_BYTES + NONCE_BYTES)
+#define JOB_CHARS       (HANDSHAKE_JOB_BYTES - 1)
+#define SECRET_INFO     "lockstep connection"
+
+_Static_assert(TRANSCRIPT <= HANDSHAKE_BYTES && CHALLENGE_BYTES <= HANDSHAKE_BYTES,
+               "a message fits its buffer");
+
+/* What a server finds wrong with a client that knows the key. */
+typedef enum verdict {
+    VERDICT_OK = 0,
+    VERDICT_PURPOSE = 1,
+    VERDICT_JOB = 2,
+    VERDICT_GENERATION = 3, /* value: the server's */
+    VERDICT_RANK = 4        /* value: the server's */
+} verdict;
+
+static ls_status finish(handshake *h, ls_status st)
+{
+    h->state = HANDSHAKE_FAILED;
+    h->verdict = st;
+    return st;
+}
+
+static ls_status fail_auth(handshake *h)
+{
+    if (h->key != NULL && h->key->origin[0] != 0)
+        return finish(h, ls_fail(LS_EAUTH,
+                                 "%s has another key: copy %s (mode 600) to both hosts, or set %s",
+                                 h->name, h->key->origin, NET_KEY_FILE_ENV));
+    return finish(h, ls_fail(LS_EAUTH, "%s does not know this job's key", h->name));
+}
+
+static const char *purpose_text(net_purpose purpose)
+{
+    switch (purpose) {
+    case NET_PURPOSE_CONTROL:
+        return "a hub";
+    case NET_PURPOSE_STORE:
+        return "a store";
+    case NET_PURPOSE_DATA:
+        return "a rank's data port";
+    }
+    return "something else";
+}
+
+static void mac(const handshake *h, const char *role, const uint8_t *more, size_t more_bytes,
+                uint8_t out[MAC_BYTES])
+{
+    static const uint8_t no_key[NET_KEY_BYTES];
+    crypto_auth_hmacsha256_state state;
+
+    crypto_auth_hmacsha256_init(&state, h->key == NULL ? no_key : h->key->bytes, NET_KEY_BYTES);
+    crypto_auth_hmacsha256_update(&state, (const uint8_t *)role, 3);
+    crypto_auth_hmacsha256_update(&state, h->transcript, TRANSCRIPT);
+    if (more_bytes > 0)
+        crypto_auth_hmacsha256_update(&state, more, more_bytes);
+    crypto_auth_hmacsha256_final(&state, out);
+    sodium_memzero(&state, sizeof(state));
+}
+
+static bool mac_is(const handshake *h, const char *role, const uint8_t *more, size_t more_bytes,
+                   const uint8_t *claimed)
+{
+    uint8_t expected[MAC_BYTES];
+    bool equal;
+
+    mac(h, role, more, more_bytes, expected);
+    equal = sodium_memcmp(expected, claimed, MAC_BYTES) == 0;
+    sodium_memzero(expected, sizeof(expected));
+    return equal;
+}
+
+static ls_status derive_secret(handshake *h)
+{
+    static const uint8_t no_key[NET_KEY_BYTES];
+
+    return net_hkdf(h->transcript, TRANSCRIPT, h->key == NULL ? no_key : h->key->bytes,
+                    NET_KEY_BYTES, SECRET_INFO, sizeof(SECRET_INFO) - 1, h->secret,
+                    sizeof(h->secret));
+}
+
+/* --- the hello --- */
+
+static void encode_hello(const handshake_claim *claim, uint8_t *out)
+{
+    memcpy(out, MAGIC, 4);
+    out[4] = VERSION;
+    out[5] = (uint8_t)claim->purpose;
+    out[6] = 0;
+    out[7] = 0;
+    memset(out + 8, 0, JOB_CHARS);
+    memcpy(out + 8, claim->job, strnlen(claim->job, JOB_CHARS));
+    wire_put_u32(out + 24, claim->from);
+    wire_put_u32(out + 28, claim->to);
+    wire_put_u32(out + 32, claim->generation);
+    randombytes_buf(out + 36, NONCE_BYTES);
+}
+
+static ls_status decode_hello(handshake *h, const uint8_t *in)
+{
+    if (memcmp(in, MAGIC, 4) != 0)
+        return finish(h, ls_fail(LS_EPROTO, "%s does not speak Lockstep's protocol", h->name));
+    if (in[4] != VERSION)
+        return finish(h, ls_fail(LS_EPROTO, "%s speaks version %d of the protocol, not %d", h->name,
+                                 in[4], VERSION));
+    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_DATA || in[6] != 0 || in[7] != 0)
+        return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
+    h->peer.purpose = (net_purpose)in[5];
+    memcpy(h->peer.job, in + 8, JOB_CHARS);
+    h->peer.job[JOB_CHARS] = 0;
+    h->peer.from = wire_get_u32(in + 24);
+    h->peer.to = wire_get_u32(in + 28);
+    h->peer.generation = wire_get_u32(in + 32);
+    return LS_OK;
+}
+
+static void begin(handshake *h, const net_key *key, const handshake_claim *own, const char *peer)
+{
+    memset(h, 0, sizeof(*h));
+    h->key = key;
+    h->own = *own;
+    text_printable(h->name, sizeof(h->name), peer);
+}
+
+ls_status handshake_client(handshake *h, const net_key *key, const handshake_claim *claim,
+                           const char *peer)
+{
+    if (sodium_init() < 0)
+        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    begin(h, key, claim, peer);
+    encode_hello(claim, h->out);
+    h->out_bytes = HELLO_BYTES;
+    memcpy(h->transcript, h->out, HELLO_BYTES);
+    h->in_need = CHALLENGE_BYTES;
+    return LS_OK;
+}
+
+ls_status handshake_server(handshake *h, const net_key *key, const handshake_claim *expected,
+                           const char *peer)
+{
+    if (sodium_init() < 0)
+        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    begin(h, key, expected, peer);
+    h->is_server = true;
+    h->in_need = HELLO_BYTES;
+    return LS_OK;
+}
+
+void handshake_wipe(handshake *h)
+{
+    sodium_memzero(h, sizeof(*h));
+}
+
+/* --- the server's steps --- */
+
+static ls_status server_challenge(handshake *h)
+{
+    LS_TRY(decode_hello(h, h->in));
+    memcpy(h->transcript, h->in, HELLO_BYTES);
+    randombytes_buf(h->transcript + HELLO_BYTES, NONCE_BYTES);
+    memcpy(h->out, h->transcript + HELLO_BYTES, NONCE_BYTES);
+    mac(h, "srv", NULL, 0, h->out + NONCE_BYTES);
+    h->out_bytes = CHALLENGE_BYTES;
+    h->in_need = PROOF_BYTES;
+    return LS_OK;
+}
+
+/* What is wrong with a client that knows the key; the error text is this side's. */
+static verdict judge(handshake *h, uint32_t *value)
+{
+    const handshake_claim *peer = &h->peer;
+    const handshake_claim *own = &h->own;
+    char job[HANDSHAKE_JOB_BYTES];
+
+    *value = 0;
+    if (peer->purpose != own->purpose) {
+        finish(h, ls_fail(LS_EMISMATCH, "%s wants %s, but this is %s", h->name,
+                          purpose_text(peer->purpose), purpose_text(own->purpose)));
+        return VERDICT_PURPOSE;
+    }
+    if (strncmp(peer->job, own->job, HANDSHAKE_JOB_BYTES) != 0) {
+        text_printable(job, sizeof(job), peer->job);
+        finish(h,
+               ls_fail(LS_EMISMATCH, "%s belongs to job '%s', not '%s'", h->name, job, own->job));
+        return VERDICT_JOB;
+    }
+    if (peer->generation != own->generation) {
+        *value = own->generation;
+        finish(h, ls_fail(LS_EMISMATCH, "%s belongs to generation %u of the job, not %u", h->name,
+                          peer->generation, own->generation));
+        return VERDICT_GENERATION;
+    }
+    if (peer->to != own->to && own->to != HANDSHAKE_ANYONE) {
+        *value = own->to;
+        finish(h, ls_fail(LS_EMISMATCH, "%s looks for rank %u, but this is rank %u", h->name,
+                          peer->to, own->to));
+        return VERDICT_RANK;
+    }
+    return VERDICT_OK;
+}
+
+static ls_status server_verdict(handshake *h)
+{
+    uint32_t value;
+    verdict v;
+
+    if (!mac_is(h, "cli", NULL, 0, h->in))
+        return fail_auth(h);
+    v = judge(h, &value);
+    wire_put_u32(h->out, (uint32_t)v);
+    wire_put_u32(h->out + 4, value);
+    mac(h, "end", h->out, 8, h->out + 8);
+    h->out_bytes = VERDICT_BYTES;
+    h->is_last = true;
+    if (v != VERDICT_OK)
+        return h->verdict;
+    h->in_need = 0;
+    return derive_secret(h);
+}
+
+/* --- the client's steps --- */
+
+static ls_status client_proof(handshake *h)
+{
+    memcpy(h->transcript + HELLO_BYTES, h->in, NONCE_BYTES);
+    h->out_bytes = PROOF_BYTES;
+    if (!mac_is(h, "srv", NULL, 0, h->in + NONCE_BYTES)) {
+        memset(h->out, 0, PROOF_BYTES);
+        h->is_last = true;
+        return fail_auth(h);
+    }
+    mac(h, "cli", NULL, 0, h->out);
+    h->in_need = VERDICT_BYTES;
+    return LS_OK;
+}
+
+static ls_status client_end(handshake *h)
+{
+    const uint32_t v = wire_get_u32(h->in);
+    const uint32_t value = wire_get_u32(h->in + 4);
+
+    if (!mac_is(h, "end", h->in, 8, h->in + 8))
+        return fail_auth(h);
+    switch (v) {
+    case VERDICT_OK:
+        LS_TRY(derive_secret(h));
+        h->in_need = 0;
+        h->state = HANDSHAKE_DONE;
+        return LS_OK;
+    case VERDICT_PURPOSE:
+        return finish(h,
+                      ls_fail(LS_EMISMATCH, "%s is not %s", h->name, purpose_text(h->own.purpose)));
+    case VERDICT_JOB:
+        return finish(
+            h, ls_fail(LS_EMISMATCH, "%s belongs to another job than '%s'", h->name, h->own.job));
+    case VERDICT_GENERATION:
+        return finish(h, ls_fail(LS_EMISMATCH, "%s belongs to generation %u of the job, not %u",
+                                 h->name, value, h->own.generation));
+    case VERDICT_RANK:
+        return finish(
+            h, ls_fail(LS_EMISMATCH, "%s is rank %u, not rank %u", h->name, value, h->own.to));
+    default:
+        return finish(h, ls_fail(LS_EPROTO, "%s sent verdict %u", h->name, v));
+    }
+}
+
+/* One whole message is in h->in. */
+static ls_status take_message(handshake *h)
+{
+    h->step++;
+    h->in_bytes = 0;
+    if (h->is_server)
+        return h->step == 1 ? server_challenge(h) : server_verdict(h);
+    return h->step == 1 ? client_proof(h) : client_end(h);
+}
+
+/* Stops while there is output: so one buffer for it is enough, and how the input was cut makes no difference. */
+ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used)
+{
+    const uint8_t *at = data;
+
+    *used = 0;
+    while (h->state == HANDSHAKE_RUNNING && h->out_bytes == 0 && *used < bytes) {
+        size_t n = h->in_need - h->in_bytes;
+
+        if (n > bytes - *used)
+            n = bytes - *used;
+        memcpy(h->in + h->in_bytes, at + *used, n);
+        h->in_bytes += n;
+        *used += n;
+        if (h->in_bytes == h->in_need) {
+            const ls_status st = take_message(h);
+
+            if (st != LS_OK)
+                return finish(h, st);
+        }
+    }
+    return LS_OK;
+}
+
+const uint8_t *handshake_output(const handshake *h, size_t *bytes)
+{
+    *bytes = h->out_bytes - h->out_sent;
+    return h->out + h->out_sent;
+}
+
+void handshake_sent(handshake *h, size_t bytes)
+{
+    LS_ASSERT(bytes <= h->out_bytes - h->out_sent);
+    h->out_sent += bytes;
+    if (h->out_sent < h->out_bytes)
+        return;
+    h->out_sent = 0;
+    h->out_bytes = 0;
+    if (h->is_last && h->state == HANDSHAKE_RUNNING)
+        h->state = HANDSHAKE_DONE;
+}
+
+static ls_status send_output(handshake *h, int fd)
+{
+    size_t bytes;
+    const uint8_t *out = handshake_output(h, &bytes);
+    size_t moved;
+
+    if (bytes == 0)
+        return LS_OK;
+    LS_TRY(net_send_some(fd, h->name, out, bytes, &moved));
+    handshake_sent(h, moved);
+    return LS_OK;
+}
+
+/* Reads no more than the message that is awaited: what lies behind it belongs to somebody else. */
+static ls_status read_input(handshake *h, int fd, bool *moved_any)
+{
+    uint8_t data[HANDSHAKE_BYTES];
+    size_t moved;
+    size_t used;
+
+    LS_TRY(net_recv_some(fd, h->name, data, h->in_need - h->in_bytes, &moved));
+    *moved_any = moved > 0;
+    return handshake_feed(h, data, moved, &used);
+}
+
+ls_status handshake_step(handshake *h, int fd, short *events)
+{
+    ls_status st = LS_OK;
+    bool moved = true;
+
+    *events = 0;
+    while (h->state == HANDSHAKE_RUNNING && moved) {
+        st = send_output(h, fd);
+        if (st != LS_OK)
+            return finish(h, ls_context(st, "in the handshake"));
+        moved = false;
+        if (h->state == HANDSHAKE_RUNNING && h->out_bytes == 0)
+            st = read_input(h, fd, &moved);
+        if (st != LS_OK && h->state == HANDSHAKE_RUNNING)
+            return finish(h, ls_context(st, "in the handshake"));
+    }
+    if (h->state == HANDSHAKE_FAILED) {
+        char kept[LS_ERROR_BYTES];
+
+        ls_error_keep(kept);
+        if (send_output(h, fd) != LS_OK) // the peer's loss; this side's reason is what counts
+            ls_error_restore(kept);
+        return h->verdict;
+    }
+    if (h->state == HANDSHAKE_RUNNING)
+        *events = h->out_bytes > 0 ? POLLOUT : POLLIN;
+    return LS_OK;
+}
+
+static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
+{
+    short events;
+
+    for (;;) {
+        ls_status st;
+
+        LS_TRY(handshake_step(h, fd, &events));
+        if (h->state == HANDSHAKE_DONE)
+            return LS_OK;
+        st = net_wait(fd, events, deadline_ms);
+        if (st == LS_ETIMEOUT)
+            return ls_fail(st, "%s did not finish the handshake in time", h->name);
+        LS_TRY(st);
+    }
+}
+
+ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
+                            const char *peer, int64_t deadline_ms)
+{
+    handshake h;
+    ls_status st = handshake_client(&h, key, claim, peer);
+
+    if (st == LS_OK)
+        st = run_until(&h, fd, deadline_ms);
+    handshake_wipe(&h);
+    return st;
+}
+
+ls_status handshake_accept(int fd, const net_key *key, const handshake_claim *expected,
+                           const char *peer, int64_t deadline_ms, handshake_claim *got)
+{
+    handshake h;
+    ls_status st = handshake_server(&h, key, expected, peer);
+
+    if (st == LS_OK)
+        st = run_until(&h, fd, deadline_ms);
+    if (st == LS_OK && got != NULL)
+        *got = h.peer;
+    handshake_wipe(&h);
+    return st;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * interface.c - getifaddrs() gives names and addresses, /proc/net/if_inet6 which IPv6 addresses are not usable yet or any
+ * more, and the routing tables where the default route leaves.
+ */
+#include "net/interface.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <linux/if_addr.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CANDIDATES_MAX   256
+#define TABLE_BYTES      (1024 * 1024)
+#define FILTER_ENTRY_MAX 64
+
+typedef struct candidate {
+    net_interface face;
+    bool is_loopback;
+    int order; /* as the kernel lists them */
+} candidate;
+
+typedef struct tables { /* text of /proc, NULL where there is none */
+    char *inet6;
+    char *route4;
+    char *route6;
+} tables;
+
+/* --- facts --- */
+
+static char *read_table(const char *path)
+{
+    char *text = NULL;
+    size_t bytes;
+
+    return file_read(path, TABLE_BYTES, &text, &bytes) == LS_OK ? text : NULL;
+}
+
+static void tables_free(tables *t)
+{
+    ls_free(t->inet6);
+    ls_free(t->route4);
+    ls_free(t->route6);
+}
+
+/* The bytes of an address; returns how many. */
+static int address_bytes(const net_address *a, const uint8_t **bytes)
+{
+    if (net_address_family(a) == NET_IPV4) {
+        *bytes = (const uint8_t *)&((const struct sockaddr_in *)(const void *)&a->socket)->sin_addr;
+        return 4;
+    }
+    *bytes = ((const struct sockaddr_in6 *)(const void *)&a->socket)->sin6_addr.s6_addr;
+    return 16;
+}
+
+/* Copies the index-th word of a line, cut to n; "" when there are fewer. */
+static const char *word_of(const char *line, int index, char *buf, size_t n)
+{
+    static const char blanks[] = " \t";
+
+    line += strspn(line, blanks);
+    for (int i = 0; i < index; i++) {
+        line += strcspn(line, " \t\n");
+        line += strspn(line, blanks);
+    }
+    return text_format(buf, n, "%.*s", (int)strcspn(line, " \t\n"), line);
+}
+
+/* Whether duplicate detection has not ended, or has found somebody, or a better address has replaced it. */
+static bool is_unusable_ipv6(const tables *t, const net_address *a)
+{
+    const uint8_t *bytes;
+    char digits[33];
+    const char *line;
+    char word[16];
+    unsigned long flags;
+
+    if (t->inet6 == NULL || net_address_family(a) != NET_IPV6)
+        return false;
+    address_bytes(a, &bytes);
+    for (int i = 0; i < 16; i++)
+        text_format(digits + 2 * i, 3, "%02x", bytes[i]);
+    line = strstr(t->inet6, digits); // "ADDRESS INDEX PREFIX SCOPE FLAGS NAME", all hexadecimal
+    if (line == NULL)
+        return false;
+    flags = strtoul(word_of(line, 4, word, sizeof(word)), NULL, 16);
+    return (flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED | IFA_F_DEPRECATED)) != 0;
+}
+
+/* Looks through a routing table line by line; a default route's line is matched by `is_default`. */
+static bool table_has(const char *table, const char *name,
+                      bool (*is_default)(const char *line, char name[IF_NAMESIZE]))
+{
+    char found[IF_NAMESIZE];
+
+    for (const char *line = table; line != NULL && line[0] != 0; line = strchr(line, '\n')) {
+        line += line[0] == '\n';
+        if (is_default(line, found) && text_equal(found, name))
+            return true;
+    }
+    return false;
+}
+
+static bool default_in_route4(const char *line, char name[IF_NAMESIZE])
+{
+    char word[16];
+
+    word_of(line, 0, name, IF_NAMESIZE);
+    return text_equal(word_of(line, 1, word, sizeof(word)), "00000000") && // destination and mask
+           text_equal(word_of(line, 7, word, sizeof(word)), "00000000");
+}
+
+static bool default_in_route6(const char *line, char name[IF_NAMESIZE])
+{
+    char word[40];
+
+    word_of(line, 9, name, IF_NAMESIZE);
+    return text_equal(word_of(line, 1, word, sizeof(word)), "00") && // prefix
+           strspn(word_of(line, 0, word, sizeof(word)), "0") == 32 && !text_equal(name, "lo");
+}
+
+static bool is_bridge_name(const char *name)
+{
+    static const char *const prefixes[] = {"docker", "br-", "veth", "virbr"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(prefixes); i++) {
+        if (text_starts(name, prefixes[i]))
+            return true;
+    }
+    return false;
+}
+
+static int prefix_of(const struct sockaddr *mask)
+{
+    net_address a = {.bytes = sizeof(struct sockaddr_in6)};
+    const uint8_t *bytes;
+    int n;
+    int bits = 0;
+
+    if (mask == NULL)
+        return 0;
+    memcpy(&a.socket, mask,
+           mask->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    n = address_bytes(&a, &bytes);
+    for (int i = 0; i < n; i++)
+        bits += __builtin_popcount(bytes[i]);
+    return bits;
+}
+
+static bool is_link_local(const net_address *a)
+{
+    const uint8_t *bytes;
+    const int n = address_bytes(a, &bytes);
+
+    return n == 16 ? bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80
+                   : bytes[0] == 169 && bytes[1] == 254;
+}
+
+static bool take_candidate(const struct ifaddrs *from, const tables *t, candidate *out)
+{
+    const unsigned up = IFF_UP | IFF_RUNNING;
+    net_interface *face = &out->face;
+    socklen_t bytes;
+
+    if (from->ifa_addr == NULL || (from->ifa_flags & up) != up)
+        return false;
+    if (from->ifa_addr->sa_family == AF_INET)
+        bytes = sizeof(struct sockaddr_in);
+    else if (from->ifa_addr->sa_family == AF_INET6)
+        bytes = sizeof(struct sockaddr_in6);
+    else
+        return false;
+    memset(out, 0, sizeof(*out));
+    memcpy(&face->address.socket, from->ifa_addr, bytes);
+    face->address.bytes = bytes;
+    if (is_link_local(&face->address) || is_unusable_ipv6(t, &face->address))
+        return false;
+    text_format(face->name, sizeof(face->name), "%s", from->ifa_name);
+    face->prefix = prefix_of(from->ifa_netmask);
+    face->is_bridge = is_bridge_name(face->name);
+    face->is_default = net_address_family(&face->address) == NET_IPV4
+                           ? table_has(t->route4, face->name, default_in_route4)
+                           : table_has(t->route6, face->name, default_in_route6);
+    out->is_loopback = (from->ifa_flags & IFF_LOOPBACK) != 0;
+    return true;
+}
+
+static ls_status list_all(candidate *all, int *n)
+{
+    struct ifaddrs *list = NULL;
+    tables t;
+
+    *n = 0;
+    if (getifaddrs(&list) != 0)
+        return ls_fail_errno("cannot list the network interfaces");
+    t.inet6 = read_table("/proc/net/if_inet6");
+    t.route4 = read_table("/proc/net/route");
+    t.route6 = read_table("/proc/net/ipv6_route");
+    for (const struct ifaddrs *it = list; it != NULL && *n < CANDIDATES_MAX; it = it->ifa_next) {
+        if (take_candidate(it, &t, &all[*n])) {
+            all[*n].order = *n;
+            (*n)++;
+        }
+    }
+    tables_free(&t);
+    freeifaddrs(list);
+    return LS_OK;
+}
+
+/* --- the filter --- */
+
+static ls_status bad_entry(const char *entry, const char *why)
+{
+    char shown[FILTER_ENTRY_MAX];
+
+    text_printable(shown, sizeof(shown), entry);
+    return ls_fail(LS_EINVAL, "network filter entry '%s': %s", shown, why);
+}
+
+/* Whether the address lies in "NETWORK/BITS". */
+static ls_status in_network(const char *entry, const char *slash, const net_address *a,
+                            bool *inside)
+{
+    char host[FILTER_ENTRY_MAX];
+    net_address network;
+    const uint8_t *wanted;
+    const uint8_t *bytes;
+    int64_t bits = 0;
+    int n;
+
+    *inside = false;
+    text_format(host, sizeof(host), strchr(entry, ':') != NULL ? "[%.*s]:0" : "%.*s:0",
+                (int)(slash - entry), entry);
+    if (slash == entry || net_address_decode(host, &network) != LS_OK)
+        return bad_entry(entry, "not a network");
+    n = address_bytes(&network, &wanted);
+    if (text_parse_int(slash + 1, "the prefix", 0, 8 * n, &bits) != LS_OK)
+        return bad_entry(entry, "the number behind '/' is out of range");
+    if (net_address_family(&network) != net_address_family(a))
+        return LS_OK;
+    address_bytes(a, &bytes);
+    for (int i = 0; i < bits; i++) {
+        const unsigned bit = 0x80U >> (i % 8);
+
+        if ((wanted[i / 8] & bit) != (bytes[i / 8] & bit))
+            return LS_OK;
+    }
+    *inside = true;
+    return LS_OK;
+}
+
+static ls_status entry_matches(const char *entry, const net_interface *face, bool *matches)
+{
+    const char *slash = strchr(entry, '/');
+
+    if (entry[0] == 0)
+        return bad_entry(entry, "it is empty");
+    if (slash != NULL)
+        return in_network(entry, slash, &face->address, matches);
+    if (strlen(entry) >= NET_INTERFACE_NAME_MAX)
+        return bad_entry(entry, "the name of an interface has at most 15 bytes");
+    *matches = text_equal(entry, face->name);
+    return LS_OK;
+}
+
+/* *named: a positive entry matched, so the user wants this one whatever it is. */
+static ls_status apply_filter(const char *filter, const net_interface *face, bool *passes,
+                              bool *named)
+{
+    bool has_positive = false;
+    bool excluded = false;
+    const char *at = filter;
+
+    *named = false;
+    *passes = true;
+    while (at != NULL && at[0] != 0) {
+        const size_t length = strcspn(at, ",");
+        const bool negative = at[0] == '^';
+        char entry[FILTER_ENTRY_MAX];
+        bool matches = false;
+
+        if (length >= sizeof(entry))
+            return bad_entry(at, "it is too long");
+        text_format(entry, sizeof(entry), "%.*s", (int)length - negative, at + negative);
+        LS_TRY(entry_matches(entry, face, &matches));
+        has_positive = has_positive || !negative;
+        *named = *named || (matches && !negative);
+        excluded = excluded || (matches && negative);
+        at += length;
+        if (at[0] == ',' && at[1] == 0)
+            return bad_entry("", "it is empty");
+        at += at[0] == ',';
+    }
+    *passes = !excluded && (*named || !has_positive);
+    return LS_OK;
+}
+
+ls_status net_interface_passes(const char *filter, const net_interface *face, bool *passes)
+{
+    bool named;
+
+    return apply_filter(filter, face, passes, &named);
+}
+
+/* --- the order --- */
+
+static int rank_of(const candidate *c)
+{
+    const int family = net_address_family(&c->face.address) == NET_IPV4 ? 0 : 1;
+
+    return (c->face.is_bridge ? 4 : 0) + (c->face.is_default ? 0 : 2) + family;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const candidate *x = a;
+    const candidate *y = b;
+
+    return rank_of(x) != rank_of(y) ? rank_of(x) - rank_of(y) : x->order - y->order;
+}
+
+ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n)
+{
+    candidate *all = ls_calloc(CANDIDATES_MAX, sizeof(*all));
+    int n_all = 0;
+    int n_kept = 0;
+    ls_status st;
+
+    *n = 0;
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to list the network interfaces");
+    st = list_all(all, &n_all);
+    for (int i = 0; i < n_all && st == LS_OK; i++) {
+        bool passes;
+        bool named;
+
+        st = apply_filter(filter, &all[i].face, &passes, &named);
+        if (st == LS_OK && passes && (named || !all[i].is_loopback))
+            all[n_kept++] = all[i];
+    }
+    if (st == LS_OK) {
+        qsort(all, (size_t)n_kept, sizeof(*all), compare);
+        for (; *n < n_kept && *n < max; (*n)++)
+            out[*n] = all[*n].face;
+    }
+    ls_free(all);
+    return st;
+}
+
+const char *net_interfaces_text(char *buf, size_t n)
+{
+    net_interface found[16];
+    text_buf list = {0};
+    char host[NET_ADDRESS_TEXT_MAX];
+    int n_found = 0;
+
+    if (net_interfaces(NULL, found, LS_COUNT_OF(found), &n_found) != LS_OK || n_found == 0)
+        text_append(&list, "none but loopback");
+    for (int i = 0; i < n_found; i++)
+        text_append(&list, "%s%s %s/%d", i == 0 ? "" : ", ", found[i].name,
+                    net_address_host(host, sizeof(host), &found[i].address), found[i].prefix);
+    text_format(buf, n, "%s", text_str(&list));
+    text_free(&list);
+    return buf;
+}

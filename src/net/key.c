@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/key.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <sodium.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEY_DIGITS     (2 * NET_KEY_BYTES)
+#define KEY_FILE_BYTES (KEY_DIGITS + 1) /* digits and a line feed */
+#define HANDOVER_MARK  "LSKEY01\n"
+#define HANDOVER_BYTES (8 + NET_KEY_BYTES)
+#define HANDOVER_MS    1000 /* a starter writes the pipe before it starts the program */
+#define HKDF_BLOCK     crypto_auth_hmacsha256_BYTES
+
+static ls_status sodium_ready(void)
+{
+    if (sodium_init() < 0)
+        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    return LS_OK;
+}
+
+void net_key_wipe(net_key *key)
+{
+    if (key != NULL)
+        sodium_memzero(key, sizeof(*key));
+}
+
+bool net_key_equal(const net_key *a, const net_key *b)
+{
+    return sodium_memcmp(a->bytes, b->bytes, NET_KEY_BYTES) == 0;
+}
+
+ls_status net_key_random(net_key *out)
+{
+    LS_TRY(sodium_ready());
+    memset(out, 0, sizeof(*out));
+    randombytes_buf(out->bytes, NET_KEY_BYTES);
+    return LS_OK;
+}
+
+ls_status net_key_derive(const net_key *base, const char *purpose, const char *what, net_key *out)
+{
+    crypto_auth_hmacsha256_state state;
+    net_key made;
+
+    LS_TRY(sodium_ready());
+    memset(&made, 0, sizeof(made));
+    memcpy(made.origin, base->origin, sizeof(made.origin));
+    crypto_auth_hmacsha256_init(&state, base->bytes, NET_KEY_BYTES);
+    crypto_auth_hmacsha256_update(&state, (const uint8_t *)purpose, strlen(purpose) + 1);
+    crypto_auth_hmacsha256_update(&state, (const uint8_t *)what, strlen(what));
+    crypto_auth_hmacsha256_final(&state, made.bytes);
+    *out = made;
+    sodium_memzero(&state, sizeof(state));
+    net_key_wipe(&made);
+    return LS_OK;
+}
+
+/* --- key files --- */
+
+static void set_origin(net_key *key, const char *path)
+{
+    char absolute[PATH_MAX];
+
+    // What both sides are told to copy must make sense from any folder.
+    text_printable(key->origin, sizeof(key->origin),
+                   realpath(path, absolute) == NULL ? path : absolute);
+}
+
+static ls_status check_file(int fd, const char *path)
+{
+    struct stat facts;
+
+    if (fstat(fd, &facts) != 0)
+        return ls_fail_errno("key file %s", path);
+    if (!S_ISREG(facts.st_mode))
+        return ls_fail(LS_EAUTH, "key file %s is no regular file", path);
+    if (facts.st_uid != geteuid())
+        return ls_fail(LS_EAUTH, "key file %s belongs to user %u, not to %u", path,
+                       (unsigned)facts.st_uid, (unsigned)geteuid());
+    if ((facts.st_mode & 077) != 0)
+        return ls_fail(LS_EAUTH, "key file %s can be read by others (mode %03o): chmod 600 %s",
+                       path, (unsigned)facts.st_mode & 0777U, path);
+    return LS_OK;
+}
+
+static ls_status read_digits(int fd, const char *path, net_key *out)
+{
+    char digits[KEY_FILE_BYTES + 1];
+    size_t done = 0;
+    size_t decoded = 0;
+    ls_status st = LS_OK;
+
+    while (done < sizeof(digits)) {
+        const ssize_t n = read(fd, digits + done, sizeof(digits) - done);
+
+        if (n == 0)
+            break;
+        if (n < 0 && errno != EINTR) {
+            st = ls_fail_errno("key file %s", path);
+            goto done;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (done == KEY_FILE_BYTES && digits[KEY_DIGITS] == '\n')
+        done = KEY_DIGITS;
+    if (done != KEY_DIGITS ||
+        sodium_hex2bin(out->bytes, NET_KEY_BYTES, digits, KEY_DIGITS, NULL, &decoded, NULL) != 0 ||
+        decoded != NET_KEY_BYTES)
+        st = ls_fail(LS_EFORMAT, "key file %s: expected %d hexadecimal digits and nothing else",
+                     path, KEY_DIGITS);
+
+done:
+    sodium_memzero(digits, sizeof(digits));
+    return st;
+}
+
+ls_status net_key_read_file(const char *path, net_key *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    ls_status st;
+
+    memset(out, 0, sizeof(*out));
+    if (fd < 0 && errno == ENOENT)
+        return ls_fail(LS_ENOTFOUND, "there is no key file %s", path);
+    if (fd < 0 && errno == ELOOP)
+        return ls_fail(LS_EAUTH, "key file %s is a symbolic link", path);
+    if (fd < 0)
+        return ls_fail_errno("key file %s", path);
+    st = check_file(fd, path);
+    if (st == LS_OK)
+        st = read_digits(fd, path, out);
+    file_close(&fd);
+    if (st == LS_OK)
+        set_origin(out, path);
+    else
+        net_key_wipe(out);
+    return st;
+}
+
+/*
+ * The digits go into a file of another name first, and link() gives it the real one: it fails if that exists, so two programs
+ * that start at once agree on one key, and nobody ever reads half of one.
+ */
+ls_status net_key_write_file(const char *path, const net_key *key)
+{
+    char digits[KEY_DIGITS + 2];
+    char other[PATH_MAX];
+    uint8_t nonce[8];
+    char nonce_text[2 * sizeof(nonce) + 1];
+    int fd;
+    ls_status st;
+
+    LS_TRY(sodium_ready());
+    randombytes_buf(nonce, sizeof(nonce));
+    sodium_bin2hex(nonce_text, sizeof(nonce_text), nonce, sizeof(nonce));
+    if (strlen(path) + sizeof(nonce_text) + 1 > sizeof(other))
+        return ls_fail(LS_EINVAL, "the path of the key file is too long");
+    text_format(other, sizeof(other), "%s.%s", path, nonce_text);
+    fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return ls_fail_errno("cannot make the key file %s", path);
+    sodium_bin2hex(digits, sizeof(digits), key->bytes, NET_KEY_BYTES);
+    digits[KEY_DIGITS] = '\n';
+    st = file_write_all(fd, other, digits, KEY_FILE_BYTES);
+    if (st == LS_OK && fsync(fd) != 0)
+        st = ls_fail_errno("cannot write the key file %s", path);
+    file_close(&fd);
+    if (st == LS_OK && link(other, path) != 0)
+        st = errno == EEXIST ? ls_fail(LS_EINVAL, "key file %s exists already", path)
+                             : ls_fail_errno("cannot make the key file %s", path);
+    unlink(other);
+    sodium_memzero(digits, sizeof(digits));
+    return st;
+}
+
+/* $HOME, else the home in the user database: an agent started by ssh or Slurm may have no HOME. */
+static ls_status home_folder(char *out, size_t n)
+{
+    const char *home = getenv("HOME");
+    struct passwd entry;
+    struct passwd *found = NULL;
+    char space[1024];
+
+    if (home == NULL || home[0] != '/') {
+        if (getpwuid_r(geteuid(), &entry, space, sizeof(space), &found) != 0 || found == NULL ||
+            found->pw_dir == NULL || found->pw_dir[0] != '/')
+            return ls_fail(LS_ENOTFOUND, "no home folder for the key: set %s", NET_KEY_FILE_ENV);
+        home = found->pw_dir;
+    }
+    if (strlen(home) + sizeof("/" NET_KEY_FILE_USER) > n)
+        return ls_fail(LS_EINVAL, "the path of the home folder is too long");
+    text_format(out, n, "%s", home);
+    return LS_OK;
+}
+
+static ls_status make_folder(const char *path)
+{
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return ls_fail_errno("cannot make the folder %s for the key", path);
+    return LS_OK;
+}
+
+static ls_status make_user_key(const char *home, const char *path, net_key *out)
+{
+    char folder[PATH_MAX];
+    ls_status st;
+
+    text_format(folder, sizeof(folder), "%s/.config", home);
+    LS_TRY(make_folder(folder));
+    text_format(folder, sizeof(folder), "%s/.config/lockstep", home);
+    LS_TRY(make_folder(folder));
+    LS_TRY(net_key_random(out));
+    st = net_key_write_file(path, out);
+    if (st != LS_OK && access(path, F_OK) != 0)
+        return st;
+    return net_key_read_file(path, out); // ours, or that of somebody who was quicker
+}
+
+ls_status net_key_of_user(const char *path, net_key *out)
+{
+    char home[PATH_MAX];
+    char standard[PATH_MAX];
+    ls_status st;
+
+    if (path == NULL || path[0] == 0)
+        LS_TRY(config_text(CONFIG_KEY_FILE, &path));
+    if (path != NULL && path[0] != 0)
+        return net_key_read_file(path, out);
+    LS_TRY(home_folder(home, sizeof(home) - sizeof("/" NET_KEY_FILE_USER)));
+    text_format(standard, sizeof(standard), "%.*s/%s",
+                (int)(sizeof(standard) - sizeof("/" NET_KEY_FILE_USER)), home, NET_KEY_FILE_USER);
+    st = net_key_read_file(standard, out);
+    return st == LS_ENOTFOUND ? make_user_key(home, standard, out) : st;
+}
+
+/* --- handing a key to a child --- */
+
+ls_status net_key_to_fd(const net_key *key, int *fd)
+{
+    uint8_t content[HANDOVER_BYTES];
+    ls_status st = LS_OK;
+
+    *fd = memfd_create("lockstep-key", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return ls_fail_errno("cannot make a descriptor for the key");
+    memcpy(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1);
+    memcpy(content + sizeof(HANDOVER_MARK) - 1, key->bytes, NET_KEY_BYTES);
+    if (pwrite(*fd, content, sizeof(content), 0) != (ssize_t)sizeof(content) ||
+        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+        st = ls_fail_errno("cannot fill the descriptor for the key");
+    sodium_memzero(content, sizeof(content));
+    if (st != LS_OK)
+        file_close(fd);
+    return st;
+}
+
+static bool take_content(const uint8_t *content, net_key *out)
+{
+    if (memcmp(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1) != 0)
+        return false;
+    memcpy(out->bytes, content + sizeof(HANDOVER_MARK) - 1, NET_KEY_BYTES);
+    return true;
+}
+
+/* Reads what a pipe holds, without waiting for ever for a writer that is no starter of ours. */
+static bool read_pipe(int fd, uint8_t *content)
+{
+    const int64_t deadline_ms = ls_deadline_ms(HANDOVER_MS);
+    size_t done = 0;
+
+    while (done < HANDOVER_BYTES) {
+        ssize_t n;
+
+        if (net_wait(fd, POLLIN, deadline_ms) != LS_OK)
+            return false;
+        n = read(fd, content + done, HANDOVER_BYTES - done);
+        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+            return false;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+ls_status net_key_inherit(net_key *out, bool *found)
+{
+    const char *text = getenv(NET_KEY_FD_ENV);
+    uint8_t content[HANDOVER_BYTES];
+    struct stat facts;
+    int64_t number;
+    bool is_key;
+    int fd;
+
+    memset(out, 0, sizeof(*out));
+    *found = false;
+    if (text == NULL || text[0] == 0)
+        return LS_OK;
+    LS_TRY(text_parse_int(text, NET_KEY_FD_ENV, 0, INT_MAX, &number));
+    fd = (int)number;
+    if (fstat(fd, &facts) != 0)
+        return ls_fail(LS_EAUTH,
+                       "%s=%d is not open: the program was started through something that closes "
+                       "descriptors",
+                       NET_KEY_FD_ENV, fd);
+    if (S_ISFIFO(facts.st_mode)) {
+        is_key = read_pipe(fd, content) && take_content(content, out);
+        if (is_key)
+            file_close(&fd);
+    } else {
+        is_key = S_ISREG(facts.st_mode) && facts.st_size == HANDOVER_BYTES &&
+                 pread(fd, content, sizeof(content), 0) == (ssize_t)sizeof(content) &&
+                 take_content(content, out);
+        if (is_key && net_set_cloexec(fd, true) != LS_OK)
+            is_key = false;
+    }
+    sodium_memzero(content, sizeof(content));
+    if (!is_key)
+        return ls_fail(LS_EAUTH, "%s=%d is a descriptor without a key", NET_KEY_FD_ENV,
+                       (int)number);
+    *found = true;
+    return LS_OK;
+}
+
+/* --- RFC 5869 --- */
+
+ls_status net_hkdf(const void *salt, size_t salt_bytes, const void *secret, size_t secret_bytes,
+                   const void *info, size_t info_bytes, uint8_t *out, size_t out_bytes)
+{
+    crypto_auth_hmacsha256_state state;
+    uint8_t pseudo_key[HKDF_BLOCK];
+    uint8_t block[HKDF_BLOCK];
+    size_t done = 0;
+
+    LS_TRY(sodium_ready());
+    if (out_bytes > 255 * HKDF_BLOCK)
+        return ls_fail(LS_EINVAL, "HKDF gives at most %u bytes", 255U * HKDF_BLOCK);
+    // Section 2.2, extract: an absent salt is as good as HMAC's padding of an empty key with zeros.
+    crypto_auth_hmacsha256_init(&state, salt, salt_bytes);
+    crypto_auth_hmacsha256_update(&state, secret, secret_bytes);
+    crypto_auth_hmacsha256_final(&state, pseudo_key);
+    // Section 2.3, expand: T(i) = HMAC(PRK, T(i-1) | info | i).
+    for (uint8_t i = 1; done < out_bytes; i++) {
+        const size_t n = out_bytes - done < HKDF_BLOCK ? out_bytes - done : HKDF_BLOCK;
+
+        crypto_auth_hmacsha256_init(&state, pseudo_key, sizeof(pseudo_key));
+        if (i > 1)
+            crypto_auth_hmacsha256_update(&state, block, sizeof(block));
+        crypto_auth_hmacsha256_update(&state, info, info_bytes);
+        crypto_auth_hmacsha256_update(&state, &i, 1);
+        crypto_auth_hmacsha256_final(&state, block);
+        memcpy(out + done, block, n);
+        done += n;
+    }
+    sodium_memzero(&state, sizeof(state));
+    sodium_memzero(pseudo_key, sizeof(pseudo_key));
+    sodium_memzero(block, sizeof(block));
+    return LS_OK;
+}

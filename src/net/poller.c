@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * poller.c - epoll, a sorted list of timers, and an eventfd.
+ *
+ * A watch that is taken away while its event is already in the current batch must not be called: it is marked and freed
+ * only after the batch.
+ */
+#include "net/poller.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define BATCH 64
+
+struct poll_watch {
+    list_node node; /* in poller.watches or poller.dead */
+    poller *owner;
+    int fd;
+    bool is_dead;
+    poll_fn fn;
+    void *arg;
+};
+
+struct poller {
+    int epoll_fd;
+    int wake_fd;
+    bool is_running;
+    list_node watches;
+    list_node dead;
+    list_node timers; /* earliest first */
+    poll_watch *wake_watch;
+    void (*on_wake)(void *arg);
+    void *on_wake_arg;
+};
+
+static uint32_t epoll_bits(unsigned events)
+{
+    return ((events & POLL_READ) != 0 ? EPOLLIN | EPOLLRDHUP : 0U) |
+           ((events & POLL_WRITE) != 0 ? EPOLLOUT : 0U);
+}
+
+static unsigned event_bits(uint32_t bits)
+{
+    return ((bits & (EPOLLIN | EPOLLRDHUP)) != 0 ? POLL_READ : 0U) |
+           ((bits & EPOLLOUT) != 0 ? POLL_WRITE : 0U) |
+           ((bits & (EPOLLERR | EPOLLHUP)) != 0 ? POLL_BROKEN : 0U);
+}
+
+static void woken(void *arg, unsigned events)
+{
+    poller *p = arg;
+    uint64_t count;
+
+    LS_UNUSED(events);
+    if (read(p->wake_fd, &count, sizeof(count)) != sizeof(count))
+        return; // somebody else's wake-up was already taken
+    if (p->on_wake != NULL)
+        p->on_wake(p->on_wake_arg);
+}
+
+ls_status poller_create(poller **out)
+{
+    poller *p = ls_calloc(1, sizeof(*p));
+    ls_status st;
+
+    if (p == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a poller");
+    list_init(&p->watches);
+    list_init(&p->dead);
+    list_init(&p->timers);
+    p->wake_fd = -1;
+    p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (p->epoll_fd < 0) {
+        st = ls_fail_errno("cannot make an epoll descriptor");
+        goto fail;
+    }
+    p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (p->wake_fd < 0) {
+        st = ls_fail_errno("cannot make an event descriptor");
+        goto fail;
+    }
+    st = poller_watch(p, p->wake_fd, POLL_READ, woken, p, &p->wake_watch);
+    if (st != LS_OK)
+        goto fail;
+    *out = p;
+    return LS_OK;
+
+fail:
+    poller_destroy(p);
+    return st;
+}
+
+static void free_watches(list_node *list)
+{
+    while (!list_empty(list)) {
+        poll_watch *w = list_entry(list->next, poll_watch, node);
+
+        list_remove(&w->node);
+        ls_free(w);
+    }
+}
+
+void poller_destroy(poller *p)
+{
+    if (p == NULL)
+        return;
+    LS_ASSERT(!p->is_running);
+    while (!list_empty(&p->timers))
+        poller_timer_cancel(list_entry(p->timers.next, poll_timer, node));
+    free_watches(&p->watches);
+    free_watches(&p->dead);
+    file_close(&p->epoll_fd);
+    file_close(&p->wake_fd);
+    ls_free(p);
+}
+
+ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg, poll_watch **out)
+{
+    poll_watch *w = ls_calloc(1, sizeof(*w));
+    struct epoll_event event = {.events = epoll_bits(events), .data.ptr = w};
+
+    *out = NULL;
+    if (w == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to watch a descriptor");
+    *w = (poll_watch){.owner = p, .fd = fd, .fn = fn, .arg = arg};
+    if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const ls_status st = ls_fail_errno("cannot watch descriptor %d", fd);
+
+        ls_free(w);
+        return st;
+    }
+    list_append(&p->watches, &w->node);
+    *out = w;
+    return LS_OK;
+}
+
+ls_status poller_change(poll_watch *w, unsigned events)
+{
+    struct epoll_event event = {.events = epoll_bits(events), .data.ptr = w};
+
+    if (epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_MOD, w->fd, &event) != 0)
+        return ls_fail_errno("cannot watch descriptor %d differently", w->fd);
+    return LS_OK;
+}
+
+void poller_unwatch(poll_watch *w)
+{
+    struct epoll_event unused = {0};
+
+    if (w == NULL || w->is_dead)
+        return;
+    epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_DEL, w->fd, &unused);
+    w->is_dead = true;
+    list_remove(&w->node);
+    if (w->owner->is_running)
+        list_append(&w->owner->dead, &w->node);
+    else
+        ls_free(w);
+}
+
+void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void *arg), void *arg)
+{
+    list_node *behind;
+
+    poller_timer_cancel(t);
+    t->due_ms = due_ms;
+    t->fn = fn;
+    t->arg = arg;
+    t->is_set = true;
+    behind = p->timers.prev; // most timers are set to the far end
+    while (behind != &p->timers && list_entry(behind, poll_timer, node)->due_ms > due_ms)
+        behind = behind->prev;
+    list_append(behind->next, &t->node);
+}
+
+void poller_timer_cancel(poll_timer *t)
+{
+    if (!t->is_set)
+        return;
+    list_remove(&t->node);
+    t->is_set = false;
+}
+
+void poller_wake(poller *p)
+{
+    const uint64_t one = 1;
+    const int error = errno;
+
+    // A full counter means that a wake-up is pending already.
+    while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue;
+    errno = error;
+}
+
+void poller_on_wake(poller *p, void (*fn)(void *arg), void *arg)
+{
+    p->on_wake = fn;
+    p->on_wake_arg = arg;
+}
+
+/* How long the next wait may last. */
+static int wait_ms(const poller *p, int timeout_ms)
+{
+    int64_t left;
+
+    if (list_empty(&p->timers))
+        return timeout_ms;
+    left = list_entry(p->timers.next, poll_timer, node)->due_ms - ls_now_ms();
+    if (left < 0)
+        left = 0;
+    if (left > INT_MAX)
+        left = INT_MAX;
+    return timeout_ms < 0 || left < timeout_ms ? (int)left : timeout_ms;
+}
+
+/* Fires what is due now. A timer that its own callback sets again comes at the next round, so that none can keep the loop. */
+static void fire_timers(poller *p)
+{
+    const int64_t now_ms = ls_now_ms();
+    list_node due;
+
+    list_init(&due);
+    while (!list_empty(&p->timers)) {
+        poll_timer *t = list_entry(p->timers.next, poll_timer, node);
+
+        if (t->due_ms > now_ms)
+            break;
+        list_remove(&t->node);
+        list_append(&due, &t->node);
+    }
+    while (!list_empty(&due)) { // one callback may cancel or move another one of these
+        poll_timer *t = list_entry(due.next, poll_timer, node);
+
+        poller_timer_cancel(t);
+        t->fn(t->arg);
+    }
+}
+
+ls_status poller_run_once(poller *p, int timeout_ms)
+{
+    struct epoll_event events[BATCH];
+    int n = epoll_wait(p->epoll_fd, events, BATCH, wait_ms(p, timeout_ms));
+
+    if (n < 0) {
+        if (errno != EINTR)
+            return ls_fail_errno("cannot wait for events");
+        n = 0;
+    }
+    LS_ASSERT(!p->is_running);
+    p->is_running = true;
+    for (int i = 0; i < n; i++) {
+        poll_watch *w = events[i].data.ptr;
+
+        if (!w->is_dead)
+            w->fn(w->arg, event_bits(events[i].events));
+    }
+    fire_timers(p);
+    p->is_running = false;
+    free_watches(&p->dead);
+    return LS_OK;
+}

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/socket.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEEPALIVE_IDLE_S     10
+#define KEEPALIVE_INTERVAL_S 2
+#define KEEPALIVE_PROBES     3
+#define FDS_MESSAGE_MAX      4096
+
+static const struct sockaddr *name_of(const net_address *a)
+{
+    return (const struct sockaddr *)(const void *)&a->socket;
+}
+
+static int open_socket(const net_address *a, net_kind kind)
+{
+    const int type = kind == NET_PACKET ? SOCK_SEQPACKET : SOCK_STREAM;
+
+    return socket(a->socket.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Sets one integer option; `what` names it in the error. */
+static ls_status set_option(int fd, int level, int option, int value, const char *what)
+{
+    if (setsockopt(fd, level, option, &value, sizeof(value)) != 0)
+        return ls_fail_errno("socket option %s", what);
+    return LS_OK;
+}
+
+/* A listening descriptor, or -1 with errno. */
+static int listen_at(const net_address *at, net_kind kind, int backlog)
+{
+    const int on = 1;
+    const int off = 0;
+    int fd = open_socket(at, kind);
+    int error;
+
+    if (fd < 0)
+        return -1;
+    if (net_address_family(at) != NET_UNIX &&
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0)
+        goto fail;
+    if (net_address_family(at) == NET_IPV6 && net_address_is_any(at) &&
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0)
+        goto fail;
+    if (bind(fd, name_of(at), at->bytes) == 0 && listen(fd, backlog) == 0)
+        return fd;
+
+fail:
+    error = errno;
+    file_close(&fd);
+    errno = error;
+    return -1;
+}
+
+ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd, net_address *bound)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address v4;
+    ls_status st;
+
+    *fd = -1;
+    if (net_address_family(at) == NET_NONE)
+        return ls_fail(LS_EINVAL, "no address to listen at");
+    *fd = listen_at(at, kind, backlog);
+    if (*fd < 0 && net_address_family(at) == NET_IPV6 && net_address_is_any(at) &&
+        (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) { // a host without IPv6
+        LS_TRY(net_address_decode("0.0.0.0:0", &v4));
+        net_address_set_port(&v4, net_address_port(at));
+        *fd = listen_at(&v4, kind, backlog);
+    }
+    if (*fd < 0)
+        return ls_fail_errno("cannot listen at %s", net_address_text(text, sizeof(text), at));
+    if (bound != NULL) {
+        st = net_address_of_socket(*fd, bound);
+        if (st != LS_OK) {
+            file_close(fd);
+            return st;
+        }
+    }
+    return LS_OK;
+}
+
+ls_status net_accept(int listener, int *fd)
+{
+    for (;;) {
+        *fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (*fd >= 0)
+            return LS_OK;
+        switch (errno) {
+        case EAGAIN:
+            return LS_OK;
+        case EINTR:
+        case ECONNABORTED: // these and the network errors belong to the one connection that is gone
+        case EPROTO:
+        case ENETDOWN:
+        case ENOPROTOOPT:
+        case EHOSTDOWN:
+        case ENONET:
+        case EHOSTUNREACH:
+        case EOPNOTSUPP:
+        case ENETUNREACH:
+        case EPERM:
+            continue;
+        default:
+            return ls_fail_errno("cannot accept a connection");
+        }
+    }
+}
+
+ls_status net_wait(int fd, short events, int64_t deadline_ms)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+
+    for (;;) {
+        const int left = ls_deadline_left(deadline_ms);
+        const int n = poll(&p, 1, left);
+
+        if (n > 0)
+            return LS_OK;
+        if (n == 0 && ls_deadline_left(deadline_ms) == 0)
+            return ls_fail(LS_ETIMEOUT, "the time is over");
+        if (n < 0 && errno != EINTR)
+            return ls_fail_errno("cannot wait for a socket");
+    }
+}
+
+ls_status net_set_blocking(int fd, bool blocking)
+{
+    const int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) != 0)
+        return ls_fail_errno("cannot make descriptor %d %s", fd,
+                             blocking ? "blocking" : "nonblocking");
+    return LS_OK;
+}
+
+ls_status net_set_cloexec(int fd, bool cloexec)
+{
+    if (fcntl(fd, F_SETFD, cloexec ? FD_CLOEXEC : 0) != 0)
+        return ls_fail_errno("cannot set close-on-exec of descriptor %d", fd);
+    return LS_OK;
+}
+
+ls_status net_set_stream_options(int fd, int user_timeout_ms)
+{
+    net_address own;
+
+    LS_TRY(net_address_of_socket(fd, &own));
+    if (net_address_family(&own) == NET_UNIX)
+        return LS_OK;
+    LS_TRY(set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
+    LS_TRY(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
+    LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S, "TCP_KEEPIDLE"));
+    LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S, "TCP_KEEPINTVL"));
+    LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES, "TCP_KEEPCNT"));
+    return set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms, "TCP_USER_TIMEOUT");
+}
+
+ls_status net_send_some(int fd, const char *peer, const void *data, size_t bytes, size_t *moved)
+{
+    *moved = 0;
+    for (;;) {
+        const ssize_t n = send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n >= 0) {
+            *moved = (size_t)n;
+            return LS_OK;
+        }
+        if (errno == EAGAIN)
+            return LS_OK;
+        if (errno != EINTR)
+            return ls_fail(LS_EPEER, "cannot send to %s: %s", peer, ls_errno_text(errno));
+    }
+}
+
+ls_status net_recv_some(int fd, const char *peer, void *data, size_t bytes, size_t *moved)
+{
+    *moved = 0;
+    if (bytes == 0)
+        return LS_OK;
+    for (;;) {
+        const ssize_t n = recv(fd, data, bytes, MSG_DONTWAIT);
+
+        if (n > 0) {
+            *moved = (size_t)n;
+            return LS_OK;
+        }
+        if (n == 0)
+            return ls_fail(LS_EPEER, "%s closed the connection", peer);
+        if (errno == EAGAIN)
+            return LS_OK;
+        if (errno != EINTR)
+            return ls_fail(LS_EPEER, "cannot receive from %s: %s", peer, ls_errno_text(errno));
+    }
+}
+
+/* Waits before the next piece; `verb` and the counts go into the error text. */
+static ls_status wait_more(int fd, short events, int64_t deadline_ms, const char *verb,
+                           const char *peer)
+{
+    const ls_status st = net_wait(fd, events, deadline_ms);
+
+    if (st == LS_ETIMEOUT)
+        return ls_fail(st, "%s %s timed out", verb, peer);
+    return ls_context(st, "%s %s", verb, peer);
+}
+
+ls_status net_send_all(int fd, const char *peer, const void *data, size_t bytes,
+                       int64_t deadline_ms)
+{
+    const uint8_t *at = data;
+    size_t done = 0;
+    size_t moved;
+    ls_status st = LS_OK;
+
+    while (done < bytes && st == LS_OK) {
+        st = net_send_some(fd, peer, at + done, bytes - done, &moved);
+        done += moved;
+        if (st == LS_OK && moved == 0)
+            st = wait_more(fd, POLLOUT, deadline_ms, "sending to", peer);
+    }
+    return ls_context(st, "%zu of %zu bytes sent", done, bytes);
+}
+
+ls_status net_recv_all(int fd, const char *peer, void *data, size_t bytes, int64_t deadline_ms)
+{
+    uint8_t *at = data;
+    size_t done = 0;
+    size_t moved;
+    ls_status st = LS_OK;
+
+    while (done < bytes && st == LS_OK) {
+        st = net_recv_some(fd, peer, at + done, bytes - done, &moved);
+        done += moved;
+        if (st == LS_OK && moved == 0)
+            st = wait_more(fd, POLLIN, deadline_ms, "receiving from", peer);
+    }
+    return ls_context(st, "%zu of %zu bytes received", done, bytes);
+}
+
+ls_status net_peer_user(int fd, uid_t *uid, pid_t *pid)
+{
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
+        return ls_fail_errno("cannot tell who is at the other end of a unix socket");
+    if (uid != NULL)
+        *uid = who.uid;
+    if (pid != NULL)
+        *pid = who.pid;
+    return LS_OK;
+}
+
+/* Room for NET_FDS_MAX descriptors, aligned as a control message must be. */
+typedef union control_space {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(NET_FDS_MAX * sizeof(int))];
+} control_space;
+
+ls_status net_send_fds(int fd, const char *peer, const void *data, size_t bytes, const int *fds,
+                       int n_fds, int64_t deadline_ms)
+{
+    control_space space = {{0}};
+    uint8_t copy[FDS_MESSAGE_MAX];
+    struct iovec piece = {.iov_base = copy, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+
+    LS_ASSERT(bytes >= 1 && bytes <= sizeof(copy) && n_fds >= 0 && n_fds <= NET_FDS_MAX);
+    memcpy(copy, data, bytes);
+    if (n_fds > 0) {
+        struct cmsghdr *header;
+
+        message.msg_control = space.bytes;
+        message.msg_controllen = CMSG_SPACE((size_t)n_fds * sizeof(int));
+        header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN((size_t)n_fds * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, (size_t)n_fds * sizeof(int));
+    }
+    for (;;) {
+        const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n >= 0 &&
+            (size_t)n <
+                bytes) // a stream that was nearly full; the descriptors went with the first part
+            return net_send_all(fd, peer, copy + n, bytes - (size_t)n, deadline_ms);
+        if (n >= 0)
+            return LS_OK;
+        if (errno == EAGAIN)
+            LS_TRY(wait_more(fd, POLLOUT, deadline_ms, "sending to", peer));
+        else if (errno != EINTR)
+            return ls_fail(LS_EPEER, "cannot send descriptors to %s: %s", peer,
+                           ls_errno_text(errno));
+    }
+}
+
+/* Takes all descriptors out of a message; more than NET_FDS_MAX were never let in by the space for them. */
+static int collect_fds(struct msghdr *message, int *got)
+{
+    int n = 0;
+
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h != NULL; h = CMSG_NXTHDR(message, h)) {
+        if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
+            const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+            for (size_t i = 0; i < count && n < NET_FDS_MAX; i++)
+                memcpy(&got[n++], CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+        }
+    }
+    return n;
+}
+
+ls_status net_recv_fds(int fd, const char *peer, void *data, size_t max_bytes, size_t *bytes,
+                       int *fds, int n_fds, int64_t deadline_ms)
+{
+    control_space space;
+    int got[NET_FDS_MAX];
+    struct iovec piece = {.iov_base = data, .iov_len = max_bytes};
+    struct msghdr message;
+    ssize_t n;
+    int n_got;
+
+    LS_ASSERT(n_fds >= 0 && n_fds <= NET_FDS_MAX);
+    for (;;) {
+        message = (struct msghdr){.msg_iov = &piece,
+                                  .msg_iovlen = 1,
+                                  .msg_control = space.bytes,
+                                  .msg_controllen = sizeof(space.bytes)};
+        n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (n >= 0)
+            break;
+        if (errno == EAGAIN)
+            LS_TRY(wait_more(fd, POLLIN, deadline_ms, "receiving from", peer));
+        else if (errno != EINTR)
+            return ls_fail(LS_EPEER, "cannot receive descriptors from %s: %s", peer,
+                           ls_errno_text(errno));
+    }
+    n_got = collect_fds(&message, got);
+    if (n > 0 && n_got == n_fds && (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0) {
+        memcpy(fds, got, (size_t)n_fds * sizeof(int));
+        *bytes = (size_t)n;
+        return LS_OK;
+    }
+    for (int i = 0; i < n_got; i++)
+        file_close(&got[i]);
+    if (n == 0)
+        return ls_fail(LS_EPEER, "%s closed the connection", peer);
+    return ls_fail(LS_EPROTO, "%s sent %d descriptors, not %d%s", peer, n_got, n_fds,
+                   (message.msg_flags & MSG_TRUNC) != 0 ? ", and a longer message" : "");
+}
