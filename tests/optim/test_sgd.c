@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include <lockstep/optim.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "optim/sgd_kernel.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+
+typedef struct sgd_case {
+    double momentum;
+    double dampening;
+    double weight_decay;
+    int nesterov;
+    double after[4][3]; /* the parameter after each step */
+} sgd_case;
+
+#include "optim/sgd_cases.h"
+
+#define MAX_PARAMS 4
+
+static ls_device *device;
+
+// Which gradient belongs to which parameter: an optimizer asks by a function without context.
+static struct {
+    const ls_tensor *parameter;
+    ls_tensor *grad;
+} grads[MAX_PARAMS];
+
+static ls_tensor *grad_of(const ls_tensor *parameter)
+{
+    for (int i = 0; i < MAX_PARAMS; i++) {
+        if (grads[i].parameter == parameter)
+            return grads[i].grad;
+    }
+    return NULL;
+}
+
+static ls_tensor *make_tensor(ls_dtype type, int64_t n)
+{
+    ls_tensor *t = NULL;
+
+    assert_ok(ls_tensor_create(device, type, 1, &n, &t));
+    return t;
+}
+
+static void set_values(ls_tensor *t, const double *values)
+{
+    const size_t n = ls_tensor_count(t);
+    float rounded[16];
+
+    assert_true(n <= LS_COUNT_OF(rounded));
+    for (size_t i = 0; i < n; i++)
+        rounded[i] = (float)values[i];
+    assert_ok(ls_tensor_write(t, ls_tensor_dtype(t) == LS_F32 ? (const void *)rounded : values, n));
+}
+
+static double value_at(const ls_tensor *t, size_t i)
+{
+    if (ls_tensor_dtype(t) == LS_F32)
+        return (double)((const float *)ls_tensor_data_const(t))[i];
+    return ((const double *)ls_tensor_data_const(t))[i];
+}
+
+static ls_sgd_options options_of(const sgd_case *c)
+{
+    return (ls_sgd_options){.size = sizeof(ls_sgd_options),
+                            .lr = 0.1,
+                            .momentum = c->momentum,
+                            .dampening = c->dampening,
+                            .weight_decay = c->weight_decay,
+                            .nesterov = c->nesterov};
+}
+
+/* One parameter "p" of three elements, its gradient, and an optimizer. */
+typedef struct fixture {
+    ls_tensor *p;
+    ls_tensor *g;
+    ls_optimizer *o;
+} fixture;
+
+static fixture set_up(ls_dtype type, const ls_sgd_options *opt)
+{
+    fixture f = {.p = make_tensor(type, 3), .g = make_tensor(type, 3)};
+    const ls_named named = {.name = "p", .tensor = f.p};
+
+    set_values(f.p, sgd_start);
+    grads[0].parameter = f.p;
+    grads[0].grad = f.g;
+    assert_ok(ls_sgd_create(&named, 1, grad_of, opt, &f.o));
+    return f;
+}
+
+static void tear_down(fixture *f)
+{
+    ls_optimizer_destroy(f->o);
+    ls_tensor_destroy(f->p);
+    ls_tensor_destroy(f->g);
+    memset(grads, 0, sizeof(grads));
+}
+
+static void run_case(const sgd_case *c, ls_dtype type, double tolerance)
+{
+    const ls_sgd_options opt = options_of(c);
+    fixture f = set_up(type, &opt);
+
+    for (int step = 0; step < 4; step++) {
+        set_values(f.g, sgd_grads[step]);
+        assert_ok(ls_optimizer_step(f.o));
+        for (size_t i = 0; i < 3; i++) {
+            if (fabs(value_at(f.p, i) - c->after[step][i]) > tolerance)
+                fail_msg("momentum %g dampening %g decay %g nesterov %d step %d element %zu: "
+                         "%.17g, PyTorch has %.17g",
+                         c->momentum, c->dampening, c->weight_decay, c->nesterov, step, i,
+                         value_at(f.p, i), c->after[step][i]);
+        }
+    }
+    tear_down(&f);
+}
+
+static void every_combination_gives_what_pytorch_gives(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(sgd_cases); i++) {
+        run_case(&sgd_cases[i], LS_F64, 1e-15);
+        run_case(&sgd_cases[i], LS_F32, 1e-6);
+    }
+}
+
+/* Fills arrays with seeded values and updates them once. */
+static void update_random(const sgd_kernels *k, bool is_f32, sgd_update u, void *arrays[3])
+{
+    ls_rng rng;
+
+    ls_rng_seed(&rng, 42);
+    for (int a = 0; a < 3; a++) {
+        for (size_t i = 0; i < u.count; i++) {
+            const double v = ls_rng_double(&rng) * 2 - 1;
+
+            if (is_f32)
+                ((float *)arrays[a])[i] = (float)v;
+            else
+                ((double *)arrays[a])[i] = v;
+        }
+    }
+    u.value = arrays[0];
+    u.grad = arrays[1];
+    u.momentum = arrays[2];
+    (is_f32 ? k->f32 : k->f64)(&u);
+}
+
+static void every_instruction_set_gives_the_same_bits(void **state)
+{
+    enum { N = 67 }; // no multiple of any vector
+    double best[3][N];
+    double other[3][N];
+
+    LS_UNUSED(state);
+    for (int variant = 0; variant < 32; variant++) {
+        const bool is_f32 = (variant & 1) != 0;
+        const sgd_update u = {.count = N,
+                              .first = (variant & 2) != 0,
+                              .nesterov = (variant & 4) != 0,
+                              .momentum_rate = (variant & 8) != 0 ? 0.9 : 0,
+                              .weight_decay = (variant & 16) != 0 ? 0.05 : 0,
+                              .dampening = 0.25,
+                              .lr = 0.3};
+
+        memset(best, 0, sizeof(best));
+        memset(other, 0, sizeof(other));
+        update_random(sgd_kernels_at(0), is_f32, u, (void *[]){best[0], best[1], best[2]});
+        for (int i = 1; sgd_kernels_at(i) != NULL; i++) {
+            update_random(sgd_kernels_at(i), is_f32, u, (void *[]){other[0], other[1], other[2]});
+            if (memcmp(best, other, sizeof(best)) != 0)
+                fail_msg("%s and %s differ (variant %d)", sgd_kernels_at(0)->name,
+                         sgd_kernels_at(i)->name, variant);
+        }
+    }
+    assert_null(sgd_kernels_at(-1));
+}
+
+static void a_rate_of_zero_leaves_its_term_out(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
+    fixture f = set_up(LS_F32, &opt);
+
+    LS_UNUSED(state);
+    // 0 * infinity would be NaN: without weight decay nobody multiplies.
+    set_values(f.p, (double[]){INFINITY, 1, 2});
+    set_values(f.g, (double[]){1, 2, 4});
+    assert_ok(ls_optimizer_step(f.o));
+    assert_true(isinf(value_at(f.p, 0)));
+    assert_true(value_at(f.p, 1) == 0 && value_at(f.p, 2) == 0);
+    tear_down(&f);
+}
+
+static void a_parameter_without_gradient_is_left_alone(void **state)
+{
+    const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
+    const ls_sgd_options opt = options_of(c);
+    fixture f = set_up(LS_F64, &opt);
+    const ls_named *items;
+    int n = 0;
+
+    LS_UNUSED(state);
+    grads[0].grad = NULL;
+    assert_ok(ls_optimizer_step(f.o));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(value_at(f.p, i) == sgd_start[i]);
+    items = ls_optimizer_state(f.o, &n);
+    assert_int_equal(n, 3);
+    assert_int_equal(*(const uint8_t *)items[2].bytes, 0);
+    // The first gradient is the first step, however late it comes.
+    grads[0].grad = f.g;
+    set_values(f.g, sgd_grads[0]);
+    assert_ok(ls_optimizer_step(f.o));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(fabs(value_at(f.p, i) - c->after[0][i]) < 1e-15);
+    assert_int_equal(*(const uint8_t *)items[2].bytes, 1);
+    tear_down(&f);
+}
+
+static void a_gradient_that_does_not_fit_changes_nothing(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
+    ls_tensor *good = make_tensor(LS_F32, 3);
+    ls_tensor *grad = make_tensor(LS_F32, 3);
+    ls_tensor *bad = make_tensor(LS_F32, 4);
+    ls_tensor *wide = make_tensor(LS_F64, 4);
+    const ls_named named[] = {{.name = "first", .tensor = good},
+                              {.name = "fc.bias", .tensor = bad}};
+    ls_optimizer *o;
+
+    LS_UNUSED(state);
+    set_values(grad, (double[]){1, 1, 1});
+    grads[0].parameter = good;
+    grads[0].grad = grad;
+    grads[1].parameter = bad;
+    grads[1].grad = grad;
+    assert_ok(ls_sgd_create(named, 2, grad_of, &opt, &o));
+    assert_status(ls_optimizer_step(o), LS_EINVAL);
+    assert_told("fc.bias is (4) float32, its gradient is (3) float32");
+    grads[1].grad = wide;
+    assert_status(ls_optimizer_step(o), LS_EINVAL);
+    assert_told("float64");
+    for (size_t i = 0; i < 3; i++)
+        assert_true(value_at(good, i) == 0);
+    ls_optimizer_destroy(o);
+    ls_tensor_destroy(wide);
+    ls_tensor_destroy(bad);
+    ls_tensor_destroy(grad);
+    ls_tensor_destroy(good);
+    memset(grads, 0, sizeof(grads));
+}
+
+/* Copies all of one state list into the places of another, as a checkpoint does. */
+static void copy_state(ls_optimizer *from, ls_optimizer *to)
+{
+    int n = 0;
+    int n_to = 0;
+    const ls_named *src = ls_optimizer_state(from, &n);
+    const ls_named *dst = ls_optimizer_state(to, &n_to);
+
+    assert_int_equal(n, n_to);
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(src[i].name, dst[i].name);
+        if (src[i].tensor != NULL)
+            assert_ok(ls_tensor_copy(dst[i].tensor, src[i].tensor));
+        else
+            memcpy(dst[i].bytes, src[i].bytes, src[i].n_bytes);
+    }
+}
+
+static void a_loaded_state_continues_with_the_same_bits(void **state)
+{
+    const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
+    const ls_sgd_options opt = options_of(c);
+
+    LS_UNUSED(state);
+    for (int n_before = 0; n_before < 4; n_before++) {
+        fixture f = set_up(LS_F32, &opt);
+        const ls_named named = {.name = "p", .tensor = f.p};
+        ls_optimizer *other;
+        float kept[3];
+        float whole[3];
+
+        ls_optimizer_set_lr(f.o, 0.07);
+        for (int step = 0; step < 4; step++) {
+            if (step == n_before) {
+                assert_ok(ls_sgd_create(&named, 1, grad_of, &opt, &other));
+                copy_state(f.o, other);
+                assert_ok(ls_optimizer_loaded(other));
+                assert_ok(ls_tensor_read(f.p, kept, 3));
+            }
+            set_values(f.g, sgd_grads[step]);
+            assert_ok(ls_optimizer_step(f.o));
+        }
+        assert_ok(ls_tensor_read(f.p, whole, 3));
+        assert_ok(ls_tensor_write(f.p, kept, 3));
+        for (int step = n_before; step < 4; step++) {
+            set_values(f.g, sgd_grads[step]);
+            assert_ok(ls_optimizer_step(other));
+        }
+        assert_memory_equal(ls_tensor_data_const(f.p), whole, sizeof(whole));
+        assert_true(ls_optimizer_lr(other) == 0.07);
+        ls_optimizer_destroy(other);
+        tear_down(&f);
+    }
+}
+
+static void a_state_that_makes_no_sense_is_refused_and_undone(void **state)
+{
+    const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
+    const ls_sgd_options opt = options_of(c);
+    fixture f = set_up(LS_F32, &opt);
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    items = ls_optimizer_state(f.o, &n);
+    assert_int_equal(n, 3);
+    assert_string_equal(items[0].name, "sgd.lr");
+    assert_string_equal(items[1].name, "p.momentum_buffer");
+    assert_string_equal(items[2].name, "p.momentum_buffer_set");
+    memset(items[0].bytes, 0xFF, 8);
+    assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
+    assert_told("sgd.lr");
+    assert_ok(ls_optimizer_loaded(f.o));
+    assert_true(ls_optimizer_lr(f.o) == 0.1);
+    *(uint8_t *)items[2].bytes = 7;
+    assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
+    assert_told("p.momentum_buffer_set");
+    assert_ok(ls_optimizer_loaded(f.o));
+    tear_down(&f);
+}
+
+static void the_learning_rate_is_that_of_the_last_call(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
+    const double expected = 0.125;
+    fixture f = set_up(LS_F64, &opt);
+    const ls_named *items;
+    int n = 0;
+
+    LS_UNUSED(state);
+    items = ls_optimizer_state(f.o, &n);
+    assert_int_equal(n, 1);
+    ls_optimizer_set_lr(f.o, expected);
+    assert_true(ls_optimizer_lr(f.o) == expected);
+    assert_memory_equal(items[0].bytes, &expected, sizeof(expected));
+    tear_down(&f);
+}
+
+static void a_step_tells_those_who_hold_copies(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
+    fixture f = set_up(LS_F32, &opt);
+    const uint64_t before = f.p->storage->version;
+
+    LS_UNUSED(state);
+    assert_ok(ls_optimizer_step(f.o));
+    assert_true(f.p->storage->version > before);
+    tear_down(&f);
+}
+
+static void a_step_allocates_nothing(void **state)
+{
+    const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
+    const ls_sgd_options opt = options_of(c);
+    fixture f = set_up(LS_F32, &opt);
+    uint64_t before;
+
+    LS_UNUSED(state);
+    before = ls_alloc_count();
+    for (int i = 0; i < 10; i++)
+        assert_ok(ls_optimizer_step(f.o));
+    assert_int_equal(ls_alloc_count(), before);
+    tear_down(&f);
+}
+
+static void wrong_options_say_what_is_wrong(void **state)
+{
+    static const struct {
+        ls_sgd_options opt;
+        const char *told;
+    } cases[] = {
+        {{.size = 1, .lr = 0.1}, "options"},
+        {{.size = sizeof(ls_sgd_options), .lr = -1}, "lr"},
+        {{.size = sizeof(ls_sgd_options), .lr = (double)NAN}, "lr"},
+        {{.size = sizeof(ls_sgd_options), .momentum = -0.1}, "momentum"},
+        {{.size = sizeof(ls_sgd_options), .weight_decay = (double)INFINITY}, "weight_decay"},
+        {{.size = sizeof(ls_sgd_options), .dampening = (double)NAN}, "dampening"},
+        {{.size = sizeof(ls_sgd_options), .nesterov = 1}, "nesterov"},
+        {{.size = sizeof(ls_sgd_options), .momentum = 0.9, .dampening = 0.1, .nesterov = 1},
+         "nesterov"},
+    };
+    ls_tensor *t = make_tensor(LS_F32, 3);
+    const ls_named named = {.name = "p", .tensor = t};
+    ls_optimizer *o;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        assert_status(ls_sgd_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
+        assert_told(cases[i].told);
+    }
+    assert_status(ls_sgd_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);
+    ls_tensor_destroy(t);
+}
+
+static void parameters_must_have_names_tensors_and_a_float_type(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
+    ls_tensor *t = make_tensor(LS_F32, 3);
+    ls_tensor *counter = make_tensor(LS_I64, 1);
+    const ls_named twice[] = {{.name = "p", .tensor = t}, {.name = "p", .tensor = t}};
+    const ls_named unnamed = {.tensor = t};
+    const ls_named empty = {.name = "p"};
+    const ls_named integer = {.name = "bn.num_batches_tracked", .tensor = counter};
+    ls_optimizer *o;
+
+    LS_UNUSED(state);
+    assert_status(ls_sgd_create(twice, 2, grad_of, &opt, &o), LS_EINVAL);
+    assert_told("two parameters are named p");
+    assert_status(ls_sgd_create(&unnamed, 1, grad_of, &opt, &o), LS_EINVAL);
+    assert_told("parameter 0 has no name");
+    assert_status(ls_sgd_create(&empty, 1, grad_of, &opt, &o), LS_EINVAL);
+    assert_told("no tensor");
+    assert_status(ls_sgd_create(&integer, 1, grad_of, &opt, &o), LS_EUNSUPPORTED);
+    assert_told("bn.num_batches_tracked is int64");
+    assert_ok(ls_sgd_create(NULL, 0, grad_of, &opt, &o));
+    assert_ok(ls_optimizer_step(o));
+    ls_optimizer_destroy(o);
+    ls_optimizer_destroy(NULL);
+    ls_tensor_destroy(counter);
+    ls_tensor_destroy(t);
+}
+
+static void no_memory_is_an_error_at_every_allocation(void **state)
+{
+    const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5, .momentum = 0.9};
+    ls_tensor *a = make_tensor(LS_F32, 3);
+    ls_tensor *b = make_tensor(LS_F64, 1000);
+    const ls_named named[] = {{.name = "a", .tensor = a}, {.name = "b", .tensor = b}};
+    ls_optimizer *o = NULL;
+    uint64_t n = 0;
+    ls_status st;
+
+    LS_UNUSED(state);
+    do {
+        ls_alloc_fail_at(++n);
+        st = ls_sgd_create(named, 2, grad_of, &opt, &o);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK)
+            assert_status(st, LS_ENOMEM);
+        assert_true(n < 1000);
+    } while (st != LS_OK);
+    assert_true(n > 5);
+    ls_optimizer_destroy(o);
+    ls_tensor_destroy(b);
+    ls_tensor_destroy(a);
+}
+
+static int open_device(void **state)
+{
+    LS_UNUSED(state);
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = "cpu_ref",
+                                               .threads = 1},
+                          &device) == LS_OK
+               ? 0
+               : -1;
+}
+
+static int close_device(void **state)
+{
+    LS_UNUSED(state);
+    ls_device_close(device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_combination_gives_what_pytorch_gives),
+        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
+        cmocka_unit_test(a_rate_of_zero_leaves_its_term_out),
+        cmocka_unit_test(a_parameter_without_gradient_is_left_alone),
+        cmocka_unit_test(a_gradient_that_does_not_fit_changes_nothing),
+        cmocka_unit_test(a_loaded_state_continues_with_the_same_bits),
+        cmocka_unit_test(a_state_that_makes_no_sense_is_refused_and_undone),
+        cmocka_unit_test(the_learning_rate_is_that_of_the_last_call),
+        cmocka_unit_test(a_step_tells_those_who_hold_copies),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(parameters_must_have_names_tensors_and_a_float_type),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
