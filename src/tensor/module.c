@@ -40,23 +40,21 @@ static ls_status check_name(const char *name)
     return ls_fail(LS_EINVAL, "device: '%.40s' is no name of a device; cpu works", name);
 }
 
-/* The folder of the object that this code was linked into. */
-static bool own_folder(char *buf, size_t n)
+/* The folder of the object that this code was linked into; `buf` holds PATH_MAX bytes. */
+static bool own_folder(char *buf)
 {
     Dl_info info;
-    char real[PATH_MAX];
     char *slash;
 
     // A program's own path may be relative to where it was started; its true one is the kernel's.
     if (dladdr(&host, &info) == 0 || info.dli_fname == NULL)
         return false;
-    if (realpath(info.dli_fname, real) == NULL && realpath("/proc/self/exe", real) == NULL)
+    if (realpath(info.dli_fname, buf) == NULL && realpath("/proc/self/exe", buf) == NULL)
         return false;
-    slash = strrchr(real, '/');
+    slash = strrchr(buf, '/');
     if (slash == NULL)
         return false;
     *slash = '\0';
-    (void)text_format(buf, n, "%s", real);
     return true;
 }
 
@@ -104,7 +102,7 @@ ls_status module_load(const char *name, const device_ops **ops, void **out)
     LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
     if (asked != NULL && asked[0] != '\0')
         folders[n++] = asked;
-    if (own_folder(own, sizeof(own))) {
+    if (own_folder(own)) {
         (void)text_format(beside, sizeof(beside), "%s/../lib", own);
         folders[n++] = own;
         folders[n++] = beside;

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * autograd.h - what nn and ddp may do besides the public header: put leaves' gradients into memory of their own
+ * choice, and mark a tape as failed.
+ */
+#ifndef LS_AUTOGRAD_AUTOGRAD_H
+#define LS_AUTOGRAD_AUTOGRAD_H
+
+#include <lockstep/autograd.h>
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* Whether `t` is a leaf: ls_require_grad() has been called on it. */
+bool autograd_is_leaf(const ls_tensor *t);
+
+/*
+ * From now on the leaf's gradient lives in `target`: a plain tensor of the leaf's shape, type and device, borrowed until
+ * another is set or the leaf is destroyed. The kernels of weight gradients write straight into it, and ls_grad() gives it
+ * whenever there is a gradient. A gradient that exists is copied over. NULL brings it back into memory of the
+ * leaf's own and never fails: where there is no memory for it, an existing gradient is forgotten.
+ */
+ls_status autograd_set_grad_target(ls_tensor *leaf, ls_tensor *target);
+
+/* Where the leaf's gradient is written, whether or not there is one: the target, else its own memory, else NULL. */
+ls_tensor *autograd_grad_memory(const ls_tensor *leaf);
+
+/* Declares that the gradient's memory holds a gradient, or that it does not (as ls_zero_grad). Without any memory nothing
+ * changes. */
+void autograd_set_has_grad(ls_tensor *leaf, bool has_grad);
+
+/* Whether the last backward on the tape's device reached this leaf. */
+bool autograd_reached(const ls_tape *tape, const ls_tensor *leaf);
+
+/* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a failed operator. */
+ls_tensor *autograd_fail(ls_tape *tape, ls_status status);
+
+/* Whether the tape has failed. */
+bool autograd_has_failed(const ls_tape *tape);
+
+/* Puts "where: " in front of the text of the tape's failure. */
+void autograd_context(ls_tape *tape, const char *where);
+
+#endif

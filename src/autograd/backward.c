@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backward.c - the way back through a tape.
+ *
+ * A first walk finds what the loss depends on and counts, for each leaf, the uses that lie on the way. The second one
+ * runs the operators' backwards; a leaf's gradient is complete when its last use has been passed, and everything that only
+ * served a passed operator is given back at once.
+ */
+#include "autograd/tape.h"
+
+#include <string.h>
+
+/* What a backward has passed is a constant from then on. */
+static bool is_live(const value *v)
+{
+    return v->node >= v->tape->n_passed;
+}
+
+bool grad_wanted(const ls_tensor *in)
+{
+    const value *v = value_of(in);
+
+    return v != NULL ? is_live(v) : leaf_of(in) != NULL;
+}
+
+/* --- what operators' backwards are made of --- */
+
+ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out)
+{
+    return tensor_shape(tape->device, in->dtype, in->n_dims, in->dims, out);
+}
+
+static ls_status run_pair(ls_tape *tape, op_kind op, ls_tensor *src, ls_tensor *dst)
+{
+    const op_call call = {.op = op, .n_in = 1, .n_out = 1, .in = {src}, .out = {dst}};
+
+    return device_run(tape->device, &call);
+}
+
+/* One use of the leaf has been passed; after the last one its gradient is complete. */
+static ls_status leaf_passed(ls_tape *tape, ls_tensor *t)
+{
+    leaf *l = leaf_of(t);
+
+    LS_ASSERT(l != NULL && l->n_pending > 0);
+    l->has_grad = true;
+    l->n_pending--;
+    if (l->n_pending > 0 || tape->on_ready == NULL)
+        return LS_OK;
+    return tape->on_ready(tape->on_ready_arg, t);
+}
+
+static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
+{
+    ls_tensor *memory;
+
+    LS_TRY(leaf_grad_memory(in, &memory));
+    LS_TRY(run_pair(tape, leaf_of(in)->has_grad ? OP_ADD_INTO : OP_COPY, g, memory));
+    return leaf_passed(tape, in);
+}
+
+/* v->grad += g, into fresh memory when somebody else looks at the old one. */
+static ls_status add_to_value(ls_tape *tape, value *v, ls_tensor *g)
+{
+    op_call call = {.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {v->grad, g}};
+    ls_status st;
+
+    if (v->grad->storage->n_refs == 1)
+        return run_pair(tape, OP_ADD_INTO, g, v->grad);
+    LS_TRY(grad_shape(tape, v->tensor, &call.out[0]));
+    st = device_run(tape->device, &call);
+    if (st != LS_OK) {
+        ls_tensor_destroy(call.out[0]);
+        return st;
+    }
+    ls_tensor_destroy(v->grad);
+    v->grad = call.out[0];
+    return LS_OK;
+}
+
+ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g)
+{
+    value *v = value_of(in);
+    ls_status st = LS_OK;
+
+    if (v != NULL && is_live(v) && v->grad == NULL) {
+        v->grad = g;
+        return LS_OK;
+    }
+    if (v != NULL && is_live(v))
+        st = add_to_value(tape, v, g);
+    else if (leaf_of(in) != NULL)
+        st = give_to_leaf(tape, in, g);
+    ls_tensor_destroy(g);
+    return st;
+}
+
+ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in)
+{
+    ls_status st;
+
+    LS_TRY(grad_shape(tape, in, &call->out[i]));
+    st = device_run(tape->device, call);
+    if (st != LS_OK) {
+        ls_tensor_destroy(call->out[i]);
+        return st;
+    }
+    return grad_give(tape, in, call->out[i]);
+}
+
+/* Where a kernel puts the gradient of one of two parameters. */
+typedef struct grad_slot {
+    ls_tensor *in; /* NULL: there is no such parameter */
+    ls_tensor *into;
+    bool is_leafs; /* `into` is the leaf's own gradient, else a passing tensor */
+    bool adds;     /* it holds something to add to */
+} grad_slot;
+
+static ls_status slot_open(ls_tape *tape, grad_slot *slot, bool may_share)
+{
+    ls_tensor *in = slot->in;
+
+    if (in == NULL)
+        return LS_OK;
+    if (may_share && leaf_of(in) != NULL) {
+        slot->is_leafs = true;
+        slot->adds = leaf_of(in)->has_grad;
+        return leaf_grad_memory(in, &slot->into);
+    }
+    LS_TRY(grad_shape(tape, in, &slot->into));
+    return tensor_place(slot->into, NULL, 0);
+}
+
+static ls_status slot_close(ls_tape *tape, grad_slot *slot)
+{
+    ls_tensor *g = slot->into;
+
+    if (slot->in == NULL)
+        return LS_OK;
+    slot->into = NULL;
+    return slot->is_leafs ? leaf_passed(tape, slot->in) : grad_give(tape, slot->in, g);
+}
+
+static void slot_drop(grad_slot *slot)
+{
+    if (!slot->is_leafs)
+        ls_tensor_destroy(slot->into);
+}
+
+/* Opens both, and makes them agree on whether the kernel adds: there is one flag for the two. */
+static ls_status slots_open(ls_tape *tape, grad_slot *slots, op_call *call, int first)
+{
+    LS_TRY(slot_open(tape, &slots[0], true));
+    LS_TRY(slot_open(tape, &slots[1], slots[1].in != slots[0].in));
+    call->accumulate = slots[0].adds || slots[1].adds;
+    for (int i = 0; i < 2; i++) {
+        if (call->accumulate && slots[i].into != NULL && !slots[i].adds)
+            memset(tensor_elements(slots[i].into), 0, tensor_bytes(slots[i].into));
+        call->out[first + i] = slots[i].into;
+    }
+    return LS_OK;
+}
+
+ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *weight,
+                           ls_tensor *bias)
+{
+    grad_slot slots[2] = {{.in = weight}, {.in = bias}};
+    ls_status st = slots_open(tape, slots, call, first);
+
+    if (st == LS_OK)
+        st = device_run(tape->device, call);
+    if (st == LS_OK)
+        st = slot_close(tape, &slots[0]);
+    if (st == LS_OK)
+        st = slot_close(tape, &slots[1]);
+    slot_drop(&slots[0]);
+    slot_drop(&slots[1]);
+    return st;
+}
+
+/* --- the walks --- */
+
+/* Finds what the node's output is made of: marks values, counts the uses of leaves. */
+static void reach_inputs(ls_tape *tape, const node *n)
+{
+    for (int i = 0; i < n->class->n_grad; i++) {
+        value *v = value_of(n->in[i]);
+        leaf *l = leaf_of(n->in[i]);
+
+        if (v != NULL)
+            v->is_reached = true;
+        if (l == NULL)
+            continue;
+        if (l->backward != tape->backward)
+            l->n_pending = 0;
+        l->backward = tape->backward;
+        l->n_pending++;
+    }
+}
+
+static void reach_all(ls_tape *tape, int last)
+{
+    for (int i = last; i >= tape->n_passed; i--) {
+        const node *n = &tape->nodes[i];
+
+        if (value_of(n->out)->is_reached)
+            reach_inputs(tape, n);
+    }
+}
+
+/* Gives back what only this node's backward needed. */
+static void give_back(node *n)
+{
+    value *v = value_of(n->out);
+
+    for (int i = 0; i < NODE_MAX_SAVED; i++) {
+        ls_tensor_destroy(n->saved[i]);
+        n->saved[i] = NULL;
+    }
+    if (v->is_kept)
+        return;
+    tensor_release(v->tensor);
+    ls_tensor_destroy(v->grad);
+    v->grad = NULL;
+}
+
+static ls_status pass_all(ls_tape *tape, int last)
+{
+    for (int i = tape->n_nodes - 1; i >= tape->n_passed; i--) {
+        node *n = &tape->nodes[i];
+        const value *v = value_of(n->out);
+
+        if (i <= last && v->is_reached)
+            LS_TRY(ls_context(n->class->backward(tape, n, v->grad), "%s backward", n->class->name));
+        give_back(n);
+    }
+    tape->n_passed = tape->n_nodes;
+    return LS_OK;
+}
+
+static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
+{
+    char text[TENSOR_TEXT_BYTES];
+    const value *v = value_of(loss);
+
+    LS_TRY(ls_tape_status(tape));
+    if (loss == NULL)
+        return ls_fail(LS_EINVAL, "backward: the loss is NULL");
+    if (!tape->is_training)
+        return ls_fail(LS_EINVAL,
+                       "backward: the tape is in evaluation mode, which records nothing");
+    if (v == NULL || v->tape != tape)
+        return ls_fail(LS_EINVAL, "backward: the loss %s was not made on this tape",
+                       tensor_text(text, sizeof(text), loss));
+    if (ls_tensor_count(loss) != 1)
+        return ls_fail(LS_EINVAL, "backward: the loss %s has not one element",
+                       tensor_text(text, sizeof(text), loss));
+    if (v->node < 0)
+        return ls_fail(LS_EINVAL,
+                       "backward: the loss depends on no tensor that requires a gradient");
+    if (v->node < tape->n_passed)
+        return ls_fail(LS_EINVAL, "backward: a backward has already passed this loss");
+    return LS_OK;
+}
+
+/* d(loss)/d(loss), times the seed. */
+static ls_status seed_loss(ls_tape *tape, value *v, double seed)
+{
+    ls_tensor *g;
+
+    LS_TRY(
+        ls_tensor_create(tape->device, v->tensor->dtype, v->tensor->n_dims, v->tensor->dims, &g));
+    if (g->dtype == LS_F64)
+        *(double *)tensor_elements(g) = seed;
+    else
+        *(float *)tensor_elements(g) = (float)seed;
+    ls_tensor_destroy(v->grad);
+    v->grad = g;
+    return LS_OK;
+}
+
+ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed)
+{
+    value *v = value_of(loss);
+    ls_status st;
+
+    LS_TRY(check_loss(tape, loss));
+    v->is_kept = true; // so that the loss can be read afterwards
+    v->is_reached = true;
+    tape->backward = ++tape->device->n_backwards;
+    st = seed_loss(tape, v, seed);
+    if (st == LS_OK) {
+        reach_all(tape, v->node);
+        st = pass_all(tape, v->node);
+    }
+    if (st != LS_OK)
+        (void)autograd_fail(tape, st);
+    return st;
+}

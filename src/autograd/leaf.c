@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leaf.c - tensors of the caller's whose gradients are wanted, and where these gradients lie.
+ */
+#include "autograd/tape.h"
+
+#include "base/alloc.h"
+
+static void leaf_drop(tensor_extra *extra)
+{
+    leaf *l = (leaf *)(void *)extra;
+
+    ls_tensor_destroy(l->own);
+    ls_free(l);
+}
+
+leaf *leaf_of(const ls_tensor *t)
+{
+    return t == NULL || t->extra == NULL || t->extra->of_tape ? NULL : (leaf *)(void *)t->extra;
+}
+
+bool autograd_is_leaf(const ls_tensor *t)
+{
+    return leaf_of(t) != NULL;
+}
+
+ls_status ls_require_grad(ls_tensor *t)
+{
+    char text[TENSOR_TEXT_BYTES];
+    leaf *l;
+
+    if (t == NULL)
+        return ls_fail(LS_EINVAL, "require_grad: the tensor is NULL");
+    if (leaf_of(t) != NULL)
+        return LS_OK;
+    if (t->extra != NULL)
+        return ls_fail(LS_EINVAL, "require_grad: %s was made by an operator",
+                       tensor_text(text, sizeof(text), t));
+    if (t->dtype != LS_F32 && t->dtype != LS_F64)
+        return ls_fail(LS_EINVAL, "require_grad: %s is neither float32 nor float64",
+                       tensor_text(text, sizeof(text), t));
+    l = ls_calloc(1, sizeof(*l));
+    if (l == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a leaf");
+    l->extra.drop = leaf_drop;
+    t->extra = &l->extra;
+    return LS_OK;
+}
+
+ls_tensor *autograd_grad_memory(const ls_tensor *t)
+{
+    const leaf *l = leaf_of(t);
+
+    if (l == NULL)
+        return NULL;
+    return l->target != NULL ? l->target : l->own;
+}
+
+ls_status leaf_grad_memory(ls_tensor *t, ls_tensor **out)
+{
+    leaf *l = leaf_of(t);
+
+    LS_ASSERT(l != NULL);
+    if (l->target == NULL && l->own == NULL)
+        LS_TRY(ls_tensor_create(t->device, t->dtype, t->n_dims, t->dims, &l->own));
+    *out = autograd_grad_memory(t);
+    return LS_OK;
+}
+
+ls_tensor *ls_grad(const ls_tensor *t)
+{
+    const leaf *l = leaf_of(t);
+    const value *v = value_of(t);
+
+    if (l != NULL && l->has_grad)
+        return autograd_grad_memory(t);
+    return v != NULL && v->is_kept ? v->grad : NULL;
+}
+
+void ls_zero_grad(ls_tensor *t)
+{
+    leaf *l = leaf_of(t);
+
+    if (l != NULL)
+        l->has_grad = false;
+}
+
+void autograd_set_has_grad(ls_tensor *t, bool has_grad)
+{
+    leaf *l = leaf_of(t);
+
+    if (l != NULL)
+        l->has_grad = has_grad && autograd_grad_memory(t) != NULL;
+}
+
+bool autograd_reached(const ls_tape *tape, const ls_tensor *t)
+{
+    const leaf *l = leaf_of(t);
+
+    return l != NULL && tape->backward != 0 && l->backward == tape->backward;
+}
+
+/* Brings the gradient back from the target into the leaf's own memory, or forgets it. */
+static void leave_target(ls_tensor *t, leaf *l)
+{
+    ls_tensor *was = l->target;
+    ls_tensor *own;
+
+    l->target = NULL;
+    if (was != NULL && l->has_grad)
+        l->has_grad = leaf_grad_memory(t, &own) == LS_OK && ls_tensor_copy(own, was) == LS_OK;
+}
+
+ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target)
+{
+    char is[TENSOR_TEXT_BYTES];
+    char wanted[TENSOR_TEXT_BYTES];
+    leaf *l = leaf_of(t);
+
+    if (l == NULL)
+        return target == NULL ? LS_OK : ls_fail(LS_EINVAL, "gradient target: not for a leaf");
+    if (target == NULL) {
+        leave_target(t, l);
+        return LS_OK;
+    }
+    if (target->dtype != t->dtype || !tensor_same_shape(target, t) || target->device != t->device ||
+        !tensor_is_plain(target))
+        return ls_fail(LS_EINVAL, "gradient target: %s does not fit the leaf %s",
+                       tensor_text(is, sizeof(is), target), tensor_text(wanted, sizeof(wanted), t));
+    if (l->has_grad)
+        LS_TRY(ls_tensor_copy(target, autograd_grad_memory(t)));
+    ls_tensor_destroy(l->own);
+    l->own = NULL;
+    l->target = target;
+    return LS_OK;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_batch_norm.c - batch normalisation, with or without a ReLU behind it. x: (N,C,H,W) or (N,C), all others: (C).
+ * Training normalises with the batch's own mean and biased variance.
+ */
+#include "autograd/tape.h"
+
+enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_INPUTS };
+enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_WHERE };
+
+static ls_status backward_call(ls_tape *tape, const node *n, op_call *call)
+{
+    ls_tensor *dx = NULL;
+    ls_status st = LS_OK;
+
+    if (grad_wanted(n->in[X]))
+        LS_TRY(grad_shape(tape, n->in[X], &dx));
+    call->out[0] = dx;
+    st = grad_run_weights(tape, call, 1, n->in[WEIGHT], n->in[BIAS]);
+    if (st != LS_OK) {
+        ls_tensor_destroy(dx);
+        return st;
+    }
+    return dx == NULL ? LS_OK : grad_give(tape, n->in[X], dx);
+}
+
+/* One kernel gives all three gradients: the sums for dweight and dbias are also what dx is made of. */
+static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_BATCH_NORM_BACKWARD,
+                    .attrs = n->attrs,
+                    .n_in = 7,
+                    .n_out = 3,
+                    .in = {n->in[X], dy, n->in[WEIGHT], n->in[BIAS], n->saved[SAVED_MEAN],
+                           n->saved[SAVED_VARIANCE], n->saved[SAVED_WHERE]}};
+
+    return backward_call(tape, n, &call);
+}
+
+static const op_class batch_norm_class = {.name = "batch_norm",
+                                          .n_required = N_INPUTS,
+                                          .n_typed = N_INPUTS,
+                                          .n_grad = 3,
+                                          .backward = batch_norm_backward};
+static const op_class bn_relu_class = {.name = "bn_relu",
+                                       .n_required = N_INPUTS,
+                                       .n_typed = N_INPUTS,
+                                       .n_grad = 3,
+                                       .backward = batch_norm_backward};
+
+static ls_status check_shapes(const node *n, bool training)
+{
+    static const char *const names[] = {"input", "weight", "bias", "running_mean", "running_var"};
+    char first[TENSOR_TEXT_BYTES];
+    char second[TENSOR_TEXT_BYTES];
+    const ls_tensor *x = n->in[X];
+
+    (void)tensor_dims_text(first, sizeof(first), x);
+    if ((x->n_dims != 2 && x->n_dims != 4) || x->dims[1] < 1)
+        return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)", first);
+    for (int i = WEIGHT; i < N_INPUTS; i++) {
+        if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[1])
+            return ls_fail(LS_EINVAL, "%s %s does not fit input %s", names[i],
+                           tensor_dims_text(second, sizeof(second), n->in[i]), first);
+    }
+    if (training && ls_tensor_count(x) == (size_t)x->dims[1])
+        return ls_fail(LS_EINVAL, "input %s has one value a channel, training needs more", first);
+    return LS_OK;
+}
+
+static ls_status resolve(const ls_batch_norm_params *params, op_attrs *a)
+{
+    const ls_batch_norm_params p = params == NULL ? (ls_batch_norm_params){.relu = 0} : *params;
+
+    a->momentum = p.momentum == 0 ? 0.1 : p.momentum;
+    a->eps = p.eps == 0 ? 1e-5 : p.eps;
+    a->relu = p.relu != 0;
+    if (!(a->momentum >= 0 && a->momentum <= 1) || !(a->eps > 0))
+        return ls_fail(LS_EINVAL, "momentum %g must be 0 to 1, eps %g over 0", a->momentum, a->eps);
+    return LS_OK;
+}
+
+static ls_status save_all(ls_tape *tape, node *n)
+{
+    const ls_tensor *x = n->in[X];
+
+    LS_TRY(node_save(tape, n, SAVED_MEAN, x->dtype, 1, &x->dims[1]));
+    LS_TRY(node_save(tape, n, SAVED_VARIANCE, x->dtype, 1, &x->dims[1]));
+    return n->attrs.relu ? node_save(tape, n, SAVED_WHERE, LS_I32, x->n_dims, x->dims) : LS_OK;
+}
+
+/* The running statistics are written in place, row-major, whatever the device prefers. */
+static ls_status settle_running(const node *n)
+{
+    void *data;
+
+    LS_TRY(tensor_plain(n->in[RUNNING_MEAN], &data));
+    return tensor_plain(n->in[RUNNING_VAR], &data);
+}
+
+static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params *params)
+{
+    ls_status st;
+
+    if (!node_begin(tape, n))
+        return NULL;
+    n->attrs.training = tape->is_training;
+    st = check_shapes(n, tape->is_training);
+    if (st == LS_OK)
+        st = resolve(params, &n->attrs);
+    if (st == LS_OK)
+        st = settle_running(n);
+    if (st == LS_OK)
+        st = save_all(tape, n);
+    if (st != LS_OK)
+        return node_reject(tape, n, st);
+    return node_run(tape, n, OP_BATCH_NORM, n->in[X]->n_dims, n->in[X]->dims);
+}
+
+ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                         ls_tensor *running_mean, ls_tensor *running_var,
+                         const ls_batch_norm_params *params)
+{
+    node n = {.class = &batch_norm_class,
+              .n_in = N_INPUTS,
+              .in = {x, weight, bias, running_mean, running_var}};
+
+    return batch_norm(tape, &n, params);
+}
+
+ls_tensor *ls_bn_relu(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                      ls_tensor *running_mean, ls_tensor *running_var,
+                      const ls_batch_norm_params *params)
+{
+    ls_batch_norm_params p = params == NULL ? (ls_batch_norm_params){.relu = 1} : *params;
+    node n = {.class = &bn_relu_class,
+              .n_in = N_INPUTS,
+              .in = {x, weight, bias, running_mean, running_var}};
+
+    p.relu = 1;
+    return batch_norm(tape, &n, &p);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_linear.c - y = x W^T + b; x: (N,I), W: (O,I), b: (O), y: (N,O).
+ */
+#include "autograd/tape.h"
+
+/* dW = dy^T x and db first, so that they can travel while dx = dy W is computed. */
+static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    ls_tensor *x = n->in[0];
+    ls_tensor *weight = n->in[1];
+    ls_tensor *bias = n->in[2];
+    op_call weights = {.op = OP_LINEAR_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2, .in = {x, dy}};
+    op_call data = {.op = OP_LINEAR_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, weight}};
+
+    if (grad_wanted(weight) || grad_wanted(bias))
+        LS_TRY(grad_run_weights(tape, &weights, 0, weight, bias));
+    return grad_wanted(x) ? grad_run(tape, &data, 0, x) : LS_OK;
+}
+
+static const op_class linear_class = {
+    .name = "linear", .n_required = 2, .n_typed = 3, .n_grad = 3, .backward = linear_backward};
+
+static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)
+{
+    char first[TENSOR_TEXT_BYTES];
+    char second[TENSOR_TEXT_BYTES];
+
+    (void)tensor_dims_text(second, sizeof(second), weight);
+    if (x->n_dims != 2 || weight->n_dims != 2 || x->dims[1] != weight->dims[1])
+        return ls_fail(LS_EINVAL, "input %s does not fit weight %s",
+                       tensor_dims_text(first, sizeof(first), x), second);
+    if (bias != NULL && (bias->n_dims != 1 || bias->dims[0] != weight->dims[0]))
+        return ls_fail(LS_EINVAL, "bias %s does not fit weight %s",
+                       tensor_dims_text(first, sizeof(first), bias), second);
+    return LS_OK;
+}
+
+ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
+{
+    node n = {.class = &linear_class, .n_in = 3, .in = {x, weight, bias}};
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_shapes(x, weight, bias);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_LINEAR, 2, (int64_t[]){x->dims[0], weight->dims[0]});
+}

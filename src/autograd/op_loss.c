@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_loss.c - cross-entropy and mean squared error, both means: over the rows, over the elements.
+ */
+#include "autograd/tape.h"
+
+/* dlogits = (softmax(logits) - one at the target) dloss / N */
+static ls_status cross_entropy_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
+{
+    op_call call = {.op = OP_CROSS_ENTROPY_BACKWARD,
+                    .n_in = 3,
+                    .n_out = 1,
+                    .in = {n->saved[0], n->in[1], dloss}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class cross_entropy_class = {.name = "cross_entropy",
+                                             .n_required = 2,
+                                             .n_typed = 1,
+                                             .n_grad = 1,
+                                             .backward = cross_entropy_backward};
+
+static ls_status check_targets(const ls_tensor *logits, const ls_tensor *targets)
+{
+    char first[TENSOR_TEXT_BYTES];
+    char second[TENSOR_TEXT_BYTES];
+
+    if (logits->n_dims == 2 && logits->dims[1] > 0 && targets->n_dims == 1 &&
+        targets->dims[0] == logits->dims[0] && targets->dtype == LS_I64)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "targets %s do not fit logits %s; (N) int64 fits (N, K)",
+                   tensor_text(second, sizeof(second), targets),
+                   tensor_dims_text(first, sizeof(first), logits));
+}
+
+ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets)
+{
+    node n = {.class = &cross_entropy_class, .n_in = 2, .in = {logits, targets}};
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_targets(logits, targets);
+    if (st == LS_OK)
+        st = node_save(tape, &n, 0, logits->dtype, 2, logits->dims);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_CROSS_ENTROPY, 0, NULL);
+}
+
+/* dprediction = 2 (prediction - target) dloss / count, dtarget its opposite */
+static ls_status mse_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
+{
+    op_call call = {
+        .op = OP_MSE_BACKWARD, .n_in = 3, .n_out = 2, .in = {n->in[0], n->in[1], dloss}};
+
+    for (int i = 0; i < 2; i++) {
+        call.out[1 - i] = NULL;
+        if (grad_wanted(n->in[i]))
+            LS_TRY(grad_run(tape, &call, i, n->in[i]));
+    }
+    return LS_OK;
+}
+
+static const op_class mse_class = {
+    .name = "mse_loss", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = mse_backward};
+
+ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target)
+{
+    node n = {.class = &mse_class, .n_in = 2, .in = {prediction, target}};
+    char first[TENSOR_TEXT_BYTES];
+    char second[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (!tensor_same_shape(prediction, target))
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "prediction %s and target %s have not the same shape",
+                                   tensor_dims_text(first, sizeof(first), prediction),
+                                   tensor_dims_text(second, sizeof(second), target)));
+    return node_run(tape, &n, OP_MSE, 0, NULL);
+}

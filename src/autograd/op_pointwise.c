@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_pointwise.c - relu and add.
+ */
+#include "autograd/tape.h"
+
+/* y = max(0, x): dx = dy where y > 0. */
+static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class relu_class = {
+    .name = "relu", .n_required = 1, .n_typed = 1, .n_grad = 1, .backward = relu_backward};
+
+ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
+{
+    node n = {.class = &relu_class, .n_in = 1, .in = {x}};
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    return node_run(tape, &n, OP_RELU, x->n_dims, x->dims);
+}
+
+/* y = a + b: both get dy itself, without a copy. */
+static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    for (int i = 0; i < 2; i++) {
+        ls_tensor *g;
+
+        if (!grad_wanted(n->in[i]))
+            continue;
+        LS_TRY(grad_shape(tape, n->in[i], &g));
+        tensor_share(g, dy);
+        LS_TRY(grad_give(tape, n->in[i], g));
+    }
+    return LS_OK;
+}
+
+static const op_class add_class = {
+    .name = "add", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = add_backward};
+
+ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    node n = {.class = &add_class, .n_in = 2, .in = {a, b}};
+    char left[TENSOR_TEXT_BYTES];
+    char right[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (!tensor_same_shape(a, b))
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "%s and %s have not the same shape",
+                                   tensor_dims_text(left, sizeof(left), a),
+                                   tensor_dims_text(right, sizeof(right), b)));
+    return node_run(tape, &n, OP_ADD, a->n_dims, a->dims);
+}

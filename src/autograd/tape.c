@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tape.c - life of a tape, and running and recording operators.
+ *
+ * Nodes lie in one array, values in a second one of pointers; both are kept at a reset, so that a repeated step allocates
+ * nothing.
+ */
+#include "autograd/tape.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <string.h>
+
+ls_status ls_tape_create(ls_device *device, ls_tape **out)
+{
+    ls_tape *tape;
+
+    if (device == NULL)
+        return ls_fail(LS_EINVAL, "tape: the device is NULL");
+    tape = ls_calloc(1, sizeof(*tape));
+    if (tape == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a tape");
+    tape->device = device;
+    tape->is_training = true;
+    *out = tape;
+    return LS_OK;
+}
+
+/* Gives back what the node holds besides its output. */
+static void node_drop_saved(node *n)
+{
+    for (int i = 0; i < NODE_MAX_SAVED; i++) {
+        ls_tensor_destroy(n->saved[i]);
+        n->saved[i] = NULL;
+    }
+}
+
+void ls_tape_reset(ls_tape *tape)
+{
+    for (int i = 0; i < tape->n_nodes; i++)
+        node_drop_saved(&tape->nodes[i]);
+    for (int i = 0; i < tape->n_values; i++) {
+        value *v = tape->values[i];
+
+        v->tensor->extra = NULL;
+        ls_tensor_destroy(v->tensor);
+        ls_tensor_destroy(v->grad);
+        v->grad = NULL;
+    }
+    tape->n_nodes = 0;
+    tape->n_values = 0;
+    tape->n_passed = 0;
+    tape->failure = LS_OK;
+}
+
+void ls_tape_destroy(ls_tape *tape)
+{
+    if (tape == NULL)
+        return;
+    ls_tape_reset(tape);
+    for (int i = 0; i < tape->values_made; i++)
+        ls_free(tape->values[i]);
+    ls_free(tape->values);
+    ls_free(tape->nodes);
+    ls_free(tape);
+}
+
+void ls_tape_set_training(ls_tape *tape, int training)
+{
+    if (tape->is_training == (training != 0))
+        return;
+    ls_tape_reset(tape);
+    tape->is_training = training != 0;
+}
+
+int ls_tape_training(const ls_tape *tape)
+{
+    return tape->is_training;
+}
+
+ls_status ls_tape_status(ls_tape *tape)
+{
+    return tape->failure == LS_OK ? LS_OK : ls_fail(tape->failure, "%s", tape->failure_text);
+}
+
+void ls_tape_keep(ls_tape *tape, ls_tensor *t)
+{
+    value *v = value_of(t);
+
+    if (v != NULL && v->tape == tape)
+        v->is_kept = true;
+}
+
+void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg)
+{
+    tape->on_ready = fn;
+    tape->on_ready_arg = arg;
+}
+
+ls_tensor *autograd_fail(ls_tape *tape, ls_status status)
+{
+    if (tape != NULL && tape->failure == LS_OK) {
+        tape->failure = status;
+        (void)text_format(tape->failure_text, sizeof(tape->failure_text), "%s", ls_last_error());
+    }
+    return NULL;
+}
+
+bool autograd_has_failed(const ls_tape *tape)
+{
+    return tape->failure != LS_OK;
+}
+
+void autograd_context(ls_tape *tape, const char *where)
+{
+    if (tape->failure == LS_OK)
+        return;
+    (void)ls_context(ls_tape_status(tape), "%s", where);
+    (void)text_format(tape->failure_text, sizeof(tape->failure_text), "%s", ls_last_error());
+}
+
+value *value_of(const ls_tensor *t)
+{
+    return t == NULL || t->extra == NULL || !t->extra->of_tape ? NULL : (value *)(void *)t->extra;
+}
+
+/* --- before the kernel --- */
+
+static ls_status check_input(const ls_tape *tape, const node *n, int i)
+{
+    char text[TENSOR_TEXT_BYTES];
+    const ls_tensor *t = n->in[i];
+    const value *v = value_of(t);
+
+    if (t == NULL)
+        return i >= n->class->n_required ? LS_OK : ls_fail(LS_EINVAL, "input %d is NULL", i + 1);
+    (void)tensor_text(text, sizeof(text), t);
+    if (t->device != tape->device)
+        return ls_fail(LS_EINVAL, "input %s is on device %s, the tape on %s%s", text,
+                       t->device->ops->name, tape->device->ops->name,
+                       t->device->ops == tape->device->ops ? " (another one)" : "");
+    if (v != NULL && v->tape != tape)
+        return ls_fail(LS_EINVAL, "input %s belongs to another tape", text);
+    if (t->storage == NULL)
+        return ls_fail(LS_EINVAL, "input %s has been given back; ls_tape_keep() keeps it", text);
+    if (i < n->class->n_typed && t->dtype != n->in[0]->dtype)
+        return ls_fail(LS_EINVAL, "input %s is not %s as the first", text,
+                       ls_dtype_name(n->in[0]->dtype));
+    if (i < n->class->n_typed && t->dtype != LS_F32 && t->dtype != LS_F64)
+        return ls_fail(LS_EINVAL, "input %s is neither float32 nor float64", text);
+    return LS_OK;
+}
+
+bool node_begin(ls_tape *tape, node *n)
+{
+    if (tape == NULL) {
+        (void)ls_fail(LS_EINVAL, "%s: the tape is NULL", n->class->name);
+        return false;
+    }
+    if (tape->failure != LS_OK)
+        return false;
+    for (int i = 0; i < n->n_in; i++) {
+        const ls_status st = check_input(tape, n, i);
+
+        if (st != LS_OK) {
+            (void)node_reject(tape, n, st);
+            return false;
+        }
+    }
+    for (int i = 0; i < n->class->n_grad; i++)
+        n->records = n->records || (tape->is_training && grad_wanted(n->in[i]));
+    return true;
+}
+
+ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims, const int64_t *dims)
+{
+    return n->records ? tensor_shape(tape->device, type, n_dims, dims, &n->saved[i]) : LS_OK;
+}
+
+ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status)
+{
+    node_drop_saved(n);
+    return autograd_fail(tape, ls_context(status, "%s", n->class->name));
+}
+
+/* As node_reject, for failures that do not tell the shapes themselves. */
+static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
+{
+    char text[NODE_MAX_IN * TENSOR_TEXT_BYTES] = "";
+
+    for (int i = 0; i < n->n_in; i++) {
+        char one[TENSOR_TEXT_BYTES];
+        const size_t used = strlen(text);
+
+        (void)text_format(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ", ",
+                          tensor_dims_text(one, sizeof(one), n->in[i]));
+    }
+    return node_reject(tape, n, ls_context(status, "of %s", text));
+}
+
+/* --- after it --- */
+
+static ls_status reserve_node(ls_tape *tape)
+{
+    const int wanted = tape->nodes_capacity == 0 ? 32 : 2 * tape->nodes_capacity;
+    node *grown;
+
+    if (tape->n_nodes < tape->nodes_capacity)
+        return LS_OK;
+    grown = ls_realloc(tape->nodes, (size_t)wanted, sizeof(*grown));
+    if (grown == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d operators on a tape", wanted);
+    tape->nodes = grown;
+    tape->nodes_capacity = wanted;
+    return LS_OK;
+}
+
+static void value_drop(tensor_extra *extra)
+{
+    LS_UNUSED(extra); // a tape's tensors are destroyed by the tape, which detaches them first
+}
+
+static ls_status reserve_value(ls_tape *tape)
+{
+    const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
+    value **grown;
+
+    if (tape->n_values < tape->values_made)
+        return LS_OK;
+    if (tape->values_made == tape->values_capacity) {
+        grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
+        if (grown == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for %d values on a tape", wanted);
+        tape->values = grown;
+        tape->values_capacity = wanted;
+    }
+    tape->values[tape->values_made] = ls_calloc(1, sizeof(value));
+    if (tape->values[tape->values_made] == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a value on a tape");
+    tape->values_made++;
+    return LS_OK;
+}
+
+/* Makes `out` the tape's; room has been reserved. */
+static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
+{
+    value *v = tape->values[tape->n_values++];
+
+    *v = (value){.extra = {.drop = value_drop, .of_tape = true},
+                 .tape = tape,
+                 .tensor = out,
+                 .node = node_index};
+    out->extra = &v->extra;
+}
+
+ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out)
+{
+    ls_status st = reserve_value(tape);
+
+    if (st == LS_OK && n->records)
+        st = reserve_node(tape);
+    if (st != LS_OK) {
+        ls_tensor_destroy(out);
+        return reject_with_shapes(tape, n, st);
+    }
+    n->out = out;
+    own_value(tape, out, n->records ? tape->n_nodes : -1);
+    if (n->records)
+        tape->nodes[tape->n_nodes++] = *n;
+    return out;
+}
+
+ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims)
+{
+    op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = 1 + NODE_MAX_SAVED};
+    ls_tensor *out = NULL;
+    ls_status st = tensor_shape(tape->device, n->in[0]->dtype, n_dims, dims, &out);
+
+    if (st == LS_OK) {
+        memcpy(call.in, n->in, sizeof(n->in));
+        memcpy(call.out + 1, n->saved, sizeof(n->saved));
+        call.out[0] = out;
+        st = device_run(tape->device, &call);
+    }
+    if (st != LS_OK) {
+        ls_tensor_destroy(out);
+        return reject_with_shapes(tape, n, st);
+    }
+    return node_finish(tape, n, out);
+}

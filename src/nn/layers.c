@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layers.c - convolution, batch norm, linear: what they own, how it starts, how it runs.
+ *
+ * torch.nn starts convolutions and linear layers with kaiming_uniform(a = sqrt(5)), whose bound
+ * sqrt(6 / ((1 + 5) fan_in)) is 1 / sqrt(fan_in), and their biases within the same bound.
+ */
+#include "nn/model.h"
+
+#include "autograd/autograd.h"
+
+#include <math.h>
+
+enum { WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES };
+
+static bool can_add(const ls_model *model)
+{
+    if (model == NULL)
+        (void)ls_fail(LS_EINVAL, "layer: the model is NULL");
+    return model != NULL && model->failure == LS_OK;
+}
+
+static void fill(ls_tensor *t, float value)
+{
+    float *data = ls_tensor_data(t);
+
+    for (size_t i = 0; i < ls_tensor_count(t); i++)
+        data[i] = value;
+}
+
+/* --- conv2d --- */
+
+static ls_tensor *conv2d_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_conv2d(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS], &layer->conv2d);
+}
+
+static ls_status check_conv2d(const char *name, int in, int out, const ls_nn_conv2d_options *o)
+{
+    const int groups = o->groups == 0 ? 1 : o->groups;
+
+    if (in < 1 || out < 1 || o->kernel[0] < 1 || o->kernel[1] < 1)
+        return ls_fail(LS_EINVAL,
+                       "layer %s: %d to %d channels, kernel (%d, %d): none may be under 1", name,
+                       in, out, o->kernel[0], o->kernel[1]);
+    if (groups < 1 || in % groups != 0 || out % groups != 0)
+        return ls_fail(LS_EINVAL, "layer %s: %d and %d channels cannot be split into %d groups",
+                       name, in, out, groups);
+    for (int i = 0; i < 2; i++) {
+        if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0)
+            return ls_fail(LS_EINVAL, "layer %s: negative stride, padding or dilation", name);
+    }
+    return LS_OK;
+}
+
+ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
+                       const ls_nn_conv2d_options *opt)
+{
+    const ls_nn_conv2d_options o = opt == NULL ? (ls_nn_conv2d_options){.kernel = {0, 0}} : *opt;
+    const int groups = o.groups == 0 ? 1 : o.groups;
+    double bound;
+    ls_layer *layer;
+    ls_status st;
+
+    if (!can_add(model))
+        return NULL;
+    st = check_conv2d(name == NULL ? "NULL" : name, in, out, &o);
+    if (st != LS_OK)
+        return model_fail(model, st);
+    layer = model_add(
+        model, name,
+        (layer_slot[]){{"weight", false, LS_F32, 4, {out, in / groups, o.kernel[0], o.kernel[1]}},
+                       {"bias", false, LS_F32, 1, {out}}},
+        o.no_bias ? 1 : 2);
+    if (layer == NULL)
+        return NULL;
+    layer->forward = conv2d_forward;
+    layer->conv2d = (ls_conv2d_params){.stride = {o.stride[0], o.stride[1]},
+                                       .padding = {o.padding[0], o.padding[1]},
+                                       .dilation = {o.dilation[0], o.dilation[1]},
+                                       .groups = o.groups};
+    bound = 1 / sqrt((double)(in / groups) * o.kernel[0] * o.kernel[1]);
+    model_fill_uniform(model, layer->tensors[WEIGHT], bound);
+    if (!o.no_bias)
+        model_fill_uniform(model, layer->tensors[BIAS], bound);
+    return layer;
+}
+
+/* --- batch norm --- */
+
+static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    ls_tensor *y = ls_batch_norm(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
+                                 layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR],
+                                 &layer->batch_norm);
+
+    // As the running statistics, the counter moves only with a training batch that has rows.
+    if (y != NULL && ls_tape_training(tape) && ls_tensor_count(x) > 0) {
+        int64_t *n_batches = ls_tensor_data(layer->tensors[NUM_BATCHES]);
+
+        n_batches[0]++;
+    }
+    return y;
+}
+
+ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
+                             const ls_nn_batch_norm_options *opt)
+{
+    const layer_slot slots[] = {{"weight", false, LS_F32, 1, {channels}},
+                                {"bias", false, LS_F32, 1, {channels}},
+                                {"running_mean", true, LS_F32, 1, {channels}},
+                                {"running_var", true, LS_F32, 1, {channels}},
+                                {"num_batches_tracked", true, LS_I64, 0, {0}}};
+    ls_layer *layer;
+
+    if (!can_add(model))
+        return NULL;
+    if (channels < 1)
+        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d channels",
+                                         name == NULL ? "NULL" : name, channels));
+    layer = model_add(model, name, slots, (int)LS_COUNT_OF(slots));
+    if (layer == NULL)
+        return NULL;
+    layer->forward = batch_norm_forward;
+    if (opt != NULL)
+        layer->batch_norm =
+            (ls_batch_norm_params){.momentum = opt->momentum, .eps = opt->eps, .relu = opt->relu};
+    fill(layer->tensors[WEIGHT], 1);
+    fill(layer->tensors[RUNNING_VAR], 1);
+    return layer;
+}
+
+/* --- linear --- */
+
+static ls_tensor *linear_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_linear(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS]);
+}
+
+ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int no_bias)
+{
+    const layer_slot slots[] = {{"weight", false, LS_F32, 2, {out, in}},
+                                {"bias", false, LS_F32, 1, {out}}};
+    ls_layer *layer;
+
+    if (!can_add(model))
+        return NULL;
+    if (in < 1 || out < 1)
+        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d to %d features",
+                                         name == NULL ? "NULL" : name, in, out));
+    layer = model_add(model, name, slots, no_bias ? 1 : 2);
+    if (layer == NULL)
+        return NULL;
+    layer->forward = linear_forward;
+    model_fill_uniform(model, layer->tensors[WEIGHT], 1 / sqrt((double)in));
+    if (!no_bias)
+        model_fill_uniform(model, layer->tensors[BIAS], 1 / sqrt((double)in));
+    return layer;
+}
+
+/* --- running --- */
+
+ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    ls_tensor *y;
+
+    if (tape == NULL) {
+        (void)ls_fail(LS_EINVAL, "forward: the tape is NULL");
+        return NULL;
+    }
+    if (autograd_has_failed(tape))
+        return NULL;
+    if (layer == NULL)
+        return autograd_fail(
+            tape, ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() tells why"));
+    y = layer->forward(tape, layer, x);
+    if (y == NULL)
+        autograd_context(tape, layer->name);
+    return y;
+}

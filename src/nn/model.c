@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.c - a model's layers and the lists of what they own.
+ */
+#include "nn/model.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <string.h>
+
+ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out)
+{
+    ls_model *model;
+
+    if (device == NULL)
+        return ls_fail(LS_EINVAL, "model: the device is NULL");
+    model = ls_calloc(1, sizeof(*model));
+    if (model == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a model");
+    model->device = device;
+    ls_rng_seed(&model->rng, seed);
+    *out = model;
+    return LS_OK;
+}
+
+static void layer_free(ls_layer *layer)
+{
+    for (int i = 0; i < layer->n_tensors; i++) {
+        ls_tensor_destroy(layer->tensors[i]);
+        ls_free(layer->tensor_names[i]);
+    }
+    ls_free(layer);
+}
+
+void ls_model_destroy(ls_model *model)
+{
+    if (model == NULL)
+        return;
+    while (model->first != NULL) {
+        ls_layer *layer = model->first;
+
+        model->first = layer->next;
+        layer_free(layer);
+    }
+    ls_free(model->parameters.items);
+    ls_free(model->buffers.items);
+    ls_free(model->state.items);
+    ls_free(model);
+}
+
+ls_status ls_model_status(ls_model *model)
+{
+    return model->failure == LS_OK ? LS_OK : ls_fail(model->failure, "%s", model->failure_text);
+}
+
+ls_layer *model_fail(ls_model *model, ls_status status)
+{
+    if (model->failure == LS_OK) {
+        model->failure = status;
+        (void)text_format(model->failure_text, sizeof(model->failure_text), "%s", ls_last_error());
+    }
+    return NULL;
+}
+
+/* --- lists --- */
+
+static const ls_named *give_list(const named_list *list, int *n)
+{
+    *n = list->n;
+    return list->items;
+}
+
+const ls_named *ls_model_parameters(const ls_model *model, int *n)
+{
+    return give_list(&model->parameters, n);
+}
+
+const ls_named *ls_model_buffers(const ls_model *model, int *n)
+{
+    return give_list(&model->buffers, n);
+}
+
+const ls_named *ls_model_state(const ls_model *model, int *n)
+{
+    return give_list(&model->state, n);
+}
+
+void ls_model_zero_grad(ls_model *model)
+{
+    for (int i = 0; i < model->parameters.n; i++)
+        ls_zero_grad(model->parameters.items[i].tensor);
+}
+
+static ls_status list_reserve(named_list *list, int more)
+{
+    int wanted = list->capacity == 0 ? 16 : list->capacity;
+    ls_named *grown;
+
+    while (wanted < list->n + more)
+        wanted *= 2;
+    if (wanted == list->capacity)
+        return LS_OK;
+    grown = ls_realloc(list->items, (size_t)wanted, sizeof(*grown));
+    if (grown == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d named tensors", wanted);
+    list->items = grown;
+    list->capacity = wanted;
+    return LS_OK;
+}
+
+static void list_append_tensor(named_list *list, const char *name, ls_tensor *t)
+{
+    list->items[list->n++] = (ls_named){.name = name, .tensor = t};
+}
+
+/* --- adding a layer --- */
+
+static ls_status check_name(const ls_model *model, const char *name)
+{
+    if (name == NULL || name[0] == '\0')
+        return ls_fail(LS_EINVAL, "a layer needs a name");
+    if (strlen(name) >= LAYER_NAME_BYTES)
+        return ls_fail(LS_EINVAL, "the name is longer than %d bytes", LAYER_NAME_BYTES - 1);
+    for (const ls_layer *l = model->first; l != NULL; l = l->next) {
+        if (text_equal(l->name, name))
+            return ls_fail(LS_EINVAL, "the model has a layer of this name");
+    }
+    return LS_OK;
+}
+
+static ls_status make_tensor(ls_layer *layer, const layer_slot *slot)
+{
+    const int i = layer->n_tensors;
+    text_buf full = {0};
+
+    text_append(&full, "%s.%s", layer->name, slot->suffix);
+    if (text_status(&full) != LS_OK) {
+        text_free(&full);
+        return ls_fail(LS_ENOMEM, "no memory for a name");
+    }
+    layer->tensor_names[i] = full.data;
+    layer->n_tensors++;
+    LS_TRY(ls_tensor_create(layer->model->device, slot->type, slot->n_dims, slot->dims,
+                            &layer->tensors[i]));
+    return slot->is_buffer ? LS_OK : ls_require_grad(layer->tensors[i]);
+}
+
+static ls_status make_layer(ls_model *model, const char *name, const layer_slot *slots, int n_slots,
+                            ls_layer **out)
+{
+    ls_layer *layer = ls_calloc(1, sizeof(*layer));
+    ls_status st = LS_OK;
+
+    if (layer == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a layer");
+    layer->model = model;
+    (void)text_format(layer->name, sizeof(layer->name), "%s", name);
+    for (int i = 0; i < n_slots && st == LS_OK; i++)
+        st = make_tensor(layer, &slots[i]);
+    if (st != LS_OK) {
+        layer_free(layer);
+        return st;
+    }
+    *out = layer;
+    return LS_OK;
+}
+
+/* Puts a whole layer into the model's lists; room has been reserved. */
+static void register_layer(ls_model *model, ls_layer *layer, const layer_slot *slots)
+{
+    for (int i = 0; i < layer->n_tensors; i++) {
+        list_append_tensor(slots[i].is_buffer ? &model->buffers : &model->parameters,
+                           layer->tensor_names[i], layer->tensors[i]);
+        list_append_tensor(&model->state, layer->tensor_names[i], layer->tensors[i]);
+    }
+    if (model->last == NULL)
+        model->first = layer;
+    else
+        model->last->next = layer;
+    model->last = layer;
+}
+
+ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, int n_slots)
+{
+    ls_layer *layer = NULL;
+    ls_status st;
+
+    if (model->failure != LS_OK)
+        return NULL;
+    st = check_name(model, name);
+    if (st == LS_OK)
+        st = list_reserve(&model->parameters, n_slots);
+    if (st == LS_OK)
+        st = list_reserve(&model->buffers, n_slots);
+    if (st == LS_OK)
+        st = list_reserve(&model->state, n_slots);
+    if (st == LS_OK)
+        st = make_layer(model, name, slots, n_slots, &layer);
+    if (st != LS_OK)
+        return model_fail(model, ls_context(st, "layer %s", name == NULL ? "NULL" : name));
+    LS_ASSERT(layer != NULL);
+    register_layer(model, layer, slots);
+    return layer;
+}
+
+void model_fill_uniform(ls_model *model, ls_tensor *t, double bound)
+{
+    float *data = ls_tensor_data(t);
+
+    for (size_t i = 0; i < ls_tensor_count(t); i++)
+        data[i] = (float)((2 * ls_rng_double(&model->rng) - 1) * bound);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.h - the inside of models and layers.
+ *
+ * A layer's maker asks model_add() for a layer with named tensors, fills in what forward needs, and sets initial values. Random ones are
+ * drawn from the model's generator in the order of creation, weight before bias, so that the seed alone decides them.
+ */
+#ifndef LS_NN_MODEL_H
+#define LS_NN_MODEL_H
+
+#include <lockstep/nn.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+#define LAYER_MAX_TENSORS 5
+#define LAYER_NAME_BYTES  128 /* longest layer name with its terminator */
+
+/* A list of named tensors that grows. */
+typedef struct named_list {
+    ls_named *items;
+    int n;
+    int capacity;
+} named_list;
+
+struct ls_model {
+    ls_device *device;
+    ls_rng rng;
+    ls_layer *first; /* in order of creation */
+    ls_layer *last;
+    named_list parameters;
+    named_list buffers;
+    named_list state;
+    ls_status failure;
+    char failure_text[LS_ERROR_BYTES];
+};
+
+/* One tensor of a layer: made, registered and named by model_add(). */
+typedef struct layer_slot {
+    const char *suffix; /* "weight" */
+    bool is_buffer;     /* saved, not trained */
+    ls_dtype type;
+    int n_dims;
+    int64_t dims[4];
+} layer_slot;
+
+struct ls_layer {
+    ls_layer *next;
+    ls_model *model;
+    char name[LAYER_NAME_BYTES];
+    ls_tensor *(*forward)(ls_tape *tape, ls_layer *layer, ls_tensor *x);
+    int n_tensors;
+    ls_tensor *tensors[LAYER_MAX_TENSORS]; /* in the order of the slots */
+    char *tensor_names[LAYER_MAX_TENSORS];
+    ls_conv2d_params conv2d;
+    ls_batch_norm_params batch_norm;
+};
+
+/* A layer with zeroed tensors, trained ones being leaves; NULL after the model has been marked. */
+ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, int n_slots);
+
+/* Makes this thread's last error the model's failure, unless it has one already. Gives NULL. */
+ls_layer *model_fail(ls_model *model, ls_status status);
+
+/* Uniform in [-bound, bound), from the model's generator. */
+void model_fill_uniform(ls_model *model, ls_tensor *t, double bound);
+
+#endif

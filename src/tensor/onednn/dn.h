@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn.h - what the files of the oneDNN device share: its state, layouts, cached primitives, cached weights, threads.
+ *
+ * Activations stay in the layouts that oneDNN's convolutions like; a `layout` is an interned description of one, so that
+ * comparing pointers compares layouts. All float32; other types and empty tensors are left to cpu_ref.
+ *
+ * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
+ */
+#ifndef LS_TENSOR_ONEDNN_DN_H
+#define LS_TENSOR_ONEDNN_DN_H
+
+#include "tensor/device.h"
+#include "tensor/onednn/dn_face.h"
+#include "tensor/onednn/simd.h"
+
+typedef struct primitive primitive;
+
+#define PRIMITIVE_BUCKETS 256
+
+struct device_state {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    int threads;
+    const simd_table *simd;
+    layout *layouts;
+    primitive *primitives[PRIMITIVE_BUCKETS];
+    size_t n_primitives;
+    void *scratch; /* what primitives need while they run; as large as the greediest one wants */
+    size_t scratch_bytes;
+    char fingerprint[96];
+};
+
+/* --- what the library gave us --- */
+
+extern const device_host *dn_host;
+
+LS_MUST_USE ls_status dn_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+
+/* --- layouts --- */
+
+typedef enum layout_kind {
+    LAYOUT_PLAIN,   /* row-major; tensors say NULL for it */
+    LAYOUT_NHWC,    /* (N, H, W, C) */
+    LAYOUT_BLOCKED, /* (N, C/b, H, W, b), the channels filled up with zeros */
+    LAYOUT_OTHER    /* only oneDNN knows */
+} layout_kind;
+
+struct layout {
+    layout *next;
+    face_desc desc;
+    size_t bytes;
+    layout_kind kind;
+    int block; /* of LAYOUT_BLOCKED */
+    int n_dims;
+    int64_t dims[FACE_MAX_DIMS];
+};
+
+/* The one layout that equals `desc`; NULL without memory. */
+const layout *layout_intern(device_state *self, const face_desc *desc);
+
+/* Row-major. NULL without memory. */
+const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);
+
+/* The layout of that kind for other dimensions; LAYOUT_OTHER gives plain. NULL without memory. */
+const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims);
+
+/* The layout of a placed tensor, plain or not. NULL without memory. */
+const layout *layout_of(device_state *self, const ls_tensor *t);
+
+/* Gives an unplaced tensor storage in that layout. */
+LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
+
+/* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys with
+ * dn_host->tensor_destroy(), whatever came out of this. */
+LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
+                                     ls_tensor **temporary, void **out);
+
+/* Copies between two layouts of equal dimensions; with `add` adds to what is there. */
+LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, const void *src,
+                                     const layout *to, void *dst, bool add);
+
+void layout_free_all(device_state *self);
+
+/*
+ * How our own kernels see a tensor of (N,C,H,W) or (N,C): n images of `blocks` planes of h * w positions of `inner` neighbouring
+ * channels. Plain is blocks = C, inner = 1; channels last is blocks = 1, inner = C.
+ */
+typedef struct grid {
+    size_t n;
+    size_t c;
+    size_t blocks;
+    size_t inner;
+    size_t h;
+    size_t w;
+} grid;
+
+/* False for LAYOUT_OTHER. */
+bool grid_of(const ls_tensor *t, grid *out);
+
+/* The element in memory, any layout: storage and offset. */
+void *dn_data(const ls_tensor *t);
+
+/* Whether all these are float32 (NULLs pass) and have elements. */
+bool dn_all_float(ls_tensor *const *tensors, int n);
+
+/* --- primitives, made once --- */
+
+typedef enum primitive_kind {
+    PRIMITIVE_CONV2D = 1,
+    PRIMITIVE_LINEAR,
+    PRIMITIVE_REORDER
+} primitive_kind;
+
+/* What decides which primitive it is. Zeroed before it is filled: all bytes are compared. */
+typedef struct primitive_key {
+    int32_t kind;
+    int32_t prop; /* face_prop; of a reorder: whether it adds */
+    int32_t has_bias;
+    int32_t groups;
+    int32_t stride[2];
+    int32_t padding[2];
+    int32_t dilation[2];
+    int64_t src[4];
+    int64_t weights[4];
+    const layout *layouts[2]; /* of what comes in */
+} primitive_key;
+
+#define PRIMITIVE_MAX_ARGS 4
+
+struct primitive {
+    primitive *next;
+    primitive_key key;
+    dnnl_primitive_t handle;
+    const layout *src; /* the layouts that it wants, or gives */
+    const layout *weights;
+    const layout *dst;
+    int n_args;
+    dnnl_exec_arg_t args[PRIMITIVE_MAX_ARGS + 1]; /* the scratchpad is the last */
+    void *data[PRIMITIVE_MAX_ARGS];               /* where each argument last pointed */
+    size_t scratch_bytes;
+    void *scratch;
+};
+
+/* NULL when there is none yet. */
+primitive *primitive_find(device_state *self, const primitive_key *key);
+
+/* An argument of a primitive: DNNL_ARG_* and how it lies. */
+typedef struct primitive_arg {
+    int id;
+    const layout *layout;
+} primitive_arg;
+
+/* Makes a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and remembers it under `key`. */
+LS_MUST_USE ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
+                                    const primitive_arg *args, int n_args, primitive **out);
+
+/* Runs it on data[i], one for each argument in order. */
+LS_MUST_USE ls_status primitive_run(device_state *self, primitive *p, void *const *data);
+
+void primitive_free_all(device_state *self);
+
+/* The convolution or inner product for `key`, made at first use: finds the implementations for the layouts that the inputs have and
+ * for those that oneDNN would like, and takes the quicker kind. */
+LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out);
+
+/* --- weights --- */
+
+/* The elements of a parameter in layout `want`: its own, or a copy kept with its storage and refreshed when that was written. */
+LS_MUST_USE ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want,
+                                     void **out);
+
+void packed_free(device_state *self, packed *p);
+
+/* Where a kernel writes a gradient that comes in layout `l`: the placed, plain `gradient` itself, or a temporary. */
+LS_MUST_USE ls_status gradient_begin(device_state *self, const op_call *call, ls_tensor *gradient,
+                                     const layout *l, ls_tensor **temporary, void **out);
+
+/* Brings a temporary of gradient_begin() into `gradient` (writes or adds). Without one it does nothing. */
+LS_MUST_USE ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradient,
+                                   const layout *l, ls_tensor *temporary);
+
+/* n floats that last until the tensor is destroyed. */
+LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out);
+
+/* --- threads --- */
+
+/* Work on [begin, end) of a range. */
+typedef void (*range_fn)(void *arg, size_t begin, size_t end);
+
+/* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements touched for one of n). */
+void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
+
+/* Between these two, oneDNN uses the device's thread count; _leave gets what _enter gave. */
+int threads_enter(const device_state *self);
+void threads_leave(int before);
+
+/* --- the kernels --- */
+
+kernel_fn dn_find_kernel(device_state *self, const op_call *call);
+
+ls_status dn_copy(device_state *self, const op_call *call);
+ls_status dn_add_into(device_state *self, const op_call *call);
+ls_status dn_conv2d(device_state *self, const op_call *call);
+ls_status dn_conv2d_backward_data(device_state *self, const op_call *call);
+ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call);
+ls_status dn_batch_norm(device_state *self, const op_call *call);
+ls_status dn_batch_norm_backward(device_state *self, const op_call *call);
+ls_status dn_relu(device_state *self, const op_call *call);
+ls_status dn_relu_backward(device_state *self, const op_call *call);
+ls_status dn_add(device_state *self, const op_call *call);
+ls_status dn_max_pool2d(device_state *self, const op_call *call);
+ls_status dn_max_pool2d_backward(device_state *self, const op_call *call);
+ls_status dn_linear(device_state *self, const op_call *call);
+ls_status dn_linear_backward_data(device_state *self, const op_call *call);
+ls_status dn_linear_backward_weights(device_state *self, const op_call *call);
+ls_status dn_cross_entropy(device_state *self, const op_call *call);
+ls_status dn_cross_entropy_backward(device_state *self, const op_call *call);
+ls_status dn_mse(device_state *self, const op_call *call);
+ls_status dn_mse_backward(device_state *self, const op_call *call);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_layout.c - interned layouts, and moving tensors between them.
+ *
+ * A handful of layouts exists for each batch shape, so a list that is searched from the front does.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <string.h>
+
+/* --- interning --- */
+
+static bool same_dims(const layout *l, int n_dims, const int64_t *dims)
+{
+    return l->n_dims == n_dims && memcmp(l->dims, dims, (size_t)n_dims * sizeof(*dims)) == 0;
+}
+
+/* Finds out by comparison, so that nobody has to take descriptors apart. Plain comes first: with one channel, or one
+ * position, several forms are the same. */
+static void classify(layout *l)
+{
+    static const int blocks[] = {8, 16, 4};
+    face_desc d;
+
+    l->kind = LAYOUT_OTHER;
+    if (face_desc_plain(&d, l->n_dims, l->dims) && face_desc_equal(&d, &l->desc)) {
+        l->kind = LAYOUT_PLAIN;
+        return;
+    }
+    if (l->n_dims != 4)
+        return;
+    if (face_desc_nhwc(&d, l->dims) && face_desc_equal(&d, &l->desc))
+        l->kind = LAYOUT_NHWC;
+    for (size_t i = 0; i < LS_COUNT_OF(blocks) && l->kind == LAYOUT_OTHER; i++) {
+        if (face_desc_blocked(&d, l->dims, blocks[i]) && face_desc_equal(&d, &l->desc)) {
+            l->kind = LAYOUT_BLOCKED;
+            l->block = blocks[i];
+        }
+    }
+}
+
+const layout *layout_intern(device_state *self, const face_desc *desc)
+{
+    layout *l;
+
+    for (l = self->layouts; l != NULL; l = l->next) {
+        if (face_desc_equal(&l->desc, desc))
+            return l;
+    }
+    l = dn_host->alloc(1, sizeof(*l));
+    if (l == NULL)
+        return NULL;
+    l->desc = *desc;
+    l->bytes = face_desc_bytes(desc);
+    l->n_dims = face_desc_dims(desc, l->dims);
+    classify(l);
+    l->next = self->layouts;
+    self->layouts = l;
+    return l;
+}
+
+static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
+                                 const int64_t *dims)
+{
+    face_desc d;
+    bool ok;
+
+    for (const layout *l = self->layouts; l != NULL; l = l->next) {
+        if (l->kind == kind && l->block == block && same_dims(l, n_dims, dims))
+            return l;
+    }
+    if (kind == LAYOUT_NHWC)
+        ok = face_desc_nhwc(&d, dims);
+    else if (kind == LAYOUT_BLOCKED)
+        ok = face_desc_blocked(&d, dims, block);
+    else
+        ok = face_desc_plain(&d, n_dims, dims);
+    return ok ? layout_intern(self, &d) : NULL;
+}
+
+const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
+{
+    return intern_kind(self, LAYOUT_PLAIN, 0, n_dims, dims);
+}
+
+const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims)
+{
+    if (n_dims != 4 || like->kind == LAYOUT_OTHER)
+        return layout_plain(self, n_dims, dims);
+    return intern_kind(self, like->kind, like->block, n_dims, dims);
+}
+
+const layout *layout_of(device_state *self, const ls_tensor *t)
+{
+    if (t->storage->layout != NULL)
+        return t->storage->layout;
+    return layout_plain(self, t->n_dims, t->dims);
+}
+
+void layout_free_all(device_state *self)
+{
+    while (self->layouts != NULL) {
+        layout *l = self->layouts;
+
+        self->layouts = l->next;
+        dn_host->free(l);
+    }
+}
+
+/* --- tensors --- */
+
+void *dn_data(const ls_tensor *t)
+{
+    return (char *)t->storage->data + t->offset;
+}
+
+static bool is_empty(const ls_tensor *t)
+{
+    for (int i = 0; i < t->n_dims; i++) {
+        if (t->dims[i] == 0)
+            return true;
+    }
+    return false;
+}
+
+bool dn_all_float(ls_tensor *const *tensors, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (tensors[i] == NULL)
+            continue;
+        if (tensors[i]->dtype != LS_F32 || is_empty(tensors[i]))
+            return false;
+    }
+    return true;
+}
+
+ls_status layout_place(ls_tensor *t, const layout *l)
+{
+    return dn_host->tensor_place(t, l->kind == LAYOUT_PLAIN ? NULL : l, l->bytes);
+}
+
+ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out)
+{
+    const int64_t dims[1] = {(int64_t)n};
+
+    LS_TRY(dn_host->tensor_shape(device, LS_F32, 1, dims, temporary));
+    LS_TRY(dn_host->tensor_place(*temporary, NULL, 0));
+    *out = dn_data(*temporary);
+    return LS_OK;
+}
+
+bool grid_of(const ls_tensor *t, grid *out)
+{
+    const layout *l = t->storage->layout;
+    const bool planar = t->n_dims == 4;
+    const size_t c = (size_t)t->dims[1];
+    size_t inner = planar ? 1 : c;
+
+    if (l != NULL && l->kind == LAYOUT_OTHER)
+        return false;
+    if (l != NULL && l->kind == LAYOUT_NHWC)
+        inner = c;
+    if (l != NULL && l->kind == LAYOUT_BLOCKED)
+        inner = (size_t)l->block;
+    *out = (grid){.n = (size_t)t->dims[0],
+                  .c = c,
+                  .blocks = (c + inner - 1) / inner,
+                  .inner = inner,
+                  .h = planar ? (size_t)t->dims[2] : 1,
+                  .w = planar ? (size_t)t->dims[3] : 1};
+    return true;
+}
+
+/* --- moving --- */
+
+static ls_status make_reorder(device_state *self, const primitive_key *key, primitive **out)
+{
+    const layout *from = key->layouts[0];
+    const layout *to = key->layouts[1];
+    const primitive_arg args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    const int before = threads_enter(self);
+    const face_pd pd = face_pd_reorder(self->engine, &from->desc, &to->desc, key->prop != 0);
+    const ls_status st = primitive_add(self, key, pd, args, 2, out);
+
+    threads_leave(before);
+    return st;
+}
+
+ls_status layout_reorder(device_state *self, const layout *from, const void *src, const layout *to,
+                         void *dst, bool add)
+{
+    primitive_key key;
+    primitive *p;
+    union {
+        const void *in;
+        void *plain;
+    } source = {.in = src}; // oneDNN has one type for what is read and what is written
+
+    if (from == NULL || to == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
+    memset(&key, 0, sizeof(key));
+    key.kind = PRIMITIVE_REORDER;
+    key.prop = add;
+    key.layouts[0] = from;
+    key.layouts[1] = to;
+    p = primitive_find(self, &key);
+    if (p == NULL)
+        LS_TRY(make_reorder(self, &key, &p));
+    return primitive_run(self, p, (void *const[]){source.plain, dst});
+}
+
+ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
+                         ls_tensor **temporary, void **out)
+{
+    const layout *have = layout_of(self, t);
+
+    if (have == NULL || want == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
+    if (have == want) {
+        *out = dn_data(t);
+        return LS_OK;
+    }
+    LS_TRY(dn_host->tensor_shape(t->device, t->dtype, t->n_dims, t->dims, temporary));
+    LS_TRY(layout_place(*temporary, want));
+    *out = dn_data(*temporary);
+    return layout_reorder(self, have, dn_data(t), want, *out, false);
+}

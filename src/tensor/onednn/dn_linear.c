@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_linear.c - linear layers as oneDNN's inner products; activations are plain on both sides.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <string.h>
+
+/* x: (N,I), w: (O,I); only their dimensions count. */
+static primitive_key key_of(face_prop prop, const ls_tensor *x, const ls_tensor *w, bool has_bias)
+{
+    primitive_key key;
+
+    memset(&key, 0, sizeof(key));
+    key.kind = PRIMITIVE_LINEAR;
+    key.prop = prop;
+    key.groups = 1;
+    key.has_bias = has_bias;
+    memcpy(key.src, x->dims, 2 * sizeof(key.src[0]));
+    memcpy(key.weights, w->dims, 2 * sizeof(key.weights[0]));
+    return key;
+}
+
+ls_status dn_linear(device_state *self, const op_call *call)
+{
+    ls_tensor *const bias = call->in[2];
+    const primitive_key key = key_of(FACE_FORWARD, call->in[0], call->in[1], bias != NULL);
+    primitive *p;
+    void *data[4] = {NULL, NULL, NULL, NULL};
+
+    LS_TRY(primitive_for(self, &key, &p));
+    LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
+    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
+    if (bias != NULL)
+        LS_TRY(dn_host->tensor_plain(bias, &data[3]));
+    LS_TRY(layout_place(call->out[0], p->dst));
+    data[2] = dn_data(call->out[0]);
+    return primitive_run(self, p, data);
+}
+
+ls_status dn_linear_backward_data(device_state *self, const op_call *call)
+{
+    const primitive_key key = key_of(FACE_BACKWARD_DATA, call->out[0], call->in[1], false);
+    primitive *p;
+    void *data[3] = {NULL, NULL, NULL};
+
+    LS_TRY(primitive_for(self, &key, &p));
+    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
+    LS_TRY(dn_host->tensor_plain(call->in[0], &data[2]));
+    LS_TRY(layout_place(call->out[0], p->src));
+    data[0] = dn_data(call->out[0]);
+    return primitive_run(self, p, data);
+}
+
+static ls_status run_backward_weights(device_state *self, const op_call *call, primitive *p,
+                                      const layout *bias, ls_tensor **dw, ls_tensor **db)
+{
+    void *data[4] = {NULL, NULL, NULL, NULL};
+
+    LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
+    LS_TRY(dn_host->tensor_plain(call->in[1], &data[2]));
+    LS_TRY(gradient_begin(self, call, call->out[0], p->weights, dw, &data[1]));
+    if (call->out[1] != NULL)
+        LS_TRY(gradient_begin(self, call, call->out[1], bias, db, &data[3]));
+    LS_TRY(primitive_run(self, p, data));
+    LS_TRY(gradient_end(self, call, call->out[0], p->weights, *dw));
+    if (call->out[1] != NULL)
+        LS_TRY(gradient_end(self, call, call->out[1], bias, *db));
+    return LS_OK;
+}
+
+ls_status dn_linear_backward_weights(device_state *self, const op_call *call)
+{
+    const primitive_key key =
+        key_of(FACE_BACKWARD_WEIGHTS, call->in[0], call->out[0], call->out[1] != NULL);
+    const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
+    ls_tensor *dw = NULL;
+    ls_tensor *db = NULL;
+    primitive *p;
+    ls_status st;
+
+    if (bias == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
+    LS_TRY(primitive_for(self, &key, &p));
+    st = run_backward_weights(self, call, p, bias, &dw, &db);
+    dn_host->tensor_destroy(dw);
+    dn_host->tensor_destroy(db);
+    return st;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_packed.c - parameters are plain in their storage, where optimizers and buckets see them; the arrangements that
+ * primitives want hang on the storage as copies, each with the version it was made from.
+ */
+#include "tensor/onednn/dn.h"
+
+struct packed {
+    packed *next;
+    const layout *layout;
+    size_t offset; /* several parameters may live in one storage */
+    uint64_t version;
+    void *data;
+};
+
+void packed_free(device_state *self, packed *p)
+{
+    LS_UNUSED(self);
+    while (p != NULL) {
+        packed *next = p->next;
+
+        dn_host->free(p->data);
+        dn_host->free(p);
+        p = next;
+    }
+}
+
+static packed *find(const ls_tensor *weights, const layout *want)
+{
+    packed *p = weights->storage->packed;
+
+    while (p != NULL && (p->layout != want || p->offset != weights->offset))
+        p = p->next;
+    return p;
+}
+
+static ls_status make(const ls_tensor *weights, const layout *want, packed **out)
+{
+    packed *p = dn_host->alloc(1, sizeof(*p));
+
+    if (p != NULL)
+        p->data = dn_host->alloc_aligned(64, want->bytes);
+    if (p == NULL || p->data == NULL) {
+        dn_host->free(p);
+        return dn_fail(LS_ENOMEM, "no memory for %zu bytes of packed weights", want->bytes);
+    }
+    p->layout = want;
+    p->offset = weights->offset;
+    p->version = weights->storage->version - 1;
+    p->next = weights->storage->packed;
+    weights->storage->packed = p;
+    *out = p;
+    return LS_OK;
+}
+
+ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want, void **out)
+{
+    const layout *plain;
+    packed *p;
+
+    LS_TRY(dn_host->tensor_plain(weights, out));
+    if (want->kind == LAYOUT_PLAIN)
+        return LS_OK;
+    p = find(weights, want);
+    if (p == NULL)
+        LS_TRY(make(weights, want, &p));
+    // Memory of the caller's may be written without our knowledge.
+    if (p->version != weights->storage->version || weights->storage->borrowed) {
+        plain = layout_plain(self, want->n_dims, want->dims);
+        LS_TRY(layout_reorder(self, plain, *out, want, p->data, false));
+        p->version = weights->storage->version;
+    }
+    *out = p->data;
+    return LS_OK;
+}
+
+/* --- gradients of parameters --- */
+
+ls_status gradient_begin(device_state *self, const op_call *call, ls_tensor *gradient,
+                         const layout *l, ls_tensor **temporary, void **out)
+{
+    float *data;
+
+    LS_UNUSED(self);
+    if (l->kind == LAYOUT_PLAIN && !call->accumulate) {
+        *out = dn_data(gradient);
+        return LS_OK;
+    }
+    LS_TRY(dn_floats(gradient->device, l->bytes / sizeof(float), temporary, &data));
+    *out = data;
+    return LS_OK;
+}
+
+ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradient,
+                       const layout *l, ls_tensor *temporary)
+{
+    float *sum = dn_data(gradient);
+
+    if (temporary == NULL)
+        return LS_OK;
+    if (l->kind != LAYOUT_PLAIN)
+        return layout_reorder(self, l, dn_data(temporary), layout_plain(self, l->n_dims, l->dims),
+                              sum, call->accumulate);
+    self->simd->add(sum, dn_data(temporary), sum, l->bytes / sizeof(float));
+    return LS_OK;
+}

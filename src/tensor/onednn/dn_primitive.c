@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_primitive.c - primitives, made once for each problem and kept until the device is closed.
+ *
+ * Making one takes milliseconds (oneDNN writes machine code for it); running one only points its memory objects elsewhere.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <string.h>
+
+/* --- the cache --- */
+
+static size_t bucket_of(const primitive_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t hash = 14695981039346656037u; // FNV-1a
+
+    for (size_t i = 0; i < sizeof(*key); i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    return (size_t)(hash % PRIMITIVE_BUCKETS);
+}
+
+primitive *primitive_find(device_state *self, const primitive_key *key)
+{
+    primitive *p = self->primitives[bucket_of(key)];
+
+    while (p != NULL && memcmp(&p->key, key, sizeof(*key)) != 0)
+        p = p->next;
+    return p;
+}
+
+static void destroy(primitive *p)
+{
+    for (int i = 0; i <= PRIMITIVE_MAX_ARGS; i++) {
+        if (p->args[i].memory != NULL)
+            (void)dnnl_memory_destroy(p->args[i].memory);
+    }
+    if (p->handle != NULL)
+        (void)dnnl_primitive_destroy(p->handle);
+    dn_host->free(p);
+}
+
+void primitive_free_all(device_state *self)
+{
+    for (size_t i = 0; i < PRIMITIVE_BUCKETS; i++) {
+        while (self->primitives[i] != NULL) {
+            primitive *p = self->primitives[i];
+
+            self->primitives[i] = p->next;
+            destroy(p);
+        }
+    }
+    self->n_primitives = 0;
+}
+
+static bool grow_scratch(device_state *self, size_t bytes)
+{
+    void *scratch;
+
+    if (bytes <= self->scratch_bytes)
+        return true;
+    scratch = dn_host->alloc_aligned(4096, bytes);
+    if (scratch == NULL)
+        return false;
+    dn_host->free(self->scratch);
+    self->scratch = scratch;
+    self->scratch_bytes = bytes;
+    return true;
+}
+
+static bool add_memory(device_state *self, primitive *p, int id, const face_desc *desc)
+{
+    dnnl_exec_arg_t *arg = &p->args[p->n_args];
+
+    arg->arg = id;
+    if (dnnl_memory_create(&arg->memory, desc, self->engine, DNNL_MEMORY_NONE) != dnnl_success) {
+        arg->memory = NULL;
+        return false;
+    }
+    p->n_args++;
+    return true;
+}
+
+/* Everything of a primitive that may fail for want of memory. */
+static bool build(device_state *self, primitive *p, face_pd pd, const primitive_arg *args,
+                  int n_args)
+{
+    face_desc scratch;
+
+    for (int i = 0; i < n_args; i++) {
+        if (args[i].layout == NULL || !add_memory(self, p, args[i].id, &args[i].layout->desc))
+            return false;
+    }
+    face_pd_desc(pd, FACE_FORWARD, FACE_SCRATCH, &scratch);
+    p->scratch_bytes = face_desc_bytes(&scratch);
+    if (p->scratch_bytes > 0 && (!grow_scratch(self, p->scratch_bytes) ||
+                                 !add_memory(self, p, DNNL_ARG_SCRATCHPAD, &scratch)))
+        return false;
+    return dnnl_primitive_create(&p->handle, pd) == dnnl_success;
+}
+
+ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
+                        const primitive_arg *args, int n_args, primitive **out)
+{
+    primitive **list = &self->primitives[bucket_of(key)];
+    primitive *p;
+    bool ok;
+
+    if (pd_take == NULL)
+        return dn_fail(LS_EUNSUPPORTED, "oneDNN has no implementation for this problem");
+    p = dn_host->alloc(1, sizeof(*p));
+    if (p == NULL) {
+        face_pd_destroy(pd_take);
+        return dn_fail(LS_ENOMEM, "no memory for a primitive");
+    }
+    ok = build(self, p, pd_take, args, n_args);
+    face_pd_destroy(pd_take);
+    if (!ok) {
+        destroy(p);
+        return dn_fail(LS_ENOMEM, "oneDNN could not make a primitive");
+    }
+    p->key = *key;
+    p->next = *list;
+    *list = p;
+    self->n_primitives++;
+    *out = p;
+    return LS_OK;
+}
+
+static bool point(dnnl_exec_arg_t *arg, void **last, void *now)
+{
+    if (*last == now)
+        return true;
+    *last = now;
+    return dnnl_memory_set_data_handle(arg->memory, now) == dnnl_success;
+}
+
+ls_status primitive_run(device_state *self, primitive *p, void *const *data)
+{
+    const int n_data = p->n_args - (p->scratch_bytes > 0);
+    bool ok = true;
+    int before;
+
+    for (int i = 0; i < n_data; i++)
+        ok = point(&p->args[i], &p->data[i], data[i]) && ok;
+    if (p->scratch_bytes > 0)
+        ok = point(&p->args[n_data], &p->scratch, self->scratch) && ok;
+    before = threads_enter(self);
+    ok = ok && dnnl_primitive_execute(p->handle, self->stream, p->n_args, p->args) == dnnl_success;
+    threads_leave(before);
+    return ok ? LS_OK : dn_fail(LS_EINTERNAL, "oneDNN could not run a primitive");
+}
+
+/* --- convolutions and inner products --- */
+
+/* Which of the two inputs of a problem are given, and in which roles. */
+static const face_role inputs_of[3][2] = {
+    [FACE_FORWARD] = {FACE_SRC, FACE_WEIGHTS},
+    [FACE_BACKWARD_DATA] = {FACE_DST, FACE_WEIGHTS},
+    [FACE_BACKWARD_WEIGHTS] = {FACE_SRC, FACE_DST},
+};
+
+static int64_t output_size(const primitive_key *key, int axis)
+{
+    const int64_t reach = (key->weights[2 + axis] - 1) * key->dilation[axis] + 1;
+
+    return (key->src[2 + axis] + 2 * (int64_t)key->padding[axis] - reach) / key->stride[axis] + 1;
+}
+
+static bool describe_weights(const primitive_key *key, face_problem *p)
+{
+    const int64_t *w = key->weights;
+    const int64_t grouped[5] = {key->groups, w[0] / key->groups, w[1], w[2], w[3]};
+
+    if (key->kind == PRIMITIVE_LINEAR)
+        return face_desc_any(&p->weights, 2, w);
+    if (key->groups > 1)
+        return face_desc_any(&p->weights, 5, grouped);
+    return face_desc_any(&p->weights, 4, w);
+}
+
+/* The problem with all layouts left open. */
+static bool describe(const primitive_key *key, face_problem *p)
+{
+    const bool spatial = key->kind == PRIMITIVE_CONV2D;
+    const int64_t dst[4] = {key->src[0], key->weights[0], spatial ? output_size(key, 0) : 0,
+                            spatial ? output_size(key, 1) : 0};
+    const int n_dims = spatial ? 4 : 2;
+
+    memset(p, 0, sizeof(*p));
+    p->spatial = spatial;
+    p->prop = (face_prop)key->prop;
+    p->has_bias = key->has_bias != 0;
+    for (int i = 0; i < 2; i++) {
+        p->stride[i] = key->stride[i];
+        p->padding[i] = key->padding[i];
+        p->dilation[i] = key->dilation[i];
+    }
+    return face_desc_any(&p->src, n_dims, key->src) && describe_weights(key, p) &&
+           face_desc_any(&p->dst, n_dims, dst) && face_desc_plain(&p->bias, 1, &key->weights[0]);
+}
+
+static face_desc *desc_in(face_problem *p, face_role role)
+{
+    if (role == FACE_SRC)
+        return &p->src;
+    return role == FACE_WEIGHTS ? &p->weights : &p->dst;
+}
+
+/* Fixes what stays plain: both sides of an inner product, whose neighbours are plain anyway. */
+static bool fix_plain(const primitive_key *key, face_problem *p)
+{
+    const int64_t dst[2] = {key->src[0], key->weights[0]};
+
+    return key->kind != PRIMITIVE_LINEAR ||
+           (face_desc_plain(&p->src, 2, key->src) && face_desc_plain(&p->dst, 2, dst));
+}
+
+/* How quick an implementation can be expected to be, by its family. */
+static int rank_of(face_pd pd)
+{
+    const char *name = face_pd_name(pd);
+
+    if (strstr(name, "ref") != NULL || strstr(name, "simple") != NULL)
+        return 1;
+    return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL ? 2 : 3;
+}
+
+/* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the weights as plain. */
+static face_pd try_variant(device_state *self, const primitive_key *key, unsigned variant)
+{
+    face_problem p;
+
+    if (!describe(key, &p) || !fix_plain(key, &p))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        if ((variant >> i & 1) != 0 && key->layouts[i] != NULL)
+            *desc_in(&p, inputs_of[p.prop][i]) = key->layouts[i]->desc;
+    }
+    if ((variant & 4) != 0 && !face_desc_plain(&p.weights, 2, key->weights))
+        return NULL;
+    return face_pd_create(self->engine, &p);
+}
+
+/* Fewest rearrangements first; a later variant must be of a quicker family to win. */
+static face_pd choose(device_state *self, const primitive_key *key)
+{
+    static const unsigned activations[] = {3, 1, 2, 0};
+    static const unsigned weights[] = {4, 0};
+    const bool spatial = key->kind == PRIMITIVE_CONV2D;
+    const unsigned *variants = spatial ? activations : weights;
+    const size_t n_variants = spatial ? LS_COUNT_OF(activations) : LS_COUNT_OF(weights);
+    face_pd best = NULL;
+
+    for (size_t i = 0; i < n_variants; i++) {
+        const face_pd pd = try_variant(self, key, variants[i]);
+
+        if (pd != NULL && (best == NULL || rank_of(pd) > rank_of(best))) {
+            face_pd_destroy(best);
+            best = pd;
+        } else {
+            face_pd_destroy(pd);
+        }
+    }
+    return best;
+}
+
+static const layout *layout_in(device_state *self, face_pd pd, const primitive_key *key,
+                               face_role role)
+{
+    face_desc d;
+
+    face_pd_desc(pd, (face_prop)key->prop, role, &d);
+    return layout_intern(self, &d);
+}
+
+/* The arguments in the order: src, weights, dst, bias. */
+static ls_status add_operator(device_state *self, const primitive_key *key, face_pd pd,
+                              primitive **out)
+{
+    static const int ids[3][4] = {
+        [FACE_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+        [FACE_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0},
+        [FACE_BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
+                                   DNNL_ARG_DIFF_BIAS},
+    };
+    static const face_role roles[3] = {FACE_SRC, FACE_WEIGHTS, FACE_DST};
+    primitive_arg args[4];
+    face_desc bias;
+
+    for (int i = 0; i < 3; i++)
+        args[i] = (primitive_arg){ids[key->prop][i], layout_in(self, pd, key, roles[i])};
+    args[3] = (primitive_arg){ids[key->prop][3], NULL};
+    if (key->has_bias && face_desc_plain(&bias, 1, &key->weights[0]))
+        args[3].layout = layout_intern(self, &bias);
+    LS_TRY(primitive_add(self, key, pd, args, key->has_bias ? 4 : 3, out));
+    (*out)->src = args[0].layout;
+    (*out)->weights = args[1].layout;
+    (*out)->dst = args[2].layout;
+    return LS_OK;
+}
+
+ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out)
+{
+    face_pd pd;
+    ls_status st;
+    int before;
+
+    *out = primitive_find(self, key);
+    if (*out != NULL)
+        return LS_OK;
+    before = threads_enter(self);
+    pd = choose(self, key);
+    st = pd == NULL ? dn_fail(LS_EUNSUPPORTED, "oneDNN has no implementation for this problem")
+                    : add_operator(self, key, pd, out);
+    threads_leave(before);
+    return st;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_threads.c - our own kernels on the threads that oneDNN already has.
+ *
+ * Debian's oneDNN works on GNU OpenMP's pool. We use its C interface rather than pragmas, so that every compiler that
+ * builds this file shares that one pool. The thread count is a property of the calling thread: it is set around our work
+ * and put back, because the program may use OpenMP as well.
+ */
+#include "tensor/onednn/dn.h"
+
+/* Work on fewer floats than this is done before a second thread has woken up. */
+#define WORTH_FLOATS ((size_t)32768)
+
+int omp_get_max_threads(void);
+void omp_set_num_threads(int n);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+void GOMP_parallel(void (*fn)(void *), void *data, unsigned n_threads, unsigned flags);
+
+int threads_enter(const device_state *self)
+{
+    const int before = omp_get_max_threads();
+
+    if (before != self->threads)
+        omp_set_num_threads(self->threads);
+    return before;
+}
+
+void threads_leave(int before)
+{
+    if (omp_get_max_threads() != before)
+        omp_set_num_threads(before);
+}
+
+typedef struct split {
+    range_fn fn;
+    void *arg;
+    size_t n;
+} split;
+
+static void run_share(void *arg)
+{
+    const split *s = arg;
+    const size_t n_threads = (size_t)omp_get_num_threads();
+    const size_t me = (size_t)omp_get_thread_num();
+
+    s->fn(s->arg, s->n * me / n_threads, s->n * (me + 1) / n_threads);
+}
+
+void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg)
+{
+    split s = {.fn = fn, .arg = arg, .n = n};
+
+    if (self->threads == 1 || n < 2 || n * cost < WORTH_FLOATS)
+        fn(arg, 0, n);
+    else
+        GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd.h - our own inner loops, compiled once for each instruction set and chosen when the device is opened.
+ *
+ * All sources are the same and none contracts a product and a sum, so every table gives the same bits, except conv_*: those
+ * fuse where the processor can, as oneDNN's convolutions do.
+ *
+ * `rows` of `lanes` neighbouring floats are contiguous; per-lane arrays have `lanes` entries.
+ */
+#ifndef LS_TENSOR_ONEDNN_SIMD_H
+#define LS_TENSOR_ONEDNN_SIMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* y = (x - mean) * scale + bias, then max(0, .) with relu. */
+typedef struct bn_lanes {
+    const float *mean;
+    const float *scale;
+    const float *bias;
+    bool relu;
+} bn_lanes;
+
+/* dx = scale * dy + slope * (x - mean) + shift, where dy is 0 wherever a fused ReLU cut y off. */
+typedef struct bn_slopes {
+    const float *slope;
+    const float *shift;
+} bn_slopes;
+
+/* One plane of h * w positions, and windows over it. */
+typedef struct pool_plane {
+    size_t h;
+    size_t w;
+    size_t out_h;
+    size_t out_w;
+    size_t kernel[2];
+    size_t stride[2];
+    size_t padding[2];
+    size_t lanes;
+} pool_plane;
+
+typedef struct simd_table {
+    const char *isa;
+
+    /* NaN stays NaN in both; the derivative at 0 is 0. */
+    void (*relu)(const float *x, float *y, size_t n);
+    void (*relu_backward)(const float *y, const float *dy, float *dx, size_t n);
+    void (*add)(const float *a, const float *b, float *y, size_t n); /* y may be a or b */
+
+    /* Mean, and sum of squared distances from it, of each lane. rows > 0. */
+    void (*bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
+    void (*bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
+    /* Sums of dy and of dy * (x - mean), dy cut as in bn_slopes. */
+    void (*bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes, const bn_lanes *p,
+                    float *sum_dy, float *sum_dy_x);
+    void (*bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
+                  const bn_lanes *p, const bn_slopes *s);
+
+    /* where (may be NULL) gets kh * KW + kw of each window's first maximum, or last NaN; a kernel has at most 256 positions. */
+    void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
+    void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+                              float *dx);
+
+    /* out = exp(x - top), 0 where that is below the smallest normal number. */
+    void (*exp_below)(const float *x, float top, float *out, size_t n);
+} simd_table;
+
+/* The best table for this processor. */
+const simd_table *simd_choose(void);
+
+#endif

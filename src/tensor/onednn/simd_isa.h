@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_isa.h - the names of the inner loops in the one instruction set that a source is being compiled for.
+ */
+#ifndef LS_TENSOR_ONEDNN_SIMD_ISA_H
+#define LS_TENSOR_ONEDNN_SIMD_ISA_H
+
+#include "tensor/onednn/simd.h"
+
+#define SIMD_JOIN(name, isa)   name##_##isa
+#define SIMD_EXPAND(name, isa) SIMD_JOIN(name, isa)
+#define SIMD_NAME(name)        SIMD_EXPAND(name, SIMD_ISA) /* SIMD_ISA comes from the build */
+
+void SIMD_NAME(relu)(const float *x, float *y, size_t n);
+void SIMD_NAME(relu_backward)(const float *y, const float *dy, float *dx, size_t n);
+void SIMD_NAME(add)(const float *a, const float *b, float *y, size_t n);
+void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
+void SIMD_NAME(bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
+void SIMD_NAME(bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes,
+                        const bn_lanes *p, float *sum_dy, float *sum_dy_x);
+void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
+                      const bn_lanes *p, const bn_slopes *s);
+void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
+void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+                                  float *dx);
+void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
+
+extern const simd_table SIMD_NAME(simd_table);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_max_pool.c - max pooling of one plane, all its channels side by side. The windows of nearly every network, 2x2 in steps of 2,
+ * are known to the compiler.
+ */
+#include "tensor/onednn/simd_isa.h"
+#include "tensor/onednn/simd_lanes.h"
+
+#define LANES 16
+#include "tensor/onednn/simd_max_pool.inc"
+#undef LANES
+#define LANES 8
+#include "tensor/onednn/simd_max_pool.inc"
+#undef LANES
+#define LANES 1
+#include "tensor/onednn/simd_max_pool.inc"
+#undef LANES
+
+SIMD_INLINE size_t width_for(size_t left)
+{
+#ifdef __AVX512F__
+    if (left >= 16)
+        return 16;
+#endif
+    return left >= 8 ? 8 : 1;
+}
+
+/* The part of a window along one axis that lies in the plane. */
+typedef struct reach {
+    size_t from;  /* position in the plane */
+    size_t count; /* of positions */
+    size_t skipped; /* positions of the window before `from` */
+} reach;
+
+SIMD_INLINE reach reach_of(size_t out, size_t kernel, size_t stride, size_t padding, size_t size)
+{
+    const size_t begin = out * stride; // all positions are shifted by `padding` until the end
+    const size_t from = begin < padding ? padding : begin;
+    const size_t end = begin + kernel < size + padding ? begin + kernel : size + padding;
+
+    return (reach){.from = from - padding, .count = end - from, .skipped = from - begin};
+}
+
+SIMD_INLINE void max_lanes(const float *x, const reach *h, const reach *w, size_t row,
+                           size_t lanes, size_t kernel_w, float *y, uint8_t *where)
+{
+    const size_t first = h->skipped * kernel_w + w->skipped;
+    size_t width;
+
+    for (size_t i = 0; i < lanes; i += width) {
+        uint8_t *const mark = where == NULL ? NULL : where + i;
+
+        width = width_for(lanes - i);
+        if (width == 16)
+            window_max_16(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+        else if (width == 8)
+            window_max_8(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+        else
+            window_max_1(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+    }
+}
+
+static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *where)
+{
+    for (size_t oh = 0; oh < p->out_h; oh++) {
+        const reach h = reach_of(oh, p->kernel[0], p->stride[0], p->padding[0], p->h);
+
+        for (size_t ow = 0; ow < p->out_w; ow++) {
+            const reach w = reach_of(ow, p->kernel[1], p->stride[1], p->padding[1], p->w);
+            const size_t out = (oh * p->out_w + ow) * p->lanes;
+
+            max_lanes(x + (h.from * p->w + w.from) * p->lanes, &h, &w, p->w * p->lanes, p->lanes,
+                      p->kernel[1], y + out, where == NULL ? NULL : where + out);
+        }
+    }
+}
+
+SIMD_INLINE void max_2x2(const pool_plane *p, size_t lanes, const float *x, float *y,
+                         uint8_t *where)
+{
+    const reach two = {.from = 0, .count = 2, .skipped = 0};
+
+    for (size_t oh = 0; oh < p->out_h; oh++) {
+        for (size_t ow = 0; ow < p->out_w; ow++) {
+            const size_t out = (oh * p->out_w + ow) * lanes;
+
+            max_lanes(x + (2 * oh * p->w + 2 * ow) * lanes, &two, &two, p->w * lanes, lanes, 2,
+                      y + out, where == NULL ? NULL : where + out);
+        }
+    }
+}
+
+static bool is_2x2(const pool_plane *p)
+{
+    return p->kernel[0] == 2 && p->kernel[1] == 2 && p->stride[0] == 2 && p->stride[1] == 2 &&
+           p->padding[0] == 0 && p->padding[1] == 0;
+}
+
+void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where)
+{
+    if (!is_2x2(p))
+        max_any(p, x, y, where);
+    else if (p->lanes == 8)
+        max_2x2(p, 8, x, y, where);
+    else if (p->lanes == 16)
+        max_2x2(p, 16, x, y, where);
+    else
+        max_2x2(p, p->lanes, x, y, where);
+}
+
+/* --- backward --- */
+
+SIMD_INLINE void back_lanes(const float *dy, const uint8_t *where, const reach *h, const reach *w,
+                            size_t row, size_t lanes, size_t kernel_w, bool add, float *dx)
+{
+    const size_t first = h->skipped * kernel_w + w->skipped;
+    size_t width;
+
+    for (size_t i = 0; i < lanes; i += width) {
+        width = width_for(lanes - i);
+        if (width == 16)
+            window_back_16(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
+                           dx + i);
+        else if (width == 8)
+            window_back_8(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
+                          dx + i);
+        else
+            window_back_1(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
+                          dx + i);
+    }
+}
+
+static void back_any(const pool_plane *p, const float *dy, const uint8_t *where, float *dx)
+{
+    memset(dx, 0, p->h * p->w * p->lanes * sizeof(*dx));
+    for (size_t oh = 0; oh < p->out_h; oh++) {
+        const reach h = reach_of(oh, p->kernel[0], p->stride[0], p->padding[0], p->h);
+
+        for (size_t ow = 0; ow < p->out_w; ow++) {
+            const reach w = reach_of(ow, p->kernel[1], p->stride[1], p->padding[1], p->w);
+            const size_t out = (oh * p->out_w + ow) * p->lanes;
+
+            back_lanes(dy + out, where + out, &h, &w, p->w * p->lanes, p->lanes, p->kernel[1], true,
+                       dx + (h.from * p->w + w.from) * p->lanes);
+        }
+    }
+}
+
+/* Windows do not overlap: every position is written once, but for an odd last row or column, which no window reaches. */
+SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy, const uint8_t *where,
+                          float *dx)
+{
+    const reach two = {.from = 0, .count = 2, .skipped = 0};
+    const size_t row = p->w * lanes;
+
+    for (size_t oh = 0; oh < p->out_h; oh++) {
+        for (size_t ow = 0; ow < p->out_w; ow++) {
+            const size_t out = (oh * p->out_w + ow) * lanes;
+
+            back_lanes(dy + out, where + out, &two, &two, row, lanes, 2, false,
+                       dx + 2 * oh * row + 2 * ow * lanes);
+        }
+        for (size_t k = 2 * oh; k < 2 * oh + 2 && 2 * p->out_w < p->w; k++)
+            memset(dx + k * row + 2 * p->out_w * lanes, 0, lanes * sizeof(*dx));
+    }
+    if (2 * p->out_h < p->h)
+        memset(dx + 2 * p->out_h * row, 0, row * sizeof(*dx));
+}
+
+void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+                                  float *dx)
+{
+    if (!is_2x2(p))
+        back_any(p, dy, where, dx);
+    else if (p->lanes == 8)
+        back_2x2(p, 8, dy, where, dx);
+    else if (p->lanes == 16)
+        back_2x2(p, 16, dy, where, dx);
+    else
+        back_2x2(p, p->lanes, dy, where, dx);
+}

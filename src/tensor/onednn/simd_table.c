@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_table.c - the inner loops of one instruction set, in one table.
+ */
+#include "tensor/onednn/simd_isa.h"
+
+#define SIMD_QUOTE(isa) #isa
+#define SIMD_TEXT(isa)  SIMD_QUOTE(isa)
+
+const simd_table SIMD_NAME(simd_table) = {
+    .isa = SIMD_TEXT(SIMD_ISA),
+    .relu = SIMD_NAME(relu),
+    .relu_backward = SIMD_NAME(relu_backward),
+    .add = SIMD_NAME(add),
+    .bn_moments = SIMD_NAME(bn_moments),
+    .bn_apply = SIMD_NAME(bn_apply),
+    .bn_sums = SIMD_NAME(bn_sums),
+    .bn_dx = SIMD_NAME(bn_dx),
+    .pool_max = SIMD_NAME(pool_max),
+    .pool_max_backward = SIMD_NAME(pool_max_backward),
+    .exp_below = SIMD_NAME(exp_below),
+};
