@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/temp_files.h"
+
+#include "base/unit.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void temp_folder_create(temp_folder *t)
+{
+    const char *base = getenv("TMPDIR");
+
+    (void)snprintf(t->path, sizeof(t->path), "%s/lockstep-test-XXXXXX",
+                   base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(t->path));
+}
+
+void temp_folder_remove(temp_folder *t)
+{
+    char path[TEMP_PATH_BYTES];
+    DIR *folder = opendir(t->path);
+    const struct dirent *entry;
+
+    assert_non_null(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlink(temp_path(t, entry->d_name, path));
+    }
+    (void)closedir(folder);
+    (void)rmdir(t->path);
+}
+
+const char *temp_path(const temp_folder *t, const char *name, char buf[TEMP_PATH_BYTES])
+{
+    (void)snprintf(buf, TEMP_PATH_BYTES, "%s/%s", t->path, name);
+    return buf;
+}
+
+void temp_write(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+
+    assert_non_null(file);
+    if (bytes > 0)
+        assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+unsigned char *temp_read(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    unsigned char *data;
+    long size;
+
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    size = ftell(file);
+    assert_true(size >= 0);
+    rewind(file);
+    data = malloc((size_t)size + 1);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, (size_t)size, file), size);
+    (void)fclose(file);
+    *bytes = (size_t)size;
+    return data;
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include <lockstep/data.h>
+
+#include "base/alloc.h"
+#include "base/thread.h"
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define SAMPLE_FLOATS 6
+
+static ls_device *device;
+
+/* A data set that is computed: sample i holds i, i + 0.25, i + 0.5, ..., and its label is i % 10.
+ * Reading `bad_index` fails; while `hold` is set, readers wait. */
+typedef struct counting_set {
+    ls_dataset common;
+    size_t bad_index;
+    atomic_bool hold;
+    atomic_int n_reads;
+} counting_set;
+
+static ls_status read_counting(const ls_dataset *self, size_t index, float *x, int64_t *y)
+{
+    counting_set *s = (counting_set *)(uintptr_t)self;
+
+    atomic_fetch_add(&s->n_reads, 1);
+    while (atomic_load(&s->hold))
+        (void)sched_yield();
+    if (index == s->bad_index)
+        return ls_fail(LS_EFORMAT, "sample %zu is broken", index);
+    for (int i = 0; i < SAMPLE_FLOATS; i++)
+        x[i] = (float)index + 0.25F * (float)i;
+    *y = (int64_t)(index % 10);
+    return LS_OK;
+}
+
+static void close_counting(ls_dataset *self)
+{
+    LS_UNUSED(self);
+}
+
+static const dataset_ops counting_ops = {.read = read_counting, .close = close_counting};
+
+/* What one test needs; the loader's options can be changed before open_loader(). */
+typedef struct fixture {
+    counting_set set;
+    ls_sampler *sampler;
+    ls_loader_options opt;
+    ls_loader *loader;
+} fixture;
+
+static void set_up(fixture *f, size_t count, int batch_size)
+{
+    const ls_sampler_options sampler = {.size = sizeof(sampler), .count = count, .seed = 3};
+
+    memset(f, 0, sizeof(*f));
+    f->set.common = (ls_dataset){
+        .ops = &counting_ops, .count = count, .classes = 10, .dims = {1, 2, SAMPLE_FLOATS / 2}};
+    f->set.bad_index = SIZE_MAX;
+    assert_ok(ls_sampler_create(&sampler, &f->sampler));
+    f->opt = (ls_loader_options){.size = sizeof(f->opt),
+                                 .device = device,
+                                 .dataset = &f->set.common,
+                                 .sampler = f->sampler,
+                                 .batch_size = batch_size};
+}
+
+static void open_loader(fixture *f)
+{
+    assert_ok(ls_loader_create(&f->opt, &f->loader));
+}
+
+static void tear_down(fixture *f)
+{
+    ls_loader_destroy(f->loader);
+    ls_sampler_destroy(f->sampler);
+}
+
+/* The next batch must hold samples first ... first + rows - 1 of the sampler's order. */
+static void assert_batch(const fixture *f, const ls_batch *b, size_t first, size_t rows)
+{
+    const float *x = ls_tensor_data_const(b->x);
+    const int64_t *y = ls_tensor_data_const(b->y);
+
+    assert_int_equal(b->rows, rows);
+    assert_int_equal(ls_tensor_n_dims(b->x), 4);
+    assert_int_equal(ls_tensor_dim(b->x, 0), rows);
+    assert_int_equal(ls_tensor_dim(b->x, 1), 1);
+    assert_int_equal(ls_tensor_dim(b->x, 2), 2);
+    assert_int_equal(ls_tensor_dim(b->x, 3), 3);
+    assert_int_equal(ls_tensor_n_dims(b->y), 1);
+    assert_int_equal(ls_tensor_dim(b->y, 0), rows);
+    for (size_t row = 0; row < rows; row++) {
+        const size_t index = ls_sampler_index(f->sampler, first + row);
+
+        assert_int_equal(y[row], index % 10);
+        for (size_t i = 0; i < SAMPLE_FLOATS; i++)
+            assert_true(x[row * SAMPLE_FLOATS + i] == (float)index + 0.25F * (float)i);
+    }
+}
+
+/* Reads the rest of an epoch from `batch` on, and past its end. */
+static void assert_epoch(fixture *f, size_t batch)
+{
+    const size_t rows = (size_t)f->opt.batch_size;
+    const size_t n = ls_sampler_count(f->sampler);
+    ls_batch b;
+
+    for (; batch < ls_loader_batches(f->loader); batch++) {
+        const size_t left = n - batch * rows;
+
+        assert_ok(ls_loader_next(f->loader, &b));
+        assert_batch(f, &b, batch * rows, left < rows ? left : rows);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_ok(ls_loader_next(f->loader, &b));
+        assert_batch(f, &b, 0, 0);
+    }
+}
+
+static void every_number_of_threads_gives_the_same_batches(void **state)
+{
+    static const int threads[] = {-1, 0, 1, 2, 5};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(threads); i++) {
+        for (int prefetch = 0; prefetch < 8; prefetch += 3) {
+            fixture f;
+
+            set_up(&f, 103, 10);
+            f.opt.threads = threads[i];
+            f.opt.prefetch = prefetch;
+            open_loader(&f);
+            assert_int_equal(ls_loader_batches(f.loader), 11);
+            for (uint64_t epoch = 0; epoch < 3; epoch++) {
+                assert_ok(ls_loader_start(f.loader, epoch, 0));
+                assert_epoch(&f, 0);
+            }
+            tear_down(&f);
+        }
+    }
+}
+
+static void an_epoch_may_begin_anywhere(void **state)
+{
+    fixture f;
+    ls_batch b;
+
+    LS_UNUSED(state);
+    set_up(&f, 57, 10);
+    f.opt.threads = 3;
+    open_loader(&f);
+    for (size_t first = 0; first <= 6; first++) {
+        assert_ok(ls_loader_start(f.loader, 4, first));
+        assert_epoch(&f, first);
+        // Again, leaving after the first batch.
+        assert_ok(ls_loader_start(f.loader, first, first));
+        assert_ok(ls_loader_next(f.loader, &b));
+    }
+    assert_status(ls_loader_start(f.loader, 1, 7), LS_EINVAL);
+    assert_told("batch 7 of 6");
+    tear_down(&f);
+}
+
+static void a_short_last_batch_can_be_left_out(void **state)
+{
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 57, 10);
+    f.opt.drop_last = 1;
+    open_loader(&f);
+    assert_int_equal(ls_loader_batches(f.loader), 5);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    assert_epoch(&f, 0);
+    tear_down(&f);
+}
+
+static void small_sets_make_small_epochs(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t count = 0; count < 12; count++) {
+        for (int drop_last = 0; drop_last < 2; drop_last++) {
+            fixture f;
+
+            set_up(&f, count, 4);
+            f.opt.drop_last = drop_last;
+            f.opt.threads = 2;
+            open_loader(&f);
+            assert_int_equal(ls_loader_batches(f.loader), drop_last ? count / 4 : (count + 3) / 4);
+            for (uint64_t epoch = 0; epoch < 2; epoch++) {
+                assert_ok(ls_loader_start(f.loader, epoch, 0));
+                assert_epoch(&f, 0);
+            }
+            tear_down(&f);
+        }
+    }
+}
+
+static void an_epoch_must_begin(void **state)
+{
+    fixture f;
+    ls_batch b;
+
+    LS_UNUSED(state);
+    set_up(&f, 10, 4);
+    open_loader(&f);
+    assert_status(ls_loader_next(f.loader, &b), LS_EINVAL);
+    assert_told("ls_loader_start");
+    tear_down(&f);
+}
+
+static void a_readers_error_comes_out_of_next(void **state)
+{
+    LS_UNUSED(state);
+    for (int threads = -1; threads <= 3; threads++) {
+        fixture f;
+        ls_batch b;
+
+        set_up(&f, 40, 10);
+        f.opt.threads = threads;
+        open_loader(&f);
+        assert_ok(ls_sampler_set_epoch(f.sampler, 0));
+        f.set.bad_index = ls_sampler_index(f.sampler, 25);
+        assert_ok(ls_loader_start(f.loader, 0, 0));
+        assert_ok(ls_loader_next(f.loader, &b));
+        assert_ok(ls_loader_next(f.loader, &b));
+        for (int i = 0; i < 3; i++) {
+            assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
+            assert_told("is broken");
+        }
+        // The next epoch is another matter.
+        f.opt.batch_size = 10;
+        assert_ok(ls_loader_start(f.loader, 0, 3));
+        assert_epoch(&f, 3);
+        tear_down(&f);
+    }
+}
+
+static void steps_after_the_first_epoch_allocate_nothing(void **state)
+{
+    uint64_t before;
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 103, 10);
+    f.opt.threads = 2;
+    open_loader(&f);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    assert_epoch(&f, 0);
+    before = ls_alloc_count();
+    for (uint64_t epoch = 1; epoch < 4; epoch++) {
+        assert_ok(ls_loader_start(f.loader, epoch, 0));
+        assert_epoch(&f, 0);
+    }
+    assert_int_equal(ls_alloc_count(), before);
+    tear_down(&f);
+}
+
+static void handed_out_batches_count_as_written(void **state)
+{
+    ls_tensor *first = NULL;
+    uint64_t version = 0;
+    ls_batch b;
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 50, 10);
+    f.opt.prefetch = 1;
+    open_loader(&f);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(ls_loader_next(f.loader, &b));
+        if (i == 0) {
+            first = b.x;
+            version = b.x->storage->version;
+        }
+    }
+    assert_ptr_equal(b.x, first); // two slots: the third batch is in the first's
+    assert_true(b.x->storage->version > version);
+    tear_down(&f);
+}
+
+static void release_readers(void *arg)
+{
+    counting_set *s = arg;
+
+    atomic_store(&s->hold, false);
+}
+
+static void a_loader_can_end_while_its_threads_read(void **state)
+{
+    LS_UNUSED(state);
+    for (int restart = 0; restart < 2; restart++) {
+        ls_thread helper = {0};
+        fixture f;
+
+        set_up(&f, 1000, 100);
+        f.opt.threads = 2;
+        open_loader(&f);
+        atomic_store(&f.set.hold, true);
+        assert_ok(ls_loader_start(f.loader, 0, 0));
+        while (atomic_load(&f.set.n_reads) == 0)
+            (void)sched_yield();
+        assert_ok(ls_thread_start(&helper, "release", release_readers, &f.set));
+        if (restart) {
+            assert_ok(ls_loader_start(f.loader, 1, 2));
+            assert_epoch(&f, 2);
+        }
+        tear_down(&f);
+        ls_thread_join(&helper);
+    }
+}
+
+static void wrong_options_say_what_is_wrong(void **state)
+{
+    ls_sampler *other;
+    const ls_sampler_options other_opt = {.size = sizeof(other_opt), .count = 9};
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 10, 4);
+    assert_ok(ls_sampler_create(&other_opt, &other));
+    for (int i = 0; i < 8; i++) {
+        ls_loader_options opt = f.opt;
+
+        opt.size = i == 0 ? 8 : opt.size;
+        opt.device = i == 1 ? NULL : opt.device;
+        opt.dataset = i == 2 ? NULL : opt.dataset;
+        opt.sampler = i == 3 ? NULL : i == 7 ? other : opt.sampler;
+        opt.batch_size = i == 4 ? 0 : opt.batch_size;
+        opt.threads = i == 5 ? 100000 : opt.threads;
+        opt.prefetch = i == 6 ? -1 : opt.prefetch;
+        assert_status(ls_loader_create(&opt, &f.loader), LS_EINVAL);
+        assert_told("loader: ");
+    }
+    assert_told("sampler is for 9 samples, the data set has 10");
+    assert_status(ls_loader_create(NULL, &f.loader), LS_EINVAL);
+    ls_sampler_destroy(other);
+    ls_loader_destroy(NULL);
+    f.loader = NULL;
+    tear_down(&f);
+}
+
+static void no_memory_is_an_error_at_every_allocation(void **state)
+{
+    uint64_t n = 0;
+    ls_status st;
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 57, 10);
+    f.opt.threads = 2;
+    do {
+        ls_alloc_fail_at(++n);
+        st = ls_loader_create(&f.opt, &f.loader);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK)
+            assert_status(st, LS_ENOMEM);
+        assert_true(n < 1000);
+    } while (st != LS_OK);
+    assert_true(n > 3);
+    tear_down(&f);
+}
+
+static int open_device(void **state)
+{
+    LS_UNUSED(state);
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = "cpu_ref",
+                                               .threads = 1},
+                          &device) == LS_OK
+               ? 0
+               : -1;
+}
+
+static int close_device(void **state)
+{
+    LS_UNUSED(state);
+    ls_device_close(device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_number_of_threads_gives_the_same_batches),
+        cmocka_unit_test(an_epoch_may_begin_anywhere),
+        cmocka_unit_test(a_short_last_batch_can_be_left_out),
+        cmocka_unit_test(small_sets_make_small_epochs),
+        cmocka_unit_test(an_epoch_must_begin),
+        cmocka_unit_test(a_readers_error_comes_out_of_next),
+        cmocka_unit_test(steps_after_the_first_epoch_allocate_nothing),
+        cmocka_unit_test(handed_out_batches_count_as_written),
+        cmocka_unit_test(a_loader_can_end_while_its_threads_read),
+        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}

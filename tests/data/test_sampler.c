@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include <lockstep/data.h>
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+static ls_sampler *make(size_t count, int rank, int world, ls_sampler_mode mode, int no_shuffle)
+{
+    ls_sampler *s = NULL;
+    const ls_sampler_options opt = {.size = sizeof(opt),
+                                    .count = count,
+                                    .rank = rank,
+                                    .world_size = world,
+                                    .seed = 7,
+                                    .no_shuffle = no_shuffle,
+                                    .mode = mode};
+
+    assert_ok(ls_sampler_create(&opt, &s));
+    return s;
+}
+
+static void assert_order(const ls_sampler *s, const size_t *want, size_t n)
+{
+    assert_int_equal(ls_sampler_count(s), n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(ls_sampler_index(s, i), want[i]);
+}
+
+/* The figures are those of torch.utils.data.DistributedSampler(shuffle=False). */
+static void padding_is_that_of_pytorch(void **state)
+{
+    static const size_t first[] = {0, 3, 6, 9};
+    static const size_t last[] = {2, 5, 8, 1};
+    ls_sampler *a = make(10, 0, 3, LS_SAMPLER_PAD, 1);
+    ls_sampler *b = make(10, 2, 3, LS_SAMPLER_PAD, 1);
+
+    LS_UNUSED(state);
+    assert_order(a, first, 4);
+    assert_order(b, last, 4);
+    ls_sampler_destroy(a);
+    ls_sampler_destroy(b);
+}
+
+static void padding_repeats_as_often_as_needed(void **state)
+{
+    LS_UNUSED(state);
+    for (int rank = 0; rank < 8; rank++) {
+        const size_t want = (size_t)rank % 3;
+        ls_sampler *s = make(3, rank, 8, LS_SAMPLER_PAD, 1);
+
+        assert_order(s, &want, 1);
+        ls_sampler_destroy(s);
+    }
+}
+
+static void dropping_gives_every_rank_as_many(void **state)
+{
+    static const size_t want[] = {2, 5, 8};
+    ls_sampler *s = make(11, 2, 3, LS_SAMPLER_DROP_LAST, 1);
+
+    LS_UNUSED(state);
+    assert_order(s, want, 3);
+    ls_sampler_destroy(s);
+    s = make(2, 0, 3, LS_SAMPLER_DROP_LAST, 1);
+    assert_int_equal(ls_sampler_count(s), 0);
+    ls_sampler_destroy(s);
+}
+
+/* How often the ranks together see each sample. */
+static void count_visits(size_t count, int world, ls_sampler_mode mode, unsigned *visits)
+{
+    memset(visits, 0, count * sizeof(*visits));
+    for (int rank = 0; rank < world; rank++) {
+        ls_sampler *s = make(count, rank, world, mode, 0);
+
+        assert_ok(ls_sampler_set_epoch(s, 5));
+        for (size_t i = 0; i < ls_sampler_count(s); i++) {
+            assert_true(ls_sampler_index(s, i) < count);
+            visits[ls_sampler_index(s, i)]++;
+        }
+        ls_sampler_destroy(s);
+    }
+}
+
+static void each_mode_visits_what_it_says(void **state)
+{
+    unsigned visits[64];
+
+    LS_UNUSED(state);
+    for (size_t count = 0; count < 64; count++) {
+        for (int world = 1; world <= 8; world++) {
+            size_t n_dropped = 0;
+            size_t n_padded = 0;
+
+            count_visits(count, world, LS_SAMPLER_UNEVEN, visits);
+            for (size_t i = 0; i < count; i++)
+                assert_int_equal(visits[i], 1);
+            count_visits(count, world, LS_SAMPLER_DROP_LAST, visits);
+            for (size_t i = 0; i < count; i++) {
+                assert_true(visits[i] <= 1);
+                n_dropped += visits[i] == 0;
+            }
+            assert_int_equal(n_dropped, count % (size_t)world);
+            count_visits(count, world, LS_SAMPLER_PAD, visits);
+            for (size_t i = 0; i < count; i++) {
+                assert_true(visits[i] >= 1);
+                n_padded += visits[i];
+            }
+            assert_true(n_padded % (size_t)world == 0 && n_padded < count + (size_t)world);
+        }
+    }
+}
+
+static void uneven_lengths_differ_by_at_most_one(void **state)
+{
+    LS_UNUSED(state);
+    for (int rank = 0; rank < 5; rank++) {
+        ls_sampler *s = make(13, rank, 5, LS_SAMPLER_UNEVEN, 0);
+
+        assert_int_equal(ls_sampler_count(s), rank < 3 ? 3 : 2);
+        ls_sampler_destroy(s);
+    }
+}
+
+static void seed_and_epoch_alone_decide_the_order(void **state)
+{
+    ls_sampler *a = make(1000, 0, 1, LS_SAMPLER_PAD, 0);
+    ls_sampler *b = make(1000, 0, 1, LS_SAMPLER_PAD, 0);
+    size_t n_equal = 0;
+
+    LS_UNUSED(state);
+    for (uint64_t epoch = 0; epoch < 9; epoch++)
+        assert_ok(ls_sampler_set_epoch(a, epoch));
+    assert_ok(ls_sampler_set_epoch(b, 8));
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(ls_sampler_index(a, i), ls_sampler_index(b, i));
+    assert_ok(ls_sampler_set_epoch(b, 9));
+    for (size_t i = 0; i < 1000; i++)
+        n_equal += ls_sampler_index(a, i) == ls_sampler_index(b, i);
+    assert_true(n_equal < 20);
+    ls_sampler_destroy(a);
+    ls_sampler_destroy(b);
+}
+
+/* The order is part of what a checkpoint's resume relies on: it may not change between versions. */
+static void the_order_never_changes(void **state)
+{
+    static const size_t want[] = {5, 9, 2, 6, 8, 4, 1, 0, 3, 7};
+    ls_sampler *s = make(10, 0, 1, LS_SAMPLER_PAD, 0);
+
+    LS_UNUSED(state);
+    assert_ok(ls_sampler_set_epoch(s, 3));
+    assert_order(s, want, 10);
+    ls_sampler_destroy(s);
+}
+
+static void an_empty_set_gives_nothing(void **state)
+{
+    LS_UNUSED(state);
+    for (int mode = LS_SAMPLER_PAD; mode <= LS_SAMPLER_UNEVEN; mode++) {
+        ls_sampler *s = make(0, 1, 2, (ls_sampler_mode)mode, 0);
+
+        assert_ok(ls_sampler_set_epoch(s, 1));
+        assert_int_equal(ls_sampler_count(s), 0);
+        ls_sampler_destroy(s);
+    }
+}
+
+static void wrong_options_say_what_is_wrong(void **state)
+{
+    static const struct {
+        ls_sampler_options opt;
+        const char *told;
+    } cases[] = {
+        {{.size = 3, .count = 1}, "options"},
+        {{.size = sizeof(ls_sampler_options), .rank = 1}, "no rank 1 of 1"},
+        {{.size = sizeof(ls_sampler_options), .rank = -1, .world_size = 2}, "no rank -1 of 2"},
+        {{.size = sizeof(ls_sampler_options), .world_size = -2}, "of -2"},
+        {{.size = sizeof(ls_sampler_options), .count = SIZE_MAX}, "2^32"},
+        {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "no mode"},
+    };
+    ls_sampler *s;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        assert_status(ls_sampler_create(&cases[i].opt, &s), LS_EINVAL);
+        assert_told(cases[i].told);
+    }
+    assert_status(ls_sampler_create(NULL, &s), LS_EINVAL);
+    ls_sampler_destroy(NULL);
+}
+
+static void no_memory_is_an_error_at_every_allocation(void **state)
+{
+    const ls_sampler_options opt = {.size = sizeof(opt), .count = 10};
+    ls_sampler *s;
+
+    LS_UNUSED(state);
+    for (uint64_t n = 1; n <= 2; n++) {
+        ls_alloc_fail_at(n);
+        assert_status(ls_sampler_create(&opt, &s), LS_ENOMEM);
+        ls_alloc_fail_at(0);
+    }
+    assert_ok(ls_sampler_create(&opt, &s));
+    ls_sampler_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(padding_is_that_of_pytorch),
+        cmocka_unit_test(padding_repeats_as_often_as_needed),
+        cmocka_unit_test(dropping_gives_every_rank_as_many),
+        cmocka_unit_test(each_mode_visits_what_it_says),
+        cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
+        cmocka_unit_test(seed_and_epoch_alone_decide_the_order),
+        cmocka_unit_test(the_order_never_changes),
+        cmocka_unit_test(an_empty_set_gives_nothing),
+        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
