@@ -5,7 +5,7 @@
 #ifndef LS_STORE_CAUSE_H
 #define LS_STORE_CAUSE_H
 
-#include "base/status.h"
+#include "net/wire.h"
 
 #define JOB_ID_BYTES 17         /* 16 hexadecimal digits and a 0 */
 #define GROUP_ALL    UINT32_MAX /* the whole job, not one group */
@@ -24,11 +24,14 @@ typedef struct job_cause {
     cause_kind kind;
     uint32_t group; /* GROUP_ALL or a group's id */
     int rank;       /* world rank that is guilty, -1: unknown */
-    char text
-        [512]; /* "rank 1 (pid 4711) was killed by signal 9 (SIGKILL)": a whole sentence's worth, terminated */
+    char text[512]; /* "rank 1 (pid 4711) was killed by signal 9 (SIGKILL)", terminated */
 } job_cause;
 
 /* The status that calls fail with. */
 ls_status cause_status(cause_kind kind);
+
+/* Wire form: kind u32, group u32, rank u32, text. A reader that meets an impossible value fails. */
+void cause_write(wire_writer *w, const job_cause *cause);
+void cause_read(wire_reader *r, job_cause *out);
 
 #endif

@@ -21,7 +21,8 @@ typedef struct control control;
 
 typedef struct control_options {
     net_address hub;
-    const net_key *key; /* NULL: unix socket of the same uid */
+    const net_key *key; /* NULL: unix socket of the same uid, or insecure */
+    bool insecure;      /* without a key over TCP too: --insecure */
     char job[JOB_ID_BYTES];
     int rank;
     int world_size;
@@ -38,11 +39,14 @@ void control_close(control *c);
 
 int control_fd(const control *c); /* for poll(): readable when there may be news */
 
-/* The store behind it, for boot; an abort that arrives ends its waits with the cause. Borrowed. */
+/*
+ * The store behind it, for boot. Borrowed. A cause that arrives ends its waits with that cause (one for a single group only
+ * the wait under way, one for the whole job all later calls too); control_next_cause() still hands it out.
+ */
 ls_store *control_store(control *c);
 
-/* Reads news without blocking. LS_OK: nothing that concerns `group`s listed by the caller: see control_next_cause.
- * LS_EPEER: the hub itself is gone; the text says so. */
+/* Reads news without blocking; control_next_cause() and control_next_left() hand it out. LS_EPEER: the hub itself is gone; the
+ * text says so. */
 LS_MUST_USE ls_status control_poll(control *c);
 
 /* Hands out causes in order of arrival; false when there is no further one. */
@@ -51,14 +55,17 @@ bool control_next_cause(control *c, job_cause *out);
 /* Ranks that have left the job with a goodbye since the last call; false when there is no further one. */
 bool control_next_left(control *c, int *rank);
 
-/* This rank has been waiting in this operation for a while (comm calls it after 20 ms): the hub compares the stamps of
- * all ranks of the group and breaks the group when they differ. members: world ranks of the group. `late` repeats it after
- * late_ms: the hub then makes the late report. */
+/*
+ * This rank has been waiting in this operation for a while (comm calls it after 20 ms): the hub compares the stamps of
+ * all ranks of the group and breaks the group when they differ, or when a member has left the job. members: world ranks of the
+ * group, this one included; for send and recv the two ends. Called again with `late` after late_ms, the hub makes the
+ * late report, and repeats it by itself with growing pauses. Group ids must be unique in the job.
+ */
 LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, const int *members,
                                       int n_members, bool late, int64_t waited_ms);
 
-/* That operation has ended here. Only needed when control_waiting was called for it. */
-LS_MUST_USE ls_status control_arrived(control *c, uint32_t group, uint64_t sequence);
+/* That operation has ended here. Only needed when control_waiting was called for it; group, sequence and kind tell which. */
+LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp);
 
 /* Reports a failure: every other rank of cause->group hears it. */
 LS_MUST_USE ls_status control_fail(control *c, const job_cause *cause);

@@ -18,34 +18,41 @@
 #include "store/cause.h"
 #include "store/stamp.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 typedef struct hub hub;
 
-/* What the hub tells its owner; every member is optional. Called on the poller's thread. */
+/* What the hub tells its owner; every member is optional. Called on the poller's thread; must not destroy the hub. */
 typedef struct hub_events {
     void *self;
     void (*joined)(void *self, int rank, pid_t pid);
     void (*left)(void *self, int rank); /* said goodbye */
-    void (*lost)(void *self,
-                 int rank); /* connection ended without one; returns before others are told, and
-                                                        others are told only after hub_options.death_grace_ms unless
-                                                        hub_abort() comes first with a better cause */
-    void (*failed)(void *self,
-                   const job_cause *cause); /* a rank reported a failure that breaks a group */
-    /* a rank has waited for late_ms: text is the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)") */
+
+    /* A connection ended without a goodbye. The others are told only after death_grace_ms, unless hub_abort() comes first
+     * with a better cause. */
+    void (*lost)(void *self, int rank);
+
+    /* Something other than hub_abort() broke a group or the job. */
+    void (*failed)(void *self, const job_cause *cause);
+
+    /* A rank has waited for long: the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)"). Without this
+     * member the hub logs it. */
     void (*late)(void *self, const char *text);
-    /* what a rank that has not arrived is doing, from whoever can look ("running", "stopped"); "" when unknown */
+
+    /* What a rank that has not arrived is doing, from whoever can look ("running", "stopped"); "" when unknown. */
     void (*describe)(void *self, int rank, char *buf, size_t n);
 } hub_events;
 
 typedef struct hub_options {
     char job[JOB_ID_BYTES];
-    int world_size;
+    int world_size; /* 0: only a store, for anybody who knows the key */
     uint32_t generation;
-    const net_key *key; /* NULL: unix sockets of the same uid only */
-    int64_t
-        death_grace_ms; /* how long to wait for a better cause before a lost connection is reported; default 200 */
+    const net_key *key; /* NULL: unix sockets of the same uid only; borrowed until hub_destroy() */
+    bool insecure;      /* without a key, TCP as well: --insecure */
+
+    /* How long to wait for a better cause before a lost connection is reported; 0: 200, negative: not at all. */
+    int64_t death_grace_ms;
     hub_events events;
 } hub_options;
 
@@ -64,7 +71,11 @@ void hub_abort(hub *h, const job_cause *cause);
 /* The first cause of the whole job, NULL while there is none. */
 const job_cause *hub_cause(const hub *h);
 
-/* Rank 0's own hub: a thread "ls-hub" with a poller of its own. stop waits until connections are closed or grace_ms passed. */
+/* How many connections are open, and how many of them have not proved the key yet. */
+void hub_count(const hub *h, int *n_open, int *n_unproved);
+
+/* Rank 0's own hub: a thread "ls-hub" with a poller of its own, on which all events are called. stop waits until all
+ * connections are closed or grace_ms has passed; then it closes them. */
 typedef struct hub_thread hub_thread;
 LS_MUST_USE ls_status hub_thread_start(const hub_options *opt, const net_address *at,
                                        hub_thread **out);

@@ -49,7 +49,7 @@ LS_MUST_USE ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
-/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. */
+/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. Cut to fit; 160 bytes hold any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
 const char *coll_name(coll_kind kind); /* "all_reduce"; "?" */
 

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stamp.c - wire form, 80 bytes: sequence u64, count u64, group u32, root i32, kind u8, dtype u8, redop u8, vector u8, 12
+ * zeros, site[40]. Everything that is compared stands in front of the site.
+ */
+#include "store/stamp.h"
+
+#include "base/text.h"
+#include "net/wire.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define NO_VALUE 255
+#define AT_ZEROS 28
+#define AT_SITE  (STAMP_BYTES - STAMP_SITE_BYTES)
+
+static const char *const kind_names[COLL_KIND_COUNT] = {
+    [COLL_ALL_REDUCE] = "all_reduce",
+    [COLL_REDUCE] = "reduce",
+    [COLL_BROADCAST] = "broadcast",
+    [COLL_ALL_GATHER] = "all_gather",
+    [COLL_GATHER] = "gather",
+    [COLL_SCATTER] = "scatter",
+    [COLL_REDUCE_SCATTER] = "reduce_scatter",
+    [COLL_ALL_TO_ALL] = "all_to_all",
+    [COLL_BARRIER] = "barrier",
+    [COLL_SEND] = "send",
+    [COLL_RECV] = "recv",
+};
+
+/* By the values of ls_reduce_op, which go over the wire. */
+static const char *const redop_names[] = {"sum", "avg", "prod", "min", "max"};
+
+void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
+{
+    memset(out, 0, STAMP_BYTES);
+    wire_put_u64(out, s->sequence);
+    wire_put_u64(out + 8, s->count);
+    wire_put_u32(out + 16, s->group);
+    wire_put_u32(out + 20, (uint32_t)s->root);
+    out[24] = s->kind;
+    out[25] = s->dtype;
+    out[26] = s->redop;
+    out[27] = s->vector;
+    memcpy(out + AT_SITE, s->site, strnlen(s->site, STAMP_SITE_BYTES - 1));
+}
+
+static bool is_sound(const op_stamp *s)
+{
+    return s->sequence != 0 && s->kind < COLL_KIND_COUNT && s->vector <= 1 && s->root >= -1 &&
+           (s->dtype < LS_DTYPE_COUNT || s->dtype == NO_VALUE) &&
+           (s->redop < LS_COUNT_OF(redop_names) || s->redop == NO_VALUE);
+}
+
+ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
+{
+    char site[STAMP_SITE_BYTES];
+
+    *out = (op_stamp){
+        .sequence = wire_get_u64(in),
+        .count = wire_get_u64(in + 8),
+        .group = wire_get_u32(in + 16),
+        .root = (int32_t)wire_get_u32(in + 20),
+        .kind = in[24],
+        .dtype = in[25],
+        .redop = in[26],
+        .vector = in[27],
+    };
+    memcpy(site, in + AT_SITE, sizeof(site));
+    for (int i = AT_ZEROS; i < AT_SITE; i++) {
+        if (in[i] != 0)
+            return ls_fail(LS_EPROTO, "an operation stamp with unknown fields");
+    }
+    if (!is_sound(out))
+        return ls_fail(LS_EPROTO,
+                       "an operation stamp with impossible values (kind %u, type %u, reduction %u)",
+                       out->kind, out->dtype, out->redop);
+    if (site[STAMP_SITE_BYTES - 1] != 0)
+        return ls_fail(LS_EPROTO, "an operation stamp with an endless call site");
+    text_printable(out->site, sizeof(out->site), site);
+    return LS_OK;
+}
+
+bool stamp_equal(const op_stamp *a, const op_stamp *b)
+{
+    return a->group == b->group && a->sequence == b->sequence && a->kind == b->kind &&
+           a->dtype == b->dtype && a->redop == b->redop && a->vector == b->vector &&
+           a->root == b->root && a->count == b->count;
+}
+
+const char *coll_name(coll_kind kind)
+{
+    return (unsigned)kind < COLL_KIND_COUNT ? kind_names[kind] : "?";
+}
+
+static void append_root(text_buf *t, const op_stamp *s)
+{
+    if (s->kind == COLL_SEND)
+        text_append(t, "to %d, ", s->root);
+    else if (s->kind == COLL_RECV && s->root < 0)
+        text_append(t, "from any, ");
+    else if (s->kind == COLL_RECV)
+        text_append(t, "from %d, ", s->root);
+    else if (s->root >= 0)
+        text_append(t, "root %d, ", s->root);
+}
+
+const char *stamp_text(char *buf, size_t n, const op_stamp *s)
+{
+    text_buf t = {0};
+
+    text_append(&t, "%s%s #%" PRIu64, coll_name((coll_kind)s->kind), s->vector ? "_v" : "",
+                s->sequence);
+    if (s->group != 0)
+        text_append(&t, " of group %u", s->group);
+    if (s->dtype != NO_VALUE) {
+        text_append(&t, " (");
+        if (s->redop < LS_COUNT_OF(redop_names))
+            text_append(&t, "%s, ", redop_names[s->redop]);
+        append_root(&t, s);
+        if (s->vector) // the count is a hash then
+            text_append(&t, "%s, counts ~%08x)", ls_dtype_name((ls_dtype)s->dtype),
+                        (unsigned)(s->count >> 32));
+        else
+            text_append(&t, "%" PRIu64 " %s)", s->count, ls_dtype_name((ls_dtype)s->dtype));
+    }
+    if (s->site[0] != 0)
+        text_append(&t, " at %s", s->site);
+    text_format(buf, n, "%s", text_str(&t));
+    text_free(&t);
+    return buf;
+}
