@@ -16,9 +16,9 @@
 #define CLASS_COUNT        ((62 - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + 1)
 
 struct tensor_pool {
-    storage *free_blocks[CLASS_COUNT];
-    storage *free_borrowed; /* storage records without memory */
-    ls_tensor *free_tensors;
+    storage *free_blocks[2][CLASS_COUNT]; /* passing ones, lasting ones */
+    storage *free_borrowed;               /* storage records without memory */
+    ls_tensor *free_tensors[2];
     size_t n_live_tensors;
 };
 
@@ -99,6 +99,16 @@ static void free_list_of_blocks(ls_device *device, storage *s)
     }
 }
 
+static void free_list_of_tensors(ls_tensor *t)
+{
+    while (t != NULL) {
+        ls_tensor *next = t->next_free;
+
+        ls_free(t);
+        t = next;
+    }
+}
+
 void pool_destroy(ls_device *device)
 {
     tensor_pool *pool = device->pool;
@@ -108,15 +118,12 @@ void pool_destroy(ls_device *device)
     if (pool->n_live_tensors > 0)
         ls_log(LS_LOG_ERROR, "tensor", "device %s closed while %zu of its tensors are alive",
                device->ops->name, pool->n_live_tensors);
-    for (size_t i = 0; i < CLASS_COUNT; i++)
-        free_list_of_blocks(device, pool->free_blocks[i]);
-    free_list_of_blocks(device, pool->free_borrowed);
-    while (pool->free_tensors != NULL) {
-        ls_tensor *t = pool->free_tensors;
-
-        pool->free_tensors = t->next_free;
-        ls_free(t);
+    for (int lasting = 0; lasting < 2; lasting++) {
+        for (size_t i = 0; i < CLASS_COUNT; i++)
+            free_list_of_blocks(device, pool->free_blocks[lasting][i]);
+        free_list_of_tensors(pool->free_tensors[lasting]);
     }
+    free_list_of_blocks(device, pool->free_borrowed);
     ls_free(pool);
     device->pool = NULL;
 }
@@ -143,18 +150,18 @@ static ls_status no_memory(const ls_device *device, size_t bytes)
     return ls_fail(LS_ENOMEM, "no memory for %zu bytes on device %s", bytes, device->ops->name);
 }
 
-ls_status pool_take(ls_device *device, size_t bytes, storage **out)
+ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out)
 {
+    storage **list;
     size_t rounded;
-    size_t class_index;
     storage *s;
 
     if (bytes > (size_t)1 << 62)
         return no_memory(device, bytes);
-    class_index = class_of(bytes, &rounded);
-    s = device->pool->free_blocks[class_index];
+    list = &device->pool->free_blocks[lasting][class_of(bytes, &rounded)];
+    s = *list;
     if (s != NULL)
-        device->pool->free_blocks[class_index] = s->next_free;
+        *list = s->next_free;
     else
         s = make_block(device, rounded);
     if (s == NULL)
@@ -164,6 +171,7 @@ ls_status pool_take(ls_device *device, size_t bytes, storage **out)
     s->layout = NULL;
     s->n_refs = 1;
     s->version++;
+    s->lasting = lasting;
     *out = s;
     return LS_OK;
 }
@@ -206,27 +214,28 @@ void pool_give(storage *s)
     } else {
         size_t rounded;
 
-        list = &device->pool->free_blocks[class_of(s->bytes, &rounded)];
+        list = &device->pool->free_blocks[s->lasting][class_of(s->bytes, &rounded)];
         block_poison(s->data, s->bytes);
     }
     s->next_free = *list;
     *list = s;
 }
 
-ls_status pool_take_tensor(ls_device *device, ls_tensor **out)
+ls_status pool_take_tensor(ls_device *device, bool lasting, ls_tensor **out)
 {
     tensor_pool *pool = device->pool;
-    ls_tensor *t = pool->free_tensors;
+    ls_tensor *t = pool->free_tensors[lasting];
 
     if (t == NULL) {
         t = ls_calloc(1, sizeof(*t));
         if (t == NULL)
             return ls_fail(LS_ENOMEM, "no memory for a tensor's record");
     } else {
-        pool->free_tensors = t->next_free;
+        pool->free_tensors[lasting] = t->next_free;
         memset(t, 0, sizeof(*t));
     }
     t->device = device;
+    t->lasting = lasting;
     pool->n_live_tensors++;
     *out = t;
     return LS_OK;
@@ -236,7 +245,7 @@ void pool_give_tensor(ls_tensor *t)
 {
     tensor_pool *pool = t->device->pool;
 
-    t->next_free = pool->free_tensors;
-    pool->free_tensors = t;
+    t->next_free = pool->free_tensors[t->lasting];
+    pool->free_tensors[t->lasting] = t;
     pool->n_live_tensors--;
 }

@@ -3,7 +3,9 @@
  * pool.h - a device's tensors and memory blocks between two uses.
  *
  * Blocks are kept with their storage records, one list for each size class (eight classes a doubling), last in first out,
- * so that a repeated step finds the blocks of the step before, still warm, and allocates nothing.
+ * so that a repeated step finds the blocks of the step before, still warm, and allocates nothing. What is made to last
+ * (parameters, gradients, optimizer state) has lists of its own: otherwise it would walk away, in the first step, with
+ * blocks that the second one would have to make again.
  */
 #ifndef LS_TENSOR_POOL_H
 #define LS_TENSOR_POOL_H
@@ -18,7 +20,7 @@ LS_MUST_USE ls_status pool_create(tensor_pool **out);
 void pool_destroy(ls_device *device);
 
 /* Storage of at least `bytes` with one user, undefined contents. */
-LS_MUST_USE ls_status pool_take(ls_device *device, size_t bytes, storage **out);
+LS_MUST_USE ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out);
 
 /* Storage over the caller's memory with one user. */
 LS_MUST_USE ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes,
@@ -28,7 +30,7 @@ LS_MUST_USE ls_status pool_take_borrowed(ls_device *device, void *data, size_t b
 void pool_give(storage *s);
 
 /* A zeroed tensor of the device. */
-LS_MUST_USE ls_status pool_take_tensor(ls_device *device, ls_tensor **out);
+LS_MUST_USE ls_status pool_take_tensor(ls_device *device, bool lasting, ls_tensor **out);
 void pool_give_tensor(ls_tensor *t);
 
 #endif

@@ -30,19 +30,25 @@ static ls_status check_shape(ls_dtype type, int n_dims, const int64_t *dims)
     return LS_OK;
 }
 
-ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
-                       ls_tensor **out)
+static ls_status make_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                            bool lasting, ls_tensor **out)
 {
     ls_tensor *t;
 
     LS_TRY(check_shape(type, n_dims, dims));
-    LS_TRY(pool_take_tensor(device, &t));
+    LS_TRY(pool_take_tensor(device, lasting, &t));
     t->dtype = type;
     t->n_dims = n_dims;
     if (n_dims > 0)
         memcpy(t->dims, dims, (size_t)n_dims * sizeof(*dims));
     *out = t;
     return LS_OK;
+}
+
+ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                       ls_tensor **out)
+{
+    return make_shape(device, type, n_dims, dims, false, out);
 }
 
 bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
@@ -89,7 +95,7 @@ const char *tensor_text(char *buf, size_t n, const ls_tensor *t)
 ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes)
 {
     LS_ASSERT(t->storage == NULL);
-    LS_TRY(pool_take(t->device, arrangement == NULL ? tensor_bytes(t) : bytes, &t->storage));
+    LS_TRY(pool_take(t->device, arrangement == NULL ? tensor_bytes(t) : bytes, false, &t->storage));
     t->storage->layout = arrangement;
     t->offset = 0;
     return LS_OK;
@@ -196,8 +202,8 @@ ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const i
     ls_tensor *t;
     ls_status st;
 
-    LS_TRY(tensor_shape(device, type, n_dims, dims, &t));
-    st = tensor_place(t, NULL, 0);
+    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
+    st = pool_take(device, tensor_bytes(t), true, &t->storage);
     if (st != LS_OK) {
         ls_tensor_destroy(t);
         return st;
@@ -213,7 +219,7 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
     ls_tensor *t;
     ls_status st;
 
-    LS_TRY(tensor_shape(device, type, n_dims, dims, &t));
+    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
     if (data == NULL && tensor_bytes(t) > 0)
         st = ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
     else
@@ -234,7 +240,7 @@ ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims, ls_tenso
     void *data;
 
     LS_TRY(tensor_plain(t, &data));
-    LS_TRY(tensor_shape(t->device, t->dtype, n_dims, dims, &view));
+    LS_TRY(make_shape(t->device, t->dtype, n_dims, dims, true, &view));
     if (ls_tensor_count(view) != ls_tensor_count(t)) {
         const ls_status st = ls_fail(LS_EINVAL, "tensor: %s cannot be seen as %s",
                                      tensor_dims_text(was, sizeof(was), t),
