@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_device.c - opening devices, loading modules, and a device with a layout of its own.
+ */
+#include "tensor/testing.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void assert_error(const char *text)
+{
+    if (strstr(ls_last_error(), text) == NULL)
+        fail_msg("\"%s\" does not tell \"%s\"", ls_last_error(), text);
+}
+
+static ls_status open_device(const char *name, ls_device **out)
+{
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options), .name = name},
+                          out);
+}
+
+static void the_reference_device_opens_by_name(void **state)
+{
+    ls_device *device = open_reference();
+
+    LS_UNUSED(state);
+    assert_string_equal(ls_device_name(device), "cpu_ref");
+    assert_string_equal(ls_device_fingerprint(device), "cpu_ref 1 thread");
+    ls_device_close(device);
+    ls_device_close(NULL);
+}
+
+static void the_variable_chooses_where_the_caller_does_not(void **state)
+{
+    ls_device *device = NULL;
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_DEVICE", "cpu_ref", 1), 0);
+    assert_status(LS_OK, ls_device_open(NULL, &device));
+    assert_string_equal(ls_device_name(device), "cpu_ref");
+    ls_device_close(device);
+    assert_int_equal(unsetenv("LOCKSTEP_DEVICE"), 0);
+}
+
+static void a_device_without_module_tells_where_it_was_looked_for(void **state)
+{
+    ls_device *device = NULL;
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_MODULE_DIR", "/nonexistent/modules", 1), 0);
+    assert_status(LS_EUNSUPPORTED, open_device("npu", &device));
+    assert_error("liblockstep_npu.so in /nonexistent/modules");
+    assert_status(LS_EINVAL, open_device("../evil", &device));
+    assert_error("'../evil' is no name of a device");
+    assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
+}
+
+static void a_file_that_is_no_module_is_told(void **state)
+{
+    ls_device *device = NULL;
+    char folder[] = "/tmp/lockstep-module-XXXXXX";
+    char path[256];
+    FILE *f;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    assert_true(snprintf(path, sizeof(path), "%s/liblockstep_npu.so", folder) > 0);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs("this is not an object\n", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(setenv("LOCKSTEP_MODULE_DIR", folder, 1), 0);
+    assert_status(LS_EUNSUPPORTED, open_device("npu", &device));
+    assert_error("cannot load");
+    assert_error(path);
+    assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(remove(folder), 0);
+}
+
+static void options_are_checked(void **state)
+{
+    ls_device *device = NULL;
+    ls_device_options opt = {.name = "cpu_ref"};
+
+    LS_UNUSED(state);
+    assert_status(LS_EINVAL, ls_device_open(&opt, &device));
+    assert_error("size is not set");
+    opt.size = sizeof(opt);
+    opt.threads = -1;
+    assert_status(LS_EINVAL, ls_device_open(&opt, &device));
+    opt.threads = 0;
+    assert_int_equal(setenv("LOCKSTEP_LOCAL_WORLD_SIZE", "many", 1), 0);
+    assert_status(LS_EINVAL, ls_device_open(&opt, &device));
+    assert_error("LOCKSTEP_LOCAL_WORLD_SIZE");
+    assert_int_equal(setenv("LOCKSTEP_LOCAL_WORLD_SIZE", "1000", 1), 0);
+    assert_status(LS_OK, ls_device_open(&opt, &device));
+    ls_device_close(device);
+    assert_int_equal(unsetenv("LOCKSTEP_LOCAL_WORLD_SIZE"), 0);
+}
+
+static void a_device_that_cannot_be_made_leaves_nothing(void **state)
+{
+    int n_failed = 0;
+
+    LS_UNUSED(state);
+    for (uint64_t n = 1; n <= 16; n++) {
+        ls_device *device = NULL;
+        ls_status st;
+
+        ls_alloc_fail_at(n);
+        st = open_device("cpu_ref", &device);
+        ls_alloc_fail_at(0);
+        n_failed += st != LS_OK;
+        if (st != LS_OK)
+            assert_status(LS_ENOMEM, st);
+        ls_device_close(device);
+    }
+    assert_true(n_failed >= 2); // the device, its pool
+}
+
+/* --- a device that keeps its results reversed --- */
+
+struct layout {
+    int unused;
+};
+static const layout reversed = {0};
+
+struct packed {
+    uint64_t version;
+};
+
+static int n_freed_packed;
+
+static ls_status backwards_relu(device_state *self, const op_call *call)
+{
+    const size_t count = ls_tensor_count(call->in[0]);
+    const float *x;
+    float *y;
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], &reversed, tensor_bytes(call->out[0])));
+    x = call->in[0]->storage->data;
+    y = call->out[0]->storage->data;
+    for (size_t i = 0; i < count; i++)
+        y[count - 1 - i] = x[i] > 0 ? x[i] : 0;
+    return LS_OK;
+}
+
+static ls_status backwards_copy(device_state *self, const op_call *call)
+{
+    const size_t count = ls_tensor_count(call->in[0]);
+    const float *src = call->in[0]->storage->data;
+    float *dst = call->out[0]->storage->data;
+    const bool turn = call->in[0]->storage->layout != call->out[0]->storage->layout;
+
+    LS_UNUSED(self);
+    for (size_t i = 0; i < count; i++)
+        dst[turn ? count - 1 - i : i] = src[i];
+    return LS_OK;
+}
+
+static kernel_fn backwards_find(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    if (call->op == OP_COPY)
+        return backwards_copy;
+    return call->op == OP_RELU && tensor_is_plain(call->in[0]) ? backwards_relu : NULL;
+}
+
+static void count_packed(device_state *self, packed *p)
+{
+    LS_UNUSED(self);
+    n_freed_packed++;
+    ls_free(p);
+}
+
+/* cpu_ref with these kernels in front. */
+static void turn_around(ls_device *device, device_ops *ops)
+{
+    *ops = *device->ops;
+    ops->name = "backwards";
+    ops->find_kernel = backwards_find;
+    ops->free_packed = count_packed;
+    device->ops = ops;
+}
+
+static void an_opaque_result_is_read_in_row_major_order(void **state)
+{
+    ls_device *device = open_reference();
+    device_ops ops;
+    ls_tensor *x = tensor_of(device, LS_F32, 1, (int64_t[]){3}, (double[]){1, -2, 3});
+    ls_tensor *y = unplaced_of(device, LS_F32, 1, (int64_t[]){3});
+    uint64_t version;
+
+    LS_UNUSED(state);
+    turn_around(device, &ops);
+    assert_status(
+        LS_OK, device_run(device,
+                          &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    assert_false(tensor_is_plain(y));
+    version = y->storage->version;
+    assert_elements(y, (double[]){1, 0, 3}, 0);
+    assert_true(tensor_is_plain(y));
+    assert_int_equal(y->storage->version, version);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    ls_device_close(device);
+}
+
+static void a_missing_kernel_runs_on_plain_layouts(void **state)
+{
+    ls_device *device = open_reference();
+    device_ops ops;
+    ls_tensor *x = tensor_of(device, LS_F32, 1, (int64_t[]){3}, (double[]){1, -2, 3});
+    ls_tensor *y = unplaced_of(device, LS_F32, 1, (int64_t[]){3});
+    ls_tensor *sum = unplaced_of(device, LS_F32, 1, (int64_t[]){3});
+
+    LS_UNUSED(state);
+    turn_around(device, &ops);
+    assert_status(
+        LS_OK, device_run(device,
+                          &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    assert_status(
+        LS_OK,
+        device_run(device,
+                   &(op_call){.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {x, y}, .out = {sum}}));
+    assert_elements(sum, (double[]){2, -2, 6}, 0);
+    destroy_all((ls_tensor *[]){x, y, sum}, 3);
+    ls_device_close(device);
+}
+
+static void views_of_an_opaque_tensor_and_copies_into_it_agree(void **state)
+{
+    ls_device *device = open_reference();
+    device_ops ops;
+    ls_tensor *x = tensor_of(device, LS_F32, 1, (int64_t[]){4}, (double[]){1, 2, 3, 4});
+    ls_tensor *y = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
+    ls_tensor *twin = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
+    ls_tensor *view = NULL;
+
+    LS_UNUSED(state);
+    turn_around(device, &ops);
+    assert_status(
+        LS_OK, device_run(device,
+                          &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    tensor_share(twin, y);
+    assert_status(LS_OK, ls_tensor_copy(y, x));
+    assert_status(LS_OK, ls_tensor_view(y, 2, (int64_t[]){2, 2}, &view));
+    assert_elements(view, (double[]){1, 2, 3, 4}, 0);
+    assert_elements(twin, (double[]){1, 2, 3, 4}, 0);
+    destroy_all((ls_tensor *[]){x, y, twin, view}, 4);
+    ls_device_close(device);
+}
+
+static void packed_copies_are_freed_with_their_storage(void **state)
+{
+    ls_device *device = open_reference();
+    device_ops ops;
+    ls_tensor *w = tensor_of(device, LS_F32, 1, (int64_t[]){2}, (double[]){1, 2});
+    ls_tensor *view = NULL;
+
+    LS_UNUSED(state);
+    turn_around(device, &ops);
+    n_freed_packed = 0;
+    w->storage->packed = ls_calloc(1, sizeof(packed));
+    assert_non_null(w->storage->packed);
+    assert_status(LS_OK, ls_tensor_view(w, 1, (int64_t[]){2}, &view));
+    ls_tensor_destroy(w);
+    assert_int_equal(n_freed_packed, 0);
+    ls_tensor_destroy(view);
+    assert_int_equal(n_freed_packed, 1);
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reference_device_opens_by_name),
+        cmocka_unit_test(the_variable_chooses_where_the_caller_does_not),
+        cmocka_unit_test(a_device_without_module_tells_where_it_was_looked_for),
+        cmocka_unit_test(a_file_that_is_no_module_is_told),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(a_device_that_cannot_be_made_leaves_nothing),
+        cmocka_unit_test(an_opaque_result_is_read_in_row_major_order),
+        cmocka_unit_test(a_missing_kernel_runs_on_plain_layouts),
+        cmocka_unit_test(views_of_an_opaque_tensor_and_copies_into_it_agree),
+        cmocka_unit_test(packed_copies_are_freed_with_their_storage),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

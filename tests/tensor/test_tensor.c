@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_tensor.c - shapes, storage, views, copies, and what the pool keeps.
+ */
+#include "tensor/testing.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+static void assert_error(const char *text)
+{
+    if (strstr(ls_last_error(), text) == NULL)
+        fail_msg("\"%s\" does not tell \"%s\"", ls_last_error(), text);
+}
+
+static void a_new_tensor_is_zero_and_knows_its_shape(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 3, (int64_t[]){2, 3, 4}, &t));
+    assert_int_equal(ls_tensor_n_dims(t), 3);
+    assert_int_equal(ls_tensor_count(t), 24);
+    assert_int_equal(ls_tensor_dim(t, 0), 2);
+    assert_int_equal(ls_tensor_dim(t, -1), 4);
+    assert_int_equal(ls_tensor_dim(t, 3), 1);
+    assert_int_equal(ls_tensor_dim(t, -4), 1);
+    assert_int_equal(ls_tensor_dtype(t), LS_F32);
+    assert_ptr_equal(ls_tensor_device(t), device);
+    for (size_t i = 0; i < 24; i++)
+        assert_true(element_of(t, i) == 0);
+    ls_tensor_destroy(t);
+    ls_tensor_destroy(NULL);
+    ls_device_close(device);
+}
+
+static void a_block_that_was_used_is_zero_again(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = tensor_of(device, LS_F32, 1, (int64_t[]){3}, (double[]){1, 2, 3});
+
+    LS_UNUSED(state);
+    ls_tensor_destroy(t);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 1, (int64_t[]){3}, &t));
+    assert_elements(t, (double[]){0, 0, 0}, 0);
+    ls_tensor_destroy(t);
+    ls_device_close(device);
+}
+
+static void scalars_and_empty_tensors_exist(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *scalar = NULL;
+    ls_tensor *empty = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F64, 0, NULL, &scalar));
+    assert_int_equal(ls_tensor_count(scalar), 1);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 2, (int64_t[]){0, 5}, &empty));
+    assert_int_equal(ls_tensor_count(empty), 0);
+    assert_status(LS_OK, ls_tensor_read(empty, NULL, 0));
+    assert_status(LS_OK, ls_tensor_write(empty, NULL, 0));
+    assert_non_null(ls_tensor_data(empty));
+    destroy_all((ls_tensor *[]){scalar, empty}, 2);
+    ls_device_close(device);
+}
+
+static void bad_shapes_are_refused(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = NULL;
+    const int64_t huge[] = {INT64_MAX, INT64_MAX};
+
+    LS_UNUSED(state);
+    assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, (int64_t[]){3, -1}, &t));
+    assert_error("dimension 1 is -1");
+    assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, LS_MAX_DIMS + 1, huge, &t));
+    assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, -1, huge, &t));
+    assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, huge, &t));
+    assert_status(LS_EINVAL, ls_tensor_create(device, (ls_dtype)99, 1, huge, &t));
+    assert_error("99 is no element type");
+    assert_null(t);
+    ls_device_close(device);
+}
+
+static void reading_and_writing_need_the_right_count(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = tensor_of(device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){1, 2});
+    float values[3] = {7, 8, 9};
+
+    LS_UNUSED(state);
+    assert_status(LS_EINVAL, ls_tensor_read(t, values, 3));
+    assert_error("3 elements for (1, 2) float32, which has 2");
+    assert_status(LS_EINVAL, ls_tensor_write(t, values, 1));
+    assert_status(LS_OK, ls_tensor_write(t, values, 2));
+    assert_elements(t, (double[]){7, 8}, 0);
+    ls_tensor_destroy(t);
+    ls_device_close(device);
+}
+
+static void writes_grow_the_version_and_reads_do_not(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = tensor_of(device, LS_F32, 1, (int64_t[]){1}, (double[]){1});
+    uint64_t version = t->storage->version;
+    float value = 3;
+
+    LS_UNUSED(state);
+    assert_non_null(ls_tensor_data_const(t));
+    assert_status(LS_OK, ls_tensor_read(t, &value, 1));
+    assert_int_equal(t->storage->version, version);
+    assert_status(LS_OK, ls_tensor_write(t, &value, 1));
+    assert_true(t->storage->version > version);
+    version = t->storage->version;
+    assert_non_null(ls_tensor_data(t));
+    assert_true(t->storage->version > version);
+    ls_tensor_destroy(t);
+    ls_device_close(device);
+}
+
+static void a_view_shares_its_storage_and_outlives_the_first(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = tensor_of(device, LS_F32, 2, (int64_t[]){2, 3}, (double[]){1, 2, 3, 4, 5, 6});
+    ls_tensor *view = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_view(t, 1, (int64_t[]){6}, &view));
+    ((float *)ls_tensor_data(view))[5] = 60;
+    assert_elements(t, (double[]){1, 2, 3, 4, 5, 60}, 0);
+    ls_tensor_destroy(t);
+    assert_elements(view, (double[]){1, 2, 3, 4, 5, 60}, 0);
+    assert_status(LS_EINVAL, ls_tensor_view(view, 1, (int64_t[]){5}, &t));
+    assert_error("(6) cannot be seen as (5)");
+    ls_tensor_destroy(view);
+    ls_device_close(device);
+}
+
+static void a_wrapped_tensor_uses_the_callers_memory(void **state)
+{
+    ls_device *device = open_reference();
+    float memory[4] = {1, 2, 3, 4};
+    ls_tensor *t = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_wrap(device, LS_F32, 2, (int64_t[]){2, 2}, memory, &t));
+    assert_ptr_equal(ls_tensor_data(t), memory);
+    memory[3] = 40;
+    assert_elements(t, (double[]){1, 2, 3, 40}, 0);
+    ls_tensor_destroy(t);
+    assert_status(LS_EINVAL, ls_tensor_wrap(device, LS_F32, 1, (int64_t[]){4}, NULL, &t));
+    ls_device_close(device);
+}
+
+static void copying_needs_equal_shapes_and_types(void **state)
+{
+    ls_device *device = open_reference();
+    ls_device *other = open_reference();
+    ls_tensor *a = tensor_of(device, LS_F32, 1, (int64_t[]){2}, (double[]){1, 2});
+    ls_tensor *b = tensor_of(other, LS_F32, 1, (int64_t[]){2}, (double[]){0, 0});
+    ls_tensor *c = tensor_of(device, LS_F64, 1, (int64_t[]){2}, (double[]){0, 0});
+    ls_tensor *d = tensor_of(device, LS_F32, 1, (int64_t[]){2}, (double[]){0, 0});
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_copy(b, a));
+    assert_elements(b, (double[]){1, 2}, 0);
+    assert_status(LS_OK, ls_tensor_copy(d, a));
+    assert_elements(d, (double[]){1, 2}, 0);
+    assert_status(LS_EINVAL, ls_tensor_copy(c, a));
+    assert_error("(2) float32 cannot be copied into (2) float64");
+    destroy_all((ls_tensor *[]){a, b, c, d}, 4);
+    ls_device_close(device);
+    ls_device_close(other);
+}
+
+static void the_pool_gives_blocks_again_without_allocating(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = NULL;
+    uint64_t before = 0;
+
+    LS_UNUSED(state);
+    for (int round = 0; round < 3; round++) {
+        if (round == 1)
+            before = ls_alloc_count();
+        for (int64_t n = 1; n < 5000; n = n * 3 + 1) {
+            assert_status(LS_OK, ls_tensor_create(device, LS_F32, 1, &n, &t));
+            ls_tensor_destroy(t);
+        }
+    }
+    assert_int_equal(ls_alloc_count(), before);
+    ls_device_close(device);
+}
+
+static void every_size_fits_its_block(void **state)
+{
+    ls_device *device = open_reference();
+
+    LS_UNUSED(state);
+    for (int64_t n = 0; n < 3000; n++) {
+        ls_tensor *t = NULL;
+
+        assert_status(LS_OK, ls_tensor_create(device, LS_U8, 1, &n, &t));
+        assert_true(t->storage->bytes >= (size_t)n);
+        assert_true(t->storage->bytes <= 64 || t->storage->bytes <= (size_t)n + (size_t)n / 8 + 1);
+        assert_int_equal((uintptr_t)t->storage->data % 64, 0);
+        ls_tensor_destroy(t);
+    }
+    ls_device_close(device);
+}
+
+static void no_memory_is_told_and_nothing_is_lost(void **state)
+{
+    ls_device *device = open_reference();
+    const int64_t huge = (int64_t)1 << 61; // more bytes than a block may have
+    ls_tensor *t = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_ENOMEM, ls_tensor_create(device, LS_F32, 1, &huge, &t));
+    for (uint64_t n = 1; n <= 3; n++) {
+        ls_alloc_fail_at(n);
+        assert_status(LS_ENOMEM,
+                      ls_tensor_create(device, LS_F32, 1, (int64_t[]){1000 * (int64_t)n}, &t));
+        ls_alloc_fail_at(0);
+    }
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 1, (int64_t[]){1000}, &t));
+    ls_tensor_destroy(t);
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_tensor_is_zero_and_knows_its_shape),
+        cmocka_unit_test(a_block_that_was_used_is_zero_again),
+        cmocka_unit_test(scalars_and_empty_tensors_exist),
+        cmocka_unit_test(bad_shapes_are_refused),
+        cmocka_unit_test(reading_and_writing_need_the_right_count),
+        cmocka_unit_test(writes_grow_the_version_and_reads_do_not),
+        cmocka_unit_test(a_view_shares_its_storage_and_outlives_the_first),
+        cmocka_unit_test(a_wrapped_tensor_uses_the_callers_memory),
+        cmocka_unit_test(copying_needs_equal_shapes_and_types),
+        cmocka_unit_test(the_pool_gives_blocks_again_without_allocating),
+        cmocka_unit_test(every_size_fits_its_block),
+        cmocka_unit_test(no_memory_is_told_and_nothing_is_lost),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
