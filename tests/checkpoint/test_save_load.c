@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include <lockstep/checkpoint.h>
+
+#include "base/alloc.h"
+#include "checkpoint/checkpoint.h"
+#include "data/temp_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define N_ITEMS 10
+
+static ls_device *device;
+static temp_folder folder;
+static char path[TEMP_PATH_BYTES];
+
+/* A tensor whose bytes count up from `first`. */
+static ls_tensor *make_tensor(ls_dtype type, int n_dims, const int64_t *dims, int first)
+{
+    ls_tensor *t = NULL;
+    unsigned char *data;
+
+    assert_ok(ls_tensor_create(device, type, n_dims, dims, &t));
+    data = ls_tensor_data(t);
+    for (size_t i = 0; i < tensor_bytes(t); i++)
+        data[i] = (unsigned char)(first + (int)i);
+    return t;
+}
+
+/* One tensor of every type, with shapes of every kind, and plain bytes. */
+typedef struct model {
+    ls_named items[N_ITEMS];
+    unsigned char raw[5];
+} model;
+
+static void make_model(model *m, int first)
+{
+    static const char *const names[] = {
+        "i8", "u8", "num_batches_tracked", "i64", "f16", "bf16", "f32", "f64", "nothing"};
+    static const int64_t dims[] = {3, 2, 5};
+
+    memset(m, 0, sizeof(*m));
+    for (int i = 0; i < 8; i++)
+        m->items[i] = (ls_named){.name = names[i],
+                                 .tensor = make_tensor((ls_dtype)i, i % 4, dims, first + i)};
+    m->items[8] =
+        (ls_named){.name = names[8], .tensor = make_tensor(LS_F32, 2, (int64_t[]){4, 0}, first)};
+    for (size_t i = 0; i < sizeof(m->raw); i++)
+        m->raw[i] = (unsigned char)(first * 3 + (int)i);
+    m->items[9] =
+        (ls_named){.name = "optimizer \"state\" \xC3\xA9\n", .bytes = m->raw, .n_bytes = 5};
+}
+
+static void free_model(model *m)
+{
+    for (int i = 0; i < N_ITEMS; i++)
+        ls_tensor_destroy(m->items[i].tensor);
+}
+
+static const void *content(const ls_named *item, size_t *bytes)
+{
+    *bytes = item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
+    return item->tensor != NULL ? ls_tensor_data_const(item->tensor) : item->bytes;
+}
+
+static bool same_content(const ls_named *a, const ls_named *b)
+{
+    size_t bytes;
+    size_t other;
+    const void *x = content(a, &bytes);
+    const void *y = content(b, &other);
+
+    return bytes == other && (bytes == 0 || memcmp(x, y, bytes) == 0);
+}
+
+static bool same_models(const model *a, const model *b)
+{
+    for (int i = 0; i < N_ITEMS; i++) {
+        if (!same_content(&a->items[i], &b->items[i]))
+            return false;
+    }
+    return true;
+}
+
+static ls_status load(const char *from, const ls_named *items, int n, ls_load_mode mode)
+{
+    ls_checkpoint *c;
+    ls_status st = ls_checkpoint_open(from, &c);
+
+    if (st != LS_OK)
+        return st;
+    st = ls_checkpoint_load(c, items, n, mode);
+    ls_checkpoint_close(c);
+    return st;
+}
+
+static void what_was_saved_is_loaded(void **state)
+{
+    const ls_meta meta[] = {{"format", "pt"}, {"note", "a \"quoted\" \xE2\x82\xAC"}};
+    model a;
+    model b;
+    ls_checkpoint *c;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, meta, 2));
+    assert_false(same_models(&a, &b));
+    assert_ok(load(path, b.items, N_ITEMS, LS_LOAD_STRICT));
+    assert_true(same_models(&a, &b));
+    assert_ok(ls_checkpoint_open(path, &c));
+    assert_string_equal(ls_checkpoint_meta(c, "format"), "pt");
+    assert_string_equal(ls_checkpoint_meta(c, "note"), meta[1].value);
+    assert_int_equal(ls_checkpoint_count(c), N_ITEMS);
+    for (int i = 0; i < N_ITEMS; i++) {
+        ls_checkpoint_entry e;
+
+        assert_ok(ls_checkpoint_entry_at(c, i, &e));
+        assert_string_equal(e.name, a.items[i].name);
+    }
+    ls_checkpoint_close(c);
+    free_model(&a);
+    free_model(&b);
+}
+
+/* Readers map the file and look at tensors in place. */
+static void every_tensor_is_aligned_in_the_file(void **state)
+{
+    ls_checkpoint *c;
+    model a;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_ok(ls_checkpoint_open(path, &c));
+    assert_int_equal(c->data_offset % 8, 0);
+    for (int i = 0; i < c->index.n_entries; i++) {
+        const safetensors_entry *e = &c->index.entries[i];
+
+        assert_int_equal(e->begin % e->type->bytes, 0);
+    }
+    ls_checkpoint_close(c);
+    free_model(&a);
+}
+
+static void the_same_state_gives_the_same_file(void **state)
+{
+    char other[TEMP_PATH_BYTES];
+    unsigned char *x;
+    unsigned char *y;
+    size_t n;
+    size_t m;
+    model a;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_ok(ls_checkpoint_save(temp_path(&folder, "other", other), a.items, N_ITEMS, NULL, 0));
+    x = temp_read(path, &n);
+    y = temp_read(other, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    free(x);
+    free(y);
+    free_model(&a);
+}
+
+static void loading_tells_those_who_hold_copies(void **state)
+{
+    model a;
+    uint64_t version;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    version = a.items[6].tensor->storage->version;
+    assert_ok(load(path, a.items, N_ITEMS, LS_LOAD_STRICT));
+    assert_true(a.items[6].tensor->storage->version > version);
+    free_model(&a);
+}
+
+static void every_difference_is_listed_and_nothing_changes(void **state)
+{
+    model a;
+    model b;
+    model b_before;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    make_model(&b_before, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    b.items[3].name = "fc.weight";           // was i64
+    b.items[9].n_bytes = 4;                  // was 5
+    b.items[2].name = "f32";                 // was int32 (3, 2)
+    b.items[6].name = "num_batches_tracked"; // was float32 (3, 2)
+    assert_status(load(path, b.items, N_ITEMS, LS_LOAD_STRICT), LS_EFORMAT);
+    assert_told(path);
+    assert_told("fc.weight (3, 2, 5) int64 is missing");
+    assert_told("i64 (3, 2, 5) int64 is unexpected");
+    assert_told("is (5) uint8 in the file and (4) uint8 here");
+    assert_told("f32 is (3, 2) float32 in the file and (3, 2) int32 here");
+    assert_told("num_batches_tracked is (3, 2) int32 in the file and (3, 2) float32 here");
+    b.items[9].n_bytes = 5;
+    assert_true(same_models(&b, &b_before));
+    free_model(&a);
+    free_model(&b);
+    free_model(&b_before);
+}
+
+static void many_differences_are_counted(void **state)
+{
+    enum { N = 500 };
+    static char names[N][64];
+    ls_named items[N];
+    unsigned char byte = 1;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "layer%d.with.a.long.name.weight", i);
+        items[i] = (ls_named){.name = names[i], .bytes = &byte, .n_bytes = 1};
+    }
+    assert_ok(ls_checkpoint_save(path, NULL, 0, NULL, 0));
+    assert_status(load(path, items, N, LS_LOAD_STRICT), LS_EFORMAT);
+    assert_told("layer0.with.a.long.name.weight (1) uint8 is missing; layer1.");
+    assert_told(" more");
+    assert_true(strlen(ls_last_error()) < LS_ERROR_BYTES - 10);
+}
+
+static void a_subset_is_loaded_when_asked_for(void **state)
+{
+    model a;
+    model b;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_status(load(path, &b.items[6], 2, LS_LOAD_STRICT), LS_EFORMAT);
+    assert_told("unexpected");
+    assert_ok(load(path, &b.items[6], 2, LS_LOAD_SUBSET));
+    assert_true(same_content(&a.items[6], &b.items[6]));
+    assert_true(same_content(&a.items[7], &b.items[7]));
+    assert_false(same_content(&a.items[5], &b.items[5]));
+    b.items[6].name = "not there";
+    assert_status(load(path, &b.items[6], 2, LS_LOAD_SUBSET), LS_EFORMAT);
+    assert_told("not there (3, 2) float32 is missing");
+    assert_ok(load(path, NULL, 0, LS_LOAD_SUBSET));
+    free_model(&a);
+    free_model(&b);
+}
+
+static void a_file_that_shrinks_after_its_opening_changes_nothing(void **state)
+{
+    model a;
+    model b;
+    model b_before;
+    ls_checkpoint *c;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    make_model(&b_before, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_ok(ls_checkpoint_open(path, &c));
+    assert_int_equal(truncate(path, 900), 0);
+    assert_status(ls_checkpoint_load(c, b.items, N_ITEMS, LS_LOAD_STRICT), LS_EFORMAT);
+    assert_told("when it was opened");
+    assert_true(same_models(&b, &b_before));
+    ls_checkpoint_close(c);
+    free_model(&a);
+    free_model(&b);
+    free_model(&b_before);
+}
+
+static void lists_that_cannot_be_are_refused(void **state)
+{
+    unsigned char byte = 1;
+    const ls_named twice[] = {{.name = "a", .bytes = &byte, .n_bytes = 1},
+                              {.name = "a", .bytes = &byte, .n_bytes = 1}};
+    const ls_named reserved = {.name = "__metadata__", .bytes = &byte, .n_bytes = 1};
+    const ls_named latin = {.name = "caf\xE9", .bytes = &byte, .n_bytes = 1};
+    const ls_named unnamed = {.bytes = &byte, .n_bytes = 1};
+    const ls_named empty = {.name = "a"};
+    const ls_meta meta_twice[] = {{"k", "1"}, {"k", "2"}};
+    const ls_meta half = {"k", NULL};
+
+    LS_UNUSED(state);
+    temp_write(path, "old", 3);
+    assert_status(ls_checkpoint_save(path, twice, 2, NULL, 0), LS_EINVAL);
+    assert_told("two items are named a");
+    assert_status(ls_checkpoint_save(path, &reserved, 1, NULL, 0), LS_EINVAL);
+    assert_told("__metadata__");
+    assert_status(ls_checkpoint_save(path, &latin, 1, NULL, 0), LS_EINVAL);
+    assert_told("not UTF-8");
+    assert_status(ls_checkpoint_save(path, &unnamed, 1, NULL, 0), LS_EINVAL);
+    assert_status(ls_checkpoint_save(path, &empty, 1, NULL, 0), LS_EINVAL);
+    assert_status(ls_checkpoint_save(path, twice, 1, meta_twice, 2), LS_EINVAL);
+    assert_status(ls_checkpoint_save(path, twice, 1, &half, 1), LS_EINVAL);
+    assert_status(ls_checkpoint_save(NULL, twice, 1, NULL, 0), LS_EINVAL);
+    assert_status(ls_checkpoint_save(path, NULL, 1, NULL, 0), LS_EINVAL);
+    // None of these has touched the file.
+    assert_status(load(path, NULL, 0, LS_LOAD_SUBSET), LS_EFORMAT);
+    assert_ok(ls_checkpoint_save(path, twice, 1, NULL, 0));
+    assert_status(load(path, twice, 2, LS_LOAD_STRICT), LS_EINVAL);
+    assert_told("two items are named a");
+    assert_status(load(path, NULL, 1, LS_LOAD_STRICT), LS_EINVAL);
+    assert_status(load(path, &unnamed, 1, LS_LOAD_STRICT), LS_EINVAL);
+}
+
+static void no_memory_is_an_error_at_every_allocation_of_a_load(void **state)
+{
+    model a;
+    model b;
+    model b_before;
+    ls_checkpoint *c;
+    uint64_t n = 0;
+    ls_status st;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    make_model(&b_before, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_ok(ls_checkpoint_open(path, &c));
+    do {
+        ls_alloc_fail_at(++n);
+        st = ls_checkpoint_load(c, b.items, N_ITEMS, LS_LOAD_STRICT);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK) {
+            assert_status(st, LS_ENOMEM);
+            assert_true(same_models(&b, &b_before));
+        }
+        assert_true(n < 100);
+    } while (st != LS_OK);
+    assert_true(n > 3 && same_models(&a, &b));
+    ls_checkpoint_close(c);
+    free_model(&a);
+    free_model(&b);
+    free_model(&b_before);
+}
+
+static void no_memory_is_an_error_at_every_allocation_of_a_save(void **state)
+{
+    model a;
+    model b;
+    uint64_t n = 0;
+    ls_status st;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    do {
+        ls_alloc_fail_at(++n);
+        st = ls_checkpoint_save(path, b.items, N_ITEMS, NULL, 0);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK)
+            assert_status(st, LS_ENOMEM);
+        assert_ok(load(path, b.items, N_ITEMS, LS_LOAD_STRICT));
+        assert_true(st == LS_OK || same_models(&a, &b));
+        free_model(&b);
+        make_model(&b, 101);
+        assert_true(n < 1000);
+    } while (st != LS_OK);
+    assert_true(n > 5);
+    free_model(&a);
+    free_model(&b);
+}
+
+/* --- full disks --- */
+
+/* In a child: saving over the old file must fail with LS_EIO, and the old file must be there. */
+static void save_without_room(const char *where, const model *old, model *new)
+{
+    char tmp[TEMP_PATH_BYTES + 8];
+    ls_status st;
+
+    st = ls_checkpoint_save(where, new->items, N_ITEMS, NULL, 0);
+    (void)fprintf(stderr, "%s\n", ls_last_error());
+    (void)snprintf(tmp, sizeof(tmp), "%s.tmp", where);
+    if (st != LS_EIO || access(tmp, F_OK) == 0 || strstr(ls_last_error(), where) == NULL)
+        _exit(1);
+    _exit(load(where, new->items, N_ITEMS, LS_LOAD_STRICT) == LS_OK && same_models(old, new) ? 0
+                                                                                             : 2);
+}
+
+static void assert_child_is_content(pid_t pid)
+{
+    int status;
+
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_file_that_may_not_grow_leaves_the_old_one(void **state)
+{
+    model a;
+    model b;
+    pid_t pid;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    pid = fork();
+    if (pid == 0) {
+        (void)signal(SIGXFSZ, SIG_IGN);
+        (void)setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 700, .rlim_max = 700});
+        save_without_room(path, &a, &b);
+    }
+    assert_child_is_content(pid);
+    free_model(&a);
+    free_model(&b);
+}
+
+/* In a child: a file system of 16 KiB at the test's folder, nobody else sees it. */
+static void mount_small_disk(void)
+{
+    if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", folder.path, "tmpfs", 0, "size=16k") != 0) {
+        (void)fprintf(stderr, "cannot mount a small disk here: %s\n", strerror(errno));
+        _exit(77);
+    }
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    static unsigned char ballast[8192];
+    char other[TEMP_PATH_BYTES];
+    model a;
+    model b;
+    pid_t pid;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    pid = fork();
+    if (pid == 0) {
+        mount_small_disk();
+        if (ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0) != LS_OK)
+            _exit(3);
+        temp_write(temp_path(&folder, "ballast", other), ballast, sizeof(ballast));
+        temp_write(temp_path(&folder, "more", other), ballast, 4096);
+        save_without_room(path, &a, &b);
+    }
+    assert_child_is_content(pid);
+    free_model(&a);
+    free_model(&b);
+}
+
+static void a_folder_that_is_not_there_is_told(void **state)
+{
+    char other[TEMP_PATH_BYTES];
+
+    LS_UNUSED(state);
+    assert_status(ls_checkpoint_save(temp_path(&folder, "no/where", other), NULL, 0, NULL, 0),
+                  LS_ENOTFOUND);
+    assert_told(other);
+}
+
+static int set_up(void **state)
+{
+    LS_UNUSED(state);
+    temp_folder_create(&folder);
+    (void)temp_path(&folder, "model.safetensors", path);
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = "cpu_ref",
+                                               .threads = 1},
+                          &device) == LS_OK
+               ? 0
+               : -1;
+}
+
+static int tear_down(void **state)
+{
+    LS_UNUSED(state);
+    ls_device_close(device);
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_saved_is_loaded),
+        cmocka_unit_test(every_tensor_is_aligned_in_the_file),
+        cmocka_unit_test(the_same_state_gives_the_same_file),
+        cmocka_unit_test(loading_tells_those_who_hold_copies),
+        cmocka_unit_test(every_difference_is_listed_and_nothing_changes),
+        cmocka_unit_test(many_differences_are_counted),
+        cmocka_unit_test(a_subset_is_loaded_when_asked_for),
+        cmocka_unit_test(a_file_that_shrinks_after_its_opening_changes_nothing),
+        cmocka_unit_test(lists_that_cannot_be_are_refused),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation_of_a_load),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation_of_a_save),
+        cmocka_unit_test(a_file_that_may_not_grow_leaves_the_old_one),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(a_folder_that_is_not_there_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
