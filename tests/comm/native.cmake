@@ -4,3 +4,6 @@ set(native_test_libs ls_comm PkgConfig::CMOCKA m)
 ls_test(test_comm_native_kernels unit SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_kernels.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs})
+ls_test(test_comm_native_local multiproc SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/native_local.c ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
+  LIBS ${native_test_libs} TIMEOUT 120)

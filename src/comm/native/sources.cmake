@@ -2,7 +2,11 @@
 # The native backend's sources, relative to src/comm; included there.
 list(APPEND native_sources
   native/kernels.c
-  native/kernels_baseline.c)
+  native/kernels_baseline.c
+  native/local.c
+  native/local_join.c
+  native/segment.c
+  native/segment_map.c)
 
 # The reduction loops are one source, compiled once an instruction set and chosen at run time.
 set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local_join.c - finding the ranks of this host.
+ *
+ * Every rank connects to the address of every other; who cannot be reached, or belongs to another user, is not local, and both
+ * sides see that alike. The higher rank of a pair keeps its connection and says HELLO over it, the lower drops its own and
+ * answers WELCOME to the one that comes in. A listener stays open until all pairs of its rank are settled, so no rank meets
+ * a closed one. Then each announces its page, and the join is over when all pages are here. Nobody waits in a fixed
+ * order: one loop serves all connections, so no circle of waiting can arise.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "comm/native/local_internal.h"
+#include "net/socket.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define STRANGERS_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
+#define LOOK_MS         300 /* without news, between two looks at the ranks that are awaited */
+
+typedef enum pair_state {
+    PAIR_APART = 0, /* not local */
+    PAIR_AWAITED,   /* the peer is higher and will say HELLO */
+    PAIR_GREETED,   /* the peer is lower and has been sent HELLO */
+    PAIR_JOINED
+} pair_state;
+
+typedef struct joining {
+    local *l;
+    int listener;
+    int64_t deadline_ms;
+    pair_state *state; /* by world rank */
+    int *channel;      /* by world rank; -1: none */
+    int n_open;        /* pairs that are not settled */
+    int *strangers;    /* accepted, nothing said yet, oldest first */
+    int n_strangers;
+    int strangers_max;
+    struct pollfd *polled;
+} joining;
+
+static void say(const joining *j, int fd, channel_type type, int to)
+{
+    const local *l = j->l;
+    channel_message m = {.type = type,
+                         .a = (uint32_t)l->rank,
+                         .b = (uint32_t)to,
+                         .c = l->records[l->rank].instance,
+                         .d = l->records[to].instance,
+                         .e = l->generation};
+    bool sent;
+
+    memcpy(m.job, l->job, sizeof(m.job));
+    // The first packet of a connection always has room; if the peer is gone, reading says so.
+    if (channel_send(fd, &m, -1, &sent) != LS_OK || !sent)
+        ls_log(LS_LOG_DEBUG, "comm", "rank %d on this host cannot be greeted", to);
+}
+
+/* Whether a greeting is for this rank, from a rank of this job; that rank is its field a. */
+static bool is_for_us(const joining *j, const channel_message *m)
+{
+    const local *l = j->l;
+
+    return m->b == (uint32_t)l->rank && m->a < (uint32_t)l->size && m->a != (uint32_t)l->rank &&
+           m->e == l->generation && memcmp(m->job, l->job, sizeof(m->job)) == 0 &&
+           m->c == l->records[m->a].instance && m->d == l->records[l->rank].instance;
+}
+
+static void settle(joining *j, int rank, int fd, pair_state state)
+{
+    j->state[rank] = state;
+    j->channel[rank] = fd;
+    j->n_open--;
+}
+
+/* --- the outgoing connections --- */
+
+/* The other end of `fd` runs as this user. */
+static bool is_same_user(int fd)
+{
+    uid_t uid;
+
+    return net_peer_user(fd, &uid, NULL) == LS_OK && uid == geteuid();
+}
+
+static ls_status try_rank(joining *j, int rank)
+{
+    const boot_record *r = &j->l->records[rank];
+    int fd = -1;
+    ls_status st;
+
+    if (r->local.bytes == 0)
+        return LS_OK;
+    st = net_connect(&r->local, NET_PACKET, j->deadline_ms, &fd);
+    if (st == LS_ETIMEOUT || st == LS_ESYSTEM)
+        return ls_context(st, "rank %d", rank);
+    if (st != LS_OK) // refused: it is on another host
+        return LS_OK;
+    if (!is_same_user(fd)) {
+        say(j, fd, CHANNEL_REFUSE, rank);
+        file_close(&fd);
+        return LS_OK;
+    }
+    j->n_open++;
+    if (rank > j->l->rank) {
+        file_close(&fd);
+        j->state[rank] = PAIR_AWAITED;
+        return LS_OK;
+    }
+    say(j, fd, CHANNEL_HELLO, rank);
+    j->state[rank] = PAIR_GREETED;
+    j->channel[rank] = fd;
+    return LS_OK;
+}
+
+/* A lower rank's answer. */
+static ls_status read_answer(joining *j, int rank)
+{
+    channel_message m;
+    bool got;
+    int with_fd;
+    int fd = j->channel[rank];
+    const ls_status st = channel_receive(fd, &m, &with_fd, &got);
+
+    file_close(&with_fd);
+    if (st != LS_OK)
+        return ls_context(st, "rank %d on this host", rank);
+    if (!got)
+        return LS_OK;
+    if (m.type == CHANNEL_REFUSE) {
+        file_close(&fd);
+        settle(j, rank, -1, PAIR_APART);
+        return LS_OK;
+    }
+    if (m.type != CHANNEL_WELCOME || !is_for_us(j, &m) || m.a != (uint32_t)rank)
+        return ls_fail(LS_EPROTO, "rank %d on this host answered for another job", rank);
+    settle(j, rank, fd, PAIR_JOINED);
+    return LS_OK;
+}
+
+/* --- the incoming connections --- */
+
+static void drop_stranger(joining *j, int i)
+{
+    j->n_strangers--;
+    memmove(&j->strangers[i], &j->strangers[i + 1],
+            (size_t)(j->n_strangers - i) * sizeof(*j->strangers));
+}
+
+static ls_status accept_all(joining *j)
+{
+    for (;;) {
+        int fd = -1;
+
+        LS_TRY(net_accept(j->listener, &fd));
+        if (fd < 0)
+            return LS_OK;
+        if (j->n_strangers == j->strangers_max) {
+            file_close(&j->strangers[0]);
+            drop_stranger(j, 0);
+        }
+        j->strangers[j->n_strangers++] = fd;
+    }
+}
+
+/* Hears what a stranger is; true when it is none any longer (joined, or dropped). */
+static bool hear_stranger(joining *j, int fd)
+{
+    channel_message m;
+    bool got;
+    int with_fd;
+    const ls_status st = channel_receive(fd, &m, &with_fd, &got);
+    int rank;
+
+    file_close(&with_fd);
+    if (st == LS_OK && !got)
+        return false;
+    // A lower rank's look at who is here ends without a word.
+    if (st == LS_OK && is_for_us(j, &m)) {
+        rank = (int)m.a;
+        if (m.type == CHANNEL_REFUSE && j->state[rank] == PAIR_AWAITED)
+            settle(j, rank, -1, PAIR_APART);
+        if (m.type == CHANNEL_HELLO && j->state[rank] == PAIR_AWAITED && is_same_user(fd)) {
+            say(j, fd, CHANNEL_WELCOME, rank);
+            settle(j, rank, fd, PAIR_JOINED);
+            return true;
+        }
+        if (m.type == CHANNEL_HELLO)
+            say(j, fd, CHANNEL_REFUSE, rank);
+    }
+    file_close(&fd);
+    return true;
+}
+
+static void hear_strangers(joining *j)
+{
+    for (int i = 0; i < j->n_strangers;) {
+        if (hear_stranger(j, j->strangers[i]))
+            drop_stranger(j, i);
+        else
+            i++;
+    }
+}
+
+/* --- the loop --- */
+
+static ls_status describe_late(const joining *j)
+{
+    for (int r = 0; r < j->l->size; r++) {
+        if (j->state[r] == PAIR_AWAITED || j->state[r] == PAIR_GREETED)
+            return ls_fail(LS_ETIMEOUT, "rank %d is on this host but did not answer in time", r);
+    }
+    return ls_fail(LS_EINTERNAL, "no rank is awaited");
+}
+
+/* An awaited rank that no longer listens has died: those that live keep listening until this pair is settled. */
+static ls_status check_awaited(const joining *j)
+{
+    for (int r = j->l->rank + 1; r < j->l->size; r++) {
+        int fd = -1;
+
+        if (j->state[r] != PAIR_AWAITED)
+            continue;
+        if (net_connect(&j->l->records[r].local, NET_PACKET, ls_now_ms(), &fd) == LS_EPEER)
+            return ls_fail(LS_EPEER, "rank %d on this host ended while it was joining", r);
+        file_close(&fd);
+    }
+    return LS_OK;
+}
+
+static ls_status wait_for_any(joining *j)
+{
+    const int left = ls_deadline_left(j->deadline_ms);
+    int n = 0;
+
+    j->polled[n++] = (struct pollfd){.fd = j->listener, .events = POLLIN};
+    for (int i = 0; i < j->n_strangers; i++)
+        j->polled[n++] = (struct pollfd){.fd = j->strangers[i], .events = POLLIN};
+    for (int r = 0; r < j->l->rank; r++) {
+        if (j->state[r] == PAIR_GREETED)
+            j->polled[n++] = (struct pollfd){.fd = j->channel[r], .events = POLLIN};
+    }
+    if (left == 0)
+        return describe_late(j);
+    if (poll(j->polled, (nfds_t)n, left >= 0 && left < LOOK_MS ? left : LOOK_MS) == 0)
+        return check_awaited(j);
+    return LS_OK;
+}
+
+static ls_status join_pairs(joining *j)
+{
+    for (int r = 0; r < j->l->size; r++) {
+        if (r != j->l->rank)
+            LS_TRY(try_rank(j, r));
+    }
+    while (j->n_open > 0) {
+        LS_TRY(accept_all(j));
+        hear_strangers(j);
+        for (int r = 0; r < j->l->rank; r++) {
+            if (j->state[r] == PAIR_GREETED)
+                LS_TRY(read_answer(j, r));
+        }
+        if (j->n_open > 0)
+            LS_TRY(wait_for_any(j));
+    }
+    return LS_OK;
+}
+
+static ls_status joining_init(joining *j, local *l, const comm_boot *boot)
+{
+    const size_t size = (size_t)boot->size;
+
+    *j = (joining){.l = l, .listener = boot->local_fd, .deadline_ms = boot->deadline_ms};
+    j->strangers_max = boot->size + STRANGERS_EXTRA;
+    j->state = ls_calloc(size, sizeof(*j->state));
+    j->channel = ls_calloc(size, sizeof(*j->channel));
+    j->strangers = ls_calloc((size_t)j->strangers_max, sizeof(*j->strangers));
+    j->polled = ls_calloc((size_t)j->strangers_max + size + 1, sizeof(*j->polled));
+    if (j->state == NULL || j->channel == NULL || j->strangers == NULL || j->polled == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to find %d ranks on this host", boot->size);
+    for (size_t r = 0; r < size; r++)
+        j->channel[r] = -1;
+    return LS_OK;
+}
+
+/* What was not handed over to a peer goes. */
+static void joining_end(joining *j)
+{
+    for (int i = 0; i < j->n_strangers; i++)
+        file_close(&j->strangers[i]);
+    for (int r = 0; j->channel != NULL && r < j->l->size; r++)
+        file_close(&j->channel[r]);
+    file_close(&j->listener);
+    ls_free(j->state);
+    ls_free(j->channel);
+    ls_free(j->strangers);
+    ls_free(j->polled);
+}
+
+/* --- from pairs to peers --- */
+
+static ls_status make_peers(joining *j)
+{
+    local *l = j->l;
+    int n = 0;
+
+    for (int r = 0; r < l->size; r++) {
+        local_peer *p;
+
+        l->peer_of[r] = -1;
+        if (r == l->rank)
+            l->ranks[l->count++] = r;
+        if (j->state[r] != PAIR_JOINED)
+            continue;
+        p = ls_calloc(1, sizeof(*p));
+        if (p == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for rank %d", r);
+        p->rank = r;
+        p->fd = j->channel[r];
+        j->channel[r] = -1;
+        p->is_thread = l->records[r].instance == l->records[l->rank].instance;
+        l->peer_of[r] = n;
+        l->peers[n++] = p;
+        l->ranks[l->count++] = r;
+    }
+    return LS_OK;
+}
+
+static ls_status share_pages(local *l, int64_t deadline_ms)
+{
+    void *memory = NULL;
+
+    LS_TRY(segment_create(l, SEGMENT_KEY_CONTROL, sizeof(local_page), &memory));
+    l->page = memory;
+    for (int i = 0; i < l->count - 1; i++) {
+        local_peer *p = l->peers[i];
+
+        LS_TRY(segment_wait(l, p->rank, SEGMENT_KEY_CONTROL, sizeof(local_page), deadline_ms,
+                            &p->page_view, &memory));
+        p->page = memory;
+    }
+    return LS_OK;
+}
+
+static ls_status make_local(const comm_boot *boot, local **out)
+{
+    local *l = ls_calloc(1, sizeof(*l));
+
+    if (l == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks of this host", boot->size);
+    *out = l;
+    l->rank = boot->rank;
+    l->size = boot->size;
+    memcpy(l->job, boot->job, sizeof(l->job));
+    l->generation = boot->generation;
+    l->records = boot->records;
+    l->ranks = ls_calloc((size_t)boot->size, sizeof(*l->ranks));
+    l->peers = ls_calloc((size_t)boot->size, sizeof(local_peer *));
+    l->peer_of = ls_calloc((size_t)boot->size, sizeof(*l->peer_of));
+    if (l->ranks == NULL || l->peers == NULL || l->peer_of == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks of this host", boot->size);
+    return LS_OK;
+}
+
+ls_status local_join(const comm_boot *boot, local **out)
+{
+    joining j = {.listener = boot->local_fd};
+    local *l = NULL;
+    ls_status st = make_local(boot, &l);
+
+    if (st == LS_OK)
+        st = joining_init(&j, l, boot);
+    if (st == LS_OK && boot->local_fd >= 0)
+        st = join_pairs(&j);
+    if (st == LS_OK)
+        st = make_peers(&j);
+    j.l = l;
+    joining_end(&j);
+    if (st == LS_OK)
+        st = share_pages(l, boot->deadline_ms);
+    if (st != LS_OK) {
+        local_leave(l);
+        return st;
+    }
+    *out = l;
+    return LS_OK;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/native/segment.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "comm/native/local_internal.h"
+
+#include <string.h>
+
+#define VIEWS_MAX                                                                                  \
+    (2 * SEGMENTS_MAX) /* of one peer, which may replace segments that are still held here */
+#define POLL_MS 20     /* between two tries to send what a channel did not take */
+
+/* --- telling the peers --- */
+
+static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
+{
+    const channel_message m = {.type = CHANNEL_SEGMENT,
+                               .a = s->id,
+                               .c = s->key,
+                               .d = s->map->bytes,
+                               .e = p->is_thread ? s->map->token : 0};
+
+    return channel_send(p->fd, &m, s->map->fd, sent);
+}
+
+/* Sends what is new to this peer; false when the channel is full. */
+static bool tell_births(const local *l, local_peer *p)
+{
+    for (int i = 0; i < l->n_own; i++) {
+        bool sent = true;
+
+        if (l->own[i].id <= p->announced)
+            continue;
+        // A broken channel ends at its reading side, where it is reported.
+        if (announce(&l->own[i], p, &sent) == LS_OK && !sent)
+            return false;
+        p->announced = l->own[i].id;
+    }
+    p->announced = l->last_id;
+    return true;
+}
+
+static bool tell_deaths(const local *l, local_peer *p)
+{
+    while (p->mourned < l->first_death + (uint64_t)l->n_dead) {
+        const channel_message m = {.type = CHANNEL_GONE, .a = l->dead[p->mourned - l->first_death]};
+        bool sent = true;
+
+        if (channel_send(p->fd, &m, -1, &sent) == LS_OK && !sent)
+            return false;
+        p->mourned++;
+    }
+    return true;
+}
+
+/* Descriptors that every peer has, and deaths that every peer knows, have served. */
+static void drop_told(local *l)
+{
+    uint64_t mourned = l->first_death + (uint64_t)l->n_dead;
+    int n;
+
+    l->announced = l->last_id;
+    for (int i = 0; i < l->count - 1; i++) {
+        if (l->peers[i]->announced < l->announced)
+            l->announced = l->peers[i]->announced;
+        if (l->peers[i]->mourned < mourned)
+            mourned = l->peers[i]->mourned;
+    }
+    for (int i = 0; i < l->n_own; i++) {
+        if (l->own[i].id <= l->announced)
+            segment_map_close_fd(l->own[i].map);
+    }
+    n = (int)(mourned - l->first_death);
+    l->n_dead -= n;
+    l->first_death = mourned;
+    memmove(l->dead, l->dead + n, (size_t)l->n_dead * sizeof(*l->dead));
+}
+
+void segment_tell_all(local *l)
+{
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_keep(kept);
+    l->pending = false;
+    for (int i = 0; i < l->count - 1; i++) {
+        if (!tell_births(l, l->peers[i]) || !tell_deaths(l, l->peers[i]))
+            l->pending = true;
+    }
+    drop_told(l);
+    ls_error_restore(kept);
+}
+
+/* --- this rank's segments --- */
+
+/* Room for one more segment and, later, its death: destroying cannot fail. */
+static ls_status make_room(local *l)
+{
+    const int capacity = l->capacity == 0 ? 16 : 2 * l->capacity;
+    own_segment *own;
+    uint32_t *dead;
+
+    if (l->n_own + l->n_dead >= SEGMENTS_MAX)
+        return ls_fail(LS_ENOMEM, "this rank shares %d pieces of memory already", l->n_own);
+    if (l->n_own + l->n_dead < l->capacity)
+        return LS_OK;
+    own = ls_realloc(l->own, (size_t)capacity, sizeof(*own));
+    if (own == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
+    l->own = own;
+    dead = ls_realloc(l->dead, (size_t)capacity, sizeof(*dead));
+    if (dead == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
+    l->dead = dead;
+    l->capacity = capacity;
+    return LS_OK;
+}
+
+ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory)
+{
+    own_segment *s;
+    segment_map *map;
+
+    if (l->last_id == UINT32_MAX)
+        return ls_fail(LS_ENOMEM, "this rank has shared too many pieces of memory");
+    LS_TRY(make_room(l));
+    LS_TRY(segment_map_create(segment_token(), bytes, key == SEGMENT_KEY_NONE, &map));
+    s = &l->own[l->n_own++];
+    *s = (own_segment){.map = map, .key = key, .id = ++l->last_id};
+    segment_tell_all(l);
+    *memory = map->base;
+    return LS_OK;
+}
+
+void segment_destroy(local *l, void *memory)
+{
+    for (int i = 0; i < l->n_own; i++) {
+        if (l->own[i].map->base != memory)
+            continue;
+        l->dead[l->n_dead++] = l->own[i].id;
+        segment_map_release(l->own[i].map);
+        l->n_own--;
+        memmove(&l->own[i], &l->own[i + 1], (size_t)(l->n_own - i) * sizeof(*l->own));
+        segment_tell_all(l);
+        return;
+    }
+    LS_ASSERT(memory == NULL);
+}
+
+static bool holds(const own_segment *s, const void *memory, size_t bytes)
+{
+    const uintptr_t base = (uintptr_t)s->map->base;
+    const uintptr_t at = (uintptr_t)memory;
+
+    return at >= base && at - base <= s->map->bytes && bytes <= s->map->bytes - (at - base);
+}
+
+bool segment_find(local *l, const void *memory, size_t bytes, segment_ref *ref)
+{
+    int i = l->hint;
+
+    if (i >= l->n_own || !holds(&l->own[i], memory, bytes)) {
+        for (i = 0; i < l->n_own && !holds(&l->own[i], memory, bytes); i++)
+            continue;
+    }
+    if (i == l->n_own || l->own[i].id > l->announced)
+        return false;
+    l->hint = i;
+    ref->id = l->own[i].id;
+    ref->offset = (uint64_t)((const char *)memory - (const char *)l->own[i].map->base);
+    return true;
+}
+
+/* --- the peers' segments --- */
+
+/* Index of the first view with an id of at least `id`. */
+static int view_index(const local_peer *p, uint32_t id)
+{
+    int low = 0;
+    int high = p->n_views;
+
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+
+        if (p->views[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static segment_view *find_view(const local_peer *p, uint32_t id)
+{
+    const int i = view_index(p, id);
+
+    return i < p->n_views && p->views[i]->id == id ? p->views[i] : NULL;
+}
+
+static void drop_view(segment_view *v)
+{
+    local_peer *p = v->owner;
+    const int i = view_index(p, v->id);
+
+    p->n_views--;
+    memmove(&p->views[i], &p->views[i + 1], (size_t)(p->n_views - i) * sizeof(segment_view *));
+    segment_map_release(v->map);
+    ls_free(v);
+}
+
+static ls_status room_for_view(local_peer *p)
+{
+    const int capacity = p->views_capacity == 0 ? 16 : 2 * p->views_capacity;
+    segment_view **views;
+
+    if (p->n_views == VIEWS_MAX)
+        return ls_fail(LS_EPROTO, "rank %d shares over %d segments", p->rank, VIEWS_MAX);
+    if (p->n_views < p->views_capacity)
+        return LS_OK;
+    views = ls_realloc(p->views, (size_t)capacity, sizeof(segment_view *));
+    if (views == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the segments of rank %d", p->rank);
+    p->views = views;
+    p->views_capacity = capacity;
+    return LS_OK;
+}
+
+/* The memory behind an announcement; NULL when this process has no room for it. Takes fd. */
+static segment_map *map_announced(const local_peer *p, const channel_message *m, int fd)
+{
+    segment_map *map = NULL;
+
+    if (m->e != 0 && p->is_thread)
+        map = segment_map_share(m->e);
+    if (map != NULL) {
+        file_close(&fd);
+        return map;
+    }
+    // Of another process, or a thread's that has destroyed it since.
+    if (fd < 0 || m->d > SIZE_MAX || segment_map_attach(fd, (size_t)m->d, p->rank, &map) != LS_OK)
+        return NULL;
+    return map;
+}
+
+ls_status segment_heard_of(local_peer *p, const channel_message *m, int fd)
+{
+    segment_view *v = NULL;
+    ls_status st = room_for_view(p);
+
+    if (st == LS_OK && m->a <= p->last_id)
+        st = ls_fail(LS_EPROTO, "rank %d announced segment %u after %u", p->rank, m->a, p->last_id);
+    if (st == LS_OK) {
+        v = ls_calloc(1, sizeof(*v));
+        if (v == NULL)
+            st = ls_fail(LS_ENOMEM, "no memory for a segment of rank %d", p->rank);
+    }
+    if (st != LS_OK) {
+        file_close(&fd);
+        return st;
+    }
+    *v = (segment_view){.owner = p, .map = map_announced(p, m, fd), .key = m->c, .id = m->a};
+    p->views[p->n_views++] = v;
+    p->last_id = m->a;
+    return LS_OK;
+}
+
+ls_status segment_heard_end(local_peer *p, uint32_t id)
+{
+    segment_view *v = find_view(p, id);
+
+    // One that ended before it could be announced is not known here.
+    if (v == NULL)
+        return LS_OK;
+    v->gone = true;
+    if (v->holds == 0)
+        drop_view(v);
+    return LS_OK;
+}
+
+static ls_status take_view(segment_view *v, uint64_t offset, size_t bytes, segment_view **view,
+                           void **memory)
+{
+    const int peer = v->owner->rank;
+
+    if (v->map == NULL)
+        return ls_fail(LS_ENOMEM, "segment %u of rank %d could not be mapped here", v->id, peer);
+    if (offset > v->map->bytes || bytes > v->map->bytes - (size_t)offset)
+        return ls_fail(LS_EPROTO,
+                       "rank %d names %zu bytes at %llu of its segment %u, which has %zu", peer,
+                       bytes, (unsigned long long)offset, v->id, v->map->bytes);
+    v->holds++;
+    *view = v;
+    *memory = (char *)v->map->base + offset;
+    return LS_OK;
+}
+
+static ls_status resolve_own(const local *l, segment_ref ref, size_t bytes, void **memory)
+{
+    for (int i = 0; i < l->n_own; i++) {
+        const segment_map *map = l->own[i].map;
+
+        if (l->own[i].id == ref.id && ref.offset <= map->bytes &&
+            bytes <= map->bytes - ref.offset) {
+            *memory = (char *)map->base + ref.offset;
+            return LS_OK;
+        }
+    }
+    return ls_fail(LS_EPROTO, "segment %u is not this rank's", ref.id);
+}
+
+ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, segment_view **view,
+                          void **memory)
+{
+    local_peer *p = local_find_peer(l, peer);
+    segment_view *v;
+    bool more = true;
+
+    *view = NULL;
+    if (peer == l->rank)
+        return resolve_own(l, ref, bytes, memory);
+    if (p == NULL)
+        return ls_fail(LS_EPROTO, "rank %d is not on this host", peer);
+    v = find_view(p, ref.id);
+    while (v == NULL && more) {
+        more = local_read_peer(p);
+        v = find_view(p, ref.id);
+    }
+    if (v == NULL)
+        return ls_fail(LS_EPROTO, "rank %d names its segment %u, which it has not announced", peer,
+                       ref.id);
+    return take_view(v, ref.offset, bytes, view, memory);
+}
+
+/* The newest one alive. */
+static segment_view *find_key(const local_peer *p, uint64_t key)
+{
+    for (int i = p->n_views - 1; i >= 0; i--) {
+        if (p->views[i]->key == key && !p->views[i]->gone)
+            return p->views[i];
+    }
+    return NULL;
+}
+
+static void wait_for_news(const local *l, const local_peer *p, int64_t deadline_ms)
+{
+    struct pollfd fd = {.fd = p->fd, .events = POLLIN};
+    int left = ls_deadline_left(deadline_ms);
+
+    if (l->pending && (left < 0 || left > POLL_MS))
+        left = POLL_MS;
+    (void)poll(&fd, 1, left);
+}
+
+ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t deadline_ms,
+                       segment_view **view, void **memory)
+{
+    local_peer *p = local_find_peer(l, peer);
+
+    if (p == NULL)
+        return ls_fail(LS_EPROTO, "rank %d is not on this host", peer);
+    for (;;) {
+        segment_view *v = find_key(p, key);
+
+        if (v != NULL)
+            return take_view(v, 0, bytes, view, memory);
+        if (atomic_load_explicit(&p->ended, memory_order_relaxed))
+            return ls_fail(LS_EPEER, "rank %d ended before it shared its memory", peer);
+        if (ls_deadline_left(deadline_ms) == 0)
+            return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
+        wait_for_news(l, p, deadline_ms);
+        (void)local_read_peer(p);
+        local_flush(l);
+    }
+}
+
+void segment_release(local *l, segment_view *view)
+{
+    LS_UNUSED(l);
+    if (view == NULL)
+        return;
+    view->holds--;
+    if (view->gone && view->holds == 0)
+        drop_view(view);
+}
+
+/* --- the end --- */
+
+void segment_forget_peer(local_peer *p)
+{
+    for (int i = 0; i < p->n_views; i++) {
+        segment_map_release(p->views[i]->map);
+        ls_free(p->views[i]);
+    }
+    ls_free(p->views);
+}
+
+void segment_forget_all(local *l)
+{
+    for (int i = 0; i < l->n_own; i++)
+        segment_map_release(l->own[i].map);
+    ls_free(l->own);
+    ls_free(l->dead);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/native/segment_map.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE_BYTES ((size_t)4096)
+#define HUGE_BYTES ((size_t)2 << 20)
+#define HUGE_FROM  (HUGE_BYTES / 2) /* smaller segments would waste most of a huge page */
+
+// Linux 5.14; older headers lack it and older kernels refuse it.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static ls_mutex list_lock = {PTHREAD_MUTEX_INITIALIZER};
+static list_node owned = {&owned, &owned}; // segment_map.node, under list_lock
+static atomic_uint_fast64_t last_token;
+
+uint64_t segment_token(void)
+{
+    return atomic_fetch_add_explicit(&last_token, 1, memory_order_relaxed) + 1;
+}
+
+static size_t alignment_of(size_t bytes)
+{
+    return bytes >= HUGE_FROM ? HUGE_BYTES : PAGE_BYTES;
+}
+
+/* Reserves addresses aligned for huge pages, then puts the memory there. */
+static ls_status map_aligned(segment_map *m, int fd, const char *whose)
+{
+    const size_t alignment = alignment_of(m->bytes);
+    const size_t reserved = m->mapped + alignment - PAGE_BYTES;
+    char *at = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *aligned;
+    size_t before;
+
+    if (at == MAP_FAILED)
+        return ls_fail_errno("no addresses for %zu bytes shared by %s", m->bytes, whose);
+    before = (alignment - (uintptr_t)at % alignment) % alignment;
+    aligned = at + before;
+    if (mmap(aligned, m->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+        MAP_FAILED) {
+        const ls_status st = ls_fail_errno("cannot map %zu bytes shared by %s", m->bytes, whose);
+
+        munmap(at, reserved);
+        return st;
+    }
+    if (before > 0)
+        munmap(at, before);
+    if (reserved - before - m->mapped > 0)
+        munmap(aligned + m->mapped, reserved - before - m->mapped);
+    m->base = aligned;
+    // Only a hint: shmem_enabled may say never.
+    if (alignment == HUGE_BYTES)
+        (void)madvise(m->base, m->mapped, MADV_HUGEPAGE);
+    return LS_OK;
+}
+
+static ls_status new_map(size_t bytes, segment_map **out)
+{
+    const size_t alignment = alignment_of(bytes);
+    segment_map *m;
+
+    if (bytes == 0 || bytes > SIZE_MAX / 4)
+        return ls_fail(LS_EINVAL, "a segment of %zu bytes", bytes);
+    m = ls_calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to describe a segment");
+    m->bytes = bytes;
+    m->mapped = (bytes + alignment - 1) / alignment * alignment;
+    m->fd = -1;
+    m->users = 1;
+    list_init(&m->node);
+    *out = m;
+    return LS_OK;
+}
+
+static void destroy(segment_map *m)
+{
+    if (m->base != NULL)
+        munmap(m->base, m->mapped);
+    file_close(&m->fd);
+    ls_free(m);
+}
+
+static ls_status make_memfd(segment_map *m)
+{
+    m->fd = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (m->fd < 0)
+        return ls_fail_errno("cannot make shared memory");
+    if (ftruncate(m->fd, (off_t)m->mapped) != 0)
+        return ls_fail_errno("cannot make shared memory of %zu bytes", m->bytes);
+    // A peer may not shrink it under our feet.
+    if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return ls_fail_errno("cannot seal shared memory");
+    return LS_OK;
+}
+
+ls_status segment_map_create(uint64_t token, size_t bytes, bool in_use, segment_map **out)
+{
+    segment_map *m = NULL;
+    ls_status st;
+
+    LS_TRY(new_map(bytes, &m));
+    st = make_memfd(m);
+    if (st == LS_OK)
+        st = map_aligned(m, m->fd, "this rank");
+    if (st != LS_OK) {
+        destroy(m);
+        return st;
+    }
+    // Without it the pages come with the first touch, and memory that is missing then kills the process.
+    if (in_use && madvise(m->base, m->mapped, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
+        destroy(m);
+        return ls_fail(LS_ENOMEM, "no %zu bytes of shared memory", bytes);
+    }
+    m->token = token;
+    ls_mutex_lock(&list_lock);
+    list_append(&owned, &m->node);
+    ls_mutex_unlock(&list_lock);
+    *out = m;
+    return LS_OK;
+}
+
+segment_map *segment_map_share(uint64_t token)
+{
+    segment_map *found = NULL;
+
+    ls_mutex_lock(&list_lock);
+    list_for_each (it, &owned) {
+        segment_map *m = list_entry(it, segment_map, node);
+
+        if (m->token == token) {
+            m->users++;
+            found = m;
+            break;
+        }
+    }
+    ls_mutex_unlock(&list_lock);
+    return found;
+}
+
+/* What came must be as long as it claims and must stay so. */
+static ls_status check_memfd(int fd, const segment_map *m, int peer)
+{
+    struct stat facts;
+    const int seals = fcntl(fd, F_GET_SEALS);
+
+    if (fstat(fd, &facts) != 0)
+        return ls_fail_errno("shared memory of rank %d", peer);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+        return ls_fail(LS_EPROTO, "shared memory of rank %d may shrink", peer);
+    if (facts.st_size < 0 || (uint64_t)facts.st_size < m->mapped)
+        return ls_fail(LS_EPROTO, "shared memory of rank %d has %lld bytes, not %zu", peer,
+                       (long long)facts.st_size, m->mapped);
+    return LS_OK;
+}
+
+ls_status segment_map_attach(int fd, size_t bytes, int peer, segment_map **out)
+{
+    segment_map *m = NULL;
+    ls_status st = new_map(bytes, &m);
+
+    if (st == LS_OK)
+        st = check_memfd(fd, m, peer);
+    if (st == LS_OK)
+        st = map_aligned(m, fd, "a peer");
+    file_close(&fd);
+    if (st != LS_OK) {
+        if (m != NULL)
+            destroy(m);
+        return st;
+    }
+    *out = m;
+    return LS_OK;
+}
+
+void segment_map_close_fd(segment_map *m)
+{
+    file_close(&m->fd);
+}
+
+void segment_map_release(segment_map *m)
+{
+    bool last;
+
+    if (m == NULL)
+        return;
+    ls_mutex_lock(&list_lock);
+    last = --m->users == 0;
+    if (last)
+        list_remove(&m->node);
+    ls_mutex_unlock(&list_lock);
+    if (last)
+        destroy(m);
+}

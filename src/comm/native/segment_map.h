@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment_map.h - one mapping of one memfd, counted: private to local.c and segment.c.
+ *
+ * Ranks that are threads of one process must all use the owner's mapping (race detectors, and the cache of translations, see
+ * addresses). So every mapping that this process owns stands in one list for the whole process, under a token that the
+ * owner sends to the thread that wants it. That list is the only state here that is not somebody's.
+ */
+#ifndef LS_NATIVE_SEGMENT_MAP_H
+#define LS_NATIVE_SEGMENT_MAP_H
+
+#include "base/map.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+typedef struct segment_map {
+    void *base;
+    size_t bytes;   /* as asked for */
+    size_t mapped;  /* whole pages */
+    int fd;         /* of the owner, until everybody has it; -1 */
+    uint64_t token; /* 0: mapped from another process's descriptor */
+    int users;      /* under the list's lock when token != 0 */
+    list_node node;
+} segment_map;
+
+/* A number that no other call in this process gets. Never 0. */
+uint64_t segment_token(void);
+
+/* New zeroed memory, kept under `token`. in_use: its pages are made now, in huge ones where the system has them. */
+LS_MUST_USE ls_status segment_map_create(uint64_t token, size_t bytes, bool in_use,
+                                         segment_map **out);
+
+/* What another thread of this process created, one user more; NULL when it is gone. */
+segment_map *segment_map_share(uint64_t token);
+
+/* Maps another process's memory. Takes fd, also on failure. */
+LS_MUST_USE ls_status segment_map_attach(int fd, size_t bytes, int peer, segment_map **out);
+
+void segment_map_close_fd(segment_map *m);
+
+/* One user less; unmaps with the last. NULL is allowed. */
+void segment_map_release(segment_map *m);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/thread.h"
+#include "comm/native/local.h"
+#include "comm/native/local_internal.h"
+#include "comm/native/segment.h"
+#include "comm/native_ranks.h"
+#include "net/socket.h"
+
+#include <unistd.h>
+
+#define BELL_ROUNDS 300
+
+static const ranks_kind kinds[] = {AS_THREADS, AS_PROCESSES};
+
+static int join_and_look(const comm_boot *boot, void *arg)
+{
+    local *l = NULL;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_count(l) == boot->size && local_rank(l) == boot->rank);
+    for (int r = 0; r < boot->size; r++) {
+        const bool same = boot->records[r].instance == boot->records[boot->rank].instance;
+
+        RANK_CHECK(local_has(l, r) && local_ranks(l)[r] == r);
+        RANK_CHECK(local_is_thread(l, r) == (same && r != boot->rank));
+    }
+    RANK_CHECK(!local_has(l, boot->size) && !local_has(l, -1));
+    local_leave(l);
+    return 0;
+}
+
+static void ranks_of_a_host_find_each_other(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 5, 8, 17};
+
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        for (size_t i = 0; i < LS_COUNT_OF(sizes); i++)
+            assert_int_equal(ranks_run(kinds[k], sizes[i], join_and_look, NULL), 0);
+    }
+}
+
+/* Rank 1 is on "another host": nobody listens at its address, and it sees nobody. */
+static int join_without_one(const comm_boot *boot, void *arg)
+{
+    boot_record records[4];
+    comm_boot own = *boot;
+    local *l = NULL;
+
+    LS_UNUSED(arg);
+    memcpy(records, boot->records, sizeof(records));
+    own.records = records;
+    for (int r = 0; r < 4; r++) {
+        if (boot->rank == 1 ? r != 1 : r == 1)
+            RANK_CHECK(net_address_fresh_unix("test", &records[r].local) == LS_OK);
+    }
+    RANK_CHECK(local_join(&own, &l) == LS_OK);
+    RANK_CHECK(local_count(l) == (boot->rank == 1 ? 1 : 3));
+    for (int r = 0; r < 4; r++)
+        RANK_CHECK(local_has(l, r) == ((r == 1) == (boot->rank == 1)));
+    local_leave(l);
+    return 0;
+}
+
+static void an_unreachable_rank_is_not_local(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_THREADS, 4, join_without_one, NULL), 0);
+}
+
+static int join_among_strangers(const comm_boot *boot, void *arg)
+{
+    const int to = (boot->rank + 1) % boot->size;
+    channel_message m = {.type = CHANNEL_HELLO,
+                         .a = (uint32_t)(boot->rank + 2) % (uint32_t)boot->size,
+                         .b = (uint32_t)to,
+                         .c = boot->records[0].instance,
+                         .d = 99, // not what the records say
+                         .e = boot->generation};
+    int fds[12];
+    local *l = NULL;
+    bool sent;
+
+    LS_UNUSED(arg);
+    memcpy(m.job, boot->job, sizeof(m.job));
+    for (size_t i = 0; i < LS_COUNT_OF(fds); i++) {
+        RANK_CHECK(net_connect(&boot->records[to].local, NET_PACKET, boot->deadline_ms, &fds[i]) ==
+                   LS_OK);
+        if (i % 3 == 1)
+            RANK_CHECK(send(fds[i], "garbage", 7, MSG_NOSIGNAL) == 7);
+        if (i % 3 == 2)
+            RANK_CHECK(channel_send(fds[i], &m, -1, &sent) == LS_OK && sent);
+    }
+    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_count(l) == boot->size);
+    for (size_t i = 0; i < LS_COUNT_OF(fds); i++)
+        file_close(&fds[i]);
+    local_leave(l);
+    return 0;
+}
+
+static void silent_and_lying_connections_do_not_disturb_a_join(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_THREADS, 3, join_among_strangers, NULL), 0);
+}
+
+static int die_or_notice(const comm_boot *boot, void *arg)
+{
+    comm_boot own = *boot;
+    local *l = NULL;
+
+    LS_UNUSED(arg);
+    if (boot->rank == 2) {
+        // Listens until rank 0 and 1 have looked, then is gone without a word.
+        int fds[3];
+
+        for (int i = 0; i < 2; i++) {
+            while (net_accept(boot->local_fd, &fds[i]) == LS_OK && fds[i] < 0)
+                RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
+        }
+        return 0;
+    }
+    RANK_CHECK(local_join(&own, &l) == LS_EPEER);
+    RANK_CHECK(strstr(ls_last_error(), "rank 2") != NULL || boot->rank != 0);
+    return 0;
+}
+
+static void a_rank_that_dies_while_joining_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, die_or_notice, NULL), 0);
+}
+
+static int come_late(const comm_boot *boot, void *arg)
+{
+    comm_boot own = *boot;
+    local *l = NULL;
+
+    LS_UNUSED(arg);
+    if (boot->rank == 1) {
+        RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
+        // Stays reachable, but says nothing until the other has given up.
+        while (ls_deadline_left(boot->deadline_ms) > 0 && *(volatile int *)arg == 0)
+            poll(NULL, 0, 10);
+        return 0;
+    }
+    own.deadline_ms = ls_deadline_ms(400);
+    RANK_CHECK(local_join(&own, &l) == LS_ETIMEOUT);
+    RANK_CHECK(strstr(ls_last_error(), "rank 1") != NULL);
+    *(volatile int *)arg = 1;
+    return 0;
+}
+
+static void a_rank_that_does_not_answer_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, come_late, ranks_shared(4096)), 0);
+}
+
+/* Waits, asleep, until the counter reaches `want`. */
+static int sleep_until(const comm_boot *boot, local *l, atomic_uint *counter, unsigned want)
+{
+    for (;;) {
+        struct pollfd fds[2];
+        unsigned now;
+
+        local_prepare_sleep(l);
+        now = atomic_load_explicit(counter, memory_order_seq_cst);
+        if (now < want)
+            RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 2), 20000) > 0);
+        local_end_sleep(l);
+        local_receive(l);
+        if (now >= want)
+            return 0;
+    }
+}
+
+static int ring_back_and_forth(const comm_boot *boot, void *arg)
+{
+    atomic_uint *counters = arg; // 64 apart
+    local *l = NULL;
+
+    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    for (unsigned i = 1; i <= BELL_ROUNDS; i++) {
+        if (boot->rank == 1)
+            RANK_CHECK(sleep_until(boot, l, &counters[0], i) == 0);
+        atomic_store_explicit(&counters[boot->rank * 64], i, memory_order_seq_cst);
+        local_ring(l, 1 - boot->rank);
+        if (boot->rank == 0)
+            RANK_CHECK(sleep_until(boot, l, &counters[64], i) == 0);
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void no_bell_is_lost(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
+        assert_int_equal(ranks_run(kinds[k], 2, ring_back_and_forth, ranks_shared(4096)), 0);
+}
+
+static int leave_or_see_it(const comm_boot *boot, void *arg)
+{
+    struct pollfd fds[4];
+    local *l = NULL;
+    int rank = -1;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    if (boot->rank == 1)
+        _exit(0); // as if killed: no local_leave
+    while (rank != 1) {
+        if (local_next_ended(l, &rank))
+            continue;
+        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 4), 20000) > 0);
+        local_receive(l);
+    }
+    // It is told once, and its descriptor no longer keeps poll() awake.
+    while (local_next_ended(l, &rank))
+        RANK_CHECK(rank != 1);
+    RANK_CHECK(local_poll_fds(l, fds, 4) <= 1);
+    local_ring(l, 1);
+    local_leave(l);
+    return 0;
+}
+
+static void the_end_of_a_peer_is_seen_and_told_once(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, leave_or_see_it, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_a_host_find_each_other),
+        cmocka_unit_test(an_unreachable_rank_is_not_local),
+        cmocka_unit_test(silent_and_lying_connections_do_not_disturb_a_join),
+        cmocka_unit_test(a_rank_that_dies_while_joining_is_named),
+        cmocka_unit_test(a_rank_that_does_not_answer_is_named_at_the_deadline),
+        cmocka_unit_test(no_bell_is_lost),
+        cmocka_unit_test(the_end_of_a_peer_is_seen_and_told_once),
+    };
+
+    return cmocka_run_group_tests_name("native local", tests, NULL, NULL);
+}
