@@ -68,6 +68,9 @@ LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 /* Tells every rank of cause->group (GROUP_ALL: of the job) why it must stop. The first cause of a group stands. */
 void hub_abort(hub *h, const job_cause *cause);
 
+/* The starter saw this rank end well: the same as its goodbye, for ranks that ended without one. */
+void hub_rank_left(hub *h, int rank);
+
 /* The first cause of the whole job, NULL while there is none. */
 const job_cause *hub_cause(const hub *h);
 

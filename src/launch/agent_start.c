@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_start.c - everything an agent opens, and how it is given back.
+ */
+#include "launch/agent.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/thread.h"
+#include "launch/process.h"
+#include "launch/rank_env.h"
+#include "net/address.h"
+#include "net/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { KILL_MS = 3000 };
+
+static const int handled_signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT};
+
+/* --- the agent's own descriptors --- */
+
+static ls_status name_job(agent *a)
+{
+    uint64_t random;
+
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return ls_fail_errno("random bytes for the job's name");
+    text_format(a->job, sizeof(a->job), "%016llx", (unsigned long long)random);
+    LS_TRY(net_key_random(&a->key));
+    return net_key_to_fd(&a->key, &a->key_fd);
+}
+
+static ls_status take_signals(agent *a)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < LS_COUNT_OF(handled_signals); i++)
+        sigaddset(&set, handled_signals[i]);
+    if (sigprocmask(SIG_BLOCK, &set, &a->old_mask) != 0)
+        return ls_fail_errno("blocking signals");
+    a->mask_taken = true;
+    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a->signal_fd < 0)
+        return ls_fail_errno("signalfd");
+    return poller_watch(a->poller, a->signal_fd, POLL_READ, agent_on_signal, a, &a->signal_watch);
+}
+
+static ls_status open_hub(agent *a, net_address *at)
+{
+    hub_options options = {
+        .world_size = a->spec->n_ranks, .key = &a->key, .events = agent_hub_events(a)};
+    net_address wanted;
+
+    memcpy(options.job, a->job, sizeof(options.job));
+    LS_TRY(hub_create(a->poller, &options, &a->hub));
+    LS_TRY(net_address_fresh_unix("hub", &wanted));
+    return hub_listen(a->hub, &wanted, at);
+}
+
+/* A port that is free now, for programs that host a store of their own at MASTER_PORT. */
+static ls_status free_port(int *port)
+{
+    net_address any;
+    net_address bound;
+    int fd;
+
+    LS_TRY(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
+    LS_TRY(net_listen(&any, NET_STREAM, 1, &fd, &bound));
+    close(fd);
+    *port = net_address_port(&bound);
+    return LS_OK;
+}
+
+/* --- one rank --- */
+
+/* A pipe of which the reading or the writing end is ours; the other one is for the child. Both CLOEXEC. */
+static ls_status make_pipe(int *read_end, int *write_end)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("a pipe to a rank");
+    *read_end = fds[0];
+    *write_end = fds[1];
+    return LS_OK;
+}
+
+static ls_status set_nonblocking(int fd)
+{
+    return fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ? LS_OK : ls_fail_errno("a pipe from a rank");
+}
+
+static void on_stdout(void *rank, unsigned events)
+{
+    agent_on_stream(rank, events, 0);
+}
+
+static void on_stderr(void *rank, unsigned events)
+{
+    agent_on_stream(rank, events, 1);
+}
+
+static ls_status open_stream(agent *a, agent_rank *r, int which, int *child_end)
+{
+    const poll_fn handlers[] = {on_stdout, on_stderr};
+
+    LS_TRY(make_pipe(&r->stream_fd[which], child_end));
+    LS_TRY(set_nonblocking(r->stream_fd[which]));
+    r->stream[which] = (output_stream){.sink = &a->sinks[which],
+                                       .rank = r->rank,
+                                       .n_ranks = a->spec->n_ranks,
+                                       .prefix = a->spec->prefix && a->spec->n_ranks > 1};
+    return poller_watch(a->poller, r->stream_fd[which], POLL_READ, handlers[which], r,
+                        &r->stream_watch[which]);
+}
+
+static ls_status start_shim(agent_rank *r, const rank_place *place, shim_spec *shim)
+{
+    char **env;
+    ls_status st;
+
+    LS_TRY(rank_env_make(environ, place, &env));
+    shim->environment = env;
+    st = shim_start(shim, &r->shim);
+    rank_env_free(env);
+    return st;
+}
+
+static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
+{
+    shim_spec shim = {.job = a->spec,
+                      .local_rank = r->rank,
+                      .lifeline_fd = -1,
+                      .news_fd = -1,
+                      .stdin_fd = r->rank == 0 ? STDIN_FILENO : -1,
+                      .stdout_fd = -1,
+                      .stderr_fd = -1,
+                      .key_fd = a->key_fd,
+                      .mask = a->old_mask};
+    ls_status st;
+
+    st = a->spec->make_ring != NULL ? a->spec->make_ring(&r->ring_fd) : LS_OK;
+    if (st == LS_OK)
+        st = make_pipe(&shim.lifeline_fd, &r->lifeline_fd);
+    if (st == LS_OK)
+        st = make_pipe(&r->news_fd, &shim.news_fd);
+    if (st == LS_OK)
+        st = set_nonblocking(r->news_fd);
+    if (st == LS_OK)
+        st = poller_watch(a->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
+    if (st == LS_OK && a->spec->capture)
+        st = open_stream(a, r, 0, &shim.stdout_fd);
+    if (st == LS_OK && a->spec->capture)
+        st = open_stream(a, r, 1, &shim.stderr_fd);
+    if (st == LS_OK) {
+        shim.ring_fd = r->ring_fd;
+        place->rank = place->local_rank = r->rank;
+        place->ring_fd = r->ring_fd;
+        st = start_shim(r, place, &shim);
+    }
+    file_close(&shim.lifeline_fd);
+    file_close(&shim.news_fd);
+    file_close(&shim.stdout_fd);
+    file_close(&shim.stderr_fd);
+    return st;
+}
+
+static ls_status open_ranks(agent *a, const net_address *store)
+{
+    char url[NET_ADDRESS_TEXT_MAX];
+    const int threads = ls_usable_cores() / a->spec->n_ranks;
+    rank_place place = {
+        .world_size = a->spec->n_ranks,
+        .local_size = a->spec->n_ranks,
+        .n_nodes = 1,
+        .job = a->job,
+        .store = net_address_text(url, sizeof(url), store),
+        .master_addr = "127.0.0.1",
+        .key_fd = a->key_fd,
+        .terminal = a->spec->capture && a->sinks[1].terminal,
+        .threads = threads > 0 ? threads : 1,
+    };
+
+    LS_TRY(free_port(&place.master_port));
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        LS_TRY(open_rank(a, &a->ranks[i], &place));
+    return LS_OK;
+}
+
+static ls_status open_guardian(agent *a)
+{
+    int lifeline;
+    ls_status st;
+
+    LS_TRY(make_pipe(&lifeline, &a->guardian_fd));
+    st = guardian_start(a->job, lifeline, &a->guardian);
+    close(lifeline);
+    return st;
+}
+
+/* --- life --- */
+
+static void prepare(agent *a, const agent_spec *spec, agent_result *result)
+{
+    *a = (agent){.spec = spec,
+                 .result = result,
+                 .key_fd = -1,
+                 .signal_fd = -1,
+                 .guardian_fd = -1,
+                 .root = -1,
+                 .oom_kills = process_oom_kills()};
+    for (int i = 0; i < 2; i++)
+        a->sinks[i] =
+            (output_sink){.fd = STDOUT_FILENO + i, .terminal = isatty(STDOUT_FILENO + i) != 0};
+}
+
+static ls_status prepare_ranks(agent *a)
+{
+    a->ranks = ls_calloc((size_t)a->spec->n_ranks, sizeof(*a->ranks));
+    if (a->ranks == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks", a->spec->n_ranks);
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        a->ranks[i] = (agent_rank){.agent = a,
+                                   .rank = i,
+                                   .lifeline_fd = -1,
+                                   .news_fd = -1,
+                                   .stream_fd = {-1, -1},
+                                   .ring_fd = -1};
+    return LS_OK;
+}
+
+ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
+{
+    net_address store;
+
+    prepare(a, spec, result);
+    LS_TRY(prepare_ranks(a));
+    LS_TRY(poller_create(&a->poller));
+    LS_TRY(name_job(a));
+    LS_TRY(take_signals(a));
+    LS_TRY(open_hub(a, &store));
+    if (spec->argv != NULL)
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    LS_TRY(open_ranks(a, &store));
+    return open_guardian(a);
+}
+
+static void close_rank(agent_rank *r)
+{
+    poller_unwatch(r->news_watch);
+    file_close(&r->lifeline_fd); /* a shim that still lives kills its rank now */
+    file_close(&r->news_fd);
+    file_close(&r->ring_fd);
+    for (int i = 0; i < 2; i++) {
+        if (r->stream_fd[i] >= 0)
+            poller_unwatch(r->stream_watch[i]);
+        file_close(&r->stream_fd[i]);
+        output_free(&r->stream[i]);
+    }
+    if (r->shim > 0)
+        waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
+}
+
+static void close_guardian(agent *a)
+{
+    if (a->guardian > 0) {
+        kill(a->guardian, SIGKILL); /* nothing is left to guard */
+        waitpid(a->guardian, NULL, 0);
+    }
+    file_close(&a->guardian_fd);
+}
+
+void agent_close(agent *a)
+{
+    for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++)
+        close_rank(&a->ranks[i]);
+    if (a->shim_lost && a->spec->argv != NULL) {
+        process_sweep_job(a->job, ls_deadline_ms(KILL_MS));
+        process_kill_children(ls_deadline_ms(KILL_MS));
+    }
+    close_guardian(a);
+    hub_destroy(a->hub);
+    poller_unwatch(a->signal_watch);
+    file_close(&a->signal_fd);
+    poller_destroy(a->poller);
+    file_close(&a->key_fd);
+    net_key_wipe(&a->key);
+    ls_free(a->ranks);
+    if (a->mask_taken)
+        sigprocmask(SIG_SETMASK, &a->old_mask, NULL);
+}

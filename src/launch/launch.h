@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.h - the agent: starts the ranks of one node, watches over them, and leaves nothing behind.
+ *
+ *     agent --+-- shim (own session, subreaper) --- rank (own process group) --- whatever it starts
+ *             +-- shim ...
+ *             +-- guardian (own session)
+ *
+ * The agent hosts the job's hub, reads the ranks' output, and decides how the job ends. Each shim and the guardian hold the
+ * reading end of a pipe whose writing end only the agent has: its end of file means that the agent is gone, however it died.
+ * A shim then kills everything below it; the guardian kills whatever still carries the job's id in its environment.
+ *
+ * Threads    The agent is single-threaded and forks; signals are taken by signalfd while it runs.
+ */
+#ifndef LS_LAUNCH_LAUNCH_H
+#define LS_LAUNCH_LAUNCH_H
+
+#include <lockstep/launch.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#include <stdbool.h>
+
+typedef struct agent_spec {
+    int n_ranks;
+    char *const *argv; /* program and arguments, or NULL: */
+    ls_spawn_fn fn;    /* ... a function that each rank runs */
+    void *fn_arg;
+    int64_t grace_ms; /* between SIGTERM and SIGKILL at an orderly end */
+    bool
+        capture; /* ranks write into pipes that the agent prints line by line; otherwise they inherit its own */
+    bool prefix; /* "rank 1| " in front of each line */
+    /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
+    ls_status (*make_ring)(int *fd);
+    /* Appends what a dead rank's flight recorder says; may be NULL. */
+    void (*describe_ring)(int ring_fd, text_buf *out);
+} agent_spec;
+
+typedef struct agent_result {
+    int exit_code; /* 0; that of the rank that failed first (128 + signal); 128 + signal after an orderly end */
+    bool failed; /* a rank failed; report says which and why */
+    text_buf
+        report; /* one root cause, the last lines of that rank, how many others followed; freed by the caller */
+} agent_result;
+
+/* Runs the job to its end. A failing status means that the job could not be started; a rank's failure is in *out. */
+LS_MUST_USE ls_status agent_run(const agent_spec *spec, agent_result *out);
+
+#endif

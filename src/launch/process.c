@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/process.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+int process_open(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* CLOEXEC by definition */
+}
+
+static void pause_ms(int ms)
+{
+    poll(NULL, 0, ms);
+}
+
+/* --- children --- */
+
+/* Reads a small /proc file; its length, or -1. */
+static ssize_t read_proc(const char *path, char *buf, size_t n)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+
+    if (fd < 0)
+        return -1;
+    do {
+        got = read(fd, buf, n - 1);
+    } while (got < 0 && errno == EINTR);
+    close(fd);
+    if (got >= 0)
+        buf[got] = 0;
+    return got;
+}
+
+/* The parent of a process, 0 when it is gone: the fourth field of its stat, behind the name in parentheses. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64];
+    char stat[512];
+    const char *after;
+
+    text_format(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (read_proc(path, stat, sizeof(stat)) <= 0)
+        return 0;
+    after = strrchr(stat, ')');
+    return after != NULL && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
+}
+
+/* Calls fn for every process number in /proc. */
+static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+
+    if (proc == NULL)
+        return;
+    while ((entry = readdir(proc)) !=
+           NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+        if (isdigit((unsigned char)entry->d_name[0]))
+            fn((pid_t)strtol(entry->d_name, NULL, 10), arg);
+    closedir(proc);
+}
+
+static void kill_if_child(pid_t pid, void *self)
+{
+    if (parent_of(pid) == *(const pid_t *)self)
+        kill(pid, SIGKILL); /* our child: the number stays its own until we wait for it */
+}
+
+static void kill_children_once(void)
+{
+    pid_t self = getpid();
+    char path[64];
+    char list[4096];
+
+    text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)self);
+    if (read_proc(path, list, sizeof(list)) < 0) { /* a kernel without that file */
+        for_each_process(kill_if_child, &self);
+        return;
+    }
+    for (char *at = list, *end = list; *at != 0; at = end) {
+        const long pid = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        kill((pid_t)pid, SIGKILL);
+    }
+}
+
+void process_kill_children(int64_t deadline_ms)
+{
+    for (;;) {
+        pid_t pid;
+        kill_children_once();
+        do {
+            pid = waitpid(-1, NULL, WNOHANG);
+        } while (pid > 0 || (pid < 0 && errno == EINTR));
+        if (pid < 0 || ls_deadline_left(deadline_ms) == 0)
+            return; /* no child is left, or one cannot be killed (waiting for a device) */
+        pause_ms(2);
+    }
+}
+
+/* --- the sweep --- */
+
+typedef struct sweep {
+    char entry[64]; /* "LOCKSTEP_JOB=..." */
+    int n_found;
+} sweep;
+
+/* Environments are read whole, in pieces that overlap by the length of what is looked for. */
+static bool environment_has(pid_t pid, const char *entry)
+{
+    const size_t want = strlen(entry) + 1; /* with its terminator */
+    char path[64];
+    char piece[4096];
+    size_t have = 0;
+    bool found = false;
+    ssize_t got;
+    int fd;
+
+    text_format(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while (!found && (got = read(fd, piece + have, sizeof(piece) - have)) > 0) {
+        have += (size_t)got;
+        found = memmem(piece, have, entry, want) != NULL;
+        if (have == sizeof(piece)) {
+            memmove(piece, piece + have - want, want);
+            have = want;
+        }
+    }
+    close(fd);
+    return found;
+}
+
+static void kill_if_of_job(pid_t pid, void *arg)
+{
+    sweep *s = arg;
+    int fd;
+
+    if (pid == getpid() || !environment_has(pid, s->entry))
+        return;
+    if (file_process_state(pid) == 'Z')
+        return; /* dead already; its parent has not looked yet */
+    s->n_found++;
+    fd = process_open(pid);
+    if (fd < 0) {
+        kill(pid, SIGKILL);
+        return;
+    }
+    if (environment_has(pid, s->entry)) /* still the one we looked at */
+        syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    close(fd);
+}
+
+void process_sweep_job(const char *job, int64_t deadline_ms)
+{
+    sweep s;
+
+    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_JOB_ENV, job);
+    do {
+        s.n_found = 0;
+        for_each_process(kill_if_of_job, &s);
+        if (s.n_found > 0)
+            pause_ms(5);
+    } while (s.n_found > 0 && ls_deadline_left(deadline_ms) != 0);
+}
+
+/* --- descriptors --- */
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static void close_span(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+        return;
+    for (unsigned fd = first; fd <= last && fd < 65536; fd++)
+        close((int)fd);
+}
+
+void process_close_all_but(const int *keep, int n)
+{
+    int sorted[16];
+    unsigned next = 0;
+
+    LS_ASSERT(n <= (int)LS_COUNT_OF(sorted));
+    memcpy(sorted, keep, (size_t)n * sizeof(*keep));
+    qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
+    for (int i = 0; i < n; i++) {
+        if (sorted[i] < 0 || (unsigned)sorted[i] < next)
+            continue;
+        if (sorted[i] > 0)
+            close_span(next, (unsigned)sorted[i] - 1);
+        next = (unsigned)sorted[i] + 1;
+    }
+    close_span(next, ~0U);
+}
+
+static bool listed(int fd, const int *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == fd)
+            return true;
+    return false;
+}
+
+void process_close_private(const int *keep, int n)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    const struct dirent *entry;
+
+    if (fds == NULL)
+        return;
+    while ((entry = readdir(fds)) !=
+           NULL) { /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+        const int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds) && !listed(fd, keep, n) &&
+            (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0)
+            close(fd);
+    }
+    closedir(fds);
+}
+
+/* --- words --- */
+
+const char *process_signal_name(int number)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {
+        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+        {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+        {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+        {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU"},
+        {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},
+    };
+
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++)
+        if (names[i].number == number)
+            return names[i].name;
+    return "a real-time signal";
+}
+
+const char *process_end_text(char *buf, size_t n, int wait_status)
+{
+    if (WIFSIGNALED(wait_status))
+        return text_format(buf, n, "was killed by signal %d (%s)%s", WTERMSIG(wait_status),
+                           process_signal_name(WTERMSIG(wait_status)),
+                           WCOREDUMP(wait_status) ? ", core dumped" : "");
+    return text_format(buf, n, "exited with code %d", WEXITSTATUS(wait_status));
+}
+
+int64_t process_oom_kills(void)
+{
+    static const char *const files[] = {"/sys/fs/cgroup/memory.events", "/proc/vmstat"};
+    char text[16384];
+
+    for (size_t i = 0; i < LS_COUNT_OF(files); i++) {
+        const char *at;
+        if (read_proc(files[i], text, sizeof(text)) <= 0)
+            continue;
+        at = strstr(text, "oom_kill ");
+        if (at != NULL)
+            return strtoll(at + strlen("oom_kill "), NULL, 10);
+    }
+    return -1;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_env.h - the environment a rank is started with: the agent's own, less inherited identities, plus who it is.
+ */
+#ifndef LS_LAUNCH_RANK_ENV_H
+#define LS_LAUNCH_RANK_ENV_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* The place of one rank in its job; one node today. */
+typedef struct rank_place {
+    int rank;
+    int world_size;
+    int local_rank;
+    int local_size;
+    int node_rank;
+    int n_nodes;
+    const char *job;   /* 16 hexadecimal digits */
+    const char *store; /* url of the hub */
+    const char *master_addr;
+    int master_port;
+    unsigned generation;
+    int key_fd;    /* -1: none */
+    int ring_fd;   /* -1: none */
+    bool terminal; /* a terminal is behind rank 0's pipe */
+    int threads;   /* compute threads a rank, from the cores it may use */
+} rank_place;
+
+/* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). */
+LS_MUST_USE ls_status rank_env_make(char *const *inherited, const rank_place *place, char ***out);
+void rank_env_free(char **env); /* NULL is allowed */
+
+#endif

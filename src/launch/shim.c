@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim.c - runs between fork and exec, so everything here is plain system calls.
+ *
+ * A shim leads a session of its own and is a subreaper: whatever its rank forks, even twice, ends up below it. It outlives the
+ * rank just long enough to kill the rest. The rank asks the kernel to be killed with its shim (PDEATHSIG); what the rank
+ * itself has forked is then the agent's or the guardian's to find.
+ */
+#include "launch/shim.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launch/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KILL_MS = 3000, EXIT_EXEC_FAILED = 127, EXIT_SETUP_FAILED = 126 };
+
+static void report(const shim_spec *spec, shim_news news, int value, const char *text)
+{
+    shim_record record;
+    ssize_t n;
+
+    memset(&record, 0, sizeof(record));
+    record.news = (int32_t)news;
+    record.value = value;
+    text_format(record.text, sizeof(record.text), "%s", text);
+    do {
+        n = write(spec->news_fd, &record, sizeof(record));
+    } while (n < 0 && errno == EINTR);
+}
+
+/* --- the rank, before it is the program --- */
+
+static void redirect(int from, int to)
+{
+    if (from >= 0 && from != to && dup2(from, to) < 0)
+        _exit(EXIT_SETUP_FAILED);
+}
+
+static void open_streams(const shim_spec *spec)
+{
+    const int null_fd = spec->stdin_fd < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+
+    redirect(spec->stdin_fd >= 0 ? spec->stdin_fd : null_fd, STDIN_FILENO);
+    redirect(spec->stdout_fd, STDOUT_FILENO);
+    redirect(spec->stderr_fd, STDERR_FILENO);
+}
+
+static void keep_open(int fd)
+{
+    if (fd >= 0)
+        fcntl(fd, F_SETFD, 0);
+}
+
+static void reset_signals(const sigset_t *mask)
+{
+    struct sigaction standard;
+
+    memset(&standard, 0, sizeof(standard));
+    standard.sa_handler = SIG_DFL;
+    for (int i = 1; i < 32; i++)
+        sigaction(i, &standard, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static void run_function(const shim_spec *spec)
+{
+    ls_status st;
+
+    clearenv();
+    for (char *const *entry = spec->environment; *entry != NULL; entry++)
+        putenv(*entry);
+    st = spec->job->fn(spec->local_rank, spec->job->fn_arg);
+    if (st != LS_OK)
+        report(spec, SHIM_MESSAGE, st, ls_last_error());
+    exit(st == LS_OK ? EXIT_SUCCESS
+                     : EXIT_FAILURE); /* stdio of the program is flushed, as when main returns */
+}
+
+static void become_rank(const shim_spec *spec, pid_t shim)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != shim)
+        _exit(EXIT_SETUP_FAILED); /* it died before the line above */
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    setpgid(0, 0);
+    open_streams(spec);
+    keep_open(spec->key_fd);
+    keep_open(spec->ring_fd);
+    reset_signals(&spec->mask);
+    if (spec->job->fn != NULL)
+        run_function(spec);
+    execvpe(spec->job->argv[0], spec->job->argv, spec->environment);
+    report(spec, SHIM_EXEC_FAILED, errno, "");
+    _exit(EXIT_EXEC_FAILED);
+}
+
+/* --- the shim --- */
+
+/* Passes a signal number from the agent on; false when the agent is gone. */
+static bool obey(int lifeline_fd, pid_t rank)
+{
+    unsigned char number;
+    ssize_t n;
+
+    do {
+        n = read(lifeline_fd, &number, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return false;
+    if (rank > 0)
+        kill(-rank, number);
+    return true;
+}
+
+/* Reaps whatever has ended; the rank's wait status goes to *status. True once the rank is among them. */
+static bool reap(pid_t rank, int *status)
+{
+    bool rank_ended = false;
+    int ended;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &ended, WNOHANG)) > 0)
+        if (pid == rank) {
+            *status = ended;
+            rank_ended = true;
+        }
+    return rank_ended;
+}
+
+static void watch(const shim_spec *spec, pid_t rank, int child_fd)
+{
+    struct pollfd fds[] = {{.fd = spec->lifeline_fd, .events = POLLIN},
+                           {.fd = child_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    int status = 0;
+
+    for (;;) {
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        if (fds[1].revents != 0 && read(child_fd, &info, sizeof(info)) > 0 && reap(rank, &status)) {
+            report(spec, SHIM_ENDED, status, "");
+            return;
+        }
+        if (fds[0].revents != 0 && !obey(spec->lifeline_fd, rank))
+            return;
+    }
+}
+
+static void become_shim(const shim_spec *spec)
+{
+    const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,  STDERR_FILENO,   spec->lifeline_fd,
+                        spec->news_fd, spec->stdin_fd, spec->stdout_fd, spec->stderr_fd,
+                        spec->key_fd,  spec->ring_fd};
+    const pid_t shim = getpid();
+    sigset_t all;
+    sigset_t child;
+    pid_t rank;
+    int child_fd;
+
+    process_close_private(keep, (int)LS_COUNT_OF(keep));
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "lockstep-shim");
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    child_fd = signalfd(-1, &child, SFD_CLOEXEC);
+
+    rank = fork();
+    if (rank == 0)
+        become_rank(spec, shim);
+    if (rank < 0 || child_fd < 0) {
+        report(spec, SHIM_EXEC_FAILED, errno, "");
+        report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
+    } else {
+        report(spec, SHIM_STARTED, rank, "");
+        /* The rank's ends of the pipes are its own: the agent must see them end with it. */
+        const int mine[] = {spec->lifeline_fd, spec->news_fd, child_fd};
+        process_close_all_but(mine, (int)LS_COUNT_OF(mine));
+        watch(spec, rank, child_fd);
+    }
+    process_kill_children(ls_deadline_ms(KILL_MS));
+    _exit(0);
+}
+
+ls_status shim_start(const shim_spec *spec, pid_t *pid)
+{
+    *pid = fork();
+    if (*pid < 0)
+        return ls_fail_errno("starting rank %d", spec->local_rank);
+    if (*pid == 0)
+        become_shim(spec);
+    return LS_OK;
+}
+
+/* --- the guardian --- */
+
+static void become_guardian(const char *job, int lifeline_fd)
+{
+    const int keep[] = {lifeline_fd};
+    sigset_t all;
+    char byte;
+    ssize_t n;
+
+    process_close_all_but(keep, 1);
+    setsid();
+    prctl(PR_SET_NAME, "lockstep-guard");
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    do {
+        n = read(lifeline_fd, &byte, 1);
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    process_sweep_job(job, ls_deadline_ms(KILL_MS));
+    _exit(0);
+}
+
+ls_status guardian_start(const char *job, int lifeline_fd, pid_t *pid)
+{
+    *pid = fork();
+    if (*pid < 0)
+        return ls_fail_errno("starting the guardian");
+    if (*pid == 0)
+        become_guardian(job, lifeline_fd);
+    return LS_OK;
+}

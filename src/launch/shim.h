@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim.h - the two helper processes of an agent: a shim above each rank, and the guardian.
+ */
+#ifndef LS_LAUNCH_SHIM_H
+#define LS_LAUNCH_SHIM_H
+
+#include "launch/launch.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+/* What a shim and its rank tell the agent, one record a write() (smaller than PIPE_BUF, so never torn). */
+typedef enum shim_news {
+    SHIM_STARTED,     /* value: pid of the rank */
+    SHIM_EXEC_FAILED, /* value: errno; from the rank */
+    SHIM_MESSAGE,     /* text: why the rank's function failed; from the rank */
+    SHIM_ENDED        /* value: wait status of the rank */
+} shim_news;
+
+typedef struct shim_record {
+    int32_t news;
+    int32_t value;
+    char text[LS_ERROR_BYTES];
+} shim_record;
+
+typedef struct shim_spec {
+    const agent_spec *job;
+    int local_rank;
+    char *const *environment; /* of the rank, whole */
+    int lifeline_fd; /* read: signal numbers for the rank's process group; its end: the agent is gone */
+    int news_fd;     /* write: shim_record */
+    int stdin_fd;  /* -1: /dev/null */
+    int stdout_fd; /* -1: inherited */
+    int stderr_fd; /* -1: inherited */
+    int key_fd;    /* kept open for the rank under the same number; -1: none */
+    int ring_fd;   /* likewise */
+    sigset_t mask; /* signal mask for the rank */
+} shim_spec;
+
+/* Forks a shim, which forks the rank. *pid is the shim's. */
+LS_MUST_USE ls_status shim_start(const shim_spec *spec, pid_t *pid);
+
+/* Forks the guardian: waits for the end of lifeline_fd, then sweeps the job. */
+LS_MUST_USE ls_status guardian_start(const char *job, int lifeline_fd, pid_t *pid);
+
+#endif

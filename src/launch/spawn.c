@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/launch.h"
+
+#include <dirent.h>
+#include <string.h>
+
+static int count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int n = 0;
+
+    if (tasks == NULL)
+        return 1; /* no /proc: nothing to go by */
+    while ((entry = readdir(tasks)) !=
+           NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+        n += entry->d_name[0] != '.';
+    closedir(tasks);
+    return n;
+}
+
+ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt)
+{
+    ls_spawn_options options = {.size = sizeof(options)};
+    agent_spec spec = {.n_ranks = n, .fn = fn, .fn_arg = arg};
+    agent_result result;
+    ls_status st;
+
+    if (opt != NULL)
+        memcpy(&options, opt, opt->size < sizeof(options) ? opt->size : sizeof(options));
+    if (fn == NULL || n < 1)
+        return ls_fail(LS_EINVAL, "ls_spawn needs a function and at least one rank, not %d", n);
+    if (options.nodes > 1)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "ls_spawn starts the ranks of one machine; %d are asked for", options.nodes);
+    if (count_threads() > 1)
+        return ls_fail(LS_EINVAL,
+                       "ls_spawn needs a process with one thread, this one has %d: call it before "
+                       "anything that "
+                       "starts threads (OpenMP, a device)",
+                       count_threads());
+    spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
+    LS_TRY(agent_run(&spec, &result));
+    st = LS_OK;
+    if (result.failed) /* the report's first line; the children have printed the rest themselves */
+        st = ls_fail(LS_EPEER, "%.*s", (int)strcspn(text_str(&result.report), "\n"),
+                     text_str(&result.report));
+    else if (result.exit_code != 0)
+        st = ls_fail(LS_ECANCELED, "ended by signal %d", result.exit_code - 128);
+    text_free(&result.report);
+    return st;
+}
