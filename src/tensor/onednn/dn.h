@@ -101,9 +101,6 @@ bool grid_of(const ls_tensor *t, grid *out);
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
 
-/* Whether all these are float32 (NULLs pass) and have elements. */
-bool dn_all_float(ls_tensor *const *tensors, int n);
-
 /* --- primitives, made once --- */
 
 typedef enum primitive_kind {
@@ -197,7 +194,8 @@ void threads_leave(int before);
 
 /* --- the kernels --- */
 
-kernel_fn dn_find_kernel(device_state *self, const op_call *call);
+/* Whether our `where` can number the positions of this window. */
+bool max_pool_fits(const op_call *call);
 
 ls_status dn_copy(device_state *self, const op_call *call);
 ls_status dn_add_into(device_state *self, const op_call *call);

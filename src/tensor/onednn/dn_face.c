@@ -89,9 +89,9 @@ static dnnl_status_t convolution_desc(const face_problem *p, dnnl_convolution_de
     spatial_arguments(p, stride, dilation, padding);
     switch (p->prop) {
     case FACE_BACKWARD_DATA:
-        return dnnl_dilated_convolution_backward_data_desc_init(
-            d, dnnl_convolution_direct, &p->src, &p->weights, &p->dst, stride, dilation, padding,
-            padding);
+        return dnnl_dilated_convolution_backward_data_desc_init(d, dnnl_convolution_direct, &p->src,
+                                                                &p->weights, &p->dst, stride,
+                                                                dilation, padding, padding);
     case FACE_BACKWARD_WEIGHTS:
         return dnnl_dilated_convolution_backward_weights_desc_init(
             d, dnnl_convolution_direct, &p->src, &p->weights, bias, &p->dst, stride, dilation,
@@ -127,8 +127,8 @@ static face_pd create(dnnl_engine_t engine, const face_problem *p, dnnl_primitiv
         dnnl_inner_product_desc_t inner_product;
     } d;
     face_pd pd = NULL;
-    const dnnl_status_t st = p->spatial ? convolution_desc(p, &d.convolution)
-                                        : inner_product_desc(p, &d.inner_product);
+    const dnnl_status_t st =
+        p->spatial ? convolution_desc(p, &d.convolution) : inner_product_desc(p, &d.inner_product);
 
     if (st != dnnl_success ||
         dnnl_primitive_desc_create(&pd, &d, attr, engine, hint) != dnnl_success)

@@ -33,11 +33,7 @@ bool face_desc_equal(const face_desc *a, const face_desc *b);
 size_t face_desc_bytes(const face_desc *d);
 int face_desc_dims(const face_desc *d, int64_t *dims); /* gives the number of dimensions */
 
-typedef enum face_prop {
-    FACE_FORWARD,
-    FACE_BACKWARD_DATA,
-    FACE_BACKWARD_WEIGHTS
-} face_prop;
+typedef enum face_prop { FACE_FORWARD, FACE_BACKWARD_DATA, FACE_BACKWARD_WEIGHTS } face_prop;
 
 /* A convolution (spatial) or an inner product; with FACE_BACKWARD_*, src, weights, bias and dst are the gradients. */
 typedef struct face_problem {
@@ -61,12 +57,7 @@ face_pd face_pd_reorder(dnnl_engine_t engine, const face_desc *from, const face_
 
 void face_pd_destroy(face_pd pd); /* NULL is allowed */
 
-typedef enum face_role {
-    FACE_SRC,
-    FACE_WEIGHTS,
-    FACE_DST,
-    FACE_SCRATCH
-} face_role;
+typedef enum face_role { FACE_SRC, FACE_WEIGHTS, FACE_DST, FACE_SCRATCH } face_role;
 
 /* What the implementation expects in a role, be it the value or its gradient. */
 void face_pd_desc(face_pd pd, face_prop prop, face_role role, face_desc *out);

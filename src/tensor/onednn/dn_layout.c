@@ -114,26 +114,6 @@ void *dn_data(const ls_tensor *t)
     return (char *)t->storage->data + t->offset;
 }
 
-static bool is_empty(const ls_tensor *t)
-{
-    for (int i = 0; i < t->n_dims; i++) {
-        if (t->dims[i] == 0)
-            return true;
-    }
-    return false;
-}
-
-bool dn_all_float(ls_tensor *const *tensors, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (tensors[i] == NULL)
-            continue;
-        if (tensors[i]->dtype != LS_F32 || is_empty(tensors[i]))
-            return false;
-    }
-    return true;
-}
-
 ls_status layout_place(ls_tensor *t, const layout *l)
 {
     return dn_host->tensor_place(t, l->kind == LAYOUT_PLAIN ? NULL : l, l->bytes);

@@ -34,23 +34,24 @@ static packed *find(const ls_tensor *weights, const layout *want)
     return p;
 }
 
-static ls_status make(const ls_tensor *weights, const layout *want, packed **out)
+/* A copy that is still to be filled; NULL without memory. */
+static packed *make(const ls_tensor *weights, const layout *want)
 {
     packed *p = dn_host->alloc(1, sizeof(*p));
 
-    if (p != NULL)
-        p->data = dn_host->alloc_aligned(64, want->bytes);
-    if (p == NULL || p->data == NULL) {
+    if (p == NULL)
+        return NULL;
+    p->data = dn_host->alloc_aligned(64, want->bytes);
+    if (p->data == NULL) {
         dn_host->free(p);
-        return dn_fail(LS_ENOMEM, "no memory for %zu bytes of packed weights", want->bytes);
+        return NULL;
     }
     p->layout = want;
     p->offset = weights->offset;
     p->version = weights->storage->version - 1;
     p->next = weights->storage->packed;
     weights->storage->packed = p;
-    *out = p;
-    return LS_OK;
+    return p;
 }
 
 ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want, void **out)
@@ -63,7 +64,9 @@ ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *w
         return LS_OK;
     p = find(weights, want);
     if (p == NULL)
-        LS_TRY(make(weights, want, &p));
+        p = make(weights, want);
+    if (p == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for %zu bytes of packed weights", want->bytes);
     // Memory of the caller's may be written without our knowledge.
     if (p->version != weights->storage->version || weights->storage->borrowed) {
         plain = layout_plain(self, want->n_dims, want->dims);

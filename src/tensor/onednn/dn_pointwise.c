@@ -153,10 +153,8 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
     LS_TRY(layout_place(call->out[0], l));
     st = layout_arrange(self, call->in[1], l, &moved, &dy);
     if (st == LS_OK) {
-        relu_work w = {.simd = self->simd,
-                       .x = dn_data(call->in[0]),
-                       .dy = dy,
-                       .out = dn_data(call->out[0])};
+        relu_work w = {
+            .simd = self->simd, .x = dn_data(call->in[0]), .dy = dy, .out = dn_data(call->out[0])};
 
         threads_for(self, l->bytes / sizeof(float), 1, relu_backward_range, &w);
     }

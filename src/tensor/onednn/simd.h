@@ -66,7 +66,7 @@ typedef struct simd_table {
     void (*exp_below)(const float *x, float top, float *out, size_t n);
 } simd_table;
 
-/* The best table for this processor. */
-const simd_table *simd_choose(void);
+/* The i-th best table that this processor can use; NULL past the last. */
+const simd_table *simd_table_at(int i);
 
 #endif

@@ -34,11 +34,11 @@
     SIMD_INLINE void select_##N(vec_##N *to, const mask_##N *mask, const vec_##N *yes,             \
                                 const vec_##N *no)                                                 \
     {                                                                                              \
-        *to = (vec_##N)((*mask & (mask_##N)*yes) | (~*mask & (mask_##N)*no));                      \
+        *to = (vec_##N)((*mask & (mask_##N) * yes) | (~*mask & (mask_##N) * no));                  \
     }                                                                                              \
     SIMD_INLINE void keep_positive_##N(vec_##N *to, const vec_##N *by)                             \
     {                                                                                              \
-        *to = (vec_##N)(~(mask_##N)(*by <= 0.0F) & (mask_##N)*to);                                 \
+        *to = (vec_##N)(~(mask_##N)(*by <= 0.0F) & (mask_##N) * to);                               \
     }                                                                                              \
     SIMD_INLINE void load_index_##N(mask_##N *v, const uint8_t *from)                              \
     {                                                                                              \

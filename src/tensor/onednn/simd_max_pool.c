@@ -27,8 +27,8 @@ SIMD_INLINE size_t width_for(size_t left)
 
 /* The part of a window along one axis that lies in the plane. */
 typedef struct reach {
-    size_t from;  /* position in the plane */
-    size_t count; /* of positions */
+    size_t from;    /* position in the plane */
+    uint32_t count; /* of positions */
     size_t skipped; /* positions of the window before `from` */
 } reach;
 
@@ -38,11 +38,12 @@ SIMD_INLINE reach reach_of(size_t out, size_t kernel, size_t stride, size_t padd
     const size_t from = begin < padding ? padding : begin;
     const size_t end = begin + kernel < size + padding ? begin + kernel : size + padding;
 
-    return (reach){.from = from - padding, .count = end - from, .skipped = from - begin};
+    return (reach){
+        .from = from - padding, .count = (uint32_t)(end - from), .skipped = from - begin};
 }
 
-SIMD_INLINE void max_lanes(const float *x, const reach *h, const reach *w, size_t row,
-                           size_t lanes, size_t kernel_w, float *y, uint8_t *where)
+SIMD_INLINE void max_lanes(const float *x, const reach *h, const reach *w, size_t row, size_t lanes,
+                           size_t kernel_w, float *y, uint8_t *where)
 {
     const size_t first = h->skipped * kernel_w + w->skipped;
     size_t width;

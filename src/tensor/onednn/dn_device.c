@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_device.c - the oneDNN device as a module: opening, memory, and which operators it runs itself.
+ *
+ * Opened after fork only: OpenMP's threads do not survive one.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#define ALIGNMENT       64
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+const device_host *dn_host;
+
+ls_status dn_fail(ls_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)dn_host->vfail(status, format, args);
+    va_end(args);
+    return status;
+}
+
+/* --- life --- */
+
+static void dn_close(device_state *self)
+{
+    if (self == NULL)
+        return;
+    primitive_free_all(self);
+    layout_free_all(self);
+    dn_host->free(self->scratch);
+    if (self->stream != NULL)
+        (void)dnnl_stream_destroy(self->stream);
+    if (self->engine != NULL)
+        (void)dnnl_engine_destroy(self->engine);
+    dn_host->free(self);
+}
+
+static void write_fingerprint(device_state *self)
+{
+    char version[32];
+
+    face_version(version, sizeof(version));
+    (void)snprintf(self->fingerprint, sizeof(self->fingerprint), "onednn %s %s %d thread%s",
+                   version, face_isa(), self->threads, self->threads == 1 ? "" : "s");
+}
+
+static ls_status dn_open(int threads, device_state **out)
+{
+    device_state *self = dn_host->alloc(1, sizeof(*self));
+
+    if (self == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a oneDNN device");
+    self->threads = threads;
+    self->simd = simd_table_at(0);
+    if (dnnl_engine_create(&self->engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&self->stream, self->engine, dnnl_stream_default_flags) !=
+            dnnl_success) {
+        dn_close(self);
+        return dn_fail(LS_EUNSUPPORTED, "oneDNN cannot use this processor");
+    }
+    write_fingerprint(self);
+    *out = self;
+    return LS_OK;
+}
+
+static const char *dn_fingerprint(device_state *self)
+{
+    return self->fingerprint;
+}
+
+/* --- memory --- */
+
+/* Large blocks ask for huge pages: an activation is read from end to end, which with small pages costs a table walk every 4 KiB. */
+static void *dn_alloc(device_state *self, size_t bytes)
+{
+    const bool large = bytes >= HUGE_PAGE_BYTES;
+    void *block = dn_host->alloc_aligned(large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes);
+
+    LS_UNUSED(self);
+    if (block != NULL && large)
+        (void)madvise(block, bytes & ~(HUGE_PAGE_BYTES - 1), MADV_HUGEPAGE);
+    return block;
+}
+
+static void dn_free(device_state *self, void *block, size_t bytes)
+{
+    LS_UNUSED(self);
+    LS_UNUSED(bytes);
+    dn_host->free(block);
+}
+
+/* --- kernels --- */
+
+static const kernel_fn kernels[OP_COUNT] = {
+    [OP_COPY] = dn_copy,
+    [OP_ADD_INTO] = dn_add_into,
+    [OP_CONV2D] = dn_conv2d,
+    [OP_CONV2D_BACKWARD_DATA] = dn_conv2d_backward_data,
+    [OP_CONV2D_BACKWARD_WEIGHTS] = dn_conv2d_backward_weights,
+    [OP_BATCH_NORM] = dn_batch_norm,
+    [OP_BATCH_NORM_BACKWARD] = dn_batch_norm_backward,
+    [OP_RELU] = dn_relu,
+    [OP_RELU_BACKWARD] = dn_relu_backward,
+    [OP_ADD] = dn_add,
+    [OP_MAX_POOL2D] = dn_max_pool2d,
+    [OP_MAX_POOL2D_BACKWARD] = dn_max_pool2d_backward,
+    [OP_LINEAR] = dn_linear,
+    [OP_LINEAR_BACKWARD_DATA] = dn_linear_backward_data,
+    [OP_LINEAR_BACKWARD_WEIGHTS] = dn_linear_backward_weights,
+    [OP_CROSS_ENTROPY] = dn_cross_entropy,
+    [OP_CROSS_ENTROPY_BACKWARD] = dn_cross_entropy_backward,
+    [OP_MSE] = dn_mse,
+    [OP_MSE_BACKWARD] = dn_mse_backward,
+};
+
+static bool has_elements(const ls_tensor *t)
+{
+    for (int i = 0; i < t->n_dims; i++) {
+        if (t->dims[i] == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Whether we run it is decided by what forward and backward have in common, so that a backward never meets the
+ * reference's idea of `where`. Every operator's first input is of the type that counts; of its tensors, x, y and weights are empty
+ * together with the batch. */
+static bool is_ours(const op_call *call)
+{
+    const ls_tensor *first = call->in[0];
+
+    if (first->dtype != LS_F32)
+        return false;
+    for (int i = 0; i < call->n_in; i++) {
+        if (call->in[i] != NULL && !has_elements(call->in[i]))
+            return false;
+    }
+    for (int i = 0; i < call->n_out; i++) {
+        if (call->out[i] != NULL && !has_elements(call->out[i]))
+            return false;
+    }
+    return first->n_dims >= 1;
+}
+
+static kernel_fn find_kernel(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    if (call->op >= OP_COUNT || !is_ours(call))
+        return NULL;
+    // Between plain tensors the reference's copy is as good, and takes every type.
+    if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
+        call->out[0]->storage->layout == NULL)
+        return NULL;
+    if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
+        return NULL;
+    return kernels[call->op];
+}
+
+static const device_ops ops = {
+    .abi = DEVICE_ABI,
+    .name = "onednn",
+    .open = dn_open,
+    .close = dn_close,
+    .fingerprint = dn_fingerprint,
+    .alloc = dn_alloc,
+    .free = dn_free,
+    .find_kernel = find_kernel,
+    .free_packed = packed_free,
+};
+
+LS_API const device_ops *lockstep_device(const device_host *host);
+
+const device_ops *lockstep_device(const device_host *host)
+{
+    if (host->abi != DEVICE_ABI)
+        return NULL;
+    dn_host = host;
+    return &ops;
+}

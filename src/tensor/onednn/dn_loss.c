@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_loss.c - cross-entropy and mean squared error. Their tensors are small: one thread, plain layouts.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <math.h>
+
+static ls_status all_plain(ls_tensor *const *tensors, int n)
+{
+    void *data;
+
+    for (int i = 0; i < n; i++)
+        LS_TRY(dn_host->tensor_plain(tensors[i], &data));
+    return LS_OK;
+}
+
+static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_classes)
+{
+    for (size_t n = 0; n < n_rows; n++) {
+        if (targets[n] < 0 || targets[n] >= n_classes)
+            return dn_fail(LS_EINVAL, "target %lld of row %zu is outside [0, %lld)",
+                           (long long)targets[n], n, (long long)n_classes);
+    }
+    return LS_OK;
+}
+
+/* --- cross-entropy --- */
+
+static float largest(const float *row, size_t n)
+{
+    float top = row[0];
+
+    for (size_t k = 1; k < n; k++)
+        top = row[k] > top ? row[k] : top;
+    return top;
+}
+
+/* The loss of one row; `out` gets its probabilities. */
+static double row_loss(const simd_table *simd, const float *row, size_t n, size_t target,
+                       float *out)
+{
+    const float top = largest(row, n);
+    double sum = 0;
+    float inverse;
+
+    simd->exp_below(row, top, out, n);
+    for (size_t k = 0; k < n; k++)
+        sum += (double)out[k];
+    inverse = (float)(1 / sum);
+    for (size_t k = 0; k < n; k++)
+        out[k] *= inverse;
+    return log(sum) + (double)top - (double)row[target];
+}
+
+ls_status dn_cross_entropy(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const bool keep = call->out[1] != NULL;
+    ls_tensor *row = NULL;
+    const int64_t *targets;
+    const float *logits;
+    float *probabilities;
+    double sum = 0;
+
+    LS_TRY(all_plain(call->in, 2));
+    logits = dn_data(call->in[0]);
+    targets = dn_data(call->in[1]);
+    LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    if (keep)
+        LS_TRY(dn_host->tensor_place(call->out[1], NULL, 0));
+    else
+        LS_TRY(dn_floats(call->in[0]->device, n_classes, &row, &probabilities));
+    if (keep)
+        probabilities = dn_data(call->out[1]);
+    for (size_t n = 0; n < n_rows; n++)
+        sum += row_loss(self->simd, logits + n * n_classes, n_classes, (size_t)targets[n],
+                        probabilities + (keep ? n * n_classes : 0));
+    *(float *)dn_data(call->out[0]) = (float)(sum / (double)n_rows);
+    dn_host->tensor_destroy(row);
+    return LS_OK;
+}
+
+/* dlogits = (probabilities - one at the target) dloss / N */
+ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const float *probabilities;
+    const int64_t *targets;
+    float *dlogits;
+    float factor;
+
+    LS_UNUSED(self);
+    LS_TRY(all_plain(call->in, 3));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    probabilities = dn_data(call->in[0]);
+    targets = dn_data(call->in[1]);
+    factor = (float)((double)*(const float *)dn_data(call->in[2]) / (double)n_rows);
+    dlogits = dn_data(call->out[0]);
+    for (size_t n = 0; n < n_rows; n++) {
+        float *row = dlogits + n * n_classes;
+        const float *p = probabilities + n * n_classes;
+
+        for (size_t k = 0; k < n_classes; k++)
+            row[k] = p[k] * factor;
+        row[targets[n]] = (p[targets[n]] - 1) * factor;
+    }
+    return LS_OK;
+}
+
+/* --- mean squared error --- */
+
+static size_t count_of(const ls_tensor *t)
+{
+    size_t count = 1;
+
+    for (int i = 0; i < t->n_dims; i++)
+        count *= (size_t)t->dims[i];
+    return count;
+}
+
+ls_status dn_mse(device_state *self, const op_call *call)
+{
+    const size_t count = count_of(call->in[0]);
+    const float *prediction;
+    const float *target;
+    double sum = 0;
+
+    LS_UNUSED(self);
+    LS_TRY(all_plain(call->in, 2));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    prediction = dn_data(call->in[0]);
+    target = dn_data(call->in[1]);
+    for (size_t i = 0; i < count; i++) {
+        const double difference = (double)prediction[i] - (double)target[i];
+
+        sum += difference * difference;
+    }
+    *(float *)dn_data(call->out[0]) = (float)(sum / (double)count);
+    return LS_OK;
+}
+
+/* dprediction = 2 (prediction - target) dloss / count, dtarget the opposite */
+ls_status dn_mse_backward(device_state *self, const op_call *call)
+{
+    const size_t count = count_of(call->in[0]);
+    const float *prediction;
+    const float *target;
+    double factor;
+
+    LS_UNUSED(self);
+    LS_TRY(all_plain(call->in, 3));
+    prediction = dn_data(call->in[0]);
+    target = dn_data(call->in[1]);
+    factor = 2 * (double)*(const float *)dn_data(call->in[2]) / (double)count;
+    for (int side = 0; side < 2; side++) {
+        const float signed_factor = (float)(side == 0 ? factor : -factor);
+        float *out;
+
+        if (call->out[side] == NULL)
+            continue;
+        LS_TRY(dn_host->tensor_place(call->out[side], NULL, 0));
+        out = dn_data(call->out[side]);
+        for (size_t i = 0; i < count; i++)
+            out[i] = (prediction[i] - target[i]) * signed_factor;
+    }
+    return LS_OK;
+}

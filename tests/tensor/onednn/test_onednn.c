@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_onednn.c - the oneDNN device against the reference in float64, operator by operator.
+ */
+#include "tensor/op_cases.h"
+
+#include "base/alloc.h"
+#include "tensor/testing.h"
+
+#include <float.h>
+#include <string.h>
+
+static ls_status open_onednn(int threads, ls_device **out)
+{
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = "onednn",
+                                               .threads = threads},
+                          out);
+}
+
+static ls_device *onednn(int threads)
+{
+    ls_device *device = NULL;
+
+    assert_status(LS_OK, open_onednn(threads, &device));
+    return device;
+}
+
+static void compare_case(ls_device *device, ls_device *reference, const op_case *c)
+{
+    op_results got;
+    op_results want;
+
+    assert_status(LS_OK, op_case_run(device, c, LS_F32, &got));
+    assert_status(LS_OK, op_case_run(reference, c, LS_F64, &want));
+    assert_int_equal(got.n, want.n);
+    for (int k = 0; k < want.n; k++) {
+        const double error = op_result_error(&got.r[k], &want.r[k], (double)FLT_EPSILON);
+
+        if (error > 1)
+            fail_msg("%s: %s is %.3g times too far away", c->name, want.r[k].name, error);
+    }
+    op_results_free(&got);
+    op_results_free(&want);
+}
+
+static void compare_all(int threads)
+{
+    ls_device *reference = open_reference();
+    ls_device *device = onednn(threads);
+
+    for (int i = 0; i < n_op_cases; i++)
+        compare_case(device, reference, &op_cases[i]);
+    ls_device_close(device);
+    ls_device_close(reference);
+}
+
+static void every_case_is_near_the_reference(void **state)
+{
+    LS_UNUSED(state);
+    compare_all(1);
+}
+
+static void every_case_is_near_the_reference_on_3_threads(void **state)
+{
+    LS_UNUSED(state);
+    compare_all(3);
+}
+
+static void float64_is_left_to_the_reference(void **state)
+{
+    ls_device *reference = open_reference();
+    ls_device *device = onednn(1);
+
+    LS_UNUSED(state);
+    for (int i = 0; i < n_op_cases; i++) {
+        op_results got;
+        op_results want;
+
+        assert_status(LS_OK, op_case_run(device, &op_cases[i], LS_F64, &got));
+        assert_status(LS_OK, op_case_run(reference, &op_cases[i], LS_F64, &want));
+        for (int k = 0; k < want.n; k++)
+            assert_true(op_result_error(&got.r[k], &want.r[k], DBL_EPSILON) == 0);
+        op_results_free(&got);
+        op_results_free(&want);
+    }
+    ls_device_close(device);
+    ls_device_close(reference);
+}
+
+static void the_fingerprint_names_library_and_threads(void **state)
+{
+    ls_device *device = onednn(1);
+
+    LS_UNUSED(state);
+    assert_string_equal(ls_device_name(device), "onednn");
+    assert_true(strncmp(ls_device_fingerprint(device), "onednn 2.", 9) == 0);
+    assert_non_null(strstr(ls_device_fingerprint(device), " 1 thread"));
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_case_is_near_the_reference),
+        cmocka_unit_test(every_case_is_near_the_reference_on_3_threads),
+        cmocka_unit_test(float64_is_left_to_the_reference),
+        cmocka_unit_test(the_fingerprint_names_library_and_threads),
+    };
+    ls_device *device = NULL;
+
+    if (open_onednn(1, &device) != LS_OK) {
+        print_message("skipped: %s\n", ls_last_error());
+        return 77;
+    }
+    ls_device_close(device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_onednn_simd.c - every table of inner loops that this processor can run gives the bits of the plainest one.
+ */
+#include "tensor/onednn/simd.h"
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FLOATS 4096
+
+static float input[2][FLOATS];
+static const size_t lane_counts[] = {1, 3, 8, 16, 21, 40};
+
+static void fill_inputs(void)
+{
+    ls_rng rng;
+
+    ls_rng_seed(&rng, 7);
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < FLOATS; i++)
+            input[k][i] = (float)(round(64 * (2 * ls_rng_double(&rng) - 1)) / 16);
+    }
+    input[0][100] = (float)NAN;
+    input[0][200] = -0.0F;
+    input[0][300] = (float)INFINITY;
+}
+
+static const simd_table *plainest(void)
+{
+    const simd_table *t = NULL;
+
+    for (int i = 0; simd_table_at(i) != NULL; i++)
+        t = simd_table_at(i);
+    return t;
+}
+
+/* What the loops of one table give for one number of lanes. */
+typedef struct outputs {
+    float f[6][FLOATS];
+    uint8_t where[FLOATS];
+} outputs;
+
+static void run_pointwise(const simd_table *t, outputs *o)
+{
+    t->relu(input[0], o->f[0], FLOATS - 3);
+    t->relu_backward(input[0], input[1], o->f[1], FLOATS - 3);
+    t->add(input[0], input[1], o->f[2], FLOATS - 3);
+    t->exp_below(input[1], 3.5F, o->f[3], FLOATS - 3);
+}
+
+static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
+{
+    const size_t rows = FLOATS / lanes;
+    const bn_lanes p = {
+        .mean = input[1], .scale = input[1] + 40, .bias = input[1] + 80, .relu = lanes % 2 == 0};
+    const bn_slopes s = {.slope = input[1] + 120, .shift = input[1] + 160};
+
+    t->bn_moments(input[0], rows, lanes, o->f[0], o->f[1]);
+    t->bn_apply(input[0], o->f[2], rows, lanes, &p);
+    t->bn_sums(input[0], input[1], rows, lanes, &p, o->f[3], o->f[4]);
+    t->bn_dx(input[0], input[1], o->f[5], rows, lanes, &p, &s);
+}
+
+static void run_pool(const simd_table *t, size_t lanes, size_t kernel, size_t padding, outputs *o)
+{
+    const size_t size = 9;
+    const size_t out = (size + 2 * padding - kernel) / 2 + 1;
+    const pool_plane p = {.h = size,
+                          .w = size,
+                          .out_h = out,
+                          .out_w = out,
+                          .kernel = {kernel, kernel},
+                          .stride = {2, 2},
+                          .padding = {padding, padding},
+                          .lanes = lanes};
+
+    t->pool_max(&p, input[0], o->f[0], o->where);
+    t->pool_max(&p, input[0], o->f[1], NULL);
+    t->pool_max_backward(&p, input[1], o->where, o->f[2]);
+}
+
+static outputs got;
+static outputs want;
+
+/* Bit by bit, but for which NaN it is: that depends on the order in which a compiler puts two operands. */
+static bool same_bits(const outputs *a, const outputs *b)
+{
+    for (size_t k = 0; k < LS_COUNT_OF(a->f); k++) {
+        for (size_t i = 0; i < FLOATS; i++) {
+            if (memcmp(&a->f[k][i], &b->f[k][i], sizeof(float)) != 0 &&
+                !(isnan(a->f[k][i]) && isnan(b->f[k][i])))
+                return false;
+        }
+    }
+    return memcmp(a->where, b->where, sizeof(a->where)) == 0;
+}
+
+static void assert_same(const simd_table *t, const char *what, size_t lanes)
+{
+    if (!same_bits(&got, &want))
+        fail_msg("%s of %zu lanes differ between %s and %s", what, lanes, t->isa, plainest()->isa);
+    memset(&got, 0, sizeof(got));
+    memset(&want, 0, sizeof(want));
+}
+
+static void all_tables_give_the_same_bits(void **state)
+{
+    LS_UNUSED(state);
+    fill_inputs();
+    for (int i = 0; simd_table_at(i) != NULL; i++) {
+        const simd_table *t = simd_table_at(i);
+
+        run_pointwise(t, &got);
+        run_pointwise(plainest(), &want);
+        assert_same(t, "pointwise loops", 1);
+        for (size_t k = 0; k < LS_COUNT_OF(lane_counts); k++) {
+            run_batch_norm(t, lane_counts[k], &got);
+            run_batch_norm(plainest(), lane_counts[k], &want);
+            assert_same(t, "batch norms", lane_counts[k]);
+            run_pool(t, lane_counts[k], 2, 0, &got);
+            run_pool(plainest(), lane_counts[k], 2, 0, &want);
+            assert_same(t, "pools of 2x2", lane_counts[k]);
+            run_pool(t, lane_counts[k], 3, 1, &got);
+            run_pool(plainest(), lane_counts[k], 3, 1, &want);
+            assert_same(t, "pools of 3x3", lane_counts[k]);
+        }
+    }
+}
+
+static void exp_is_near_the_libraries(void **state)
+{
+    const simd_table *t = simd_table_at(0);
+    float x[1000];
+    float y[1000];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 1000; i++)
+        x[i] = -(float)i * 0.087F;
+    t->exp_below(x, 0, y, 1000);
+    for (int i = 0; i < 1000; i++) {
+        const double right = exp((double)x[i]);
+
+        assert_true(fabs((double)y[i] - right) <= 2e-7 * right);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_tables_give_the_same_bits),
+        cmocka_unit_test(exp_is_near_the_libraries),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
