@@ -220,9 +220,9 @@ static void every_difference_is_listed_and_nothing_changes(void **state)
 
 static void many_differences_are_counted(void **state)
 {
-    enum { N = 500 };
+    enum { N = 300 };
     static char names[N][64];
-    ls_named items[N];
+    static ls_named items[N];
     unsigned char byte = 1;
 
     LS_UNUSED(state);
