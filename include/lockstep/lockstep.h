@@ -11,6 +11,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/data.h>
 #include <lockstep/ddp.h>
+#include <lockstep/flags.h>
 #include <lockstep/launch.h>
 #include <lockstep/log.h>
 #include <lockstep/nn.h>

@@ -15,31 +15,12 @@
 
 #include <lockstep/data.h>
 #include <lockstep/ddp.h>
+#include <lockstep/flags.h>
 #include <lockstep/optim.h>
 
 LS_BEGIN_DECLS
 
 /* --- flags --- */
-
-typedef enum ls_flag_kind {
-    LS_FLAG_TEXT,
-    LS_FLAG_OPTIONAL_TEXT, /* "--resume" alone gives "" */
-    LS_FLAG_INT,
-    LS_FLAG_REAL,
-    LS_FLAG_BOOL
-} ls_flag_kind;
-
-/* One flag of a program. `value` points to const char *, int64_t, double or int; its value before parsing is the default.
- * "-" and "_" in names are the same; "--name VALUE" and "--name=VALUE"; a bool takes no value or =true/false. */
-typedef struct ls_flag {
-    const char *name; /* "batch-size" */
-    char letter;      /* 'b', or 0 */
-    ls_flag_kind kind;
-    void *value;
-    double min; /* numbers: bounds, when max > min */
-    double max;
-    const char *help;
-} ls_flag;
 
 /* The flags that all programs take; zero-initialise, set the program's own defaults, then parse. */
 typedef struct ls_train_flags {

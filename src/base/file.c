@@ -85,13 +85,15 @@ ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_
     struct stat info;
     ls_status st;
 
+    if (max_bytes > SIZE_MAX / 4) // beyond any memory, and doubling it must not overflow
+        max_bytes = SIZE_MAX / 4;
     if (fd < 0)
         return fail_path(path, "open");
     if (fstat(fd, &info) != 0)
         st = fail_path(path, "examine");
     else if (!S_ISREG(info.st_mode))
         st = ls_fail(LS_EIO, "%s is not a regular file", path);
-    else if (info.st_size < 0 || (uintmax_t)info.st_size > max_bytes || max_bytes > SIZE_MAX / 2)
+    else if (info.st_size < 0 || (uintmax_t)info.st_size > max_bytes)
         st = fail_size(path, max_bytes);
     else
         st = read_to_end(fd, path, (size_t)info.st_size, max_bytes, out, out_bytes);

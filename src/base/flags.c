@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <lockstep/flags.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define NAME_MOST 40
+
+/* --- looking a flag up --- */
+
+/* "-" and "_" are the same; `n` bytes of `given` count. */
+static bool same_name(const char *name, const char *given, size_t n)
+{
+    if (strlen(name) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] != (given[i] == '_' ? '-' : given[i]))
+            return false;
+    return true;
+}
+
+static int n_flags(const ls_flags *f)
+{
+    return f->n[0] + f->n[1];
+}
+
+static const ls_flag *flag_at(const ls_flags *f, int i)
+{
+    return i < f->n[0] ? &f->tables[0][i] : &f->tables[1][i - f->n[0]];
+}
+
+/* Finds "--name", "--name=value", "-name" or "-x"; *value points behind the "=" or is NULL. */
+static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char **value)
+{
+    const bool is_long = text_starts(arg, "--");
+    const char *name = arg + (is_long ? 2 : 1);
+    const size_t n = strcspn(name, "=");
+
+    *value = name[n] == '=' ? name + n + 1 : NULL;
+    for (int i = 0; i < n_flags(f); i++) {
+        const ls_flag *flag = flag_at(f, i);
+        if (!is_long && n == 1 ? flag->letter == name[0] : same_name(flag->name, name, n))
+            return flag;
+    }
+    return NULL;
+}
+
+/* Levenshtein's distance, for "did you mean". */
+static int edit_distance(const char *a, const char *b)
+{
+    const size_t n = strlen(a);
+    const size_t m = strlen(b);
+    int row[NAME_MOST + 1];
+
+    if (n > NAME_MOST || m > NAME_MOST)
+        return NAME_MOST;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int keep = diagonal + (a[i - 1] != b[j - 1]);
+            const int change = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = keep < change ? keep : change;
+        }
+    }
+    return row[m];
+}
+
+static ls_status unknown_flag(const ls_flags *f, const char *arg)
+{
+    const char *nearest = NULL;
+    char name[NAME_MOST + 1];
+    int least = 4; /* further away is no help */
+
+    text_format(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
+    for (int i = 0; i < n_flags(f); i++) {
+        const ls_flag *flag = flag_at(f, i);
+        const int distance = edit_distance(name + strspn(name, "-"), flag->name);
+        if (flag->help != NULL && distance < least) {
+            least = distance;
+            nearest = flag->name;
+        }
+    }
+    if (nearest != NULL)
+        return ls_fail(LS_EINVAL, "unknown flag %s: did you mean --%s? (%s --help lists all)", name,
+                       nearest, f->program);
+    return ls_fail(LS_EINVAL, "unknown flag %s (%s --help lists all)", name, f->program);
+}
+
+/* --- values --- */
+
+static ls_status set_int(const ls_flag *flag, const char *what, const char *text)
+{
+    const bool bounded = flag->max > flag->min;
+
+    return text_parse_int(text, what, bounded ? (int64_t)flag->min : INT64_MIN,
+                          bounded ? (int64_t)flag->max : INT64_MAX, flag->value);
+}
+
+static ls_status set_bytes(const ls_flag *flag, const char *what, const char *text)
+{
+    uint64_t bytes;
+
+    LS_TRY(text_parse_bytes(text, what, INT64_MAX, &bytes));
+    *(int64_t *)flag->value = (int64_t)bytes;
+    return LS_OK;
+}
+
+static ls_status set_bool(const ls_flag *flag, const char *what, const char *text)
+{
+    bool on = true;
+
+    if (text != NULL)
+        LS_TRY(text_parse_bool(text, what, &on));
+    *(int *)flag->value = on;
+    return LS_OK;
+}
+
+static ls_status set_value(const ls_flag *flag, const char *text)
+{
+    char what[NAME_MOST + 8];
+
+    text_format(what, sizeof(what), "--%s", flag->name);
+    switch (flag->kind) {
+    case LS_FLAG_BOOL:
+        return set_bool(flag, what, text);
+    case LS_FLAG_INT:
+        return set_int(flag, what, text);
+    case LS_FLAG_BYTES:
+        return set_bytes(flag, what, text);
+    case LS_FLAG_REAL:
+        return text_parse_double(text, what, flag->min, flag->max > flag->min ? flag->max : 1e300,
+                                 flag->value);
+    case LS_FLAG_TEXT:
+    case LS_FLAG_OPTIONAL_TEXT:
+        *(const char **)flag->value = text;
+        return LS_OK;
+    }
+    return ls_fail(LS_EINTERNAL, "flag --%s has no kind", flag->name);
+}
+
+/* Takes argv[*i] and, where the flag wants one, the value behind it. */
+static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
+{
+    const char *value;
+    const ls_flag *flag = find_flag(f, argv[*i], &value);
+
+    if (flag == NULL)
+        return unknown_flag(f, argv[*i]);
+    if (value == NULL && flag->kind != LS_FLAG_BOOL) {
+        const bool has_next = *i + 1 < argc;
+        if (flag->kind == LS_FLAG_OPTIONAL_TEXT)
+            value = has_next && argv[*i + 1][0] != '-' ? argv[++*i] : "";
+        else if (has_next)
+            value = argv[++*i];
+        else
+            return ls_fail(LS_EINVAL, "--%s needs a value", flag->name);
+    }
+    return set_value(flag, value);
+}
+
+ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv, int *rest)
+{
+    int i;
+
+    for (i = 1; i < argc; i++) {
+        if (text_equal(argv[i], "--")) {
+            i++;
+            break;
+        }
+        if (argv[i][0] != '-' || argv[i][1] == 0)
+            break;
+        LS_TRY(take_flag(flags, argc, argv, &i));
+    }
+    if (i < argc && !flags->takes_rest)
+        return ls_fail(LS_EINVAL, "unexpected argument %s (%s --help lists the flags)", argv[i],
+                       flags->program);
+    if (rest != NULL)
+        *rest = i;
+    return LS_OK;
+}
+
+/* --- help --- */
+
+static void append_default(text_buf *t, const ls_flag *flag)
+{
+    char bytes[32];
+
+    if (flag->kind == LS_FLAG_INT && *(int64_t *)flag->value != 0)
+        text_append(t, " (%lld)", (long long)*(int64_t *)flag->value);
+    else if (flag->kind == LS_FLAG_BYTES)
+        text_append(t, " (%s)",
+                    text_bytes(bytes, sizeof(bytes), (uint64_t) * (int64_t *)flag->value));
+    else if (flag->kind == LS_FLAG_REAL && *(double *)flag->value != 0)
+        text_append(t, " (%g)", *(double *)flag->value);
+    else if (flag->kind == LS_FLAG_TEXT && *(const char **)flag->value != NULL)
+        text_append(t, " (%s)", *(const char **)flag->value);
+}
+
+ls_status ls_flags_help(const ls_flags *flags, char **out)
+{
+    text_buf t = {0};
+
+    text_append(&t, "usage: %s %s\n%s\n\n", flags->program, flags->usage, flags->summary);
+    for (int i = 0; i < n_flags(flags); i++) {
+        const ls_flag *flag = flag_at(flags, i);
+        char left[NAME_MOST + 16];
+        if (flag->help == NULL)
+            continue;
+        if (flag->letter != 0)
+            text_format(left, sizeof(left), "-%c, --%s", flag->letter, flag->name);
+        else
+            text_format(left, sizeof(left), "    --%s", flag->name);
+        text_append(&t, "  %-24s %s", left, flag->help);
+        append_default(&t, flag);
+        text_append(&t, "\n");
+    }
+    if (text_status(&t) != LS_OK) {
+        text_free(&t);
+        return LS_ENOMEM;
+    }
+    *out = t.data;
+    return LS_OK;
+}
+
+void ls_flags_free(char *text)
+{
+    ls_free(text);
+}
