@@ -2,9 +2,11 @@
 /*
  * backend.h - what a backend is: about six functions around start(self, op, work).
  *
- * Operations are described (coll), not enumerated in the table. group.c has checked the arguments, numbered and
- * stamped the operation and made buffers of size 0, counts of 0 and groups of one rank its own business: a backend may
- * trust its input.
+ * Operations are described (coll), not enumerated in the table. The arguments have been checked, the operation is numbered and
+ * stamped, and groups of one rank never get here: a backend may trust its input. A collective with count 0 comes as
+ * COLL_BARRIER, with the stamp of what was called; messages and v-variants may have counts of 0. src is NULL where this
+ * rank's is not looked at (broadcast and scatter away from root), dst likewise (reduce and gather). In place is as comm.h
+ * says, except that all_to_all never is.
  *
  * Threads    open, open_group, start, progress, abort_group, close_group, alloc, free, close are called under the
  *            engine's lock, one at a time. wait runs without it; wake may come from any thread.
@@ -113,6 +115,9 @@ typedef struct backend_ops {
     const char *(*transport)(backend_group *group);
     /* required: delivers what is still to be sent (bounded by timeout_ms), closes everything */
     void (*close)(backend_state *self, int64_t timeout_ms);
+    /* optional: in a forked child, where nothing else is called any more: closes the descriptors that the child inherited, so
+     * that peers see the parent's end. Only close() and the like: another thread's locks may be held for ever. */
+    void (*forked)(backend_state *self);
 } backend_ops;
 
 /* One row a backend: built-in ones by table, the others by module. */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/boot_record.h"
+
+#include "base/text.h"
+#include "net/wire.h"
+
+#include <inttypes.h>
+
+static void write_address(wire_writer *w, const net_address *a)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    wire_write_text(w, a->bytes == 0 ? "" : net_address_text(text, sizeof(text), a));
+}
+
+static ls_status read_address(wire_reader *r, net_address *out)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    wire_read_text(r, text, sizeof(text));
+    *out = (net_address){.bytes = 0};
+    return r->failed || text[0] == '\0' ? LS_OK : net_address_decode(text, out);
+}
+
+ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
+{
+    const boot_record *b = &p->record;
+
+    wire_write_u16(out, BOOT_RECORD_VERSION);
+    wire_write_u32(out, (uint32_t)b->rank);
+    wire_write_u32(out, (uint32_t)b->pid);
+    wire_write_u64(out, b->instance);
+    wire_write_u32(out, b->generation);
+    wire_write_text(out, b->host);
+    wire_write_u64(out, p->host);
+    wire_write_u32(out, p->world_group);
+    wire_write_text(out, p->backend);
+    wire_write_text(out, p->transport);
+    wire_write_u64(out, p->segment_bytes);
+    write_address(out, &b->local);
+    wire_write_u16(out, (uint16_t)b->n_addresses);
+    for (int i = 0; i < b->n_addresses; i++)
+        write_address(out, &b->addresses[i]);
+    return wire_writer_status(out);
+}
+
+static ls_status read_fields(wire_reader *r, boot_publication *out)
+{
+    boot_record *b = &out->record;
+    char host[sizeof(b->host)];
+
+    b->rank = (int)wire_read_u32(r);
+    b->pid = (pid_t)wire_read_u32(r);
+    b->instance = wire_read_u64(r);
+    b->generation = wire_read_u32(r);
+    wire_read_text(r, host, sizeof(host));
+    text_printable(b->host, sizeof(b->host), host);
+    out->host = wire_read_u64(r);
+    out->world_group = wire_read_u32(r);
+    wire_read_text(r, out->backend, sizeof(out->backend));
+    wire_read_text(r, out->transport, sizeof(out->transport));
+    out->segment_bytes = wire_read_u64(r);
+    LS_TRY(read_address(r, &b->local));
+    b->n_addresses = wire_read_u16(r);
+    if (b->n_addresses > BOOT_ADDRESSES_MAX)
+        return ls_fail(LS_EPROTO, "%d addresses are too many", b->n_addresses);
+    for (int i = 0; i < b->n_addresses; i++)
+        LS_TRY(read_address(r, &b->addresses[i]));
+    return LS_OK;
+}
+
+ls_status boot_record_decode(const void *data, size_t bytes, int rank, boot_publication *out)
+{
+    wire_reader r = wire_reader_over(data, bytes);
+    boot_publication p = {0};
+    ls_status st;
+    int version;
+
+    if (bytes > BOOT_RECORD_MAX_BYTES)
+        return ls_fail(LS_EPROTO, "boot record of rank %d: %zu bytes are too many", rank, bytes);
+    version = wire_read_u16(&r);
+    if (version != BOOT_RECORD_VERSION)
+        return ls_fail(LS_EPROTO, "boot record of rank %d: version %d, this library speaks %d",
+                       rank, version, BOOT_RECORD_VERSION);
+    st = read_fields(&r, &p);
+    if (st == LS_OK)
+        st = wire_reader_end(&r, "fields");
+    if (st == LS_OK && p.record.rank != rank)
+        st = ls_fail(LS_EPROTO, "it is of rank %d", p.record.rank);
+    if (st != LS_OK)
+        return ls_context(LS_EPROTO, "boot record of rank %d", rank);
+    *out = p;
+    return LS_OK;
+}
+
+static ls_status differ(const boot_publication *own, const boot_publication *other,
+                        const char *setting, const char *own_value, const char *other_value)
+{
+    char shown[BOOT_NAME_BYTES];
+
+    text_printable(shown, sizeof(shown), other_value);
+    return ls_fail(LS_EMISMATCH, "%s is %s on rank %d (%s), but %s on rank %d (%s)", setting,
+                   own_value, own->record.rank, own->record.host, shown, other->record.rank,
+                   other->record.host);
+}
+
+ls_status boot_record_compare(const boot_publication *own, const boot_publication *other)
+{
+    char a[24], b[24];
+
+    if (!text_equal(own->backend, other->backend))
+        return differ(own, other, "backend", own->backend, other->backend);
+    if (!text_equal(own->transport, other->transport))
+        return differ(own, other, "transport", own->transport, other->transport);
+    if (own->segment_bytes != other->segment_bytes)
+        return differ(own, other, "LOCKSTEP_SEGMENT",
+                      text_format(a, sizeof(a), "%" PRIu64, own->segment_bytes),
+                      text_format(b, sizeof(b), "%" PRIu64, other->segment_bytes));
+    if (own->record.generation != other->record.generation)
+        return differ(own, other, "generation",
+                      text_format(a, sizeof(a), "%u", own->record.generation),
+                      text_format(b, sizeof(b), "%u", other->record.generation));
+    return LS_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boot_record.h - what a rank publishes when it joins, on the wire, and what all of them must agree on.
+ */
+#ifndef LS_COMM_BOOT_RECORD_H
+#define LS_COMM_BOOT_RECORD_H
+
+#include "comm/boot.h"
+
+#define BOOT_RECORD_VERSION   1
+#define BOOT_RECORD_MAX_BYTES 8192
+#define BOOT_NAME_BYTES       32
+
+/* A record, and the settings that must be the same everywhere. */
+typedef struct boot_publication {
+    boot_record record;
+    uint64_t host;        /* equal for ranks of one kernel and network namespace */
+    uint32_t world_group; /* id of the world's group; rank 0's counts */
+    char backend[BOOT_NAME_BYTES];
+    char transport[BOOT_NAME_BYTES];
+    uint64_t segment_bytes;
+} boot_publication;
+
+LS_MUST_USE ls_status boot_record_encode(const boot_publication *p, wire_writer *out);
+/* Whatever another process wrote: every field is bounded. LS_EPROTO names the rank. */
+LS_MUST_USE ls_status boot_record_decode(const void *data, size_t bytes, int rank,
+                                         boot_publication *out);
+
+/* LS_EMISMATCH names the setting, both ranks and both values. */
+LS_MUST_USE ls_status boot_record_compare(const boot_publication *own,
+                                          const boot_publication *other);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/check.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+#include <stdint.h>
+
+#define NO_VALUE 255 /* of a stamp's fields */
+
+/* Which buffers an operation has, and how they are measured. */
+typedef enum side { SIDE_NONE = 0, SIDE_PART, SIDE_ALL } side;
+
+typedef struct coll_shape {
+    side src;
+    side dst;
+    bool src_at_root; /* only root's is looked at */
+    bool dst_at_root;
+    bool reduces;
+    bool has_root;
+} coll_shape;
+
+static const coll_shape shapes[COLL_KIND_COUNT] = {
+    [COLL_ALL_REDUCE] = {SIDE_PART, SIDE_PART, false, false, true, false},
+    [COLL_REDUCE] = {SIDE_PART, SIDE_PART, false, true, true, true},
+    [COLL_BROADCAST] = {SIDE_PART, SIDE_PART, true, false, false, true},
+    [COLL_ALL_GATHER] = {SIDE_PART, SIDE_ALL, false, false, false, false},
+    [COLL_GATHER] = {SIDE_PART, SIDE_ALL, false, true, false, true},
+    [COLL_SCATTER] = {SIDE_ALL, SIDE_PART, true, false, false, true},
+    [COLL_REDUCE_SCATTER] = {SIDE_ALL, SIDE_PART, false, false, true, false},
+    [COLL_ALL_TO_ALL] = {SIDE_ALL, SIDE_ALL, false, false, false, false},
+    [COLL_BARRIER] = {SIDE_NONE, SIDE_NONE, false, false, false, false},
+    [COLL_SEND] = {SIDE_PART, SIDE_NONE, false, false, false, false},
+    [COLL_RECV] = {SIDE_NONE, SIDE_PART, false, false, false, false},
+};
+
+/* The one count array of a v-variant other than all_to_all_v, NULL when there is none. */
+static const size_t *shared_counts(const coll *op)
+{
+    return op->src_counts != NULL ? op->src_counts : op->dst_counts;
+}
+
+static ls_status sum_counts(const size_t *counts, int n, size_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < n; i++)
+        LS_TRY(ls_add_size(*out, counts[i], out));
+    return LS_OK;
+}
+
+static ls_status side_elements(const coll *op, side s, const size_t *counts, int rank, int size,
+                               size_t *out)
+{
+    const size_t *shared = shared_counts(op);
+
+    *out = 0;
+    if (s == SIDE_NONE)
+        return LS_OK;
+    if (s == SIDE_ALL && counts != NULL)
+        return sum_counts(counts, size, out);
+    if (s == SIDE_ALL)
+        return ls_mul_size(op->count, (size_t)size, out);
+    *out = shared != NULL ? shared[rank] : op->count;
+    return LS_OK;
+}
+
+static ls_status side_bytes(const coll *op, side s, const size_t *counts, int rank, int size,
+                            size_t *out)
+{
+    size_t elements;
+
+    LS_TRY(side_elements(op, s, counts, rank, size, &elements));
+    LS_TRY(ls_mul_size(elements, ls_dtype_size(op->dtype), out));
+    // Offsets within a buffer must fit a pointer difference.
+    return *out <= PTRDIFF_MAX ? LS_OK : ls_fail(LS_EINVAL, "%zu elements are too many", elements);
+}
+
+static bool is_looked_at(const coll *op, bool at_root, int rank)
+{
+    return !at_root || op->root == rank;
+}
+
+size_t check_src_bytes(const coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    size_t bytes;
+
+    if (!is_looked_at(op, shape->src_at_root, rank) ||
+        side_bytes(op, shape->src, op->src_counts, rank, size, &bytes) != LS_OK)
+        return 0;
+    return bytes;
+}
+
+size_t check_dst_bytes(const coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    size_t bytes;
+
+    if (!is_looked_at(op, shape->dst_at_root, rank) ||
+        side_bytes(op, shape->dst, op->dst_counts, rank, size, &bytes) != LS_OK)
+        return 0;
+    return bytes;
+}
+
+size_t check_part_offset(const coll *op, const size_t *counts, int part)
+{
+    size_t elements = op->count * (size_t)part;
+
+    if (counts != NULL) {
+        elements = 0;
+        for (int i = 0; i < part; i++)
+            elements += counts[i];
+    }
+    return elements * ls_dtype_size(op->dtype);
+}
+
+static ls_status check_numbers(const coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+
+    if (op->kind == COLL_BARRIER)
+        return LS_OK;
+    if (ls_dtype_size(op->dtype) == 0)
+        return ls_fail(LS_EINVAL, "%d is no type", (int)op->dtype);
+    if (shape->reduces && ((int)op->redop < 0 || (int)op->redop >= LS_REDUCE_OP_COUNT))
+        return ls_fail(LS_EINVAL, "%d is no reduction", (int)op->redop);
+    if (shape->reduces && op->redop == LS_AVG && op->dtype < LS_F16)
+        return ls_fail(LS_EINVAL, "avg of %s: only floating types have an average here",
+                       ls_dtype_name(op->dtype));
+    if (shape->has_root && (op->root < 0 || op->root >= size))
+        return ls_fail(LS_EINVAL, "root %d: must be 0 to %d", op->root, size - 1);
+    if (op->kind != COLL_SEND && op->kind != COLL_RECV)
+        return LS_OK;
+    if (op->tag < 0)
+        return ls_fail(LS_EINVAL, "tag %d is negative", op->tag);
+    if (op->kind == COLL_RECV && op->root == LS_ANY_SOURCE && size > 1)
+        return LS_OK;
+    if (op->root < 0 || op->root >= size)
+        return ls_fail(LS_EINVAL, "peer %d: must be 0 to %d", op->root, size - 1);
+    if (op->root == rank)
+        return ls_fail(LS_EINVAL, "peer %d is this rank itself", op->root);
+    return LS_OK;
+}
+
+/* Whether the buffers lie towards each other as the operation's in-place form wants. */
+static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int rank)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    const char *src = op->src;
+    const char *dst = op->dst;
+
+    if (shape->src == shape->dst)
+        return src == dst && src_bytes == dst_bytes;
+    if (shape->dst == SIDE_ALL)
+        return src == dst + check_part_offset(op, op->dst_counts, rank);
+    return dst == src + check_part_offset(op, op->src_counts, rank);
+}
+
+static ls_status check_buffers(coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    size_t src_bytes, dst_bytes;
+    uintptr_t src, dst;
+
+    LS_TRY(side_bytes(op, shape->src, op->src_counts, rank, size, &src_bytes));
+    LS_TRY(side_bytes(op, shape->dst, op->dst_counts, rank, size, &dst_bytes));
+    if (!is_looked_at(op, shape->src_at_root, rank)) {
+        op->src = NULL;
+        src_bytes = 0;
+    }
+    if (!is_looked_at(op, shape->dst_at_root, rank)) {
+        op->dst = NULL;
+        dst_bytes = 0;
+    }
+    if (op->src == NULL && src_bytes > 0)
+        return ls_fail(LS_EINVAL, "src is NULL");
+    if (op->dst == NULL && dst_bytes > 0)
+        return ls_fail(LS_EINVAL, "dst is NULL");
+    src = (uintptr_t)op->src;
+    dst = (uintptr_t)op->dst;
+    if (src_bytes > 0 && dst_bytes > 0 && src < dst + dst_bytes && dst < src + src_bytes &&
+        !is_in_place(op, src_bytes, dst_bytes, rank))
+        return ls_fail(LS_EINVAL, "src and dst overlap");
+    return LS_OK;
+}
+
+ls_status check_coll(coll *op, int rank, int size)
+{
+    ls_status st = check_numbers(op, rank, size);
+
+    if (st == LS_OK)
+        st = check_buffers(op, rank, size);
+    if (st != LS_OK)
+        return ls_context(st, "%s", coll_name(op->kind));
+    check_stamp(op, size);
+    return LS_OK;
+}
+
+/* Ranks give the same counts to all v-variants but all_to_all_v, where peers compare what they send each other. */
+static uint64_t stamp_count(const coll *op, int size)
+{
+    const size_t *counts = shared_counts(op);
+    uint64_t hash = 0;
+
+    if (counts == NULL)
+        return op->count;
+    if (op->kind == COLL_ALL_TO_ALL)
+        return 0;
+    for (int i = 0; i < size; i++)
+        hash = ls_hash3(hash, (uint64_t)i, counts[i]);
+    return hash;
+}
+
+void check_stamp(coll *op, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+
+    op->stamp = (op_stamp){
+        .kind = (uint8_t)op->kind,
+        .dtype = op->kind == COLL_BARRIER ? NO_VALUE : (uint8_t)op->dtype,
+        .redop = shape->reduces ? (uint8_t)op->redop : NO_VALUE,
+        .vector = shared_counts(op) != NULL,
+        .root = shape->has_root || is_message ? op->root : -1,
+        .count = stamp_count(op, size),
+    };
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm.h - what other layers may know of process groups besides <lockstep/comm.h>.
+ */
+#ifndef LS_COMM_COMM_H
+#define LS_COMM_COMM_H
+
+#include <lockstep/comm.h>
+
+/* Names the next operation of this group ("bucket 3/7") in stamps, late reports and errors; otherwise they show the
+ * call site. At most 39 bytes are kept. */
+void comm_label(ls_comm *comm, const char *label);
+
+/* Where variables come from, so that tests give their own. Returns NULL for what is not set. */
+typedef struct comm_env {
+    const char *(*get)(void *self, const char *name);
+    void *self;
+} comm_env;
+
+/* ls_init() with variables of the caller's: several ranks can then live in one process, one thread each. */
+LS_MUST_USE ls_status comm_init_in(const comm_env *env, const ls_init_options *opt, ls_comm **out);
+
+#endif

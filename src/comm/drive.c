@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "comm/engine.h"
+
+#include <sched.h>
+
+#define SPIN_NS       (20 * INT64_C(1000))
+#define YIELD_NS      (60 * INT64_C(1000))
+#define SLEEP_MAX_MS  500
+#define STOPPED_NS    (1000 * INT64_C(1000000)) /* asleep so much longer than asked: not our doing */
+#define PASSES_A_LOOK 32                        /* passes that move something may skip the clock */
+
+/* Tells the core that this is a spin loop. */
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int ranks_on_this_host(const engine *e)
+{
+    int n = 0;
+
+    for (int r = 0; r < e->parts.size; r++)
+        n += e->parts.hosts[r] == e->parts.hosts[e->parts.rank];
+    return n;
+}
+
+/* With more ranks than cores, whoever spins keeps the rank it waits for from running. */
+void drive_init(engine *e)
+{
+    const bool has_room = ranks_on_this_host(e) <= ls_usable_cores();
+
+    e->spin_ns = has_room ? SPIN_NS : 0;
+    e->yield_ns = has_room ? YIELD_NS : 0;
+    ls_cond_init(&e->changed);
+    ls_cond_init(&e->back);
+}
+
+static bool progress(engine *e)
+{
+    return e->parts.ops->progress(e->parts.backend);
+}
+
+static void give_way(engine *e)
+{
+    if (atomic_load_explicit(&e->n_entering, memory_order_relaxed) == 0)
+        return;
+    engine_leave(e);
+    (void)sched_yield();
+    ls_mutex_lock(&e->mu);
+}
+
+static void yield_core(engine *e)
+{
+    engine_leave(e);
+    (void)sched_yield();
+    ls_mutex_lock(&e->mu);
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * Sleeps in the backend until something may have moved, until_ns, or something is due. The sleep is cut into pieces: one
+ * that took far longer than asked means that this process was stopped (Ctrl-Z), which is nobody's delay.
+ */
+static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
+{
+    const int64_t wake_ns = earlier(until_ns, watch_next_ns(e));
+    int64_t ms = (wake_ns - now_ns + 999999) / 1000000;
+    int64_t slept_ns;
+
+    if (wake_ns <= now_ns)
+        return;
+    if (wake_ns == INT64_MAX || ms > SLEEP_MAX_MS)
+        ms = SLEEP_MAX_MS;
+    engine_leave(e);
+    e->parts.ops->wait(e->parts.backend, (int)ms);
+    ls_mutex_lock(&e->mu);
+    slept_ns = ls_now_ns() - now_ns;
+    if (slept_ns > ms * 1000000 + STOPPED_NS)
+        watch_forgive(e, slept_ns - ms * 1000000);
+    watch_news(e);
+}
+
+/* One driver's patience: spin, then yield, then sleep, from anew whenever something has moved. */
+typedef struct patience {
+    int64_t spin_until_ns; /* 0: not set yet */
+    int64_t yield_until_ns;
+    bool has_yielded;
+} patience;
+
+static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_ns)
+{
+    if (p->spin_until_ns == 0) {
+        p->spin_until_ns = now_ns + e->spin_ns;
+        p->yield_until_ns = p->spin_until_ns + e->yield_ns;
+        p->has_yielded = false;
+    }
+    if (now_ns < p->spin_until_ns) {
+        relax();
+    } else if (now_ns < p->yield_until_ns || !p->has_yielded) {
+        p->has_yielded = true;
+        yield_core(e);
+    } else {
+        sleep_until(e, deadline_ns < 0 ? INT64_MAX : deadline_ns, now_ns);
+    }
+}
+
+/* The caller's own turn at driving. False when the deadline has passed. */
+static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
+{
+    patience p = {0};
+
+    for (unsigned pass = 0; w->phase != WORK_ENDED; pass++) {
+        const bool has_moved = progress(e);
+        int64_t now_ns;
+
+        if (w->phase == WORK_ENDED)
+            break;
+        give_way(e);
+        if (has_moved) {
+            p.spin_until_ns = 0;
+            if (pass % PASSES_A_LOOK != 0)
+                continue;
+        }
+        now_ns = ls_now_ns();
+        watch_look(e, now_ns);
+        if (w->phase == WORK_ENDED)
+            break;
+        if (deadline_ns >= 0 && now_ns >= deadline_ns)
+            return false;
+        // Only one thread should be woken by what comes now.
+        if (e->back_sleeps) {
+            e->back_sleeps = false;
+            e->parts.ops->wake(e->parts.backend);
+        }
+        if (!has_moved)
+            be_patient(e, &p, deadline_ns, now_ns);
+    }
+    return true;
+}
+
+bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
+{
+    const int64_t deadline_ms = deadline_ns < 0 ? ls_deadline_ms(-1) : deadline_ns / 1000000 + 1;
+    bool in_time = true;
+
+    while (w->phase != WORK_ENDED && in_time) {
+        if (e->is_driven) {
+            e->n_waiting++;
+            in_time = ls_cond_wait(&e->changed, &e->mu, deadline_ms);
+            e->n_waiting--;
+            continue;
+        }
+        e->is_driven = true;
+        in_time = drive(e, w, deadline_ns);
+        e->is_driven = false;
+        if (e->n_waiting > 0)
+            ls_cond_broadcast(&e->changed);
+        drive_hand_over(e);
+    }
+    return w->phase == WORK_ENDED;
+}
+
+void drive_once(engine *e)
+{
+    if (e->parts.backend == NULL)
+        return;
+    (void)progress(e);
+    watch_look(e, ls_now_ns());
+}
+
+/* The progress thread: asleep on `back` unless asynchronous works are pending and no caller drives. */
+static void carry_on(void *arg)
+{
+    engine *e = arg;
+
+    ls_mutex_lock(&e->mu);
+    while (!e->is_stopping) {
+        bool has_moved;
+        int64_t now_ns;
+
+        if (e->n_held == 0 || e->is_driven) {
+            (void)ls_cond_wait(&e->back, &e->mu, ls_deadline_ms(-1));
+            continue;
+        }
+        has_moved = progress(e);
+        now_ns = ls_now_ns();
+        watch_look(e, now_ns);
+        give_way(e);
+        if (has_moved || e->n_held == 0 || e->is_driven || e->is_stopping)
+            continue;
+        e->back_sleeps = true;
+        sleep_until(e, INT64_MAX, now_ns);
+        e->back_sleeps = false;
+    }
+    ls_mutex_unlock(&e->mu);
+}
+
+void drive_hand_over(engine *e)
+{
+    char kept[LS_ERROR_BYTES];
+
+    if (e->n_held == 0 || e->is_driven)
+        return;
+    if (e->thread.started) {
+        if (!e->back_sleeps)
+            ls_cond_signal(&e->back);
+        return;
+    }
+    ls_error_keep(kept);
+    if (ls_thread_start(&e->thread, "ls-progress", carry_on, e) != LS_OK) {
+        ls_log(LS_LOG_WARN, "comm", "asynchronous operations only move while somebody waits: %s",
+               ls_last_error());
+        ls_error_restore(kept);
+    }
+}
+
+void drive_stop(engine *e)
+{
+    engine_enter(e);
+    e->is_stopping = true;
+    ls_cond_broadcast(&e->back);
+    if (e->back_sleeps)
+        e->parts.ops->wake(e->parts.backend);
+    engine_leave(e);
+    ls_thread_join(&e->thread);
+}

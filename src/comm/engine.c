@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/engine.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "comm/check.h"
+
+#include <string.h>
+
+#define CLOSE_MS 5000 /* delivering what was sent, at the end */
+#define HUB_MS   1000 /* how long rank 0's own hub waits for the others to leave */
+
+#define work_of(backend) list_entry(backend, ls_work, b)
+
+/* --- what backends may call --- */
+
+/* What other ranks hear of a failure that this rank's backend met. */
+static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status status,
+                                  const char *text)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = group, .rank = e->parts.rank};
+
+    if (text == NULL || *text == '\0')
+        text = ls_status_text(status);
+    if (status == LS_EMISMATCH || status == LS_EPEER) {
+        cause.kind = status == LS_EMISMATCH ? CAUSE_MISMATCH : CAUSE_FAULT;
+        cause.rank = -1;
+        text_format(cause.text, sizeof(cause.text), "%s", text);
+    } else {
+        text_format(cause.text, sizeof(cause.text), "rank %d: %s", e->parts.rank, text);
+    }
+    return cause;
+}
+
+/* A work that failed by itself breaks its group, as the numbers of its messages are in doubt from then on. */
+static void host_done(void *self, backend_work *b, ls_status status, const char *text)
+{
+    engine *e = self;
+    ls_work *w = work_of(b);
+    ls_comm *comm = w->comm;
+    job_cause cause;
+
+    if (status == LS_OK || comm->status != LS_OK) {
+        engine_end_work(e, w, status == LS_OK ? LS_OK : comm->status);
+        return;
+    }
+    cause = cause_of_failure(e, comm->info.id, status, text);
+    w->phase = WORK_FAILED;
+    engine_suspect(e, comm, &cause, status);
+}
+
+static void host_broken(void *self, const job_cause *cause)
+{
+    engine *e = self;
+    const ls_status status = cause_status(cause->kind);
+
+    list_for_each (it, &e->groups) {
+        ls_comm *comm = list_entry(it, ls_comm, node);
+
+        if (cause->group == GROUP_ALL || cause->group == comm->info.id)
+            engine_suspect(e, comm, cause, status);
+    }
+}
+
+static void host_free(void *block)
+{
+    ls_free(block);
+}
+
+static void *host_alloc(size_t count, size_t size)
+{
+    return ls_calloc(count, size);
+}
+
+static void set_host(engine *e)
+{
+    e->host = (comm_host){.abi = BACKEND_ABI,
+                          .self = e,
+                          .done = host_done,
+                          .broken = host_broken,
+                          .vfail = ls_vfail,
+                          .log = ls_log,
+                          .alloc = host_alloc,
+                          .free = host_free};
+}
+
+/* --- life --- */
+
+static void free_parts(engine_parts *p)
+{
+    recorder_close(p->recorder);
+    file_close(&p->control_fd);
+    ls_free(p->hosts);
+    ls_free(p->pids);
+}
+
+ls_status engine_create(const engine_parts *parts, engine **out)
+{
+    engine *e = ls_calloc(1, sizeof(*e));
+
+    if (e != NULL)
+        e->left_ns = ls_calloc((size_t)parts->size, sizeof(*e->left_ns));
+    if (e == NULL || e->left_ns == NULL) {
+        engine_parts lost = *parts;
+
+        ls_free(e);
+        control_close(lost.control);
+        hub_thread_stop(lost.hub, 0);
+        free_parts(&lost);
+        return ls_fail(LS_ENOMEM, "no memory for the engine of rank %d", parts->rank);
+    }
+    e->parts = *parts;
+    ls_mutex_init(&e->mu);
+    list_init(&e->groups);
+    list_init(&e->free_works);
+    set_host(e);
+    drive_init(e);
+    e->next_watch_ns = INT64_MAX;
+    forked_add(e);
+    *out = e;
+    return LS_OK;
+}
+
+static void free_works(engine *e)
+{
+    while (!list_empty(&e->free_works)) {
+        ls_work *w = list_entry(e->free_works.next, ls_work, node);
+
+        list_remove(&w->node);
+        ls_free(w->counts);
+        ls_free(w);
+    }
+}
+
+/* The backend delivers first, then the goodbye: who hears it may rely on all data being under way. */
+void engine_destroy(engine *e)
+{
+    if (e == NULL)
+        return;
+    drive_stop(e);
+    forked_remove(e);
+    if (e->parts.backend != NULL)
+        e->parts.ops->close(e->parts.backend, CLOSE_MS);
+    control_close(e->parts.control);
+    hub_thread_stop(e->parts.hub, HUB_MS);
+    free_works(e);
+    free_parts(&e->parts);
+    ls_cond_destroy(&e->changed);
+    ls_cond_destroy(&e->back);
+    ls_mutex_destroy(&e->mu);
+    ls_free(e->left_ns);
+    ls_free(e);
+}
+
+/* A spinning driver holds `mu` most of the time; the counter tells it to let others in. */
+void engine_enter(engine *e)
+{
+    if (ls_mutex_trylock(&e->mu))
+        return;
+    atomic_fetch_add_explicit(&e->n_entering, 1, memory_order_relaxed);
+    ls_mutex_lock(&e->mu);
+    atomic_fetch_sub_explicit(&e->n_entering, 1, memory_order_relaxed);
+}
+
+void engine_leave(engine *e)
+{
+    ls_mutex_unlock(&e->mu);
+}
+
+ls_comm *engine_group(engine *e, uint32_t id)
+{
+    list_for_each (it, &e->groups) {
+        ls_comm *comm = list_entry(it, ls_comm, node);
+
+        if (comm->info.id == id)
+            return comm;
+    }
+    return NULL;
+}
+
+/* --- works --- */
+
+static ls_work *take_work(engine *e)
+{
+    ls_work *w;
+
+    if (list_empty(&e->free_works)) {
+        w = ls_calloc(1, sizeof(*w));
+        if (w != NULL) {
+            list_init(&w->node);
+            list_init(&w->handle);
+        }
+        return w;
+    }
+    w = list_entry(e->free_works.next, ls_work, node);
+    list_remove(&w->node);
+    return w;
+}
+
+void engine_free_work(engine *e, ls_work *w)
+{
+    list_remove(&w->handle);
+    list_append(&e->free_works, &w->node);
+}
+
+/* The caller's count arrays are only lent for the call. */
+static ls_status keep_counts(ls_work *w, int size)
+{
+    const size_t n = (size_t)size;
+    coll *op = &w->b.op;
+
+    if (op->src_counts == NULL && op->dst_counts == NULL)
+        return LS_OK;
+    if (w->counts_capacity < 2 * n) {
+        size_t *grown = ls_realloc(w->counts, 2 * n, sizeof(*grown));
+
+        if (grown == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for the counts of %d ranks", size);
+        w->counts = grown;
+        w->counts_capacity = 2 * n;
+    }
+    if (op->src_counts != NULL)
+        op->src_counts = memcpy(w->counts, op->src_counts, n * sizeof(*w->counts));
+    if (op->dst_counts != NULL)
+        op->dst_counts = memcpy(w->counts + n, op->dst_counts, n * sizeof(*w->counts));
+    return LS_OK;
+}
+
+/* all_to_all in place: every part is both read and written by others, so src moves out of the way. */
+static ls_status keep_source(ls_work *w, const ls_comm *comm)
+{
+    coll *op = &w->b.op;
+    const size_t bytes = check_src_bytes(op, comm->info.rank, comm->info.size);
+
+    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || bytes == 0 || comm->backend == NULL)
+        return LS_OK;
+    w->bounce = ls_alloc_aligned(64, bytes);
+    if (w->bounce == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for all_to_all in place of %zu bytes", bytes);
+    op->src = memcpy(w->bounce, op->src, bytes);
+    return LS_OK;
+}
+
+/* Messages are numbered apart, so that their order among collectives does not matter. */
+static ls_status number_message(ls_comm *comm, coll *op)
+{
+    const int32_t key[3] = {op->kind == COLL_SEND, op->root, op->tag};
+    const uintptr_t last = (uintptr_t)byte_map_get(&comm->messages, key, sizeof(key));
+
+    // The map keeps numbers where others keep pointers.
+    LS_TRY(byte_map_set(&comm->messages, key, sizeof(key), (void *)(last + 1), NULL));
+    op->stamp.sequence = (uint64_t)last + 1;
+    return LS_OK;
+}
+
+static ls_status number_and_stamp(ls_comm *comm, coll *op, const void *site)
+{
+    op_stamp *s = &op->stamp;
+
+    s->group = comm->info.id;
+    if (op->kind == COLL_SEND || op->kind == COLL_RECV)
+        LS_TRY(number_message(comm, op));
+    else
+        s->sequence = ++comm->sequence;
+    if (comm->label[0] != '\0')
+        memcpy(s->site, comm->label, sizeof(s->site));
+    else
+        memcpy(s->site, site_text(&comm->engine->sites, site), sizeof(s->site));
+    comm->label[0] = '\0';
+    return LS_OK;
+}
+
+/* Nothing to move: ranks still meet and compare their stamps, which name the operation they called. */
+static void reduce_to_barrier(coll *op)
+{
+    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+
+    if (!is_message && op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
+        op->kind = COLL_BARRIER;
+}
+
+static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+{
+    engine *e = comm->engine;
+    ls_work *w = take_work(e);
+    ls_status st;
+
+    if (w == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an operation");
+    w->b = (backend_work){.op = *op, .group = comm->backend, .source = -1};
+    w->comm = comm;
+    w->phase = WORK_RUNNING;
+    w->status = LS_OK;
+    w->is_held = false;
+    w->is_reported = false;
+    w->left_since_ns = 0;
+    st = keep_counts(w, comm->info.size);
+    if (st == LS_OK)
+        st = keep_source(w, comm);
+    if (st == LS_OK)
+        st = number_and_stamp(comm, &w->b.op, site);
+    if (st != LS_OK) {
+        ls_free(w->bounce);
+        w->bounce = NULL;
+        engine_free_work(e, w);
+        return st;
+    }
+    w->start_ns = ls_now_ns();
+    w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp,
+                               check_src_bytes(op, comm->info.rank, comm->info.size) +
+                                   check_dst_bytes(op, comm->info.rank, comm->info.size),
+                               w->start_ns);
+    reduce_to_barrier(&w->b.op);
+    list_append(&comm->works, &w->node);
+    *out = w;
+    return LS_OK;
+}
+
+/* In a group of one everything is a copy from src to dst, if they differ. */
+static void run_alone(engine *e, ls_work *w)
+{
+    const coll *op = &w->b.op;
+    const size_t bytes = check_dst_bytes(op, 0, 1);
+
+    if (bytes > 0 && op->src != op->dst)
+        memmove(op->dst, op->src, bytes);
+    engine_end_work(e, w, LS_OK);
+}
+
+static void start_work(engine *e, ls_comm *comm, ls_work *w)
+{
+    if (comm->backend == NULL) {
+        run_alone(e, w);
+        return;
+    }
+    watch_start(e, w);
+    e->parts.ops->start(comm->backend, &w->b);
+}
+
+static ls_status check_usable(const ls_comm *comm)
+{
+    if (comm->engine->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d, whose group it cannot use",
+                       comm->engine->parts.rank);
+    if (comm->status != LS_OK)
+        return ls_fail(comm->status, "%s", comm->text);
+    return LS_OK;
+}
+
+/* Under the lock; hands the work out or waits for it. */
+static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+{
+    engine *e = comm->engine;
+    ls_status st = check_usable(comm);
+    ls_work *w;
+
+    if (st == LS_OK)
+        st = begin_work(comm, op, site, &w);
+    if (st != LS_OK)
+        return st;
+    start_work(e, comm, w);
+    if (out != NULL) {
+        w->is_held = true;
+        list_append(&comm->handles, &w->handle);
+        *out = w;
+        if (w->phase == WORK_ENDED)
+            return LS_OK;
+        e->n_held++;
+        drive_hand_over(e);
+        return LS_OK;
+    }
+    if (w->phase != WORK_ENDED)
+        (void)drive_until(e, w, -1);
+    st = w->status;
+    engine_free_work(e, w);
+    return st == LS_OK ? LS_OK : ls_fail(st, "%s", comm->text);
+}
+
+ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+{
+    ls_status st;
+
+    engine_enter(comm->engine);
+    st = run_locked(comm, op, site, out);
+    engine_leave(comm->engine);
+    return st;
+}
+
+void engine_end_work(engine *e, ls_work *w, ls_status status)
+{
+    LS_ASSERT(w->phase != WORK_ENDED);
+    if (w->is_reported && status == LS_OK)
+        watch_arrived(e, w);
+    recorder_end(e->parts.recorder, w->record, status, w->b.source, ls_now_ns());
+    w->phase = WORK_ENDED;
+    w->status = status;
+    list_remove(&w->node);
+    ls_free(w->bounce);
+    w->bounce = NULL;
+    if (w->is_held)
+        e->n_held--;
+    if (e->n_waiting > 0)
+        ls_cond_broadcast(&e->changed);
+}
+
+/* --- breaking --- */
+
+void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status status, bool tell)
+{
+    if (comm->status != LS_OK)
+        return;
+    comm->status = status;
+    comm->has_suspect = false;
+    text_format(comm->text, sizeof(comm->text), "%s", cause->text);
+    ls_log(LS_LOG_DEBUG, "comm", "group %u breaks: %s", comm->info.id, comm->text);
+    if (tell)
+        watch_tell(e, cause);
+    if (comm->backend != NULL)
+        e->parts.ops->abort_group(comm->backend, status, comm->text);
+    // What the backend had given up before is not its own any more.
+    while (!list_empty(&comm->works))
+        engine_end_work(e, list_entry(comm->works.next, ls_work, node), status);
+}
+
+void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status status)
+{
+    const bool is_sure = cause->kind == CAUSE_MISMATCH || e->parts.control == NULL;
+    const int64_t until_ns = is_sure ? 0 : ls_now_ns() + CAUSE_GRACE_NS;
+
+    if (comm->status != LS_OK || (comm->has_suspect && !is_sure))
+        return;
+    comm->has_suspect = true;
+    comm->suspect = *cause;
+    comm->suspect_status = status;
+    comm->suspect_until_ns = until_ns;
+    if (until_ns < e->next_watch_ns)
+        e->next_watch_ns = until_ns;
+}

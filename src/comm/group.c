@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/group.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEND_MS    5000 /* how long the end of a group waits for its sends */
+#define GROUPS_KEY "groups"
+
+/* --- making one --- */
+
+static void count_locals(ls_comm *comm)
+{
+    const engine_parts *p = &comm->engine->parts;
+
+    for (int r = 0; r < comm->info.size; r++) {
+        if (p->hosts[comm->members[r]] != p->hosts[p->rank])
+            continue;
+        comm->local_rank += r < comm->info.rank;
+        comm->local_size++;
+    }
+}
+
+static void free_group(ls_comm *comm)
+{
+    byte_map_free(&comm->messages);
+    ls_free(comm->members);
+    ls_free(comm);
+}
+
+ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members, ls_comm **out)
+{
+    ls_comm *comm = ls_calloc(1, sizeof(*comm));
+    ls_status st = LS_OK;
+
+    if (comm == NULL) {
+        ls_free(members);
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", size);
+    }
+    comm->engine = e;
+    comm->members = members;
+    comm->info = (group_info){.id = id, .rank = rank, .size = size, .members = members};
+    list_init(&comm->works);
+    list_init(&comm->handles);
+    count_locals(comm);
+    engine_enter(e);
+    if (size > 1)
+        st = e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend);
+    if (st == LS_OK) {
+        list_append(&e->groups, &comm->node);
+        e->n_groups++;
+    }
+    engine_leave(e);
+    if (st != LS_OK) {
+        free_group(comm);
+        return st;
+    }
+    *out = comm;
+    return LS_OK;
+}
+
+ls_status group_reserve(control *c, int n, uint32_t *first)
+{
+    int64_t next;
+
+    LS_TRY(ls_store_add(control_store(c), GROUPS_KEY, n, &next));
+    if (next < n || next >= (int64_t)GROUP_ALL)
+        return ls_fail(LS_EUNSUPPORTED, "this job has made %" PRId64 " groups: no more ids", next);
+    *first = (uint32_t)(next - n);
+    return LS_OK;
+}
+
+/* --- ending one --- */
+
+/* Sends are promises: they are kept as long as that takes a bounded time. */
+static void deliver_sends(engine *e, ls_comm *comm)
+{
+    const int64_t deadline_ns = ls_now_ns() + SEND_MS * INT64_C(1000000);
+    bool in_time = true;
+
+    while (in_time && comm->status == LS_OK) {
+        ls_work *send = NULL;
+
+        list_for_each (it, &comm->works) {
+            if (list_entry(it, ls_work, node)->b.op.kind == COLL_SEND)
+                send = list_entry(it, ls_work, node);
+        }
+        if (send == NULL)
+            return;
+        in_time = drive_until(e, send, deadline_ns);
+    }
+}
+
+/* The user's handles outlive the group: each takes along how it ended. */
+static void release_handles(ls_comm *comm)
+{
+    while (!list_empty(&comm->handles)) {
+        ls_work *w = list_entry(comm->handles.next, ls_work, handle);
+
+        list_remove(&w->handle);
+        w->text = w->status == LS_OK ? NULL : ls_strdup(comm->text);
+        w->comm = NULL;
+    }
+}
+
+void ls_comm_destroy(ls_comm *comm)
+{
+    const job_cause cause = {.kind = CAUSE_ABORTED, .text = "the group was destroyed"};
+    engine *e;
+    bool is_last;
+
+    // In a forked child everything belongs to the parent.
+    if (comm == NULL || comm->engine->is_forked)
+        return;
+    e = comm->engine;
+    engine_enter(e);
+    deliver_sends(e, comm);
+    watch_goodbye(e, comm);
+    engine_break(e, comm, &cause, LS_ECANCELED, false);
+    release_handles(comm);
+    if (comm->backend != NULL)
+        e->parts.ops->close_group(comm->backend);
+    list_remove(&comm->node);
+    is_last = --e->n_groups == 0;
+    engine_leave(e);
+    if (is_last)
+        engine_destroy(e);
+    free_group(comm);
+}
+
+void ls_comm_abort(ls_comm *comm, const char *reason)
+{
+    engine *e = comm->engine;
+    job_cause cause = {.kind = CAUSE_ABORTED, .group = comm->info.id, .rank = e->parts.rank};
+
+    if (e->is_forked)
+        return;
+    text_format(cause.text, sizeof(cause.text), "rank %d aborted: %.400s", e->parts.rank,
+                reason == NULL || *reason == '\0' ? "no reason given" : reason);
+    engine_enter(e);
+    engine_break(e, comm, &cause, LS_ECANCELED, true);
+    if (e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+    engine_leave(e);
+}
+
+/* --- split --- */
+
+typedef struct split_entry {
+    int64_t color;
+    int64_t key;
+    int rank;
+} split_entry;
+
+static int compare_entries(const void *a, const void *b)
+{
+    const split_entry *x = a;
+    const split_entry *y = b;
+
+    if (x->color != y->color)
+        return x->color < y->color ? -1 : 1;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* Where no hub can number them, ids start high and carry the rank that gives them. */
+static ls_status reserve_ids(ls_comm *comm, int64_t *first)
+{
+    engine *e = comm->engine;
+    uint32_t id;
+    ls_status st = LS_OK;
+
+    *first = 0;
+    if (comm->info.rank != 0)
+        return LS_OK;
+    engine_enter(e);
+    if (e->parts.control != NULL) {
+        st = group_reserve(e->parts.control, comm->info.size, &id);
+    } else {
+        id = UINT32_C(0x80000000) + (uint32_t)e->parts.rank * 1024 + e->next_group;
+        e->next_group = (e->next_group + (uint32_t)comm->info.size) % 1024;
+    }
+    engine_leave(e);
+    if (st == LS_OK)
+        *first = id;
+    return st;
+}
+
+/* Every rank's {color, key, first id}, sorted by color, key and rank. */
+static ls_status exchange(ls_comm *comm, int color, int key, const void *site, split_entry *entries,
+                          int64_t *first_id)
+{
+    const size_t n = (size_t)comm->info.size;
+    int64_t mine[3] = {color, key, 0};
+    int64_t *all = ls_calloc(3 * n, sizeof(*all));
+    coll op = {
+        .kind = COLL_ALL_GATHER, .dtype = LS_I64, .root = -1, .src = mine, .dst = all, .count = 3};
+    ls_status st;
+
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
+    st = reserve_ids(comm, &mine[2]);
+    if (st == LS_OK)
+        st = check_coll(&op, comm->info.rank, comm->info.size);
+    if (st == LS_OK)
+        st = engine_run(comm, &op, site, NULL);
+    for (int r = 0; st == LS_OK && r < comm->info.size; r++)
+        entries[r] = (split_entry){.color = all[3 * r], .key = all[3 * r + 1], .rank = r};
+    *first_id = all[2];
+    ls_free(all);
+    if (st == LS_OK)
+        qsort(entries, n, sizeof(*entries), compare_entries);
+    return st;
+}
+
+/* The part of the sorted entries that has this color, and how many colors stand in front of it. */
+typedef struct split_part {
+    int first;
+    int size;
+    int number;
+} split_part;
+
+static split_part find_part(const split_entry *entries, int n, int color)
+{
+    split_part part = {.first = -1};
+
+    for (int i = 0; i < n; i++) {
+        if (entries[i].color == color) {
+            part.first = part.first < 0 ? i : part.first;
+            part.size++;
+        } else if (part.first < 0 && entries[i].color >= 0) {
+            part.number += i == 0 || entries[i - 1].color != entries[i].color;
+        }
+    }
+    return part;
+}
+
+static ls_status make_child(ls_comm *comm, const split_entry *entries, int color, int64_t first_id,
+                            ls_comm **out)
+{
+    const split_part part = find_part(entries, comm->info.size, color);
+    int *members = ls_calloc((size_t)part.size, sizeof(*members));
+    int rank = 0;
+
+    if (members == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", part.size);
+    for (int i = 0; i < part.size; i++) {
+        members[i] = comm->members[entries[part.first + i].rank];
+        if (entries[part.first + i].rank == comm->info.rank)
+            rank = i;
+    }
+    return group_create(comm->engine, (uint32_t)(first_id + part.number), rank, part.size, members,
+                        out);
+}
+
+/* A rank that could not make its part of the new group must not leave the others with theirs. */
+static void break_parent(ls_comm *comm)
+{
+    job_cause cause = {
+        .kind = CAUSE_FAULT, .group = comm->info.id, .rank = comm->engine->parts.rank};
+
+    text_format(cause.text, sizeof(cause.text), "rank %d could not split the group: %.400s",
+                cause.rank, ls_last_error());
+    engine_enter(comm->engine);
+    engine_break(comm->engine, comm, &cause, cause_status(cause.kind), true);
+    engine_leave(comm->engine);
+}
+
+/* Nobody uses a new group before all have it. */
+static ls_status confirm(ls_comm *comm, const void *site)
+{
+    coll op = {.kind = COLL_BARRIER, .root = -1};
+
+    LS_TRY(check_coll(&op, comm->info.rank, comm->info.size));
+    return engine_run(comm, &op, site, NULL);
+}
+
+static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_comm **out)
+{
+    split_entry *entries = ls_calloc((size_t)comm->info.size, sizeof(*entries));
+    char kept[LS_ERROR_BYTES];
+    ls_comm *child = NULL;
+    int64_t first_id = 0;
+    ls_status st;
+
+    if (entries == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
+    st = exchange(comm, color < 0 ? -1 : color, key, site, entries, &first_id);
+    if (st == LS_OK && color >= 0) {
+        st = make_child(comm, entries, color, first_id, &child);
+        if (st != LS_OK)
+            break_parent(comm);
+    }
+    ls_free(entries);
+    if (st == LS_OK)
+        st = confirm(comm, site);
+    if (st != LS_OK) {
+        ls_error_keep(kept);
+        ls_comm_destroy(child);
+        ls_error_restore(kept);
+        return st;
+    }
+    *out = child;
+    return LS_OK;
+}
+
+ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
+{
+    if (comm == NULL || out == NULL)
+        return ls_fail(LS_EINVAL, "split: %s is NULL", comm == NULL ? "comm" : "out");
+    *out = NULL;
+    return split(comm, color, key, __builtin_return_address(0), out);
+}
+
+/* --- what one can ask --- */
+
+int ls_comm_rank(const ls_comm *comm)
+{
+    return comm->info.rank;
+}
+
+int ls_comm_size(const ls_comm *comm)
+{
+    return comm->info.size;
+}
+
+int ls_comm_local_rank(const ls_comm *comm)
+{
+    return comm->local_rank;
+}
+
+int ls_comm_local_size(const ls_comm *comm)
+{
+    return comm->local_size;
+}
+
+const char *ls_comm_backend(const ls_comm *comm)
+{
+    return comm->engine->parts.ops->name;
+}
+
+const char *ls_comm_transport(const ls_comm *comm)
+{
+    return comm->backend == NULL ? "self" : comm->engine->parts.ops->transport(comm->backend);
+}
+
+ls_status ls_comm_status(ls_comm *comm)
+{
+    engine *e = comm->engine;
+    ls_status st;
+
+    if (e->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    engine_enter(e);
+    drive_once(e);
+    st = comm->status;
+    if (st != LS_OK)
+        (void)ls_fail(st, "%s", comm->text);
+    engine_leave(e);
+    return st;
+}
+
+void comm_label(ls_comm *comm, const char *label)
+{
+    text_format(comm->label, sizeof(comm->label), "%s", label);
+}
+
+/* --- memory --- */
+
+static bool has_own_memory(const engine *e)
+{
+    return e->parts.backend != NULL && e->parts.ops->alloc != NULL;
+}
+
+ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
+{
+    engine *e = comm->engine;
+    ls_status st;
+
+    *out = NULL;
+    if (e->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    if (bytes == 0)
+        bytes = 1;
+    if (has_own_memory(e)) {
+        engine_enter(e);
+        st = e->parts.ops->alloc(e->parts.backend, bytes, out);
+        engine_leave(e);
+        return st;
+    }
+    *out = ls_alloc_aligned(4096, bytes);
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a buffer of %zu bytes", bytes);
+    memset(*out, 0, bytes);
+    return LS_OK;
+}
+
+void ls_comm_free(ls_comm *comm, void *memory)
+{
+    engine *e = comm->engine;
+
+    if (memory == NULL || e->is_forked)
+        return;
+    if (!has_own_memory(e)) {
+        ls_free(memory);
+        return;
+    }
+    engine_enter(e);
+    e->parts.ops->free(e->parts.backend, memory);
+    engine_leave(e);
+}

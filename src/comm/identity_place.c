@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/identity_place.h"
+
+#include "base/text.h"
+
+#include <string.h>
+
+/* torchrun's own store sits on MASTER_PORT, so over several nodes ours sits on the next one. */
+#define TORCHRUN_PORT_STEP 1
+
+static ls_status set_place(identity *id, hub_place where, const char *text, const char *what)
+{
+    if (strlen(text) >= sizeof(id->place))
+        return ls_fail(LS_EINVAL, "%s: %zu bytes are too long", what, strlen(text));
+    id->where = where;
+    text_format(id->place, sizeof(id->place), "%s", text);
+    return LS_OK;
+}
+
+static ls_status master_place(const comm_env *env, int port_step, identity *id)
+{
+    const char *host = identity_get(env, "MASTER_ADDR");
+    const bool is_bare_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    char text[IDENTITY_PLACE_BYTES];
+    int port;
+
+    LS_TRY(identity_int(env, "MASTER_PORT", 1, 65535 - port_step, &port));
+    if (strlen(host) > 253)
+        return ls_fail(LS_EINVAL, "MASTER_ADDR: %zu bytes are no host name", strlen(host));
+    text_format(text, sizeof(text), is_bare_v6 ? "[%s]:%d" : "%s:%d", host, port + port_step);
+    return set_place(id, HUB_MASTER, text, "MASTER_ADDR");
+}
+
+ls_status place_of_master(const comm_env *env, identity *id)
+{
+    if (identity_get(env, "MASTER_ADDR") == NULL)
+        return ls_fail(LS_EINVAL,
+                       "rank %d of %d: MASTER_ADDR is not set, so nobody says where the "
+                       "ranks meet",
+                       id->rank, id->size);
+    if (identity_get(env, "MASTER_PORT") == NULL)
+        return ls_fail(LS_EINVAL, "MASTER_ADDR is set, but MASTER_PORT is not");
+    return master_place(env, 0, id);
+}
+
+static bool is_one_host(const identity *id)
+{
+    return id->local_size == id->size;
+}
+
+/* Ranks of one host meet under a name made of what their starter told all of them and no other job. */
+static ls_status name_place(identity *id, const char *starter, const char *a, const char *b,
+                            const char *c)
+{
+    char text[IDENTITY_PLACE_BYTES];
+
+    text_format(text, sizeof(text), "%s|%s|%s|%s", starter, a == NULL ? "" : a, b == NULL ? "" : b,
+                c == NULL ? "" : c);
+    return set_place(id, HUB_NAME, text, starter);
+}
+
+/* Under starters that name no meeting point: MASTER_* where set, else this host if it is the only one. */
+static ls_status place_or_master(const comm_env *env, const char *starter, bool *done, identity *id)
+{
+    *done = true;
+    if (identity_get(env, "MASTER_ADDR") != NULL || identity_get(env, "MASTER_PORT") != NULL)
+        return place_of_master(env, id);
+    if (!is_one_host(id))
+        return ls_fail(LS_EINVAL,
+                       "%s started rank %d of %d on more than one host: MASTER_ADDR and "
+                       "MASTER_PORT must say where rank 0 can be reached",
+                       starter, id->rank, id->size);
+    *done = false;
+    return LS_OK;
+}
+
+static ls_status read_launcher_job(const comm_env *env, identity *id)
+{
+    const char *job = identity_get(env, "LOCKSTEP_JOB");
+    int generation;
+
+    if (job != NULL) {
+        if (strlen(job) != JOB_ID_BYTES - 1 || strspn(job, "0123456789abcdef") != JOB_ID_BYTES - 1)
+            return ls_fail(LS_EINVAL, "LOCKSTEP_JOB \"%.40s\": must be %d hexadecimal digits", job,
+                           JOB_ID_BYTES - 1);
+        text_format(id->job, sizeof(id->job), "%s", job);
+    }
+    if (identity_get(env, "LOCKSTEP_GENERATION") != NULL) {
+        LS_TRY(identity_int(env, "LOCKSTEP_GENERATION", 0, INT32_MAX, &generation));
+        id->generation = (uint32_t)generation;
+    }
+    return LS_OK;
+}
+
+ls_status place_of_launcher(const comm_env *env, identity *id)
+{
+    const char *store = identity_get(env, "LOCKSTEP_STORE");
+
+    LS_TRY(read_launcher_job(env, id));
+    if (store != NULL)
+        return set_place(id, HUB_URL, store, "LOCKSTEP_STORE");
+    if (id->size > 1 && identity_get(env, "MASTER_ADDR") == NULL)
+        return ls_fail(LS_EINVAL, "LOCKSTEP_RANK is set, but neither LOCKSTEP_STORE nor "
+                                  "MASTER_ADDR says where the ranks meet");
+    return id->size > 1 ? place_of_master(env, id) : LS_OK;
+}
+
+ls_status place_of_torchrun(const comm_env *env, identity *id)
+{
+    const char *agent_store = identity_get(env, "TORCHELASTIC_USE_AGENT_STORE");
+
+    if (is_one_host(id) && identity_get(env, "TORCHELASTIC_RUN_ID") != NULL)
+        return name_place(id, "torchrun", identity_get(env, "TORCHELASTIC_RUN_ID"),
+                          identity_get(env, "MASTER_PORT"),
+                          identity_get(env, "TORCHELASTIC_RESTART_COUNT"));
+    return master_place(env, text_equal(agent_store, "True") ? TORCHRUN_PORT_STEP : 0, id);
+}
+
+ls_status place_of_openmpi(const comm_env *env, identity *id)
+{
+    const char *jobid = identity_get(env, "PMIX_NAMESPACE");
+    bool done;
+
+    LS_TRY(place_or_master(env, "Open MPI", &done, id));
+    if (done)
+        return LS_OK;
+    if (jobid == NULL)
+        jobid = identity_get(env, "OMPI_MCA_ess_base_jobid");
+    if (jobid == NULL)
+        return ls_fail(LS_EINVAL, "OMPI_COMM_WORLD_RANK is set, but neither PMIX_NAMESPACE nor "
+                                  "OMPI_MCA_ess_base_jobid names the job");
+    // The namespace alone may repeat; the server's address has a process number and a port in it.
+    return name_place(id, "openmpi", jobid, identity_get(env, "PMIX_SERVER_URI2"),
+                      identity_get(env, "OMPI_MCA_orte_hnp_uri"));
+}
+
+ls_status place_of_pmix(const comm_env *env, identity *id)
+{
+    bool done;
+
+    LS_TRY(place_or_master(env, "a PMIx server", &done, id));
+    if (done)
+        return LS_OK;
+    return name_place(id, "pmix", identity_get(env, "PMIX_NAMESPACE"),
+                      identity_get(env, "PMIX_SERVER_URI2"), identity_get(env, "SLURM_STEP_ID"));
+}
+
+ls_status place_of_pmi(const comm_env *env, identity *id)
+{
+    const char *port = identity_get(env, "PMI_PORT");
+    bool done;
+
+    LS_TRY(place_or_master(env, "a PMI server", &done, id));
+    if (done)
+        return LS_OK;
+    if (port == NULL && identity_get(env, "PMI_FD") == NULL)
+        return ls_fail(LS_EINVAL, "PMI_RANK is set, but neither PMI_FD nor PMI_PORT tells one job "
+                                  "from another");
+    if (port == NULL)
+        LS_TRY(identity_int(env, "PMI_FD", 0, 1 << 20, &id->pmi_fd));
+    return name_place(id, "pmi", port, NULL, NULL);
+}
+
+ls_status identity_slurm_tasks(const char *text, const char *what, int node, int *out)
+{
+    const char *p = text;
+
+    for (int first = 0; *p != '\0';) {
+        int tasks = 0, repeat = 1, used = 0;
+
+        for (; *p >= '0' && *p <= '9' && tasks < IDENTITY_SIZE_MAX; p++, used++)
+            tasks = tasks * 10 + (*p - '0');
+        if (used > 0 && p[0] == '(' && p[1] == 'x') {
+            repeat = 0;
+            for (p += 2; *p >= '0' && *p <= '9' && repeat < IDENTITY_SIZE_MAX; p++)
+                repeat = repeat * 10 + (*p - '0');
+            used = repeat > 0 && *p == ')' ? used : 0;
+            p += *p == ')';
+        }
+        if (used == 0 || tasks == 0 || tasks > IDENTITY_SIZE_MAX || (*p != ',' && *p != '\0') ||
+            (p[0] == ',' && p[1] == '\0'))
+            return ls_fail(LS_EINVAL, "%s \"%.80s\": must be task counts as 4(x2),2", what, text);
+        if (node < first + repeat) {
+            *out = tasks;
+            return LS_OK;
+        }
+        first += repeat;
+        p += *p == ',';
+    }
+    return ls_fail(LS_EINVAL, "%s \"%.80s\": has no node %d", what, text, node);
+}
+
+static ls_status read_slurm_local_size(const comm_env *env, identity *id)
+{
+    static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
+    const char *tasks = identity_get(env, name);
+    int node;
+
+    if (id->local_size != 0 || tasks == NULL || identity_get(env, "SLURM_NODEID") == NULL)
+        return LS_OK;
+    LS_TRY(identity_int(env, "SLURM_NODEID", 0, IDENTITY_SIZE_MAX, &node));
+    return identity_slurm_tasks(tasks, name, node, &id->local_size);
+}
+
+ls_status place_of_slurm(const comm_env *env, identity *id)
+{
+    bool done;
+
+    LS_TRY(read_slurm_local_size(env, id));
+    LS_TRY(place_or_master(env, "Slurm", &done, id));
+    if (done)
+        return LS_OK;
+    return name_place(id, "slurm", identity_get(env, "SLURM_JOB_ID"),
+                      identity_get(env, "SLURM_STEP_ID"), identity_get(env, "SLURM_RESTART_COUNT"));
+}
+
+/* Where env:// meets when the options told the rank. */
+static ls_status place_of_options(const comm_env *env, identity *id)
+{
+    if (identity_get(env, "LOCKSTEP_STORE") != NULL)
+        return place_of_launcher(env, id);
+    return place_of_master(env, id);
+}
+
+ls_status place_find(const comm_env *env, const ls_init_options *opt, const identity_family *found,
+                     identity *id)
+{
+    const char *method = opt->init_method == NULL ? "env://" : opt->init_method;
+
+    if (opt->store != NULL && opt->init_method != NULL)
+        return ls_fail(LS_EINVAL, "store and init_method \"%s\" exclude each other",
+                       opt->init_method);
+    if (opt->store != NULL) {
+        id->where = HUB_STORE;
+        return LS_OK;
+    }
+    if (!text_equal(method, "env://") && opt->world_size == 0 && found == NULL)
+        return ls_fail(LS_EINVAL, "init_method \"%s\" needs rank and world_size", method);
+    if (text_starts(method, "tcp://"))
+        return set_place(id, HUB_MASTER, method + strlen("tcp://"), "init_method");
+    if (text_starts(method, "file://") && method[strlen("file://")] != '\0')
+        return set_place(id, HUB_FILE, method, "init_method");
+    if (!text_equal(method, "env://"))
+        return ls_fail(LS_EINVAL,
+                       "init_method \"%s\": must be env://, tcp://HOST:PORT or file://PATH",
+                       method);
+    if (id->size == 1)
+        return LS_OK;
+    return found != NULL ? found->place(env, id) : place_of_options(env, id);
+}

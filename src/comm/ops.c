@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public operations: each describes itself as a coll; checks and everything else are shared. */
+#include "comm/check.h"
+#include "comm/engine.h"
+
+#define NO_ROOT (-1)
+
+static ls_status run(ls_comm *comm, coll op, const void *site, ls_work **out)
+{
+    if (out != NULL)
+        *out = NULL;
+    if (comm == NULL)
+        return ls_fail(LS_EINVAL, "%s: comm is NULL", coll_name(op.kind));
+    LS_TRY(check_coll(&op, comm->info.rank, comm->info.size));
+    return engine_run(comm, &op, site, out);
+}
+
+/* The v-variants: without counts the description would mean something else. */
+static ls_status run_v(ls_comm *comm, coll op, const void *site, ls_work **out)
+{
+    const bool wants_src =
+        op.kind == COLL_SCATTER || op.kind == COLL_REDUCE_SCATTER || op.kind == COLL_ALL_TO_ALL;
+    const bool wants_dst =
+        op.kind == COLL_GATHER || op.kind == COLL_ALL_GATHER || op.kind == COLL_ALL_TO_ALL;
+
+    if (out != NULL)
+        *out = NULL;
+    if ((wants_src && op.src_counts == NULL) || (wants_dst && op.dst_counts == NULL))
+        return ls_fail(LS_EINVAL, "%s_v: counts is NULL", coll_name(op.kind));
+    return run(comm, op, site, out);
+}
+
+ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                        ls_reduce_op op, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_ALL_REDUCE,
+                      .dtype = type,
+                      .redop = op,
+                      .root = NO_ROOT,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                    ls_reduce_op op, int root, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_REDUCE,
+                      .dtype = type,
+                      .redop = op,
+                      .root = root,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_broadcast(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                       int root, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_BROADCAST,
+                      .dtype = type,
+                      .root = root,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_all_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                        ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_ALL_GATHER,
+                      .dtype = type,
+                      .root = NO_ROOT,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                    int root, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_GATHER,
+                      .dtype = type,
+                      .root = root,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                     int root, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_SCATTER,
+                      .dtype = type,
+                      .root = root,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_reduce_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                            ls_reduce_op op, ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_REDUCE_SCATTER,
+                      .dtype = type,
+                      .redop = op,
+                      .root = NO_ROOT,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
+                        ls_work **out)
+{
+    return run(comm,
+               (coll){.kind = COLL_ALL_TO_ALL,
+                      .dtype = type,
+                      .root = NO_ROOT,
+                      .src = src,
+                      .dst = dst,
+                      .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
+                          ls_dtype type, ls_work **out)
+{
+    return run_v(comm,
+                 (coll){.kind = COLL_ALL_GATHER,
+                        .dtype = type,
+                        .root = NO_ROOT,
+                        .src = src,
+                        .dst = dst,
+                        .dst_counts = counts},
+                 __builtin_return_address(0), out);
+}
+
+ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
+                      ls_dtype type, int root, ls_work **out)
+{
+    return run_v(comm,
+                 (coll){.kind = COLL_GATHER,
+                        .dtype = type,
+                        .root = root,
+                        .src = src,
+                        .dst = dst,
+                        .dst_counts = counts},
+                 __builtin_return_address(0), out);
+}
+
+ls_status ls_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
+                       ls_dtype type, int root, ls_work **out)
+{
+    return run_v(comm,
+                 (coll){.kind = COLL_SCATTER,
+                        .dtype = type,
+                        .root = root,
+                        .src = src,
+                        .dst = dst,
+                        .src_counts = counts},
+                 __builtin_return_address(0), out);
+}
+
+ls_status ls_reduce_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
+                              ls_dtype type, ls_reduce_op op, ls_work **out)
+{
+    return run_v(comm,
+                 (coll){.kind = COLL_REDUCE_SCATTER,
+                        .dtype = type,
+                        .redop = op,
+                        .root = NO_ROOT,
+                        .src = src,
+                        .dst = dst,
+                        .src_counts = counts},
+                 __builtin_return_address(0), out);
+}
+
+ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_counts, void *dst,
+                          const size_t *dst_counts, ls_dtype type, ls_work **out)
+{
+    return run_v(comm,
+                 (coll){.kind = COLL_ALL_TO_ALL,
+                        .dtype = type,
+                        .root = NO_ROOT,
+                        .src = src,
+                        .dst = dst,
+                        .src_counts = src_counts,
+                        .dst_counts = dst_counts},
+                 __builtin_return_address(0), out);
+}
+
+ls_status ls_barrier(ls_comm *comm, ls_work **out)
+{
+    return run(comm, (coll){.kind = COLL_BARRIER, .root = NO_ROOT}, __builtin_return_address(0),
+               out);
+}
+
+ls_status ls_send(ls_comm *comm, const void *src, size_t count, ls_dtype type, int peer, int tag,
+                  ls_work **out)
+{
+    return run(
+        comm,
+        (coll){
+            .kind = COLL_SEND, .dtype = type, .root = peer, .tag = tag, .src = src, .count = count},
+        __builtin_return_address(0), out);
+}
+
+ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_dtype type, int peer, int tag,
+                  ls_work **out)
+{
+    return run(
+        comm,
+        (coll){
+            .kind = COLL_RECV, .dtype = type, .root = peer, .tag = tag, .dst = dst, .count = count},
+        __builtin_return_address(0), out);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/recorder.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC       UINT64_C(0x3152454443524c53) /* "SLRCDER1" */
+#define SITE_WORDS  (STAMP_SITE_BYTES / 8)
+#define ENTRY_WORDS 16
+#define RING_BYTES  ((RECORDER_ENTRIES + 1) * ENTRY_WORDS * sizeof(uint64_t))
+
+/* Words of an entry. */
+enum {
+    AT_NUMBER = 0,
+    AT_SEQUENCE,
+    AT_WHAT, /* group, kind, dtype, redop, vector: from the low end, 32 + 4 x 8 bits */
+    AT_ROOT, /* low half: root; high half: unused */
+    AT_COUNT,
+    AT_BYTES,
+    AT_START,
+    AT_END,
+    AT_STATUS, /* low half: status; high half: peer */
+    AT_SITE
+};
+
+typedef _Atomic uint64_t word;
+
+/* Entry i of the ring lies at words[(i + 1) * ENTRY_WORDS]; the header is in front. */
+struct recorder {
+    word *words;
+    uint64_t last_number;
+    int fd;
+};
+
+/* Words are stored one by one and relaxed: the reader is another process and orders itself by AT_NUMBER alone. */
+static void put(word *at, uint64_t v)
+{
+    atomic_store_explicit(at, v, memory_order_relaxed);
+}
+
+static uint64_t get(const word *at)
+{
+    return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+ls_status recorder_create_fd(int *fd)
+{
+    const int made = memfd_create("lockstep-recorder", MFD_CLOEXEC);
+
+    if (made < 0)
+        return ls_fail_errno("cannot make the flight recorder's memory");
+    if (ftruncate(made, RING_BYTES) != 0) {
+        const ls_status st = ls_fail_errno("cannot size the flight recorder's memory");
+
+        (void)close(made);
+        return st;
+    }
+    *fd = made;
+    return LS_OK;
+}
+
+static ls_status check_size(int fd, ls_status otherwise)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) != 0)
+        return ls_fail_errno("flight recorder: descriptor %d", fd);
+    if (!S_ISREG(info.st_mode) || info.st_size < (off_t)RING_BYTES)
+        return ls_fail(otherwise, "descriptor %d holds no flight recorder", fd);
+    return LS_OK;
+}
+
+static ls_status get_fd(int fd, int *own)
+{
+    if (fd < 0)
+        return recorder_create_fd(own);
+    LS_TRY(check_size(fd, LS_EINVAL));
+    *own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return *own >= 0 ? LS_OK : ls_fail_errno("flight recorder: descriptor %d", fd);
+}
+
+ls_status recorder_open(int fd, int rank, recorder **out)
+{
+    recorder *r = ls_calloc(1, sizeof(*r));
+    void *base;
+    ls_status st;
+
+    if (r == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a flight recorder");
+    r->fd = -1;
+    st = get_fd(fd, &r->fd);
+    if (st != LS_OK)
+        goto fail;
+    base = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    if (base == MAP_FAILED) {
+        st = ls_fail_errno("cannot map the flight recorder");
+        goto fail;
+    }
+    r->words = base;
+    // A rank that joins again goes on behind what it recorded before.
+    r->last_number = get(&r->words[0]) == MAGIC ? get(&r->words[3]) : 0;
+    put(&r->words[1], RECORDER_ENTRIES);
+    put(&r->words[2], (uint64_t)(uint32_t)rank);
+    put(&r->words[0], MAGIC);
+    *out = r;
+    return LS_OK;
+
+fail:
+    recorder_close(r);
+    return st;
+}
+
+void recorder_close(recorder *r)
+{
+    if (r == NULL)
+        return;
+    if (r->words != NULL)
+        (void)munmap(r->words, RING_BYTES);
+    file_close(&r->fd);
+    ls_free(r);
+}
+
+static word *entry_at(word *words, uint64_t number)
+{
+    return &words[(number % RECORDER_ENTRIES + 1) * ENTRY_WORDS];
+}
+
+static uint64_t pack_what(const op_stamp *s)
+{
+    return (uint64_t)s->group | (uint64_t)s->kind << 32 | (uint64_t)s->dtype << 40 |
+           (uint64_t)s->redop << 48 | (uint64_t)s->vector << 56;
+}
+
+uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns)
+{
+    const uint64_t number = ++r->last_number;
+    word *e = entry_at(r->words, number);
+
+    put(&e[AT_NUMBER], 0);
+    // Release, with the reader's acquire of a word behind: nobody sees new words under the old number.
+    atomic_store_explicit(&e[AT_SEQUENCE], stamp->sequence, memory_order_release);
+    atomic_store_explicit(&e[AT_WHAT], pack_what(stamp), memory_order_release);
+    put(&e[AT_ROOT], (uint64_t)(uint32_t)stamp->root);
+    put(&e[AT_COUNT], stamp->count);
+    put(&e[AT_BYTES], bytes);
+    put(&e[AT_START], (uint64_t)now_ns);
+    put(&e[AT_END], 0);
+    put(&e[AT_STATUS], 0);
+    for (int i = 0; i < SITE_WORDS; i++) {
+        uint64_t part;
+
+        memcpy(&part, stamp->site + i * 8, sizeof(part));
+        put(&e[AT_SITE + i], part);
+    }
+    put(&r->words[3], number);
+    atomic_store_explicit(&e[AT_NUMBER], number, memory_order_release);
+    return number;
+}
+
+void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns)
+{
+    word *e = entry_at(r->words, number);
+
+    if (get(&e[AT_NUMBER]) != number)
+        return;
+    put(&e[AT_STATUS], (uint64_t)(uint32_t)status | (uint64_t)(uint32_t)peer << 32);
+    // Pairs with the reader's acquire: who sees the end sees how it ended.
+    atomic_store_explicit(&e[AT_END], (uint64_t)now_ns, memory_order_release);
+}
+
+/* False when the entry is not whole, or changed while it was copied. */
+static bool read_entry(const word *e, recorder_entry *out)
+{
+    const uint64_t number = atomic_load_explicit(&e[AT_NUMBER], memory_order_acquire);
+    const int64_t end_ns = (int64_t)atomic_load_explicit(&e[AT_END], memory_order_acquire);
+    uint64_t w[ENTRY_WORDS];
+
+    if (number == 0)
+        return false;
+    // Acquire loads keep the second look at the number behind them.
+    for (int i = 0; i < AT_SITE + SITE_WORDS; i++)
+        w[i] = atomic_load_explicit(&e[i], memory_order_acquire);
+    if (get(&e[AT_NUMBER]) != number)
+        return false;
+    *out = (recorder_entry){.number = number,
+                            .bytes = w[AT_BYTES],
+                            .start_ns = (int64_t)w[AT_START],
+                            .end_ns = end_ns,
+                            .status = end_ns == 0 ? LS_OK : (ls_status)(int32_t)w[AT_STATUS],
+                            .peer = end_ns == 0 ? -1 : (int32_t)(w[AT_STATUS] >> 32)};
+    out->stamp = (op_stamp){.group = (uint32_t)w[AT_WHAT],
+                            .sequence = w[AT_SEQUENCE],
+                            .kind = (uint8_t)(w[AT_WHAT] >> 32),
+                            .dtype = (uint8_t)(w[AT_WHAT] >> 40),
+                            .redop = (uint8_t)(w[AT_WHAT] >> 48),
+                            .vector = (uint8_t)(w[AT_WHAT] >> 56),
+                            .root = (int32_t)(uint32_t)w[AT_ROOT],
+                            .count = w[AT_COUNT]};
+    memcpy(out->stamp.site, &w[AT_SITE], STAMP_SITE_BYTES);
+    out->stamp.site[STAMP_SITE_BYTES - 1] = '\0';
+    return true;
+}
+
+ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
+{
+    const word *words;
+    uint64_t last;
+    void *base;
+
+    LS_TRY(check_size(fd, LS_EFORMAT));
+    base = mmap(NULL, RING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return ls_fail_errno("cannot map the flight recorder");
+    words = base;
+    *n = 0;
+    if (get(&words[0]) != MAGIC || get(&words[1]) != RECORDER_ENTRIES) {
+        (void)munmap(base, RING_BYTES);
+        return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
+    }
+    last = get(&words[3]);
+    if (max > RECORDER_ENTRIES)
+        max = RECORDER_ENTRIES;
+    for (uint64_t i = last > (uint64_t)max ? last - (uint64_t)max : 0; i < last; i++) {
+        if (read_entry(&words[((i + 1) % RECORDER_ENTRIES + 1) * ENTRY_WORDS], &out[*n]) &&
+            out[*n].number == i + 1)
+            *n += 1;
+    }
+    (void)munmap(base, RING_BYTES);
+    return LS_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recorder.h - the flight recorder: a rank's last operations, in memory that outlives the rank.
+ *
+ * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep the descriptor and read it
+ * at any time, also after SIGKILL. Layout, all fields little-endian 64-bit words written one by one:
+ *
+ *   header   magic, version and entry count, rank, job
+ *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes | start_ns | end_ns
+ *            | status and peer | site[40]
+ *
+ * `number` counts the operations of the rank from 1 and is written last, after being 0 while the rest changes: a reader
+ * takes an entry only when it finds the same nonzero number before and after copying it. end_ns is 0 while the operation
+ * runs and is the last word written at its end.
+ *
+ * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
+ * Threads    recorder_begin() and recorder_end() under the engine's lock; recorder_read() anywhere.
+ */
+#ifndef LS_COMM_RECORDER_H
+#define LS_COMM_RECORDER_H
+
+#include "store/stamp.h"
+
+#define RECORDER_ENTRIES 4096
+
+typedef struct recorder recorder;
+
+/* Uses the memfd `fd` (borrowed: duplicated), or an own one when it is -1. LS_EINVAL when fd is no memory of ours. */
+LS_MUST_USE ls_status recorder_open(int fd, int rank, recorder **out);
+void recorder_close(recorder *r); /* NULL is allowed; what was recorded stays behind fd */
+
+/* Notes the start of an operation; gives its number, for recorder_end(). */
+uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns);
+/* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone round since. */
+void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
+
+/* A memfd of the right size, CLOEXEC, for a starter to hand over. */
+LS_MUST_USE ls_status recorder_create_fd(int *fd);
+
+typedef struct recorder_entry {
+    uint64_t number; /* n-th operation of the rank, from 1 */
+    op_stamp stamp;
+    uint64_t bytes;
+    int64_t start_ns; /* CLOCK_MONOTONIC of that machine */
+    int64_t end_ns;   /* 0: not ended */
+    ls_status status;
+    int peer;
+} recorder_entry;
+
+/*
+ * The last operations in a ring, oldest first, at most `max` of them; *n tells how many. May be called while the rank writes:
+ * entries that change meanwhile are left out. LS_EFORMAT: fd holds no recorder.
+ */
+LS_MUST_USE ls_status recorder_read(int fd, recorder_entry *out, int max, int *n);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * site.h - the place in the program that started an operation, as text: "train_step+0x1c", else "mnist+0x40a1".
+ */
+#ifndef LS_COMM_SITE_H
+#define LS_COMM_SITE_H
+
+#include "store/stamp.h"
+
+#define SITE_SLOTS 64
+
+/* Texts of addresses seen before, so that the symbol tables are searched once an address. Zero-initialise. */
+typedef struct site_cache {
+    struct {
+        const void *address;
+        char text[STAMP_SITE_BYTES];
+    } slots[SITE_SLOTS];
+} site_cache;
+
+/* The text of a return address; lives until the next call. Under the engine's lock. */
+const char *site_text(site_cache *cache, const void *address);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "comm/engine.h"
+
+/* The handle's group is gone; the handle itself is all that is left. */
+static ls_status end_of_orphan(const ls_work *w)
+{
+    if (w->status == LS_OK)
+        return LS_OK;
+    return ls_fail(w->status, "%s", w->text != NULL ? w->text : ls_status_text(w->status));
+}
+
+static ls_status end_of(const ls_work *w)
+{
+    return w->status == LS_OK ? LS_OK : ls_fail(w->status, "%s", w->comm->text);
+}
+
+static ls_status forked_handle(void)
+{
+    return ls_fail(LS_EINVAL, "this process was forked from the one that started the operation");
+}
+
+ls_status ls_work_wait(ls_work *work)
+{
+    engine *e;
+    ls_status st;
+
+    if (work->comm == NULL) {
+        st = end_of_orphan(work);
+        ls_free(work->text);
+        ls_free(work->counts);
+        ls_free(work);
+        return st;
+    }
+    e = work->comm->engine;
+    if (e->is_forked)
+        return forked_handle();
+    engine_enter(e);
+    (void)drive_until(e, work, -1);
+    st = end_of(work);
+    engine_free_work(e, work);
+    engine_leave(e);
+    return st;
+}
+
+ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
+{
+    const int64_t deadline_ns = timeout_ms < 0 ? -1 : ls_now_ns() + timeout_ms * 1000000;
+    engine *e;
+    ls_status st;
+
+    if (work->comm == NULL)
+        return end_of_orphan(work);
+    e = work->comm->engine;
+    if (e->is_forked)
+        return forked_handle();
+    engine_enter(e);
+    if (drive_until(e, work, deadline_ns)) {
+        st = end_of(work);
+    } else {
+        char op[160];
+
+        st = ls_fail(LS_ETIMEOUT, "%s has not ended after %lld ms",
+                     stamp_text(op, sizeof(op), &work->b.op.stamp), (long long)timeout_ms);
+    }
+    engine_leave(e);
+    return st;
+}
+
+int ls_work_test(ls_work *work)
+{
+    engine *e;
+    int has_ended;
+
+    if (work->comm == NULL || work->comm->engine->is_forked)
+        return 1;
+    e = work->comm->engine;
+    engine_enter(e);
+    if (work->phase != WORK_ENDED)
+        drive_once(e);
+    has_ended = work->phase == WORK_ENDED;
+    engine_leave(e);
+    return has_ended;
+}
+
+int ls_work_source(const ls_work *work)
+{
+    const coll *op = &work->b.op;
+
+    return op->kind == COLL_RECV && op->root == LS_ANY_SOURCE ? work->b.source : -1;
+}
