@@ -7,6 +7,23 @@ list(APPEND native_sources
   native/local_join.c
   native/segment.c
   native/segment_map.c)
+list(APPEND native_sources
+  native/direct.c
+  native/exec.c
+  native/join.c
+  native/link.c
+  native/link_shm.c
+  native/link_tcp.c
+  native/match.c
+  native/message.c
+  native/native.c
+  native/plan_all_reduce.c
+  native/plan_barrier.c
+  native/plan_broadcast.c
+  native/plan_gather.c
+  native/plan_reduce.c
+  native/schedule.c
+  native/sleep.c)
 
 # The reduction loops are one source, compiled once an instruction set and chosen at run time.
 set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * direct.c - send and receive between two ranks of a group.
+ *
+ * Messages of one (sender, receiver, tag) come in the order they were sent, as links keep order and receives are served in the
+ * order they were posted. Small messages go at once. Large ones are announced, so that a receive from any source can find
+ * them; the receive answers READY, and the payload follows in pieces.
+ */
+#include "comm/native/native.h"
+
+#include "base/alloc.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PIECE_BYTES  (256U << 10)
+#define PIECES_AHEAD 2
+
+// --- works ---
+
+static void work_moved(transfer *t)
+{
+    native_end(t->owner);
+}
+
+static native_work *new_work(native_state *s)
+{
+    native_work *w;
+
+    if (list_empty(&s->free_directs))
+        return ls_calloc(1, sizeof(*w));
+    w = list_entry(s->free_directs.next, native_work, node);
+    list_remove(&w->node);
+    return w;
+}
+
+void direct_release(native_work *w)
+{
+    list_append(&w->group->state->free_directs, &w->node);
+}
+
+void direct_free(native_state *s)
+{
+    while (!list_empty(&s->free_directs)) {
+        native_work *w = list_entry(s->free_directs.next, native_work, node);
+
+        list_remove(&w->node);
+        ls_free(w);
+    }
+}
+
+// Whether sender and receiver mean the same type and count; breaks the group if not.
+static bool agrees(transfer *t, native_peer *p, const message *m)
+{
+    op_stamp theirs;
+    op_stamp ours;
+    const bool readable =
+        stamp_decode(m->stamp, &theirs) == LS_OK && stamp_decode(t->stamp, &ours) == LS_OK;
+
+    if (readable && theirs.dtype == ours.dtype && theirs.count == ours.count &&
+        m->total == t->total && (m->type != MESSAGE_DATA || m->bytes == t->total))
+        return true;
+    match_stamp_mismatch(t->group, p, m->stamp, t->stamp);
+    return false;
+}
+
+// --- sending ---
+
+static void queue_pieces(transfer *t)
+{
+    while (t->queued < t->bytes && t->queued - t->moved < (size_t)PIECE_BYTES * PIECES_AHEAD) {
+        const size_t left = t->bytes - t->queued;
+        const size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+
+        match_queue_payload(t, t->from + t->queued, bytes, MESSAGE_PIECE, false);
+        t->queued += bytes;
+    }
+}
+
+void direct_sent(transfer *t, size_t bytes)
+{
+    t->moved += bytes;
+    if (t->moved == t->bytes)
+        t->finished(t);
+    else
+        queue_pieces(t);
+}
+
+static void start_send(transfer *t)
+{
+    native_peer *p = t->peer;
+
+    if (p->link->is_ended || p->link->is_cut) {
+        match_no_peer(t->group, p, t->stamp);
+        return;
+    }
+    t->sequence = p->next_message++;
+    if (t->bytes <= MESSAGE_EAGER_BYTES && match_charge(p, t->bytes)) {
+        t->queued = t->bytes;
+        match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, true);
+        return;
+    }
+    list_append(&p->awaiting, &t->node);
+    match_queue_control(p, MESSAGE_ANNOUNCE, t);
+}
+
+static ls_status on_ready(native_peer *p, const message *m)
+{
+    list_for_each (node, &p->awaiting) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (!t->is_direct || t->sequence != m->sequence || t->group->info->id != m->group)
+            continue;
+        if (!agrees(t, p, m))
+            return LS_OK;
+        list_remove(&t->node);
+        if (t->bytes == 0)
+            t->finished(t);
+        else
+            queue_pieces(t);
+        return LS_OK;
+    }
+    return ls_fail(LS_EPROTO, "answer to a message that was not announced");
+}
+
+// --- receiving ---
+
+static void found(transfer *t, native_peer *p)
+{
+    native_work *w = t->owner;
+    const native_group *g = t->group;
+
+    t->peer = p;
+    for (int i = 0; i < g->info->size; i++)
+        if (g->peers[i] == p)
+            w->work->source = i;
+}
+
+// The receive has found an announced message.
+static void ask_for(transfer *t, native_peer *p, const message *m)
+{
+    found(t, p);
+    t->sequence = m->sequence;
+    match_queue_control(p, MESSAGE_READY, t);
+    if (t->bytes == 0) {
+        t->finished(t);
+        return;
+    }
+    t->in_pieces = true;
+    list_append(&p->pieces, &t->node);
+}
+
+void direct_parcel_taken(parcel *c, transfer *t)
+{
+    if (t->bytes > 0)
+        memcpy(t->to, c->data, t->bytes);
+    match_free_parcel(c);
+    t->finished(t);
+}
+
+static bool fits(const transfer *t, const native_peer *p, const message *m)
+{
+    return (t->peer == NULL || t->peer == p) && t->step == m->step &&
+           t->group->info->id == m->group;
+}
+
+static void start_receive(transfer *t)
+{
+    native_state *s = t->group->state;
+
+    list_for_each (node, &s->parcels) {
+        parcel *c = list_entry(node, parcel, node);
+        native_peer *p = c->peer;
+
+        if (c->taker != NULL || !fits(t, p, &c->m))
+            continue;
+        if (!agrees(t, p, &c->m))
+            return;
+        if (c->m.type == MESSAGE_ANNOUNCE) {
+            ask_for(t, p, &c->m);
+            match_free_parcel(c);
+            return;
+        }
+        found(t, p);
+        match_consumed(p, &c->m);
+        c->taker = t;
+        if (c->is_complete)
+            direct_parcel_taken(c, t);
+        return;
+    }
+    if (t->peer != NULL && t->peer->link->is_ended) {
+        match_no_peer(t->group, t->peer, t->stamp);
+        return;
+    }
+    list_append(&t->group->receives, &t->node);
+}
+
+static ls_status on_message(native_peer *p, native_group *g, const message *m, uint8_t **place)
+{
+    if (g != NULL) {
+        list_for_each (node, &g->receives) {
+            transfer *t = list_entry(node, transfer, node);
+
+            if (!fits(t, p, m))
+                continue;
+            match_consumed(p, m);
+            if (!agrees(t, p, m))
+                return LS_OK;
+            list_remove(&t->node);
+            if (m->type == MESSAGE_ANNOUNCE) {
+                ask_for(t, p, m);
+                return LS_OK;
+            }
+            found(t, p);
+            p->into = t;
+            *place = t->to;
+            return LS_OK;
+        }
+    }
+    if (m->type == MESSAGE_DATA && !m->is_charged)
+        return ls_fail(LS_EPROTO, "payload that nobody asked for");
+    return match_keep(p, m, &p->state->parcels, place);
+}
+
+static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
+{
+    list_for_each (node, &p->pieces) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (t->sequence != m->sequence || t->group->info->id != m->group)
+            continue;
+        if (m->bytes > t->bytes - t->moved)
+            return ls_fail(LS_EPROTO, "message longer than announced");
+        p->into = t;
+        *place = t->to + t->moved;
+        return LS_OK;
+    }
+    return ls_fail(LS_EPROTO, "piece of a message that nobody asked for");
+}
+
+void direct_received(transfer *t, size_t bytes)
+{
+    t->moved += bytes;
+    if (t->moved < t->bytes)
+        return;
+    if (t->in_pieces)
+        list_remove(&t->node);
+    t->finished(t);
+}
+
+ls_status direct_begin(native_peer *p, native_group *g, const message *m, uint8_t **place)
+{
+    switch (m->type) {
+    case MESSAGE_READY:
+        return on_ready(p, m);
+    case MESSAGE_PIECE:
+        return on_piece(p, m, place);
+    case MESSAGE_DATA:
+    case MESSAGE_ANNOUNCE:
+        return on_message(p, g, m, place);
+    case MESSAGE_CREDIT:
+        break;
+    }
+    return ls_fail(LS_EPROTO, "credit that names a message");
+}
+
+void direct_start(native_group *g, backend_work *work)
+{
+    native_state *s = g->state;
+    const coll *op = &work->op;
+    native_work *w;
+    transfer *t;
+
+    if (op->root == g->info->rank) {
+        s->host->done(s->host->self, work, LS_EINVAL, "a rank cannot send to itself");
+        return;
+    }
+    w = new_work(s);
+    if (w == NULL) {
+        s->host->done(s->host->self, work, LS_ENOMEM, "no memory for an operation");
+        return;
+    }
+    w->group = g;
+    w->work = work;
+    w->is_direct = true;
+    w->has_ended = false;
+    stamp_encode(&op->stamp, w->stamp);
+    work->state = w;
+    list_append(&g->directs, &w->node);
+    t = &w->direct;
+    *t = (transfer){.group = g,
+                    .peer = op->root == LS_ANY_SOURCE ? NULL : g->peers[op->root],
+                    .is_send = op->kind == COLL_SEND,
+                    .is_direct = true,
+                    .step = (uint64_t)op->tag,
+                    .bytes = op->count * ls_dtype_size(op->dtype),
+                    .stamp = w->stamp,
+                    .from = op->src,
+                    .to = op->dst,
+                    .finished = work_moved,
+                    .owner = w};
+    t->total = t->bytes;
+    if (t->is_send)
+        start_send(t);
+    else
+        start_receive(t);
+}

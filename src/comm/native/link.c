@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.c - messages over a byte stream. */
+#include "comm/native/link.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define BATCH_ITEMS 8
+#define CALL_BYTES  (2U << 20) /* moved by one call at most, so that no link starves the others */
+#define BESIDE_BYTES                                                                               \
+    256 /* read behind a large payload: the next header, hardly any payload twice */
+
+ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
+                      peer_link **out)
+{
+    peer_link *l = ls_calloc(1, sizeof(*l));
+    uint8_t *staging = ls_calloc(1, LINK_STAGING_BYTES);
+
+    if (l == NULL || staging == NULL) {
+        peer_link closing = {.ops = ops, .stream = stream, .fd = fd};
+
+        ops->close(&closing);
+        ls_free(l);
+        ls_free(staging);
+        return ls_fail(LS_ENOMEM, "no memory for a link");
+    }
+    l->ops = ops;
+    l->stream = stream;
+    l->fd = fd;
+    l->sink = *sink;
+    l->staging = staging;
+    list_init(&l->out);
+    *out = l;
+    return LS_OK;
+}
+
+static void give_back(peer_link *l, link_item *item)
+{
+    list_remove(&item->node);
+    l->sink.sent(l->sink.self, item);
+}
+
+void link_destroy(peer_link *l)
+{
+    if (l == NULL)
+        return;
+    while (!list_empty(&l->out))
+        give_back(l, list_entry(l->out.next, link_item, node));
+    l->ops->close(l);
+    ls_free(l->staging);
+    ls_free(l);
+}
+
+void link_send(peer_link *l, link_item *item)
+{
+    item->done = 0;
+    list_append(&l->out, &item->node);
+}
+
+bool link_withdraw(peer_link *l, link_item *item)
+{
+    size_t sent;
+
+    if (item->done == 0) {
+        list_remove(&item->node);
+        return true;
+    }
+    if (item->copy != NULL || item->bytes == 0)
+        return false;
+    sent = item->done < MESSAGE_HEADER_BYTES ? 0 : item->done - MESSAGE_HEADER_BYTES;
+    item->copy = ls_calloc(1, item->bytes);
+    if (item->copy == NULL) {
+        l->is_cut = true;
+        l->ops->finish(l);
+        return false;
+    }
+    memcpy(item->copy + sent, item->payload + sent, item->bytes - sent);
+    item->payload = item->copy;
+    return false;
+}
+
+void link_drop_payload(peer_link *l)
+{
+    l->place = NULL;
+}
+
+// Takes n written bytes off the front of the queue.
+static void advance(peer_link *l, size_t n)
+{
+    while (n > 0) {
+        link_item *item = list_entry(l->out.next, link_item, node);
+        const size_t left = MESSAGE_HEADER_BYTES + item->bytes - item->done;
+
+        if (n < left) {
+            item->done += n;
+            return;
+        }
+        item->done += left;
+        n -= left;
+        give_back(l, item);
+    }
+}
+
+static int fill_iov(peer_link *l, struct iovec *iov, size_t *bytes)
+{
+    int n = 0;
+    int items = 0;
+
+    *bytes = 0;
+    list_for_each (node, &l->out) {
+        link_item *item = list_entry(node, link_item, node);
+        size_t skip = item->done;
+
+        if (items++ == BATCH_ITEMS)
+            break;
+        if (skip < MESSAGE_HEADER_BYTES) {
+            iov[n].iov_base = item->header + skip;
+            iov[n].iov_len = MESSAGE_HEADER_BYTES - skip;
+            *bytes += iov[n++].iov_len;
+            skip = MESSAGE_HEADER_BYTES;
+        }
+        if (item->bytes > 0) {
+            // iovec has no const; the stream only reads.
+            memcpy(&iov[n].iov_base, &item->payload, sizeof(iov[n].iov_base));
+            iov[n].iov_base = (uint8_t *)iov[n].iov_base + (skip - MESSAGE_HEADER_BYTES);
+            iov[n].iov_len = item->bytes - (skip - MESSAGE_HEADER_BYTES);
+            *bytes += iov[n++].iov_len;
+        }
+    }
+    return n;
+}
+
+bool link_flush(peer_link *l)
+{
+    size_t total = 0;
+
+    l->wants_write = false;
+    while (!list_empty(&l->out) && !l->is_ended && !l->is_cut && total < CALL_BYTES) {
+        struct iovec iov[2 * BATCH_ITEMS];
+        size_t wanted;
+        const int n = fill_iov(l, iov, &wanted);
+        const ssize_t moved = l->ops->write(l, iov, n);
+
+        if (moved < 0) {
+            // What the peer sent before it went is still to be read.
+            l->is_cut = true;
+            break;
+        }
+        advance(l, (size_t)moved);
+        total += (size_t)moved;
+        if ((size_t)moved < wanted) {
+            l->wants_write = true;
+            break;
+        }
+    }
+    return total > 0 || l->is_cut;
+}
+
+static bool fail_link(peer_link *l)
+{
+    l->is_ended = true;
+    l->ops->finish(l); // the peer is to notice
+    text_printable(l->fault, sizeof(l->fault), ls_last_error());
+    return false;
+}
+
+static bool payload_complete(peer_link *l)
+{
+    if (l->in_done < l->in_bytes)
+        return true;
+    l->in_payload = false;
+    return l->sink.end(l->sink.self) == LS_OK ? true : fail_link(l);
+}
+
+// Takes what staged bytes hold; false when the link has ended.
+static bool parse_staged(peer_link *l)
+{
+    for (;;) {
+        const size_t have = l->staged_end - l->staged_at;
+        message m;
+
+        if (l->in_payload) {
+            const size_t want = l->in_bytes - l->in_done;
+            const size_t n = have < want ? have : want;
+
+            if (l->place != NULL && n > 0)
+                memcpy(l->place + l->in_done, l->staging + l->staged_at, n);
+            l->staged_at += n;
+            l->in_done += n;
+            if (!payload_complete(l))
+                return false;
+            if (l->in_payload)
+                return true;
+            continue;
+        }
+        if (have < MESSAGE_HEADER_BYTES)
+            return true;
+        l->place = NULL;
+        if (message_decode(l->staging + l->staged_at, &m) != LS_OK ||
+            l->sink.begin(l->sink.self, &m, &l->place) != LS_OK)
+            return fail_link(l);
+        l->staged_at += MESSAGE_HEADER_BYTES;
+        l->in_done = 0;
+        l->in_bytes = (size_t)m.bytes;
+        l->in_payload = true;
+    }
+}
+
+static void compact(peer_link *l)
+{
+    if (l->staged_at == 0)
+        return;
+    memmove(l->staging, l->staging + l->staged_at, l->staged_end - l->staged_at);
+    l->staged_end -= l->staged_at;
+    l->staged_at = 0;
+}
+
+bool link_receive(peer_link *l)
+{
+    size_t total = 0;
+
+    while (!l->is_ended && total < CALL_BYTES) {
+        struct iovec iov[2];
+        int n = 0;
+        size_t direct = 0;
+        size_t wanted;
+        ssize_t moved;
+
+        compact(l);
+        if (l->in_payload && l->place != NULL) {
+            direct = l->in_bytes - l->in_done;
+            iov[n++] = (struct iovec){.iov_base = l->place + l->in_done, .iov_len = direct};
+        }
+        iov[n++] = (struct iovec){.iov_base = l->staging + l->staged_end,
+                                  .iov_len = direct > MESSAGE_EAGER_BYTES
+                                                 ? BESIDE_BYTES
+                                                 : LINK_STAGING_BYTES - l->staged_end};
+        wanted = direct + iov[n - 1].iov_len;
+        moved = l->ops->read(l, iov, n);
+        if (moved < 0) {
+            l->is_ended = true;
+            return true;
+        }
+        if (moved == 0)
+            break;
+        total += (size_t)moved;
+        if ((size_t)moved < direct) {
+            l->in_done += (size_t)moved;
+        } else {
+            l->in_done += direct;
+            l->staged_end += (size_t)moved - direct;
+            if (!parse_staged(l))
+                return true;
+        }
+        if ((size_t)moved < wanted)
+            break; // the stream is empty: asking again would only cost a call
+    }
+    return total > 0;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link.h - a reliable, ordered message link to one peer, over any nonblocking byte stream.
+ *
+ * link.c cuts the stream into messages: payloads are read straight into the place that the sink names and written
+ * straight from the sender's memory; both directions keep their partial progress. link_tcp.c and link_shm.c are the streams.
+ */
+#ifndef LS_NATIVE_LINK_H
+#define LS_NATIVE_LINK_H
+
+#include "base/map.h"
+#include "comm/native/message.h"
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define LINK_STAGING_BYTES 20480 /* an eager message and some headers */
+
+typedef struct peer_link peer_link;
+
+/* A stream. read and write give the bytes moved, 0 when nothing can move now, -1 when the stream has ended: link->error is
+ * then 0 for an orderly end or an errno. */
+typedef struct link_ops {
+    ssize_t (*write)(peer_link *l, const struct iovec *iov, int n);
+    ssize_t (*read)(peer_link *l, const struct iovec *iov, int n);
+    /* Whether all that was written has reached the peer's side. */
+    bool (*is_delivered)(peer_link *l);
+    /* No more will be written. */
+    void (*finish)(peer_link *l);
+    void (*close)(peer_link *l);
+} link_ops;
+
+/* A message to be sent. The sink hears when it is out or dropped. */
+typedef struct link_item {
+    list_node node;
+    uint8_t header[MESSAGE_HEADER_BYTES];
+    const uint8_t *payload; /* borrowed until sent */
+    size_t bytes;
+    size_t done;   /* of header and payload together */
+    uint8_t *copy; /* owned payload, or NULL */
+    void *owner;   /* the sink's */
+} link_item;
+
+/* Where messages go. */
+typedef struct link_sink {
+    /* A header has come: gives where its payload is to be written, NULL to drop it. An error ends the link. Not called with
+     * CREDIT's fields trusted any further than message_decode() does. */
+    ls_status (*begin)(void *self, const message *m, uint8_t **place);
+    /* The payload of the last begun message is complete (also right after begin when it has none). */
+    ls_status (*end)(void *self);
+    /* The item is out and is the sink's again. */
+    void (*sent)(void *self, link_item *item);
+    void *self;
+} link_sink;
+
+struct peer_link {
+    const link_ops *ops;
+    void *stream;     /* the stream's own */
+    int fd;           /* to poll; -1: none (link_shm) */
+    bool is_ended;    /* nothing more will come */
+    bool is_cut;      /* nothing more can be sent; what has come is still read */
+    bool wants_write; /* the stream was full at the last flush */
+    int error;        /* errno of the end, 0: orderly */
+    char fault[160];  /* a protocol error in words, else "" */
+    link_sink sink;
+    list_node out;
+    /* --- the message that is coming in --- */
+    bool in_payload;
+    uint8_t *place; /* NULL: dropped */
+    size_t in_done;
+    size_t in_bytes;
+    uint8_t *staging;
+    size_t staged_at;
+    size_t staged_end;
+};
+
+/* Takes the stream. LS_ENOMEM: the stream is closed. */
+LS_MUST_USE ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
+                                  peer_link **out);
+void link_destroy(
+    peer_link *l); /* items still queued go back through sink->sent; NULL is allowed */
+
+/* Queues; link_flush() sends. */
+void link_send(peer_link *l, link_item *item);
+
+/*
+ * The payload of a queued item is about to go away. True: nothing of it was sent; it is out of the queue and the sink's again
+ * (without sent()). False: the link goes on with a copy of the rest; where there is no memory for one, the link is cut.
+ */
+bool link_withdraw(peer_link *l, link_item *item);
+
+/* Both: true when something moved. What ends the link shows in is_ended and is_cut. */
+bool link_flush(peer_link *l);
+bool link_receive(peer_link *l);
+
+/* The payload under way is not wanted at its place any more. */
+void link_drop_payload(peer_link *l);
+
+/* Over a connected, nonblocking stream socket, which it takes, also on failure. */
+LS_MUST_USE ls_status link_tcp_create(int fd, const link_sink *sink, peer_link **out);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link_shm.c - the stream of a link between two ranks of one host: a ring in shared memory for each direction.
+ *
+ * Each ring has one writer, who owns the segment, and one reader. Both counters only grow; their difference is what the ring
+ * holds. A ring outlives its writer for as long as the reader has it mapped, so what was written before an end is still read.
+ */
+#include "comm/native/link_shm.h"
+
+#include "base/alloc.h"
+#include "comm/native/segment.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct shm_ring {
+    _Alignas(64) _Atomic uint64_t written;
+    _Atomic uint32_t is_finished;
+    _Alignas(64) _Atomic uint64_t read;
+    _Alignas(64) uint8_t data[];
+} shm_ring;
+
+typedef struct shm_stream {
+    local *local;
+    int peer;
+    size_t ring_bytes; /* a power of two */
+    shm_ring *out;     /* this rank's segment */
+    shm_ring *in;
+    segment_view *in_view;
+    bool peer_ended;
+} shm_stream;
+
+// Rings are only there for what teams do not carry: fewer bytes a ring where there are many ranks.
+static size_t ring_bytes_for(const local *l)
+{
+    if (local_count(l) <= 4)
+        return 256U << 10;
+    return local_count(l) <= 16 ? 64U << 10 : 16U << 10;
+}
+
+static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
+{
+    shm_stream *s = l->stream;
+    shm_ring *ring = s->out;
+    uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed); // only we write it
+    // Acquire: the reader has copied those bytes out before it moved its counter.
+    const uint64_t held = at - atomic_load_explicit(&ring->read, memory_order_acquire);
+    const uint64_t start = at;
+    size_t room;
+
+    if (s->peer_ended || held > s->ring_bytes) {
+        l->error = s->peer_ended ? EPIPE : EPROTO;
+        return -1;
+    }
+    room = s->ring_bytes - (size_t)held;
+    for (int i = 0; i < n && room > 0; i++) {
+        const uint8_t *from = iov[i].iov_base;
+        const size_t bytes = iov[i].iov_len < room ? iov[i].iov_len : room;
+        const size_t offset = (size_t)at & (s->ring_bytes - 1);
+        const size_t first =
+            bytes < s->ring_bytes - offset ? bytes : s->ring_bytes - offset; // up to the edge
+
+        memcpy(ring->data + offset, from, first);
+        memcpy(ring->data, from + first, bytes - first);
+        at += bytes;
+        room -= bytes;
+    }
+    if (at != start) {
+        // Sequentially consistent towards a reader that prepares to sleep (local.h); releases the bytes.
+        atomic_store_explicit(&ring->written, at, memory_order_seq_cst);
+        local_ring(s->local, s->peer);
+    }
+    return (ssize_t)(at - start);
+}
+
+static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
+{
+    shm_stream *s = l->stream;
+    shm_ring *ring = s->in;
+    uint64_t at = atomic_load_explicit(&ring->read, memory_order_relaxed); // only we write it
+    const bool is_over =
+        s->peer_ended || atomic_load_explicit(&ring->is_finished, memory_order_acquire) != 0;
+    // Sequentially consistent: the look before a sleep (local.h); acquires the bytes.
+    const uint64_t held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
+    const uint64_t start = at;
+    size_t left = (size_t)held;
+
+    if (held > s->ring_bytes) {
+        l->error = EPROTO;
+        return -1;
+    }
+    if (held == 0 && is_over) {
+        l->error = 0;
+        return -1;
+    }
+    for (int i = 0; i < n && left > 0; i++) {
+        uint8_t *to = iov[i].iov_base;
+        const size_t bytes = iov[i].iov_len < left ? iov[i].iov_len : left;
+        const size_t offset = (size_t)at & (s->ring_bytes - 1);
+        const size_t first = bytes < s->ring_bytes - offset ? bytes : s->ring_bytes - offset;
+
+        memcpy(to, ring->data + offset, first);
+        memcpy(to + first, ring->data, bytes - first);
+        at += bytes;
+        left -= bytes;
+    }
+    if (at != start) {
+        // As in shm_write(): the writer may sleep because the ring was full.
+        atomic_store_explicit(&ring->read, at, memory_order_seq_cst);
+        local_ring(s->local, s->peer);
+    }
+    return (ssize_t)(at - start);
+}
+
+// What is in the ring can be read whatever becomes of this process.
+static bool shm_is_delivered(peer_link *l)
+{
+    LS_UNUSED(l);
+    return true;
+}
+
+static void shm_finish(peer_link *l)
+{
+    shm_stream *s = l->stream;
+
+    // Release: the last bytes come before it.
+    atomic_store_explicit(&s->out->is_finished, 1, memory_order_seq_cst);
+    local_ring(s->local, s->peer);
+}
+
+static void free_stream(shm_stream *s)
+{
+    segment_release(s->local, s->in_view);
+    segment_destroy(s->local, s->out);
+    ls_free(s);
+}
+
+static void shm_close(peer_link *l)
+{
+    free_stream(l->stream);
+}
+
+static const link_ops shm_ops = {
+    .write = shm_write,
+    .read = shm_read,
+    .is_delivered = shm_is_delivered,
+    .finish = shm_finish,
+    .close = shm_close,
+};
+
+static uint64_t key_for(int reader)
+{
+    return SEGMENT_KEY_LINK | (uint64_t)(unsigned)reader;
+}
+
+ls_status link_shm_create(local *l, int peer, const link_sink *sink, peer_link **out)
+{
+    shm_stream *s = ls_calloc(1, sizeof(*s));
+    void *memory = NULL;
+    ls_status st;
+
+    if (s == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a link to rank %d", peer);
+    s->local = l;
+    s->peer = peer;
+    s->ring_bytes = ring_bytes_for(l);
+    st = segment_create(l, key_for(peer), sizeof(shm_ring) + s->ring_bytes, &memory);
+    if (st != LS_OK) {
+        ls_free(s);
+        return st;
+    }
+    s->out = memory;
+    return link_create(&shm_ops, s, -1, sink, out);
+}
+
+ls_status link_shm_attach(peer_link *l, int64_t deadline_ms)
+{
+    shm_stream *s = l->stream;
+    void *memory = NULL;
+
+    LS_TRY(segment_wait(s->local, s->peer, key_for(local_rank(s->local)),
+                        sizeof(shm_ring) + s->ring_bytes, deadline_ms, &s->in_view, &memory));
+    s->in = memory;
+    return LS_OK;
+}
+
+void link_shm_peer_ended(peer_link *l)
+{
+    shm_stream *s = l->stream;
+
+    s->peer_ended = true;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_tcp.c - the stream of a link over a connected socket. */
+#include "comm/native/link.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static ssize_t tcp_result(peer_link *l, ssize_t moved)
+{
+    if (moved >= 0)
+        return moved;
+    if (errno == EAGAIN || errno == EINTR)
+        return 0;
+    l->error = errno;
+    return -1;
+}
+
+static ssize_t tcp_write(peer_link *l, const struct iovec *iov, int n)
+{
+    struct iovec parts[16];
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = (size_t)n};
+
+    LS_ASSERT(n <= (int)LS_COUNT_OF(parts));
+    for (int i = 0; i < n; i++)
+        parts[i] = iov[i];
+    return tcp_result(l, sendmsg(l->fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+static ssize_t tcp_read(peer_link *l, const struct iovec *iov, int n)
+{
+    struct iovec parts[2];
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = (size_t)n};
+    ssize_t moved;
+
+    LS_ASSERT(n <= (int)LS_COUNT_OF(parts));
+    for (int i = 0; i < n; i++)
+        parts[i] = iov[i];
+    moved = recvmsg(l->fd, &header, MSG_DONTWAIT);
+    if (moved == 0) {
+        l->error = 0;
+        return -1;
+    }
+    return tcp_result(l, moved);
+}
+
+// The queue counts bytes that the peer's kernel has not acknowledged; behind finish() also the end mark.
+static bool tcp_is_delivered(peer_link *l)
+{
+    int queued = 0;
+
+    return ioctl(l->fd, SIOCOUTQ, &queued) != 0 || queued == 0;
+}
+
+static void tcp_finish(peer_link *l)
+{
+    shutdown(l->fd, SHUT_WR);
+}
+
+static void tcp_close(peer_link *l)
+{
+    close(l->fd);
+}
+
+static const link_ops tcp_ops = {
+    .write = tcp_write,
+    .read = tcp_read,
+    .is_delivered = tcp_is_delivered,
+    .finish = tcp_finish,
+    .close = tcp_close,
+};
+
+ls_status link_tcp_create(int fd, const link_sink *sink, peer_link **out)
+{
+    return link_create(&tcp_ops, NULL, fd, sink, out);
+}

@@ -1,0 +1,780 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * match.c - bringing messages and receives together.
+ *
+ * A message of at most MESSAGE_EAGER_BYTES goes at once and is charged to the sender's credit until it has found its
+ * receive; what comes early is kept, so the memory for it is bounded by the credit and the stream never has to stop. Without
+ * credit, and for larger payloads, the sender waits for READY, which a posted receive sends. So no message ever blocks another,
+ * whatever groups and operations are under way.
+ */
+#include "comm/native/native.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site stands at the end */
+#define CHARGE(bytes)  (MESSAGE_HEADER_BYTES + (uint64_t)(bytes))
+
+void match_init(native_peer *p)
+{
+    list_init(&p->receives);
+    list_init(&p->awaiting);
+    list_init(&p->pieces);
+    list_init(&p->parcels);
+}
+
+bool match_is_hot(const native_peer *p)
+{
+    return p->into != NULL || p->incoming != NULL || !list_empty(&p->receives) ||
+           !list_empty(&p->awaiting) || !list_empty(&p->pieces);
+}
+
+// --- free lists ---
+
+static void *take(list_node *list, size_t bytes)
+{
+    list_node *node = list->next;
+
+    if (list_empty(list))
+        return ls_calloc(1, bytes);
+    list_remove(node);
+    return node; // every recycled struct begins with its node
+}
+
+transfer *match_new_transfer(native_state *s)
+{
+    transfer *t = take(&s->free_transfers, sizeof(*t));
+
+    if (t != NULL)
+        *t = (transfer){0};
+    return t;
+}
+
+void match_free_transfer(native_state *s, transfer *t)
+{
+    list_append(&s->free_transfers, &t->node);
+}
+
+static link_item *new_item(native_state *s)
+{
+    link_item *item = take(&s->free_items, sizeof(*item));
+
+    if (item != NULL)
+        *item = (link_item){0};
+    return item;
+}
+
+static int size_class(size_t bytes)
+{
+    int c = 0;
+
+    while (((size_t)64 << c) < bytes)
+        c++;
+    return c;
+}
+
+static parcel *new_parcel(native_state *s, size_t bytes)
+{
+    const int c = size_class(bytes);
+    parcel *made;
+
+    LS_ASSERT(c < NATIVE_SIZE_CLASS);
+    made = take(&s->free_parcels[c], sizeof(*made) + ((size_t)64 << c));
+    if (made == NULL)
+        return NULL;
+    *made = (parcel){.size_class = c, .data = (uint8_t *)(made + 1)};
+    return made;
+}
+
+void match_free_parcel(parcel *c)
+{
+    native_state *s = c->peer->state;
+
+    list_remove(&c->node);
+    c->peer->n_parcels--;
+    c->peer->held -= c->m.is_charged ? CHARGE(c->m.bytes) : 0;
+    if (c->peer->incoming == c) { // its payload is still coming: drop that
+        c->peer->incoming = NULL;
+        link_drop_payload(c->peer->link);
+    }
+    list_append(&s->free_parcels[c->size_class], &c->node);
+}
+
+static void free_list(list_node *list)
+{
+    while (!list_empty(list)) {
+        list_node *node = list->next;
+
+        list_remove(node);
+        ls_free(node);
+    }
+}
+
+void match_free(native_state *s)
+{
+    while (!list_empty(&s->parcels))
+        match_free_parcel(list_entry(s->parcels.next, parcel, node));
+    for (int i = 0; i < s->size && s->peers != NULL; i++)
+        while (!list_empty(&s->peers[i].parcels))
+            match_free_parcel(list_entry(s->peers[i].parcels.next, parcel, node));
+    free_list(&s->free_items);
+    free_list(&s->free_transfers);
+    for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
+        free_list(&s->free_parcels[c]);
+}
+
+// --- what is wrong ---
+
+static const char *decoded_text(char *buf, size_t n, const uint8_t *stamp)
+{
+    op_stamp s;
+
+    if (stamp_decode(stamp, &s) != LS_OK)
+        return text_format(buf, n, "an operation that nobody can start");
+    return stamp_text(buf, n, &s);
+}
+
+void match_stamp_mismatch(native_group *g, native_peer *p, const uint8_t *theirs,
+                          const uint8_t *ours)
+{
+    char their_text[200];
+    char our_text[200];
+    native_state *s = g->state;
+
+    decoded_text(their_text, sizeof(their_text), theirs);
+    decoded_text(our_text, sizeof(our_text), ours);
+    if (p->rank < s->rank)
+        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", p->rank, their_text,
+                     s->rank, our_text);
+    else
+        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", s->rank, our_text, p->rank,
+                     their_text);
+}
+
+void match_bytes_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
+                          const uint8_t *stamp)
+{
+    char text[200];
+
+    native_break(g, CAUSE_MISMATCH, -1,
+                 "rank %d has %" PRIu64 " bytes where rank %d has %" PRIu64 " in %s", p->rank,
+                 theirs, g->state->rank, ours, decoded_text(text, sizeof(text), stamp));
+}
+
+void match_no_peer(native_group *g, native_peer *p, const uint8_t *stamp)
+{
+    char who[96];
+    char text[200];
+    const peer_link *l = p->link;
+
+    native_peer_text(p, who, sizeof(who));
+    decoded_text(text, sizeof(text), stamp);
+    if (l->fault[0] != 0)
+        native_break(g, CAUSE_FAULT, p->rank, "%s sent what is no message (%s) during %s", who,
+                     l->fault, text);
+    else if (l->error != 0)
+        native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", who, text,
+                     ls_errno_text(l->error));
+    else
+        native_break(g, CAUSE_FAULT, p->rank, "%s closed its connection during %s", who, text);
+}
+
+// all_to_all_v counts differ between ranks by right; exchange by exchange they are compared as bytes.
+static bool stamps_agree(const uint8_t *a, const uint8_t *b)
+{
+    op_stamp left;
+    op_stamp right;
+
+    if (memcmp(a, b, STAMP_COMPARED) == 0)
+        return true;
+    if (stamp_decode(a, &left) != LS_OK || stamp_decode(b, &right) != LS_OK)
+        return false;
+    if (left.kind == COLL_ALL_TO_ALL && left.vector && right.vector)
+        left.count = right.count;
+    return stamp_equal(&left, &right);
+}
+
+// The stamp of our operation with this number, NULL when it has not started yet or is long over.
+static const uint8_t *stamp_of(const native_group *g, uint64_t sequence, bool *is_over)
+{
+    *is_over = false;
+    list_for_each (node, &g->works) {
+        const native_work *w = list_entry(node, native_work, node);
+
+        if (w->work->op.stamp.sequence == sequence)
+            return w->stamp;
+    }
+    for (int i = 0; i < NATIVE_HISTORY; i++)
+        if (g->history[i] == sequence && sequence != 0) {
+            *is_over = true;
+            return g->history_stamps[i];
+        }
+    return NULL;
+}
+
+// --- sending ---
+
+static void queue_item(native_peer *p, link_item *item, const message *m)
+{
+    message_encode(m, item->header);
+    p->reported = p->consumed;
+    link_send(p->link, item);
+}
+
+static void no_memory(native_group *g)
+{
+    native_break(g, CAUSE_FAULT, g->state->rank, "rank %d has no memory for a message",
+                 g->state->rank);
+}
+
+void match_queue_control(native_peer *p, message_type type, const transfer *t)
+{
+    link_item *item = new_item(p->state);
+    message m = {.type = type,
+                 .is_direct = t->is_direct,
+                 .group = t->group->info->id,
+                 .sequence = t->sequence,
+                 .step = t->step,
+                 .total = t->total,
+                 .credit = p->consumed};
+
+    if (item == NULL) {
+        no_memory(t->group);
+        return;
+    }
+    memcpy(m.stamp, t->stamp, STAMP_BYTES);
+    queue_item(p, item, &m);
+}
+
+void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message_type type,
+                         bool is_charged)
+{
+    native_peer *p = t->peer;
+    link_item *item = new_item(p->state);
+    message m = {.type = type,
+                 .is_charged = is_charged,
+                 .is_direct = t->is_direct,
+                 .group = t->group->info->id,
+                 .sequence = t->sequence,
+                 .step = t->step,
+                 .bytes = bytes,
+                 .total = t->total,
+                 .credit = p->consumed};
+
+    if (item == NULL) {
+        no_memory(t->group);
+        return;
+    }
+    memcpy(m.stamp, t->stamp, STAMP_BYTES);
+    item->payload = from;
+    item->bytes = bytes;
+    item->owner = t;
+    queue_item(p, item, &m);
+}
+
+bool match_charge(native_peer *p, size_t bytes)
+{
+    if (p->charged - p->credit + CHARGE(bytes) > NATIVE_CREDIT)
+        return false;
+    p->charged += CHARGE(bytes);
+    return true;
+}
+
+void match_consumed(native_peer *p, const message *m)
+{
+    link_item *item;
+    message news = {.type = MESSAGE_CREDIT};
+
+    if (!m->is_charged)
+        return;
+    p->consumed += CHARGE(m->bytes);
+    if (p->consumed - p->reported < NATIVE_CREDIT / 4)
+        return;
+    item = new_item(p->state);
+    if (item == NULL)
+        return; // the next message carries it
+    news.credit = p->consumed;
+    queue_item(p, item, &news);
+}
+
+static parcel *find_parcel(const native_peer *p, const transfer *t, bool want_ready)
+{
+    if (p->n_parcels == 0)
+        return NULL;
+    list_for_each (node, &p->parcels) {
+        parcel *c = list_entry(node, parcel, node);
+
+        if (c->m.group == t->group->info->id && c->m.sequence == t->sequence &&
+            c->m.step == t->step && (c->m.type == MESSAGE_READY) == want_ready && c->taker == NULL)
+            return c;
+    }
+    return NULL;
+}
+
+// Whether message and transfer mean the same; breaks the group if not.
+static bool agrees(transfer *t, native_peer *p, const message *m)
+{
+    if (!stamps_agree(m->stamp, t->stamp)) {
+        match_stamp_mismatch(t->group, p, m->stamp, t->stamp);
+        return false;
+    }
+    if (m->total != t->total) {
+        match_bytes_mismatch(t->group, p, m->total, t->total, t->stamp);
+        return false;
+    }
+    if (m->type == MESSAGE_DATA && m->bytes != t->bytes) {
+        match_bytes_mismatch(t->group, p, m->bytes, t->bytes, t->stamp);
+        return false;
+    }
+    return true;
+}
+
+void match_send(transfer *t)
+{
+    native_peer *p = t->peer;
+    parcel *ready;
+
+    if (p->link->is_ended || p->link->is_cut) {
+        match_no_peer(t->group, p, t->stamp);
+        return;
+    }
+    if (t->bytes <= MESSAGE_EAGER_BYTES) {
+        if (match_charge(p, t->bytes)) {
+            match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, true);
+            return;
+        }
+        match_queue_control(p, MESSAGE_ANNOUNCE, t);
+        list_append(&p->awaiting, &t->node);
+        return;
+    }
+    if (t->announce)
+        match_queue_control(p, MESSAGE_ANNOUNCE, t);
+    ready = find_parcel(p, t, true);
+    if (ready == NULL) {
+        list_append(&p->awaiting, &t->node);
+        return;
+    }
+    if (agrees(t, p, &ready->m))
+        match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, false);
+    match_free_parcel(ready);
+}
+
+// --- receiving ---
+
+void match_receive(transfer *t)
+{
+    native_peer *p = t->peer;
+    parcel *c = find_parcel(p, t, false);
+    bool is_asked = t->bytes > MESSAGE_EAGER_BYTES;
+
+    if (c != NULL && !agrees(t, p, &c->m))
+        return;
+    if (c != NULL && c->m.type == MESSAGE_DATA) {
+        match_consumed(p, &c->m);
+        if (!c->is_complete) {
+            c->taker = t;
+            return;
+        }
+        if (t->bytes > 0)
+            memcpy(t->to, c->data, t->bytes);
+        match_free_parcel(c);
+        t->finished(t);
+        return;
+    }
+    if (c != NULL) { // announced
+        is_asked = true;
+        match_free_parcel(c);
+    }
+    if (p->link->is_ended) {
+        match_no_peer(t->group, p, t->stamp);
+        return;
+    }
+    list_append(&p->receives, &t->node);
+    if (is_asked)
+        match_queue_control(p, MESSAGE_READY, t);
+}
+
+static transfer *find_transfer(list_node *list, const message *m)
+{
+    list_for_each (node, list) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (t->group->info->id == m->group && t->sequence == m->sequence && !t->is_direct &&
+            t->step == m->step)
+            return t;
+    }
+    return NULL;
+}
+
+ls_status match_keep(native_peer *p, const message *m, list_node *list, uint8_t **place)
+{
+    parcel *c;
+
+    // The peer's own credit keeps an honest one at half of this.
+    if (m->is_charged && p->held + CHARGE(m->bytes) > 2 * (uint64_t)NATIVE_CREDIT)
+        return ls_fail(LS_EPROTO, "more unasked payload than agreed");
+    if (p->n_parcels == NATIVE_PARCELS)
+        return ls_fail(LS_EPROTO, "more than %d messages before their receives", NATIVE_PARCELS);
+    c = new_parcel(p->state, (size_t)m->bytes);
+    if (c == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a message of %" PRIu64 " bytes", m->bytes);
+    c->peer = p;
+    c->m = *m;
+    c->is_complete = m->bytes == 0;
+    list_append(list, &c->node);
+    p->n_parcels++;
+    p->held += m->is_charged ? CHARGE(m->bytes) : 0;
+    if (!c->is_complete) {
+        p->incoming = c;
+        *place = c->data;
+    }
+    return LS_OK;
+}
+
+static ls_status keep_early(native_peer *p, native_group *g, const message *m, uint8_t **place)
+{
+    bool is_over = false;
+    const uint8_t *ours = g == NULL ? NULL : stamp_of(g, m->sequence, &is_over);
+
+    if (ours != NULL && !stamps_agree(m->stamp, ours)) {
+        match_stamp_mismatch(g, p, m->stamp, ours);
+        return LS_OK;
+    }
+    if (is_over)
+        return ls_fail(LS_EPROTO, "message for an operation that is over");
+    if (m->type == MESSAGE_DATA && !m->is_charged)
+        return ls_fail(LS_EPROTO, "payload that nobody asked for");
+    return match_keep(p, m, &p->parcels, place);
+}
+
+static ls_status on_ready(native_peer *p, native_group *g, const message *m)
+{
+    transfer *t = find_transfer(&p->awaiting, m);
+    uint8_t *nowhere = NULL;
+
+    if (t == NULL)
+        return keep_early(p, g, m, &nowhere);
+    if (!agrees(t, p, m))
+        return LS_OK;
+    list_remove(&t->node);
+    match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, false);
+    return LS_OK;
+}
+
+static ls_status on_announce(native_peer *p, native_group *g, const message *m)
+{
+    transfer *t = find_transfer(&p->receives, m);
+    uint8_t *nowhere = NULL;
+
+    if (t == NULL)
+        return keep_early(p, g, m, &nowhere);
+    if (agrees(t, p, m) &&
+        t->bytes <= MESSAGE_EAGER_BYTES) // larger ones have asked when they were posted
+        match_queue_control(p, MESSAGE_READY, t);
+    return LS_OK;
+}
+
+static ls_status on_data(native_peer *p, native_group *g, const message *m, uint8_t **place)
+{
+    transfer *t = find_transfer(&p->receives, m);
+
+    if (t == NULL)
+        return keep_early(p, g, m, place);
+    match_consumed(p, m);
+    if (!agrees(t, p, m))
+        return LS_OK;
+    list_remove(&t->node);
+    p->into = t;
+    *place = t->to;
+    return LS_OK;
+}
+
+static ls_status on_begin(void *self, const message *m, uint8_t **place)
+{
+    native_peer *p = self;
+    native_group *g;
+
+    if (m->credit > p->charged || m->credit < p->credit)
+        return ls_fail(LS_EPROTO, "credit for %" PRIu64 " bytes of %" PRIu64, m->credit,
+                       p->charged);
+    p->credit = m->credit;
+    p->into = NULL;
+    p->incoming = NULL;
+    if (m->type == MESSAGE_CREDIT)
+        return LS_OK;
+    g = native_find_group(p->state, m->group);
+    if (g == NULL ? native_was_closed(p->state, m->group) : g->is_broken) {
+        match_consumed(p, m);
+        return LS_OK;
+    }
+    if (m->is_direct)
+        return direct_begin(p, g, m, place);
+    switch (m->type) {
+    case MESSAGE_READY:
+        return on_ready(p, g, m);
+    case MESSAGE_ANNOUNCE:
+        return on_announce(p, g, m);
+    case MESSAGE_DATA:
+        return on_data(p, g, m, place);
+    case MESSAGE_PIECE:
+    case MESSAGE_CREDIT:
+        break;
+    }
+    return ls_fail(LS_EPROTO, "piece of a collective");
+}
+
+static void take_parcel(parcel *c)
+{
+    transfer *t = c->taker;
+
+    c->is_complete = true;
+    if (t == NULL)
+        return;
+    if (t->is_direct) {
+        direct_parcel_taken(c, t);
+        return;
+    }
+    memcpy(t->to, c->data, t->bytes);
+    match_free_parcel(c);
+    t->finished(t);
+}
+
+static ls_status on_end(void *self)
+{
+    native_peer *p = self;
+    transfer *t = p->into;
+    parcel *c = p->incoming;
+
+    p->into = NULL;
+    p->incoming = NULL;
+    if (t != NULL && t->is_direct)
+        direct_received(t, p->link->in_bytes);
+    else if (t != NULL)
+        t->finished(t);
+    else if (c != NULL)
+        take_parcel(c);
+    return LS_OK;
+}
+
+static void free_item(native_state *s, link_item *item)
+{
+    ls_free(item->copy);
+    list_append(&s->free_items, &item->node);
+}
+
+static void on_sent(void *self, link_item *item)
+{
+    native_peer *p = self;
+    transfer *t = item->owner;
+    const size_t bytes = item->bytes;
+
+    free_item(p->state, item);
+    if (t == NULL)
+        return;
+    if (t->is_direct)
+        direct_sent(t, bytes);
+    else
+        t->finished(t);
+}
+
+link_sink match_sink(native_peer *p)
+{
+    return (link_sink){.begin = on_begin, .end = on_end, .sent = on_sent, .self = p};
+}
+
+// --- the end of groups, operations and peers ---
+
+// Transfers of collectives come from the pool; those of send and receive are part of their work.
+static void drop_transfer(native_state *s, transfer *t)
+{
+    if (!t->is_direct)
+        match_free_transfer(s, t);
+}
+
+static void cancel_list(native_state *s, list_node *list, const native_group *g)
+{
+    for (list_node *node = list->next, *next; node != list; node = next) {
+        transfer *t = list_entry(node, transfer, node);
+
+        next = node->next;
+        if (t->group != g)
+            continue;
+        list_remove(node);
+        drop_transfer(s, t);
+    }
+}
+
+static void cancel_items(native_peer *p, const native_group *g)
+{
+    list_node *list = &p->link->out;
+
+    for (list_node *node = list->next, *next; node != list; node = next) {
+        link_item *item = list_entry(node, link_item, node);
+        transfer *t = item->owner;
+        message m;
+
+        next = node->next;
+        if (t == NULL || t->group != g)
+            continue;
+        item->owner = NULL;
+        if (link_withdraw(p->link, item)) {
+            if (message_decode(item->header, &m) == LS_OK && m.is_charged)
+                p->charged -= CHARGE(item->bytes);
+            free_item(p->state, item);
+        }
+        // A direct transfer may have several items; it belongs to its work.
+        drop_transfer(p->state, t);
+    }
+}
+
+static void cancel_parcels(native_state *s, list_node *list, const native_group *g)
+{
+    for (list_node *node = list->next, *next; node != list; node = next) {
+        parcel *c = list_entry(node, parcel, node);
+
+        next = node->next;
+        if (c->taker == NULL || c->taker->group != g)
+            continue;
+        drop_transfer(s, c->taker);
+        match_free_parcel(c);
+    }
+}
+
+void match_cancel(native_group *g)
+{
+    native_state *s = g->state;
+
+    for (int i = 0; i < g->info->size; i++) {
+        native_peer *p = g->peers[i];
+
+        if (p->link == NULL)
+            continue;
+        cancel_list(s, &p->receives, g);
+        cancel_list(s, &p->awaiting, g);
+        cancel_list(s, &p->pieces, g);
+        cancel_items(p, g);
+        cancel_parcels(s, &p->parcels, g);
+        if (p->into != NULL && p->into->group == g) {
+            link_drop_payload(p->link);
+            drop_transfer(s, p->into);
+            p->into = NULL;
+        }
+    }
+    cancel_parcels(s, &s->parcels, g);
+    cancel_list(s, &g->receives, g);
+}
+
+static void break_list(list_node *list, native_peer *p)
+{
+    list_for_each (node, list) {
+        transfer *t = list_entry(node, transfer, node);
+
+        match_no_peer(t->group, p, t->stamp);
+    }
+}
+
+static bool all_gone(const native_group *g)
+{
+    for (int i = 0; i < g->info->size; i++)
+        if (g->peers[i]->link != NULL && !g->peers[i]->link->is_ended)
+            return false;
+    return true;
+}
+
+static void break_receivers(native_group *g, native_peer *p)
+{
+    list_for_each (node, &g->receives) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (t->peer == p || (t->peer == NULL && all_gone(g)))
+            match_no_peer(g, p, t->stamp);
+    }
+}
+
+void match_peer_gone(native_peer *p)
+{
+    parcel *c = p->incoming;
+
+    break_list(&p->receives, p);
+    break_list(&p->awaiting, p);
+    break_list(&p->pieces, p);
+    if (p->into != NULL)
+        match_no_peer(p->into->group, p, p->into->stamp);
+    if (c != NULL && c->taker != NULL)
+        match_no_peer(c->taker->group, p, c->taker->stamp);
+    else if (c != NULL)
+        match_free_parcel(c);
+    list_for_each (node, &p->link->out) {
+        const transfer *t = list_entry(node, link_item, node)->owner;
+
+        if (t != NULL)
+            match_no_peer(t->group, p, t->stamp);
+    }
+    list_for_each (node, &p->state->groups)
+        break_receivers(list_entry(node, native_group, node), p);
+}
+
+void match_check_early(native_work *w)
+{
+    native_group *g = w->group;
+
+    for (int i = 0; i < g->info->size; i++) {
+        native_peer *p = g->peers[i];
+
+        if (p->n_parcels == 0)
+            continue;
+        list_for_each (node, &p->parcels) {
+            const parcel *c = list_entry(node, parcel, node);
+
+            if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence &&
+                !stamps_agree(c->m.stamp, w->stamp))
+                match_stamp_mismatch(g, p, c->m.stamp, w->stamp);
+        }
+    }
+}
+
+void match_check_left(native_work *w)
+{
+    native_group *g = w->group;
+    char text[200];
+
+    for (int i = 0; i < g->info->size; i++) {
+        native_peer *p = g->peers[i];
+
+        if (p->n_parcels == 0)
+            continue;
+        list_for_each (node, &p->parcels) {
+            const parcel *c = list_entry(node, parcel, node);
+
+            if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence)
+                native_break(g, CAUSE_MISMATCH, -1,
+                             "rank %d and rank %d cut %s differently: is LOCKSTEP_SEGMENT the "
+                             "same on all ranks?",
+                             p->rank, g->state->rank, decoded_text(text, sizeof(text), w->stamp));
+        }
+    }
+}
+
+static void forget_list(list_node *list, uint32_t id)
+{
+    for (list_node *node = list->next, *next; node != list; node = next) {
+        parcel *c = list_entry(node, parcel, node);
+
+        next = node->next;
+        if (c->m.group != id)
+            continue;
+        match_consumed(c->peer, &c->m);
+        match_free_parcel(c);
+    }
+}
+
+void match_forget_group(native_state *s, uint32_t id)
+{
+    for (int i = 0; i < s->size; i++)
+        if (s->peers[i].n_parcels > 0)
+            forget_list(&s->peers[i].parcels, id);
+    forget_list(&s->parcels, id);
+}

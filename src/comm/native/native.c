@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* native.c - the native backend as comm sees it. */
+#include "comm/native/native.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/native/segment.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE_BYTES      4096
+#define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
+#define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
+#define CLOSE_STEP_MS   2
+#define SEGMENT_MAX     (1U << 20)
+#define SEGMENT_DEFAULT (256U << 10)
+
+const char *native_peer_text(const native_peer *p, char *buf, size_t n)
+{
+    return text_format(buf, n, "rank %d", p->rank);
+}
+
+native_group *native_find_group(native_state *s, uint32_t id)
+{
+    list_for_each (node, &s->groups) {
+        native_group *g = list_entry(node, native_group, node);
+
+        if (g->info->id == id)
+            return g;
+    }
+    return NULL;
+}
+
+bool native_was_closed(const native_state *s, uint32_t id)
+{
+    for (size_t i = 0; i < s->n_closed; i++)
+        if (s->closed[i] == id)
+            return true;
+    return false;
+}
+
+void native_break(native_group *g, cause_kind kind, int rank, const char *format, ...)
+{
+    va_list args;
+
+    if (g->is_broken)
+        return;
+    g->is_broken = true;
+    g->has_cause = true;
+    g->cause = (job_cause){.kind = kind, .group = g->info->id, .rank = rank};
+    va_start(args, format);
+    vsnprintf(g->cause.text, sizeof(g->cause.text), format, args);
+    va_end(args);
+}
+
+static void remember(native_group *g, const native_work *w)
+{
+    g->history[g->next_history] = w->work->op.stamp.sequence;
+    memcpy(g->history_stamps[g->next_history], w->stamp, STAMP_BYTES);
+    g->next_history = (g->next_history + 1) % NATIVE_HISTORY;
+}
+
+void native_end(native_work *w)
+{
+    native_group *g = w->group;
+
+    LS_ASSERT(!w->has_ended);
+    w->has_ended = true;
+    list_remove(&w->node);
+    list_append(&g->state->ended, &w->node);
+    if (w->is_direct)
+        return;
+    remember(g, w);
+    match_check_left(w);
+}
+
+static void release(native_work *w)
+{
+    if (w->is_direct)
+        direct_release(w);
+    else
+        exec_release(w);
+}
+
+static void tell_causes(native_state *s)
+{
+    bool again = true;
+
+    while (again) {
+        again = false;
+        list_for_each (node, &s->groups) {
+            native_group *g = list_entry(node, native_group, node);
+            job_cause cause;
+
+            if (!g->has_cause)
+                continue;
+            cause = g->cause;
+            g->has_cause = false;
+            s->host->broken(s->host->self, &cause);
+            again = true; // the engine may have changed the list
+            break;
+        }
+    }
+}
+
+void native_settle(native_state *s)
+{
+    while (!list_empty(&s->ended)) {
+        native_work *w = list_entry(s->ended.next, native_work, node);
+        native_group *g = w->group;
+        backend_work *work = w->work;
+
+        list_remove(&w->node);
+        release(w);
+        exec_fill_window(g);
+        s->host->done(s->host->self, work, LS_OK, NULL);
+    }
+    tell_causes(s);
+}
+
+// --- progress ---
+
+static void notice_end(native_peer *p)
+{
+    if (!p->link->is_ended || p->is_gone)
+        return;
+    p->is_gone = true;
+    sleep_unwatch(p->state->sleepers, p);
+    match_peer_gone(p);
+}
+
+static bool flush_peer(native_peer *p)
+{
+    bool moved;
+
+    if (p->link == NULL || list_empty(&p->link->out))
+        return false;
+    moved = link_flush(p->link);
+    sleep_update(p->state->sleepers, p);
+    return moved;
+}
+
+static bool receive_peer(native_peer *p)
+{
+    const bool moved = !p->link->is_ended && link_receive(p->link);
+
+    notice_end(p);
+    return moved;
+}
+
+static bool receive_hot(native_state *s)
+{
+    bool moved = false;
+
+    for (int i = 0; i < s->size; i++) {
+        native_peer *p = &s->peers[i];
+
+        if (p->link != NULL && (p->is_local || match_is_hot(p)))
+            moved |= receive_peer(p);
+    }
+    return moved;
+}
+
+// Links that owe us nothing may still hold messages that come early, or have ended.
+static bool receive_cold(native_state *s)
+{
+    native_peer *ready[32];
+    bool moved = false;
+    int n;
+
+    if (!sleep_peers_ready(s->sleepers) && ++s->idle_calls % COLD_EVERY != 0)
+        return false;
+    n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready));
+    for (int i = 0; i < n; i++) {
+        moved |= flush_peer(ready[i]);
+        moved |= receive_peer(ready[i]);
+    }
+    return moved;
+}
+
+static bool flush_all(native_state *s)
+{
+    bool moved = false;
+
+    for (int i = 0; i < s->size; i++)
+        moved |= flush_peer(&s->peers[i]);
+    return moved;
+}
+
+static bool progress_teams(native_state *s)
+{
+    bool moved = false;
+
+    list_for_each (node, &s->groups) {
+        native_group *g = list_entry(node, native_group, node);
+
+        if (g->team != NULL && team_busy(g->team))
+            moved |= team_progress(g->team);
+    }
+    return moved;
+}
+
+static void look_at_locals(native_state *s)
+{
+    int rank;
+
+    if (s->local == NULL)
+        return;
+    local_flush(s->local);
+    if (!sleep_locals_ready(s->sleepers))
+        return;
+    local_receive(s->local);
+    while (local_next_ended(s->local, &rank))
+        native_local_ended(&s->peers[rank]);
+}
+
+static bool native_progress(native_state *s)
+{
+    bool moved;
+
+    sleep_looking(s);
+    look_at_locals(s);
+    moved = receive_hot(s);
+    moved |= exec_run(s);
+    moved |= flush_all(s);
+    moved |= progress_teams(s);
+    if (!moved)
+        moved = receive_cold(s) | exec_run(s);
+    moved |= !list_empty(&s->ended);
+    native_settle(s);
+    moved |= exec_run(s);
+    sleep_looked(s, moved);
+    return moved;
+}
+
+static void native_wait(native_state *s, int timeout_ms)
+{
+    sleep_wait(s, timeout_ms);
+}
+
+static void native_wake(native_state *s)
+{
+    sleep_wake(s);
+}
+
+// --- groups ---
+
+static bool is_all_local(const native_state *s, const group_info *info)
+{
+    if (s->local == NULL)
+        return false;
+    for (int i = 0; i < info->size; i++)
+        if (!local_has(s->local, info->members[i]))
+            return false;
+    return true;
+}
+
+static void native_close_group(native_group *g)
+{
+    native_state *s = g->state;
+    const uint32_t id = g->info->id;
+
+    LS_ASSERT(list_empty(&g->works) && list_empty(&g->directs));
+    team_close(g->team);
+    list_remove(&g->node);
+    match_forget_group(s, id);
+    if (s->n_closed == s->closed_capacity) {
+        const size_t wanted = s->closed_capacity == 0 ? 16 : 2 * s->closed_capacity;
+        uint32_t *more = ls_realloc(s->closed, wanted, sizeof(*more));
+
+        if (more != NULL) {
+            s->closed = more;
+            s->closed_capacity = wanted;
+        }
+    }
+    // Without memory, stray messages of the group stay until the end: bounded by the peers' credit.
+    if (s->n_closed < s->closed_capacity)
+        s->closed[s->n_closed++] = id;
+    ls_free(g->peers);
+    ls_free(g);
+}
+
+static ls_status native_open_group(native_state *s, const group_info *info, native_group **out)
+{
+    native_group *g = ls_calloc(1, sizeof(*g));
+    ls_status st;
+
+    if (g == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    g->peers = ls_calloc((size_t)info->size, sizeof(native_peer *));
+    if (g->peers == NULL) {
+        ls_free(g);
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    }
+    g->state = s;
+    g->info = info;
+    for (int i = 0; i < info->size; i++)
+        g->peers[i] = &s->peers[info->members[i]];
+    list_init(&g->works);
+    list_init(&g->directs);
+    list_init(&g->receives);
+    if (is_all_local(s, info)) {
+        st = team_open(s->local, s->host, info, s->segment_bytes, ls_deadline_ms(TEAM_OPEN_MS),
+                       &g->team);
+        if (st != LS_OK) {
+            ls_free(g->peers);
+            ls_free(g);
+            return st;
+        }
+    }
+    list_append(&s->groups, &g->node);
+    *out = g;
+    return LS_OK;
+}
+
+static void native_start(native_group *g, backend_work *work)
+{
+    native_state *s = g->state;
+
+    if (g->team != NULL && team_supports(&work->op)) {
+        team_start(g->team, work);
+        return;
+    }
+    if (work->op.kind == COLL_SEND || work->op.kind == COLL_RECV)
+        direct_start(g, work);
+    else
+        exec_start(g, work);
+    (void)exec_run(s);
+    (void)flush_all(s);
+    native_settle(s);
+}
+
+static void end_list(native_group *g, list_node *list, ls_status status, const char *text)
+{
+    native_state *s = g->state;
+
+    while (!list_empty(list)) {
+        native_work *w = list_entry(list->next, native_work, node);
+        backend_work *work = w->work;
+
+        list_remove(&w->node);
+        release(w);
+        s->host->done(s->host->self, work, status, text);
+    }
+}
+
+static void native_abort_group(native_group *g, ls_status status, const char *text)
+{
+    g->is_broken = true;
+    g->has_cause = false;
+    match_cancel(g);
+    if (g->team != NULL)
+        team_abort(g->team, status, text);
+    end_list(g, &g->works, status, text);
+    end_list(g, &g->directs, status, text);
+}
+
+static const char *native_transport(native_group *g)
+{
+    int n_local = 0;
+
+    for (int i = 0; i < g->info->size; i++)
+        if (g->peers[i]->is_local)
+            n_local++;
+    if (n_local == 0)
+        return "tcp";
+    return n_local == g->info->size - 1 ? "shm" : "shm+tcp";
+}
+
+// --- memory ---
+
+static ls_status native_alloc(native_state *s, size_t bytes, void **out)
+{
+    if (s->local != NULL && local_count(s->local) > 1)
+        return segment_create(s->local, SEGMENT_KEY_NONE, bytes, out);
+    *out = ls_alloc_aligned(PAGE_BYTES, bytes);
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu bytes", bytes);
+    memset(*out, 0, bytes);
+    return LS_OK;
+}
+
+static void native_free(native_state *s, void *memory)
+{
+    if (s->local != NULL && local_count(s->local) > 1)
+        segment_destroy(s->local, memory);
+    else
+        ls_free(memory);
+}
+
+// --- life ---
+
+static bool is_delivered(native_state *s)
+{
+    bool all = true;
+
+    for (int i = 0; i < s->size; i++) {
+        peer_link *l = s->peers[i].link;
+
+        if (l == NULL || l->is_cut || l->is_ended)
+            continue;
+        (void)flush_peer(&s->peers[i]);
+        (void)link_receive(l); // what is not read would make the system drop what is not sent
+        if (!list_empty(&l->out) && !l->is_cut && !l->is_ended)
+            all = false;
+    }
+    return all;
+}
+
+static bool is_acknowledged(native_state *s)
+{
+    bool all = true;
+
+    for (int i = 0; i < s->size; i++) {
+        peer_link *l = s->peers[i].link;
+
+        if (l == NULL || l->is_ended)
+            continue;
+        (void)link_receive(l);
+        if (!l->is_ended && !l->is_cut && !l->ops->is_delivered(l))
+            all = false;
+    }
+    return all;
+}
+
+static void wait_until(native_state *s, bool (*is_so)(native_state *), int64_t deadline_ms)
+{
+    while (!is_so(s) && ls_deadline_left(deadline_ms) != 0) {
+        native_peer *peers[1];
+        struct pollfd nothing = {.fd = -1};
+
+        (void)sleep_ready(s->sleepers, peers, 1);
+        (void)poll(&nothing, 1, CLOSE_STEP_MS);
+    }
+}
+
+static void free_state(native_state *s)
+{
+    for (int i = 0; i < s->size && s->peers != NULL; i++) {
+        link_destroy(s->peers[i].link);
+        s->peers[i].link = NULL;
+    }
+    match_free(s);
+    exec_free(s);
+    direct_free(s);
+    local_leave(s->local);
+    sleep_destroy(s->sleepers);
+    ls_free(s->closed);
+    ls_free(s->peers);
+    ls_free(s);
+}
+
+/* Sends what is queued, then says that nothing more comes and reads until the peers' systems have it all. */
+static void native_close(native_state *s, int64_t timeout_ms)
+{
+    const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
+
+    LS_ASSERT(list_empty(&s->groups));
+    wait_until(s, is_delivered, deadline_ms);
+    for (int i = 0; i < s->size; i++)
+        if (s->peers[i].link != NULL)
+            s->peers[i].link->ops->finish(s->peers[i].link);
+    wait_until(s, is_acknowledged, deadline_ms);
+    free_state(s);
+}
+
+static void init_lists(native_state *s)
+{
+    list_init(&s->groups);
+    list_init(&s->runnable);
+    list_init(&s->ended);
+    list_init(&s->parcels);
+    list_init(&s->free_items);
+    list_init(&s->free_transfers);
+    list_init(&s->free_collectives);
+    list_init(&s->free_directs);
+    for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
+        list_init(&s->free_parcels[c]);
+    for (int i = 0; i < s->size; i++) {
+        s->peers[i].state = s;
+        s->peers[i].rank = i;
+        match_init(&s->peers[i]);
+    }
+}
+
+static void close_listeners(const comm_boot *boot)
+{
+    if (boot->local_fd >= 0)
+        close(boot->local_fd);
+    if (boot->listen_fd >= 0)
+        close(boot->listen_fd);
+}
+
+static ls_status native_open(const comm_boot *boot, const comm_host *host, native_state **out)
+{
+    native_state *s = ls_calloc(1, sizeof(*s));
+    native_peer *peers = ls_calloc((size_t)boot->size, sizeof(*peers));
+    ls_status st;
+
+    if (s == NULL || peers == NULL) {
+        ls_free(s);
+        ls_free(peers);
+        close_listeners(boot);
+        return ls_fail(LS_ENOMEM, "no memory for %d peers", boot->size);
+    }
+    s->peers = peers;
+    s->host = host;
+    s->rank = boot->rank;
+    s->size = boot->size;
+    s->is_tcp_only = strcmp(boot->transport, "tcp") == 0;
+    s->segment_bytes = boot->segment_bytes == 0 ? SEGMENT_DEFAULT : boot->segment_bytes;
+    if (s->segment_bytes > SEGMENT_MAX)
+        s->segment_bytes = SEGMENT_MAX;
+    init_lists(s);
+    st = sleep_create(boot->control_fd, &s->sleepers);
+    if (st != LS_OK)
+        close_listeners(boot);
+    else
+        st = native_join(s, boot);
+    if (st != LS_OK) {
+        free_state(s);
+        return ls_context(st, "rank %d of %d could not join", boot->rank, boot->size);
+    }
+    *out = s;
+    return LS_OK;
+}
+
+static int native_probe(const backend_need *need)
+{
+    if (strcmp(need->name, "auto") != 0 && strcmp(need->name, "native") != 0) {
+        (void)ls_fail(LS_EUNSUPPORTED, "the native backend is not called \"%s\"", need->name);
+        return 0;
+    }
+    return 10;
+}
+
+const backend_ops native_backend_ops = {
+    .abi = BACKEND_ABI,
+    .name = "native",
+    .probe = native_probe,
+    .open = native_open,
+    .open_group = native_open_group,
+    .close_group = native_close_group,
+    .start = native_start,
+    .progress = native_progress,
+    .wait = native_wait,
+    .wake = native_wake,
+    .abort_group = native_abort_group,
+    .alloc = native_alloc,
+    .free = native_free,
+    .transport = native_transport,
+    .close = native_close,
+};

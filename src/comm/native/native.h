@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native.h - the native backend's own objects: one state a process, a peer for every other rank, groups, and works.
+ *
+ * match.c brings messages and receives together, exec.c carries out collectives, direct.c send and receive, join.c makes the
+ * connections, sleep.c lets threads wait. Groups whose ranks are all on this host give what team.h supports to their team.
+ *
+ * Everything but sleep.c runs under the engine's lock. Works that have ended and groups that have broken are handed to the
+ * engine only by native_settle(), when nothing of this folder stands on the stack above a list that they could change.
+ */
+#ifndef LS_NATIVE_NATIVE_H
+#define LS_NATIVE_NATIVE_H
+
+#include "base/map.h"
+#include "comm/backend.h"
+#include "comm/native/link.h"
+#include "comm/native/local.h"
+#include "comm/native/schedule.h"
+#include "comm/native/team.h"
+
+#define NATIVE_LANES      4          /* chunks of one operation under way */
+#define NATIVE_WINDOW     4          /* operations of one group under way */
+#define NATIVE_HISTORY    16         /* finished operations of a group whose stamps are kept */
+#define NATIVE_CREDIT     (1U << 20) /* charged bytes to one peer that may wait for their receives */
+#define NATIVE_PARCELS    65536      /* messages of one peer that may wait */
+#define NATIVE_SIZE_CLASS 16
+
+typedef backend_state native_state;
+typedef backend_group native_group;
+typedef struct native_peer native_peer;
+typedef struct native_work native_work;
+typedef struct transfer transfer;
+typedef struct parcel parcel;
+typedef struct sleepers sleepers;
+
+/* One message to or from a peer on behalf of a work. */
+struct transfer {
+    list_node node;
+    native_group *group;
+    native_peer *peer; /* NULL: from any */
+    bool is_send;
+    bool is_direct;
+    bool in_pieces;    /* direct receives: stands in peer->pieces */
+    bool announce;     /* tell the peer at once, though the payload waits */
+    uint64_t sequence; /* direct sends: the peer's next_message */
+    uint64_t step;     /* direct: the tag */
+    const uint8_t *from;
+    uint8_t *to;
+    size_t bytes; /* of this message; direct: of all pieces */
+    size_t total;
+    size_t moved;         /* direct: bytes of finished pieces */
+    size_t queued;        /* direct: bytes given to the peer_link */
+    const uint8_t *stamp; /* encoded; the work's */
+    void (*finished)(transfer *t);
+    void *owner;
+};
+
+/* A message that came before its receive. */
+struct parcel {
+    list_node node;
+    native_peer *peer;
+    message m;
+    bool is_complete;
+    transfer *taker; /* a receive posted while the payload was coming in */
+    int size_class;
+    uint8_t *data; /* behind this struct */
+};
+
+struct native_peer {
+    native_state *state;
+    int rank;        /* world */
+    peer_link *link; /* NULL: this rank itself */
+    bool is_local;
+    bool is_gone;    /* its link has ended, and that has been noticed */
+    bool is_watched; /* its descriptor is in the set that sleepers poll */
+    bool watches_write;
+    list_node receives; /* transfers of collectives */
+    list_node awaiting; /* sends that wait for READY */
+    list_node pieces;   /* direct receives whose pieces come in */
+    list_node parcels;  /* of collectives */
+    size_t n_parcels;   /* direct ones included */
+    uint64_t held;      /* charged bytes among them */
+    uint64_t charged;   /* sent to it */
+    uint64_t credit;    /* of those, what found its receive */
+    uint64_t consumed;  /* of what it charged */
+    uint64_t reported;  /* consumed, as it knows */
+    uint64_t next_message;
+    transfer *into; /* whose payload is coming in */
+    parcel *incoming;
+};
+
+/* One chunk under way. */
+typedef struct lane {
+    list_node node; /* in state->runnable while it can go on */
+    native_work *work;
+    plan steps;
+    uint8_t *scratch;
+    size_t scratch_bytes;
+    size_t chunk;
+    size_t next_step;
+    int pending; /* messages of the round */
+    bool is_busy;
+    bool is_queued;
+} lane;
+
+/* One operation under way. */
+struct native_work {
+    list_node node;
+    native_group *group;
+    backend_work *work;
+    uint8_t stamp[STAMP_BYTES];
+    bool is_direct;
+    bool is_running; /* collectives: counted in the group's window */
+    bool has_ended;
+    transfer direct;
+    plan_choice choice;
+    size_t next_chunk;
+    size_t chunks_left;
+    lane lanes[NATIVE_LANES];
+};
+
+struct backend_group {
+    list_node node;
+    native_state *state;
+    const group_info *info;
+    native_peer **peers; /* by group rank */
+    team *team;          /* NULL: not all members are local, or the transport is tcp */
+    list_node works;     /* collectives in the order of their start, then... */
+    list_node directs;   /* ...send and receive */
+    list_node receives;  /* direct transfers without a message, in the order they were posted */
+    int n_running;
+    int next_history;
+    uint64_t history[NATIVE_HISTORY]; /* sequences */
+    uint8_t history_stamps[NATIVE_HISTORY][STAMP_BYTES];
+    bool is_broken;
+    bool has_cause; /* not handed over yet */
+    job_cause cause;
+};
+
+struct backend_state {
+    const comm_host *host;
+    int rank;
+    int size;
+    bool is_tcp_only;
+    size_t segment_bytes;
+    local *local; /* NULL: tcp only */
+    native_peer *peers;
+    list_node groups;
+    uint32_t *closed; /* ids of groups that were closed: what still comes for them is dropped */
+    size_t n_closed;
+    size_t closed_capacity;
+    list_node runnable; /* lanes */
+    list_node ended;    /* works */
+    list_node parcels;  /* direct ones of all peers, in the order they came */
+    list_node free_items;
+    list_node free_transfers;
+    list_node free_collectives;
+    list_node free_directs;
+    list_node free_parcels[NATIVE_SIZE_CLASS];
+    unsigned idle_calls;
+    sleepers *sleepers;
+};
+
+/* --- native.c --- */
+
+/* Breaks the group, once; the engine hears of it from native_settle(). rank: world rank that is guilty, -1: unknown. */
+void native_break(native_group *g, cause_kind kind, int rank, const char *format, ...)
+    LS_PRINTF(4, 5);
+/* "rank 3 (node7)" of a peer, into buf, which it returns. */
+const char *native_peer_text(const native_peer *p, char *buf, size_t n);
+native_group *native_find_group(native_state *s, uint32_t id);
+bool native_was_closed(const native_state *s, uint32_t id);
+/* Hands ended works and broken groups to the engine. */
+void native_settle(native_state *s);
+/* The work has ended well; native_settle() does the rest. */
+void native_end(native_work *w);
+
+/* --- join.c --- */
+/* Connects with all ranks; closes the listeners of boot in any case. */
+LS_MUST_USE ls_status native_join(native_state *s, const comm_boot *boot);
+/* The channel to a rank of this host has ended. */
+void native_local_ended(native_peer *p);
+
+/* --- match.c --- */
+void match_init(native_peer *p);
+link_sink match_sink(native_peer *p);
+void match_send(transfer *t);
+void match_receive(transfer *t);
+/* Forgets all transfers of the group; nothing touches its buffers afterwards. */
+void match_cancel(native_group *g);
+/* The peer's link has ended: breaks the groups that wait for it. */
+void match_peer_gone(native_peer *p);
+/* Before an operation starts: what came early must mean the same. */
+void match_check_early(native_work *w);
+/* After it has ended: nothing of it may be left over. */
+void match_check_left(native_work *w);
+/* Frees what came for a group that is closed. */
+void match_forget_group(native_state *s, uint32_t id);
+bool match_is_hot(const native_peer *p);
+transfer *match_new_transfer(native_state *s);
+void match_free_transfer(native_state *s, transfer *t);
+void match_free(native_state *s);
+/* For direct.c. */
+void match_queue_control(native_peer *p, message_type type, const transfer *t);
+void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message_type type,
+                         bool is_charged);
+bool match_charge(native_peer *p, size_t bytes);
+void match_consumed(native_peer *p, const message *m);
+/* Keeps a message until its receive is posted; *place is where its payload goes. */
+LS_MUST_USE ls_status match_keep(native_peer *p, const message *m, list_node *list,
+                                 uint8_t **place);
+void match_free_parcel(parcel *parcel);
+void match_stamp_mismatch(native_group *g, native_peer *p, const uint8_t *theirs,
+                          const uint8_t *ours);
+void match_bytes_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
+                          const uint8_t *stamp);
+void match_no_peer(native_group *g, native_peer *p, const uint8_t *stamp);
+
+/* --- exec.c --- */
+void exec_start(native_group *g, backend_work *work);
+/* Carries on lanes that can; true when there were any. */
+bool exec_run(native_state *s);
+void exec_release(native_work *w);
+void exec_free(native_state *s);
+/* Starts what the window of the group lets in. */
+void exec_fill_window(native_group *g);
+
+/* --- direct.c --- */
+void direct_start(native_group *g, backend_work *work);
+LS_MUST_USE ls_status direct_begin(native_peer *p, native_group *g, const message *m,
+                                   uint8_t **place);
+/* These bytes of the payload have come. */
+void direct_received(transfer *t, size_t bytes);
+void direct_parcel_taken(parcel *c, transfer *t);
+void direct_sent(transfer *t, size_t bytes);
+void direct_release(native_work *w);
+void direct_free(native_state *s);
+
+/* --- sleep.c --- */
+LS_MUST_USE ls_status sleep_create(int control_fd, sleepers **out);
+void sleep_destroy(sleepers *z);
+/* Watches the peer's descriptor, for writing too when its stream is full. Under the engine's lock. */
+LS_MUST_USE ls_status sleep_watch(sleepers *z, native_peer *p);
+void sleep_unwatch(sleepers *z, native_peer *p);
+void sleep_update(sleepers *z, native_peer *p);
+/* At most `max` peers whose descriptors have something to read or are writable again. */
+int sleep_ready(sleepers *z, native_peer **peers, int max);
+/* Whether a sleeper saw that peers, or local channels, have something. */
+bool sleep_peers_ready(const sleepers *z);
+bool sleep_locals_ready(sleepers *z); /* asked once, then it is forgotten */
+/* The begin and end of a call to progress() by this thread. */
+void sleep_looking(native_state *s);
+void sleep_looked(native_state *s, bool moved);
+void sleep_wait(native_state *s, int timeout_ms);
+void sleep_wake(native_state *s);
+
+#endif

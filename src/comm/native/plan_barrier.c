@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_barrier.c - dissemination: in round k rank r tells rank r + 2^k and hears from rank r - 2^k.
+ *
+ * ceil(log2 n) rounds, one empty message each (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization",
+ * 1988).
+ */
+#include "comm/native/schedule.h"
+
+void plan_barrier_dissemination(plan *p, const plan_input *in)
+{
+    int round = 0;
+
+    for (int64_t distance = 1; distance < in->n; distance *= 2, round++) {
+        const int to = (int)((in->rank + distance) % in->n);
+        const int from = (int)((in->rank - distance + in->n) % in->n);
+        plan_step *s;
+
+        s = plan_message(p, PLAN_RECV, round, from, plan_at(PLAN_DST, 0), 0);
+        if (s != NULL)
+            s->tag = (uint32_t)round;
+        s = plan_message(p, PLAN_SEND, round, to, plan_at(PLAN_SRC, 0), 0);
+        if (s != NULL)
+            s->tag = (uint32_t)round;
+    }
+}

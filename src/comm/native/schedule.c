@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c - building plans, and choosing the algorithm from a table. */
+#include "comm/native/schedule.h"
+
+#include "base/alloc.h"
+
+#include <limits.h>
+
+#define SCRATCH_ALIGN 64
+#define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
+#define WHOLE_BYTES   8192
+
+// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two.
+static const plan_rule rules[] = {
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, 2, 16, false, true},
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, 2, 128, false, true},
+    {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, 2, INT_MAX, true, false},
+    {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, 2, false, false},
+    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, 2, INT_MAX, false, true},
+    {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, 2, INT_MAX, true, false},
+    {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_ALL_GATHER, "direct", plan_all_gather_direct, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_GATHER, "direct", plan_gather_direct, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_SCATTER, "direct", plan_scatter_direct, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_REDUCE_SCATTER, "direct", plan_reduce_scatter_direct, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_ALL_TO_ALL, "direct", plan_all_to_all_direct, SIZE_MAX, 2, INT_MAX, false, false},
+    {COLL_BARRIER, "dissemination", plan_barrier_dissemination, SIZE_MAX, 2, INT_MAX, false, true},
+};
+
+static size_t largest(const size_t *counts, int n, size_t or_else)
+{
+    size_t most = 0;
+
+    if (counts == NULL)
+        return or_else;
+    for (int i = 0; i < n; i++)
+        if (counts[i] > most)
+            most = counts[i];
+    return most;
+}
+
+plan_choice plan_choose(const coll *op, int n, size_t segment_bytes)
+{
+    const size_t element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype);
+    const size_t from = largest(op->src_counts, n, op->count);
+    const size_t to = largest(op->dst_counts, n, op->count);
+    const bool has_both = op->src_counts != NULL && op->dst_counts != NULL;
+    size_t part = op->src_counts != NULL ? from : to;
+    plan_choice choice = {.rule = NULL, .chunk = 0, .n_chunks = 1};
+
+    // all_to_all_v: a rank's own numbers, so the number of chunks may differ between ranks; pairs agree by chunk.
+    if (has_both && to > part)
+        part = to;
+    for (size_t i = 0; i < LS_COUNT_OF(rules) && choice.rule == NULL; i++)
+        if (rules[i].kind == op->kind && n >= rules[i].min_ranks && n <= rules[i].max_ranks &&
+            part <= rules[i].max_bytes / element_bytes)
+            choice.rule = &rules[i];
+    LS_ASSERT(choice.rule != NULL);
+
+    choice.chunk = segment_bytes / element_bytes;
+    if (choice.chunk < SLICE_ALIGN)
+        choice.chunk = SLICE_ALIGN;
+    if (choice.rule->sliced)
+        choice.chunk *= (size_t)n;
+    if (choice.rule->whole || part <= choice.chunk)
+        choice.chunk = part;
+    else
+        choice.n_chunks = (part - 1) / choice.chunk + 1;
+    return choice;
+}
+
+plan_input plan_input_of(const coll *op, int n, int rank, const plan_choice *choice)
+{
+    return (plan_input){
+        .n = n,
+        .rank = rank,
+        .root = op->root,
+        .element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype),
+        .count = op->count,
+        .src_counts = op->src_counts,
+        .dst_counts = op->dst_counts,
+        .chunk = choice->chunk,
+    };
+}
+
+void plan_reset(plan *p)
+{
+    p->n_steps = 0;
+    p->n_operands = 0;
+    p->scratch_bytes = 0;
+    p->failed = false;
+}
+
+void plan_free(plan *p)
+{
+    ls_free(p->steps);
+    ls_free(p->operands);
+    *p = (plan){0};
+}
+
+static bool grow(void **items, size_t *capacity, size_t item_bytes)
+{
+    const size_t wanted = *capacity == 0 ? 16 : *capacity * 2;
+    void *more = ls_realloc(*items, wanted, item_bytes);
+
+    if (more == NULL)
+        return false;
+    *items = more;
+    *capacity = wanted;
+    return true;
+}
+
+static plan_step *add_step(plan *p)
+{
+    if (p->n_steps == p->step_capacity) {
+        void *steps = p->steps;
+
+        if (!grow(&steps, &p->step_capacity, sizeof(*p->steps))) {
+            p->failed = true;
+            return NULL;
+        }
+        p->steps = steps;
+    }
+    p->steps[p->n_steps] = (plan_step){0};
+    return &p->steps[p->n_steps++];
+}
+
+plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
+{
+    plan_step *s = add_step(p);
+
+    if (s == NULL)
+        return NULL;
+    s->action = action;
+    s->round = round;
+    s->peer = peer;
+    s->bytes = bytes;
+    s->total = bytes;
+    if (action == PLAN_SEND)
+        s->from = at;
+    else
+        s->to = at;
+    return s;
+}
+
+void plan_copy(plan *p, int round, plan_ref to, plan_ref from, size_t bytes)
+{
+    plan_step *s;
+
+    if (bytes == 0)
+        return;
+    s = add_step(p);
+    if (s == NULL)
+        return;
+    s->action = PLAN_COPY;
+    s->round = round;
+    s->to = to;
+    s->from = from;
+    s->bytes = bytes;
+}
+
+void plan_reduce(plan *p, int round, plan_ref to, size_t count)
+{
+    plan_step *s = add_step(p);
+
+    if (s == NULL)
+        return;
+    s->action = PLAN_REDUCE;
+    s->round = round;
+    s->to = to;
+    s->count = count;
+    s->first_operand = p->n_operands;
+}
+
+void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks)
+{
+    if (p->failed)
+        return;
+    if (p->n_operands == p->operand_capacity) {
+        void *operands = p->operands;
+
+        if (!grow(&operands, &p->operand_capacity, sizeof(*p->operands))) {
+            p->failed = true;
+            return;
+        }
+        p->operands = operands;
+    }
+    p->operands[p->n_operands++] = (plan_operand){.data = data, .first = first, .n_ranks = n_ranks};
+    p->steps[p->n_steps - 1].n_operands++;
+}
+
+plan_ref plan_scratch(plan *p, size_t bytes)
+{
+    const plan_ref ref = plan_at(PLAN_SCRATCH, p->scratch_bytes);
+
+    if (bytes > SIZE_MAX / 2 - p->scratch_bytes) {
+        p->failed = true;
+        return ref;
+    }
+    p->scratch_bytes += (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    return ref;
+}
+
+size_t plan_part(const plan_input *in, size_t count)
+{
+    if (count <= in->first)
+        return 0;
+    return count - in->first < in->chunk ? count - in->first : in->chunk;
+}
+
+void plan_slice(size_t count, int n, int owner, size_t *first, size_t *n_elements)
+{
+    size_t each = (count - 1) / (size_t)n + 1;
+    size_t start;
+
+    if (count == 0)
+        each = 0;
+    each = (each + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+    start = each * (size_t)owner; // at most count + n * SLICE_ALIGN
+    if (start > count)
+        start = count;
+    *first = start;
+    *n_elements = count - start < each ? count - start : each;
+}

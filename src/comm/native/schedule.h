@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * schedule.h - what one rank does in a collective, as data: steps in rounds, made by pure functions.
+ *
+ * An operation is cut into chunks (element ranges); a plan function describes one chunk for one rank and touches no
+ * network and no buffer, so that a test can run the plans of all ranks in one process. exec.c carries plans out.
+ *
+ * The steps of a round are begun in the order they stand in: copies and reductions are done at once, messages move at the same
+ * time, and the round ends when all have moved. Sender and receiver name a message by (chunk, tag); between two ranks a tag is used once a chunk.
+ */
+#ifndef LS_NATIVE_SCHEDULE_H
+#define LS_NATIVE_SCHEDULE_H
+
+#include "comm/backend.h"
+#include "comm/native/kernels.h"
+
+#include <stdbool.h>
+
+typedef enum plan_space { PLAN_SRC = 0, PLAN_DST, PLAN_SCRATCH } plan_space;
+
+typedef struct plan_ref {
+    plan_space space;
+    size_t offset; /* bytes */
+} plan_ref;
+
+typedef enum plan_action { PLAN_SEND = 0, PLAN_RECV, PLAN_COPY, PLAN_REDUCE } plan_action;
+
+typedef struct plan_step {
+    plan_action action;
+    int round;
+    int peer; /* group rank; SEND and RECV */
+    uint32_t tag;
+    plan_ref to;   /* RECV, COPY, REDUCE */
+    plan_ref from; /* SEND, COPY */
+    size_t bytes;  /* SEND, RECV, COPY */
+    size_t
+        total; /* SEND, RECV: bytes of which this message is a part; both sides must mean the same */
+    bool
+        announce; /* SEND: a large message is announced, for operations whose sides may disagree on bytes */
+    size_t count; /* REDUCE: elements */
+    size_t first_operand;
+    int n_operands;
+} plan_step;
+
+typedef struct plan_operand {
+    plan_ref data;
+    int first;
+    int n_ranks;
+} plan_operand;
+
+/* Keeps its memory from one chunk to the next. Zero-initialise. */
+typedef struct plan {
+    plan_step *steps;
+    size_t n_steps;
+    size_t step_capacity;
+    plan_operand *operands;
+    size_t n_operands;
+    size_t operand_capacity;
+    size_t scratch_bytes;
+    bool failed; /* no memory, or sizes that overflow */
+} plan;
+
+/* One chunk of one operation, seen by one rank. */
+typedef struct plan_input {
+    int n;
+    int rank;
+    int root;
+    size_t element_bytes;
+    size_t count;             /* of coll */
+    const size_t *src_counts; /* of coll */
+    const size_t *dst_counts;
+    size_t first; /* the chunk: elements [first, first + chunk) of every part, as far as it goes */
+    size_t chunk;
+} plan_input;
+
+typedef void (*plan_fn)(plan *p, const plan_input *in);
+
+/* One row of the choice: the first row that fits serves. All ranks choose alike, as only what they agree on is asked. */
+typedef struct plan_rule {
+    coll_kind kind;
+    const char *name;
+    plan_fn fn;
+    size_t max_bytes; /* of one part */
+    int min_ranks;
+    int max_ranks;
+    bool sliced; /* a chunk is cut into one segment a rank; else it is one segment of every part */
+    bool whole;  /* never cut into chunks */
+} plan_rule;
+
+/* How an operation is carried out. */
+typedef struct plan_choice {
+    const plan_rule *rule;
+    size_t chunk;    /* elements */
+    size_t n_chunks; /* at least 1 */
+} plan_choice;
+
+/* `op` must be a collective. segment_bytes: of one message, about. */
+plan_choice plan_choose(const coll *op, int n, size_t segment_bytes);
+
+/* Fills in all but first. */
+plan_input plan_input_of(const coll *op, int n, int rank, const plan_choice *choice);
+
+/* For plan functions. */
+void plan_reset(plan *p);
+void plan_free(plan *p);
+plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at,
+                        size_t bytes);
+void plan_copy(plan *p, int round, plan_ref to, plan_ref from, size_t bytes);
+void plan_reduce(plan *p, int round, plan_ref to, size_t count);       /* then its operands: */
+void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks); /* in rank order */
+plan_ref plan_scratch(plan *p, size_t bytes);                          /* aligned to a cache line */
+
+static inline plan_ref plan_at(plan_space space, size_t offset)
+{
+    return (plan_ref){.space = space, .offset = offset};
+}
+
+/* Elements of a part of `count` that lie in the chunk. */
+size_t plan_part(const plan_input *in, size_t count);
+
+/* The elements of a chunk that rank `owner` owns when a chunk is cut into slices: *first counts from the chunk's start. */
+void plan_slice(size_t count, int n, int owner, size_t *first, size_t *n_elements);
+
+void plan_all_reduce_slices(plan *p, const plan_input *in);
+void plan_all_reduce_whole(plan *p, const plan_input *in);
+void plan_reduce_slices(plan *p, const plan_input *in);
+void plan_reduce_direct(plan *p, const plan_input *in);
+void plan_reduce_scatter_direct(plan *p, const plan_input *in);
+void plan_broadcast_tree(plan *p, const plan_input *in);
+void plan_all_gather_direct(plan *p, const plan_input *in);
+void plan_gather_direct(plan *p, const plan_input *in);
+void plan_scatter_direct(plan *p, const plan_input *in);
+void plan_all_to_all_direct(plan *p, const plan_input *in);
+void plan_barrier_dissemination(plan *p, const plan_input *in);
+
+#endif
