@@ -196,7 +196,8 @@ static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
         (void)text_format(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ", ",
                           tensor_dims_text(one, sizeof(one), n->in[i]));
     }
-    return node_reject(tape, n, ls_context(status, "of %s", text));
+    node_drop_saved(n);
+    return autograd_fail(tape, ls_context(status, "%s of %s", n->class->name, text));
 }
 
 /* --- after it --- */

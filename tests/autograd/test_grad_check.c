@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_grad_check.c - every operator's backward against differences, in float64 over awkward shapes.
+ *
+ * Each function ends in a mean square against fixed random numbers, so that no gradient is constant.
+ */
+#include "tensor/testing.h"
+
+#include <lockstep/autograd.h>
+
+#include <string.h>
+
+#define TOLERANCE  1e-6
+#define MAX_INPUTS 6
+
+typedef struct check_case check_case;
+
+/* One call: its inputs (leaves up to n_leaves, then constants) and parameters. */
+struct check_case {
+    const char *name;
+    ls_tensor *(*op)(ls_tape *tape, ls_tensor *const *in, const check_case *c);
+    int n_leaves;
+    int n_inputs;
+    struct {
+        int n_dims;
+        int64_t dims[4];
+    } in[MAX_INPUTS];
+    ls_conv2d_params conv;
+    ls_pool2d_params pool;
+    ls_batch_norm_params norm;
+};
+
+/* The mean square distance of y from seeded numbers of its shape; they are kept beside the inputs. */
+typedef struct check_run {
+    const check_case *c;
+    ls_tensor *goal;
+} check_run;
+
+static ls_tensor *distance(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    check_run *run = arg;
+    ls_tensor *y = run->c->op(tape, in, run->c);
+
+    if (y != NULL && run->goal == NULL)
+        run->goal =
+            random_tensor(ls_tensor_device(y), LS_F64, ls_tensor_n_dims(y), ls_tensor_dims(y), 99);
+    return ls_mse_loss(tape, y, run->goal);
+}
+
+static void check(const check_case *c)
+{
+    ls_device *device = open_reference();
+    ls_tensor *in[MAX_INPUTS];
+    check_run run = {.c = c};
+    double worst = 0;
+    ls_status st;
+
+    for (int i = 0; i < c->n_inputs; i++) {
+        in[i] = random_tensor(device, LS_F64, c->in[i].n_dims, c->in[i].dims, (uint64_t)i + 1);
+        if (i < c->n_leaves)
+            assert_status(LS_OK, ls_require_grad(in[i]));
+    }
+    st = ls_grad_check(distance, &run, in, c->n_inputs, TOLERANCE, &worst);
+    if (st != LS_OK)
+        fail_msg("%s: %s (worst %g)", c->name, ls_last_error(), worst);
+    destroy_all(in, c->n_inputs);
+    ls_tensor_destroy(run.goal);
+    ls_device_close(device);
+}
+
+static void check_each(const check_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check(&cases[i]);
+}
+
+/* --- conv2d --- */
+
+static ls_tensor *conv(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_conv2d(tape, in[0], in[1], c->n_inputs > 2 ? in[2] : NULL, &c->conv);
+}
+
+static void conv2d_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"3x3",
+         conv,
+         3,
+         3,
+         {{4, {2, 2, 5, 6}}, {4, {3, 2, 3, 3}}, {1, {3}}},
+         .conv = {.groups = 1}},
+        {"5x5 padding 2",
+         conv,
+         3,
+         3,
+         {{4, {1, 1, 6, 5}}, {4, {2, 1, 5, 5}}, {1, {2}}},
+         .conv = {.padding = {2, 2}}},
+        {"stride 2 on odd sizes",
+         conv,
+         2,
+         2,
+         {{4, {3, 2, 5, 7}}, {4, {2, 2, 3, 3}}},
+         .conv = {.stride = {2, 2}, .padding = {1, 1}}},
+        {"unlike sides",
+         conv,
+         3,
+         3,
+         {{4, {1, 2, 6, 7}}, {4, {3, 2, 2, 3}}, {1, {3}}},
+         .conv = {.stride = {2, 1}, .padding = {0, 2}}},
+        {"dilation",
+         conv,
+         3,
+         3,
+         {{4, {2, 1, 7, 6}}, {4, {2, 1, 3, 2}}, {1, {2}}},
+         .conv = {.padding = {2, 1}, .dilation = {2, 3}}},
+        {"2 groups",
+         conv,
+         3,
+         3,
+         {{4, {2, 4, 4, 4}}, {4, {6, 2, 3, 3}}, {1, {6}}},
+         .conv = {.padding = {1, 1}, .groups = 2}},
+        {"depthwise",
+         conv,
+         3,
+         3,
+         {{4, {1, 3, 4, 5}}, {4, {3, 1, 3, 3}}, {1, {3}}},
+         .conv = {.stride = {2, 2}, .padding = {1, 1}, .groups = 3}},
+        {"skipping pixels",
+         conv,
+         2,
+         2,
+         {{4, {1, 2, 8, 7}}, {4, {2, 2, 2, 2}}},
+         .conv = {.stride = {3, 4}}},
+        {"1x1",
+         conv,
+         3,
+         3,
+         {{4, {3, 3, 2, 2}}, {4, {2, 3, 1, 1}}, {1, {2}}},
+         .conv = {.groups = 1}},
+        {"no rows",
+         conv,
+         3,
+         3,
+         {{4, {0, 2, 4, 4}}, {4, {3, 2, 3, 3}}, {1, {3}}},
+         .conv = {.groups = 1}},
+        {"only the image",
+         conv,
+         1,
+         3,
+         {{4, {1, 2, 4, 4}}, {4, {3, 2, 3, 3}}, {1, {3}}},
+         .conv = {.groups = 1}},
+    };
+    const check_case no_bias_gradient = {"without a gradient for the bias",
+                                         conv,
+                                         2,
+                                         3,
+                                         {{4, {1, 2, 4, 4}}, {4, {3, 2, 3, 3}}, {1, {3}}},
+                                         .conv = {.groups = 1}};
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+    check(&no_bias_gradient);
+}
+
+/* --- batch norm --- */
+
+static ls_tensor *norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_batch_norm(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
+}
+
+static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_bn_relu(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
+}
+
+#define CHANNELS(c)                                                                                \
+    {1, {c}}, {1, {c}}, {1, {c}},                                                                  \
+    {                                                                                              \
+        1,                                                                                         \
+        {                                                                                          \
+            c                                                                                      \
+        }                                                                                          \
+    }
+
+static void batch_norm_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"images", norm, 3, 5, {{4, {3, 2, 3, 5}}, CHANNELS(2)}, .norm = {.momentum = 0.2}},
+        {"one image", norm, 3, 5, {{4, {1, 3, 2, 3}}, CHANNELS(3)}, .norm = {.eps = 1e-2}},
+        {"rows", norm, 3, 5, {{2, {7, 3}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"images with relu",
+         norm_relu,
+         3,
+         5,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3}},
+        {"rows with relu", norm_relu, 3, 5, {{2, {5, 2}}, CHANNELS(2)}, .norm = {.momentum = 1}},
+        {"no rows", norm_relu, 3, 5, {{4, {0, 3, 3, 4}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"only the image",
+         norm_relu,
+         1,
+         5,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
+/* --- max pool --- */
+
+static ls_tensor *pool(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_max_pool2d(tape, in[0], &c->pool);
+}
+
+static void max_pool_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"2x2", pool, 1, 1, {{4, {2, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
+        {"2x2 on odd sizes", pool, 1, 1, {{4, {1, 2, 5, 7}}}, .pool = {.kernel = {2, 2}}},
+        {"overlapping with padding",
+         pool,
+         1,
+         1,
+         {{4, {3, 1, 6, 5}}},
+         .pool = {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}}},
+        {"unlike sides",
+         pool,
+         1,
+         1,
+         {{4, {1, 2, 5, 5}}},
+         .pool = {.kernel = {1, 3}, .stride = {2, 2}, .padding = {0, 1}}},
+        {"no rows", pool, 1, 1, {{4, {0, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
+/* --- the others --- */
+
+static ls_tensor *relu(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_relu(tape, in[0]);
+}
+
+static ls_tensor *add(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_add(tape, in[0], in[1]);
+}
+
+static ls_tensor *linear(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_linear(tape, in[0], in[1], c->n_inputs > 2 ? in[2] : NULL);
+}
+
+static ls_tensor *reshape(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_reshape(tape, in[0], 3, (int64_t[]){2, -1, 3});
+}
+
+static ls_tensor *flatten(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_relu(tape, ls_flatten(tape, in[0]));
+}
+
+static void pointwise_and_linear_have_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"relu", relu, 1, 1, .in = {{4, {2, 3, 1, 5}}}},
+        {"relu of no rows", relu, 1, 1, .in = {{2, {0, 3}}}},
+        {"relu of a scalar", relu, 1, 1, .in = {{0, {0}}}},
+        {"add", add, 2, 2, .in = {{3, {2, 3, 1}}, {3, {2, 3, 1}}}},
+        {"add of a constant", add, 1, 2, .in = {{1, {3}}, {1, {3}}}},
+        {"reshape", reshape, 1, 1, .in = {{2, {4, 6}}}},
+        {"flatten", flatten, 1, 1, .in = {{4, {3, 2, 1, 5}}}},
+        {"flatten of no rows", flatten, 1, 1, .in = {{4, {0, 2, 1, 5}}}},
+        {"linear", linear, 3, 3, .in = {{2, {3, 5}}, {2, {4, 5}}, {1, {4}}}},
+        {"linear of one row", linear, 3, 3, .in = {{2, {1, 7}}, {2, {1, 7}}, {1, {1}}}},
+        {"linear without bias", linear, 2, 2, .in = {{2, {3, 5}}, {2, {4, 5}}}},
+        {"linear of no rows", linear, 3, 3, .in = {{2, {0, 5}}, {2, {4, 5}}, {1, {4}}}},
+        {"linear of a constant row", linear, 1, 3, .in = {{2, {2, 5}}, {2, {4, 5}}, {1, {4}}}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
+/* --- values and leaves that are used several times --- */
+
+static ls_tensor *twice_added(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *r = ls_relu(tape, in[0]);
+
+    LS_UNUSED(c);
+    return ls_add(tape, ls_add(tape, r, r), ls_add(tape, in[0], r));
+}
+
+static ls_tensor *shared_weight(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *h = ls_relu(tape, ls_linear(tape, in[0], in[1], in[2]));
+
+    LS_UNUSED(c);
+    return ls_linear(tape, h, in[1], NULL);
+}
+
+static ls_tensor *made_weight(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *w = ls_reshape(tape, in[1], 2, (int64_t[]){4, 3});
+
+    LS_UNUSED(c);
+    return ls_linear(tape, ls_linear(tape, in[0], w, in[2]),
+                     ls_reshape(tape, w, 2, (int64_t[]){3, 4}), NULL);
+}
+
+static ls_tensor *weight_as_bias(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_batch_norm(tape, in[0], in[1], in[1], in[2], in[3], &c->norm);
+}
+
+static ls_tensor *residual(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *h = ls_bn_relu(tape, in[0], in[1], in[2], in[4], in[5], &c->norm);
+
+    return ls_flatten(tape, ls_add(tape, ls_conv2d(tape, h, in[3], NULL, &c->conv), in[0]));
+}
+
+static void values_used_several_times_get_all_their_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"added to itself", twice_added, 1, 1, .in = {{2, {3, 4}}}},
+        {"one weight in two layers", shared_weight, 3, 3,
+         .in = {{2, {2, 3}}, {2, {3, 3}}, {1, {3}}}},
+        {"a weight that an operator made", made_weight, 3, 3,
+         .in = {{2, {2, 3}}, {1, {12}}, {1, {4}}}},
+        {"weight and bias in one",
+         weight_as_bias,
+         2,
+         4,
+         {{2, {5, 3}}, {1, {3}}, {1, {3}}, {1, {3}}},
+         .norm = {.eps = 1e-3}},
+        {"a residual block",
+         residual,
+         4,
+         6,
+         {{4, {2, 2, 3, 4}}, {1, {2}}, {1, {2}}, {4, {2, 2, 3, 3}}, {1, {2}}, {1, {2}}},
+         .conv = {.padding = {1, 1}},
+         .norm = {.eps = 1e-3}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
+/* --- losses --- */
+
+static ls_tensor *cross_entropy_of(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    return ls_cross_entropy(tape, in[0], arg);
+}
+
+static void cross_entropy_has_the_right_gradients(void **state)
+{
+    const int64_t shapes[][2] = {{3, 5}, {1, 1}, {0, 4}, {7, 2}};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(shapes); i++) {
+        ls_device *device = open_reference();
+        ls_tensor *logits = random_tensor(device, LS_F64, 2, shapes[i], 5);
+        ls_tensor *targets = NULL;
+
+        assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, shapes[i], &targets));
+        for (int64_t n = 0; n < shapes[i][0]; n++)
+            ((int64_t *)ls_tensor_data(targets))[n] = n % shapes[i][1];
+        assert_status(LS_OK, ls_require_grad(logits));
+        assert_status(LS_OK, ls_grad_check(cross_entropy_of, targets, &logits, 1, TOLERANCE, NULL));
+        destroy_all((ls_tensor *[]){logits, targets}, 2);
+        ls_device_close(device);
+    }
+}
+
+static ls_tensor *mse_of_both(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    LS_UNUSED(arg);
+    return ls_mse_loss(tape, in[0], in[1]);
+}
+
+static void mse_has_the_right_gradients_on_both_sides(void **state)
+{
+    LS_UNUSED(state);
+    for (int mask = 1; mask < 4; mask++) {
+        ls_device *device = open_reference();
+        ls_tensor *in[] = {random_tensor(device, LS_F64, 2, (int64_t[]){3, 5}, 1),
+                           random_tensor(device, LS_F64, 2, (int64_t[]){3, 5}, 2)};
+
+        for (int i = 0; i < 2; i++) {
+            if ((mask & 1 << i) != 0)
+                assert_status(LS_OK, ls_require_grad(in[i]));
+        }
+        assert_status(LS_OK, ls_grad_check(mse_of_both, NULL, in, 2, TOLERANCE, NULL));
+        destroy_all(in, 2);
+        ls_device_close(device);
+    }
+}
+
+/* --- the check itself --- */
+
+/* Its value depends on which call it is, so that no backward can fit it. */
+static ls_tensor *moody(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    int *n_calls = arg;
+    ls_tensor *goal = in[1];
+
+    (*n_calls)++;
+    ((double *)ls_tensor_data(goal))[0] = *n_calls * 1e-3;
+    return ls_mse_loss(tape, in[0], goal);
+}
+
+static void the_check_names_what_does_not_fit(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *in[] = {random_tensor(device, LS_F64, 1, (int64_t[]){1}, 1),
+                       random_tensor(device, LS_F64, 1, (int64_t[]){1}, 2)};
+    int n_calls = 0;
+    double worst = 0;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(in[0]));
+    assert_status(LS_EFORMAT, ls_grad_check(moody, &n_calls, in, 2, TOLERANCE, &worst));
+    assert_non_null(strstr(ls_last_error(), "input 0, element 0: backward gives"));
+    assert_true(worst > TOLERANCE);
+    destroy_all(in, 2);
+    ls_device_close(device);
+}
+
+static void the_check_wants_float64_leaves(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *in[] = {random_tensor(device, LS_F32, 1, (int64_t[]){1}, 1),
+                       random_tensor(device, LS_F32, 1, (int64_t[]){1}, 2)};
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(in[0]));
+    assert_status(LS_EINVAL, ls_grad_check(mse_of_both, NULL, in, 2, TOLERANCE, NULL));
+    assert_status(LS_EINVAL, ls_grad_check(mse_of_both, NULL, in, 0, TOLERANCE, NULL));
+    destroy_all(in, 2);
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv2d_has_the_right_gradients),
+        cmocka_unit_test(batch_norm_has_the_right_gradients),
+        cmocka_unit_test(max_pool_has_the_right_gradients),
+        cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
+        cmocka_unit_test(values_used_several_times_get_all_their_gradients),
+        cmocka_unit_test(cross_entropy_has_the_right_gradients),
+        cmocka_unit_test(mse_has_the_right_gradients_on_both_sides),
+        cmocka_unit_test(the_check_names_what_does_not_fit),
+        cmocka_unit_test(the_check_wants_float64_leaves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

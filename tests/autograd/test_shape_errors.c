@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_shape_errors.c - each operator refuses what does not fit, and says what it got.
+ */
+#include "tensor/testing.h"
+
+#include <lockstep/autograd.h>
+
+#include <string.h>
+
+typedef struct bench {
+    ls_device *device;
+    ls_tape *tape;
+    ls_tensor *made[16];
+    int n_made;
+} bench;
+
+static bench set_up(void)
+{
+    bench s = {.device = open_reference()};
+
+    assert_status(LS_OK, ls_tape_create(s.device, &s.tape));
+    return s;
+}
+
+static void tear_down(bench *s)
+{
+    ls_tape_destroy(s->tape);
+    destroy_all(s->made, s->n_made);
+    ls_device_close(s->device);
+}
+
+static ls_tensor *zeros(bench *s, ls_dtype type, int n_dims, const int64_t *dims)
+{
+    assert_true(s->n_made < 16);
+    assert_status(LS_OK, ls_tensor_create(s->device, type, n_dims, dims, &s->made[s->n_made]));
+    return s->made[s->n_made++];
+}
+
+static ls_tensor *vector(bench *s, int64_t n)
+{
+    return zeros(s, LS_F32, 1, &n);
+}
+
+static ls_tensor *matrix(bench *s, int64_t rows, int64_t columns)
+{
+    return zeros(s, LS_F32, 2, (int64_t[]){rows, columns});
+}
+
+static ls_tensor *images(bench *s, int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    return zeros(s, LS_F32, 4, (int64_t[]){n, c, h, w});
+}
+
+/* `y` must be NULL and the tape's failure this text; the tape is ready again. */
+static void assert_refused(bench *s, const ls_tensor *y, const char *text)
+{
+    assert_null(y);
+    assert_status(LS_EINVAL, ls_tape_status(s->tape));
+    assert_string_equal(ls_last_error(), text);
+    ls_tape_reset(s->tape);
+}
+
+static void linear_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = matrix(&s, 100, 1568);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_linear(s.tape, x, matrix(&s, 10, 1569), NULL),
+                   "linear: input (100, 1568) does not fit weight (10, 1569)");
+    assert_refused(&s, ls_linear(s.tape, x, vector(&s, 1568), NULL),
+                   "linear: input (100, 1568) does not fit weight (1568)");
+    assert_refused(&s, ls_linear(s.tape, images(&s, 1, 1, 2, 2), matrix(&s, 3, 2), NULL),
+                   "linear: input (1, 1, 2, 2) does not fit weight (3, 2)");
+    assert_refused(&s, ls_linear(s.tape, x, matrix(&s, 10, 1568), vector(&s, 9)),
+                   "linear: bias (9) does not fit weight (10, 1568)");
+    tear_down(&s);
+}
+
+static void conv2d_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = images(&s, 2, 3, 8, 8);
+    ls_tensor *w = images(&s, 4, 3, 3, 3);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_conv2d(s.tape, x, images(&s, 4, 1, 3, 3), NULL, NULL),
+                   "conv2d: input (2, 3, 8, 8) does not fit weight (4, 1, 3, 3) in 1 group");
+    assert_refused(
+        &s, ls_conv2d(s.tape, x, images(&s, 4, 1, 3, 3), NULL, &(ls_conv2d_params){.groups = 3}),
+        "conv2d: input (2, 3, 8, 8) does not fit weight (4, 1, 3, 3) in 3 groups");
+    assert_refused(&s, ls_conv2d(s.tape, x, w, vector(&s, 3), NULL),
+                   "conv2d: bias (3) does not fit weight (4, 3, 3, 3)");
+    assert_refused(
+        &s, ls_conv2d(s.tape, images(&s, 2, 3, 2, 8), w, NULL, NULL),
+        "conv2d: input (2, 3, 2, 8) with padding (0, 0) is smaller than kernel (3, 3) with "
+        "dilation (1, 1)");
+    assert_refused(
+        &s, ls_conv2d(s.tape, matrix(&s, 2, 3), w, NULL, NULL),
+        "conv2d: input (2, 3) and weight (4, 3, 3, 3) are not (N, C, H, W) and (O, C / groups, "
+        "KH, KW)");
+    assert_refused(
+        &s, ls_conv2d(s.tape, images(&s, 2, 3, 0, 8), w, NULL, NULL),
+        "conv2d: input (2, 3, 0, 8) and weight (4, 3, 3, 3) are not (N, C, H, W) and (O, C / "
+        "groups, KH, KW)");
+    assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, &(ls_conv2d_params){.stride = {1, -2}}),
+                   "conv2d: stride (1, -2), padding (0, 0), dilation (0, 0): none may be negative");
+    assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, &(ls_conv2d_params){.groups = -1}),
+                   "conv2d: -1 groups");
+    tear_down(&s);
+}
+
+static void batch_norm_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = images(&s, 2, 3, 4, 4);
+    ls_tensor *c = vector(&s, 3);
+    ls_tensor *d = vector(&s, 4);
+    ls_tensor *one = matrix(&s, 1, 3);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_batch_norm(s.tape, x, d, c, c, c, NULL),
+                   "batch_norm: weight (4) does not fit input (2, 3, 4, 4)");
+    assert_refused(&s, ls_bn_relu(s.tape, x, c, c, c, d, NULL),
+                   "bn_relu: running_var (4) does not fit input (2, 3, 4, 4)");
+    assert_refused(&s, ls_batch_norm(s.tape, c, c, c, c, c, NULL),
+                   "batch_norm: input (3) is neither (N, C, H, W) nor (N, C)");
+    assert_refused(&s, ls_batch_norm(s.tape, one, c, c, c, c, NULL),
+                   "batch_norm: input (1, 3) has one value a channel, training needs more");
+    assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c, &(ls_batch_norm_params){.momentum = 2}),
+                   "batch_norm: momentum 2 must be 0 to 1, eps 1e-05 over 0");
+    assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL),
+                   "batch_norm: input 3 is NULL");
+    ls_tape_set_training(s.tape, 0);
+    assert_non_null(ls_batch_norm(s.tape, one, c, c, c, c, NULL));
+    tear_down(&s);
+}
+
+static void max_pool_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = images(&s, 2, 3, 4, 4);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_max_pool2d(s.tape, x, NULL), "max_pool2d: the parameters are NULL");
+    assert_refused(
+        &s, ls_max_pool2d(s.tape, x, &(ls_pool2d_params){.kernel = {5, 2}}),
+        "max_pool2d: input (2, 3, 4, 4) with padding (0, 0) is smaller than kernel (5, 2)");
+    assert_refused(&s,
+                   ls_max_pool2d(s.tape, matrix(&s, 4, 4), &(ls_pool2d_params){.kernel = {2, 2}}),
+                   "max_pool2d: input (4, 4) is not (N, C, H, W)");
+    assert_refused(
+        &s, ls_max_pool2d(s.tape, x, &(ls_pool2d_params){.kernel = {2, 2}, .padding = {2, 0}}),
+        "max_pool2d: kernel (2, 2), stride (0, 0), padding (2, 0): the kernel must be at least "
+        "1, the padding at most half of it");
+    assert_refused(
+        &s, ls_max_pool2d(s.tape, x, &(ls_pool2d_params){.kernel = {0, 2}}),
+        "max_pool2d: kernel (0, 2), stride (0, 0), padding (0, 0): the kernel must be at least "
+        "1, the padding at most half of it");
+    tear_down(&s);
+}
+
+static void shapes_that_must_be_equal_are_both_told(void **state)
+{
+    bench s = set_up();
+    ls_tensor *a = matrix(&s, 2, 3);
+    ls_tensor *b = matrix(&s, 3, 2);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_add(s.tape, a, b), "add: (2, 3) and (3, 2) have not the same shape");
+    assert_refused(&s, ls_mse_loss(s.tape, a, b),
+                   "mse_loss: prediction (2, 3) and target (3, 2) have not the same shape");
+    tear_down(&s);
+}
+
+static void cross_entropy_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *logits = matrix(&s, 2, 3);
+    ls_tensor *three = zeros(&s, LS_I64, 1, (int64_t[]){3});
+    ls_tensor *two = zeros(&s, LS_I64, 1, (int64_t[]){2});
+
+    LS_UNUSED(state);
+    assert_refused(
+        &s, ls_cross_entropy(s.tape, logits, three),
+        "cross_entropy: targets (3) int64 do not fit logits (2, 3); (N) int64 fits (N, K)");
+    assert_refused(
+        &s, ls_cross_entropy(s.tape, logits, vector(&s, 2)),
+        "cross_entropy: targets (2) float32 do not fit logits (2, 3); (N) int64 fits (N, K)");
+    ((int64_t *)ls_tensor_data(two))[1] = -4;
+    assert_refused(&s, ls_cross_entropy(s.tape, logits, two),
+                   "cross_entropy of (2, 3), (2): target -4 of row 1 is outside [0, 3)");
+    tear_down(&s);
+}
+
+static void reshape_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = matrix(&s, 4, 6);
+    ls_tensor *none = matrix(&s, 0, 6);
+    ls_tensor *scalar = zeros(&s, LS_F32, 0, NULL);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){5, 5}),
+                   "reshape: (4, 6) does not fit (5, 5)");
+    assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){-1, 5}),
+                   "reshape: (4, 6) does not fit (-1, 5)");
+    assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){-1, -1}),
+                   "reshape: (4, 6) does not fit (-1, -1)");
+    assert_refused(&s, ls_reshape(s.tape, none, 2, (int64_t[]){0, -1}),
+                   "reshape: (0, 6) does not fit (0, -1)");
+    assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){INT64_MAX, 4}),
+                   "reshape: (4, 6) does not fit (9223372036854775807, 4)");
+    assert_refused(&s, ls_reshape(s.tape, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 6}),
+                   "reshape: 7 dimensions, 0 to 6 are possible");
+    assert_refused(&s, ls_flatten(s.tape, scalar), "flatten: input () has no rows");
+    assert_int_equal(ls_tensor_dim(ls_reshape(s.tape, none, 2, (int64_t[]){-1, 3}), 0), 0);
+    tear_down(&s);
+}
+
+static void types_and_devices_must_agree(void **state)
+{
+    bench s = set_up();
+    ls_device *other = open_reference();
+    ls_tensor *wide = zeros(&s, LS_F64, 2, (int64_t[]){2, 3});
+    ls_tensor *whole = zeros(&s, LS_I32, 2, (int64_t[]){2, 3});
+    ls_tensor *elsewhere = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(other, LS_F32, 2, (int64_t[]){2, 3}, &elsewhere));
+    assert_refused(&s, ls_add(s.tape, matrix(&s, 2, 3), wide),
+                   "add: input (2, 3) float64 is not float32 as the first");
+    assert_refused(&s, ls_relu(s.tape, whole),
+                   "relu: input (2, 3) int32 is neither float32 nor float64");
+    assert_refused(
+        &s, ls_relu(s.tape, elsewhere),
+        "relu: input (2, 3) float32 is on device cpu_ref, the tape on cpu_ref (another one)");
+    ls_tensor_destroy(elsewhere);
+    tear_down(&s);
+    ls_device_close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_names_what_does_not_fit),
+        cmocka_unit_test(conv2d_names_what_does_not_fit),
+        cmocka_unit_test(batch_norm_names_what_does_not_fit),
+        cmocka_unit_test(max_pool_names_what_does_not_fit),
+        cmocka_unit_test(shapes_that_must_be_equal_are_both_told),
+        cmocka_unit_test(cross_entropy_names_what_does_not_fit),
+        cmocka_unit_test(reshape_names_what_does_not_fit),
+        cmocka_unit_test(types_and_devices_must_agree),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

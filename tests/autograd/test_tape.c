@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_tape.c - what a tape promises: when values live, how gradients add up, when hooks fire, how failures are told.
+ */
+#include "tensor/testing.h"
+
+#include "autograd/autograd.h"
+#include "base/alloc.h"
+
+#include <string.h>
+
+static void assert_error(const char *text)
+{
+    if (strstr(ls_last_error(), text) == NULL)
+        fail_msg("\"%s\" does not tell \"%s\"", ls_last_error(), text);
+}
+
+/* A device, a tape, and y = w x + b of one row. */
+typedef struct bench {
+    ls_device *device;
+    ls_tape *tape;
+    ls_tensor *x;    /* (1,2): 2 3 */
+    ls_tensor *w;    /* (1,2): 5 7, a leaf */
+    ls_tensor *b;    /* (1): 1, a leaf */
+    ls_tensor *zero; /* (1,1) */
+} bench;
+
+static bench set_up(void)
+{
+    bench s = {.device = open_reference()};
+
+    assert_status(LS_OK, ls_tape_create(s.device, &s.tape));
+    s.x = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){2, 3});
+    s.w = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){5, 7});
+    s.b = tensor_of(s.device, LS_F32, 1, (int64_t[]){1}, (double[]){1});
+    s.zero = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 1}, (double[]){0});
+    assert_status(LS_OK, ls_require_grad(s.w));
+    assert_status(LS_OK, ls_require_grad(s.b));
+    return s;
+}
+
+static void tear_down(bench *s)
+{
+    ls_tape_destroy(s->tape);
+    destroy_all((ls_tensor *[]){s->x, s->w, s->b, s->zero}, 4);
+    ls_device_close(s->device);
+}
+
+/* y = w x + b = 32 as a loss of one element: d/dw = x, d/db = 1. */
+static ls_tensor *line(bench *s)
+{
+    return ls_linear(s->tape, s->x, s->w, s->b);
+}
+
+static void backward_gives_seed_times_the_derivatives(void **state)
+{
+    bench s = set_up();
+
+    LS_UNUSED(state);
+    assert_null(ls_grad(s.w));
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 10));
+    assert_elements(ls_grad(s.w), (double[]){20, 30}, 0);
+    assert_elements(ls_grad(s.b), (double[]){10}, 0);
+    assert_null(ls_grad(s.x));
+    tear_down(&s);
+}
+
+static void gradients_add_up_until_they_are_forgotten(void **state)
+{
+    bench s = set_up();
+
+    LS_UNUSED(state);
+    for (int i = 1; i <= 3; i++) {
+        ls_tape_reset(s.tape);
+        assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+        assert_elements(ls_grad(s.w), (double[]){2 * i, 3 * i}, 0);
+    }
+    ls_zero_grad(s.w);
+    assert_null(ls_grad(s.w));
+    assert_non_null(ls_grad(s.b));
+    ls_tape_reset(s.tape);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
+    assert_elements(ls_grad(s.b), (double[]){4}, 0);
+    tear_down(&s);
+}
+
+static void two_backwards_fit_on_one_tape_without_a_reset(void **state)
+{
+    bench s = set_up();
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
+    tear_down(&s);
+}
+
+static void a_loss_cannot_be_passed_twice(void **state)
+{
+    bench s = set_up();
+    ls_tensor *loss = line(&s);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 1));
+    assert_status(LS_EINVAL, ls_backward(s.tape, loss, 1));
+    assert_error("already passed");
+    assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
+    tear_down(&s);
+}
+
+static void values_are_given_back_by_backward_unless_kept(void **state)
+{
+    bench s = set_up();
+    ls_tensor *line_value = line(&s);
+    ls_tensor *passing = ls_relu(s.tape, line_value);
+    ls_tensor *kept = ls_relu(s.tape, passing);
+    ls_tensor *loss = ls_mse_loss(s.tape, kept, s.zero);
+    float got = 0;
+
+    LS_UNUSED(state);
+    ls_tape_keep(s.tape, kept);
+    ls_tape_keep(s.tape, NULL);
+    ls_tape_keep(s.tape, s.x);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 1));
+    assert_status(LS_OK, ls_tensor_read(loss, &got, 1));
+    assert_true(got == 32 * 32);
+    assert_elements(kept, (double[]){32}, 0);
+    assert_elements(ls_grad(kept), (double[]){64}, 0);
+    assert_null(ls_grad(passing));
+    assert_status(LS_EINVAL, ls_tensor_read(passing, &got, 1));
+    assert_error("ls_tape_keep");
+    assert_null(ls_tensor_data(passing));
+    assert_null(ls_relu(s.tape, line_value));
+    assert_status(LS_EINVAL, ls_tape_status(s.tape));
+    assert_error("relu: input (1, 1) float32 has been given back");
+    tear_down(&s);
+}
+
+static void a_kept_value_is_a_constant_after_its_backward(void **state)
+{
+    bench s = set_up();
+    ls_tensor *y = line(&s);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_backward(s.tape, y, 1));
+    assert_status(LS_OK, ls_backward(s.tape, ls_add(s.tape, y, line(&s)), 1));
+    assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
+    assert_status(LS_EINVAL, ls_backward(s.tape, ls_relu(s.tape, y), 1));
+    assert_error("depends on no tensor that requires a gradient");
+    tear_down(&s);
+}
+
+static void evaluation_records_nothing(void **state)
+{
+    bench s = set_up();
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_true(ls_tape_training(s.tape));
+    ls_tape_set_training(s.tape, 0);
+    assert_false(ls_tape_training(s.tape));
+    y = line(&s);
+    assert_elements(y, (double[]){32}, 0);
+    assert_status(LS_EINVAL, ls_backward(s.tape, y, 1));
+    assert_error("evaluation mode");
+    ls_tape_set_training(s.tape, 1);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    tear_down(&s);
+}
+
+static void bad_losses_are_refused(void **state)
+{
+    bench s = set_up();
+    ls_tape *other = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_create(s.device, &other));
+    assert_status(LS_EINVAL, ls_backward(s.tape, NULL, 1));
+    assert_error("the loss is NULL");
+    assert_status(LS_EINVAL, ls_backward(s.tape, s.b, 1));
+    assert_error("not made on this tape");
+    assert_status(LS_EINVAL, ls_backward(other, line(&s), 1));
+    assert_error("not made on this tape");
+    assert_status(LS_EINVAL, ls_backward(s.tape, ls_add(s.tape, s.w, s.w), 1));
+    assert_error("(1, 2) float32 has not one element");
+    assert_status(LS_EINVAL, ls_backward(s.tape, ls_relu(s.tape, s.zero), 1));
+    assert_error("requires a gradient");
+    assert_null(ls_relu(other, line(&s)));
+    assert_status(LS_EINVAL, ls_tape_status(other));
+    assert_error("belongs to another tape");
+    ls_tape_destroy(other);
+    tear_down(&s);
+}
+
+static void the_first_failure_stays(void **state)
+{
+    bench s = set_up();
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    y = ls_linear(s.tape, s.zero, s.w, s.b);
+    assert_null(y);
+    y = ls_relu(s.tape, y);
+    assert_null(y);
+    assert_null(ls_add(s.tape, s.w, s.b));
+    assert_status(LS_EINVAL, ls_backward(s.tape, y, 1));
+    assert_string_equal(ls_last_error(), "linear: input (1, 1) does not fit weight (1, 2)");
+    assert_status(LS_EINVAL, ls_tape_status(s.tape));
+    ls_tape_reset(s.tape);
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    tear_down(&s);
+}
+
+static void null_inputs_are_told(void **state)
+{
+    bench s = set_up();
+
+    LS_UNUSED(state);
+    assert_null(ls_relu(NULL, s.x));
+    assert_error("relu: the tape is NULL");
+    assert_null(ls_linear(s.tape, s.x, NULL, s.b));
+    assert_status(LS_EINVAL, ls_tape_status(s.tape));
+    assert_error("linear: input 2 is NULL");
+    tear_down(&s);
+}
+
+static void a_tapes_value_survives_an_attempt_to_destroy_it(void **state)
+{
+    bench s = set_up();
+    ls_tensor *y = line(&s);
+
+    LS_UNUSED(state);
+    ls_tensor_destroy(y);
+    assert_status(LS_OK, ls_backward(s.tape, y, 1));
+    assert_status(LS_EINVAL, ls_require_grad(y));
+    tear_down(&s);
+}
+
+static void only_floats_can_be_leaves(void **state)
+{
+    bench s = set_up();
+    ls_tensor *t = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_I64, 1, (int64_t[]){2}, &t));
+    assert_status(LS_EINVAL, ls_require_grad(t));
+    assert_error("(2) int64 is neither float32 nor float64");
+    assert_status(LS_EINVAL, ls_require_grad(NULL));
+    assert_status(LS_OK, ls_require_grad(s.w));
+    ls_zero_grad(t);
+    ls_tensor_destroy(t);
+    tear_down(&s);
+}
+
+/* --- hooks --- */
+
+typedef struct hook_log {
+    int n;
+    ls_tensor *leaves[8];
+    double first[8]; /* the gradient's first element when the hook fired */
+    int fail_at;     /* the n-th call fails */
+} hook_log;
+
+static ls_status note(void *arg, ls_tensor *leaf)
+{
+    hook_log *log = arg;
+
+    assert_true(log->n < 8);
+    log->leaves[log->n] = leaf;
+    log->first[log->n] = element_of(ls_grad(leaf), 0);
+    log->n++;
+    return log->n == log->fail_at ? ls_fail(LS_EPEER, "rank 3 died") : LS_OK;
+}
+
+static void hooks_fire_once_in_the_order_of_completion(void **state)
+{
+    bench s = set_up();
+    hook_log log = {0};
+    ls_tensor *second = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 1}, (double[]){3});
+    ls_tensor *unused = tensor_of(s.device, LS_F32, 1, (int64_t[]){1}, (double[]){0});
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(second));
+    assert_status(LS_OK, ls_require_grad(unused));
+    ls_tape_on_grad_ready(s.tape, note, &log);
+    // The bias serves twice: first beside the last weight, so that it is complete only with the first.
+    assert_status(LS_OK, ls_backward(s.tape, ls_linear(s.tape, line(&s), second, s.b), 1));
+    assert_int_equal(log.n, 3);
+    assert_ptr_equal(log.leaves[0], second);
+    assert_ptr_equal(log.leaves[1], s.w);
+    assert_ptr_equal(log.leaves[2], s.b);
+    assert_true(log.first[0] == 32);
+    assert_true(log.first[1] == 6);
+    assert_true(log.first[2] == 4);
+    assert_true(autograd_reached(s.tape, s.b));
+    assert_false(autograd_reached(s.tape, unused));
+    assert_null(ls_grad(unused));
+
+    ls_tape_reset(s.tape);
+    log.n = 0;
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_int_equal(log.n, 2);
+    assert_false(autograd_reached(s.tape, second));
+    ls_tape_on_grad_ready(s.tape, NULL, NULL);
+    ls_tape_reset(s.tape);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_int_equal(log.n, 2);
+    destroy_all((ls_tensor *[]){second, unused}, 2);
+    tear_down(&s);
+}
+
+static void branches_off_the_loss_do_not_count(void **state)
+{
+    bench s = set_up();
+    hook_log log = {0};
+    ls_tensor *early = ls_relu(s.tape, s.w);
+    ls_tensor *loss = line(&s);
+    ls_tensor *late = ls_add(s.tape, s.b, s.b);
+
+    LS_UNUSED(state);
+    ls_tape_on_grad_ready(s.tape, note, &log);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 1));
+    assert_int_equal(log.n, 2);
+    assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
+    assert_null(ls_tensor_data(early));
+    assert_null(ls_tensor_data(late));
+    tear_down(&s);
+}
+
+static void a_failing_hook_ends_the_backward(void **state)
+{
+    bench s = set_up();
+    hook_log log = {.fail_at = 1};
+
+    LS_UNUSED(state);
+    ls_tape_on_grad_ready(s.tape, note, &log);
+    assert_status(LS_EPEER, ls_backward(s.tape, line(&s), 1));
+    assert_int_equal(log.n, 1);
+    assert_error("rank 3 died");
+    assert_status(LS_EPEER, ls_tape_status(s.tape));
+    assert_null(line(&s));
+    ls_tape_reset(s.tape);
+    log.n = 0;
+    log.fail_at = 0;
+    ls_zero_grad(s.w);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_int_equal(log.n, 2);
+    assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
+    tear_down(&s);
+}
+
+/* --- gradients in memory of somebody else's --- */
+
+static void a_target_gets_the_gradient_and_gives_it_back(void **state)
+{
+    bench s = set_up();
+    float bucket[3] = {-1, -1, -1};
+    ls_tensor *target = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2}, bucket, &target));
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_status(LS_OK, autograd_set_grad_target(s.w, target));
+    assert_ptr_equal(ls_grad(s.w), target);
+    assert_true(bucket[0] == 2 && bucket[1] == 3 && bucket[2] == -1);
+    ls_tape_reset(s.tape);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_true(bucket[0] == 4 && bucket[1] == 6 && bucket[2] == -1);
+    ls_zero_grad(s.w);
+    assert_null(ls_grad(s.w));
+    assert_ptr_equal(autograd_grad_memory(s.w), target);
+    autograd_set_has_grad(s.w, true);
+    assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
+    assert_status(LS_OK, autograd_set_grad_target(s.w, NULL));
+    assert_ptr_not_equal(ls_grad(s.w), target);
+    assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
+    ls_tensor_destroy(target);
+    tear_down(&s);
+}
+
+static void a_target_that_does_not_fit_is_refused(void **state)
+{
+    bench s = set_up();
+    ls_tensor *wide = tensor_of(s.device, LS_F64, 2, (int64_t[]){1, 2}, (double[]){0, 0});
+
+    LS_UNUSED(state);
+    assert_status(LS_EINVAL, autograd_set_grad_target(s.w, s.b));
+    assert_error("(1) float32 does not fit the leaf (1, 2) float32");
+    assert_status(LS_EINVAL, autograd_set_grad_target(s.w, wide));
+    assert_status(LS_EINVAL, autograd_set_grad_target(s.x, s.w));
+    assert_status(LS_OK, autograd_set_grad_target(s.x, NULL));
+    autograd_set_has_grad(s.w, true);
+    assert_null(ls_grad(s.w));
+    ls_tensor_destroy(wide);
+    tear_down(&s);
+}
+
+static void a_target_lost_for_want_of_memory_is_forgotten(void **state)
+{
+    bench s = set_up();
+    float bucket[2];
+    ls_tensor *target = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2}, bucket, &target));
+    assert_status(LS_OK, autograd_set_grad_target(s.w, target));
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    ls_alloc_fail_at(1);
+    assert_status(LS_OK, autograd_set_grad_target(s.w, NULL));
+    ls_alloc_fail_at(0);
+    assert_null(ls_grad(s.w));
+    ls_tensor_destroy(target);
+    tear_down(&s);
+}
+
+static void no_rows_write_zeros(void **state)
+{
+    bench s = set_up();
+    ls_tensor *none = NULL;
+    ls_tensor *nothing = NULL;
+    ls_tensor *loss;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_F32, 2, (int64_t[]){0, 2}, &none));
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_F32, 2, (int64_t[]){0, 1}, &nothing));
+    loss = ls_mse_loss(s.tape, ls_linear(s.tape, none, s.w, s.b), nothing);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 0));
+    assert_elements(loss, (double[]){0}, 0);
+    assert_elements(ls_grad(s.w), (double[]){0, 0}, 0);
+    assert_elements(ls_grad(s.b), (double[]){0}, 0);
+    destroy_all((ls_tensor *[]){none, nothing}, 2);
+    tear_down(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(backward_gives_seed_times_the_derivatives),
+        cmocka_unit_test(gradients_add_up_until_they_are_forgotten),
+        cmocka_unit_test(two_backwards_fit_on_one_tape_without_a_reset),
+        cmocka_unit_test(a_loss_cannot_be_passed_twice),
+        cmocka_unit_test(values_are_given_back_by_backward_unless_kept),
+        cmocka_unit_test(a_kept_value_is_a_constant_after_its_backward),
+        cmocka_unit_test(evaluation_records_nothing),
+        cmocka_unit_test(bad_losses_are_refused),
+        cmocka_unit_test(the_first_failure_stays),
+        cmocka_unit_test(null_inputs_are_told),
+        cmocka_unit_test(a_tapes_value_survives_an_attempt_to_destroy_it),
+        cmocka_unit_test(only_floats_can_be_leaves),
+        cmocka_unit_test(hooks_fire_once_in_the_order_of_completion),
+        cmocka_unit_test(branches_off_the_loss_do_not_count),
+        cmocka_unit_test(a_failing_hook_ends_the_backward),
+        cmocka_unit_test(a_target_gets_the_gradient_and_gives_it_back),
+        cmocka_unit_test(a_target_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_target_lost_for_want_of_memory_is_forgotten),
+        cmocka_unit_test(no_rows_write_zeros),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
