@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cli.h - the commands of the tool: each parses its flags, calls the library, and prints.
+ */
+#ifndef LS_CLI_CLI_H
+#define LS_CLI_CLI_H
+
+#include <lockstep/flags.h>
+
+#include "base/status.h"
+
+/* argv[0] is the command's name. Each returns the exit code of the tool. */
+int cmd_run(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+
+/* print.c: the only place that writes. */
+void print_out(const char *format, ...) LS_PRINTF(1, 2);
+void print_error(const char *format, ...) LS_PRINTF(1, 2);
+/* The thread's last error as "lockstep COMMAND: text"; gives the exit code 2 for a wrong call, 1 for all else. */
+int print_failure(const char *command, ls_status status);
+/* The help of a command; gives an exit code. */
+int print_help(const ls_flags *flags);
+
+#endif

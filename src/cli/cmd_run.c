@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_run.c - lockstep run [flags] PROG ARGS...: torchrun's flags for one machine, and any program.
+ */
+#include "cli/cli.h"
+
+#include "base/text.h"
+#include "base/thread.h"
+#include "comm/recorder.h"
+#include "launch/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROGRAM_ARGS_MOST = 4096, RANKS_MOST = 4096, RING_SHOWN = 3 };
+
+typedef struct run_flags {
+    const char *nproc;
+    const char *nnodes;
+    int64_t node_rank;
+    const char *master_addr;
+    int64_t master_port;
+    int64_t grace_s;
+    int standalone;
+    int no_python;
+    int module;
+    int no_prefix;
+    int help;
+} run_flags;
+
+enum { N_FLAGS = 12 };
+
+static void make_table(run_flags *f, ls_flag table[N_FLAGS])
+{
+    const ls_flag flags[N_FLAGS] = {
+        {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
+         "ranks: a number, auto or cpu (one a usable core)"},
+        {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
+        {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0, "machines: 1, or 1:1"},
+        {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535, "which of the machines this is: 0"},
+        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
+         "one machine; accepted as torchrun's"},
+        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
+         "accepted; one machine meets on 127.0.0.1"},
+        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "accepted; a free port is used"},
+        {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
+         "PROG is a Python module: python3 -u -m PROG"},
+        {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
+         "run PROG itself, even when its name ends in .py"},
+        {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
+         "seconds from SIGTERM to SIGKILL when the job is stopped"},
+        {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
+         "print lines without the rank in front"},
+        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
+    };
+
+    memcpy(table, flags, sizeof(flags));
+}
+
+static ls_status count_ranks(const run_flags *f, int *n)
+{
+    const char *text = f->nproc;
+    int64_t number;
+
+    if (text_equal(text, "auto") || text_equal(text, "cpu")) {
+        *n = ls_usable_cores();
+        return LS_OK;
+    }
+    LS_TRY(text_parse_int(text, "--nproc-per-node (or auto, cpu)", 1, RANKS_MOST, &number));
+    *n = (int)number;
+    return LS_OK;
+}
+
+static ls_status check_one_machine(const run_flags *f)
+{
+    if (!text_equal(f->nnodes, "1") && !text_equal(f->nnodes, "1:1"))
+        return ls_fail(LS_EUNSUPPORTED, "--nnodes %s: this version starts the ranks of one machine",
+                       f->nnodes);
+    if (f->node_rank != 0)
+        return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
+                       (long long)f->node_rank);
+    return LS_OK;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s);
+
+    return n >= strlen(end) && text_equal(s + n - strlen(end), end);
+}
+
+/* The command that each rank runs: a Python script gets its interpreter, as torchrun does. */
+static ls_status make_command(const run_flags *f, int argc, char **argv, char **command)
+{
+    const bool python = f->module || (!f->no_python && ends_with(argv[0], ".py"));
+    static char unbuffered[] = "-u";
+    static char as_module[] = "-m";
+    static char standard[] = "python3";
+    char *interpreter = getenv("PYTHON_EXEC");
+    int n = 0;
+
+    if (argc > PROGRAM_ARGS_MOST)
+        return ls_fail(LS_EINVAL, "%d arguments for the program, %d are the most", argc,
+                       PROGRAM_ARGS_MOST);
+    if (python) {
+        command[n++] = interpreter != NULL ? interpreter : standard;
+        command[n++] = unbuffered;
+        if (f->module)
+            command[n++] = as_module;
+    }
+    for (int i = 0; i < argc; i++)
+        command[n++] = argv[i];
+    command[n] = NULL;
+    return LS_OK;
+}
+
+/* What a dead rank was doing, from its flight recorder. */
+static void describe_ring(int fd, text_buf *out)
+{
+    recorder_entry entries[RING_SHOWN];
+    int n;
+
+    if (recorder_read(fd, entries, RING_SHOWN, &n) != LS_OK || n == 0)
+        return;
+    text_append(out, "  its last operations:\n");
+    for (int i = 0; i < n; i++) {
+        char stamp[256];
+        text_append(out, "  | %s, %s\n", stamp_text(stamp, sizeof(stamp), &entries[i].stamp),
+                    entries[i].end_ns != 0 ? "done" : "not finished");
+    }
+}
+
+static int run_job(const run_flags *f, int n_ranks, char **command)
+{
+    const agent_spec spec = {.n_ranks = n_ranks,
+                             .argv = command,
+                             .grace_ms = f->grace_s * 1000,
+                             .capture = true,
+                             .prefix = !f->no_prefix,
+                             .make_ring = recorder_create_fd,
+                             .describe_ring = describe_ring};
+    agent_result result;
+    const ls_status st = agent_run(&spec, &result);
+
+    if (st != LS_OK)
+        return print_failure("run", st);
+    if (result.failed)
+        print_error("lockstep: %s", text_str(&result.report));
+    text_free(&result.report);
+    return result.exit_code;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    const char *nproc = getenv("PET_NPROC_PER_NODE");
+    const char *nnodes = getenv("PET_NNODES");
+    run_flags f = {.nproc = nproc != NULL ? nproc : "1",
+                   .nnodes = nnodes != NULL ? nnodes : "1",
+                   .grace_s = 10};
+    static char *command[PROGRAM_ARGS_MOST + 4];
+    ls_flag table[N_FLAGS];
+    const ls_flags flags = {
+        .size = sizeof(flags),
+        .program = "lockstep run",
+        .usage = "[flags] PROG ARGS...",
+        .summary = "Starts PROG as the ranks of a job on this machine, and watches over it.",
+        .tables = {table},
+        .n = {N_FLAGS},
+        .takes_rest = 1};
+    int n_ranks = 0;
+    int rest = argc;
+    ls_status st;
+
+    make_table(&f, table);
+    st = ls_flags_parse(&flags, argc, argv, &rest);
+    if (st == LS_OK && f.help)
+        return print_help(&flags);
+    if (st == LS_OK && rest == argc)
+        st = ls_fail(LS_EINVAL, "which program? lockstep run [flags] PROG ARGS...");
+    if (st == LS_OK)
+        st = check_one_machine(&f);
+    if (st == LS_OK)
+        st = count_ranks(&f, &n_ranks);
+    if (st == LS_OK)
+        st = make_command(&f, argc - rest, argv + rest, command);
+    return st == LS_OK ? run_job(&f, n_ranks, command) : print_failure("run", st);
+}

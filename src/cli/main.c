@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c - lockstep COMMAND ...
+ */
+#include "cli/cli.h"
+
+#include "base/text.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"run", cmd_run, "start a program as the ranks of a job, and watch over it"},
+    {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
+    {"check", cmd_check, "show settings and where they come from"},
+};
+
+static int help(void)
+{
+    print_out("usage: lockstep COMMAND [flags]\n\n");
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
+        print_out("  %-8s %s\n", commands[i].name, commands[i].summary);
+    print_out("\nlockstep COMMAND --help tells more. lockstep --version prints the version.\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        (void)help();
+        return 2;
+    }
+    if (text_equal(argv[1], "--help") || text_equal(argv[1], "-h") || text_equal(argv[1], "help"))
+        return help();
+    if (text_equal(argv[1], "--version") || text_equal(argv[1], "version")) {
+        print_out("lockstep %s\n", ls_version());
+        return 0;
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
+        if (text_equal(argv[1], commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    print_error("lockstep: there is no command %s; lockstep --help lists them\n", argv[1]);
+    return 2;
+}

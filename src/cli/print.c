@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void print_out(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)vprintf(format, args);
+    va_end(args);
+    (void)fflush(stdout);
+}
+
+void print_error(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+}
+
+int print_failure(const char *command, ls_status status)
+{
+    print_error("lockstep %s: %s\n", command, ls_last_error());
+    return status == LS_EINVAL ? 2 : 1;
+}
+
+int print_help(const ls_flags *flags)
+{
+    char *text;
+    const ls_status st = ls_flags_help(flags, &text);
+
+    if (st != LS_OK)
+        return print_failure(flags->program, st);
+    print_out("%s", text);
+    ls_flags_free(text);
+    return 0;
+}
