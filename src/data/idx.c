@@ -11,8 +11,9 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-#define TYPE_U8     0x08
-#define MAGIC_BYTES 4
+#define TYPE_U8          0x08
+#define MAGIC_BYTES      4
+#define MAX_SAMPLE_BYTES (1 << 30)
 #define FIRST_BYTES                                                                                \
     ((size_t)1 << 20)   /* taken at once where the file size does not vouch for more */
 #define LIKELY_RATIO 16 /* images rarely compress further */
@@ -70,22 +71,31 @@ static ls_status read_dim(byte_source *s, int i, int64_t *dim)
     return LS_OK;
 }
 
-/* Reads all dimensions; their product must fit into what the file can hold. */
+/* Reads all dimensions. Their product must fit into what the file can hold, and that of all but the
+ * count, which may be 0, into a bound of its own. */
 static ls_status read_dims(byte_source *s, idx_array *a)
 {
     const uint64_t most = byte_source_most(s);
-    uint64_t bytes = 1;
+    uint64_t sample_bytes = 1;
+    uint64_t bytes;
     bool fits = true;
 
     for (int i = 0; i < a->n_dims; i++) {
         LS_TRY(read_dim(s, i, &a->dims[i]));
-        fits = fits && !__builtin_mul_overflow(bytes, (uint64_t)a->dims[i], &bytes);
+        if (i > 0)
+            fits =
+                fits && !__builtin_mul_overflow(sample_bytes, (uint64_t)a->dims[i], &sample_bytes);
     }
-    if (!fits || bytes > most || bytes > PTRDIFF_MAX)
+    if (!fits || sample_bytes > MAX_SAMPLE_BYTES)
+        return ls_fail(LS_EFORMAT, "%s: offset %d: one sample of more than %d bytes", s->path,
+                       MAGIC_BYTES + 4, MAX_SAMPLE_BYTES);
+    bytes = sample_bytes * (uint64_t)a->dims[0]; // below 2^61
+    if (bytes > most)
         return ls_fail(LS_EFORMAT,
-                       "%s: offset %d: the dimensions promise more elements than a file of %" PRIu64
-                       " bytes can hold",
-                       s->path, MAGIC_BYTES, s->file_bytes);
+                       "%s: offset %d: the dimensions promise %" PRIu64
+                       " bytes, more than a file of "
+                       "%" PRIu64 " can hold",
+                       s->path, MAGIC_BYTES, bytes, s->file_bytes);
     a->bytes = (size_t)bytes;
     return LS_OK;
 }

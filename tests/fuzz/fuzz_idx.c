@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_idx.c - idx images, plain or gzipped, beside a good label file; and the same bytes as labels.
+ * fuzz_idx.c - idx images, plain or gzipped, beside good label files; and the same bytes as labels.
  */
 #include "fuzz/fuzz.h"
 
@@ -14,12 +14,15 @@
 static void read_samples(const ls_dataset *d)
 {
     const int64_t *dims = ls_dataset_sample_dims(d);
-    float *pixels = ls_calloc((size_t)(dims[0] * dims[1] * dims[2]), sizeof(*pixels));
+    const size_t pixels_of_one = (size_t)(dims[0] * dims[1] * dims[2]);
+    float *pixels;
     int64_t label;
 
-    if (pixels != NULL && ls_dataset_count(d) > 0 &&
-        (d->ops->read(d, 0, pixels, &label) != LS_OK ||
-         d->ops->read(d, ls_dataset_count(d) - 1, pixels, &label) != LS_OK))
+    if (ls_dataset_count(d) == 0)
+        return;
+    pixels = ls_calloc(pixels_of_one, sizeof(*pixels));
+    if (pixels != NULL && (d->ops->read(d, 0, pixels, &label) != LS_OK ||
+                           d->ops->read(d, ls_dataset_count(d) - 1, pixels, &label) != LS_OK))
         __builtin_trap();
     ls_free(pixels);
 }
@@ -27,19 +30,24 @@ static void read_samples(const ls_dataset *d)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t two_labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 3, 9};
+    static const uint8_t no_labels[] = {0, 0, 8, 1, 0, 0, 0, 0};
     idx_array array = {0};
     fuzz_file images;
+    fuzz_file none;
     fuzz_file labels;
     ls_dataset *d;
 
     fuzz_file_open(&images, data, size);
     fuzz_file_open(&labels, two_labels, sizeof(two_labels));
-    if (ls_dataset_open_idx(images.path, labels.path, &d) == LS_OK) {
+    fuzz_file_open(&none, no_labels, sizeof(no_labels));
+    if (ls_dataset_open_idx(images.path, labels.path, &d) == LS_OK ||
+        ls_dataset_open_idx(images.path, none.path, &d) == LS_OK) {
         read_samples(d);
         ls_dataset_close(d);
     }
     if (idx_read(images.path, 1, 1, &array) == LS_OK)
         ls_free(array.data);
+    fuzz_file_close(&none);
     fuzz_file_close(&labels);
     fuzz_file_close(&images);
     return 0;
