@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_model.c - names, initial values and errors of layers.
+ */
+#include "tensor/testing.h"
+
+#include "base/alloc.h"
+#include "nn/convnet.h"
+
+#include <math.h>
+#include <string.h>
+
+static void assert_names(const ls_named *items, int n, const char *const *want, int n_want)
+{
+    assert_int_equal(n, n_want);
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(items[i].name, want[i]);
+        assert_non_null(items[i].tensor);
+        assert_null(items[i].bytes);
+    }
+}
+
+static void names_are_those_of_pytorchs_state_dict(void **state)
+{
+    static const char *const in_state[] = {"layer1.0.weight",
+                                           "layer1.0.bias",
+                                           "layer1.1.weight",
+                                           "layer1.1.bias",
+                                           "layer1.1.running_mean",
+                                           "layer1.1.running_var",
+                                           "layer1.1.num_batches_tracked",
+                                           "layer2.0.weight",
+                                           "layer2.0.bias",
+                                           "layer2.1.weight",
+                                           "layer2.1.bias",
+                                           "layer2.1.running_mean",
+                                           "layer2.1.running_var",
+                                           "layer2.1.num_batches_tracked",
+                                           "fc.weight",
+                                           "fc.bias"};
+    static const char *const in_parameters[] = {
+        "layer1.0.weight", "layer1.0.bias",   "layer1.1.weight", "layer1.1.bias", "layer2.0.weight",
+        "layer2.0.bias",   "layer2.1.weight", "layer2.1.bias",   "fc.weight",     "fc.bias"};
+    static const char *const in_buffers[] = {
+        "layer1.1.running_mean", "layer1.1.running_var", "layer1.1.num_batches_tracked",
+        "layer2.1.running_mean", "layer2.1.running_var", "layer2.1.num_batches_tracked"};
+    ls_device *device = open_reference();
+    convnet net;
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, convnet_create(device, 1, &net));
+    items = ls_model_state(net.model, &n);
+    assert_names(items, n, in_state, (int)LS_COUNT_OF(in_state));
+    items = ls_model_parameters(net.model, &n);
+    assert_names(items, n, in_parameters, (int)LS_COUNT_OF(in_parameters));
+    items = ls_model_buffers(net.model, &n);
+    assert_names(items, n, in_buffers, (int)LS_COUNT_OF(in_buffers));
+    assert_int_equal(ls_tensor_n_dims(items[2].tensor), 0);
+    assert_int_equal(ls_tensor_dtype(items[2].tensor), LS_I64);
+    ls_model_destroy(net.model);
+    ls_device_close(device);
+}
+
+/* Smallest, largest and mean of a tensor. */
+typedef struct spread {
+    double low;
+    double high;
+    double mean;
+    double variance;
+} spread;
+
+static spread spread_of(const ls_tensor *t)
+{
+    const size_t count = ls_tensor_count(t);
+    spread s = {.low = INFINITY, .high = -INFINITY};
+
+    for (size_t i = 0; i < count; i++) {
+        const double v = element_of(t, i);
+
+        s.low = fmin(s.low, v);
+        s.high = fmax(s.high, v);
+        s.mean += v / (double)count;
+    }
+    for (size_t i = 0; i < count; i++)
+        s.variance += pow(element_of(t, i) - s.mean, 2) / (double)count;
+    return s;
+}
+
+/* Uniform in +-bound: within it, reaching near it, mean 0, variance bound^2 / 3. */
+static void assert_uniform(const ls_tensor *t, double bound)
+{
+    const spread s = spread_of(t);
+
+    assert_true(s.low >= -bound * 1.000001 && s.high <= bound * 1.000001);
+    assert_true(s.low < -0.95 * bound && s.high > 0.95 * bound);
+    assert_true(fabs(s.mean) < 0.05 * bound);
+    assert_true(fabs(s.variance - bound * bound / 3) < 0.05 * bound * bound);
+}
+
+static void weights_start_as_pytorchs(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 42, &model));
+    assert_non_null(
+        ls_nn_conv2d(model, "conv", 16, 400, &(ls_nn_conv2d_options){.kernel = {5, 3}}));
+    assert_non_null(ls_nn_conv2d(model, "grouped", 16, 400,
+                                 &(ls_nn_conv2d_options){.kernel = {3, 3}, .groups = 4}));
+    assert_non_null(ls_nn_linear(model, "fc", 100, 400, 0));
+    items = ls_model_parameters(model, &n);
+    assert_int_equal(n, 6);
+    assert_uniform(items[0].tensor, 1 / sqrt(16 * 5 * 3));
+    assert_uniform(items[1].tensor, 1 / sqrt(16 * 5 * 3));
+    assert_int_equal(ls_tensor_dim(items[2].tensor, 1), 4);
+    assert_uniform(items[2].tensor, 1 / sqrt(4 * 3 * 3));
+    assert_uniform(items[3].tensor, 1 / sqrt(4 * 3 * 3));
+    assert_uniform(items[4].tensor, 0.1);
+    assert_uniform(items[5].tensor, 0.1);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void batch_norm_starts_as_the_identity(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 42, &model));
+    assert_non_null(ls_nn_batch_norm2d(model, "bn", 2, NULL));
+    items = ls_model_state(model, &n);
+    assert_int_equal(n, 5);
+    assert_elements(items[0].tensor, (double[]){1, 1}, 0);
+    assert_elements(items[1].tensor, (double[]){0, 0}, 0);
+    assert_elements(items[2].tensor, (double[]){0, 0}, 0);
+    assert_elements(items[3].tensor, (double[]){1, 1}, 0);
+    assert_int_equal(*(const int64_t *)ls_tensor_data_const(items[4].tensor), 0);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void the_seed_alone_decides_the_initial_values(void **state)
+{
+    ls_device *device = open_reference();
+    convnet a;
+    convnet b;
+    convnet c;
+    const ls_named *items[3];
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, convnet_create(device, 7, &a));
+    assert_status(LS_OK, convnet_create(device, 7, &b));
+    assert_status(LS_OK, convnet_create(device, 8, &c));
+    items[0] = ls_model_state(a.model, &n);
+    items[1] = ls_model_state(b.model, &n);
+    items[2] = ls_model_state(c.model, &n);
+    for (int i = 0; i < n; i++)
+        assert_memory_equal(ls_tensor_data_const(items[0][i].tensor),
+                            ls_tensor_data_const(items[1][i].tensor),
+                            tensor_bytes(items[0][i].tensor));
+    assert_memory_not_equal(ls_tensor_data_const(items[0][0].tensor),
+                            ls_tensor_data_const(items[2][0].tensor),
+                            tensor_bytes(items[0][0].tensor));
+    ls_model_destroy(a.model);
+    ls_model_destroy(b.model);
+    ls_model_destroy(c.model);
+    ls_device_close(device);
+}
+
+static void layers_without_bias_have_none(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    ls_layer *conv;
+    ls_layer *fc;
+    ls_tensor *x = random_tensor(device, LS_F32, 4, (int64_t[]){2, 1, 1, 1}, 1);
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    conv =
+        ls_nn_conv2d(model, "conv", 1, 3, &(ls_nn_conv2d_options){.kernel = {1, 1}, .no_bias = 1});
+    fc = ls_nn_linear(model, "fc", 3, 2, 1);
+    (void)ls_model_parameters(model, &n);
+    assert_int_equal(n, 2);
+    assert_non_null(ls_forward(tape, fc, ls_flatten(tape, ls_forward(tape, conv, x))));
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(x);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void bad_layers_mark_the_model(void **state)
+{
+    static const char *const texts[] = {
+        "layer fc: 0 to 3 features",
+        "layer conv: 3 and 4 channels cannot be split into 2 groups",
+        "layer conv: 3 to 4 channels, kernel (0, 0): none may be under 1",
+        "layer conv: negative stride, padding or dilation",
+        "layer bn: 0 channels",
+        "layer : a layer needs a name",
+        "layer NULL: a layer needs a name",
+        "layer fc: the model has a layer of this name",
+    };
+    ls_device *device = open_reference();
+
+    LS_UNUSED(state);
+    for (int i = 0; i < (int)LS_COUNT_OF(texts); i++) {
+        ls_model *model = NULL;
+        ls_layer *layer = NULL;
+        int n;
+
+        assert_status(LS_OK, ls_model_create(device, 1, &model));
+        if (i == 7)
+            assert_non_null(ls_nn_linear(model, "fc", 1, 1, 0));
+        if (i == 0)
+            layer = ls_nn_linear(model, "fc", 0, 3, 0);
+        else if (i == 1)
+            layer = ls_nn_conv2d(model, "conv", 3, 4,
+                                 &(ls_nn_conv2d_options){.kernel = {3, 3}, .groups = 2});
+        else if (i == 2)
+            layer = ls_nn_conv2d(model, "conv", 3, 4, NULL);
+        else if (i == 3)
+            layer = ls_nn_conv2d(model, "conv", 3, 4,
+                                 &(ls_nn_conv2d_options){.kernel = {3, 3}, .padding = {0, -1}});
+        else if (i == 4)
+            layer = ls_nn_batch_norm2d(model, "bn", 0, NULL);
+        else
+            layer = ls_nn_linear(model, i == 5 ? "" : i == 6 ? NULL : "fc", 2, 3, 0);
+        assert_null(layer);
+        assert_status(LS_EINVAL, ls_model_status(model));
+        assert_string_equal(ls_last_error(), texts[i]);
+        assert_null(ls_nn_linear(model, "later", 1, 1, 0));
+        (void)ls_model_state(model, &n);
+        assert_int_equal(n, i == 7 ? 2 : 0);
+        ls_model_destroy(model);
+    }
+    assert_null(ls_nn_linear(NULL, "fc", 1, 1, 0));
+    ls_model_destroy(NULL);
+    ls_device_close(device);
+}
+
+static void a_missing_layer_marks_the_tape(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tape *tape = NULL;
+    ls_tensor *x = random_tensor(device, LS_F32, 2, (int64_t[]){1, 1}, 1);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_null(ls_forward(tape, NULL, x));
+    assert_status(LS_EINVAL, ls_tape_status(tape));
+    assert_string_equal(ls_last_error(), "forward: the layer is NULL; ls_model_status() tells why");
+    assert_null(ls_forward(NULL, NULL, x));
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(x);
+    ls_device_close(device);
+}
+
+static void a_failing_layer_is_named(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tape *tape = NULL;
+    convnet net;
+    ls_tensor *x = random_tensor(device, LS_F32, 4, (int64_t[]){2, 1, 12, 12}, 1);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, convnet_create(device, 1, &net));
+    assert_null(convnet_forward(&net, tape, x));
+    assert_status(LS_EINVAL, ls_tape_status(tape));
+    assert_string_equal(ls_last_error(), "fc: linear: input (2, 45) does not fit weight (4, 20)");
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(x);
+    ls_model_destroy(net.model);
+    ls_device_close(device);
+}
+
+static void a_model_without_memory_fails_cleanly(void **state)
+{
+    ls_device *device = open_reference();
+    bool whole = false;
+
+    LS_UNUSED(state);
+    for (uint64_t n = 1; !whole; n++) {
+        convnet net = {0};
+        ls_status st;
+
+        assert_true(n < 500);
+        ls_alloc_fail_at(n);
+        st = convnet_create(device, 1, &net);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK)
+            assert_status(LS_ENOMEM, st);
+        whole = st == LS_OK;
+        ls_model_destroy(net.model);
+    }
+    ls_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_those_of_pytorchs_state_dict),
+        cmocka_unit_test(weights_start_as_pytorchs),
+        cmocka_unit_test(batch_norm_starts_as_the_identity),
+        cmocka_unit_test(the_seed_alone_decides_the_initial_values),
+        cmocka_unit_test(layers_without_bias_have_none),
+        cmocka_unit_test(bad_layers_mark_the_model),
+        cmocka_unit_test(a_missing_layer_marks_the_tape),
+        cmocka_unit_test(a_failing_layer_is_named),
+        cmocka_unit_test(a_model_without_memory_fails_cleanly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
