@@ -74,7 +74,7 @@ typedef struct spread {
 static spread spread_of(const ls_tensor *t)
 {
     const size_t count = ls_tensor_count(t);
-    spread s = {.low = INFINITY, .high = -INFINITY};
+    spread s = {.low = (double)INFINITY, .high = (double)-INFINITY};
 
     for (size_t i = 0; i < count; i++) {
         const double v = element_of(t, i);

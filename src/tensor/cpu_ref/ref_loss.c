@@ -19,7 +19,7 @@ static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_
 /* log(sum exp(row)), shifted by the largest so that nothing overflows. */
 REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes, bool wide)
 {
-    double top = -INFINITY;
+    double top = (double)-INFINITY;
     double sum = 0;
 
     for (size_t k = 0; k < n_classes; k++)
