@@ -77,6 +77,9 @@ struct comm_host {
     void (*log)(ls_log_level level, const char *component, const char *format, ...);
     void *(*alloc)(size_t count, size_t size);
     void (*free)(void *block);
+    /* For open() and open_group() while they block: to be called when boot->control_fd is readable, and now and then. Fails
+     * with the cause when the job is over, so that nobody waits for a rank that died. */
+    ls_status (*check)(void *self);
 };
 
 /* What the caller wants, for probe(). */

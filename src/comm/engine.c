@@ -64,6 +64,15 @@ static void host_broken(void *self, const job_cause *cause)
     }
 }
 
+static ls_status host_check(void *self)
+{
+    engine *e = self;
+
+    watch_news(e);
+    return e->end.kind == CAUSE_NONE ? LS_OK
+                                     : ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+}
+
 static void host_free(void *block)
 {
     ls_free(block);
@@ -83,17 +92,23 @@ static void set_host(engine *e)
                           .vfail = ls_vfail,
                           .log = ls_log,
                           .alloc = host_alloc,
-                          .free = host_free};
+                          .free = host_free,
+                          .check = host_check};
 }
 
 /* --- life --- */
 
-static void free_parts(engine_parts *p)
+void engine_free_parts(engine_parts *p)
 {
+    if (p->backend != NULL)
+        p->ops->close(p->backend, CLOSE_MS);
+    control_close(p->control);
+    hub_thread_stop(p->hub, HUB_MS);
     recorder_close(p->recorder);
     file_close(&p->control_fd);
     ls_free(p->hosts);
     ls_free(p->pids);
+    join_release(p->join);
 }
 
 ls_status engine_create(const engine_parts *parts, engine **out)
@@ -106,9 +121,7 @@ ls_status engine_create(const engine_parts *parts, engine **out)
         engine_parts lost = *parts;
 
         ls_free(e);
-        control_close(lost.control);
-        hub_thread_stop(lost.hub, 0);
-        free_parts(&lost);
+        engine_free_parts(&lost);
         return ls_fail(LS_ENOMEM, "no memory for the engine of rank %d", parts->rank);
     }
     e->parts = *parts;
@@ -134,19 +147,14 @@ static void free_works(engine *e)
     }
 }
 
-/* The backend delivers first, then the goodbye: who hears it may rely on all data being under way. */
 void engine_destroy(engine *e)
 {
     if (e == NULL)
         return;
     drive_stop(e);
     forked_remove(e);
-    if (e->parts.backend != NULL)
-        e->parts.ops->close(e->parts.backend, CLOSE_MS);
-    control_close(e->parts.control);
-    hub_thread_stop(e->parts.hub, HUB_MS);
+    engine_free_parts(&e->parts);
     free_works(e);
-    free_parts(&e->parts);
     ls_cond_destroy(&e->changed);
     ls_cond_destroy(&e->back);
     ls_mutex_destroy(&e->mu);
@@ -354,7 +362,7 @@ static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_
 {
     engine *e = comm->engine;
     ls_status st = check_usable(comm);
-    ls_work *w;
+    ls_work *w = NULL;
 
     if (st == LS_OK)
         st = begin_work(comm, op, site, &w);

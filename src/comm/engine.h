@@ -19,6 +19,7 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "comm/backend.h"
+#include "comm/join.h"
 #include "comm/recorder.h"
 #include "comm/site.h"
 #include "store/hub.h"
@@ -44,6 +45,7 @@ typedef struct engine_parts {
     int control_fd;   /* the descriptor that the backend polls; -1: none */
     hub_thread *hub;  /* this rank serves the hub; NULL: somebody else */
     bool hub_at_rank_0; /* the hub ends with rank 0 */
+    join *join;         /* what the backend's comm_boot points to; NULL: nothing */
     recorder *recorder;
     uint64_t *hosts; /* a value for each world rank, equal for ranks of one host */
     pid_t *pids;     /* of each world rank, for messages */
@@ -129,13 +131,18 @@ struct engine {
     /* watch.c */
     int64_t next_control_ns;
     int64_t next_watch_ns;
+    job_cause end;    /* why the whole job ended; kind CAUSE_NONE: it goes on */
     int64_t *left_ns; /* by world rank: when it was heard to have left, 0: it has not */
 };
 
 /* --- engine.c --- */
 
+/* Ends what is there: the backend delivers first, then the goodbye, so that who hears it may rely on all data being under
+ * way. */
+void engine_free_parts(engine_parts *p);
+
 LS_MUST_USE ls_status engine_create(const engine_parts *parts, engine **out);
-/* Ends it: delivers, says goodbye (unless forked), frees. All groups are gone. */
+/* All groups are gone. NULL is allowed. */
 void engine_destroy(engine *e);
 
 void engine_enter(engine *e);

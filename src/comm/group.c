@@ -50,7 +50,9 @@ ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members,
     list_init(&comm->handles);
     count_locals(comm);
     engine_enter(e);
-    if (size > 1)
+    if (e->end.kind != CAUSE_NONE)
+        st = ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+    else if (size > 1)
         st = e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend);
     if (st == LS_OK) {
         list_append(&e->groups, &comm->node);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/group.h"
+#include "comm/identity.h"
+#include "comm/join.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Options of a caller that was built against an older or newer header: what it does not know is 0. */
+static ls_status copy_options(const ls_init_options *opt, ls_init_options *out)
+{
+    *out = (ls_init_options){.size = sizeof(*out)};
+    if (opt == NULL)
+        return LS_OK;
+    if (opt->size == 0)
+        return ls_fail(LS_EINVAL, "ls_init_options.size is 0: must be sizeof(ls_init_options)");
+    memcpy(out, opt, opt->size < sizeof(*out) ? opt->size : sizeof(*out));
+    return LS_OK;
+}
+
+static ls_status read_settings(const ls_init_options *opt, join_settings *s, int64_t *operation_ms,
+                               int64_t *late_ms)
+{
+    int64_t segment;
+
+    s->key_file = opt->key_file;
+    s->insecure = opt->insecure != 0;
+    s->store = opt->store;
+    s->join_ms = opt->join_timeout_ms;
+    *operation_ms = opt->timeout_ms;
+    LS_TRY(config_text(CONFIG_BACKEND, &s->backend));
+    LS_TRY(config_text(CONFIG_TRANSPORT, &s->transport));
+    LS_TRY(config_text(CONFIG_IFACE, &s->iface));
+    LS_TRY(config_int(CONFIG_SEGMENT_BYTES, &segment));
+    LS_TRY(config_int(CONFIG_LATE_MS, late_ms));
+    if (s->join_ms == 0)
+        LS_TRY(config_int(CONFIG_JOIN_MS, &s->join_ms));
+    if (*operation_ms == 0)
+        LS_TRY(config_int(CONFIG_OP_MS, operation_ms));
+    if (opt->backend != NULL)
+        s->backend = opt->backend;
+    if (opt->transport != NULL)
+        s->transport = opt->transport;
+    if (!text_equal(s->transport, "auto") && !text_equal(s->transport, "shm") &&
+        !text_equal(s->transport, "tcp"))
+        return ls_fail(LS_EINVAL, "transport \"%.40s\": must be auto, shm or tcp", s->transport);
+    s->segment_bytes = (size_t)segment;
+    s->deadline_ms = ls_deadline_ms(s->join_ms);
+    return LS_OK;
+}
+
+/* The lists that the engine keeps of all ranks. */
+static ls_status describe_ranks(engine_parts *p, const join *j)
+{
+    const size_t n = (size_t)p->size;
+
+    p->hosts = ls_calloc(n, sizeof(*p->hosts));
+    p->pids = ls_calloc(n, sizeof(*p->pids));
+    if (p->hosts == NULL || p->pids == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks", p->size);
+    for (int r = 0; r < p->size; r++) {
+        p->hosts[r] = j == NULL ? 0 : j->hosts[r];
+        p->pids[r] = j == NULL ? getpid() : j->records[r].pid;
+    }
+    return LS_OK;
+}
+
+/* What a join brought becomes the engine's. The backend polls a descriptor of its own, which outlives the connection. */
+static ls_status take_join(engine_parts *p, join *j)
+{
+    p->join = j;
+    p->control = j->control;
+    p->hub = j->hub;
+    p->hub_at_rank_0 = j->hub_at_rank_0;
+    j->control = NULL;
+    j->hub = NULL;
+    text_format(p->scope, sizeof(p->scope), "%s", j->scope);
+    p->control_fd = fcntl(control_fd(p->control), F_DUPFD_CLOEXEC, 0);
+    j->boot.control_fd = p->control_fd;
+    return p->control_fd >= 0 ? LS_OK : ls_fail_errno("cannot duplicate the hub's connection");
+}
+
+static ls_status open_backend(engine *e)
+{
+    join *j = e->parts.join;
+    ls_status st;
+
+    if (j == NULL)
+        return LS_OK;
+    st = e->parts.ops->open(&j->boot, &e->host, &e->parts.backend);
+    // The listeners are the backend's in any case.
+    j->boot.local_fd = -1;
+    j->boot.listen_fd = -1;
+    return st;
+}
+
+static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
+{
+    const int n = e->parts.size;
+    int *members = ls_calloc((size_t)n, sizeof(*members));
+
+    if (members == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        members[r] = r;
+    return group_create(e, id, e->parts.rank, n, members, out);
+}
+
+static ls_status start_engine(const identity *id, engine_parts *parts, join *j, ls_comm **out)
+{
+    char kept[LS_ERROR_BYTES];
+    engine *e = NULL;
+    ls_status st = describe_ranks(parts, j);
+
+    if (st == LS_OK && j != NULL)
+        st = take_join(parts, j);
+    if (st == LS_OK)
+        st = recorder_open(id->ring_fd, id->rank, &parts->recorder);
+    if (st != LS_OK) {
+        engine_free_parts(parts);
+        return st;
+    }
+    LS_TRY(engine_create(parts, &e));
+    st = open_backend(e);
+    if (st == LS_OK)
+        st = make_world(e, j == NULL ? 0 : j->world_group, out);
+    if (st == LS_OK)
+        return LS_OK;
+    ls_error_keep(kept);
+    engine_destroy(e);
+    ls_error_restore(kept);
+    return ls_context(st, "rank %d of %d could not join", id->rank, id->size);
+}
+
+static ls_status find_identity(const comm_env *env, const ls_init_options *opt, identity *id)
+{
+    LS_TRY(identity_find(env, opt, id));
+    if (id->size > 1)
+        log_set_rank(id->rank, id->size);
+    if (id->rank == 0)
+        LS_TRY(config_check());
+    if (id->warning[0] != '\0' && id->rank == 0)
+        ls_log(LS_LOG_WARN, "comm", "%s", id->warning);
+    return LS_OK;
+}
+
+ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_comm **out)
+{
+    engine_parts parts = {.control_fd = -1};
+    ls_init_options opt;
+    join_settings s = {0};
+    join *j = NULL;
+    identity id;
+
+    *out = NULL;
+    LS_TRY(copy_options(options, &opt));
+    LS_TRY(find_identity(env, &opt, &id));
+    LS_TRY(read_settings(&opt, &s, &parts.operation_ms, &parts.late_ms));
+    LS_TRY(backend_find(
+        &(backend_need){.name = s.backend, .transport = s.transport, .world_size = id.size},
+        &parts.ops));
+    s.backend = parts.ops->name;
+    parts.rank = id.rank;
+    parts.size = id.size;
+    if (id.size > 1)
+        LS_TRY(join_job(&id, &s, &j));
+    return start_engine(&id, &parts, j, out);
+}
+
+static const char *from_process(void *self, const char *name)
+{
+    LS_UNUSED(self);
+    return getenv(name);
+}
+
+ls_status ls_init(const ls_init_options *opt, ls_comm **out)
+{
+    const comm_env env = {.get = from_process};
+
+    if (out == NULL)
+        return ls_fail(LS_EINVAL, "ls_init: out is NULL");
+    return comm_init_in(&env, opt, out);
+}

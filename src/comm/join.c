@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/join.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "comm/group.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEY_BYTES   64
+#define NAMES_SHOWN 16 /* ranks that a message lists */
+
+static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
+{
+    return text_format(buf, KEY_BYTES, "%sboot/%d", j->scope, rank);
+}
+
+/* TCP needs a key; where everybody has come over unix sockets of one user there is none yet, so rank 0 makes one. */
+static ls_status share_key(join *j, const join_settings *s)
+{
+    char name[KEY_BYTES];
+    size_t bytes;
+    void *value;
+
+    if (j->has_key || s->insecure || !join_wants_tcp(j, s) ||
+        net_address_family(&j->hub_address) != NET_UNIX)
+        return LS_OK;
+    text_format(name, sizeof(name), "%skey", j->scope);
+    if (j->id.rank == 0) {
+        LS_TRY(net_key_random(&j->key));
+        j->has_key = true;
+        return ls_store_set(control_store(j->control), name, j->key.bytes, NET_KEY_BYTES);
+    }
+    LS_TRY(ls_store_get(control_store(j->control), name, ls_deadline_left(s->deadline_ms), &value,
+                        &bytes));
+    j->has_key = bytes == NET_KEY_BYTES;
+    if (j->has_key)
+        memcpy(j->key.bytes, value, NET_KEY_BYTES);
+    ls_store_free(value);
+    return j->has_key ? LS_OK : ls_fail(LS_EPROTO, "rank 0's key has %zu bytes", bytes);
+}
+
+static void describe_self(join *j, const join_settings *s)
+{
+    boot_record *r = &j->own.record;
+
+    r->rank = j->id.rank;
+    r->pid = getpid();
+    r->instance = join_process_value();
+    r->generation = j->id.generation;
+    if (gethostname(r->host, sizeof(r->host)) != 0)
+        r->host[0] = '\0';
+    r->host[sizeof(r->host) - 1] = '\0';
+    j->own.host = join_host_value();
+    text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
+    text_format(j->own.transport, sizeof(j->own.transport), "%s", s->transport);
+    j->own.segment_bytes = s->segment_bytes;
+}
+
+static ls_status publish(join *j)
+{
+    wire_writer w = {0};
+    char key[KEY_BYTES];
+    ls_status st = LS_OK;
+
+    if (j->id.rank == 0)
+        st = group_reserve(j->control, 1, &j->own.world_group);
+    if (st == LS_OK)
+        st = boot_record_encode(&j->own, &w);
+    if (st == LS_OK)
+        st = ls_store_set(control_store(j->control), record_key(j, j->id.rank, key), w.data,
+                          w.bytes);
+    wire_writer_free(&w);
+    return st;
+}
+
+/* "rank 1, 3 of 4 did not come within 600.0 s". */
+static ls_status name_missing(join *j, const join_settings *s)
+{
+    text_buf names = {0};
+    char key[KEY_BYTES];
+    int n = 0;
+    ls_status st;
+
+    for (int r = 0; r < j->id.size; r++) {
+        const char *keys[1] = {record_key(j, r, key)};
+        int is_there = 0;
+
+        if (ls_store_check(control_store(j->control), keys, 1, &is_there) != LS_OK)
+            break;
+        if (!is_there && ++n <= NAMES_SHOWN)
+            text_append(&names, n == 1 ? "%d" : ", %d", r);
+    }
+    if (n > NAMES_SHOWN)
+        text_append(&names, " and %d more", n - NAMES_SHOWN);
+    st = ls_fail(LS_ETIMEOUT, "rank%s %s of %d did not come within %.1f s", n == 1 ? "" : "s",
+                 text_str(&names), j->id.size, (double)s->join_ms / 1000);
+    text_free(&names);
+    return st;
+}
+
+static ls_status fetch(join *j, const join_settings *s, int rank, boot_publication *out)
+{
+    char key[KEY_BYTES];
+    size_t bytes = 0;
+    void *value = NULL;
+    ls_status st = ls_store_get(control_store(j->control), record_key(j, rank, key),
+                                ls_deadline_left(s->deadline_ms), &value, &bytes);
+
+    if (st == LS_ETIMEOUT)
+        return name_missing(j, s);
+    if (st != LS_OK)
+        return st;
+    st = boot_record_decode(value, bytes, rank, out);
+    ls_store_free(value);
+    return st;
+}
+
+static ls_status fetch_all(join *j, const join_settings *s)
+{
+    const size_t n = (size_t)j->id.size;
+    int rank;
+
+    j->records = ls_calloc(n, sizeof(*j->records));
+    j->hosts = ls_calloc(n, sizeof(*j->hosts));
+    if (j->records == NULL || j->hosts == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the records of %d ranks", j->id.size);
+    for (int r = 0; r < j->id.size; r++) {
+        boot_publication p;
+
+        LS_TRY(fetch(j, s, r, &p));
+        LS_TRY(boot_record_compare(&j->own, &p));
+        j->records[r] = p.record;
+        j->hosts[r] = p.host;
+        if (r == 0)
+            j->world_group = p.world_group;
+    }
+    // Who left before its record came has come again since: it was in the join before.
+    while (control_next_left(j->control, &rank))
+        continue;
+    return LS_OK;
+}
+
+static void describe_boot(join *j, const join_settings *s)
+{
+    comm_boot *b = &j->boot;
+
+    b->rank = j->id.rank;
+    b->size = j->id.size;
+    memcpy(b->job, j->id.job, sizeof(b->job));
+    b->generation = j->id.generation;
+    b->key = j->has_key ? &j->key : NULL;
+    b->records = j->records;
+    b->transport = s->transport;
+    b->deadline_ms = s->deadline_ms;
+    b->segment_bytes = s->segment_bytes;
+}
+
+/* The others need not wait for one that cannot come. Those that differ or are missing are told by their own look. */
+static void tell_failure(join *j, ls_status st)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = j->id.rank};
+    char kept[LS_ERROR_BYTES];
+    job_cause heard;
+
+    if (j->control == NULL || st == LS_ETIMEOUT || st == LS_EMISMATCH ||
+        control_next_cause(j->control, &heard))
+        return;
+    ls_error_keep(kept);
+    text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", j->id.rank, kept);
+    if (control_fail(j->control, &cause) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
+    ls_error_restore(kept);
+}
+
+ls_status join_job(const identity *id, const join_settings *s, join **out)
+{
+    join *j = ls_calloc(1, sizeof(*j));
+    ls_status st;
+
+    if (j == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to join a job of %d ranks", id->size);
+    j->id = *id;
+    j->boot.local_fd = -1;
+    j->boot.listen_fd = -1;
+    j->boot.control_fd = -1;
+    st = join_reach_hub(j, s);
+    if (st == LS_OK)
+        st = share_key(j, s);
+    describe_self(j, s);
+    if (st == LS_OK)
+        st = join_listen(j, s);
+    if (st == LS_OK)
+        st = publish(j);
+    if (st == LS_OK)
+        st = fetch_all(j, s);
+    if (st != LS_OK) {
+        tell_failure(j, st);
+        join_release(j);
+        return ls_context(st, "rank %d of %d could not join", id->rank, id->size);
+    }
+    describe_boot(j, s);
+    *out = j;
+    return LS_OK;
+}
+
+void join_release(join *j)
+{
+    char kept[LS_ERROR_BYTES];
+
+    if (j == NULL)
+        return;
+    ls_error_keep(kept);
+    file_close(&j->boot.local_fd);
+    file_close(&j->boot.listen_fd);
+    control_close(j->control);
+    hub_thread_stop(j->hub, 0);
+    net_key_wipe(&j->key);
+    ls_free(j->records);
+    ls_free(j->hosts);
+    ls_free(j);
+    ls_error_restore(kept);
+}

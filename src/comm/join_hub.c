@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/join.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RETRY_MS    5
+#define MASTER_PORT 29500 /* where tcp:// names none, as everywhere */
+#define HOST_KEY    "%shost/%d"
+#define KEY_BYTES   64
+
+/* --- names, numbers, keys --- */
+
+/* A job's 16 digits where no starter gave any: both sides derive them from what they were told. */
+static void derive_job(const char *what, char job[JOB_ID_BYTES])
+{
+    text_format(job, JOB_ID_BYTES, "%016" PRIx64, ls_hash_bytes(what, strlen(what), 0x10c5));
+}
+
+/* Who holds the other end of PMI's socket: the same process for all ranks of a host, another one for each job. */
+static pid_t pmi_server(int fd)
+{
+    char kept[LS_ERROR_BYTES];
+    pid_t pid = 0;
+
+    ls_error_keep(kept);
+    if (net_peer_user(fd, NULL, &pid) != LS_OK || pid == 0)
+        pid = getppid();
+    ls_error_restore(kept);
+    return pid;
+}
+
+/* The abstract socket that all ranks of this host and job derive alike. */
+static ls_status derive_name(const identity *id, char job[JOB_ID_BYTES], net_address *out)
+{
+    char what[IDENTITY_PLACE_BYTES + 64], text[96];
+
+    text_format(what, sizeof(what), "%s|%d|%u", id->place,
+                id->pmi_fd >= 0 ? (int)pmi_server(id->pmi_fd) : 0, (unsigned)getuid());
+    derive_job(what, job);
+    text_format(text, sizeof(text), "unix:@lockstep-hub-%u-%s", (unsigned)getuid(), job);
+    return net_address_decode(text, out);
+}
+
+/* Without a starter's key: what the user's own key gives for this meeting point. */
+static ls_status derive_key(join *j, const join_settings *s, const char *what)
+{
+    net_key base;
+    ls_status st;
+
+    if (s->insecure)
+        return LS_OK;
+    LS_TRY(net_key_of_user(s->key_file, &base));
+    st = net_key_derive(&base, "hub", what, &j->key);
+    if (st == LS_OK)
+        text_format(j->key.origin, sizeof(j->key.origin), "%s", base.origin);
+    net_key_wipe(&base);
+    j->has_key = st == LS_OK;
+    return st;
+}
+
+/* --- connecting --- */
+
+static ls_status connect_once(join *j, const join_settings *s)
+{
+    control_options opt = {.hub = j->hub_address,
+                           .key = j->has_key ? &j->key : NULL,
+                           .insecure = s->insecure,
+                           .rank = j->id.rank,
+                           .world_size = j->id.size,
+                           .generation = j->id.generation,
+                           .timeout_ms = ls_deadline_left(s->deadline_ms)};
+
+    memcpy(opt.job, j->id.job, sizeof(opt.job));
+    return control_open(&opt, &j->control);
+}
+
+/* Numbers the joins of this rank at this hub, so that a process may leave a job and join again. */
+static ls_status count_join(join *j, int64_t *n)
+{
+    char key[KEY_BYTES];
+
+    text_format(key, sizeof(key), "joins/%d", j->id.rank);
+    return ls_store_add(control_store(j->control), key, 1, n);
+}
+
+static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
+{
+    return j->hub_at_rank_0 && j->hub == NULL && (st == LS_OK || st == LS_EPEER) &&
+           ls_deadline_left(deadline_ms) != 0;
+}
+
+/*
+ * Where rank 0 serves a hub for each join at the same place, a fast rank may meet the one of the join before, which is about
+ * to go: it has been there already, and tries again.
+ */
+static ls_status connect_to_hub(join *j, const join_settings *s)
+{
+    for (;;) {
+        int64_t n = 0;
+        ls_status st = connect_once(j, s);
+
+        if (st == LS_OK)
+            st = count_join(j, &n);
+        if (st == LS_OK && (n == 1 || !j->hub_at_rank_0)) {
+            text_format(j->scope, sizeof(j->scope), "j%" PRId64 "/", n);
+            return LS_OK;
+        }
+        if (!may_try_again(j, st, s->deadline_ms))
+            return st != LS_OK ? st : ls_fail(LS_ETIMEOUT, "rank 0 serves no new hub");
+        control_close(j->control);
+        j->control = NULL;
+        (void)poll(NULL, 0, RETRY_MS);
+    }
+}
+
+static ls_status serve_hub(join *j, const join_settings *s, const net_address *at)
+{
+    hub_options opt = {.world_size = j->id.size,
+                       .generation = j->id.generation,
+                       .key = j->has_key ? &j->key : NULL,
+                       .insecure = s->insecure};
+
+    memcpy(opt.job, j->id.job, sizeof(opt.job));
+    LS_TRY(hub_thread_start(&opt, at, &j->hub));
+    j->hub_address = *hub_thread_address(j->hub);
+    return LS_OK;
+}
+
+/* --- the places --- */
+
+static ls_status reach_url(join *j, const join_settings *s)
+{
+    LS_TRY(net_key_inherit(&j->key, &j->has_key));
+    LS_TRY(net_address_parse(j->id.place, NET_PORT_REQUIRED, &j->hub_address));
+    if (!j->has_key && net_address_family(&j->hub_address) != NET_UNIX)
+        LS_TRY(derive_key(j, s, j->id.place));
+    if (j->id.job[0] == '\0')
+        derive_job(j->id.place, j->id.job);
+    return connect_to_hub(j, s);
+}
+
+static ls_status reach_master(join *j, const join_settings *s)
+{
+    LS_TRY(net_address_parse(j->id.place, MASTER_PORT, &j->hub_address));
+    LS_TRY(derive_key(j, s, j->id.place));
+    derive_job(j->id.place, j->id.job);
+    j->hub_at_rank_0 = true;
+    j->is_one_host = j->is_one_host || net_address_is_loopback(&j->hub_address);
+    if (j->id.rank == 0)
+        LS_TRY(serve_hub(j, s, &j->hub_address));
+    return connect_to_hub(j, s);
+}
+
+static ls_status reach_name(join *j, const join_settings *s)
+{
+    LS_TRY(derive_name(&j->id, j->id.job, &j->hub_address));
+    j->hub_at_rank_0 = true;
+    if (j->id.rank == 0) {
+        const net_address at = j->hub_address;
+
+        LS_TRY(serve_hub(j, s, &at));
+    }
+    return connect_to_hub(j, s);
+}
+
+/* Rank 0 learns whether all ranks are on its host, which decides between a unix socket and TCP. */
+static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *store,
+                                 const char *scope, bool *all)
+{
+    const uint64_t own = join_host_value();
+    char key[KEY_BYTES], text[24];
+
+    text_format(key, sizeof(key), HOST_KEY, scope, j->id.rank);
+    text_format(text, sizeof(text), "%016" PRIx64, own);
+    LS_TRY(ls_store_set(store, key, text, strlen(text)));
+    *all = true;
+    for (int r = 1; j->id.rank == 0 && r < j->id.size; r++) {
+        size_t bytes;
+        void *value;
+
+        text_format(key, sizeof(key), HOST_KEY, scope, r);
+        LS_TRY(ls_store_get(store, key, ls_deadline_left(s->deadline_ms), &value, &bytes));
+        *all = *all && text_equal(value, text);
+        ls_store_free(value);
+    }
+    return LS_OK;
+}
+
+/* Rank 0's way through a store: serve, then tell where. */
+static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, const char *key,
+                             bool one_host)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address at;
+
+    if (one_host)
+        LS_TRY(net_address_fresh_unix("hub", &at));
+    else
+        LS_TRY(join_interface_address(s->iface, &at));
+    if (!one_host)
+        LS_TRY(derive_key(j, s, key));
+    LS_TRY(serve_hub(j, s, &at));
+    (void)net_address_text(text, sizeof(text), &j->hub_address);
+    return ls_store_set(store, key, text, strlen(text));
+}
+
+static ls_status find_hub(join *j, const join_settings *s, ls_store *store, const char *key)
+{
+    size_t bytes;
+    void *value;
+    ls_status st;
+
+    LS_TRY(ls_store_get(store, key, ls_deadline_left(s->deadline_ms), &value, &bytes));
+    st = net_address_decode(value, &j->hub_address);
+    ls_store_free(value);
+    if (st != LS_OK)
+        return ls_context(st, "the hub's address in the store");
+    if (net_address_family(&j->hub_address) != NET_UNIX)
+        st = derive_key(j, s, key);
+    return st;
+}
+
+static ls_status reach_through_store(join *j, const join_settings *s, ls_store *store)
+{
+    char scope[JOIN_SCOPE_BYTES], key[KEY_BYTES];
+    bool one_host;
+    int64_t n;
+
+    text_format(key, sizeof(key), "lockstep/joins/%d", j->id.rank);
+    LS_TRY(ls_store_add(store, key, 1, &n));
+    text_format(scope, sizeof(scope), "ls%" PRId64 "/", n);
+    text_format(key, sizeof(key), "%shub", scope);
+    derive_job(scope, j->id.job);
+    j->hub_at_rank_0 = true;
+    LS_TRY(all_on_one_host(j, s, store, scope, &one_host));
+    if (j->id.rank == 0)
+        LS_TRY(publish_hub(j, s, store, key, one_host));
+    else
+        LS_TRY(find_hub(j, s, store, key));
+    return connect_to_hub(j, s);
+}
+
+static ls_status reach_file(join *j, const join_settings *s)
+{
+    ls_store *store;
+    ls_status st;
+
+    LS_TRY(ls_store_open(j->id.place, NULL, &store));
+    st = reach_through_store(j, s, store);
+    ls_store_close(store);
+    return st;
+}
+
+static ls_status reach(join *j, const join_settings *s)
+{
+    switch (j->id.where) {
+    case HUB_URL:
+        return reach_url(j, s);
+    case HUB_MASTER:
+        return reach_master(j, s);
+    case HUB_NAME:
+        return reach_name(j, s);
+    case HUB_FILE:
+        return reach_file(j, s);
+    case HUB_STORE:
+        return reach_through_store(j, s, s->store);
+    case HUB_NONE:
+        break;
+    }
+    return ls_fail(LS_EINTERNAL, "a job of one rank has no hub");
+}
+
+ls_status join_reach_hub(join *j, const join_settings *s)
+{
+    j->is_one_host = j->id.n_nodes == 1;
+    LS_TRY(reach(j, s));
+    // An abstract unix socket is only reached from the same host, unless an agent a node stands in front of the hub.
+    if (net_address_family(&j->hub_address) == NET_UNIX && j->id.n_nodes <= 1)
+        j->is_one_host = true;
+    return LS_OK;
+}

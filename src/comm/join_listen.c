@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/join.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "net/interface.h"
+#include "net/socket.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t hash_file(const char *path, uint64_t seed)
+{
+    size_t bytes = 0;
+    char *text = NULL;
+    char kept[LS_ERROR_BYTES];
+    uint64_t hash = seed;
+
+    ls_error_keep(kept);
+    if (file_read(path, 4096, &text, &bytes) == LS_OK)
+        hash = ls_hash_bytes(text, bytes, seed);
+    ls_error_restore(kept);
+    ls_free(text);
+    return hash;
+}
+
+static uint64_t hash_namespace(const char *path, uint64_t seed)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? ls_hash3(seed, (uint64_t)info.st_dev, (uint64_t)info.st_ino)
+                                  : seed;
+}
+
+/* The kernel's boot id is the same in all containers of a host; the network namespace tells them apart. */
+uint64_t join_host_value(void)
+{
+    return hash_namespace("/proc/self/ns/net", hash_file("/proc/sys/kernel/random/boot_id", 1));
+}
+
+/* A process number and its start time, which together do not come back while the kernel runs. */
+uint64_t join_process_value(void)
+{
+    uint64_t hash = hash_namespace("/proc/self/ns/pid", join_host_value());
+    char kept[LS_ERROR_BYTES];
+    size_t bytes = 0;
+    char *text = NULL;
+    char *p;
+
+    hash = ls_hash3(hash, (uint64_t)getpid(), 0);
+    ls_error_keep(kept);
+    if (file_read("/proc/self/stat", 4096, &text, &bytes) != LS_OK) {
+        ls_error_restore(kept);
+        return hash;
+    }
+    // Field 22, counted behind the program's name, which may hold anything.
+    p = strrchr(text, ')');
+    for (int field = 2; p != NULL && field < 22; field++)
+        p = strchr(p + 1, ' ');
+    if (p != NULL)
+        hash = ls_hash_bytes(p + 1, strcspn(p + 1, " "), hash);
+    ls_free(text);
+    return hash;
+}
+
+bool join_wants_tcp(const join *j, const join_settings *s)
+{
+    if (text_equal(s->transport, "tcp"))
+        return true;
+    return text_equal(s->transport, "auto") && !j->is_one_host;
+}
+
+static ls_status listen_local(join *j)
+{
+    net_address at;
+
+    LS_TRY(net_address_fresh_unix("rank", &at));
+    LS_TRY(net_listen(&at, NET_PACKET, j->id.size, &j->boot.local_fd, &j->own.record.local));
+    return LS_OK;
+}
+
+ls_status join_interface_address(const char *filter, net_address *out)
+{
+    net_interface found[BOOT_ADDRESSES_MAX];
+    int n = 0;
+
+    LS_TRY(net_interfaces(filter, found, BOOT_ADDRESSES_MAX, &n));
+    if (n == 0) {
+        char all[512];
+
+        return ls_fail(LS_ENOTFOUND, "no network interface%s%s; this host has: %s",
+                       *filter != '\0' ? " fits LOCKSTEP_IFACE=" : " leads to other hosts", filter,
+                       net_interfaces_text(all, sizeof(all)));
+    }
+    *out = found[0].address;
+    return LS_OK;
+}
+
+/*
+ * The one address to listen at: on one host the loopback; else the interface that was asked for, else the one that reaches
+ * the hub. Rank 0 reaches its own hub over any address, so it takes the one that the others were told.
+ */
+static ls_status choose_address(const join *j, const join_settings *s, net_address *out)
+{
+    if (j->is_one_host)
+        return net_address_decode("tcp://127.0.0.1:0", out);
+    if (*s->iface != '\0')
+        return join_interface_address(s->iface, out);
+    if (net_address_family(&j->hub_address) == NET_UNIX)
+        return join_interface_address("", out);
+    if (j->hub != NULL && !net_address_is_any(&j->hub_address))
+        *out = j->hub_address;
+    else
+        LS_TRY(net_address_of_socket(control_fd(j->control), out));
+    net_address_set_port(out, 0);
+    return LS_OK;
+}
+
+static ls_status listen_tcp(join *j, const join_settings *s)
+{
+    boot_record *own = &j->own.record;
+    net_address at;
+
+    LS_TRY(choose_address(j, s, &at));
+    if (!j->has_key && !s->insecure)
+        return ls_fail(LS_EAUTH, "no key for TCP connections between ranks");
+    LS_TRY(net_listen(&at, NET_STREAM, j->id.size, &j->boot.listen_fd, &own->addresses[0]));
+    own->n_addresses = 1;
+    return LS_OK;
+}
+
+ls_status join_listen(join *j, const join_settings *s)
+{
+    if (!text_equal(s->transport, "tcp"))
+        LS_TRY(listen_local(j));
+    if (join_wants_tcp(j, s))
+        LS_TRY(listen_tcp(j, s));
+    return LS_OK;
+}
