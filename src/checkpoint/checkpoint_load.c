@@ -200,6 +200,7 @@ static void fill_items(const load_plan *plan)
 {
     const uint8_t *at = plan->staged;
 
+    LS_ASSERT(at != NULL);
     for (int i = 0; i < plan->n_items; i++) {
         const load_step *step = &plan->steps[i];
 

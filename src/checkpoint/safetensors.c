@@ -149,10 +149,17 @@ static ls_status parse_entry(const char *path, const json_value *v, safetensors_
 
 /* --- all entries --- */
 
-static int compare_begin(const void *left, const void *right)
+/* Where one entry's data lies. */
+typedef struct extent {
+    uint64_t begin;
+    uint64_t end;
+    const char *name;
+} extent;
+
+static int compare_extents(const void *left, const void *right)
 {
-    const safetensors_entry *a = *(const safetensors_entry *const *)left;
-    const safetensors_entry *b = *(const safetensors_entry *const *)right;
+    const extent *a = left;
+    const extent *b = right;
 
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
@@ -160,14 +167,13 @@ static int compare_begin(const void *left, const void *right)
 }
 
 /* In the order of their data, each entry must begin where the one before ended. */
-static ls_status check_cover(const char *path, const safetensors_entry **sorted, int n,
-                             uint64_t data_bytes)
+static ls_status check_cover(const char *path, const extent *sorted, int n, uint64_t data_bytes)
 {
     char text[NAME_BYTES];
     uint64_t at = 0;
 
     for (int i = 0; i < n; i++) {
-        const safetensors_entry *e = sorted[i];
+        const extent *e = &sorted[i];
 
         if (e->end > data_bytes)
             return fail_entry(path, e->name,
@@ -190,16 +196,20 @@ static ls_status check_cover(const char *path, const safetensors_entry **sorted,
 
 static ls_status check_data(const char *path, const safetensors_index *index, uint64_t data_bytes)
 {
-    const safetensors_entry **sorted = ls_calloc((size_t)index->n_entries, sizeof(*sorted));
+    const size_t n = (size_t)index->n_entries;
+    extent *extents = ls_calloc(n, sizeof(*extents));
     ls_status st;
 
-    if (sorted == NULL)
-        return ls_fail(LS_ENOMEM, "%s: no memory for %d entries", path, index->n_entries);
-    for (int i = 0; i < index->n_entries; i++)
-        sorted[i] = &index->entries[i];
-    qsort(sorted, (size_t)index->n_entries, sizeof(*sorted), compare_begin);
-    st = check_cover(path, sorted, index->n_entries, data_bytes);
-    ls_free(sorted);
+    if (extents == NULL)
+        return ls_fail(LS_ENOMEM, "%s: no memory for %zu entries", path, n);
+    for (size_t i = 0; i < n; i++) {
+        const safetensors_entry *e = &index->entries[i];
+
+        extents[i] = (extent){.begin = e->begin, .end = e->end, .name = e->name};
+    }
+    qsort(extents, n, sizeof(*extents), compare_extents);
+    st = check_cover(path, extents, index->n_entries, data_bytes);
+    ls_free(extents);
     return st;
 }
 

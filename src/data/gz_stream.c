@@ -46,6 +46,12 @@ static bool find_symbol(void *library, const char *name, void *fn_out)
     return symbol != NULL;
 }
 
+/* Why the last call of the dynamic loader failed; kept per thread by it. */
+static const char *loader_error(void)
+{
+    return dlerror(); // NOLINT(concurrency-mt-unsafe)
+}
+
 static ls_status load_zlib(gz_stream *g)
 {
     g->library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -53,11 +59,11 @@ static ls_status load_zlib(gz_stream *g)
         return ls_fail(LS_EUNSUPPORTED,
                        "%s is compressed and zlib cannot be loaded (%s): install zlib1g or "
                        "unpack the file",
-                       g->path, dlerror());
+                       g->path, loader_error());
     if (!find_symbol(g->library, "inflateInit2_", &g->init) ||
         !find_symbol(g->library, "inflate", &g->inflate) ||
         !find_symbol(g->library, "inflateEnd", &g->end))
-        return ls_fail(LS_EUNSUPPORTED, "libz.so.1 is not zlib: %s", dlerror());
+        return ls_fail(LS_EUNSUPPORTED, "libz.so.1 is not zlib: %s", loader_error());
     return LS_OK;
 }
 

@@ -14,9 +14,11 @@
 #define TYPE_U8          0x08
 #define MAGIC_BYTES      4
 #define MAX_SAMPLE_BYTES (1 << 30)
-#define FIRST_BYTES                                                                                \
-    ((size_t)1 << 20)   /* taken at once where the file size does not vouch for more */
-#define LIKELY_RATIO 16 /* images rarely compress further */
+
+/* What is taken at once where the size of the file does not vouch for more: images rarely compress
+ * further than this. */
+#define FIRST_BYTES  ((size_t)1 << 20)
+#define LIKELY_RATIO 16
 
 static const char *type_name(int type)
 {

@@ -59,35 +59,28 @@ static ls_status check_parameters(const ls_named *parameters, int n)
     return st;
 }
 
-/* "NAME.suffix", owned by the caller. */
-static ls_status join_name(const char *name, const char *suffix, char **out)
+/* "a", `between`, "b"; owned by the caller; NULL when there is no memory. */
+static char *join(const char *a, char between, const char *b)
 {
-    const size_t bytes = strlen(name) + strlen(suffix) + 2;
+    const size_t bytes = strlen(a) + strlen(b) + 2;
     char *joined = ls_calloc(bytes, 1);
 
-    if (joined == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the state of parameter %s", name);
-    *out = joined;
-    (void)text_format(joined, bytes, "%s.%s", name, suffix);
-    return LS_OK;
+    if (joined != NULL)
+        (void)text_format(joined, bytes, "%s%c%s", a, between, b);
+    return joined;
 }
 
 /* Adds a parameter's buffer and its flag to the state list. */
 static ls_status list_buffer(ls_optimizer *o, optimizer_param *p)
 {
-    ls_named *tensor = &o->state[o->n_state];
-    ls_named *flag = &o->state[o->n_state + 1];
-    char *name;
+    const char *name = join(p->name, '.', o->ops->buffer_name);
+    const char *flag = name != NULL ? join(name, '_', "set") : NULL;
 
-    o->n_state += 2;
-    LS_TRY(join_name(p->name, o->ops->buffer_name, &name));
-    tensor->name = name;
-    tensor->tensor = p->buffer.tensor;
-    LS_TRY(join_name(tensor->name, "set", &name));
-    name[strlen(tensor->name)] = '_';
-    flag->name = name;
-    flag->bytes = &p->buffer.saved_is_set;
-    flag->n_bytes = 1;
+    o->state[o->n_state++] = (ls_named){.name = name, .tensor = p->buffer.tensor};
+    o->state[o->n_state++] =
+        (ls_named){.name = flag, .bytes = &p->buffer.saved_is_set, .n_bytes = 1};
+    if (flag == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the state of parameter %s", p->name);
     return LS_OK;
 }
 
