@@ -238,7 +238,8 @@ static segment_map *map_announced(const local_peer *p, const channel_message *m,
         return map;
     }
     // Of another process, or a thread's that has destroyed it since.
-    if (fd < 0 || m->d > SIZE_MAX || segment_map_attach(fd, (size_t)m->d, p->rank, &map) != LS_OK)
+    if (fd < 0 || m->d > SIZE_MAX ||
+        segment_map_attach(fd, (size_t)m->d, m->c == SEGMENT_KEY_NONE, p->rank, &map) != LS_OK)
         return NULL;
     return map;
 }

@@ -34,8 +34,9 @@ typedef struct segment_ref {
 typedef struct segment_view segment_view;
 
 /*
- * Zeroed memory, aligned to 4096 (from 1 MiB on to 2 MiB, in huge pages where the system has them). key: see above.
- * LS_ENOMEM also when the table is full.
+ * Zeroed memory, aligned to 4096. key: see above. Without a key it is for data: its pages are made at once, from 1 MiB on aligned to
+ * 2 MiB and in huge pages where the system has them. With one, pages are made as they are touched. LS_ENOMEM also when the
+ * table is full.
  */
 LS_MUST_USE ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory);
 

@@ -31,15 +31,10 @@ uint64_t segment_token(void)
     return atomic_fetch_add_explicit(&last_token, 1, memory_order_relaxed) + 1;
 }
 
-static size_t alignment_of(size_t bytes)
-{
-    return bytes >= HUGE_FROM ? HUGE_BYTES : PAGE_BYTES;
-}
-
 /* Reserves addresses aligned for huge pages, then puts the memory there. */
 static ls_status map_aligned(segment_map *m, int fd, const char *whose)
 {
-    const size_t alignment = alignment_of(m->bytes);
+    const size_t alignment = m->is_huge ? HUGE_BYTES : PAGE_BYTES;
     const size_t reserved = m->mapped + alignment - PAGE_BYTES;
     char *at = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *aligned;
@@ -62,14 +57,15 @@ static ls_status map_aligned(segment_map *m, int fd, const char *whose)
         munmap(aligned + m->mapped, reserved - before - m->mapped);
     m->base = aligned;
     // Only a hint: shmem_enabled may say never.
-    if (alignment == HUGE_BYTES)
+    if (m->is_huge)
         (void)madvise(m->base, m->mapped, MADV_HUGEPAGE);
     return LS_OK;
 }
 
-static ls_status new_map(size_t bytes, segment_map **out)
+static ls_status new_map(size_t bytes, bool is_bulk, segment_map **out)
 {
-    const size_t alignment = alignment_of(bytes);
+    const bool is_huge = is_bulk && bytes >= HUGE_FROM;
+    const size_t alignment = is_huge ? HUGE_BYTES : PAGE_BYTES;
     segment_map *m;
 
     if (bytes == 0 || bytes > SIZE_MAX / 4)
@@ -78,6 +74,7 @@ static ls_status new_map(size_t bytes, segment_map **out)
     if (m == NULL)
         return ls_fail(LS_ENOMEM, "no memory to describe a segment");
     m->bytes = bytes;
+    m->is_huge = is_huge;
     m->mapped = (bytes + alignment - 1) / alignment * alignment;
     m->fd = -1;
     m->users = 1;
@@ -107,12 +104,12 @@ static ls_status make_memfd(segment_map *m)
     return LS_OK;
 }
 
-ls_status segment_map_create(uint64_t token, size_t bytes, bool in_use, segment_map **out)
+ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk, segment_map **out)
 {
     segment_map *m = NULL;
     ls_status st;
 
-    LS_TRY(new_map(bytes, &m));
+    LS_TRY(new_map(bytes, is_bulk, &m));
     st = make_memfd(m);
     if (st == LS_OK)
         st = map_aligned(m, m->fd, "this rank");
@@ -121,7 +118,7 @@ ls_status segment_map_create(uint64_t token, size_t bytes, bool in_use, segment_
         return st;
     }
     // Without it the pages come with the first touch, and memory that is missing then kills the process.
-    if (in_use && madvise(m->base, m->mapped, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
+    if (is_bulk && madvise(m->base, m->mapped, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
         destroy(m);
         return ls_fail(LS_ENOMEM, "no %zu bytes of shared memory", bytes);
     }
@@ -167,10 +164,10 @@ static ls_status check_memfd(int fd, const segment_map *m, int peer)
     return LS_OK;
 }
 
-ls_status segment_map_attach(int fd, size_t bytes, int peer, segment_map **out)
+ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int peer, segment_map **out)
 {
     segment_map *m = NULL;
-    ls_status st = new_map(bytes, &m);
+    ls_status st = new_map(bytes, is_bulk, &m);
 
     if (st == LS_OK)
         st = check_memfd(fd, m, peer);

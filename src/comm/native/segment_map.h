@@ -16,8 +16,9 @@
 
 typedef struct segment_map {
     void *base;
-    size_t bytes;   /* as asked for */
-    size_t mapped;  /* whole pages */
+    size_t bytes;  /* as asked for */
+    size_t mapped; /* whole pages */
+    bool is_huge;
     int fd;         /* of the owner, until everybody has it; -1 */
     uint64_t token; /* 0: mapped from another process's descriptor */
     int users;      /* under the list's lock when token != 0 */
@@ -27,15 +28,17 @@ typedef struct segment_map {
 /* A number that no other call in this process gets. Never 0. */
 uint64_t segment_token(void);
 
-/* New zeroed memory, kept under `token`. in_use: its pages are made now, in huge ones where the system has them. */
-LS_MUST_USE ls_status segment_map_create(uint64_t token, size_t bytes, bool in_use,
+/* New zeroed memory, kept under `token`. is_bulk: for data that will all be used: its pages are made now, in huge ones where the
+ * system has them. Otherwise each page is made when it is first touched. */
+LS_MUST_USE ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk,
                                          segment_map **out);
 
 /* What another thread of this process created, one user more; NULL when it is gone. */
 segment_map *segment_map_share(uint64_t token);
 
 /* Maps another process's memory. Takes fd, also on failure. */
-LS_MUST_USE ls_status segment_map_attach(int fd, size_t bytes, int peer, segment_map **out);
+LS_MUST_USE ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int peer,
+                                         segment_map **out);
 
 void segment_map_close_fd(segment_map *m);
 

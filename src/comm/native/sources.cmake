@@ -6,7 +6,12 @@ list(APPEND native_sources
   native/local.c
   native/local_join.c
   native/segment.c
-  native/segment_map.c)
+  native/segment_map.c
+  native/team.c
+  native/team_inline.c
+  native/team_rules.c
+  native/team_shared.c
+  native/team_staged.c)
 list(APPEND native_sources
   native/direct.c
   native/exec.c

@@ -53,7 +53,7 @@ void team_abort(team *t, ls_status status, const char *text);
 typedef struct team_rule {
     coll_kind kind;
     const char *algorithm; /* "inline", "staged", "shared" */
-    size_t max_bytes;      /* of the count that the call names, SIZE_MAX: no limit */
+    size_t max_bytes;      /* that one rank contributes, SIZE_MAX: no limit */
     int max_ranks;         /* INT_MAX: no limit */
     bool needs_shared;     /* all memory that peers touch comes from ls_comm_alloc */
 } team_rule;

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team.c - the life of a team, and the life of its current operation up to the point where an algorithm takes over:
+ * publish, wait until all have published, compare, resolve the buffers' addresses, run, end.
+ */
+#include "comm/native/team.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "comm/native/team_internal.h"
+
+#include <string.h>
+
+/* --- telling and reading --- */
+
+void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value)
+{
+    // Pairs with the seq_cst loads of the other members' team_progress(), and with local_prepare_sleep().
+    atomic_store_explicit(counter, value, memory_order_seq_cst);
+    for (int k = 0; k < t->n; k++) {
+        if (k != t->rank)
+            local_ring(t->l, t->info->members[k]);
+    }
+}
+
+team_slot *team_slot_of(const team *t, int member)
+{
+    return &t->parts[member]->slots[t->number % TEAM_SLOTS];
+}
+
+void team_break(team *t, cause_kind kind, int rank, const char *text)
+{
+    job_cause cause = {
+        .kind = kind, .group = t->info->id, .rank = rank < 0 ? -1 : t->info->members[rank]};
+
+    text_format(cause.text, sizeof(cause.text), "%s", text);
+    t->is_stuck = true;
+    t->host->broken(t->host->self, &cause);
+}
+
+/* --- publishing --- */
+
+static void publish_refs(team *t, team_slot *s)
+{
+    const coll *op = t->op;
+    const bool swaps = op->kind == COLL_ALL_TO_ALL && op->src == op->dst;
+
+    s->src.id = 0;
+    s->dst.id = 0;
+    // Readers of an all_to_all in place would see what its owner has written already.
+    if (team_needs_src(op, t->rank) && !swaps)
+        (void)segment_find(t->l, op->src, team_contribution(op, t->n), &s->src);
+    if (team_needs_dst(op, t->rank))
+        (void)segment_find(t->l, op->dst, team_result(op, t->n), &s->dst);
+}
+
+static void publish_data(team *t, team_slot *s)
+{
+    const size_t bytes = team_contribution(t->op, t->n);
+
+    if (team_gives(t->op, t->rank))
+        memcpy(bytes <= TEAM_SMALL_BYTES ? s->small : s->data, t->op->src, bytes);
+}
+
+static void publish(team *t)
+{
+    const team_op *next = list_entry(t->queue.next, team_op, node);
+    const op_stamp *stamp = &next->work->op.stamp;
+    team_slot *s;
+
+    t->op = &next->work->op;
+    t->number++;
+    s = team_slot_of(t, t->rank);
+    s->sequence = stamp->sequence;
+    s->count = stamp->count;
+    s->root = stamp->root;
+    s->kind = stamp->kind;
+    s->dtype = stamp->dtype;
+    s->redop = stamp->redop;
+    s->vector = stamp->vector;
+    memcpy(s->site, stamp->site, sizeof(s->site));
+    if (team_is_inline(t->op, t->n))
+        publish_data(t, s);
+    else
+        publish_refs(t, s);
+    t->arrived = 0;
+    t->phase = TEAM_GATHERING;
+    team_publish(t, &s->ready, t->number);
+}
+
+/* --- gathering --- */
+
+static void stamp_of_slot(const team *t, const team_slot *s, op_stamp *out)
+{
+    *out = (op_stamp){.group = t->info->id,
+                      .sequence = s->sequence,
+                      .kind = s->kind,
+                      .dtype = s->dtype,
+                      .redop = s->redop,
+                      .vector = s->vector,
+                      .root = s->root,
+                      .count = s->count};
+    memcpy(out->site, s->site, sizeof(out->site));
+    out->site[sizeof(out->site) - 1] = '\0';
+}
+
+static void break_mismatch(team *t, int member)
+{
+    char mine[160];
+    char theirs[160];
+    char text[sizeof(((job_cause *)NULL)->text)];
+    op_stamp stamp;
+
+    stamp_of_slot(t, team_slot_of(t, member), &stamp);
+    stamp_text(theirs, sizeof(theirs), &stamp);
+    stamp_text(mine, sizeof(mine), &t->op->stamp);
+    text_format(text, sizeof(text), "ranks disagree: rank %d called %s, rank %d called %s",
+                t->info->members[t->rank], mine, t->info->members[member], theirs);
+    team_break(t, CAUSE_MISMATCH, -1, text);
+}
+
+static bool same_operation(const team_slot *s, const op_stamp *mine)
+{
+    return s->sequence == mine->sequence && s->count == mine->count && s->root == mine->root &&
+           s->kind == mine->kind && s->dtype == mine->dtype && s->redop == mine->redop &&
+           s->vector == mine->vector;
+}
+
+/* Whether all have published; compares each once. */
+static bool gather(team *t)
+{
+    for (; t->arrived < t->n; t->arrived++) {
+        const team_slot *s = team_slot_of(t, t->arrived);
+
+        if (t->arrived == t->rank)
+            continue;
+        if (atomic_load_explicit(&s->ready, memory_order_seq_cst) < t->number)
+            return false;
+        if (!same_operation(s, &t->op->stamp)) {
+            break_mismatch(t, t->arrived);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_memory_is_shared(const team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        const team_slot *s = team_slot_of(t, k);
+
+        if ((team_needs_src(t->op, k) && s->src.id == 0) ||
+            (team_needs_dst(t->op, k) && s->dst.id == 0))
+            return false;
+    }
+    return true;
+}
+
+static ls_status resolve_member(team *t, int k)
+{
+    const team_slot *s = team_slot_of(t, k);
+    const int rank = t->info->members[k];
+    void *memory = NULL;
+
+    if (team_needs_src(t->op, k)) {
+        LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n), &t->views[2 * k],
+                               &memory));
+        t->src[k] = memory;
+    }
+    if (team_needs_dst(t->op, k)) {
+        LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n), &t->views[2 * k + 1],
+                               &memory));
+        t->dst[k] = memory;
+    }
+    return LS_OK;
+}
+
+/* Picks the algorithm, and with shared memory the addresses. False: the group is broken. */
+static bool prepare(team *t)
+{
+    const bool shared = !team_is_inline(t->op, t->n) && all_memory_is_shared(t);
+
+    t->algorithm = team_choose(t->op, t->n, shared);
+    for (int k = 0; k < t->n && t->algorithm == &team_shared; k++) {
+        if (resolve_member(t, k) != LS_OK) {
+            team_break(t, CAUSE_FAULT, k, ls_last_error());
+            return false;
+        }
+    }
+    t->phase = TEAM_RUNNING;
+    t->stage = 0;
+    t->at = 0;
+    t->algorithm->begin(t);
+    return true;
+}
+
+/* --- ending --- */
+
+static void release_views(team *t)
+{
+    for (int i = 0; i < 2 * t->n; i++) {
+        segment_release(t->l, t->views[i]);
+        t->views[i] = NULL;
+    }
+}
+
+static backend_work *take_first(team *t)
+{
+    team_op *op = list_entry(t->queue.next, team_op, node);
+    backend_work *work = op->work;
+
+    list_remove(&op->node);
+    list_append(&t->free_ops, &op->node);
+    return work;
+}
+
+static void finish(team *t)
+{
+    backend_work *work = take_first(t);
+
+    if (t->algorithm == &team_shared)
+        release_views(t);
+    t->op = NULL;
+    t->phase = TEAM_IDLE;
+    t->host->done(t->host->self, work, LS_OK, NULL);
+}
+
+bool team_progress(team *t)
+{
+    bool moved = false;
+
+    while (!t->is_stuck && t->status == LS_OK && !list_empty(&t->queue)) {
+        team_step step;
+
+        if (t->phase == TEAM_IDLE)
+            publish(t);
+        if (t->phase == TEAM_GATHERING && (!gather(t) || !prepare(t)))
+            return moved;
+        step = t->algorithm->step(t);
+        if (step == TEAM_WAITS)
+            return moved;
+        moved = true;
+        if (step == TEAM_MOVED)
+            return true;
+        finish(t);
+    }
+    return moved;
+}
+
+bool team_busy(const team *t)
+{
+    return !list_empty(&t->queue);
+}
+
+void team_start(team *t, backend_work *work)
+{
+    team_op *op;
+
+    if (t->status != LS_OK) {
+        t->host->done(t->host->self, work, t->status, t->text);
+        return;
+    }
+    if (list_empty(&t->free_ops)) {
+        op = ls_calloc(1, sizeof(*op));
+        if (op == NULL) {
+            t->host->done(t->host->self, work, LS_ENOMEM, "no memory for an operation");
+            return;
+        }
+    } else {
+        op = list_entry(t->free_ops.next, team_op, node);
+        list_remove(&op->node);
+    }
+    op->work = work;
+    list_append(&t->queue, &op->node);
+    (void)team_progress(t);
+}
+
+void team_abort(team *t, ls_status status, const char *text)
+{
+    if (t->status != LS_OK)
+        return;
+    t->status = status;
+    text_format(t->text, sizeof(t->text), "%s", text != NULL ? text : ls_status_text(status));
+    release_views(t);
+    t->phase = TEAM_IDLE;
+    t->op = NULL;
+    while (!list_empty(&t->queue))
+        t->host->done(t->host->self, take_first(t), t->status, t->text);
+}
+
+/* --- life --- */
+
+static ls_status allocate(team *t)
+{
+    const size_t n = (size_t)t->n;
+
+    t->parts = ls_calloc(n, sizeof(team_part *));
+    t->part_views = ls_calloc(n, sizeof(segment_view *));
+    t->src = ls_calloc(n, sizeof(char *));
+    t->dst = ls_calloc(n, sizeof(char *));
+    t->sources = ls_calloc(n, sizeof(char *));
+    t->views = ls_calloc(2 * n, sizeof(segment_view *));
+    t->operands = ls_calloc(n, sizeof(*t->operands));
+    if (t->parts == NULL || t->part_views == NULL || t->src == NULL || t->dst == NULL ||
+        t->sources == NULL || t->views == NULL || t->operands == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
+    return LS_OK;
+}
+
+static ls_status share_parts(team *t, int64_t deadline_ms)
+{
+    const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
+    const size_t bytes = TEAM_STAGING_AT + 4 * t->piece_bytes;
+    void *memory = NULL;
+
+    LS_TRY(segment_create(t->l, key, bytes, &t->memory));
+    t->parts[t->rank] = t->memory;
+    for (int k = 0; k < t->n; k++) {
+        if (k == t->rank)
+            continue;
+        LS_TRY(segment_wait(t->l, t->info->members[k], key, bytes, deadline_ms, &t->part_views[k],
+                            &memory));
+        t->parts[k] = memory;
+    }
+    return LS_OK;
+}
+
+ls_status team_open(local *l, const comm_host *host, const group_info *info, size_t segment_bytes,
+                    int64_t deadline_ms, team **out)
+{
+    team *t = ls_calloc(1, sizeof(*t));
+    ls_status st;
+
+    if (t == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", info->size);
+    t->l = l;
+    t->host = host;
+    t->info = info;
+    t->n = info->size;
+    t->rank = info->rank;
+    list_init(&t->queue);
+    list_init(&t->free_ops);
+    // Whole lines, and at least one for each member's slice.
+    t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
+    t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
+    if (t->piece_bytes < (size_t)t->n * 64)
+        t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
+    st = allocate(t);
+    if (st == LS_OK)
+        st = share_parts(t, deadline_ms);
+    if (st != LS_OK) {
+        team_close(t);
+        return ls_context(st, "group %u", info->id);
+    }
+    *out = t;
+    return LS_OK;
+}
+
+void team_close(team *t)
+{
+    if (t == NULL)
+        return;
+    LS_ASSERT(list_empty(&t->queue));
+    for (int k = 0; t->part_views != NULL && k < t->n; k++)
+        segment_release(t->l, t->part_views[k]);
+    if (t->memory != NULL)
+        segment_destroy(t->l, t->memory);
+    while (!list_empty(&t->free_ops)) {
+        team_op *op = list_entry(t->free_ops.next, team_op, node);
+
+        list_remove(&op->node);
+        ls_free(op);
+    }
+    ls_free(t->parts);
+    ls_free(t->part_views);
+    ls_free(t->src);
+    ls_free(t->dst);
+    ls_free(t->sources);
+    ls_free(t->views);
+    ls_free(t->operands);
+    ls_free(t);
+}

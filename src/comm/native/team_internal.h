@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_internal.h - what team.c, team_rules.c and the three algorithms share.
+ *
+ * A member's part of the shared memory, written by its owner alone and read by all:
+ *
+ *   team_part        counters, slot 0, slot 1: operation number n stands in slot n % 2
+ *   TEAM_STAGING_AT  rooms: in 0, in 1, out 0, out 1, each of one piece
+ *
+ * Two slots are enough: a member publishes operation n + 1 only after it has seen all members publish n, and they publish n only
+ * after they have finished n - 1. So when it overwrites the slot of n - 1, nobody reads that any more. For the same reason
+ * all staging rooms are free as soon as all have published n.
+ */
+#ifndef LS_NATIVE_TEAM_INTERNAL_H
+#define LS_NATIVE_TEAM_INTERNAL_H
+
+#include "base/map.h"
+#include "comm/native/kernels.h"
+#include "comm/native/segment.h"
+#include "comm/native/team.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define TEAM_SLOTS         2
+#define TEAM_INLINE_BYTES  4096 /* that fit into a slot */
+#define TEAM_SMALL_BYTES   32   /* that fit into its first line */
+#define TEAM_STAGING_AT    16384
+#define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
+#define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* worked on in one call of team_progress() */
+
+/* What a member says about the operation it has come to. */
+typedef struct team_slot {
+    /* the first line is all that a small operation touches */
+    _Alignas(64) _Atomic uint64_t ready; /* number of the operation that the rest describes */
+    uint64_t sequence;                   /* from here on the stamp's fields */
+    uint64_t count;
+    int32_t root;
+    uint8_t kind;
+    uint8_t dtype;
+    uint8_t redop;
+    uint8_t vector;
+    unsigned char small[TEAM_SMALL_BYTES]; /* the contribution, if it fits */
+    segment_ref src;                       /* id 0: not in shared memory */
+    segment_ref dst;
+    char site[STAMP_SITE_BYTES];
+    _Alignas(64) unsigned char data[TEAM_INLINE_BYTES]; /* a longer contribution */
+} team_slot;
+
+/* Counted since the group was opened, in pieces (all operations of the group pass the same number) or operations. Others wait
+ * for them with seq_cst loads; the owner stores with seq_cst before it rings (local.h). */
+typedef struct team_part {
+    _Alignas(128) _Atomic uint64_t staged; /* pieces that stand in `in` */
+    _Atomic uint64_t
+        reduced; /* pieces whose `in` of all members this one has used; its `out` is ready */
+    _Atomic uint64_t taken; /* pieces whose `out` of all members this one has used */
+    _Atomic uint64_t done; /* number of the last operation after which it touches nobody's memory */
+    _Alignas(128) team_slot slots[TEAM_SLOTS];
+} team_part;
+
+_Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging rooms start behind the slots");
+
+typedef enum team_step {
+    TEAM_WAITS = 0, /* for other members */
+    TEAM_MOVED,
+    TEAM_FINISHED
+} team_step;
+
+typedef struct team_algorithm {
+    const char *name;
+    /* Once, when all members have published. */
+    void (*begin)(team *t);
+    /* One chunk, or nothing. */
+    team_step (*step)(team *t);
+} team_algorithm;
+
+/* One operation that waits for its turn. */
+typedef struct team_op {
+    list_node node;
+    backend_work *work;
+} team_op;
+
+typedef enum team_phase { TEAM_IDLE = 0, TEAM_GATHERING, TEAM_RUNNING } team_phase;
+
+struct team {
+    local *l;
+    const comm_host *host;
+    const group_info *info;
+    int n;
+    int rank;
+    size_t piece_bytes;
+    void *memory; /* this rank's part, as created */
+    team_part **parts;
+    segment_view **part_views;
+    list_node queue;    /* team_op; the first is the current one unless the phase is IDLE */
+    list_node free_ops; /* so that nothing is allocated after the first operations */
+    uint64_t number;    /* of operations published */
+    uint64_t pieces;    /* passed through staging by all operations before the current one */
+    ls_status status;   /* why it is broken */
+    char text[1024];
+    bool is_stuck; /* broken was called; nothing moves until team_abort() */
+    /* the current operation */
+    team_phase phase;
+    const coll *op;
+    int arrived; /* members 0 .. arrived - 1 have published the same stamp */
+    const team_algorithm *algorithm;
+    char **src; /* of each member, where it is reachable, else NULL */
+    char **dst;
+    segment_view **views;     /* what keeps these mapped: 2 a member */
+    reduce_operand *operands; /* one a member, for team_reduce() */
+    const char **sources;     /* one a member, for the algorithm */
+    /* of the algorithm */
+    int stage;
+    size_t at; /* bytes done */
+    size_t end;
+    uint64_t n_pieces;
+    uint64_t next_in; /* piece to put in, to reduce, to take */
+    uint64_t next_reduce;
+    uint64_t next_out;
+};
+
+/* --- team.c --- */
+
+/* Stores one of this rank's counters and rings the others. */
+void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
+team_slot *team_slot_of(const team *t, int member); /* of the current operation */
+/* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
+void team_break(team *t, cause_kind kind, int rank, const char *text);
+
+/* --- team_rules.c --- */
+
+size_t team_contribution(const coll *op, int n); /* bytes that one (contributing) rank gives */
+size_t team_result(const coll *op, int n);       /* bytes that one (receiving) rank gets */
+bool team_gives(const coll *op, int rank);       /* whether it contributes */
+bool team_gets(const coll *op, int rank);        /* whether it receives */
+bool team_reduces(coll_kind kind);
+/* Whether member `other` reads or writes the memory of member `rank` when the operation runs in shared memory. */
+bool team_touches(const coll *op, int other, int rank);
+/* Whether shared memory is needed of member `rank`, for its source or destination. */
+bool team_needs_src(const coll *op, int rank);
+bool team_needs_dst(const coll *op, int rank);
+/* For the operations that only move data: what `reader` takes from `source`. False: nothing. */
+typedef struct team_move {
+    size_t from; /* bytes into the source's src */
+    size_t to;   /* bytes into the reader's dst */
+    size_t bytes;
+} team_move;
+bool team_moves(const coll *op, int source, int reader, team_move *out);
+
+bool team_is_inline(const coll *op, int n);
+/* all_shared: every member has published the memory that is needed. */
+const team_algorithm *team_choose(const coll *op, int n, bool all_shared);
+
+/* dst = the reduction of members' src, `count` elements. */
+void team_reduce(const team *t, void *dst, const char *const *src, size_t count);
+
+extern const team_algorithm team_inline;
+extern const team_algorithm team_staged;
+extern const team_algorithm team_shared;
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_rules.c - the shape of each operation (who gives what to whom), and which algorithm serves it.
+ */
+#include "comm/native/kernels.h"
+#include "comm/native/team_internal.h"
+
+#include <limits.h>
+
+/* --- shapes --- */
+
+static size_t block_bytes(const coll *op)
+{
+    return op->count * ls_dtype_size(op->dtype);
+}
+
+bool team_supports(const coll *op)
+{
+    return op->kind != COLL_SEND && op->kind != COLL_RECV && op->src_counts == NULL &&
+           op->dst_counts == NULL;
+}
+
+bool team_reduces(coll_kind kind)
+{
+    return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
+}
+
+size_t team_contribution(const coll *op, int n)
+{
+    switch (op->kind) {
+    case COLL_BARRIER:
+        return 0;
+    case COLL_SCATTER:
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_TO_ALL:
+        return (size_t)n * block_bytes(op);
+    default:
+        return block_bytes(op);
+    }
+}
+
+size_t team_result(const coll *op, int n)
+{
+    switch (op->kind) {
+    case COLL_BARRIER:
+        return 0;
+    case COLL_ALL_GATHER:
+    case COLL_GATHER:
+    case COLL_ALL_TO_ALL:
+        return (size_t)n * block_bytes(op);
+    default:
+        return block_bytes(op);
+    }
+}
+
+static bool has_one_source(coll_kind kind)
+{
+    return kind == COLL_BROADCAST || kind == COLL_SCATTER;
+}
+
+static bool has_one_reader(coll_kind kind)
+{
+    return kind == COLL_GATHER || kind == COLL_REDUCE;
+}
+
+bool team_gives(const coll *op, int rank)
+{
+    return op->kind != COLL_BARRIER && (!has_one_source(op->kind) || rank == op->root);
+}
+
+bool team_gets(const coll *op, int rank)
+{
+    return op->kind != COLL_BARRIER && (!has_one_reader(op->kind) || rank == op->root);
+}
+
+bool team_touches(const coll *op, int other, int rank)
+{
+    // Every rank reduces its slice of everybody's memory, also where only the root gets the result.
+    if (team_reduces(op->kind))
+        return other != rank;
+    return other != rank && team_gives(op, rank) && team_gets(op, other);
+}
+
+bool team_needs_src(const coll *op, int rank)
+{
+    return team_gives(op, rank);
+}
+
+bool team_needs_dst(const coll *op, int rank)
+{
+    return (op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE) && team_gets(op, rank);
+}
+
+bool team_moves(const coll *op, int source, int reader, team_move *out)
+{
+    const size_t bytes = block_bytes(op);
+    const bool cut = op->kind == COLL_SCATTER || op->kind == COLL_ALL_TO_ALL;
+    const bool joined =
+        op->kind == COLL_ALL_GATHER || op->kind == COLL_GATHER || op->kind == COLL_ALL_TO_ALL;
+
+    if (!team_gives(op, source) || !team_gets(op, reader))
+        return false;
+    out->from = cut ? (size_t)reader * bytes : 0;
+    out->to = joined ? (size_t)source * bytes : 0;
+    out->bytes = bytes;
+    return true;
+}
+
+void team_reduce(const team *t, void *dst, const char *const *src, size_t count)
+{
+    for (int k = 0; k < t->n; k++)
+        t->operands[k] = (reduce_operand){.data = src[k], .first = k, .n_ranks = 1};
+    reduce_tree(dst, t->operands, t->n, count, t->op->dtype, t->op->redop, true, t->n);
+}
+
+/* --- rules --- */
+
+typedef struct rule {
+    team_rule shown;
+    const team_algorithm *algorithm;
+} rule;
+
+#define RULE(kind_, algorithm_, bytes_, ranks_, shared_)                                           \
+    {                                                                                              \
+        .shown = {kind_, #algorithm_, bytes_, ranks_, shared_}, .algorithm = &team_##algorithm_    \
+    }
+
+// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins.
+#define RULES_OF(kind_)                                                                            \
+    RULE(kind_, inline, TEAM_INLINE_BYTES, 4, false), RULE(kind_, inline, 1024, 16, false),        \
+        RULE(kind_, inline, 256, INT_MAX, false), RULE(kind_, shared, SIZE_MAX, INT_MAX, true),    \
+        RULE(kind_, staged, SIZE_MAX, INT_MAX, false)
+
+/* The first row that fits serves. */
+static const rule rules[] = {
+    RULE(COLL_BARRIER, inline, SIZE_MAX, INT_MAX, false),
+    RULES_OF(COLL_ALL_REDUCE),
+    RULES_OF(COLL_REDUCE),
+    RULES_OF(COLL_BROADCAST),
+    RULES_OF(COLL_ALL_GATHER),
+    RULES_OF(COLL_GATHER),
+    RULES_OF(COLL_SCATTER),
+    RULES_OF(COLL_REDUCE_SCATTER),
+    RULES_OF(COLL_ALL_TO_ALL),
+};
+
+bool team_rule_at(int index, team_rule *out)
+{
+    if (index < 0 || (size_t)index >= LS_COUNT_OF(rules))
+        return false;
+    *out = rules[index].shown;
+    return true;
+}
+
+const team_algorithm *team_choose(const coll *op, int n, bool all_shared)
+{
+    const size_t bytes = team_contribution(op, n);
+
+    for (size_t i = 0; i < LS_COUNT_OF(rules); i++) {
+        const team_rule *r = &rules[i].shown;
+
+        if (r->kind == op->kind && bytes <= r->max_bytes && n <= r->max_ranks &&
+            (all_shared || !r->needs_shared))
+            return rules[i].algorithm;
+    }
+    return &team_staged;
+}
+
+bool team_is_inline(const coll *op, int n)
+{
+    // Rows for small messages come first and ask for no particular memory.
+    return team_choose(op, n, true) == &team_inline;
+}

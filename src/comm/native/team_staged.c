@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_staged.c - operations on memory of the caller's own, piece by piece through rooms of the members' shared parts.
+ *
+ * Each member has two `in` rooms and two `out` rooms of one piece. For every piece, in this order:
+ *
+ *   put     copies its contribution into `in`; where every reader gets another part, in n slices
+ *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own slice into `out`
+ *   take    all_reduce and reduce only: copies the slices from the `out` of all members
+ *
+ * and two pieces are under way at once, so that a member that waits for one works on the next. Counters say how far each is:
+ *   put(p)     needs in[p % 2] to be used by all:      reduced >= p - 1
+ *   reduce(p)  needs all to have put p:                staged > p, and out[p % 2] to be taken by all: taken >= p - 1
+ *   take(p)    needs all to have reduced p:            reduced > p
+ *
+ * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out, m (n - 1) / n taken: the
+ * volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5), twice through the cache. The
+ * others: their contribution copied in, their result copied out.
+ */
+#include "comm/native/team_internal.h"
+
+#include <string.h>
+
+#define ROOMS 2
+
+static char *room(const team *t, int member, bool out, uint64_t piece)
+{
+    const size_t index = (out ? ROOMS : 0) + (size_t)(piece % ROOMS);
+
+    return (char *)t->parts[member] + TEAM_STAGING_AT + index * t->piece_bytes;
+}
+
+/* Whether a result is taken from `out` rooms in a third step. */
+static bool has_take(coll_kind kind)
+{
+    return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE;
+}
+
+/* Whether each reader gets a part of its own from each source. */
+static bool is_cut(coll_kind kind)
+{
+    return kind == COLL_SCATTER || kind == COLL_ALL_TO_ALL || kind == COLL_REDUCE_SCATTER;
+}
+
+/* Bytes of the vector of `count` elements that one piece carries; whole lines, so whole elements. */
+static size_t piece_step(const team *t)
+{
+    return is_cut(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
+}
+
+static size_t vector_bytes(const team *t)
+{
+    return t->op->count * ls_dtype_size(t->op->dtype);
+}
+
+/* Where piece p lies in the vector. */
+static void piece_range(const team *t, uint64_t p, size_t *at, size_t *bytes)
+{
+    const size_t step = piece_step(t);
+    const size_t all = vector_bytes(t);
+
+    *at = (size_t)p * step;
+    *bytes = all - *at < step ? all - *at : step;
+}
+
+/* The slice of a piece of `bytes` that member k reduces. */
+static void slice_range(const team *t, size_t bytes, int k, size_t *at, size_t *length)
+{
+    const size_t lines = (size_t)t->n * 64;
+    const size_t slice = (bytes + lines - 1) / lines * 64;
+
+    *at = slice * (size_t)k < bytes ? slice * (size_t)k : bytes;
+    *length = bytes - *at < slice ? bytes - *at : slice;
+}
+
+static void begin(team *t)
+{
+    const size_t step = piece_step(t);
+
+    t->n_pieces = (vector_bytes(t) + step - 1) / step;
+    t->next_in = 0;
+    t->next_reduce = 0;
+    t->next_out = 0;
+}
+
+/* Whether the counter of every member has reached `wanted` pieces of this operation. */
+static bool all_reached(const team *t, size_t counter, uint64_t wanted)
+{
+    for (int k = 0; k < t->n; k++) {
+        const char *part = (const char *)t->parts[k];
+        const _Atomic uint64_t *c = (const void *)(part + counter);
+
+        if (atomic_load_explicit(c, memory_order_seq_cst) < t->pieces + wanted)
+            return false;
+    }
+    return true;
+}
+
+/* --- put --- */
+
+static void put(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    char *to = room(t, t->rank, false, p);
+    const char *src = op->src;
+    size_t at;
+    size_t bytes;
+
+    piece_range(t, p, &at, &bytes);
+    if (!team_gives(op, t->rank))
+        return;
+    if (!is_cut(op->kind) && !has_take(op->kind)) {
+        memcpy(to, src + at, bytes);
+        return;
+    }
+    for (int k = 0; k < t->n; k++) {
+        size_t from = 0;
+        size_t length = bytes;
+
+        if (k == t->rank)
+            continue; // its own part it takes from its source
+        if (is_cut(op->kind)) {
+            memcpy(to + (size_t)k * piece_step(t), src + (size_t)k * vector_bytes(t) + at, bytes);
+        } else {
+            slice_range(t, bytes, k, &from, &length);
+            memcpy(to + from, src + at + from, length);
+        }
+    }
+}
+
+static bool try_put(team *t)
+{
+    const uint64_t p = t->next_in;
+
+    if (p == t->n_pieces || p >= t->next_reduce + ROOMS ||
+        (p >= ROOMS && !all_reached(t, offsetof(team_part, reduced), p - 1)))
+        return false;
+    put(t, p);
+    t->next_in = p + 1;
+    team_publish(t, &t->parts[t->rank]->staged, t->pieces + t->next_in);
+    return true;
+}
+
+/* --- reduce --- */
+
+static void reduce_piece(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    const size_t size = ls_dtype_size(op->dtype);
+    const bool cut = is_cut(op->kind);
+    size_t at;
+    size_t bytes;
+    size_t from = 0;
+    size_t length;
+
+    piece_range(t, p, &at, &bytes);
+    length = bytes;
+    if (!cut)
+        slice_range(t, bytes, t->rank, &from, &length);
+    for (int k = 0; k < t->n; k++) {
+        const size_t skip = cut ? (size_t)t->rank * piece_step(t) : from;
+
+        t->sources[k] = room(t, k, false, p) + skip;
+    }
+    t->sources[t->rank] =
+        (const char *)op->src + at + (cut ? (size_t)t->rank * vector_bytes(t) : from);
+    if (length > 0)
+        team_reduce(t, cut ? (char *)op->dst + at : room(t, t->rank, true, p) + from, t->sources,
+                    length / size);
+}
+
+static void move_piece(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    size_t at;
+    size_t bytes;
+
+    piece_range(t, p, &at, &bytes);
+    for (int k = 0; k < t->n; k++) {
+        const int source = (t->rank + k) % t->n;
+        const char *from = room(t, source, false, p);
+        team_move m;
+
+        if (!team_moves(op, source, t->rank, &m))
+            continue;
+        if (is_cut(op->kind))
+            from += (size_t)t->rank * piece_step(t);
+        if (source == t->rank)
+            from = (const char *)op->src + m.from + at;
+        if ((char *)op->dst + m.to + at != from)
+            memcpy((char *)op->dst + m.to + at, from, bytes);
+    }
+}
+
+static bool try_reduce(team *t)
+{
+    const uint64_t p = t->next_reduce;
+
+    if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
+        (p >= ROOMS && has_take(t->op->kind) && !all_reached(t, offsetof(team_part, taken), p - 1)))
+        return false;
+    if (team_reduces(t->op->kind))
+        reduce_piece(t, p);
+    else
+        move_piece(t, p);
+    t->next_reduce = p + 1;
+    team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
+    return true;
+}
+
+/* --- take --- */
+
+static void take(team *t, uint64_t p)
+{
+    size_t at;
+    size_t bytes;
+
+    if (!team_gets(t->op, t->rank))
+        return;
+    piece_range(t, p, &at, &bytes);
+    for (int k = 0; k < t->n; k++) {
+        const int source = (t->rank + k) % t->n;
+        size_t from;
+        size_t length;
+
+        slice_range(t, bytes, source, &from, &length);
+        memcpy((char *)t->op->dst + at + from, room(t, source, true, p) + from, length);
+    }
+}
+
+static bool try_take(team *t)
+{
+    const uint64_t p = t->next_out;
+
+    if (p == t->next_reduce || !all_reached(t, offsetof(team_part, reduced), p + 1))
+        return false;
+    take(t, p);
+    t->next_out = p + 1;
+    team_publish(t, &t->parts[t->rank]->taken, t->pieces + t->next_out);
+    return true;
+}
+
+/* What other members wait for comes first: reducing, then putting. */
+static team_step step(team *t)
+{
+    const bool takes = has_take(t->op->kind);
+
+    if (!try_reduce(t) && !try_put(t) && !(takes && try_take(t)))
+        return TEAM_WAITS;
+    if (t->next_reduce < t->n_pieces || (takes && t->next_out < t->n_pieces))
+        return TEAM_MOVED;
+    // `taken` counts pieces of all operations, also of those that take nothing; the next operation's stamp publishes it.
+    if (!takes)
+        atomic_store_explicit(&t->parts[t->rank]->taken, t->pieces + t->n_pieces,
+                              memory_order_relaxed);
+    t->pieces += t->n_pieces;
+    return TEAM_FINISHED;
+}
+
+const team_algorithm team_staged = {.name = "staged", .begin = begin, .step = step};

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plans of all ranks, run in one process in random order without any network. */
+#include "comm/native_oracle.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "comm/native/schedule.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <string.h>
+
+#define RANKS_MAX    17
+#define MESSAGES_MAX 4096
+
+/* A message under way: the bytes that were there when it was sent. */
+typedef struct flying {
+    int from;
+    int to;
+    size_t chunk;
+    uint32_t tag;
+    size_t bytes;
+    size_t total;
+    uint8_t *data;
+    bool is_taken;
+} flying;
+
+/* One rank's one chunk. */
+typedef struct actor {
+    int rank;
+    size_t chunk;
+    plan steps;
+    uint8_t *scratch;
+    size_t next;
+    bool *is_received; /* by step */
+} actor;
+
+typedef struct world {
+    int n;
+    coll op;
+    size_t src_bytes; /* of every rank */
+    size_t dst_bytes;
+    uint8_t *src[RANKS_MAX];
+    uint8_t *dst[RANKS_MAX];
+    size_t counts[RANKS_MAX];
+    size_t pairs[RANKS_MAX][RANKS_MAX]; /* all_to_all_v: what row sends to column */
+    size_t columns[RANKS_MAX][RANKS_MAX];
+    bool is_vector;
+    flying *messages;
+    size_t n_messages;
+    ls_rng rng;
+} world;
+
+static coll op_of(const world *w, int rank)
+{
+    coll op = w->op;
+
+    op.src = w->src[rank];
+    op.dst = w->dst[rank];
+    if (!w->is_vector)
+        return op;
+    op.count = 0;
+    switch (op.kind) {
+    case COLL_ALL_TO_ALL:
+        op.src_counts = w->pairs[rank];
+        op.dst_counts = w->columns[rank];
+        break;
+    case COLL_SCATTER:
+    case COLL_REDUCE_SCATTER:
+        op.src_counts = w->counts;
+        break;
+    default:
+        op.dst_counts = w->counts;
+        break;
+    }
+    return op;
+}
+
+static uint8_t *place(const world *w, const actor *a, plan_ref ref, size_t bytes)
+{
+    switch (ref.space) {
+    case PLAN_SRC:
+        assert_true(ref.offset + bytes <= w->src_bytes);
+        return w->src[a->rank] + ref.offset;
+    case PLAN_DST:
+        assert_true(ref.offset + bytes <= w->dst_bytes);
+        return w->dst[a->rank] + ref.offset;
+    case PLAN_SCRATCH:
+        break;
+    }
+    assert_true(ref.offset + bytes <= a->steps.scratch_bytes);
+    return a->scratch + ref.offset;
+}
+
+static flying *find(world *w, int from, int to, size_t chunk, uint32_t tag)
+{
+    for (size_t i = 0; i < w->n_messages; i++) {
+        flying *f = &w->messages[i];
+
+        if (f->from == from && f->to == to && f->chunk == chunk && f->tag == tag)
+            return f;
+    }
+    return NULL;
+}
+
+static void send_step(world *w, const actor *a, const plan_step *s)
+{
+    flying *f = &w->messages[w->n_messages];
+
+    assert_null(find(w, a->rank, s->peer, a->chunk, s->tag)); // a tag serves once
+    assert_true(w->n_messages < MESSAGES_MAX);
+    assert_true(s->peer != a->rank && s->peer >= 0 && s->peer < w->n);
+    w->n_messages++;
+    *f = (flying){.from = a->rank,
+                  .to = s->peer,
+                  .chunk = a->chunk,
+                  .tag = s->tag,
+                  .bytes = s->bytes,
+                  .total = s->total,
+                  .data = ls_calloc(1, s->bytes + 1)};
+    memcpy(f->data, place(w, a, s->from, s->bytes), s->bytes);
+}
+
+static void reduce_step(world *w, const actor *a, const plan_step *s)
+{
+    const size_t width = ls_dtype_size(w->op.dtype);
+    reduce_operand operands[RANKS_MAX];
+
+    for (int i = 0; i < s->n_operands; i++) {
+        const plan_operand *o = &a->steps.operands[s->first_operand + (size_t)i];
+
+        operands[i] = (reduce_operand){.data = place(w, a, o->data, s->count * width),
+                                       .first = o->first,
+                                       .n_ranks = o->n_ranks};
+    }
+    reduce_tree(place(w, a, s->to, s->count * width), operands, s->n_operands, s->count,
+                w->op.dtype, w->op.redop, true, w->n);
+}
+
+// The messages of the round that have come; true when all have.
+static bool receive(world *w, actor *a, size_t begin, size_t end)
+{
+    bool all = true;
+
+    for (size_t i = begin; i < end; i++) {
+        const plan_step *s = &a->steps.steps[i];
+        flying *f;
+
+        if (s->action != PLAN_RECV || a->is_received[i])
+            continue;
+        f = find(w, s->peer, a->rank, a->chunk, s->tag);
+        if (f == NULL) {
+            all = false;
+            continue;
+        }
+        assert_int_equal(f->bytes, s->bytes);
+        assert_int_equal(f->total, s->total);
+        memcpy(place(w, a, s->to, s->bytes), f->data, s->bytes);
+        f->is_taken = true;
+        a->is_received[i] = true;
+    }
+    return all;
+}
+
+// As far as the actor's round can go; true when it moved on.
+static bool act(world *w, actor *a, bool *has_begun)
+{
+    const size_t begin = a->next;
+    size_t end = begin;
+
+    if (begin == a->steps.n_steps)
+        return false;
+    while (end < a->steps.n_steps && a->steps.steps[end].round == a->steps.steps[begin].round)
+        end++;
+    for (size_t i = begin; i < end && !*has_begun; i++) {
+        const plan_step *s = &a->steps.steps[i];
+
+        if (s->action == PLAN_SEND)
+            send_step(w, a, s);
+        else if (s->action == PLAN_REDUCE)
+            reduce_step(w, a, s);
+        else if (s->action == PLAN_COPY)
+            memmove(place(w, a, s->to, s->bytes), place(w, a, s->from, s->bytes), s->bytes);
+    }
+    *has_begun = true;
+    if (!receive(w, a, begin, end))
+        return false;
+    a->next = end;
+    *has_begun = false;
+    return true;
+}
+
+static size_t make_actors(world *w, size_t segment_bytes, actor **out)
+{
+    actor *all = ls_calloc(4096, sizeof(*all));
+    size_t n = 0;
+
+    assert_non_null(all);
+    for (int rank = 0; rank < w->n; rank++) {
+        const coll op = op_of(w, rank);
+        const plan_choice choice = plan_choose(&op, w->n, segment_bytes);
+        plan_input in = plan_input_of(&op, w->n, rank, &choice);
+
+        for (size_t c = 0; c < choice.n_chunks; c++, n++) {
+            assert_true(n < 4096);
+            all[n].rank = rank;
+            all[n].chunk = c;
+            in.first = c * choice.chunk;
+            choice.rule->fn(&all[n].steps, &in);
+            assert_false(all[n].steps.failed);
+            all[n].scratch = ls_calloc(1, all[n].steps.scratch_bytes + 1);
+            all[n].is_received = ls_calloc(all[n].steps.n_steps + 1, sizeof(bool));
+        }
+    }
+    *out = all;
+    return n;
+}
+
+static void run_plans(world *w, size_t segment_bytes)
+{
+    actor *actors;
+    const size_t n = make_actors(w, segment_bytes, &actors);
+    bool *has_begun = ls_calloc(n, sizeof(bool));
+    size_t idle = 0;
+
+    w->messages = ls_calloc(MESSAGES_MAX, sizeof(*w->messages));
+    while (idle < 40 * n) {
+        const size_t i = ls_rng_below(&w->rng, n);
+
+        idle = act(w, &actors[i], &has_begun[i]) ? 0 : idle + 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(actors[i].next, actors[i].steps.n_steps);
+        plan_free(&actors[i].steps);
+        ls_free(actors[i].scratch);
+        ls_free(actors[i].is_received);
+    }
+    for (size_t i = 0; i < w->n_messages; i++) {
+        assert_true(w->messages[i].is_taken);
+        ls_free(w->messages[i].data);
+    }
+    w->n_messages = 0;
+    ls_free(w->messages);
+    ls_free(has_begun);
+    ls_free(actors);
+}
+
+static void make_world(world *w, int n, coll_kind kind, size_t count, bool is_vector, uint64_t seed)
+{
+    *w = (world){.n = n,
+                 .is_vector = is_vector,
+                 .op = {.kind = kind,
+                        .dtype = seed % 2 == 0 ? LS_F32 : LS_F16,
+                        .redop = LS_SUM,
+                        .root = (int)(seed % (uint64_t)n),
+                        .count = count}};
+    ls_rng_seed(&w->rng, seed);
+    for (int i = 0; i < n; i++) {
+        w->counts[i] = is_vector ? ls_rng_below(&w->rng, count + 1) : count;
+        for (int k = 0; k < n; k++) {
+            w->pairs[i][k] = is_vector ? ls_rng_below(&w->rng, count + 1) : count;
+            w->columns[k][i] = w->pairs[i][k];
+        }
+    }
+    w->src_bytes = (count + 1) * (size_t)n * ls_dtype_size(w->op.dtype);
+    w->dst_bytes = w->src_bytes;
+    for (int i = 0; i < n; i++) {
+        w->src[i] = ls_calloc(1, w->src_bytes);
+        w->dst[i] = ls_calloc(1, w->dst_bytes);
+        assert_true(w->src[i] != NULL && w->dst[i] != NULL);
+        oracle_fill(w->src[i], (count + 1) * (size_t)n, w->op.dtype, &w->rng);
+    }
+}
+
+static void free_world(world *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        ls_free(w->src[i]);
+        ls_free(w->dst[i]);
+    }
+}
+
+static void expect(const world *w, int rank, size_t dst_first, const void *wanted, size_t count)
+{
+    const size_t width = ls_dtype_size(w->op.dtype);
+
+    assert_int_equal(
+        oracle_differs(w->dst[rank] + dst_first * width, wanted, count, w->op.dtype, true), count);
+}
+
+// What the reduction of elements [first, first + count) of all src is.
+static void *reduced(const world *w, size_t first, size_t count)
+{
+    const size_t width = ls_dtype_size(w->op.dtype);
+    const void *parts[RANKS_MAX];
+    void *out = ls_calloc(count + 1, width);
+
+    for (int i = 0; i < w->n; i++)
+        parts[i] = w->src[i] + first * width;
+    oracle_reduce(out, parts, 0, w->n, count, w->op.dtype, w->op.redop, true);
+    return out;
+}
+
+static void check_reduction(const world *w)
+{
+    size_t start = 0;
+
+    for (int rank = 0; rank < w->n; rank++) {
+        const bool is_scatter = w->op.kind == COLL_REDUCE_SCATTER;
+        const size_t count = is_scatter ? w->counts[rank] : w->op.count;
+        void *wanted = reduced(w, is_scatter ? start : 0, count);
+
+        if (w->op.kind != COLL_REDUCE || rank == w->op.root)
+            expect(w, rank, 0, wanted, count);
+        start += count;
+        ls_free(wanted);
+    }
+}
+
+static void check_moves(const world *w)
+{
+    const size_t width = ls_dtype_size(w->op.dtype);
+    const int root = w->op.root;
+    size_t start = 0;
+
+    for (int i = 0; i < w->n; i++) {
+        switch (w->op.kind) {
+        case COLL_BROADCAST:
+            expect(w, i, 0, w->src[root], w->op.count);
+            break;
+        case COLL_SCATTER:
+            expect(w, i, 0, w->src[root] + start * width, w->counts[i]);
+            break;
+        case COLL_GATHER:
+            expect(w, root, start, w->src[i], w->counts[i]);
+            break;
+        default:
+            for (int rank = 0; rank < w->n; rank++)
+                expect(w, rank, start, w->src[i], w->counts[i]);
+            break;
+        }
+        start += w->counts[i];
+    }
+}
+
+static void check_exchange(const world *w)
+{
+    const size_t width = ls_dtype_size(w->op.dtype);
+
+    for (int to = 0; to < w->n; to++) {
+        size_t dst = 0;
+
+        for (int from = 0; from < w->n; from++) {
+            size_t src = 0;
+
+            for (int k = 0; k < to; k++)
+                src += w->pairs[from][k];
+            expect(w, to, dst, w->src[from] + src * width, w->pairs[from][to]);
+            dst += w->pairs[from][to];
+        }
+    }
+}
+
+static void try_one(int n, coll_kind kind, size_t count, bool is_vector, uint64_t seed)
+{
+    world w;
+
+    make_world(&w, n, kind, count, is_vector, seed);
+    run_plans(&w, 256);
+    switch (kind) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+    case COLL_REDUCE_SCATTER:
+        check_reduction(&w);
+        break;
+    case COLL_ALL_TO_ALL:
+        check_exchange(&w);
+        break;
+    case COLL_BARRIER:
+        break;
+    default:
+        check_moves(&w);
+        break;
+    }
+    free_world(&w);
+}
+
+static void every_plan_gives_what_its_operation_says(void **state)
+{
+    static const size_t counts[] = {1, 5, 63, 333, 2049};
+
+    LS_UNUSED(state);
+    for (int n = 2; n <= RANKS_MAX; n++) {
+        for (coll_kind kind = COLL_ALL_REDUCE; kind <= COLL_BARRIER; kind++) {
+            const bool is_broad = kind == COLL_ALL_TO_ALL || kind == COLL_ALL_GATHER ||
+                                  kind == COLL_REDUCE_SCATTER || kind == COLL_SCATTER;
+
+            for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
+                if (n > 8 && is_broad && counts[c] > 100)
+                    continue; // more messages than the test keeps
+                try_one(n, kind, counts[c], false, (uint64_t)n + c);
+            }
+        }
+    }
+}
+
+static void plans_with_own_counts_leave_out_nothing(void **state)
+{
+    static const coll_kind kinds[] = {COLL_ALL_GATHER, COLL_GATHER, COLL_SCATTER,
+                                      COLL_REDUCE_SCATTER, COLL_ALL_TO_ALL};
+
+    LS_UNUSED(state);
+    for (int n = 2; n <= 8; n++)
+        for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
+            for (uint64_t seed = 0; seed < 4; seed++)
+                try_one(n, kinds[k], seed == 0 ? 3 : 300, true, seed + 10);
+}
+
+// A barrier must not end anywhere before it has begun everywhere: hold one rank back and see that all others are stuck.
+static void no_rank_leaves_a_barrier_that_another_has_not_entered(void **state)
+{
+    LS_UNUSED(state);
+    for (int n = 2; n <= RANKS_MAX; n++) {
+        for (int late = 0; late < n; late++) {
+            world w;
+            actor *actors;
+            bool has_begun[RANKS_MAX] = {false};
+
+            make_world(&w, n, COLL_BARRIER, 0, false, 1);
+            w.messages = ls_calloc(MESSAGES_MAX, sizeof(*w.messages));
+            assert_int_equal(make_actors(&w, 256, &actors), n);
+            for (int pass = 0; pass < 2 * n; pass++)
+                for (int i = 0; i < n; i++)
+                    if (i != late)
+                        (void)act(&w, &actors[i], &has_begun[i]);
+            for (int i = 0; i < n; i++)
+                assert_true(actors[i].next < actors[i].steps.n_steps);
+            for (int i = 0; i < n; i++) {
+                plan_free(&actors[i].steps);
+                ls_free(actors[i].scratch);
+                ls_free(actors[i].is_received);
+            }
+            for (size_t i = 0; i < w.n_messages; i++)
+                ls_free(w.messages[i].data);
+            ls_free(w.messages);
+            ls_free(actors);
+            free_world(&w);
+        }
+    }
+}
+
+// The least that any algorithm must move, and what ours promise (their head comments).
+static void volumes_are_what_the_comments_say(void **state)
+{
+    const size_t count = 48 * 1000;
+    const size_t bytes = count * 4;
+
+    LS_UNUSED(state);
+    for (int n = 2; n <= 16; n++) {
+        const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = count};
+        const plan_choice choice = plan_choose(&op, n, 256 << 10);
+        size_t sent = 0;
+        plan p = {0};
+
+        for (size_t c = 0; c < choice.n_chunks; c++) {
+            plan_input in = plan_input_of(&op, n, n - 1, &choice);
+
+            in.first = c * choice.chunk;
+            plan_reset(&p);
+            choice.rule->fn(&p, &in);
+            for (size_t i = 0; i < p.n_steps; i++)
+                sent += p.steps[i].action == PLAN_SEND ? p.steps[i].bytes : 0;
+        }
+        // Slices are rounded up to whole cache lines.
+        assert_true(sent <= 2 * bytes * (size_t)(n - 1) / (size_t)n + 2 * 64 * (size_t)(n * n));
+        plan_free(&p);
+    }
+}
+
+static void huge_operations_do_not_overflow(void **state)
+{
+    LS_UNUSED(state);
+    for (coll_kind kind = COLL_ALL_REDUCE; kind < COLL_BARRIER; kind++) {
+        for (int rank = 0; rank < 5; rank += 4) {
+            const size_t count = ((size_t)1 << 40) / 4 + 7;
+            const coll op = {.kind = kind, .dtype = LS_F32, .count = count, .root = 4};
+            const plan_choice choice = plan_choose(&op, 5, 256 << 10);
+            plan_input in = plan_input_of(&op, 5, rank, &choice);
+            plan p = {0};
+
+            assert_true(choice.n_chunks > 1 && choice.n_chunks < (size_t)1 << 32);
+            assert_true((choice.n_chunks - 1) * choice.chunk < count);
+            assert_true(choice.n_chunks * choice.chunk >= count);
+            in.first = (choice.n_chunks - 1) * choice.chunk;
+            choice.rule->fn(&p, &in);
+            assert_false(p.failed);
+            assert_true(p.n_steps > 0);
+            for (size_t i = 0; i < p.n_steps; i++) {
+                assert_true(p.steps[i].bytes <= 1 << 20);
+                assert_true(p.steps[i].from.offset <= 5 * count * 4);
+                assert_true(p.steps[i].to.offset <= 5 * count * 4);
+            }
+            plan_free(&p);
+        }
+    }
+}
+
+static void a_plan_without_memory_says_so(void **state)
+{
+    const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 100};
+    const plan_choice choice = plan_choose(&op, 4, 4096);
+    const plan_input in = plan_input_of(&op, 4, 0, &choice);
+
+    LS_UNUSED(state);
+    for (uint64_t at = 1; at <= 2; at++) {
+        plan p = {0};
+
+        ls_alloc_fail_at(at);
+        choice.rule->fn(&p, &in);
+        ls_alloc_fail_at(0);
+        assert_true(p.failed);
+        plan_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan_gives_what_its_operation_says),
+        cmocka_unit_test(plans_with_own_counts_leave_out_nothing),
+        cmocka_unit_test(no_rank_leaves_a_barrier_that_another_has_not_entered),
+        cmocka_unit_test(volumes_are_what_the_comments_say),
+        cmocka_unit_test(huge_operations_do_not_overflow),
+        cmocka_unit_test(a_plan_without_memory_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/alloc.h"
+#include "comm/native/segment_map.h"
+#include "comm/native_oracle.h"
+#include "comm/native_team_rank.h"
+
+#include <unistd.h>
+
+#define SEED        UINT64_C(77001)
+#define PIECE_BYTES 8192 /* small, so that few elements make many pieces */
+#define GUARD       64
+
+typedef enum where { USER = 0, SHARED, MIXED, WHERES } where;
+
+static const char *const where_names[] = {"user memory", "shared memory", "mixed memory"};
+
+/* What all cases of one rank use: room for the largest operation, in both kinds of memory. */
+typedef struct bench {
+    team_rank r;
+    size_t bytes;
+    char *user[2];   /* source, destination */
+    char *shared[2]; /* the same from segment_create */
+    char *all_src;   /* every rank's source, made here from the same seeds */
+    char *want;
+    int failures;
+} bench;
+
+typedef struct plan {
+    ranks_kind kind;
+    int n;
+} plan;
+
+static int open_bench(const comm_boot *boot, bench *b, size_t bytes)
+{
+    const size_t n = (size_t)boot->size;
+
+    RANK_CHECK(team_rank_open(&b->r, boot, PIECE_BYTES) == LS_OK);
+    b->bytes = bytes * n + 2 * GUARD;
+    for (int i = 0; i < 2; i++) {
+        void *memory = NULL;
+
+        b->user[i] = ls_alloc_aligned(64, b->bytes);
+        RANK_CHECK(segment_create(b->r.l, SEGMENT_KEY_NONE, b->bytes, &memory) == LS_OK);
+        b->shared[i] = memory;
+    }
+    b->all_src = ls_alloc_aligned(64, bytes * n * n);
+    b->want = ls_alloc_aligned(64, bytes * n);
+    RANK_CHECK(b->user[0] != NULL && b->user[1] != NULL && b->all_src != NULL && b->want != NULL);
+    return 0;
+}
+
+static void close_bench(bench *b)
+{
+    for (int i = 0; i < 2; i++) {
+        ls_free(b->user[i]);
+        segment_destroy(b->r.l, b->shared[i]);
+    }
+    ls_free(b->all_src);
+    ls_free(b->want);
+    team_rank_close(&b->r);
+}
+
+/* Bytes of src and dst as the public header defines them. */
+static size_t src_bytes(const coll *op, int n)
+{
+    const bool cut =
+        op->kind == COLL_SCATTER || op->kind == COLL_ALL_TO_ALL || op->kind == COLL_REDUCE_SCATTER;
+
+    return op->count * ls_dtype_size(op->dtype) * (cut ? (size_t)n : 1);
+}
+
+static size_t dst_bytes(const coll *op, int n)
+{
+    const bool joined =
+        op->kind == COLL_GATHER || op->kind == COLL_ALL_TO_ALL || op->kind == COLL_ALL_GATHER;
+
+    return op->count * ls_dtype_size(op->dtype) * (joined ? (size_t)n : 1);
+}
+
+/* The source of each rank is a function of (case, rank) alone, so every rank can compute every result. */
+static void fill_sources(bench *b, const coll *op, int n, uint64_t seed)
+{
+    const size_t bytes = src_bytes(op, n);
+
+    for (int k = 0; k < n; k++) {
+        ls_rng rng;
+
+        ls_rng_seed(&rng, ls_hash3(seed, (uint64_t)k, SEED));
+        oracle_fill(b->all_src + (size_t)k * bytes, bytes / ls_dtype_size(op->dtype), op->dtype,
+                    &rng);
+    }
+}
+
+static void expect_reduction(bench *b, const coll *op, int n, int rank)
+{
+    const void *src[64];
+    const size_t bytes = src_bytes(op, n);
+    const size_t skip =
+        op->kind == COLL_REDUCE_SCATTER ? (size_t)rank * op->count * ls_dtype_size(op->dtype) : 0;
+
+    for (int k = 0; k < n; k++)
+        src[k] = b->all_src + (size_t)k * bytes + skip;
+    oracle_reduce(b->want, src, 0, n, op->count, op->dtype, op->redop, true);
+}
+
+/* False: this rank gets nothing. */
+static bool expect(bench *b, const coll *op, int n, int rank)
+{
+    const size_t block = op->count * ls_dtype_size(op->dtype);
+    const size_t bytes = src_bytes(op, n);
+
+    if ((op->kind == COLL_REDUCE || op->kind == COLL_GATHER) && rank != op->root)
+        return false;
+    switch (op->kind) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+    case COLL_REDUCE_SCATTER:
+        expect_reduction(b, op, n, rank);
+        break;
+    case COLL_BROADCAST:
+        memcpy(b->want, b->all_src + (size_t)op->root * bytes, block);
+        break;
+    case COLL_SCATTER:
+        memcpy(b->want, b->all_src + (size_t)op->root * bytes + (size_t)rank * block, block);
+        break;
+    default:
+        for (int k = 0; k < n; k++) {
+            const size_t from = op->kind == COLL_ALL_TO_ALL ? (size_t)rank * block : 0;
+
+            memcpy(b->want + (size_t)k * block, b->all_src + (size_t)k * bytes + from, block);
+        }
+    }
+    return true;
+}
+
+/* Places source and destination, in place or not, and fills both. */
+static void place(bench *b, coll *op, int n, int rank, bool in_place, bool shared)
+{
+    char *const *memory = shared ? b->shared : b->user;
+    const size_t block = op->count * ls_dtype_size(op->dtype);
+    char *src = memory[0] + GUARD;
+    char *dst = memory[1] + GUARD;
+
+    if (in_place && (op->kind == COLL_ALL_GATHER || op->kind == COLL_GATHER))
+        src = dst + (size_t)rank * block;
+    else if (in_place && (op->kind == COLL_SCATTER || op->kind == COLL_REDUCE_SCATTER))
+        dst = src + (size_t)rank * block;
+    else if (in_place)
+        dst = src;
+    memset(memory[0], 0x5A, b->bytes);
+    memset(memory[1], 0x5A, b->bytes);
+    memcpy(src, b->all_src + (size_t)rank * src_bytes(op, n), src_bytes(op, n));
+    op->src = src;
+    op->dst = dst;
+}
+
+static bool guards_hold(const coll *op, int n, bool in_place)
+{
+    const char *dst = op->dst;
+
+    for (int i = 1; i <= GUARD && !in_place; i++) {
+        if (dst[-i] != 0x5A || dst[dst_bytes(op, n) + (size_t)i - 1] != 0x5A)
+            return false;
+    }
+    return true;
+}
+
+static int run_case(bench *b, coll op, where w, bool in_place, uint64_t seed)
+{
+    const comm_boot *boot = b->r.boot;
+    const int n = boot->size;
+    const bool shared = w == SHARED || (w == MIXED && (boot->rank + (int)seed) % 2 == 0);
+
+    fill_sources(b, &op, n, seed);
+    place(b, &op, n, boot->rank, in_place, shared);
+    RANK_CHECK(team_rank_run(&b->r, &op) == LS_OK);
+    if (!expect(b, &op, n, boot->rank))
+        return 0;
+    if (memcmp(op.dst, b->want, dst_bytes(&op, n)) != 0 || !guards_hold(&op, n, in_place)) {
+        fprintf(stderr, "rank %d of %d: %s, %s, op %d, root %d, %zu elements, %s%s: wrong\n",
+                boot->rank, n, coll_name(op.kind), ls_dtype_name(op.dtype), (int)op.redop, op.root,
+                op.count, where_names[w], in_place ? ", in place" : "");
+        return 1;
+    }
+    return 0;
+}
+
+static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_REDUCE,         COLL_BROADCAST,
+                                  COLL_ALL_GATHER, COLL_GATHER,         COLL_SCATTER,
+                                  COLL_ALL_TO_ALL, COLL_REDUCE_SCATTER, COLL_BARRIER};
+/* Inline, both sides of its limits, one piece, its end, several pieces with a rest. */
+static const size_t counts[] = {1, 3, 8, 65, 1000, 1024, 1025, 2048, 2049, 9001};
+
+static int run_kind(bench *b, coll_kind kind, uint64_t *seed)
+{
+    const int n = b->r.boot->size;
+
+    for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
+        for (int w = USER; w < WHERES; w++) {
+            for (int in_place = 0; in_place < 2; in_place++) {
+                const ls_dtype type = (ls_dtype)(++*seed % LS_DTYPE_COUNT);
+                const ls_reduce_op redop = (ls_reduce_op)(*seed / LS_DTYPE_COUNT % 5);
+                const coll op = team_rank_op(
+                    kind, type, redop == LS_AVG && type < LS_F16 ? LS_MAX : redop,
+                    (int)(*seed % (uint64_t)n), NULL, NULL, kind == COLL_BARRIER ? 0 : counts[c]);
+
+                if (run_case(b, op, (where)w, in_place != 0, *seed) != 0)
+                    return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int run_all_kinds(const comm_boot *boot, void *arg)
+{
+    bench *b = ls_calloc(1, sizeof(*b));
+    uint64_t seed = 0;
+    int failed = 0;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(b != NULL && open_bench(boot, b, 9001 * 8) == 0);
+    for (int round = 0; round < 2; round++) {
+        for (size_t k = 0; k < LS_COUNT_OF(kinds) && failed == 0; k++)
+            failed = run_kind(b, kinds[k], &seed);
+    }
+    // A rank that has failed leaves at once; the others then see its end.
+    close_bench(b);
+    ls_free(b);
+    return failed;
+}
+
+static void every_collective_matches_the_oracle(void **state)
+{
+    static const plan plans[] = {{AS_THREADS, 2},   {AS_THREADS, 3},   {AS_THREADS, 5},
+                                 {AS_PROCESSES, 2}, {AS_PROCESSES, 3}, {AS_PROCESSES, 4},
+                                 {AS_PROCESSES, 8}};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(plans); i++) {
+        print_message("%d ranks as %s\n", plans[i].n,
+                      plans[i].kind == AS_THREADS ? "threads" : "processes");
+        assert_int_equal(ranks_run(plans[i].kind, plans[i].n, run_all_kinds, NULL), 0);
+    }
+}
+
+/* Several operations are started before any is waited for; the last is waited for first. */
+static int queue_many(const comm_boot *boot, void *arg)
+{
+    bench *b = ls_calloc(1, sizeof(*b));
+    float *data;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(b != NULL && open_bench(boot, b, 40000) == 0);
+    data = (float *)(void *)b->shared[0];
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 1000; i++)
+            data[i] = (float)(i % 10 + boot->rank);
+        for (int i = 0; i < TEAM_RANK_WORKS; i++) {
+            const coll op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_MAX, -1, data, data,
+                                         i % 3 == 0 ? 4 : 1000);
+
+            team_rank_start(&b->r, i, &op);
+        }
+        for (int i = TEAM_RANK_WORKS - 1; i >= 0; i--)
+            RANK_CHECK(team_rank_wait(&b->r, i) == LS_OK);
+        for (int i = 0; i < 1000; i++)
+            RANK_CHECK(data[i] == (float)(i % 10 + boot->size - 1));
+    }
+    close_bench(b);
+    ls_free(b);
+    return 0;
+}
+
+static void queued_operations_run_in_order(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_THREADS, 3, queue_many, NULL), 0);
+    assert_int_equal(ranks_run(AS_PROCESSES, 4, queue_many, NULL), 0);
+}
+
+/* One rank in a hurry, the others late in turn: slots and rooms must not be overwritten early. */
+static int be_late_in_turn(const comm_boot *boot, void *arg)
+{
+    bench *b = ls_calloc(1, sizeof(*b));
+    int failed = 0;
+    ls_rng rng;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(b != NULL && open_bench(boot, b, 9001 * 8) == 0);
+    ls_rng_seed(&rng, SEED + (uint64_t)boot->rank);
+    for (uint64_t i = 0; i < 300 && failed == 0; i++) {
+        const coll_kind kind = kinds[ls_hash3(i, 1, SEED) % 8];
+        const coll op = team_rank_op(kind, LS_F32, LS_SUM, (int)(i % (uint64_t)boot->size), NULL,
+                                     NULL, counts[ls_hash3(i, 2, SEED) % LS_COUNT_OF(counts)]);
+
+        if (ls_rng_below(&rng, 8) == 0)
+            poll(NULL, 0, (int)ls_rng_below(&rng, 3));
+        failed = run_case(b, op, (where)(ls_hash3(i, 3, SEED) % WHERES), i % 2 == 0, i);
+    }
+    close_bench(b);
+    ls_free(b);
+    return failed;
+}
+
+static void late_ranks_change_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_THREADS, 4, be_late_in_turn, NULL), 0);
+    assert_int_equal(ranks_run(AS_PROCESSES, 4, be_late_in_turn, NULL), 0);
+}
+
+static int disagree(const comm_boot *boot, void *arg)
+{
+    bench *b = ls_calloc(1, sizeof(*b));
+    const int what = *(const int *)arg;
+    const bool odd = boot->rank == 1;
+    coll op;
+
+    RANK_CHECK(b != NULL && open_bench(boot, b, 40000) == 0);
+    op = team_rank_op(odd && what == 0 ? COLL_BROADCAST : COLL_ALL_REDUCE,
+                      odd && what == 1 ? LS_I32 : LS_F32, odd && what == 2 ? LS_MAX : LS_SUM,
+                      odd && what == 0 ? 0 : -1, b->user[0], b->user[1],
+                      odd && what == 3 ? 1001 : 1000);
+    memset(b->user[1], 0x5A, 4004);
+    RANK_CHECK(team_rank_run(&b->r, &op) == LS_EMISMATCH);
+    RANK_CHECK(b->r.cause.kind == CAUSE_MISMATCH && b->r.cause.group == 0);
+    RANK_CHECK(strstr(b->r.text, "rank 0 called all_reduce #1 (") != NULL);
+    RANK_CHECK(strstr(b->r.text, "rank 1 called") != NULL);
+    RANK_CHECK(strstr(b->r.text, "a_test+0x1") != NULL);
+    for (int i = 0; i < 4004; i++)
+        RANK_CHECK(b->user[1][i] == 0x5A);
+    // Whatever comes later fails in the same way.
+    RANK_CHECK(team_rank_run(&b->r, &op) == LS_EMISMATCH);
+    close_bench(b);
+    ls_free(b);
+    return 0;
+}
+
+static void ranks_that_disagree_are_both_named_and_no_data_moves(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 4; what++)
+        assert_int_equal(ranks_run(AS_THREADS, 2, disagree, &what), 0);
+}
+
+static int die_in_the_middle(const comm_boot *boot, void *arg)
+{
+    bench *b = ls_calloc(1, sizeof(*b));
+    const bool shared = *(const int *)arg != 0;
+    char *const *memory;
+    coll op;
+
+    RANK_CHECK(b != NULL && open_bench(boot, b, 400000) == 0);
+    memory = shared ? b->shared : b->user;
+    op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory[0], memory[1], 100000);
+    RANK_CHECK(team_rank_run(&b->r, &op) == LS_OK);
+    if (boot->rank == 1) {
+        team_rank_start(&b->r, 0, &op);
+        _exit(0);
+    }
+    // The counters of the dead stand still, and its channel ends: nothing else happens.
+    RANK_CHECK(team_rank_run(&b->r, &op) == LS_ETIMEOUT && b->r.saw_end);
+    RANK_CHECK(!team_progress(b->r.t) && team_busy(b->r.t));
+    team_abort(b->r.t, LS_EPEER, "rank 1 died");
+    RANK_CHECK(b->r.is_done[0] && b->r.status[0] == LS_EPEER && !team_busy(b->r.t));
+    RANK_CHECK(strcmp(b->r.text, "rank 1 died") == 0);
+    close_bench(b);
+    ls_free(b);
+    return 0;
+}
+
+static void a_death_leaves_the_others_waiting_until_they_abort(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++)
+        assert_int_equal(ranks_run(AS_PROCESSES, 3, die_in_the_middle, &shared), 0);
+}
+
+static int abort_and_free(const comm_boot *boot, void *arg)
+{
+    team_rank *r = ls_calloc(1, sizeof(*r));
+    void *memory = NULL;
+    coll op;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(r != NULL && team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
+    RANK_CHECK(segment_create(r->l, SEGMENT_KEY_NONE, 4 << 20, &memory) == LS_OK);
+    op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory, memory, 1 << 20);
+    if (boot->rank == 0) {
+        // Publishes, perhaps reduces a little, then gives up and frees what the other still works on.
+        team_rank_start(r, 0, &op);
+        team_abort(r->t, LS_ECANCELED, "had enough");
+        RANK_CHECK(r->is_done[0] && r->status[0] == LS_ECANCELED);
+        segment_destroy(r->l, memory);
+    } else {
+        team_rank_start(r, 0, &op);
+        while (!r->saw_end && !r->is_done[0])
+            (void)team_rank_wait(r, 0);
+        if (!r->is_done[0])
+            team_abort(r->t, LS_EPEER, "gone");
+        segment_destroy(r->l, memory);
+    }
+    team_rank_close(r);
+    ls_free(r);
+    return 0;
+}
+
+static void memory_may_be_freed_while_a_peer_still_reads_it(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(ranks_run(AS_THREADS, 2, abort_and_free, NULL), 0);
+        assert_int_equal(ranks_run(AS_PROCESSES, 2, abort_and_free, NULL), 0);
+    }
+}
+
+static void every_operation_has_a_rule_for_any_memory(void **state)
+{
+    team_rule rule;
+
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        bool is_served = false;
+
+        for (int i = 0; team_rule_at(i, &rule); i++)
+            is_served |= rule.kind == kinds[k] && rule.max_bytes == SIZE_MAX && !rule.needs_shared;
+        assert_true(is_served);
+    }
+    assert_false(team_rule_at(-1, &rule));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_collective_matches_the_oracle),
+        cmocka_unit_test(queued_operations_run_in_order),
+        cmocka_unit_test(late_ranks_change_nothing),
+        cmocka_unit_test(ranks_that_disagree_are_both_named_and_no_data_moves),
+        cmocka_unit_test(a_death_leaves_the_others_waiting_until_they_abort),
+        cmocka_unit_test(memory_may_be_freed_while_a_peer_still_reads_it),
+        cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
+    };
+
+    print_message("seed %llu\n", (unsigned long long)SEED);
+    return cmocka_run_group_tests_name("native team", tests, NULL, NULL);
+}

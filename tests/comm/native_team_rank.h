@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_team_rank.h - one rank's team without an engine: a host table that records what it is told, and a waiting loop.
+ */
+#ifndef TESTS_COMM_NATIVE_TEAM_RANK_H
+#define TESTS_COMM_NATIVE_TEAM_RANK_H
+
+#include "comm/backend.h"
+#include "comm/native/local.h"
+#include "comm/native/segment.h"
+#include "comm/native/team.h"
+#include "comm/native_ranks.h"
+
+#define TEAM_RANK_WORKS 16
+
+/* Zero-initialise; must not move. */
+typedef struct team_rank {
+    const comm_boot *boot;
+    local *l;
+    team *t;
+    comm_host host;
+    group_info info;
+    int members[64];
+    uint64_t sequence;
+    backend_work works[TEAM_RANK_WORKS];
+    bool is_done[TEAM_RANK_WORKS];
+    ls_status status[TEAM_RANK_WORKS];
+    char text[1024]; /* of the last failure */
+    job_cause cause; /* kind is CAUSE_NONE until the team calls broken */
+    bool saw_end;    /* of a peer */
+} team_rank;
+
+/* Joins and opens the team of all ranks; piece_bytes 0: the default. */
+LS_MUST_USE ls_status team_rank_open(team_rank *r, const comm_boot *boot, size_t piece_bytes);
+void team_rank_close(team_rank *r);
+
+/* An operation with its stamp filled in from the other fields. */
+coll team_rank_op(coll_kind kind, ls_dtype type, ls_reduce_op redop, int root, const void *src,
+                  void *dst, size_t count);
+
+/* Starts the operation as work `index`. */
+void team_rank_start(team_rank *r, int index, const coll *op);
+
+/* Waits for work `index` as an engine would: spins, yields, sleeps. LS_ETIMEOUT after 60 s. */
+ls_status team_rank_wait(team_rank *r, int index);
+
+/* Both, with work 0. */
+ls_status team_rank_run(team_rank *r, const coll *op);
+
+#endif
