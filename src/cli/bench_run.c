@@ -123,9 +123,8 @@ static void print_header(const bench *b)
 
 static void append_measurement(text_buf *line, const measurement *m)
 {
-    const char *format = m->time_us < 10 ? " %8.2f %7.2f %7.2f" : " %8.1f %7.2f %7.2f";
-
-    text_append(line, format, m->time_us, m->algbw_gbs, m->busbw_gbs);
+    text_append(line, " %8.*f %7.2f %7.2f", m->time_us < 10 ? 2 : 1, m->time_us, m->algbw_gbs,
+                m->busbw_gbs);
     if (m->wrong >= 0)
         text_append(line, " %6lld", (long long)m->wrong);
     else

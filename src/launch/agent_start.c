@@ -202,7 +202,7 @@ static ls_status open_ranks(agent *a, const net_address *store)
 
 static ls_status open_guardian(agent *a)
 {
-    int lifeline;
+    int lifeline = -1;
     ls_status st;
 
     LS_TRY(make_pipe(&lifeline, &a->guardian_fd));
