@@ -7,7 +7,8 @@
  * Errors     An operator gives NULL when it fails or gets NULL; the first failure stays in the tape
  *            with the operator's name and shapes, and ls_backward() and ls_tape_status() report it.
  * Ownership  What operators give belongs to the tape until ls_tape_reset(), and its memory may be
- *            reused as soon as backward has passed it (see ls_tape_keep).
+ *            reused as soon as backward has passed it (see ls_tape_keep). What they are given by the
+ *            caller must stay as it is until backward or the reset.
  * Threads    A tape is used by one thread.
  */
 #ifndef LOCKSTEP_AUTOGRAD_H
@@ -35,12 +36,13 @@ LS_API int ls_tape_training(const ls_tape *tape);
 /* The first failure since the last reset, LS_OK if none; its text is made this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
 
-/* Keeps a value (and, if it has one, its gradient) valid after backward, until reset. */
+/* Keeps a value (and, if it has one, its gradient) valid after backward, until reset. To later operators it
+ * is a constant then. Other tensors and NULL are left alone. */
 LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
 
 /* --- gradients --- */
 
-/* Makes `t`, owned by the caller, a leaf whose gradient backward computes. */
+/* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes. */
 LS_API LS_MUST_USE ls_status ls_require_grad(ls_tensor *t);
 
 /* The gradient of a leaf, row-major, or of a kept value; NULL when there is none. Borrowed: lives as long
@@ -50,8 +52,10 @@ LS_API ls_tensor *ls_grad(const ls_tensor *t);
 /* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to it. */
 LS_API void ls_zero_grad(ls_tensor *t);
 
-/* d(seed * loss)/d(leaf) for all leaves; `loss` has one element. With mean losses, seeding with the number
- * of rows gives sums over samples. Reports the tape's first failure. */
+/* d(seed * loss)/d(leaf) for all leaves; `loss` has one element and stays readable until the reset. With mean
+ * losses, seeding with the number of rows gives sums over samples. Everything recorded so far is used up, whether the loss
+ * depends on it or not; operators may follow, for another backward. Reports the tape's first failure; a
+ * failure of its own becomes it, and leaves gradients undefined. */
 LS_API LS_MUST_USE ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed);
 
 /* Called during ls_backward() in the order in which leaves' gradients become complete, once per leaf and
@@ -120,9 +124,9 @@ LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *t
 /* A scalar function of its inputs, built with operators on `tape`. */
 typedef ls_tensor *(*ls_grad_check_fn)(ls_tape *tape, ls_tensor *const *inputs, void *arg);
 
-/* Compares backward with central differences in float64 on cpu_ref at every element of every input that
- * requires a gradient; inputs are float64. *worst (may be NULL): largest relative difference. LS_EFORMAT names
- * input and element when it is over `tolerance`. */
+/* Compares backward with central differences, in float64 on the inputs' device, at every element of every input that
+ * requires a gradient; inputs are float64. *worst (may be NULL): largest relative difference, that of
+ * derivatives under 1e-3 taken against 1e-3. LS_EFORMAT names input and element when it is over `tolerance`. */
 LS_API LS_MUST_USE ls_status ls_grad_check(ls_grad_check_fn fn, void *arg, ls_tensor *const *inputs,
                                            int n_inputs, double tolerance, double *worst);
 

@@ -54,7 +54,8 @@ LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, 
 LS_API LS_MUST_USE ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims,
                                             const int64_t *dims, void *data, ls_tensor **out);
 
-/* Another shape of the same elements: shares the storage (writes are seen through both). */
+/* Another shape of the same elements: shares the storage (writes are seen through both). A tape does not
+ * see through it: in operators use ls_reshape. */
 LS_API LS_MUST_USE ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims,
                                             ls_tensor **out);
 

@@ -16,22 +16,22 @@
 bool autograd_is_leaf(const ls_tensor *t);
 
 /*
- * From now on the leaf's gradient lives in `target`: a plain tensor of the leaf's shape, type and device, borrowed until
+ * From now on the gradient of the leaf `t` lives in `target`: a plain tensor of the leaf's shape, type and device, borrowed until
  * another is set or the leaf is destroyed. The kernels of weight gradients write straight into it, and ls_grad() gives it
  * whenever there is a gradient. A gradient that exists is copied over. NULL brings it back into memory of the
  * leaf's own and never fails: where there is no memory for it, an existing gradient is forgotten.
  */
-ls_status autograd_set_grad_target(ls_tensor *leaf, ls_tensor *target);
+ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target);
 
 /* Where the leaf's gradient is written, whether or not there is one: the target, else its own memory, else NULL. */
-ls_tensor *autograd_grad_memory(const ls_tensor *leaf);
+ls_tensor *autograd_grad_memory(const ls_tensor *t);
 
 /* Declares that the gradient's memory holds a gradient, or that it does not (as ls_zero_grad). Without any memory nothing
  * changes. */
-void autograd_set_has_grad(ls_tensor *leaf, bool has_grad);
+void autograd_set_has_grad(ls_tensor *t, bool has_grad);
 
-/* Whether the last backward on the tape's device reached this leaf. */
-bool autograd_reached(const ls_tape *tape, const ls_tensor *leaf);
+/* Whether the tape's last backward reached this leaf. */
+bool autograd_reached(const ls_tape *tape, const ls_tensor *t);
 
 /* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a failed operator. */
 ls_tensor *autograd_fail(ls_tape *tape, ls_status status);

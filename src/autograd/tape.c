@@ -230,6 +230,7 @@ static ls_status reserve_value(ls_tape *tape)
     if (tape->n_values < tape->values_made)
         return LS_OK;
     if (tape->values_made == tape->values_capacity) {
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
         grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
         if (grown == NULL)
             return ls_fail(LS_ENOMEM, "no memory for %d values on a tape", wanted);

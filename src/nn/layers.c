@@ -57,7 +57,7 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                        const ls_nn_conv2d_options *opt)
 {
     const ls_nn_conv2d_options o = opt == NULL ? (ls_nn_conv2d_options){.kernel = {0, 0}} : *opt;
-    const int groups = o.groups == 0 ? 1 : o.groups;
+    int group_in;
     double bound;
     ls_layer *layer;
     ls_status st;
@@ -67,9 +67,10 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
     st = check_conv2d(name == NULL ? "NULL" : name, in, out, &o);
     if (st != LS_OK)
         return model_fail(model, st);
+    group_in = in / (o.groups == 0 ? 1 : o.groups);
     layer = model_add(
         model, name,
-        (layer_slot[]){{"weight", false, LS_F32, 4, {out, in / groups, o.kernel[0], o.kernel[1]}},
+        (layer_slot[]){{"weight", false, LS_F32, 4, {out, group_in, o.kernel[0], o.kernel[1]}},
                        {"bias", false, LS_F32, 1, {out}}},
         o.no_bias ? 1 : 2);
     if (layer == NULL)
@@ -79,7 +80,7 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                                        .padding = {o.padding[0], o.padding[1]},
                                        .dilation = {o.dilation[0], o.dilation[1]},
                                        .groups = o.groups};
-    bound = 1 / sqrt((double)(in / groups) * o.kernel[0] * o.kernel[1]);
+    bound = 1 / sqrt((double)group_in * o.kernel[0] * o.kernel[1]);
     model_fill_uniform(model, layer->tensors[WEIGHT], bound);
     if (!o.no_bias)
         model_fill_uniform(model, layer->tensors[BIAS], bound);

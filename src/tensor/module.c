@@ -66,8 +66,11 @@ static ls_status load_file(const char *path, const device_ops **ops, void **out)
     device_entry_fn entry = NULL;
     void *symbol;
 
-    if (module == NULL)
-        return ls_fail(LS_EUNSUPPORTED, "device: cannot load %s", dlerror());
+    if (module == NULL) {
+        const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
+
+        return ls_fail(LS_EUNSUPPORTED, "device: cannot load %s", why == NULL ? path : why);
+    }
     symbol = dlsym(module, DEVICE_ENTRY);
     memcpy(&entry, &symbol, sizeof(entry)); // C has no conversion between these two
     *ops = entry == NULL ? NULL : entry(&host);

@@ -65,6 +65,31 @@ static void conv2d_gives_the_sums_of_its_definition(void **state)
     ls_device_close(device);
 }
 
+static void batch_norm_moves_the_running_statistics_as_pytorch(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *x = tensor_of(device, LS_F64, 2, (int64_t[]){4, 1}, (double[]){1, 2, 3, 6});
+    ls_tensor *one = tensor_of(device, LS_F64, 1, (int64_t[]){1}, (double[]){1});
+    ls_tensor *zero = tensor_of(device, LS_F64, 1, (int64_t[]){1}, (double[]){0});
+    ls_tensor *running_mean = tensor_of(device, LS_F64, 1, (int64_t[]){1}, (double[]){10});
+    ls_tensor *running_var = tensor_of(device, LS_F64, 1, (int64_t[]){1}, (double[]){20});
+    ls_tensor *y = unplaced_of(device, LS_F64, 2, (int64_t[]){4, 1});
+
+    LS_UNUSED(state);
+    run(device, (op_call){.op = OP_BATCH_NORM,
+                          .attrs = {.momentum = 0.1, .eps = 0.5, .training = true},
+                          .n_in = 5,
+                          .n_out = 4,
+                          .in = {x, one, zero, running_mean, running_var},
+                          .out = {y}});
+    // mean 3, variance 14 / 4, of which y has 14 / 4 + eps = 4 and the running one 14 / 3
+    assert_elements(y, (double[]){-1, -0.5, 0, 1.5}, 1e-15);
+    assert_elements(running_mean, (double[]){0.9 * 10 + 0.1 * 3}, 1e-14);
+    assert_elements(running_var, (double[]){0.9 * 20 + 0.1 * 14 / 3}, 1e-14);
+    destroy_all((ls_tensor *[]){x, one, zero, running_mean, running_var, y}, 6);
+    ls_device_close(device);
+}
+
 static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
 {
     ls_device *device = open_reference();
@@ -165,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32_stays_near_float64_in_every_case),
         cmocka_unit_test(conv2d_gives_the_sums_of_its_definition),
+        cmocka_unit_test(batch_norm_moves_the_running_statistics_as_pytorch),
         cmocka_unit_test(max_pool_prefers_nan_and_the_first_of_equals),
         cmocka_unit_test(relu_lets_nan_through),
         cmocka_unit_test(a_target_out_of_range_is_named),
