@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * control.c - what a rank does with its connection to the hub. Causes and goodbyes of others come at any time, also between a
+ * request and its answer; they are queued here until comm asks.
+ */
+#include "store/control.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/text.h"
+#include "store/hublink.h"
+#include "store/messages.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define GOODBYE_MS 500
+#define NEWS_MAX   (256 * 1024) /* causes and goodbyes that nobody has asked for yet */
+
+typedef struct cause_news {
+    list_node node;
+    job_cause cause;
+} cause_news;
+
+typedef struct left_news {
+    list_node node;
+    int rank;
+} left_news;
+
+struct control {
+    hublink link;
+    int rank;
+    int world_size;
+    list_node causes;
+    list_node left;
+    size_t n_news;
+    wire_writer body;
+};
+
+/* --- news --- */
+
+static ls_status news_room(control *c, void *news)
+{
+    if (news == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for news from the hub");
+    if (c->n_news >= NEWS_MAX) {
+        ls_free(news);
+        return ls_fail(LS_EPROTO, "the hub sent more than %d pieces of news", NEWS_MAX);
+    }
+    c->n_news++;
+    return LS_OK;
+}
+
+/* Queues the cause, and ends the request under way with it. */
+static ls_status take_cause(control *c, wire_reader *r)
+{
+    cause_news *news = ls_calloc(1, sizeof(*news));
+    ls_status st;
+
+    LS_TRY(news_room(c, news));
+    cause_read(r, &news->cause);
+    st = wire_reader_end(r, "a cause from the hub");
+    if (st != LS_OK) {
+        ls_free(news);
+        return st;
+    }
+    list_append(&c->causes, &news->node);
+    hublink_interrupt(&c->link, cause_status(news->cause.kind), news->cause.text,
+                      news->cause.group == GROUP_ALL);
+    return LS_OK;
+}
+
+static ls_status take_left(control *c, wire_reader *r)
+{
+    left_news *news = ls_calloc(1, sizeof(*news));
+    const uint32_t rank = wire_read_u32(r);
+    ls_status st;
+
+    LS_TRY(news_room(c, news));
+    st = wire_reader_end(r, "a goodbye from the hub");
+    if (st == LS_OK && rank >= (uint32_t)c->world_size)
+        st = ls_fail(LS_EPROTO, "the hub says that rank %u of %d has left", rank, c->world_size);
+    if (st != LS_OK) {
+        ls_free(news);
+        return st;
+    }
+    news->rank = (int)rank;
+    list_append(&c->left, &news->node);
+    return LS_OK;
+}
+
+/* Called for each frame that is no answer. The hub is trusted to know the protocol, as it has proved the key. */
+static ls_status take_push(void *arg, const frame *f)
+{
+    control *c = arg;
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    switch (f->type) {
+    case MESSAGE_CAUSE:
+        return take_cause(c, &r);
+    case MESSAGE_LEFT:
+        return take_left(c, &r);
+    default:
+        return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
+    }
+}
+
+bool control_next_cause(control *c, job_cause *out)
+{
+    cause_news *news;
+
+    if (list_empty(&c->causes))
+        return false;
+    news = list_entry(c->causes.next, cause_news, node);
+    list_remove(&news->node);
+    c->n_news--;
+    *out = news->cause;
+    ls_free(news);
+    return true;
+}
+
+bool control_next_left(control *c, int *rank)
+{
+    left_news *news;
+
+    if (list_empty(&c->left))
+        return false;
+    news = list_entry(c->left.next, left_news, node);
+    list_remove(&news->node);
+    c->n_news--;
+    *rank = news->rank;
+    ls_free(news);
+    return true;
+}
+
+/* --- opening and closing --- */
+
+static ls_status introduce(control *c, int64_t deadline_ms)
+{
+    wire_writer_reset(&c->body);
+    wire_write_u32(&c->body, (uint32_t)c->rank);
+    wire_write_u32(&c->body, (uint32_t)c->world_size);
+    wire_write_u32(&c->body, (uint32_t)getpid());
+    LS_TRY(hublink_send(&c->link, MESSAGE_HELLO, &c->body));
+    return hublink_expect(&c->link, MESSAGE_WELCOME, deadline_ms);
+}
+
+static void control_free(control *c)
+{
+    job_cause cause;
+    int rank;
+
+    while (control_next_cause(c, &cause))
+        continue;
+    while (control_next_left(c, &rank))
+        continue;
+    hublink_close(&c->link);
+    wire_writer_free(&c->body);
+    ls_free(c);
+}
+
+ls_status control_open(const control_options *opt, control **out)
+{
+    hublink_options to = {.n_hub = 1,
+                          .key = opt->key,
+                          .insecure = opt->insecure,
+                          .deadline_ms = ls_deadline_ms(opt->timeout_ms)};
+    control *c;
+    ls_status st;
+
+    *out = NULL;
+    if (opt->world_size < 1 || opt->world_size > MESSAGE_RANKS_MAX || opt->rank < 0 ||
+        opt->rank >= opt->world_size)
+        return ls_fail(LS_EINVAL, "rank %d of %d cannot join a job", opt->rank, opt->world_size);
+    c = ls_calloc(1, sizeof(*c));
+    if (c == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the connection to the hub");
+    list_init(&c->causes);
+    list_init(&c->left);
+    c->rank = opt->rank;
+    c->world_size = opt->world_size;
+    to.hub[0] = opt->hub;
+    to.claim.purpose = NET_PURPOSE_CONTROL;
+    to.claim.from = (uint32_t)opt->rank;
+    to.claim.to = HANDSHAKE_ANYONE;
+    to.claim.generation = opt->generation;
+    text_format(to.claim.job, sizeof(to.claim.job), "%s", opt->job);
+    st = hublink_open(&to, take_push, c, &c->link);
+    if (st == LS_OK)
+        st = introduce(c, to.deadline_ms);
+    if (st != LS_OK) {
+        control_free(c);
+        return ls_context(st, "rank %d of %d cannot join its job", opt->rank, opt->world_size);
+    }
+    *out = c;
+    return LS_OK;
+}
+
+void control_close(control *c)
+{
+    if (c == NULL)
+        return;
+    wire_writer_reset(&c->body);
+    if (hublink_send(&c->link, MESSAGE_GOODBYE, &c->body) == LS_OK)
+        hublink_finish(&c->link, ls_deadline_ms(GOODBYE_MS));
+    control_free(c);
+}
+
+int control_fd(const control *c)
+{
+    return c->link.fd;
+}
+
+ls_store *control_store(control *c)
+{
+    return &c->link.store;
+}
+
+ls_status control_poll(control *c)
+{
+    return hublink_poll(&c->link);
+}
+
+/* --- reports --- */
+
+static void write_stamp(wire_writer *w, const op_stamp *stamp)
+{
+    uint8_t wire[STAMP_BYTES];
+
+    stamp_encode(stamp, wire);
+    wire_write_raw(w, wire, sizeof(wire));
+}
+
+ls_status control_waiting(control *c, const op_stamp *stamp, const int *members, int n_members,
+                          bool late, int64_t waited_ms)
+{
+    wire_writer_reset(&c->body);
+    write_stamp(&c->body, stamp);
+    wire_write_u8(&c->body, late);
+    wire_write_i64(&c->body, waited_ms);
+    wire_write_u32(&c->body, (uint32_t)n_members);
+    for (int i = 0; i < n_members; i++)
+        wire_write_u32(&c->body, (uint32_t)members[i]);
+    return hublink_send(&c->link, MESSAGE_WAITING, &c->body);
+}
+
+ls_status control_arrived(control *c, const op_stamp *stamp)
+{
+    wire_writer_reset(&c->body);
+    write_stamp(&c->body, stamp);
+    return hublink_send(&c->link, MESSAGE_ARRIVED, &c->body);
+}
+
+ls_status control_fail(control *c, const job_cause *cause)
+{
+    wire_writer_reset(&c->body);
+    cause_write(&c->body, cause);
+    return hublink_send(&c->link, MESSAGE_FAIL, &c->body);
+}

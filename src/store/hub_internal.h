@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub_internal.h - the parts of a hub: connections (hub.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
+ * operations (hub_watch.c). All run on the poller's thread.
+ */
+#ifndef LS_STORE_HUB_INTERNAL_H
+#define LS_STORE_HUB_INTERNAL_H
+
+#include "store/hub.h"
+
+#include "base/map.h"
+#include "net/frame.h"
+#include "net/wire.h"
+#include "store/messages.h"
+#include "store/table.h"
+
+#include <stdbool.h>
+
+#define HUB_PEER_TEXT 64
+
+typedef enum conn_state {
+    CONN_PROVING,  /* the handshake is under way */
+    CONN_NAMELESS, /* proved, has not said yet which rank it is */
+    CONN_RANK,
+    CONN_STORE,   /* proved, of a store without a job */
+    CONN_CLOSING, /* refused: closed when what is queued has been sent */
+    CONN_DEAD     /* off the poller; freed by the reaper */
+} conn_state;
+
+/* A get or wait that is not answered yet. */
+typedef struct conn_wait {
+    list_node node; /* in hub.waits while active */
+    bool is_active;
+    bool is_get;
+    uint64_t id;
+    uint8_t *body;  /* the keys as they came: n u32, then each */
+    kv_bytes *keys; /* into body */
+    int n_keys;
+    int missing; /* index of the key that is waited for now */
+    poll_timer timer;
+} conn_wait;
+
+typedef struct hub_conn {
+    list_node node; /* in hub.unproved, hub.proved or hub.dead */
+    hub *owner;
+    conn_state state;
+    int fd;
+    poll_watch *watch;
+    bool wants_write;
+    char peer[HUB_PEER_TEXT];
+    pid_t peer_pid;   /* of a unix socket, else 0 */
+    int64_t since_ms; /* accepted */
+    int64_t heard_ms; /* last bytes */
+    handshake *shake; /* while CONN_PROVING */
+    poll_timer limit; /* how long the present state may last */
+    frame_reader in;
+    frame_queue out;
+    int rank; /* of CONN_RANK, else -1 */
+    conn_wait wait;
+} hub_conn;
+
+typedef struct hub_rank {
+    hub *owner;
+    hub_conn *conn; /* NULL: not here */
+    pid_t pid;
+    bool has_joined; /* at any time */
+    bool has_left;   /* said goodbye */
+    bool is_lost;    /* connection ended without */
+    pid_t local_pid; /* as the kernel names it here, 0: on another host */
+    int64_t heard_ms;
+    poll_timer grace; /* after is_lost */
+} hub_rank;
+
+/* A cause that is held back for a while, as a better one may come. */
+typedef struct held_cause {
+    list_node node;
+    hub *owner;
+    poll_timer timer;
+    job_cause cause;
+} held_cause;
+
+/* One member's word about a waiting operation. */
+typedef struct op_entry {
+    int rank;
+    bool is_waiting; /* false: it has arrived */
+    op_stamp stamp;
+} op_entry;
+
+/* An operation in which at least one rank waits. */
+typedef struct hub_op {
+    list_node node;
+    hub *owner;
+    op_stamp id;   /* group, sequence; for send and recv also kind and root */
+    int only_rank; /* of a send or recv, which belongs to one rank; -1 for collectives */
+    int *members;
+    int n_members;
+    op_entry *entries;
+    int n_entries;
+    int n_waiting;
+    int64_t since_ms; /* when the first began to wait */
+    poll_timer late;
+    int64_t late_pause_ms; /* 0: no report yet */
+    poll_timer left;
+} hub_op;
+
+typedef struct hub_listener {
+    list_node node;
+    hub *owner;
+    int fd;
+    poll_watch *watch;
+} hub_listener;
+
+struct hub {
+    poller *loop;
+    hub_options opt;
+    handshake_claim expected;
+    int64_t grace_ms;
+    int spare_fd; /* given up to get rid of a connection when descriptors run out */
+    list_node listeners;
+    poll_timer resume; /* listening again after a pause */
+    bool is_paused;
+    list_node unproved; /* connections, oldest first */
+    list_node proved;
+    list_node dead;
+    int n_unproved;
+    int n_proved;
+    poll_timer reaper;
+    int64_t last_refusal_ms; /* rate limits of log lines */
+    int64_t last_descriptors_ms;
+    uint64_t n_refused;
+    kv_table table;
+    list_node waits;
+    hub_rank *ranks; /* world_size of them, NULL for a store without a job */
+    int n_joined;
+    bool has_formed; /* all ranks were here at once */
+    bool has_cause;  /* of the whole job: */
+    job_cause cause;
+    job_cause *group_causes; /* the first of each group */
+    int n_group_causes;
+    list_node held;
+    list_node ops;
+    int n_ops;
+    wire_writer body; /* of the message being made */
+};
+
+/* --- hub.c --- */
+
+/* A connection as if it had proved the key; takes fd. For tests of what comes after. */
+LS_MUST_USE ls_status hub_adopt(hub *h, int fd);
+
+/* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
+void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);
+void conn_send_body(hub_conn *c, uint32_t type); /* the hub's `body` */
+
+/* Says why, and closes once that has been sent. */
+void conn_refuse(hub_conn *c, const char *why);
+
+/* Closes now; the rank's loss is handled by the reaper. */
+void conn_drop(hub_conn *c);
+
+/* --- hub_store.c --- */
+LS_MUST_USE ls_status hub_store_request(hub_conn *c, const frame *f);
+void hub_store_forget(hub_conn *c); /* its open wait */
+
+/* --- hub_ranks.c --- */
+LS_MUST_USE ls_status hub_ranks_create(hub *h);
+void hub_ranks_free(hub *h);
+LS_MUST_USE ls_status hub_rank_hello(hub_conn *c, const frame *f);
+LS_MUST_USE ls_status hub_rank_message(hub_conn *c, const frame *f);
+void hub_rank_gone(hub_conn *c); /* its connection has ended */
+
+/* Makes it the cause of its group and tells all ranks, unless the group has one. */
+void hub_break(hub *h, const job_cause *cause);
+bool hub_is_broken(const hub *h, uint32_t group);
+
+/* --- hub_watch.c --- */
+LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
+LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
+void hub_watch_left(hub *h, int rank);            /* it said goodbye */
+void hub_watch_forget(hub *h, int rank);          /* it waits in nothing any more */
+void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub_thread.c - a hub in a thread "ls-hub". The owner's thread and this one share only the atomics below and the poller's
+ * wake-up; everything else of the hub is touched by the thread alone once it runs.
+ */
+#include "store/hub.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define STILL_RUNNING INT64_MAX
+#define CHECK_MS      10 /* how often a stopping hub looks whether all have gone */
+
+struct hub_thread {
+    ls_thread thread;
+    poller *loop;
+    hub *hub;
+    net_address bound;
+    net_key key;
+    _Atomic int64_t stop_at_ms; // written by the owner (release), read by the thread (acquire)
+};
+
+/* Whether it is time to end: asked to, and nobody is there any more or the grace is over. */
+static bool is_over(const hub_thread *t, int64_t stop_at_ms)
+{
+    int n_open;
+    int n_unproved;
+
+    if (stop_at_ms == STILL_RUNNING)
+        return false;
+    hub_count(t->hub, &n_open, &n_unproved);
+    return n_open == n_unproved || ls_now_ms() >= stop_at_ms;
+}
+
+static void serve(void *arg)
+{
+    hub_thread *t = arg;
+
+    for (;;) {
+        const int64_t stop_at_ms = atomic_load_explicit(&t->stop_at_ms, memory_order_acquire);
+
+        if (is_over(t, stop_at_ms))
+            return;
+        if (poller_run_once(t->loop, stop_at_ms == STILL_RUNNING ? -1 : CHECK_MS) != LS_OK) {
+            ls_log(LS_LOG_ERROR, "hub", "the hub ends: %s", ls_last_error());
+            return;
+        }
+    }
+}
+
+static void free_thread(hub_thread *t)
+{
+    hub_destroy(t->hub);
+    poller_destroy(t->loop);
+    net_key_wipe(&t->key);
+    ls_free(t);
+}
+
+ls_status hub_thread_start(const hub_options *opt, const net_address *at, hub_thread **out)
+{
+    hub_thread *t = ls_calloc(1, sizeof(*t));
+    hub_options own = *opt;
+    ls_status st;
+
+    *out = NULL;
+    if (t == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a hub");
+    atomic_init(&t->stop_at_ms, STILL_RUNNING);
+    if (opt->key != NULL) {
+        t->key = *opt->key;
+        own.key = &t->key;
+    }
+    st = poller_create(&t->loop);
+    if (st == LS_OK)
+        st = hub_create(t->loop, &own, &t->hub);
+    if (st == LS_OK)
+        st = hub_listen(t->hub, at, &t->bound);
+    if (st == LS_OK)
+        st = ls_thread_start(&t->thread, "ls-hub", serve, t);
+    if (st != LS_OK) {
+        free_thread(t);
+        return st;
+    }
+    *out = t;
+    return LS_OK;
+}
+
+const net_address *hub_thread_address(const hub_thread *t)
+{
+    return &t->bound;
+}
+
+void hub_thread_stop(hub_thread *t, int64_t grace_ms)
+{
+    if (t == NULL)
+        return;
+    atomic_store_explicit(&t->stop_at_ms, ls_now_ms() + grace_ms, memory_order_release);
+    poller_wake(t->loop);
+    ls_thread_join(&t->thread);
+    free_thread(t);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub_watch.c - operations in which ranks wait. Ranks tell only after a while (20 ms), so nothing of this costs a job that runs
+ * well. From what they tell, the hub sees three things: ranks that wait in different operations of the same number; members
+ * that have left; and, after late_ms, who keeps the others waiting.
+ */
+#include "store/hub_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define LEFT_MS        300 /* data of a rank that has left may still be under way */
+#define LATE_MIN_MS    20
+#define LATE_MAX_MS    (3600 * 1000)
+#define OPS_PER_RANK   64
+#define DESCRIBED_MAX  16 /* ranks that a report says more about than the number */
+#define STAMP_TEXT_MAX 160
+
+static bool is_message(const op_stamp *s)
+{
+    return s->kind == COLL_SEND || s->kind == COLL_RECV;
+}
+
+/* --- the list of operations --- */
+
+static hub_op *find_op(hub *h, const op_stamp *stamp, int rank)
+{
+    list_for_each (it, &h->ops) {
+        hub_op *op = list_entry(it, hub_op, node);
+
+        if (op->id.group != stamp->group || op->id.sequence != stamp->sequence)
+            continue;
+        if (!is_message(stamp) && op->only_rank < 0)
+            return op;
+        // Messages are numbered per peer and tag, so what tells them apart is who waits, for whom, and how.
+        if (is_message(stamp) && op->only_rank == rank && op->id.kind == stamp->kind &&
+            op->id.root == stamp->root)
+            return op;
+    }
+    return NULL;
+}
+
+static op_entry *find_entry(const hub_op *op, int rank)
+{
+    for (int i = 0; i < op->n_entries; i++) {
+        if (op->entries[i].rank == rank)
+            return &op->entries[i];
+    }
+    return NULL;
+}
+
+static void free_op(hub_op *op)
+{
+    list_remove(&op->node);
+    op->owner->n_ops--;
+    poller_timer_cancel(&op->late);
+    poller_timer_cancel(&op->left);
+    ls_free(op->members);
+    ls_free(op->entries);
+    ls_free(op);
+}
+
+static hub_op *make_op(hub *h, const op_stamp *stamp, int rank, const int *members, int n_members)
+{
+    hub_op *op;
+
+    if (h->n_ops >= OPS_PER_RANK * h->opt.world_size)
+        return NULL;
+    op = ls_calloc(1, sizeof(*op));
+    if (op == NULL)
+        return NULL;
+    op->owner = h;
+    op->id = *stamp;
+    op->only_rank = is_message(stamp) ? rank : -1;
+    op->since_ms = INT64_MAX;
+    list_append(&h->ops, &op->node);
+    h->n_ops++;
+    op->n_members = n_members;
+    op->members = ls_calloc((size_t)n_members, sizeof(*op->members));
+    op->entries = ls_calloc((size_t)n_members, sizeof(*op->entries));
+    if (op->members == NULL || op->entries == NULL) {
+        free_op(op);
+        return NULL;
+    }
+    memcpy(op->members, members, (size_t)n_members * sizeof(*members));
+    return op;
+}
+
+/* This rank's entry, a new one if there is none; NULL when more ranks come than the group has members. */
+static op_entry *entry_of(hub_op *op, int rank)
+{
+    op_entry *e = find_entry(op, rank);
+
+    if (e != NULL || op->n_entries == op->n_members)
+        return e;
+    e = &op->entries[op->n_entries++];
+    *e = (op_entry){.rank = rank};
+    return e;
+}
+
+void hub_watch_end_group(hub *h, uint32_t group)
+{
+    list_node *it = h->ops.next;
+
+    while (it != &h->ops) {
+        hub_op *op = list_entry(it, hub_op, node);
+
+        it = it->next;
+        if (group == GROUP_ALL || op->id.group == group)
+            free_op(op);
+    }
+}
+
+static void stop_waiting(hub_op *op, op_entry *e)
+{
+    if (e == NULL || !e->is_waiting)
+        return;
+    e->is_waiting = false;
+    op->n_waiting--;
+    if (op->n_waiting == 0)
+        free_op(op);
+}
+
+void hub_watch_forget(hub *h, int rank)
+{
+    list_node *it = h->ops.next;
+
+    while (it != &h->ops) {
+        hub_op *op = list_entry(it, hub_op, node);
+
+        it = it->next;
+        stop_waiting(op, find_entry(op, rank));
+    }
+}
+
+/* --- ranks that disagree --- */
+
+static bool break_if_different(hub_op *op, const op_entry *mine)
+{
+    hub *h = op->owner;
+    job_cause cause = {.kind = CAUSE_MISMATCH, .group = op->id.group, .rank = -1};
+    char texts[2][STAMP_TEXT_MAX];
+
+    if (op->only_rank >= 0)
+        return false;
+    for (int i = 0; i < op->n_entries; i++) {
+        const op_entry *other = &op->entries[i];
+        const op_entry *low = other->rank < mine->rank ? other : mine;
+        const op_entry *high = low == mine ? other : mine;
+
+        if (stamp_equal(&other->stamp, &mine->stamp))
+            continue;
+        text_format(cause.text, sizeof(cause.text), "rank %d: %s; rank %d: %s", low->rank,
+                    stamp_text(texts[0], sizeof(texts[0]), &low->stamp), high->rank,
+                    stamp_text(texts[1], sizeof(texts[1]), &high->stamp));
+        hub_break(h, &cause);
+        return true;
+    }
+    return false;
+}
+
+/* --- ranks that have left --- */
+
+/* A member that has left without a word about this operation, -1: none. A receive from anybody still has hope as long as one
+ * other member is here. */
+static int missing_for_good(const hub_op *op)
+{
+    const bool any_will_do = op->id.kind == COLL_RECV && op->id.root < 0;
+    int gone = -1;
+
+    for (int i = 0; i < op->n_members; i++) {
+        const int rank = op->members[i];
+
+        if (find_entry(op, rank) != NULL)
+            continue;
+        if (op->owner->ranks[rank].has_left)
+            gone = rank;
+        else if (any_will_do)
+            return -1;
+        if (gone >= 0 && !any_will_do)
+            return gone;
+    }
+    return gone;
+}
+
+static void left_is_due(void *arg)
+{
+    hub_op *op = arg;
+    hub *h = op->owner;
+    const int rank = missing_for_good(op);
+    job_cause cause = {.kind = CAUSE_LEFT, .group = op->id.group, .rank = rank};
+    char text[STAMP_TEXT_MAX];
+
+    if (rank < 0)
+        return;
+    text_format(cause.text, sizeof(cause.text),
+                "rank %d left the job (exited) while %s waits for it", rank,
+                stamp_text(text, sizeof(text), &op->id));
+    hub_break(h, &cause);
+}
+
+static void expect_end(hub_op *op)
+{
+    if (!op->left.is_set && missing_for_good(op) >= 0)
+        poller_timer_set(op->owner->loop, &op->left, ls_now_ms() + LEFT_MS, left_is_due, op);
+}
+
+void hub_watch_left(hub *h, int rank)
+{
+    LS_UNUSED(rank);
+    list_for_each (it, &h->ops)
+        expect_end(list_entry(it, hub_op, node));
+}
+
+/* --- the late report --- */
+
+/* "0 2-7" of the members whose arrival is `arrived`. */
+static void append_ranks(text_buf *t, const hub_op *op, bool arrived)
+{
+    int first = -1;
+    int last = -1;
+
+    for (int i = 0; i <= op->n_members; i++) {
+        const int rank = i < op->n_members ? op->members[i] : -1;
+
+        if (rank >= 0 && (find_entry(op, rank) != NULL) != arrived)
+            continue;
+        if (first >= 0 && rank == last + 1) {
+            last = rank;
+            continue;
+        }
+        if (first >= 0 && last > first)
+            text_append(t, " %d-%d", first, last);
+        else if (first >= 0)
+            text_append(t, " %d", first);
+        first = rank;
+        last = rank;
+    }
+}
+
+/* Another operation in which this rank waits, NULL: none known. */
+static const op_entry *waits_elsewhere(const hub_op *but, int rank)
+{
+    list_for_each (it, &but->owner->ops) {
+        const hub_op *op = list_entry(it, hub_op, node);
+        const op_entry *e = op == but ? NULL : find_entry(op, rank);
+
+        if (e != NULL && e->is_waiting)
+            return e;
+    }
+    return NULL;
+}
+
+/* What a rank that has not arrived is doing, from whoever knows best. */
+static void append_doing(text_buf *t, const hub_op *op, int rank)
+{
+    hub *h = op->owner;
+    const hub_rank *r = &h->ranks[rank];
+    const hub_events *events = &h->opt.events;
+    const op_entry *elsewhere = waits_elsewhere(op, rank);
+    char told[128] = "";
+    char stamp[STAMP_TEXT_MAX];
+
+    if (!r->has_joined) {
+        text_append(t, "has not joined");
+        return;
+    }
+    if (r->conn == NULL) {
+        text_append(t, r->has_left ? "left the job" : "lost");
+        return;
+    }
+    text_append(t, "pid %d, ", (int)r->pid);
+    if (events->describe != NULL)
+        events->describe(events->self, rank, told, sizeof(told));
+    if (told[0] != 0)
+        text_append(t, "%s", told);
+    else if (r->local_pid > 0)
+        text_append(t, "%s", file_process_state_text(file_process_state(r->local_pid)));
+    else
+        text_append(t, "last heard of %.1f s ago", (double)(ls_now_ms() - r->conn->heard_ms) / 1e3);
+    if (elsewhere != NULL)
+        text_append(t, ", in %s", stamp_text(stamp, sizeof(stamp), &elsewhere->stamp));
+}
+
+static void append_missing(text_buf *t, const hub_op *op)
+{
+    int n = 0;
+
+    for (int i = 0; i < op->n_members; i++) {
+        const int rank = op->members[i];
+
+        if (find_entry(op, rank) != NULL)
+            continue;
+        n++;
+        if (n > DESCRIBED_MAX)
+            continue;
+        text_append(t, "%s %d (", n == 1 ? "" : ",", rank);
+        append_doing(t, op, rank);
+        text_append(t, ")");
+    }
+    if (n > DESCRIBED_MAX)
+        text_append(t, " and %d more", n - DESCRIBED_MAX);
+}
+
+static void append_size(text_buf *t, const op_stamp *s)
+{
+    const size_t each = s->dtype < LS_DTYPE_COUNT ? ls_dtype_size((ls_dtype)s->dtype) : 0;
+    uint64_t bytes;
+    char text[32];
+
+    if (!s->vector && each > 0 && !__builtin_mul_overflow(s->count, each, &bytes))
+        text_append(t, ", %s", text_bytes(text, sizeof(text), bytes));
+}
+
+static void report(hub_op *op)
+{
+    hub *h = op->owner;
+    const hub_events *events = &h->opt.events;
+    text_buf t = {0};
+    char stamp[STAMP_TEXT_MAX];
+
+    text_append(&t, "%s", stamp_text(stamp, sizeof(stamp), &op->id));
+    append_size(&t, &op->id);
+    text_append(&t, " has waited for %.1f s: arrived", (double)(ls_now_ms() - op->since_ms) / 1e3);
+    append_ranks(&t, op, true);
+    if (op->n_entries < op->n_members) {
+        text_append(&t, ", not arrived");
+        append_missing(&t, op);
+    } else {
+        text_append(&t, ": all are there");
+    }
+    if (events->late != NULL)
+        events->late(events->self, text_str(&t));
+    else
+        ls_log(LS_LOG_WARN, "hub", "%s", text_str(&t));
+    text_free(&t);
+}
+
+static void late_is_due(void *arg)
+{
+    hub_op *op = arg;
+
+    op->late_pause_ms = op->late_pause_ms < LATE_MAX_MS / 2 ? 2 * op->late_pause_ms : LATE_MAX_MS;
+    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, late_is_due, op);
+    report(op); // last: its owner may break the group, and the operation is gone
+}
+
+/* The first report comes when the first rank asks; the following pauses are that wait, doubled each time. */
+static void begin_reports(hub_op *op, int64_t waited_ms)
+{
+    if (op->late_pause_ms != 0)
+        return;
+    op->late_pause_ms = waited_ms < LATE_MIN_MS ? LATE_MIN_MS : waited_ms;
+    if (op->late_pause_ms > LATE_MAX_MS)
+        op->late_pause_ms = LATE_MAX_MS;
+    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, late_is_due, op);
+    report(op);
+}
+
+/* --- messages --- */
+
+static ls_status read_stamp(wire_reader *r, op_stamp *out)
+{
+    const uint8_t *wire = wire_read_raw(r, STAMP_BYTES);
+
+    if (wire == NULL)
+        return ls_fail(LS_EPROTO, "half an operation stamp");
+    return stamp_decode(wire, out);
+}
+
+/* The members, which must be ranks of the job and have the sender among them; *out is freed with ls_free(). */
+static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int *n)
+{
+    const hub *h = c->owner;
+    const uint32_t count = wire_read_u32(r);
+    bool has_sender = false;
+    int *members;
+
+    if (r->failed || count == 0 || count > (uint32_t)h->opt.world_size ||
+        r->bytes - r->at != (size_t)count * 4)
+        return ls_fail(LS_EPROTO, "a waiting operation with %u members", count);
+    members = ls_calloc(count, sizeof(*members));
+    if (members == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %u members", count);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t rank = wire_read_u32(r);
+
+        if (rank >= (uint32_t)h->opt.world_size) {
+            ls_free(members);
+            return ls_fail(LS_EPROTO, "a waiting operation with rank %u of %d", rank,
+                           h->opt.world_size);
+        }
+        members[i] = (int)rank;
+        has_sender = has_sender || members[i] == c->rank;
+    }
+    if (!has_sender) {
+        ls_free(members);
+        return ls_fail(LS_EPROTO, "a waiting operation of others");
+    }
+    *out = members;
+    *n = (int)count;
+    return LS_OK;
+}
+
+static void note_waiting(hub_conn *c, const op_stamp *stamp, const int *members, int n_members,
+                         int64_t waited_ms, bool is_late)
+{
+    hub *h = c->owner;
+    hub_op *op = find_op(h, stamp, c->rank);
+    op_entry *e;
+
+    if (op == NULL)
+        op = make_op(h, stamp, c->rank, members, n_members);
+    e = op == NULL ? NULL : entry_of(op, c->rank);
+    if (e == NULL)
+        return; // no memory, or too many: this operation goes without
+    if (!e->is_waiting)
+        op->n_waiting++;
+    e->is_waiting = true;
+    e->stamp = *stamp;
+    if (ls_now_ms() - waited_ms < op->since_ms)
+        op->since_ms = ls_now_ms() - waited_ms;
+    if (break_if_different(op, e)) // the operation is gone then
+        return;
+    expect_end(op);
+    if (is_late)
+        begin_reports(op, waited_ms);
+}
+
+ls_status hub_watch_waiting(hub_conn *c, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    op_stamp stamp;
+    bool is_late;
+    int64_t waited_ms;
+    int *members = NULL;
+    int n_members = 0;
+
+    LS_TRY(read_stamp(&r, &stamp));
+    is_late = wire_read_u8(&r) != 0;
+    waited_ms = wire_read_i64(&r);
+    LS_TRY(read_members(c, &r, &members, &n_members));
+    if (waited_ms < 0 || waited_ms > INT64_MAX / 2) {
+        ls_free(members);
+        return ls_fail(LS_EPROTO, "an operation that has waited for less than nothing");
+    }
+    if (!hub_is_broken(c->owner, stamp.group))
+        note_waiting(c, &stamp, members, n_members, waited_ms, is_late);
+    ls_free(members);
+    return LS_OK;
+}
+
+ls_status hub_watch_arrived(hub_conn *c, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    op_stamp stamp;
+    hub_op *op;
+
+    LS_TRY(read_stamp(&r, &stamp));
+    LS_TRY(wire_reader_end(&r, "the end of a waiting operation"));
+    op = find_op(c->owner, &stamp, c->rank);
+    if (op != NULL)
+        stop_waiting(op, find_entry(op, c->rank));
+    return LS_OK;
+}

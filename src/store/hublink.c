@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/hublink.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "net/socket.h"
+#include "store/messages.h"
+
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANSWER_MS       10000 /* how much later than promised an answer may come */
+#define USER_TIMEOUT_MS 5000
+#define RETRY_MS        20
+
+/* Everything later fails the same way. The descriptor stays open, as somebody may poll it. */
+ls_status hublink_break(hublink *l, ls_status st)
+{
+    if (l->broken == LS_OK) {
+        l->broken = st;
+        text_format(l->broken_text, sizeof(l->broken_text), "%s", ls_last_error());
+        shutdown(l->fd, SHUT_RDWR);
+    }
+    return st;
+}
+
+static ls_status check_link(const hublink *l)
+{
+    if (l->broken != LS_OK)
+        return ls_fail(l->broken, "%s", l->broken_text);
+    return LS_OK;
+}
+
+/* --- opening --- */
+
+/* Without a key only the kernel vouches for the other end. */
+static ls_status check_keyless(const hublink_options *opt, int fd)
+{
+    net_address own;
+    uid_t uid;
+
+    if (opt->key != NULL || opt->insecure)
+        return LS_OK;
+    LS_TRY(net_address_of_socket(fd, &own));
+    if (net_address_family(&own) != NET_UNIX)
+        return ls_fail(LS_EAUTH, "no key: only a unix socket of this host is allowed without one");
+    LS_TRY(net_peer_user(fd, &uid, NULL));
+    if (uid != geteuid())
+        return ls_fail(LS_EAUTH, "it belongs to user %u, not to %u", (unsigned)uid,
+                       (unsigned)geteuid());
+    return LS_OK;
+}
+
+static ls_status connect_hub(const hublink_options *opt, hublink *l)
+{
+    int which = 0;
+
+    if (opt->n_hub == 1) {
+        LS_TRY(net_connect_retry(&opt->hub[0], NET_STREAM, opt->deadline_ms, &l->fd));
+    } else {
+        for (;;) {
+            const ls_status st =
+                net_connect_any(opt->hub, opt->n_hub, opt->deadline_ms, &l->fd, &which);
+
+            if (st == LS_OK)
+                break;
+            if (st != LS_EPEER || ls_deadline_left(opt->deadline_ms) == 0)
+                return st;
+            poll(NULL, 0, RETRY_MS);
+        }
+    }
+    net_address_text(l->name, sizeof(l->name), &opt->hub[which]);
+    text_format(l->store.url, sizeof(l->store.url), "%s", l->name);
+    return LS_OK;
+}
+
+/* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
+static ls_status open_once(const hublink_options *opt, hublink *l)
+{
+    ls_status st;
+
+    LS_TRY(connect_hub(opt, l));
+    st = net_set_stream_options(l->fd, USER_TIMEOUT_MS);
+    if (st == LS_OK)
+        st = check_keyless(opt, l->fd);
+    if (st == LS_OK)
+        st = handshake_connect(l->fd, opt->key, &opt->claim, l->name, opt->deadline_ms);
+    if (st != LS_OK)
+        file_close(&l->fd);
+    return st;
+}
+
+ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void *push_arg,
+                       hublink *out)
+{
+    ls_status st;
+
+    memset(out, 0, sizeof(*out));
+    out->store.ops = &hublink_borrowed_store;
+    out->fd = -1;
+    out->on_push = on_push;
+    out->push_arg = push_arg;
+    frame_reader_init(&out->in, MESSAGE_BODY_MAX);
+    frame_queue_init(&out->out, MESSAGE_QUEUE_MAX + MESSAGE_BODY_MAX);
+    for (;;) {
+        const int left = ls_deadline_left(opt->deadline_ms);
+
+        st = open_once(opt, out);
+        if (st != LS_EPEER || left == 0)
+            break;
+        poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
+    }
+    return st;
+}
+
+void hublink_close(hublink *l)
+{
+    file_close(&l->fd);
+    frame_reader_free(&l->in);
+    frame_queue_free(&l->out);
+    wire_writer_free(&l->body);
+}
+
+/* --- frames --- */
+
+static ls_status flush(hublink *l)
+{
+    const ls_status st = frame_queue_flush(&l->out, l->fd, l->name);
+
+    return st == LS_OK ? st : hublink_break(l, st);
+}
+
+ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body)
+{
+    ls_status st;
+
+    LS_TRY(check_link(l));
+    LS_TRY(wire_writer_status(body));
+    st = frame_queue_add(&l->out, type, body->data, body->bytes);
+    if (st != LS_OK) {
+        const size_t waiting = frame_queue_bytes(&l->out);
+
+        return waiting == 0 ? st
+                            : hublink_break(l, ls_fail(LS_EPEER, "%s does not read: %zu bytes wait",
+                                                       l->name, waiting));
+    }
+    return flush(l);
+}
+
+/* The next frame that came, after at most one read. *have = false: nothing yet. */
+static ls_status take_frame(hublink *l, frame *f, bool *have)
+{
+    size_t moved;
+    ls_status st = frame_reader_next(&l->in, f, have);
+
+    if (st == LS_OK && !*have) {
+        st = frame_reader_fill(&l->in, l->fd, l->name, &moved);
+        if (st == LS_OK && moved > 0)
+            st = frame_reader_next(&l->in, f, have);
+    }
+    return st == LS_OK ? st : hublink_break(l, ls_context(st, "the hub"));
+}
+
+static bool is_reply(const frame *f)
+{
+    return f->type == MESSAGE_REPLY;
+}
+
+void hublink_interrupt(hublink *l, ls_status st, const char *text, bool for_good)
+{
+    if (l->is_over)
+        return;
+    l->is_over = for_good;
+    l->interrupt = st;
+    text_format(l->interrupt_text, sizeof(l->interrupt_text), "%s", text);
+}
+
+static ls_status check_interrupt(const hublink *l)
+{
+    if (l->interrupt != LS_OK)
+        return ls_fail(l->interrupt, "%s", l->interrupt_text);
+    return LS_OK;
+}
+
+static ls_status hand_on(hublink *l, const frame *f)
+{
+    const ls_status st = l->on_push(l->push_arg, f);
+
+    return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->name));
+}
+
+ls_status hublink_poll(hublink *l)
+{
+    frame f;
+    bool have = true;
+
+    LS_TRY(check_link(l));
+    LS_TRY(flush(l));
+    while (have) {
+        LS_TRY(take_frame(l, &f, &have));
+        if (have && !is_reply(&f)) // an answer that nobody waits for any more
+            LS_TRY(hand_on(l, &f));
+    }
+    return LS_OK;
+}
+
+/* Sleeps until the hub has sent something, or can take more of what is queued. */
+static ls_status await_news(hublink *l, int64_t deadline_ms)
+{
+    const short events = frame_queue_bytes(&l->out) > 0 ? POLLIN | POLLOUT : POLLIN;
+
+    LS_TRY(net_wait(l->fd, events, deadline_ms));
+    return flush(l);
+}
+
+void hublink_finish(hublink *l, int64_t deadline_ms)
+{
+    uint8_t news[4096];
+    size_t moved;
+
+    while (l->broken == LS_OK && frame_queue_bytes(&l->out) > 0) {
+        if (net_wait(l->fd, POLLOUT, deadline_ms) != LS_OK || flush(l) != LS_OK)
+            return;
+    }
+    if (l->broken != LS_OK || shutdown(l->fd, SHUT_WR) != 0)
+        return;
+    while (net_recv_some(l->fd, l->name, news, sizeof(news), &moved) == LS_OK) {
+        if (moved == 0 && net_wait(l->fd, POLLIN, deadline_ms) != LS_OK)
+            return;
+    }
+}
+
+ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
+{
+    char text[MESSAGE_TEXT_MAX];
+    frame f;
+    bool have;
+
+    LS_TRY(check_link(l));
+    for (;;) {
+        LS_TRY(take_frame(l, &f, &have));
+        if (have && f.type == MESSAGE_REFUSED) {
+            wire_reader r = wire_reader_over(f.body, f.bytes);
+
+            wire_read_text(&r, text, sizeof(text));
+            return ls_fail(LS_EMISMATCH, "%s", text);
+        }
+        if (have && f.type == type)
+            return LS_OK;
+        if (have)
+            return ls_fail(LS_EPROTO, "%s sent message %u, not %u", l->name, f.type, type);
+        LS_TRY(await_news(l, deadline_ms));
+    }
+}
+
+wire_writer *hublink_begin(hublink *l)
+{
+    wire_writer_reset(&l->body);
+    wire_write_u64(&l->body, ++l->last_id);
+    return &l->body;
+}
+
+/* What a reply says: its status, and its text as this thread's error. */
+static ls_status read_reply(hublink *l, wire_reader *r)
+{
+    char text[MESSAGE_TEXT_MAX];
+    const int32_t status = (int32_t)wire_read_u32(r);
+
+    if (r->failed)
+        return hublink_break(l, ls_fail(LS_EPROTO, "%s sent half an answer", l->name));
+    if (status == LS_OK)
+        return LS_OK;
+    wire_read_text(r, text, sizeof(text));
+    if (status > 0 || r->failed)
+        return hublink_break(l, ls_fail(LS_EPROTO, "%s sent an answer without sense", l->name));
+    return ls_fail((ls_status)status, "%s", text);
+}
+
+ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_reader *reply)
+{
+    const int64_t deadline_ms = ls_deadline_ms(timeout_ms < 0 ? -1 : timeout_ms + ANSWER_MS);
+    frame f;
+    bool have;
+
+    if (!l->is_over)
+        l->interrupt = LS_OK;
+    LS_TRY(check_interrupt(l));
+    LS_TRY(hublink_send(l, type, &l->body));
+    for (;;) {
+        LS_TRY(take_frame(l, &f, &have));
+        if (have && is_reply(&f)) {
+            *reply = wire_reader_over(f.body, f.bytes);
+            if (wire_read_u64(reply) == l->last_id)
+                return read_reply(l, reply);
+        } else if (have) {
+            LS_TRY(hand_on(l, &f));
+            LS_TRY(check_interrupt(l));
+        } else {
+            const ls_status st = await_news(l, deadline_ms);
+
+            if (st == LS_ETIMEOUT)
+                return hublink_break(l, ls_fail(LS_EPEER, "%s has not answered for %d s", l->name,
+                                                ANSWER_MS / 1000));
+            LS_TRY(st);
+        }
+    }
+}

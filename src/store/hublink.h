@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hublink.h - the client's end of a connection to a hub: proved, framed, with requests that wait for their answers. Under both
+ * a rank's control connection and a store without a job.
+ */
+#ifndef LS_STORE_HUBLINK_H
+#define LS_STORE_HUBLINK_H
+
+#include "net/address.h"
+#include "net/frame.h"
+#include "net/handshake.h"
+#include "net/wire.h"
+#include "store/store_ops.h"
+
+#define HUBLINK_ADDRESSES_MAX 8
+
+typedef struct hublink_options {
+    net_address hub[HUBLINK_ADDRESSES_MAX]; /* all of the same hub */
+    int n_hub;
+    const net_key *key;
+    bool insecure;
+    handshake_claim claim;
+    int64_t deadline_ms; /* nobody listening there (yet) is tried again until then */
+} hublink_options;
+
+typedef struct hublink hublink;
+
+/* What comes without having been asked for. Not LS_OK: it makes no sense, and the connection breaks with that. */
+typedef ls_status (*hublink_push_fn)(void *arg, const frame *f);
+
+struct hublink {
+    ls_store store; /* first: a store's operations find the link by it */
+    int fd;         /* -1: closed */
+    char name[NET_ADDRESS_TEXT_MAX];
+    frame_reader in;
+    frame_queue out;
+    wire_writer body; /* of the message being made */
+    uint64_t last_id;
+    ls_status broken; /* the hub is gone, and why: */
+    char broken_text[LS_ERROR_BYTES];
+    bool is_over;        /* no further requests: the interrupt stays */
+    ls_status interrupt; /* hublink_interrupt() */
+    char interrupt_text[LS_ERROR_BYTES];
+    hublink_push_fn on_push;
+    void *push_arg;
+};
+
+LS_MUST_USE ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push,
+                                   void *push_arg, hublink *out);
+void hublink_close(hublink *l); /* at once; what is queued is lost */
+
+/* Sends what is queued and waits until the hub has closed its end, so that it knows all we said. */
+void hublink_finish(hublink *l, int64_t deadline_ms);
+
+/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is gone, or has not read for too long. */
+LS_MUST_USE ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body);
+
+/* Reads what has come, without waiting, and hands pushes on. */
+LS_MUST_USE ls_status hublink_poll(hublink *l);
+
+/* Starts a request's body in l->body; the caller writes the rest. */
+wire_writer *hublink_begin(hublink *l);
+
+/* Sends it and waits until its answer is there: LS_OK with the rest of the reply in *reply (valid until the next call), or
+ * what the hub answered. timeout_ms as the hub was told; 0: it answers at once. */
+LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
+                                      wire_reader *reply);
+
+/* Waits for one frame of this type or MESSAGE_REFUSED (LS_EMISMATCH with its text). */
+LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms);
+
+/* Breaks the connection: all later calls fail with this status and this thread's error text. Returns st. */
+ls_status hublink_break(hublink *l, ls_status st);
+
+/* For on_push: ends the request under way with this status and text; for_good: all later ones too. */
+void hublink_interrupt(hublink *l, ls_status st, const char *text, bool for_good);
+
+/* link->store while somebody else owns the connection. */
+extern const store_ops hublink_borrowed_store;
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * messages.h - the frames between a hub and its clients. Each body is written with net/wire.h; "key" and "value" are bytes
+ * with a u32 length in front.
+ */
+#ifndef LS_STORE_MESSAGES_H
+#define LS_STORE_MESSAGES_H
+
+#include <lockstep/store.h>
+
+typedef enum message_type {
+    /* A rank's first frame: rank u32, world size u32, pid u32. */
+    MESSAGE_HELLO = 1,
+    MESSAGE_WELCOME = 2, /* empty */
+    MESSAGE_REFUSED = 3, /* text; then the hub closes */
+
+    /* Requests: id u64 in front. One at a time on a connection; a newer one ends a wait that is still open. */
+    MESSAGE_SET = 10,         /* key, value */
+    MESSAGE_GET = 11,         /* timeout i64 (ms, -1: for ever), key */
+    MESSAGE_ADD = 12,         /* key, delta i64 */
+    MESSAGE_COMPARE_SET = 13, /* key, expected, desired */
+    MESSAGE_WAIT = 14,        /* timeout i64, n u32, n keys */
+    MESSAGE_CHECK = 15,       /* n u32, n keys */
+    MESSAGE_DELETE = 16,      /* key */
+    MESSAGE_COUNT = 17,       /* empty */
+
+    /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and DELETE u8; otherwise
+     * text. */
+    MESSAGE_REPLY = 18,
+
+    /* From ranks, without an answer. */
+    MESSAGE_WAITING = 20, /* stamp, late u8, waited i64 (ms), n u32, n members u32 */
+    MESSAGE_ARRIVED = 21, /* stamp */
+    MESSAGE_FAIL = 22,    /* cause */
+    MESSAGE_GOODBYE = 23, /* empty */
+
+    /* To ranks, at any time after WELCOME. */
+    MESSAGE_CAUSE = 30, /* cause */
+    MESSAGE_LEFT = 31   /* rank u32 */
+} message_type;
+
+/* The largest request is a compare_set; a wait's keys share the same bound. */
+#define MESSAGE_BODY_MAX (2 * LS_STORE_VALUE_MAX + 64 * 1024)
+#define MESSAGE_QUEUE_MAX                                                                          \
+    (16 * 1024 * 1024 + 64 * 1024) /* then a client that does not read is dropped */
+#define MESSAGE_RANKS_MAX (64 * 1024)
+#define MESSAGE_TEXT_MAX  512
+
+#endif

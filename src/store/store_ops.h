@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_ops.h - what each kind of store implements. store.c checks keys, values and arguments before it calls these.
+ */
+#ifndef LS_STORE_STORE_OPS_H
+#define LS_STORE_STORE_OPS_H
+
+#include "net/address.h"
+#include "net/handshake.h"
+#include "store/table.h"
+
+#include <stdbool.h>
+
+#define STORE_WAIT_KEYS_MAX (128 * 1024) /* keys in one wait or check */
+
+/* All members are required. `deadline_ms` is a point in time. */
+typedef struct store_ops {
+    void (*close)(ls_store *s);
+    ls_status (*set)(ls_store *s, kv_bytes key, kv_bytes value);
+    /* *out from ls_realloc(), with a 0 byte behind it. LS_ETIMEOUT: the caller adds the key. */
+    ls_status (*get)(ls_store *s, kv_bytes key, int64_t deadline_ms, void **out, size_t *bytes);
+    ls_status (*add)(ls_store *s, kv_bytes key, int64_t delta, int64_t *out);
+    ls_status (*compare_set)(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,
+                             bool *swapped);
+    /* LS_ETIMEOUT with store_missing()'s text. */
+    ls_status (*wait)(ls_store *s, const kv_bytes *keys, int n, int64_t deadline_ms);
+    ls_status (*check)(ls_store *s, const kv_bytes *keys, int n, bool *all_exist);
+    ls_status (*remove)(ls_store *s, kv_bytes key, bool *existed);
+    ls_status (*count)(ls_store *s, int64_t *out);
+} store_ops;
+
+/* The first member of every kind of store. */
+struct ls_store {
+    const store_ops *ops;
+    char url[512];
+};
+
+/* The different kinds. `path` and `prefix` are copied. */
+LS_MUST_USE ls_status store_memory_open(ls_store **out);
+LS_MUST_USE ls_status store_file_open(const char *path, ls_store **out);
+LS_MUST_USE ls_status store_remote_open(const char *url, const ls_store_options *opt,
+                                        ls_store **out);
+
+/* A copy with a 0 byte behind it, as get gives it. */
+LS_MUST_USE ls_status store_copy_value(kv_bytes value, void **out, size_t *bytes);
+
+/* Whether all keys exist in the table; *first_missing is the index of one that does not. */
+bool store_has_all(const kv_table *t, const kv_bytes *keys, int n, int *first_missing);
+
+/* LS_ETIMEOUT "keys 'a', 'b' and 5 more are missing". */
+ls_status store_missing(const kv_table *t, const kv_bytes *keys, int n);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table.h - keys and values in memory, with bounds on each and on their sum. Every store's content is one of these.
+ */
+#ifndef LS_STORE_TABLE_H
+#define LS_STORE_TABLE_H
+
+#include <lockstep/store.h>
+
+#include "base/map.h"
+
+#define TABLE_BYTES_MAX (256 * 1024 * 1024) /* keys and values together */
+#define TABLE_KEYS_MAX  (1024 * 1024)
+
+/* Zero-initialise. */
+typedef struct kv_table {
+    byte_map map;
+    size_t bytes;
+} kv_table;
+
+typedef struct kv_bytes {
+    const uint8_t *data; /* borrowed */
+    size_t bytes;
+} kv_bytes;
+
+void table_free(kv_table *t);
+
+/* LS_EINVAL: key or value is too long, or the key is empty. */
+LS_MUST_USE ls_status table_check(kv_bytes key, size_t value_bytes);
+
+/* LS_ENOMEM: no memory or the store is full; the old value stands then. */
+LS_MUST_USE ls_status table_set(kv_table *t, kv_bytes key, kv_bytes value);
+
+/* False when absent. *value is valid until the table changes. */
+bool table_get(const kv_table *t, kv_bytes key, kv_bytes *value);
+
+#define TABLE_NUMBER_BYTES 21 /* "-9223372036854775808" and a 0 */
+
+/* What adding would give, as a number and as text. LS_EINVAL when the value is no decimal number, or the sum overflows. */
+LS_MUST_USE ls_status table_sum(const kv_table *t, kv_bytes key, int64_t delta, int64_t *out,
+                                char digits[TABLE_NUMBER_BYTES]);
+
+/* Adds for real. */
+LS_MUST_USE ls_status table_add(kv_table *t, kv_bytes key, int64_t delta, int64_t *out);
+
+/* Whether the value is `expected`; an empty one means that the key is absent. */
+bool table_has_value(const kv_table *t, kv_bytes key, kv_bytes expected);
+
+LS_MUST_USE ls_status table_compare_set(kv_table *t, kv_bytes key, kv_bytes expected,
+                                        kv_bytes desired, bool *swapped);
+
+bool table_delete(kv_table *t, kv_bytes key); /* whether it was there */
+size_t table_count(const kv_table *t);
+
+/* "'name'", cut and made printable: for error texts. */
+const char *table_key_text(char *buf, size_t n, kv_bytes key);
+
+#endif
