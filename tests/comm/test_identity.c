@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+#include "comm/identity.h"
+
+#define PAIRS 16
+
+/* Variables as NAME, VALUE, NAME, VALUE, ... */
+typedef struct vars {
+    const char *pairs[2 * PAIRS];
+} vars;
+
+static const char *get(void *self, const char *name)
+{
+    const vars *v = self;
+
+    for (int i = 0; i < PAIRS && v->pairs[2 * i] != NULL; i++) {
+        if (strcmp(v->pairs[2 * i], name) == 0)
+            return v->pairs[2 * i + 1];
+    }
+    return NULL;
+}
+
+static ls_status find(const vars *v, const ls_init_options *opt, identity *id)
+{
+    const ls_init_options none = {.size = sizeof(none)};
+    vars copy = *v;
+    const comm_env env = {.get = get, .self = &copy};
+
+    return identity_find(&env, opt == NULL ? &none : opt, id);
+}
+
+#define LAUNCHER                                                                                   \
+    "LOCKSTEP_RANK", "1", "LOCKSTEP_WORLD_SIZE", "3", "LOCKSTEP_LOCAL_RANK", "1",                  \
+        "LOCKSTEP_LOCAL_WORLD_SIZE", "3", "LOCKSTEP_STORE", "unix:@hub", "LOCKSTEP_JOB",           \
+        "0123456789abcdef", "LOCKSTEP_GENERATION", "2"
+#define TORCHRUN                                                                                   \
+    "RANK", "2", "WORLD_SIZE", "4", "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "2", "MASTER_ADDR",     \
+        "10.0.0.1", "MASTER_PORT", "29500", "TORCHELASTIC_RUN_ID", "run7"
+#define OPENMPI                                                                                    \
+    "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_RANK", "3",   \
+        "OMPI_COMM_WORLD_LOCAL_SIZE", "4", "PMIX_NAMESPACE", "817", "PMIX_RANK", "3"
+#define PMI "PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", "PMI_FD", "6"
+#define SLURM                                                                                      \
+    "SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "6", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "77",  \
+        "SLURM_LOCALID", "2", "SLURM_NODEID", "1", "SLURM_STEP_TASKS_PER_NODE", "3(x2)"
+
+typedef struct row {
+    const char *what;
+    vars in;
+    const char *family;
+    int rank, size, local_size;
+    hub_place where;
+    const char *place;
+    const char *warning; /* a part of it */
+} row;
+
+static const row good[] = {
+    {"nothing", {{0}}, "", 0, 1, 1, HUB_NONE, "", NULL},
+    {"the launcher", {{LAUNCHER}}, "LOCKSTEP", 1, 3, 3, HUB_URL, "unix:@hub", NULL},
+    {"torchrun over nodes", {{TORCHRUN}}, "torchrun", 2, 4, 2, HUB_MASTER, "10.0.0.1:29500", NULL},
+    {"torchrun over nodes, whose agent holds the port",
+     {{TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE", "True"}},
+     "torchrun",
+     2,
+     4,
+     2,
+     HUB_MASTER,
+     "10.0.0.1:29501",
+     NULL},
+    {"torchrun on one node",
+     {{"RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "2", "MASTER_ADDR",
+       "h", "MASTER_PORT", "1", "TORCHELASTIC_RUN_ID", "x", "TORCHELASTIC_RESTART_COUNT", "3"}},
+     "torchrun",
+     0,
+     2,
+     2,
+     HUB_NAME,
+     "torchrun|x|1|3",
+     NULL},
+    {"Open MPI on one host", {{OPENMPI}}, "Open MPI", 3, 4, 4, HUB_NAME, "openmpi|817||", NULL},
+    {"Open MPI with a master",
+     {{OPENMPI, "MASTER_ADDR", "fe80::1", "MASTER_PORT", "5"}},
+     "Open MPI",
+     3,
+     4,
+     4,
+     HUB_MASTER,
+     "[fe80::1]:5",
+     NULL},
+    {"PMI", {{PMI}}, "PMI", 0, 2, 2, HUB_NAME, "pmi|||", NULL},
+    {"Slurm with a master",
+     {{SLURM, "MASTER_ADDR", "n0", "MASTER_PORT", "9"}},
+     "Slurm",
+     5,
+     6,
+     3,
+     HUB_MASTER,
+     "n0:9",
+     NULL},
+    {"a Slurm step of one task",
+     {{"SLURM_PROCID", "0", "SLURM_NTASKS", "1", "SLURM_STEP_ID", "0"}},
+     "",
+     0,
+     1,
+     1,
+     HUB_NONE,
+     "",
+     NULL},
+    {"bare variables",
+     {{"RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "h", "MASTER_PORT", "7"}},
+     "RANK",
+     1,
+     2,
+     0,
+     HUB_MASTER,
+     "h:7",
+     NULL},
+    {"the launcher before torchrun",
+     {{LAUNCHER, "RANK", "1", "WORLD_SIZE", "3", "LOCAL_RANK", "1", "MASTER_ADDR", "h",
+       "MASTER_PORT", "7"}},
+     "LOCKSTEP",
+     1,
+     3,
+     3,
+     HUB_URL,
+     "unix:@hub",
+     NULL},
+    {"two that disagree",
+     {{LAUNCHER, PMI}},
+     "LOCKSTEP",
+     1,
+     3,
+     3,
+     HUB_URL,
+     "unix:@hub",
+     "LOCKSTEP_RANK says rank 1 of 3, but PMI_RANK says rank 0 of 2"},
+    {"a lonely PMIx rank",
+     {{"PMIX_RANK", "1", "PMIX_NAMESPACE", "x"}},
+     "",
+     0,
+     1,
+     1,
+     HUB_NONE,
+     "",
+     "PMIX_RANK"},
+    {"empty variables are not set",
+     {{"RANK", "", "WORLD_SIZE", "", "MASTER_ADDR", ""}},
+     "",
+     0,
+     1,
+     1,
+     HUB_NONE,
+     "",
+     NULL},
+};
+
+static void families_are_found_in_their_order(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(good); i++) {
+        const row *r = &good[i];
+        identity id;
+
+        print_message("%s\n", r->what);
+        assert_ok(find(&r->in, NULL, &id));
+        assert_string_equal(id.family, r->family);
+        assert_int_equal(id.rank, r->rank);
+        assert_int_equal(id.size, r->size);
+        assert_int_equal(id.local_size, r->local_size);
+        assert_int_equal(id.where, r->where);
+        assert_string_equal(id.place, r->place);
+        if (r->warning == NULL)
+            assert_string_equal(id.warning, "");
+        else
+            assert_non_null(strstr(id.warning, r->warning));
+    }
+}
+
+/* `says`: up to two parts of the error text. */
+typedef struct bad_row {
+    vars in;
+    const char *says[2];
+} bad_row;
+
+static const bad_row bad[] = {
+    {{{"LOCKSTEP_RANK", "1"}}, {"LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE"}},
+    {{{"LOCKSTEP_RANK", "1x", "LOCKSTEP_WORLD_SIZE", "2"}}, {"LOCKSTEP_RANK", "1x"}},
+    {{{"LOCKSTEP_RANK", "-1", "LOCKSTEP_WORLD_SIZE", "2"}}, {"LOCKSTEP_RANK", "-1"}},
+    {{{"LOCKSTEP_RANK", "2", "LOCKSTEP_WORLD_SIZE", "2"}},
+     {"LOCKSTEP_RANK is 2", "LOCKSTEP_WORLD_SIZE is only 2"}},
+    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "99999999999999999999"}},
+     {"LOCKSTEP_WORLD_SIZE", "99999999999999999999"}},
+    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2"}}, {"LOCKSTEP_STORE", NULL}},
+    {{{LAUNCHER, "LOCKSTEP_RING_FD", "x"}}, {"LOCKSTEP_RING_FD", "x"}},
+    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2", "LOCKSTEP_LOCAL_RANK", "2",
+       "LOCKSTEP_LOCAL_WORLD_SIZE", "2"}},
+     {"LOCKSTEP_LOCAL_RANK", "2"}},
+    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2", "LOCKSTEP_JOB", "zz"}},
+     {"LOCKSTEP_JOB", "zz"}},
+    {{{"RANK", "0"}}, {"RANK", "WORLD_SIZE"}},
+    {{{"WORLD_SIZE", "4"}}, {"WORLD_SIZE", "RANK"}},
+    {{{"RANK", "0", "WORLD_SIZE", "4"}}, {"RANK is set", "MASTER_ADDR"}},
+    {{{"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "h", "MASTER_PORT", "0"}},
+     {"MASTER_PORT", "0"}},
+    {{{"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "h", "MASTER_PORT", "65536"}},
+     {"MASTER_PORT", "65536"}},
+    {{{SLURM}}, {"Slurm", "MASTER_ADDR"}},
+    {{{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_SIZE",
+       "2"}},
+     {"Open MPI", "MASTER_ADDR"}},
+    {{{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE",
+       "2"}},
+     {"PMIX_NAMESPACE", NULL}},
+    {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2"}}, {"PMI_FD", NULL}},
+};
+
+static void bad_values_are_named(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
+        identity id;
+
+        assert_status(find(&bad[i].in, NULL, &id), LS_EINVAL);
+        for (int k = 0; k < 2 && bad[i].says[k] != NULL; k++)
+            assert_told(bad[i].says[k]);
+    }
+}
+
+static void options_beat_the_environment(void **state)
+{
+    const vars v = {{LAUNCHER}};
+    ls_init_options opt = {.size = sizeof(opt), .rank = 3, .world_size = 5};
+    identity id;
+
+    LS_UNUSED(state);
+    assert_ok(find(&v, &opt, &id));
+    assert_string_equal(id.family, "options");
+    assert_int_equal(id.rank, 3);
+    assert_int_equal(id.size, 5);
+    assert_int_equal(id.where, HUB_URL);
+
+    opt.init_method = "tcp://10.0.0.9:4000";
+    assert_ok(find(&v, &opt, &id));
+    assert_int_equal(id.where, HUB_MASTER);
+    assert_string_equal(id.place, "10.0.0.9:4000");
+
+    opt.init_method = "file:///tmp/x";
+    assert_ok(find(&v, &opt, &id));
+    assert_int_equal(id.where, HUB_FILE);
+}
+
+static void bad_options_are_named(void **state)
+{
+    const vars v = {{0}};
+    const struct {
+        ls_init_options opt;
+        const char *says;
+    } rows[] = {
+        {{.rank = 5, .world_size = 5}, "rank 5"},
+        {{.rank = -1, .world_size = 5}, "rank -1"},
+        {{.world_size = -2}, "world_size -2"},
+        {{.init_method = "tcp://h:1"}, "world_size"},
+        {{.rank = 0, .world_size = 2, .init_method = "http://h"}, "http://h"},
+        {{.rank = 0, .world_size = 2, .init_method = "file://"}, "file://"},
+        {{.rank = 0, .world_size = 2}, "MASTER_ADDR"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
+        ls_init_options opt = rows[i].opt;
+        identity id;
+
+        opt.size = sizeof(opt);
+        assert_status(find(&v, &opt, &id), LS_EINVAL);
+        assert_told(rows[i].says);
+    }
+}
+
+static void slurm_task_lists_are_read_strictly(void **state)
+{
+    static const char *const wrong[] = {"", "x", "4(", "4(x", "4(x2", "4(x0)", "4,,2", "4,", "-1"};
+    int n = 0;
+
+    LS_UNUSED(state);
+    assert_ok(identity_slurm_tasks("4(x2),2", "V", 0, &n));
+    assert_int_equal(n, 4);
+    assert_ok(identity_slurm_tasks("4(x2),2", "V", 1, &n));
+    assert_int_equal(n, 4);
+    assert_ok(identity_slurm_tasks("4(x2),2", "V", 2, &n));
+    assert_int_equal(n, 2);
+    assert_status(identity_slurm_tasks("4(x2),2", "V", 3, &n), LS_EINVAL);
+    for (size_t i = 0; i < LS_COUNT_OF(wrong); i++)
+        assert_status(identity_slurm_tasks(wrong[i], "V", 9, &n), LS_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_are_found_in_their_order),
+        cmocka_unit_test(bad_values_are_named),
+        cmocka_unit_test(options_beat_the_environment),
+        cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(slurm_task_lists_are_read_strictly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+#include "comm/recorder.h"
+
+#include "base/clock.h"
+
+#include <lockstep/comm.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static op_stamp stamp_of(uint64_t sequence)
+{
+    op_stamp s = {.group = 7,
+                  .sequence = sequence,
+                  .kind = COLL_ALL_REDUCE,
+                  .dtype = LS_F32,
+                  .redop = LS_SUM,
+                  .root = -1,
+                  .count = 10 * sequence};
+
+    memcpy(s.site, "main+0x1c", 10);
+    return s;
+}
+
+static void what_was_recorded_is_read_back(void **state)
+{
+    recorder_entry entries[8];
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 3, &r));
+    for (uint64_t i = 1; i <= 3; i++) {
+        const op_stamp s = stamp_of(i);
+        const uint64_t number = recorder_begin(r, &s, 40 * i, (int64_t)(100 * i));
+
+        if (i < 3)
+            recorder_end(r, number, i == 2 ? LS_EPEER : LS_OK, i == 2 ? 5 : -1,
+                         (int64_t)(100 * i + 7));
+    }
+    recorder_close(r);
+    assert_ok(recorder_read(fd, entries, 8, &n));
+    assert_int_equal(n, 3);
+    assert_int_equal(entries[0].number, 1);
+    assert_int_equal(entries[0].stamp.group, 7);
+    assert_int_equal(entries[0].stamp.count, 10);
+    assert_int_equal(entries[0].stamp.root, -1);
+    assert_string_equal(entries[0].stamp.site, "main+0x1c");
+    assert_int_equal(entries[0].end_ns, 107);
+    assert_int_equal(entries[1].status, LS_EPEER);
+    assert_int_equal(entries[1].peer, 5);
+    assert_int_equal(entries[2].end_ns, 0);
+    assert_int_equal(entries[2].peer, -1);
+    (void)close(fd);
+}
+
+static void the_last_ones_are_given_when_the_ring_has_gone_round(void **state)
+{
+    const uint64_t total = 3 * RECORDER_ENTRIES + 17;
+    recorder_entry *entries = calloc(RECORDER_ENTRIES, sizeof(*entries));
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    assert_non_null(entries);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 0, &r));
+    for (uint64_t i = 1; i <= total; i++) {
+        const op_stamp s = stamp_of(i);
+
+        recorder_end(r, recorder_begin(r, &s, 1, 1), LS_OK, -1, 2);
+    }
+    assert_ok(recorder_read(fd, entries, RECORDER_ENTRIES, &n));
+    assert_int_equal(n, RECORDER_ENTRIES);
+    assert_int_equal(entries[n - 1].number, total);
+    assert_int_equal(entries[0].number, total - RECORDER_ENTRIES + 1);
+    assert_ok(recorder_read(fd, entries, 5, &n));
+    assert_int_equal(n, 5);
+    assert_int_equal(entries[4].stamp.sequence, total);
+    recorder_close(r);
+    (void)close(fd);
+    free(entries);
+}
+
+/* Entries that are read while they change must be whole: all their fields belong to one operation. */
+static void a_reader_never_sees_half_an_entry(void **state)
+{
+    recorder_entry entries[64];
+    recorder *r;
+    pid_t pid;
+    int fd, n, n_seen = 0;
+
+    LS_UNUSED(state);
+    assert_ok(recorder_create_fd(&fd));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (recorder_open(fd, 0, &r) != LS_OK)
+            _exit(1);
+        for (uint64_t i = 1;; i++) {
+            const op_stamp s = stamp_of(i);
+
+            recorder_end(r, recorder_begin(r, &s, 40 * i, (int64_t)i), LS_OK, -1, (int64_t)i + 1);
+        }
+    }
+    for (const int64_t end_ms = ls_now_ms() + 200; ls_now_ms() < end_ms;) {
+        if (recorder_read(fd, entries, 64, &n) != LS_OK)
+            continue; // not begun yet
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(entries[i].stamp.sequence, entries[i].number);
+            assert_int_equal(entries[i].bytes, 40 * entries[i].number);
+            assert_int_equal(entries[i].start_ns, entries[i].number);
+        }
+        n_seen += n;
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    assert_true(n_seen > 0);
+    assert_ok(recorder_read(fd, entries, 64, &n)); // what SIGKILL left
+    assert_true(n >= 63);
+    (void)close(fd);
+}
+
+static void other_memory_is_refused(void **state)
+{
+    const int small = memfd_create("small", MFD_CLOEXEC);
+    recorder_entry entries[1];
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    assert_status(recorder_open(small, 0, &r), LS_EINVAL);
+    assert_status(recorder_read(small, entries, 1, &n), LS_EFORMAT);
+    (void)close(small);
+    assert_ok(recorder_create_fd(&fd));
+    assert_status(recorder_read(fd, entries, 1, &n), LS_EFORMAT);
+    (void)close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_recorded_is_read_back),
+        cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
+        cmocka_unit_test(a_reader_never_sees_half_an_entry),
+        cmocka_unit_test(other_memory_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
