@@ -328,6 +328,18 @@ void hub_rank_gone(hub_conn *c)
         poller_timer_set(h->loop, &r->grace, ls_now_ms() + h->grace_ms, report_loss, r);
 }
 
+void hub_rank_left(hub *h, int rank)
+{
+    hub_rank *r = &h->ranks[rank];
+
+    r->has_left = true; // its connection, while it still stands, ends as after a goodbye
+    if (!r->is_lost)
+        return;
+    r->is_lost = false;
+    poller_timer_cancel(&r->grace);
+    rank_left(h, rank);
+}
+
 ls_status hub_rank_message(hub_conn *c, const frame *f)
 {
     switch (f->type) {
