@@ -190,7 +190,7 @@ static void a_rate_of_zero_leaves_its_term_out(void **state)
 
     LS_UNUSED(state);
     // 0 * infinity would be NaN: without weight decay nobody multiplies.
-    set_values(f.p, (double[]){INFINITY, 1, 2});
+    set_values(f.p, (double[]){(double)INFINITY, 1, 2});
     set_values(f.g, (double[]){1, 2, 4});
     assert_ok(ls_optimizer_step(f.o));
     assert_true(isinf(value_at(f.p, 0)));
