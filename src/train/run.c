@@ -293,7 +293,7 @@ static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
     run->in_epoch = true;
-    run->epoch_start_ms = ls_now_ms();
+    run->epoch_start_ns = ls_now_ns();
     run->epoch_samples = 0;
     run->state.epoch = run->at.epoch;
     return LS_OK;
@@ -303,7 +303,7 @@ static ls_status begin_epoch(ls_run *run)
 static ls_status update_loss(ls_run *run)
 {
     double sums[2] = {run->loss_sum, run->loss_rows};
-    const double seconds = (double)(ls_now_ms() - run->epoch_start_ms) * 1e-3;
+    const double seconds = (double)(ls_now_ns() - run->epoch_start_ns) * 1e-9;
 
     if (run->comm != NULL)
         LS_TRY(ls_all_reduce(run->comm, sums, sums, 2, LS_F64, LS_SUM, NULL));
@@ -342,6 +342,7 @@ static ls_status end_epoch(ls_run *run)
 /* A stop that all ranks have agreed on, or the step limit: the state is kept where it stands. */
 static ls_status end_early(ls_run *run)
 {
+    LS_TRY(update_loss(run));
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     if (run->state.stopping)

@@ -74,7 +74,7 @@ struct ls_run {
     progress progress;
     int metrics_fd;
     int64_t start_ms;
-    int64_t epoch_start_ms;
+    int64_t epoch_start_ns;
     double epoch_samples; /* of all ranks in this epoch */
     double loss_sum;      /* loss * rows of this rank since the last report */
     double loss_rows;

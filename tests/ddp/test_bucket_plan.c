@@ -98,11 +98,13 @@ static void random_plans_keep_the_invariants(void **state)
             assert_int_equal(slot->offset, end);
             assert_int_equal(slot->offset % PLAN_ALIGNMENT, 0);
             assert_int_equal(plan.bucket_type[slot->bucket], entries[order[i]].dtype);
-            end = slot->offset + (entries[order[i]].bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+            end = slot->offset +
+                  (entries[order[i]].bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
             assert_true(end <= plan.bucket_bytes[slot->bucket]);
         }
         for (int b = 0; b + 1 < plan.n_buckets; b++)
-            assert_true(plan.bucket_bytes[b] >= (b == 0 ? first : cap) || plan.bucket_type[b] != plan.bucket_type[b + 1]);
+            assert_true(plan.bucket_bytes[b] >= (b == 0 ? first : cap) ||
+                        plan.bucket_type[b] != plan.bucket_type[b + 1]);
         bucket_plan_free(&plan);
     }
 }

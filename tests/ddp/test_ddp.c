@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several ranks against one process that sees everything, on a two-layer network in plain C kernels.
+ */
+#include <lockstep/ddp.h>
+#include <lockstep/optim.h>
+
+#include "base/rng.h"
+#include "harness/ranks.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { IN = 7, HIDDEN = 9, OUT = 3, ROWS_MOST = 12, STEPS = 6 };
+
+typedef struct net {
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_layer *first, *second;
+    ls_ddp *ddp;
+    ls_optimizer *sgd;
+} net;
+
+static ls_status net_open(net *n, uint64_t seed)
+{
+    const ls_device_options device = {.size = sizeof(device), .name = "cpu_ref"};
+
+    memset(n, 0, sizeof(*n));
+    LS_TRY(ls_device_open(&device, &n->device));
+    LS_TRY(ls_model_create(n->device, seed, &n->model));
+    LS_TRY(ls_tape_create(n->device, &n->tape));
+    n->first = ls_nn_linear(n->model, "first", IN, HIDDEN, 0);
+    n->second = ls_nn_linear(n->model, "second", HIDDEN, OUT, 0);
+    return ls_model_status(n->model);
+}
+
+static ls_status net_join(net *n, ls_comm *comm, const ls_ddp_options *opt)
+{
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.1, .momentum = 0.9};
+    int count;
+    const ls_named *parameters = ls_model_parameters(n->model, &count);
+
+    if (comm != NULL)
+        LS_TRY(ls_ddp_create(comm, n->model, opt, &n->ddp));
+    return ls_sgd_create(parameters, count, ls_grad, &sgd, &n->sgd);
+}
+
+static void net_close(net *n)
+{
+    ls_optimizer_destroy(n->sgd);
+    ls_tape_destroy(n->tape);
+    ls_ddp_destroy(n->ddp);
+    ls_model_destroy(n->model);
+    ls_device_close(n->device);
+}
+
+/* Row `row` of step `step`: the same on whoever makes it. */
+static void fill_row(int step, int row, float *x, int64_t *y)
+{
+    ls_rng rng;
+
+    ls_rng_seed(&rng, (uint64_t)step * 1000 + (uint64_t)row);
+    for (int i = 0; i < IN; i++)
+        x[i] = (float)ls_rng_normal(&rng);
+    *y = (int64_t)ls_rng_below(&rng, OUT);
+}
+
+/* Mean loss over rows [first, first + rows) of a step. */
+static ls_status loss_of(net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
+                         ls_tensor **loss)
+{
+    const int64_t x_dims[] = {rows, IN};
+    const int64_t y_dims[] = {rows};
+    float data[ROWS_MOST * IN + 1];
+    int64_t labels[ROWS_MOST + 1];
+
+    for (int i = 0; i < rows; i++)
+        fill_row(step, first + i, data + (size_t)i * IN, labels + i);
+    ls_tape_reset(n->tape);
+    LS_TRY(ls_tensor_create(n->device, LS_F32, 2, x_dims, x));
+    LS_TRY(ls_tensor_create(n->device, LS_I64, 1, y_dims, y));
+    LS_TRY(ls_tensor_write(*x, data, (size_t)rows * IN));
+    LS_TRY(ls_tensor_write(*y, labels, (size_t)rows));
+    *loss = ls_cross_entropy(
+        n->tape,
+        ls_forward(n->tape, n->second, ls_relu(n->tape, ls_forward(n->tape, n->first, *x))), *y);
+    return ls_tape_status(n->tape);
+}
+
+typedef ls_status (*backward_fn)(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step);
+
+static ls_status ddp_backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+{
+    return ls_ddp_backward(n->ddp, n->tape, loss, rows, step);
+}
+
+static ls_status ddp_accumulate(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+{
+    LS_UNUSED(step);
+    return ls_ddp_accumulate(n->ddp, n->tape, loss, rows);
+}
+
+static ls_status plain_backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+{
+    *step = (ls_ddp_step){.weight = (double)rows, .more_data = rows > 0};
+    ls_model_zero_grad(n->model);
+    return ls_backward(n->tape, loss, 1.0);
+}
+
+static ls_status rows_through(net *n, backward_fn backward, int step, int first, int rows,
+                              ls_ddp_step *result)
+{
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss = NULL;
+    ls_status st = loss_of(n, step, first, rows, &x, &y, &loss);
+
+    if (st == LS_OK)
+        st = backward(n, loss, rows, result);
+    ls_tape_reset(n->tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    return st;
+}
+
+/* All parameters as one array. */
+static ls_status read_parameters(net *n, float *out, size_t *count)
+{
+    int n_params;
+    const ls_named *list = ls_model_parameters(n->model, &n_params);
+
+    *count = 0;
+    for (int i = 0; i < n_params; i++) {
+        LS_TRY(ls_tensor_read(list[i].tensor, out + *count, ls_tensor_count(list[i].tensor)));
+        *count += ls_tensor_count(list[i].tensor);
+    }
+    return LS_OK;
+}
+
+enum { VALUES_MOST = 256 };
+
+static ls_status parameters_near(net *a, net *b, double tolerance)
+{
+    float x[VALUES_MOST];
+    float y[VALUES_MOST];
+    double difference = 0;
+    double norm = 0;
+    size_t n;
+
+    LS_TRY(read_parameters(a, x, &n));
+    LS_TRY(read_parameters(b, y, &n));
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        norm += (double)y[i] * (double)y[i];
+    }
+    LS_CHECK(sqrt(difference / norm) < tolerance);
+    return LS_OK;
+}
+
+static ls_status parameters_equal_on_all_ranks(net *n, ls_comm *comm)
+{
+    float mine[VALUES_MOST] = {0};
+    float all[8 * VALUES_MOST];
+    size_t count;
+
+    LS_TRY(read_parameters(n, mine, &count));
+    LS_TRY(ls_all_gather(comm, mine, all, VALUES_MOST, LS_F32, NULL));
+    for (int r = 0; r < ls_comm_size(comm); r++)
+        LS_CHECK(memcmp(mine, all + (size_t)r * VALUES_MOST, sizeof(mine)) == 0);
+    return LS_OK;
+}
+
+/* --- the tests' bodies --- */
+
+/* How many rows each rank has in a step, by rank. */
+typedef struct shares {
+    int rows[8];
+    ls_ddp_options options;
+    bool accumulate; /* the rank's rows come in two halves */
+} shares;
+
+static ls_status train_and_compare(net *ours, net *whole, ls_comm *comm, const shares *s)
+{
+    const int rank = ls_comm_rank(comm);
+    ls_ddp_step step;
+    ls_ddp_step ignored;
+    int first = 0;
+    int total = 0;
+
+    for (int r = 0; r < ls_comm_size(comm); r++) {
+        first += r < rank ? s->rows[r] : 0;
+        total += s->rows[r];
+    }
+    for (int i = 0; i < STEPS; i++) {
+        const int half = s->accumulate ? s->rows[rank] / 2 : 0;
+        if (s->accumulate)
+            LS_TRY(rows_through(ours, ddp_accumulate, i, first, half, &ignored));
+        LS_TRY(rows_through(ours, ddp_backward, i, first + half, s->rows[rank] - half, &step));
+        LS_CHECK(step.weight == total && step.more_data && !step.stop);
+        LS_TRY(ls_optimizer_step(ours->sgd));
+        LS_TRY(rows_through(whole, plain_backward, i, 0, total, &ignored));
+        LS_TRY(ls_optimizer_step(whole->sgd));
+        LS_TRY(parameters_equal_on_all_ranks(ours, comm));
+        LS_TRY(parameters_near(ours, whole, 1e-5));
+    }
+    return LS_OK;
+}
+
+static ls_status body_shares(const ls_test_rank *self, void *arg)
+{
+    const shares *s = arg;
+    ls_comm *comm;
+    net ours;
+    net whole;
+    ls_status st;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&ours, 100 + (uint64_t)self->rank)); /* rank 0's values must win */
+    LS_TRY(net_open(&whole, 100));
+    LS_TRY(net_join(&ours, comm, &s->options));
+    LS_TRY(net_join(&whole, NULL, NULL));
+    st = train_and_compare(&ours, &whole, comm, s);
+    net_close(&ours);
+    net_close(&whole);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+static void run_shares(int n, shares s)
+{
+    s.options.size = sizeof(s.options);
+    assert_true(ls_test_run(&(ls_test_job){.n = n, .body = body_shares, .arg = &s}));
+}
+
+static void equal_shares_give_the_whole_batch(void **state)
+{
+    (void)state;
+    run_shares(1, (shares){.rows = {8}});
+    run_shares(2, (shares){.rows = {4, 4}});
+    run_shares(3, (shares){.rows = {3, 3, 3}});
+}
+
+static void unequal_shares_count_each_row_once(void **state)
+{
+    (void)state;
+    run_shares(2, (shares){.rows = {1, 7}});
+    run_shares(3, (shares){.rows = {5, 0, 2}});
+}
+
+static void many_small_buckets_change_nothing(void **state)
+{
+    (void)state;
+    run_shares(2,
+               (shares){.rows = {3, 5}, .options = {.first_bucket_bytes = 1, .bucket_bytes = 1}});
+}
+
+static void accumulated_gradients_are_one_larger_batch(void **state)
+{
+    (void)state;
+    run_shares(2, (shares){.rows = {6, 4}, .accumulate = true});
+    run_shares(2, (shares){.rows = {6, 4},
+                           .accumulate = true,
+                           .options = {.first_bucket_bytes = 1, .bucket_bytes = 1}});
+}
+
+static void checked_replicas_that_are_equal_pass(void **state)
+{
+    (void)state;
+    run_shares(2, (shares){.rows = {2, 3}, .options = {.check_replicas = 1}});
+}
+
+/* --- */
+
+static ls_status body_no_data(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp_step step;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(rows_through(&n, ddp_backward, 0, 0, self->rank == 1 ? 2 : 0, &step));
+    LS_CHECK(step.more_data == 1 && step.weight == 2);
+    LS_TRY(rows_through(&n, ddp_backward, 1, 0, 0, &step));
+    LS_CHECK(step.more_data == 0 && step.weight == 0);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void ranks_without_data_go_on_until_all_have_none(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_no_data}));
+}
+
+static ls_status body_stop(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp_step step = {0};
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    for (int i = 0; i < 4; i++) {
+        if (self->rank == 1 && i == 2)
+            ls_ddp_request_stop(n.ddp);
+        LS_TRY(rows_through(&n, ddp_backward, i, self->rank, 1, &step));
+        LS_CHECK(step.stop == (i >= 2));
+    }
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_stop_is_seen_by_all_at_the_same_step(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_stop}));
+}
+
+/* A layer that only rank 1 uses, and one that nobody does. */
+static ls_status body_unused(const ls_test_rank *self, void *arg)
+{
+    const int64_t dims[] = {1, IN};
+    ls_comm *comm;
+    ls_ddp_step step;
+    ls_tensor *x;
+    ls_tensor *target;
+    ls_tensor *h;
+    ls_layer *nobodys;
+    int n_unused;
+    int n_params;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    nobodys = ls_nn_linear(n.model, "nobodys", IN, IN, 1);
+    LS_CHECK(nobodys != NULL);
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(ls_tensor_create(n.device, LS_F32, 2, dims, &x));
+    LS_TRY(ls_tensor_create(n.device, LS_F32, 2, (int64_t[]){1, self->rank == 1 ? OUT : HIDDEN},
+                            &target));
+    for (int i = 0; i < 3; i++) { /* before and after buckets are laid out anew */
+        ls_tape_reset(n.tape);
+        h = ls_forward(n.tape, n.first, x);
+        if (self->rank == 1)
+            h = ls_forward(n.tape, n.second, h);
+        LS_TRY(ls_ddp_backward(n.ddp, n.tape, ls_mse_loss(n.tape, h, target), 1, &step));
+        const char *const *unused = ls_ddp_unused(n.ddp, &n_unused);
+        LS_CHECK(n_unused == 1 && strcmp(unused[0], "nobodys.weight") == 0);
+        const ls_named *list = ls_model_parameters(n.model, &n_params);
+        for (int p = 0; p < n_params; p++)
+            LS_CHECK((ls_grad(list[p].tensor) != NULL) ==
+                     (strcmp(list[p].name, "nobodys.weight") != 0));
+    }
+    ls_tape_reset(n.tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(target);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void unused_parameters_are_named_and_have_no_gradient(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_unused}));
+}
+
+static ls_status body_differing(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    if (self->rank == 2)
+        LS_CHECK(ls_nn_linear(n.model, "extra", 2, 3, 1) != NULL);
+    LS_CHECK(net_join(&n, comm, NULL) == LS_EMISMATCH);
+    LS_CHECK(strstr(ls_last_error(), "rank 2") != NULL);
+    LS_CHECK(strstr(ls_last_error(), "extra.weight (3, 2) float32") != NULL);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void differing_models_are_told_to_every_rank(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_differing}));
+}
+
+static ls_status body_tampered(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .check_replicas = 2};
+    ls_comm *comm;
+    ls_ddp_step step;
+    int n_params;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, &options));
+    LS_TRY(rows_through(&n, ddp_backward, 0, 0, 1, &step));
+    float *bias = ls_tensor_data(ls_model_parameters(n.model, &n_params)[3].tensor);
+    if (self->rank == 1)
+        bias[2] += 1.0F;
+    LS_TRY(rows_through(&n, ddp_backward, 1, 0, 1, &step)); /* not looked at in this step */
+    LS_CHECK(rows_through(&n, ddp_backward, 2, 0, 1, &step) == LS_EMISMATCH);
+    LS_CHECK(strstr(ls_last_error(), "second.bias of rank 1") != NULL);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_replica_that_went_astray_is_named(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_tampered}));
+}
+
+static ls_status body_buffers(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    net n;
+    int count;
+    float mean[5];
+    int64_t tracked;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_CHECK(ls_nn_batch_norm2d(n.model, "bn", 5, NULL) != NULL);
+    LS_TRY(net_join(&n, comm, NULL));
+    const ls_named *buffers = ls_model_buffers(n.model, &count);
+    LS_CHECK(count == 3);
+    for (int i = 0; i < 5; i++)
+        mean[i] = (float)(self->rank * 10 + i);
+    tracked = 7 + self->rank;
+    LS_TRY(ls_tensor_write(buffers[0].tensor, mean, 5));
+    LS_TRY(ls_tensor_write(buffers[2].tensor, &tracked, 1));
+    LS_TRY(ls_ddp_sync_buffers(n.ddp));
+    LS_TRY(ls_tensor_read(buffers[0].tensor, mean, 5));
+    LS_TRY(ls_tensor_read(buffers[2].tensor, &tracked, 1));
+    LS_CHECK(mean[0] == 0.0F && mean[4] == 4.0F && tracked == 7);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void buffers_become_those_of_rank_0(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_buffers}));
+}
+
+/* A forward that fails on one rank must not leave the other waiting. */
+static ls_status body_failing(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp_step step;
+    ls_status st;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    if (self->rank == 0) {
+        st = ls_ddp_backward(n.ddp, n.tape, ls_relu(n.tape, NULL), 1, &step);
+        LS_CHECK(st != LS_OK);
+    } else {
+        LS_CHECK(rows_through(&n, ddp_backward, 0, 0, 1, &step) != LS_OK);
+        LS_CHECK(strstr(ls_last_error(), "rank 0") != NULL);
+    }
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_rank_whose_forward_fails_tells_the_others(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_shares_give_the_whole_batch),
+        cmocka_unit_test(unequal_shares_count_each_row_once),
+        cmocka_unit_test(many_small_buckets_change_nothing),
+        cmocka_unit_test(accumulated_gradients_are_one_larger_batch),
+        cmocka_unit_test(checked_replicas_that_are_equal_pass),
+        cmocka_unit_test(ranks_without_data_go_on_until_all_have_none),
+        cmocka_unit_test(a_stop_is_seen_by_all_at_the_same_step),
+        cmocka_unit_test(unused_parameters_are_named_and_have_no_gradient),
+        cmocka_unit_test(differing_models_are_told_to_every_rank),
+        cmocka_unit_test(a_replica_that_went_astray_is_named),
+        cmocka_unit_test(buffers_become_those_of_rank_0),
+        cmocka_unit_test(a_rank_whose_forward_fails_tells_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

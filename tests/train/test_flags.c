@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <lockstep/train.h>
+
+#include "base/status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PARSE(flags, ...) parse(flags, (const char *[]){"prog", __VA_ARGS__, NULL})
+
+static ls_status parse(ls_train_flags *flags, const char *const *words)
+{
+    char *argv[16];
+    int argc = 0;
+
+    for (; words[argc] != NULL; argc++)
+        argv[argc] = (char *)(uintptr_t)words[argc];
+    argv[argc] = NULL;
+    return ls_train_parse("prog", "A test.", argc, argv, flags, NULL, 0);
+}
+
+static void both_spellings_and_all_forms_are_understood(void **state)
+{
+    ls_train_flags f = {.lr = 0.1};
+
+    (void)state;
+    assert_int_equal(PARSE(&f, "--batch_size", "7", "--lr=0.5", "-n", "1", "-g", "2",
+                           "--local_rank=3", "--no_shuffle"),
+                     LS_OK);
+    assert_int_equal(f.batch_size, 7);
+    assert_true(f.lr == 0.5);
+    assert_int_equal(f.nodes, 1);
+    assert_string_equal(f.gpus, "2");
+    assert_int_equal(f.local_rank, 3);
+    assert_int_equal(f.no_shuffle, 1);
+}
+
+static void resume_takes_a_path_or_none(void **state)
+{
+    ls_train_flags f = {0};
+
+    (void)state;
+    assert_int_equal(PARSE(&f, "--resume", "--epochs", "2"), LS_OK);
+    assert_string_equal(f.resume, "");
+    assert_int_equal(f.epochs, 2);
+    assert_int_equal(PARSE(&f, "--resume", "a.safetensors"), LS_OK);
+    assert_string_equal(f.resume, "a.safetensors");
+}
+
+static void errors_name_the_flag_and_the_nearest(void **state)
+{
+    ls_train_flags f = {0};
+
+    (void)state;
+    assert_int_equal(PARSE(&f, "--epoch", "3"), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "did you mean --epochs"));
+    assert_int_equal(PARSE(&f, "--epochs"), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--epochs"));
+    assert_int_equal(PARSE(&f, "--epochs", "three"), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "three"));
+    assert_int_equal(PARSE(&f, "--batch-size", "0"), LS_EINVAL);
+    assert_int_equal(PARSE(&f, "--momentum", "1.5"), LS_EINVAL);
+    assert_int_equal(PARSE(&f, "--no-shuffle=perhaps"), LS_EINVAL);
+    assert_int_equal(PARSE(&f, "stray"), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "stray"));
+}
+
+static void ranks_of_this_machine_come_from_gpus(void **state)
+{
+    ls_train_flags f = {.gpus = "2"};
+    int n = -1;
+
+    (void)state;
+    unsetenv("LOCKSTEP_RANK");
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+    assert_int_equal(n, 2);
+    f = (ls_train_flags){0};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+    assert_int_equal(n, 0);
+    f = (ls_train_flags){.gpus = "8,2", .nodes = 2};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EUNSUPPORTED);
+    f = (ls_train_flags){.gpus = "2,x"};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = ""};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = "2", .node_id = 1};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.nodes = 2};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    setenv("LOCKSTEP_RANK", "0", 1);
+    f = (ls_train_flags){.gpus = "2"};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    unsetenv("LOCKSTEP_RANK");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_spellings_and_all_forms_are_understood),
+        cmocka_unit_test(resume_takes_a_path_or_none),
+        cmocka_unit_test(errors_name_the_flag_and_the_nearest),
+        cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
