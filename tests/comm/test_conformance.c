@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT [threads]. Every other backend only adds
+ * its row to CMakeLists.txt. LOCKSTEP_TEST_FULL=1 adds 8 ranks.
+ */
+#include "base/unit.h"
+#include "comm/conformance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SEGMENT 4096
+
+static const char *transport;
+static bool as_threads;
+
+/* None, one, odd ones, one more than a segment of float32 and of float64 holds, and many segments. */
+static const size_t counts[] = {0, 1, 37, SEGMENT / 8 + 1, SEGMENT / 4 + 1, 12 * SEGMENT / 4 + 3};
+
+static ls_status everything(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_CHECK(ls_comm_rank(comm) == self->rank && ls_comm_size(comm) == self->size);
+    LS_TRY(conformance_reductions(comm, counts, LS_COUNT_OF(counts)));
+    LS_TRY(conformance_movers(comm, counts, LS_COUNT_OF(counts)));
+    LS_TRY(conformance_vectors(comm));
+    LS_TRY(conformance_messages(comm));
+    LS_TRY(conformance_handles(comm));
+    LS_TRY(conformance_groups(comm));
+    LS_TRY(ls_comm_status(comm));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+/* Few types and many elements, with pieces of the default size. */
+static ls_status large(const ls_test_rank *self, void *arg)
+{
+    static const size_t many[] = {(256 << 10) / 4 + 1, 600011};
+    ls_comm *comm;
+    guarded g;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (size_t i = 0; i < LS_COUNT_OF(many); i++) {
+        float *x;
+
+        LS_TRY(guarded_make(&g, i == 0 ? comm : NULL, many[i] * sizeof(float)));
+        x = (float *)(void *)g.data;
+        for (size_t k = 0; k < many[i]; k++)
+            x[k] = (float)conformance_input(self->rank, k, LS_SUM);
+        LS_TRY(ls_all_reduce(comm, x, x, many[i], LS_F32, LS_SUM, NULL));
+        for (size_t k = 0; k < many[i]; k++) {
+            float expected;
+
+            conformance_put_reduced(LS_F32, &expected, 0, k, self->size, LS_SUM);
+            LS_CHECK(x[k] == expected);
+        }
+        LS_TRY(ls_broadcast(comm, x, x, many[i], LS_F32, self->size - 1, NULL));
+        LS_TRY(guarded_check(&g, "x"));
+        guarded_free(&g);
+    }
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void run(int n, ls_test_body body)
+{
+    const ls_test_job job = {.n = n, .body = body, .transport = transport, .deadline_ms = 240000};
+
+    assert_true(as_threads ? ls_test_threads(&job) : ls_test_ranks(&job, NULL));
+}
+
+static void every_operation_gives_the_reference_bits(void **state)
+{
+    const int most = ls_test_number("LOCKSTEP_TEST_FULL", 0) != 0 ? 8 : 5;
+
+    LS_UNUSED(state);
+    (void)setenv("LOCKSTEP_SEGMENT", "4096", 1);
+    for (int n = 1; n <= most; n += n < 5 ? 1 : 3) {
+        print_message("%d ranks over %s\n", n, transport);
+        run(n, everything);
+    }
+}
+
+static void large_operations_give_the_reference_bits(void **state)
+{
+    LS_UNUSED(state);
+    (void)unsetenv("LOCKSTEP_SEGMENT");
+    for (int n = 2; n <= 3; n++)
+        run(n, large);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operation_gives_the_reference_bits),
+        cmocka_unit_test(large_operations_give_the_reference_bits),
+    };
+
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s shm|tcp [threads]\n", argv[0]);
+        return 2;
+    }
+    transport = argv[1];
+    as_threads = argc > 2;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
