@@ -50,7 +50,8 @@ LS_API const char *ls_device_fingerprint(const ls_device *device);
 LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims,
                                               const int64_t *dims, ls_tensor **out);
 
-/* A tensor over the caller's row-major memory, which must stay until the last tensor over it is gone. */
+/* A tensor over the caller's row-major memory, aligned for its type, which must stay until the last tensor over it
+ * is gone. */
 LS_API LS_MUST_USE ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims,
                                             const int64_t *dims, void *data, ls_tensor **out);
 

@@ -12,9 +12,6 @@
 
 #include <stdbool.h>
 
-/* Whether `t` is a leaf: ls_require_grad() has been called on it. */
-bool autograd_is_leaf(const ls_tensor *t);
-
 /*
  * From now on the gradient of the leaf `t` lives in `target`: a plain tensor of the leaf's shape, type and device, borrowed until
  * another is set or the leaf is destroyed. The kernels of weight gradients write straight into it, and ls_grad() gives it

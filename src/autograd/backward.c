@@ -284,6 +284,8 @@ ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed)
     value *v = value_of(loss);
     ls_status st;
 
+    if (tape == NULL)
+        return ls_fail(LS_EINVAL, "backward: the tape is NULL");
     LS_TRY(check_loss(tape, loss));
     v->is_kept = true; // so that the loss can be read afterwards
     v->is_reached = true;

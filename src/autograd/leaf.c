@@ -19,11 +19,6 @@ leaf *leaf_of(const ls_tensor *t)
     return t == NULL || t->extra == NULL || t->extra->of_tape ? NULL : (leaf *)(void *)t->extra;
 }
 
-bool autograd_is_leaf(const ls_tensor *t)
-{
-    return leaf_of(t) != NULL;
-}
-
 ls_status ls_require_grad(ls_tensor *t)
 {
     char text[TENSOR_TEXT_BYTES];

@@ -104,7 +104,8 @@ typedef struct device_ops {
     void (*close)(device_state *self);
     /* required: the text of ls_device_fingerprint */
     const char *(*fingerprint)(device_state *self);
-    /* required: memory that kernels of this device read and write, aligned to 64 bytes at least; NULL: none left */
+    /* required: memory that kernels of this device read and write, aligned to 64 bytes at least; NULL: none left. (Wrapped and
+     * viewed tensors are only aligned for their type.) */
     void *(*alloc)(device_state *self, size_t bytes);
     void (*free)(device_state *self, void *block, size_t bytes);
     /* required: a kernel for this call (shapes, types, layouts, attributes may decide), or NULL for "cpu_ref, please".

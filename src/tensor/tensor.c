@@ -13,10 +13,13 @@
 
 /* --- shapes --- */
 
-static ls_status check_shape(ls_dtype type, int n_dims, const int64_t *dims)
+static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
+                             const int64_t *dims)
 {
     size_t bytes = ls_dtype_size(type);
 
+    if (device == NULL)
+        return ls_fail(LS_EINVAL, "tensor: the device is NULL");
     if (bytes == 0)
         return ls_fail(LS_EINVAL, "tensor: %d is no element type", (int)type);
     if (n_dims < 0 || n_dims > LS_MAX_DIMS)
@@ -35,7 +38,7 @@ static ls_status make_shape(ls_device *device, ls_dtype type, int n_dims, const 
 {
     ls_tensor *t;
 
-    LS_TRY(check_shape(type, n_dims, dims));
+    LS_TRY(check_shape(device, type, n_dims, dims));
     LS_TRY(pool_take_tensor(device, lasting, &t));
     t->dtype = type;
     t->n_dims = n_dims;
@@ -222,6 +225,8 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
     LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
     if (data == NULL && tensor_bytes(t) > 0)
         st = ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
+    else if ((uintptr_t)data % ls_dtype_size(type) != 0)
+        st = ls_fail(LS_EINVAL, "tensor: %p is not aligned for %s", data, ls_dtype_name(type));
     else
         st = pool_take_borrowed(device, data, tensor_bytes(t), &t->storage);
     if (st != LS_OK) {

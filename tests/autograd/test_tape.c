@@ -176,6 +176,7 @@ static void bad_losses_are_refused(void **state)
 
     LS_UNUSED(state);
     assert_status(LS_OK, ls_tape_create(s.device, &other));
+    assert_status(LS_EINVAL, ls_backward(NULL, NULL, 1));
     assert_status(LS_EINVAL, ls_backward(s.tape, NULL, 1));
     assert_error("the loss is NULL");
     assert_status(LS_EINVAL, ls_backward(s.tape, s.b, 1));

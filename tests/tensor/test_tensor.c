@@ -81,6 +81,7 @@ static void bad_shapes_are_refused(void **state)
     assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, huge, &t));
     assert_status(LS_EINVAL, ls_tensor_create(device, (ls_dtype)99, 1, huge, &t));
     assert_error("99 is no element type");
+    assert_status(LS_EINVAL, ls_tensor_create(NULL, LS_F32, 1, huge, &t));
     assert_null(t);
     ls_device_close(device);
 }
@@ -152,6 +153,9 @@ static void a_wrapped_tensor_uses_the_callers_memory(void **state)
     assert_elements(t, (double[]){1, 2, 3, 40}, 0);
     ls_tensor_destroy(t);
     assert_status(LS_EINVAL, ls_tensor_wrap(device, LS_F32, 1, (int64_t[]){4}, NULL, &t));
+    assert_status(LS_EINVAL,
+                  ls_tensor_wrap(device, LS_F32, 1, (int64_t[]){1}, (char *)memory + 2, &t));
+    assert_error("is not aligned for float32");
     ls_device_close(device);
 }
 
