@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "net/handshake.h"
+#include "net/socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO     68
+#define CHALLENGE 64
+#define PROOF     32
+#define VERDICT   40
+
+static net_key key_of(uint8_t fill)
+{
+    net_key key = {{0}, ""};
+
+    memset(key.bytes, fill, sizeof(key.bytes));
+    return key;
+}
+
+static const handshake_claim good_claim = {
+    .purpose = NET_PURPOSE_CONTROL, .job = "0123456789abcdef", .from = 3, .to = 0, .generation = 2};
+
+/* Both ends in memory, with what one says to the other. */
+typedef struct exchange {
+    handshake client;
+    handshake server;
+    ls_status client_status;
+    ls_status server_status;
+    char client_text[512];
+    char server_text[512];
+    size_t n_to_server;
+    size_t n_to_client;
+} exchange;
+
+/* What may happen to the bytes on their way; NULL: nothing. `at` counts the bytes of this direction from 0. */
+typedef bool (*meddle_fn)(void *arg, bool to_server, size_t at, uint8_t *byte);
+
+/* Moves what `from` has to say, in pieces of at most `piece`; false when there was nothing. */
+static bool pump(exchange *x, bool to_server, size_t piece, meddle_fn meddle, void *arg)
+{
+    handshake *from = to_server ? &x->client : &x->server;
+    handshake *to = to_server ? &x->server : &x->client;
+    ls_status *st = to_server ? &x->server_status : &x->client_status;
+    char *text = to_server ? x->server_text : x->client_text;
+    size_t *count = to_server ? &x->n_to_server : &x->n_to_client;
+    uint8_t bytes[HANDSHAKE_BYTES];
+    size_t n;
+    size_t used = 0;
+    size_t kept = 0;
+    const uint8_t *out = handshake_output(from, &n);
+
+    if (n == 0)
+        return false;
+    n = n < piece ? n : piece;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t byte = out[i];
+
+        if (meddle == NULL || meddle(arg, to_server, (*count)++, &byte))
+            bytes[kept++] = byte;
+    }
+    handshake_sent(from, n);
+    if (to->state != HANDSHAKE_RUNNING)
+        return true;
+    *st = handshake_feed(to, bytes, kept, &used);
+    if (*st != LS_OK)
+        text_format(text, sizeof(x->client_text), "%s", ls_last_error());
+    return true;
+}
+
+static void run(exchange *x, const net_key *client_key, const net_key *server_key,
+                const handshake_claim *claim, const handshake_claim *expected, size_t piece,
+                meddle_fn meddle, void *arg)
+{
+    memset(x, 0, sizeof(*x));
+    assert_ok(handshake_client(&x->client, client_key, claim, "the hub"));
+    assert_ok(handshake_server(&x->server, server_key, expected, "rank 3"));
+    while (pump(x, true, piece, meddle, arg) || pump(x, false, piece, meddle, arg))
+        continue;
+}
+
+static void both_ends_meet_and_share_a_secret(void **state)
+{
+    const net_key key = key_of(7);
+    exchange x;
+    exchange y;
+
+    LS_UNUSED(state);
+    run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.client.state, HANDSHAKE_DONE);
+    assert_int_equal(x.server.state, HANDSHAKE_DONE);
+    assert_memory_equal(x.client.secret, x.server.secret, NET_KEY_BYTES);
+    assert_int_equal(x.server.peer.from, 3);
+    assert_string_equal(x.server.peer.job, good_claim.job);
+    run(&y, &key, &key, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
+    assert_memory_not_equal(x.client.secret, y.client.secret, NET_KEY_BYTES); // fresh nonces
+}
+
+static void pieces_of_any_size_give_the_same_result(void **state)
+{
+    const net_key key = key_of(7);
+    exchange x;
+
+    LS_UNUSED(state);
+    for (size_t piece = 1; piece <= HELLO; piece++) {
+        run(&x, &key, &key, &good_claim, &good_claim, piece, NULL, NULL);
+        assert_int_equal(x.client.state, HANDSHAKE_DONE);
+        assert_int_equal(x.server.state, HANDSHAKE_DONE);
+    }
+}
+
+static void without_a_key_the_claims_are_still_compared(void **state)
+{
+    handshake_claim other = good_claim;
+    exchange x;
+
+    LS_UNUSED(state);
+    run(&x, NULL, NULL, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.server.state, HANDSHAKE_DONE);
+    other.generation = 9;
+    run(&x, NULL, NULL, &good_claim, &other, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.client_status, LS_EMISMATCH);
+}
+
+static void another_key_is_told_to_both_sides_with_the_file_to_copy(void **state)
+{
+    net_key client = key_of(1);
+    net_key server = key_of(2);
+    exchange x;
+
+    LS_UNUSED(state);
+    text_format(client.origin, sizeof(client.origin), "/home/ann/.config/lockstep/key");
+    text_format(server.origin, sizeof(server.origin), "/home/bob/key");
+    run(&x, &client, &server, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.client_status, LS_EAUTH);
+    assert_int_equal(x.server_status, LS_EAUTH);
+    assert_non_null(strstr(x.client_text, "copy /home/ann/.config/lockstep/key"));
+    assert_non_null(strstr(x.client_text, "the hub"));
+    assert_non_null(strstr(x.server_text, "copy /home/bob/key"));
+    assert_non_null(strstr(x.server_text, "rank 3"));
+    assert_int_equal(x.client.state, HANDSHAKE_FAILED);
+    assert_int_equal(x.server.state, HANDSHAKE_FAILED);
+}
+
+static void what_the_client_wants_must_be_what_the_server_is(void **state)
+{
+    static const struct {
+        handshake_claim expected;
+        const char *client_told;
+        const char *server_told;
+    } cases[] = {
+        {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2}, "is not a hub", "wants a hub"},
+        {{NET_PURPOSE_CONTROL, "fedcba9876543210", 0, 0, 2}, "another job", "fedcba9876543210"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcde", 0, 0, 2}, "another job", "0123456789abcde'"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 3}, "generation 3", "generation 2"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 5, 2}, "is rank 5", "this is rank 5"},
+    };
+    const net_key key = key_of(7);
+    handshake_claim anyone = good_claim;
+    exchange x;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        run(&x, &key, &key, &good_claim, &cases[i].expected, SIZE_MAX, NULL, NULL);
+        assert_int_equal(x.client_status, LS_EMISMATCH);
+        assert_int_equal(x.server_status, LS_EMISMATCH);
+        assert_non_null(strstr(x.client_text, cases[i].client_told));
+        assert_non_null(strstr(x.server_text, cases[i].server_told));
+    }
+    anyone.to = HANDSHAKE_ANYONE;
+    run(&x, &key, &key, &good_claim, &anyone, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.server.state, HANDSHAKE_DONE);
+}
+
+/* --- an attacker on the line --- */
+
+typedef struct garble {
+    bool to_server;
+    size_t at;
+    uint8_t flip;
+} garble;
+
+static bool flip_one(void *arg, bool to_server, size_t at, uint8_t *byte)
+{
+    const garble *g = arg;
+
+    if (g->to_server == to_server && g->at == at)
+        *byte ^= g->flip;
+    return true;
+}
+
+static void one_changed_bit_anywhere_is_found(void **state)
+{
+    static const uint8_t flips[] = {0x01, 0x80, 0xff};
+    const net_key key = key_of(7);
+    exchange x;
+
+    LS_UNUSED(state);
+    for (int direction = 0; direction < 2; direction++) {
+        const bool to_server = direction == 0;
+        const size_t n = to_server ? HELLO + PROOF : CHALLENGE + VERDICT;
+
+        for (size_t at = 0; at < n; at++) {
+            for (size_t i = 0; i < LS_COUNT_OF(flips); i++) {
+                garble g = {to_server, at, flips[i]};
+
+                run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, flip_one, &g);
+                assert_int_not_equal(x.client.state, HANDSHAKE_DONE);
+                // The last message is the server's: who changes it harms the client only.
+                if (to_server || at < CHALLENGE)
+                    assert_int_not_equal(x.server.state, HANDSHAKE_DONE);
+            }
+        }
+    }
+}
+
+typedef struct cut {
+    bool to_server;
+    size_t at;
+} cut;
+
+static bool stop_at(void *arg, bool to_server, size_t at, uint8_t *byte)
+{
+    const cut *c = arg;
+
+    LS_UNUSED(byte);
+    return c->to_server != to_server || at < c->at;
+}
+
+static void a_truncated_exchange_never_ends_well(void **state)
+{
+    const net_key key = key_of(7);
+    exchange x;
+
+    LS_UNUSED(state);
+    for (size_t at = 0; at < HELLO + PROOF; at++) {
+        cut c = {true, at};
+
+        run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, stop_at, &c);
+        assert_int_equal(x.server.state, HANDSHAKE_RUNNING);
+        assert_int_equal(x.client.state, HANDSHAKE_RUNNING);
+    }
+    for (size_t at = 0; at < CHALLENGE + VERDICT; at++) {
+        cut c = {false, at};
+
+        run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, stop_at, &c);
+        assert_int_equal(x.client.state, HANDSHAKE_RUNNING);
+    }
+}
+
+/* All that went to the server in a good exchange. */
+typedef struct recording {
+    uint8_t bytes[HELLO + PROOF];
+} recording;
+
+static bool record(void *arg, bool to_server, size_t at, uint8_t *byte)
+{
+    recording *r = arg;
+
+    if (to_server)
+        r->bytes[at] = *byte;
+    return true;
+}
+
+static void a_recorded_client_cannot_be_played_again(void **state)
+{
+    const net_key key = key_of(7);
+    recording r;
+    exchange x;
+    handshake server;
+    size_t used;
+    size_t n;
+
+    LS_UNUSED(state);
+    run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, record, &r);
+    assert_int_equal(x.server.state, HANDSHAKE_DONE);
+    assert_ok(handshake_server(&server, &key, &good_claim, "replay"));
+    assert_ok(handshake_feed(&server, r.bytes, sizeof(r.bytes), &used));
+    assert_int_equal(used, HELLO);
+    handshake_output(&server, &n);
+    handshake_sent(&server, n);
+    assert_status(handshake_feed(&server, r.bytes + HELLO, PROOF, &used), LS_EAUTH);
+}
+
+static void a_reflected_proof_is_refused(void **state)
+{
+    const net_key key = key_of(7);
+    handshake client;
+    handshake server;
+    const uint8_t *out;
+    uint8_t mac[PROOF];
+    size_t n;
+    size_t used;
+
+    LS_UNUSED(state);
+    // The server's own MAC sent back as the client's.
+    assert_ok(handshake_client(&client, &key, &good_claim, "hub"));
+    assert_ok(handshake_server(&server, &key, &good_claim, "mirror"));
+    out = handshake_output(&client, &n);
+    assert_ok(handshake_feed(&server, out, n, &used));
+    out = handshake_output(&server, &n);
+    memcpy(mac, out + 32, sizeof(mac));
+    handshake_sent(&server, n);
+    assert_status(handshake_feed(&server, mac, sizeof(mac), &used), LS_EAUTH);
+    // A client that gets its own bytes back.
+    assert_ok(handshake_client(&client, &key, &good_claim, "mirror"));
+    out = handshake_output(&client, &n);
+    {
+        uint8_t hello[HELLO];
+
+        memcpy(hello, out, sizeof(hello));
+        handshake_sent(&client, n);
+        assert_status(handshake_feed(&client, hello, CHALLENGE, &used), LS_EAUTH);
+    }
+}
+
+static void a_stranger_learns_nothing_but_a_nonce_and_a_mac(void **state)
+{
+    const net_key key = key_of(7);
+    const net_key wrong = key_of(8);
+    handshake_claim secret = good_claim;
+    exchange x;
+    handshake server;
+    const uint8_t *out;
+    size_t n;
+    size_t used;
+
+    LS_UNUSED(state);
+    secret.generation = 77;
+    run(&x, &wrong, &key, &good_claim, &secret, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.client_status, LS_EAUTH); // and not that the generation differs
+    assert_ok(handshake_server(&server, &key, &secret, "stranger"));
+    assert_status(handshake_feed(&server,
+                                 "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: a-browser-of-no-"
+                                 "fame/1.0\r\n\r\n\r\n",
+                                 HELLO, &used),
+                  LS_EPROTO);
+    out = handshake_output(&server, &n);
+    LS_UNUSED(out);
+    assert_int_equal(n, 0);
+}
+
+static void another_version_is_named(void **state)
+{
+    const net_key key = key_of(7);
+    garble g = {true, 4, 3};
+    exchange x;
+
+    LS_UNUSED(state);
+    run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, flip_one, &g);
+    assert_int_equal(x.server_status, LS_EPROTO);
+    assert_non_null(strstr(x.server_text, "version 2"));
+}
+
+static void bytes_behind_the_handshake_stay_untouched(void **state)
+{
+    const net_key key = key_of(7);
+    exchange x;
+    const uint8_t *out;
+    uint8_t bytes[PROOF + 10] = {0};
+    size_t n;
+    size_t used;
+
+    LS_UNUSED(state);
+    memset(&x, 0, sizeof(x));
+    assert_ok(handshake_client(&x.client, &key, &good_claim, "hub"));
+    assert_ok(handshake_server(&x.server, &key, &good_claim, "rank"));
+    assert_true(pump(&x, true, SIZE_MAX, NULL, NULL));
+    assert_true(pump(&x, false, SIZE_MAX, NULL, NULL));
+    out = handshake_output(&x.client, &n);
+    assert_int_equal(n, PROOF);
+    memcpy(bytes, out, n);
+    assert_ok(handshake_feed(&x.server, bytes, sizeof(bytes), &used));
+    assert_int_equal(used, PROOF);
+    assert_ok(handshake_feed(&x.server, bytes, 10, &used));
+    assert_int_equal(used, 0);
+}
+
+/* --- over sockets --- */
+
+typedef struct accepter {
+    int fd;
+    const net_key *key;
+    ls_status st;
+    handshake_claim got;
+} accepter;
+
+static void accept_one(void *arg)
+{
+    accepter *a = arg;
+
+    a->st = handshake_accept(a->fd, a->key, &good_claim, "client", ls_deadline_ms(10000), &a->got);
+}
+
+static void sockets_carry_it_and_what_follows(void **state)
+{
+    const net_key key = key_of(7);
+    accepter a = {.key = &key};
+    ls_thread thread = {0};
+    int fds[2];
+    char text[6] = "";
+
+    LS_UNUSED(state);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    a.fd = fds[1];
+    assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
+    assert_ok(handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000)));
+    assert_ok(net_send_all(fds[0], "server", "first", 5, ls_deadline_ms(10000)));
+    ls_thread_join(&thread);
+    assert_ok(a.st);
+    assert_int_equal(a.got.from, 3);
+    assert_ok(net_recv_all(fds[1], "client", text, 5, ls_deadline_ms(10000)));
+    assert_string_equal(text, "first");
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void both_ends_of_a_socket_hear_of_another_key(void **state)
+{
+    const net_key key = key_of(7);
+    const net_key other = key_of(8);
+    accepter a = {.key = &other};
+    ls_thread thread = {0};
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    a.fd = fds[1];
+    assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
+    assert_status(handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000)),
+                  LS_EAUTH);
+    ls_thread_join(&thread);
+    assert_status(a.st, LS_EAUTH);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
+{
+    const net_key key = key_of(7);
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50)),
+                  LS_ETIMEOUT);
+    assert_told("the hub");
+    close(fds[1]);
+    assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000)),
+                  LS_EPEER);
+    assert_told("the hub");
+    close(fds[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ends_meet_and_share_a_secret),
+        cmocka_unit_test(pieces_of_any_size_give_the_same_result),
+        cmocka_unit_test(without_a_key_the_claims_are_still_compared),
+        cmocka_unit_test(another_key_is_told_to_both_sides_with_the_file_to_copy),
+        cmocka_unit_test(what_the_client_wants_must_be_what_the_server_is),
+        cmocka_unit_test(one_changed_bit_anywhere_is_found),
+        cmocka_unit_test(a_truncated_exchange_never_ends_well),
+        cmocka_unit_test(a_recorded_client_cannot_be_played_again),
+        cmocka_unit_test(a_reflected_proof_is_refused),
+        cmocka_unit_test(a_stranger_learns_nothing_but_a_nonce_and_a_mac),
+        cmocka_unit_test(another_version_is_named),
+        cmocka_unit_test(bytes_behind_the_handshake_stay_untouched),
+        cmocka_unit_test(sockets_carry_it_and_what_follows),
+        cmocka_unit_test(both_ends_of_a_socket_hear_of_another_key),
+        cmocka_unit_test(silence_ends_at_the_deadline_and_a_hang_up_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

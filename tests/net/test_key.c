@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/text.h"
+#include "net/key.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- RFC 5869, appendix A: the three vectors for SHA-256 --- */
+
+static size_t from_hex(const char *hex, uint8_t *out)
+{
+    const size_t n = strlen(hex) / 2;
+
+    for (size_t i = 0; i < n; i++) {
+        char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
+
+        out[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return n;
+}
+
+static void hkdf_gives_the_vectors_of_rfc_5869(void **state)
+{
+    static const struct {
+        const char *secret, *salt, *info, *out;
+    } vectors[] = {
+        {"0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "000102030405060708090a0b0c",
+         "f0f1f2f3f4f5f6f7f8f9",
+         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"},
+        {"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2"
+         "c"
+         "2d2e2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f",
+         "606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8"
+         "c"
+         "8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
+         "b0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbd"
+         "c"
+         "dddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff",
+         "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65"
+         "e"
+         "590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87"},
+        {"0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "", "",
+         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"},
+    };
+    uint8_t secret[128];
+    uint8_t salt[128];
+    uint8_t info[128];
+    uint8_t expected[128];
+    uint8_t out[128];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(vectors); i++) {
+        const size_t n_secret = from_hex(vectors[i].secret, secret);
+        const size_t n_salt = from_hex(vectors[i].salt, salt);
+        const size_t n_info = from_hex(vectors[i].info, info);
+        const size_t n_out = from_hex(vectors[i].out, expected);
+
+        assert_ok(net_hkdf(salt, n_salt, secret, n_secret, info, n_info, out, n_out));
+        assert_memory_equal(out, expected, n_out);
+    }
+    assert_status(net_hkdf(salt, 0, secret, 1, info, 0, out, 255 * 32 + 1), LS_EINVAL);
+}
+
+static void derived_keys_differ_by_purpose_and_name(void **state)
+{
+    net_key base;
+    net_key made[4];
+
+    LS_UNUSED(state);
+    assert_ok(net_key_random(&base));
+    assert_ok(net_key_derive(&base, "job", "10.0.0.1:29500", &made[0]));
+    assert_ok(net_key_derive(&base, "job", "10.0.0.1:29501", &made[1]));
+    assert_ok(net_key_derive(&base, "jo", "b10.0.0.1:29500", &made[2]));
+    assert_ok(net_key_derive(&base, "job", "10.0.0.1:29500", &made[3]));
+    assert_true(net_key_equal(&made[0], &made[3]));
+    assert_false(net_key_equal(&made[0], &made[1]));
+    assert_false(net_key_equal(&made[0], &made[2]));
+    assert_false(net_key_equal(&made[0], &base));
+    net_key_wipe(&base);
+    for (int i = 0; i < NET_KEY_BYTES; i++)
+        assert_int_equal(base.bytes[i], 0);
+}
+
+/* --- files --- */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    LS_UNUSED(state);
+    text_format(folder, sizeof(folder), "/tmp/lockstep-key-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    unsetenv(NET_KEY_FILE_ENV);
+    return setenv("HOME", folder, 1);
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+
+    LS_UNUSED(state);
+    text_format(command, sizeof(command), "rm -rf %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[256];
+
+    return text_format(path, sizeof(path), "%s/%s", folder, name);
+}
+
+static void write_file(const char *path, const char *content, mode_t mode)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, strlen(content)), strlen(content));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static void the_users_key_is_made_once_and_kept_private(void **state)
+{
+    net_key first;
+    net_key second;
+    struct stat facts;
+
+    LS_UNUSED(state);
+    assert_ok(net_key_of_user(NULL, &first));
+    assert_ok(net_key_of_user(NULL, &second));
+    assert_true(net_key_equal(&first, &second));
+    assert_string_equal(first.origin, in_folder(NET_KEY_FILE_USER));
+    assert_int_equal(stat(in_folder(NET_KEY_FILE_USER), &facts), 0);
+    assert_int_equal(facts.st_mode & 0777, 0600);
+    assert_int_equal(facts.st_size, 65);
+    assert_int_equal(stat(in_folder(".config/lockstep"), &facts), 0);
+    assert_int_equal(facts.st_mode & 0077, 0);
+}
+
+static void a_named_key_file_must_exist(void **state)
+{
+    net_key key;
+    net_key copy;
+
+    LS_UNUSED(state);
+    assert_status(net_key_of_user(in_folder("absent"), &key), LS_ENOTFOUND);
+    assert_told("absent");
+    assert_ok(net_key_random(&key));
+    assert_ok(net_key_write_file(in_folder("named"), &key));
+    assert_status(net_key_write_file(in_folder("named"), &key), LS_EINVAL);
+    assert_ok(net_key_of_user(in_folder("named"), &copy));
+    assert_true(net_key_equal(&key, &copy));
+    setenv(NET_KEY_FILE_ENV, in_folder("named"), 1);
+    memset(&copy, 0, sizeof(copy));
+    assert_ok(net_key_of_user(NULL, &copy));
+    unsetenv(NET_KEY_FILE_ENV);
+    assert_true(net_key_equal(&key, &copy));
+}
+
+static void key_files_that_others_may_read_are_refused(void **state)
+{
+    static const mode_t modes[] = {0640, 0604, 0660, 0644, 0620, 0602};
+    net_key key;
+
+    LS_UNUSED(state);
+    assert_ok(net_key_random(&key));
+    assert_ok(net_key_write_file(in_folder("open"), &key));
+    for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
+        assert_int_equal(chmod(in_folder("open"), modes[i]), 0);
+        assert_status(net_key_read_file(in_folder("open"), &key), LS_EAUTH);
+        assert_told("chmod 600");
+    }
+    assert_int_equal(chmod(in_folder("open"), 0400), 0);
+    assert_ok(net_key_read_file(in_folder("open"), &key));
+}
+
+static void links_folders_and_pipes_are_no_key_files(void **state)
+{
+    net_key key;
+    char target[256];
+
+    LS_UNUSED(state);
+    assert_ok(net_key_random(&key));
+    assert_ok(net_key_write_file(in_folder("real"), &key));
+    text_format(target, sizeof(target), "%s", in_folder("real"));
+    assert_int_equal(symlink(target, in_folder("link")), 0);
+    assert_status(net_key_read_file(in_folder("link"), &key), LS_EAUTH);
+    assert_told("symbolic link");
+    assert_status(net_key_read_file(folder, &key), LS_EAUTH);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_status(net_key_read_file(in_folder("pipe"), &key),
+                  LS_EAUTH); // and does not wait for a writer
+}
+
+static void content_that_is_no_key_is_refused(void **state)
+{
+    static const char digits[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    char text[200];
+    net_key key;
+
+    LS_UNUSED(state);
+    for (size_t n = 0; n <= 64; n++) {
+        text_format(text, sizeof(text), "%.*s", (int)n, digits);
+        write_file(in_folder("content"), text, 0600);
+        assert_int_equal(net_key_read_file(in_folder("content"), &key),
+                         n == 64 ? LS_OK : LS_EFORMAT);
+    }
+    text_format(text, sizeof(text), "%s\n", digits);
+    write_file(in_folder("content"), text, 0600);
+    assert_ok(net_key_read_file(in_folder("content"), &key));
+    text_format(text, sizeof(text), "%s\n\n", digits);
+    write_file(in_folder("content"), text, 0600);
+    assert_status(net_key_read_file(in_folder("content"), &key), LS_EFORMAT);
+    text_format(text, sizeof(text), "%s", digits);
+    text[10] = 'g';
+    write_file(in_folder("content"), text, 0600);
+    assert_status(net_key_read_file(in_folder("content"), &key), LS_EFORMAT);
+    assert_told("content");
+    for (int i = 0; i < NET_KEY_BYTES; i++)
+        assert_int_equal(key.bytes[i], 0);
+}
+
+/* --- by descriptor --- */
+
+static void set_fd(int fd)
+{
+    char text[16];
+
+    setenv(NET_KEY_FD_ENV, text_format(text, sizeof(text), "%d", fd), 1);
+}
+
+static void a_memfd_can_be_inherited_again_and_again(void **state)
+{
+    net_key key;
+    net_key got;
+    bool found = true;
+    int fd;
+
+    LS_UNUSED(state);
+    unsetenv(NET_KEY_FD_ENV);
+    assert_ok(net_key_inherit(&got, &found));
+    assert_false(found);
+    assert_ok(net_key_random(&key));
+    assert_ok(net_key_to_fd(&key, &fd));
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(fcntl(fd, F_SETFD, 0), 0);
+    set_fd(fd);
+    for (int i = 0; i < 3; i++) {
+        memset(&got, 0, sizeof(got));
+        assert_ok(net_key_inherit(&got, &found));
+        assert_true(found);
+        assert_true(net_key_equal(&key, &got));
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); // its own children do not get it
+    }
+    assert_int_equal(pwrite(fd, "x", 1, 0), -1); // and nobody can change it
+    close(fd);
+    unsetenv(NET_KEY_FD_ENV);
+}
+
+static void a_pipe_is_read_once_and_closed(void **state)
+{
+    uint8_t content[8 + NET_KEY_BYTES] = "LSKEY01\n";
+    net_key got;
+    bool found;
+    int fds[2];
+
+    LS_UNUSED(state);
+    memset(content + 8, 9, NET_KEY_BYTES);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], content, sizeof(content)), sizeof(content));
+    set_fd(fds[0]);
+    assert_ok(net_key_inherit(&got, &found));
+    assert_true(found);
+    assert_int_equal(got.bytes[31], 9);
+    assert_int_equal(fcntl(fds[0], F_GETFD), -1);
+    assert_status(net_key_inherit(&got, &found), LS_EAUTH);
+    assert_told("is not open");
+    close(fds[1]);
+    unsetenv(NET_KEY_FD_ENV);
+}
+
+static void a_descriptor_without_a_key_is_refused_and_left_alone(void **state)
+{
+    net_key got;
+    bool found;
+    int fds[2];
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    LS_UNUSED(state);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "too short", 9), 9);
+    close(fds[1]);
+    set_fd(fds[0]);
+    assert_status(net_key_inherit(&got, &found), LS_EAUTH);
+    assert_false(found);
+    set_fd(null);
+    assert_status(net_key_inherit(&got, &found), LS_EAUTH);
+    setenv(NET_KEY_FD_ENV, "3x", 1);
+    assert_status(net_key_inherit(&got, &found), LS_EINVAL);
+    setenv(NET_KEY_FD_ENV, "-1", 1);
+    assert_status(net_key_inherit(&got, &found), LS_EINVAL);
+    unsetenv(NET_KEY_FD_ENV);
+    close(fds[0]);
+    close(null);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hkdf_gives_the_vectors_of_rfc_5869),
+        cmocka_unit_test(derived_keys_differ_by_purpose_and_name),
+        cmocka_unit_test(the_users_key_is_made_once_and_kept_private),
+        cmocka_unit_test(a_named_key_file_must_exist),
+        cmocka_unit_test(key_files_that_others_may_read_are_refused),
+        cmocka_unit_test(links_folders_and_pipes_are_no_key_files),
+        cmocka_unit_test(content_that_is_no_key_is_refused),
+        cmocka_unit_test(a_memfd_can_be_inherited_again_and_again),
+        cmocka_unit_test(a_pipe_is_read_once_and_closed),
+        cmocka_unit_test(a_descriptor_without_a_key_is_refused_and_left_alone),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/thread.h"
+#include "net/memory.h"
+#include "net/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SOON 20000 /* ms: far beyond what any of this takes */
+
+static net_address at(const char *text)
+{
+    net_address a;
+
+    assert_ok(net_address_decode(text, &a));
+    return a;
+}
+
+static net_address fresh_unix(void)
+{
+    net_address a;
+
+    assert_ok(net_address_fresh_unix("test", &a));
+    return a;
+}
+
+static int accept_one(int listener)
+{
+    int fd = -1;
+
+    assert_ok(net_wait(listener, POLLIN, ls_deadline_ms(SOON)));
+    assert_ok(net_accept(listener, &fd));
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* A connected pair through a listener at `where`. */
+static void connect_pair(const net_address *where, net_kind kind, int fds[2])
+{
+    net_address bound;
+    int listener;
+
+    assert_ok(net_listen(where, kind, 16, &listener, &bound));
+    assert_ok(net_connect(&bound, kind, ls_deadline_ms(SOON), &fds[0]));
+    fds[1] = accept_one(listener);
+    file_close(&listener);
+}
+
+static void close_pair(int fds[2])
+{
+    file_close(&fds[0]);
+    file_close(&fds[1]);
+}
+
+static void every_descriptor_is_closed_on_exec_and_nonblocking(void **state)
+{
+    const net_address places[] = {at("127.0.0.1:0"), fresh_unix()};
+    net_address bound;
+    int fds[3];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(places); i++) {
+        assert_ok(net_listen(&places[i], NET_STREAM, 16, &fds[0], &bound));
+        assert_ok(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fds[1]));
+        fds[2] = accept_one(fds[0]);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(fcntl(fds[k], F_GETFD), FD_CLOEXEC);
+            assert_true((fcntl(fds[k], F_GETFL) & O_NONBLOCK) != 0);
+            file_close(&fds[k]);
+        }
+    }
+}
+
+static void a_free_port_is_taken_and_told(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address first;
+    net_address second;
+    int fds[2];
+    int third;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fds[0], &first));
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fds[1], &second));
+    assert_int_not_equal(net_address_port(&first), 0);
+    assert_int_not_equal(net_address_port(&first), net_address_port(&second));
+    assert_status(net_listen(&first, NET_STREAM, 16, &third, NULL), LS_ESYSTEM); // no SO_REUSEPORT
+    assert_told("Address already in use");
+    assert_int_equal(third, -1);
+    close_pair(fds);
+}
+
+static void a_refused_connection_names_the_address(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address bound;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
+    file_close(&fd);
+    assert_status(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fd), LS_EPEER);
+    assert_told("127.0.0.1");
+    assert_told("refused");
+    bound = fresh_unix();
+    assert_status(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fd), LS_EPEER);
+    assert_told("unix:@lockstep-test-");
+}
+
+typedef struct late_listener {
+    net_address where;
+    int fd;
+    ls_status st;
+} late_listener;
+
+static void listen_later(void *arg)
+{
+    late_listener *l = arg;
+
+    poll(NULL, 0, 50);
+    l->st = net_listen(&l->where, NET_STREAM, 16, &l->fd, NULL);
+}
+
+static void connecting_waits_for_a_listener_that_comes_later(void **state)
+{
+    late_listener l = {.where = fresh_unix(), .fd = -1};
+    ls_thread thread = {0};
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(ls_thread_start(&thread, "listen", listen_later, &l));
+    assert_ok(net_connect_retry(&l.where, NET_STREAM, ls_deadline_ms(SOON), &fd));
+    ls_thread_join(&thread);
+    assert_ok(l.st);
+    file_close(&fd);
+    file_close(&l.fd);
+    assert_status(net_connect_retry(&l.where, NET_STREAM, ls_deadline_ms(30), &fd), LS_EPEER);
+    assert_told("refused");
+}
+
+static void the_first_address_that_answers_wins(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address candidates[3];
+    net_address bound;
+    int listener;
+    int closed;
+    int fd;
+    int which = -1;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 1, &closed, &candidates[0]));
+    file_close(&closed);
+    assert_ok(net_listen(&any, NET_STREAM, 16, &listener, &bound));
+    candidates[1] = bound;
+    candidates[2] = fresh_unix();
+    assert_ok(net_connect_any(candidates, 3, ls_deadline_ms(SOON), &fd, &which));
+    assert_int_equal(which, 1);
+    file_close(&fd);
+    file_close(&listener);
+    assert_status(net_connect_any(candidates, 3, ls_deadline_ms(SOON), &fd, &which), LS_EPEER);
+    assert_told("tcp://127.0.0.1");
+    assert_told("unix:@lockstep-test-");
+    assert_status(net_connect_any(candidates, 0, ls_deadline_ms(SOON), &fd, &which), LS_EINVAL);
+    assert_status(net_connect_any(candidates, 65, ls_deadline_ms(SOON), &fd, &which), LS_EINVAL);
+}
+
+static void a_full_unix_queue_is_waited_for(void **state)
+{
+    const net_address where = fresh_unix();
+    int listener;
+    int fds[8];
+    int n = 0;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&where, NET_STREAM, 1, &listener, NULL));
+    while (n < 8 && net_connect(&where, NET_STREAM, ls_deadline_ms(30), &fds[n]) == LS_OK)
+        n++;
+    assert_true(n >= 1 && n < 8);
+    for (int i = 0; i < n; i++)
+        file_close(&fds[i]);
+    for (int fd = 0; fd >= 0;) {
+        assert_ok(net_accept(listener, &fd));
+        if (fd >= 0)
+            close(fd);
+    }
+    assert_ok(net_connect(&where, NET_STREAM, ls_deadline_ms(SOON), &fds[0]));
+    file_close(&fds[0]);
+    file_close(&listener);
+}
+
+/* --- transfer --- */
+
+enum { BIG = 3 * 1000 * 1000 };
+
+typedef struct reader {
+    int fd;
+    uint8_t *data;
+    ls_status st;
+} reader;
+
+static void read_big(void *arg)
+{
+    reader *r = arg;
+
+    r->st = net_recv_all(r->fd, "the writer", r->data, BIG, ls_deadline_ms(SOON));
+}
+
+static void much_more_than_a_buffer_arrives_whole(void **state)
+{
+    const net_address where = at("127.0.0.1:0");
+    uint8_t *out = ls_calloc(BIG, 1);
+    reader r = {.data = ls_calloc(BIG, 1)};
+    ls_thread thread = {0};
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_true(out != NULL && r.data != NULL);
+    for (size_t i = 0; i < BIG; i++)
+        out[i] = (uint8_t)(i * 31 >> 3);
+    connect_pair(&where, NET_STREAM, fds);
+    assert_ok(net_set_stream_options(fds[0], 5000));
+    r.fd = fds[1];
+    assert_ok(ls_thread_start(&thread, "read", read_big, &r));
+    assert_ok(net_send_all(fds[0], "the reader", out, BIG, ls_deadline_ms(SOON)));
+    ls_thread_join(&thread);
+    assert_ok(r.st);
+    assert_memory_equal(out, r.data, BIG);
+    close_pair(fds);
+    ls_free(out);
+    ls_free(r.data);
+}
+
+static void deadlines_and_lost_peers_are_told_with_the_count(void **state)
+{
+    const net_address where = fresh_unix();
+    uint8_t *data = ls_calloc(BIG, 1);
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_non_null(data);
+    connect_pair(&where, NET_STREAM, fds);
+    assert_status(net_recv_all(fds[0], "rank 4", data, 10, ls_deadline_ms(20)), LS_ETIMEOUT);
+    assert_told("rank 4");
+    assert_told("0 of 10 bytes");
+    assert_status(net_send_all(fds[0], "rank 4", data, BIG, ls_deadline_ms(20)), LS_ETIMEOUT);
+    assert_told("of 3000000 bytes sent");
+    close_pair(fds);
+    connect_pair(&where, NET_STREAM, fds);
+    assert_ok(net_send_all(fds[1], "rank 3", "abc", 3, ls_deadline_ms(SOON)));
+    file_close(&fds[1]);
+    assert_status(net_recv_all(fds[0], "rank 4", data, 10, ls_deadline_ms(SOON)), LS_EPEER);
+    assert_told("3 of 10 bytes");
+    assert_told("rank 4 closed the connection");
+    assert_status(net_send_all(fds[0], "rank 4", data, BIG, ls_deadline_ms(SOON)), LS_EPEER);
+    close_pair(fds);
+    ls_free(data);
+}
+
+static void stream_options_are_set_on_tcp_and_skipped_on_unix(void **state)
+{
+    const net_address tcp = at("127.0.0.1:0");
+    const net_address local = fresh_unix();
+    int fds[2];
+    int value = 0;
+    socklen_t bytes = sizeof(value);
+
+    LS_UNUSED(state);
+    connect_pair(&tcp, NET_STREAM, fds);
+    assert_ok(net_set_stream_options(fds[0], 1234));
+    assert_int_equal(getsockopt(fds[0], IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &bytes), 0);
+    assert_int_equal(value, 1234);
+    assert_int_equal(getsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &value, &bytes), 0);
+    assert_true(value != 0);
+    assert_int_equal(getsockopt(fds[0], SOL_SOCKET, SO_KEEPALIVE, &value, &bytes), 0);
+    assert_true(value != 0);
+    close_pair(fds);
+    connect_pair(&local, NET_STREAM, fds);
+    assert_ok(net_set_stream_options(fds[0], 1234));
+    close_pair(fds);
+}
+
+static void the_kernel_tells_who_is_there(void **state)
+{
+    const net_address where = fresh_unix();
+    int fds[2];
+    uid_t uid = 12345;
+    pid_t pid = 0;
+
+    LS_UNUSED(state);
+    connect_pair(&where, NET_STREAM, fds);
+    assert_ok(net_peer_user(fds[1], &uid, &pid));
+    assert_int_equal(uid, geteuid());
+    assert_int_equal(pid, getpid());
+    close_pair(fds);
+}
+
+/* --- descriptors --- */
+
+static int count_fds(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void descriptors_travel_with_their_message(void **state)
+{
+    static const net_kind kinds[] = {NET_STREAM, NET_PACKET};
+    int pipes[2];
+    int got[2] = {-1, -1};
+    char data[16];
+    size_t bytes = 0;
+
+    LS_UNUSED(state);
+    assert_int_equal(pipe(pipes), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(kinds); i++) {
+        const net_address where = fresh_unix();
+        int fds[2];
+        char byte = 0;
+
+        connect_pair(&where, kinds[i], fds);
+        assert_ok(net_send_fds(fds[0], "peer", "hello", 5, pipes, 2, ls_deadline_ms(SOON)));
+        assert_ok(net_recv_fds(fds[1], "peer", data, 5, &bytes, got, 2, ls_deadline_ms(SOON)));
+        assert_int_equal(bytes, 5);
+        assert_memory_equal(data, "hello", 5);
+        assert_int_equal(fcntl(got[0], F_GETFD), FD_CLOEXEC);
+        assert_int_equal(write(got[1], "x", 1), 1);
+        assert_int_equal(read(pipes[0], &byte, 1), 1);
+        assert_int_equal(byte, 'x');
+        close_pair(got);
+        assert_ok(net_send_fds(fds[0], "peer", "none", 4, NULL, 0, ls_deadline_ms(SOON)));
+        assert_ok(net_recv_fds(fds[1], "peer", data, 4, &bytes, NULL, 0, ls_deadline_ms(SOON)));
+        close_pair(fds);
+    }
+    close_pair(pipes);
+}
+
+static void a_wrong_number_of_descriptors_is_refused_and_none_leaks(void **state)
+{
+    const net_address where = fresh_unix();
+    int fds[2];
+    int got[NET_FDS_MAX];
+    char data[16];
+    size_t bytes;
+    int before;
+
+    LS_UNUSED(state);
+    connect_pair(&where, NET_PACKET, fds);
+    before = count_fds();
+    assert_ok(net_send_fds(fds[0], "peer", "x", 1, fds, 2, ls_deadline_ms(SOON)));
+    assert_status(net_recv_fds(fds[1], "peer", data, 1, &bytes, got, 1, ls_deadline_ms(SOON)),
+                  LS_EPROTO);
+    assert_told("sent 2 descriptors, not 1");
+    assert_ok(net_send_fds(fds[0], "peer", "x", 1, NULL, 0, ls_deadline_ms(SOON)));
+    assert_status(net_recv_fds(fds[1], "peer", data, 1, &bytes, got, 1, ls_deadline_ms(SOON)),
+                  LS_EPROTO);
+    assert_ok(net_send_fds(fds[0], "peer", "long message", 12, fds, 1, ls_deadline_ms(SOON)));
+    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(SOON)),
+                  LS_EPROTO);
+    assert_int_equal(count_fds(), before);
+    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(20)),
+                  LS_ETIMEOUT);
+    file_close(&fds[0]);
+    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(SOON)),
+                  LS_EPEER);
+    close_pair(fds);
+}
+
+/* --- shared memory --- */
+
+static void two_mappings_show_the_same_bytes(void **state)
+{
+    net_memory mine;
+    net_memory theirs;
+
+    LS_UNUSED(state);
+    assert_ok(net_memory_create("lockstep-test", 100000, &mine));
+    assert_int_equal(fcntl(mine.fd, F_GETFD), FD_CLOEXEC);
+    assert_ok(net_memory_map(dup(mine.fd), 100000, "rank 2", &theirs));
+    for (size_t i = 0; i < 100000; i++)
+        assert_int_equal(((uint8_t *)mine.base)[i], 0);
+    ((uint8_t *)mine.base)[99999] = 7;
+    assert_int_equal(((uint8_t *)theirs.base)[99999], 7);
+    net_memory_close_fd(&mine);
+    ((uint8_t *)mine.base)[0] = 3;
+    assert_int_equal(((uint8_t *)theirs.base)[0], 3);
+    net_memory_free(&mine);
+    net_memory_free(&theirs);
+    net_memory_free(&theirs);
+    mine = (net_memory){0};
+    net_memory_free(&mine);
+    assert_true(fcntl(0, F_GETFD) >= 0 || errno == EBADF);
+}
+
+static void memory_that_may_shrink_or_is_short_is_refused(void **state)
+{
+    net_memory mine;
+    net_memory theirs;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(net_memory_create("lockstep-test", 4096, &mine));
+    assert_int_equal(ftruncate(mine.fd, 100), -1); // sealed
+    assert_status(net_memory_map(dup(mine.fd), 4097, "rank 2", &theirs), LS_EPROTO);
+    assert_told("rank 2");
+    fd = memfd_create("unsealed", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_status(net_memory_map(fd, 4096, "rank 2", &theirs), LS_EPROTO);
+    assert_int_equal(fcntl(fd, F_GETFD), -1); // taken, also on failure
+    assert_status(net_memory_create("none", 0, &theirs), LS_EINVAL);
+    net_memory_free(&mine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_descriptor_is_closed_on_exec_and_nonblocking),
+        cmocka_unit_test(a_free_port_is_taken_and_told),
+        cmocka_unit_test(a_refused_connection_names_the_address),
+        cmocka_unit_test(connecting_waits_for_a_listener_that_comes_later),
+        cmocka_unit_test(the_first_address_that_answers_wins),
+        cmocka_unit_test(a_full_unix_queue_is_waited_for),
+        cmocka_unit_test(much_more_than_a_buffer_arrives_whole),
+        cmocka_unit_test(deadlines_and_lost_peers_are_told_with_the_count),
+        cmocka_unit_test(stream_options_are_set_on_tcp_and_skipped_on_unix),
+        cmocka_unit_test(the_kernel_tells_who_is_there),
+        cmocka_unit_test(descriptors_travel_with_their_message),
+        cmocka_unit_test(a_wrong_number_of_descriptors_is_refused_and_none_leaks),
+        cmocka_unit_test(two_mappings_show_the_same_bytes),
+        cmocka_unit_test(memory_that_may_shrink_or_is_short_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
