@@ -217,11 +217,6 @@ static ls_status reserve_node(ls_tape *tape)
     return LS_OK;
 }
 
-static void value_drop(tensor_extra *extra)
-{
-    LS_UNUSED(extra); // a tape's tensors are destroyed by the tape, which detaches them first
-}
-
 static ls_status reserve_value(ls_tape *tape)
 {
     const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
@@ -249,10 +244,7 @@ static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 {
     value *v = tape->values[tape->n_values++];
 
-    *v = (value){.extra = {.drop = value_drop, .of_tape = true},
-                 .tape = tape,
-                 .tensor = out,
-                 .node = node_index};
+    *v = (value){.extra = {.of_tape = true}, .tape = tape, .tensor = out, .node = node_index};
     out->extra = &v->extra;
 }
 

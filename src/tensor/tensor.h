@@ -31,7 +31,7 @@ typedef struct storage {
 /* What autograd hangs on a tensor: the head of its leaf or tape record. */
 typedef struct tensor_extra tensor_extra;
 struct tensor_extra {
-    void (*drop)(tensor_extra *self); /* called when the tensor is destroyed */
+    void (*drop)(tensor_extra *self); /* called when the tensor is destroyed; NULL if of_tape */
     bool of_tape; /* the tensor belongs to a tape: ls_tensor_destroy() leaves it alone */
 };
 
