@@ -23,6 +23,7 @@ struct device_state {
     dnnl_stream_t stream;
     int threads;
     const simd_table *simd;
+    bool blocks_of_8; /* oneDNN's convolutions like channels in blocks of 8 here */
     layout *layouts;
     primitive *primitives[PRIMITIVE_BUCKETS];
     size_t n_primitives;
@@ -62,13 +63,16 @@ const layout *layout_intern(device_state *self, const face_desc *desc);
 /* Row-major. NULL without memory. */
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);
 
+/* (N,C,H,W) with the channels in blocks. NULL without memory. */
+const layout *layout_blocked(device_state *self, int block, const int64_t *dims);
+
 /* The layout of that kind for other dimensions; LAYOUT_OTHER gives plain. NULL without memory. */
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims);
 
 /* The layout of a placed tensor, plain or not. NULL without memory. */
 const layout *layout_of(device_state *self, const ls_tensor *t);
 
-/* Gives an unplaced tensor storage in that layout. */
+/* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM). */
 LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
 
 /* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys with
@@ -182,8 +186,8 @@ LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **tempora
 
 /* --- threads --- */
 
-/* Work on [begin, end) of a range. */
-typedef void (*range_fn)(void *arg, size_t begin, size_t end);
+/* Work on [begin, end) of a range, by thread number `thread` of those that share it. */
+typedef void (*range_fn)(void *arg, size_t begin, size_t end, size_t thread);
 
 /* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements touched for one of n). */
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
@@ -196,6 +200,11 @@ void threads_leave(int before);
 
 /* Whether our `where` can number the positions of this window. */
 bool max_pool_fits(const op_call *call);
+
+/* Convolutions of images with few channels, where oneDNN is slow. c, o: channels in and out. */
+bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int64_t o);
+ls_status conv2d_few(device_state *self, const op_call *call);
+ls_status conv2d_few_backward_weights(device_state *self, const op_call *call);
 
 ls_status dn_copy(device_state *self, const op_call *call);
 ls_status dn_add_into(device_state *self, const op_call *call);

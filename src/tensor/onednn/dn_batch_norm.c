@@ -201,10 +201,11 @@ static void set_lanes(const bn_view *v, float *of, size_t c, double value)
 
 /* --- forward --- */
 
-static void moments_range(void *arg, size_t begin, size_t end)
+static void moments_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
 
@@ -212,10 +213,11 @@ static void moments_range(void *arg, size_t begin, size_t end)
     }
 }
 
-static void apply_range(void *arg, size_t begin, size_t end)
+static void apply_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
@@ -354,10 +356,11 @@ ls_status dn_batch_norm(device_state *self, const op_call *call)
 
 /* --- backward --- */
 
-static void sums_range(void *arg, size_t begin, size_t end)
+static void sums_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
@@ -367,10 +370,11 @@ static void sums_range(void *arg, size_t begin, size_t end)
     }
 }
 
-static void dx_range(void *arg, size_t begin, size_t end)
+static void dx_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);

@@ -49,6 +49,8 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
     void *data[4] = {NULL, NULL, NULL, NULL};
     ls_status st;
 
+    if (conv2d_few_fits(self, &call->attrs, x->dims[1], y->dims[1]))
+        return conv2d_few(self, call);
     key.has_bias = bias != NULL;
     if (!note_layout(self, &key, 0, x))
         return no_memory();
@@ -121,6 +123,8 @@ ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
     primitive *p;
     ls_status st;
 
+    if (conv2d_few_fits(self, &call->attrs, call->in[0]->dims[1], call->in[1]->dims[1]))
+        return conv2d_few_backward_weights(self, call);
     key.has_bias = call->out[1] != NULL;
     if (!note_layout(self, &key, 0, call->in[0]) || !note_layout(self, &key, 1, call->in[1]) ||
         bias == NULL)

@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define ALIGNMENT       64
@@ -58,6 +59,7 @@ static ls_status dn_open(int threads, device_state **out)
         return dn_fail(LS_ENOMEM, "no memory for a oneDNN device");
     self->threads = threads;
     self->simd = simd_table_at(0);
+    self->blocks_of_8 = strncmp(face_isa(), "avx512", 6) != 0;
     if (dnnl_engine_create(&self->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&self->stream, self->engine, dnnl_stream_default_flags) !=
             dnnl_success) {

@@ -83,6 +83,11 @@ const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
     return intern_kind(self, LAYOUT_PLAIN, 0, n_dims, dims);
 }
 
+const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
+{
+    return intern_kind(self, LAYOUT_BLOCKED, block, 4, dims);
+}
+
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims)
 {
     if (n_dims != 4 || like->kind == LAYOUT_OTHER)
@@ -116,6 +121,8 @@ void *dn_data(const ls_tensor *t)
 
 ls_status layout_place(ls_tensor *t, const layout *l)
 {
+    if (l == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
     return dn_host->tensor_place(t, l->kind == LAYOUT_PLAIN ? NULL : l, l->bytes);
 }
 

@@ -36,19 +36,21 @@ static pool_work work_for(device_state *self, const op_call *call, const grid *i
     return w;
 }
 
-static void max_range(void *arg, size_t begin, size_t end)
+static void max_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const pool_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++)
         w->simd->pool_max(&w->plane, w->from + i * w->in_floats, w->to + i * w->out_floats,
                           w->where == NULL ? NULL : w->where + i * w->out_floats);
 }
 
-static void back_range(void *arg, size_t begin, size_t end)
+static void back_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const pool_work *w = arg;
 
+    LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++)
         w->simd->pool_max_backward(&w->plane, w->from + i * w->out_floats,
                                    w->where + i * w->out_floats, w->to + i * w->in_floats);

@@ -57,10 +57,11 @@ typedef struct add_work {
     float *y;
 } add_work;
 
-static void add_range(void *arg, size_t begin, size_t end)
+static void add_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const add_work *w = arg;
 
+    LS_UNUSED(thread);
     w->simd->add(w->a + begin, w->b + begin, w->y + begin, end - begin);
 }
 
@@ -113,10 +114,11 @@ typedef struct relu_work {
     float *out;
 } relu_work;
 
-static void relu_range(void *arg, size_t begin, size_t end)
+static void relu_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const relu_work *w = arg;
 
+    LS_UNUSED(thread);
     w->simd->relu(w->x + begin, w->out + begin, end - begin);
 }
 
@@ -134,10 +136,11 @@ ls_status dn_relu(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-static void relu_backward_range(void *arg, size_t begin, size_t end)
+static void relu_backward_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const relu_work *w = arg;
 
+    LS_UNUSED(thread);
     w->simd->relu_backward(w->x + begin, w->dy + begin, w->out + begin, end - begin);
 }
 

@@ -44,7 +44,7 @@ static void run_share(void *arg)
     const size_t n_threads = (size_t)omp_get_num_threads();
     const size_t me = (size_t)omp_get_thread_num();
 
-    s->fn(s->arg, s->n * me / n_threads, s->n * (me + 1) / n_threads);
+    s->fn(s->arg, s->n * me / n_threads, s->n * (me + 1) / n_threads, me);
 }
 
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg)
@@ -52,7 +52,7 @@ void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, v
     split s = {.fn = fn, .arg = arg, .n = n};
 
     if (self->threads == 1 || n < 2 || n * cost < WORTH_FLOATS)
-        fn(arg, 0, n);
+        fn(arg, 0, n, 0);
     else
         GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
 }

@@ -40,6 +40,19 @@ typedef struct pool_plane {
     size_t lanes;
 } pool_plane;
 
+/* A convolution of a framed image, whose rows are w floats, the padding included; y and dy are o / 8 planes of out_h * out_w positions
+ * of 8 channels; weights are (taps, o). A tap is one position of the kernel in one input channel, given by its distance from the
+ * first one in the framed image. o is a multiple of 8. */
+typedef struct conv_few {
+    size_t w;
+    size_t o;
+    size_t out_h;
+    size_t out_w;
+    size_t stride[2];
+    size_t n_taps;
+    const size_t *taps;
+} conv_few;
+
 typedef struct simd_table {
     const char *isa;
 
@@ -61,6 +74,12 @@ typedef struct simd_table {
     void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
     void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
                               float *dx);
+
+    /* One image. The backward adds to dw and db. */
+    void (*conv_few_forward)(const conv_few *s, const float *image, const float *w,
+                             const float *bias, float *y);
+    void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
+                              float *db);
 
     /* out = exp(x - top), 0 where that is below the smallest normal number. */
     void (*exp_below)(const float *x, float top, float *out, size_t n);

@@ -23,6 +23,10 @@ void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, s
 void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
 void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
                                   float *dx);
+void SIMD_NAME(conv_few_forward)(const conv_few *s, const float *image, const float *w,
+                                 const float *bias, float *y);
+void SIMD_NAME(conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
+                                  float *db);
 void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
 
 extern const simd_table SIMD_NAME(simd_table);

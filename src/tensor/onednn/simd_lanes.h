@@ -14,6 +14,13 @@
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
+/* In front of a loop over registers: it must vanish, or they become memory. */
+#ifdef __clang__
+#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #define V_JOIN(name, lanes)   name##_##lanes
 #define V_EXPAND(name, lanes) V_JOIN(name, lanes)
 #define V(name)               V_EXPAND(name, LANES)

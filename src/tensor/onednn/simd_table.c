@@ -18,5 +18,7 @@ const simd_table SIMD_NAME(simd_table) = {
     .bn_dx = SIMD_NAME(bn_dx),
     .pool_max = SIMD_NAME(pool_max),
     .pool_max_backward = SIMD_NAME(pool_max_backward),
+    .conv_few_forward = SIMD_NAME(conv_few_forward),
+    .conv_few_backward = SIMD_NAME(conv_few_backward),
     .exp_below = SIMD_NAME(exp_below),
 };
