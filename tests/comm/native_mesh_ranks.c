@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS 100
+#define WAIT_MS 7000
 
 typedef struct mesh_threads {
     mesh_rank ranks[MESH_RANKS_MAX];

@@ -468,6 +468,15 @@ static void native_close(native_state *s, int64_t timeout_ms)
     free_state(s);
 }
 
+// In a forked child: peers are to see the end of their links when the parent ends, not when the child does.
+static void native_forked(native_state *s)
+{
+    for (int i = 0; i < s->size; i++)
+        if (s->peers[i].link != NULL && s->peers[i].link->fd >= 0)
+            close(s->peers[i].link->fd);
+    sleep_forked(s->sleepers);
+}
+
 static void init_lists(native_state *s)
 {
     list_init(&s->groups);
@@ -554,4 +563,5 @@ const backend_ops native_backend_ops = {
     .free = native_free,
     .transport = native_transport,
     .close = native_close,
+    .forked = native_forked,
 };

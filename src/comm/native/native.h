@@ -239,6 +239,7 @@ void direct_free(native_state *s);
 /* --- sleep.c --- */
 LS_MUST_USE ls_status sleep_create(int control_fd, sleepers **out);
 void sleep_destroy(sleepers *z);
+void sleep_forked(const sleepers *z); /* closes what a forked child inherited */
 /* Watches the peer's descriptor, for writing too when its stream is full. Under the engine's lock. */
 LS_MUST_USE ls_status sleep_watch(sleepers *z, native_peer *p);
 void sleep_unwatch(sleepers *z, native_peer *p);

@@ -83,6 +83,14 @@ void sleep_destroy(sleepers *z)
     ls_free(z);
 }
 
+// Another thread may hold `mu` for ever in the child; the list only ever grows at its front.
+void sleep_forked(const sleepers *z)
+{
+    close(z->peers_fd);
+    for (const sleeper *place = z->all; place != NULL; place = place->next)
+        close(place->fd);
+}
+
 // --- peers' descriptors ---
 
 static ls_status watch(sleepers *z, native_peer *p, int action)
@@ -183,7 +191,7 @@ static sleeper *lie_down(sleepers *z)
         if (place == NULL) {
             place = ls_calloc(1, sizeof(*place));
             if (place != NULL) {
-                place->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+                place->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); // -1: poll() passes over it
                 place->next = z->all;
                 z->all = place;
             }

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages over byte streams: framing, partial progress, garbage and ends, each on a socket pair in one thread. */
+#include "comm/native/link.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SEED        20240
+#define PLACE_BYTES (1U << 20)
+
+/* One end: what it has received, in order. */
+typedef struct end {
+    peer_link *link;
+    message last;
+    uint8_t *place; /* NULL: payloads are dropped */
+    size_t n_begun;
+    size_t n_ended;
+    size_t n_sent;
+    bool refuses;
+    uint64_t sum; /* of payload bytes with their position */
+} end;
+
+static ls_status on_begin(void *self, const message *m, uint8_t **place)
+{
+    end *e = self;
+
+    if (e->refuses)
+        return ls_fail(LS_EPROTO, "not this one");
+    e->last = *m;
+    e->n_begun++;
+    *place = e->place;
+    return LS_OK;
+}
+
+static ls_status on_end(void *self)
+{
+    end *e = self;
+
+    e->n_ended++;
+    for (size_t i = 0; i < e->last.bytes && e->place != NULL; i++)
+        e->sum += e->place[i] * (i + 1);
+    return LS_OK;
+}
+
+static void on_sent(void *self, link_item *item)
+{
+    end *e = self;
+
+    e->n_sent++;
+    ls_free(item->copy);
+    ls_free(item);
+}
+
+static void open_end(end *e, int fd)
+{
+    const link_sink sink = {.begin = on_begin, .end = on_end, .sent = on_sent, .self = e};
+
+    *e = (end){.place = ls_calloc(1, PLACE_BYTES)};
+    assert_non_null(e->place);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(link_tcp_create(fd, &sink, &e->link), LS_OK);
+}
+
+static void open_pair(end ends[2], int buffer_bytes)
+{
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (int i = 0; i < 2; i++) {
+        if (buffer_bytes > 0)
+            setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(buffer_bytes));
+        open_end(&ends[i], fds[i]);
+    }
+}
+
+static void close_end(end *e)
+{
+    link_destroy(e->link);
+    ls_free(e->place);
+}
+
+static link_item *make_item(const uint8_t *payload, size_t bytes)
+{
+    link_item *item = ls_calloc(1, sizeof(*item));
+    const message m = {.type = MESSAGE_DATA, .bytes = bytes, .total = bytes, .group = 7};
+
+    assert_non_null(item);
+    message_encode(&m, item->header);
+    item->payload = payload;
+    item->bytes = bytes;
+    return item;
+}
+
+static uint64_t sum_of(const uint8_t *payload, size_t bytes)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        sum += payload[i] * (i + 1);
+    return sum;
+}
+
+static void messages_of_all_sizes_pass_both_ways_through_tiny_buffers(void **state)
+{
+    enum { MESSAGES = 400 };
+    static uint8_t payload[PLACE_BYTES];
+    end ends[2];
+    uint64_t sums[2] = {0, 0};
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, SEED);
+    print_message("seed %d\n", SEED);
+    for (size_t i = 0; i < sizeof(payload); i++)
+        payload[i] = (uint8_t)ls_rng_next(&rng);
+    for (int buffer_bytes = 0; buffer_bytes <= 4608; buffer_bytes += 4608) {
+        open_pair(ends, buffer_bytes);
+        sums[0] = sums[1] = 0;
+        for (int i = 0; i < MESSAGES; i++) {
+            const int from = (int)ls_rng_below(&rng, 2);
+            const uint64_t shape = ls_rng_below(&rng, 10);
+            const size_t bytes = shape == 0   ? ls_rng_below(&rng, PLACE_BYTES / 4)
+                                 : shape <= 3 ? 0
+                                              : ls_rng_below(&rng, 3000);
+
+            link_send(ends[from].link, make_item(payload, bytes));
+            sums[from] += sum_of(payload, bytes);
+        }
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int i = 0; i < 2; i++) {
+                moved |= link_flush(ends[i].link);
+                moved |= link_receive(ends[i].link);
+            }
+        }
+        assert_int_equal(ends[0].n_ended + ends[1].n_ended, MESSAGES);
+        assert_int_equal(ends[0].n_sent, ends[1].n_ended);
+        assert_true(ends[0].sum == sums[1] && ends[1].sum == sums[0]);
+        close_end(&ends[0]);
+        close_end(&ends[1]);
+    }
+}
+
+// Bytes come one by one, whatever they belong to.
+static void a_message_may_come_byte_by_byte(void **state)
+{
+    uint8_t payload[300] = {0};
+    uint8_t bytes[MESSAGE_HEADER_BYTES + sizeof(payload)];
+    link_item *item = make_item(payload, sizeof(payload));
+    int fds[2];
+    end e;
+
+    LS_UNUSED(state);
+    memset(payload, 5, sizeof(payload));
+    memcpy(bytes, item->header, MESSAGE_HEADER_BYTES);
+    memcpy(bytes + MESSAGE_HEADER_BYTES, payload, sizeof(payload));
+    ls_free(item);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    open_end(&e, fds[0]);
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        assert_int_equal(e.n_ended, 0);
+        assert_int_equal(write(fds[1], bytes + i, 1), 1);
+        assert_true(link_receive(e.link));
+    }
+    assert_int_equal(e.n_ended, 1);
+    assert_true(e.sum == sum_of(payload, sizeof(payload)));
+    close_end(&e);
+    close(fds[1]);
+}
+
+static void what_came_before_an_end_is_still_read(void **state)
+{
+    uint8_t payload[5000] = {1, 2, 3};
+    end ends[2];
+
+    LS_UNUSED(state);
+    open_pair(ends, 0);
+    for (int i = 0; i < 5; i++)
+        link_send(ends[0].link, make_item(payload, sizeof(payload)));
+    assert_true(link_flush(ends[0].link));
+    close_end(&ends[0]);
+    // Writing to what is gone fails, but must not hide what can be read.
+    link_send(ends[1].link, make_item(payload, sizeof(payload)));
+    assert_true(link_flush(ends[1].link));
+    assert_true(ends[1].link->is_cut);
+    assert_false(ends[1].link->is_ended);
+    while (link_receive(ends[1].link) && !ends[1].link->is_ended)
+        continue;
+    assert_true(ends[1].link->is_ended);
+    assert_int_equal(ends[1].n_ended, 5);
+    close_end(&ends[1]);
+}
+
+static void an_end_in_mid_message_is_an_end(void **state)
+{
+    uint8_t payload[1000] = {1};
+    int fds[2];
+    end e;
+
+    LS_UNUSED(state);
+    for (size_t cut = 1; cut < MESSAGE_HEADER_BYTES + sizeof(payload); cut += 100) {
+        link_item *item = make_item(payload, sizeof(payload));
+        const size_t of_header = cut < MESSAGE_HEADER_BYTES ? cut : MESSAGE_HEADER_BYTES;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+        open_end(&e, fds[0]);
+        assert_int_equal(write(fds[1], item->header, of_header), (ssize_t)of_header);
+        assert_int_equal(write(fds[1], payload, cut - of_header), (ssize_t)(cut - of_header));
+        close(fds[1]);
+        while (link_receive(e.link) && !e.link->is_ended)
+            continue;
+        assert_true(e.link->is_ended);
+        assert_int_equal(e.n_ended, 0);
+        assert_int_equal(e.link->error, 0);
+        ls_free(item);
+        close_end(&e);
+    }
+}
+
+static void change_and_expect(size_t at, uint8_t value, const char *words)
+{
+    uint8_t header[MESSAGE_HEADER_BYTES];
+    const message m = {.type = MESSAGE_DATA, .bytes = 10, .total = 10};
+    message out;
+
+    message_encode(&m, header);
+    assert_int_equal(message_decode(header, &out), LS_OK);
+    header[at] = value;
+    assert_int_equal(message_decode(header, &out), LS_EPROTO);
+    assert_non_null(strstr(ls_last_error(), words));
+}
+
+static void headers_that_nobody_writes_are_refused(void **state)
+{
+    LS_UNUSED(state);
+    change_and_expect(0, 0, "our mark");
+    change_and_expect(2, 0, "unknown type");
+    change_and_expect(2, 200, "unknown type");
+    change_and_expect(2, MESSAGE_READY, "payload of 10");
+    change_and_expect(2, MESSAGE_PIECE, "belongs to no message");
+    change_and_expect(3, 0x80, "unknown flags");
+    change_and_expect(31, 0x80, "payload of 9223372036854775818");
+    change_and_expect(27, 0x01, "payload of 16777226");
+    change_and_expect(39, 0x80, "transfer of 9223372036854775818");
+    change_and_expect(32, 0x01, "transfer of 1 ");
+}
+
+static void garbage_ends_a_link_with_words(void **state)
+{
+    uint8_t garbage[4000];
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, SEED);
+    for (int round = 0; round < 20; round++) {
+        int fds[2];
+        end e;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+        open_end(&e, fds[0]);
+        for (size_t i = 0; i < sizeof(garbage); i++)
+            garbage[i] = (uint8_t)ls_rng_next(&rng);
+        assert_int_equal(write(fds[1], garbage, sizeof(garbage)), sizeof(garbage));
+        assert_true(link_receive(e.link));
+        assert_true(e.link->is_ended);
+        assert_string_not_equal(e.link->fault, "");
+        assert_int_equal(read(fds[1], garbage, 1), 0); // the other side notices
+        close_end(&e);
+        close(fds[1]);
+    }
+}
+
+static void what_the_sink_refuses_ends_the_link(void **state)
+{
+    uint8_t payload[10] = {0};
+    end ends[2];
+
+    LS_UNUSED(state);
+    open_pair(ends, 0);
+    ends[1].refuses = true;
+    link_send(ends[0].link, make_item(payload, sizeof(payload)));
+    assert_true(link_flush(ends[0].link));
+    assert_true(link_receive(ends[1].link));
+    assert_true(ends[1].link->is_ended);
+    assert_string_equal(ends[1].link->fault, "not this one");
+    close_end(&ends[0]);
+    close_end(&ends[1]);
+}
+
+static void a_withdrawn_message_is_whole_or_never_was(void **state)
+{
+    uint8_t *payload = ls_calloc(1, PLACE_BYTES);
+    link_item *first = make_item(payload, PLACE_BYTES);
+    link_item *second = make_item(payload, PLACE_BYTES);
+    uint8_t after[100] = {9};
+    uint64_t sum;
+    end ends[2];
+
+    LS_UNUSED(state);
+    assert_non_null(payload);
+    memset(payload, 3, PLACE_BYTES);
+    sum = sum_of(payload, PLACE_BYTES);
+    open_pair(ends, 4608);
+    link_send(ends[0].link, first);
+    link_send(ends[0].link, second);
+    assert_true(link_flush(ends[0].link));
+    assert_true(link_withdraw(ends[0].link, second));
+    assert_false(link_withdraw(ends[0].link, first));
+    ls_free(second);
+    ls_free(payload); // the link must not look at it again
+    link_send(ends[0].link, make_item(after, sizeof(after)));
+    while (link_flush(ends[0].link) | link_receive(ends[1].link))
+        continue;
+    assert_int_equal(ends[1].n_ended, 2);
+    assert_true(ends[1].sum == sum + sum_of(after, sizeof(after)));
+    close_end(&ends[0]);
+    close_end(&ends[1]);
+}
+
+static void a_dropped_payload_leaves_the_stream_in_step(void **state)
+{
+    uint8_t *payload = ls_calloc(1, PLACE_BYTES);
+    uint8_t after[100] = {9};
+    end ends[2];
+
+    LS_UNUSED(state);
+    assert_non_null(payload);
+    open_pair(ends, 4608);
+    link_send(ends[0].link, make_item(payload, PLACE_BYTES));
+    link_send(ends[0].link, make_item(after, sizeof(after)));
+    assert_true(link_flush(ends[0].link));
+    assert_true(link_receive(ends[1].link));
+    assert_int_equal(ends[1].n_ended, 0);
+    link_drop_payload(ends[1].link);
+    memset(ends[1].place, 1, PLACE_BYTES);
+    while (link_flush(ends[0].link) | link_receive(ends[1].link))
+        continue;
+    assert_int_equal(ends[1].n_ended, 2);
+    assert_int_equal(ends[1].place[0], 9);
+    assert_int_equal(ends[1].place[PLACE_BYTES / 2], 1); // nothing of the first was written here
+    ls_free(payload);
+    close_end(&ends[0]);
+    close_end(&ends[1]);
+}
+
+static void a_link_without_memory_closes_its_stream(void **state)
+{
+    const link_sink sink = {.begin = on_begin, .end = on_end, .sent = on_sent};
+
+    LS_UNUSED(state);
+    for (uint64_t at = 1; at <= 2; at++) {
+        peer_link *l = NULL;
+        int fds[2];
+        char byte;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+        ls_alloc_fail_at(at);
+        assert_int_equal(link_tcp_create(fds[0], &sink, &l), LS_ENOMEM);
+        ls_alloc_fail_at(0);
+        assert_int_equal(read(fds[1], &byte, 1), 0);
+        close(fds[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_of_all_sizes_pass_both_ways_through_tiny_buffers),
+        cmocka_unit_test(a_message_may_come_byte_by_byte),
+        cmocka_unit_test(what_came_before_an_end_is_still_read),
+        cmocka_unit_test(an_end_in_mid_message_is_an_end),
+        cmocka_unit_test(headers_that_nobody_writes_are_refused),
+        cmocka_unit_test(garbage_ends_a_link_with_words),
+        cmocka_unit_test(what_the_sink_refuses_ends_the_link),
+        cmocka_unit_test(a_withdrawn_message_is_whole_or_never_was),
+        cmocka_unit_test(a_dropped_payload_leaves_the_stream_in_step),
+        cmocka_unit_test(a_link_without_memory_closes_its_stream),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
