@@ -113,7 +113,8 @@ ls_status place_of_torchrun(const comm_env *env, identity *id)
         return name_place(id, "torchrun", identity_get(env, "TORCHELASTIC_RUN_ID"),
                           identity_get(env, "MASTER_PORT"),
                           identity_get(env, "TORCHELASTIC_RESTART_COUNT"));
-    return master_place(env, text_equal(agent_store, "True") ? TORCHRUN_PORT_STEP : 0, id);
+    return master_place(
+        env, agent_store != NULL && text_equal(agent_store, "True") ? TORCHRUN_PORT_STEP : 0, id);
 }
 
 ls_status place_of_openmpi(const comm_env *env, identity *id)

@@ -6,6 +6,7 @@
 #include "comm/native/team.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "comm/native/team_internal.h"
 
@@ -162,6 +163,9 @@ static ls_status resolve_member(team *t, int k)
     const int rank = t->info->members[k];
     void *memory = NULL;
 
+    // A member whose memory this rank leaves alone does not wait for it, and may have given that memory back already.
+    if (k != t->rank && !team_touches(t->op, t->rank, k))
+        return LS_OK;
     if (team_needs_src(t->op, k)) {
         LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n), &t->views[2 * k],
                                &memory));
@@ -235,7 +239,7 @@ bool team_progress(team *t)
         if (t->phase == TEAM_IDLE)
             publish(t);
         if (t->phase == TEAM_GATHERING && (!gather(t) || !prepare(t)))
-            return moved;
+            return moved || t->is_stuck;
         step = t->algorithm->step(t);
         if (step == TEAM_WAITS)
             return moved;
@@ -325,6 +329,47 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
     return LS_OK;
 }
 
+/* The first member that has not mapped all parts; n: none. */
+static int find_absent(const team *t)
+{
+    int k = 0;
+
+    while (k < t->n && atomic_load_explicit(&t->parts[k]->is_open, memory_order_seq_cst) != 0)
+        k++;
+    return k;
+}
+
+/* A member that closed its part before all others have mapped it would leave them waiting for it. */
+static ls_status wait_for_all(team *t, int64_t deadline_ms)
+{
+    struct pollfd *fds = ls_calloc((size_t)local_count(t->l), sizeof(*fds));
+    ls_status st = LS_OK;
+
+    if (fds == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
+    team_publish(t, &t->parts[t->rank]->is_open, 1);
+    while (st == LS_OK && find_absent(t) < t->n) {
+        int absent;
+
+        local_prepare_sleep(t->l);
+        absent = find_absent(t);
+        if (absent < t->n)
+            (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
+                       ls_deadline_left(deadline_ms));
+        local_end_sleep(t->l);
+        local_receive(t->l);
+        absent = find_absent(t);
+        if (absent < t->n && local_has_ended(t->l, t->info->members[absent]))
+            st = ls_fail(LS_EPEER, "rank %d ended while it opened the group",
+                         t->info->members[absent]);
+        else if (absent < t->n && ls_deadline_left(deadline_ms) == 0)
+            st = ls_fail(LS_ETIMEOUT, "rank %d has not opened the group in time",
+                         t->info->members[absent]);
+    }
+    ls_free(fds);
+    return st;
+}
+
 ls_status team_open(local *l, const comm_host *host, const group_info *info, size_t segment_bytes,
                     int64_t deadline_ms, team **out)
 {
@@ -348,6 +393,8 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info, siz
     st = allocate(t);
     if (st == LS_OK)
         st = share_parts(t, deadline_ms);
+    if (st == LS_OK)
+        st = wait_for_all(t, deadline_ms);
     if (st != LS_OK) {
         team_close(t);
         return ls_context(st, "group %u", info->id);
