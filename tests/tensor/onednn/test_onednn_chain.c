@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_onednn_chain.c - operators behind one another, so that they meet each other's layouts; and what must last from one step
+ * to the next: primitives, memory, packed weights.
+ */
+#include <lockstep/autograd.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "tensor/testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static ls_status open_onednn(int threads, ls_device **out)
+{
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = "onednn",
+                                               .threads = threads},
+                          out);
+}
+
+static ls_device *onednn(int threads)
+{
+    ls_device *device = NULL;
+
+    assert_status(LS_OK, open_onednn(threads, &device));
+    return device;
+}
+
+/* --- a net with a branch, odd channels, groups and padding --- */
+
+enum {
+    CONV1,
+    CONV1_BIAS,
+    SCALE,
+    SHIFT,
+    CONV2,
+    BRANCH,
+    GROUPED,
+    FC,
+    FC_BIAS,
+    N_PARAMETERS,
+    MEAN = N_PARAMETERS,
+    VARIANCE,
+    N_TENSORS
+};
+
+enum { CLASSES = 7 };
+
+typedef struct net {
+    ls_device *device;
+    ls_tape *tape;
+    ls_dtype type;
+    ls_tensor *t[N_TENSORS];
+} net;
+
+typedef struct shape {
+    int n_dims;
+    int64_t dims[4];
+} shape;
+
+static const shape shapes[N_TENSORS] = {
+    [CONV1] = {4, {17, 3, 3, 3}},
+    [CONV1_BIAS] = {1, {17}},
+    [SCALE] = {1, {17}},
+    [SHIFT] = {1, {17}},
+    [CONV2] = {4, {24, 17, 3, 3}},
+    [BRANCH] = {4, {24, 17, 1, 1}},
+    [GROUPED] = {4, {10, 12, 3, 2}},
+    [FC] = {2, {CLASSES, 10 * 7 * 5}},
+    [FC_BIAS] = {1, {CLASSES}},
+    [MEAN] = {1, {17}},
+    [VARIANCE] = {1, {17}},
+};
+
+/* Float32 values, so that nets of both types begin with the same numbers. */
+static ls_tensor *seeded(ls_device *device, ls_dtype type, const shape *s, uint64_t seed)
+{
+    ls_tensor *t = NULL;
+    ls_rng rng;
+
+    ls_rng_seed(&rng, seed);
+    assert_status(LS_OK, ls_tensor_create(device, type, s->n_dims, s->dims, &t));
+    for (size_t i = 0; i < ls_tensor_count(t); i++) {
+        const float v = (float)(2 * ls_rng_double(&rng) - 1);
+
+        if (type == LS_F64)
+            ((double *)ls_tensor_data(t))[i] = (double)v;
+        else
+            ((float *)ls_tensor_data(t))[i] = v;
+    }
+    return t;
+}
+
+static void net_open(net *n, ls_device *device, ls_dtype type)
+{
+    *n = (net){.device = device, .type = type};
+    assert_status(LS_OK, ls_tape_create(device, &n->tape));
+    for (int i = 0; i < N_TENSORS; i++) {
+        n->t[i] = seeded(device, type, &shapes[i], (uint64_t)i + 1);
+        if (i < N_PARAMETERS)
+            assert_status(LS_OK, ls_require_grad(n->t[i]));
+    }
+}
+
+static void net_close(net *n)
+{
+    ls_tape_destroy(n->tape);
+    destroy_all(n->t, N_TENSORS);
+}
+
+/* (N, 3, 13, 9) -> (N, CLASSES) */
+static ls_tensor *net_forward(net *n, ls_tensor *x)
+{
+    const ls_conv2d_params padded = {.padding = {1, 1}};
+    const ls_conv2d_params grouped = {.padding = {1, 1}, .dilation = {1, 2}, .groups = 2};
+    const ls_pool2d_params pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+    ls_tape *tape = n->tape;
+    ls_tensor *h;
+
+    h = ls_conv2d(tape, x, n->t[CONV1], n->t[CONV1_BIAS], &padded);
+    h = ls_bn_relu(tape, h, n->t[SCALE], n->t[SHIFT], n->t[MEAN], n->t[VARIANCE], NULL);
+    h = ls_max_pool2d(tape, h, &pool); /* (N, 17, 7, 5) */
+    h = ls_add(tape, ls_conv2d(tape, h, n->t[CONV2], NULL, &padded),
+               ls_conv2d(tape, h, n->t[BRANCH], NULL, NULL));
+    h = ls_relu(tape, h); /* (N, 24, 7, 5) */
+    h = ls_conv2d(tape, h, n->t[GROUPED], NULL, &grouped);
+    return ls_linear(tape, ls_flatten(tape, h), n->t[FC], n->t[FC_BIAS]);
+}
+
+static double net_step(net *n, int64_t n_rows)
+{
+    const shape image = {4, {n_rows, 3, 13, 9}};
+    ls_tensor *x = seeded(n->device, n->type, &image, 99);
+    ls_tensor *targets = NULL;
+    ls_tensor *loss;
+    double value;
+
+    assert_status(LS_OK, ls_tensor_create(n->device, LS_I64, 1, &n_rows, &targets));
+    for (int64_t i = 0; i < n_rows; i++)
+        ((int64_t *)ls_tensor_data(targets))[i] = i % CLASSES;
+    ls_tape_reset(n->tape);
+    loss = ls_cross_entropy(n->tape, net_forward(n, x), targets);
+    assert_status(LS_OK, ls_backward(n->tape, loss, 1));
+    value = element_of(loss, 0);
+    ls_tape_reset(n->tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(targets);
+    return value;
+}
+
+/* ||got - want|| / ||want|| */
+static double relative_distance(const ls_tensor *got, const ls_tensor *want)
+{
+    double squares = 0;
+    double distance = 0;
+
+    for (size_t i = 0; i < ls_tensor_count(want); i++) {
+        const double w = element_of(want, i);
+        const double d = element_of(got, i) - w;
+
+        squares += w * w;
+        distance += d * d;
+    }
+    return squares == 0 ? sqrt(distance) : sqrt(distance / squares);
+}
+
+static void compare_nets(net *got, net *want)
+{
+    for (int i = 0; i < N_TENSORS; i++) {
+        const ls_tensor *a = i < N_PARAMETERS ? ls_grad(got->t[i]) : got->t[i];
+        const ls_tensor *b = i < N_PARAMETERS ? ls_grad(want->t[i]) : want->t[i];
+        const double distance = relative_distance(a, b);
+
+        // A bias in front of a batch norm has no effect: its gradient is rounding alone.
+        if (!(distance <= 2e-5) && i != CONV1_BIAS)
+            fail_msg("gradient or statistic %d is off by %.3g", i, distance);
+    }
+}
+
+static void check_net(int threads, int64_t n_rows)
+{
+    ls_device *reference = open_reference();
+    ls_device *device = onednn(threads);
+    net got;
+    net want;
+
+    net_open(&got, device, LS_F32);
+    net_open(&want, reference, LS_F64);
+    for (int pass = 0; pass < 2; pass++) { // the second adds to the gradients of the first
+        const double loss = net_step(&got, n_rows);
+
+        assert_true(fabs(loss - net_step(&want, n_rows)) <= 1e-5 * fabs(loss));
+        compare_nets(&got, &want);
+    }
+    net_close(&got);
+    net_close(&want);
+    ls_device_close(device);
+    ls_device_close(reference);
+}
+
+static void a_net_of_odd_shapes_has_the_references_gradients(void **state)
+{
+    LS_UNUSED(state);
+    check_net(1, 5);
+    check_net(1, 1);
+}
+
+static void a_net_on_3_threads_has_the_references_gradients(void **state)
+{
+    LS_UNUSED(state);
+    check_net(3, 6);
+}
+
+static void a_batch_of_no_rows_gives_zero_gradients(void **state)
+{
+    ls_device *device = onednn(1);
+    net n;
+
+    LS_UNUSED(state);
+    net_open(&n, device, LS_F32);
+    assert_true(net_step(&n, 0) == 0);
+    for (int i = 0; i < N_PARAMETERS; i++) {
+        for (size_t k = 0; k < ls_tensor_count(n.t[i]); k++)
+            assert_true(element_of(ls_grad(n.t[i]), k) == 0);
+    }
+    net_close(&n);
+    ls_device_close(device);
+}
+
+/* --- what lasts --- */
+
+static void after_a_step_of_each_shape_nothing_is_made(void **state)
+{
+    ls_device *device = onednn(1);
+    uint64_t before;
+    net n;
+
+    LS_UNUSED(state);
+    net_open(&n, device, LS_F32);
+    // Twice: the first backward of a shape writes gradients, later ones add to them.
+    for (int i = 0; i < 2; i++) {
+        (void)net_step(&n, 4);
+        (void)net_step(&n, 3);
+        (void)net_step(&n, 0);
+    }
+    before = ls_alloc_count();
+    for (int i = 0; i < 3; i++) {
+        (void)net_step(&n, 4);
+        (void)net_step(&n, 3);
+        (void)net_step(&n, 0);
+    }
+    assert_int_equal(ls_alloc_count() - before, 0);
+    net_close(&n);
+    ls_device_close(device);
+}
+
+enum { CHANNELS = 16 };
+
+/* A 1x1 convolution over 16 channels that scales by `factor`. */
+static void set_scaling(float *weights, float factor)
+{
+    for (int i = 0; i < CHANNELS * CHANNELS; i++)
+        weights[i] = i % (CHANNELS + 1) == 0 ? factor : 0;
+}
+
+/* Whether a convolution with these weights scales by `factor`. */
+static bool scales_by(ls_tape *tape, ls_tensor *weights, int factor)
+{
+    const shape image = {4, {1, CHANNELS, 3, 3}};
+    ls_tensor *x = seeded(ls_tensor_device(weights), LS_F32, &image, 5);
+    ls_tensor *y = ls_conv2d(tape, x, weights, NULL, NULL);
+    float factor;
+
+    assert_non_null(y);
+    factor =
+        ((const float *)ls_tensor_data_const(y))[40] / ((const float *)ls_tensor_data_const(x))[40];
+    ls_tape_reset(tape);
+    ls_tensor_destroy(x);
+    return fabsf(got - (float)factor) < 1e-4F;
+}
+
+static void packed_weights_follow_every_write(void **state)
+{
+    const int64_t dims[4] = {CHANNELS, CHANNELS, 1, 1};
+    float mine[CHANNELS * CHANNELS];
+    ls_device *device = onednn(1);
+    ls_tensor *owned = NULL;
+    ls_tensor *wrapped = NULL;
+    ls_tape *tape = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 4, dims, &owned));
+    assert_status(LS_OK, ls_tensor_wrap(device, LS_F32, 4, dims, mine, &wrapped));
+    for (int i = 1; i < 4; i++) {
+        set_scaling(mine, (float)i); // behind the wrapped tensor's back
+        assert_true(scales_by(tape, wrapped, i));
+        assert_status(LS_OK, ls_tensor_write(owned, mine, CHANNELS * CHANNELS));
+        assert_true(scales_by(tape, owned, i));
+        assert_true(scales_by(tape, owned, i));
+        set_scaling(ls_tensor_data(owned), (float)(10 * i));
+        assert_true(scales_by(tape, owned, 10 * i));
+    }
+    ls_tensor_destroy(owned);
+    ls_tensor_destroy(wrapped);
+    ls_tape_destroy(tape);
+    ls_device_close(device);
+}
+
+/* Two kernels in one storage, as views of a flat buffer. */
+static void weights_that_share_a_storage_are_told_apart(void **state)
+{
+    const int64_t dims[5] = {2, CHANNELS, CHANNELS, 1, 1};
+    ls_device *device = onednn(1);
+    ls_tensor *both = NULL;
+    ls_tensor *half[2];
+    ls_tape *tape = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 5, dims, &both));
+    for (int i = 0; i < 2; i++) {
+        assert_status(LS_OK, tensor_shape(device, LS_F32, 4, dims + 1, &half[i]));
+        tensor_share(half[i], both);
+        half[i]->offset = (size_t)i * CHANNELS * CHANNELS * sizeof(float);
+        set_scaling((float *)ls_tensor_data(both) + i * CHANNELS * CHANNELS, (float)(i + 2));
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(scales_by(tape, half[i % 2], i % 2 + 2));
+    destroy_all(half, 2);
+    ls_tensor_destroy(both);
+    ls_tape_destroy(tape);
+    ls_device_close(device);
+}
+
+/* --- max pool on what a convolution made --- */
+
+/* dx of a 2x2 pool behind a convolution that changes nothing; the image has only values 0 and 1. */
+static ls_tensor *pool_gradient(ls_device *device, ls_tape *tape, ls_tensor **x)
+{
+    const int64_t dims[4] = {CHANNELS, CHANNELS, 1, 1};
+    const shape image = {4, {3, CHANNELS, 7, 6}};
+    const ls_pool2d_params pool = {.kernel = {2, 2}};
+    ls_tensor *weights = NULL;
+    ls_tensor *y;
+    ls_tensor *zeros = NULL;
+
+    *x = seeded(device, LS_F32, &image, 11);
+    for (size_t i = 0; i < ls_tensor_count(*x); i++)
+        ((float *)ls_tensor_data(*x))[i] = ((float *)ls_tensor_data(*x))[i] > 0;
+    assert_status(LS_OK, ls_require_grad(*x));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 4, dims, &weights));
+    set_scaling(ls_tensor_data(weights), 1);
+    y = ls_max_pool2d(tape, ls_conv2d(tape, *x, weights, NULL, NULL), &pool);
+    assert_non_null(y);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 4, ls_tensor_dims(y), &zeros));
+    for (size_t i = 0; i < ls_tensor_count(zeros); i++)
+        ((float *)ls_tensor_data(zeros))[i] = (float)i + 2;
+    assert_status(LS_OK, ls_backward(tape, ls_mse_loss(tape, y, zeros), 1));
+    ls_tape_reset(tape);
+    ls_tensor_destroy(weights);
+    ls_tensor_destroy(zeros);
+    return ls_grad(*x);
+}
+
+static void a_pool_of_equals_picks_the_first_in_any_layout(void **state)
+{
+    ls_device *devices[2] = {onednn(1), open_reference()};
+    ls_tensor *x[2];
+    ls_tensor *dx[2];
+    ls_tape *tapes[2];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        assert_status(LS_OK, ls_tape_create(devices[i], &tapes[i]));
+        dx[i] = pool_gradient(devices[i], tapes[i], &x[i]);
+    }
+    assert_true(relative_distance(dx[0], dx[1]) <= 1e-6);
+    for (int i = 0; i < 2; i++) {
+        ls_tensor_destroy(x[i]);
+        ls_tape_destroy(tapes[i]);
+        ls_device_close(devices[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_net_of_odd_shapes_has_the_references_gradients),
+        cmocka_unit_test(a_net_on_3_threads_has_the_references_gradients),
+        cmocka_unit_test(a_batch_of_no_rows_gives_zero_gradients),
+        cmocka_unit_test(after_a_step_of_each_shape_nothing_is_made),
+        cmocka_unit_test(packed_weights_follow_every_write),
+        cmocka_unit_test(weights_that_share_a_storage_are_told_apart),
+        cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
+    };
+    ls_device *device = NULL;
+
+    if (open_onednn(1, &device) != LS_OK) {
+        print_message("skipped: %s\n", ls_last_error());
+        return 77;
+    }
+    ls_device_close(device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
