@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEPALIVE_IDLE_S     10
-#define KEEPALIVE_INTERVAL_S 2
+#define KEEPALIVE_IDLE_S     2
+#define KEEPALIVE_INTERVAL_S 1
 #define KEEPALIVE_PROBES     3
 #define FDS_MESSAGE_MAX      4096
 
@@ -350,7 +350,8 @@ ls_status net_recv_fds(int fd, const char *peer, void *data, size_t max_bytes, s
     }
     n_got = collect_fds(&message, got);
     if (n > 0 && n_got == n_fds && (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0) {
-        memcpy(fds, got, (size_t)n_fds * sizeof(int));
+        for (int i = 0; i < n_fds; i++)
+            fds[i] = got[i];
         *bytes = (size_t)n;
         return LS_OK;
     }

@@ -44,7 +44,7 @@ LS_MUST_USE ls_status net_connect_any(const net_address *to, int n, int64_t dead
 LS_MUST_USE ls_status net_set_blocking(int fd, bool blocking);
 LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);
 
-/* For TCP: no delay, keepalive after 10 s idle (then every 2 s), and TCP_USER_TIMEOUT of user_timeout_ms, so that a vanished
+/* For TCP: no delay, keepalive after 2 s idle (then every 1 s), and TCP_USER_TIMEOUT of user_timeout_ms, so that a vanished
  * host is noticed. Does nothing to unix sockets. */
 LS_MUST_USE ls_status net_set_stream_options(int fd, int user_timeout_ms);
 

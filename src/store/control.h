@@ -37,7 +37,9 @@ LS_MUST_USE ls_status control_open(const control_options *opt, control **out);
 /* Says goodbye (unless already failed) and closes. NULL is allowed. */
 void control_close(control *c);
 
-int control_fd(const control *c); /* for poll(): readable when there may be news */
+/* For poll(): readable when there may be news. News may also come along with the answer to any other call: ask
+ * control_next_cause() before sleeping. */
+int control_fd(const control *c);
 
 /*
  * The store behind it, for boot. Borrowed. A cause that arrives ends its waits with that cause (one for a single group only

@@ -191,6 +191,26 @@ static ls_status hand_on(hublink *l, const frame *f)
     return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->name));
 }
 
+/*
+ * Hands on what has come along with an answer: poll() does not show it any more. The answer's own bytes stay where they are, as
+ * only reading moves them.
+ */
+static ls_status hand_on_rest(hublink *l)
+{
+    frame f;
+    bool have = true;
+
+    while (have) {
+        const ls_status st = frame_reader_next(&l->in, &f, &have);
+
+        if (st != LS_OK)
+            return hublink_break(l, ls_context(st, "%s", l->name));
+        if (have && !is_reply(&f))
+            LS_TRY(hand_on(l, &f));
+    }
+    return LS_OK;
+}
+
 ls_status hublink_poll(hublink *l)
 {
     frame f;
@@ -248,7 +268,7 @@ ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
             return ls_fail(LS_EMISMATCH, "%s", text);
         }
         if (have && f.type == type)
-            return LS_OK;
+            return hand_on_rest(l);
         if (have)
             return ls_fail(LS_EPROTO, "%s sent message %u, not %u", l->name, f.type, type);
         LS_TRY(await_news(l, deadline_ms));
@@ -292,8 +312,10 @@ ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_re
         LS_TRY(take_frame(l, &f, &have));
         if (have && is_reply(&f)) {
             *reply = wire_reader_over(f.body, f.bytes);
-            if (wire_read_u64(reply) == l->last_id)
+            if (wire_read_u64(reply) == l->last_id) {
+                LS_TRY(hand_on_rest(l));
                 return read_reply(l, reply);
+            }
         } else if (have) {
             LS_TRY(hand_on(l, &f));
             LS_TRY(check_interrupt(l));
