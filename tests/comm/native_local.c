@@ -10,6 +10,7 @@
 #include "comm/native_ranks.h"
 #include "net/socket.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define BELL_ROUNDS 300
@@ -237,6 +238,31 @@ static void the_end_of_a_peer_is_seen_and_told_once(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 3, leave_or_see_it, NULL), 0);
 }
 
+/* Closing with unread messages resets the channel for the other end, whose own unread ones must not be lost by that. */
+static void what_a_peer_sent_before_it_left_still_arrives(void **state)
+{
+    const channel_message bell = {.type = CHANNEL_BELL};
+    const channel_message segment = {.type = CHANNEL_SEGMENT, .a = 7};
+    channel_message m;
+    int fds[2], with_fd;
+    bool sent, got;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(channel_send(fds[0], &bell, -1, &sent), LS_OK);
+    assert_int_equal(channel_send(fds[1], &segment, fds[1], &sent), LS_OK);
+    assert_true(sent);
+    file_close(&fds[1]); // with the bell unread
+    assert_int_equal(channel_receive(fds[0], &m, &with_fd, &got), LS_OK);
+    assert_true(got);
+    assert_int_equal(m.type, CHANNEL_SEGMENT);
+    assert_int_equal(m.a, 7);
+    assert_true(with_fd >= 0);
+    file_close(&with_fd);
+    assert_int_equal(channel_receive(fds[0], &m, &with_fd, &got), LS_EPEER);
+    file_close(&fds[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_bell_is_lost),
         cmocka_unit_test(the_end_of_a_peer_is_seen_and_told_once),
+        cmocka_unit_test(what_a_peer_sent_before_it_left_still_arrives),
     };
 
     return cmocka_run_group_tests_name("native local", tests, NULL, NULL);

@@ -99,9 +99,10 @@ ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got)
 
     *got = false;
     *with_fd = -1;
+    // A peer that closed without reading all it was sent leaves ECONNRESET, once, in front of what it had sent before.
     do {
         n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
+    } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     if (n < 0 && errno == EAGAIN)
         return LS_OK;
     if (n < 0)
