@@ -19,18 +19,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UNPROVED_MAX      64
-#define SILENT_CHANCE_MS  20  /* a stranger that has said nothing, when others wait */
-#define TALKING_CHANCE_MS 100 /* one that has sent a hello */
-#define PROVE_MS          5000
-#define INTRODUCE_MS      5000
-#define REFUSE_MS         2000
-#define ACCEPTS_A_ROUND   64
-#define READS_A_ROUND     4
-#define NO_FDS_PAUSE_MS   50
-#define BACKLOG           4096
-#define USER_TIMEOUT_MS   5000
-#define LOG_PAUSE_MS      1000
+#define UNPROVED_MAX 64
+#define SILENT_CHANCE_MS                                                                           \
+    5 /* when others wait, for a hello: the queue has left time enough to send one */
+#define PROOF_CHANCE_MS 50 /* when others wait, for the proof */
+#define PROVE_MS        5000
+#define INTRODUCE_MS    5000
+#define REFUSE_MS       2000
+#define ACCEPTS_A_ROUND 64
+#define READS_A_ROUND   4
+#define NO_FDS_PAUSE_MS 50
+#define BACKLOG         4096
+#define USER_TIMEOUT_MS 5000
+#define LOG_PAUSE_MS    1000
 
 static void conn_event(void *arg, unsigned events);
 static void listener_event(void *arg, unsigned events);
@@ -366,9 +367,7 @@ ls_status hub_adopt(hub *h, int fd)
 /* When this stranger has had its chance. */
 static int64_t chance_ends(const hub_conn *c)
 {
-    const bool is_silent = c->shake->step == 0 && c->shake->in_bytes == 0;
-
-    return c->since_ms + (is_silent ? SILENT_CHANCE_MS : TALKING_CHANCE_MS);
+    return c->since_ms + (c->shake->step == 0 ? SILENT_CHANCE_MS : PROOF_CHANCE_MS);
 }
 
 /* Frees a slot if a stranger's chance is over; otherwise *next_ms is when the first one's will be. */
