@@ -115,6 +115,11 @@ static void held_is_due(void *arg)
     hub *h = held->owner;
     job_cause cause = held->cause;
 
+    if (cause.rank >= 0 && h->ranks[cause.rank].grace.is_set) { // its loss is about to be told
+        poller_timer_set(h->loop, &held->timer, h->ranks[cause.rank].grace.due_ms + 1, held_is_due,
+                         held);
+        return;
+    }
     free_held(held);
     if (cause.rank >= 0 && h->ranks[cause.rank].has_left) {
         char fault[sizeof(cause.text)];
