@@ -192,6 +192,9 @@ typedef void (*range_fn)(void *arg, size_t begin, size_t end, size_t thread);
 /* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements touched for one of n). */
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
 
+/* Ends the waiting threads, so that a process whose device is closed may fork again. */
+void threads_end(const device_state *self);
+
 /* Between these two, oneDNN uses the device's thread count; _leave gets what _enter gave. */
 int threads_enter(const device_state *self);
 void threads_leave(int before);

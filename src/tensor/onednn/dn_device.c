@@ -32,6 +32,7 @@ static void dn_close(device_state *self)
 {
     if (self == NULL)
         return;
+    threads_end(self);
     primitive_free_all(self);
     layout_free_all(self);
     dn_host->free(self->scratch);

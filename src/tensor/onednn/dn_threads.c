@@ -8,6 +8,8 @@
  */
 #include "tensor/onednn/dn.h"
 
+#include <stdatomic.h>
+
 /* Work on fewer floats than this is done before a second thread has woken up. */
 #define WORTH_FLOATS ((size_t)32768)
 
@@ -15,7 +17,16 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int n);
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
+int omp_pause_resource_all(int kind); /* libgomp of GCC 9 on */
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned n_threads, unsigned flags);
+
+#define PAUSE_HARD 2 /* OpenMP's omp_pause_hard */
+
+void threads_end(const device_state *self)
+{
+    if (self->threads > 1)
+        (void)omp_pause_resource_all(PAUSE_HARD);
+}
 
 int threads_enter(const device_state *self)
 {
@@ -32,27 +43,35 @@ void threads_leave(int before)
         omp_set_num_threads(before);
 }
 
+/* The two atomics say what OpenMP's own barriers guarantee, in terms that checkers of races understand. */
 typedef struct split {
     range_fn fn;
     void *arg;
     size_t n;
+    atomic_bool is_set; /* release: by the caller, when all is filled in; acquire: by each worker */
+    atomic_int n_done;  /* release: by each worker at its end; acquire: by the caller */
 } split;
 
 static void run_share(void *arg)
 {
-    const split *s = arg;
+    split *s = arg;
     const size_t n_threads = (size_t)omp_get_num_threads();
     const size_t me = (size_t)omp_get_thread_num();
 
+    (void)atomic_load_explicit(&s->is_set, memory_order_acquire);
     s->fn(s->arg, s->n * me / n_threads, s->n * (me + 1) / n_threads, me);
+    (void)atomic_fetch_add_explicit(&s->n_done, 1, memory_order_release);
 }
 
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg)
 {
     split s = {.fn = fn, .arg = arg, .n = n};
 
-    if (self->threads == 1 || n < 2 || n * cost < WORTH_FLOATS)
+    if (self->threads == 1 || n < 2 || n * cost < WORTH_FLOATS) {
         fn(arg, 0, n, 0);
-    else
-        GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
+        return;
+    }
+    atomic_store_explicit(&s.is_set, true, memory_order_release);
+    GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
+    (void)atomic_load_explicit(&s.n_done, memory_order_acquire);
 }

@@ -10,6 +10,19 @@
 #include <float.h>
 #include <string.h>
 
+/* Nobody built oneDNN and libgomp for the thread sanitizer: it takes their own work on several threads for races. Ours it can
+ * judge. */
+#if defined(__SANITIZE_THREAD__)
+enum { RACES_ARE_WATCHED = 1 };
+#else
+enum { RACES_ARE_WATCHED = 0 };
+#endif
+
+static bool runs_in_onednn(const op_case *c)
+{
+    return c->op == OP_CONV2D || c->op == OP_LINEAR;
+}
+
 static ls_status open_onednn(int threads, ls_device **out)
 {
     return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
@@ -49,8 +62,10 @@ static void compare_all(int threads)
     ls_device *reference = open_reference();
     ls_device *device = onednn(threads);
 
-    for (int i = 0; i < n_op_cases; i++)
-        compare_case(device, reference, &op_cases[i]);
+    for (int i = 0; i < n_op_cases; i++) {
+        if (threads == 1 || !RACES_ARE_WATCHED || !runs_in_onednn(&op_cases[i]))
+            compare_case(device, reference, &op_cases[i]);
+    }
     ls_device_close(device);
     ls_device_close(reference);
 }
