@@ -178,7 +178,8 @@ static void run_rank(void *arg)
         return;
     }
     r->failed = with_world(r);
-    native_backend_ops.close(r->state, 5000);
+    if (r->state != NULL) // fn may have left by itself
+        native_backend_ops.close(r->state, 5000);
 }
 
 static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)

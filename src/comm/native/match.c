@@ -164,6 +164,23 @@ void match_bytes_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint
                  theirs, g->state->rank, ours, decoded_text(text, sizeof(text), stamp));
 }
 
+// A message that no step of ours belongs to, though the stamps agree: the counts of all_to_all_v, or the segments, differ.
+static void break_over(native_group *g, const native_peer *p, const message *m,
+                       const uint8_t *stamp)
+{
+    const bool is_ready = m->type == MESSAGE_READY;
+    op_stamp s;
+    char text[200];
+
+    native_break(g, CAUSE_MISMATCH, -1,
+                 "rank %d %s %" PRIu64 " bytes %s rank %d, which %s fewer, in %s%s", p->rank,
+                 is_ready ? "expects" : "sends", m->total, is_ready ? "of" : "to", g->state->rank,
+                 is_ready ? "sends" : "expects", decoded_text(text, sizeof(text), stamp),
+                 stamp_decode(stamp, &s) == LS_OK && s.vector
+                     ? ""
+                     : ": is LOCKSTEP_SEGMENT the same on all ranks?");
+}
+
 void match_no_peer(native_group *g, native_peer *p, const uint8_t *stamp)
 {
     char who[96];
@@ -439,12 +456,14 @@ static ls_status keep_early(native_peer *p, native_group *g, const message *m, u
     bool is_over = false;
     const uint8_t *ours = g == NULL ? NULL : stamp_of(g, m->sequence, &is_over);
 
-    if (ours != NULL && !stamps_agree(m->stamp, ours)) {
-        match_stamp_mismatch(g, p, m->stamp, ours);
+    if (ours != NULL && (is_over || !stamps_agree(m->stamp, ours))) {
+        match_consumed(p, m);
+        if (stamps_agree(m->stamp, ours))
+            break_over(g, p, m, ours);
+        else
+            match_stamp_mismatch(g, p, m->stamp, ours);
         return LS_OK;
     }
-    if (is_over)
-        return ls_fail(LS_EPROTO, "message for an operation that is over");
     if (m->type == MESSAGE_DATA && !m->is_charged)
         return ls_fail(LS_EPROTO, "payload that nobody asked for");
     return match_keep(p, m, &p->parcels, place);
@@ -738,11 +757,10 @@ void match_check_early(native_work *w)
 
 void match_check_left(native_work *w)
 {
-    native_group *g = w->group;
-    char text[200];
+    const native_group *g = w->group;
 
     for (int i = 0; i < g->info->size; i++) {
-        native_peer *p = g->peers[i];
+        const native_peer *p = g->peers[i];
 
         if (p->n_parcels == 0)
             continue;
@@ -750,10 +768,7 @@ void match_check_left(native_work *w)
             const parcel *c = list_entry(node, parcel, node);
 
             if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence)
-                native_break(g, CAUSE_MISMATCH, -1,
-                             "rank %d and rank %d cut %s differently: is LOCKSTEP_SEGMENT the "
-                             "same on all ranks?",
-                             p->rank, g->state->rank, decoded_text(text, sizeof(text), w->stamp));
+                break_over(w->group, p, &c->m, w->stamp);
         }
     }
 }

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong between ranks: disagreement, ends, garbage, strangers. Each must be named, and nobody may hang. */
+#include "comm/native_mesh_ranks.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "comm/native/message.h"
+#include "net/socket.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <cmocka.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ELEMENTS 100000
+#define FEW      10
+
+// --- ranks that disagree ---
+
+/* What the ranks do in their first operation, and the words that the error must have. */
+typedef struct quarrel {
+    coll ops[2];
+    const char *words[2];
+    bool ends_alone; /* one side's call may end well before the other begins */
+} quarrel;
+
+typedef struct quarreling {
+    const quarrel *q;
+    atomic_int n_told;
+    atomic_int n_over;
+} quarreling;
+
+static void drive_until(mesh_rank *r, const atomic_int *what, int value)
+{
+    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+
+    while (atomic_load(what) < value && ls_deadline_left(deadline_ms) != 0) {
+        struct pollfd nothing = {.fd = -1};
+
+        (void)native_backend_ops.progress(r->state);
+        (void)poll(&nothing, 1, 1);
+    }
+}
+
+static int disagree(mesh_rank *r, void *arg)
+{
+    quarreling *now = arg;
+    const quarrel *q = now->q;
+    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+    const char *text = r->world.cause.text;
+    coll op = q->ops[r->rank];
+    mesh_work w = {0};
+    float *src = ls_calloc(2 * ELEMENTS, sizeof(float));
+    float *dst = ls_calloc(2 * ELEMENTS, sizeof(float));
+
+    MESH_CHECK(src != NULL && dst != NULL);
+    op.src = src;
+    op.dst = dst;
+    mesh_start(&r->world, &w, &op);
+    while (!r->world.is_broken && atomic_load(&now->n_told) == 0 &&
+           ls_deadline_left(deadline_ms) != 0) {
+        struct pollfd nothing = {.fd = -1};
+
+        (void)native_backend_ops.progress(r->state);
+        (void)poll(&nothing, 1, 1);
+    }
+    if (r->world.is_broken) {
+        atomic_fetch_add(&now->n_told, 1);
+        if (strstr(text, q->words[0]) == NULL || strstr(text, q->words[1]) == NULL)
+            fprintf(stderr, "told: %s\n", text);
+        MESH_CHECK(strstr(text, q->words[0]) != NULL);
+        MESH_CHECK(strstr(text, q->words[1]) != NULL);
+        MESH_CHECK(r->world.cause.kind == CAUSE_MISMATCH);
+    }
+    // Everybody stays until all have looked, so that nobody's end is taken for the cause.
+    atomic_fetch_add(&now->n_over, 1);
+    drive_until(r, &now->n_over, 2);
+    native_backend_ops.abort_group(r->world.group, LS_ECANCELED, "over");
+    MESH_CHECK(w.is_done);
+    MESH_CHECK(w.status == LS_ECANCELED || q->ends_alone);
+    ls_free(src);
+    ls_free(dst);
+    return 0;
+}
+
+#define REDUCE(n)  .kind = COLL_ALL_REDUCE, .dtype = LS_F32, .redop = LS_SUM, .count = (n)
+#define CAST(n, r) .kind = COLL_BROADCAST, .dtype = LS_F32, .count = (n), .root = (r)
+#define SEND(n)    .kind = COLL_SEND, .dtype = LS_F32, .count = (n), .root = 1
+#define RECV(n)    .kind = COLL_RECV, .dtype = LS_F32, .count = (n), .root = 0
+#define EXCHANGE(from, to)                                                                         \
+    .kind = COLL_ALL_TO_ALL, .dtype = LS_U8, .src_counts = (from), .dst_counts = (to)
+
+static void ranks_that_disagree_are_named_with_what_they_called(void **state)
+{
+    static const size_t one_one[2] = {1, 1};
+    static const size_t one_five[2] = {1, 5};
+    static const size_t five_one[2] = {5, 1};
+    static const size_t one_many[2] = {1, 70000};
+    static const size_t many_one[2] = {70000, 1};
+    static const quarrel quarrels[] = {
+        {{{REDUCE(FEW)}, {CAST(FEW, 1)}}, {"rank 0: all_reduce #1", "rank 1: broadcast #1"}, true},
+        {{{REDUCE(ELEMENTS)}, {CAST(ELEMENTS, 0)}}, {"rank 0: all_reduce", "rank 1: broadc"}, true},
+        {{{REDUCE(FEW)}, {REDUCE(FEW + 1)}}, {"10 float32", "11 float32"}, true},
+        {{{REDUCE(FEW)}, {REDUCE(ELEMENTS)}}, {"10 float32", "100000 float32"}, true},
+        {{{REDUCE(ELEMENTS)}, {REDUCE(ELEMENTS - 1)}}, {"100000 float", "99999 float"}, true},
+        {{{REDUCE(FEW)}, {.kind = COLL_ALL_REDUCE, .dtype = LS_I32, .redop = LS_SUM, .count = FEW}},
+         {"float32", "int32"},
+         true},
+        {{{REDUCE(FEW)}, {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .redop = LS_MAX, .count = FEW}},
+         {"sum", "max"},
+         true},
+        {{{.kind = COLL_BARRIER}, {REDUCE(ELEMENTS)}}, {"barrier #1", "all_reduce #1"}, true},
+        {{{CAST(FEW, 0)}, {CAST(FEW, 1)}}, {"root 0", "root 1"}, true},
+        {{{EXCHANGE(one_many, one_five)}, {EXCHANGE(five_one, one_one)}},
+         {"70000", "all_to_all_v #1"},
+         true},
+        {{{EXCHANGE(one_five, one_five)}, {EXCHANGE(five_one, many_one)}},
+         {"70000", "all_to_all_v #1"},
+         true},
+        {{{SEND(FEW)}, {RECV(FEW + 1)}},
+         {"rank 0: send #1 (to 1, 10 float32", "(from 0, 11 "},
+         true},
+        {{{SEND(ELEMENTS)}, {RECV(ELEMENTS + 1)}}, {"100000 float32", "100001 float32"}, false},
+        {{{SEND(ELEMENTS)}, {RECV(FEW)}}, {"100000 float32", "10 float32"}, false},
+        {{{SEND(FEW)}, {.kind = COLL_RECV, .dtype = LS_I32, .count = FEW, .root = LS_ANY_SOURCE}},
+         {"to 1, 10 float32", "from any, 10 int32"},
+         true},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(quarrels); i++) {
+        for (int shared = 0; shared < 2; shared++) {
+            quarreling now = {.q = &quarrels[i]};
+            const mesh_job job = {
+                .size = 2, .transport = shared ? "auto" : "tcp", .fn = disagree, .arg = &now};
+
+            if (shared && quarrels[i].ops[0].kind != COLL_SEND)
+                continue; // teams have tests of their own
+            assert_int_equal(mesh_run(&job), 0);
+            assert_true(atomic_load(&now.n_told) > 0);
+        }
+    }
+}
+
+// --- ranks that leave ---
+
+static int leave(mesh_rank *r, void *arg)
+{
+    float value = 1;
+    const coll op = {REDUCE(1), .src = &value, .dst = &value};
+
+    LS_UNUSED(arg);
+    MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+    if (r->rank == 1)
+        return 0; // and closes
+    MESH_CHECK(mesh_do(&r->world, &op) == LS_EPEER);
+    MESH_CHECK(r->world.cause.kind == CAUSE_FAULT);
+    MESH_CHECK(r->world.cause.rank == 1);
+    MESH_CHECK(strstr(r->world.cause.text, "rank 1") != NULL);
+    MESH_CHECK(strstr(r->world.cause.text, "all_reduce #2") != NULL);
+    return 0;
+}
+
+static void whoever_needs_a_rank_that_left_is_told_its_number(void **state)
+{
+    const mesh_job two = {.size = 2, .transport = "tcp", .fn = leave};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&two), 0);
+}
+
+// Rank 1 sends, small and large, and goes; rank 0 comes for it late.
+static int send_and_go(mesh_rank *r, void *arg)
+{
+    enum { LARGE = 3 << 20 };
+    atomic_int *has_gone = arg;
+    uint8_t *data = ls_calloc(1, LARGE);
+    mesh_work w = {0};
+    mesh_work large = {0};
+    coll op = {.kind = r->rank == 1 ? COLL_SEND : COLL_RECV,
+               .dtype = LS_U8,
+               .root = 1 - r->rank,
+               .src = data,
+               .dst = data};
+
+    MESH_CHECK(data != NULL);
+    op.count = LARGE;
+    op.tag = 1;
+    mesh_start(&r->world, &large, &op);
+    op.tag = 0;
+    op.count = 7;
+    if (r->rank == 1) {
+        data[6] = 99;
+        for (int i = 0; i < 100; i++)
+            MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+        MESH_CHECK(mesh_wait(&large) == LS_OK);
+        mesh_close_group(&r->world);
+        native_backend_ops.close(r->state, 5000);
+        atomic_store(has_gone, 1);
+        r->state = NULL;
+        ls_free(data);
+        return 0;
+    }
+    MESH_CHECK(mesh_wait(&large) == LS_OK);
+    MESH_CHECK(data[6] == 99);
+    drive_until(r, has_gone, 1);
+    for (int i = 0; i < 100; i++) {
+        data[6] = 0;
+        mesh_start(&r->world, &w, &op);
+        MESH_CHECK(mesh_wait(&w) == LS_OK);
+        MESH_CHECK(data[6] == 99);
+    }
+    MESH_CHECK(mesh_do(&r->world, &op) == LS_EPEER); // there is no more
+    ls_free(data);
+    return 0;
+}
+
+static void what_a_rank_sent_before_it_left_can_be_received(void **state)
+{
+    static const char *const transports[] = {"tcp", "auto"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        atomic_int has_gone = 0;
+        const mesh_job job = {
+            .size = 2, .transport = transports[i], .fn = send_and_go, .arg = &has_gone};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
+static int wait_for_anybody(mesh_rank *r, void *arg)
+{
+    uint8_t byte = 0;
+    const coll op = {
+        .kind = COLL_RECV, .dtype = LS_U8, .count = 1, .root = LS_ANY_SOURCE, .dst = &byte};
+
+    LS_UNUSED(arg);
+    if (r->rank != 0)
+        return 0;
+    MESH_CHECK(mesh_do(&r->world, &op) == LS_EPEER);
+    return 0;
+}
+
+static void a_receive_from_any_ends_when_all_others_have_left(void **state)
+{
+    static const char *const transports[] = {"tcp", "auto"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        const mesh_job job = {.size = 3, .transport = transports[i], .fn = wait_for_anybody};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
+// --- peers that are none ---
+
+/* Rank 1 is played by hand: a connection that knows the key, and then writes `bytes`. */
+typedef struct impostor {
+    uint8_t bytes[2 * MESSAGE_HEADER_BYTES];
+    size_t n_bytes;
+    const char *words;
+    atomic_int is_over;
+} impostor;
+
+static int meet_impostor(mesh_rank *r, void *arg)
+{
+    impostor *i = arg;
+    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+    float value = 1;
+
+    if (r->rank == 1) {
+        handshake_claim claim = {
+            .purpose = NET_PURPOSE_DATA, .from = 1, .to = 0, .generation = r->boot.generation};
+        char byte;
+        int fd;
+
+        memcpy(claim.job, r->boot.job, sizeof(claim.job));
+        MESH_CHECK(net_connect(&r->boot.records[0].addresses[0], NET_STREAM, deadline_ms, &fd) ==
+                   LS_OK);
+        MESH_CHECK(handshake_connect(fd, r->boot.key, &claim, "rank 0", deadline_ms) == LS_OK);
+        MESH_CHECK(net_send_all(fd, "rank 0", i->bytes, i->n_bytes, deadline_ms) == LS_OK);
+        // It is closed on us, or has ended at what we sent.
+        if (i->n_bytes < MESSAGE_HEADER_BYTES)
+            MESH_CHECK(shutdown(fd, SHUT_WR) == 0);
+        while (net_wait(fd, POLLIN, deadline_ms) == LS_OK && read(fd, &byte, 1) > 0)
+            continue;
+        close(fd);
+        close(r->boot.listen_fd);
+        return 0;
+    }
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_OK);
+    MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, 2) == LS_OK);
+    MESH_CHECK(mesh_do(&r->world, &(coll){REDUCE(1), .src = &value, .dst = &value}) != LS_OK);
+    if (strstr(r->world.cause.text, i->words) == NULL)
+        fprintf(stderr, "told: %s\n", r->world.cause.text);
+    MESH_CHECK(strstr(r->world.cause.text, i->words) != NULL);
+    MESH_CHECK(strstr(r->world.cause.text, "rank 1") != NULL);
+    mesh_close_group(&r->world);
+    native_backend_ops.close(r->state, 1000);
+    return 0;
+}
+
+static void play(impostor *i, const char *words)
+{
+    const mesh_job job = {
+        .size = 2, .transport = "tcp", .fn = meet_impostor, .arg = i, .no_world = true};
+
+    i->words = words;
+    assert_int_equal(mesh_run(&job), 0);
+}
+
+static void play_message(const message *m, const char *words)
+{
+    impostor i = {.n_bytes = MESSAGE_HEADER_BYTES};
+
+    message_encode(m, i.bytes);
+    play(&i, words);
+}
+
+static void a_peer_that_sends_nonsense_is_named(void **state)
+{
+    impostor garbage = {.n_bytes = sizeof(garbage.bytes)};
+    impostor half = {.n_bytes = 50};
+    message half_sent = {.type = MESSAGE_DATA, .total = 8, .bytes = 8};
+    message last;
+
+    LS_UNUSED(state);
+    memset(garbage.bytes, 0x5a, sizeof(garbage.bytes));
+    play(&garbage, "sent what is no message");
+    message_encode(&half_sent, half.bytes);
+    play(&half, "closed its connection");
+
+    play_message(&(message){.type = MESSAGE_DATA, .bytes = 1U << 30, .total = 1U << 30},
+                 "payload of 1073741824 bytes");
+    play_message(&(message){.type = MESSAGE_CREDIT, .credit = 1U << 20}, "credit for 1048576");
+    play_message(&(message){.type = MESSAGE_DATA, .sequence = 9, .bytes = 100, .total = 100},
+                 "payload that nobody asked for");
+    play_message(&(message){.type = MESSAGE_PIECE, .is_direct = true, .bytes = 9, .total = 9},
+                 "piece of a message that nobody asked for");
+    play_message(&(message){.type = MESSAGE_READY, .is_direct = true, .total = 9},
+                 "answer to a message that was not announced");
+    // A stamp that nobody can have, for the operation under way.
+    last = (message){.type = MESSAGE_DATA, .is_charged = true, .sequence = 1, .bytes = 0};
+    memset(last.stamp, 0xff, sizeof(last.stamp));
+    play_message(&last, "an operation that nobody can start");
+}
+
+// --- joining ---
+
+static int join_among_strangers(mesh_rank *r, void *arg)
+{
+    enum { STRANGERS = 200 };
+    static const char nonsense[] = "GET / HTTP/1.0\r\n\r\n";
+    int fds[STRANGERS];
+    int64_t started_ms;
+
+    LS_UNUSED(arg);
+    if (r->rank == 1) { // before it joins, crowds the door of rank 0
+        for (int i = 0; i < STRANGERS; i++) {
+            MESH_CHECK(net_connect(&r->boot.records[0].addresses[0], NET_STREAM,
+                                   ls_deadline_ms(MESH_TIMEOUT_MS), &fds[i]) == LS_OK);
+            if (i % 2 == 0)
+                (void)!write(fds[i], nonsense, sizeof(nonsense));
+        }
+    }
+    started_ms = ls_now_ms();
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_OK);
+    // Far below the time that a silent connection has.
+    MESH_CHECK(r->rank == 0 || ls_now_ms() - started_ms < 4000);
+    MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, r->size) == LS_OK);
+    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
+    mesh_close_group(&r->world);
+    native_backend_ops.close(r->state, 5000);
+    for (int i = 0; i < STRANGERS && r->rank == 1; i++)
+        close(fds[i]);
+    return 0;
+}
+
+static void strangers_at_the_door_hold_nobody_up(void **state)
+{
+    const mesh_job job = {
+        .size = 2, .transport = "tcp", .fn = join_among_strangers, .no_world = true};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
+static int join_with_own_key(mesh_rank *r, void *arg)
+{
+    LS_UNUSED(arg);
+    if (r->rank == 0)
+        r->boot.deadline_ms = ls_deadline_ms(1500);
+    if (r->rank == 1) {
+        MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EAUTH);
+        MESH_CHECK(strstr(ls_last_error(), "rank 0 (here)") != NULL);
+        return 0;
+    }
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
+    MESH_CHECK(strstr(ls_last_error(), "no connection from rank 1 (here)") != NULL);
+    return 0;
+}
+
+static void a_rank_with_another_key_does_not_get_in(void **state)
+{
+    net_key keys[2];
+    const mesh_job job = {
+        .size = 2, .transport = "tcp", .fn = join_with_own_key, .no_world = true, .keys = keys};
+
+    LS_UNUSED(state);
+    assert_int_equal(net_key_random(&keys[0]), LS_OK);
+    assert_int_equal(net_key_random(&keys[1]), LS_OK);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
+// The hub has news while the others never come: there is no reason to wait for long.
+static int join_with_news(mesh_rank *r, void *arg)
+{
+    int news[2];
+    const int64_t started_ms = ls_now_ms();
+
+    LS_UNUSED(arg);
+    if (r->rank == 1) {
+        close(r->boot.listen_fd);
+        return 0;
+    }
+    MESH_CHECK(pipe(news) == 0 && write(news[1], "x", 1) == 1);
+    r->boot.control_fd = news[0];
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EPEER);
+    MESH_CHECK(ls_now_ms() - started_ms < 20000);
+    MESH_CHECK(strstr(ls_last_error(), "rank 1") != NULL);
+    close(news[0]);
+    close(news[1]);
+    return 0;
+}
+
+static void news_from_the_hub_end_a_join_that_does_not_come_about(void **state)
+{
+    const mesh_job job = {.size = 2, .transport = "tcp", .fn = join_with_news, .no_world = true};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
+// --- sleeping ---
+
+static void wake_later(void *arg)
+{
+    mesh_rank *r = arg;
+    struct pollfd nothing = {.fd = -1};
+
+    (void)poll(&nothing, 1, 50);
+    native_backend_ops.wake(r->state);
+}
+
+static int sleep_and_wake(mesh_rank *r, void *arg)
+{
+    ls_thread waker = {0};
+    int64_t started_ms = ls_now_ms();
+
+    LS_UNUSED(arg);
+    // Woken before it sleeps: a wake-up is not lost.
+    while (native_backend_ops.progress(r->state))
+        continue;
+    native_backend_ops.wake(r->state);
+    native_backend_ops.wait(r->state, MESH_TIMEOUT_MS);
+    MESH_CHECK(ls_now_ms() - started_ms < MESH_TIMEOUT_MS / 2);
+    // And while it sleeps.
+    MESH_CHECK(ls_thread_start(&waker, "waker", wake_later, r) == LS_OK);
+    for (int i = 0; i < 3; i++) { // the first calls may only say that it sleeps
+        while (native_backend_ops.progress(r->state))
+            continue;
+        native_backend_ops.wait(r->state, i < 2 ? 1 : MESH_TIMEOUT_MS);
+    }
+    ls_thread_join(&waker);
+    MESH_CHECK(ls_now_ms() - started_ms < MESH_TIMEOUT_MS / 2);
+    return 0;
+}
+
+static void a_wake_up_is_never_lost(void **state)
+{
+    static const char *const transports[] = {"tcp", "auto"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        const mesh_job job = {.size = 2, .transport = transports[i], .fn = sleep_and_wake};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_disagree_are_named_with_what_they_called),
+        cmocka_unit_test(whoever_needs_a_rank_that_left_is_told_its_number),
+        cmocka_unit_test(what_a_rank_sent_before_it_left_can_be_received),
+        cmocka_unit_test(a_receive_from_any_ends_when_all_others_have_left),
+        cmocka_unit_test(a_peer_that_sends_nonsense_is_named),
+        cmocka_unit_test(strangers_at_the_door_hold_nobody_up),
+        cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
+        cmocka_unit_test(news_from_the_hub_end_a_join_that_does_not_come_about),
+        cmocka_unit_test(a_wake_up_is_never_lost),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
