@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     ls_train_flags flags = {
         .epochs = 5,
         .batch_size = 100,
-        .lr = 0.05,
+        .lr = 0.02,
         .momentum = 0.9,
         .schedule = "cosine",
         .data = "/usr/share/datasets/fashion-mnist",
