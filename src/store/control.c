@@ -52,7 +52,7 @@ static ls_status news_room(control *c, void *news)
     return LS_OK;
 }
 
-/* Queues the cause, and ends the request under way with it. */
+/* Queues the cause; one for the whole job ends the request under way with it, and all later ones. */
 static ls_status take_cause(control *c, wire_reader *r)
 {
     cause_news *news = ls_calloc(1, sizeof(*news));
@@ -66,8 +66,8 @@ static ls_status take_cause(control *c, wire_reader *r)
         return st;
     }
     list_append(&c->causes, &news->node);
-    hublink_interrupt(&c->link, cause_status(news->cause.kind), news->cause.text,
-                      news->cause.group == GROUP_ALL);
+    if (news->cause.group == GROUP_ALL)
+        hublink_interrupt(&c->link, cause_status(news->cause.kind), news->cause.text, true);
     return LS_OK;
 }
 

@@ -42,8 +42,8 @@ void control_close(control *c);
 int control_fd(const control *c);
 
 /*
- * The store behind it, for boot. Borrowed. A cause that arrives ends its waits with that cause (one for a single group only
- * the wait under way, one for the whole job all later calls too); control_next_cause() still hands it out.
+ * The store behind it, for boot. Borrowed. A cause for the whole job ends its waits and all later calls with that cause;
+ * control_next_cause() still hands it out. One for a single group does not touch the store: the rank may be joining anew.
  */
 ls_store *control_store(control *c);
 

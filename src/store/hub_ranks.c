@@ -327,10 +327,10 @@ void hub_rank_gone(hub_conn *c)
     }
     r->is_lost = true;
     ls_log(LS_LOG_DEBUG, "hub", "%s is lost", c->peer);
-    if (events->lost != NULL)
-        events->lost(events->self, rank);
     if (!h->has_cause)
         poller_timer_set(h->loop, &r->grace, ls_now_ms() + h->grace_ms, report_loss, r);
+    if (events->lost != NULL) // last: the owner may know more, and say so at once
+        events->lost(events->self, rank);
 }
 
 void hub_rank_left(hub *h, int rank)

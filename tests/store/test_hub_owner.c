@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hub_owner.c - a hub inside its owner's loop, as the agent has it: the owner knows more about deaths than the hub, and
+ * clients may be slow, rude or gone at any moment.
+ */
+#include "base/unit.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "net/socket.h"
+#include "store/control.h"
+#include "store/hub.h"
+#include "store/hub_internal.h"
+#include "store/hublink.h"
+#include "store/messages.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SOON 20000 /* ms: far beyond what any of this takes */
+#define JOB  "0123456789abcdef"
+
+/* The owner: its loop runs in a thread of its own. */
+typedef struct owner {
+    poller *loop;
+    hub *hub;
+    net_address at;
+    ls_thread thread;
+    atomic_bool is_over; // set by the test (release), read by the loop (acquire)
+    atomic_int n_lost;   // counted by the loop, read by the test
+    bool knows_signal;   /* calls hub_abort() on a loss */
+    bool knows_exit;     /* calls hub_rank_left() on a loss */
+} owner;
+
+static net_key key;
+
+static void on_lost(void *self, int rank)
+{
+    owner *o = self;
+    job_cause cause = {.kind = CAUSE_DIED,
+                       .group = GROUP_ALL,
+                       .rank = rank,
+                       .text = "rank 1 (pid 4711) was killed by signal 9 (SIGKILL)"};
+
+    atomic_fetch_add_explicit(&o->n_lost, 1, memory_order_release);
+    if (o->knows_signal)
+        hub_abort(o->hub, &cause);
+    if (o->knows_exit)
+        hub_rank_left(o->hub, rank);
+}
+
+static void describe(void *self, int rank, char *buf, size_t n)
+{
+    LS_UNUSED(self);
+    text_format(buf, n, "stopped, says the owner of %d", rank);
+}
+
+static void run(void *arg)
+{
+    owner *o = arg;
+
+    while (!atomic_load_explicit(&o->is_over, memory_order_acquire)) {
+        if (poller_run_once(o->loop, 100) != LS_OK)
+            return;
+    }
+}
+
+static void begin(owner *o, int world_size)
+{
+    hub_options opt = {.job = JOB, .world_size = world_size, .key = &key, .death_grace_ms = 300};
+    net_address any;
+    int fd;
+
+    opt.events = (hub_events){.self = o, .lost = on_lost, .describe = describe};
+    assert_ok(poller_create(&o->loop));
+    assert_ok(hub_create(o->loop, &opt, &o->hub));
+    assert_ok(net_address_decode("127.0.0.1:0", &any));
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fd, &o->at)); // bound by somebody else
+    assert_ok(hub_listen_take(o->hub, fd));
+    assert_ok(ls_thread_start(&o->thread, "owner", run, o));
+}
+
+static void end(owner *o)
+{
+    atomic_store_explicit(&o->is_over, true, memory_order_release);
+    poller_wake(o->loop);
+    ls_thread_join(&o->thread);
+    hub_destroy(o->hub);
+    poller_destroy(o->loop);
+}
+
+static control *join(const owner *o, int rank, int world_size)
+{
+    const control_options opt = {.hub = o->at,
+                                 .key = &key,
+                                 .job = JOB,
+                                 .rank = rank,
+                                 .world_size = world_size,
+                                 .timeout_ms = SOON};
+    control *c = NULL;
+
+    assert_ok(control_open(&opt, &c));
+    return c;
+}
+
+static job_cause await_cause(control *c)
+{
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    job_cause cause = {0};
+
+    while (!control_next_cause(c, &cause)) {
+        assert_ok(net_wait(control_fd(c), POLLIN, deadline_ms));
+        assert_ok(control_poll(c));
+    }
+    return cause;
+}
+
+static void the_owners_cause_comes_before_the_hubs(void **state)
+{
+    owner o = {.knows_signal = true};
+    control *a;
+    control *b;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    b = join(&o, 1, 2);
+    assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0);
+    assert_non_null(strstr(await_cause(a).text, "signal 9 (SIGKILL)"));
+    control_close(a);
+    control_close(b);
+    end(&o);
+    assert_int_equal(atomic_load_explicit(&o.n_lost, memory_order_acquire), 1);
+}
+
+static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
+{
+    owner o = {.knows_exit = true};
+    const int members[] = {0, 1};
+    op_stamp s = {.sequence = 4, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
+    control *a;
+    control *b;
+    job_cause cause;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    b = join(&o, 1, 2);
+    assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0); // no goodbye
+    assert_ok(control_waiting(a, &s, members, 2, false, 20));
+    cause = await_cause(a);
+    assert_int_equal(cause.kind, CAUSE_LEFT);
+    assert_non_null(strstr(cause.text, "rank 1 left the job (exited) while barrier #4"));
+    control_close(a);
+    control_close(b);
+    end(&o);
+}
+
+/* --- clients that misbehave --- */
+
+static ls_status ignore_push(void *arg, const frame *f)
+{
+    LS_UNUSED(arg);
+    LS_UNUSED(f);
+    return LS_OK;
+}
+
+/* A proved connection of which the test itself says every frame. */
+static void open_raw(const owner *o, hublink *l)
+{
+    hublink_options to = {.n_hub = 1, .key = &key, .deadline_ms = ls_deadline_ms(SOON)};
+
+    to.hub[0] = o->at;
+    to.claim = (handshake_claim){
+        .purpose = NET_PURPOSE_CONTROL, .job = JOB, .from = 1, .to = HANDSHAKE_ANYONE};
+    assert_ok(hublink_open(&to, ignore_push, NULL, l));
+}
+
+static void say_hello(hublink *l, uint32_t rank, uint32_t world)
+{
+    wire_writer_reset(&l->body);
+    wire_write_u32(&l->body, rank);
+    wire_write_u32(&l->body, world);
+    wire_write_u32(&l->body, 99);
+    assert_ok(hublink_send(l, MESSAGE_HELLO, &l->body));
+    assert_ok(hublink_expect(l, MESSAGE_WELCOME, ls_deadline_ms(SOON)));
+}
+
+/* Reads until the hub has closed the connection. */
+static void expect_closed(hublink *l)
+{
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    static uint8_t news[65536];
+    size_t moved;
+
+    while (net_recv_some(l->fd, "the hub", news, sizeof(news), &moved) == LS_OK) {
+        if (moved == 0)
+            assert_ok(net_wait(l->fd, POLLIN, deadline_ms));
+    }
+    hublink_close(l);
+}
+
+static void a_client_that_does_not_read_is_dropped_and_blocks_nobody(void **state)
+{
+    enum { VALUE = 4 * 1024 * 1024, N_GETS = 64 };
+    owner o = {0};
+    control *a;
+    hublink rude;
+    char *value = ls_calloc(VALUE, 1);
+    int64_t count = 0;
+
+    LS_UNUSED(state);
+    assert_non_null(value);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    assert_ok(ls_store_set(control_store(a), "large", value, VALUE));
+    ls_free(value);
+    open_raw(&o, &rude);
+    say_hello(&rude, 1, 2);
+    for (int i = 0; i < N_GETS; i++) {
+        wire_writer *w = hublink_begin(&rude);
+
+        wire_write_i64(w, 0);
+        wire_write_bytes(w, "large", 5);
+        if (hublink_send(&rude, MESSAGE_GET, w) != LS_OK)
+            break;                                           // dropped already
+        assert_ok(ls_store_count(control_store(a), &count)); // served all the while
+    }
+    assert_int_equal(await_cause(a).rank, 1);
+    expect_closed(&rude);
+    control_close(a);
+    end(&o);
+}
+
+static void messages_that_make_no_sense_end_the_connection(void **state)
+{
+    static const struct {
+        uint32_t type;
+        const char *body;
+        size_t bytes;
+    } bad[] = {
+        {MESSAGE_HELLO, "", 0}, // a second one
+        {MESSAGE_WELCOME, "", 0},
+        {999, "", 0},
+        {MESSAGE_SET, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16}, // an empty key
+        {MESSAGE_SET, "\1\0\0\0\0\0\0\0\xff\xff\xff\xffk", 13},
+        {MESSAGE_WAIT, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\x7f", 20},
+        {MESSAGE_CHECK, "\1\0\0\0\0\0\0\0\0\0\0\0", 12},
+        {MESSAGE_WAITING, "short", 5},
+        {MESSAGE_ARRIVED, "", 0},
+        {MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
+        {MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // blames rank 7 of 1
+        {MESSAGE_GOODBYE, "x", 1},
+    };
+    owner o = {0};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
+        hublink l;
+
+        o = (owner){.knows_exit = true};
+        begin(&o, 1);
+        open_raw(&o, &l);
+        say_hello(&l, 0, 1);
+        wire_writer_reset(&l.body);
+        wire_write_raw(&l.body, bad[i].body, bad[i].bytes);
+        assert_ok(hublink_send(&l, bad[i].type, &l.body));
+        expect_closed(&l);
+        end(&o);
+    }
+}
+
+static void a_frame_that_claims_gigabytes_ends_the_connection(void **state)
+{
+    owner o = {0};
+    hublink l;
+    const uint8_t header[8] = {0xff, 0xff, 0xff, 0xff, MESSAGE_SET};
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    open_raw(&o, &l);
+    say_hello(&l, 1, 2);
+    assert_ok(net_send_all(l.fd, "the hub", header, sizeof(header), ls_deadline_ms(SOON)));
+    expect_closed(&l);
+    end(&o);
+}
+
+static void proved_connections_must_say_who_they_are_first(void **state)
+{
+    owner o = {0};
+    hublink l;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    open_raw(&o, &l);
+    hublink_begin(&l);
+    assert_ok(hublink_send(&l, MESSAGE_COUNT, &l.body));
+    expect_closed(&l);
+    end(&o);
+}
+
+/* --- the late report with an owner that can look --- */
+
+static void the_owner_says_what_a_rank_is_doing(void **state)
+{
+    owner o = {0};
+    const int members[] = {0, 1};
+    op_stamp s = {.sequence = 4, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
+    control *a;
+    control *b;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    b = join(&o, 1, 2);
+    assert_ok(control_waiting(a, &s, members, 2, true, 10000)); // logged, as nobody asked for it
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1));
+    assert_ok(control_arrived(a, &s));
+    control_close(a);
+    control_close(b);
+    end(&o);
+}
+
+/* --- no memory --- */
+
+static void joining_survives_every_failing_allocation(void **state)
+{
+    LS_UNUSED(state);
+    for (uint64_t n = 1; n <= 40; n++) {
+        hub_options opt = {.job = JOB, .world_size = 2, .key = &key};
+        poller *loop = NULL;
+        hub *h = NULL;
+        int fds[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
+                         0);
+        ls_alloc_fail_at(n);
+        if (poller_create(&loop) == LS_OK && hub_create(loop, &opt, &h) == LS_OK) {
+            static const uint8_t hello[] = {12, 0, 0, 0, 1, 0, 0, 0, 1, 0,
+                                            0,  0, 2, 0, 0, 0, 9, 0, 0, 0};
+            static const uint8_t set[] = {18, 0, 0, 0, 10, 0, 0, 0,   1, 0, 0, 0, 0,
+                                          0,  0, 0, 1, 0,  0, 0, 'k', 1, 0, 0, 0, 'v'};
+
+            if (hub_adopt(h, fds[1]) == LS_OK) {
+                assert_int_equal(send(fds[0], hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+                assert_ok(poller_run_once(loop, 0));
+                if (send(fds[0], set, sizeof(set), MSG_NOSIGNAL) == sizeof(set))
+                    assert_ok(poller_run_once(loop, 0));
+                assert_ok(poller_run_once(loop, 0));
+            }
+            fds[1] = -1; // taken
+        }
+        ls_alloc_fail_at(0);
+        hub_destroy(h);
+        poller_destroy(loop);
+        close(fds[0]);
+        if (fds[1] >= 0)
+            close(fds[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_owners_cause_comes_before_the_hubs),
+        cmocka_unit_test(a_rank_that_the_owner_saw_end_well_has_left),
+        cmocka_unit_test(a_client_that_does_not_read_is_dropped_and_blocks_nobody),
+        cmocka_unit_test(messages_that_make_no_sense_end_the_connection),
+        cmocka_unit_test(a_frame_that_claims_gigabytes_ends_the_connection),
+        cmocka_unit_test(proved_connections_must_say_who_they_are_first),
+        cmocka_unit_test(the_owner_says_what_a_rank_is_doing),
+        cmocka_unit_test(joining_survives_every_failing_allocation),
+    };
+
+    setenv("LOCKSTEP_LOG", "error", 1);
+    if (net_key_random(&key) != LS_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
