@@ -86,7 +86,8 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     slept_ns = ls_now_ns() - now_ns;
     if (slept_ns > ms * 1000000 + STOPPED_NS)
         watch_forgive(e, slept_ns - ms * 1000000);
-    watch_news(e);
+    // News are read in the next pass, behind the backend's turn: what has come counts before what has broken.
+    e->next_control_ns = 0;
 }
 
 /* One driver's patience: spin, then yield, then sleep, from anew whenever something has moved. */

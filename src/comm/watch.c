@@ -208,13 +208,22 @@ static int count_here(engine *e, const ls_comm *comm, const ls_work *w)
     return n;
 }
 
-/* False when the group broke, because the work waits for a rank that has left. */
-static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
+/* Of all that are to blame the first that left: the others may have left because of it. */
+typedef struct blame {
+    int rank; /* of the group, -1: nobody */
+    int64_t left_ns;
+    bool knows_sequence;
+    uint64_t sequence;
+} blame;
+
+static blame find_blame(engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
     const int n_here = is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_here(e, comm, w) : 0;
-    bool waits_for_left = false;
+    const bool is_over = w->left_since_ns != 0 && now_ns - w->left_since_ns >= LEFT_GRACE_NS;
+    blame worst = {.rank = -1, .left_ns = INT64_MAX};
 
     for (int r = 0; r < comm->info.size; r++) {
+        const int64_t left_ns = e->left_ns[comm->info.members[r]];
         uint64_t sequence = 0;
         bool knows;
         absence a;
@@ -222,16 +231,24 @@ static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
         if (!needs_rank(comm, w, r, n_here))
             continue;
         a = absence_of(e, comm, w, r, &sequence, &knows);
-        waits_for_left = waits_for_left || a == MAY_BE_UNDER_WAY;
-        if (a == NEVER_COMES || (a == MAY_BE_UNDER_WAY && w->left_since_ns != 0 &&
-                                 now_ns - w->left_since_ns >= LEFT_GRACE_NS)) {
-            blame_left(e, comm, w, comm->info.members[r], knows ? &sequence : NULL);
-            return false;
-        }
+        if (a == MAY_BE_UNDER_WAY && w->left_since_ns == 0)
+            w->left_since_ns = now_ns;
+        if ((a == NEVER_COMES || (a == MAY_BE_UNDER_WAY && is_over)) && left_ns < worst.left_ns)
+            worst = (blame){
+                .rank = r, .left_ns = left_ns, .knows_sequence = knows, .sequence = sequence};
     }
-    if (waits_for_left && w->left_since_ns == 0)
-        w->left_since_ns = now_ns;
-    return true;
+    return worst;
+}
+
+/* False when the group broke, because the work waits for a rank that has left. */
+static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
+{
+    const blame b = find_blame(e, comm, w, now_ns);
+
+    if (b.rank < 0)
+        return true;
+    blame_left(e, comm, w, comm->info.members[b.rank], b.knows_sequence ? &b.sequence : NULL);
+    return false;
 }
 
 /* --- what is late --- */
