@@ -109,8 +109,9 @@ static int run_processes(int n, one_rank *ranks)
             _exit(ranks[i].failed);
         }
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         file_close(&ranks[i].boot.local_fd);
+    for (int i = 0; i < n; i++) {
         failed += ranks[i].pid < 0 || wait_for_process(ranks[i].pid, deadline_ms) != 0;
     }
     return failed;

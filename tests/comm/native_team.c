@@ -206,7 +206,9 @@ static int run_kind(bench *b, coll_kind kind, uint64_t *seed)
                     kind, type, redop == LS_AVG && type < LS_F16 ? LS_MAX : redop,
                     (int)(*seed % (uint64_t)n), NULL, NULL, kind == COLL_BARRIER ? 0 : counts[c]);
 
-                if (run_case(b, op, (where)w, in_place != 0, *seed) != 0)
+                // With more ranks each case costs more and shows less.
+                if (*seed % (uint64_t)(n > 3 ? n - 1 : 1) == 0 &&
+                    run_case(b, op, (where)w, in_place != 0, *seed) != 0)
                     return 1;
             }
         }
@@ -222,7 +224,7 @@ static int run_all_kinds(const comm_boot *boot, void *arg)
 
     LS_UNUSED(arg);
     RANK_CHECK(b != NULL && open_bench(boot, b, 9001 * 8) == 0);
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < (boot->size > 3 ? 2 : 1); round++) {
         for (size_t k = 0; k < LS_COUNT_OF(kinds) && failed == 0; k++)
             failed = run_kind(b, kinds[k], &seed);
     }
@@ -236,7 +238,7 @@ static void every_collective_matches_the_oracle(void **state)
 {
     static const plan plans[] = {{AS_THREADS, 2},   {AS_THREADS, 3},   {AS_THREADS, 5},
                                  {AS_PROCESSES, 2}, {AS_PROCESSES, 3}, {AS_PROCESSES, 4},
-                                 {AS_PROCESSES, 8}};
+                                 {AS_PROCESSES, 7}};
 
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(plans); i++) {
@@ -353,10 +355,11 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
     char *const *memory;
     coll op;
 
-    RANK_CHECK(b != NULL && open_bench(boot, b, 400000) == 0);
+    RANK_CHECK(b != NULL && open_bench(boot, b, 4000000) == 0);
     memory = shared ? b->shared : b->user;
-    op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory[0], memory[1], 100000);
+    op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory[0], memory[1], 1000000);
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_OK);
+    // Starting does the first of several chunks.
     if (boot->rank == 1) {
         team_rank_start(&b->r, 0, &op);
         _exit(0);

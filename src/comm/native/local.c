@@ -189,8 +189,9 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
 {
     int n = 0;
 
+    // An end that something else came upon keeps poll() awake until it has been told.
     for (int i = 0; i < l->count - 1 && n < max; i++) {
-        if (!atomic_load_explicit(&l->peers[i]->ended, memory_order_relaxed))
+        if (!atomic_load_explicit(&l->peers[i]->end_told, memory_order_relaxed))
             fds[n++] = (struct pollfd){.fd = l->peers[i]->fd, .events = POLLIN};
     }
     return n;
@@ -253,13 +254,21 @@ void local_flush(local *l)
     segment_tell_all(l);
 }
 
+bool local_has_ended(const local *l, int peer)
+{
+    const local_peer *p = local_find_peer(l, peer);
+
+    return p != NULL && atomic_load_explicit(&p->ended, memory_order_relaxed);
+}
+
 bool local_next_ended(local *l, int *rank)
 {
     for (int i = 0; i < l->count - 1; i++) {
         local_peer *p = l->peers[i];
 
-        if (!p->end_told && atomic_load_explicit(&p->ended, memory_order_relaxed)) {
-            p->end_told = true;
+        if (!atomic_load_explicit(&p->end_told, memory_order_relaxed) &&
+            atomic_load_explicit(&p->ended, memory_order_relaxed)) {
+            atomic_store_explicit(&p->end_told, true, memory_order_relaxed);
             *rank = p->rank;
             return true;
         }

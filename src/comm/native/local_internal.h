@@ -64,8 +64,8 @@ struct local_peer {
     int rank;
     int fd;
     bool is_thread;
-    atomic_bool ended; /* the channel; also read by local_ring and local_poll_fds */
-    bool end_told;
+    atomic_bool ended;    /* the channel; also read by local_ring */
+    atomic_bool end_told; /* also read by local_poll_fds */
     local_page *page;
     segment_view *page_view;
     /* what this peer has announced, ascending by id */

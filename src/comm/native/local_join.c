@@ -3,9 +3,9 @@
  * local_join.c - finding the ranks of this host.
  *
  * Every rank connects to the address of every other; who cannot be reached, or belongs to another user, is not local, and both
- * sides see that alike. The higher rank of a pair keeps its connection and says HELLO over it, the lower drops its own and
- * answers WELCOME to the one that comes in. A listener stays open until all pairs of its rank are settled, so no rank meets
- * a closed one. Then each announces its page, and the join is over when all pages are here. Nobody waits in a fixed
+ * sides see that alike. The higher rank of a pair says HELLO over its connection and keeps it; the lower answers WELCOME there,
+ * and its own connection only tells it when the higher one dies. A listener stays open until all pairs of its rank are
+ * settled, so no rank meets a closed one. Then each announces its page, and the join is over when all pages are here. Nobody waits in a fixed
  * order: one loop serves all connections, so no circle of waiting can arise.
  */
 #include "base/alloc.h"
@@ -15,11 +15,12 @@
 #include "comm/native/local_internal.h"
 #include "net/socket.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGERS_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
-#define LOOK_MS         300 /* without news, between two looks at the ranks that are awaited */
+#define STRANGERS_EXTRA 16 /* connections without a HELLO that are kept, besides one a rank */
 
 typedef enum pair_state {
     PAIR_APART = 0, /* not local */
@@ -33,9 +34,10 @@ typedef struct joining {
     int listener;
     int64_t deadline_ms;
     pair_state *state; /* by world rank */
-    int *channel;      /* by world rank; -1: none */
-    int n_open;        /* pairs that are not settled */
-    int *strangers;    /* accepted, nothing said yet, oldest first */
+    int *
+        channel; /* by world rank: of a pair that is greeted or joined, the watch on an awaited one; -1: none */
+    int n_open;     /* pairs that are not settled */
+    int *strangers; /* accepted, nothing said yet, oldest first */
     int n_strangers;
     int strangers_max;
     struct pollfd *polled;
@@ -70,6 +72,8 @@ static bool is_for_us(const joining *j, const channel_message *m)
 
 static void settle(joining *j, int rank, int fd, pair_state state)
 {
+    if (j->channel[rank] != fd)
+        file_close(&j->channel[rank]);
     j->state[rank] = state;
     j->channel[rank] = fd;
     j->n_open--;
@@ -104,14 +108,10 @@ static ls_status try_rank(joining *j, int rank)
         return LS_OK;
     }
     j->n_open++;
-    if (rank > j->l->rank) {
-        file_close(&fd);
-        j->state[rank] = PAIR_AWAITED;
-        return LS_OK;
-    }
-    say(j, fd, CHANNEL_HELLO, rank);
-    j->state[rank] = PAIR_GREETED;
     j->channel[rank] = fd;
+    j->state[rank] = rank > j->l->rank ? PAIR_AWAITED : PAIR_GREETED;
+    if (j->state[rank] == PAIR_GREETED)
+        say(j, fd, CHANNEL_HELLO, rank);
     return LS_OK;
 }
 
@@ -130,7 +130,6 @@ static ls_status read_answer(joining *j, int rank)
     if (!got)
         return LS_OK;
     if (m.type == CHANNEL_REFUSE) {
-        file_close(&fd);
         settle(j, rank, -1, PAIR_APART);
         return LS_OK;
     }
@@ -149,6 +148,18 @@ static void drop_stranger(joining *j, int i)
             (size_t)(j->n_strangers - i) * sizeof(*j->strangers));
 }
 
+/* The oldest of another user, or else the oldest of all. */
+static void evict_stranger(joining *j)
+{
+    int i = 0;
+
+    while (i < j->n_strangers && is_same_user(j->strangers[i]))
+        i++;
+    i = i < j->n_strangers ? i : 0;
+    file_close(&j->strangers[i]);
+    drop_stranger(j, i);
+}
+
 static ls_status accept_all(joining *j)
 {
     for (;;) {
@@ -157,10 +168,8 @@ static ls_status accept_all(joining *j)
         LS_TRY(net_accept(j->listener, &fd));
         if (fd < 0)
             return LS_OK;
-        if (j->n_strangers == j->strangers_max) {
-            file_close(&j->strangers[0]);
-            drop_stranger(j, 0);
-        }
+        if (j->n_strangers == j->strangers_max)
+            evict_stranger(j);
         j->strangers[j->n_strangers++] = fd;
     }
 }
@@ -177,7 +186,6 @@ static bool hear_stranger(joining *j, int fd)
     file_close(&with_fd);
     if (st == LS_OK && !got)
         return false;
-    // A lower rank's look at who is here ends without a word.
     if (st == LS_OK && is_for_us(j, &m)) {
         rank = (int)m.a;
         if (m.type == CHANNEL_REFUSE && j->state[rank] == PAIR_AWAITED)
@@ -215,37 +223,49 @@ static ls_status describe_late(const joining *j)
     return ls_fail(LS_EINTERNAL, "no rank is awaited");
 }
 
-/* An awaited rank that no longer listens has died: those that live keep listening until this pair is settled. */
-static ls_status check_awaited(const joining *j)
+/*
+ * The watch on an awaited rank has ended: it is dead if it no longer listens, as those that live do until this pair is settled.
+ * Otherwise it had too many strangers to keep this one.
+ */
+static ls_status check_awaited(joining *j, int rank)
 {
-    for (int r = j->l->rank + 1; r < j->l->size; r++) {
-        int fd = -1;
+    char byte;
 
-        if (j->state[r] != PAIR_AWAITED)
-            continue;
-        if (net_connect(&j->l->records[r].local, NET_PACKET, ls_now_ms(), &fd) == LS_EPEER)
-            return ls_fail(LS_EPEER, "rank %d on this host ended while it was joining", r);
-        file_close(&fd);
-    }
+    if (recv(j->channel[rank], &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN)
+        return LS_OK;
+    file_close(&j->channel[rank]);
+    if (net_connect(&j->l->records[rank].local, NET_PACKET, j->deadline_ms, &j->channel[rank]) !=
+        LS_OK)
+        return ls_fail(LS_EPEER, "rank %d on this host ended while it was joining", rank);
     return LS_OK;
 }
 
 static ls_status wait_for_any(joining *j)
 {
-    const int left = ls_deadline_left(j->deadline_ms);
     int n = 0;
 
     j->polled[n++] = (struct pollfd){.fd = j->listener, .events = POLLIN};
     for (int i = 0; i < j->n_strangers; i++)
         j->polled[n++] = (struct pollfd){.fd = j->strangers[i], .events = POLLIN};
-    for (int r = 0; r < j->l->rank; r++) {
-        if (j->state[r] == PAIR_GREETED)
+    for (int r = 0; r < j->l->size; r++) {
+        if (j->state[r] == PAIR_GREETED || j->state[r] == PAIR_AWAITED)
             j->polled[n++] = (struct pollfd){.fd = j->channel[r], .events = POLLIN};
     }
-    if (left == 0)
+    if (ls_deadline_left(j->deadline_ms) == 0)
         return describe_late(j);
-    if (poll(j->polled, (nfds_t)n, left >= 0 && left < LOOK_MS ? left : LOOK_MS) == 0)
-        return check_awaited(j);
+    (void)poll(j->polled, (nfds_t)n, ls_deadline_left(j->deadline_ms));
+    return LS_OK;
+}
+
+/* What the connections to other ranks say. */
+static ls_status read_pairs(joining *j)
+{
+    for (int r = 0; r < j->l->size; r++) {
+        if (j->state[r] == PAIR_GREETED)
+            LS_TRY(read_answer(j, r));
+        else if (j->state[r] == PAIR_AWAITED)
+            LS_TRY(check_awaited(j, r));
+    }
     return LS_OK;
 }
 
@@ -258,10 +278,7 @@ static ls_status join_pairs(joining *j)
     while (j->n_open > 0) {
         LS_TRY(accept_all(j));
         hear_strangers(j);
-        for (int r = 0; r < j->l->rank; r++) {
-            if (j->state[r] == PAIR_GREETED)
-                LS_TRY(read_answer(j, r));
-        }
+        LS_TRY(read_pairs(j));
         if (j->n_open > 0)
             LS_TRY(wait_for_any(j));
     }

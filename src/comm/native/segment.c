@@ -327,6 +327,9 @@ ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, seg
         more = local_read_peer(p);
         v = find_view(p, ref.id);
     }
+    if (v == NULL &&
+        (ref.id <= p->last_id || atomic_load_explicit(&p->ended, memory_order_relaxed)))
+        return ls_fail(LS_EPEER, "rank %d has freed its segment %u", peer, ref.id);
     if (v == NULL)
         return ls_fail(LS_EPROTO, "rank %d names its segment %u, which it has not announced", peer,
                        ref.id);

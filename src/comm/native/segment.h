@@ -48,7 +48,8 @@ bool segment_find(local *l, const void *memory, size_t bytes, segment_ref *ref);
 
 /*
  * The address of a peer's (or this rank's own) reference. *view must be released; it keeps the mapping alive.
- * LS_EPROTO: there is no such segment or the range leaves it; names the peer.
+ * LS_EPEER: the peer has freed it since, or ended. LS_EPROTO: there never was such a segment, or the range leaves it. Both name
+ * the peer.
  */
 LS_MUST_USE ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes,
                                       segment_view **view, void **memory);

@@ -179,18 +179,31 @@ static ls_status resolve_member(team *t, int k)
     return LS_OK;
 }
 
-/* Picks the algorithm, and with shared memory the addresses. False: the group is broken. */
+/* The addresses of all memory that is shared. A member that has freed its own has given up this operation: why, everybody will
+ * hear from the engine, and better than it could be told here. */
+static bool resolve_all(team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        const ls_status st = resolve_member(t, k);
+
+        if (st == LS_EPEER)
+            t->is_stuck = true;
+        else if (st != LS_OK)
+            team_break(t, CAUSE_FAULT, k, ls_last_error());
+        if (st != LS_OK)
+            return false;
+    }
+    return true;
+}
+
+/* Picks the algorithm. False: the group is broken. */
 static bool prepare(team *t)
 {
     const bool shared = !team_is_inline(t->op, t->n) && all_memory_is_shared(t);
 
     t->algorithm = team_choose(t->op, t->n, shared);
-    for (int k = 0; k < t->n && t->algorithm == &team_shared; k++) {
-        if (resolve_member(t, k) != LS_OK) {
-            team_break(t, CAUSE_FAULT, k, ls_last_error());
-            return false;
-        }
-    }
+    if (t->algorithm == &team_shared && !resolve_all(t))
+        return false;
     t->phase = TEAM_RUNNING;
     t->stage = 0;
     t->at = 0;

@@ -55,6 +55,7 @@ typedef struct team_part {
         reduced; /* pieces whose `in` of all members this one has used; its `out` is ready */
     _Atomic uint64_t taken; /* pieces whose `out` of all members this one has used */
     _Atomic uint64_t done; /* number of the last operation after which it touches nobody's memory */
+    _Atomic uint64_t is_open; /* 1: it has mapped the parts of all members */
     _Alignas(128) team_slot slots[TEAM_SLOTS];
 } team_part;
 
@@ -98,7 +99,7 @@ struct team {
     uint64_t pieces;    /* passed through staging by all operations before the current one */
     ls_status status;   /* why it is broken */
     char text[1024];
-    bool is_stuck; /* broken was called; nothing moves until team_abort() */
+    bool is_stuck; /* it cannot go on; nothing moves until team_abort() */
     /* the current operation */
     team_phase phase;
     const coll *op;
