@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_hub.c - what a client that has proved the key may send to a hub. The bytes go through a socket in two ways of cutting; what
+ * the client and another rank hear must be the same.
+ */
+#include "fuzz/fuzz.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "net/wire.h"
+#include "store/hub_internal.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define JOB        "0123456789abcdef"
+#define HEARD_MAX  (1 << 20)
+#define INPUT_MAX  (64 * 1024)
+#define PIECES_MAX 64
+
+typedef struct session {
+    poller *loop;
+    hub *hub;
+    int fds[2];        /* our ends: rank 0, which sends the input, and rank 1 */
+    uint8_t *heard[2]; /* HEARD_MAX bytes each */
+    size_t n_heard[2];
+} session;
+
+static void must(bool is_true)
+{
+    if (!is_true)
+        __builtin_trap();
+}
+
+static void listen_to(session *s, int i)
+{
+    while (s->n_heard[i] < HEARD_MAX) {
+        const ssize_t n =
+            recv(s->fds[i], s->heard[i] + s->n_heard[i], HEARD_MAX - s->n_heard[i], MSG_DONTWAIT);
+
+        if (n <= 0)
+            return;
+        s->n_heard[i] += (size_t)n;
+    }
+}
+
+static void turn(session *s)
+{
+    for (int i = 0; i < 4; i++)
+        must(poller_run_once(s->loop, 0) == LS_OK);
+    listen_to(s, 0);
+    listen_to(s, 1);
+}
+
+static void say(session *s, int i, const uint8_t *data, size_t size)
+{
+    while (size > 0) {
+        const ssize_t n = send(s->fds[i], data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        turn(s);
+        if (n <= 0)
+            return; // dropped
+        data += n;
+        size -= (size_t)n;
+    }
+}
+
+static void begin(session *s)
+{
+    const hub_options opt = {.job = JOB, .world_size = 3};
+
+    memset(s, 0, sizeof(*s));
+    must(poller_create(&s->loop) == LS_OK && hub_create(s->loop, &opt, &s->hub) == LS_OK);
+    for (int i = 0; i < 2; i++) {
+        s->fds[i] = -1;
+        s->heard[i] = ls_calloc(HEARD_MAX, 1);
+        must(s->heard[i] != NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        uint8_t hello[8 + 12] = {12, 0, 0, 0, MESSAGE_HELLO};
+        int pair[2];
+
+        must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+        s->fds[i] = pair[0];
+        must(hub_adopt(s->hub, pair[1]) == LS_OK);
+        wire_put_u32(hello + 8, (uint32_t)i);
+        wire_put_u32(hello + 12, 3);
+        wire_put_u32(hello + 16, 99);
+        say(s, i, hello, sizeof(hello));
+    }
+}
+
+static void end(session *s)
+{
+    hub_destroy(s->hub);
+    poller_destroy(s->loop);
+    for (int i = 0; i < 2; i++) {
+        close(s->fds[i]);
+        ls_free(s->heard[i]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    session whole;
+    session cut;
+    size_t piece;
+
+    if (size < 1 || size > INPUT_MAX || log_configure("error") != LS_OK)
+        return 0;
+    piece = 1 + data[0];
+    if ((size - 1) / piece > PIECES_MAX)
+        piece = (size - 1) / PIECES_MAX + 1;
+    begin(&whole);
+    say(&whole, 0, data + 1, size - 1);
+    begin(&cut);
+    for (size_t at = 1; at < size; at += piece)
+        say(&cut, 0, data + at, size - at < piece ? size - at : piece);
+    for (int i = 0; i < 2; i++) {
+        turn(&whole);
+        turn(&cut);
+    }
+    for (int i = 0; i < 2; i++)
+        must(whole.n_heard[i] == cut.n_heard[i] &&
+             memcmp(whole.heard[i], cut.heard[i], cut.n_heard[i]) == 0);
+    end(&whole);
+    end(&cut);
+    return 0;
+}
