@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""programs.py BIN-DIR: the example programs, started in every way that one machine offers."""
+import json
+import os
+import shutil
+import signal
+import time
+
+from job import (DATA, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
+
+STEPS = ("--steps", "12")
+
+
+def elastic_ddp_says_one_whole_line_a_rank():
+    lines = run(*launched(3, program("elastic_ddp"))).splitlines()
+    want = [f"rank {r}| Start running basic DDP example on rank {r}." for r in range(3)]
+    assert sorted(line for line in lines if "Start" in line) == want, lines
+
+
+def message_passing_ends_on_every_rank():
+    for n in (1, 2, 4):
+        output = run(*launched(n, program("message_passing")))
+        assert output.count("has received 1 from rank 0") == n - 1, output
+
+
+def every_way_of_starting_two_ranks_gives_the_same_bits():
+    with folder() as f:
+        results = []
+        flags = (*STEPS, "--save", f"{f}/w.safetensors")
+
+        def keep():
+            results.append(tensors(f"{f}/w.safetensors"))
+            os.unlink(f"{f}/w.safetensors")
+
+        run(*launched(2, *mnist(*flags)))
+        keep()
+        run(*mnist(*flags, "-n", "1", "-g", "2", "-i", "0"))
+        keep()
+        run(*launched(2, *mnist(*flags)), env={"LOCKSTEP_TRANSPORT": "tcp"})
+        keep()
+        port = str(free_port())
+        ranks = [start(*mnist(*flags), env={"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "HOME": f}) for r in (0, 1)]
+        for rank in ranks:
+            finish(rank)
+        keep()
+        if shutil.which("mpirun"):
+            run("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *mnist(*flags))
+            keep()
+        for other in results[1:]:
+            assert other == results[0], "the weights differ"
+
+
+def metrics_are_json_lines():
+    with folder() as f:
+        run(*launched(2, *mnist("--steps", "40", "--metrics", f"{f}/m.jsonl")))
+        with open(f"{f}/m.jsonl") as lines:
+            rows = [json.loads(line) for line in lines]
+        assert len(rows) == 2, rows
+        for row in rows:
+            assert {"epoch", "step", "loss", "lr", "samples_per_s"} <= set(row), row
+        assert rows[1]["loss"] < rows[0]["loss"], rows
+
+
+def a_stopped_run_resumes_with_the_same_bits():
+    with folder() as f:
+        whole, parts = f"{f}/whole.safetensors", f"{f}/parts.safetensors"
+        flags = ("--steps", "60", "--schedule", "constant")
+        run(*launched(2, *mnist(*flags, "--save", whole)))
+        job = start(*launched(2, *mnist(*flags, "--save", parts, "--metrics", f"{f}/m.jsonl")))
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (os.path.exists(f"{f}/m.jsonl") and os.path.getsize(f"{f}/m.jsonl")):
+            time.sleep(0.01)
+        job.send_signal(signal.SIGTERM)
+        assert "as asked" in finish(job) or tensors(parts) == tensors(whole)
+        run(*launched(2, *mnist(*flags, "--save", parts, "--resume")))
+        assert tensors(parts) == tensors(whole), "the weights differ"
+
+
+def wrong_flags_and_files_get_a_clear_line():
+    assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
+    assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
+    assert "cuda" in run(*mnist("--device", "cuda"), code=1)
+    assert "nccl" in run(*mnist("--backend", "nccl"), code=1)
+    with folder() as f:
+        for name in ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+            with open(f"{DATA}/{name}", "rb") as source, open(f"{f}/{name}", "wb") as copy:
+                copy.write(source.read()[:5000])
+        output = run(program("mnist"), "--data", f, code=1)
+        assert "train-" in output and "ubyte.gz" in output, output
+
+
+if __name__ == "__main__":
+    run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
+               every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines,
+               a_stopped_run_resumes_with_the_same_bits, wrong_flags_and_files_get_a_clear_line])
