@@ -9,6 +9,7 @@
 #include "comm/recorder.h"
 #include "launch/launch.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +21,19 @@ typedef struct run_flags {
     int64_t node_rank;
     const char *master_addr;
     int64_t master_port;
+    const char *run_id;
+    const char *role;
+    int64_t max_restarts;
     int64_t grace_s;
     int standalone;
     int no_python;
     int module;
     int no_prefix;
     int help;
+    const char *ignored; /* where flags go that one machine has no use for */
 } run_flags;
 
-enum { N_FLAGS = 12 };
+enum { N_FLAGS = 22 };
 
 static void make_table(run_flags *f, ls_flag table[N_FLAGS])
 {
@@ -39,22 +44,70 @@ static void make_table(run_flags *f, ls_flag table[N_FLAGS])
         {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0, "machines: 1, or 1:1"},
         {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535, "which of the machines this is: 0"},
         {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
-         "one machine; accepted as torchrun's"},
+         "one machine, as always in this version"},
         {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
-         "accepted; one machine meets on 127.0.0.1"},
-        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "accepted; a free port is used"},
+         "MASTER_ADDR, for programs that meet there by themselves; 127.0.0.1"},
+        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
+         "MASTER_PORT, likewise; a free one"},
         {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
          "PROG is a Python module: python3 -u -m PROG"},
         {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
          "run PROG itself, even when its name ends in .py"},
         {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
          "seconds from SIGTERM to SIGKILL when the job is stopped"},
+        {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
         {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
          "print lines without the rank in front"},
+        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0, "TORCHELASTIC_RUN_ID; the job's name"},
+        {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
+         "0: this version does not start ranks again"},
+        {"rdzv-backend", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
+         "accepted, as are --rdzv-endpoint, --rdzv-conf, --monitor-interval, --start-method and "
+         "--local-addr: one machine has no use for them"},
+        {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"rdzv-conf", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
     memcpy(table, flags, sizeof(flags));
+}
+
+/* The value is handed over as it lies in the environment, which outlives the flags. */
+static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const char *name,
+                               char *value)
+{
+    char first[256];
+    char program[] = "lockstep run";
+    char *argv[] = {program, first, value};
+
+    if (flag->kind == LS_FLAG_BOOL)
+        text_format(first, sizeof(first), "--%s=%s", flag->name, value);
+    else
+        text_format(first, sizeof(first), "--%s", flag->name);
+    return ls_context(ls_flags_parse(flags, flag->kind == LS_FLAG_BOOL ? 2 : 3, argv, NULL), "%s",
+                      name);
+}
+
+/* As torchrun: every flag --a-b may come as PET_A_B. What stands on the command line is read later, and wins. */
+static ls_status read_environment(const ls_flags *flags)
+{
+    for (int i = 0; i < flags->n[0]; i++) {
+        const ls_flag *flag = &flags->tables[0][i];
+        char name[64];
+        char *value;
+
+        text_format(name, sizeof(name), "PET_%s", flag->name);
+        for (char *c = name; *c != 0; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        value = getenv(name);
+        if (value != NULL && *value != 0)
+            LS_TRY(read_variable(flags, flag, name, value));
+    }
+    return LS_OK;
 }
 
 static ls_status count_ranks(const run_flags *f, int *n)
@@ -137,11 +190,20 @@ static int run_job(const run_flags *f, int n_ranks, char **command)
                              .grace_ms = f->grace_s * 1000,
                              .capture = true,
                              .prefix = !f->no_prefix,
+                             .master_addr = f->master_addr,
+                             .master_port = (int)f->master_port,
+                             .run_id = f->run_id,
+                             .role = f->role,
                              .make_ring = recorder_create_fd,
                              .describe_ring = describe_ring};
     agent_result result;
-    const ls_status st = agent_run(&spec, &result);
+    ls_status st;
 
+    if (f->max_restarts > 0)
+        print_error("lockstep: this version does not start ranks again: --max-restarts %lld has no "
+                    "effect\n",
+                    (long long)f->max_restarts);
+    st = agent_run(&spec, &result);
     if (st != LS_OK)
         return print_failure("run", st);
     if (result.failed)
@@ -152,11 +214,7 @@ static int run_job(const run_flags *f, int n_ranks, char **command)
 
 int cmd_run(int argc, char **argv)
 {
-    const char *nproc = getenv("PET_NPROC_PER_NODE");
-    const char *nnodes = getenv("PET_NNODES");
-    run_flags f = {.nproc = nproc != NULL ? nproc : "1",
-                   .nnodes = nnodes != NULL ? nnodes : "1",
-                   .grace_s = 10};
+    run_flags f = {.nproc = "1", .nnodes = "1", .grace_s = 10};
     static char *command[PROGRAM_ARGS_MOST + 4];
     ls_flag table[N_FLAGS];
     const ls_flags flags = {
@@ -172,7 +230,9 @@ int cmd_run(int argc, char **argv)
     ls_status st;
 
     make_table(&f, table);
-    st = ls_flags_parse(&flags, argc, argv, &rest);
+    st = read_environment(&flags);
+    if (st == LS_OK)
+        st = ls_flags_parse(&flags, argc, argv, &rest);
     if (st == LS_OK && f.help)
         return print_help(&flags);
     if (st == LS_OK && rest == argc)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "launch/process.h"
 
 #include <errno.h>
@@ -16,9 +17,11 @@
 #include <unistd.h>
 
 enum {
-    TELL_MS = 300,    /* after a failure: for the others to say what they heard, before SIGTERM */
-    KILL_MS = 1000,   /* from SIGTERM to SIGKILL after a failure */
-    DRAIN_MS = 500,   /* for pipes that outlive their rank */
+    TELL_MS = 300, /* after a failure: for the others to say what they heard, before SIGTERM */
+    KILL_MS = 700, /* from SIGTERM to SIGKILL after a failure */
+    ROOT_MS =
+        100, /* within which a crash is the cause of another rank's exit, not its consequence */
+    CAUSE_MS = 60000, /* how long a broken group explains the exit of a rank */
     RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
 };
 
@@ -40,25 +43,28 @@ static void signal_ranks(agent *a, int number)
         signal_rank(&a->ranks[i], number);
 }
 
-static void kill_all(void *arg)
+/* SIGCONT first: a stopped rank hears nothing else but SIGKILL. */
+static void kill_ranks(agent *a)
 {
-    agent *a = arg;
-
-    signal_ranks(
-        a, SIGCONT); /* a stopped shim's rank dies all the same; its helpers may need to run */
+    signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGKILL);
 }
 
-static void terminate_all(void *arg)
+static void failed_long_enough(void *arg)
+{
+    kill_ranks(arg);
+}
+
+static void terminate_ranks(void *arg)
 {
     agent *a = arg;
 
     signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
-    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + KILL_MS, kill_all, a);
+    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
 }
 
-/* --- how the job ends --- */
+/* --- the end of a rank --- */
 
 static bool ended_well(const agent_rank *r)
 {
@@ -71,29 +77,79 @@ static int exit_code_of(const agent_rank *r)
                                        : WEXITSTATUS(r->wait_status);
 }
 
+/* Nobody but the kernel knows for certain why it killed; this is what its counter says. */
+static const char *describe_memory(const agent *a, const agent_rank *r, char *buf, size_t n)
+{
+    const bool killed = WIFSIGNALED(r->wait_status) && WTERMSIG(r->wait_status) == SIGKILL;
+    char peak[32];
+
+    if (!killed || process_oom_kills() <= a->oom_kills)
+        return "";
+    return text_format(buf, n, ", as memory ran out (it had %s)",
+                       text_bytes(peak, sizeof(peak), (uint64_t)r->peak_bytes));
+}
+
 static void describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
 {
     char end[96];
-    const bool killed = WIFSIGNALED(r->wait_status) && WTERMSIG(r->wait_status) == SIGKILL;
-    const char *why = killed && process_oom_kills() > a->oom_kills ? ", out of memory" : "";
+    char memory[96];
 
     if (r->message[0] != 0)
         text_format(buf, n, "rank %d (pid %d): %s", r->rank, (int)r->pid, r->message);
     else
         text_format(buf, n, "rank %d (pid %d) %s%s", r->rank, (int)r->pid,
-                    process_end_text(end, sizeof(end), r->wait_status), why);
+                    process_end_text(end, sizeof(end), r->wait_status),
+                    describe_memory(a, r, memory, sizeof(memory)));
 }
 
 /* The first failure: every rank hears why, and those that do not end by themselves are ended. */
-static void begin_failing(agent *a, agent_rank *r)
+static void begin_failing(agent *a, const agent_rank *r)
 {
     job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = r->rank};
 
     a->phase = AGENT_FAILING;
     a->root = r->rank;
+    a->failed_ms = ls_now_ms();
     describe_end(a, r, cause.text, sizeof(cause.text));
     hub_abort(a->hub, &cause);
-    poller_timer_set(a->poller, &a->term_timer, ls_now_ms() + TELL_MS, terminate_all, a);
+    poller_timer_set(a->poller, &a->term_timer, a->failed_ms + TELL_MS, terminate_ranks, a);
+}
+
+/* The news of two deaths may come in the wrong order. One that the kernel ended is not a consequence of another's exit. */
+static bool is_the_cause(const agent *a, const agent_rank *r)
+{
+    const int number = WIFSIGNALED(r->wait_status) ? WTERMSIG(r->wait_status) : 0;
+    const bool crashed = number == SIGKILL || number == SIGSEGV || number == SIGBUS ||
+                         number == SIGILL || number == SIGFPE;
+
+    return crashed && !WIFSIGNALED(a->ranks[a->root].wait_status) &&
+           ls_now_ms() - a->failed_ms < ROOT_MS;
+}
+
+/* A rank that ended well, though another one has begun to join a group that both are to be in: that one would wait for ever. */
+static void end_vain_joins(agent *a)
+{
+    const agent_rank *gone = NULL;
+    int most = 0;
+    job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL};
+
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        const agent_rank *r = &a->ranks[i];
+        if (r->ended && (gone == NULL || r->n_joins < gone->n_joins))
+            gone = r;
+        if (!r->ended && !r->left && r->n_joins > most)
+            most = r->n_joins;
+    }
+    if (gone == NULL || gone->n_joins >= most || a->phase != AGENT_RUNNING)
+        return;
+    cause.rank = gone->rank;
+    text_format(cause.text, sizeof(cause.text), "rank %d (pid %d) exited with code 0 %s",
+                gone->rank, (int)gone->pid,
+                gone->n_joins == 0 ? "without joining the job" : "and does not join again");
+    if (a->cause.text[0] == 0)
+        a->cause = (agent_cause){.at_ms = ls_now_ms()};
+    text_format(a->cause.text, sizeof(a->cause.text), "%s", cause.text);
+    hub_abort(a->hub, &cause);
 }
 
 static void rank_ended(agent_rank *r, int wait_status)
@@ -105,18 +161,31 @@ static void rank_ended(agent_rank *r, int wait_status)
     r->ended = true;
     r->wait_status = wait_status;
     a->n_ended++;
+    a->n_failed += !ended_well(r);
     if (ended_well(r)) {
-        if (r->joined && !r->left)
-            hub_rank_left(a->hub,
-                          r->rank); /* whoever waits for it is told; nobody else is disturbed */
+        if (r->n_joins > 0 && !r->left)
+            hub_rank_left(a->hub, r->rank); /* who waits for it is told; nobody else is disturbed */
+        end_vain_joins(a);
     } else if (a->phase == AGENT_RUNNING) {
         begin_failing(a, r);
-    } else if (a->phase == AGENT_FAILING) {
-        a->n_after++;
+    } else if (a->phase == AGENT_FAILING && is_the_cause(a, r)) {
+        a->root = r->rank;
     }
 }
 
 /* --- news from a shim --- */
+
+/* Why a program did not start, with what to do about the usual reason. */
+static void describe_exec(agent_rank *r, int error)
+{
+    const char *program = r->agent->spec->argv[0];
+    const bool is_here =
+        error == ENOENT && strchr(program, '/') == NULL && access(program, X_OK) == 0;
+
+    text_format(r->message, sizeof(r->message), "cannot run %s: %s%s%s", program,
+                ls_errno_text(error), is_here ? "; it is in this folder: ./" : "",
+                is_here ? program : "");
+}
 
 static void take_record(agent_rank *r, const shim_record *record)
 {
@@ -124,19 +193,32 @@ static void take_record(agent_rank *r, const shim_record *record)
     case SHIM_STARTED:
         r->pid = (pid_t)record->value;
         return;
-    case SHIM_EXEC_FAILED:
-        text_format(r->message, sizeof(r->message), "cannot run %s: %s",
-                    r->agent->spec->argv != NULL ? r->agent->spec->argv[0] : "a function",
+    case SHIM_NOT_STARTED:
+        text_format(r->message, sizeof(r->message), "no process could be made for it: %s",
                     ls_errno_text(record->value));
+        return;
+    case SHIM_EXEC_FAILED:
+        describe_exec(r, record->value);
         return;
     case SHIM_MESSAGE:
         text_format(r->message, sizeof(r->message), "%.*s", (int)sizeof(record->text) - 1,
                     record->text);
         return;
     case SHIM_ENDED:
+        r->peak_bytes = record->peak_bytes;
         rank_ended(r, record->value);
         return;
     }
+}
+
+static void shim_ended(agent_rank *r)
+{
+    if (r->ended)
+        return;
+    /* Without a word: somebody has killed the shim, and the kernel the rank with it. */
+    r->agent->shim_lost = true;
+    text_format(r->message, sizeof(r->message), "the process that watches over it was killed");
+    rank_ended(r, SIGKILL);
 }
 
 void agent_on_news(void *arg, unsigned events)
@@ -153,62 +235,61 @@ void agent_on_news(void *arg, unsigned events)
     } while (n > 0 || (n < 0 && errno == EINTR));
     if (n < 0)
         return;
-    /* The end: shim and rank are gone. Without a word before it, somebody has killed the shim, and the kernel the rank. */
     poller_unwatch(r->news_watch);
     r->news_watch = NULL;
     file_close(&r->news_fd);
-    if (!r->ended) {
-        r->agent->shim_lost = true;
-        text_format(r->message, sizeof(r->message), "the process that watches over it was killed");
-        rank_ended(r, SIGKILL);
-    }
-}
-
-/* --- what a rank prints --- */
-
-static void end_stream(agent_rank *r, int which)
-{
-    output_end(&r->stream[which]);
-    poller_unwatch(r->stream_watch[which]);
-    r->stream_watch[which] = NULL;
-    file_close(&r->stream_fd[which]);
-}
-
-void agent_on_stream(void *arg, unsigned events, int which)
-{
-    agent_rank *r = arg;
-    char bytes[16384];
-    const ssize_t n = read(r->stream_fd[which], bytes, sizeof(bytes));
-
-    LS_UNUSED(events);
-    if (n > 0)
-        output_feed(&r->stream[which], bytes, (size_t)n);
-    else if (n == 0 || (errno != EINTR && errno != EAGAIN))
-        end_stream(r, which);
+    shim_ended(r);
 }
 
 /* --- signals to the agent --- */
 
-static void reap_shims(agent *a)
+static void reap_helpers(agent *a)
 {
     for (int i = 0; i < a->spec->n_ranks; i++) {
         agent_rank *r = &a->ranks[i];
-        if (r->shim > 0 && waitpid(r->shim, NULL, WNOHANG) == r->shim)
-            r->shim = 0;
+        if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)
+            continue;
+        r->shim = 0;
+        /* Its last words may be waiting. The pipe need not end with it: what the rank has forked may hold it. */
+        if (r->news_fd >= 0)
+            agent_on_news(r, POLL_READ);
+        shim_ended(r);
+    }
+    if (a->guardian > 0 && waitpid(a->guardian, NULL, WNOHANG) == a->guardian) {
+        a->guardian = 0;
+        file_close(&a->guardian_fd);
+        if (agent_start_guardian(a) != LS_OK)
+            agent_note(a, "the guardian was killed, and there is no new one: %s", ls_last_error());
     }
 }
 
-static void stop_job(agent *a, int number)
+static void grace_is_over(void *arg)
 {
-    if (a->phase != AGENT_RUNNING) { /* the second time means now */
-        kill_all(a);
+    agent *a = arg;
+
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (!a->ranks[i].ended)
+            agent_note(a, "rank %d (pid %d) did not end within %.1f s and is killed", i,
+                       (int)a->ranks[i].pid, (double)a->spec->grace_ms / 1e3);
+    kill_ranks(a);
+}
+
+void agent_stop(agent *a, int number)
+{
+    if (a->phase != AGENT_RUNNING || a->n_ended == a->spec->n_ranks) {
+        kill_ranks(a);
+        for (int which = 0; which < 2; which++)
+            a->sinks[which].is_broken |= a->n_ended == a->spec->n_ranks;
         return;
     }
     a->phase = AGENT_STOPPING;
     a->stop_signal = number;
     signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
-    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + a->spec->grace_ms, kill_all, a);
+    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + a->spec->grace_ms, grace_is_over, a);
+    if (number != SIGPIPE) /* the reader has gone; nothing needs to be said */
+        agent_note(a, "%s: the ranks have %.1f s to end; a second one kills them",
+                   process_signal_name(number), (double)a->spec->grace_ms / 1e3);
 }
 
 /* Ctrl-Z stops the whole job with us, fg goes on with it. */
@@ -229,13 +310,13 @@ void agent_on_signal(void *arg, unsigned events)
     while (read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const int number = (int)info.ssi_signo;
         if (number == SIGCHLD)
-            reap_shims(a);
+            reap_helpers(a);
         else if (number == SIGTSTP)
             pause_job(a);
         else if (number == SIGCONT)
             a->resumed_ms = ls_now_ms();
         else
-            stop_job(a, number);
+            agent_stop(a, number);
     }
 }
 
@@ -246,8 +327,9 @@ static void on_joined(void *self, int rank, pid_t pid)
     agent *a = self;
 
     LS_UNUSED(pid);
-    a->ranks[rank].joined = true;
+    a->ranks[rank].n_joins++;
     a->ranks[rank].left = false;
+    end_vain_joins(a);
 }
 
 static void on_left(void *self, int rank)
@@ -261,16 +343,23 @@ static void on_failed(void *self, const job_cause *cause)
 {
     agent *a = self;
 
-    if (a->cause[0] == 0 && a->phase == AGENT_RUNNING)
-        text_format(a->cause, sizeof(a->cause), "%s", cause->text);
+    if (a->phase != AGENT_RUNNING ||
+        (a->cause.text[0] != 0 && ls_now_ms() - a->cause.at_ms < CAUSE_MS))
+        return;
+    a->cause.at_ms = ls_now_ms();
+    text_format(a->cause.text, sizeof(a->cause.text), "%s", cause->text);
 }
 
 static void on_late(void *self, const char *text)
 {
     agent *a = self;
 
-    if (ls_now_ms() - a->resumed_ms > RESUMED_MS)
-        output_note(&a->sinks[1], "lockstep: %s", text);
+    if (ls_now_ms() - a->resumed_ms <= RESUMED_MS)
+        return;
+    if (a->spec->capture)
+        agent_note(a, "%s", text);
+    else
+        ls_log(LS_LOG_WARN, "launch", "%s", text);
 }
 
 static void describe_rank(void *self, int rank, char *buf, size_t n)
@@ -296,31 +385,11 @@ hub_events agent_hub_events(agent *a)
 
 /* --- the loop and its result --- */
 
-static bool streams_ended(const agent *a)
+/* A crash explains itself. An exit is explained by what broke its group shortly before. */
+static bool has_cause(const agent *a, const agent_rank *root)
 {
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        if (a->ranks[i].stream_fd[0] >= 0 || a->ranks[i].stream_fd[1] >= 0 || a->ranks[i].shim > 0)
-            return false;
-    return true;
-}
-
-static void on_drained(void *arg)
-{
-    ((agent *)arg)->drained = true;
-}
-
-static ls_status run_loop(agent *a)
-{
-    while (a->n_ended < a->spec->n_ranks)
-        LS_TRY(poller_run_once(a->poller, -1));
-    poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, on_drained, a);
-    while (!a->drained && !streams_ended(a))
-        LS_TRY(poller_run_once(a->poller, -1));
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        for (int which = 0; which < 2; which++)
-            if (a->ranks[i].stream_fd[which] >= 0)
-                end_stream(&a->ranks[i], which);
-    return LS_OK;
+    return a->cause.text[0] != 0 && !WIFSIGNALED(root->wait_status) &&
+           a->failed_ms - a->cause.at_ms < CAUSE_MS;
 }
 
 /* One root cause; what followed from it is only counted. */
@@ -328,38 +397,40 @@ static void make_report(agent *a)
 {
     const agent_rank *r = &a->ranks[a->root];
     text_buf *out = &a->result->report;
+    const int n_after = a->n_failed - 1;
     char end[LS_ERROR_BYTES + 64];
 
     describe_end(a, r, end, sizeof(end));
-    if (a->cause[0] != 0)
-        text_append(out, "%s\n  then %s\n", a->cause, end);
+    if (has_cause(a, r))
+        text_append(out, "%s\n  then %s\n", a->cause.text, end);
     else
         text_append(out, "%s\n", end);
-    if (r->stream[0].n_kept + r->stream[1].n_kept > 0) {
+    if (r->kept.n > 0) {
         text_append(out, "  its last lines:\n");
-        output_append_kept(&r->stream[0], out);
-        output_append_kept(&r->stream[1], out);
+        output_append_kept(&r->kept, out);
     }
     if (a->spec->describe_ring != NULL && r->ring_fd >= 0)
         a->spec->describe_ring(r->ring_fd, out);
-    if (a->n_after > 0)
-        text_append(out, "  %d other rank%s failed after it\n", a->n_after,
-                    a->n_after == 1 ? "" : "s");
+    if (n_after > 0)
+        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
 }
 
 static void make_result(agent *a)
 {
-    bool all_well = true;
-
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        all_well = all_well && ended_well(&a->ranks[i]);
     if (a->root >= 0) {
         a->result->failed = true;
         a->result->exit_code = exit_code_of(&a->ranks[a->root]);
         make_report(a);
-    } else if (!all_well) {
+    } else if (a->phase == AGENT_STOPPING) {
         a->result->exit_code = 128 + a->stop_signal;
     }
+}
+
+static ls_status run_loop(agent *a)
+{
+    while (a->n_ended < a->spec->n_ranks)
+        LS_TRY(poller_run_once(a->poller, -1));
+    return agent_drain(a);
 }
 
 ls_status agent_run(const agent_spec *spec, agent_result *out)
@@ -375,9 +446,6 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
         st = run_loop(&a);
     if (st == LS_OK)
         make_result(&a);
-    poller_timer_cancel(&a.term_timer);
-    poller_timer_cancel(&a.kill_timer);
-    poller_timer_cancel(&a.drain_timer);
     agent_close(&a);
     return st;
 }

@@ -26,12 +26,14 @@ typedef struct agent_rank {
     int stream_fd[2]; /* its stdout and stderr, -1 when ended or inherited */
     int ring_fd;
     poll_watch *news_watch;
-    poll_watch *stream_watch[2];
+    poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
-    bool joined; /* the hub knows it */
-    bool left;   /* it said goodbye there */
+    output_kept kept;
+    int n_joins; /* connections to the hub that it has made */
+    bool left;   /* the last of them ended with a goodbye */
     bool ended;
     int wait_status;
+    int64_t peak_bytes;
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
 
@@ -41,6 +43,12 @@ typedef enum agent_phase {
     AGENT_FAILING   /* a rank has failed: SIGTERM soon, SIGKILL after that */
 } agent_phase;
 
+/* What broke a group or the job before any rank ended. */
+typedef struct agent_cause {
+    char text[sizeof(((job_cause *)0)->text)]; /* "": nothing */
+    int64_t at_ms;
+} agent_cause;
+
 struct agent {
     const agent_spec *spec;
     agent_result *result;
@@ -49,39 +57,58 @@ struct agent {
     char job[JOB_ID_BYTES];
     net_key key;
     int key_fd;
+    process_fds users; /* descriptors that were open before */
     int signal_fd;
     poll_watch *signal_watch;
     sigset_t old_mask;
-    bool mask_taken;
+    struct sigaction old_pipe; /* SIGPIPE's */
+    bool signals_taken;
     agent_rank *ranks;
     output_sink sinks[2];
-    int guardian_fd; /* its lifeline */
+    poll_watch *sink_watch[2]; /* while something waits */
+    int guardian_fd;           /* its lifeline */
     pid_t guardian;
-    bool shim_lost; /* a shim was killed: what its rank has forked may be below us now */
+    int n_guardians; /* that were started */
+    bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
 
     agent_phase phase;
-    int stop_signal;
+    int stop_signal; /* of AGENT_STOPPING */
     int n_ended;
-    int root;    /* the rank that failed first, -1 */
-    int n_after; /* that failed after it */
-    char cause[sizeof(
-        ((job_cause *)0)->text)]; /* reported through the hub before any rank ended; "" */
-    int64_t resumed_ms;           /* when Ctrl-Z was last undone */
-    int64_t oom_kills;            /* at the start */
+    int n_failed;
+    int root; /* the rank that failed first, -1 */
+    int64_t failed_ms;
+    agent_cause cause;
+    int64_t resumed_ms; /* when Ctrl-Z was last undone */
+    int64_t oom_kills;  /* at the start */
     poll_timer term_timer;
     poll_timer kill_timer;
     poll_timer drain_timer;
     bool drained; /* enough waiting for pipes that somebody else still holds */
 };
 
-/* agent_start.c: descriptors, hub, ranks, guardian. */
+/* --- agent_start.c: descriptors, hub, ranks, guardian --- */
 LS_MUST_USE ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result);
 void agent_close(agent *a);
+LS_MUST_USE ls_status agent_start_guardian(agent *a);
 
-/* agent.c: what the opened things report. */
+/* --- agent_output.c: what ranks print --- */
+
+/* Takes over what a rank will print; *child_end is the rank's. */
+LS_MUST_USE ls_status agent_open_stream(agent_rank *r, int which, int *child_end);
+void agent_end_streams(agent_rank *r);
+
+/* A line of our own, where the ranks' lines go to stderr. */
+void agent_note(agent *a, const char *format, ...) LS_PRINTF(2, 3);
+
+/* Reads what the ranks have left in their pipes, and waits until all of it is taken. */
+LS_MUST_USE ls_status agent_drain(agent *a);
+
+/* --- agent.c: what the opened things report --- */
 void agent_on_news(void *rank, unsigned events);
-void agent_on_stream(void *rank, unsigned events, int which);
 void agent_on_signal(void *a, unsigned events);
 hub_events agent_hub_events(agent *a);
+
+/* The job is to end in good order: number is the signal that says so. The second time it ends at once. */
+void agent_stop(agent *a, int number);
 
 #endif

@@ -19,13 +19,14 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
 
-enum { KILL_MS = 3000 };
+enum { KILL_MS = 3000, GUARDIANS_MOST = 100 };
 
 static const int handled_signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT};
 
@@ -44,6 +45,7 @@ static ls_status name_job(agent *a)
 
 static ls_status take_signals(agent *a)
 {
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigset_t set;
 
     sigemptyset(&set);
@@ -51,11 +53,34 @@ static ls_status take_signals(agent *a)
         sigaddset(&set, handled_signals[i]);
     if (sigprocmask(SIG_BLOCK, &set, &a->old_mask) != 0)
         return ls_fail_errno("blocking signals");
-    a->mask_taken = true;
+    sigaction(SIGPIPE, &ignore, &a->old_pipe); /* a shim that was killed must not take us along */
+    a->signals_taken = true;
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signal_fd < 0)
         return ls_fail_errno("signalfd");
     return poller_watch(a->poller, a->signal_fd, POLL_READ, agent_on_signal, a, &a->signal_watch);
+}
+
+/* What was blocked meanwhile and is not for us stays pending, and arrives now. */
+static void give_signals_back(const agent *a)
+{
+    if (!a->signals_taken)
+        return;
+    sigaction(SIGPIPE, &a->old_pipe, NULL);
+    sigprocmask(SIG_SETMASK, &a->old_mask, NULL);
+}
+
+/* Pipes, ring and connection of each rank need descriptors; the limit that users have by default is low. */
+static void raise_descriptor_limit(const agent_spec *spec)
+{
+    const rlim_t needed = 64 + 8 * (rlim_t)spec->n_ranks;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE,
+                    &limit); /* if that is not enough, opening the first pipe too many says so */
 }
 
 static ls_status open_hub(agent *a, net_address *at)
@@ -98,35 +123,6 @@ static ls_status make_pipe(int *read_end, int *write_end)
     return LS_OK;
 }
 
-static ls_status set_nonblocking(int fd)
-{
-    return fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ? LS_OK : ls_fail_errno("a pipe from a rank");
-}
-
-static void on_stdout(void *rank, unsigned events)
-{
-    agent_on_stream(rank, events, 0);
-}
-
-static void on_stderr(void *rank, unsigned events)
-{
-    agent_on_stream(rank, events, 1);
-}
-
-static ls_status open_stream(agent *a, agent_rank *r, int which, int *child_end)
-{
-    const poll_fn handlers[] = {on_stdout, on_stderr};
-
-    LS_TRY(make_pipe(&r->stream_fd[which], child_end));
-    LS_TRY(set_nonblocking(r->stream_fd[which]));
-    r->stream[which] = (output_stream){.sink = &a->sinks[which],
-                                       .rank = r->rank,
-                                       .n_ranks = a->spec->n_ranks,
-                                       .prefix = a->spec->prefix && a->spec->n_ranks > 1};
-    return poller_watch(a->poller, r->stream_fd[which], POLL_READ, handlers[which], r,
-                        &r->stream_watch[which]);
-}
-
 static ls_status start_shim(agent_rank *r, const rank_place *place, shim_spec *shim)
 {
     char **env;
@@ -139,6 +135,14 @@ static ls_status start_shim(agent_rank *r, const rank_place *place, shim_spec *s
     return st;
 }
 
+static ls_status open_news(agent_rank *r, int *child_end)
+{
+    LS_TRY(make_pipe(&r->news_fd, child_end));
+    if (fcntl(r->news_fd, F_SETFL, O_NONBLOCK) != 0)
+        return ls_fail_errno("a pipe from the shim of rank %d", r->rank);
+    return poller_watch(r->agent->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
+}
+
 static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
 {
     shim_spec shim = {.job = a->spec,
@@ -149,26 +153,24 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
                       .stdout_fd = -1,
                       .stderr_fd = -1,
                       .key_fd = a->key_fd,
-                      .mask = a->old_mask};
+                      .mask = a->old_mask,
+                      .users = &a->users};
     ls_status st;
 
     st = a->spec->make_ring != NULL ? a->spec->make_ring(&r->ring_fd) : LS_OK;
     if (st == LS_OK)
         st = make_pipe(&shim.lifeline_fd, &r->lifeline_fd);
     if (st == LS_OK)
-        st = make_pipe(&r->news_fd, &shim.news_fd);
-    if (st == LS_OK)
-        st = set_nonblocking(r->news_fd);
-    if (st == LS_OK)
-        st = poller_watch(a->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
+        st = open_news(r, &shim.news_fd);
     if (st == LS_OK && a->spec->capture)
-        st = open_stream(a, r, 0, &shim.stdout_fd);
+        st = agent_open_stream(r, 0, &shim.stdout_fd);
     if (st == LS_OK && a->spec->capture)
-        st = open_stream(a, r, 1, &shim.stderr_fd);
+        st = agent_open_stream(r, 1, &shim.stderr_fd);
     if (st == LS_OK) {
         shim.ring_fd = r->ring_fd;
         place->rank = place->local_rank = r->rank;
         place->ring_fd = r->ring_fd;
+        place->terminal = r->rank == 0 && a->spec->capture && a->sinks[1].terminal;
         st = start_shim(r, place, &shim);
     }
     file_close(&shim.lifeline_fd);
@@ -188,25 +190,32 @@ static ls_status open_ranks(agent *a, const net_address *store)
         .n_nodes = 1,
         .job = a->job,
         .store = net_address_text(url, sizeof(url), store),
-        .master_addr = "127.0.0.1",
+        .master_addr = a->spec->master_addr != NULL ? a->spec->master_addr : "127.0.0.1",
+        .master_port = a->spec->master_port,
+        .run_id = a->spec->run_id != NULL ? a->spec->run_id : a->job,
+        .role = a->spec->role != NULL ? a->spec->role : "default",
         .key_fd = a->key_fd,
-        .terminal = a->spec->capture && a->sinks[1].terminal,
         .threads = threads > 0 ? threads : 1,
     };
 
-    LS_TRY(free_port(&place.master_port));
+    if (place.master_port == 0)
+        LS_TRY(free_port(&place.master_port));
     for (int i = 0; i < a->spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
     return LS_OK;
 }
 
-static ls_status open_guardian(agent *a)
+ls_status agent_start_guardian(agent *a)
 {
+    process_mark mark = {.key_fd = a->key_fd};
     int lifeline = -1;
     ls_status st;
 
+    if (a->n_guardians++ == GUARDIANS_MOST)
+        return ls_fail(LS_ESYSTEM, "%d of them were killed", GUARDIANS_MOST);
+    text_format(mark.job, sizeof(mark.job), "%s", a->job);
     LS_TRY(make_pipe(&lifeline, &a->guardian_fd));
-    st = guardian_start(a->job, lifeline, &a->guardian);
+    st = guardian_start(&mark, lifeline, &a->guardian);
     close(lifeline);
     return st;
 }
@@ -223,8 +232,7 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
                  .root = -1,
                  .oom_kills = process_oom_kills()};
     for (int i = 0; i < 2; i++)
-        a->sinks[i] =
-            (output_sink){.fd = STDOUT_FILENO + i, .terminal = isatty(STDOUT_FILENO + i) != 0};
+        a->sinks[i] = (output_sink){.fd = -1};
 }
 
 static ls_status prepare_ranks(agent *a)
@@ -247,7 +255,11 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     net_address store;
 
     prepare(a, spec, result);
+    LS_TRY(process_list_fds(&a->users));
     LS_TRY(prepare_ranks(a));
+    raise_descriptor_limit(spec);
+    for (int i = 0; i < 2 && spec->capture; i++)
+        output_sink_open(&a->sinks[i], STDOUT_FILENO + i);
     LS_TRY(poller_create(&a->poller));
     LS_TRY(name_job(a));
     LS_TRY(take_signals(a));
@@ -255,7 +267,7 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     LS_TRY(open_ranks(a, &store));
-    return open_guardian(a);
+    return agent_start_guardian(a);
 }
 
 static void close_rank(agent_rank *r)
@@ -264,12 +276,10 @@ static void close_rank(agent_rank *r)
     file_close(&r->lifeline_fd); /* a shim that still lives kills its rank now */
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
-    for (int i = 0; i < 2; i++) {
-        if (r->stream_fd[i] >= 0)
-            poller_unwatch(r->stream_watch[i]);
-        file_close(&r->stream_fd[i]);
-        output_free(&r->stream[i]);
-    }
+    agent_end_streams(r);
+    output_free(&r->stream[0]);
+    output_free(&r->stream[1]);
+    output_free_kept(&r->kept);
     if (r->shim > 0)
         waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
 }
@@ -283,22 +293,39 @@ static void close_guardian(agent *a)
     file_close(&a->guardian_fd);
 }
 
+/* What the rank of a shim that was killed has forked carries the mark, or has come to us. */
+static void sweep_lost(agent *a)
+{
+    process_mark mark = {.key_fd = a->key_fd};
+
+    if (!a->shim_lost)
+        return;
+    text_format(mark.job, sizeof(mark.job), "%s", a->job);
+    process_sweep_job(&mark, ls_deadline_ms(KILL_MS));
+    if (a->spec->argv != NULL)
+        process_kill_children(ls_deadline_ms(KILL_MS));
+}
+
 void agent_close(agent *a)
 {
+    poller_timer_cancel(&a->term_timer);
+    poller_timer_cancel(&a->kill_timer);
+    poller_timer_cancel(&a->drain_timer);
     for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
-    if (a->shim_lost && a->spec->argv != NULL) {
-        process_sweep_job(a->job, ls_deadline_ms(KILL_MS));
-        process_kill_children(ls_deadline_ms(KILL_MS));
-    }
     close_guardian(a);
+    sweep_lost(a);
     hub_destroy(a->hub);
+    for (int i = 0; i < 2; i++) {
+        poller_unwatch(a->sink_watch[i]);
+        output_sink_close(&a->sinks[i]);
+    }
     poller_unwatch(a->signal_watch);
     file_close(&a->signal_fd);
     poller_destroy(a->poller);
     file_close(&a->key_fd);
     net_key_wipe(&a->key);
+    ls_free(a->users.fds);
     ls_free(a->ranks);
-    if (a->mask_taken)
-        sigprocmask(SIG_SETMASK, &a->old_mask, NULL);
+    give_signals_back(a);
 }

@@ -30,7 +30,11 @@ typedef struct agent_spec {
     int64_t grace_ms; /* between SIGTERM and SIGKILL at an orderly end */
     bool
         capture; /* ranks write into pipes that the agent prints line by line; otherwise they inherit its own */
-    bool prefix; /* "rank 1| " in front of each line */
+    bool prefix;             /* "rank 1| " in front of each line */
+    const char *master_addr; /* MASTER_ADDR of the ranks; NULL: 127.0.0.1 */
+    int master_port;         /* 0: a free one */
+    const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
+    const char *role;        /* ROLE_NAME; NULL: "default" */
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);
     /* Appends what a dead rank's flight recorder says; may be NULL. */
@@ -38,8 +42,8 @@ typedef struct agent_spec {
 } agent_spec;
 
 typedef struct agent_result {
-    int exit_code; /* 0; that of the rank that failed first (128 + signal); 128 + signal after an orderly end */
-    bool failed; /* a rank failed; report says which and why */
+    int exit_code; /* 0; that of the rank that failed first (128 + signal); 128 + signal when the job was stopped by one */
+    bool failed;   /* a rank failed; report says which and why */
     text_buf
         report; /* one root cause, the last lines of that rank, how many others followed; freed by the caller */
 } agent_result;

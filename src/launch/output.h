@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * output.h - what ranks print, in whole lines, each with its rank in front; the last ones are kept for the report.
+ *
+ *     pipe of a rank -> output_stream (a line being gathered) -> output_sink (stdout or stderr of the job)
+ *
+ * A sink never blocks where the kernel can help it: what a slow reader or a stopped terminal does not take waits in a queue, and
+ * the owner stops reading pipes while that is full. So a job is watched over even while nobody reads what it prints.
  */
 #ifndef LS_LAUNCH_OUTPUT_H
 #define LS_LAUNCH_OUTPUT_H
@@ -10,39 +15,65 @@
 
 #include <stdbool.h>
 
-#define OUTPUT_LINE_MOST 65536 /* a longer line is broken */
-#define OUTPUT_KEPT      20    /* lines of each rank that are remembered */
+#define OUTPUT_LINE_MOST  65536     /* bytes; a longer line is broken */
+#define OUTPUT_QUEUE_MOST (1 << 20) /* bytes that wait for a reader before the ranks must */
+#define OUTPUT_KEPT       20        /* lines of each rank that are remembered */
 
-/* Where all ranks' lines go. Whether a bar stands on the terminal is common to them. */
+struct output_stream;
+
+/* Where all ranks' lines go. */
 typedef struct output_sink {
-    int fd;
-    bool terminal; /* colours, and lines that redraw themselves stay so */
-    bool transient_shown;
+    int fd; /* written to; non-blocking where that does not change the descriptor of others */
+    bool owns_fd;
+    bool is_socket;
+    bool terminal;  /* colours, and lines that are not ended are shown */
+    bool is_broken; /* nobody will ever read it; what is written is lost */
+    const struct output_stream
+        *shown_of;  /* whose unfinished line stands on the terminal, NULL: none */
+    text_buf shown; /* that line, as it was written */
+    text_buf queue; /* not taken yet, from `sent` on */
+    size_t sent;
 } output_sink;
+
+/* The newest lines of one rank, of all its pipes in the order they came. */
+typedef struct output_kept {
+    char *lines[OUTPUT_KEPT];
+    size_t n; /* of all time; the newest is lines[(n - 1) % OUTPUT_KEPT] */
+} output_kept;
 
 /* One pipe of one rank. */
 typedef struct output_stream {
     output_sink *sink;
+    output_kept *kept; /* may be NULL */
     int rank;
-    int n_ranks;
+    int n_ranks; /* for the width of the prefix */
     bool prefix;
-    text_buf line; /* begun, not ended */
-    char *kept[OUTPUT_KEPT];
-    int n_kept; /* of all time; the newest is kept[(n_kept - 1) % OUTPUT_KEPT] */
+    text_buf line;    /* begun, not ended */
+    bool is_returned; /* it ended in '\r': what follows tells whether it stays */
+    bool is_redrawn;  /* it came behind a '\r' */
 } output_stream;
 
-/* Bytes as they were read from the pipe: writes out every line that they end. A line ended by '\r' alone is one that redraws
- * itself: on a terminal the next one takes its place, elsewhere it is left out. */
+/* Lines for a descriptor that stays the caller's. */
+void output_sink_open(output_sink *s, int fd);
+void output_sink_close(output_sink *s);
+
+/* Sends what waits, as far as the reader takes it. */
+void output_flush(output_sink *s);
+size_t output_waiting(const output_sink *s); /* bytes */
+
+/* Bytes as they were read from the pipe: writes out every line that they end. "\r\n" ends a line as "\n" does. A line ended by '\r' alone
+ * is one that redraws itself: on a terminal the next one takes its place, elsewhere it is left out. */
 void output_feed(output_stream *s, const char *bytes, size_t n);
 
 /* The pipe has ended: what is begun goes out as a line. */
 void output_end(output_stream *s);
+void output_free(output_stream *s);
 
 /* A line of the agent's own. */
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);
 
 /* Appends the remembered lines, indented. */
-void output_append_kept(const output_stream *s, text_buf *out);
-void output_free(output_stream *s);
+void output_append_kept(const output_kept *kept, text_buf *out);
+void output_free_kept(output_kept *kept);
 
 #endif

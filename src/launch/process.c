@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -129,6 +130,8 @@ void process_kill_children(int64_t deadline_ms)
 
 typedef struct sweep {
     char entry[64]; /* "LOCKSTEP_JOB=..." */
+    bool has_key;
+    struct stat key;
     int n_found;
 } sweep;
 
@@ -159,12 +162,39 @@ static bool environment_has(pid_t pid, const char *entry)
     return found;
 }
 
+/* Whether one of its descriptors is the job's key. */
+static bool has_key_open(pid_t pid, const struct stat *key)
+{
+    const struct dirent *entry;
+    struct stat facts;
+    char path[64];
+    bool found = false;
+    DIR *fds;
+
+    text_format(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    fds = opendir(path);
+    if (fds == NULL)
+        return false;
+    while (!found && (entry = readdir(fds)) !=
+                         NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+        found = isdigit((unsigned char)entry->d_name[0]) &&
+                fstatat(dirfd(fds), entry->d_name, &facts, 0) == 0 && facts.st_dev == key->st_dev &&
+                facts.st_ino == key->st_ino;
+    closedir(fds);
+    return found;
+}
+
+static bool is_of_job(pid_t pid, const sweep *s)
+{
+    return environment_has(pid, s->entry) || (s->has_key && has_key_open(pid, &s->key));
+}
+
 static void kill_if_of_job(pid_t pid, void *arg)
 {
     sweep *s = arg;
     int fd;
 
-    if (pid == getpid() || !environment_has(pid, s->entry))
+    if (pid == getpid() || !is_of_job(pid, s))
         return;
     if (file_process_state(pid) == 'Z')
         return; /* dead already; its parent has not looked yet */
@@ -174,16 +204,17 @@ static void kill_if_of_job(pid_t pid, void *arg)
         kill(pid, SIGKILL);
         return;
     }
-    if (environment_has(pid, s->entry)) /* still the one we looked at */
+    if (is_of_job(pid, s)) /* still the one we looked at */
         syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     close(fd);
 }
 
-void process_sweep_job(const char *job, int64_t deadline_ms)
+void process_sweep_job(const process_mark *mark, int64_t deadline_ms)
 {
-    sweep s;
+    sweep s = {.n_found = 0};
 
-    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_JOB_ENV, job);
+    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_JOB_ENV, mark->job);
+    s.has_key = mark->key_fd >= 0 && fstat(mark->key_fd, &s.key) == 0;
     do {
         s.n_found = 0;
         for_each_process(kill_if_of_job, &s);
@@ -225,6 +256,44 @@ void process_close_all_but(const int *keep, int n)
     close_span(next, ~0U);
 }
 
+static ls_status add_fd(process_fds *list, int *capacity, int fd)
+{
+    if (list->n == *capacity) {
+        int *grown = ls_realloc(list->fds, (size_t)*capacity * 2 + 64, sizeof(*grown));
+        if (grown == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a list of descriptors");
+        list->fds = grown;
+        *capacity = *capacity * 2 + 64;
+    }
+    list->fds[list->n++] = fd;
+    return LS_OK;
+}
+
+ls_status process_list_fds(process_fds *out)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    int capacity = 0;
+    ls_status st = LS_OK;
+
+    *out = (process_fds){0};
+    if (fds == NULL)
+        return ls_fail_errno("/proc/self/fd");
+    while (st == LS_OK &&
+           (entry = readdir(fds)) !=
+               NULL) { /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+        const int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds))
+            st = add_fd(out, &capacity, fd);
+    }
+    closedir(fds);
+    if (st != LS_OK) {
+        ls_free(out->fds);
+        *out = (process_fds){0};
+    }
+    return st;
+}
+
 static bool listed(int fd, const int *list, int n)
 {
     for (int i = 0; i < n; i++)
@@ -233,21 +302,16 @@ static bool listed(int fd, const int *list, int n)
     return false;
 }
 
-void process_close_private(const int *keep, int n)
+void process_close_since(const process_fds *then, const int *keep, int n_keep)
 {
-    DIR *fds = opendir("/proc/self/fd");
-    const struct dirent *entry;
+    process_fds now;
 
-    if (fds == NULL)
-        return;
-    while ((entry = readdir(fds)) !=
-           NULL) { /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
-        const int fd = (int)strtol(entry->d_name, NULL, 10);
-        if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds) && !listed(fd, keep, n) &&
-            (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0)
-            close(fd);
-    }
-    closedir(fds);
+    if (process_list_fds(&now) != LS_OK)
+        return; /* what cannot be listed stays open */
+    for (int i = 0; i < now.n; i++)
+        if (!listed(now.fds[i], then->fds, then->n) && !listed(now.fds[i], keep, n_keep))
+            close(now.fds[i]);
+    ls_free(now.fds);
 }
 
 /* --- words --- */
@@ -258,11 +322,14 @@ const char *process_signal_name(int number)
         int number;
         const char *name;
     } names[] = {
-        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
-        {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
-        {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
-        {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU"},
-        {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},
+        {SIGHUP, "SIGHUP"},       {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},
+        {SIGILL, "SIGILL"},       {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},
+        {SIGBUS, "SIGBUS"},       {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"},
+        {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+        {SIGPIPE, "SIGPIPE"},     {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+        {SIGXCPU, "SIGXCPU"},     {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},
+        {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGTSTP, "SIGTSTP"},
+        {SIGIO, "SIGIO"},         {SIGPWR, "SIGPWR"},   {SIGSTKFLT, "SIGSTKFLT"},
     };
 
     for (size_t i = 0; i < LS_COUNT_OF(names); i++)
@@ -280,18 +347,31 @@ const char *process_end_text(char *buf, size_t n, int wait_status)
     return text_format(buf, n, "exited with code %d", WEXITSTATUS(wait_status));
 }
 
+/* The number behind `name` in a file of "name number" lines, -1: none. */
+static int64_t count_in(const char *path, const char *name)
+{
+    char text[16384];
+    const char *at;
+
+    if (read_proc(path, text, sizeof(text)) <= 0)
+        return -1;
+    at = strstr(text, name);
+    return at != NULL ? strtoll(at + strlen(name), NULL, 10) : -1;
+}
+
 int64_t process_oom_kills(void)
 {
-    static const char *const files[] = {"/sys/fs/cgroup/memory.events", "/proc/vmstat"};
-    char text[16384];
+    char groups[4096];
+    char path[4352];
+    int64_t n = -1;
+    char *own;
 
-    for (size_t i = 0; i < LS_COUNT_OF(files); i++) {
-        const char *at;
-        if (read_proc(files[i], text, sizeof(text)) <= 0)
-            continue;
-        at = strstr(text, "oom_kill ");
-        if (at != NULL)
-            return strtoll(at + strlen("oom_kill "), NULL, 10);
+    if (read_proc("/proc/self/cgroup", groups, sizeof(groups)) > 0 &&
+        (own = strstr(groups, "0::/")) != NULL) {
+        own += strlen("0::");
+        text_format(path, sizeof(path), "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(own, "\n"),
+                    own);
+        n = count_in(path, "oom_kill ");
     }
-    return -1;
+    return n >= 0 ? n : count_in("/proc/vmstat", "oom_kill ");
 }

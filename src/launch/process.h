@@ -20,21 +20,35 @@ int process_open(pid_t pid);
  * deadline_ms has passed. */
 void process_kill_children(int64_t deadline_ms);
 
-/* Kills every process whose environment says LOCKSTEP_JOB=job, but never this one. Repeats until none is found or
- * deadline_ms has passed. A process is held by pidfd while it is checked, so that no other can take its number. */
-void process_sweep_job(const char *job, int64_t deadline_ms);
+/* How to tell a job's processes: by LOCKSTEP_JOB=job in the environment they were started with, or by a descriptor of the job's key,
+ * which forked children keep even where no exec gave them an environment. */
+typedef struct process_mark {
+    char job[32];
+    int key_fd; /* -1: only the environment counts */
+} process_mark;
+
+/* Kills every process that carries the mark, but never this one. Repeats until none is found or deadline_ms has passed. A
+ * process is held by pidfd while it is checked, so that no other can take its number. */
+void process_sweep_job(const process_mark *mark, int64_t deadline_ms);
 
 /* Closes all descriptors but those listed. */
 void process_close_all_but(const int *keep, int n);
 
-/* Closes those that an exec would close (CLOEXEC), but none of those listed. */
-void process_close_private(const int *keep, int n);
+/* The open descriptors of this process, to tell later which have come since. Zero-initialised: none. */
+typedef struct process_fds {
+    int *fds;
+    int n;
+} process_fds;
+LS_MUST_USE ls_status process_list_fds(process_fds *out); /* freed with ls_free(out->fds) */
+
+/* Closes what is in neither list. */
+void process_close_since(const process_fds *then, const int *keep, int n_keep);
 
 /* "was killed by signal 9 (SIGKILL)", "exited with code 3", for a wait status. */
 const char *process_end_text(char *buf, size_t n, int wait_status);
 const char *process_signal_name(int number); /* "SIGKILL", "a real-time signal" */
 
-/* The kernel's count of processes killed for want of memory, in this cgroup or the machine; -1 when unknown. */
+/* The kernel's count of processes killed for want of memory, in this process's cgroup or else the machine; -1 when unknown. */
 int64_t process_oom_kills(void);
 
 #endif

@@ -75,15 +75,22 @@ static const char *value_of(char *const *env, const char *name)
 static void put(builder *b, const char *format, ...) LS_PRINTF(2, 3);
 static void put(builder *b, const char *format, ...)
 {
-    char entry[512];
     va_list args;
+    va_list again;
+    char *entry;
+    int n;
 
     va_start(args, format);
-    (void)vsnprintf(entry, sizeof(entry), format, args);
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    b->entries[b->n] = ls_strdup(entry);
-    b->failed = b->failed || b->entries[b->n] == NULL;
-    b->n += b->entries[b->n] != NULL;
+    entry = n < 0 ? NULL : ls_calloc((size_t)n + 1, 1);
+    if (entry != NULL)
+        (void)vsnprintf(entry, (size_t)n + 1, format, again);
+    va_end(again);
+    b->failed = b->failed || entry == NULL;
+    if (entry != NULL)
+        b->entries[b->n++] = entry;
 }
 
 /* Only when the user has not decided. */
@@ -121,14 +128,14 @@ static void put_torchrun(builder *b, char *const *inherited, const rank_place *p
     put(b, "LOCAL_WORLD_SIZE=%d", p->local_size);
     put(b, "GROUP_RANK=%d", p->node_rank);
     put(b, "GROUP_WORLD_SIZE=%d", p->n_nodes);
-    put(b, "ROLE_NAME=default");
+    put(b, "ROLE_NAME=%s", p->role);
     put(b, "ROLE_RANK=%d", p->rank);
     put(b, "ROLE_WORLD_SIZE=%d", p->world_size);
     put(b, "MASTER_ADDR=%s", p->master_addr);
     put(b, "MASTER_PORT=%d", p->master_port);
     put(b, "TORCHELASTIC_RESTART_COUNT=%u", p->generation);
     put(b, "TORCHELASTIC_MAX_RESTARTS=0");
-    put(b, "TORCHELASTIC_RUN_ID=%s", p->job);
+    put(b, "TORCHELASTIC_RUN_ID=%s", p->run_id);
     put(b, "TORCHELASTIC_USE_AGENT_STORE=False");
     put_default(b, inherited, "NCCL_ASYNC_ERROR_HANDLING", "1");
     put_default(b, inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

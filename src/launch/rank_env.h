@@ -21,6 +21,8 @@ typedef struct rank_place {
     const char *store; /* url of the hub */
     const char *master_addr;
     int master_port;
+    const char *run_id; /* for TORCHELASTIC_RUN_ID */
+    const char *role;
     unsigned generation;
     int key_fd;    /* -1: none */
     int ring_fd;   /* -1: none */

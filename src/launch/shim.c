@@ -19,24 +19,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { KILL_MS = 3000, EXIT_EXEC_FAILED = 127, EXIT_SETUP_FAILED = 126 };
 
+static void send_record(const shim_spec *spec, const shim_record *record)
+{
+    ssize_t n;
+
+    do {
+        n = write(spec->news_fd, record, sizeof(*record));
+    } while (n < 0 && errno == EINTR);
+}
+
 static void report(const shim_spec *spec, shim_news news, int value, const char *text)
 {
     shim_record record;
-    ssize_t n;
 
     memset(&record, 0, sizeof(record));
     record.news = (int32_t)news;
     record.value = value;
     text_format(record.text, sizeof(record.text), "%s", text);
-    do {
-        n = write(spec->news_fd, &record, sizeof(record));
-    } while (n < 0 && errno == EINTR);
+    send_record(spec, &record);
+}
+
+static void report_end(const shim_spec *spec, int status, const struct rusage *used)
+{
+    shim_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.news = SHIM_ENDED;
+    record.value = status;
+    record.peak_bytes = (int64_t)used->ru_maxrss * 1024;
+    send_record(spec, &record);
 }
 
 /* --- the rank, before it is the program --- */
@@ -107,6 +126,13 @@ static void become_rank(const shim_spec *spec, pid_t shim)
 
 /* --- the shim --- */
 
+/* A rank that has moved to another group still is our child. */
+static void signal_group(pid_t rank, int number)
+{
+    if (kill(-rank, number) != 0)
+        kill(rank, number);
+}
+
 /* Passes a signal number from the agent on; false when the agent is gone. */
 static bool obey(int lifeline_fd, pid_t rank)
 {
@@ -118,21 +144,22 @@ static bool obey(int lifeline_fd, pid_t rank)
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
-    if (rank > 0)
-        kill(-rank, number);
+    signal_group(rank, number);
     return true;
 }
 
-/* Reaps whatever has ended; the rank's wait status goes to *status. True once the rank is among them. */
-static bool reap(pid_t rank, int *status)
+/* Reaps whatever has ended. True once the rank is among them: *status and *used are its own then. */
+static bool reap(pid_t rank, int *status, struct rusage *used)
 {
+    struct rusage its;
     bool rank_ended = false;
     int ended;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &ended, WNOHANG)) > 0)
+    while ((pid = wait4(-1, &ended, WNOHANG, &its)) > 0)
         if (pid == rank) {
             *status = ended;
+            *used = its;
             rank_ended = true;
         }
     return rank_ended;
@@ -143,13 +170,15 @@ static void watch(const shim_spec *spec, pid_t rank, int child_fd)
     struct pollfd fds[] = {{.fd = spec->lifeline_fd, .events = POLLIN},
                            {.fd = child_fd, .events = POLLIN}};
     struct signalfd_siginfo info;
+    struct rusage used;
     int status = 0;
 
     for (;;) {
         if (poll(fds, 2, -1) < 0)
             continue;
-        if (fds[1].revents != 0 && read(child_fd, &info, sizeof(info)) > 0 && reap(rank, &status)) {
-            report(spec, SHIM_ENDED, status, "");
+        if (fds[1].revents != 0 && read(child_fd, &info, sizeof(info)) > 0 &&
+            reap(rank, &status, &used)) {
+            report_end(spec, status, &used);
             return;
         }
         if (fds[0].revents != 0 && !obey(spec->lifeline_fd, rank))
@@ -168,7 +197,7 @@ static void become_shim(const shim_spec *spec)
     pid_t rank;
     int child_fd;
 
-    process_close_private(keep, (int)LS_COUNT_OF(keep));
+    process_close_since(spec->users, keep, (int)LS_COUNT_OF(keep));
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "lockstep-shim");
@@ -182,7 +211,7 @@ static void become_shim(const shim_spec *spec)
     if (rank == 0)
         become_rank(spec, shim);
     if (rank < 0 || child_fd < 0) {
-        report(spec, SHIM_EXEC_FAILED, errno, "");
+        report(spec, SHIM_NOT_STARTED, errno, "");
         report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
     } else {
         report(spec, SHIM_STARTED, rank, "");
@@ -207,14 +236,14 @@ ls_status shim_start(const shim_spec *spec, pid_t *pid)
 
 /* --- the guardian --- */
 
-static void become_guardian(const char *job, int lifeline_fd)
+static void become_guardian(const process_mark *job, int lifeline_fd)
 {
-    const int keep[] = {lifeline_fd};
+    const int keep[] = {lifeline_fd, job->key_fd};
     sigset_t all;
     char byte;
     ssize_t n;
 
-    process_close_all_but(keep, 1);
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
     setsid();
     prctl(PR_SET_NAME, "lockstep-guard");
     sigfillset(&all);
@@ -226,7 +255,7 @@ static void become_guardian(const char *job, int lifeline_fd)
     _exit(0);
 }
 
-ls_status guardian_start(const char *job, int lifeline_fd, pid_t *pid)
+ls_status guardian_start(const process_mark *job, int lifeline_fd, pid_t *pid)
 {
     *pid = fork();
     if (*pid < 0)

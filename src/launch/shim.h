@@ -6,6 +6,7 @@
 #define LS_LAUNCH_SHIM_H
 
 #include "launch/launch.h"
+#include "launch/process.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -13,6 +14,7 @@
 /* What a shim and its rank tell the agent, one record a write() (smaller than PIPE_BUF, so never torn). */
 typedef enum shim_news {
     SHIM_STARTED,     /* value: pid of the rank */
+    SHIM_NOT_STARTED, /* value: errno */
     SHIM_EXEC_FAILED, /* value: errno; from the rank */
     SHIM_MESSAGE,     /* text: why the rank's function failed; from the rank */
     SHIM_ENDED        /* value: wait status of the rank */
@@ -21,6 +23,7 @@ typedef enum shim_news {
 typedef struct shim_record {
     int32_t news;
     int32_t value;
+    int64_t peak_bytes; /* of SHIM_ENDED: the most memory that the rank had */
     char text[LS_ERROR_BYTES];
 } shim_record;
 
@@ -36,12 +39,14 @@ typedef struct shim_spec {
     int key_fd;    /* kept open for the rank under the same number; -1: none */
     int ring_fd;   /* likewise */
     sigset_t mask; /* signal mask for the rank */
+    const process_fds
+        *users; /* open before there was an agent: a function that is run may know them */
 } shim_spec;
 
 /* Forks a shim, which forks the rank. *pid is the shim's. */
 LS_MUST_USE ls_status shim_start(const shim_spec *spec, pid_t *pid);
 
 /* Forks the guardian: waits for the end of lifeline_fd, then sweeps the job. */
-LS_MUST_USE ls_status guardian_start(const char *job, int lifeline_fd, pid_t *pid);
+LS_MUST_USE ls_status guardian_start(const process_mark *job, int lifeline_fd, pid_t *pid);
 
 #endif

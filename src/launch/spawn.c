@@ -2,6 +2,7 @@
 #include "launch/launch.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 
 static int count_threads(void)
@@ -40,6 +41,7 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
                        "starts threads (OpenMP, a device)",
                        count_threads());
     spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
+    (void)fflush(NULL); /* or each child would print what is buffered now */
     LS_TRY(agent_run(&spec, &result));
     st = LS_OK;
     if (result.failed) /* the report's first line; the children have printed the rest themselves */

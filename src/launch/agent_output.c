@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_output.c - between the ranks' pipes and the job's stdout and stderr. Pipes are read as long as what they bring is taken; while a
+ * reader is slow they fill, and the ranks wait, as they would if they wrote to that reader themselves.
+ */
+#include "launch/agent.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { DRAIN_MS = 500 /* for pipes that outlive their rank */ };
+
+static void end_stream(agent_rank *r, int which)
+{
+    if (r->stream_fd[which] < 0)
+        return;
+    output_end(&r->stream[which]);
+    poller_unwatch(r->stream_watch[which]);
+    r->stream_watch[which] = NULL;
+    file_close(&r->stream_fd[which]);
+}
+
+void agent_end_streams(agent_rank *r)
+{
+    end_stream(r, 0);
+    end_stream(r, 1);
+}
+
+/* --- slow readers --- */
+
+static void mind_sink(agent *a, int which);
+static void on_stdout(void *rank, unsigned events);
+static void on_stderr(void *rank, unsigned events);
+
+static const poll_fn stream_handlers[] = {on_stdout, on_stderr};
+
+static ls_status watch_stream(agent_rank *r, int which)
+{
+    if (r->stream_fd[which] < 0 || r->stream_watch[which] != NULL)
+        return LS_OK;
+    return poller_watch(r->agent->poller, r->stream_fd[which], POLL_READ, stream_handlers[which], r,
+                        &r->stream_watch[which]);
+}
+
+static void resume_streams(agent *a, int which)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (watch_stream(&a->ranks[i], which) != LS_OK)
+            end_stream(&a->ranks[i], which); /* no memory: better lost than never ended */
+}
+
+static void pause_streams(agent *a, int which)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        poller_unwatch(a->ranks[i].stream_watch[which]);
+        a->ranks[i].stream_watch[which] = NULL;
+    }
+}
+
+static void on_writable(agent *a, int which)
+{
+    output_flush(&a->sinks[which]);
+    mind_sink(a, which);
+}
+
+static void on_stdout_writable(void *a, unsigned events)
+{
+    LS_UNUSED(events);
+    on_writable(a, 0);
+}
+
+static void on_stderr_writable(void *a, unsigned events)
+{
+    LS_UNUSED(events);
+    on_writable(a, 1);
+}
+
+/* After anything was written or flushed: waits for a reader, or no longer; a reader that has gone ends the job, as it ends
+ * any program that writes. */
+static void mind_sink(agent *a, int which)
+{
+    const poll_fn handlers[] = {on_stdout_writable, on_stderr_writable};
+    output_sink *sink = &a->sinks[which];
+    const size_t waiting = output_waiting(sink);
+
+    if (waiting > 0 && a->sink_watch[which] == NULL &&
+        poller_watch(a->poller, sink->fd, POLL_WRITE, handlers[which], a, &a->sink_watch[which]) !=
+            LS_OK)
+        sink->is_broken = true;
+    if (waiting == 0) {
+        poller_unwatch(a->sink_watch[which]);
+        a->sink_watch[which] = NULL;
+    }
+    if (waiting > OUTPUT_QUEUE_MOST)
+        pause_streams(a, which);
+    else if (waiting < OUTPUT_QUEUE_MOST / 2)
+        resume_streams(a, which);
+    if (sink->is_broken && a->phase == AGENT_RUNNING)
+        agent_stop(a, SIGPIPE);
+}
+
+void agent_note(agent *a, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    if (!a->spec->capture)
+        return;
+    output_note(&a->sinks[1], "lockstep: %s", line);
+    mind_sink(a, 1);
+}
+
+/* --- the pipes --- */
+
+static void read_stream(agent_rank *r, int which)
+{
+    char bytes[16384];
+    const ssize_t n = read(r->stream_fd[which], bytes, sizeof(bytes));
+
+    if (n > 0)
+        output_feed(&r->stream[which], bytes, (size_t)n);
+    else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+        end_stream(r, which);
+    mind_sink(r->agent, which);
+}
+
+static void on_stdout(void *rank, unsigned events)
+{
+    LS_UNUSED(events);
+    read_stream(rank, 0);
+}
+
+static void on_stderr(void *rank, unsigned events)
+{
+    LS_UNUSED(events);
+    read_stream(rank, 1);
+}
+
+ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
+{
+    const agent_spec *spec = r->agent->spec;
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("a pipe from rank %d", r->rank);
+    r->stream_fd[which] = fds[0];
+    *child_end = fds[1];
+    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
+        return ls_fail_errno("a pipe from rank %d", r->rank);
+    r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
+                                       .kept = &r->kept,
+                                       .rank = r->rank,
+                                       .n_ranks = spec->n_ranks,
+                                       .prefix = spec->prefix && spec->n_ranks > 1};
+    return watch_stream(r, which);
+}
+
+/* --- the end --- */
+
+static bool is_taken(const agent *a)
+{
+    for (int which = 0; which < 2; which++)
+        if (output_waiting(&a->sinks[which]) > 0 && !a->sinks[which].is_broken)
+            return false;
+    return true;
+}
+
+static bool has_ended(const agent *a)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (a->ranks[i].stream_fd[0] >= 0 || a->ranks[i].stream_fd[1] >= 0 || a->ranks[i].shim > 0)
+            return false;
+    return true;
+}
+
+static void drain_is_due(void *arg)
+{
+    agent *a = arg;
+
+    if (is_taken(a))
+        a->drained = true;
+    else /* what is in the pipes waits for the reader too */
+        poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
+}
+
+ls_status agent_drain(agent *a)
+{
+    poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
+    while (!a->drained && !has_ended(a))
+        LS_TRY(poller_run_once(a->poller, -1));
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        agent_end_streams(&a->ranks[i]);
+    mind_sink(a, 0);
+    mind_sink(a, 1);
+    while (!is_taken(a))
+        LS_TRY(poller_run_once(a->poller, -1));
+    return LS_OK;
+}
