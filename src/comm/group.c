@@ -114,12 +114,14 @@ static void release_handles(ls_comm *comm)
 void ls_comm_destroy(ls_comm *comm)
 {
     const job_cause cause = {.kind = CAUSE_ABORTED, .text = "the group was destroyed"};
+    char kept[LS_ERROR_BYTES];
     engine *e;
     bool is_last;
 
     // In a forked child everything belongs to the parent.
     if (comm == NULL || comm->engine->is_forked)
         return;
+    ls_error_keep(kept); // the caller may be on its way out with a failure
     e = comm->engine;
     engine_enter(e);
     deliver_sends(e, comm);
@@ -134,6 +136,7 @@ void ls_comm_destroy(ls_comm *comm)
     if (is_last)
         engine_destroy(e);
     free_group(comm);
+    ls_error_restore(kept);
 }
 
 void ls_comm_abort(ls_comm *comm, const char *reason)

@@ -319,11 +319,12 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
     char why[LS_ERROR_BYTES];
     ls_status ignored;
 
-    text_format(why, sizeof(why), "%s", ls_last_error());
+    ls_error_keep(why);
     ls_comm_abort(ddp->comm, why);
     ignored = wait_buckets(ddp, 0);
     LS_UNUSED(ignored); /* the first failure is the one to report */
-    return ls_fail(st, "%s", why);
+    ls_error_restore(why);
+    return st;
 }
 
 ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
