@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_backend.h - a backend that moves nothing and ends works on command, to look at the engine and the groups over it.
+ */
+#ifndef TESTS_COMM_FAKE_BACKEND_H
+#define TESTS_COMM_FAKE_BACKEND_H
+
+#include "comm/group.h"
+
+#define FAKE_WORKS_MAX 32
+
+struct backend_state {
+    const comm_host *host;
+    backend_work *works[FAKE_WORKS_MAX]; /* not ended, in order of start */
+    int n_works;
+    coll last;        /* as it was started */
+    int end_in_start; /* this many further works end inside start() */
+    int end_after;    /* progress() ends the oldest work every so many passes; 0: never */
+    int passes;
+    atomic_int n_progress;
+    atomic_int n_wait;
+    ls_mutex mu;
+    ls_cond wakened;
+    bool is_awake;
+    int n_groups;
+};
+
+/* A world of `size` ranks of which this is rank 0, over a fake backend. The state lives until ls_comm_destroy(). */
+LS_MUST_USE ls_status fake_world(int size, int64_t operation_ms, backend_state *state,
+                                 ls_comm **out);
+
+/* Ends the i-th work that is under way; as the backend would, under the engine's lock. */
+void fake_end(ls_comm *comm, backend_state *state, int i, ls_status status, const char *text);
+
+#endif
