@@ -24,6 +24,19 @@ static void run_everywhere(mesh_fn fn, void *arg)
     }
 }
 
+static void run_on_hosts(mesh_fn fn)
+{
+    static const int hosts[][6] = {{0, 0, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 0, 1, 1}};
+    static const int n[] = {3, 6, 5};
+
+    for (size_t i = 0; i < LS_COUNT_OF(n); i++) {
+        const mesh_job job = {
+            .size = n[i], .transport = "auto", .segment_bytes = 4096, .fn = fn, .hosts = hosts[i]};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
 static int barriers(mesh_rank *r, void *arg)
 {
     LS_UNUSED(arg);
@@ -92,6 +105,7 @@ static void all_reduce_gives_the_bits_of_the_tree(void **state)
 {
     LS_UNUSED(state);
     run_everywhere(all_reduces, NULL);
+    run_on_hosts(all_reduces);
 }
 
 // Byte b of what rank `from` gives rank `to`.
@@ -157,6 +171,7 @@ static void moved_bytes_arrive_where_they_belong(void **state)
 {
     LS_UNUSED(state);
     run_everywhere(moves, NULL);
+    run_on_hosts(moves);
 }
 
 // --- point to point ---

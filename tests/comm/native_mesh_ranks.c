@@ -15,7 +15,7 @@
 
 typedef struct mesh_threads {
     mesh_rank ranks[MESH_RANKS_MAX];
-    boot_record records[MESH_RANKS_MAX];
+    boot_record records[MESH_RANKS_MAX][MESH_RANKS_MAX]; /* as each rank sees all */
     ls_thread threads[MESH_RANKS_MAX];
     net_key key;
 } mesh_threads;
@@ -185,7 +185,7 @@ static void run_rank(void *arg)
 static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
 {
     mesh_rank *r = &t->ranks[rank];
-    boot_record *record = &t->records[rank];
+    boot_record *record = &t->records[rank][rank];
     net_address loopback;
 
     *record = (boot_record){
@@ -198,7 +198,7 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
                           .job = "0123456789abcdef",
                           .generation = 1,
                           .key = job->keys != NULL ? &job->keys[rank] : &t->key,
-                          .records = t->records,
+                          .records = t->records[rank],
                           .local_fd = -1,
                           .listen_fd = -1,
                           .control_fd = -1,
@@ -216,6 +216,21 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
     return LS_OK;
 }
 
+// Everybody hears of everybody; local sockets of other hosts cannot be reached.
+static ls_status publish(mesh_threads *t, const mesh_job *job)
+{
+    for (int to = 0; to < job->size; to++) {
+        for (int from = 0; from < job->size; from++) {
+            boot_record *record = &t->records[to][from];
+
+            *record = t->records[from][from];
+            if (job->hosts != NULL && job->hosts[to] != job->hosts[from])
+                LS_TRY(net_address_fresh_unix("nowhere", &record->local));
+        }
+    }
+    return LS_OK;
+}
+
 int mesh_run(const mesh_job *job)
 {
     mesh_threads *t = ls_calloc(1, sizeof(*t));
@@ -229,6 +244,8 @@ int mesh_run(const mesh_job *job)
             return job->size;
         }
     }
+    if (publish(t, job) != LS_OK)
+        return job->size;
     for (int i = 0; i < job->size; i++)
         if (ls_thread_start(&t->threads[i], "rank", run_rank, &t->ranks[i]) != LS_OK)
             failed++;

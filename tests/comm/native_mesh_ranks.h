@@ -57,6 +57,7 @@ typedef struct mesh_job {
     size_t segment_bytes;
     mesh_fn fn;
     void *arg;
+    const int *hosts;    /* one a rank: equal ones share a host; NULL: all do. Not for "tcp" */
     bool no_world;       /* fn opens by itself */
     const net_key *keys; /* one a rank; NULL: all have the same */
 } mesh_job;

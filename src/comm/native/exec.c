@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SCRATCH_ALIGN 64
-#define TAG_BITS      8
+#define TAG_BITS      24
 #define OPERANDS_FEW  32
 
 static const uint8_t *source_at(const lane *l, plan_ref ref)
@@ -114,11 +114,13 @@ static void do_reduce(lane *l, const plan_step *step)
     for (int i = 0; i < step->n_operands; i++) {
         const plan_operand *o = &l->steps.operands[step->first_operand + (size_t)i];
 
-        operands[i] = (reduce_operand){
-            .data = source_at(l, o->data), .first = o->first, .n_ranks = o->n_ranks};
+        operands[i] = (reduce_operand){.data = source_at(l, o->data),
+                                       .first = o->first,
+                                       .n_ranks = o->n_ranks,
+                                       .partial = o->is_partial};
     }
     reduce_tree(target_at(l, step->to), operands, step->n_operands, step->count, op->dtype,
-                op->redop, true, l->work->group->info->size);
+                op->redop, step->is_final, l->work->group->info->size);
     if (operands != few)
         ls_free(operands);
 }
@@ -155,12 +157,12 @@ static bool has_stopped(const native_work *w)
 
 static void begin_round(lane *l)
 {
-    const int round = l->steps.steps[l->next_step].round;
+    const int round = l->next_round++;
 
     l->pending++; // messages that move at once must not end the round before it has begun
-    while (l->next_step < l->steps.n_steps && l->steps.steps[l->next_step].round == round &&
-           !has_stopped(l->work))
-        begin_step(l, &l->steps.steps[l->next_step++]);
+    for (size_t i = 0; i < l->steps.n_steps && !has_stopped(l->work); i++)
+        if (l->steps.steps[i].round == round)
+            begin_step(l, &l->steps.steps[i]);
     l->pending--;
 }
 
@@ -168,11 +170,12 @@ static bool begin_chunk(lane *l, size_t chunk)
 {
     native_work *w = l->work;
     native_group *g = w->group;
-    plan_input in = plan_input_of(&w->work->op, g->info->size, g->info->rank, &w->choice);
+    plan_input in =
+        plan_input_of(&w->work->op, g->info->size, g->info->rank, native_layout(g), &w->choice);
 
     in.first = chunk * w->choice.chunk;
     l->chunk = chunk;
-    l->next_step = 0;
+    l->next_round = 0;
     plan_reset(&l->steps);
     w->choice.rule->fn(&l->steps, &in);
     if (!l->steps.failed && l->steps.scratch_bytes > l->scratch_bytes) {
@@ -193,7 +196,7 @@ static void run_lane(lane *l)
     native_work *w = l->work;
 
     while (l->pending == 0 && !has_stopped(w)) {
-        if (l->next_step < l->steps.n_steps) {
+        if (l->next_round < l->steps.n_rounds) {
             begin_round(l);
             continue;
         }
@@ -268,7 +271,7 @@ void exec_start(native_group *g, backend_work *work)
     w->is_running = false;
     w->has_ended = false;
     w->next_chunk = 0;
-    w->choice = plan_choose(&work->op, g->info->size, s->segment_bytes);
+    w->choice = plan_choose(&work->op, g->info->size, native_layout(g), s->segment_bytes);
     w->chunks_left = w->choice.n_chunks;
     for (int i = 0; i < NATIVE_LANES; i++) {
         lane *l = &w->lanes[i];
@@ -277,7 +280,7 @@ void exec_start(native_group *g, backend_work *work)
         l->pending = 0;
         l->is_busy = false;
         l->is_queued = false;
-        l->next_step = 0;
+        l->next_round = 0;
         plan_reset(&l->steps);
     }
     stamp_encode(&work->op.stamp, w->stamp);

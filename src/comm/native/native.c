@@ -35,6 +35,11 @@ native_group *native_find_group(native_state *s, uint32_t id)
     return NULL;
 }
 
+const plan_layout *native_layout(const native_group *g)
+{
+    return layout_helps(&g->layout) ? &g->layout : NULL;
+}
+
 bool native_was_closed(const native_state *s, uint32_t id)
 {
     for (size_t i = 0; i < s->n_closed; i++)
@@ -259,29 +264,88 @@ static bool is_all_local(const native_state *s, const group_info *info)
     return true;
 }
 
+static void free_group(native_group *g)
+{
+    team_close(g->team);
+    layout_free(&g->layout);
+    ls_free(g->peers);
+    ls_free(g);
+}
+
+static void remember_closed(native_state *s, uint32_t id)
+{
+    if (s->n_closed == s->closed_capacity) {
+        const size_t wanted = s->closed_capacity == 0 ? 16 : 2 * s->closed_capacity;
+        uint32_t *more = ls_realloc(s->closed, wanted, sizeof(*more));
+
+        if (more == NULL)
+            return; // stray messages of the group stay until the end: bounded by the peers' credit
+        s->closed = more;
+        s->closed_capacity = wanted;
+    }
+    s->closed[s->n_closed++] = id;
+}
+
 static void native_close_group(native_group *g)
 {
     native_state *s = g->state;
     const uint32_t id = g->info->id;
 
     LS_ASSERT(list_empty(&g->works) && list_empty(&g->directs));
-    team_close(g->team);
     list_remove(&g->node);
     match_forget_group(s, id);
-    if (s->n_closed == s->closed_capacity) {
-        const size_t wanted = s->closed_capacity == 0 ? 16 : 2 * s->closed_capacity;
-        uint32_t *more = ls_realloc(s->closed, wanted, sizeof(*more));
+    remember_closed(s, id);
+    free_group(g);
+}
 
-        if (more != NULL) {
-            s->closed = more;
-            s->closed_capacity = wanted;
-        }
-    }
-    // Without memory, stray messages of the group stay until the end: bounded by the peers' credit.
-    if (s->n_closed < s->closed_capacity)
-        s->closed[s->n_closed++] = id;
-    ls_free(g->peers);
-    ls_free(g);
+// Dealing ranks to hosts in turn leaves no neighbours in the tree on one host.
+static void warn_of_layout(const native_group *g)
+{
+    const plan_layout *l = &g->layout;
+
+    if (g->info->id != 0 || g->info->rank != 0 || l->n_trees < l->n || l->n_hosts == l->n)
+        return;
+    ls_log(LS_LOG_WARN, "native",
+           "ranks are dealt to %d hosts in turn, so each reduction sends %.1f times the bytes it "
+           "needs between them: number the ranks host by host",
+           l->n_hosts, (double)l->n / l->n_hosts);
+}
+
+static ls_status make_layout(native_group *g)
+{
+    const group_info *info = g->info;
+    int *names;
+    ls_status st;
+
+    if (g->state->host_names == NULL || is_all_local(g->state, info))
+        return LS_OK;
+    names = ls_calloc((size_t)info->size, sizeof(*names));
+    if (names == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    for (int i = 0; i < info->size; i++)
+        names[i] = g->state->host_names[info->members[i]];
+    st = layout_make(info->size, names, &g->layout);
+    ls_free(names);
+    if (st == LS_OK)
+        warn_of_layout(g);
+    return st;
+}
+
+static ls_status fill_group(native_group *g)
+{
+    native_state *s = g->state;
+    const group_info *info = g->info;
+
+    g->peers = ls_calloc((size_t)info->size, sizeof(native_peer *));
+    if (g->peers == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    for (int i = 0; i < info->size; i++)
+        g->peers[i] = &s->peers[info->members[i]];
+    LS_TRY(make_layout(g));
+    if (!is_all_local(s, info))
+        return LS_OK;
+    return team_open(s->local, s->host, info, s->segment_bytes, ls_deadline_ms(TEAM_OPEN_MS),
+                     &g->team);
 }
 
 static ls_status native_open_group(native_state *s, const group_info *info, native_group **out)
@@ -291,26 +355,15 @@ static ls_status native_open_group(native_state *s, const group_info *info, nati
 
     if (g == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
-    g->peers = ls_calloc((size_t)info->size, sizeof(native_peer *));
-    if (g->peers == NULL) {
-        ls_free(g);
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
-    }
     g->state = s;
     g->info = info;
-    for (int i = 0; i < info->size; i++)
-        g->peers[i] = &s->peers[info->members[i]];
     list_init(&g->works);
     list_init(&g->directs);
     list_init(&g->receives);
-    if (is_all_local(s, info)) {
-        st = team_open(s->local, s->host, info, s->segment_bytes, ls_deadline_ms(TEAM_OPEN_MS),
-                       &g->team);
-        if (st != LS_OK) {
-            ls_free(g->peers);
-            ls_free(g);
-            return st;
-        }
+    st = fill_group(g);
+    if (st != LS_OK) {
+        free_group(g);
+        return st;
     }
     list_append(&s->groups, &g->node);
     *out = g;
@@ -450,6 +503,7 @@ static void free_state(native_state *s)
     local_leave(s->local);
     sleep_destroy(s->sleepers);
     ls_free(s->closed);
+    ls_free(s->host_names);
     ls_free(s->peers);
     ls_free(s);
 }
@@ -530,6 +584,8 @@ static ls_status native_open(const comm_boot *boot, const comm_host *host, nativ
         close_listeners(boot);
     else
         st = native_join(s, boot);
+    if (st == LS_OK)
+        st = native_learn_hosts(s, boot);
     if (st != LS_OK) {
         free_state(s);
         return ls_context(st, "rank %d of %d could not join", boot->rank, boot->size);

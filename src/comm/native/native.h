@@ -97,7 +97,7 @@ typedef struct lane {
     uint8_t *scratch;
     size_t scratch_bytes;
     size_t chunk;
-    size_t next_step;
+    int next_round;
     int pending; /* messages of the round */
     bool is_busy;
     bool is_queued;
@@ -125,9 +125,10 @@ struct backend_group {
     const group_info *info;
     native_peer **peers; /* by group rank */
     team *team;          /* NULL: not all members are local, or the transport is tcp */
-    list_node works;     /* collectives in the order of their start, then... */
-    list_node directs;   /* ...send and receive */
-    list_node receives;  /* direct transfers without a message, in the order they were posted */
+    plan_layout layout;
+    list_node works;    /* collectives in the order of their start, then... */
+    list_node directs;  /* ...send and receive */
+    list_node receives; /* direct transfers without a message, in the order they were posted */
     int n_running;
     int next_history;
     uint64_t history[NATIVE_HISTORY]; /* sequences */
@@ -143,7 +144,8 @@ struct backend_state {
     int size;
     bool is_tcp_only;
     size_t segment_bytes;
-    local *local; /* NULL: tcp only */
+    local *local;    /* NULL: tcp only */
+    int *host_names; /* of each rank: the lowest rank of its host; NULL: one host, or tcp only */
     native_peer *peers;
     list_node groups;
     uint32_t *closed; /* ids of groups that were closed: what still comes for them is dropped */
@@ -168,6 +170,8 @@ void native_break(native_group *g, cause_kind kind, int rank, const char *format
     LS_PRINTF(4, 5);
 /* "rank 3 (node7)" of a peer, into buf, which it returns. */
 const char *native_peer_text(const native_peer *p, char *buf, size_t n);
+/* For plans: NULL where it does not help. */
+const plan_layout *native_layout(const native_group *g);
 native_group *native_find_group(native_state *s, uint32_t id);
 bool native_was_closed(const native_state *s, uint32_t id);
 /* Hands ended works and broken groups to the engine. */
@@ -180,6 +184,10 @@ void native_end(native_work *w);
 LS_MUST_USE ls_status native_join(native_state *s, const comm_boot *boot);
 /* The channel to a rank of this host has ended. */
 void native_local_ended(native_peer *p);
+
+/* --- hosts.c --- */
+/* Collective over the job, once connected. */
+LS_MUST_USE ls_status native_learn_hosts(native_state *s, const comm_boot *boot);
 
 /* --- match.c --- */
 void match_init(native_peer *p);

@@ -39,14 +39,14 @@ void plan_all_reduce_slices(plan *p, const plan_input *in)
                          n_elements * width);
     }
     if (own > 0) {
-        plan_reduce(p, 1, plan_at(PLAN_DST, (in->first + own_first) * width), own);
+        plan_reduce(p, 1, plan_at(PLAN_DST, (in->first + own_first) * width), own, true);
         for (int i = 0; i < in->n; i++)
             plan_operand_add(
                 p,
                 i == in->rank ? plan_at(PLAN_SRC, (in->first + own_first) * width)
                               : plan_at(PLAN_SCRATCH,
                                         scratch + own * width * (size_t)(i < in->rank ? i : i - 1)),
-                i, 1);
+                i, 1, false);
     }
     for (int i = 0; i < in->n; i++) {
         size_t first;
@@ -86,12 +86,12 @@ void plan_all_reduce_whole(plan *p, const plan_input *in)
         plan_message(p, PLAN_RECV, 0, i, plan_at(PLAN_SCRATCH, slot), bytes);
         plan_message(p, PLAN_SEND, 0, i, own, bytes);
     }
-    plan_reduce(p, 1, plan_at(PLAN_DST, in->first * in->element_bytes), count);
+    plan_reduce(p, 1, plan_at(PLAN_DST, in->first * in->element_bytes), count, true);
     for (int i = 0; i < in->n; i++)
         plan_operand_add(
             p,
             i == in->rank
                 ? own
                 : plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)),
-            i, 1);
+            i, 1, false);
 }

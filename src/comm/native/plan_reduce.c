@@ -24,14 +24,14 @@ static void collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, si
             plan_message(
                 p, PLAN_RECV, 0, i,
                 plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)), bytes);
-    plan_reduce(p, 1, to, count);
+    plan_reduce(p, 1, to, count, true);
     for (int i = 0; i < in->n; i++)
         plan_operand_add(
             p,
             i == in->rank
                 ? own
                 : plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)),
-            i, 1);
+            i, 1, false);
 }
 
 void plan_reduce_direct(plan *p, const plan_input *in)

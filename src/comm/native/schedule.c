@@ -12,19 +12,24 @@
 
 // Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two.
 static const plan_rule rules[] = {
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, 2, 16, false, true},
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, 2, 128, false, true},
-    {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, 2, INT_MAX, true, false},
-    {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, 2, false, false},
-    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, 2, INT_MAX, false, true},
-    {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, 2, INT_MAX, true, false},
-    {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_ALL_GATHER, "direct", plan_all_gather_direct, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_GATHER, "direct", plan_gather_direct, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_SCATTER, "direct", plan_scatter_direct, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_REDUCE_SCATTER, "direct", plan_reduce_scatter_direct, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_ALL_TO_ALL, "direct", plan_all_to_all_direct, SIZE_MAX, 2, INT_MAX, false, false},
-    {COLL_BARRIER, "dissemination", plan_barrier_dissemination, SIZE_MAX, 2, INT_MAX, false, true},
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, 16, .whole = true},
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, 128, .whole = true},
+    {COLL_ALL_REDUCE, "hosts", plan_all_reduce_hosts, SIZE_MAX, INT_MAX, .sliced = true,
+     .hosts = true},
+    {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
+    {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, .whole = false},
+    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, INT_MAX, .whole = true},
+    {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
+    {COLL_BROADCAST, "hosts", plan_broadcast_hosts, SIZE_MAX, INT_MAX, .hosts = true},
+    {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_ALL_GATHER, "hosts", plan_all_gather_hosts, SIZE_MAX, INT_MAX, .hosts = true},
+    {COLL_ALL_GATHER, "direct", plan_all_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_GATHER, "direct", plan_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_SCATTER, "direct", plan_scatter_direct, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_REDUCE_SCATTER, "hosts", plan_reduce_scatter_hosts, SIZE_MAX, INT_MAX, .hosts = true},
+    {COLL_REDUCE_SCATTER, "direct", plan_reduce_scatter_direct, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_ALL_TO_ALL, "direct", plan_all_to_all_direct, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_BARRIER, "dissemination", plan_barrier_dissemination, SIZE_MAX, INT_MAX, .whole = true},
 };
 
 static size_t largest(const size_t *counts, int n, size_t or_else)
@@ -39,7 +44,7 @@ static size_t largest(const size_t *counts, int n, size_t or_else)
     return most;
 }
 
-plan_choice plan_choose(const coll *op, int n, size_t segment_bytes)
+plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes)
 {
     const size_t element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype);
     const size_t from = largest(op->src_counts, n, op->count);
@@ -52,8 +57,8 @@ plan_choice plan_choose(const coll *op, int n, size_t segment_bytes)
     if (has_both && to > part)
         part = to;
     for (size_t i = 0; i < LS_COUNT_OF(rules) && choice.rule == NULL; i++)
-        if (rules[i].kind == op->kind && n >= rules[i].min_ranks && n <= rules[i].max_ranks &&
-            part <= rules[i].max_bytes / element_bytes)
+        if (rules[i].kind == op->kind && n <= rules[i].max_ranks &&
+            (layout != NULL || !rules[i].hosts) && part <= rules[i].max_bytes / element_bytes)
             choice.rule = &rules[i];
     LS_ASSERT(choice.rule != NULL);
 
@@ -69,13 +74,16 @@ plan_choice plan_choose(const coll *op, int n, size_t segment_bytes)
     return choice;
 }
 
-plan_input plan_input_of(const coll *op, int n, int rank, const plan_choice *choice)
+plan_input plan_input_of(const coll *op, int n, int rank, const plan_layout *layout,
+                         const plan_choice *choice)
 {
     return (plan_input){
         .n = n,
         .rank = rank,
         .root = op->root,
+        .layout = layout,
         .element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype),
+        .partial_bytes = ls_dtype_size(reduce_partial_type(op->dtype)),
         .count = op->count,
         .src_counts = op->src_counts,
         .dst_counts = op->dst_counts,
@@ -88,6 +96,7 @@ void plan_reset(plan *p)
     p->n_steps = 0;
     p->n_operands = 0;
     p->scratch_bytes = 0;
+    p->n_rounds = 0;
     p->failed = false;
 }
 
@@ -110,7 +119,7 @@ static bool grow(void **items, size_t *capacity, size_t item_bytes)
     return true;
 }
 
-static plan_step *add_step(plan *p)
+static plan_step *add_step(plan *p, plan_action action, int round)
 {
     if (p->n_steps == p->step_capacity) {
         void *steps = p->steps;
@@ -121,18 +130,18 @@ static plan_step *add_step(plan *p)
         }
         p->steps = steps;
     }
-    p->steps[p->n_steps] = (plan_step){0};
+    if (round >= p->n_rounds)
+        p->n_rounds = round + 1;
+    p->steps[p->n_steps] = (plan_step){.action = action, .round = round};
     return &p->steps[p->n_steps++];
 }
 
 plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
 {
-    plan_step *s = add_step(p);
+    plan_step *s = add_step(p, action, round);
 
     if (s == NULL)
         return NULL;
-    s->action = action;
-    s->round = round;
     s->peer = peer;
     s->bytes = bytes;
     s->total = bytes;
@@ -149,30 +158,27 @@ void plan_copy(plan *p, int round, plan_ref to, plan_ref from, size_t bytes)
 
     if (bytes == 0)
         return;
-    s = add_step(p);
+    s = add_step(p, PLAN_COPY, round);
     if (s == NULL)
         return;
-    s->action = PLAN_COPY;
-    s->round = round;
     s->to = to;
     s->from = from;
     s->bytes = bytes;
 }
 
-void plan_reduce(plan *p, int round, plan_ref to, size_t count)
+void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final)
 {
-    plan_step *s = add_step(p);
+    plan_step *s = add_step(p, PLAN_REDUCE, round);
 
     if (s == NULL)
         return;
-    s->action = PLAN_REDUCE;
-    s->round = round;
+    s->is_final = is_final;
     s->to = to;
     s->count = count;
     s->first_operand = p->n_operands;
 }
 
-void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks)
+void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial)
 {
     if (p->failed)
         return;
@@ -185,7 +191,8 @@ void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks)
         }
         p->operands = operands;
     }
-    p->operands[p->n_operands++] = (plan_operand){.data = data, .first = first, .n_ranks = n_ranks};
+    p->operands[p->n_operands++] =
+        (plan_operand){.data = data, .first = first, .n_ranks = n_ranks, .is_partial = is_partial};
     p->steps[p->n_steps - 1].n_operands++;
 }
 

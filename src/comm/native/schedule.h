@@ -5,7 +5,7 @@
  * An operation is cut into chunks (element ranges); a plan function describes one chunk for one rank and touches no
  * network and no buffer, so that a test can run the plans of all ranks in one process. exec.c carries plans out.
  *
- * The steps of a round are begun in the order they stand in: copies and reductions are done at once, messages move at the same
+ * The steps of a round are begun in the order they stand in (rounds may stand mixed): copies and reductions are done at once, messages move at the same
  * time, and the round ends when all have moved. Sender and receiver name a message by (chunk, tag); between two ranks a tag is used once a chunk.
  */
 #ifndef LS_NATIVE_SCHEDULE_H
@@ -13,8 +13,11 @@
 
 #include "comm/backend.h"
 #include "comm/native/kernels.h"
+#include "comm/native/layout.h"
 
 #include <stdbool.h>
+
+#define PLAN_PART_BITS 20 /* of a tag: the part of the vector; above it the round */
 
 typedef enum plan_space { PLAN_SRC = 0, PLAN_DST, PLAN_SCRATCH } plan_space;
 
@@ -37,7 +40,8 @@ typedef struct plan_step {
         total; /* SEND, RECV: bytes of which this message is a part; both sides must mean the same */
     bool
         announce; /* SEND: a large message is announced, for operations whose sides may disagree on bytes */
-    size_t count; /* REDUCE: elements */
+    size_t count;  /* REDUCE: elements */
+    bool is_final; /* REDUCE: rounds to the type; otherwise `to` is a partial result */
     size_t first_operand;
     int n_operands;
 } plan_step;
@@ -46,6 +50,7 @@ typedef struct plan_operand {
     plan_ref data;
     int first;
     int n_ranks;
+    bool is_partial;
 } plan_operand;
 
 /* Keeps its memory from one chunk to the next. Zero-initialise. */
@@ -57,6 +62,7 @@ typedef struct plan {
     size_t n_operands;
     size_t operand_capacity;
     size_t scratch_bytes;
+    int n_rounds;
     bool failed; /* no memory, or sizes that overflow */
 } plan;
 
@@ -65,7 +71,9 @@ typedef struct plan_input {
     int n;
     int rank;
     int root;
+    const plan_layout *layout; /* for the _hosts plans, NULL otherwise */
     size_t element_bytes;
+    size_t partial_bytes;     /* of an element of a partial result */
     size_t count;             /* of coll */
     const size_t *src_counts; /* of coll */
     const size_t *dst_counts;
@@ -81,10 +89,10 @@ typedef struct plan_rule {
     const char *name;
     plan_fn fn;
     size_t max_bytes; /* of one part */
-    int min_ranks;
     int max_ranks;
     bool sliced; /* a chunk is cut into one segment a rank; else it is one segment of every part */
     bool whole;  /* never cut into chunks */
+    bool hosts;  /* for groups whose layout helps */
 } plan_rule;
 
 /* How an operation is carried out. */
@@ -94,11 +102,12 @@ typedef struct plan_choice {
     size_t n_chunks; /* at least 1 */
 } plan_choice;
 
-/* `op` must be a collective. segment_bytes: of one message, about. */
-plan_choice plan_choose(const coll *op, int n, size_t segment_bytes);
+/* `op` must be a collective. layout: NULL unless it helps. segment_bytes: of one message, about. */
+plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes);
 
 /* Fills in all but first. */
-plan_input plan_input_of(const coll *op, int n, int rank, const plan_choice *choice);
+plan_input plan_input_of(const coll *op, int n, int rank, const plan_layout *layout,
+                         const plan_choice *choice);
 
 /* For plan functions. */
 void plan_reset(plan *p);
@@ -106,9 +115,10 @@ void plan_free(plan *p);
 plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at,
                         size_t bytes);
 void plan_copy(plan *p, int round, plan_ref to, plan_ref from, size_t bytes);
-void plan_reduce(plan *p, int round, plan_ref to, size_t count);       /* then its operands: */
-void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks); /* in rank order */
-plan_ref plan_scratch(plan *p, size_t bytes);                          /* aligned to a cache line */
+void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final); /* then: */
+/* An operand of the last plan_reduce(), in rank order. */
+void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial);
+plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
 
 static inline plan_ref plan_at(plan_space space, size_t offset)
 {
@@ -132,5 +142,9 @@ void plan_gather_direct(plan *p, const plan_input *in);
 void plan_scatter_direct(plan *p, const plan_input *in);
 void plan_all_to_all_direct(plan *p, const plan_input *in);
 void plan_barrier_dissemination(plan *p, const plan_input *in);
+void plan_all_reduce_hosts(plan *p, const plan_input *in);
+void plan_reduce_scatter_hosts(plan *p, const plan_input *in);
+void plan_all_gather_hosts(plan *p, const plan_input *in);
+void plan_broadcast_hosts(plan *p, const plan_input *in);
 
 #endif

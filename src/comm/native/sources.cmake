@@ -15,7 +15,9 @@ list(APPEND native_sources
 list(APPEND native_sources
   native/direct.c
   native/exec.c
+  native/hosts.c
   native/join.c
+  native/layout.c
   native/link.c
   native/link_shm.c
   native/link_tcp.c
@@ -26,6 +28,7 @@ list(APPEND native_sources
   native/plan_barrier.c
   native/plan_broadcast.c
   native/plan_gather.c
+  native/plan_hosts.c
   native/plan_reduce.c
   native/schedule.c
   native/sleep.c)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts.c - learning which ranks share a host: each rank knows its own neighbours, one all_gather of all ranks tells the rest.
+ */
+#include "comm/native/native.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <poll.h>
+
+#define EXCHANGE_STEP_MS 20
+#define NEWS_MS          1000
+#define GROUP_OF_JOIN    (GROUP_ALL - 1)
+
+static void exchange_done(void *self, backend_work *work, ls_status status, const char *text)
+{
+    ls_status *result = self;
+
+    LS_UNUSED(work);
+    if (*result != LS_ETIMEOUT)
+        return; // it has broken before
+    *result = status == LS_OK ? LS_OK : ls_fail(status, "%s", text);
+}
+
+static void exchange_broken(void *self, const job_cause *cause)
+{
+    ls_status *result = self;
+
+    *result = ls_fail(cause_status(cause->kind), "%s", cause->text);
+}
+
+static void run_exchange(native_state *s, const comm_boot *boot, const group_info *info, int *names,
+                         ls_status *result)
+{
+    struct pollfd hub = {.fd = boot->control_fd, .events = POLLIN};
+    int64_t deadline_ms = boot->deadline_ms;
+    native_group *g;
+    backend_work work = {.op = {.kind = COLL_ALL_GATHER,
+                                .dtype = LS_I32,
+                                .src = names + s->rank,
+                                .dst = names,
+                                .count = 1,
+                                .stamp = {.group = info->id,
+                                          .sequence = 1,
+                                          .kind = COLL_ALL_GATHER,
+                                          .dtype = LS_I32,
+                                          .redop = 255,
+                                          .root = -1,
+                                          .count = 1,
+                                          .site = "joining"}}};
+
+    *result = native_backend_ops.open_group(s, info, &g);
+    if (*result != LS_OK)
+        return;
+    work.group = g;
+    *result = LS_ETIMEOUT;
+    native_backend_ops.start(g, &work);
+    while (*result == LS_ETIMEOUT && ls_deadline_left(deadline_ms) != 0) {
+        if (native_backend_ops.progress(s))
+            continue;
+        native_backend_ops.wait(s, EXCHANGE_STEP_MS);
+        // News while joining are bad ones (join.c).
+        if (hub.fd >= 0 && poll(&hub, 1, 0) > 0) {
+            hub.fd = -1;
+            deadline_ms =
+                ls_deadline_left(deadline_ms) < 0 || ls_deadline_left(deadline_ms) > NEWS_MS
+                    ? ls_deadline_ms(NEWS_MS)
+                    : deadline_ms;
+        }
+    }
+    if (*result == LS_ETIMEOUT)
+        native_backend_ops.abort_group(g, LS_ETIMEOUT,
+                                       "other ranks did not say which hosts they are on");
+    native_backend_ops.abort_group(g, LS_ECANCELED, "broken");
+    native_backend_ops.close_group(g);
+}
+
+// Only where hosts have several ranks, which no rank can know for the others: so whenever some rank is not on this host.
+ls_status native_learn_hosts(native_state *s, const comm_boot *boot)
+{
+    const comm_host *host = s->host;
+    ls_status result = LS_OK;
+    const comm_host own = {
+        .abi = BACKEND_ABI, .self = &result, .done = exchange_done, .broken = exchange_broken};
+    group_info info = {.id = GROUP_OF_JOIN, .rank = s->rank, .size = s->size};
+    int *members;
+    int *names;
+
+    if (s->local == NULL || local_count(s->local) == s->size)
+        return LS_OK;
+    members = ls_calloc((size_t)s->size, sizeof(*members));
+    names = ls_calloc((size_t)s->size, sizeof(*names));
+    if (members == NULL || names == NULL) {
+        ls_free(members);
+        ls_free(names);
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks", s->size);
+    }
+    for (int i = 0; i < s->size; i++)
+        members[i] = i;
+    info.members = members;
+    names[s->rank] = local_ranks(s->local)[0];
+    s->host = &own;
+    run_exchange(s, boot, &info, names, &result);
+    s->host = host;
+    s->host_names = names; // only now: groups opened from here on have a layout
+    ls_free(members);
+    return result;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/native/layout.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+static void number_hosts(plan_layout *l, const int *names)
+{
+    for (int i = 0; i < l->n; i++) {
+        int first = 0;
+
+        while (names[first] != names[i])
+            first++;
+        l->host_of[i] = first == i ? l->n_hosts++ : l->host_of[first];
+        l->host_size[l->host_of[i]]++;
+    }
+    for (int h = 1; h < l->n_hosts; h++)
+        l->host_first[h] = l->host_first[h - 1] + l->host_size[h - 1];
+    memset(l->host_size, 0, (size_t)l->n * sizeof(*l->host_size));
+    for (int i = 0; i < l->n; i++) {
+        const int h = l->host_of[i];
+
+        l->members[l->host_first[h] + l->host_size[h]++] = i;
+    }
+}
+
+static bool is_on_one_host(const plan_layout *l, int first, int end)
+{
+    for (int i = first + 1; i < end; i++)
+        if (l->host_of[i] != l->host_of[first])
+            return false;
+    return true;
+}
+
+// A node of the tree begins at every multiple of its width and ends at the last rank: take the widest that stays on one host.
+static void find_trees(plan_layout *l)
+{
+    int64_t widest = 1;
+
+    while (widest < l->n)
+        widest *= 2;
+    for (int first = 0; first < l->n;) {
+        int64_t width = widest;
+        int64_t end = l->n;
+
+        for (;; width /= 2) {
+            end = first + width < l->n ? first + width : l->n;
+            if (first % width == 0 && is_on_one_host(l, first, (int)end))
+                break;
+        }
+        l->tree_first[l->n_trees] = first;
+        l->tree_size[l->n_trees] = (int)end - first;
+        for (int i = first; i < end; i++)
+            l->tree_of[i] = l->n_trees;
+        l->n_trees++;
+        first = (int)end;
+    }
+}
+
+ls_status layout_make(int n, const int *names, plan_layout *out)
+{
+    int *all = ls_calloc((size_t)n, 7 * sizeof(int));
+
+    *out = (plan_layout){0};
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the layout of %d ranks", n);
+    *out = (plan_layout){.n = n,
+                         .host_of = all,
+                         .members = all + n,
+                         .host_first = all + 2 * n,
+                         .host_size = all + 3 * n,
+                         .tree_of = all + 4 * n,
+                         .tree_first = all + 5 * n,
+                         .tree_size = all + 6 * n};
+    number_hosts(out, names);
+    find_trees(out);
+    return LS_OK;
+}
+
+void layout_free(plan_layout *l)
+{
+    ls_free(l->host_of); // the one block
+    *l = (plan_layout){0};
+}
+
+bool layout_helps(const plan_layout *l)
+{
+    return l->n_hosts > 1 && l->n_trees < l->n;
+}
+
+int layout_adder(const plan_layout *l, int tree, int i)
+{
+    return l->tree_of[i] == tree ? i : l->tree_first[tree] + i % l->tree_size[tree];
+}
+
+int layout_receiver(const plan_layout *l, int host, int i)
+{
+    return l->host_of[i] == host ? i : l->members[l->host_first[host] + i % l->host_size[host]];
+}
