@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actor.c - a rank that behaves as a test tells it: actor ROLE [ARGS]. Written against the public headers only.
+ */
+#include <lockstep/comm.h>
+#include <lockstep/launch.h>
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int own_rank(void)
+{
+    const char *text = getenv("LOCKSTEP_RANK");
+
+    return text == NULL ? 0 : (int)strtol(text, NULL, 10);
+}
+
+static int number(char **args, int i, int otherwise)
+{
+    for (int k = 0; k <= i; k++)
+        if (args[k] == NULL)
+            return otherwise;
+    return (int)strtol(args[i], NULL, 10);
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "%s failed: %s\n", what, ls_last_error());
+    return 1;
+}
+
+static void wait_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+/* --- roles without a group --- */
+
+/* exit CODE [RANK]: that rank exits, the others sleep. */
+static int role_exit(char **args)
+{
+    if (number(args, 1, own_rank()) != own_rank())
+        wait_for_ever();
+    return number(args, 0, 0);
+}
+
+/* signal NUMBER [RANK]: that rank dies by it, as without any handler. */
+static int role_signal(char **args)
+{
+    const struct rlimit no_core = {0, 0};
+
+    if (number(args, 1, own_rank()) != own_rank())
+        wait_for_ever();
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)signal(number(args, 0, SIGKILL), SIG_DFL);
+    (void)raise(number(args, 0, SIGKILL));
+    return 0;
+}
+
+static uint64_t random_state;
+
+static unsigned random_below(unsigned n)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(random_state >> 33) % n;
+}
+
+/* lines SEED N: N lines "LINE rank i length xxx..." in write()s of random sizes, to stdout and stderr by turns. */
+static int role_lines(char **args)
+{
+    static char text[1 << 16];
+    const int n = number(args, 1, 100);
+
+    random_state = (uint64_t)number(args, 0, 1) * 1000 + (uint64_t)own_rank();
+    for (int i = 0; i < n; i++) {
+        const int fill = 1 + (int)random_below(random_below(4) == 0 ? 9000 : 60);
+        int length = snprintf(text, sizeof(text), "LINE %d %d %d ", own_rank(), i, fill);
+
+        memset(text + length, 'a' + own_rank(), (size_t)fill);
+        length += fill;
+        text[length++] = '\n';
+        for (int at = 0; at < length;) {
+            const int most = 1 + (int)random_below(random_below(2) == 0 ? 7 : 3000);
+            const int piece = most < length - at ? most : length - at;
+
+            if (write(1 + i % 2, text + at, (size_t)piece) != piece)
+                return 1;
+            at += piece;
+        }
+    }
+    return 0;
+}
+
+/* Starts a grandchild in a session of its own, as daemons do. */
+static void make_daemon(void (*run)(void))
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        (void)setsid();
+        if (fork() == 0) {
+            (void)signal(SIGTERM, SIG_IGN);
+            (void)signal(SIGHUP, SIG_IGN);
+            run();
+        }
+        _exit(0);
+    }
+    (void)waitpid(child, NULL, 0);
+}
+
+static void exec_bare(void)
+{
+    static char name[] = "sleep";
+    static char time[] = "1000";
+    char *argv[] = {name, time, NULL};
+    char *none[] = {NULL};
+
+    (void)execve("/bin/sleep", argv, none);
+}
+
+/* daemon [ROLE ARGS]: leaves processes in other sessions, one of them without an environment; then plays another role. */
+static int play(char **args);
+static int role_daemon(char **args)
+{
+    make_daemon(wait_for_ever);
+    make_daemon(exec_bare);
+    printf("daemons of rank %d are there\n", own_rank());
+    (void)fflush(stdout);
+    if (args[0] != NULL)
+        return play(args);
+    wait_for_ever();
+    return 0;
+}
+
+static volatile sig_atomic_t asked;
+
+static void on_term(int signal_number)
+{
+    asked = signal_number;
+}
+
+/* polite CODE: exits with CODE when asked by SIGTERM. */
+static int role_polite(char **args)
+{
+    (void)signal(SIGTERM, on_term);
+    printf("rank %d is ready\n", own_rank());
+    (void)fflush(stdout);
+    while (!asked)
+        (void)usleep(1000);
+    printf("rank %d was asked\n", own_rank());
+    return number(args, 0, 0);
+}
+
+/* stubborn: does not listen to SIGTERM. */
+static int role_stubborn(char **args)
+{
+    (void)args;
+    (void)signal(SIGTERM, SIG_IGN);
+    printf("rank %d is ready\n", own_rank());
+    (void)fflush(stdout);
+    wait_for_ever();
+    return 0;
+}
+
+/* stdin: says what it read. */
+static int role_stdin(char **args)
+{
+    char line[256];
+    int n = 0;
+
+    (void)args;
+    while (fgets(line, sizeof(line), stdin) != NULL)
+        printf("rank %d read %s", own_rank(), line), n++;
+    printf("rank %d has read %d lines\n", own_rank(), n);
+    return 0;
+}
+
+static int role_environment(char **args)
+{
+    (void)args;
+    for (char **e = environ; *e != NULL; e++)
+        printf("%s\n", *e);
+    return 0;
+}
+
+/* --- roles in a group --- */
+
+/* steps N [MS]: N all-reduces, MS between them; says so now and then; 0: for ever. */
+static int role_steps(char **args)
+{
+    const int n = number(args, 0, 0);
+    double sum = 0;
+    ls_comm *comm;
+
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    printf("rank %d has joined\n", own_rank());
+    (void)fflush(stdout);
+    for (int i = 1; n == 0 || i <= n; i++) {
+        double value = 1.0 / (i + own_rank());
+
+        if (ls_all_reduce(comm, &value, &value, 1, LS_F64, LS_SUM, NULL) != LS_OK)
+            return fail("all_reduce");
+        sum += value;
+        if (own_rank() == 0 && i % 100 == 0) {
+            printf("step %d\n", i);
+            (void)fflush(stdout);
+        }
+        if (args[0] != NULL && args[1] != NULL)
+            (void)usleep((useconds_t)number(args, 1, 0) * 1000);
+    }
+    ls_comm_destroy(comm);
+    printf("sum %a\n", sum);
+    return 0;
+}
+
+/* leave HOW RANK: that rank ends well ("exit": without a word, "destroy": after its goodbye) while the others go on. */
+static int role_leave(char **args)
+{
+    ls_comm *comm;
+
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    if (ls_barrier(comm, NULL) != LS_OK)
+        return fail("barrier");
+    if (own_rank() == number(args, 1, 0)) {
+        if (strcmp(args[0], "destroy") == 0)
+            ls_comm_destroy(comm);
+        return 0;
+    }
+    if (ls_barrier(comm, NULL) != LS_OK)
+        return fail("barrier");
+    ls_comm_destroy(comm);
+    return 0;
+}
+
+/* absent RANK: that rank never joins. */
+static int role_absent(char **args)
+{
+    ls_comm *comm;
+
+    if (own_rank() == number(args, 0, 0))
+        return 0;
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    ls_comm_destroy(comm);
+    return 0;
+}
+
+/* again RANK: all join twice, but that rank only once. */
+static int role_again(char **args)
+{
+    ls_comm *comm;
+
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && own_rank() == number(args, 0, 0))
+            return 0;
+        if (ls_init(NULL, &comm) != LS_OK)
+            return fail("init");
+        if (ls_barrier(comm, NULL) != LS_OK)
+            return fail("barrier");
+        ls_comm_destroy(comm);
+    }
+    return 0;
+}
+
+/* differ: ranks disagree about the count. */
+static int role_differ(char **args)
+{
+    float values[8] = {0};
+    ls_comm *comm;
+
+    (void)args;
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    if (ls_all_reduce(comm, values, values, own_rank() == 0 ? 4 : 8, LS_F32, LS_SUM, NULL) != LS_OK)
+        return fail("all_reduce");
+    ls_comm_destroy(comm);
+    return 0;
+}
+
+/* once: joins, meets, leaves. With a number, sends so many messages to the next rank just before leaving. */
+static int role_once(char **args)
+{
+    const int n = number(args, 0, 0);
+    ls_comm *comm;
+    int value = 0;
+
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    for (int i = 0; i < n; i++) {
+        const ls_status st = ls_comm_rank(comm) == 0 ? ls_send(comm, &i, 1, LS_I32, 1, 0, NULL)
+                                                     : ls_recv(comm, &value, 1, LS_I32, 0, 0, NULL);
+
+        if (st != LS_OK)
+            return fail("message");
+    }
+    if (n == 0 && ls_barrier(comm, NULL) != LS_OK)
+        return fail("barrier");
+    ls_comm_destroy(comm);
+    return 0;
+}
+
+/* --- roles that spawn --- */
+
+static ls_status body_steps(int local_rank, void *arg)
+{
+    (void)local_rank;
+    return role_steps(arg) == 0 ? LS_OK : LS_EPEER;
+}
+
+static ls_status body_daemon(int local_rank, void *arg)
+{
+    (void)local_rank;
+    (void)role_daemon(arg);
+    return LS_OK;
+}
+
+/* spawn N BODY ARGS: steps or daemon, in ranks of our own. */
+static int role_spawn(char **args)
+{
+    const ls_spawn_fn body = strcmp(args[1], "daemon") == 0 ? body_daemon : body_steps;
+
+    printf("printed once"); /* not ended, so it is still buffered when the ranks are forked */
+    if (ls_spawn(body, number(args, 0, 2), args + 2, NULL) != LS_OK)
+        return fail("spawn");
+    printf("\n");
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*play)(char **args);
+} roles[] = {
+    {"exit", role_exit},     {"signal", role_signal},
+    {"lines", role_lines},   {"daemon", role_daemon},
+    {"polite", role_polite}, {"stubborn", role_stubborn},
+    {"stdin", role_stdin},   {"environment", role_environment},
+    {"steps", role_steps},   {"leave", role_leave},
+    {"absent", role_absent}, {"again", role_again},
+    {"differ", role_differ}, {"once", role_once},
+    {"spawn", role_spawn},
+};
+
+static int play(char **args)
+{
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (args[0] != NULL && strcmp(args[0], roles[i].name) == 0)
+            return roles[i].play(args + 1);
+    fprintf(stderr, "actor: which role?\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    return play(argv + 1);
+}

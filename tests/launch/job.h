@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job.h - a program under test (mostly `lockstep run`), what it prints, and the processes that belong to it.
+ *
+ * Everything a job starts is known by a mark in its environment and by a memory descriptor that forks and execs inherit. A test
+ * that fails shows what the job printed; job_clean_up(), the teardown of every such test, kills whatever is left.
+ */
+#ifndef TESTS_LAUNCH_JOB_H
+#define TESTS_LAUNCH_JOB_H
+
+#include "base/unit.h"
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define JOB_MOST        4     /* at a time */
+#define JOB_LONG_MS     60000 /* for what must happen at all, however busy the machine is */
+#define JOB_GONE_MS     5000  /* within which nothing of a dead job may be left */
+#define JOB_SOCKETS_MAX 256
+
+typedef struct job {
+    bool is_used;
+    pid_t pid;
+    char mark[64]; /* "LOCKSTEP_TEST_MARK=..." */
+    int mark_fd;
+    int out_fd; /* -1: ended */
+    int err_fd;
+    int in_fd; /* its stdin, -1: closed */
+    text_buf out;
+    text_buf err;
+    bool has_ended;
+    int status;
+    uint64_t sockets
+        [JOB_SOCKETS_MAX]; /* inodes of all sockets that its processes had, see job_note_sockets() */
+    int n_sockets;
+} job;
+
+/* A list for job_start(): JOB_LIST("a", "b") */
+#define JOB_LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Starts a program; `env` is a NULL-terminated list of NAME=VALUE to add, or "NAME" to remove, or NULL. */
+job *job_start(const char *const *argv, const char *const *env);
+
+/* Waits for the end, reading what it prints. */
+void job_await_end(job *j);
+/* Waits until it has printed this text (0: to stdout, 1: to stderr). */
+void job_await_text(job *j, int which, const char *text);
+/* Reads what there is for a while. */
+void job_listen(job *j, int64_t ms);
+void job_write(job *j, const char *text);
+void job_close_stdin(job *j);
+
+/* Waits for the end and compares: exit code, or 128 + signal. */
+void job_expect_code(job *j, int code);
+bool job_said(const job *j, int which, const char *text);
+#define job_expect(j, condition)                                                                   \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            job_fail(j, __FILE__, __LINE__, #condition);                                           \
+    } while (0)
+void job_fail(const job *j, const char *file, int line, const char *condition)
+    __attribute__((noreturn));
+
+/* The number behind `word` in what it printed ("pid 4711"), waiting for it. */
+long job_await_number(job *j, int which, const char *word);
+
+/* --- its processes --- */
+
+typedef enum job_part { JOB_AGENT, JOB_SHIM, JOB_GUARDIAN, JOB_RANK } job_part;
+
+/* The n-th (by rank) process of the kind; waits until there is one. */
+pid_t job_find(job *j, job_part part, int n);
+int job_count_alive(const job *j); /* all of them, but no zombies */
+
+/* Remembers the sockets that its processes have now. */
+void job_note_sockets(job *j);
+/* Waits until no process is alive and none of the remembered sockets exists, at most JOB_GONE_MS. */
+void job_expect_gone(job *j);
+
+/* cmocka's teardown. */
+int job_clean_up(void **state);
+
+/* --- numbers --- */
+int job_rounds(void); /* LOCKSTEP_TEST_ROUNDS, 3 */
+/* Paths of the tool and of this build's programs, given by the build. */
+#define JOB_TOOL  LOCKSTEP_TOOL
+#define JOB_ACTOR LOCKSTEP_ACTOR
+
+#endif

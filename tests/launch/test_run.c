@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a job that is left alone does: exit codes, whole lines, stdin, environment, jobs beside and inside each other. */
+#include "launch/job.h"
+
+#include <stdlib.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+
+static job *run(const char *n, const char *role, const char *a, const char *b)
+{
+    return job_start(JOB_LIST(JOB_TOOL, "run", "--nproc-per-node", n, JOB_ACTOR, role, a, b), NULL);
+}
+
+static void a_good_job_ends_with_0_and_says_nothing(void **state)
+{
+    job *j = run("3", "exit", "0", NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, j->err.length == 0 && j->out.length == 0);
+    job_expect_gone(j);
+}
+
+static void the_first_failures_code_is_the_jobs(void **state)
+{
+    LS_UNUSED(state);
+    job_expect_code(run("2", "exit", "7", "1"), 7);
+    job_expect_code(run("2", "signal", "11", "0"), 139);
+    job_expect_code(run("2", "signal", "9", "1"), 137);
+    job_expect_code(run("1", "signal", "15", "0"), 143);
+}
+
+static void a_failure_is_reported_with_rank_pid_and_reason(void **state)
+{
+    job *j = run("3", "exit", "7", "2");
+    int pid = 0, code = 0;
+
+    LS_UNUSED(state);
+    job_expect_code(j, 7);
+    job_expect(j, sscanf(text_str(&j->err), "lockstep: rank 2 (pid %d) exited with code %d", &pid,
+                         &code) == 2);
+    job_expect(j, pid > 1 && code == 7);
+    job_expect(j, job_said(j, 1, "2 other ranks failed after it"));
+    job_expect_gone(j);
+}
+
+static void a_program_that_cannot_be_run_is_named(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "no-such-program-of-ours"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 127);
+    job_expect(j, job_said(j, 1, "cannot run no-such-program-of-ours: No such file or directory"));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "/"), NULL);
+    job_expect_code(j, 127);
+    job_expect(j, job_said(j, 1, "cannot run /: Permission denied"));
+}
+
+static void a_program_of_this_folder_is_suggested(void **state)
+{
+    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char path[64];
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    text_format(path, sizeof(path), "%s/program_here", folder);
+    assert_int_equal(symlink("/bin/true", path), 0);
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "program_here"), NULL);
+    job_await_end(j);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(folder), 0);
+    job_expect_code(j, 127);
+    job_expect(j, job_said(j, 1, "it is in this folder: ./program_here"));
+}
+
+/* --- lines --- */
+
+/* Each line must be one that its rank wrote, whole, and a rank's lines of one pipe in their order. */
+static int check_lines(job *j, const text_buf *printed, int n_ranks, int parity)
+{
+    const char *line = text_str(printed);
+    int next[16];
+    int n = 0;
+
+    for (int r = 0; r < n_ranks; r++)
+        next[r] = parity;
+    while (*line != 0) {
+        const char *end = strchr(line, '\n');
+        int in_front, rank, i, fill, at = 0;
+
+        job_expect(j, end != NULL);
+        job_expect(j, sscanf(line, "rank %d| LINE %d %d %d %n", &in_front, &rank, &i, &fill, &at) ==
+                          4);
+        job_expect(j, in_front == rank && rank >= 0 && rank < n_ranks);
+        job_expect(j, i == next[rank] && end - line == at + fill);
+        for (int k = 0; k < fill; k++)
+            job_expect(j, line[at + k] == 'a' + rank);
+        next[rank] += 2;
+        n++;
+        line = end + 1;
+    }
+    return n;
+}
+
+static void eight_writers_of_random_pieces_give_whole_lines(void **state)
+{
+    LS_UNUSED(state);
+    for (int round = 0; round < job_rounds(); round++) {
+        char seed[16];
+        job *j;
+
+        text_format(seed, sizeof(seed), "%d", round + 1);
+        print_message("seed %s\n", seed);
+        j = run("8", "lines", seed, "100");
+        job_expect_code(j, 0);
+        job_expect(j, check_lines(j, &j->out, 8, 0) == 8 * 50);
+        job_expect(j, check_lines(j, &j->err, 8, 1) == 8 * 50);
+        job_clean_up(NULL);
+    }
+}
+
+static void prefixes_can_be_left_out_and_one_rank_has_none(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--no-prefix", "echo", "hello"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "hello\nhello\n"));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "echo", "hello"), NULL);
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "hello\n"));
+}
+
+/* A megabyte stays in the queue, more in the pipes; the reader gets all of it in the end. */
+static void a_reader_that_takes_its_time_gets_everything(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                                "head -c 3000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo; "
+                                "echo end of $RANK >&2"),
+                       NULL);
+    const int out = j->out_fd;
+
+    LS_UNUSED(state);
+    j->out_fd = -1; /* nobody reads it */
+    job_listen(j, 300);
+    job_expect(j, !j->has_ended);
+    j->out_fd = out;
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "end of 0") && job_said(j, 1, "end of 1"));
+    job_expect(j, j->out.length >= 2 * 3000000);
+}
+
+/* ... and meanwhile the job is watched over. */
+static void a_death_is_handled_while_nobody_reads(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                                "if [ $RANK = 0 ]; then yes; else sleep 0.3; exit 5; fi"),
+                       NULL);
+    const int out = j->out_fd;
+    const pid_t rank = job_find(j, JOB_RANK, 0);
+
+    LS_UNUSED(state);
+    j->out_fd = -1;
+    for (int i = 0; i < 1000 && kill(rank, 0) == 0; i++)
+        job_listen(j, 20);
+    job_expect(j, kill(rank, 0) != 0);
+    j->out_fd = out;
+    job_expect_code(j, 5);
+}
+
+static void a_reader_that_goes_ends_the_job(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "yes"), NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 1| y\n");
+    (void)close(j->out_fd);
+    j->out_fd = -1;
+    job_expect_code(j, 141);
+    job_expect_gone(j);
+}
+
+/* --- what a rank is given --- */
+
+static void stdin_reaches_rank_0_only(void **state)
+{
+    job *j = run("3", "stdin", NULL, NULL);
+
+    LS_UNUSED(state);
+    job_write(j, "one\ntwo\n");
+    job_await_text(j, 0, "rank 1| rank 1 has read 0 lines");
+    job_await_text(j, 0, "rank 2| rank 2 has read 0 lines");
+    job_close_stdin(j);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 0| rank 0 read two\n"));
+    job_expect(j, job_said(j, 0, "rank 0| rank 0 has read 2 lines\n"));
+}
+
+static void ranks_know_their_place_and_nobody_elses(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--master-port", "4567", "--role",
+                                "trainer", "--rdzv_id=run7", JOB_ACTOR, "environment"),
+                       JOB_LIST("PMI_RANK=7", "PMIX_RANK=7", "OMPI_COMM_WORLD_NODE_RANK=7",
+                                "SLURM_PROCID=7", "HOROVOD_RANK=7", "SLURM_STEP_ID=1",
+                                "OMP_NUM_THREADS=5", "RANK=7", "MINE=kept"));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    for (int r = 0; r < 2; r++) {
+        static const char *const same[] = {"LOCKSTEP_WORLD_SIZE=2", "WORLD_SIZE=2",
+                                           "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4567",
+                                           "ROLE_NAME=trainer",     "TORCHELASTIC_RUN_ID=run7",
+                                           "OMP_NUM_THREADS=5",     "MINE=kept",
+                                           "PYTHONUNBUFFERED=1",    "OMPI_COMM_WORLD_SIZE=2"};
+        static const char *const own[] = {"LOCKSTEP_RANK", "RANK", "LOCAL_RANK",
+                                          "OMPI_COMM_WORLD_RANK"};
+        char line[128];
+
+        for (size_t i = 0; i < LS_COUNT_OF(same); i++) {
+            text_format(line, sizeof(line), "rank %d| %s\n", r, same[i]);
+            job_expect(j, job_said(j, 0, line));
+        }
+        for (size_t i = 0; i < LS_COUNT_OF(own); i++) {
+            text_format(line, sizeof(line), "rank %d| %s=%d\n", r, own[i], r);
+            job_expect(j, job_said(j, 0, line));
+        }
+    }
+    job_expect(j, !job_said(j, 0, "=7\n"));
+    job_expect(j, !job_said(j, 0, "SLURM_STEP_ID"));
+    job_expect(j, !job_said(j, 0, "LOCKSTEP_TTY"));
+}
+
+static void a_rank_holds_no_descriptors_of_the_agent(void **state)
+{
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", "ls -l /proc/self/fd"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, !job_said(j, 0, "anon_inode"));
+    job_expect(j, !job_said(j, 0, "socket:"));
+}
+
+/* --- jobs beside and inside each other --- */
+
+static void two_jobs_do_not_meet(void **state)
+{
+    job *a = run("2", "steps", "300", NULL);
+    job *b = run("3", "steps", "300", NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(a, 0);
+    job_expect_code(b, 0);
+    job_expect(a, job_said(a, 0, "rank 1| sum "));
+    job_expect(b, job_said(b, 0, "rank 2| sum "));
+}
+
+static void a_job_in_a_job_is_its_own(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "steps", "50"),
+        NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    for (int r = 0; r < 4; r++) {
+        char line[64];
+        text_format(line, sizeof(line), "rank %d| rank %d| sum ", r / 2, r % 2);
+        job_expect(j, job_said(j, 0, line));
+    }
+    job_expect_gone(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_good_job_ends_with_0_and_says_nothing),
+        test(the_first_failures_code_is_the_jobs),
+        test(a_failure_is_reported_with_rank_pid_and_reason),
+        test(a_program_that_cannot_be_run_is_named),
+        test(a_program_of_this_folder_is_suggested),
+        test(eight_writers_of_random_pieces_give_whole_lines),
+        test(prefixes_can_be_left_out_and_one_rank_has_none),
+        test(a_reader_that_takes_its_time_gets_everything),
+        test(a_death_is_handled_while_nobody_reads),
+        test(a_reader_that_goes_ends_the_job),
+        test(stdin_reaches_rank_0_only),
+        test(ranks_know_their_place_and_nobody_elses),
+        test(a_rank_holds_no_descriptors_of_the_agent),
+        test(two_jobs_do_not_meet),
+        test(a_job_in_a_job_is_its_own),
+    };
+
+    return cmocka_run_group_tests_name("launch run", tests, NULL, NULL);
+}
