@@ -7,6 +7,9 @@ ls_test(test_comm_native_kernels unit SOURCES
 ls_test(test_comm_native_local multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_local.c ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
   LIBS ${native_test_libs} TIMEOUT 120)
+ls_test(test_comm_native_segment multiproc SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/native_segment.c ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
+  LIBS ${native_test_libs} TIMEOUT 120)
 ls_test(test_comm_native_team multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_team.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
   ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c

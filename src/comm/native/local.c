@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/log.h"
+#include "base/text.h"
 #include "comm/native/local_internal.h"
 #include "net/wire.h"
 
@@ -191,8 +191,11 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
 
     // An end that something else came upon keeps poll() awake until it has been told.
     for (int i = 0; i < l->count - 1 && n < max; i++) {
-        if (!atomic_load_explicit(&l->peers[i]->end_told, memory_order_relaxed))
-            fds[n++] = (struct pollfd){.fd = l->peers[i]->fd, .events = POLLIN};
+        const local_peer *p = l->peers[i];
+        const bool is_full = atomic_load_explicit(&p->is_full, memory_order_relaxed);
+
+        if (!atomic_load_explicit(&p->end_told, memory_order_relaxed))
+            fds[n++] = (struct pollfd){.fd = p->fd, .events = is_full ? POLLIN | POLLOUT : POLLIN};
     }
     return n;
 }
@@ -231,7 +234,8 @@ bool local_read_peer(local_peer *p)
             st = handle(p, &m, fd);
         // Whatever is wrong with a channel, nothing further can be understood from it.
         if (st != LS_OK) {
-            ls_log(LS_LOG_DEBUG, "comm", "rank %d on this host: %s", p->rank, ls_last_error());
+            p->end_status = st;
+            text_format(p->end_text, sizeof(p->end_text), "%s", ls_last_error());
             atomic_store_explicit(&p->ended, true, memory_order_relaxed);
             break;
         }
@@ -259,6 +263,13 @@ bool local_has_ended(const local *l, int peer)
     const local_peer *p = local_find_peer(l, peer);
 
     return p != NULL && atomic_load_explicit(&p->ended, memory_order_relaxed);
+}
+
+const char *local_end_text(const local *l, int peer)
+{
+    const local_peer *p = local_find_peer(l, peer);
+
+    return p != NULL ? p->end_text : "";
 }
 
 bool local_next_ended(local *l, int *rank)

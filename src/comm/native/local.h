@@ -57,8 +57,9 @@ void local_receive(local *l);
 /* Sends announcements that the channels did not take at once. No system call when there are none. */
 void local_flush(local *l);
 
-/* Whether this peer's channel has ended. */
+/* Whether this peer's channel has ended, and why: "" while it has not. */
 bool local_has_ended(const local *l, int peer);
+const char *local_end_text(const local *l, int peer);
 
 /* Peers whose channel has ended since the last call; false when there is no further one. */
 bool local_next_ended(local *l, int *rank);

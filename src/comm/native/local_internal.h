@@ -66,6 +66,9 @@ struct local_peer {
     bool is_thread;
     atomic_bool ended;    /* the channel; also read by local_ring */
     atomic_bool end_told; /* also read by local_poll_fds */
+    atomic_bool is_full;  /* it did not take all announcements; also read by local_poll_fds */
+    ls_status end_status; /* how the channel ended */
+    char end_text[160];
     local_page *page;
     segment_view *page_view;
     /* what this peer has announced, ascending by id */

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
+#define FLUSH_MS 20 /* between two tries to send what a channel did not take */
 #define VIEWS_MAX                                                                                  \
     (2 * SEGMENTS_MAX) /* of one peer, which may replace segments that are still held here */
-#define POLL_MS 20     /* between two tries to send what a channel did not take */
 
 /* --- telling the peers --- */
 
@@ -85,8 +85,10 @@ void segment_tell_all(local *l)
     ls_error_keep(kept);
     l->pending = false;
     for (int i = 0; i < l->count - 1; i++) {
-        if (!tell_births(l, l->peers[i]) || !tell_deaths(l, l->peers[i]))
-            l->pending = true;
+        const bool is_full = !tell_births(l, l->peers[i]) || !tell_deaths(l, l->peers[i]);
+
+        atomic_store_explicit(&l->peers[i]->is_full, is_full, memory_order_relaxed);
+        l->pending |= is_full;
     }
     drop_told(l);
     ls_error_restore(kept);
@@ -349,11 +351,10 @@ static segment_view *find_key(const local_peer *p, uint64_t key)
 static void wait_for_news(const local *l, const local_peer *p, int64_t deadline_ms)
 {
     struct pollfd fd = {.fd = p->fd, .events = POLLIN};
-    int left = ls_deadline_left(deadline_ms);
+    const int left = ls_deadline_left(deadline_ms);
 
-    if (l->pending && (left < 0 || left > POLL_MS))
-        left = POLL_MS;
-    (void)poll(&fd, 1, left);
+    // Other channels may wait for room meanwhile.
+    (void)poll(&fd, 1, l->pending && (left < 0 || left > FLUSH_MS) ? FLUSH_MS : left);
 }
 
 ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t deadline_ms,
@@ -369,7 +370,8 @@ ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t d
         if (v != NULL)
             return take_view(v, 0, bytes, view, memory);
         if (atomic_load_explicit(&p->ended, memory_order_relaxed))
-            return ls_fail(LS_EPEER, "rank %d ended before it shared its memory", peer);
+            return ls_fail(p->end_status, "rank %d has not shared its memory: %s", peer,
+                           p->end_text);
         if (ls_deadline_left(deadline_ms) == 0)
             return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
         wait_for_news(l, p, deadline_ms);
