@@ -171,10 +171,19 @@ static void tell_failure(join *j, ls_status st)
         control_next_cause(j->control, &heard))
         return;
     ls_error_keep(kept);
-    text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", j->id.rank, kept);
+    text_format(cause.text, sizeof(cause.text), "%.400s", kept);
     if (control_fail(j->control, &cause) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
     ls_error_restore(kept);
+}
+
+static ls_status meet(join *j, const join_settings *s)
+{
+    describe_self(j, s);
+    LS_TRY(share_key(j, s));
+    LS_TRY(join_listen(j, s));
+    LS_TRY(publish(j));
+    return fetch_all(j, s);
 }
 
 ls_status join_job(const identity *id, const join_settings *s, join **out)
@@ -190,18 +199,11 @@ ls_status join_job(const identity *id, const join_settings *s, join **out)
     j->boot.control_fd = -1;
     st = join_reach_hub(j, s);
     if (st == LS_OK)
-        st = share_key(j, s);
-    describe_self(j, s);
-    if (st == LS_OK)
-        st = join_listen(j, s);
-    if (st == LS_OK)
-        st = publish(j);
-    if (st == LS_OK)
-        st = fetch_all(j, s);
+        st = ls_context(meet(j, s), "rank %d of %d could not join", id->rank, id->size);
     if (st != LS_OK) {
         tell_failure(j, st);
         join_release(j);
-        return ls_context(st, "rank %d of %d could not join", id->rank, id->size);
+        return st;
     }
     describe_boot(j, s);
     *out = j;

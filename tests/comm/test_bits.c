@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define MAX_RANKS 5
-#define MOST      20011
+#define MOST      6007
 #define SEED      UINT64_C(20240607)
 
 static const ls_dtype types[] = {LS_F16, LS_BF16, LS_F32, LS_F64};
@@ -246,8 +246,9 @@ static void run(const ls_test_job *job, bits_result *result, uint64_t *hash)
 static void transport_and_segment_never_change_a_bit(void **state)
 {
     static const char *const transports[] = {"shm", "tcp"};
-    static const char *const segments[] = {"LOCKSTEP_SEGMENT=4K", "LOCKSTEP_SEGMENT=40000",
-                                           "LOCKSTEP_SEGMENT=256K"};
+    static const char *const segments[] = {"LOCKSTEP_SEGMENT=4K", "LOCKSTEP_SEGMENT=256K",
+                                           "LOCKSTEP_SEGMENT=20000"};
+    const size_t n_segments = ls_test_number("LOCKSTEP_TEST_FULL", 0) != 0 ? 3 : 2;
     bits_result *result = ls_test_shared(sizeof(*result));
 
     LS_UNUSED(state);
@@ -257,7 +258,7 @@ static void transport_and_segment_never_change_a_bit(void **state)
         uint64_t hash = 0;
 
         for (size_t t = 0; t < LS_COUNT_OF(transports); t++) {
-            for (size_t s = 0; s < LS_COUNT_OF(segments); s++)
+            for (size_t s = 0; s < n_segments; s++)
                 run(&(ls_test_job){.n = n,
                                    .body = bits_body,
                                    .arg = result,
