@@ -2,10 +2,13 @@
 /*
  * convnet_step.c - how long one training step of the ConvNet takes, batches in memory: forward, backward, SGD.
  *
- *     convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--json]
+ *     convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--ddp] [--json]
+ *
+ * With --ddp it takes its place in a job, and every rank reports its own rate.
  */
 #include "models/convnet.h"
 
+#include <lockstep/ddp.h>
 #include <lockstep/optim.h>
 
 #include <stdio.h>
@@ -21,11 +24,14 @@ typedef struct settings {
     int warmup;
     int threads;
     const char *device;
+    int ddp;
     int json;
 } settings;
 
 typedef struct bench {
     settings s;
+    ls_comm *comm;
+    ls_ddp *ddp;
     ls_device *device;
     ls_model *model;
     convnet net;
@@ -81,13 +87,17 @@ static ls_status set_up(bench *b)
     ls_status st;
     int n;
 
-    st = ls_device_open(&device, &b->device);
+    st = b->s.ddp ? ls_init(NULL, &b->comm) : LS_OK;
+    if (st == LS_OK)
+        st = ls_device_open(&device, &b->device);
     if (st == LS_OK)
         st = ls_model_create(b->device, 1, &b->model);
     if (st != LS_OK)
         return st;
     convnet_create(b->model, CLASSES, &b->net);
     st = ls_model_status(b->model);
+    if (st == LS_OK && b->s.ddp)
+        st = ls_ddp_create(b->comm, b->model, NULL, &b->ddp);
     if (st == LS_OK)
         st = ls_tape_create(b->device, &b->tape);
     parameters = ls_model_parameters(b->model, &n);
@@ -98,16 +108,28 @@ static ls_status set_up(bench *b)
     return st;
 }
 
+static ls_status backward(bench *b, ls_tensor *loss)
+{
+    ls_ddp_step result;
+
+    if (b->s.ddp)
+        return ls_ddp_backward(b->ddp, b->tape, loss, b->s.batch, &result);
+    ls_model_zero_grad(b->model);
+    return ls_backward(b->tape, loss, 1);
+}
+
 static ls_status step(bench *b, int i)
 {
     ls_tensor *loss;
     ls_status st;
 
     ls_tape_reset(b->tape);
-    ls_model_zero_grad(b->model);
+    st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
+    if (st != LS_OK)
+        return st;
     loss = ls_cross_entropy(b->tape, convnet_forward(&b->net, b->tape, b->images[i % N_BATCHES]),
                             b->targets[i % N_BATCHES]);
-    st = ls_backward(b->tape, loss, 1);
+    st = backward(b, loss);
     if (st == LS_OK)
         st = ls_optimizer_step(b->optimizer);
     if (st == LS_OK)
@@ -126,15 +148,18 @@ static int by_size(const void *a, const void *b)
 static void report(const bench *b, double *ms)
 {
     double rate;
+    double total_ms = 0;
 
+    for (int i = 0; i < b->s.steps; i++)
+        total_ms += ms[i];
     qsort(ms, (size_t)b->s.steps, sizeof(*ms), by_size);
     rate = 1e3 * b->s.batch / ms[b->s.steps / 2];
     if (b->s.json)
-        printf("{\"name\": \"lockstep\", \"samples_per_s\": %.1f, \"step_ms\": %.3f, \"best_ms\": "
-               "%.3f, "
+        printf("{\"name\": \"lockstep\", \"samples_per_s\": %.1f, \"mean_samples_per_s\": %.1f, "
+               "\"step_ms\": %.3f, \"best_ms\": %.3f, "
                "\"batch\": %d, \"steps\": %d, \"device\": \"%s\", \"loss\": %.4f}\n",
-               rate, ms[b->s.steps / 2], ms[0], b->s.batch, b->s.steps,
-               ls_device_fingerprint(b->device), (double)b->loss);
+               rate, 1e3 * b->s.batch * b->s.steps / total_ms, ms[b->s.steps / 2], ms[0],
+               b->s.batch, b->s.steps, ls_device_fingerprint(b->device), (double)b->loss);
     else
         printf("lockstep  %.0f samples/s, median step %.2f ms (best %.2f), batch %d, %s\n", rate,
                ms[b->s.steps / 2], ms[0], b->s.batch, ls_device_fingerprint(b->device));
@@ -169,8 +194,10 @@ static void tear_down(bench *b)
     }
     ls_optimizer_destroy(b->optimizer);
     ls_tape_destroy(b->tape);
+    ls_ddp_destroy(b->ddp);
     ls_model_destroy(b->model);
     ls_device_close(b->device);
+    ls_comm_destroy(b->comm);
 }
 
 /* Reads "--NAME N" into *into; false when the argument is another one. */
@@ -188,6 +215,8 @@ static int parse(int argc, char **argv, settings *s)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             s->json = 1;
+        else if (strcmp(argv[i], "--ddp") == 0)
+            s->ddp = 1;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
             s->device = argv[++i];
         else if (!take_int(argv, &i, "--batch", &s->batch) &&
@@ -206,7 +235,7 @@ int main(int argc, char **argv)
 
     if (!parse(argc, argv, &b.s)) {
         fprintf(stderr, "usage: convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] "
-                        "[--device NAME] [--json]\n");
+                        "[--device NAME] [--ddp] [--json]\n");
         return 2;
     }
     st = set_up(&b);
