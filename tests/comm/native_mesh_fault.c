@@ -448,6 +448,104 @@ static void news_from_the_hub_end_a_join_that_does_not_come_about(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
+// --- no memory ---
+
+typedef struct shortage {
+    uint64_t fail_at;
+    atomic_int n_ready;
+    atomic_int n_over;
+    bool has_failed;
+} shortage;
+
+// Rank 0's n-th allocation during one operation fails: it is told, or the operation ends well; never anything else.
+static int run_short(mesh_rank *r, void *arg)
+{
+    enum { COUNT = 50000 };
+    shortage *now = arg;
+    float *data = ls_calloc(COUNT, sizeof(float));
+    mesh_work w = {0};
+
+    MESH_CHECK(data != NULL);
+    atomic_fetch_add(&now->n_ready, 1);
+    drive_until(r, &now->n_ready, r->rank == 0 ? r->size : r->size + 1);
+    if (r->rank == 0)
+        ls_alloc_fail_at(now->fail_at);
+    mesh_start(&r->world, &w,
+               &(coll){.kind = COLL_ALL_REDUCE,
+                       .dtype = LS_F32,
+                       .redop = LS_SUM,
+                       .count = COUNT,
+                       .src = data,
+                       .dst = data});
+    if (r->rank == 0) {
+        for (int i = 0; i < 20 && !w.is_done; i++)
+            (void)native_backend_ops.progress(r->state);
+        ls_alloc_fail_at(0);
+        now->has_failed = r->world.is_broken || (w.is_done && w.status != LS_OK);
+        if (now->has_failed)
+            MESH_CHECK(strstr(r->world.cause.text, "no memory") != NULL);
+        atomic_fetch_add(&now->n_ready, 1);
+    }
+    if (!now->has_failed && r->rank == 0)
+        MESH_CHECK(mesh_wait(&w) == LS_OK);
+    while (r->rank != 0 && !w.is_done && atomic_load(&now->n_over) == 0)
+        (void)native_backend_ops.progress(r->state);
+    atomic_fetch_add(&now->n_over, 1);
+    drive_until(r, &now->n_over, r->size);
+    native_backend_ops.abort_group(r->world.group, LS_ECANCELED, "over");
+    ls_free(data);
+    return 0;
+}
+
+static void an_operation_without_memory_ends_with_words(void **state)
+{
+    int n_failed = 0;
+
+    LS_UNUSED(state);
+    for (uint64_t n = 1; n <= 14; n++) {
+        shortage now = {.fail_at = n};
+        const mesh_job job = {
+            .size = 3, .transport = "tcp", .segment_bytes = 16384, .fn = run_short, .arg = &now};
+
+        assert_int_equal(mesh_run(&job), 0);
+        n_failed += now.has_failed;
+    }
+    assert_true(n_failed > 8); // or the test tests nothing
+}
+
+static int join_short(mesh_rank *r, void *arg)
+{
+    ls_status st = LS_ENOMEM;
+    int n = 0;
+
+    LS_UNUSED(arg);
+    if (r->rank == 1) {
+        close(r->boot.listen_fd);
+        return 0;
+    }
+    r->boot.deadline_ms = ls_deadline_ms(0);
+    for (uint64_t at = 1; st == LS_ENOMEM; at++, n++) {
+        comm_boot boot = r->boot;
+
+        boot.listen_fd = dup(r->boot.listen_fd); // open takes it
+        ls_alloc_fail_at(at);
+        st = native_backend_ops.open(&boot, &r->host, &r->state);
+        ls_alloc_fail_at(0);
+    }
+    MESH_CHECK(st == LS_ETIMEOUT); // rank 1 never comes
+    MESH_CHECK(n > 3);
+    close(r->boot.listen_fd);
+    return 0;
+}
+
+static void a_join_without_memory_leaves_nothing_behind(void **state)
+{
+    const mesh_job job = {.size = 2, .transport = "tcp", .fn = join_short, .no_world = true};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 // --- sleeping ---
 
 static void wake_later(void *arg)
@@ -506,6 +604,8 @@ int main(void)
         cmocka_unit_test(strangers_at_the_door_hold_nobody_up),
         cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
         cmocka_unit_test(news_from_the_hub_end_a_join_that_does_not_come_about),
+        cmocka_unit_test(an_operation_without_memory_ends_with_words),
+        cmocka_unit_test(a_join_without_memory_leaves_nothing_behind),
         cmocka_unit_test(a_wake_up_is_never_lost),
     };
 

@@ -60,7 +60,7 @@ static bool agrees(transfer *t, native_peer *p, const message *m)
     if (readable && theirs.dtype == ours.dtype && theirs.count == ours.count &&
         m->total == t->total && (m->type != MESSAGE_DATA || m->bytes == t->total))
         return true;
-    match_stamp_mismatch(t->group, p, m->stamp, t->stamp);
+    blame_stamps(t->group, p, m->stamp, t->stamp);
     return false;
 }
 
@@ -91,7 +91,7 @@ static void start_send(transfer *t)
     native_peer *p = t->peer;
 
     if (p->link->is_ended || p->link->is_cut) {
-        match_no_peer(t->group, p, t->stamp);
+        blame_peer(t->group, p, t->stamp);
         return;
     }
     t->sequence = p->next_message++;
@@ -154,7 +154,7 @@ void direct_parcel_taken(parcel *c, transfer *t)
 {
     if (t->bytes > 0)
         memcpy(t->to, c->data, t->bytes);
-    match_free_parcel(c);
+    pool_free_parcel(c);
     t->finished(t);
 }
 
@@ -178,7 +178,7 @@ static void start_receive(transfer *t)
             return;
         if (c->m.type == MESSAGE_ANNOUNCE) {
             ask_for(t, p, &c->m);
-            match_free_parcel(c);
+            pool_free_parcel(c);
             return;
         }
         found(t, p);
@@ -189,7 +189,7 @@ static void start_receive(transfer *t)
         return;
     }
     if (t->peer != NULL && t->peer->link->is_ended) {
-        match_no_peer(t->group, t->peer, t->stamp);
+        blame_peer(t->group, t->peer, t->stamp);
         return;
     }
     list_append(&t->group->receives, &t->node);

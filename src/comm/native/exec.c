@@ -53,7 +53,7 @@ static void message_moved(transfer *t)
 {
     lane *l = t->owner;
 
-    match_free_transfer(t->group->state, t);
+    pool_free_transfer(t->group->state, t);
     if (--l->pending == 0)
         make_runnable(l);
 }
@@ -71,7 +71,7 @@ static void begin_message(lane *l, const plan_step *step)
 {
     native_work *w = l->work;
     native_group *g = w->group;
-    transfer *t = match_new_transfer(g->state);
+    transfer *t = pool_new_transfer(g->state);
 
     if (t == NULL) {
         no_memory(w);

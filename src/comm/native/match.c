@@ -15,8 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site stands at the end */
-#define CHARGE(bytes)  (MESSAGE_HEADER_BYTES + (uint64_t)(bytes))
+#define CHARGE(bytes) (MESSAGE_HEADER_BYTES + (uint64_t)(bytes))
 
 void match_init(native_peer *p)
 {
@@ -30,188 +29,6 @@ bool match_is_hot(const native_peer *p)
 {
     return p->into != NULL || p->incoming != NULL || !list_empty(&p->receives) ||
            !list_empty(&p->awaiting) || !list_empty(&p->pieces);
-}
-
-// --- free lists ---
-
-static void *take(list_node *list, size_t bytes)
-{
-    list_node *node = list->next;
-
-    if (list_empty(list))
-        return ls_calloc(1, bytes);
-    list_remove(node);
-    return node; // every recycled struct begins with its node
-}
-
-transfer *match_new_transfer(native_state *s)
-{
-    transfer *t = take(&s->free_transfers, sizeof(*t));
-
-    if (t != NULL)
-        *t = (transfer){0};
-    return t;
-}
-
-void match_free_transfer(native_state *s, transfer *t)
-{
-    list_append(&s->free_transfers, &t->node);
-}
-
-static link_item *new_item(native_state *s)
-{
-    link_item *item = take(&s->free_items, sizeof(*item));
-
-    if (item != NULL)
-        *item = (link_item){0};
-    return item;
-}
-
-static int size_class(size_t bytes)
-{
-    int c = 0;
-
-    while (((size_t)64 << c) < bytes)
-        c++;
-    return c;
-}
-
-static parcel *new_parcel(native_state *s, size_t bytes)
-{
-    const int c = size_class(bytes);
-    parcel *made;
-
-    LS_ASSERT(c < NATIVE_SIZE_CLASS);
-    made = take(&s->free_parcels[c], sizeof(*made) + ((size_t)64 << c));
-    if (made == NULL)
-        return NULL;
-    *made = (parcel){.size_class = c, .data = (uint8_t *)(made + 1)};
-    return made;
-}
-
-void match_free_parcel(parcel *c)
-{
-    native_state *s = c->peer->state;
-
-    list_remove(&c->node);
-    c->peer->n_parcels--;
-    c->peer->held -= c->m.is_charged ? CHARGE(c->m.bytes) : 0;
-    if (c->peer->incoming == c) { // its payload is still coming: drop that
-        c->peer->incoming = NULL;
-        link_drop_payload(c->peer->link);
-    }
-    list_append(&s->free_parcels[c->size_class], &c->node);
-}
-
-static void free_list(list_node *list)
-{
-    while (!list_empty(list)) {
-        list_node *node = list->next;
-
-        list_remove(node);
-        ls_free(node);
-    }
-}
-
-void match_free(native_state *s)
-{
-    while (!list_empty(&s->parcels))
-        match_free_parcel(list_entry(s->parcels.next, parcel, node));
-    for (int i = 0; i < s->size && s->peers != NULL; i++)
-        while (!list_empty(&s->peers[i].parcels))
-            match_free_parcel(list_entry(s->peers[i].parcels.next, parcel, node));
-    free_list(&s->free_items);
-    free_list(&s->free_transfers);
-    for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
-        free_list(&s->free_parcels[c]);
-}
-
-// --- what is wrong ---
-
-static const char *decoded_text(char *buf, size_t n, const uint8_t *stamp)
-{
-    op_stamp s;
-
-    if (stamp_decode(stamp, &s) != LS_OK)
-        return text_format(buf, n, "an operation that nobody can start");
-    return stamp_text(buf, n, &s);
-}
-
-void match_stamp_mismatch(native_group *g, native_peer *p, const uint8_t *theirs,
-                          const uint8_t *ours)
-{
-    char their_text[200];
-    char our_text[200];
-    native_state *s = g->state;
-
-    decoded_text(their_text, sizeof(their_text), theirs);
-    decoded_text(our_text, sizeof(our_text), ours);
-    if (p->rank < s->rank)
-        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", p->rank, their_text,
-                     s->rank, our_text);
-    else
-        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", s->rank, our_text, p->rank,
-                     their_text);
-}
-
-void match_bytes_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
-                          const uint8_t *stamp)
-{
-    char text[200];
-
-    native_break(g, CAUSE_MISMATCH, -1,
-                 "rank %d has %" PRIu64 " bytes where rank %d has %" PRIu64 " in %s", p->rank,
-                 theirs, g->state->rank, ours, decoded_text(text, sizeof(text), stamp));
-}
-
-// A message that no step of ours belongs to, though the stamps agree: the counts of all_to_all_v, or the segments, differ.
-static void break_over(native_group *g, const native_peer *p, const message *m,
-                       const uint8_t *stamp)
-{
-    const bool is_ready = m->type == MESSAGE_READY;
-    op_stamp s;
-    char text[200];
-
-    native_break(g, CAUSE_MISMATCH, -1,
-                 "rank %d %s %" PRIu64 " bytes %s rank %d, which %s fewer, in %s%s", p->rank,
-                 is_ready ? "expects" : "sends", m->total, is_ready ? "of" : "to", g->state->rank,
-                 is_ready ? "sends" : "expects", decoded_text(text, sizeof(text), stamp),
-                 stamp_decode(stamp, &s) == LS_OK && s.vector
-                     ? ""
-                     : ": is LOCKSTEP_SEGMENT the same on all ranks?");
-}
-
-void match_no_peer(native_group *g, native_peer *p, const uint8_t *stamp)
-{
-    char who[96];
-    char text[200];
-    const peer_link *l = p->link;
-
-    native_peer_text(p, who, sizeof(who));
-    decoded_text(text, sizeof(text), stamp);
-    if (l->fault[0] != 0)
-        native_break(g, CAUSE_FAULT, p->rank, "%s sent what is no message (%s) during %s", who,
-                     l->fault, text);
-    else if (l->error != 0)
-        native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", who, text,
-                     ls_errno_text(l->error));
-    else
-        native_break(g, CAUSE_FAULT, p->rank, "%s closed its connection during %s", who, text);
-}
-
-// all_to_all_v counts differ between ranks by right; exchange by exchange they are compared as bytes.
-static bool stamps_agree(const uint8_t *a, const uint8_t *b)
-{
-    op_stamp left;
-    op_stamp right;
-
-    if (memcmp(a, b, STAMP_COMPARED) == 0)
-        return true;
-    if (stamp_decode(a, &left) != LS_OK || stamp_decode(b, &right) != LS_OK)
-        return false;
-    if (left.kind == COLL_ALL_TO_ALL && left.vector && right.vector)
-        left.count = right.count;
-    return stamp_equal(&left, &right);
 }
 
 // The stamp of our operation with this number, NULL when it has not started yet or is long over.
@@ -249,7 +66,7 @@ static void no_memory(native_group *g)
 
 void match_queue_control(native_peer *p, message_type type, const transfer *t)
 {
-    link_item *item = new_item(p->state);
+    link_item *item = pool_new_item(p->state);
     message m = {.type = type,
                  .is_direct = t->is_direct,
                  .group = t->group->info->id,
@@ -270,7 +87,7 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
                          bool is_charged)
 {
     native_peer *p = t->peer;
-    link_item *item = new_item(p->state);
+    link_item *item = pool_new_item(p->state);
     message m = {.type = type,
                  .is_charged = is_charged,
                  .is_direct = t->is_direct,
@@ -283,6 +100,7 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
 
     if (item == NULL) {
         no_memory(t->group);
+        pool_drop_transfer(p->state, t);
         return;
     }
     memcpy(m.stamp, t->stamp, STAMP_BYTES);
@@ -310,7 +128,7 @@ void match_consumed(native_peer *p, const message *m)
     p->consumed += CHARGE(m->bytes);
     if (p->consumed - p->reported < NATIVE_CREDIT / 4)
         return;
-    item = new_item(p->state);
+    item = pool_new_item(p->state);
     if (item == NULL)
         return; // the next message carries it
     news.credit = p->consumed;
@@ -334,16 +152,16 @@ static parcel *find_parcel(const native_peer *p, const transfer *t, bool want_re
 // Whether message and transfer mean the same; breaks the group if not.
 static bool agrees(transfer *t, native_peer *p, const message *m)
 {
-    if (!stamps_agree(m->stamp, t->stamp)) {
-        match_stamp_mismatch(t->group, p, m->stamp, t->stamp);
+    if (!blame_stamps_agree(m->stamp, t->stamp)) {
+        blame_stamps(t->group, p, m->stamp, t->stamp);
         return false;
     }
     if (m->total != t->total) {
-        match_bytes_mismatch(t->group, p, m->total, t->total, t->stamp);
+        blame_bytes(t->group, p, m->total, t->total, t->stamp);
         return false;
     }
     if (m->type == MESSAGE_DATA && m->bytes != t->bytes) {
-        match_bytes_mismatch(t->group, p, m->bytes, t->bytes, t->stamp);
+        blame_bytes(t->group, p, m->bytes, t->bytes, t->stamp);
         return false;
     }
     return true;
@@ -355,7 +173,8 @@ void match_send(transfer *t)
     parcel *ready;
 
     if (p->link->is_ended || p->link->is_cut) {
-        match_no_peer(t->group, p, t->stamp);
+        blame_peer(t->group, p, t->stamp);
+        pool_drop_transfer(p->state, t);
         return;
     }
     if (t->bytes <= MESSAGE_EAGER_BYTES) {
@@ -376,7 +195,9 @@ void match_send(transfer *t)
     }
     if (agrees(t, p, &ready->m))
         match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, false);
-    match_free_parcel(ready);
+    else
+        pool_drop_transfer(p->state, t);
+    pool_free_parcel(ready);
 }
 
 // --- receiving ---
@@ -387,8 +208,10 @@ void match_receive(transfer *t)
     parcel *c = find_parcel(p, t, false);
     bool is_asked = t->bytes > MESSAGE_EAGER_BYTES;
 
-    if (c != NULL && !agrees(t, p, &c->m))
+    if (c != NULL && !agrees(t, p, &c->m)) {
+        pool_drop_transfer(p->state, t);
         return;
+    }
     if (c != NULL && c->m.type == MESSAGE_DATA) {
         match_consumed(p, &c->m);
         if (!c->is_complete) {
@@ -397,16 +220,17 @@ void match_receive(transfer *t)
         }
         if (t->bytes > 0)
             memcpy(t->to, c->data, t->bytes);
-        match_free_parcel(c);
+        pool_free_parcel(c);
         t->finished(t);
         return;
     }
     if (c != NULL) { // announced
         is_asked = true;
-        match_free_parcel(c);
+        pool_free_parcel(c);
     }
     if (p->link->is_ended) {
-        match_no_peer(t->group, p, t->stamp);
+        blame_peer(t->group, p, t->stamp);
+        pool_drop_transfer(p->state, t);
         return;
     }
     list_append(&p->receives, &t->node);
@@ -435,7 +259,7 @@ ls_status match_keep(native_peer *p, const message *m, list_node *list, uint8_t 
         return ls_fail(LS_EPROTO, "more unasked payload than agreed");
     if (p->n_parcels == NATIVE_PARCELS)
         return ls_fail(LS_EPROTO, "more than %d messages before their receives", NATIVE_PARCELS);
-    c = new_parcel(p->state, (size_t)m->bytes);
+    c = pool_new_parcel(p->state, (size_t)m->bytes);
     if (c == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a message of %" PRIu64 " bytes", m->bytes);
     c->peer = p;
@@ -456,12 +280,12 @@ static ls_status keep_early(native_peer *p, native_group *g, const message *m, u
     bool is_over = false;
     const uint8_t *ours = g == NULL ? NULL : stamp_of(g, m->sequence, &is_over);
 
-    if (ours != NULL && (is_over || !stamps_agree(m->stamp, ours))) {
+    if (ours != NULL && (is_over || !blame_stamps_agree(m->stamp, ours))) {
         match_consumed(p, m);
-        if (stamps_agree(m->stamp, ours))
-            break_over(g, p, m, ours);
+        if (blame_stamps_agree(m->stamp, ours))
+            blame_surplus(g, p, m, ours);
         else
-            match_stamp_mismatch(g, p, m->stamp, ours);
+            blame_stamps(g, p, m->stamp, ours);
         return LS_OK;
     }
     if (m->type == MESSAGE_DATA && !m->is_charged)
@@ -557,7 +381,7 @@ static void take_parcel(parcel *c)
         return;
     }
     memcpy(t->to, c->data, t->bytes);
-    match_free_parcel(c);
+    pool_free_parcel(c);
     t->finished(t);
 }
 
@@ -578,19 +402,13 @@ static ls_status on_end(void *self)
     return LS_OK;
 }
 
-static void free_item(native_state *s, link_item *item)
-{
-    ls_free(item->copy);
-    list_append(&s->free_items, &item->node);
-}
-
 static void on_sent(void *self, link_item *item)
 {
     native_peer *p = self;
     transfer *t = item->owner;
     const size_t bytes = item->bytes;
 
-    free_item(p->state, item);
+    pool_free_item(p->state, item);
     if (t == NULL)
         return;
     if (t->is_direct)
@@ -606,13 +424,6 @@ link_sink match_sink(native_peer *p)
 
 // --- the end of groups, operations and peers ---
 
-// Transfers of collectives come from the pool; those of send and receive are part of their work.
-static void drop_transfer(native_state *s, transfer *t)
-{
-    if (!t->is_direct)
-        match_free_transfer(s, t);
-}
-
 static void cancel_list(native_state *s, list_node *list, const native_group *g)
 {
     for (list_node *node = list->next, *next; node != list; node = next) {
@@ -622,7 +433,7 @@ static void cancel_list(native_state *s, list_node *list, const native_group *g)
         if (t->group != g)
             continue;
         list_remove(node);
-        drop_transfer(s, t);
+        pool_drop_transfer(s, t);
     }
 }
 
@@ -642,10 +453,10 @@ static void cancel_items(native_peer *p, const native_group *g)
         if (link_withdraw(p->link, item)) {
             if (message_decode(item->header, &m) == LS_OK && m.is_charged)
                 p->charged -= CHARGE(item->bytes);
-            free_item(p->state, item);
+            pool_free_item(p->state, item);
         }
         // A direct transfer may have several items; it belongs to its work.
-        drop_transfer(p->state, t);
+        pool_drop_transfer(p->state, t);
     }
 }
 
@@ -657,8 +468,8 @@ static void cancel_parcels(native_state *s, list_node *list, const native_group 
         next = node->next;
         if (c->taker == NULL || c->taker->group != g)
             continue;
-        drop_transfer(s, c->taker);
-        match_free_parcel(c);
+        pool_drop_transfer(s, c->taker);
+        pool_free_parcel(c);
     }
 }
 
@@ -678,7 +489,7 @@ void match_cancel(native_group *g)
         cancel_parcels(s, &p->parcels, g);
         if (p->into != NULL && p->into->group == g) {
             link_drop_payload(p->link);
-            drop_transfer(s, p->into);
+            pool_drop_transfer(s, p->into);
             p->into = NULL;
         }
     }
@@ -691,7 +502,7 @@ static void break_list(list_node *list, native_peer *p)
     list_for_each (node, list) {
         transfer *t = list_entry(node, transfer, node);
 
-        match_no_peer(t->group, p, t->stamp);
+        blame_peer(t->group, p, t->stamp);
     }
 }
 
@@ -709,7 +520,7 @@ static void break_receivers(native_group *g, native_peer *p)
         transfer *t = list_entry(node, transfer, node);
 
         if (t->peer == p || (t->peer == NULL && all_gone(g)))
-            match_no_peer(g, p, t->stamp);
+            blame_peer(g, p, t->stamp);
     }
 }
 
@@ -721,16 +532,16 @@ void match_peer_gone(native_peer *p)
     break_list(&p->awaiting, p);
     break_list(&p->pieces, p);
     if (p->into != NULL)
-        match_no_peer(p->into->group, p, p->into->stamp);
+        blame_peer(p->into->group, p, p->into->stamp);
     if (c != NULL && c->taker != NULL)
-        match_no_peer(c->taker->group, p, c->taker->stamp);
+        blame_peer(c->taker->group, p, c->taker->stamp);
     else if (c != NULL)
-        match_free_parcel(c);
+        pool_free_parcel(c);
     list_for_each (node, &p->link->out) {
         const transfer *t = list_entry(node, link_item, node)->owner;
 
         if (t != NULL)
-            match_no_peer(t->group, p, t->stamp);
+            blame_peer(t->group, p, t->stamp);
     }
     list_for_each (node, &p->state->groups)
         break_receivers(list_entry(node, native_group, node), p);
@@ -749,8 +560,8 @@ void match_check_early(native_work *w)
             const parcel *c = list_entry(node, parcel, node);
 
             if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence &&
-                !stamps_agree(c->m.stamp, w->stamp))
-                match_stamp_mismatch(g, p, c->m.stamp, w->stamp);
+                !blame_stamps_agree(c->m.stamp, w->stamp))
+                blame_stamps(g, p, c->m.stamp, w->stamp);
         }
     }
 }
@@ -768,7 +579,7 @@ void match_check_left(native_work *w)
             const parcel *c = list_entry(node, parcel, node);
 
             if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence)
-                break_over(w->group, p, &c->m, w->stamp);
+                blame_surplus(w->group, p, &c->m, w->stamp);
         }
     }
 }
@@ -782,7 +593,7 @@ static void forget_list(list_node *list, uint32_t id)
         if (c->m.group != id)
             continue;
         match_consumed(c->peer, &c->m);
-        match_free_parcel(c);
+        pool_free_parcel(c);
     }
 }
 

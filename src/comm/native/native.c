@@ -497,7 +497,7 @@ static void free_state(native_state *s)
         link_destroy(s->peers[i].link);
         s->peers[i].link = NULL;
     }
-    match_free(s);
+    pool_free(s);
     exec_free(s);
     direct_free(s);
     local_leave(s->local);

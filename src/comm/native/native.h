@@ -205,9 +205,6 @@ void match_check_left(native_work *w);
 /* Frees what came for a group that is closed. */
 void match_forget_group(native_state *s, uint32_t id);
 bool match_is_hot(const native_peer *p);
-transfer *match_new_transfer(native_state *s);
-void match_free_transfer(native_state *s, transfer *t);
-void match_free(native_state *s);
 /* For direct.c. */
 void match_queue_control(native_peer *p, message_type type, const transfer *t);
 void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message_type type,
@@ -217,12 +214,28 @@ void match_consumed(native_peer *p, const message *m);
 /* Keeps a message until its receive is posted; *place is where its payload goes. */
 LS_MUST_USE ls_status match_keep(native_peer *p, const message *m, list_node *list,
                                  uint8_t **place);
-void match_free_parcel(parcel *parcel);
-void match_stamp_mismatch(native_group *g, native_peer *p, const uint8_t *theirs,
-                          const uint8_t *ours);
-void match_bytes_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
-                          const uint8_t *stamp);
-void match_no_peer(native_group *g, native_peer *p, const uint8_t *stamp);
+
+/* --- pool.c: NULL without memory --- */
+transfer *pool_new_transfer(native_state *s);
+void pool_free_transfer(native_state *s, transfer *t);
+/* A transfer that nobody waits for any more: those of collectives are the pool's, the others part of their work. */
+void pool_drop_transfer(native_state *s, transfer *t);
+link_item *pool_new_item(native_state *s);
+void pool_free_item(native_state *s, link_item *item);
+parcel *pool_new_parcel(native_state *s, size_t bytes);
+void pool_free_parcel(parcel *c); /* takes it off its list; a payload still coming is dropped */
+void pool_free(native_state *s);
+
+/* --- blame.c: each breaks the group --- */
+/* Whether two encoded stamps mean the same operation. */
+bool blame_stamps_agree(const uint8_t *a, const uint8_t *b);
+void blame_stamps(native_group *g, native_peer *p, const uint8_t *theirs, const uint8_t *ours);
+void blame_bytes(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
+                 const uint8_t *stamp);
+/* A message that no step of ours belongs to, though the stamps agree. */
+void blame_surplus(native_group *g, const native_peer *p, const message *m, const uint8_t *stamp);
+/* The peer's link has ended. */
+void blame_peer(native_group *g, native_peer *p, const uint8_t *stamp);
 
 /* --- exec.c --- */
 void exec_start(native_group *g, backend_work *work);

@@ -13,6 +13,7 @@ list(APPEND native_sources
   native/team_shared.c
   native/team_staged.c)
 list(APPEND native_sources
+  native/blame.c
   native/direct.c
   native/exec.c
   native/hosts.c
@@ -30,6 +31,7 @@ list(APPEND native_sources
   native/plan_gather.c
   native/plan_hosts.c
   native/plan_reduce.c
+  native/pool.c
   native/schedule.c
   native/sleep.c)
 

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blame.c - what went wrong between two ranks, in words that name both. */
+#include "comm/native/native.h"
+
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site stands at the end */
+
+// all_to_all_v counts differ between ranks by right; exchange by exchange they are compared as bytes.
+bool blame_stamps_agree(const uint8_t *a, const uint8_t *b)
+{
+    op_stamp left;
+    op_stamp right;
+
+    if (memcmp(a, b, STAMP_COMPARED) == 0)
+        return true;
+    if (stamp_decode(a, &left) != LS_OK || stamp_decode(b, &right) != LS_OK)
+        return false;
+    if (left.kind == COLL_ALL_TO_ALL && left.vector && right.vector)
+        left.count = right.count;
+    return stamp_equal(&left, &right);
+}
+
+static const char *decoded_text(char *buf, size_t n, const uint8_t *stamp)
+{
+    op_stamp s;
+
+    if (stamp_decode(stamp, &s) != LS_OK)
+        return text_format(buf, n, "an operation that nobody can start");
+    return stamp_text(buf, n, &s);
+}
+
+void blame_stamps(native_group *g, native_peer *p, const uint8_t *theirs, const uint8_t *ours)
+{
+    char their_text[200];
+    char our_text[200];
+    native_state *s = g->state;
+
+    decoded_text(their_text, sizeof(their_text), theirs);
+    decoded_text(our_text, sizeof(our_text), ours);
+    if (p->rank < s->rank)
+        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", p->rank, their_text,
+                     s->rank, our_text);
+    else
+        native_break(g, CAUSE_MISMATCH, -1, "rank %d: %s; rank %d: %s", s->rank, our_text, p->rank,
+                     their_text);
+}
+
+void blame_bytes(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
+                 const uint8_t *stamp)
+{
+    char text[200];
+
+    native_break(g, CAUSE_MISMATCH, -1,
+                 "rank %d has %" PRIu64 " bytes where rank %d has %" PRIu64 " in %s", p->rank,
+                 theirs, g->state->rank, ours, decoded_text(text, sizeof(text), stamp));
+}
+
+// A message that no step of ours belongs to, though the stamps agree: the counts of all_to_all_v, or the segments, differ.
+void blame_surplus(native_group *g, const native_peer *p, const message *m, const uint8_t *stamp)
+{
+    const bool is_ready = m->type == MESSAGE_READY;
+    op_stamp s;
+    char text[200];
+
+    native_break(g, CAUSE_MISMATCH, -1,
+                 "rank %d %s %" PRIu64 " bytes %s rank %d, which %s fewer, in %s%s", p->rank,
+                 is_ready ? "expects" : "sends", m->total, is_ready ? "of" : "to", g->state->rank,
+                 is_ready ? "sends" : "expects", decoded_text(text, sizeof(text), stamp),
+                 stamp_decode(stamp, &s) == LS_OK && s.vector
+                     ? ""
+                     : ": is LOCKSTEP_SEGMENT the same on all ranks?");
+}
+
+void blame_peer(native_group *g, native_peer *p, const uint8_t *stamp)
+{
+    char who[96];
+    char text[200];
+    const peer_link *l = p->link;
+
+    native_peer_text(p, who, sizeof(who));
+    decoded_text(text, sizeof(text), stamp);
+    if (l->fault[0] != 0)
+        native_break(g, CAUSE_FAULT, p->rank, "%s sent what is no message (%s) during %s", who,
+                     l->fault, text);
+    else if (l->error != 0)
+        native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", who, text,
+                     ls_errno_text(l->error));
+    else
+        native_break(g, CAUSE_FAULT, p->rank, "%s closed its connection during %s", who, text);
+}
