@@ -178,8 +178,9 @@ static void describe_ring(int fd, text_buf *out)
     text_append(out, "  its last operations:\n");
     for (int i = 0; i < n; i++) {
         char stamp[256];
+        const char *end = entries[i].status == LS_OK ? "done" : "failed";
         text_append(out, "  | %s, %s\n", stamp_text(stamp, sizeof(stamp), &entries[i].stamp),
-                    entries[i].end_ns != 0 ? "done" : "not finished");
+                    entries[i].end_ns != 0 ? end : "not finished");
     }
 }
 

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MARK_NAME "LOCKSTEP_TEST_MARK"
+#define MARK_NAME "TEST_JOB_MARK"
 #define LOOK_MS   5
 
 static job jobs[JOB_MOST];
@@ -48,6 +48,8 @@ static void become_program(job *j, const char *const *argv, const char *const *e
         else
             (void)unsetenv(*env);
     }
+    (void)unsetenv("LOCKSTEP_TEST_ROUNDS"); /* meant for us */
+    (void)unsetenv("LOCKSTEP_TEST_FULL");
     (void)putenv(j->mark);
     (void)fcntl(j->mark_fd, F_SETFD, 0);
     sigemptyset(&none);

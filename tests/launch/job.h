@@ -23,7 +23,7 @@
 typedef struct job {
     bool is_used;
     pid_t pid;
-    char mark[64]; /* "LOCKSTEP_TEST_MARK=..." */
+    char mark[64]; /* "NAME=VALUE" in its environment */
     int mark_fd;
     int out_fd; /* -1: ended */
     int err_fd;

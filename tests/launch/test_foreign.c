@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The programs of this build, started by others: torchrun's variables, and mpirun. */
+#include "launch/job.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+
+/* What this test itself may have been started under. */
+#define CLEAN "LOCKSTEP_RANK", "LOCKSTEP_STORE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"
+
+static job *start_as_torchrun(const char *program, int rank, int size, const char *port)
+{
+    char own[2][32], all[2][32];
+
+    text_format(own[0], sizeof(own[0]), "RANK=%d", rank);
+    text_format(own[1], sizeof(own[1]), "LOCAL_RANK=%d", rank);
+    text_format(all[0], sizeof(all[0]), "WORLD_SIZE=%d", size);
+    text_format(all[1], sizeof(all[1]), "LOCAL_WORLD_SIZE=%d", size);
+    return job_start(JOB_LIST(program),
+                     JOB_LIST(CLEAN, own[0], own[1], all[0], all[1], "MASTER_ADDR=127.0.0.1", port,
+                              "GROUP_RANK=0", "GROUP_WORLD_SIZE=1"));
+}
+
+/* Ranks on one host need no port, so any number will do; it names the meeting. */
+static void expect_under_torchrun(const char *program, const char *const *lines, int n)
+{
+    job *ranks[JOB_MOST];
+    char port[32];
+
+    text_format(port, sizeof(port), "MASTER_PORT=%d", 20000 + (int)(getpid() % 10000));
+    for (int r = 0; r < n; r++)
+        ranks[r] = start_as_torchrun(program, r, n, port);
+    for (int r = 0; r < n; r++) {
+        job_expect_code(ranks[r], 0);
+        job_expect(ranks[r], job_said(ranks[r], 0, lines[r]));
+        job_expect_gone(ranks[r]);
+    }
+}
+
+static void message_passing_takes_torchruns_variables(void **state)
+{
+    LS_UNUSED(state);
+    expect_under_torchrun(LOCKSTEP_BIN "/message_passing",
+                          JOB_LIST("Rank 0 has sent data to rank 2.\n",
+                                   "Rank 1 has received 1 from rank 0.\n",
+                                   "Rank 2 has received 1 from rank 0.\n"),
+                          3);
+}
+
+static void elastic_ddp_takes_torchruns_variables(void **state)
+{
+    LS_UNUSED(state);
+    expect_under_torchrun(LOCKSTEP_BIN "/elastic_ddp",
+                          JOB_LIST("Start running basic DDP example on rank 0.\n",
+                                   "Start running basic DDP example on rank 1.\n"),
+                          2);
+}
+
+static bool has_mpirun(void)
+{
+    job *j = job_start(JOB_LIST("mpirun", "--version"), NULL);
+    bool has;
+
+    job_await_end(j);
+    has = job_said(j, 0, "Open MPI");
+    job_clean_up(NULL);
+    if (!has)
+        print_message("no mpirun of Open MPI: not tested\n");
+    return has;
+}
+
+static void programs_run_under_mpirun(void **state)
+{
+    LS_UNUSED(state);
+    if (!has_mpirun())
+        skip();
+    for (int i = 0; i < 2; i++) {
+        job *j = job_start(
+            JOB_LIST("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2",
+                     i == 0 ? LOCKSTEP_BIN "/message_passing" : LOCKSTEP_BIN "/elastic_ddp"),
+            JOB_LIST(CLEAN));
+
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0,
+                               i == 0 ? "Rank 1 has received 1 from rank 0."
+                                      : "Start running basic DDP example on rank 1.\n"));
+        job_expect_gone(j);
+        job_clean_up(NULL);
+    }
+}
+
+static void mpirun_runs_under_the_launcher(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    if (!has_mpirun())
+        skip();
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "mpirun", "--allow-run-as-root",
+                           "--oversubscribe", "-np", "2", "echo", "hello"),
+                  JOB_LIST(CLEAN));
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "hello\nhello\n"));
+    job_expect_gone(j);
+}
+
+static void programs_run_under_our_own_launcher(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "4", LOCKSTEP_BIN "/elastic_ddp"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    for (int r = 0; r < 4; r++) {
+        char line[96];
+        text_format(line, sizeof(line), "rank %d| Start running basic DDP example on rank %d.\n", r,
+                    r);
+        job_expect(j, job_said(j, 0, line));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(message_passing_takes_torchruns_variables),
+        test(elastic_ddp_takes_torchruns_variables),
+        test(programs_run_under_mpirun),
+        test(mpirun_runs_under_the_launcher),
+        test(programs_run_under_our_own_launcher),
+    };
+
+    return cmocka_run_group_tests_name("launch foreign", tests, NULL, NULL);
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "launch/output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CLEAR "\r\x1b[K"
+
+/* A sink that writes into a socket which keeps the borders between writes. */
+typedef struct bench {
+    output_sink sink;
+    output_kept kept;
+    output_stream stream[2];
+    int fds[2];
+} bench;
+
+static void open_bench(bench *b, bool terminal)
+{
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, b->fds),
+                     0);
+    output_sink_open(&b->sink, b->fds[1]);
+    b->sink.terminal = terminal;
+    for (int i = 0; i < 2; i++)
+        b->stream[i] = (output_stream){
+            .sink = &b->sink, .kept = &b->kept, .rank = i + 1, .n_ranks = 12, .prefix = true};
+}
+
+static void close_bench(bench *b)
+{
+    output_free(&b->stream[0]);
+    output_free(&b->stream[1]);
+    output_free_kept(&b->kept);
+    output_sink_close(&b->sink);
+    (void)close(b->fds[0]);
+    (void)close(b->fds[1]);
+}
+
+/* What the next write() brought, "" when there was none. */
+static const char *next_write(const bench *b)
+{
+    static char bytes[200000];
+    const ssize_t n = read(b->fds[0], bytes, sizeof(bytes) - 1);
+
+    bytes[n > 0 ? n : 0] = 0;
+    return bytes;
+}
+
+static void feed(output_stream *s, const char *text)
+{
+    output_feed(s, text, strlen(text));
+}
+
+/* --- lines --- */
+
+static void a_line_is_one_write(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    feed(&b.stream[0], "he");
+    feed(&b.stream[0], "llo");
+    assert_string_equal(next_write(&b), "");
+    feed(&b.stream[0], "\nsecond\nthi");
+    feed(&b.stream[1], "other\n");
+    feed(&b.stream[0], "rd");
+    output_end(&b.stream[0]);
+    output_end(&b.stream[1]);
+    assert_string_equal(next_write(&b), "rank  1| hello\n");
+    assert_string_equal(next_write(&b), "rank  1| second\n");
+    assert_string_equal(next_write(&b), "rank  2| other\n");
+    assert_string_equal(next_write(&b), "rank  1| third\n");
+    assert_string_equal(next_write(&b), "");
+    close_bench(&b);
+}
+
+static void empty_lines_stay(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    feed(&b.stream[0], "\n\na\n");
+    assert_string_equal(next_write(&b), "rank  1| \n");
+    assert_string_equal(next_write(&b), "rank  1| \n");
+    assert_string_equal(next_write(&b), "rank  1| a\n");
+    close_bench(&b);
+}
+
+/* Fed in every way of cutting it in two, the text gives the same writes. */
+static void expect_lines(bool terminal, const char *text, const char *const *lines)
+{
+    const size_t n = strlen(text);
+
+    for (size_t cut = 0; cut <= n; cut++) {
+        bench b;
+
+        open_bench(&b, terminal);
+        output_feed(&b.stream[0], text, cut);
+        output_feed(&b.stream[0], text + cut, n - cut);
+        output_end(&b.stream[0]);
+        for (const char *const *line = lines; *line != NULL; line++)
+            assert_string_equal(next_write(&b), *line);
+        assert_string_equal(next_write(&b), "");
+        close_bench(&b);
+    }
+}
+
+static void carriage_return_and_line_feed_are_one_end(void **state)
+{
+    static const char *const lines[] = {"rank  1| one\n", "rank  1| two\n", "rank  1| \n",
+                                        "rank  1| three\n", NULL};
+
+    LS_UNUSED(state);
+    expect_lines(false, "one\r\ntwo\r\r\n\r\nthree\n", lines);
+}
+
+static void a_bar_is_left_out_where_there_is_no_terminal(void **state)
+{
+    static const char *const leading[] = {"rank  1| begin\n", "rank  1| 100%\n", "rank  1| end\n",
+                                          NULL};
+    static const char *const trailing[] = {"rank  1| 100%\n", NULL};
+    static const char *const cleared[] = {"rank  1| loss 0.1\n", NULL};
+
+    LS_UNUSED(state);
+    expect_lines(false, "begin\n\r10%\r50%\r100%\nend\n", leading);
+    expect_lines(false, "10%\r50%\r100%\r", trailing);
+    expect_lines(false, "\r10%\x1b[K\r20%\x1b[K\r\x1b[Kloss 0.1\n\r30%\r\x1b[K", cleared);
+}
+
+static void a_bar_takes_its_own_place_on_a_terminal(void **state)
+{
+    static const char bar[] = "\x1b[?7l\x1b[33mrank  1|\x1b[0m 10%\x1b[?7h";
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, true);
+    feed(&b.stream[0], "\r10%");
+    assert_string_equal(next_write(&b), bar);
+    feed(&b.stream[1], "a line\n");
+    assert_string_equal(next_write(&b), CLEAR "\x1b[35mrank  2|\x1b[0m a line\n"
+                                              "\x1b[?7l\x1b[33mrank  1|\x1b[0m 10%\x1b[?7h");
+    feed(&b.stream[0], "\r20%");
+    assert_string_equal(next_write(&b), CLEAR "\x1b[?7l\x1b[33mrank  1|\x1b[0m 20%\x1b[?7h");
+    feed(&b.stream[0], "\n");
+    assert_string_equal(next_write(&b), CLEAR "\x1b[33mrank  1|\x1b[0m 20%\n");
+    feed(&b.stream[0], "\r30%");
+    (void)next_write(&b);
+    feed(&b.stream[0], "\r\x1b[K");
+    assert_string_equal(next_write(&b), CLEAR);
+    output_end(&b.stream[0]);
+    assert_string_equal(next_write(&b), "");
+    close_bench(&b);
+}
+
+static void a_question_of_rank_0_is_shown_on_a_terminal(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, true);
+    feed(&b.stream[1], "name? "); /* nobody can answer rank 2 */
+    assert_string_equal(next_write(&b), "");
+    b.stream[0].rank = 0;
+    b.stream[0].prefix = false;
+    feed(&b.stream[0], "name? ");
+    assert_string_equal(next_write(&b), "\x1b[?7lname? \x1b[?7h");
+    close_bench(&b);
+}
+
+static void a_long_line_is_broken(void **state)
+{
+    static char text[3 * OUTPUT_LINE_MOST];
+    bench b;
+    size_t got = 0;
+    int n = 0;
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    memset(text, 'x', sizeof(text));
+    for (size_t at = 0; at < sizeof(text); at += 1000)
+        output_feed(&b.stream[0], text + at, at + 1000 < sizeof(text) ? 1000 : sizeof(text) - at);
+    output_feed(&b.stream[0], "y\n", 2);
+    for (const char *line = next_write(&b); *line != 0; line = next_write(&b)) {
+        assert_true(strlen(line) <= OUTPUT_LINE_MOST + sizeof("rank  1| \n"));
+        assert_int_equal(line[strlen(line) - 1], '\n');
+        got += strspn(line + strlen("rank  1| "), "xy");
+        n++;
+    }
+    assert_int_equal(n, 4);
+    assert_int_equal(got, sizeof(text) + 1);
+    close_bench(&b);
+}
+
+static void any_byte_passes_through(void **state)
+{
+    static const char text[] = "a\0b\x01\x7f\xff\xc3\xa9\t\n";
+    bench b;
+    char got[64];
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    output_feed(&b.stream[0], text, sizeof(text) - 1);
+    assert_int_equal(read(b.fds[0], got, sizeof(got)), strlen("rank  1| ") + sizeof(text) - 1);
+    assert_memory_equal(got + strlen("rank  1| "), text, sizeof(text) - 1);
+    close_bench(&b);
+}
+
+/* --- what is remembered --- */
+
+static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
+{
+    bench b;
+    text_buf t = {0};
+    char line[32];
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    for (int i = 0; i < OUTPUT_KEPT + 7; i++) {
+        text_format(line, sizeof(line), "line %d\n", i);
+        feed(&b.stream[i % 2], line);
+    }
+    output_append_kept(&b.kept, &t);
+    assert_true(text_starts(text_str(&t), "  | line 7\n  | line 8\n"));
+    text_format(line, sizeof(line), "  | line %d\n", OUTPUT_KEPT + 6);
+    assert_string_equal(text_str(&t) + t.length - strlen(line), line);
+    text_free(&t);
+    close_bench(&b);
+}
+
+static void remembered_lines_are_harmless(void **state)
+{
+    static const char text[] = "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 a\0b caf\xc3\xa9\n";
+    bench b;
+    text_buf t = {0};
+
+    LS_UNUSED(state);
+    open_bench(&b, false);
+    output_feed(&b.stream[0], text, sizeof(text) - 1);
+    output_append_kept(&b.kept, &t);
+    assert_string_equal(text_str(&t), "  | red ?]0;title? a?b caf\xc3\xa9\n");
+    text_free(&t);
+    close_bench(&b);
+}
+
+/* --- the sink --- */
+
+static void a_note_stands_before_the_bar(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, true);
+    b.stream[0].prefix = false;
+    feed(&b.stream[0], "\r10%");
+    (void)next_write(&b);
+    output_note(&b.sink, "lockstep: %s", "note");
+    assert_string_equal(next_write(&b), CLEAR "lockstep: note\n\x1b[?7l10%\x1b[?7h");
+    close_bench(&b);
+}
+
+/* Writes lines into a pipe that nobody reads, then reads it. */
+static void a_full_pipe_does_not_block_and_loses_nothing(void **state)
+{
+    static char line[5000];
+    output_sink sink;
+    output_stream s = {.sink = &sink};
+    size_t wanted = 0, got = 0;
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    output_sink_open(&sink, fds[1]);
+    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0); /* others may hold it */
+    memset(line, 'x', sizeof(line) - 1);
+    line[sizeof(line) - 2] = '\n';
+    while (output_waiting(&sink) < 3 * OUTPUT_QUEUE_MOST) {
+        feed(&s, line);
+        wanted += strlen(line);
+    }
+    assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+    while (got < wanted) {
+        static char bytes[70000];
+        const ssize_t n = read(fds[0], bytes, sizeof(bytes));
+
+        for (ssize_t i = 0; i < n; i++, got++)
+            assert_int_equal(bytes[i], line[got % strlen(line)]);
+        output_flush(&sink);
+    }
+    assert_int_equal(output_waiting(&sink), 0);
+    output_free(&s);
+    output_sink_close(&sink);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+}
+
+static void a_reader_that_has_gone_is_noticed(void **state)
+{
+    output_sink sink;
+    output_stream s = {.sink = &sink};
+    int fds[2];
+
+    LS_UNUSED(state);
+    (void)signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    output_sink_open(&sink, fds[1]);
+    (void)close(fds[0]);
+    feed(&s, "lost\n");
+    assert_true(sink.is_broken);
+    feed(&s, "lost too\n");
+    assert_int_equal(output_waiting(&sink), 0);
+    output_free(&s);
+    output_sink_close(&sink);
+    (void)close(fds[1]);
+}
+
+static void random_pieces_of_random_bytes_do_no_harm(void **state)
+{
+    static const char alphabet[] = "\n\r\x1b[K ab2\0";
+    uint32_t seed = 12345;
+    bench b;
+
+    LS_UNUSED(state);
+    print_message("seed %u\n", seed);
+    for (int terminal = 0; terminal < 2; terminal++) {
+        open_bench(&b, terminal != 0);
+        for (int i = 0; i < 20000; i++) {
+            char bytes[16];
+            size_t n;
+
+            for (n = 0; n < sizeof(bytes); n++) {
+                seed = seed * 1664525 + 1013904223;
+                bytes[n] = alphabet[(seed >> 16) % (sizeof(alphabet) - 1)];
+            }
+            output_feed(&b.stream[i % 2], bytes, (seed >> 20) % (sizeof(bytes) + 1));
+            while (*next_write(&b) != 0)
+                continue;
+            output_flush(&b.sink);
+        }
+        output_end(&b.stream[0]);
+        output_end(&b.stream[1]);
+        assert_null(b.sink.shown_of);
+        close_bench(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_is_one_write),
+        cmocka_unit_test(empty_lines_stay),
+        cmocka_unit_test(carriage_return_and_line_feed_are_one_end),
+        cmocka_unit_test(a_bar_is_left_out_where_there_is_no_terminal),
+        cmocka_unit_test(a_bar_takes_its_own_place_on_a_terminal),
+        cmocka_unit_test(a_question_of_rank_0_is_shown_on_a_terminal),
+        cmocka_unit_test(a_long_line_is_broken),
+        cmocka_unit_test(any_byte_passes_through),
+        cmocka_unit_test(the_last_lines_of_both_pipes_are_kept_in_their_order),
+        cmocka_unit_test(remembered_lines_are_harmless),
+        cmocka_unit_test(a_note_stands_before_the_bar),
+        cmocka_unit_test(a_full_pipe_does_not_block_and_loses_nothing),
+        cmocka_unit_test(a_reader_that_has_gone_is_noticed),
+        cmocka_unit_test(random_pieces_of_random_bytes_do_no_harm),
+    };
+
+    return cmocka_run_group_tests_name("launch output", tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals to the launcher, and ranks that stand still. */
+#include "launch/job.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+#define BUSY_MS    4000
+
+static job *start_role(const char *grace, const char *role, const char *argument)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "--grace", grace, JOB_ACTOR, role, argument), NULL);
+
+    job_await_text(j, 0, "rank 0 is ready");
+    job_await_text(j, 0, "rank 1 is ready");
+    return j;
+}
+
+/* --- the job is asked to end --- */
+
+static void an_ended_job_says_by_which_signal(void **state)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } signals[] = {
+        {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}, {SIGQUIT, "SIGQUIT"}};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(signals); i++) {
+        job *j = start_role("60", "polite", "0");
+
+        assert_int_equal(kill(j->pid, signals[i].number), 0);
+        job_expect_code(j, 128 + signals[i].number);
+        job_expect(j, job_said(j, 0, "rank 0 was asked") && job_said(j, 0, "rank 1 was asked"));
+        job_expect(j, job_said(j, 1, signals[i].name));
+        job_expect(j, !job_said(j, 1, "failed"));
+        job_expect_gone(j);
+        job_clean_up(NULL);
+    }
+}
+
+static void ranks_that_do_not_end_in_time_are_named_and_killed(void **state)
+{
+    job *j = start_role("1", "stubborn", NULL);
+    const int64_t since_ms = ls_now_ms();
+
+    LS_UNUSED(state);
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_expect_code(j, 143);
+    job_expect(j, ls_now_ms() - since_ms >= 1000 && ls_now_ms() - since_ms < 1000 + BUSY_MS);
+    job_expect(j, job_said(j, 1, "rank 0 (pid ") &&
+                      job_said(j, 1, "did not end within 1.0 s and is killed"));
+    job_expect_gone(j);
+}
+
+static void a_second_signal_kills_at_once(void **state)
+{
+    job *j = start_role("60", "stubborn", NULL);
+    const int64_t since_ms = ls_now_ms();
+
+    LS_UNUSED(state);
+    assert_int_equal(kill(j->pid, SIGINT), 0);
+    job_await_text(j, 1, "SIGINT");
+    assert_int_equal(kill(j->pid, SIGINT), 0);
+    job_expect_code(j, 130);
+    job_expect(j, ls_now_ms() - since_ms < BUSY_MS);
+    job_expect_gone(j);
+}
+
+static void a_stopped_rank_can_be_ended(void **state)
+{
+    job *j = start_role("60", "polite", "0");
+
+    LS_UNUSED(state);
+    assert_int_equal(kill(job_find(j, JOB_RANK, 1), SIGSTOP), 0);
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_expect_code(j, 143);
+}
+
+/* --- the whole job is paused --- */
+
+static void await_state(job *j, pid_t pid, char state, bool is)
+{
+    const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
+
+    while ((file_process_state(pid) == state) != is) {
+        job_expect(j, ls_deadline_left(deadline_ms) > 0);
+        job_listen(j, 5);
+    }
+}
+
+static void ctrl_z_stops_all_and_fg_continues_without_alarm(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "steps", "400", "1"),
+                       JOB_LIST("LOCKSTEP_LATE_MS=300"));
+    pid_t ranks[2];
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "step 100\n");
+    for (int r = 0; r < 2; r++)
+        ranks[r] = job_find(j, JOB_RANK, r);
+    assert_int_equal(kill(j->pid, SIGTSTP), 0);
+    await_state(j, j->pid, 'T', true);
+    await_state(j, ranks[0], 'T', true);
+    await_state(j, ranks[1], 'T', true);
+    job_listen(j, 1000);
+    job_expect(j, !job_said(j, 0, "step 400\n"));
+    assert_int_equal(kill(j->pid, SIGCONT), 0);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "step 400\n"));
+    job_expect(j, j->err.length == 0);
+}
+
+/* --- one rank stands still --- */
+
+static void a_stopped_rank_is_named_and_goes_on_with_the_same_bits(void **state)
+{
+    char sums[2][64];
+
+    LS_UNUSED(state);
+    for (int round = 0; round < 2; round++) { /* the second time without a stop */
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "600", "1"),
+                           JOB_LIST("LOCKSTEP_LATE_MS=300"));
+        const char *sum;
+
+        job_await_text(j, 0, "step 100\n");
+        if (round == 0) {
+            const pid_t pid = job_find(j, JOB_RANK, 1);
+            char told[64];
+
+            text_format(told, sizeof(told), "not arrived 1 (pid %d, stopped", (int)pid);
+            assert_int_equal(kill(pid, SIGSTOP), 0);
+            job_await_text(j, 1, told);
+            job_expect(j, job_said(j, 1, "lockstep: all_reduce #"));
+            assert_int_equal(kill(pid, SIGCONT), 0);
+        }
+        job_expect_code(j, 0);
+        sum = strstr(text_str(&j->out), "sum ");
+        job_expect(j, sum != NULL);
+        text_format(sums[round], sizeof(sums[round]), "%.*s", (int)strcspn(sum, "\n"), sum);
+        job_clean_up(NULL);
+    }
+    assert_string_equal(sums[0], sums[1]);
+}
+
+static void a_rank_that_stays_stopped_is_ended_at_the_operations_timeout(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "steps"),
+                       JOB_LIST("LOCKSTEP_OP_TIMEOUT_MS=1500", "LOCKSTEP_LATE_MS=300"));
+    pid_t pid;
+    int64_t since_ms;
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "step 100\n");
+    pid = job_find(j, JOB_RANK, 1);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    since_ms = ls_now_ms();
+    job_expect_code(j, 1);
+    job_expect(j, ls_now_ms() - since_ms >= 1400);
+    job_expect(j, job_said(j, 1, "its timeout"));
+    job_expect_gone(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(an_ended_job_says_by_which_signal),
+        test(ranks_that_do_not_end_in_time_are_named_and_killed),
+        test(a_second_signal_kills_at_once),
+        test(a_stopped_rank_can_be_ended),
+        test(ctrl_z_stops_all_and_fg_continues_without_alarm),
+        test(a_stopped_rank_is_named_and_goes_on_with_the_same_bits),
+        test(a_rank_that_stays_stopped_is_ended_at_the_operations_timeout),
+    };
+
+    return cmocka_run_group_tests_name("launch stop", tests, NULL, NULL);
+}
