@@ -10,7 +10,7 @@
 #include <poll.h>
 
 #define EXCHANGE_STEP_MS 20
-#define NEWS_MS          1000
+#define NEWS_MS          200
 #define GROUP_OF_JOIN    (GROUP_ALL - 1)
 
 static void exchange_done(void *self, backend_work *work, ls_status status, const char *text)
@@ -30,8 +30,9 @@ static void exchange_broken(void *self, const job_cause *cause)
     *result = ls_fail(cause_status(cause->kind), "%s", cause->text);
 }
 
-static void run_exchange(native_state *s, const comm_boot *boot, const group_info *info, int *names,
-                         ls_status *result)
+/* s->host is the exchange's own meanwhile; `engine` is who knows whether the job goes on. */
+static void run_exchange(native_state *s, const comm_host *engine, const comm_boot *boot,
+                         const group_info *info, int *names, ls_status *result)
 {
     struct pollfd hub = {.fd = boot->control_fd, .events = POLLIN};
     int64_t deadline_ms = boot->deadline_ms;
@@ -60,13 +61,11 @@ static void run_exchange(native_state *s, const comm_boot *boot, const group_inf
         if (native_backend_ops.progress(s))
             continue;
         native_backend_ops.wait(s, EXCHANGE_STEP_MS);
-        // News while joining are bad ones (join.c).
-        if (hub.fd >= 0 && poll(&hub, 1, 0) > 0) {
+        // As in join.c: the end of the job leaves no time.
+        if (hub.fd >= 0 && poll(&hub, 1, 0) > 0 &&
+            (engine->check == NULL || engine->check(engine->self) != LS_OK)) {
             hub.fd = -1;
-            deadline_ms =
-                ls_deadline_left(deadline_ms) < 0 || ls_deadline_left(deadline_ms) > NEWS_MS
-                    ? ls_deadline_ms(NEWS_MS)
-                    : deadline_ms;
+            deadline_ms = ls_now_ms();
         }
     }
     if (*result == LS_ETIMEOUT)
@@ -101,7 +100,7 @@ ls_status native_learn_hosts(native_state *s, const comm_boot *boot)
     info.members = members;
     names[s->rank] = local_ranks(s->local)[0];
     s->host = &own;
-    run_exchange(s, boot, &info, names, &result);
+    run_exchange(s, host, boot, &info, names, &result);
     s->host = host;
     s->host_names = names; // only now: groups opened from here on have a layout
     ls_free(members);

@@ -25,8 +25,7 @@
 #define GUESTS_MAX      64   /* connections that have not proved themselves yet */
 #define TRY_MS          3000 /* for one round over a peer's addresses */
 #define PAUSE_MS        20
-#define LAST_NEWS_MS                                                                               \
-    1000 /* what is left of the time once the hub has news: no good ones come while joining */
+#define LAST_NEWS_MS    200 /* once the hub has news: no good ones come while joining */
 
 typedef struct guest {
     int fd;
@@ -44,17 +43,18 @@ typedef struct joining {
     int n_guests;
 } joining;
 
-// The hub speaks up by itself only when the job ends: a short while, then it is time to go and read why.
+// When the job has ended there is no time left; the engine knows the reason and tells it.
 static void look_for_news(joining *j)
 {
     struct pollfd hub = {.fd = j->boot->control_fd, .events = POLLIN};
-    const int64_t soon = ls_deadline_ms(LAST_NEWS_MS);
+    const comm_host *host = j->s->host;
 
     if (j->has_news || j->boot->control_fd < 0 || poll(&hub, 1, 0) <= 0)
         return;
+    if (host->check != NULL && host->check(host->self) == LS_OK)
+        return;
     j->has_news = true;
-    if (soon < j->deadline_ms)
-        j->deadline_ms = soon;
+    j->deadline_ms = ls_now_ms();
 }
 
 static int64_t earlier(int64_t a, int64_t b)

@@ -588,7 +588,7 @@ static ls_status native_open(const comm_boot *boot, const comm_host *host, nativ
         st = native_learn_hosts(s, boot);
     if (st != LS_OK) {
         free_state(s);
-        return ls_context(st, "rank %d of %d could not join", boot->rank, boot->size);
+        return st;
     }
     *out = s;
     return LS_OK;
