@@ -396,12 +396,23 @@ ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **
     return st;
 }
 
+/* The world rank that a message came from or went to; of a collective nobody knows whom it waited for. */
+static int peer_of(const ls_work *w)
+{
+    const coll *op = &w->b.op;
+    const int peer = op->root == LS_ANY_SOURCE ? w->b.source : op->root;
+
+    if ((op->kind != COLL_SEND && op->kind != COLL_RECV) || peer < 0)
+        return -1;
+    return w->comm->members[peer];
+}
+
 void engine_end_work(engine *e, ls_work *w, ls_status status)
 {
     LS_ASSERT(w->phase != WORK_ENDED);
     if (w->is_reported && status == LS_OK)
         watch_arrived(e, w);
-    recorder_end(e->parts.recorder, w->record, status, w->b.source, ls_now_ns());
+    recorder_end(e->parts.recorder, w->record, status, peer_of(w), ls_now_ns());
     w->phase = WORK_ENDED;
     w->status = status;
     list_remove(&w->node);

@@ -184,9 +184,11 @@ void watch_start(engine *e, ls_work *w);    /* a work has begun */
 void watch_look(engine *e, int64_t now_ns); /* news and what is late, when it is time for them */
 void watch_arrived(engine *e, const ls_work *w);    /* a reported work has ended well */
 void watch_tell(engine *e, const job_cause *cause); /* the other ranks hear of it */
-void watch_news(engine *e);                         /* news only, at once */
-void watch_forgive(engine *e, int64_t gap_ns);      /* this process was stopped for so long */
-int64_t watch_next_ns(const engine *e);             /* when watch_look() has something to do */
+/* A connection was lost while a group was made: waits shortly for the news that say why; gives the status to fail with. */
+ls_status watch_explain(engine *e, ls_status st);
+void watch_news(engine *e);                    /* news only, at once */
+void watch_forgive(engine *e, int64_t gap_ns); /* this process was stopped for so long */
+int64_t watch_next_ns(const engine *e);        /* when watch_look() has something to do */
 void watch_goodbye(engine *e,
                    const ls_comm *comm); /* this rank leaves the group: how far it came */
 

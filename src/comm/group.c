@@ -53,7 +53,8 @@ ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members,
     if (e->end.kind != CAUSE_NONE)
         st = ls_fail(cause_status(e->end.kind), "%s", e->end.text);
     else if (size > 1)
-        st = e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend);
+        st = watch_explain(e,
+                           e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend));
     if (st == LS_OK) {
         list_append(&e->groups, &comm->node);
         e->n_groups++;

@@ -94,7 +94,7 @@ static ls_status open_backend(engine *e)
 
     if (j == NULL)
         return LS_OK;
-    st = e->parts.ops->open(&j->boot, &e->host, &e->parts.backend);
+    st = watch_explain(e, e->parts.ops->open(&j->boot, &e->host, &e->parts.backend));
     // The listeners are the backend's in any case.
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;
@@ -111,6 +111,18 @@ static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
     for (int r = 0; r < n; r++)
         members[r] = r;
     return group_create(e, id, e->parts.rank, n, members, out);
+}
+
+/* The others need not wait for a rank that cannot come, unless they are the ones who said so. */
+static void tell_failure(engine *e, ls_status st)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = e->parts.rank};
+
+    if (e->end.kind != CAUSE_NONE || st == LS_ETIMEOUT || st == LS_EMISMATCH)
+        return;
+    text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", e->parts.rank,
+                ls_last_error());
+    watch_tell(e, &cause);
 }
 
 static ls_status start_engine(const identity *id, engine_parts *parts, join *j, ls_comm **out)
@@ -130,13 +142,15 @@ static ls_status start_engine(const identity *id, engine_parts *parts, join *j, 
     LS_TRY(engine_create(parts, &e));
     st = open_backend(e);
     if (st == LS_OK)
-        st = make_world(e, j == NULL ? 0 : j->world_group, out);
+        st = ls_context(make_world(e, j == NULL ? 0 : j->world_group, out),
+                        "rank %d of %d could not join", id->rank, id->size);
     if (st == LS_OK)
         return LS_OK;
     ls_error_keep(kept);
+    tell_failure(e, st);
     engine_destroy(e);
     ls_error_restore(kept);
-    return ls_context(st, "rank %d of %d could not join", id->rank, id->size);
+    return st;
 }
 
 static ls_status find_identity(const comm_env *env, const ls_init_options *opt, identity *id)

@@ -147,15 +147,50 @@ static ls_status reach_url(join *j, const join_settings *s)
     return connect_to_hub(j, s);
 }
 
+/* "localhost", or a number: what a name resolves to on rank 0's own host says nothing about the others. */
+static bool is_loopback_text(const char *place, const net_address *a)
+{
+    net_address number;
+    char kept[LS_ERROR_BYTES], url[IDENTITY_PLACE_BYTES + 8];
+    bool is_number;
+
+    ls_error_keep(kept);
+    is_number =
+        net_address_decode(text_format(url, sizeof(url), "tcp://%s", place), &number) == LS_OK;
+    ls_error_restore(kept);
+    return net_address_is_loopback(a) && (is_number || text_starts(place, "localhost"));
+}
+
+/*
+ * Many hosts resolve their own name to a loopback address, and an address that others use may belong to a translator in
+ * between: then rank 0 serves on every interface.
+ */
+static ls_status serve_master(join *j, const join_settings *s)
+{
+    net_address at = j->hub_address, any;
+    char text[32];
+
+    if (j->is_one_host)
+        return serve_hub(j, s, &at);
+    if (!net_address_is_loopback(&at) && serve_hub(j, s, &at) == LS_OK)
+        return LS_OK;
+    text_format(text, sizeof(text), "tcp://0.0.0.0:%d", net_address_port(&at));
+    LS_TRY(net_address_decode(text, &any));
+    LS_TRY(serve_hub(j, s, &any));
+    return net_address_decode(text_format(text, sizeof(text), "tcp://127.0.0.1:%d",
+                                          net_address_port(hub_thread_address(j->hub))),
+                              &j->hub_address);
+}
+
 static ls_status reach_master(join *j, const join_settings *s)
 {
     LS_TRY(net_address_parse(j->id.place, MASTER_PORT, &j->hub_address));
     LS_TRY(derive_key(j, s, j->id.place));
     derive_job(j->id.place, j->id.job);
     j->hub_at_rank_0 = true;
-    j->is_one_host = j->is_one_host || net_address_is_loopback(&j->hub_address);
+    j->is_one_host = j->is_one_host || is_loopback_text(j->id.place, &j->hub_address);
     if (j->id.rank == 0)
-        LS_TRY(serve_hub(j, s, &j->hub_address));
+        LS_TRY(serve_master(j, s));
     return connect_to_hub(j, s);
 }
 

@@ -109,12 +109,12 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
         return net_address_decode("tcp://127.0.0.1:0", out);
     if (*s->iface != '\0')
         return join_interface_address(s->iface, out);
-    if (net_address_family(&j->hub_address) == NET_UNIX)
-        return join_interface_address("", out);
-    if (j->hub != NULL && !net_address_is_any(&j->hub_address))
+    if (j->hub != NULL)
         *out = j->hub_address;
     else
         LS_TRY(net_address_of_socket(control_fd(j->control), out));
+    if (net_address_is_loopback(out) || net_address_is_any(out))
+        return join_interface_address("", out);
     net_address_set_port(out, 0);
     return LS_OK;
 }

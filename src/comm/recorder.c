@@ -82,6 +82,7 @@ static ls_status get_fd(int fd, int *own)
     if (fd < 0)
         return recorder_create_fd(own);
     LS_TRY(check_size(fd, LS_EINVAL));
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); // it was inherited for this process, not for its children
     *own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return *own >= 0 ? LS_OK : ls_fail_errno("flight recorder: descriptor %d", fd);
 }

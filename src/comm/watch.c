@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -102,6 +103,25 @@ void watch_news(engine *e)
     if (st != LS_OK)
         lose_hub(e);
     ls_error_restore(kept);
+}
+
+/* A rank that still joins sees no more of a death than a connection that ends, or a peer that cannot be found. */
+ls_status watch_explain(engine *e, ls_status st)
+{
+    const int64_t deadline_ms = ls_deadline_ms(CAUSE_GRACE_NS / 1000000);
+    struct pollfd at = {.fd = e->parts.control_fd, .events = POLLIN};
+
+    if (st == LS_OK || st == LS_EINVAL || st == LS_ENOMEM || st == LS_EMISMATCH || st == LS_EAUTH)
+        return st;
+    watch_news(e);
+    while (e->end.kind == CAUSE_NONE && e->parts.control != NULL &&
+           ls_deadline_left(deadline_ms) != 0) {
+        (void)poll(&at, 1, ls_deadline_left(deadline_ms));
+        watch_news(e);
+    }
+    if (e->end.kind == CAUSE_NONE)
+        return st;
+    return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
 }
 
 /* --- ranks that have left --- */

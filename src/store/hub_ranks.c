@@ -261,7 +261,10 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
         return LS_OK;
     }
     there = &h->ranks[rank];
-    if (there->conn != NULL || there->is_lost) {
+    // The job is over: a rank that broke off and tries anew only hears why.
+    if (h->has_cause && there->conn != NULL)
+        conn_drop(there->conn);
+    if (!h->has_cause && (there->conn != NULL || there->is_lost)) {
         text_format(why, sizeof(why), "rank %u is there already (pid %d), pid %u is a second one",
                     rank, (int)there->pid, pid);
         refuse(c, rank, why);

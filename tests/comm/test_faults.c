@@ -413,13 +413,13 @@ static void assert_told_in_time(const scene *s, int rank)
         fail_msg("rank %d heard of it after %lld ms", rank, (long long)took_ms);
 }
 
-static void kill_one(const char *transport, ls_test_meeting meeting, int n, int victim,
-                     int64_t delay_us)
+static void kill_one(ls_test_body body, const char *transport, ls_test_meeting meeting, int n,
+                     int victim, int64_t delay_us)
 {
     scene *s = new_scene();
     const killer k = {.s = s, .n = n, .victim = victim, .signal = SIGKILL, .delay_us = delay_us};
     const ls_test_job job = {
-        .n = n, .body = victim_body, .arg = s, .transport = transport, .meeting = meeting};
+        .n = n, .body = body, .arg = s, .transport = transport, .meeting = meeting};
     static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
     char name[16];
 
@@ -451,8 +451,8 @@ static void a_killed_rank_is_named_within_a_second(void **state)
         const int n = 2 + i % 3;
 
         for (size_t t = 0; t < LS_COUNT_OF(transports); t++)
-            kill_one(transports[t], LS_TEST_AT_STARTER, n, (int)ls_rng_below(&rng, (uint64_t)n),
-                     (int64_t)ls_rng_below(&rng, 50000));
+            kill_one(victim_body, transports[t], LS_TEST_AT_STARTER, n,
+                     (int)ls_rng_below(&rng, (uint64_t)n), (int64_t)ls_rng_below(&rng, 50000));
     }
 }
 
@@ -461,8 +461,8 @@ static void a_killed_rank_is_named_without_a_starter(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < LS_COUNT_OF(transports); t++) {
-        kill_one(transports[t], LS_TEST_AT_RANK_0, 3, 2, 10000);
-        kill_one(transports[t], LS_TEST_AT_RANK_0, 3, 0, 10000);
+        kill_one(victim_body, transports[t], LS_TEST_AT_RANK_0, 3, 2, 10000);
+        kill_one(victim_body, transports[t], LS_TEST_AT_RANK_0, 3, 0, 10000);
     }
 }
 
@@ -492,6 +492,41 @@ static void a_rank_that_dies_before_it_joins_is_named(void **state)
     assert_rank_told(s, 2, LS_EPEER, "rank 1");
     assert_true(ls_now_ms() - begin_ms < 10000);
     end_scene(s);
+}
+
+/* Ranks join and leave all the time; one is killed somewhere in between, also while the others join. */
+static ls_status joiner_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    ls_status st = LS_OK;
+
+    while (st == LS_OK) {
+        ls_comm *comm = NULL;
+
+        st = ls_test_init(self, &comm);
+        if (st == LS_OK)
+            st = ls_barrier(comm, NULL);
+        atomic_store(&s->pids[self->rank], getpid());
+        if (st != LS_OK)
+            LS_TRY(note_failure(s, self->rank, st));
+        ls_comm_destroy(comm);
+    }
+    return LS_OK;
+}
+
+static void a_rank_killed_while_ranks_join_is_named(void **state)
+{
+    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, (uint64_t)ls_now_ns());
+    for (int i = 0; i < 2 * rounds; i++) {
+        const int victim = (int)ls_rng_below(&rng, 3);
+
+        kill_one(joiner_body, transports[i % 2], LS_TEST_AT_STARTER, 3, victim,
+                 (int64_t)ls_rng_below(&rng, 20000));
+    }
 }
 
 static ls_status missing_body(const ls_test_rank *self, void *arg)
@@ -792,6 +827,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
         cmocka_unit_test(a_killed_rank_is_named_without_a_starter),
         cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
+        cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),
         cmocka_unit_test(ranks_that_do_not_come_are_listed),
         cmocka_unit_test(an_abort_from_another_thread_reaches_all_ranks),
         cmocka_unit_test(an_operation_ends_at_its_timeout),
