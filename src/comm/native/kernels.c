@@ -21,7 +21,8 @@
 #endif
 
 #define SCRATCH_BYTES 12288 /* inner nodes of one block; on the stack of whoever reduces */
-#define LEVELS_MAX    33    /* of a tree over any number of ranks that an int holds, and one more */
+#define PAIR_BYTES    8192
+#define LEVELS_MAX    33 /* of a tree over any number of ranks that an int holds, and one more */
 
 /* --- choosing the instruction set --- */
 
@@ -142,7 +143,7 @@ typedef struct tree {
     char *scratch;
     size_t scratch_bytes; /* of one room */
     uint64_t used;        /* rooms, as bits */
-    tree_node stack[LEVELS_MAX];
+    tree_node *stack;     /* LEVELS_MAX; apart, so that it need not be cleared */
     int depth;
 } tree;
 
@@ -234,11 +235,13 @@ static size_t scratch_rooms(int n_operands)
 static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, int divisor)
 {
     _Alignas(64) char scratch[SCRATCH_BYTES];
+    tree_node stack[LEVELS_MAX];
     const size_t rooms = scratch_rooms(t->n_operands);
     const size_t dst_bytes = finish != NULL ? t->type_bytes : t->partial_bytes;
     char *out = dst;
 
     t->scratch = scratch;
+    t->stack = stack;
     t->scratch_bytes = SCRATCH_BYTES / rooms / 64 * 64;
     t->block = t->scratch_bytes / t->partial_bytes;
     for (size_t at = 0; at < count; at += t->block) {
@@ -280,6 +283,23 @@ static void sum_f32(const kernel_table *k, float *dst, const reduce_operand *ope
         k->finish[LS_F32](dst, dst, count, divisor);
 }
 
+/* Two operands need no scratch room: their combination goes straight to dst. */
+static void reduce_pair(combine_fn combine, finish_fn finish, char *dst,
+                        const reduce_operand *operands, size_t count, size_t bytes, int divisor)
+{
+    const size_t block = PAIR_BYTES / bytes;
+    const char *left = operands[0].data;
+    const char *right = operands[1].data;
+
+    for (size_t at = 0; at < count; at += block) {
+        const size_t n = count - at < block ? count - at : block;
+
+        combine(dst + at * bytes, left + at * bytes, right + at * bytes, n);
+        if (finish != NULL)
+            finish(dst + at * bytes, dst + at * bytes, n, divisor);
+    }
+}
+
 void reduce_tree(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                  ls_dtype type, ls_reduce_op op, bool final, int divisor)
 {
@@ -292,6 +312,9 @@ void reduce_tree(void *dst, const reduce_operand *operands, int n_operands, size
     if (type == LS_F32 && (op == LS_SUM || (op == LS_AVG && divide_by == 1)) &&
         fits_sum_f32(operands, n_operands)) {
         sum_f32(k, dst, operands, n_operands, count, divide_by);
+    } else if (n_operands == 2 && k->widen[type] == NULL) {
+        reduce_pair(k->combine[partial][op], final ? k->finish[type] : NULL, dst, operands, count,
+                    ls_dtype_size(type), divide_by);
     } else {
         tree t = {.combine = k->combine[partial][op],
                   .widen = k->widen[type],

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "comm/native/local_internal.h"
 
 #include <string.h>
@@ -147,7 +148,8 @@ void segment_destroy(local *l, void *memory)
         segment_tell_all(l);
         return;
     }
-    LS_ASSERT(memory == NULL);
+    if (memory != NULL)
+        ls_log(LS_LOG_ERROR, "comm", "memory to be freed was not shared by this rank");
 }
 
 static bool holds(const own_segment *s, const void *memory, size_t bytes)

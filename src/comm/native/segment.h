@@ -40,7 +40,7 @@ typedef struct segment_view segment_view;
  */
 LS_MUST_USE ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory);
 
-/* `memory` as segment_create() gave it; NULL is allowed. */
+/* `memory` as segment_create() gave it; NULL is allowed, anything else is logged and left alone. */
 void segment_destroy(local *l, void *memory);
 
 /* Whether [memory, memory + bytes) lies in one of this rank's segments that every local peer has been sent. */

@@ -167,13 +167,13 @@ static ls_status resolve_member(team *t, int k)
     if (k != t->rank && !team_touches(t->op, t->rank, k))
         return LS_OK;
     if (team_needs_src(t->op, k)) {
-        LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n), &t->views[2 * k],
-                               &memory));
+        LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n),
+                               &t->views[2 * (size_t)k], &memory));
         t->src[k] = memory;
     }
     if (team_needs_dst(t->op, k)) {
-        LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n), &t->views[2 * k + 1],
-                               &memory));
+        LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n),
+                               &t->views[2 * (size_t)k + 1], &memory));
         t->dst[k] = memory;
     }
     return LS_OK;
