@@ -264,6 +264,13 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
     // The job is over: a rank that broke off and tries anew only hears why.
     if (h->has_cause && there->conn != NULL)
         conn_drop(there->conn);
+    // A rank that took its leave may be back before the reaper has come round.
+    if (there->conn != NULL && there->conn->state == CONN_DEAD) {
+        hub_conn *old = there->conn;
+
+        hub_rank_gone(old);
+        old->rank = -1;
+    }
     if (!h->has_cause && (there->conn != NULL || there->is_lost)) {
         text_format(why, sizeof(why), "rank %u is there already (pid %d), pid %u is a second one",
                     rank, (int)there->pid, pid);
