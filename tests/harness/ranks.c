@@ -102,11 +102,13 @@ static void set_identity(const family *f, int rank)
     (void)setenv("LOCKSTEP_STORE", net_address_text(url, sizeof(url), &f->hub_at), 1);
 }
 
-/* One host, no hub of ours: the ranks meet under a name that torchrun's variables give. */
-static void set_torchrun_identity(const family *f, int rank)
+/* No hub of ours: on one host the ranks meet under a name that torchrun's variables give. */
+static void set_own_identity(const family *f, int rank)
 {
     set_number("RANK", rank);
     set_number("WORLD_SIZE", f->job->n);
+    if (f->job->meeting == LS_TEST_AT_MASTER)
+        return;
     set_number("LOCAL_RANK", rank);
     set_number("LOCAL_WORLD_SIZE", f->job->n);
     (void)setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -133,7 +135,7 @@ static void run_child(const family *f, int rank, int output)
     if (f->job->meeting == LS_TEST_AT_STARTER)
         set_identity(f, rank);
     else
-        set_torchrun_identity(f, rank);
+        set_own_identity(f, rank);
     for (size_t i = 0; i < LS_COUNT_OF(f->job->env) && f->job->env[i] != NULL; i++)
         (void)putenv((char *)(uintptr_t)f->job->env[i]);
     st = f->job->body(&self, f->job->arg);

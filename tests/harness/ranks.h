@@ -31,7 +31,8 @@ typedef ls_status (*ls_test_body)(const ls_test_rank *self, void *arg);
 typedef enum ls_test_meeting {
     LS_TEST_AT_STARTER =
         0,             /* the harness serves the hub and watches the ranks, as lockstep run does */
-    LS_TEST_AT_RANK_0, /* RANK, WORLD_SIZE, LOCAL_RANK and MASTER_* as torchrun sets them; rank 0 serves */
+    LS_TEST_AT_RANK_0, /* one host; RANK, WORLD_SIZE and so on as torchrun sets them; rank 0 serves */
+    LS_TEST_AT_MASTER /* RANK and WORLD_SIZE only; MASTER_ADDR and MASTER_PORT are in `env` */
 } ls_test_meeting;
 
 typedef struct ls_test_job {
