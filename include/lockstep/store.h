@@ -13,7 +13,7 @@
 LS_BEGIN_DECLS
 
 #define LS_STORE_KEY_MAX   8192
-#define LS_STORE_VALUE_MAX (8 * 1024 * 1024)
+#define LS_STORE_VALUE_MAX ((size_t)8 * 1024 * 1024)
 
 typedef struct ls_store ls_store;
 

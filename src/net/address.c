@@ -194,9 +194,9 @@ static ls_status parse_any(const char *text, int default_port, bool may_look_up,
                            int max, int *n)
 {
     const char *rest = text;
-    char host[HOST_MAX];
+    char host[HOST_MAX] = "";
     int port = 0;
-    bool is_name;
+    bool is_name = false;
 
     *n = 1;
     if (text_starts(text, "unix:"))

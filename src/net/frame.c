@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#define READ_BYTES 4096        /* room made for one read; doubles with what has come */
-#define KEEP_BYTES (64 * 1024) /* an empty buffer larger than this is given back */
+#define READ_BYTES 4096                /* room made for one read; doubles with what has come */
+#define KEEP_BYTES ((size_t)64 * 1024) /* an empty buffer larger than this is given back */
 
 /*
  * Both the reader and the queue are bytes[start, end) of a block that slides back to its beginning instead of

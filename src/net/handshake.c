@@ -401,7 +401,7 @@ ls_status handshake_step(handshake *h, int fd, short *events)
 
 static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
 {
-    short events;
+    short events = 0;
 
     for (;;) {
         ls_status st;
@@ -419,7 +419,7 @@ static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
 ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
                             const char *peer, int64_t deadline_ms)
 {
-    handshake h;
+    handshake h = {0};
     ls_status st = handshake_client(&h, key, claim, peer);
 
     if (st == LS_OK)
@@ -431,7 +431,7 @@ ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *c
 ls_status handshake_accept(int fd, const net_key *key, const handshake_claim *expected,
                            const char *peer, int64_t deadline_ms, handshake_claim *got)
 {
-    handshake h;
+    handshake h = {0};
     ls_status st = handshake_server(&h, key, expected, peer);
 
     if (st == LS_OK)

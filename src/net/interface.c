@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define CANDIDATES_MAX   256
-#define TABLE_BYTES      (1024 * 1024)
+#define TABLE_BYTES      ((size_t)1024 * 1024)
 #define FILTER_ENTRY_MAX 64
 
 typedef struct candidate {
@@ -87,7 +87,7 @@ static bool is_unusable_ipv6(const tables *t, const net_address *a)
         return false;
     address_bytes(a, &bytes);
     for (int i = 0; i < 16; i++)
-        text_format(digits + 2 * i, 3, "%02x", bytes[i]);
+        text_format(&digits[2 * (size_t)i], 3, "%02x", bytes[i]);
     line = strstr(t->inet6, digits); // "ADDRESS INDEX PREFIX SCOPE FLAGS NAME", all hexadecimal
     if (line == NULL)
         return false;
@@ -242,7 +242,7 @@ static ls_status in_network(const char *entry, const char *slash, const net_addr
     if (slash == entry || net_address_decode(host, &network) != LS_OK)
         return bad_entry(entry, "not a network");
     n = address_bytes(&network, &wanted);
-    if (text_parse_int(slash + 1, "the prefix", 0, 8 * n, &bits) != LS_OK)
+    if (text_parse_int(slash + 1, "the prefix", 0, (int64_t)8 * n, &bits) != LS_OK)
         return bad_entry(entry, "the number behind '/' is out of range");
     if (net_address_family(&network) != net_address_family(a))
         return LS_OK;

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEY_DIGITS     (2 * NET_KEY_BYTES)
+#define KEY_DIGITS     ((size_t)2 * NET_KEY_BYTES)
 #define KEY_FILE_BYTES (KEY_DIGITS + 1) /* digits and a line feed */
 #define HANDOVER_MARK  "LSKEY01\n"
 #define HANDOVER_BYTES (8 + NET_KEY_BYTES)
@@ -122,7 +122,7 @@ static ls_status read_digits(int fd, const char *path, net_key *out)
     if (done != KEY_DIGITS ||
         sodium_hex2bin(out->bytes, NET_KEY_BYTES, digits, KEY_DIGITS, NULL, &decoded, NULL) != 0 ||
         decoded != NET_KEY_BYTES)
-        st = ls_fail(LS_EFORMAT, "key file %s: expected %d hexadecimal digits and nothing else",
+        st = ls_fail(LS_EFORMAT, "key file %s: expected %zu hexadecimal digits and nothing else",
                      path, KEY_DIGITS);
 
 done:
@@ -192,7 +192,7 @@ ls_status net_key_write_file(const char *path, const net_key *key)
 /* $HOME, else the home in the user database: an agent started by ssh or Slurm may have no HOME. */
 static ls_status home_folder(char *out, size_t n)
 {
-    const char *home = getenv("HOME");
+    const char *home = getenv("HOME"); // NOLINT(concurrency-mt-unsafe): nobody sets it
     struct passwd entry;
     struct passwd *found = NULL;
     char space[1024];
@@ -299,7 +299,7 @@ static bool read_pipe(int fd, uint8_t *content)
 
 ls_status net_key_inherit(net_key *out, bool *found)
 {
-    const char *text = getenv(NET_KEY_FD_ENV);
+    const char *text = getenv(NET_KEY_FD_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
     uint8_t content[HANDOVER_BYTES];
     struct stat facts;
     int64_t number;
@@ -347,7 +347,7 @@ ls_status net_hkdf(const void *salt, size_t salt_bytes, const void *secret, size
     size_t done = 0;
 
     LS_TRY(sodium_ready());
-    if (out_bytes > 255 * HKDF_BLOCK)
+    if (out_bytes > (size_t)255 * HKDF_BLOCK)
         return ls_fail(LS_EINVAL, "HKDF gives at most %u bytes", 255U * HKDF_BLOCK);
     // Section 2.2, extract: an absent salt is as good as HMAC's padding of an empty key with zeros.
     crypto_auth_hmacsha256_init(&state, salt, salt_bytes);

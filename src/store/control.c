@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define GOODBYE_MS 500
-#define NEWS_MAX   (256 * 1024) /* causes and goodbyes that nobody has asked for yet */
+#define NEWS_MAX   ((size_t)256 * 1024) /* causes and goodbyes that nobody has asked for yet */
 
 typedef struct cause_news {
     list_node node;
@@ -46,7 +46,7 @@ static ls_status news_room(control *c, void *news)
         return ls_fail(LS_ENOMEM, "no memory for news from the hub");
     if (c->n_news >= NEWS_MAX) {
         ls_free(news);
-        return ls_fail(LS_EPROTO, "the hub sent more than %d pieces of news", NEWS_MAX);
+        return ls_fail(LS_EPROTO, "the hub sent more than %zu pieces of news", NEWS_MAX);
     }
     c->n_news++;
     return LS_OK;
@@ -67,7 +67,7 @@ static ls_status take_cause(control *c, wire_reader *r)
     }
     list_append(&c->causes, &news->node);
     if (news->cause.group == GROUP_ALL)
-        hublink_interrupt(&c->link, cause_status(news->cause.kind), news->cause.text, true);
+        hublink_end(&c->link, cause_status(news->cause.kind), news->cause.text);
     return LS_OK;
 }
 

@@ -355,9 +355,11 @@ static void start_proving(hub_conn *c)
 
 ls_status hub_adopt(hub *h, int fd)
 {
-    hub_conn *c;
+    hub_conn *c = NULL;
+    const ls_status st = make_conn(h, fd, &c);
 
-    LS_TRY(make_conn(h, fd, &c));
+    if (c == NULL)
+        return st;
     c->state = CONN_PROVING;
     list_append(&h->unproved, &c->node);
     h->n_unproved++;
@@ -442,8 +444,8 @@ static void listener_event(void *arg, unsigned events)
     LS_UNUSED(events);
     for (int i = 0; i < ACCEPTS_A_ROUND && !h->is_paused; i++) {
         int64_t next_ms;
-        hub_conn *c;
-        int fd;
+        hub_conn *c = NULL;
+        int fd = -1;
 
         if (h->n_unproved >= UNPROVED_MAX && !evict_one(h, &next_ms)) {
             pause_listening(h, next_ms);
@@ -455,7 +457,7 @@ static void listener_event(void *arg, unsigned events)
         }
         if (fd < 0)
             return;
-        if (make_conn(h, fd, &c) == LS_OK)
+        if (make_conn(h, fd, &c) == LS_OK && c != NULL)
             start_proving(c);
     }
 }
@@ -496,7 +498,7 @@ fail:
 
 ls_status hub_listen(hub *h, const net_address *at, net_address *bound)
 {
-    int fd;
+    int fd = -1;
 
     LS_TRY(net_listen(at, NET_STREAM, BACKLOG, &fd, bound));
     return hub_listen_take(h, fd);

@@ -262,7 +262,8 @@ static ls_status read_keys(wire_reader *r, kv_bytes **out, int *n)
     ls_status st;
 
     *out = NULL;
-    if (r->failed || count == 0 || count > STORE_WAIT_KEYS_MAX || count > (r->bytes - r->at) / 5)
+    if (r->failed || count == 0 || count > (uint32_t)STORE_WAIT_KEYS_MAX ||
+        count > (r->bytes - r->at) / 5)
         return ls_fail(LS_EPROTO, "a request to the store names %u keys", count);
     keys = ls_calloc(count, sizeof(*keys));
     if (keys == NULL)

@@ -16,7 +16,7 @@
 
 #define LEFT_MS        300 /* data of a rank that has left may still be under way */
 #define LATE_MIN_MS    20
-#define LATE_MAX_MS    (3600 * 1000)
+#define LATE_MAX_MS    ((int64_t)3600 * 1000)
 #define OPS_PER_RANK   64
 #define DESCRIBED_MAX  16 /* ranks that a report says more about than the number */
 #define STAMP_TEXT_MAX 160
@@ -435,7 +435,7 @@ static void note_waiting(hub_conn *c, const op_stamp *stamp, const int *members,
 ls_status hub_watch_waiting(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
-    op_stamp stamp;
+    op_stamp stamp = {0};
     bool is_late;
     int64_t waited_ms;
     int *members = NULL;
@@ -449,7 +449,7 @@ ls_status hub_watch_waiting(hub_conn *c, const frame *f)
         ls_free(members);
         return ls_fail(LS_EPROTO, "an operation that has waited for less than nothing");
     }
-    if (!hub_is_broken(c->owner, stamp.group))
+    if (members != NULL && !hub_is_broken(c->owner, stamp.group))
         note_waiting(c, &stamp, members, n_members, waited_ms, is_late);
     ls_free(members);
     return LS_OK;
@@ -458,7 +458,7 @@ ls_status hub_watch_waiting(hub_conn *c, const frame *f)
 ls_status hub_watch_arrived(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
-    op_stamp stamp;
+    op_stamp stamp = {0};
     hub_op *op;
 
     LS_TRY(read_stamp(&r, &stamp));

@@ -168,19 +168,18 @@ static bool is_reply(const frame *f)
     return f->type == MESSAGE_REPLY;
 }
 
-void hublink_interrupt(hublink *l, ls_status st, const char *text, bool for_good)
+void hublink_end(hublink *l, ls_status st, const char *text)
 {
-    if (l->is_over)
+    if (l->over != LS_OK)
         return;
-    l->is_over = for_good;
-    l->interrupt = st;
-    text_format(l->interrupt_text, sizeof(l->interrupt_text), "%s", text);
+    l->over = st;
+    text_format(l->over_text, sizeof(l->over_text), "%s", text);
 }
 
-static ls_status check_interrupt(const hublink *l)
+static ls_status check_over(const hublink *l)
 {
-    if (l->interrupt != LS_OK)
-        return ls_fail(l->interrupt, "%s", l->interrupt_text);
+    if (l->over != LS_OK)
+        return ls_fail(l->over, "%s", l->over_text);
     return LS_OK;
 }
 
@@ -298,34 +297,42 @@ static ls_status read_reply(hublink *l, wire_reader *r)
     return ls_fail((ls_status)status, "%s", text);
 }
 
+/* Waits for the next frame; pushes are handed on. *have = true: *f is an answer, to whatever request. */
+static ls_status next_answer(hublink *l, int64_t deadline_ms, frame *f, bool *have)
+{
+    ls_status st;
+
+    LS_TRY(take_frame(l, f, have));
+    if (*have && !is_reply(f)) {
+        *have = false;
+        LS_TRY(hand_on(l, f));
+        return check_over(l);
+    }
+    if (*have)
+        return LS_OK;
+    st = await_news(l, deadline_ms);
+    if (st == LS_ETIMEOUT)
+        return hublink_break(
+            l, ls_fail(LS_EPEER, "%s has not answered for %d s", l->name, ANSWER_MS / 1000));
+    return st;
+}
+
 ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_reader *reply)
 {
     const int64_t deadline_ms = ls_deadline_ms(timeout_ms < 0 ? -1 : timeout_ms + ANSWER_MS);
-    frame f;
-    bool have;
+    frame f = {0};
+    bool have = false;
 
-    if (!l->is_over)
-        l->interrupt = LS_OK;
-    LS_TRY(check_interrupt(l));
+    LS_TRY(check_over(l));
     LS_TRY(hublink_send(l, type, &l->body));
     for (;;) {
-        LS_TRY(take_frame(l, &f, &have));
-        if (have && is_reply(&f)) {
-            *reply = wire_reader_over(f.body, f.bytes);
-            if (wire_read_u64(reply) == l->last_id) {
-                LS_TRY(hand_on_rest(l));
-                return read_reply(l, reply);
-            }
-        } else if (have) {
-            LS_TRY(hand_on(l, &f));
-            LS_TRY(check_interrupt(l));
-        } else {
-            const ls_status st = await_news(l, deadline_ms);
-
-            if (st == LS_ETIMEOUT)
-                return hublink_break(l, ls_fail(LS_EPEER, "%s has not answered for %d s", l->name,
-                                                ANSWER_MS / 1000));
-            LS_TRY(st);
-        }
+        LS_TRY(next_answer(l, deadline_ms, &f, &have));
+        if (!have)
+            continue;
+        *reply = wire_reader_over(f.body, f.bytes);
+        if (wire_read_u64(reply) != l->last_id)
+            continue; // to one that was given up
+        LS_TRY(hand_on_rest(l));
+        return read_reply(l, reply);
     }
 }

@@ -38,9 +38,8 @@ struct hublink {
     uint64_t last_id;
     ls_status broken; /* the hub is gone, and why: */
     char broken_text[LS_ERROR_BYTES];
-    bool is_over;        /* no further requests: the interrupt stays */
-    ls_status interrupt; /* hublink_interrupt() */
-    char interrupt_text[LS_ERROR_BYTES];
+    ls_status over; /* no further requests, and why: hublink_end() */
+    char over_text[LS_ERROR_BYTES];
     hublink_push_fn on_push;
     void *push_arg;
 };
@@ -72,8 +71,8 @@ LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline
 /* Breaks the connection: all later calls fail with this status and this thread's error text. Returns st. */
 ls_status hublink_break(hublink *l, ls_status st);
 
-/* For on_push: ends the request under way with this status and text; for_good: all later ones too. */
-void hublink_interrupt(hublink *l, ls_status st, const char *text, bool for_good);
+/* For on_push: ends the request under way and all later ones with this status and text. The first one stands. */
+void hublink_end(hublink *l, ls_status st, const char *text);
 
 /* link->store while somebody else owns the connection. */
 extern const store_ops hublink_borrowed_store;

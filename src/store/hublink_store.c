@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define OPEN_MS   (300 * 1000)
+#define OPEN_MS   ((int64_t)300 * 1000)
 #define STOP_MS   0
 #define KEY_LABEL "lockstep store"
 
@@ -108,7 +108,7 @@ static void write_keys(wire_writer *w, const kv_bytes *keys, int n)
 static ls_status check_size(const wire_writer *w)
 {
     if (!w->failed && w->bytes > MESSAGE_BODY_MAX)
-        return ls_fail(LS_EINVAL, "the keys have %zu bytes together, at most %d are allowed",
+        return ls_fail(LS_EINVAL, "the keys have %zu bytes together, at most %zu are allowed",
                        w->bytes, MESSAGE_BODY_MAX);
     return LS_OK;
 }

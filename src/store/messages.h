@@ -40,9 +40,9 @@ typedef enum message_type {
 } message_type;
 
 /* The largest request is a compare_set; a wait's keys share the same bound. */
-#define MESSAGE_BODY_MAX (2 * LS_STORE_VALUE_MAX + 64 * 1024)
+#define MESSAGE_BODY_MAX ((size_t)2 * LS_STORE_VALUE_MAX + (size_t)64 * 1024)
 #define MESSAGE_QUEUE_MAX                                                                          \
-    (16 * 1024 * 1024 + 64 * 1024) /* then a client that does not read is dropped */
+    ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024) /* then a client that does not read is dropped */
 #define MESSAGE_RANKS_MAX (64 * 1024)
 #define MESSAGE_TEXT_MAX  512
 

@@ -30,7 +30,7 @@
 #define RECORD_BYTES  8 /* in front of each body */
 #define BODY_MIN      (5 + 1)
 #define BODY_MAX      (5 + LS_STORE_KEY_MAX + LS_STORE_VALUE_MAX)
-#define FILE_MAX      (1024 * 1024 * 1024)
+#define FILE_MAX      ((int64_t)1024 * 1024 * 1024)
 #define LOCK_MS       30000
 #define POLL_MAX_MS   20
 #define OPEN_ATTEMPTS 100
@@ -189,7 +189,7 @@ static ls_status append(file_store *f, record_kind kind, kv_bytes key, kv_bytes 
     wire_write_raw(w, value.data, value.bytes);
     LS_TRY(wire_writer_status(w));
     wire_put_u32(w->data + 4, checksum(w->data + RECORD_BYTES, w->bytes - RECORD_BYTES));
-    if (f->read_to + w->bytes > FILE_MAX)
+    if (f->read_to + w->bytes > (uint64_t)FILE_MAX)
         return ls_fail(LS_ENOMEM, "store %s is full: %" PRIu64 " bytes", f->path, f->read_to);
     if (ftruncate(f->fd, (off_t)f->read_to) != 0 || lseek(f->fd, (off_t)f->read_to, SEEK_SET) < 0)
         return ls_fail_errno("cannot append to %s", f->path);

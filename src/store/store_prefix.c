@@ -83,10 +83,10 @@ static ls_status prefix_count(ls_store *s, int64_t *out)
     return p->inner->ops->count(p->inner, out);
 }
 
-/* All keys with the prefix in one block: first the table of keys, then their bytes. */
-static ls_status put_in_front_of_all(prefix_store *p, const kv_bytes *keys, int n, kv_bytes **out)
+/* All keys with the prefix in one block: first the table of keys, then their bytes. NULL: no memory. */
+static kv_bytes *put_in_front_of_all(const prefix_store *p, const kv_bytes *keys, int n)
 {
-    size_t bytes = (size_t)n * sizeof(**out);
+    size_t bytes = (size_t)n * sizeof(kv_bytes);
     kv_bytes *longer;
     uint8_t *at;
 
@@ -94,7 +94,7 @@ static ls_status put_in_front_of_all(prefix_store *p, const kv_bytes *keys, int 
         bytes += p->prefix_bytes + keys[i].bytes;
     longer = ls_realloc(NULL, bytes, 1);
     if (longer == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
+        return NULL;
     at = (uint8_t *)(longer + n);
     for (int i = 0; i < n; i++) {
         longer[i] = (kv_bytes){at, p->prefix_bytes + keys[i].bytes};
@@ -102,8 +102,7 @@ static ls_status put_in_front_of_all(prefix_store *p, const kv_bytes *keys, int 
         memcpy(at + p->prefix_bytes, keys[i].data, keys[i].bytes);
         at += longer[i].bytes;
     }
-    *out = longer;
-    return LS_OK;
+    return longer;
 }
 
 static ls_status check_all(const kv_bytes *keys, int n)
@@ -116,10 +115,11 @@ static ls_status check_all(const kv_bytes *keys, int n)
 static ls_status prefix_wait(ls_store *s, const kv_bytes *keys, int n, int64_t deadline_ms)
 {
     prefix_store *p = prefix_of(s);
-    kv_bytes *longer;
+    kv_bytes *longer = put_in_front_of_all(p, keys, n);
     ls_status st;
 
-    LS_TRY(put_in_front_of_all(p, keys, n, &longer));
+    if (longer == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
     st = check_all(longer, n);
     if (st == LS_OK)
         st = p->inner->ops->wait(p->inner, longer, n, deadline_ms);
@@ -130,10 +130,11 @@ static ls_status prefix_wait(ls_store *s, const kv_bytes *keys, int n, int64_t d
 static ls_status prefix_check(ls_store *s, const kv_bytes *keys, int n, bool *all_exist)
 {
     prefix_store *p = prefix_of(s);
-    kv_bytes *longer;
+    kv_bytes *longer = put_in_front_of_all(p, keys, n);
     ls_status st;
 
-    LS_TRY(put_in_front_of_all(p, keys, n, &longer));
+    if (longer == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
     st = check_all(longer, n);
     if (st == LS_OK)
         st = p->inner->ops->check(p->inner, longer, n, all_exist);

@@ -32,7 +32,7 @@ const char *table_key_text(char *buf, size_t n, kv_bytes key)
     const size_t cut = key.bytes < sizeof(raw) - 1 ? key.bytes : sizeof(raw) - 1;
 
     for (size_t i = 0; i < cut; i++)
-        raw[i] = key.data[i] == 0 ? '?' : (char)key.data[i];
+        raw[i] = (char)(key.data[i] == 0 ? '?' : key.data[i]);
     raw[cut] = 0;
     text_printable(shown, sizeof(shown), raw);
     return text_format(buf, n, "'%s%s'", shown, cut < key.bytes ? "..." : "");
@@ -48,7 +48,7 @@ ls_status table_check(kv_bytes key, size_t value_bytes)
         return ls_fail(LS_EINVAL, "key %s has %zu bytes, at most %d are allowed",
                        table_key_text(text, sizeof(text), key), key.bytes, LS_STORE_KEY_MAX);
     if (value_bytes > LS_STORE_VALUE_MAX)
-        return ls_fail(LS_EINVAL, "the value of key %s has %zu bytes, at most %d are allowed",
+        return ls_fail(LS_EINVAL, "the value of key %s has %zu bytes, at most %zu are allowed",
                        table_key_text(text, sizeof(text), key), value_bytes, LS_STORE_VALUE_MAX);
     return LS_OK;
 }

@@ -9,8 +9,8 @@
 
 #include "base/map.h"
 
-#define TABLE_BYTES_MAX (256 * 1024 * 1024) /* keys and values together */
-#define TABLE_KEYS_MAX  (1024 * 1024)
+#define TABLE_BYTES_MAX ((size_t)256 * 1024 * 1024) /* keys and values together */
+#define TABLE_KEYS_MAX  ((size_t)1024 * 1024)
 
 /* Zero-initialise. */
 typedef struct kv_table {
