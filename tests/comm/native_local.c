@@ -238,6 +238,39 @@ static void the_end_of_a_peer_is_seen_and_told_once(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 3, leave_or_see_it, NULL), 0);
 }
 
+/* Rank 1 leaves a child behind, which lives until rank 0 has seen rank 1's end. */
+static int fork_and_leave(const comm_boot *boot, void *arg)
+{
+    atomic_int *was_seen = arg;
+    const int64_t deadline_ms = ls_deadline_ms(20000);
+    struct pollfd fds[1];
+    local *l = NULL;
+    int rank = -1;
+
+    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    if (boot->rank == 1) {
+        if (fork() == 0) {
+            local_forked(l);
+            while (atomic_load(was_seen) == 0 && ls_deadline_left(deadline_ms) != 0)
+                poll(NULL, 0, 2);
+        }
+        _exit(0);
+    }
+    while (!local_next_ended(l, &rank)) {
+        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 1), 10000) > 0);
+        local_receive(l);
+    }
+    atomic_store(was_seen, 1);
+    local_leave(l);
+    return 0;
+}
+
+static void a_forked_child_does_not_hide_its_parents_end(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, fork_and_leave, ranks_shared(4096)), 0);
+}
+
 /* Closing with unread messages resets the channel for the other end, whose own unread ones must not be lost by that. */
 static void what_a_peer_sent_before_it_left_still_arrives(void **state)
 {
@@ -273,6 +306,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_bell_is_lost),
         cmocka_unit_test(the_end_of_a_peer_is_seen_and_told_once),
+        cmocka_unit_test(a_forked_child_does_not_hide_its_parents_end),
         cmocka_unit_test(what_a_peer_sent_before_it_left_still_arrives),
     };
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define READ_MAX 256 /* messages that one peer may have handled before others get a turn */
 
@@ -285,6 +286,16 @@ bool local_next_ended(local *l, int *rank)
         }
     }
     return false;
+}
+
+void local_forked(const local *l)
+{
+    for (int i = 0; i < l->count - 1; i++)
+        close(l->peers[i]->fd);
+    for (int i = 0; i < l->n_own; i++) {
+        if (l->own[i].map->fd >= 0)
+            close(l->own[i].map->fd);
+    }
 }
 
 void local_leave(local *l)

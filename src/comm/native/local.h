@@ -29,6 +29,9 @@ LS_MUST_USE ls_status local_join(const comm_boot *boot, local **out);
 /* Closes all channels, unmaps all segments. Works that use them have ended. NULL is allowed. */
 void local_leave(local *l);
 
+/* In a forked child: closes its copies of the descriptors and nothing else, so that peers see this rank's own end. */
+void local_forked(const local *l);
+
 bool local_has(const local *l, int rank);       /* world rank; true for this rank */
 int local_count(const local *l);                /* this rank included */
 const int *local_ranks(const local *l);         /* world ranks, ascending */

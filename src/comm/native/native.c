@@ -528,6 +528,8 @@ static void native_forked(native_state *s)
     for (int i = 0; i < s->size; i++)
         if (s->peers[i].link != NULL && s->peers[i].link->fd >= 0)
             close(s->peers[i].link->fd);
+    if (s->local != NULL)
+        local_forked(s->local);
     sleep_forked(s->sleepers);
 }
 

@@ -26,6 +26,7 @@
 #define TEAM_INLINE_BYTES  4096 /* that fit into a slot */
 #define TEAM_SMALL_BYTES   32   /* that fit into its first line */
 #define TEAM_STAGING_AT    16384
+#define TEAM_ROOMS         2 /* `in` rooms, and as many `out`; more did not make it faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
 #define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* worked on in one call of team_progress() */
 

@@ -21,11 +21,9 @@
 
 #include <string.h>
 
-#define ROOMS 2
-
 static char *room(const team *t, int member, bool out, uint64_t piece)
 {
-    const size_t index = (out ? ROOMS : 0) + (size_t)(piece % ROOMS);
+    const size_t index = (out ? TEAM_ROOMS : 0) + (size_t)(piece % TEAM_ROOMS);
 
     return (char *)t->parts[member] + TEAM_STAGING_AT + index * t->piece_bytes;
 }
@@ -132,8 +130,8 @@ static bool try_put(team *t)
 {
     const uint64_t p = t->next_in;
 
-    if (p == t->n_pieces || p >= t->next_reduce + ROOMS ||
-        (p >= ROOMS && !all_reached(t, offsetof(team_part, reduced), p - 1)))
+    if (p == t->n_pieces || p >= t->next_reduce + TEAM_ROOMS ||
+        (p >= TEAM_ROOMS && !all_reached(t, offsetof(team_part, reduced), p + 1 - TEAM_ROOMS)))
         return false;
     put(t, p);
     t->next_in = p + 1;
@@ -197,7 +195,8 @@ static bool try_reduce(team *t)
     const uint64_t p = t->next_reduce;
 
     if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
-        (p >= ROOMS && has_take(t->op->kind) && !all_reached(t, offsetof(team_part, taken), p - 1)))
+        (p >= TEAM_ROOMS && has_take(t->op->kind) &&
+         !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_ROOMS)))
         return false;
     if (team_reduces(t->op->kind))
         reduce_piece(t, p);
