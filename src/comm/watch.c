@@ -317,6 +317,7 @@ void watch_tell(engine *e, const job_cause *cause)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of a failure: %s", ls_last_error());
 }
 
+/* The hub knows who has not come and adds that on its way to all ranks, this one included: hence the suspicion. */
 static void break_late(engine *e, ls_comm *comm, const ls_work *w, int64_t now_ns)
 {
     job_cause cause = {.kind = CAUSE_DEADLINE, .group = comm->info.id, .rank = -1};
@@ -325,7 +326,8 @@ static void break_late(engine *e, ls_comm *comm, const ls_work *w, int64_t now_n
     text_format(cause.text, sizeof(cause.text), "rank %d waited %.1f s in %s: its timeout",
                 e->parts.rank, (double)(now_ns - w->start_ns) / 1e9,
                 stamp_text(op, sizeof(op), &w->b.op.stamp));
-    engine_break(e, comm, &cause, LS_EDEADLINE, true);
+    watch_tell(e, &cause);
+    engine_suspect(e, comm, &cause, LS_EDEADLINE);
 }
 
 /* False when the group broke. */
@@ -337,7 +339,7 @@ static bool look_at_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 
     if (now_ns - w->start_ns >= timeout_ns) {
         break_late(e, comm, w, now_ns);
-        return false;
+        return true;
     }
     if (now_ns >= w->next_look_ns) {
         if (!w->is_reported || is_late)
@@ -375,17 +377,17 @@ static int64_t look_at_group(engine *e, ls_comm *comm, int64_t now_ns)
         settle(e, comm);
     if (comm->status != LS_OK)
         return next_ns;
-    if (comm->has_suspect)
-        next_ns = comm->suspect_until_ns;
     list_for_each (it, &comm->works) {
         ls_work *w = list_entry(it, ls_work, node);
 
+        if (comm->has_suspect)
+            break;
         if (!look_at_work(e, comm, w, now_ns))
             return INT64_MAX;
         if (w->next_look_ns < next_ns)
             next_ns = w->next_look_ns;
     }
-    return next_ns;
+    return comm->has_suspect ? comm->suspect_until_ns : next_ns;
 }
 
 static void look_at_all(engine *e, int64_t now_ns)
