@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_vanish.c - a host that is suddenly not there any more: no goodbye, no end of the connection, only silence. Two network
+ * namespaces stand for two hosts; needs root and iproute2.
+ */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "net/socket.h"
+#include "store/control.h"
+#include "store/hub.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SOON      20000
+#define VANISH_MS 6000
+#define SKIPPED   77
+#define JOB       "0123456789abcdef"
+
+static net_key key;
+static int to_far[2];   /* the far host's orders */
+static int from_far[2]; /* and its answers */
+
+/* Runs a command with $PEER set to a process id; whether it worked. */
+static bool run(const char *command, pid_t peer)
+{
+    char whole[300];
+
+    text_format(whole, sizeof(whole), "PEER=%d; exec >/dev/null 2>&1; %s", (int)peer, command);
+    return system(whole) == 0;
+}
+
+static void tell(int fd)
+{
+    if (write(fd, "x", 1) != 1)
+        _exit(1);
+}
+
+static bool hear(int fd)
+{
+    char byte;
+
+    return read(fd, &byte, 1) == 1;
+}
+
+static control *join(const net_address *at, int rank)
+{
+    const control_options opt = {
+        .hub = *at, .key = &key, .job = JOB, .rank = rank, .world_size = 2, .timeout_ms = SOON};
+    control *c = NULL;
+
+    if (control_open(&opt, &c) != LS_OK)
+        print_message("rank %d: %s\n", rank, ls_last_error());
+    return c;
+}
+
+/* The far host: its own network, then rank 1, then waits to be killed. */
+static void be_far_host(void)
+{
+    net_address at;
+    char text[NET_ADDRESS_TEXT_MAX] = "";
+
+    if (unshare(CLONE_NEWNET) != 0)
+        _exit(SKIPPED);
+    tell(from_far[1]);
+    if (!hear(to_far[0]) || // the cable is plugged in
+        !run("ip addr add 10.99.0.2/24 dev lsfar && ip link set lsfar up", 0))
+        _exit(1);
+    tell(from_far[1]);
+    if (read(to_far[0], text, sizeof(text) - 1) <= 0 || net_address_decode(text, &at) != LS_OK ||
+        join(&at, 1) == NULL)
+        _exit(1);
+    tell(from_far[1]);
+    for (;;)
+        pause();
+}
+
+/* Makes both networks; 0, or SKIPPED where that is not allowed here. */
+static int make_networks(pid_t *far)
+{
+    int status = 0;
+
+    if (geteuid() != 0 || !run("ip link show", 0) || unshare(CLONE_NEWNET) != 0)
+        return SKIPPED;
+    if (pipe(to_far) != 0 || pipe(from_far) != 0)
+        return 1;
+    *far = fork();
+    if (*far < 0)
+        return 1;
+    if (*far == 0)
+        be_far_host();
+    if (!hear(from_far[0]) ||
+        !run("ip link set lo up && ip link add lsnear type veth peer name lsfar "
+             "netns $PEER && ip addr add 10.99.0.1/24 dev lsnear && ip link "
+             "set lsnear up",
+             *far)) {
+        kill(*far, SIGKILL);
+        waitpid(*far, &status, 0);
+        return SKIPPED;
+    }
+    tell(to_far[1]);
+    return hear(from_far[0]) ? 0 : 1;
+}
+
+/* How long rank 0 waits for the news; -1 when it never came. */
+static int64_t await_death(control *c, job_cause *cause)
+{
+    const int64_t start_ms = ls_now_ms();
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+
+    while (!control_next_cause(c, cause)) {
+        if (net_wait(control_fd(c), POLLIN, deadline_ms) != LS_OK || control_poll(c) != LS_OK)
+            return -1;
+    }
+    return ls_now_ms() - start_ms;
+}
+
+static void a_vanished_host_is_noticed_within_six_seconds(void **state)
+{
+    const hub_options opt = {.job = JOB, .world_size = 2, .key = &key};
+    const pid_t *far = *state;
+    net_address at;
+    hub_thread *t = NULL;
+    control *c;
+    job_cause cause = {0};
+    char text[NET_ADDRESS_TEXT_MAX];
+    int64_t took_ms;
+
+    assert_ok(net_address_decode("10.99.0.1:0", &at));
+    assert_ok(hub_thread_start(&opt, &at, &t));
+    net_address_text(text, sizeof(text), hub_thread_address(t));
+    assert_int_equal(write(to_far[1], text, strlen(text)), strlen(text));
+    assert_true(hear(from_far[0]));
+    c = join(hub_thread_address(t), 0);
+    assert_non_null(c);
+    assert_true(run("ip link set lsnear down", *far)); // the cable is pulled
+    took_ms = await_death(c, &cause);
+    print_message("noticed after %lld ms: %s\n", (long long)took_ms, cause.text);
+    control_close(c);
+    hub_thread_stop(t, 0);
+    assert_true(took_ms >= 0 && took_ms <= VANISH_MS);
+    assert_int_equal(cause.kind, CAUSE_DIED);
+    assert_int_equal(cause.rank, 1);
+}
+
+int main(void)
+{
+    static pid_t far;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(a_vanished_host_is_noticed_within_six_seconds, &far),
+    };
+    int result;
+
+    setenv("LOCKSTEP_LOG", "error", 1);
+    if (net_key_random(&key) != LS_OK)
+        return 1;
+    result = make_networks(&far);
+    if (result == SKIPPED)
+        print_message("skipped: network namespaces need root and iproute2\n");
+    if (result != 0)
+        return result;
+    result = cmocka_run_group_tests(tests, NULL, NULL);
+    kill(far, SIGKILL);
+    waitpid(far, NULL, 0);
+    return result;
+}
