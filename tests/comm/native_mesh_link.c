@@ -109,6 +109,17 @@ static uint64_t sum_of(const uint8_t *payload, size_t bytes)
     return sum;
 }
 
+static void move_all(end ends[2])
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < 2; i++) {
+            moved |= link_flush(ends[i].link);
+            moved |= link_receive(ends[i].link);
+        }
+    }
+}
+
 static void messages_of_all_sizes_pass_both_ways_through_tiny_buffers(void **state)
 {
     enum { MESSAGES = 400 };
@@ -135,13 +146,7 @@ static void messages_of_all_sizes_pass_both_ways_through_tiny_buffers(void **sta
             link_send(ends[from].link, make_item(payload, bytes));
             sums[from] += sum_of(payload, bytes);
         }
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int i = 0; i < 2; i++) {
-                moved |= link_flush(ends[i].link);
-                moved |= link_receive(ends[i].link);
-            }
-        }
+        move_all(ends);
         assert_int_equal(ends[0].n_ended + ends[1].n_ended, MESSAGES);
         assert_int_equal(ends[0].n_sent, ends[1].n_ended);
         assert_true(ends[0].sum == sums[1] && ends[1].sum == sums[0]);
@@ -318,8 +323,7 @@ static void a_withdrawn_message_is_whole_or_never_was(void **state)
     ls_free(second);
     ls_free(payload); // the link must not look at it again
     link_send(ends[0].link, make_item(after, sizeof(after)));
-    while (link_flush(ends[0].link) | link_receive(ends[1].link))
-        continue;
+    move_all(ends);
     assert_int_equal(ends[1].n_ended, 2);
     assert_true(ends[1].sum == sum + sum_of(after, sizeof(after)));
     close_end(&ends[0]);
@@ -342,8 +346,7 @@ static void a_dropped_payload_leaves_the_stream_in_step(void **state)
     assert_int_equal(ends[1].n_ended, 0);
     link_drop_payload(ends[1].link);
     memset(ends[1].place, 1, PLACE_BYTES);
-    while (link_flush(ends[0].link) | link_receive(ends[1].link))
-        continue;
+    move_all(ends);
     assert_int_equal(ends[1].n_ended, 2);
     assert_int_equal(ends[1].place[0], 9);
     assert_int_equal(ends[1].place[PLACE_BYTES / 2], 1); // nothing of the first was written here

@@ -90,6 +90,7 @@ static void start_send(transfer *t)
 {
     native_peer *p = t->peer;
 
+    LS_ASSERT(p != NULL); // only receives may be from any
     if (p->link->is_ended || p->link->is_cut) {
         blame_peer(t->group, p, t->stamp);
         return;

@@ -32,31 +32,14 @@ static void exchange_broken(void *self, const job_cause *cause)
 
 /* s->host is the exchange's own meanwhile; `engine` is who knows whether the job goes on. */
 static void run_exchange(native_state *s, const comm_host *engine, const comm_boot *boot,
-                         const group_info *info, int *names, ls_status *result)
+                         backend_work *work, ls_status *result)
 {
     struct pollfd hub = {.fd = boot->control_fd, .events = POLLIN};
     int64_t deadline_ms = boot->deadline_ms;
-    native_group *g;
-    backend_work work = {.op = {.kind = COLL_ALL_GATHER,
-                                .dtype = LS_I32,
-                                .src = names + s->rank,
-                                .dst = names,
-                                .count = 1,
-                                .stamp = {.group = info->id,
-                                          .sequence = 1,
-                                          .kind = COLL_ALL_GATHER,
-                                          .dtype = LS_I32,
-                                          .redop = 255,
-                                          .root = -1,
-                                          .count = 1,
-                                          .site = "joining"}}};
+    native_group *g = work->group;
 
-    *result = native_backend_ops.open_group(s, info, &g);
-    if (*result != LS_OK)
-        return;
-    work.group = g;
     *result = LS_ETIMEOUT;
-    native_backend_ops.start(g, &work);
+    native_backend_ops.start(g, work);
     while (*result == LS_ETIMEOUT && ls_deadline_left(deadline_ms) != 0) {
         if (native_backend_ops.progress(s))
             continue;
@@ -72,7 +55,6 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
         native_backend_ops.abort_group(g, LS_ETIMEOUT,
                                        "other ranks did not say which hosts they are on");
     native_backend_ops.abort_group(g, LS_ECANCELED, "broken");
-    native_backend_ops.close_group(g);
 }
 
 // Only where hosts have several ranks, which no rank can know for the others: so whenever some rank is not on this host.
@@ -83,6 +65,7 @@ ls_status native_learn_hosts(native_state *s, const comm_boot *boot)
     const comm_host own = {
         .abi = BACKEND_ABI, .self = &result, .done = exchange_done, .broken = exchange_broken};
     group_info info = {.id = GROUP_OF_JOIN, .rank = s->rank, .size = s->size};
+    backend_work work = {.source = -1};
     int *members;
     int *names;
 
@@ -98,9 +81,26 @@ ls_status native_learn_hosts(native_state *s, const comm_boot *boot)
     for (int i = 0; i < s->size; i++)
         members[i] = i;
     info.members = members;
+    work.op = (coll){.kind = COLL_ALL_GATHER,
+                     .dtype = LS_I32,
+                     .src = names + s->rank,
+                     .dst = names,
+                     .count = 1,
+                     .stamp = {.group = info.id,
+                               .sequence = 1,
+                               .kind = COLL_ALL_GATHER,
+                               .dtype = LS_I32,
+                               .redop = 255,
+                               .root = -1,
+                               .count = 1,
+                               .site = "joining"}};
     names[s->rank] = local_ranks(s->local)[0];
     s->host = &own;
-    run_exchange(s, host, boot, &info, names, &result);
+    result = native_backend_ops.open_group(s, &info, &work.group);
+    if (result == LS_OK) {
+        run_exchange(s, host, boot, &work, &result);
+        native_backend_ops.close_group(work.group);
+    }
     s->host = host;
     s->host_names = names; // only now: groups opened from here on have a layout
     ls_free(members);

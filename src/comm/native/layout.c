@@ -33,46 +33,52 @@ static bool is_on_one_host(const plan_layout *l, int first, int end)
     return true;
 }
 
-// A node of the tree begins at every multiple of its width and ends at the last rank: take the widest that stays on one host.
+// The end of the widest node of the tree that begins at `first` and stays on one host: nodes begin at every multiple of their
+// width and end at the last rank.
+static int end_of_tree(const plan_layout *l, int first)
+{
+    int best = first + 1;
+
+    for (int64_t width = 2; first % width == 0 && width / 2 < l->n; width *= 2) {
+        const int64_t end = first + width < l->n ? first + width : l->n;
+
+        if (!is_on_one_host(l, first, (int)end))
+            break;
+        best = (int)end;
+    }
+    return best;
+}
+
 static void find_trees(plan_layout *l)
 {
-    int64_t widest = 1;
-
-    while (widest < l->n)
-        widest *= 2;
     for (int first = 0; first < l->n;) {
-        int64_t width = widest;
-        int64_t end = l->n;
+        const int end = end_of_tree(l, first);
 
-        for (;; width /= 2) {
-            end = first + width < l->n ? first + width : l->n;
-            if (first % width == 0 && is_on_one_host(l, first, (int)end))
-                break;
-        }
         l->tree_first[l->n_trees] = first;
-        l->tree_size[l->n_trees] = (int)end - first;
+        l->tree_size[l->n_trees] = end - first;
         for (int i = first; i < end; i++)
             l->tree_of[i] = l->n_trees;
         l->n_trees++;
-        first = (int)end;
+        first = end;
     }
 }
 
 ls_status layout_make(int n, const int *names, plan_layout *out)
 {
-    int *all = ls_calloc((size_t)n, 7 * sizeof(int));
+    const size_t row = (size_t)n;
+    int *all = ls_calloc(row, 7 * sizeof(int));
 
     *out = (plan_layout){0};
     if (all == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the layout of %d ranks", n);
     *out = (plan_layout){.n = n,
                          .host_of = all,
-                         .members = all + n,
-                         .host_first = all + 2 * n,
-                         .host_size = all + 3 * n,
-                         .tree_of = all + 4 * n,
-                         .tree_first = all + 5 * n,
-                         .tree_size = all + 6 * n};
+                         .members = all + row,
+                         .host_first = all + 2 * row,
+                         .host_size = all + 3 * row,
+                         .tree_of = all + 4 * row,
+                         .tree_first = all + 5 * row,
+                         .tree_size = all + 6 * row};
     number_hosts(out, names);
     find_trees(out);
     return LS_OK;

@@ -233,8 +233,10 @@ static bool native_progress(native_state *s)
     moved |= exec_run(s);
     moved |= flush_all(s);
     moved |= progress_teams(s);
-    if (!moved)
-        moved = receive_cold(s) | exec_run(s);
+    if (!moved) {
+        moved = receive_cold(s);
+        moved |= exec_run(s);
+    }
     moved |= !list_empty(&s->ended);
     native_settle(s);
     moved |= exec_run(s);

@@ -211,10 +211,8 @@ static void spread(plan *p, const plan_input *in, int round, part_fn part_of, pl
             for (int h = 0; h < l->n_hosts; h++)
                 if (h != host)
                     message(p, PLAN_SEND, round, layout_receiver(l, h, i), i, own_from, bytes);
-        } else if (receiver == in->rank) {
-            message(p, PLAN_RECV, round, i, i, place, bytes);
-        } else if (receiver == i) {
-            message(p, PLAN_RECV, round, i, i, place, bytes);
+        } else if (receiver == in->rank || receiver == i) {
+            message(p, PLAN_RECV, round, i, i, place, bytes); // from the owner
         } else {
             message(p, PLAN_RECV, round + 1, receiver, i, place, bytes);
         }
