@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_internal.h - the parts of a hub: connections (hub.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
+ * hub_internal.h - the parts of a hub: connections (hub_conn.c), strangers (hub_door.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
  * operations (hub_watch.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
@@ -143,10 +143,20 @@ struct hub {
     wire_writer body; /* of the message being made */
 };
 
-/* --- hub.c --- */
+/* --- hub_door.c --- */
+
+void hub_open_spare(hub *h); /* spare_fd, if it is closed */
 
 /* A connection as if it had proved the key; takes fd. For tests of what comes after. */
 LS_MUST_USE ls_status hub_adopt(hub *h, int fd);
+
+/* --- hub_conn.c --- */
+
+void conn_receive(hub_conn *c);    /* what has come, and handles it */
+void conn_flush(hub_conn *c);      /* sends what is queued */
+void conn_free_shake(hub_conn *c); /* with all its secrets */
+void conn_drop_late(void *arg);    /* the connection's time is over: for c->limit */
+void hub_reap(void *arg);          /* frees the hub's dead connections */
 
 /* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
 void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);
@@ -176,6 +186,8 @@ bool hub_is_broken(const hub *h, uint32_t group);
 /* --- hub_watch.c --- */
 LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
+/* Adds to the cause of a timeout who was missing in what this rank waited for. */
+void hub_watch_explain(hub *h, int rank, job_cause *cause);
 void hub_watch_left(hub *h, int rank);            /* it said goodbye */
 void hub_watch_forget(hub *h, int rank);          /* it waits in nothing any more */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
