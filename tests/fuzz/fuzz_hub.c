@@ -121,9 +121,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         turn(&whole);
         turn(&cut);
     }
-    for (int i = 0; i < 2; i++)
-        must(whole.n_heard[i] == cut.n_heard[i] &&
-             memcmp(whole.heard[i], cut.heard[i], cut.n_heard[i]) == 0);
+    for (int i = 0; i < 2; i++) {
+        // A timeout may pass in the session that takes longer, so one may hear more than the other, but nothing else.
+        const size_t n = whole.n_heard[i] < cut.n_heard[i] ? whole.n_heard[i] : cut.n_heard[i];
+
+        must(memcmp(whole.heard[i], cut.heard[i], n) == 0);
+    }
     end(&whole);
     end(&cut);
     return 0;
