@@ -168,6 +168,8 @@ static ls_status rank_failed(hub_conn *c, const frame *f)
                        h->opt.world_size);
     if (hub_is_broken(h, cause.group))
         return LS_OK;
+    if (cause.kind == CAUSE_DEADLINE)
+        hub_watch_explain(h, c->rank, &cause);
     if ((cause.kind == CAUSE_FAULT || cause.kind == CAUSE_DIED) && cause.rank >= 0 &&
         cause.rank != c->rank && h->grace_ms > 0)
         hold(h, &cause);

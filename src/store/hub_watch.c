@@ -307,6 +307,25 @@ static void append_missing(text_buf *t, const hub_op *op)
         text_append(t, " and %d more", n - DESCRIBED_MAX);
 }
 
+/* Adds to a timeout's cause who was missing in the operation that this rank waited for. */
+void hub_watch_explain(hub *h, int rank, job_cause *cause)
+{
+    text_buf t = {0};
+
+    list_for_each (it, &h->ops) {
+        const hub_op *op = list_entry(it, hub_op, node);
+
+        if (op->id.group != cause->group || find_entry(op, rank) == NULL ||
+            op->n_entries == op->n_members)
+            continue;
+        text_append(&t, "%.300s; not arrived", cause->text);
+        append_missing(&t, op);
+        text_format(cause->text, sizeof(cause->text), "%s", text_str(&t));
+        break;
+    }
+    text_free(&t);
+}
+
 static void append_size(text_buf *t, const op_stamp *s)
 {
     const size_t each = s->dtype < LS_DTYPE_COUNT ? ls_dtype_size((ls_dtype)s->dtype) : 0;
