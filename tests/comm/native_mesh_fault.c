@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <cmocka.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define ELEMENTS 100000
@@ -593,6 +594,43 @@ static void a_wake_up_is_never_lost(void **state)
     }
 }
 
+static int idle(mesh_rank *r, void *arg)
+{
+    struct rusage before;
+    struct rusage after;
+    struct pollfd nothing = {.fd = -1};
+    uint8_t byte = 0;
+    const coll op = {.kind = r->rank == 0 ? COLL_RECV : COLL_SEND,
+                     .dtype = LS_U8,
+                     .count = 1,
+                     .root = 1 - r->rank,
+                     .src = &byte,
+                     .dst = &byte};
+
+    LS_UNUSED(arg);
+    getrusage(RUSAGE_THREAD, &before);
+    if (r->rank == 1)
+        (void)poll(&nothing, 1, 700);
+    MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+    getrusage(RUSAGE_THREAD, &after);
+    MESH_CHECK((after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000 + after.ru_utime.tv_usec -
+                   before.ru_utime.tv_usec <
+               200000);
+    return 0;
+}
+
+static void a_rank_that_waits_uses_no_core(void **state)
+{
+    static const char *const transports[] = {"tcp", "auto"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        const mesh_job job = {.size = 2, .transport = transports[i], .fn = idle};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -607,6 +645,7 @@ int main(void)
         cmocka_unit_test(an_operation_without_memory_ends_with_words),
         cmocka_unit_test(a_join_without_memory_leaves_nothing_behind),
         cmocka_unit_test(a_wake_up_is_never_lost),
+        cmocka_unit_test(a_rank_that_waits_uses_no_core),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -493,7 +493,7 @@ static void wait_until(native_state *s, bool (*is_so)(native_state *), int64_t d
     }
 }
 
-static void free_state(native_state *s)
+void native_destroy(native_state *s)
 {
     for (int i = 0; i < s->size && s->peers != NULL; i++) {
         link_destroy(s->peers[i].link);
@@ -521,7 +521,7 @@ static void native_close(native_state *s, int64_t timeout_ms)
         if (s->peers[i].link != NULL)
             s->peers[i].link->ops->finish(s->peers[i].link);
     wait_until(s, is_acknowledged, deadline_ms);
-    free_state(s);
+    native_destroy(s);
 }
 
 // In a forked child: peers are to see the end of their links when the parent ends, not when the child does.
@@ -562,19 +562,17 @@ static void close_listeners(const comm_boot *boot)
         close(boot->listen_fd);
 }
 
-static ls_status native_open(const comm_boot *boot, const comm_host *host, native_state **out)
+ls_status native_create(const comm_boot *boot, const comm_host *host, native_state **out)
 {
     native_state *s = ls_calloc(1, sizeof(*s));
-    native_peer *peers = ls_calloc((size_t)boot->size, sizeof(*peers));
     ls_status st;
 
-    if (s == NULL || peers == NULL) {
+    if (s != NULL)
+        s->peers = ls_calloc((size_t)boot->size, sizeof(*s->peers));
+    if (s == NULL || s->peers == NULL) {
         ls_free(s);
-        ls_free(peers);
-        close_listeners(boot);
         return ls_fail(LS_ENOMEM, "no memory for %d peers", boot->size);
     }
-    s->peers = peers;
     s->host = host;
     s->rank = boot->rank;
     s->size = boot->size;
@@ -584,14 +582,28 @@ static ls_status native_open(const comm_boot *boot, const comm_host *host, nativ
         s->segment_bytes = SEGMENT_MAX;
     init_lists(s);
     st = sleep_create(boot->control_fd, &s->sleepers);
-    if (st != LS_OK)
+    if (st != LS_OK) {
+        native_destroy(s);
+        return st;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+static ls_status native_open(const comm_boot *boot, const comm_host *host, native_state **out)
+{
+    native_state *s;
+    ls_status st = native_create(boot, host, &s);
+
+    if (st != LS_OK) {
         close_listeners(boot);
-    else
-        st = native_join(s, boot);
+        return st;
+    }
+    st = native_join(s, boot);
     if (st == LS_OK)
         st = native_learn_hosts(s, boot);
     if (st != LS_OK) {
-        free_state(s);
+        native_destroy(s);
         return st;
     }
     *out = s;

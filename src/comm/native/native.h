@@ -165,6 +165,12 @@ struct backend_state {
 
 /* --- native.c --- */
 
+/* Everything but the connections. */
+LS_MUST_USE ls_status native_create(const comm_boot *boot, const comm_host *host,
+                                    native_state **out);
+/* Closes all links at once; there are no groups any more. */
+void native_destroy(native_state *s);
+
 /* Breaks the group, once; the engine hears of it from native_settle(). rank: world rank that is guilty, -1: unknown. */
 void native_break(native_group *g, cause_kind kind, int rank, const char *format, ...)
     LS_PRINTF(4, 5);
