@@ -209,6 +209,13 @@ bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int
 ls_status conv2d_few(device_state *self, const op_call *call);
 ls_status conv2d_few_backward_weights(device_state *self, const op_call *call);
 
+/* Convolutions by Winograd's algorithm. x, w, y: dimensions of the forward's tensors. */
+bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,
+                          const int64_t *w, const int64_t *y);
+ls_status conv2d_winograd(device_state *self, const op_call *call);
+ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call);
+ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);
+
 ls_status dn_copy(device_state *self, const op_call *call);
 ls_status dn_add_into(device_state *self, const op_call *call);
 ls_status dn_conv2d(device_state *self, const op_call *call);

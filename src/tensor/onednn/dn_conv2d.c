@@ -51,6 +51,8 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
 
     if (conv2d_few_fits(self, &call->attrs, x->dims[1], y->dims[1]))
         return conv2d_few(self, call);
+    if (conv2d_winograd_fits(self, &call->attrs, x->dims, call->in[1]->dims, y->dims))
+        return conv2d_winograd(self, call);
     key.has_bias = bias != NULL;
     if (!note_layout(self, &key, 0, x))
         return no_memory();
@@ -77,6 +79,8 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
     void *data[3] = {NULL, NULL, NULL};
     ls_status st;
 
+    if (conv2d_winograd_fits(self, &call->attrs, dx->dims, call->in[1]->dims, dy->dims))
+        return conv2d_winograd_backward_data(self, call);
     if (!note_layout(self, &key, 0, dy))
         return no_memory();
     LS_TRY(primitive_for(self, &key, &p));
@@ -125,6 +129,9 @@ ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
 
     if (conv2d_few_fits(self, &call->attrs, call->in[0]->dims[1], call->in[1]->dims[1]))
         return conv2d_few_backward_weights(self, call);
+    if (conv2d_winograd_fits(self, &call->attrs, call->in[0]->dims, call->out[0]->dims,
+                             call->in[1]->dims))
+        return conv2d_winograd_backward_weights(self, call);
     key.has_bias = call->out[1] != NULL;
     if (!note_layout(self, &key, 0, call->in[0]) || !note_layout(self, &key, 1, call->in[1]) ||
         bias == NULL)

@@ -2,8 +2,8 @@
 /*
  * simd.h - our own inner loops, compiled once for each instruction set and chosen when the device is opened.
  *
- * All sources are the same and none contracts a product and a sum, so every table gives the same bits, except conv_*: those
- * fuse where the processor can, as oneDNN's convolutions do.
+ * All sources are the same and none contracts a product and a sum, so every table gives the same bits, except the convolutions
+ * (conv_*, wino_*, product): those fuse where the processor can, as oneDNN's do.
  *
  * `rows` of `lanes` neighbouring floats are contiguous; per-lane arrays have `lanes` entries.
  */
@@ -53,6 +53,32 @@ typedef struct conv_few {
     const size_t *taps;
 } conv_few;
 
+/* Winograd's convolution: where a tile lies in an image of `blocks` planes of h * w positions of 8 channels. `top` and `left` wrap
+ * around where padding begins outside. Point p of block b is at points + p * step + b * 8. */
+typedef struct wino_patch {
+    size_t h;
+    size_t w;
+    size_t blocks;
+    size_t top;
+    size_t left;
+    size_t size; /* of results, or of a gradient: 2 or 4 */
+    size_t step;
+} wino_patch;
+
+/* c (+)= a b: row r, term k of a is a[r * a_row + k * a_step]; columns of b and c come in panels of 16 (the last may be 8): row k of
+ * panel i is b + i * b_panel + k * b_step. */
+typedef struct small_product {
+    size_t rows;
+    size_t depth;
+    size_t columns; /* a multiple of 8 */
+    size_t a_row;
+    size_t a_step;
+    size_t b_panel;
+    size_t b_step;
+    size_t c_row;
+    bool add;
+} small_product;
+
 typedef struct simd_table {
     const char *isa;
 
@@ -80,6 +106,16 @@ typedef struct simd_table {
                              const float *bias, float *y);
     void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                               float *db);
+
+    /* A tile of an image to its 36 points; a tile of a gradient likewise, as if it were a kernel, with its sum as
+     * the 37th; points to results. */
+    void (*wino_image)(const wino_patch *t, const float *image, float *points);
+    void (*wino_gradient)(const wino_patch *t, const float *image, float *points);
+    void (*wino_results)(const wino_patch *t, const float *points, const float *bias, float *image);
+    /* (size * size, count) taps to (36, count) points and back; size is 3 or 5, count a multiple of 8. */
+    void (*wino_weights)(const float *taps, size_t size, size_t count, float *points);
+    void (*wino_taps)(const float *points, size_t size, size_t count, float *taps);
+    void (*product)(const small_product *m, const float *a, const float *b, float *c);
 
     /* out = exp(x - top), 0 where that is below the smallest normal number. */
     void (*exp_below)(const float *x, float top, float *out, size_t n);

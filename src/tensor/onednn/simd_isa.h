@@ -27,6 +27,13 @@ void SIMD_NAME(conv_few_forward)(const conv_few *s, const float *image, const fl
                                  const float *bias, float *y);
 void SIMD_NAME(conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                                   float *db);
+void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *points);
+void SIMD_NAME(wino_gradient)(const wino_patch *t, const float *image, float *points);
+void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const float *bias,
+                             float *image);
+void SIMD_NAME(wino_weights)(const float *taps, size_t size, size_t count, float *points);
+void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float *taps);
+void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c);
 void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
 
 extern const simd_table SIMD_NAME(simd_table);

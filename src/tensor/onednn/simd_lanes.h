@@ -18,7 +18,7 @@
 #ifdef __clang__
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#define SIMD_UNROLL _Pragma("GCC unroll 64")
 #endif
 
 #define V_JOIN(name, lanes)   name##_##lanes

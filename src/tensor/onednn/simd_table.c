@@ -20,5 +20,11 @@ const simd_table SIMD_NAME(simd_table) = {
     .pool_max_backward = SIMD_NAME(pool_max_backward),
     .conv_few_forward = SIMD_NAME(conv_few_forward),
     .conv_few_backward = SIMD_NAME(conv_few_backward),
+    .wino_image = SIMD_NAME(wino_image),
+    .wino_gradient = SIMD_NAME(wino_gradient),
+    .wino_results = SIMD_NAME(wino_results),
+    .wino_weights = SIMD_NAME(wino_weights),
+    .wino_taps = SIMD_NAME(wino_taps),
+    .product = SIMD_NAME(product),
     .exp_below = SIMD_NAME(exp_below),
 };

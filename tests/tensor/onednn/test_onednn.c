@@ -23,6 +23,38 @@ static bool runs_in_onednn(const op_case *c)
     return c->op == OP_CONV2D || c->op == OP_LINEAR;
 }
 
+/* Convolutions that this device does by itself: few input channels; 3x3 and 5x5 by Winograd's algorithm. */
+/* clang-format off */
+static const op_case own_cases[] = {
+    {.name = "few channels, stride 2, unlike sides", .op = OP_CONV2D, .n_dims = 4, .x = {3, 2, 11, 14}, .out = 24,
+     .attrs = {.stride = {2, 1}, .padding = {1, 2}, .kernel = {3, 4}}},
+    {.name = "few channels, dilated", .op = OP_CONV2D, .n_dims = 4, .x = {2, 4, 13, 9}, .out = 8, .no_bias = true,
+     .attrs = {.padding = {2, 3}, .dilation = {2, 3}, .kernel = {3, 3}}},
+    {.name = "few channels, 7x7 stride 2", .op = OP_CONV2D, .n_dims = 4, .x = {2, 3, 21, 23}, .out = 40, .no_bias = true,
+     .attrs = {.stride = {2, 2}, .padding = {3, 3}, .kernel = {7, 7}}},
+    {.name = "few channels, all in padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 1, 1, 1}, .out = 8,
+     .attrs = {.stride = {3, 3}, .padding = {4, 4}, .kernel = {3, 3}}},
+    {.name = "3x3 by tiles", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 16, 16}, .out = 32,
+     .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+    {.name = "3x3 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 24, 15, 11}, .out = 40,
+     .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+    {.name = "3x3 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 10, 14}, .out = 16, .no_bias = true,
+     .attrs = {.kernel = {3, 3}}},
+    {.name = "3x3 by tiles with much padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 16, 6, 6}, .out = 24,
+     .attrs = {.padding = {2, 2}, .kernel = {3, 3}}},
+    {.name = "3x3 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {7, 40, 19, 23}, .out = 48,
+     .attrs = {.padding = {1, 0}, .kernel = {3, 3}}},
+    {.name = "5x5 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 16, 13, 9}, .out = 24,
+     .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
+    {.name = "5x5 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 24, 11, 12}, .out = 16,
+     .attrs = {.padding = {0, 1}, .kernel = {5, 5}}},
+    {.name = "5x5 by tiles with full padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 3, 4}, .out = 16,
+     .attrs = {.padding = {4, 4}, .kernel = {5, 5}}},
+    {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {5, 32, 17, 16}, .out = 48, .no_bias = true,
+     .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
+};
+/* clang-format on */
+
 static ls_status open_onednn(int threads, ls_device **out)
 {
     return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
@@ -65,6 +97,10 @@ static void compare_all(int threads)
     for (int i = 0; i < n_op_cases; i++) {
         if (threads == 1 || !RACES_ARE_WATCHED || !runs_in_onednn(&op_cases[i]))
             compare_case(device, reference, &op_cases[i]);
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++) {
+        if (threads == 1 || !RACES_ARE_WATCHED) // their layouts come from oneDNN
+            compare_case(device, reference, &own_cases[i]);
     }
     ls_device_close(device);
     ls_device_close(reference);

@@ -137,6 +137,55 @@ static void all_tables_give_the_same_bits(void **state)
     }
 }
 
+/* Three convolutions, each over a small image, in the first places of o->f. */
+static void run_convolutions(const simd_table *t, outputs *o)
+{
+    const size_t taps[4] = {0, 2, 20, 22};
+    const conv_few few = {
+        .w = 10, .o = 24, .out_h = 4, .out_w = 7, .stride = {2, 1}, .n_taps = 4, .taps = taps};
+    const wino_patch tile = {
+        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 4, .step = 40};
+    const small_product m = {.rows = 11,
+                             .depth = 9,
+                             .columns = 24,
+                             .a_row = 9,
+                             .a_step = 1,
+                             .b_panel = 144,
+                             .b_step = 16,
+                             .c_row = 24,
+                             .add = true};
+
+    t->conv_few_forward(&few, input[1], input[1] + 300, input[1] + 900, o->f[0]);
+    t->conv_few_backward(&few, input[1], input[1] + 500, o->f[1], o->f[1] + 1000);
+    t->wino_image(&tile, input[1], o->f[2]);
+    t->wino_gradient(&tile, input[1], o->f[2] + 2000);
+    t->wino_results(&tile, input[1], input[1] + 100, o->f[3]);
+    t->wino_weights(input[1], 5, 24, o->f[4]);
+    t->wino_taps(input[1], 3, 24, o->f[4] + 2000);
+    t->product(&m, input[1], input[1] + 200, o->f[5]);
+}
+
+/* They fuse products and sums where they can, so they may differ by rounding. */
+static void all_tables_convolve_alike(void **state)
+{
+    LS_UNUSED(state);
+    fill_inputs();
+    run_convolutions(plainest(), &want);
+    for (int i = 0; simd_table_at(i) != NULL; i++) {
+        memset(&got, 0, sizeof(got));
+        run_convolutions(simd_table_at(i), &got);
+        for (size_t k = 0; k < LS_COUNT_OF(got.f); k++) {
+            for (size_t n = 0; n < FLOATS; n++) {
+                if (!(fabsf(got.f[k][n] - want.f[k][n]) <= 1e-3F))
+                    fail_msg("%s: value %zu of loop %zu is %g, not %g", simd_table_at(i)->isa, n, k,
+                             (double)got.f[k][n], (double)want.f[k][n]);
+            }
+        }
+    }
+    memset(&got, 0, sizeof(got));
+    memset(&want, 0, sizeof(want));
+}
+
 static void exp_is_near_the_libraries(void **state)
 {
     const simd_table *t = simd_table_at(0);
@@ -158,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_tables_give_the_same_bits),
+        cmocka_unit_test(all_tables_convolve_alike),
         cmocka_unit_test(exp_is_near_the_libraries),
     };
 

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels in steps of 1, by Winograd's algorithm on tiles of 6x6.
+ *
+ * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5 kernel with 36 instead of 100. All
+ * three directions are the same three steps: to the points, a matrix product at each of the 36 points, back:
+ *
+ *     y:   results (image x  * kernel w)             summed over input channels
+ *     dx:  results (image dy * kernel w, turned by half)   summed over output channels
+ *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the kernel, the 3x3 or 5x5 the result
+ *
+ * Tiles are worked on in portions whose points stay in the second cache. For layouts in blocks of 8 channels, where oneDNN has
+ * nothing of the kind. Rounding errors are some times those of the plain sum, well below those of the sum's own order for the
+ * usual hundreds of terms.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <string.h>
+
+#define POINTS        36
+#define PORTION_BYTES ((size_t)384 << 10) /* of points */
+#define PORTION_TILES 24 /* at least, so that the products pay for reading the kernel */
+#define PAD_FLOATS    16 /* between the points, so that they do not all fall on the same cache sets */
+
+/* One convolution of an image of `in` channels with `out` results, seen as tiles. */
+typedef struct wino {
+    const simd_table *simd;
+    size_t in;
+    size_t out;
+    size_t h; /* of the image */
+    size_t w;
+    size_t out_h;
+    size_t out_w;
+    size_t kernel; /* 3 or 5 */
+    size_t size;   /* results of a tile in each direction: 4 or 2 */
+    size_t padding[2];
+    size_t tiles_h;
+    size_t tiles_w;
+    size_t n_tiles; /* of all images */
+    size_t portion; /* tiles at a time */
+    const float *image;
+    const float *gradient; /* backward by weights: dy */
+    float *results;        /* y or dx */
+    const float *bias;
+    float *
+        weights; /* points of the kernel, in panels of 16 outputs; backward by weights: of each thread */
+    float *
+        sums; /* backward by weights, of each thread: a portion's share of the bias's gradient, and all so far */
+    float *memory; /* points of a portion, for each thread */
+} wino;
+
+/* --- when --- */
+
+/* Whether `size` results a tile leave half of the plain products at most, wasted tiles counted. */
+static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel)
+{
+    const int64_t size = 7 - kernel;
+    const int64_t tiles = ((out_h + size - 1) / size) * ((out_w + size - 1) / size);
+
+    return 2 * POINTS * tiles <= out_h * out_w * kernel * kernel;
+}
+
+bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,
+                          const int64_t *w, const int64_t *y)
+{
+    const bool square = w[2] == w[3] && (w[2] == 3 || w[2] == 5);
+    const bool dense = a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 &&
+                       a->dilation[1] == 1 && a->groups == 1;
+
+    return self->blocks_of_8 && square && dense && a->padding[0] < w[2] && a->padding[1] < w[2] &&
+           x[1] % 8 == 0 && y[1] % 8 == 0 && x[1] >= 16 && y[1] >= 16 &&
+           tiles_pay(y[2], y[3], w[2]);
+}
+
+/* --- tiles --- */
+
+static size_t panels(size_t channels)
+{
+    return (channels + 15) / 16;
+}
+
+/* Floats of one point of the kernel. */
+static size_t point_weights(const wino *k)
+{
+    return k->in * panels(k->out) * 16;
+}
+
+/* Floats between the points of a portion with so many channels. */
+static size_t step_of(const wino *k, size_t channels)
+{
+    return k->portion * channels + PAD_FLOATS;
+}
+
+static size_t memory_floats(const wino *k)
+{
+    return POINTS * step_of(k, k->in) + (POINTS + 1) * step_of(k, k->out);
+}
+
+/* image and results: (N, C, H, W) of x and y, or of dy and dx. */
+static void describe(wino *k, const device_state *self, const int64_t *image,
+                     const int64_t *results, const ls_tensor *weights, const int *padding)
+{
+    size_t fitting;
+
+    *k = (wino){.simd = self->simd,
+                .in = (size_t)image[1],
+                .out = (size_t)results[1],
+                .h = (size_t)image[2],
+                .w = (size_t)image[3],
+                .out_h = (size_t)results[2],
+                .out_w = (size_t)results[3],
+                .kernel = (size_t)weights->dims[2],
+                .padding = {(size_t)padding[0], (size_t)padding[1]}};
+    k->size = 7 - k->kernel;
+    k->tiles_h = (k->out_h + k->size - 1) / k->size;
+    k->tiles_w = (k->out_w + k->size - 1) / k->size;
+    k->n_tiles = (size_t)image[0] * k->tiles_h * k->tiles_w;
+    fitting = PORTION_BYTES / (POINTS * (k->in + k->out) * sizeof(float));
+    k->portion = fitting < PORTION_TILES ? PORTION_TILES : fitting;
+    if (k->portion > k->n_tiles)
+        k->portion = k->n_tiles;
+}
+
+/* Where a tile lies: in the image (which begins `padding` before it) or in the results. */
+typedef struct tile {
+    size_t n;
+    size_t top;
+    size_t left;
+} tile;
+
+static tile tile_at(const wino *k, size_t i)
+{
+    const size_t in_image = i % (k->tiles_h * k->tiles_w);
+
+    return (tile){.n = i / (k->tiles_h * k->tiles_w),
+                  .top = in_image / k->tiles_w * k->size,
+                  .left = in_image % k->tiles_w * k->size};
+}
+
+static void read_image(const wino *k, size_t first, size_t count, float *points)
+{
+    wino_patch p = {.h = k->h, .w = k->w, .blocks = k->in / 8, .step = step_of(k, k->in)};
+
+    for (size_t i = 0; i < count; i++) {
+        const tile t = tile_at(k, first + i);
+
+        p.top = t.top - k->padding[0];
+        p.left = t.left - k->padding[1];
+        k->simd->wino_image(&p, k->image + t.n * k->in * k->h * k->w, points + i * k->in);
+    }
+}
+
+static wino_patch result_patch(const wino *k, tile t)
+{
+    return (wino_patch){.h = k->out_h,
+                        .w = k->out_w,
+                        .blocks = k->out / 8,
+                        .top = t.top,
+                        .left = t.left,
+                        .size = k->size,
+                        .step = step_of(k, k->out)};
+}
+
+static void write_results(const wino *k, size_t first, size_t count, const float *points)
+{
+    for (size_t i = 0; i < count; i++) {
+        const tile t = tile_at(k, first + i);
+        const wino_patch p = result_patch(k, t);
+
+        k->simd->wino_results(&p, points + i * k->out, k->bias,
+                              k->results + t.n * k->out * k->out_h * k->out_w);
+    }
+}
+
+/* --- y and dx --- */
+
+static void multiply(const wino *k, size_t count, const float *image, float *results)
+{
+    const small_product m = {.rows = count,
+                             .depth = k->in,
+                             .columns = k->out,
+                             .a_row = k->in,
+                             .a_step = 1,
+                             .b_panel = k->in * 16,
+                             .b_step = 16,
+                             .c_row = k->out};
+
+    for (size_t p = 0; p < POINTS; p++)
+        k->simd->product(&m, image + p * step_of(k, k->in), k->weights + p * point_weights(k),
+                         results + p * step_of(k, k->out));
+}
+
+static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    float *image = k->memory + thread * memory_floats(k);
+    float *results = image + POINTS * step_of(k, k->in);
+
+    for (size_t first = begin; first < end; first += k->portion) {
+        const size_t count = end - first < k->portion ? end - first : k->portion;
+
+        read_image(k, first, count, image);
+        multiply(k, count, image, results);
+        write_results(k, first, count, results);
+    }
+}
+
+/* The weights of one panel of outputs and one input channel; `count` floats are one tap's. */
+static void arrange_panel(const wino *k, const float *weights, bool turned, size_t panel, size_t i,
+                          float *taps, size_t count)
+{
+    const size_t n_taps = k->kernel * k->kernel;
+    const size_t end = k->out < (panel + 1) * 16 ? k->out : (panel + 1) * 16;
+    float *to = taps + (panel * k->in + i) * 16;
+
+    for (size_t o = panel * 16; o < end; o++, to++) {
+        const float *from = weights + (turned ? i * k->out + o : o * k->in + i) * n_taps;
+
+        for (size_t t = 0; t < n_taps; t++)
+            to[t * count] = from[turned ? n_taps - 1 - t : t];
+    }
+}
+
+/* (O,C,K,K) into (K,K, panel of 16 outputs, input, 16); for dx (`turned`) the channels change places and the kernel is turned by
+ * half. */
+static void arrange_taps(const wino *k, const float *weights, bool turned, float *taps)
+{
+    const size_t count = point_weights(k);
+
+    if (k->out % 16 != 0)
+        memset(taps, 0, k->kernel * k->kernel * count * sizeof(*taps));
+    for (size_t panel = 0; panel < panels(k->out); panel++) {
+        for (size_t i = 0; i < k->in; i++)
+            arrange_panel(k, weights, turned, panel, i, taps, count);
+    }
+}
+
+/* weights: (O,C,K,K), plain; bias: (out), plain, may be NULL. */
+static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_tensor *bias,
+                          bool turned, ls_tensor **memory)
+{
+    const size_t count = point_weights(k);
+    const size_t n_points = (size_t)self->threads * memory_floats(k);
+    const size_t n_taps = k->kernel * k->kernel * count;
+    void *plain;
+    float *at;
+    float *shift;
+
+    LS_TRY(dn_host->tensor_plain(weights, &plain));
+    LS_TRY(dn_floats(weights->device, n_points + POINTS * count + n_taps + k->out, memory, &at));
+    k->memory = at;
+    k->weights = at + n_points;
+    arrange_taps(k, plain, turned, k->weights + POINTS * count);
+    k->simd->wino_weights(k->weights + POINTS * count, k->kernel, count, k->weights);
+    shift = k->weights + POINTS * count + n_taps;
+    memset(shift, 0, k->out * sizeof(*shift));
+    if (bias != NULL) {
+        LS_TRY(dn_host->tensor_plain(bias, &plain));
+        memcpy(shift, plain, k->out * sizeof(*shift));
+    }
+    k->bias = shift;
+    threads_for(self, k->n_tiles, POINTS * k->in * k->out, convolve_range, k);
+    return LS_OK;
+}
+
+/* Image and results in blocks of 8, and what is in between. */
+static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_tensor *results,
+                              ls_tensor *weights, ls_tensor *bias, bool turned)
+{
+    ls_tensor *moved = NULL;
+    ls_tensor *memory = NULL;
+    void *data = NULL;
+    ls_status st;
+
+    LS_TRY(layout_place(results, layout_blocked(self, 8, results->dims)));
+    k->results = dn_data(results);
+    st = layout_arrange(self, image, layout_blocked(self, 8, image->dims), &moved, &data);
+    k->image = data;
+    if (st == LS_OK)
+        st = convolve(self, k, weights, bias, turned, &memory);
+    dn_host->tensor_destroy(memory);
+    dn_host->tensor_destroy(moved);
+    return st;
+}
+
+ls_status conv2d_winograd(device_state *self, const op_call *call)
+{
+    wino k;
+
+    describe(&k, self, call->in[0]->dims, call->out[0]->dims, call->in[1], call->attrs.padding);
+    return run_convolve(self, &k, call->in[0], call->out[0], call->in[1], call->in[2], false);
+}
+
+ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call)
+{
+    ls_tensor *const w = call->in[1];
+    const int padding[2] = {(int)w->dims[2] - 1 - call->attrs.padding[0],
+                            (int)w->dims[3] - 1 - call->attrs.padding[1]};
+    wino k;
+
+    describe(&k, self, call->in[0]->dims, call->out[0]->dims, w, padding);
+    return run_convolve(self, &k, call->in[0], call->out[0], w, NULL, true);
+}
+
+/* --- dw --- */
+
+static void read_gradient(const wino *k, size_t first, size_t count, float *points)
+{
+    for (size_t i = 0; i < count; i++) {
+        const tile t = tile_at(k, first + i);
+        const wino_patch p = result_patch(k, t);
+
+        k->simd->wino_gradient(&p, k->gradient + t.n * k->out * k->out_h * k->out_w,
+                               points + i * k->out);
+    }
+}
+
+/* Points of dw, (in, out) each, summed over the portion's tiles. */
+static void multiply_transposed(const wino *k, size_t count, const float *image,
+                                const float *gradient, float *weights)
+{
+    const small_product m = {.rows = k->in,
+                             .depth = count,
+                             .columns = k->out,
+                             .a_row = 1,
+                             .a_step = k->in,
+                             .b_panel = 16,
+                             .b_step = k->out,
+                             .c_row = k->out,
+                             .add = true};
+
+    for (size_t p = 0; p < POINTS; p++)
+        k->simd->product(&m, image + p * step_of(k, k->in), gradient + p * step_of(k, k->out),
+                         weights + p * k->in * k->out);
+}
+
+/* Each tile's sum stands behind its points. */
+static void sum_gradient(const wino *k, size_t count, const float *gradient, float *sums)
+{
+    const float *point = gradient + POINTS * step_of(k, k->out);
+
+    memset(sums, 0, k->out * sizeof(*sums));
+    for (size_t i = 0; i < count; i++)
+        k->simd->add(sums, point + i * k->out, sums, k->out);
+    k->simd->add(sums + k->out, sums, sums + k->out, k->out);
+}
+
+static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    float *image = k->memory + thread * memory_floats(k);
+    float *gradient = image + POINTS * step_of(k, k->in);
+    float *weights = k->weights + thread * POINTS * k->in * k->out;
+
+    for (size_t first = begin; first < end; first += k->portion) {
+        const size_t count = end - first < k->portion ? end - first : k->portion;
+
+        read_image(k, first, count, image);
+        read_gradient(k, first, count, gradient);
+        multiply_transposed(k, count, image, gradient, weights);
+        sum_gradient(k, count, gradient, k->sums + thread * 2 * k->out);
+    }
+}
+
+/* The weights from one input channel to outputs [first, end). */
+static void give_some(const wino *k, const float *taps, size_t i, size_t first, size_t end,
+                      float *dw, bool accumulate)
+{
+    const size_t n_taps = k->kernel * k->kernel;
+
+    for (size_t o = first; o < end; o++) {
+        float *to = dw + (o * k->in + i) * n_taps;
+
+        for (size_t t = 0; t < n_taps; t++) {
+            const float v = taps[(t * k->in + i) * k->out + o];
+
+            to[t] = accumulate ? to[t] + v : v;
+        }
+    }
+}
+
+/* (K,K,C,O) into the plain (O,C,K,K), 16 outputs at a time, which share cache lines. */
+static void give_taps(const wino *k, const float *taps, float *dw, bool accumulate)
+{
+    for (size_t first = 0; first < k->out; first += 16) {
+        const size_t end = k->out < first + 16 ? k->out : first + 16;
+
+        for (size_t i = 0; i < k->in; i++)
+            give_some(k, taps, i, first, end, dw, accumulate);
+    }
+}
+
+/* Adds the threads' shares, `floats` long and `step` apart, to the first one's. */
+static void sum_threads(const device_state *self, float *shares, size_t floats, size_t step)
+{
+    for (size_t i = 1; i < (size_t)self->threads; i++)
+        self->simd->add(shares, shares + i * step, shares, floats);
+}
+
+static void give_bias(const wino *k, const float *sums, float *db, bool accumulate)
+{
+    for (size_t o = 0; o < k->out; o++)
+        db[o] = (accumulate ? db[o] : 0) + sums[o];
+}
+
+static ls_status backward_weights(device_state *self, const op_call *call, wino *k,
+                                  ls_tensor **memory)
+{
+    const size_t count = k->in * k->out;
+    const size_t n_threads = (size_t)self->threads;
+    const size_t n_points = n_threads * memory_floats(k);
+    const size_t n_sums = n_threads * (POINTS * count + 2 * k->out);
+    float *taps;
+
+    LS_TRY(dn_floats(call->in[0]->device, n_points + n_sums + k->kernel * k->kernel * count, memory,
+                     &k->memory));
+    k->weights = k->memory + n_points;
+    k->sums = k->weights + n_threads * POINTS * count;
+    taps = k->weights + n_sums;
+    memset(k->weights, 0, n_sums * sizeof(*k->weights));
+    threads_for(self, k->n_tiles, POINTS * count, weights_range, k);
+    sum_threads(self, k->weights, POINTS * count, POINTS * count);
+    sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
+    self->simd->wino_taps(k->weights, k->kernel, count, taps);
+    give_taps(k, taps, dn_data(call->out[0]), call->accumulate);
+    if (call->out[1] != NULL)
+        give_bias(k, k->sums + k->out, dn_data(call->out[1]), call->accumulate);
+    return LS_OK;
+}
+
+ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    ls_tensor *const dy = call->in[1];
+    ls_tensor *moved[2] = {NULL, NULL};
+    ls_tensor *memory = NULL;
+    void *data = NULL;
+    ls_status st;
+    wino k;
+
+    describe(&k, self, x->dims, dy->dims, call->out[0], call->attrs.padding);
+    st = layout_arrange(self, x, layout_blocked(self, 8, x->dims), &moved[0], &data);
+    k.image = data;
+    if (st == LS_OK)
+        st = layout_arrange(self, dy, layout_blocked(self, 8, dy->dims), &moved[1], &data);
+    k.gradient = data;
+    if (st == LS_OK)
+        st = backward_weights(self, call, &k, &memory);
+    dn_host->tensor_destroy(memory);
+    dn_host->tensor_destroy(moved[0]);
+    dn_host->tensor_destroy(moved[1]);
+    return st;
+}

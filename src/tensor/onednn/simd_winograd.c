@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time, and a small matrix product.
+ *
+ * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by their values at six points in each
+ * direction (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). The points are 0, A, -A, B, -B and infinity with
+ * A B = 1: that saves products, and with 2/3 and 3/2 rounding errors are a third of those of the usual 1 and 2.
+ */
+#include "tensor/onednn/simd_isa.h"
+#include "tensor/onednn/simd_lanes.h"
+
+#define POINTS 6
+
+#define A (2.0F / 3)
+#define B (3.0F / 2)
+
+/* The kernel's normalising factors at A and B: 1 over what the other points' distances multiply to. */
+#define FACTOR_A (1 / (2 * A * A * (A * A - B * B)))
+#define FACTOR_B (1 / (2 * B * B * (B * B - A * A)))
+
+/* --- one direction: vectors `step` apart --- */
+
+/* Six values of an image to its six points. */
+SIMD_INLINE void image_to_points(vec_8 *d, size_t step)
+{
+    const vec_8 d0 = d[0];
+    const vec_8 d1 = d[step];
+    const vec_8 d2 = d[2 * step];
+    const vec_8 d3 = d[3 * step];
+    const vec_8 d4 = d[4 * step];
+    const vec_8 d5 = d[5 * step];
+    const vec_8 even_a = d4 - B * B * d2;
+    const vec_8 odd_a = A * d3 - B * d1;
+    const vec_8 even_b = d4 - A * A * d2;
+    const vec_8 odd_b = B * d3 - A * d1;
+
+    d[0] = d0 - (A * A + B * B) * d2 + d4;
+    d[step] = even_a + odd_a;
+    d[2 * step] = even_a - odd_a;
+    d[3 * step] = even_b + odd_b;
+    d[4 * step] = even_b - odd_b;
+    d[5 * step] = d1 - (A * A + B * B) * d3 + d5;
+}
+
+/* `size` (2 to 5) values of a kernel, in front of six places, to its points. */
+SIMD_INLINE void kernel_to_points(vec_8 *k, size_t step, size_t size)
+{
+    const vec_8 zero = {0};
+    const vec_8 k0 = k[0];
+    const vec_8 k1 = k[step];
+    const vec_8 k2 = size > 2 ? k[2 * step] : zero;
+    const vec_8 k3 = size > 3 ? k[3 * step] : zero;
+    const vec_8 k4 = size > 4 ? k[4 * step] : zero;
+    const vec_8 even_a = FACTOR_A * k0 + FACTOR_A * A * A * k2 + FACTOR_A * A * A * A * A * k4;
+    const vec_8 odd_a = FACTOR_A * A * k1 + FACTOR_A * A * A * A * k3;
+    const vec_8 even_b = FACTOR_B * k0 + FACTOR_B * B * B * k2 + FACTOR_B * B * B * B * B * k4;
+    const vec_8 odd_b = FACTOR_B * B * k1 + FACTOR_B * B * B * B * k3;
+
+    k[5 * step] = size == 2 ? k1 : size == 3 ? k2 : size == 4 ? k3 : k4;
+    k[step] = even_a + odd_a;
+    k[2 * step] = even_a - odd_a;
+    k[3 * step] = even_b + odd_b;
+    k[4 * step] = even_b - odd_b;
+}
+
+/* Six points to the first `size` (2 to 5) places, which get the results. */
+SIMD_INLINE void points_to_results(vec_8 *p, size_t step, size_t size)
+{
+    const vec_8 sum_a = p[step] + p[2 * step];
+    const vec_8 difference_a = p[step] - p[2 * step];
+    const vec_8 sum_b = p[3 * step] + p[4 * step];
+    const vec_8 difference_b = p[3 * step] - p[4 * step];
+    const vec_8 last = p[5 * step];
+
+    p[0] = p[0] + sum_a + sum_b;
+    p[step] = A * difference_a + B * difference_b;
+    if (size > 2)
+        p[2 * step] = A * A * sum_a + B * B * sum_b;
+    if (size > 3)
+        p[3 * step] = A * A * A * difference_a + B * B * B * difference_b;
+    if (size > 4)
+        p[4 * step] = A * A * A * A * sum_a + B * B * B * B * sum_b;
+    p[(size - 1) * step] += last;
+}
+
+/* --- tiles of images --- */
+
+/* Reads size x size positions of a plane; what lies outside of it is 0. */
+SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
+{
+    const vec_8 zero = {0};
+
+    SIMD_UNROLL
+    for (size_t i = 0; i < size; i++) {
+        const size_t h = t->top + i; // wraps around above the plane, and is then too large as well
+
+        SIMD_UNROLL
+        for (size_t j = 0; j < size; j++) {
+            const size_t w = t->left + j;
+
+            if (h < t->h && w < t->w)
+                load_8(&d[i * POINTS + j], plane + (h * t->w + w) * 8);
+            else
+                d[i * POINTS + j] = zero;
+        }
+    }
+}
+
+/* The same for a patch that lies inside. */
+SIMD_INLINE void read_inner_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
+{
+    const float *first = plane + (t->top * t->w + t->left) * 8;
+
+    SIMD_UNROLL
+    for (size_t i = 0; i < size; i++) {
+        SIMD_UNROLL
+        for (size_t j = 0; j < size; j++)
+            load_8(&d[i * POINTS + j], first + (i * t->w + j) * 8);
+    }
+}
+
+static inline bool lies_inside(const wino_patch *t, size_t size)
+{
+    return t->top < t->h && t->left < t->w && t->top + size <= t->h && t->left + size <= t->w;
+}
+
+SIMD_INLINE void store_points(const vec_8 *d, float *points, size_t step)
+{
+    SIMD_UNROLL
+    for (size_t p = 0; p < POINTS * POINTS; p++)
+        store_8(points + p * step, &d[p]);
+}
+
+void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *points)
+{
+    const bool inside = lies_inside(t, POINTS);
+
+    for (size_t b = 0; b < t->blocks; b++) {
+        const float *plane = image + b * t->h * t->w * 8;
+        vec_8 d[POINTS * POINTS];
+
+        if (inside)
+            read_inner_patch(t, plane, d, POINTS);
+        else
+            read_patch(t, plane, d, POINTS);
+        SIMD_UNROLL
+        for (size_t i = 0; i < POINTS; i++)
+            image_to_points(d + i * POINTS, 1);
+        SIMD_UNROLL
+        for (size_t j = 0; j < POINTS; j++)
+            image_to_points(d + j, POINTS);
+        store_points(d, points + b * 8, t->step);
+    }
+}
+
+SIMD_INLINE void square_to_points(vec_8 *d, size_t size)
+{
+    SIMD_UNROLL
+    for (size_t i = 0; i < size; i++)
+        kernel_to_points(d + i * POINTS, 1, size);
+    SIMD_UNROLL
+    for (size_t j = 0; j < POINTS; j++)
+        kernel_to_points(d + j, POINTS, size);
+}
+
+SIMD_INLINE void gradient_of(const wino_patch *t, const float *image, float *points, size_t size)
+{
+    for (size_t b = 0; b < t->blocks; b++) {
+        vec_8 d[POINTS * POINTS];
+
+        vec_8 sum;
+
+        read_patch(t, image + b * t->h * t->w * 8, d, size);
+        sum = d[0];
+        SIMD_UNROLL
+        for (size_t i = 1; i < size * size; i++)
+            sum += d[i / size * POINTS + i % size];
+        store_8(points + POINTS * POINTS * t->step + b * 8, &sum);
+        square_to_points(d, size);
+        store_points(d, points + b * 8, t->step);
+    }
+}
+
+void SIMD_NAME(wino_gradient)(const wino_patch *t, const float *image, float *points)
+{
+    if (t->size == 2)
+        gradient_of(t, image, points, 2);
+    else
+        gradient_of(t, image, points, 4);
+}
+
+SIMD_INLINE void points_to_square(vec_8 *d, size_t size)
+{
+    SIMD_UNROLL
+    for (size_t i = 0; i < POINTS; i++)
+        points_to_results(d + i * POINTS, 1, size);
+    SIMD_UNROLL
+    for (size_t j = 0; j < size; j++)
+        points_to_results(d + j, POINTS, size);
+}
+
+SIMD_INLINE void load_points(vec_8 *d, const float *points, size_t step)
+{
+    SIMD_UNROLL
+    for (size_t p = 0; p < POINTS * POINTS; p++)
+        load_8(&d[p], points + p * step);
+}
+
+SIMD_INLINE void results_of(const wino_patch *t, const float *points, const float *bias,
+                            float *image, size_t size)
+{
+    for (size_t b = 0; b < t->blocks; b++) {
+        float *plane = image + b * t->h * t->w * 8;
+        vec_8 d[POINTS * POINTS];
+        vec_8 shift;
+
+        load_points(d, points + b * 8, t->step);
+        points_to_square(d, size);
+        load_8(&shift, bias + b * 8);
+        for (size_t i = 0; i < size && t->top + i < t->h; i++) {
+            for (size_t j = 0; j < size && t->left + j < t->w; j++) {
+                const vec_8 v = d[i * POINTS + j] + shift;
+
+                store_8(plane + ((t->top + i) * t->w + t->left + j) * 8, &v);
+            }
+        }
+    }
+}
+
+void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const float *bias,
+                             float *image)
+{
+    if (t->size == 2)
+        results_of(t, points, bias, image, 2);
+    else
+        results_of(t, points, bias, image, 4);
+}
+
+/* --- kernels: `count` floats of each tap and point --- */
+
+SIMD_INLINE void weights_of(const float *taps, float *points, size_t count, size_t size)
+{
+    for (size_t i = 0; i < count; i += 8) {
+        vec_8 d[POINTS * POINTS];
+
+        SIMD_UNROLL
+        for (size_t k = 0; k < size * size; k++)
+            load_8(&d[k / size * POINTS + k % size], taps + k * count + i);
+        square_to_points(d, size);
+        store_points(d, points + i, count);
+    }
+}
+
+void SIMD_NAME(wino_weights)(const float *taps, size_t size, size_t count, float *points)
+{
+    if (size == 3)
+        weights_of(taps, points, count, 3);
+    else
+        weights_of(taps, points, count, 5);
+}
+
+SIMD_INLINE void taps_of(const float *points, float *taps, size_t count, size_t size)
+{
+    for (size_t i = 0; i < count; i += 8) {
+        vec_8 d[POINTS * POINTS];
+
+        load_points(d, points + i, count);
+        points_to_square(d, size);
+        SIMD_UNROLL
+        for (size_t k = 0; k < size * size; k++)
+            store_8(taps + k * count + i, &d[k / size * POINTS + k % size]);
+    }
+}
+
+void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float *taps)
+{
+    if (size == 3)
+        taps_of(points, taps, count, 3);
+    else
+        taps_of(points, taps, count, 5);
+}
+
+/* --- the product at each point --- */
+
+/* What is added to c is summed up by itself first: sums of sums lose less. */
+SIMD_INLINE void product_tile(const small_product *m, const float *a, const float *b, float *c,
+                              size_t blocks, size_t tile)
+{
+    const vec_8 zero = {0};
+    vec_8 sum[12];
+
+    SIMD_UNROLL
+    for (size_t i = 0; i < tile * blocks; i++)
+        sum[i] = zero;
+    for (size_t k = 0; k < m->depth; k++, a += m->a_step, b += m->b_step) {
+        vec_8 row[2];
+
+        SIMD_UNROLL
+        for (size_t i = 0; i < blocks; i++)
+            load_8(&row[i], b + i * 8);
+        SIMD_UNROLL
+        for (size_t i = 0; i < tile * blocks; i++)
+            sum[i] += a[i / blocks * m->a_row] * row[i % blocks];
+    }
+    SIMD_UNROLL
+    for (size_t i = 0; i < tile * blocks; i++) {
+        float *to = c + i / blocks * m->c_row + i % blocks * 8;
+        vec_8 was = zero;
+
+        if (m->add)
+            load_8(&was, to);
+        was += sum[i];
+        store_8(to, &was);
+    }
+}
+
+SIMD_INLINE void product_tile_of(size_t tile, const small_product *m, const float *a,
+                                 const float *b, float *c, size_t blocks)
+{
+    switch (tile) {
+    case 6:
+        product_tile(m, a, b, c, blocks, 6);
+        break;
+    case 5:
+        product_tile(m, a, b, c, blocks, 5);
+        break;
+    case 4:
+        product_tile(m, a, b, c, blocks, 4);
+        break;
+    case 3:
+        product_tile(m, a, b, c, blocks, 3);
+        break;
+    case 2:
+        product_tile(m, a, b, c, blocks, 2);
+        break;
+    default:
+        product_tile(m, a, b, c, blocks, 1);
+        break;
+    }
+}
+
+/* Rows in even tiles of at most 6. */
+SIMD_INLINE void product_panel(const small_product *m, const float *a, const float *b, float *c,
+                               size_t blocks)
+{
+    const size_t n_tiles = (m->rows + 5) / 6;
+    const size_t size = m->rows / n_tiles;
+    const size_t n_larger = m->rows % n_tiles;
+
+    for (size_t i = 0; i < n_tiles; i++) {
+        const size_t tile = size + (i < n_larger);
+
+        product_tile_of(tile, m, a, b, c, blocks);
+        a += tile * m->a_row;
+        c += tile * m->c_row;
+    }
+}
+
+void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c)
+{
+    size_t i;
+
+    for (i = 0; i + 16 <= m->columns; i += 16)
+        product_panel(m, a, b + i / 16 * m->b_panel, c + i, 2);
+    if (i < m->columns)
+        product_panel(m, a, b + i / 16 * m->b_panel, c + i, 1);
+}
