@@ -100,6 +100,9 @@ static void set_host(engine *e)
 
 void engine_free_parts(engine_parts *p)
 {
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_keep(kept);
     if (p->backend != NULL)
         p->ops->close(p->backend, CLOSE_MS);
     control_close(p->control);
@@ -109,6 +112,7 @@ void engine_free_parts(engine_parts *p)
     ls_free(p->hosts);
     ls_free(p->pids);
     join_release(p->join);
+    ls_error_restore(kept);
 }
 
 ls_status engine_create(const engine_parts *parts, engine **out)
@@ -118,10 +122,7 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     if (e != NULL)
         e->left_ns = ls_calloc((size_t)parts->size, sizeof(*e->left_ns));
     if (e == NULL || e->left_ns == NULL) {
-        engine_parts lost = *parts;
-
         ls_free(e);
-        engine_free_parts(&lost);
         return ls_fail(LS_ENOMEM, "no memory for the engine of rank %d", parts->rank);
     }
     e->parts = *parts;

@@ -36,7 +36,7 @@
 
 typedef struct engine engine;
 
-/* What an engine is made of; everything in it is taken, also when engine_create() fails. */
+/* What an engine is made of. */
 typedef struct engine_parts {
     const backend_ops *ops;
     backend_state
@@ -141,6 +141,7 @@ struct engine {
  * way. */
 void engine_free_parts(engine_parts *p);
 
+/* Takes what is in `parts`; on failure it stays the caller's. */
 LS_MUST_USE ls_status engine_create(const engine_parts *parts, engine **out);
 /* All groups are gone. NULL is allowed. */
 void engine_destroy(engine *e);

@@ -113,33 +113,45 @@ static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
     return group_create(e, id, e->parts.rank, n, members, out);
 }
 
-/* The others need not wait for a rank that cannot come, unless they are the ones who said so. */
-static void tell_failure(engine *e, ls_status st)
+/* The others need not wait for a rank that cannot come. */
+static void tell_failure(control *c, int rank, ls_status st)
 {
-    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = e->parts.rank};
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = rank};
+    char kept[LS_ERROR_BYTES];
 
-    if (e->end.kind != CAUSE_NONE || st == LS_ETIMEOUT || st == LS_EMISMATCH)
+    if (c == NULL || st == LS_ETIMEOUT || st == LS_EMISMATCH)
         return;
-    text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", e->parts.rank,
-                ls_last_error());
-    watch_tell(e, &cause);
+    ls_error_keep(kept);
+    text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", rank, kept);
+    if (control_fail(c, &cause) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
+    ls_error_restore(kept);
+}
+
+static ls_status make_engine(const identity *id, engine_parts *parts, join *j, engine **out)
+{
+    ls_status st = j == NULL ? LS_OK : take_join(parts, j);
+
+    if (st == LS_OK)
+        st = describe_ranks(parts, j);
+    if (st == LS_OK)
+        st = recorder_open(id->ring_fd, id->rank, &parts->recorder);
+    if (st == LS_OK)
+        st = engine_create(parts, out);
+    if (st != LS_OK) {
+        tell_failure(parts->control, id->rank, st);
+        engine_free_parts(parts);
+    }
+    return st;
 }
 
 static ls_status start_engine(const identity *id, engine_parts *parts, join *j, ls_comm **out)
 {
     char kept[LS_ERROR_BYTES];
-    engine *e = NULL;
-    ls_status st = describe_ranks(parts, j);
+    engine *e;
+    ls_status st;
 
-    if (st == LS_OK && j != NULL)
-        st = take_join(parts, j);
-    if (st == LS_OK)
-        st = recorder_open(id->ring_fd, id->rank, &parts->recorder);
-    if (st != LS_OK) {
-        engine_free_parts(parts);
-        return st;
-    }
-    LS_TRY(engine_create(parts, &e));
+    LS_TRY(make_engine(id, parts, j, &e));
     st = open_backend(e);
     if (st == LS_OK)
         st = ls_context(make_world(e, j == NULL ? 0 : j->world_group, out),
@@ -147,7 +159,8 @@ static ls_status start_engine(const identity *id, engine_parts *parts, join *j, 
     if (st == LS_OK)
         return LS_OK;
     ls_error_keep(kept);
-    tell_failure(e, st);
+    if (e->end.kind == CAUSE_NONE) // else others have told it
+        tell_failure(e->parts.control, id->rank, st);
     engine_destroy(e);
     ls_error_restore(kept);
     return st;
