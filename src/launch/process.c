@@ -135,24 +135,26 @@ typedef struct sweep {
     int n_found;
 } sweep;
 
-/* Environments are read whole, in pieces that overlap by the length of what is looked for. */
+/* Environments are read whole, in pieces that overlap by the length of what is looked for: an entry between two zeros. */
 static bool environment_has(pid_t pid, const char *entry)
 {
-    const size_t want = strlen(entry) + 1; /* with its terminator */
+    char wanted[sizeof(((sweep *)0)->entry) + 1] = {0};
+    const size_t want = strlen(entry) + 2;
     char path[64];
-    char piece[4096];
-    size_t have = 0;
+    char piece[4096] = {0};
+    size_t have = 1; /* the first entry stands behind no other, as if a zero came before it */
     bool found = false;
     ssize_t got;
     int fd;
 
+    text_format(wanted + 1, sizeof(wanted) - 1, "%s", entry);
     text_format(path, sizeof(path), "/proc/%d/environ", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     while (!found && (got = read(fd, piece + have, sizeof(piece) - have)) > 0) {
         have += (size_t)got;
-        found = memmem(piece, have, entry, want) != NULL;
+        found = memmem(piece, have, wanted, want) != NULL;
         if (have == sizeof(piece)) {
             memmove(piece, piece + have - want, want);
             have = want;

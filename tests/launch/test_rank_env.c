@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/text.h"
+#include "launch/rank_env.h"
+
+#include <stdlib.h>
+
+static const rank_place place = {.rank = 5,
+                                 .world_size = 8,
+                                 .local_rank = 1,
+                                 .local_size = 4,
+                                 .node_rank = 1,
+                                 .n_nodes = 2,
+                                 .job = "0123456789abcdef",
+                                 .store = "unix:@lockstep-hub-1",
+                                 .master_addr = "10.0.0.1",
+                                 .master_port = 1234,
+                                 .run_id = "run",
+                                 .role = "worker",
+                                 .generation = 3,
+                                 .key_fd = 11,
+                                 .ring_fd = 12,
+                                 .threads = 6};
+
+static char **make(const char *const *inherited, const rank_place *p)
+{
+    char **env = NULL;
+
+    assert_ok(rank_env_make((char *const *)(uintptr_t)inherited, p, &env));
+    return env;
+}
+
+static int count(char *const *env, const char *name)
+{
+    const size_t n = strlen(name);
+    int found = 0;
+
+    for (; *env != NULL; env++)
+        found += strncmp(*env, name, n) == 0 && (*env)[n] == '=';
+    return found;
+}
+
+static bool has(char *const *env, const char *entry)
+{
+    for (; *env != NULL; env++)
+        if (text_equal(*env, entry))
+            return true;
+    return false;
+}
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void all_families_tell_the_same_place(void **state)
+{
+    static const char *const wanted[] = {
+        "LOCKSTEP_RANK=5",
+        "LOCKSTEP_WORLD_SIZE=8",
+        "LOCKSTEP_LOCAL_RANK=1",
+        "LOCKSTEP_LOCAL_WORLD_SIZE=4",
+        "LOCKSTEP_NODE_RANK=1",
+        "LOCKSTEP_NNODES=2",
+        "LOCKSTEP_JOB=0123456789abcdef",
+        "LOCKSTEP_STORE=unix:@lockstep-hub-1",
+        "LOCKSTEP_GENERATION=3",
+        "LOCKSTEP_KEY_FD=11",
+        "LOCKSTEP_RING_FD=12",
+        "RANK=5",
+        "WORLD_SIZE=8",
+        "LOCAL_RANK=1",
+        "LOCAL_WORLD_SIZE=4",
+        "GROUP_RANK=1",
+        "GROUP_WORLD_SIZE=2",
+        "ROLE_NAME=worker",
+        "ROLE_RANK=5",
+        "ROLE_WORLD_SIZE=8",
+        "MASTER_ADDR=10.0.0.1",
+        "MASTER_PORT=1234",
+        "TORCHELASTIC_RESTART_COUNT=3",
+        "TORCHELASTIC_MAX_RESTARTS=0",
+        "TORCHELASTIC_RUN_ID=run",
+        "TORCHELASTIC_USE_AGENT_STORE=False",
+        "NCCL_ASYNC_ERROR_HANDLING=1",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+        "OMPI_COMM_WORLD_RANK=5",
+        "OMPI_COMM_WORLD_SIZE=8",
+        "OMPI_COMM_WORLD_LOCAL_RANK=1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE=4",
+        "OMP_NUM_THREADS=6",
+        "PYTHONUNBUFFERED=1",
+    };
+    char **env = make(LIST("HOME=/root"), &place);
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(wanted); i++)
+        if (!has(env, wanted[i]))
+            fail_msg("%s is missing", wanted[i]);
+    assert_true(has(env, "HOME=/root"));
+    assert_int_equal(count(env, "LOCKSTEP_TTY"), 0);
+    rank_env_free(env);
+}
+
+static void every_name_stands_there_once(void **state)
+{
+    char **env = make(LIST("RANK=0", "RANK=1", "MASTER_ADDR=x", "LOCKSTEP_RANK=7", "A=1",
+                           "LOCKSTEP_STORE=tcp://other", "TORCHELASTIC_RUN_ID=none"),
+                      &place);
+
+    LS_UNUSED(state);
+    for (char **e = env; *e != NULL; e++) {
+        char name[64];
+
+        text_format(name, sizeof(name), "%.*s", (int)strcspn(*e, "="), *e);
+        assert_int_equal(count(env, name), 1);
+    }
+    assert_true(has(env, "RANK=5") && has(env, "A=1"));
+    rank_env_free(env);
+}
+
+static void identities_of_other_launchers_are_removed(void **state)
+{
+    static const char *const names[] = {
+        "PMI_RANK",
+        "PMI_SIZE",
+        "PMI_FD",
+        "PMI_PORT",
+        "PMI_ID",
+        "PMIX_RANK",
+        "PMIX_NAMESPACE",
+        "PMIX_SERVER_URI2",
+        "PMI2_X",
+        "OMPI_UNIVERSE_SIZE",
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        "HOROVOD_RANK",
+        "HOROVOD_SIZE",
+        "HOROVOD_LOCAL_RANK",
+        "HOROVOD_CROSS_RANK",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_STEP_ID",
+        "SLURM_STEPID",
+        "SLURM_GTIDS",
+        "SLURM_STEP_NUM_TASKS",
+        "OMPI_COMM_WORLD_NODE_RANK",
+        "LOCKSTEP_TTY",
+    };
+    char entries[LS_COUNT_OF(names)][64];
+    const char *inherited[LS_COUNT_OF(names) + 1] = {NULL};
+    char **env;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++)
+        inherited[i] = text_format(entries[i], sizeof(entries[i]), "%s=1", names[i]);
+    env = make(inherited, &place);
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++)
+        assert_int_equal(count(env, names[i]), 0);
+    rank_env_free(env);
+}
+
+static void what_only_looks_like_an_identity_stays(void **state)
+{
+    const char *const kept[] = {"SLURM_JOB_ID=4",
+                                "SLURM_CPUS_PER_TASK=2",
+                                "OMPI_MCA_btl=self",
+                                "HOROVOD_CYCLE_TIME=1",
+                                "PMIXX=1",
+                                "LOCKSTEP_TRANSPORT=tcp",
+                                "LOCKSTEP_LOG=info",
+                                "XRANK=1",
+                                "RANKS=4",
+                                "no equals sign",
+                                NULL};
+    char **env = make(kept, &place);
+
+    LS_UNUSED(state);
+    for (int i = 0; kept[i] != NULL; i++)
+        if (!has(env, kept[i]))
+            fail_msg("%s is gone", kept[i]);
+    rank_env_free(env);
+}
+
+static void the_users_own_values_win_where_they_are_choices(void **state)
+{
+    char **env = make(LIST("OMP_NUM_THREADS=2", "PYTHONUNBUFFERED=", "NCCL_ASYNC_ERROR_HANDLING=0",
+                           "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
+                      &place);
+
+    LS_UNUSED(state);
+    assert_true(has(env, "OMP_NUM_THREADS=2") && count(env, "OMP_NUM_THREADS") == 1);
+    assert_true(has(env, "PYTHONUNBUFFERED=") && count(env, "PYTHONUNBUFFERED") == 1);
+    assert_true(has(env, "NCCL_ASYNC_ERROR_HANDLING=0"));
+    assert_true(has(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"));
+    rank_env_free(env);
+}
+
+static void what_there_is_none_of_is_not_named(void **state)
+{
+    rank_place p = place;
+    char **env;
+
+    LS_UNUSED(state);
+    p.key_fd = p.ring_fd = -1;
+    p.terminal = true;
+    env = make(LIST("A=1"), &p);
+    assert_int_equal(count(env, "LOCKSTEP_KEY_FD"), 0);
+    assert_int_equal(count(env, "LOCKSTEP_RING_FD"), 0);
+    assert_true(has(env, "LOCKSTEP_TTY=1"));
+    rank_env_free(env);
+    rank_env_free(NULL);
+}
+
+static void long_values_are_not_cut(void **state)
+{
+    static char role[5000];
+    static char wanted[5100];
+    rank_place p = place;
+    char **env;
+
+    LS_UNUSED(state);
+    memset(role, 'r', sizeof(role) - 1);
+    p.role = role;
+    text_format(wanted, sizeof(wanted), "ROLE_NAME=%s", role);
+    env = make(LIST("A=1"), &p);
+    assert_true(has(env, wanted));
+    rank_env_free(env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_families_tell_the_same_place),
+        cmocka_unit_test(every_name_stands_there_once),
+        cmocka_unit_test(identities_of_other_launchers_are_removed),
+        cmocka_unit_test(what_only_looks_like_an_identity_stays),
+        cmocka_unit_test(the_users_own_values_win_where_they_are_choices),
+        cmocka_unit_test(what_there_is_none_of_is_not_named),
+        cmocka_unit_test(long_values_are_not_cut),
+    };
+
+    return cmocka_run_group_tests_name("launch rank_env", tests, NULL, NULL);
+}
