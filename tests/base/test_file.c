@@ -70,6 +70,9 @@ static void a_file_is_read_whole_up_to_the_limit(void **state)
         assert_int_equal(out[bytes], 0);
         ls_free(out);
     }
+    assert_ok(file_read(path, SIZE_MAX, &out, &n));
+    assert_int_equal(n, sizeof(data));
+    ls_free(out);
     assert_status(file_read(path, sizeof(data) - 1, &out, &n), LS_EFORMAT);
     assert_told("/data");
     assert_told("4.9 KiB");
@@ -128,6 +131,19 @@ static void a_piece_beyond_the_end_names_the_offset(void **state)
     assert_told("Bad file descriptor");
     assert_status(file_write_all(fd, path, "abc", 3), LS_EIO);
     assert_told("after 0 of 3 bytes");
+}
+
+static void a_full_disk_is_told(void **state)
+{
+    int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+
+    LS_UNUSED(state);
+    if (fd < 0)
+        skip();
+    assert_status(file_write_all(fd, "model.tmp", "abc", 3), LS_EIO);
+    assert_string_equal(ls_last_error(),
+                        "cannot write model.tmp after 0 of 3 bytes: No space left on device");
+    file_close(&fd);
 }
 
 typedef struct pipe_writer {
@@ -489,6 +505,7 @@ int main(void)
         IN_FOLDER(files_that_lie_about_their_size_are_read_too),
         IN_FOLDER(what_is_no_readable_file_is_told),
         IN_FOLDER(a_piece_beyond_the_end_names_the_offset),
+        cmocka_unit_test(a_full_disk_is_told),
         IN_FOLDER(short_writes_are_continued),
         IN_FOLDER(an_atomic_file_appears_at_its_commit),
         IN_FOLDER(a_left_over_tmp_is_overwritten),

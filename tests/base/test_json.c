@@ -255,7 +255,7 @@ static void every_real_comes_back_to_the_bit(void **state)
     json_writer w;
     json_value *v;
     ls_rng rng;
-    double want[2000];
+    double want[1000];
 
     LS_UNUSED(state);
     ls_rng_seed(&rng, 12);

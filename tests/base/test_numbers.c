@@ -66,7 +66,7 @@ static double nearest(const format *t, float f)
     spacing =
         ldexp(1, (exponent < t->min_exponent ? t->min_exponent : exponent) - t->fraction_bits);
     rounded = rint((double)f / spacing) * spacing;
-    return fabs(rounded) > largest ? copysign(INFINITY, rounded) : rounded;
+    return fabs(rounded) > largest ? copysign(HUGE_VAL, rounded) : rounded;
 }
 
 static void check_narrow(const format *t, float f)
