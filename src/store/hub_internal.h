@@ -66,6 +66,7 @@ typedef struct hub_rank {
     bool has_joined; /* at any time */
     bool has_left;   /* said goodbye */
     bool is_lost;    /* connection ended without */
+    bool has_exited; /* its starter saw it end well */
     pid_t local_pid; /* as the kernel names it here, 0: on another host */
     int64_t heard_ms;
     poll_timer grace; /* after is_lost */

@@ -217,6 +217,18 @@ static void tell_newcomer(hub_conn *c)
     }
 }
 
+/* All ranks join together: who comes now, or is here already, would wait for one whose process has ended. */
+static void break_if_exited(hub *h, int rank)
+{
+    job_cause cause = {.kind = CAUSE_LEFT, .group = GROUP_ALL, .rank = rank};
+
+    if (!h->ranks[rank].has_exited || h->n_joined == 0)
+        return;
+    text_format(cause.text, sizeof(cause.text),
+                "rank %d exited, but the others join and wait for it", rank);
+    hub_break(h, &cause);
+}
+
 static void join(hub_conn *c, int rank, pid_t pid)
 {
     hub *h = c->owner;
@@ -239,6 +251,8 @@ static void join(hub_conn *c, int rank, pid_t pid)
     ls_log(LS_LOG_DEBUG, "hub", "%s has joined, %d of %d are here", c->peer, h->n_joined,
            h->opt.world_size);
     tell_newcomer(c);
+    for (int i = 0; i < h->opt.world_size; i++)
+        break_if_exited(h, i);
     if (events->joined != NULL)
         events->joined(events->self, rank, pid);
 }
@@ -350,6 +364,9 @@ void hub_rank_left(hub *h, int rank)
     hub_rank *r = &h->ranks[rank];
 
     r->has_left = true; // its connection, while it still stands, ends as after a goodbye
+    r->has_exited = true;
+    if (!r->has_joined)
+        break_if_exited(h, rank);
     if (!r->is_lost)
         return;
     r->is_lost = false;

@@ -494,6 +494,28 @@ static void a_rank_that_dies_before_it_joins_is_named(void **state)
     end_scene(s);
 }
 
+/* Rank 1 never joins and exits with 0. */
+static ls_status absent_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+
+    if (self->rank == 1)
+        return LS_OK;
+    LS_TRY(note_failure(arg, self->rank, ls_test_init(self, &comm)));
+    return LS_OK;
+}
+
+static void a_rank_that_exits_instead_of_joining_is_named(void **state)
+{
+    scene *s = new_scene();
+
+    LS_UNUSED(state);
+    assert_true(run_scene(s, 3, absent_body, "auto"));
+    assert_rank_told(s, 0, LS_EPEER, "rank 1 exited");
+    assert_rank_told(s, 2, LS_EPEER, "rank 1 exited");
+    end_scene(s);
+}
+
 /* Ranks join and leave all the time; one is killed somewhere in between, also while the others join. */
 static ls_status joiner_body(const ls_test_rank *self, void *arg)
 {
@@ -829,6 +851,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
         cmocka_unit_test(a_killed_rank_is_named_without_a_starter),
         cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
+        cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
         cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),
         cmocka_unit_test(ranks_that_do_not_come_are_listed),
         cmocka_unit_test(an_abort_from_another_thread_reaches_all_ranks),
