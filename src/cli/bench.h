@@ -39,6 +39,7 @@ int bench_type(const char *name);
 const char *bench_type_name(ls_dtype type);
 int bench_redop(const char *name);
 const char *bench_redop_name(ls_reduce_op op);
+bool bench_is_defined(ls_dtype type, ls_reduce_op op); /* whole numbers have no average */
 
 void bench_fill(void *buffer, size_t count, ls_dtype type, ls_reduce_op op, int rank);
 /* Elements of `buffer` that are not the reduction of all ranks' inputs. */

@@ -37,6 +37,11 @@ const char *bench_redop_name(ls_reduce_op op)
     return redop_names[op];
 }
 
+bool bench_is_defined(ls_dtype type, ls_reduce_op op)
+{
+    return op != LS_AVG || type == LS_F16 || type == LS_BF16 || type == LS_F32 || type == LS_F64;
+}
+
 /* Small whole numbers: their sums are exact in every type. For products 1 and 2, whose products only move the exponent. */
 static int input(size_t i, int rank, ls_reduce_op op)
 {

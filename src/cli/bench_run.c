@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct measurement {
@@ -149,7 +150,10 @@ static void add_json(bench *b, size_t count, ls_dtype type, ls_reduce_op op, boo
     json_put_real(w, "time_us", m->time_us);
     json_put_real(w, "algbw_gbs", m->algbw_gbs);
     json_put_real(w, "busbw_gbs", m->busbw_gbs);
-    json_put_int(w, "wrong", m->wrong > 0 ? m->wrong : 0);
+    if (b->opt->check > 0)
+        json_put_int(w, "wrong", m->wrong);
+    else
+        json_put_real(w, "wrong", NAN); /* null: nobody has looked */
     json_close(w, '}');
 }
 
@@ -174,27 +178,36 @@ static ls_status run_row(bench *b, size_t count, ls_dtype type, ls_reduce_op op)
     return LS_OK;
 }
 
+/* The size after `bytes`, -1 behind the last. No factor leads away from 0. */
+static int64_t next_size(const bench_options *o, int64_t bytes)
+{
+    const bool by_factor = o->factor > 1;
+
+    if (by_factor ? bytes == 0 || bytes > o->max_bytes / o->factor
+                  : bytes > o->max_bytes - o->step_bytes)
+        return -1;
+    return by_factor ? bytes * o->factor : bytes + o->step_bytes;
+}
+
 static ls_status run_sizes(bench *b, ls_dtype type, ls_reduce_op op)
 {
-    const bench_options *o = b->opt;
-
-    if (op == LS_AVG && type <= LS_I64)
-        return LS_OK; /* an average of whole numbers is not defined */
-    for (int64_t bytes = o->min_bytes; bytes <= o->max_bytes;
-         bytes = o->factor > 1 ? bytes * o->factor : bytes + o->step_bytes) {
+    for (int64_t bytes = b->opt->min_bytes; bytes >= 0; bytes = next_size(b->opt, bytes))
         LS_TRY(run_row(b, (size_t)bytes / ls_dtype_size(type), type, op));
-        if (bytes == 0 && o->factor > 1)
-            break; /* no factor leads away from 0 */
-    }
     return LS_OK;
+}
+
+static bool is_wanted(const bench *b, int type, int op)
+{
+    return (text_equal(b->opt->type, "all") || bench_type(b->opt->type) == type) &&
+           (text_equal(b->opt->redop, "all") || bench_redop(b->opt->redop) == op) &&
+           bench_is_defined((ls_dtype)type, (ls_reduce_op)op);
 }
 
 static ls_status run_all(bench *b)
 {
     for (int type = 0; type < LS_DTYPE_COUNT; type++)
         for (int op = 0; op < LS_REDUCE_OP_COUNT; op++)
-            if ((text_equal(b->opt->type, "all") || bench_type(b->opt->type) == type) &&
-                (text_equal(b->opt->redop, "all") || bench_redop(b->opt->redop) == op))
+            if (is_wanted(b, type, op))
                 LS_TRY(run_sizes(b, (ls_dtype)type, (ls_reduce_op)op));
     return LS_OK;
 }

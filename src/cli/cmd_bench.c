@@ -41,9 +41,15 @@ static void make_table(bench_options *o, int64_t *root, int *help, ls_flag table
 static ls_status check_options(const bench_options *o)
 {
     if (bench_type(o->type) < 0 && !text_equal(o->type, "all"))
-        return ls_fail(LS_EINVAL, "-d %s is no type", o->type);
+        return ls_fail(LS_EINVAL,
+                       "-d %s is no type: int8, uint8, int32, int64, half, bfloat16, float, "
+                       "double, all",
+                       o->type);
     if (bench_redop(o->redop) < 0 && !text_equal(o->redop, "all"))
         return ls_fail(LS_EINVAL, "-o %s is no reduction: sum, avg, prod, min, max, all", o->redop);
+    if (bench_type(o->type) >= 0 && bench_redop(o->redop) >= 0 &&
+        !bench_is_defined((ls_dtype)bench_type(o->type), (ls_reduce_op)bench_redop(o->redop)))
+        return ls_fail(LS_EINVAL, "-d %s -o %s: whole numbers have no average", o->type, o->redop);
     if (!text_equal(o->memory, "user") && !text_equal(o->memory, "registered"))
         return ls_fail(LS_EINVAL, "--memory %s: user or registered", o->memory);
     if (o->min_bytes > o->max_bytes)

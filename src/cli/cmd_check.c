@@ -8,12 +8,13 @@
 
 #include <stdlib.h>
 
-static void print_setting(const config_entry *entry)
+static void print_setting(config_id id)
 {
-    const char *value = getenv(entry->name);
+    const config_entry *entry = &config_table()[id];
+    const char *origin = config_origin(id);
+    const char *value = text_equal(origin, "default") ? entry->standard : getenv(entry->name);
 
-    print_out("%-24s = %-8s %s\n", entry->name, value != NULL ? value : entry->standard,
-              value != NULL ? "(environment)" : "(default)");
+    print_out("%-24s = %-8s (%s)\n", entry->name, value[0] != 0 ? value : "\"\"", origin);
     print_out("    %s%s%s\n", entry->help, entry->choices != NULL ? ": " : "",
               entry->choices != NULL ? entry->choices : "");
 }
@@ -42,6 +43,6 @@ int cmd_check(int argc, char **argv)
     if (st != LS_OK)
         return print_failure("check", st);
     for (int i = 0; i < CONFIG_COUNT; i++)
-        print_setting(&config_table()[i]);
+        print_setting((config_id)i);
     return 0;
 }

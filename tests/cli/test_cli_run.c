@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tool says to its flags, right and wrong ones. */
+#include "launch/job.h"
+
+#include <stdio.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+#define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, __VA_ARGS__), NULL)
+
+/* Ends with `code`, its one line on stderr has `text`, and nothing stands on stdout. */
+static void expect_error(job *j, int code, const char *text)
+{
+    job_expect_code(j, code);
+    job_expect(j, j->out.length == 0);
+    if (!job_said(j, 1, text))
+        print_message("wanted: %s\n", text);
+    job_expect(j, job_said(j, 1, text));
+    job_expect(j, strchr(text_str(&j->err), '\n') == text_str(&j->err) + j->err.length - 1);
+    job_clean_up(NULL);
+}
+
+static void a_missing_or_unknown_command_is_told(void **state)
+{
+    job *j = TOOL(NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 2);
+    job_expect(j, job_said(j, 0, "usage: lockstep COMMAND"));
+    job_clean_up(NULL);
+    expect_error(TOOL("rnu"), 2, "lockstep: there is no command rnu");
+}
+
+static void help_and_version_end_well(void **state)
+{
+    static const char *const commands[] = {"run", "bench", "check"};
+    job *j;
+
+    LS_UNUSED(state);
+    j = TOOL("--help");
+    job_expect_code(j, 0);
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
+        job_expect(j, job_said(j, 0, commands[i]));
+    j = TOOL("--version");
+    job_expect_code(j, 0);
+    job_expect(j, text_starts(text_str(&j->out), "lockstep "));
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++) {
+        j = TOOL(commands[i], "--help");
+        job_expect_code(j, 0);
+        job_expect(j, text_starts(text_str(&j->out), "usage: lockstep "));
+        job_expect(j, j->err.length == 0);
+        job_clean_up(NULL);
+    }
+}
+
+static void wrong_flags_of_run_are_told_in_one_line(void **state)
+{
+    LS_UNUSED(state);
+    expect_error(TOOL("run"), 2, "which program?");
+    expect_error(TOOL("run", "--nproc-per-nod", "2", "true"), 2,
+                 "unknown flag --nproc-per-nod: did you mean --nproc-per-node?");
+    expect_error(TOOL("run", "-n", "0", "true"), 2, "--nproc-per-node");
+    expect_error(TOOL("run", "-n", "two", "true"), 2, "\"two\"");
+    expect_error(TOOL("run", "-n", "99999999999999999999", "true"), 2, "--nproc-per-node");
+    expect_error(TOOL("run", "-n"), 2, "--nproc-per-node needs a value");
+    expect_error(TOOL("run", "--nnodes", "2", "true"), 1, "--nnodes 2: this version starts");
+    expect_error(TOOL("run", "--node-rank", "1", "true"), 2, "--node-rank 1");
+    expect_error(TOOL("run", "--grace", "-1", "true"), 2, "--grace");
+}
+
+static void torchruns_flags_are_taken_in_both_spellings(void **state)
+{
+    static const char *const forms[][3] = {
+        {"--nproc-per-node", "2", NULL},
+        {"--nproc_per_node", "2", NULL},
+        {"--nproc-per-node=2", NULL},
+        {"--nproc_per_node=2", NULL},
+        {"-n", "2", NULL},
+        {"-np", "2", NULL},
+        {"--np=2", NULL},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(forms); i++) {
+        const char *argv[8] = {JOB_TOOL, "run", forms[i][0]};
+        int n = 3;
+        job *j;
+
+        if (forms[i][1] != NULL)
+            argv[n++] = forms[i][1];
+        argv[n++] = "echo";
+        argv[n++] = "-n"; /* the program's own */
+        argv[n++] = "hello";
+        j = job_start(argv, NULL);
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0, "rank 0| hello\n") && job_said(j, 0, "rank 1| hello\n"));
+        job_clean_up(NULL);
+    }
+}
+
+static void what_one_machine_has_no_use_for_is_accepted(void **state)
+{
+    job *j = TOOL("run", "--standalone", "--nnodes=1:1", "--node_rank=0", "--rdzv_backend=c10d",
+                  "--rdzv-endpoint=localhost:0", "--rdzv_conf=timeout=9", "--monitor_interval", "5",
+                  "--max_restarts=0", "--start-method=spawn", "--local-addr=127.0.0.1",
+                  "--shutdown-timeout=3", "--", "echo", "hello");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "hello\n") && j->err.length == 0);
+    j = TOOL("run", "--max-restarts", "3", "true");
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "does not start ranks again"));
+}
+
+static void flags_may_come_from_the_environment(void **state)
+{
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "run", "echo", "hello"), JOB_LIST("PET_NPROC_PER_NODE=2"));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 1| hello\n"));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "echo", "hello"),
+                  JOB_LIST("PET_NPROC_PER_NODE=2", "PET_STANDALONE=1"));
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "hello\n"));
+    job_clean_up(NULL);
+    expect_error(job_start(JOB_LIST(JOB_TOOL, "run", "true"), JOB_LIST("PET_NODE_RANK=x")), 2,
+                 "PET_NODE_RANK");
+}
+
+static void python_gets_its_interpreter(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "script.py", "a"), JOB_LIST("PYTHON_EXEC=echo"));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "-u script.py a\n"));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-m", "module", "a"), JOB_LIST("PYTHON_EXEC=echo"));
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), "-u -m module a\n"));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "--no-python", "script.py"),
+                  JOB_LIST("PYTHON_EXEC=echo"));
+    job_expect_code(j, 127);
+}
+
+static void auto_is_one_rank_a_core(void **state)
+{
+    job *j = TOOL("run", "-n", "auto", "--no-prefix", "sh", "-c",
+                  "unset OMP_NUM_THREADS; echo $WORLD_SIZE ranks, $(nproc) cores");
+    int ranks = 0, cores = 0;
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, sscanf(text_str(&j->out), "%d ranks, %d cores", &ranks, &cores) == 2);
+    job_expect(j, ranks >= 1 && ranks <= cores); /* a quota may leave fewer than the mask */
+}
+
+/* --- check --- */
+
+static void settings_are_shown_with_their_origin(void **state)
+{
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "check", "--settings"),
+                  JOB_LIST("LOCKSTEP_LATE_MS=123", "LOCKSTEP_TRANSPRT=tcp", "LOCKSTEP_SEGMENT="));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, strstr(text_str(&j->out), "LOCKSTEP_LATE_MS") != NULL);
+    job_expect(j, job_said(j, 0, "= 123      (environment)"));
+    job_expect(j, job_said(j, 0, "= 256K     (default)"));
+    job_expect(j, job_said(j, 1, "perhaps LOCKSTEP_TRANSPORT was meant"));
+}
+
+static void a_bad_setting_is_told(void **state)
+{
+    LS_UNUSED(state);
+    expect_error(
+        job_start(JOB_LIST(JOB_TOOL, "check", "--settings"), JOB_LIST("LOCKSTEP_TRANSPORT=pigeon")),
+        2, "LOCKSTEP_TRANSPORT: \"pigeon\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_missing_or_unknown_command_is_told),
+        test(help_and_version_end_well),
+        test(wrong_flags_of_run_are_told_in_one_line),
+        test(torchruns_flags_are_taken_in_both_spellings),
+        test(what_one_machine_has_no_use_for_is_accepted),
+        test(flags_may_come_from_the_environment),
+        test(python_gets_its_interpreter),
+        test(auto_is_one_rank_a_core),
+        test(settings_are_shown_with_their_origin),
+        test(a_bad_setting_is_told),
+    };
+
+    return cmocka_run_group_tests_name("cli run", tests, NULL, NULL);
+}
