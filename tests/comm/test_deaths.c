@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over shared memory and over TCP.
+ * LOCKSTEP_TEST_ROUNDS repeats what depends on timing (default 3).
+ */
+#include "comm/scene.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Rank 1 says goodbye and exits with 0 while the others want one more operation. */
+static ls_status leaver_body(const ls_test_rank *self, void *arg)
+{
+    float x = 1;
+    ls_comm *comm;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    if (self->rank != 1)
+        LS_TRY(scene_note(arg, self->rank, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+/* Rank 1 exits with 0 and without a goodbye. */
+static ls_status silent_leaver_body(const ls_test_rank *self, void *arg)
+{
+    float x = 1;
+    ls_comm *comm;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    if (self->rank == 1)
+        _exit(0);
+    LS_TRY(scene_note(arg, self->rank, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_rank_that_leaves_early_is_named(void **state)
+{
+    static const ls_test_body bodies[] = {leaver_body, silent_leaver_body};
+
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        for (size_t b = 0; b < LS_COUNT_OF(bodies); b++) {
+            scene *s = scene_create();
+
+            assert_true(scene_run(s, 3, bodies[b], scene_transports[t]));
+            scene_assert_told(s, 0, LS_EPEER, "rank 1");
+            scene_assert_told(s, 2, LS_EPEER, "rank 1");
+            scene_destroy(s);
+        }
+    }
+}
+
+/* All leave at once after their last operation: that is no failure, whoever is first. */
+static ls_status farewell_body(const ls_test_rank *self, void *arg)
+{
+    float x = 1;
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < 20; i++) {
+        LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_MAX, NULL));
+        LS_TRY(ls_broadcast(comm, &x, &x, 1, LS_F32, i % self->size, NULL));
+    }
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void leaving_after_the_last_operation_is_no_failure(void **state)
+{
+    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 4 * rounds; i++) {
+        const ls_test_job job = {.n = 2 + i % 4,
+                                 .body = farewell_body,
+                                 .transport = scene_transports[i % 2],
+                                 .meeting =
+                                     i / 2 % 2 == 0 ? LS_TEST_AT_STARTER : LS_TEST_AT_RANK_0};
+
+        assert_true(ls_test_ranks(&job, NULL));
+    }
+}
+
+/* The victim is killed at a random moment in a loop of operations. */
+static ls_status victim_body(const ls_test_rank *self, void *arg)
+{
+    enum { COUNT = 20000 };
+    float *x = calloc(COUNT, sizeof(*x));
+    scene *s = arg;
+    ls_comm *comm;
+    ls_status st = LS_OK;
+
+    LS_CHECK(x != NULL);
+    LS_TRY(ls_test_init(self, &comm));
+    atomic_store(&s->pids[self->rank], getpid());
+    for (int i = 0; st == LS_OK; i++) {
+        const size_t count = (size_t)(i % 3 == 0 ? 1 : i % 3 == 1 ? 700 : COUNT);
+
+        st = i % 4 == 3 ? ls_barrier(comm, NULL)
+                        : ls_all_reduce(comm, x, x, count, LS_F32, LS_MAX, NULL);
+    }
+    LS_TRY(scene_note(s, self->rank, st));
+    ls_comm_destroy(comm);
+    free(x);
+    return LS_OK;
+}
+
+/* Waits until all ranks are at work, then kills the victim after `delay_us`. */
+typedef struct killer {
+    scene *s;
+    int n;
+    int victim;
+    int signal;
+    int64_t delay_us;
+} killer;
+
+static pid_t fork_killer(const killer *k)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        scene_wait_for_all(k->s, k->n);
+        (void)usleep((useconds_t)k->delay_us);
+        atomic_store(&k->s->event_ms, ls_now_ms());
+        (void)kill(atomic_load(&k->s->pids[k->victim]), k->signal);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void kill_one(ls_test_body body, const char *transport, ls_test_meeting meeting, int n,
+                     int victim, int64_t delay_us)
+{
+    scene *s = scene_create();
+    const killer k = {.s = s, .n = n, .victim = victim, .signal = SIGKILL, .delay_us = delay_us};
+    const ls_test_job job = {
+        .n = n, .body = body, .arg = s, .transport = transport, .meeting = meeting};
+    static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
+    char name[16];
+
+    print_message("%s, %d ranks: rank %d is killed after %lld us\n", transport, n, victim,
+                  (long long)delay_us);
+    assert_true(fork_killer(&k) > 0);
+    (void)ls_test_ranks(&job, outcomes);
+    assert_int_equal(outcomes[victim].signal, SIGKILL);
+    text_format(name, sizeof(name), "rank %d ", victim);
+    for (int r = 0; r < n; r++) {
+        if (r == victim)
+            continue;
+        if (outcomes[r].code != 0)
+            fail_msg("rank %d: %s", r, outcomes[r].text);
+        scene_assert_told(s, r, LS_EPEER, name);
+        scene_assert_in_time(s, r);
+    }
+    scene_destroy(s);
+}
+
+static void a_killed_rank_is_named_within_a_second(void **state)
+{
+    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, (uint64_t)ls_now_ns());
+    for (int i = 0; i < rounds; i++) {
+        const int n = 2 + i % 3;
+
+        for (size_t t = 0; t < SCENE_TRANSPORTS; t++)
+            kill_one(victim_body, scene_transports[t], LS_TEST_AT_STARTER, n,
+                     (int)ls_rng_below(&rng, (uint64_t)n), (int64_t)ls_rng_below(&rng, 50000));
+    }
+}
+
+/* Without a starter nobody sees how it ended; rank 0's own hub, or its end, tells the others. */
+static void a_killed_rank_is_named_without_a_starter(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        kill_one(victim_body, scene_transports[t], LS_TEST_AT_RANK_0, 3, 2, 10000);
+        kill_one(victim_body, scene_transports[t], LS_TEST_AT_RANK_0, 3, 0, 10000);
+    }
+}
+
+/* Rank 1 dies before it has joined: nobody waits for the join timeout. */
+static ls_status stillborn_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+
+    if (self->rank == 1)
+        (void)raise(SIGKILL);
+    LS_TRY(scene_note(arg, self->rank, ls_test_init(self, &comm)));
+    return LS_OK;
+}
+
+static void a_rank_that_dies_before_it_joins_is_named(void **state)
+{
+    scene *s = scene_create();
+    const ls_test_job job = {.n = 3, .body = stillborn_body, .arg = s};
+    static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
+    const int64_t begin_ms = ls_now_ms();
+
+    LS_UNUSED(state);
+    (void)ls_test_ranks(&job, outcomes);
+    assert_int_equal(outcomes[0].code, 0);
+    assert_int_equal(outcomes[2].code, 0);
+    scene_assert_told(s, 0, LS_EPEER, "rank 1");
+    scene_assert_told(s, 2, LS_EPEER, "rank 1");
+    assert_true(ls_now_ms() - begin_ms < 10000);
+    scene_destroy(s);
+}
+
+/* Rank 1 never joins and exits with 0. */
+static ls_status absent_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+
+    if (self->rank == 1)
+        return LS_OK;
+    LS_TRY(scene_note(arg, self->rank, ls_test_init(self, &comm)));
+    return LS_OK;
+}
+
+static void a_rank_that_exits_instead_of_joining_is_named(void **state)
+{
+    scene *s = scene_create();
+
+    LS_UNUSED(state);
+    assert_true(scene_run(s, 3, absent_body, "auto"));
+    scene_assert_told(s, 0, LS_EPEER, "rank 1 exited");
+    scene_assert_told(s, 2, LS_EPEER, "rank 1 exited");
+    scene_destroy(s);
+}
+
+/* Ranks join and leave all the time; one is killed somewhere in between, also while the others join. */
+static ls_status joiner_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    ls_status st = LS_OK;
+
+    while (st == LS_OK) {
+        ls_comm *comm = NULL;
+
+        st = ls_test_init(self, &comm);
+        if (st == LS_OK)
+            st = ls_barrier(comm, NULL);
+        atomic_store(&s->pids[self->rank], getpid());
+        if (st != LS_OK)
+            LS_TRY(scene_note(s, self->rank, st));
+        ls_comm_destroy(comm);
+    }
+    return LS_OK;
+}
+
+static void a_rank_killed_while_ranks_join_is_named(void **state)
+{
+    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, (uint64_t)ls_now_ns());
+    for (int i = 0; i < 2 * rounds; i++) {
+        const int victim = (int)ls_rng_below(&rng, 3);
+
+        kill_one(joiner_body, scene_transports[i % 2], LS_TEST_AT_STARTER, 3, victim,
+                 (int64_t)ls_rng_below(&rng, 20000));
+    }
+}
+
+static ls_status missing_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+
+    if (self->rank == 1 || self->rank == 3)
+        return LS_OK;
+    LS_TRY(scene_note(arg, self->rank, ls_test_init(self, &comm)));
+    return LS_OK;
+}
+
+static void ranks_that_do_not_come_are_listed(void **state)
+{
+    scene *s = scene_create();
+    const ls_test_job job = {.n = 4,
+                             .body = missing_body,
+                             .arg = s,
+                             .join_timeout_ms = 700,
+                             .meeting = LS_TEST_AT_RANK_0};
+
+    LS_UNUSED(state);
+    assert_true(ls_test_ranks(&job, NULL));
+    scene_assert_told(s, 0, LS_ETIMEOUT, "ranks 1, 3 of 4 did not come");
+    scene_destroy(s);
+}
+
+/* An argument chooses tests by pattern: '*killed*'. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_leaves_early_is_named),
+        cmocka_unit_test(leaving_after_the_last_operation_is_no_failure),
+        cmocka_unit_test(a_killed_rank_is_named_within_a_second),
+        cmocka_unit_test(a_killed_rank_is_named_without_a_starter),
+        cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
+        cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
+        cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),
+        cmocka_unit_test(ranks_that_do_not_come_are_listed),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
