@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#define HUB_FDS_MAX 4096 /* descriptors that are looked at */
+
 /*
  * The only state of comm that is not inside a group: the kernel forks processes, not groups, so the hook that closes
  * inherited connections must find all engines. Without it a child that outlives its rank (a data worker) would keep the
@@ -22,6 +24,26 @@ static void after_fork_in_parent(void)
     (void)pthread_mutex_unlock(&registry_mu);
 }
 
+/*
+ * The hub thread of rank 0 may have been anywhere in its lists, so its sockets are found from outside: they are those whose
+ * own address is the hub's.
+ */
+static void close_hub(const net_address *served_at)
+{
+    const net_family family = net_address_family(served_at);
+
+    for (int fd = 0; fd < HUB_FDS_MAX; fd++) {
+        net_address at = {.bytes = sizeof(at.socket)};
+
+        if (getsockname(fd, (struct sockaddr *)&at.socket, &at.bytes) != 0 ||
+            net_address_family(&at) != family)
+            continue;
+        if (family == NET_UNIX ? net_address_equal(&at, served_at)
+                               : net_address_port(&at) == net_address_port(served_at))
+            (void)close(fd);
+    }
+}
+
 /* Other threads are gone and may have held any lock: descriptors are closed, nothing else is touched. */
 static void after_fork_in_child(void)
 {
@@ -33,6 +55,8 @@ static void after_fork_in_child(void)
             (void)close(control_fd(e->parts.control));
         if (e->parts.control_fd >= 0)
             (void)close(e->parts.control_fd);
+        if (e->parts.hub != NULL)
+            close_hub(hub_thread_address(e->parts.hub));
         if (e->parts.backend != NULL && e->parts.ops->forked != NULL)
             e->parts.ops->forked(e->parts.backend);
     }

@@ -224,36 +224,36 @@ static void new_groups_work_after_a_failure(void **state)
     }
 }
 
-/* A child of a rank can neither use the group nor keep its connections open. */
+/* A child of a rank can neither use the group nor keep its connections open when the rank dies. */
 static ls_status forking_body(const ls_test_rank *self, void *arg)
 {
     scene *s = arg;
+    const int parent = (int)atomic_load(&s->event_ms); // which rank forks, until the event
+    witness *w = &s->ranks[parent];
     ls_comm *comm;
     float x = 0;
 
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(ls_barrier(comm, NULL));
-    if (self->rank == 1) {
-        const pid_t child = fork();
-
-        if (child == 0) {
+    if (self->rank == parent) {
+        if (fork() == 0) {
             const bool refused = ls_barrier(comm, NULL) == LS_EINVAL;
 
             ls_comm_destroy(comm);
-            atomic_store(&s->ranks[1].n_done, refused ? 1 : 2);
+            atomic_store(&w->n_done, refused ? 1 : 2);
             (void)sleep(5);
             _exit(0);
         }
-        while (atomic_load(&s->ranks[1].n_done) == 0)
+        while (atomic_load(&w->n_done) == 0)
             (void)usleep(500);
-        LS_CHECK(atomic_load(&s->ranks[1].n_done) == 1);
+        LS_CHECK(atomic_load(&w->n_done) == 1);
         // The group is still whole, and the child's end of it does not keep it alive.
         LS_TRY(ls_barrier(comm, NULL));
         atomic_store(&s->event_ms, ls_now_ms());
         (void)raise(SIGKILL);
     }
     LS_TRY(ls_barrier(comm, NULL));
-    LS_TRY(scene_note(s, 0, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
+    LS_TRY(scene_note(s, self->rank, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -262,20 +262,25 @@ static void a_forked_child_is_no_part_of_the_group(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
-        scene *s = scene_create();
-        const ls_test_job job = {.n = 2,
-                                 .body = forking_body,
-                                 .arg = s,
-                                 .transport = scene_transports[t],
-                                 .meeting = LS_TEST_AT_RANK_0};
-        static ls_test_outcome outcomes[2];
+        for (int parent = 0; parent < 2; parent++) {
+            scene *s = scene_create();
+            const ls_test_job job = {.n = 2,
+                                     .body = forking_body,
+                                     .arg = s,
+                                     .transport = scene_transports[t],
+                                     .meeting = LS_TEST_AT_RANK_0};
+            static ls_test_outcome outcomes[2];
+            char name[16];
 
-        (void)ls_test_ranks(&job, outcomes);
-        if (outcomes[0].code != 0)
-            fail_msg("rank 0: %s", outcomes[0].text);
-        scene_assert_told(s, 0, LS_EPEER, "rank 1");
-        scene_assert_in_time(s, 0);
-        scene_destroy(s);
+            atomic_store(&s->event_ms, parent);
+            (void)ls_test_ranks(&job, outcomes);
+            if (outcomes[1 - parent].code != 0)
+                fail_msg("rank %d: %s", 1 - parent, outcomes[1 - parent].text);
+            scene_assert_told(s, 1 - parent, LS_EPEER,
+                              text_format(name, sizeof(name), "rank %d", parent));
+            scene_assert_in_time(s, 1 - parent);
+            scene_destroy(s);
+        }
     }
 }
 
