@@ -15,16 +15,6 @@
 #include "tensor/onednn/simd_batch_norm.inc"
 #undef LANES
 
-/* How many lanes to take at once, `left` being left. Vectors wider than the processor's gain nothing. */
-SIMD_INLINE size_t width_for(size_t left)
-{
-#ifdef __AVX512F__
-    if (left >= 16)
-        return 16;
-#endif
-    return left >= 8 ? 8 : 1;
-}
-
 void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares)
 {
     size_t width;

@@ -59,6 +59,23 @@
         memcpy(to, &b, sizeof(b));                                                                 \
     }
 
+/* The widest vector that is worth it: wider ones than the processor's gain nothing. */
+#ifndef SIMD_LANES_MAX
+#ifdef __AVX512F__
+#define SIMD_LANES_MAX 16
+#else
+#define SIMD_LANES_MAX 8
+#endif
+#endif
+
+/* How many lanes to take at once, `left` being left. */
+SIMD_INLINE size_t width_for(size_t left)
+{
+    if (SIMD_LANES_MAX >= 16 && left >= 16)
+        return 16;
+    return left >= 8 ? 8 : 1;
+}
+
 SIMD_VECTORS(16, 64)
 SIMD_VECTORS(8, 32)
 SIMD_VECTORS(1, 4)

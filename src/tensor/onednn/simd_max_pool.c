@@ -16,15 +16,6 @@
 #include "tensor/onednn/simd_max_pool.inc"
 #undef LANES
 
-SIMD_INLINE size_t width_for(size_t left)
-{
-#ifdef __AVX512F__
-    if (left >= 16)
-        return 16;
-#endif
-    return left >= 8 ? 8 : 1;
-}
-
 /* The part of a window along one axis that lies in the plane. */
 typedef struct reach {
     size_t from;    /* position in the plane */
