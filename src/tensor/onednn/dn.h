@@ -36,7 +36,11 @@ struct device_state {
 
 extern const device_host *dn_host;
 
-LS_MUST_USE ls_status dn_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+/* Makes the error text. */
+void dn_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+
+/* Makes the error text and gives `status`. A macro, so that compilers see that it is never LS_OK. */
+#define dn_fail(status, ...) (dn_note((status), __VA_ARGS__), (status))
 
 /* --- layouts --- */
 

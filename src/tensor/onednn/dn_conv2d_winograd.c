@@ -57,7 +57,7 @@ static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel)
     const int64_t size = 7 - kernel;
     const int64_t tiles = ((out_h + size - 1) / size) * ((out_w + size - 1) / size);
 
-    return 2 * POINTS * tiles <= out_h * out_w * kernel * kernel;
+    return 2 * (int64_t)POINTS * tiles <= out_h * out_w * kernel * kernel;
 }
 
 bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,

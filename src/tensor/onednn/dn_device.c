@@ -16,14 +16,13 @@
 
 const device_host *dn_host;
 
-ls_status dn_fail(ls_status status, const char *format, ...)
+void dn_note(ls_status status, const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
     (void)dn_host->vfail(status, format, args);
     va_end(args);
-    return status;
 }
 
 /* --- life --- */

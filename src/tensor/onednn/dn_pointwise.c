@@ -65,10 +65,9 @@ static void add_range(void *arg, size_t begin, size_t end, size_t thread)
     w->simd->add(w->a + begin, w->b + begin, w->y + begin, end - begin);
 }
 
-static void add(device_state *self, const float *a, const float *b, float *y, size_t n)
+static void add(const device_state *self, add_work w, size_t n)
 {
-    add_work w = {.simd = self->simd, .a = a, .b = b, .y = y};
-
+    w.simd = self->simd;
     threads_for(self, n, 1, add_range, &w);
 }
 
@@ -81,7 +80,8 @@ ls_status dn_add_into(device_state *self, const op_call *call)
 
     if (from != to || from == NULL)
         return layout_reorder(self, from, dn_data(src), to, dn_data(dst), true);
-    add(self, dn_data(dst), dn_data(src), dn_data(dst), from->bytes / sizeof(float));
+    add(self, (add_work){.a = dn_data(dst), .b = dn_data(src), .y = dn_data(dst)},
+        from->bytes / sizeof(float));
     return LS_OK;
 }
 
@@ -99,7 +99,8 @@ ls_status dn_add(device_state *self, const op_call *call)
     if (st == LS_OK)
         st = layout_arrange(self, call->in[1], l, &moved[1], &in[1]);
     if (st == LS_OK)
-        add(self, in[0], in[1], dn_data(call->out[0]), l->bytes / sizeof(float));
+        add(self, (add_work){.a = in[0], .b = in[1], .y = dn_data(call->out[0])},
+            l->bytes / sizeof(float));
     dn_host->tensor_destroy(moved[0]);
     dn_host->tensor_destroy(moved[1]);
     return st;

@@ -18,6 +18,7 @@ void omp_set_num_threads(int n);
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
 int omp_pause_resource_all(int kind); /* libgomp of GCC 9 on */
+// NOLINTNEXTLINE(readability-identifier-naming): the name is libgomp's
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned n_threads, unsigned flags);
 
 #define PAUSE_HARD 2 /* OpenMP's omp_pause_hard */

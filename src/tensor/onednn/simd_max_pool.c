@@ -6,6 +6,16 @@
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
 
+/* The part of a window that lies in the plane: h * w positions. */
+typedef struct window {
+    uint32_t h;
+    uint32_t w;
+    size_t row;   /* floats between two rows of the plane */
+    size_t lanes; /* floats between two positions */
+    size_t first; /* number of the first of these positions in the whole window ... */
+    size_t width; /* ... whose rows have so many */
+} window;
+
 #define LANES 16
 #include "tensor/onednn/simd_max_pool.inc"
 #undef LANES
@@ -33,22 +43,30 @@ SIMD_INLINE reach reach_of(size_t out, size_t kernel, size_t stride, size_t padd
         .from = from - padding, .count = (uint32_t)(end - from), .skipped = from - begin};
 }
 
-SIMD_INLINE void max_lanes(const float *x, const reach *h, const reach *w, size_t row, size_t lanes,
-                           size_t kernel_w, float *y, uint8_t *where)
+SIMD_INLINE window window_of(const reach *h, const reach *w, const pool_plane *p, size_t lanes)
 {
-    const size_t first = h->skipped * kernel_w + w->skipped;
+    return (window){.h = h->count,
+                    .w = w->count,
+                    .row = p->w * lanes,
+                    .lanes = lanes,
+                    .first = h->skipped * p->kernel[1] + w->skipped,
+                    .width = p->kernel[1]};
+}
+
+SIMD_INLINE void max_lanes(const float *x, window k, float *y, uint8_t *where)
+{
     size_t width;
 
-    for (size_t i = 0; i < lanes; i += width) {
+    for (size_t i = 0; i < k.lanes; i += width) {
         uint8_t *const mark = where == NULL ? NULL : where + i;
 
-        width = width_for(lanes - i);
+        width = width_for(k.lanes - i);
         if (width == 16)
-            window_max_16(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+            window_max_16(x + i, k, y + i, mark);
         else if (width == 8)
-            window_max_8(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+            window_max_8(x + i, k, y + i, mark);
         else
-            window_max_1(x + i, h->count, w->count, row, lanes, first, kernel_w, y + i, mark);
+            window_max_1(x + i, k, y + i, mark);
     }
 }
 
@@ -61,8 +79,8 @@ static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *wher
             const reach w = reach_of(ow, p->kernel[1], p->stride[1], p->padding[1], p->w);
             const size_t out = (oh * p->out_w + ow) * p->lanes;
 
-            max_lanes(x + (h.from * p->w + w.from) * p->lanes, &h, &w, p->w * p->lanes, p->lanes,
-                      p->kernel[1], y + out, where == NULL ? NULL : where + out);
+            max_lanes(x + (h.from * p->w + w.from) * p->lanes, window_of(&h, &w, p, p->lanes),
+                      y + out, where == NULL ? NULL : where + out);
         }
     }
 }
@@ -70,14 +88,14 @@ static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *wher
 SIMD_INLINE void max_2x2(const pool_plane *p, size_t lanes, const float *x, float *y,
                          uint8_t *where)
 {
-    const reach two = {.from = 0, .count = 2, .skipped = 0};
+    const window k = {.h = 2, .w = 2, .row = p->w * lanes, .lanes = lanes, .width = 2};
 
     for (size_t oh = 0; oh < p->out_h; oh++) {
         for (size_t ow = 0; ow < p->out_w; ow++) {
             const size_t out = (oh * p->out_w + ow) * lanes;
 
-            max_lanes(x + (2 * oh * p->w + 2 * ow) * lanes, &two, &two, p->w * lanes, lanes, 2,
-                      y + out, where == NULL ? NULL : where + out);
+            max_lanes(x + (2 * oh * p->w + 2 * ow) * lanes, k, y + out,
+                      where == NULL ? NULL : where + out);
         }
     }
 }
@@ -102,23 +120,18 @@ void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t 
 
 /* --- backward --- */
 
-SIMD_INLINE void back_lanes(const float *dy, const uint8_t *where, const reach *h, const reach *w,
-                            size_t row, size_t lanes, size_t kernel_w, bool add, float *dx)
+SIMD_INLINE void back_lanes(const float *dy, const uint8_t *where, window k, bool add, float *dx)
 {
-    const size_t first = h->skipped * kernel_w + w->skipped;
     size_t width;
 
-    for (size_t i = 0; i < lanes; i += width) {
-        width = width_for(lanes - i);
+    for (size_t i = 0; i < k.lanes; i += width) {
+        width = width_for(k.lanes - i);
         if (width == 16)
-            window_back_16(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
-                           dx + i);
+            window_back_16(dy + i, where + i, k, add, dx + i);
         else if (width == 8)
-            window_back_8(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
-                          dx + i);
+            window_back_8(dy + i, where + i, k, add, dx + i);
         else
-            window_back_1(dy + i, where + i, h->count, w->count, row, lanes, first, kernel_w, add,
-                          dx + i);
+            window_back_1(dy + i, where + i, k, add, dx + i);
     }
 }
 
@@ -132,7 +145,7 @@ static void back_any(const pool_plane *p, const float *dy, const uint8_t *where,
             const reach w = reach_of(ow, p->kernel[1], p->stride[1], p->padding[1], p->w);
             const size_t out = (oh * p->out_w + ow) * p->lanes;
 
-            back_lanes(dy + out, where + out, &h, &w, p->w * p->lanes, p->lanes, p->kernel[1], true,
+            back_lanes(dy + out, where + out, window_of(&h, &w, p, p->lanes), true,
                        dx + (h.from * p->w + w.from) * p->lanes);
         }
     }
@@ -142,18 +155,17 @@ static void back_any(const pool_plane *p, const float *dy, const uint8_t *where,
 SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy, const uint8_t *where,
                           float *dx)
 {
-    const reach two = {.from = 0, .count = 2, .skipped = 0};
     const size_t row = p->w * lanes;
+    const window k = {.h = 2, .w = 2, .row = row, .lanes = lanes, .width = 2};
 
     for (size_t oh = 0; oh < p->out_h; oh++) {
         for (size_t ow = 0; ow < p->out_w; ow++) {
             const size_t out = (oh * p->out_w + ow) * lanes;
 
-            back_lanes(dy + out, where + out, &two, &two, row, lanes, 2, false,
-                       dx + 2 * oh * row + 2 * ow * lanes);
+            back_lanes(dy + out, where + out, k, false, dx + 2 * oh * row + 2 * ow * lanes);
         }
-        for (size_t k = 2 * oh; k < 2 * oh + 2 && 2 * p->out_w < p->w; k++)
-            memset(dx + k * row + 2 * p->out_w * lanes, 0, lanes * sizeof(*dx));
+        for (size_t h = 2 * oh; h < 2 * oh + 2 && 2 * p->out_w < p->w; h++)
+            memset(dx + h * row + 2 * p->out_w * lanes, 0, lanes * sizeof(*dx));
     }
     if (2 * p->out_h < p->h)
         memset(dx + 2 * p->out_h * row, 0, row * sizeof(*dx));

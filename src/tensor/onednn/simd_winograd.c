@@ -9,7 +9,7 @@
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
 
-#define POINTS 6
+#define POINTS ((size_t)6)
 
 #define A (2.0F / 3)
 #define B (3.0F / 2)
