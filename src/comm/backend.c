@@ -40,7 +40,7 @@ static ls_status module_path(const char *name, char path[PATH_BYTES])
     LS_TRY(config_text(CONFIG_MODULE_DIR, &folder));
     text_format(file, sizeof(file), "liblockstep_%s.so", name);
     for (char *p = file; *p != '\0'; p++)
-        *p = *p == ':' ? '-' : *p;
+        *p = (char)(*p == ':' ? '-' : *p);
     text_format(path, PATH_BYTES, "%s%s%s", folder, *folder != '\0' ? "/" : "", file);
     return LS_OK;
 }
@@ -58,7 +58,7 @@ static ls_status load_module(const char *name, const backend_ops **out)
         return ls_fail(LS_EUNSUPPORTED,
                        "backend %s is not part of this installation (%s); backend native works "
                        "here, over shared memory and TCP",
-                       name, dlerror());
+                       name, dlerror()); // NOLINT(concurrency-mt-unsafe): per thread in glibc
     ops = dlsym(module, ENTRY_SYMBOL);
     if (ops == NULL || ops->abi != BACKEND_ABI)
         return ls_fail(LS_EUNSUPPORTED, "%s is no backend of this version (%s)", path,
@@ -94,7 +94,7 @@ static ls_status find_best(const backend_need *need, const backend_ops **out)
 ls_status backend_find(const backend_need *need, const backend_ops **out)
 {
     const backend_entry *entry;
-    const backend_ops *ops;
+    const backend_ops *ops = NULL;
 
     if (text_equal(need->name, "auto"))
         return find_best(need, out);
@@ -105,5 +105,6 @@ ls_status backend_find(const backend_need *need, const backend_ops **out)
     if (entry->ops != NULL)
         return check_fit(entry->ops, need, out);
     LS_TRY(load_module(need->name, &ops));
+    LS_ASSERT(ops != NULL);
     return check_fit(ops, need, out);
 }

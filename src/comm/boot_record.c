@@ -106,7 +106,8 @@ static ls_status differ(const boot_publication *own, const boot_publication *oth
 
 ls_status boot_record_compare(const boot_publication *own, const boot_publication *other)
 {
-    char a[24], b[24];
+    char a[24];
+    char b[24];
 
     if (!text_equal(own->backend, other->backend))
         return differ(own, other, "backend", own->backend, other->backend);

@@ -159,8 +159,10 @@ static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int 
 static ls_status check_buffers(coll *op, int rank, int size)
 {
     const coll_shape *shape = &shapes[op->kind];
-    size_t src_bytes, dst_bytes;
-    uintptr_t src, dst;
+    size_t src_bytes;
+    size_t dst_bytes;
+    uintptr_t src;
+    uintptr_t dst;
 
     LS_TRY(side_bytes(op, shape->src, op->src_counts, rank, size, &src_bytes));
     LS_TRY(side_bytes(op, shape->dst, op->dst_counts, rank, size, &dst_bytes));

@@ -367,7 +367,7 @@ static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_
 
     if (st == LS_OK)
         st = begin_work(comm, op, site, &w);
-    if (st != LS_OK)
+    if (w == NULL)
         return st;
     start_work(e, comm, w);
     if (out != NULL) {

@@ -180,7 +180,7 @@ static int compare_entries(const void *a, const void *b)
 static ls_status reserve_ids(ls_comm *comm, int64_t *first)
 {
     engine *e = comm->engine;
-    uint32_t id;
+    uint32_t id = 0;
     ls_status st = LS_OK;
 
     *first = 0;
@@ -218,7 +218,8 @@ static ls_status exchange(ls_comm *comm, int color, int key, const void *site, s
     if (st == LS_OK)
         st = engine_run(comm, &op, site, NULL);
     for (int r = 0; st == LS_OK && r < comm->info.size; r++)
-        entries[r] = (split_entry){.color = all[3 * r], .key = all[3 * r + 1], .rank = r};
+        entries[r] =
+            (split_entry){.color = all[3 * (size_t)r], .key = all[3 * (size_t)r + 1], .rank = r};
     *first_id = all[2];
     ls_free(all);
     if (st == LS_OK)

@@ -145,7 +145,8 @@ static ls_status family_speaks(const comm_env *env, const identity_family *f, bo
 
     *speaks = missing == NULL;
     if (*speaks && f->more_than_one) {
-        int rank, size;
+        int rank;
+        int size;
 
         LS_TRY(read_rank_and_size(env, f, &rank, &size));
         *speaks = size > 1;
@@ -161,7 +162,8 @@ static void note_disagreement(const comm_env *env, const identity_family *chosen
 {
     for (size_t i = 0; i < LS_COUNT_OF(families); i++) {
         const identity_family *f = &families[i];
-        int rank, size;
+        int rank;
+        int size;
 
         if (f <= chosen || text_equal(f->rank, chosen->rank) || missing_variable(env, f) != NULL)
             continue;

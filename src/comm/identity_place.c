@@ -167,7 +167,9 @@ ls_status identity_slurm_tasks(const char *text, const char *what, int node, int
     const char *p = text;
 
     for (int first = 0; *p != '\0';) {
-        int tasks = 0, repeat = 1, used = 0;
+        int tasks = 0;
+        int repeat = 1;
+        int used = 0;
 
         for (; *p >= '0' && *p <= '9' && tasks < IDENTITY_SIZE_MAX; p++, used++)
             tasks = tasks * 10 + (*p - '0');

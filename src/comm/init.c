@@ -204,7 +204,7 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
 static const char *from_process(void *self, const char *name)
 {
     LS_UNUSED(self);
-    return getenv(name);
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
 }
 
 ls_status ls_init(const ls_init_options *opt, ls_comm **out)

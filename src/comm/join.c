@@ -130,7 +130,7 @@ static ls_status fetch_all(join *j, const join_settings *s)
     if (j->records == NULL || j->hosts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the records of %d ranks", j->id.size);
     for (int r = 0; r < j->id.size; r++) {
-        boot_publication p;
+        boot_publication p = {0};
 
         LS_TRY(fetch(j, s, r, &p));
         LS_TRY(boot_record_compare(&j->own, &p));

@@ -40,7 +40,8 @@ static pid_t pmi_server(int fd)
 /* The abstract socket that all ranks of this host and job derive alike. */
 static ls_status derive_name(const identity *id, char job[JOB_ID_BYTES], net_address *out)
 {
-    char what[IDENTITY_PLACE_BYTES + 64], text[96];
+    char what[IDENTITY_PLACE_BYTES + 64];
+    char text[96];
 
     text_format(what, sizeof(what), "%s|%d|%u", id->place,
                 id->pmi_fd >= 0 ? (int)pmi_server(id->pmi_fd) : 0, (unsigned)getuid());
@@ -151,7 +152,8 @@ static ls_status reach_url(join *j, const join_settings *s)
 static bool is_loopback_text(const char *place, const net_address *a)
 {
     net_address number;
-    char kept[LS_ERROR_BYTES], url[IDENTITY_PLACE_BYTES + 8];
+    char kept[LS_ERROR_BYTES];
+    char url[IDENTITY_PLACE_BYTES + 8];
     bool is_number;
 
     ls_error_keep(kept);
@@ -167,7 +169,8 @@ static bool is_loopback_text(const char *place, const net_address *a)
  */
 static ls_status serve_master(join *j, const join_settings *s)
 {
-    net_address at = j->hub_address, any;
+    net_address at = j->hub_address;
+    net_address any;
     char text[32];
 
     if (j->is_one_host)
@@ -211,7 +214,8 @@ static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *stor
                                  const char *scope, bool *all)
 {
     const uint64_t own = join_host_value();
-    char key[KEY_BYTES], text[24];
+    char key[KEY_BYTES];
+    char text[24];
 
     text_format(key, sizeof(key), HOST_KEY, scope, j->id.rank);
     text_format(text, sizeof(text), "%016" PRIx64, own);
@@ -265,7 +269,8 @@ static ls_status find_hub(join *j, const join_settings *s, ls_store *store, cons
 
 static ls_status reach_through_store(join *j, const join_settings *s, ls_store *store)
 {
-    char scope[JOIN_SCOPE_BYTES], key[KEY_BYTES];
+    char scope[JOIN_SCOPE_BYTES];
+    char key[KEY_BYTES];
     bool one_host;
     int64_t n;
 

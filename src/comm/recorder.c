@@ -13,8 +13,8 @@
 
 #define MAGIC       UINT64_C(0x3152454443524c53) /* "SLRCDER1" */
 #define SITE_WORDS  (STAMP_SITE_BYTES / 8)
-#define ENTRY_WORDS 16
-#define RING_BYTES  ((RECORDER_ENTRIES + 1) * ENTRY_WORDS * sizeof(uint64_t))
+#define ENTRY_WORDS ((size_t)16)
+#define RING_BYTES  (((size_t)RECORDER_ENTRIES + 1) * ENTRY_WORDS * sizeof(uint64_t))
 
 /* Words of an entry. */
 enum {
@@ -154,7 +154,7 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put(&e[AT_START], (uint64_t)now_ns);
     put(&e[AT_END], 0);
     put(&e[AT_STATUS], 0);
-    for (int i = 0; i < SITE_WORDS; i++) {
+    for (size_t i = 0; i < SITE_WORDS; i++) {
         uint64_t part;
 
         memcpy(&part, stamp->site + i * 8, sizeof(part));
@@ -186,7 +186,7 @@ static bool read_entry(const word *e, recorder_entry *out)
     if (number == 0)
         return false;
     // Acquire loads keep the second look at the number behind them.
-    for (int i = 0; i < AT_SITE + SITE_WORDS; i++)
+    for (size_t i = 0; i < AT_SITE + SITE_WORDS; i++)
         w[i] = atomic_load_explicit(&e[i], memory_order_acquire);
     if (get(&e[AT_NUMBER]) != number)
         return false;

@@ -134,7 +134,8 @@ static const char *left_key(const engine *e, uint32_t group, int rank, char buf[
 /* Others who still wait for this rank in the group learn from it after which operation it left. */
 void watch_goodbye(engine *e, const ls_comm *comm)
 {
-    char key[KEY_BYTES], value[24];
+    char key[KEY_BYTES];
+    char value[24];
 
     if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
         return;
@@ -172,7 +173,8 @@ static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int world_ran
                        const uint64_t *sequence)
 {
     job_cause cause = {.kind = CAUSE_LEFT, .group = comm->info.id, .rank = world_rank};
-    char op[160], after[48] = "";
+    char op[160];
+    char after[48] = "";
 
     if (sequence != NULL && !is_message(w))
         text_format(after, sizeof(after), " after operation #%" PRIu64, *sequence);
