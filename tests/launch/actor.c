@@ -365,7 +365,7 @@ static const struct {
     {"steps", role_steps},   {"leave", role_leave},
     {"absent", role_absent}, {"again", role_again},
     {"differ", role_differ}, {"once", role_once},
-    {"spawn", role_spawn},
+    {"peak", role_peak},     {"spawn", role_spawn},
 };
 
 static int play(char **args)
