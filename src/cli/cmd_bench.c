@@ -75,6 +75,11 @@ static ls_status run_rank(int local_rank, void *arg)
     return st;
 }
 
+static bool has_variable(const char *name)
+{
+    return getenv(name) != NULL; // NOLINT(concurrency-mt-unsafe): nobody sets it
+}
+
 /* Whether somebody has started this process as one of several ranks. */
 static bool was_launched(void)
 {
@@ -82,9 +87,9 @@ static bool was_launched(void)
                                         "PMIX_RANK", "RANK"};
 
     for (size_t i = 0; i < LS_COUNT_OF(signs); i++)
-        if (getenv(signs[i]) != NULL)
+        if (has_variable(signs[i]))
             return true;
-    return getenv("SLURM_PROCID") != NULL && getenv("SLURM_STEP_ID") != NULL;
+    return has_variable("SLURM_PROCID") && has_variable("SLURM_STEP_ID");
 }
 
 int cmd_bench(int argc, char **argv)

@@ -102,8 +102,8 @@ static ls_status read_environment(const ls_flags *flags)
 
         text_format(name, sizeof(name), "PET_%s", flag->name);
         for (char *c = name; *c != 0; c++)
-            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-        value = getenv(name);
+            *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+        value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
         if (value != NULL && *value != 0)
             LS_TRY(read_variable(flags, flag, name, value));
     }
@@ -149,7 +149,7 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
     static char unbuffered[] = "-u";
     static char as_module[] = "-m";
     static char standard[] = "python3";
-    char *interpreter = getenv("PYTHON_EXEC");
+    char *interpreter = getenv("PYTHON_EXEC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
     int n = 0;
 
     if (argc > PROGRAM_ARGS_MOST)

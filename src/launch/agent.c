@@ -221,9 +221,9 @@ static void shim_ended(agent_rank *r)
     rank_ended(r, SIGKILL);
 }
 
-void agent_on_news(void *arg, unsigned events)
+void agent_on_news(void *rank, unsigned events)
 {
-    agent_rank *r = arg;
+    agent_rank *r = rank;
     shim_record record;
     ssize_t n;
 

@@ -123,7 +123,7 @@ void agent_note(agent *a, const char *format, ...)
 
 static void read_stream(agent_rank *r, int which)
 {
-    char bytes[16384];
+    char bytes[8192];
     const ssize_t n = read(r->stream_fd[which], bytes, sizeof(bytes));
 
     if (n > 0)

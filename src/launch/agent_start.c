@@ -51,7 +51,7 @@ static ls_status take_signals(agent *a)
     sigemptyset(&set);
     for (size_t i = 0; i < LS_COUNT_OF(handled_signals); i++)
         sigaddset(&set, handled_signals[i]);
-    if (sigprocmask(SIG_BLOCK, &set, &a->old_mask) != 0)
+    if (pthread_sigmask(SIG_BLOCK, &set, &a->old_mask) != 0)
         return ls_fail_errno("blocking signals");
     sigaction(SIGPIPE, &ignore, &a->old_pipe); /* a shim that was killed must not take us along */
     a->signals_taken = true;
@@ -67,7 +67,7 @@ static void give_signals_back(const agent *a)
     if (!a->signals_taken)
         return;
     sigaction(SIGPIPE, &a->old_pipe, NULL);
-    sigprocmask(SIG_SETMASK, &a->old_mask, NULL);
+    pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
 /* Pipes, ring and connection of each rank need descriptors; the limit that users have by default is low. */

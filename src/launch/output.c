@@ -195,11 +195,12 @@ static void keep_line(output_kept *kept, const char *line, size_t n)
         return; /* remembered lines are a courtesy */
     for (size_t i = 0; i < n && length < KEPT_LINE_MOST - 1; i++) {
         const size_t skip = escape_bytes(line + i, n - i);
+        const bool is_control = (unsigned char)line[i] < 0x20 && line[i] != '\t';
 
         if (skip > 0)
             i += skip - 1;
         else
-            copy[length++] = (unsigned char)line[i] < 0x20 && line[i] != '\t' ? '?' : line[i];
+            copy[length++] = (char)(is_control ? '?' : line[i]);
     }
     slot = &kept->lines[kept->n++ % OUTPUT_KEPT];
     ls_free(*slot);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -72,6 +73,11 @@ static pid_t parent_of(pid_t pid)
     return after != NULL && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
 }
 
+static const struct dirent *next_entry(DIR *folder)
+{
+    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
+}
+
 /* Calls fn for every process number in /proc. */
 static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
 {
@@ -80,8 +86,7 @@ static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
 
     if (proc == NULL)
         return;
-    while ((entry = readdir(proc)) !=
-           NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+    while ((entry = next_entry(proc)) != NULL)
         if (isdigit((unsigned char)entry->d_name[0]))
             fn((pid_t)strtol(entry->d_name, NULL, 10), arg);
     closedir(proc);
@@ -177,8 +182,7 @@ static bool has_key_open(pid_t pid, const struct stat *key)
     fds = opendir(path);
     if (fds == NULL)
         return false;
-    while (!found && (entry = readdir(fds)) !=
-                         NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+    while (!found && (entry = next_entry(fds)) != NULL)
         found = isdigit((unsigned char)entry->d_name[0]) &&
                 fstatat(dirfd(fds), entry->d_name, &facts, 0) == 0 && facts.st_dev == key->st_dev &&
                 facts.st_ino == key->st_ino;
@@ -281,9 +285,7 @@ ls_status process_list_fds(process_fds *out)
     *out = (process_fds){0};
     if (fds == NULL)
         return ls_fail_errno("/proc/self/fd");
-    while (st == LS_OK &&
-           (entry = readdir(fds)) !=
-               NULL) { /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
+    while (st == LS_OK && (entry = next_entry(fds)) != NULL) {
         const int fd = (int)strtol(entry->d_name, NULL, 10);
         if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds))
             st = add_fd(out, &capacity, fd);
@@ -314,6 +316,20 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep)
         if (!listed(now.fds[i], then->fds, then->n) && !listed(now.fds[i], keep, n_keep))
             close(now.fds[i]);
     ls_free(now.fds);
+}
+
+int process_count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int n = 0;
+
+    if (tasks == NULL)
+        return 1; /* no /proc: nothing to go by */
+    while ((entry = next_entry(tasks)) != NULL)
+        n += entry->d_name[0] != '.';
+    closedir(tasks);
+    return n;
 }
 
 /* --- words --- */
@@ -352,13 +368,16 @@ const char *process_end_text(char *buf, size_t n, int wait_status)
 /* The number behind `name` in a file of "name number" lines, -1: none. */
 static int64_t count_in(const char *path, const char *name)
 {
-    char text[16384];
-    const char *at;
+    FILE *file = fopen(path, "re");
+    char line[256];
+    int64_t n = -1;
 
-    if (read_proc(path, text, sizeof(text)) <= 0)
-        return -1;
-    at = strstr(text, name);
-    return at != NULL ? strtoll(at + strlen(name), NULL, 10) : -1;
+    while (file != NULL && n < 0 && fgets(line, sizeof(line), file) != NULL)
+        if (text_starts(line, name))
+            n = strtoll(line + strlen(name), NULL, 10);
+    if (file != NULL)
+        (void)fclose(file);
+    return n;
 }
 
 int64_t process_oom_kills(void)

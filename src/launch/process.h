@@ -44,6 +44,8 @@ LS_MUST_USE ls_status process_list_fds(process_fds *out); /* freed with ls_free(
 /* Closes what is in neither list. */
 void process_close_since(const process_fds *then, const int *keep, int n_keep);
 
+int process_count_threads(void); /* of this process */
+
 /* "was killed by signal 9 (SIGKILL)", "exited with code 3", for a wait status. */
 const char *process_end_text(char *buf, size_t n, int wait_status);
 const char *process_signal_name(int number); /* "SIGKILL", "a real-time signal" */

@@ -89,21 +89,22 @@ static void reset_signals(const sigset_t *mask)
     standard.sa_handler = SIG_DFL;
     for (int i = 1; i < 32; i++)
         sigaction(i, &standard, NULL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
+/* This process has one thread, so what is not safe among several is safe here. */
 static void run_function(const shim_spec *spec)
 {
     ls_status st;
 
-    clearenv();
+    clearenv(); // NOLINT(concurrency-mt-unsafe)
     for (char *const *entry = spec->environment; *entry != NULL; entry++)
-        putenv(*entry);
+        putenv(*entry); // NOLINT(concurrency-mt-unsafe)
     st = spec->job->fn(spec->local_rank, spec->job->fn_arg);
     if (st != LS_OK)
         report(spec, SHIM_MESSAGE, st, ls_last_error());
-    exit(st == LS_OK ? EXIT_SUCCESS
-                     : EXIT_FAILURE); /* stdio of the program is flushed, as when main returns */
+    // stdio of the program is flushed, as when main returns
+    exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
 }
 
 static void become_rank(const shim_spec *spec, pid_t shim)
@@ -202,7 +203,7 @@ static void become_shim(const shim_spec *spec)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "lockstep-shim");
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     child_fd = signalfd(-1, &child, SFD_CLOEXEC);
@@ -247,7 +248,7 @@ static void become_guardian(const process_mark *job, int lifeline_fd)
     setsid();
     prctl(PR_SET_NAME, "lockstep-guard");
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     do {
         n = read(lifeline_fd, &byte, 1);
     } while (n > 0 || (n < 0 && errno == EINTR));

@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/launch.h"
 
-#include <dirent.h>
+#include "launch/process.h"
+
 #include <stdio.h>
 #include <string.h>
-
-static int count_threads(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *entry;
-    int n = 0;
-
-    if (tasks == NULL)
-        return 1; /* no /proc: nothing to go by */
-    while ((entry = readdir(tasks)) !=
-           NULL) /* NOLINT(concurrency-mt-unsafe): the stream is this call's own */
-        n += entry->d_name[0] != '.';
-    closedir(tasks);
-    return n;
-}
 
 ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt)
 {
@@ -34,12 +20,12 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
     if (options.nodes > 1)
         return ls_fail(LS_EUNSUPPORTED,
                        "ls_spawn starts the ranks of one machine; %d are asked for", options.nodes);
-    if (count_threads() > 1)
+    if (process_count_threads() > 1)
         return ls_fail(LS_EINVAL,
                        "ls_spawn needs a process with one thread, this one has %d: call it before "
                        "anything that "
                        "starts threads (OpenMP, a device)",
-                       count_threads());
+                       process_count_threads());
     spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
     (void)fflush(NULL); /* or each child would print what is buffered now */
     LS_TRY(agent_run(&spec, &result));
