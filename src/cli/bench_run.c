@@ -153,7 +153,7 @@ static void add_json(bench *b, size_t count, ls_dtype type, ls_reduce_op op, boo
     if (b->opt->check > 0)
         json_put_int(w, "wrong", m->wrong);
     else
-        json_put_real(w, "wrong", NAN); /* null: nobody has looked */
+        json_put_real(w, "wrong", (double)NAN); /* null: nobody has looked */
     json_close(w, '}');
 }
 
