@@ -296,14 +296,12 @@ static void close_guardian(agent *a)
 /* What the rank of a shim that was killed has forked carries the mark, or has come to us. */
 static void sweep_lost(agent *a)
 {
-    process_mark mark = {.key_fd = a->key_fd};
+    process_mark mark = {.key_fd = a->key_fd, .spared = a->guardian};
 
     if (!a->shim_lost)
         return;
     text_format(mark.job, sizeof(mark.job), "%s", a->job);
     process_sweep_job(&mark, ls_deadline_ms(KILL_MS));
-    if (a->spec->argv != NULL)
-        process_kill_children(ls_deadline_ms(KILL_MS));
 }
 
 void agent_close(agent *a)
@@ -313,8 +311,10 @@ void agent_close(agent *a)
     poller_timer_cancel(&a->drain_timer);
     for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
+    sweep_lost(a); /* while the guardian still waits for our own end */
     close_guardian(a);
-    sweep_lost(a);
+    if (a->shim_lost && a->spec->argv != NULL)
+        process_kill_children(ls_deadline_ms(KILL_MS));
     hub_destroy(a->hub);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);

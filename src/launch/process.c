@@ -30,6 +30,12 @@
 #define SYS_close_range 436
 #endif
 
+enum {
+    KILL_PAUSE_MS = 2,   /* for the killed to go */
+    CLEAN_PASSES = 5,    /* looks in a row that find nothing */
+    CLEAN_PAUSE_MS = 20, /* between them */
+};
+
 int process_open(pid_t pid)
 {
     return (int)syscall(SYS_pidfd_open, pid, 0); /* CLOEXEC by definition */
@@ -127,7 +133,7 @@ void process_kill_children(int64_t deadline_ms)
         } while (pid > 0 || (pid < 0 && errno == EINTR));
         if (pid < 0 || ls_deadline_left(deadline_ms) == 0)
             return; /* no child is left, or one cannot be killed (waiting for a device) */
-        pause_ms(2);
+        pause_ms(KILL_PAUSE_MS);
     }
 }
 
@@ -137,6 +143,7 @@ typedef struct sweep {
     char entry[64]; /* "LOCKSTEP_JOB=..." */
     bool has_key;
     struct stat key;
+    pid_t spared;
     int n_found;
 } sweep;
 
@@ -200,7 +207,7 @@ static void kill_if_of_job(pid_t pid, void *arg)
     sweep *s = arg;
     int fd;
 
-    if (pid == getpid() || !is_of_job(pid, s))
+    if (pid == getpid() || pid == s->spared || !is_of_job(pid, s))
         return;
     if (file_process_state(pid) == 'Z')
         return; /* dead already; its parent has not looked yet */
@@ -217,16 +224,17 @@ static void kill_if_of_job(pid_t pid, void *arg)
 
 void process_sweep_job(const process_mark *mark, int64_t deadline_ms)
 {
-    sweep s = {.n_found = 0};
+    sweep s = {.spared = mark->spared};
+    int n_clean = 0;
 
     text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_JOB_ENV, mark->job);
     s.has_key = mark->key_fd >= 0 && fstat(mark->key_fd, &s.key) == 0;
-    do {
+    while (n_clean < CLEAN_PASSES && ls_deadline_left(deadline_ms) != 0) {
         s.n_found = 0;
         for_each_process(kill_if_of_job, &s);
-        if (s.n_found > 0)
-            pause_ms(5);
-    } while (s.n_found > 0 && ls_deadline_left(deadline_ms) != 0);
+        n_clean = s.n_found == 0 ? n_clean + 1 : 0;
+        pause_ms(s.n_found == 0 ? CLEAN_PAUSE_MS : KILL_PAUSE_MS);
+    }
 }
 
 /* --- descriptors --- */

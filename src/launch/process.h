@@ -24,11 +24,13 @@ void process_kill_children(int64_t deadline_ms);
  * which forked children keep even where no exec gave them an environment. */
 typedef struct process_mark {
     char job[32];
-    int key_fd; /* -1: only the environment counts */
+    int key_fd;   /* -1: only the environment counts */
+    pid_t spared; /* carries it, but is not killed; 0: none */
 } process_mark;
 
-/* Kills every process that carries the mark, but never this one. Repeats until none is found or deadline_ms has passed. A
- * process is held by pidfd while it is checked, so that no other can take its number. */
+/* Kills every process that carries the mark, but never this one. Repeats until none has been found for a while, as one may be
+ * between two programs and carry nothing for that moment, or deadline_ms has passed. A process is held by pidfd while it is
+ * checked, so that no other can take its number. */
 void process_sweep_job(const process_mark *mark, int64_t deadline_ms);
 
 /* Closes all descriptors but those listed. */

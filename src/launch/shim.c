@@ -107,12 +107,13 @@ static void run_function(const shim_spec *spec)
     exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
 }
 
-static void become_rank(const shim_spec *spec, pid_t shim)
+static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != shim)
         _exit(EXIT_SETUP_FAILED); /* it died before the line above */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
+    prctl(PR_SET_NAME, name);
     setpgid(0, 0);
     open_streams(spec);
     keep_open(spec->key_fd);
@@ -193,6 +194,7 @@ static void become_shim(const shim_spec *spec)
                         spec->news_fd, spec->stdin_fd, spec->stdout_fd, spec->stderr_fd,
                         spec->key_fd,  spec->ring_fd};
     const pid_t shim = getpid();
+    char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
     sigset_t all;
     sigset_t child;
     pid_t rank;
@@ -201,6 +203,7 @@ static void become_shim(const shim_spec *spec)
     process_close_since(spec->users, keep, (int)LS_COUNT_OF(keep));
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_GET_NAME, name);
     prctl(PR_SET_NAME, "lockstep-shim");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, NULL);
@@ -210,7 +213,7 @@ static void become_shim(const shim_spec *spec)
 
     rank = fork();
     if (rank == 0)
-        become_rank(spec, shim);
+        become_rank(spec, shim, name);
     if (rank < 0 || child_fd < 0) {
         report(spec, SHIM_NOT_STARTED, errno, "");
         report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
