@@ -6,6 +6,9 @@
 
 #include "base/text.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -25,8 +28,21 @@ static int help(void)
     return 0;
 }
 
+/* Started without one of the standard streams, the first descriptor that is opened would take its place. */
+static void open_standard_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        (void)close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_streams();
     if (argc < 2) {
         (void)help();
         return 2;

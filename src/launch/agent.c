@@ -315,6 +315,8 @@ void agent_on_signal(void *arg, unsigned events)
             pause_job(a);
         else if (number == SIGCONT)
             a->resumed_ms = ls_now_ms();
+        else if (number == SIGUSR1 || number == SIGUSR2)
+            signal_ranks(a, number); /* what it means is theirs to say */
         else
             agent_stop(a, number);
     }

@@ -28,7 +28,8 @@ extern char **environ;
 
 enum { KILL_MS = 3000, GUARDIANS_MOST = 100 };
 
-static const int handled_signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT};
+static const int handled_signals[] = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP, SIGQUIT,
+                                      SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2};
 
 /* --- the agent's own descriptors --- */
 

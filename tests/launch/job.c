@@ -70,10 +70,10 @@ static void make_pipe(int *read_end, int *write_end)
     *write_end = fds[1];
 }
 
-job *job_start(const char *const *argv, const char *const *env)
+/* A free place with a mark of its own. */
+static job *new_job(void)
 {
     uint64_t number;
-    int streams[3];
     job *j = jobs;
 
     while (j < jobs + JOB_MOST && j->is_used)
@@ -83,16 +83,49 @@ job *job_start(const char *const *argv, const char *const *env)
     assert_int_equal(getrandom(&number, sizeof(number), 0), sizeof(number));
     text_format(j->mark, sizeof(j->mark), MARK_NAME "=%016llx", (unsigned long long)number);
     j->mark_fd = memfd_create("lockstep-test", MFD_CLOEXEC);
-    make_pipe(&streams[0], &j->in_fd);
-    make_pipe(&j->out_fd, &streams[1]);
-    make_pipe(&j->err_fd, &streams[2]);
+    j->in_fd = j->out_fd = j->err_fd = -1;
+    return j;
+}
+
+static void start(job *j, const char *const *argv, const char *const *env, const int *streams)
+{
     (void)fflush(NULL);
     j->pid = fork();
     if (j->pid == 0)
         become_program(j, argv, env, streams);
+    assert_true(j->pid > 0);
+}
+
+job *job_start(const char *const *argv, const char *const *env)
+{
+    job *j = new_job();
+    int streams[3];
+
+    make_pipe(&streams[0], &j->in_fd);
+    make_pipe(&j->out_fd, &streams[1]);
+    make_pipe(&j->err_fd, &streams[2]);
+    start(j, argv, env, streams);
     for (int i = 0; i < 3; i++)
         (void)close(streams[i]);
-    assert_true(j->pid > 0);
+    return j;
+}
+
+job *job_start_on_terminal(const char *const *argv, const char *const *env)
+{
+    job *j = new_job();
+    char name[64];
+    int streams[3];
+
+    j->out_fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(j->out_fd >= 0);
+    assert_int_equal(grantpt(j->out_fd), 0);
+    assert_int_equal(unlockpt(j->out_fd), 0);
+    assert_int_equal(ptsname_r(j->out_fd, name, sizeof(name)), 0);
+    j->in_fd = fcntl(j->out_fd, F_DUPFD_CLOEXEC, 0);
+    streams[0] = streams[1] = streams[2] = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(streams[0] >= 0);
+    start(j, argv, env, streams);
+    (void)close(streams[0]);
     return j;
 }
 
@@ -105,7 +138,7 @@ static void read_some(int *fd, text_buf *into)
 
     if (n > 0)
         text_append_bytes(into, bytes, (size_t)n);
-    else if (n == 0)
+    else if (n == 0 || errno == EIO) /* a terminal that nobody has open */
         file_close(fd);
 }
 

@@ -43,6 +43,9 @@ typedef struct job {
 /* Starts a program; `env` is a NULL-terminated list of NAME=VALUE to add, or "NAME" to remove, or NULL. */
 job *job_start(const char *const *argv, const char *const *env);
 
+/* The same with a terminal behind stdin, stdout and stderr; what is printed comes as stdout. */
+job *job_start_on_terminal(const char *const *argv, const char *const *env);
+
 /* Waits for the end, reading what it prints. */
 void job_await_end(job *j);
 /* Waits until it has printed this text (0: to stdout, 1: to stderr). */

@@ -186,6 +186,42 @@ static void a_reader_that_goes_ends_the_job(void **state)
     job_expect_gone(j);
 }
 
+/* --- terminals --- */
+
+static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
+{
+    job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                                            "echo \"[$LOCKSTEP_TTY]\"; printf '\\r50%%'"),
+                                   NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "\x1b[36mrank 0|\x1b[0m [1]\r\n"));
+    job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m []\r\n"));
+    job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m 50%\r\n"));
+}
+
+/* Ctrl-S stops the output, not the launcher: a death is handled, and all is printed after Ctrl-Q. */
+static void a_stopped_terminal_does_not_stop_the_launcher(void **state)
+{
+    job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                                            "if [ $RANK = 0 ]; then echo ready; yes; fi; read x; "
+                                            "sleep 0.3; exit 5"),
+                                   NULL);
+    const pid_t rank = job_find(j, JOB_RANK, 0);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "ready");
+    job_write(j, "\x13");
+    for (int i = 0; i < 1000 && kill(rank, 0) == 0; i++)
+        job_listen(j, 20);
+    job_expect(j, kill(rank, 0) != 0);
+    job_expect(j, !j->has_ended);
+    job_write(j, "\x11");
+    job_expect_code(j, 5);
+    job_expect(j, job_said(j, 0, "exited with code 5"));
+}
+
 /* --- what a rank is given --- */
 
 static void stdin_reaches_rank_0_only(void **state)
@@ -234,6 +270,31 @@ static void ranks_know_their_place_and_nobody_elses(void **state)
     job_expect(j, !job_said(j, 0, "=7\n"));
     job_expect(j, !job_said(j, 0, "SLURM_STEP_ID"));
     job_expect(j, !job_said(j, 0, "LOCKSTEP_TTY"));
+}
+
+static void missing_streams_are_no_danger(void **state)
+{
+    job *j = job_start(
+        JOB_LIST("sh", "-c", "exec " JOB_TOOL " run -n 2 " JOB_ACTOR " steps 20 <&- >&-"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, j->err.length == 0);
+    j = job_start(JOB_LIST("sh", "-c", "exec " JOB_TOOL " run -n 2 cat <&- 2>&-"), NULL);
+    job_expect_code(j, 0);
+}
+
+static void many_ranks_need_more_descriptors_than_users_have(void **state)
+{
+    job *j =
+        job_start(JOB_LIST("sh", "-c", "ulimit -S -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    j = job_start(JOB_LIST("sh", "-c", "ulimit -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "lockstep run: ") && job_said(j, 1, "Too many open files"));
+    job_expect_gone(j);
 }
 
 static void a_rank_holds_no_descriptors_of_the_agent(void **state)
@@ -290,8 +351,12 @@ int main(void)
         test(a_reader_that_takes_its_time_gets_everything),
         test(a_death_is_handled_while_nobody_reads),
         test(a_reader_that_goes_ends_the_job),
+        test(a_terminal_gets_colours_and_only_rank_0_hears_of_it),
+        test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),
         test(ranks_know_their_place_and_nobody_elses),
+        test(missing_streams_are_no_danger),
+        test(many_ranks_need_more_descriptors_than_users_have),
         test(a_rank_holds_no_descriptors_of_the_agent),
         test(two_jobs_do_not_meet),
         test(a_job_in_a_job_is_its_own),

@@ -74,6 +74,24 @@ static void a_second_signal_kills_at_once(void **state)
     job_expect_gone(j);
 }
 
+static void signals_of_the_users_own_are_passed_on(void **state)
+{
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                           "trap 'echo got 1' USR1; trap 'echo got 2; exit 6' USR2; echo ready; "
+                           "while :; do sleep 0.01; done"),
+                  NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 0| ready");
+    job_await_text(j, 0, "rank 1| ready");
+    assert_int_equal(kill(j->pid, SIGUSR1), 0);
+    job_await_text(j, 0, "rank 0| got 1");
+    job_await_text(j, 0, "rank 1| got 1");
+    assert_int_equal(kill(j->pid, SIGUSR2), 0);
+    job_expect_code(j, 6);
+}
+
 static void a_stopped_rank_can_be_ended(void **state)
 {
     job *j = start_role("60", "polite", "0");
@@ -175,6 +193,7 @@ int main(void)
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),
         test(a_stopped_rank_can_be_ended),
+        test(signals_of_the_users_own_are_passed_on),
         test(ctrl_z_stops_all_and_fg_continues_without_alarm),
         test(a_stopped_rank_is_named_and_goes_on_with_the_same_bits),
         test(a_rank_that_stays_stopped_is_ended_at_the_operations_timeout),
