@@ -12,6 +12,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PROGRAM_ARGS_MOST = 4096, RANKS_MOST = 4096, RING_SHOWN = 3 };
 
@@ -142,6 +143,38 @@ static bool ends_with(const char *s, const char *end)
     return n >= strlen(end) && text_equal(s + n - strlen(end), end);
 }
 
+static bool is_in_path(const char *program)
+{
+    const char *at = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    char path[4096];
+
+    while (at != NULL && *at != 0) {
+        const size_t n = strcspn(at, ":");
+        text_format(path, sizeof(path), "%.*s/%s", (int)n, at, program);
+        if (access(path, X_OK) == 0)
+            return true;
+        at += n + (at[n] == ':');
+    }
+    return false;
+}
+
+/* A bare name that PATH does not have may be one of the programs that stand beside the tool. */
+static char *find_program(char *program)
+{
+    static char beside[4096 + 256];
+    ssize_t n;
+
+    if (strchr(program, '/') != NULL || strlen(program) > 255 || is_in_path(program))
+        return program;
+    n = readlink("/proc/self/exe", beside, 4096);
+    while (n > 0 && beside[n - 1] != '/')
+        n--;
+    if (n <= 0)
+        return program;
+    text_format(beside + n, sizeof(beside) - (size_t)n, "%s", program);
+    return access(beside, X_OK) == 0 ? beside : program;
+}
+
 /* The command that each rank runs: a Python script gets its interpreter, as torchrun does. */
 static ls_status make_command(const run_flags *f, int argc, char **argv, char **command)
 {
@@ -161,7 +194,8 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
         if (f->module)
             command[n++] = as_module;
     }
-    for (int i = 0; i < argc; i++)
+    command[n++] = python ? argv[0] : find_program(argv[0]);
+    for (int i = 1; i < argc; i++)
         command[n++] = argv[i];
     command[n] = NULL;
     return LS_OK;

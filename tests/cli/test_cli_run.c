@@ -144,6 +144,19 @@ static void python_gets_its_interpreter(void **state)
     job_expect_code(j, 127);
 }
 
+static void programs_beside_the_tool_need_no_path(void **state)
+{
+    job *j = TOOL("run", "-n", "2", "message_passing");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 1| Rank 1 has received 1 from rank 0.\n"));
+    j = TOOL("run", "lockstep", "--version");
+    job_expect_code(j, 0);
+    j = TOOL("run", "true"); /* as PATH has it */
+    job_expect_code(j, 0);
+}
+
 static void auto_is_one_rank_a_core(void **state)
 {
     job *j = TOOL("run", "-n", "auto", "--no-prefix", "sh", "-c",
@@ -190,6 +203,7 @@ int main(void)
         test(what_one_machine_has_no_use_for_is_accepted),
         test(flags_may_come_from_the_environment),
         test(python_gets_its_interpreter),
+        test(programs_beside_the_tool_need_no_path),
         test(auto_is_one_rank_a_core),
         test(settings_are_shown_with_their_origin),
         test(a_bad_setting_is_told),

@@ -58,52 +58,57 @@ static void elastic_ddp_takes_torchruns_variables(void **state)
                           2);
 }
 
-static bool has_mpirun(void)
+/* Whether this mpirun is there and of this family. */
+static bool has_launcher(const char *launcher, const char *family)
 {
-    job *j = job_start(JOB_LIST("mpirun", "--version"), NULL);
+    job *j = job_start(JOB_LIST(launcher, "--version"), NULL);
     bool has;
 
     job_await_end(j);
-    has = job_said(j, 0, "Open MPI");
+    has = job_said(j, 0, family);
     job_clean_up(NULL);
     if (!has)
-        print_message("no mpirun of Open MPI: not tested\n");
+        print_message("no %s: not tested\n", launcher);
     return has;
 }
 
-static void programs_run_under_mpirun(void **state)
+static void expect_under_mpirun(const char *const *command, const char *line)
 {
-    LS_UNUSED(state);
-    if (!has_mpirun())
-        skip();
-    for (int i = 0; i < 2; i++) {
-        job *j = job_start(
-            JOB_LIST("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2",
-                     i == 0 ? LOCKSTEP_BIN "/message_passing" : LOCKSTEP_BIN "/elastic_ddp"),
-            JOB_LIST(CLEAN));
+    job *j = job_start(command, JOB_LIST(CLEAN, "OMPI_ALLOW_RUN_AS_ROOT=1",
+                                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                         "OMPI_MCA_rmaps_base_oversubscribe=1"));
 
-        job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0,
-                               i == 0 ? "Rank 1 has received 1 from rank 0."
-                                      : "Start running basic DDP example on rank 1.\n"));
-        job_expect_gone(j);
-        job_clean_up(NULL);
-    }
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, line));
+    job_expect_gone(j);
+    job_clean_up(NULL);
 }
 
-static void mpirun_runs_under_the_launcher(void **state)
+static void expect_programs_under(const char *launcher)
 {
-    job *j;
+    expect_under_mpirun(JOB_LIST(launcher, "-np", "3", LOCKSTEP_BIN "/message_passing"),
+                        "Rank 2 has received 1 from rank 0.\n");
+    expect_under_mpirun(JOB_LIST(launcher, "-np", "2", LOCKSTEP_BIN "/elastic_ddp"),
+                        "Start running basic DDP example on rank 1.\n");
+    /* and the launcher itself inside ours, for programs that are not */
+    expect_under_mpirun(JOB_LIST(JOB_TOOL, "run", launcher, "-np", "2", "echo", "hello"),
+                        "hello\nhello\n");
+}
 
+static void programs_run_under_open_mpi(void **state)
+{
     LS_UNUSED(state);
-    if (!has_mpirun())
+    if (!has_launcher("mpirun.openmpi", "Open"))
         skip();
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "mpirun", "--allow-run-as-root",
-                           "--oversubscribe", "-np", "2", "echo", "hello"),
-                  JOB_LIST(CLEAN));
-    job_expect_code(j, 0);
-    job_expect(j, text_equal(text_str(&j->out), "hello\nhello\n"));
-    job_expect_gone(j);
+    expect_programs_under("mpirun.openmpi");
+}
+
+static void programs_run_under_mpich(void **state)
+{
+    LS_UNUSED(state);
+    if (!has_launcher("mpirun.mpich", "HYDRA"))
+        skip();
+    expect_programs_under("mpirun.mpich");
 }
 
 static void programs_run_under_our_own_launcher(void **state)
@@ -125,8 +130,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(message_passing_takes_torchruns_variables),
         test(elastic_ddp_takes_torchruns_variables),
-        test(programs_run_under_mpirun),
-        test(mpirun_runs_under_the_launcher),
+        test(programs_run_under_open_mpi),
+        test(programs_run_under_mpich),
         test(programs_run_under_our_own_launcher),
     };
 
