@@ -22,6 +22,8 @@ enum {
     ROOT_MS =
         100, /* within which a crash is the cause of another rank's exit, not its consequence */
     CAUSE_MS = 60000, /* how long a broken group explains the exit of a rank */
+    LOST_MS =
+        4000, /* from SIGKILL until a rank that is still there counts as one that cannot be killed */
     RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
 };
 
@@ -43,11 +45,32 @@ static void signal_ranks(agent *a, int number)
         signal_rank(&a->ranks[i], number);
 }
 
-/* SIGCONT first: a stopped rank hears nothing else but SIGKILL. */
+static void rank_ended(agent_rank *r, int wait_status);
+
+/* A process that waits for a device ends when that answers, if ever. We do not wait with it. */
+static void leave_unkillable(void *arg)
+{
+    agent *a = arg;
+
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        agent_rank *r = &a->ranks[i];
+        if (r->ended)
+            continue;
+        agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", i, (int)r->pid,
+                   file_process_state_text(file_process_state(r->pid)));
+        rank_ended(r, SIGKILL);
+    }
+}
+
+/* SIGCONT first: a stopped rank hears nothing else but SIGKILL, and a stopped shim would not even pass that on. */
 static void kill_ranks(agent *a)
 {
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (a->ranks[i].shim > 0)
+            kill(a->ranks[i].shim, SIGCONT);
     signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGKILL);
+    poller_timer_set(a->poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
 }
 
 static void failed_long_enough(void *arg)

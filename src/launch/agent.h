@@ -82,6 +82,7 @@ struct agent {
     int64_t oom_kills;  /* at the start */
     poll_timer term_timer;
     poll_timer kill_timer;
+    poll_timer lost_timer;
     poll_timer drain_timer;
     bool drained; /* enough waiting for pipes that somebody else still holds */
 };

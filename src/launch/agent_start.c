@@ -281,8 +281,10 @@ static void close_rank(agent_rank *r)
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
     output_free_kept(&r->kept);
-    if (r->shim > 0)
+    if (r->shim > 0) {
+        kill(r->shim, SIGCONT);    /* if somebody has stopped it */
         waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
+    }
 }
 
 static void close_guardian(agent *a)
@@ -309,6 +311,7 @@ void agent_close(agent *a)
 {
     poller_timer_cancel(&a->term_timer);
     poller_timer_cancel(&a->kill_timer);
+    poller_timer_cancel(&a->lost_timer);
     poller_timer_cancel(&a->drain_timer);
     for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);

@@ -25,7 +25,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILL_MS = 3000, EXIT_EXEC_FAILED = 127, EXIT_SETUP_FAILED = 126 };
+enum {
+    KILL_MS = 3000,
+    SHIMS_FIRST_MS = 300, /* they kill what is below them whether it carries a mark or not */
+    EXIT_EXEC_FAILED = 127,
+    EXIT_SETUP_FAILED = 126
+};
 
 static void send_record(const shim_spec *spec, const shim_record *record)
 {
@@ -219,8 +224,9 @@ static void become_shim(const shim_spec *spec)
         report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
     } else {
         report(spec, SHIM_STARTED, rank, "");
-        /* The rank's ends of the pipes are its own: the agent must see them end with it. */
-        const int mine[] = {spec->lifeline_fd, spec->news_fd, child_fd};
+        /* The rank's ends of the pipes are its own: the agent must see them end with it. The key is our mark for the
+         * guardian, should we be stopped when we are needed. */
+        const int mine[] = {spec->lifeline_fd, spec->news_fd, spec->key_fd, child_fd};
         process_close_all_but(mine, (int)LS_COUNT_OF(mine));
         watch(spec, rank, child_fd);
     }
@@ -255,6 +261,7 @@ static void become_guardian(const process_mark *job, int lifeline_fd)
     do {
         n = read(lifeline_fd, &byte, 1);
     } while (n > 0 || (n < 0 && errno == EINTR));
+    (void)poll(NULL, 0, SHIMS_FIRST_MS);
     process_sweep_job(job, ls_deadline_ms(KILL_MS));
     _exit(0);
 }

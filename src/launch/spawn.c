@@ -34,7 +34,8 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
         st = ls_fail(LS_EPEER, "%.*s", (int)strcspn(text_str(&result.report), "\n"),
                      text_str(&result.report));
     else if (result.exit_code != 0)
-        st = ls_fail(LS_ECANCELED, "ended by signal %d", result.exit_code - 128);
+        st = ls_fail(LS_ECANCELED, "stopped by signal %d (%s)", result.exit_code - 128,
+                     process_signal_name(result.exit_code - 128));
     text_free(&result.report);
     return st;
 }

@@ -86,6 +86,17 @@ static void of_a_shim(void **state)
     kill_and_expect_nothing(parts, 1, false);
 }
 
+static void of_the_launcher_of_stopped_shims(void **state)
+{
+    job *j = start_job();
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kill(job_find(j, JOB_SHIM, i), SIGSTOP), 0);
+    assert_int_equal(kill(j->pid, SIGKILL), 0);
+    job_expect_gone(j);
+}
+
 static void of_a_shim_is_reported(void **state)
 {
     job *j = start_job();
@@ -169,6 +180,7 @@ int main(void)
         test(of_the_launcher_and_a_shim),
         test(of_the_launcher_and_the_guardian),
         test(of_a_shim),
+        test(of_the_launcher_of_stopped_shims),
         test(of_a_shim_is_reported),
         test(of_a_rank),
         test(of_the_guardian_brings_a_new_one),

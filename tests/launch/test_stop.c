@@ -74,6 +74,17 @@ static void a_second_signal_kills_at_once(void **state)
     job_expect_gone(j);
 }
 
+static void a_stopped_shim_still_serves(void **state)
+{
+    job *j = start_role("1", "stubborn", NULL);
+
+    LS_UNUSED(state);
+    assert_int_equal(kill(job_find(j, JOB_SHIM, 0), SIGSTOP), 0);
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_expect_code(j, 143);
+    job_expect_gone(j);
+}
+
 static void signals_of_the_users_own_are_passed_on(void **state)
 {
     job *j =
@@ -193,6 +204,7 @@ int main(void)
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),
         test(a_stopped_rank_can_be_ended),
+        test(a_stopped_shim_still_serves),
         test(signals_of_the_users_own_are_passed_on),
         test(ctrl_z_stops_all_and_fg_continues_without_alarm),
         test(a_stopped_rank_is_named_and_goes_on_with_the_same_bits),
