@@ -63,6 +63,7 @@ static inline void list_remove(list_node *node)
 }
 
 #define list_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
-#define list_for_each(it, head)        for (list_node *it = (head)->next; it != (head); it = it->next)
+#define list_for_each(it, head)                                                                    \
+    for (list_node *it = (head)->next; (it) != (head); (it) = (it)->next)
 
 #endif
