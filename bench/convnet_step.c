@@ -2,12 +2,14 @@
 /*
  * convnet_step.c - how long one training step of the ConvNet takes, batches in memory: forward, backward, SGD.
  *
- *     convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--ddp] [--json]
+ *     convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--ddp | --barrier] [--json]
  *
- * With --ddp it takes its place in a job, and every rank reports its own rate.
+ * With --ddp it takes its place in a job, and every rank reports its own rate. With --barrier the ranks of a job train
+ * apart, and only meet before each step.
  */
 #include "models/convnet.h"
 
+#include <lockstep/comm.h>
 #include <lockstep/ddp.h>
 #include <lockstep/optim.h>
 
@@ -25,6 +27,7 @@ typedef struct settings {
     int threads;
     const char *device;
     int ddp;
+    int barrier;
     int json;
 } settings;
 
@@ -87,7 +90,7 @@ static ls_status set_up(bench *b)
     ls_status st;
     int n;
 
-    st = b->s.ddp ? ls_init(NULL, &b->comm) : LS_OK;
+    st = b->s.ddp || b->s.barrier ? ls_init(NULL, &b->comm) : LS_OK;
     if (st == LS_OK)
         st = ls_device_open(&device, &b->device);
     if (st == LS_OK)
@@ -125,6 +128,8 @@ static ls_status step(bench *b, int i)
 
     ls_tape_reset(b->tape);
     st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
+    if (b->s.barrier)
+        st = ls_barrier(b->comm, NULL);
     if (st != LS_OK)
         return st;
     loss = ls_cross_entropy(b->tape, convnet_forward(&b->net, b->tape, b->images[i % N_BATCHES]),
@@ -217,6 +222,8 @@ static int parse(int argc, char **argv, settings *s)
             s->json = 1;
         else if (strcmp(argv[i], "--ddp") == 0)
             s->ddp = 1;
+        else if (strcmp(argv[i], "--barrier") == 0)
+            s->barrier = 1;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
             s->device = argv[++i];
         else if (!take_int(argv, &i, "--batch", &s->batch) &&
@@ -235,7 +242,7 @@ int main(int argc, char **argv)
 
     if (!parse(argc, argv, &b.s)) {
         fprintf(stderr, "usage: convnet_step [--batch N] [--steps N] [--warmup N] [--threads N] "
-                        "[--device NAME] [--ddp] [--json]\n");
+                        "[--device NAME] [--ddp | --barrier] [--json]\n");
         return 2;
     }
     st = set_up(&b);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -16,26 +17,31 @@
 
 #define SMALL_FILE 65536
 
-/* Cores in the affinity mask; machines may have more than a cpu_set_t holds. */
-static int affinity_cores(void)
+/* What the affinity mask says; machines may have more cores than a cpu_set_t holds. */
+typedef struct affinity {
+    int cores;
+    uint64_t id; /* equal for equal masks */
+} affinity;
+
+static affinity read_affinity(void)
 {
     for (int n = CPU_SETSIZE; n <= 1 << 20; n *= 2) {
         const size_t bytes = CPU_ALLOC_SIZE(n);
         cpu_set_t *set = ls_calloc(1, bytes);
-        int cores = 0;
+        affinity a = {.cores = 1};
         bool is_small = false;
 
         if (set == NULL)
-            return 1;
+            break;
         if (sched_getaffinity(0, bytes, set) == 0)
-            cores = CPU_COUNT_S(bytes, set);
+            a = (affinity){.cores = CPU_COUNT_S(bytes, set), .id = ls_hash_bytes(set, bytes, 1)};
         else
             is_small = errno == EINVAL;
         ls_free(set);
         if (!is_small)
-            return cores > 0 ? cores : 1;
+            return a;
     }
-    return 1;
+    return (affinity){.cores = 1};
 }
 
 /* The text of FOLDER/NAME without its newline, or NULL. */
@@ -170,10 +176,13 @@ int cores_in_cgroup(const char *membership, const char *root)
     return least;
 }
 
-int ls_usable_cores(void)
+int ls_usable_cores(uint64_t *share)
 {
-    const int by_mask = affinity_cores();
+    const affinity mask = read_affinity();
     const int by_quota = cores_in_cgroup("/proc/self/cgroup", "/sys/fs/cgroup");
+    const bool is_quota = by_quota > 0 && by_quota < mask.cores;
 
-    return by_quota > 0 && by_quota < by_mask ? by_quota : by_mask;
+    if (share != NULL)
+        *share = is_quota ? 0 : mask.id;
+    return is_quota ? by_quota : mask.cores;
 }

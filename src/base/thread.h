@@ -45,8 +45,9 @@ LS_MUST_USE ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)
 /* Joins it if it was started; then it may be started again. */
 void ls_thread_join(ls_thread *t);
 
-/* Cores this process may use: affinity mask, lowered by a cgroup quota; at least 1. */
-int ls_usable_cores(void);
+/* Cores this process may use: affinity mask, lowered by a cgroup quota; at least 1. `share`, unless NULL, becomes a value
+ * that is equal for processes of a host that share these cores: the mask's, or 0 where a quota counts. */
+int ls_usable_cores(uint64_t *share);
 
 /* The least cpu quota, in whole cores, of the groups that `membership` (/proc/self/cgroup) names in
  * the trees under `root` (/sys/fs/cgroup), versions 1 and 2; 0 when none limits. */

@@ -117,7 +117,7 @@ static ls_status count_ranks(const run_flags *f, int *n)
     int64_t number;
 
     if (text_equal(text, "auto") || text_equal(text, "cpu")) {
-        *n = ls_usable_cores();
+        *n = ls_usable_cores(NULL);
         return LS_OK;
     }
     LS_TRY(text_parse_int(text, "--nproc-per-node (or auto, cpu)", 1, RANKS_MOST, &number));

@@ -33,6 +33,7 @@ ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
     wire_write_u32(out, b->generation);
     wire_write_text(out, b->host);
     wire_write_u64(out, p->host);
+    wire_write_u64(out, p->core_share);
     wire_write_u32(out, p->world_group);
     wire_write_text(out, p->backend);
     wire_write_text(out, p->transport);
@@ -56,6 +57,7 @@ static ls_status read_fields(wire_reader *r, boot_publication *out)
     wire_read_text(r, host, sizeof(host));
     text_printable(b->host, sizeof(b->host), host);
     out->host = wire_read_u64(r);
+    out->core_share = wire_read_u64(r);
     out->world_group = wire_read_u32(r);
     wire_read_text(r, out->backend, sizeof(out->backend));
     wire_read_text(r, out->transport, sizeof(out->transport));

@@ -15,6 +15,7 @@
 typedef struct boot_publication {
     boot_record record;
     uint64_t host;        /* equal for ranks of one kernel and network namespace */
+    uint64_t core_share;  /* equal for ranks of a host that run on the same cores */
     uint32_t world_group; /* id of the world's group; rank 0's counts */
     char backend[BOOT_NAME_BYTES];
     char transport[BOOT_NAME_BYTES];

@@ -4,8 +4,9 @@
 
 #include <sched.h>
 
-#define SPIN_NS       (20 * INT64_C(1000))
-#define YIELD_NS      (60 * INT64_C(1000))
+#define SPIN_NS (20 * INT64_C(1000))
+#define YIELD_NS                                                                                   \
+    (2000 * INT64_C(1000)) /* a sleeping core takes long to come back: see bench/ddp_cost */
 #define SLEEP_MAX_MS  500
 #define STOPPED_NS    (1000 * INT64_C(1000000)) /* asleep so much longer than asked: not our doing */
 #define PASSES_A_LOOK 32                        /* passes that move something may skip the clock */
@@ -20,22 +21,11 @@ static void relax(void)
 #endif
 }
 
-static int ranks_on_this_host(const engine *e)
-{
-    int n = 0;
-
-    for (int r = 0; r < e->parts.size; r++)
-        n += e->parts.hosts[r] == e->parts.hosts[e->parts.rank];
-    return n;
-}
-
 /* With more ranks than cores, whoever spins keeps the rank it waits for from running. */
 void drive_init(engine *e)
 {
-    const bool has_room = ranks_on_this_host(e) <= ls_usable_cores();
-
-    e->spin_ns = has_room ? SPIN_NS : 0;
-    e->yield_ns = has_room ? YIELD_NS : 0;
+    e->spin_ns = e->parts.has_own_core ? SPIN_NS : 0;
+    e->yield_ns = e->parts.has_own_core ? YIELD_NS : 0;
     ls_cond_init(&e->changed);
     ls_cond_init(&e->back);
 }

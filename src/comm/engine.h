@@ -51,6 +51,7 @@ typedef struct engine_parts {
     pid_t *pids;     /* of each world rank, for messages */
     int rank;
     int size;
+    bool has_own_core;    /* the ranks that share this one's cores are no more than these */
     char scope[24];       /* in front of this join's keys in the store */
     int64_t operation_ms; /* timeout of each operation; negative: none */
     int64_t late_ms;

@@ -65,6 +65,7 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     p->pids = ls_calloc(n, sizeof(*p->pids));
     if (p->hosts == NULL || p->pids == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d ranks", p->size);
+    p->has_own_core = j == NULL || j->core_sharers <= j->cores;
     for (int r = 0; r < p->size; r++) {
         p->hosts[r] = j == NULL ? 0 : j->hosts[r];
         p->pids[r] = j == NULL ? getpid() : j->records[r].pid;

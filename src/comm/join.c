@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "comm/group.h"
 
 #include <inttypes.h>
@@ -56,6 +57,7 @@ static void describe_self(join *j, const join_settings *s)
         r->host[0] = '\0';
     r->host[sizeof(r->host) - 1] = '\0';
     j->own.host = join_host_value();
+    j->cores = ls_usable_cores(&j->own.core_share);
     text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
     text_format(j->own.transport, sizeof(j->own.transport), "%s", s->transport);
     j->own.segment_bytes = s->segment_bytes;
@@ -136,6 +138,7 @@ static ls_status fetch_all(join *j, const join_settings *s)
         LS_TRY(boot_record_compare(&j->own, &p));
         j->records[r] = p.record;
         j->hosts[r] = p.host;
+        j->core_sharers += p.host == j->own.host && p.core_share == j->own.core_share;
         if (r == 0)
             j->world_group = p.world_group;
     }

@@ -44,7 +44,9 @@ typedef struct join {
     net_address hub_address;
     boot_publication own;
     boot_record *records;
-    uint64_t *hosts; /* by rank */
+    uint64_t *hosts;  /* by rank */
+    int cores;        /* that this rank may use */
+    int core_sharers; /* ranks of this host that run on the same ones, this one included */
 } join;
 
 /*

@@ -184,7 +184,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
 static ls_status open_ranks(agent *a, const net_address *store)
 {
     char url[NET_ADDRESS_TEXT_MAX];
-    const int threads = ls_usable_cores() / a->spec->n_ranks;
+    const int threads = ls_usable_cores(NULL) / a->spec->n_ranks;
     rank_place place = {
         .world_size = a->spec->n_ranks,
         .local_size = a->spec->n_ranks,

@@ -81,7 +81,7 @@ static ls_status resolve_threads(int asked, int *out)
         LS_TRY(config_int(CONFIG_THREADS, &threads));
     if (threads == 0) {
         LS_TRY(local_ranks(&ranks));
-        threads = ls_usable_cores() / ranks;
+        threads = ls_usable_cores(NULL) / ranks;
     }
     *out = threads < 1 ? 1 : (int)threads;
     return LS_OK;

@@ -18,6 +18,7 @@ static boot_publication example(void)
                                      .n_addresses = 2,
                                      .host = "node7"},
                           .host = 99,
+                          .core_share = 77,
                           .world_group = 12,
                           .backend = "native",
                           .transport = "auto",
@@ -45,6 +46,7 @@ static void a_record_survives_the_wire(void **state)
     assert_int_equal(q.record.n_addresses, 2);
     assert_true(net_address_equal(&q.record.local, &p.record.local));
     assert_true(net_address_equal(&q.record.addresses[1], &p.record.addresses[1]));
+    assert_int_equal(q.core_share, 77);
     assert_int_equal(q.world_group, 12);
     assert_int_equal(q.segment_bytes, 262144);
     assert_ok(boot_record_compare(&p, &q));
