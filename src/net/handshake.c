@@ -29,7 +29,6 @@
 #define VERDICT_BYTES   (8 + MAC_BYTES)
 #define TRANSCRIPT      (HELLO_BYTES + NONCE_BYTES)
 #define JOB_CHARS       (HANDSHAKE_JOB_BYTES - 1)
-#define SECRET_INFO     "lockstep connection"
 
 _Static_assert(TRANSCRIPT <= HANDSHAKE_BYTES && CHALLENGE_BYTES <= HANDSHAKE_BYTES,
                "a message fits its buffer");
@@ -97,15 +96,6 @@ static bool mac_is(const handshake *h, const char *role, const uint8_t *more, si
     equal = sodium_memcmp(expected, claimed, MAC_BYTES) == 0;
     sodium_memzero(expected, sizeof(expected));
     return equal;
-}
-
-static ls_status derive_secret(handshake *h)
-{
-    static const uint8_t no_key[NET_KEY_BYTES];
-
-    return net_hkdf(h->transcript, TRANSCRIPT, h->key == NULL ? no_key : h->key->bytes,
-                    NET_KEY_BYTES, SECRET_INFO, sizeof(SECRET_INFO) - 1, h->secret,
-                    sizeof(h->secret));
 }
 
 /* --- the hello --- */
@@ -244,7 +234,7 @@ static ls_status server_verdict(handshake *h)
     if (v != VERDICT_OK)
         return h->verdict;
     h->in_need = 0;
-    return derive_secret(h);
+    return LS_OK;
 }
 
 /* --- the client's steps --- */
@@ -272,7 +262,6 @@ static ls_status client_end(handshake *h)
         return fail_auth(h);
     switch (v) {
     case VERDICT_OK:
-        LS_TRY(derive_secret(h));
         h->in_need = 0;
         h->state = HANDSHAKE_DONE;
         return LS_OK;
@@ -424,20 +413,6 @@ ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *c
 
     if (st == LS_OK)
         st = run_until(&h, fd, deadline_ms);
-    handshake_wipe(&h);
-    return st;
-}
-
-ls_status handshake_accept(int fd, const net_key *key, const handshake_claim *expected,
-                           const char *peer, int64_t deadline_ms, handshake_claim *got)
-{
-    handshake h = {0};
-    ls_status st = handshake_server(&h, key, expected, peer);
-
-    if (st == LS_OK)
-        st = run_until(&h, fd, deadline_ms);
-    if (st == LS_OK && got != NULL)
-        *got = h.peer;
     handshake_wipe(&h);
     return st;
 }

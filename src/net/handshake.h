@@ -51,8 +51,6 @@ typedef struct handshake {
     ls_status verdict;    /* what a failed one ends with */
     handshake_claim own;  /* client: the claim; server: the expectation */
     handshake_claim peer; /* server: what the client proved, valid once done */
-    uint8_t secret
-        [NET_KEY_BYTES]; /* once done: known to these two ends only, to derive further keys from */
     /* --- private --- */
     const net_key *key;
     char name[HANDSHAKE_PEER_TEXT]; /* the peer in error texts */
@@ -73,7 +71,7 @@ LS_MUST_USE ls_status handshake_client(handshake *h, const net_key *key,
 LS_MUST_USE ls_status handshake_server(handshake *h, const net_key *key,
                                        const handshake_claim *expected, const char *peer);
 
-/* Forgets all secrets in it. */
+/* Overwrites it with zeros, proofs and all. */
 void handshake_wipe(handshake *h);
 
 /*
@@ -91,10 +89,8 @@ void handshake_sent(handshake *h, size_t bytes);
  * failure what tells the peer has been sent if the socket took it. */
 LS_MUST_USE ls_status handshake_step(handshake *h, int fd, short *events);
 
-/* The whole of it, with a deadline. `got` (may be NULL) is what the client proved. */
+/* The client's whole exchange, with a deadline. */
 LS_MUST_USE ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
                                         const char *peer, int64_t deadline_ms);
-LS_MUST_USE ls_status handshake_accept(int fd, const net_key *key, const handshake_claim *expected,
-                                       const char *peer, int64_t deadline_ms, handshake_claim *got);
 
 #endif

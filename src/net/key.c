@@ -25,7 +25,6 @@
 #define HANDOVER_MARK  "LSKEY01\n"
 #define HANDOVER_BYTES (8 + NET_KEY_BYTES)
 #define HANDOVER_MS    1000 /* a starter writes the pipe before it starts the program */
-#define HKDF_BLOCK     crypto_auth_hmacsha256_BYTES
 
 static ls_status sodium_ready(void)
 {
@@ -333,41 +332,5 @@ ls_status net_key_inherit(net_key *out, bool *found)
         return ls_fail(LS_EAUTH, "%s=%d is a descriptor without a key", NET_KEY_FD_ENV,
                        (int)number);
     *found = true;
-    return LS_OK;
-}
-
-/* --- RFC 5869 --- */
-
-ls_status net_hkdf(const void *salt, size_t salt_bytes, const void *secret, size_t secret_bytes,
-                   const void *info, size_t info_bytes, uint8_t *out, size_t out_bytes)
-{
-    crypto_auth_hmacsha256_state state;
-    uint8_t pseudo_key[HKDF_BLOCK];
-    uint8_t block[HKDF_BLOCK];
-    size_t done = 0;
-
-    LS_TRY(sodium_ready());
-    if (out_bytes > (size_t)255 * HKDF_BLOCK)
-        return ls_fail(LS_EINVAL, "HKDF gives at most %u bytes", 255U * HKDF_BLOCK);
-    // Section 2.2, extract: an absent salt is as good as HMAC's padding of an empty key with zeros.
-    crypto_auth_hmacsha256_init(&state, salt, salt_bytes);
-    crypto_auth_hmacsha256_update(&state, secret, secret_bytes);
-    crypto_auth_hmacsha256_final(&state, pseudo_key);
-    // Section 2.3, expand: T(i) = HMAC(PRK, T(i-1) | info | i).
-    for (uint8_t i = 1; done < out_bytes; i++) {
-        const size_t n = out_bytes - done < HKDF_BLOCK ? out_bytes - done : HKDF_BLOCK;
-
-        crypto_auth_hmacsha256_init(&state, pseudo_key, sizeof(pseudo_key));
-        if (i > 1)
-            crypto_auth_hmacsha256_update(&state, block, sizeof(block));
-        crypto_auth_hmacsha256_update(&state, info, info_bytes);
-        crypto_auth_hmacsha256_update(&state, &i, 1);
-        crypto_auth_hmacsha256_final(&state, block);
-        memcpy(out + done, block, n);
-        done += n;
-    }
-    sodium_memzero(&state, sizeof(state));
-    sodium_memzero(pseudo_key, sizeof(pseudo_key));
-    sodium_memzero(block, sizeof(block));
     return LS_OK;
 }

@@ -52,9 +52,4 @@ LS_MUST_USE ls_status net_key_to_fd(const net_key *key, int *fd);
  */
 LS_MUST_USE ls_status net_key_inherit(net_key *out, bool *found);
 
-/* HKDF-SHA256 (RFC 5869); out_bytes at most 255 * 32. */
-LS_MUST_USE ls_status net_hkdf(const void *salt, size_t salt_bytes, const void *secret,
-                               size_t secret_bytes, const void *info, size_t info_bytes,
-                               uint8_t *out, size_t out_bytes);
-
 #endif

@@ -36,8 +36,6 @@ struct poller {
     list_node dead;
     list_node timers; /* earliest first */
     poll_watch *wake_watch;
-    void (*on_wake)(void *arg);
-    void *on_wake_arg;
 };
 
 static uint32_t epoll_bits(unsigned events)
@@ -53,16 +51,15 @@ static unsigned event_bits(uint32_t bits)
            ((bits & (EPOLLERR | EPOLLHUP)) != 0 ? POLL_BROKEN : 0U);
 }
 
+/* poller_run_once() has returned from its wait, which is all that a wake-up is for; this makes the next one wait again. */
 static void woken(void *arg, unsigned events)
 {
-    poller *p = arg;
+    const poller *p = arg;
     uint64_t count;
 
     LS_UNUSED(events);
-    if (read(p->wake_fd, &count, sizeof(count)) != sizeof(count))
-        return; // somebody else's wake-up was already taken
-    if (p->on_wake != NULL)
-        p->on_wake(p->on_wake_arg);
+    while (read(p->wake_fd, &count, sizeof(count)) < 0 && errno == EINTR)
+        continue;
 }
 
 ls_status poller_create(poller **out)
@@ -197,12 +194,6 @@ void poller_wake(poller *p)
     while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         continue;
     errno = error;
-}
-
-void poller_on_wake(poller *p, void (*fn)(void *arg), void *arg)
-{
-    p->on_wake = fn;
-    p->on_wake_arg = arg;
 }
 
 /* How long the next wait may last. */

@@ -47,9 +47,8 @@ typedef struct poll_timer {
 void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void *arg), void *arg);
 void poller_timer_cancel(poll_timer *t); /* allowed when not set */
 
-/* Makes poller_run_once() return soon, and call on_wake once. From any thread, and from signal handlers. */
+/* Makes poller_run_once() return soon. From any thread, and from signal handlers. */
 void poller_wake(poller *p);
-void poller_on_wake(poller *p, void (*fn)(void *arg), void *arg);
 
 /* Waits at most timeout_ms (negative: until something happens), then handles what has happened. */
 LS_MUST_USE ls_status poller_run_once(poller *p, int timeout_ms);

@@ -15,7 +15,6 @@
 #define KEEPALIVE_IDLE_S     2
 #define KEEPALIVE_INTERVAL_S 1
 #define KEEPALIVE_PROBES     3
-#define FDS_MESSAGE_MAX      4096
 
 static const struct sockaddr *name_of(const net_address *a)
 {
@@ -261,104 +260,4 @@ ls_status net_peer_user(int fd, uid_t *uid, pid_t *pid)
     if (pid != NULL)
         *pid = who.pid;
     return LS_OK;
-}
-
-/* Room for NET_FDS_MAX descriptors, aligned as a control message must be. */
-typedef union control_space {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(NET_FDS_MAX * sizeof(int))];
-} control_space;
-
-ls_status net_send_fds(int fd, const char *peer, const void *data, size_t bytes, const int *fds,
-                       int n_fds, int64_t deadline_ms)
-{
-    control_space space = {{0}};
-    uint8_t copy[FDS_MESSAGE_MAX];
-    struct iovec piece = {.iov_base = copy, .iov_len = bytes};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-
-    LS_ASSERT(bytes >= 1 && bytes <= sizeof(copy) && n_fds >= 0 && n_fds <= NET_FDS_MAX);
-    memcpy(copy, data, bytes);
-    if (n_fds > 0) {
-        struct cmsghdr *header;
-
-        message.msg_control = space.bytes;
-        message.msg_controllen = CMSG_SPACE((size_t)n_fds * sizeof(int));
-        header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN((size_t)n_fds * sizeof(int));
-        memcpy(CMSG_DATA(header), fds, (size_t)n_fds * sizeof(int));
-    }
-    for (;;) {
-        const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (n >= 0 &&
-            (size_t)n <
-                bytes) // a stream that was nearly full; the descriptors went with the first part
-            return net_send_all(fd, peer, copy + n, bytes - (size_t)n, deadline_ms);
-        if (n >= 0)
-            return LS_OK;
-        if (errno == EAGAIN)
-            LS_TRY(wait_more(fd, POLLOUT, deadline_ms, "sending to", peer));
-        else if (errno != EINTR)
-            return ls_fail(LS_EPEER, "cannot send descriptors to %s: %s", peer,
-                           ls_errno_text(errno));
-    }
-}
-
-/* Takes all descriptors out of a message; more than NET_FDS_MAX were never let in by the space for them. */
-static int collect_fds(struct msghdr *message, int *got)
-{
-    int n = 0;
-
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h != NULL; h = CMSG_NXTHDR(message, h)) {
-        if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
-            const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-            for (size_t i = 0; i < count && n < NET_FDS_MAX; i++)
-                memcpy(&got[n++], CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-        }
-    }
-    return n;
-}
-
-ls_status net_recv_fds(int fd, const char *peer, void *data, size_t max_bytes, size_t *bytes,
-                       int *fds, int n_fds, int64_t deadline_ms)
-{
-    control_space space;
-    int got[NET_FDS_MAX];
-    struct iovec piece = {.iov_base = data, .iov_len = max_bytes};
-    struct msghdr message;
-    ssize_t n;
-    int n_got;
-
-    LS_ASSERT(n_fds >= 0 && n_fds <= NET_FDS_MAX);
-    for (;;) {
-        message = (struct msghdr){.msg_iov = &piece,
-                                  .msg_iovlen = 1,
-                                  .msg_control = space.bytes,
-                                  .msg_controllen = sizeof(space.bytes)};
-        n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        if (n >= 0)
-            break;
-        if (errno == EAGAIN)
-            LS_TRY(wait_more(fd, POLLIN, deadline_ms, "receiving from", peer));
-        else if (errno != EINTR)
-            return ls_fail(LS_EPEER, "cannot receive descriptors from %s: %s", peer,
-                           ls_errno_text(errno));
-    }
-    n_got = collect_fds(&message, got);
-    if (n > 0 && n_got == n_fds && (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0) {
-        for (int i = 0; i < n_fds; i++)
-            fds[i] = got[i];
-        *bytes = (size_t)n;
-        return LS_OK;
-    }
-    for (int i = 0; i < n_got; i++)
-        file_close(&got[i]);
-    if (n == 0)
-        return ls_fail(LS_EPEER, "%s closed the connection", peer);
-    return ls_fail(LS_EPROTO, "%s sent %d descriptors, not %d%s", peer, n_got, n_fds,
-                   (message.msg_flags & MSG_TRUNC) != 0 ? ", and a longer message" : "");
 }

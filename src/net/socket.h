@@ -66,17 +66,4 @@ LS_MUST_USE ls_status net_wait(int fd, short events, int64_t deadline_ms);
 /* Who is at the other end of a unix socket. Either result may be NULL; pid is 0 when that process is in no namespace we see. */
 LS_MUST_USE ls_status net_peer_user(int fd, uid_t *uid, pid_t *pid);
 
-#define NET_FDS_MAX 16
-
-/* Sends `bytes` (1 to 4096) and descriptors (0 to NET_FDS_MAX) in one message over a unix socket; they stay open here. */
-LS_MUST_USE ls_status net_send_fds(int fd, const char *peer, const void *data, size_t bytes,
-                                   const int *fds, int n_fds, int64_t deadline_ms);
-
-/*
- * Receives one such message: at most max_bytes and exactly n_fds descriptors (0 to NET_FDS_MAX), CLOEXEC. Any other number
- * is LS_EPROTO, and those that came are closed. Over a stream the message must be read with the sizes it was sent with.
- */
-LS_MUST_USE ls_status net_recv_fds(int fd, const char *peer, void *data, size_t max_bytes,
-                                   size_t *bytes, int *fds, int n_fds, int64_t deadline_ms);
-
 #endif

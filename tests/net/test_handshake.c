@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define HELLO     68
+#define NONCE     32 /* the end of a hello, the start of a challenge */
 #define CHALLENGE 64
 #define PROOF     32
 #define VERDICT   40
@@ -85,21 +86,42 @@ static void run(exchange *x, const net_key *client_key, const net_key *server_ke
         continue;
 }
 
-static void both_ends_meet_and_share_a_secret(void **state)
+static void both_ends_meet(void **state)
 {
     const net_key key = key_of(7);
     exchange x;
-    exchange y;
 
     LS_UNUSED(state);
     run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
     assert_int_equal(x.client.state, HANDSHAKE_DONE);
     assert_int_equal(x.server.state, HANDSHAKE_DONE);
-    assert_memory_equal(x.client.secret, x.server.secret, NET_KEY_BYTES);
     assert_int_equal(x.server.peer.from, 3);
     assert_string_equal(x.server.peer.job, good_claim.job);
-    run(&y, &key, &key, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
-    assert_memory_not_equal(x.client.secret, y.client.secret, NET_KEY_BYTES); // fresh nonces
+}
+
+static void both_ends_draw_a_fresh_nonce_each_time(void **state)
+{
+    const net_key key = key_of(7);
+    handshake client[2];
+    handshake server[2];
+    const uint8_t *hello[2];
+    const uint8_t *challenge[2];
+    size_t n;
+    size_t used;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(handshake_client(&client[i], &key, &good_claim, "hub"));
+        hello[i] = handshake_output(&client[i], &n);
+        assert_int_equal(n, HELLO);
+        assert_ok(handshake_server(&server[i], &key, &good_claim, "rank"));
+        assert_ok(handshake_feed(&server[i], hello[0], HELLO, &used)); // the same one to both
+        challenge[i] = handshake_output(&server[i], &n);
+        assert_int_equal(n, CHALLENGE);
+    }
+    assert_memory_equal(hello[0], hello[1], HELLO - NONCE);
+    assert_memory_not_equal(hello[0] + HELLO - NONCE, hello[1] + HELLO - NONCE, NONCE);
+    assert_memory_not_equal(challenge[0], challenge[1], NONCE);
 }
 
 static void pieces_of_any_size_give_the_same_result(void **state)
@@ -394,8 +416,18 @@ typedef struct accepter {
 static void accept_one(void *arg)
 {
     accepter *a = arg;
+    const int64_t deadline_ms = ls_deadline_ms(10000);
+    handshake h;
+    short events;
 
-    a->st = handshake_accept(a->fd, a->key, &good_claim, "client", ls_deadline_ms(10000), &a->got);
+    a->st = handshake_server(&h, a->key, &good_claim, "client");
+    while (a->st == LS_OK && h.state == HANDSHAKE_RUNNING) {
+        a->st = handshake_step(&h, a->fd, &events);
+        if (a->st == LS_OK && h.state == HANDSHAKE_RUNNING)
+            a->st = net_wait(a->fd, events, deadline_ms);
+    }
+    a->got = h.peer;
+    handshake_wipe(&h);
 }
 
 static void sockets_carry_it_and_what_follows(void **state)
@@ -461,7 +493,8 @@ static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_meet_and_share_a_secret),
+        cmocka_unit_test(both_ends_meet),
+        cmocka_unit_test(both_ends_draw_a_fresh_nonce_each_time),
         cmocka_unit_test(pieces_of_any_size_give_the_same_result),
         cmocka_unit_test(without_a_key_the_claims_are_still_compared),
         cmocka_unit_test(another_key_is_told_to_both_sides_with_the_file_to_copy),

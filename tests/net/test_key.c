@@ -10,62 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- RFC 5869, appendix A: the three vectors for SHA-256 --- */
-
-static size_t from_hex(const char *hex, uint8_t *out)
-{
-    const size_t n = strlen(hex) / 2;
-
-    for (size_t i = 0; i < n; i++) {
-        char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
-
-        out[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-    return n;
-}
-
-static void hkdf_gives_the_vectors_of_rfc_5869(void **state)
-{
-    static const struct {
-        const char *secret, *salt, *info, *out;
-    } vectors[] = {
-        {"0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "000102030405060708090a0b0c",
-         "f0f1f2f3f4f5f6f7f8f9",
-         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"},
-        {"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2"
-         "c"
-         "2d2e2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f",
-         "606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8"
-         "c"
-         "8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
-         "b0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbd"
-         "c"
-         "dddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff",
-         "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65"
-         "e"
-         "590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87"},
-        {"0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "", "",
-         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"},
-    };
-    uint8_t secret[128];
-    uint8_t salt[128];
-    uint8_t info[128];
-    uint8_t expected[128];
-    uint8_t out[128];
-
-    LS_UNUSED(state);
-    for (size_t i = 0; i < LS_COUNT_OF(vectors); i++) {
-        const size_t n_secret = from_hex(vectors[i].secret, secret);
-        const size_t n_salt = from_hex(vectors[i].salt, salt);
-        const size_t n_info = from_hex(vectors[i].info, info);
-        const size_t n_out = from_hex(vectors[i].out, expected);
-
-        assert_ok(net_hkdf(salt, n_salt, secret, n_secret, info, n_info, out, n_out));
-        assert_memory_equal(out, expected, n_out);
-    }
-    assert_status(net_hkdf(salt, 0, secret, 1, info, 0, out, 255 * 32 + 1), LS_EINVAL);
-}
-
 static void derived_keys_differ_by_purpose_and_name(void **state)
 {
     net_key base;
@@ -314,7 +258,6 @@ static void a_descriptor_without_a_key_is_refused_and_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hkdf_gives_the_vectors_of_rfc_5869),
         cmocka_unit_test(derived_keys_differ_by_purpose_and_name),
         cmocka_unit_test(the_users_key_is_made_once_and_kept_private),
         cmocka_unit_test(a_named_key_file_must_exist),

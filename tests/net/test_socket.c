@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/thread.h"
-#include "net/memory.h"
 #include "net/socket.h"
 
 #include <errno.h>
@@ -14,7 +13,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -307,125 +305,6 @@ static void the_kernel_tells_who_is_there(void **state)
     close_pair(fds);
 }
 
-/* --- descriptors --- */
-
-static int count_fds(void)
-{
-    int n = 0;
-
-    for (int fd = 0; fd < 1024; fd++)
-        n += fcntl(fd, F_GETFD) >= 0;
-    return n;
-}
-
-static void descriptors_travel_with_their_message(void **state)
-{
-    static const net_kind kinds[] = {NET_STREAM, NET_PACKET};
-    int pipes[2];
-    int got[2] = {-1, -1};
-    char data[16];
-    size_t bytes = 0;
-
-    LS_UNUSED(state);
-    assert_int_equal(pipe(pipes), 0);
-    for (size_t i = 0; i < LS_COUNT_OF(kinds); i++) {
-        const net_address where = fresh_unix();
-        int fds[2];
-        char byte = 0;
-
-        connect_pair(&where, kinds[i], fds);
-        assert_ok(net_send_fds(fds[0], "peer", "hello", 5, pipes, 2, ls_deadline_ms(SOON)));
-        assert_ok(net_recv_fds(fds[1], "peer", data, 5, &bytes, got, 2, ls_deadline_ms(SOON)));
-        assert_int_equal(bytes, 5);
-        assert_memory_equal(data, "hello", 5);
-        assert_int_equal(fcntl(got[0], F_GETFD), FD_CLOEXEC);
-        assert_int_equal(write(got[1], "x", 1), 1);
-        assert_int_equal(read(pipes[0], &byte, 1), 1);
-        assert_int_equal(byte, 'x');
-        close_pair(got);
-        assert_ok(net_send_fds(fds[0], "peer", "none", 4, NULL, 0, ls_deadline_ms(SOON)));
-        assert_ok(net_recv_fds(fds[1], "peer", data, 4, &bytes, NULL, 0, ls_deadline_ms(SOON)));
-        close_pair(fds);
-    }
-    close_pair(pipes);
-}
-
-static void a_wrong_number_of_descriptors_is_refused_and_none_leaks(void **state)
-{
-    const net_address where = fresh_unix();
-    int fds[2];
-    int got[NET_FDS_MAX];
-    char data[16];
-    size_t bytes;
-    int before;
-
-    LS_UNUSED(state);
-    connect_pair(&where, NET_PACKET, fds);
-    before = count_fds();
-    assert_ok(net_send_fds(fds[0], "peer", "x", 1, fds, 2, ls_deadline_ms(SOON)));
-    assert_status(net_recv_fds(fds[1], "peer", data, 1, &bytes, got, 1, ls_deadline_ms(SOON)),
-                  LS_EPROTO);
-    assert_told("sent 2 descriptors, not 1");
-    assert_ok(net_send_fds(fds[0], "peer", "x", 1, NULL, 0, ls_deadline_ms(SOON)));
-    assert_status(net_recv_fds(fds[1], "peer", data, 1, &bytes, got, 1, ls_deadline_ms(SOON)),
-                  LS_EPROTO);
-    assert_ok(net_send_fds(fds[0], "peer", "long message", 12, fds, 1, ls_deadline_ms(SOON)));
-    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(SOON)),
-                  LS_EPROTO);
-    assert_int_equal(count_fds(), before);
-    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(20)),
-                  LS_ETIMEOUT);
-    file_close(&fds[0]);
-    assert_status(net_recv_fds(fds[1], "peer", data, 4, &bytes, got, 1, ls_deadline_ms(SOON)),
-                  LS_EPEER);
-    close_pair(fds);
-}
-
-/* --- shared memory --- */
-
-static void two_mappings_show_the_same_bytes(void **state)
-{
-    net_memory mine;
-    net_memory theirs;
-
-    LS_UNUSED(state);
-    assert_ok(net_memory_create("lockstep-test", 100000, &mine));
-    assert_int_equal(fcntl(mine.fd, F_GETFD), FD_CLOEXEC);
-    assert_ok(net_memory_map(dup(mine.fd), 100000, "rank 2", &theirs));
-    for (size_t i = 0; i < 100000; i++)
-        assert_int_equal(((uint8_t *)mine.base)[i], 0);
-    ((uint8_t *)mine.base)[99999] = 7;
-    assert_int_equal(((uint8_t *)theirs.base)[99999], 7);
-    net_memory_close_fd(&mine);
-    ((uint8_t *)mine.base)[0] = 3;
-    assert_int_equal(((uint8_t *)theirs.base)[0], 3);
-    net_memory_free(&mine);
-    net_memory_free(&theirs);
-    net_memory_free(&theirs);
-    mine = (net_memory){0};
-    net_memory_free(&mine);
-    assert_true(fcntl(0, F_GETFD) >= 0 || errno == EBADF);
-}
-
-static void memory_that_may_shrink_or_is_short_is_refused(void **state)
-{
-    net_memory mine;
-    net_memory theirs;
-    int fd;
-
-    LS_UNUSED(state);
-    assert_ok(net_memory_create("lockstep-test", 4096, &mine));
-    assert_int_equal(ftruncate(mine.fd, 100), -1); // sealed
-    assert_status(net_memory_map(dup(mine.fd), 4097, "rank 2", &theirs), LS_EPROTO);
-    assert_told("rank 2");
-    fd = memfd_create("unsealed", MFD_CLOEXEC);
-    assert_int_equal(ftruncate(fd, 4096), 0);
-    assert_status(net_memory_map(fd, 4096, "rank 2", &theirs), LS_EPROTO);
-    assert_int_equal(fcntl(fd, F_GETFD), -1); // taken, also on failure
-    assert_status(net_memory_create("none", 0, &theirs), LS_EINVAL);
-    net_memory_free(&mine);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,10 +318,6 @@ int main(void)
         cmocka_unit_test(deadlines_and_lost_peers_are_told_with_the_count),
         cmocka_unit_test(stream_options_are_set_on_tcp_and_skipped_on_unix),
         cmocka_unit_test(the_kernel_tells_who_is_there),
-        cmocka_unit_test(descriptors_travel_with_their_message),
-        cmocka_unit_test(a_wrong_number_of_descriptors_is_refused_and_none_leaks),
-        cmocka_unit_test(two_mappings_show_the_same_bytes),
-        cmocka_unit_test(memory_that_may_shrink_or_is_short_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
