@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 #define KEEPALIVE_IDLE_S     2

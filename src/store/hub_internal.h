@@ -155,7 +155,7 @@ LS_MUST_USE ls_status hub_adopt(hub *h, int fd);
 
 void conn_receive(hub_conn *c);    /* what has come, and handles it */
 void conn_flush(hub_conn *c);      /* sends what is queued */
-void conn_free_shake(hub_conn *c); /* with all its secrets */
+void conn_free_shake(hub_conn *c); /* wiped first */
 void conn_drop_late(void *arg);    /* the connection's time is over: for c->limit */
 void hub_reap(void *arg);          /* frees the hub's dead connections */
 

@@ -417,7 +417,7 @@ static void accept_one(void *arg)
 {
     accepter *a = arg;
     const int64_t deadline_ms = ls_deadline_ms(10000);
-    handshake h;
+    handshake h = {0};
     short events;
 
     a->st = handshake_server(&h, a->key, &good_claim, "client");

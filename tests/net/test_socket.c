@@ -7,7 +7,6 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
