@@ -30,8 +30,8 @@ static ls_status train(ls_run *run, ls_comm *comm, const ls_train_flags *flags)
     TRY(ls_dataset_open_mnist(flags->data, "t10k", &unseen));
     TRY(ls_run_test_on_take(run, unseen));
 
-    TRY(ls_run_distribute(
-        run, comm, NULL)); /* this line and the two around `comm` below make it data-parallel */
+    /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
+    TRY(ls_run_distribute(run, comm, NULL));
     TRY(ls_run_start(run, convnet_forward, &net));
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = convnet_forward(&net, ls_run_tape(run), batch.x);
