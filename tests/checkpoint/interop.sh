@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # interop.sh CHECKPOINT_COPY: runs interop.py with the first Python that has the safetensors package.
-for python in "${LOCKSTEP_TEST_PYTHON:-python3}" /usr/bin/python3; do
+for python in "${LS_TEST_PYTHON:-python3}" /usr/bin/python3; do
     if command -v "$python" >/dev/null && "$python" -c 'import numpy, safetensors.numpy' 2>/dev/null; then
         exec "$python" "$(dirname "$0")/interop.py" "$1"
     fi

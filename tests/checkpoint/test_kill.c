@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_kill.c - a process that saves over and over is killed at random moments; what stands at the
- * path always loads, and is one whole save. LOCKSTEP_TEST_ROUNDS sets the number of rounds.
+ * path always loads, and is one whole save. LS_TEST_ROUNDS sets the number of rounds.
  */
 #include "base/unit.h"
 
@@ -73,14 +73,14 @@ static void kill_a_saver(int after_ms)
 
 static void a_kill_while_saving_leaves_the_old_file_or_the_new(void **state)
 {
-    const char *rounds_text = getenv("LOCKSTEP_TEST_ROUNDS");
+    const char *rounds_text = getenv("LS_TEST_ROUNDS");
     const uint64_t seed = (uint64_t)ls_now_ns();
     int64_t rounds = 3;
     ls_rng rng;
 
     LS_UNUSED(state);
     if (rounds_text != NULL)
-        assert_ok(text_parse_int(rounds_text, "LOCKSTEP_TEST_ROUNDS", 1, 1000, &rounds));
+        assert_ok(text_parse_int(rounds_text, "LS_TEST_ROUNDS", 1, 1000, &rounds));
     print_message("seed %llu\n", (unsigned long long)seed);
     ls_rng_seed(&rng, seed);
     assert_ok(save(0));

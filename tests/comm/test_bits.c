@@ -253,7 +253,7 @@ static void transport_and_segment_never_change_a_bit(void **state)
     static const char *const transports[] = {"shm", "tcp"};
     static const char *const segments[] = {"LOCKSTEP_SEGMENT=4K", "LOCKSTEP_SEGMENT=256K",
                                            "LOCKSTEP_SEGMENT=20000"};
-    const size_t n_segments = ls_test_number("LOCKSTEP_TEST_FULL", 0) != 0 ? 3 : 2;
+    const size_t n_segments = ls_test_number("LS_TEST_FULL", 0) != 0 ? 3 : 2;
     bits_result *result = ls_test_shared(sizeof(*result));
 
     LS_UNUSED(state);

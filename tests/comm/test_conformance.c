@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT [threads]. Every other backend only adds
- * its row to CMakeLists.txt. LOCKSTEP_TEST_FULL=1 adds 8 ranks.
+ * its row to CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
  */
 #include "base/unit.h"
 #include "comm/conformance.h"
@@ -80,7 +80,7 @@ static void run(int n, ls_test_body body)
 
 static void every_operation_gives_the_reference_bits(void **state)
 {
-    const int most = ls_test_number("LOCKSTEP_TEST_FULL", 0) != 0 ? 8 : 5;
+    const int most = ls_test_number("LS_TEST_FULL", 0) != 0 ? 8 : 5;
 
     LS_UNUSED(state);
     (void)setenv("LOCKSTEP_SEGMENT", "4096", 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over shared memory and over TCP.
- * LOCKSTEP_TEST_ROUNDS repeats what depends on timing (default 3).
+ * LS_TEST_ROUNDS repeats what depends on timing (default 3).
  */
 #include "comm/scene.h"
 
@@ -77,7 +77,7 @@ static ls_status farewell_body(const ls_test_rank *self, void *arg)
 
 static void leaving_after_the_last_operation_is_no_failure(void **state)
 {
-    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    const int rounds = ls_test_number("LS_TEST_ROUNDS", 3);
 
     LS_UNUSED(state);
     for (int i = 0; i < 4 * rounds; i++) {
@@ -167,7 +167,7 @@ static void kill_one(ls_test_body body, const char *transport, ls_test_meeting m
 
 static void a_killed_rank_is_named_within_a_second(void **state)
 {
-    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    const int rounds = ls_test_number("LS_TEST_ROUNDS", 3);
     ls_rng rng;
 
     LS_UNUSED(state);
@@ -263,7 +263,7 @@ static ls_status joiner_body(const ls_test_rank *self, void *arg)
 
 static void a_rank_killed_while_ranks_join_is_named(void **state)
 {
-    const int rounds = ls_test_number("LOCKSTEP_TEST_ROUNDS", 3);
+    const int rounds = ls_test_number("LS_TEST_ROUNDS", 3);
     ls_rng rng;
 
     LS_UNUSED(state);

@@ -12,9 +12,9 @@ import time
 
 BIN = sys.argv[1]
 DATA = "/usr/share/datasets/fashion-mnist"
-ROUNDS = int(os.environ.get("LOCKSTEP_TEST_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("LS_TEST_ROUNDS", "3"))
 # Sanitized builds are many times slower than what deadlines in the issue are about.
-SLOW = os.environ.get("LOCKSTEP_TEST_SLOW") == "1"
+SLOW = os.environ.get("LS_TEST_SLOW") == "1"
 
 
 def program(name):

@@ -71,7 +71,7 @@ LS_MUST_USE ls_status ls_test_init(const ls_test_rank *self, ls_comm **out);
 /* Zeroed memory that forked ranks share; freed with the process. */
 void *ls_test_shared(size_t bytes);
 
-/* A number from the environment, for LOCKSTEP_TEST_ROUNDS and the like. */
+/* A number from the environment, for LS_TEST_ROUNDS and the like. */
 int ls_test_number(const char *name, int otherwise);
 
 /* Ends the body with a failure that says where and what; never 0. */

@@ -26,7 +26,7 @@ static job jobs[JOB_MOST];
 
 int job_rounds(void)
 {
-    const char *text = getenv("LOCKSTEP_TEST_ROUNDS");
+    const char *text = getenv("LS_TEST_ROUNDS");
     const long n = text != NULL ? strtol(text, NULL, 10) : 0;
 
     return n > 0 ? (int)n : 3;
@@ -48,8 +48,8 @@ static void become_program(job *j, const char *const *argv, const char *const *e
         else
             (void)unsetenv(*env);
     }
-    (void)unsetenv("LOCKSTEP_TEST_ROUNDS"); /* meant for us */
-    (void)unsetenv("LOCKSTEP_TEST_FULL");
+    (void)unsetenv("LS_TEST_ROUNDS"); /* meant for us */
+    (void)unsetenv("LS_TEST_FULL");
     (void)putenv(j->mark);
     (void)fcntl(j->mark_fd, F_SETFD, 0);
     sigemptyset(&none);

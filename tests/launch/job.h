@@ -86,7 +86,7 @@ void job_expect_gone(job *j);
 int job_clean_up(void **state);
 
 /* --- numbers --- */
-int job_rounds(void); /* LOCKSTEP_TEST_ROUNDS, 3 */
+int job_rounds(void); /* LS_TEST_ROUNDS, 3 */
 /* Paths of the tool and of this build's programs, given by the build. */
 #define JOB_TOOL  LOCKSTEP_TOOL
 #define JOB_ACTOR LOCKSTEP_ACTOR
