@@ -57,7 +57,7 @@ const config_entry *config_table(void)
 
 static const char *from_environment(config_id id)
 {
-    const char *value = getenv(table[id].name);
+    const char *value = getenv(table[id].name); // NOLINT(concurrency-mt-unsafe): nobody sets it
 
     return value != NULL && *value != '\0' ? value : NULL;
 }

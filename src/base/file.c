@@ -267,7 +267,7 @@ char file_process_state(pid_t pid)
     stat[got] = '\0';
     // The name, in parentheses, may itself hold any of these characters.
     end = strrchr(stat, ')');
-    return end != NULL && end[1] == ' ' ? end[2] : 0;
+    return (char)(end != NULL && end[1] == ' ' ? end[2] : 0);
 }
 
 const char *file_process_state_text(char state)

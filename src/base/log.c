@@ -137,6 +137,7 @@ ls_status log_configure(const char *spec)
  * so the default stands in; config_check() is who refuses it. */
 static void configure_once(void)
 {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
     const char *spec = getenv(config_table()[CONFIG_LOG].name);
     rule_set set = {.standard = LS_LOG_WARN};
     char kept[LS_ERROR_BYTES];
@@ -182,6 +183,7 @@ void log_set_rank(int rank, int size)
     (void)pthread_mutex_unlock(&lock);
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): written by the builtin
 bool log_every(int64_t *last_ms, int64_t interval_ms)
 {
     // 0 stands for "never", and the clock may be at 0.

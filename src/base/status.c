@@ -95,7 +95,8 @@ ls_status ls_vfail(ls_status status, const char *format, va_list args)
     return status;
 }
 
-ls_status ls_fail(ls_status status, const char *format, ...)
+// In parentheses, as the analyzer sees macros of these names.
+ls_status(ls_fail)(ls_status status, const char *format, ...)
 {
     va_list args;
 
@@ -133,7 +134,7 @@ ls_status ls_context(ls_status status, const char *format, ...)
     return status;
 }
 
-ls_status ls_fail_errno(const char *format, ...)
+ls_status(ls_fail_errno)(const char *format, ...)
 {
     const int error = errno;
     va_list args;

@@ -44,6 +44,13 @@ const char *ls_errno_text(int error);
 void ls_assert_failed(const char *expr, const char *file, int line) __attribute__((noreturn));
 #define LS_ASSERT(expr) ((expr) ? (void)0 : ls_assert_failed(#expr, __FILE__, __LINE__))
 
+/* The analyzer does not see into other files: tell it that a failure is never LS_OK. */
+#ifdef __clang_analyzer__
+#define ls_fail(status, ...)                                                                       \
+    ((void)ls_fail(status, __VA_ARGS__), (status) == LS_OK ? LS_EINTERNAL : (status))
+#define ls_fail_errno(...) ((void)ls_fail_errno(__VA_ARGS__), LS_ESYSTEM)
+#endif
+
 #define LS_UNUSED(x)       ((void)(x))
 #define LS_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -248,7 +248,7 @@ void text_printable(char *dst, size_t n, const char *src)
     if (n == 0)
         return;
     for (; i + 1 < n && src[i] != '\0'; i++)
-        dst[i] = src[i] >= ' ' && src[i] <= '~' ? src[i] : '?';
+        dst[i] = (char)(src[i] >= ' ' && src[i] <= '~' ? src[i] : '?');
     dst[i] = '\0';
 }
 

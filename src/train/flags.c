@@ -104,6 +104,7 @@ ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n)
     const char *at = flags->gpus;
     int64_t count = 0;
     int64_t nodes = 0;
+    const char *rank = getenv("LOCKSTEP_RANK"); // NOLINT(concurrency-mt-unsafe): nobody sets it
 
     *n = 0;
     if (at == NULL) {
@@ -112,10 +113,9 @@ ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n)
                            "--nodes and --id need --gpus: the ranks to start on each machine");
         return LS_OK;
     }
-    if (getenv("LOCKSTEP_RANK") != NULL)
+    if (rank != NULL)
         return ls_fail(LS_EINVAL,
-                       "--gpus starts ranks, but this process is already rank %s of a job",
-                       getenv("LOCKSTEP_RANK"));
+                       "--gpus starts ranks, but this process is already rank %s of a job", rank);
     for (; *at != 0; nodes++) {
         char number[16];
         const size_t length = strcspn(at, ",");

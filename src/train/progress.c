@@ -29,7 +29,7 @@ void progress_write(int fd, const char *text)
 void progress_init(progress *p, int rank)
 {
     p->speaks = rank == 0;
-    /* Under a launcher the terminal is behind its pipe. */
+    /* Under a launcher the terminal is behind its pipe. NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the variable */
     p->is_terminal = isatty(STDERR_FILENO) || getenv("LOCKSTEP_TTY") != NULL;
     p->last_ms = ls_now_ms();
 }

@@ -256,6 +256,8 @@ static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, in
         else if (value != to)
             memmove(to, value, n * dst_bytes);
     }
+    t->scratch = NULL;
+    t->stack = NULL;
 }
 
 /* Whether the operands are 2 to 4 single ranks from the start of an aligned subtree: one loop has them all. */

@@ -327,7 +327,7 @@ static ls_status allocate(team *t)
 static ls_status share_parts(team *t, int64_t deadline_ms)
 {
     const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
-    const size_t bytes = TEAM_STAGING_AT + 2 * TEAM_ROOMS * t->piece_bytes;
+    const size_t bytes = TEAM_STAGING_AT + (size_t)2 * TEAM_ROOMS * t->piece_bytes;
     void *memory = NULL;
 
     LS_TRY(segment_create(t->l, key, bytes, &t->memory));

@@ -51,6 +51,7 @@ static void reduce_block(team *t, size_t at, size_t bytes)
         if (!scatters && first == NULL && team_gets(op, k))
             first = t->dst[k] + at;
     }
+    LS_ASSERT(first != NULL); // somebody gets the result
     team_reduce(t, first, t->sources, bytes / size);
     for (int k = 0; k < t->n && !scatters; k++) {
         if (team_gets(op, k) && t->dst[k] + at != first)
