@@ -20,8 +20,10 @@ void byte_queue_free(byte_queue *q)
     memset(q, 0, sizeof(*q));
 }
 
-static void forget(byte_queue *q)
+void byte_queue_trim(byte_queue *q)
 {
+    if (byte_queue_held(q) > 0)
+        return;
     q->start = 0;
     q->end = 0;
     if (q->capacity > KEEP_BYTES)
@@ -62,8 +64,7 @@ ls_status byte_queue_room(byte_queue *q, size_t bytes)
     const size_t held = byte_queue_held(q);
     size_t wanted;
 
-    if (held == 0)
-        forget(q);
+    byte_queue_trim(q);
     if (bytes <= q->capacity - q->end)
         return LS_OK;
     LS_TRY(ls_add_size(held, bytes, &wanted));
@@ -108,6 +109,6 @@ ls_status byte_queue_flush(byte_queue *q, int fd, const char *peer)
             return LS_OK;
         q->start += moved;
     }
-    forget(q);
+    byte_queue_trim(q);
     return LS_OK;
 }
