@@ -74,6 +74,7 @@ struct c10d_store {
     c10d_store_options opt;
     int port;
     int listener;
+    int spare_fd; /* given up while asking whose a connection is, which takes one */
     poll_watch *listener_watch;
     poll_timer resume; /* accepting again after a pause */
     list_node conns;

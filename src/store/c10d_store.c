@@ -14,6 +14,8 @@
 #include "net/tcp_user.h"
 #include "net/wire.h"
 
+#include <fcntl.h>
+
 #define BACKLOG         4096
 #define ACCEPTS_A_ROUND 64
 #define NO_FDS_PAUSE_MS 50
@@ -213,12 +215,27 @@ ls_status c10d_adopt(c10d_store *s, int fd)
     return make_conn(s, fd, &c);
 }
 
+static void open_spare(c10d_store *s)
+{
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static ls_status ask_user(c10d_store *s, int fd, uid_t *user)
+{
+    ls_status st;
+
+    file_close(&s->spare_fd);
+    st = net_tcp_user(fd, user);
+    open_spare(s);
+    return st;
+}
+
 /* Whose it is. No limit on unacknowledged data: a client that is stopped may go on whenever it likes. */
-static ls_status check_stranger(const c10d_store *s, int fd)
+static ls_status check_stranger(c10d_store *s, int fd)
 {
     uid_t user;
 
-    LS_TRY(net_tcp_user(fd, &user));
+    LS_TRY(ask_user(s, fd, &user));
     if (user != s->opt.user)
         return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
     if (s->n_conns >= C10D_CONNS_MAX)
@@ -289,6 +306,7 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
         return ls_fail(LS_ENOMEM, "no memory for a store");
     s->loop = p;
     s->listener = -1;
+    s->spare_fd = -1;
     list_init(&s->conns);
     list_init(&s->dead);
     list_init(&s->waits);
@@ -316,6 +334,7 @@ ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store
 
     LS_TRY(c10d_store_create_closed(p, &s));
     s->opt = *opt;
+    open_spare(s);
     st = listen_at(s, opt->port);
     if (st != LS_OK) {
         c10d_store_destroy(s);
@@ -336,6 +355,7 @@ void c10d_store_destroy(c10d_store *s)
     poller_timer_cancel(&s->resume);
     poller_unwatch(s->listener_watch);
     file_close(&s->listener);
+    file_close(&s->spare_fd);
     table_free(&s->table);
     c10d_queues_free(&s->queues);
     byte_queue_free(&s->news);

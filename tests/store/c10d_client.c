@@ -193,6 +193,7 @@ client open_client(fixture *f, c10d_dialect dialect)
     assert_ok(net_address_parse("127.0.0.1", 0, &at));
     net_address_set_port(&at, c10d_store_port(f->store));
     assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &c.fd));
+    assert_ok(net_set_stream_options(c.fd, 0));
     msg_hello(&c.out, dialect);
     return c;
 }
