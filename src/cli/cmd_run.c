@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "comm/recorder.h"
 #include "launch/launch.h"
+#include "net/socket.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ typedef struct run_flags {
     int64_t node_rank;
     const char *master_addr;
     int64_t master_port;
+    const char *store;
     const char *run_id;
     const char *role;
     int64_t max_restarts;
@@ -34,7 +36,7 @@ typedef struct run_flags {
     const char *ignored; /* where flags go that one machine has no use for */
 } run_flags;
 
-enum { N_FLAGS = 22 };
+enum { N_FLAGS = 23 };
 
 static void make_table(run_flags *f, ls_flag table[N_FLAGS])
 {
@@ -47,9 +49,11 @@ static void make_table(run_flags *f, ls_flag table[N_FLAGS])
         {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
          "one machine, as always in this version"},
         {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
-         "MASTER_ADDR, for programs that meet there by themselves; 127.0.0.1"},
-        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
-         "MASTER_PORT, likewise; a free one"},
+         "where programs meet that host their own store; 127.0.0.1"},
+        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "port of the store; a free one"},
+        {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
+         "agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch programs; none: "
+         "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
         {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
          "PROG is a Python module: python3 -u -m PROG"},
         {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
@@ -136,6 +140,34 @@ static ls_status check_one_machine(const run_flags *f)
     return LS_OK;
 }
 
+/* What can be bound is ours. */
+static bool is_this_machine(const char *host)
+{
+    net_address at;
+    int fd;
+
+    if (net_address_parse(host, 0, &at) != LS_OK)
+        return false;
+    net_address_set_port(&at, 0);
+    if (net_listen(&at, NET_STREAM, 1, &fd, NULL) != LS_OK)
+        return false;
+    close(fd);
+    return true;
+}
+
+static ls_status choose_store(const run_flags *f, bool *hosts_store)
+{
+    const bool is_here = f->master_addr == NULL || is_this_machine(f->master_addr);
+
+    *hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
+    if (*hosts_store && !is_here)
+        return ls_fail(LS_EINVAL, "--store agent, but --master-addr %s is not this machine",
+                       f->master_addr);
+    if (f->store != NULL && !*hosts_store && !text_equal(f->store, "none"))
+        return ls_fail(LS_EINVAL, "--store \"%s\": must be agent or none", f->store);
+    return LS_OK;
+}
+
 static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s);
@@ -218,13 +250,14 @@ static void describe_ring(int fd, text_buf *out)
     }
 }
 
-static int run_job(const run_flags *f, int n_ranks, char **command)
+static int run_job(const run_flags *f, int n_ranks, bool hosts_store, char **command)
 {
     const agent_spec spec = {.n_ranks = n_ranks,
                              .argv = command,
                              .grace_ms = f->grace_s * 1000,
                              .capture = true,
                              .prefix = !f->no_prefix,
+                             .hosts_store = hosts_store,
                              .master_addr = f->master_addr,
                              .master_port = (int)f->master_port,
                              .run_id = f->run_id,
@@ -260,6 +293,7 @@ int cmd_run(int argc, char **argv)
         .tables = {table},
         .n = {N_FLAGS},
         .takes_rest = 1};
+    bool hosts_store = false;
     int n_ranks = 0;
     int rest = argc;
     ls_status st;
@@ -277,6 +311,8 @@ int cmd_run(int argc, char **argv)
     if (st == LS_OK)
         st = count_ranks(&f, &n_ranks);
     if (st == LS_OK)
+        st = choose_store(&f, &hosts_store);
+    if (st == LS_OK)
         st = make_command(&f, argc - rest, argv + rest, command);
-    return st == LS_OK ? run_job(&f, n_ranks, command) : print_failure("run", st);
+    return st == LS_OK ? run_job(&f, n_ranks, hosts_store, command) : print_failure("run", st);
 }

@@ -10,6 +10,7 @@
 #include "launch/shim.h"
 #include "net/key.h"
 #include "net/poller.h"
+#include "store/c10d_store.h"
 #include "store/hub.h"
 
 #include <signal.h>
@@ -54,6 +55,7 @@ struct agent {
     agent_result *result;
     poller *poller;
     hub *hub;
+    c10d_store *store; /* for PyTorch programs, NULL: they host their own */
     char job[JOB_ID_BYTES];
     net_key key;
     int key_fd;

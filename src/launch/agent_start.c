@@ -71,10 +71,10 @@ static void give_signals_back(const agent *a)
     pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
-/* Pipes, ring and connection of each rank need descriptors; the limit that users have by default is low. */
+/* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t needed = 64 + 8 * (rlim_t)spec->n_ranks;
+    const rlim_t needed = 64 + 12 * (rlim_t)spec->n_ranks;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -107,6 +107,23 @@ static ls_status free_port(int *port)
     LS_TRY(net_listen(&any, NET_STREAM, 1, &fd, &bound));
     close(fd);
     *port = net_address_port(&bound);
+    return LS_OK;
+}
+
+/* Where programs that are not ours meet. A store of our own holds its port from now on, so nobody else can take it. */
+static ls_status open_master(agent *a, rank_place *place)
+{
+    const c10d_store_options options = {.port = a->spec->master_port, .user = geteuid()};
+
+    place->master_port = a->spec->master_port;
+    if (a->spec->hosts_store) {
+        LS_TRY(c10d_store_create(a->poller, &options, &a->store));
+        place->agent_store = true;
+        place->master_addr = "127.0.0.1";
+        place->master_port = c10d_store_port(a->store);
+    } else if (place->master_port == 0) {
+        LS_TRY(free_port(&place->master_port));
+    }
     return LS_OK;
 }
 
@@ -192,15 +209,13 @@ static ls_status open_ranks(agent *a, const net_address *store)
         .job = a->job,
         .store = net_address_text(url, sizeof(url), store),
         .master_addr = a->spec->master_addr != NULL ? a->spec->master_addr : "127.0.0.1",
-        .master_port = a->spec->master_port,
         .run_id = a->spec->run_id != NULL ? a->spec->run_id : a->job,
         .role = a->spec->role != NULL ? a->spec->role : "default",
         .key_fd = a->key_fd,
         .threads = threads > 0 ? threads : 1,
     };
 
-    if (place.master_port == 0)
-        LS_TRY(free_port(&place.master_port));
+    LS_TRY(open_master(a, &place));
     for (int i = 0; i < a->spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
     return LS_OK;
@@ -320,6 +335,7 @@ void agent_close(agent *a)
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
     hub_destroy(a->hub);
+    c10d_store_destroy(a->store);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);
         output_sink_close(&a->sinks[i]);

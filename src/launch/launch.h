@@ -30,8 +30,10 @@ typedef struct agent_spec {
     int64_t grace_ms; /* between SIGTERM and SIGKILL at an orderly end */
     bool
         capture; /* ranks write into pipes that the agent prints line by line; otherwise they inherit its own */
-    bool prefix;             /* "rank 1| " in front of each line */
-    const char *master_addr; /* MASTER_ADDR of the ranks; NULL: 127.0.0.1 */
+    bool prefix; /* "rank 1| " in front of each line */
+    bool
+        hosts_store; /* the agent hosts the store of PyTorch programs, at 127.0.0.1 and MASTER_PORT */
+    const char *master_addr; /* MASTER_ADDR without that store; NULL: 127.0.0.1 */
     int master_port;         /* 0: a free one */
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
     const char *role;        /* ROLE_NAME; NULL: "default" */

@@ -119,7 +119,7 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_TTY=1");
 }
 
-/* As torchrun sets them. The agent hosts no TCPStore: rank 0 does, at MASTER_PORT. */
+/* As torchrun sets them. */
 static void put_torchrun(builder *b, char *const *inherited, const rank_place *p)
 {
     put(b, "RANK=%d", p->rank);
@@ -136,7 +136,7 @@ static void put_torchrun(builder *b, char *const *inherited, const rank_place *p
     put(b, "TORCHELASTIC_RESTART_COUNT=%u", p->generation);
     put(b, "TORCHELASTIC_MAX_RESTARTS=0");
     put(b, "TORCHELASTIC_RUN_ID=%s", p->run_id);
-    put(b, "TORCHELASTIC_USE_AGENT_STORE=False");
+    put(b, "TORCHELASTIC_USE_AGENT_STORE=%s", p->agent_store ? "True" : "False");
     put_default(b, inherited, "NCCL_ASYNC_ERROR_HANDLING", "1");
     put_default(b, inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
 }

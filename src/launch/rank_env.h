@@ -21,6 +21,7 @@ typedef struct rank_place {
     const char *store; /* url of the hub */
     const char *master_addr;
     int master_port;
+    bool agent_store;   /* the agent's store is there; otherwise rank 0 hosts one */
     const char *run_id; /* for TORCHELASTIC_RUN_ID */
     const char *role;
     unsigned generation;

@@ -7,7 +7,7 @@
 #ifndef LS_NET_FRAME_H
 #define LS_NET_FRAME_H
 
-#include "base/status.h"
+#include "net/byte_queue.h"
 
 #include <stdbool.h>
 
@@ -20,10 +20,7 @@ typedef struct frame {
 } frame;
 
 typedef struct frame_reader {
-    uint8_t *data;
-    size_t start; /* first byte not handed out */
-    size_t end;
-    size_t capacity;
+    byte_queue in; /* not handed out yet */
     size_t max_body;
 } frame_reader;
 
@@ -41,10 +38,7 @@ LS_MUST_USE ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
 
 /* Frames that wait until the socket takes them; never more than max_bytes of them. */
 typedef struct frame_queue {
-    uint8_t *data;
-    size_t start;
-    size_t end;
-    size_t capacity;
+    byte_queue out;
     size_t max_bytes;
 } frame_queue;
 

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_internal.h - the parts of a c10d store: door and connections (c10d_store.c), requests (c10d_requests.c), waits and watches
+ * (c10d_waits.c). All run on the poller's thread.
+ */
+#ifndef LS_STORE_C10D_INTERNAL_H
+#define LS_STORE_C10D_INTERNAL_H
+
+#include "store/c10d_store.h"
+
+#include "net/byte_queue.h"
+#include "store/c10d_codec.h"
+#include "store/c10d_queues.h"
+
+#define C10D_BYTES_MAX TABLE_BYTES_MAX /* values, keys and queues together */
+#define C10D_BUFFERS_MAX                                                                           \
+    ((size_t)256 * 1024 * 1024) /* what all connections hold of requests and answers */
+#define C10D_ANSWERS_MAX ((size_t)16 * 1024 * 1024) /* of one connection, not read yet */
+#define C10D_CONNS_MAX   (16 * 1024)
+#define C10D_WATCHES_MAX 1024 /* of one connection */
+#define C10D_ROUND_MAX   16   /* requests of one connection before the others' turn */
+
+/* What the protocol says in one byte. */
+enum {
+    C10D_READY = 0,
+    C10D_NOT_READY = 1,
+    C10D_STOP_WAITING = 0,
+    C10D_WAIT_CANCELED = 1,
+    C10D_KEY_UPDATED = 0,
+    C10D_KEY_CREATED = 1,
+    C10D_KEY_DELETED = 2,
+    C10D_KEY_WATCHED = 3
+};
+
+/* A WAIT or BARRIER that is not answered yet. */
+typedef struct c10d_wait {
+    list_node node; /* in store.waits while active, the oldest first */
+    bool is_active;
+    uint8_t *keys; /* a copy of the request's keys */
+    size_t bytes;
+    c10d_request rest; /* the keys behind `missing` */
+    size_t n_rest;
+    kv_bytes missing; /* waited for now */
+    bool is_barrier;
+    int64_t target; /* of a barrier */
+} c10d_wait;
+
+typedef struct c10d_conn {
+    list_node node; /* in store.conns or store.dead */
+    c10d_store *owner;
+    int fd; /* -1: dead, freed by the reaper */
+    poll_watch *watch;
+    unsigned events; /* that are watched */
+    char peer[64];
+    c10d_parser parser;
+    byte_queue in;
+    byte_queue out;
+    size_t buffered;  /* as counted in store.buffered */
+    poll_timer again; /* whole requests are left of the last round */
+    c10d_wait wait;
+    size_t n_watches;
+} c10d_conn;
+
+/* A key whose changes a connection is told (WATCH_KEY). */
+typedef struct c10d_key_watch {
+    list_node node; /* in store.watches */
+    c10d_conn *conn;
+    size_t bytes;
+    uint8_t key[];
+} c10d_key_watch;
+
+struct c10d_store {
+    poller *loop;
+    c10d_store_options opt;
+    int port;
+    int listener;
+    int spare_fd; /* given up while asking whose a connection is, which takes one */
+    poll_watch *listener_watch;
+    poll_timer resume; /* accepting again after a pause */
+    list_node conns;
+    list_node dead;
+    size_t n_conns;
+    size_t buffered;
+    poll_timer reaper;
+    kv_table table;
+    c10d_queues queues;
+    list_node waits;
+    list_node watches;
+    byte_queue news; /* for watches: the message being made */
+    int64_t last_refusal_ms;
+    int64_t last_drop_ms;
+};
+
+/* --- c10d_store.c --- */
+
+/* A store that does not listen, and a connection as if it had been accepted; takes fd. For tests of what comes after. */
+LS_MUST_USE ls_status c10d_store_create_closed(poller *p, c10d_store **out);
+LS_MUST_USE ls_status c10d_adopt(c10d_store *s, int fd);
+
+/* Adds to the answers. A client that does not read them is dropped; after that nothing is added. */
+void c10d_answer(c10d_conn *c, const void *data, size_t bytes);
+void c10d_answer_u8(c10d_conn *c, uint8_t v);
+void c10d_answer_i64(c10d_conn *c, int64_t v);
+void c10d_answer_bytes(c10d_conn *c, kv_bytes v);
+
+/* Sends what the socket takes, and brings the account of buffers up to date. */
+void c10d_flush(c10d_conn *c);
+
+/* Closes now; the memory goes with the reaper. `why` NULL: the client's own wish, not worth a line. */
+void c10d_drop(c10d_conn *c, const char *why);
+
+/* --- c10d_requests.c --- */
+
+/* Any failure is the end of the connection: the protocol has no answer that says no. */
+LS_MUST_USE ls_status c10d_execute(c10d_conn *c, c10d_request *r);
+
+/* Whether WAIT and CHECK see it: a key with a value, or a queue that is not empty. */
+bool c10d_exists(const c10d_store *s, kv_bytes key);
+
+/* --- c10d_waits.c --- */
+
+/* Answers now if all keys are there, else later. */
+LS_MUST_USE ls_status c10d_wait_begin(c10d_conn *c, const c10d_request *keys);
+LS_MUST_USE ls_status c10d_barrier_begin(c10d_conn *c, kv_bytes key, int64_t target);
+void c10d_wait_end(c10d_conn *c); /* without an answer; allowed when there is none */
+
+/* Looks again at waits for this key. Of a queue, one value is there for one client only. */
+void c10d_wake_all(c10d_store *s, kv_bytes key);
+void c10d_wake_one(c10d_store *s, kv_bytes key);
+
+LS_MUST_USE ls_status c10d_watch_add(c10d_conn *c, kv_bytes key);
+void c10d_watch_forget(c10d_conn *c); /* all of the connection's */
+
+/* News in two steps, as the old value is gone after the change: made before it, sent once it has succeeded. */
+LS_MUST_USE ls_status c10d_news_make(c10d_store *s, kv_bytes key, const kv_bytes *before,
+                                     const kv_bytes *after);
+void c10d_news_send(c10d_store *s, kv_bytes key);
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_store.c - the door, the connections, and their bounds. Nothing here waits for a client: what a socket does not take is
+ * queued, and a client that sends many requests at once takes turns with the others.
+ */
+#include "store/c10d_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "net/socket.h"
+#include "net/tcp_user.h"
+#include "net/wire.h"
+
+#include <fcntl.h>
+
+#define BACKLOG         4096
+#define ACCEPTS_A_ROUND 64
+#define NO_FDS_PAUSE_MS 50
+#define LOG_PAUSE_MS    1000
+#define COMPONENT       "store"
+
+/* --- the end of a connection --- */
+
+static void free_conn(c10d_conn *c)
+{
+    c10d_watch_forget(c);
+    byte_queue_free(&c->in);
+    byte_queue_free(&c->out);
+    list_remove(&c->node);
+    ls_free(c);
+}
+
+static void reap(void *arg)
+{
+    c10d_store *s = arg;
+
+    while (!list_empty(&s->dead))
+        free_conn(list_entry(s->dead.next, c10d_conn, node));
+}
+
+/* Memory goes later: the caller may be in the middle of a walk over waits or watches, or of this connection's requests. */
+void c10d_drop(c10d_conn *c, const char *why)
+{
+    c10d_store *s = c->owner;
+
+    if (c->fd < 0)
+        return;
+    if (why != NULL && log_every(&s->last_drop_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_WARN, COMPONENT, "%s is dropped: %s", c->peer, why);
+    c10d_wait_end(c);
+    poller_timer_cancel(&c->again);
+    poller_unwatch(c->watch);
+    c->watch = NULL;
+    file_close(&c->fd);
+    s->buffered -= c->buffered;
+    s->n_conns--;
+    list_remove(&c->node);
+    list_append(&s->dead, &c->node);
+    if (!s->reaper.is_set)
+        poller_timer_set(s->loop, &s->reaper, ls_now_ms(), reap, s);
+}
+
+/* --- answers --- */
+
+void c10d_answer(c10d_conn *c, const void *data, size_t bytes)
+{
+    if (c->fd >= 0 && byte_queue_held(&c->out) + bytes > C10D_ANSWERS_MAX &&
+        byte_queue_flush(&c->out, c->fd, c->peer) != LS_OK)
+        c10d_drop(c, NULL);
+    if (c->fd < 0)
+        return;
+    if (byte_queue_held(&c->out) + bytes > C10D_ANSWERS_MAX)
+        c10d_drop(c, "it does not read its answers, or asks for too much at once");
+    else if (byte_queue_add(&c->out, data, bytes) != LS_OK)
+        c10d_drop(c, ls_last_error());
+}
+
+void c10d_answer_u8(c10d_conn *c, uint8_t v)
+{
+    c10d_answer(c, &v, 1);
+}
+
+void c10d_answer_i64(c10d_conn *c, int64_t v)
+{
+    uint8_t wire[8];
+
+    wire_put_u64(wire, (uint64_t)v);
+    c10d_answer(c, wire, sizeof(wire));
+}
+
+void c10d_answer_bytes(c10d_conn *c, kv_bytes v)
+{
+    c10d_answer_i64(c, (int64_t)v.bytes);
+    c10d_answer(c, v.data, v.bytes);
+}
+
+static void count_buffers(c10d_conn *c)
+{
+    c10d_store *s = c->owner;
+    const size_t now = c->in.capacity + c->out.capacity + c->wait.bytes;
+
+    s->buffered += now - c->buffered;
+    c->buffered = now;
+    if (s->buffered > C10D_BUFFERS_MAX)
+        c10d_drop(c, "all connections together hold too much");
+}
+
+/* Reading rests while requests are left: what is held of them is bounded by one read. */
+static void update_events(c10d_conn *c)
+{
+    const unsigned events = (c->again.is_set ? 0U : (unsigned)POLL_READ) |
+                            (byte_queue_held(&c->out) > 0 ? (unsigned)POLL_WRITE : 0U);
+
+    if (events == c->events)
+        return;
+    c->events = events;
+    if (poller_change(c->watch, events) != LS_OK)
+        c10d_drop(c, ls_last_error());
+}
+
+void c10d_flush(c10d_conn *c)
+{
+    if (c->fd < 0)
+        return;
+    if (byte_queue_flush(&c->out, c->fd, c->peer) != LS_OK)
+        c10d_drop(c, NULL);
+    if (c->fd >= 0)
+        count_buffers(c);
+    if (c->fd >= 0)
+        update_events(c);
+}
+
+/* --- requests --- */
+
+static void serve(void *conn);
+
+static ls_status serve_some(c10d_conn *c, bool *more)
+{
+    *more = true;
+    for (int i = 0; i < C10D_ROUND_MAX && *more && c->fd >= 0; i++) {
+        c10d_request request;
+        size_t used;
+
+        LS_TRY(c10d_parse(&c->parser, c->in.data + c->in.start, byte_queue_held(&c->in), &request,
+                          &used));
+        *more = used > 0;
+        if (*more)
+            LS_TRY(c10d_execute(c, &request));
+        c->in.start += used;
+    }
+    return LS_OK;
+}
+
+/* Handles what has been read; the rest comes in the next round. */
+static void serve(void *conn)
+{
+    c10d_conn *c = conn;
+    bool more;
+
+    if (serve_some(c, &more) != LS_OK)
+        c10d_drop(c, ls_last_error());
+    if (c->fd >= 0 && more)
+        poller_timer_set(c->owner->loop, &c->again, ls_now_ms(), serve, c);
+    byte_queue_trim(&c->in);
+    c10d_flush(c);
+}
+
+static void conn_event(void *arg, unsigned events)
+{
+    c10d_conn *c = arg;
+    size_t moved;
+
+    if ((events & POLL_WRITE) != 0)
+        c10d_flush(c);
+    if (c->fd < 0 || c->again.is_set || (events & (POLL_READ | POLL_BROKEN)) == 0)
+        return;
+    if (byte_queue_fill(&c->in, c->fd, c->peer, &moved) != LS_OK)
+        c10d_drop(c, NULL);
+    else if (moved > 0)
+        serve(c);
+}
+
+/* --- the door --- */
+
+static ls_status make_conn(c10d_store *s, int fd, c10d_conn **out)
+{
+    c10d_conn *c = ls_calloc(1, sizeof(*c));
+    ls_status st;
+
+    if (c == NULL) {
+        file_close(&fd);
+        return ls_fail(LS_ENOMEM, "no memory for a connection");
+    }
+    *c = (c10d_conn){.owner = s, .fd = fd, .events = POLL_READ};
+    text_format(c->peer, sizeof(c->peer), "a client");
+    st = poller_watch(s->loop, fd, POLL_READ, conn_event, c, &c->watch);
+    if (st != LS_OK) {
+        file_close(&c->fd);
+        ls_free(c);
+        return st;
+    }
+    list_append(&s->conns, &c->node);
+    s->n_conns++;
+    *out = c;
+    return LS_OK;
+}
+
+ls_status c10d_adopt(c10d_store *s, int fd)
+{
+    c10d_conn *c;
+
+    return make_conn(s, fd, &c);
+}
+
+static void open_spare(c10d_store *s)
+{
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static ls_status ask_user(c10d_store *s, int fd, uid_t *user)
+{
+    ls_status st;
+
+    file_close(&s->spare_fd);
+    st = net_tcp_user(fd, user);
+    open_spare(s);
+    return st;
+}
+
+/* Whose it is. No limit on unacknowledged data: a client that is stopped may go on whenever it likes. */
+static ls_status check_stranger(c10d_store *s, int fd)
+{
+    uid_t user;
+
+    LS_TRY(ask_user(s, fd, &user));
+    if (user != s->opt.user)
+        return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
+    if (s->n_conns >= C10D_CONNS_MAX)
+        return ls_fail(LS_ENOMEM, "%d connections are open", C10D_CONNS_MAX);
+    return net_set_stream_options(fd, 0);
+}
+
+static void let_in(c10d_store *s, int fd)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address peer;
+    c10d_conn *c;
+    ls_status st = check_stranger(s, fd);
+
+    if (st == LS_OK)
+        st = net_address_of_peer(fd, &peer);
+    if (st != LS_OK)
+        file_close(&fd);
+    else
+        st = make_conn(s, fd, &c);
+    if (st == LS_OK)
+        text_format(c->peer, sizeof(c->peer), "%s", net_address_text(text, sizeof(text), &peer));
+    else if (st != LS_ENOTFOUND && log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_WARN, COMPONENT, "refused a connection to port %d: %s", s->port,
+               ls_last_error());
+}
+
+static void resume_listening(void *arg)
+{
+    c10d_store *s = arg;
+
+    if (poller_change(s->listener_watch, POLL_READ) != LS_OK)
+        ls_log(LS_LOG_ERROR, COMPONENT, "cannot listen any more: %s", ls_last_error());
+}
+
+/* Descriptors have run out. Who connects meanwhile waits in the listen queue. */
+static void pause_listening(c10d_store *s)
+{
+    if (log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_ERROR, COMPONENT, "connections cannot be taken for now: %s", ls_last_error());
+    if (poller_change(s->listener_watch, 0) == LS_OK)
+        poller_timer_set(s->loop, &s->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_listening, s);
+}
+
+static void listener_event(void *arg, unsigned events)
+{
+    c10d_store *s = arg;
+    int fd = 0;
+
+    LS_UNUSED(events);
+    for (int i = 0; i < ACCEPTS_A_ROUND && fd >= 0; i++) {
+        if (net_accept(s->listener, &fd) != LS_OK) {
+            pause_listening(s);
+            return;
+        }
+        if (fd >= 0)
+            let_in(s, fd);
+    }
+}
+
+/* --- life --- */
+
+ls_status c10d_store_create_closed(poller *p, c10d_store **out)
+{
+    c10d_store *s = ls_calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a store");
+    s->loop = p;
+    s->listener = -1;
+    s->spare_fd = -1;
+    list_init(&s->conns);
+    list_init(&s->dead);
+    list_init(&s->waits);
+    list_init(&s->watches);
+    *out = s;
+    return LS_OK;
+}
+
+static ls_status listen_at(c10d_store *s, int port)
+{
+    net_address wanted;
+    net_address bound;
+
+    LS_TRY(net_address_parse("127.0.0.1", 0, &wanted));
+    net_address_set_port(&wanted, port);
+    LS_TRY(net_listen(&wanted, NET_STREAM, BACKLOG, &s->listener, &bound));
+    s->port = net_address_port(&bound);
+    return poller_watch(s->loop, s->listener, POLL_READ, listener_event, s, &s->listener_watch);
+}
+
+ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out)
+{
+    c10d_store *s;
+    ls_status st;
+
+    LS_TRY(c10d_store_create_closed(p, &s));
+    s->opt = *opt;
+    open_spare(s);
+    st = listen_at(s, opt->port);
+    if (st != LS_OK) {
+        c10d_store_destroy(s);
+        return st;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void c10d_store_destroy(c10d_store *s)
+{
+    if (s == NULL)
+        return;
+    while (!list_empty(&s->conns))
+        c10d_drop(list_entry(s->conns.next, c10d_conn, node), NULL);
+    reap(s);
+    poller_timer_cancel(&s->reaper);
+    poller_timer_cancel(&s->resume);
+    poller_unwatch(s->listener_watch);
+    file_close(&s->listener);
+    file_close(&s->spare_fd);
+    table_free(&s->table);
+    c10d_queues_free(&s->queues);
+    byte_queue_free(&s->news);
+    ls_free(s);
+}
+
+int c10d_store_port(const c10d_store *s)
+{
+    return s->port;
+}

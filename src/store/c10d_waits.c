@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_waits.c - clients that wait for keys, and clients that are told of changes. A wait looks at its keys in their order and
+ * only at the one that is missing now, so that all looks together cost no more than the list is long.
+ */
+#include "store/c10d_internal.h"
+
+#include "base/alloc.h"
+#include "net/wire.h"
+
+#include <string.h>
+
+static bool same_bytes(kv_bytes a, kv_bytes b)
+{
+    return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
+}
+
+/* --- waits --- */
+
+void c10d_wait_end(c10d_conn *c)
+{
+    c10d_wait *w = &c->wait;
+
+    if (!w->is_active)
+        return;
+    list_remove(&w->node);
+    ls_free(w->keys);
+    *w = (c10d_wait){0};
+}
+
+static bool barrier_is_full(const c10d_store *s, const c10d_wait *w)
+{
+    char digits[TABLE_NUMBER_BYTES];
+    int64_t n;
+
+    return table_sum(&s->table, w->missing, 0, &n, digits) == LS_OK && n >= w->target;
+}
+
+/* Whether the wait is over. */
+static bool look(const c10d_store *s, c10d_wait *w)
+{
+    if (w->is_barrier)
+        return barrier_is_full(s, w);
+    while (c10d_exists(s, w->missing)) {
+        if (w->n_rest == 0)
+            return true;
+        w->missing = c10d_read_bytes(&w->rest);
+        w->n_rest--;
+    }
+    return false;
+}
+
+static bool answer_if_over(c10d_conn *c)
+{
+    if (!look(c->owner, &c->wait))
+        return false;
+    c10d_wait_end(c);
+    c10d_answer_u8(c, C10D_STOP_WAITING);
+    return true;
+}
+
+static ls_status begin(c10d_conn *c, const void *keys, size_t bytes)
+{
+    c10d_wait *w = &c->wait;
+
+    w->keys = ls_realloc(NULL, bytes, 1);
+    if (w->keys == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to wait for keys of %zu bytes", bytes);
+    memcpy(w->keys, keys, bytes);
+    w->bytes = bytes;
+    w->is_active = true;
+    list_append(&c->owner->waits, &w->node);
+    return LS_OK;
+}
+
+ls_status c10d_wait_begin(c10d_conn *c, const c10d_request *keys)
+{
+    c10d_wait *w = &c->wait;
+
+    if (keys->n == 0) {
+        c10d_answer_u8(c, C10D_STOP_WAITING);
+        return LS_OK;
+    }
+    LS_TRY(begin(c, keys->at, keys->bytes));
+    w->rest = (c10d_request){.at = w->keys, .bytes = w->bytes};
+    w->missing = c10d_read_bytes(&w->rest);
+    w->n_rest = keys->n - 1;
+    (void)answer_if_over(c);
+    return LS_OK;
+}
+
+ls_status c10d_barrier_begin(c10d_conn *c, kv_bytes key, int64_t target)
+{
+    c10d_wait *w = &c->wait;
+
+    LS_TRY(begin(c, key.data, key.bytes));
+    w->is_barrier = true;
+    w->target = target;
+    w->missing = (kv_bytes){w->keys, w->bytes};
+    (void)answer_if_over(c);
+    return LS_OK;
+}
+
+static void wake(c10d_store *s, kv_bytes key, bool only_one)
+{
+    list_node *it = s->waits.next;
+    bool done = false;
+
+    while (it != &s->waits && !done) {
+        c10d_conn *c = list_entry(it, c10d_conn, wait.node);
+
+        it = it->next;
+        if (!same_bytes(c->wait.missing, key) || !answer_if_over(c))
+            continue;
+        c10d_flush(c);
+        done = only_one;
+    }
+}
+
+void c10d_wake_all(c10d_store *s, kv_bytes key)
+{
+    wake(s, key, false);
+}
+
+void c10d_wake_one(c10d_store *s, kv_bytes key)
+{
+    wake(s, key, true);
+}
+
+/* --- watches --- */
+
+ls_status c10d_watch_add(c10d_conn *c, kv_bytes key)
+{
+    c10d_key_watch *w;
+
+    if (c->n_watches >= C10D_WATCHES_MAX)
+        return ls_fail(LS_EPROTO, "it watches more than %d keys", C10D_WATCHES_MAX);
+    w = ls_realloc(NULL, sizeof(*w) + key.bytes, 1);
+    if (w == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to watch a key of %zu bytes", key.bytes);
+    *w = (c10d_key_watch){.conn = c, .bytes = key.bytes};
+    memcpy(w->key, key.data, key.bytes);
+    list_append(&c->owner->watches, &w->node);
+    c->n_watches++;
+    return LS_OK;
+}
+
+void c10d_watch_forget(c10d_conn *c)
+{
+    list_node *it = c->owner->watches.next;
+
+    while (c->n_watches > 0) {
+        c10d_key_watch *w = list_entry(it, c10d_key_watch, node);
+
+        it = it->next;
+        if (w->conn != c)
+            continue;
+        list_remove(&w->node);
+        ls_free(w);
+        c->n_watches--;
+    }
+}
+
+static bool is_for(const c10d_key_watch *w, kv_bytes key)
+{
+    return same_bytes((kv_bytes){w->key, w->bytes}, key);
+}
+
+static bool is_watched(const c10d_store *s, kv_bytes key)
+{
+    list_for_each (it, &s->watches)
+        if (is_for(list_entry(it, c10d_key_watch, node), key))
+            return true;
+    return false;
+}
+
+static ls_status add_bytes(byte_queue *q, const kv_bytes *v)
+{
+    const size_t bytes = v == NULL ? 0 : v->bytes;
+    uint8_t length[8];
+
+    wire_put_u64(length, bytes);
+    LS_TRY(byte_queue_add(q, length, sizeof(length)));
+    return byte_queue_add(q, v == NULL ? NULL : v->data, bytes);
+}
+
+ls_status c10d_news_make(c10d_store *s, kv_bytes key, const kv_bytes *before, const kv_bytes *after)
+{
+    const uint8_t type = after == NULL    ? C10D_KEY_DELETED
+                         : before == NULL ? C10D_KEY_CREATED
+                                          : C10D_KEY_UPDATED;
+
+    byte_queue_free(&s->news);
+    if (!is_watched(s, key))
+        return LS_OK;
+    LS_TRY(byte_queue_add(&s->news, &type, 1));
+    LS_TRY(add_bytes(&s->news, &key));
+    LS_TRY(add_bytes(&s->news, before));
+    return add_bytes(&s->news, after);
+}
+
+void c10d_news_send(c10d_store *s, kv_bytes key)
+{
+    if (byte_queue_held(&s->news) == 0)
+        return;
+    list_for_each (it, &s->watches) {
+        const c10d_key_watch *w = list_entry(it, c10d_key_watch, node);
+
+        if (!is_for(w, key))
+            continue;
+        c10d_answer(w->conn, s->news.data + s->news.start, byte_queue_held(&s->news));
+        c10d_flush(w->conn);
+    }
+    byte_queue_free(&s->news);
+}

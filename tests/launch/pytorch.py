@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified PyTorch programs under `lockstep run`: the agent hosts their store. Skipped where PyTorch is missing."""
+import os
+import subprocess
+import sys
+import tempfile
+
+TOOL = sys.argv[1]
+
+DDP = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+model = DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(torch.randn(16, 8)), torch.randn(16, 4))
+    loss.backward()
+    optimizer.step()
+    if step == 5 and rank == 1 and "--raise" in sys.argv:
+        raise ValueError("boom at step 5")
+mine = torch.cat([p.detach().flatten() for p in model.parameters()])
+everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+dist.all_gather(everybodys, mine)
+assert all(torch.equal(mine, theirs) for theirs in everybodys)
+print(f"rank {rank} of {dist.get_world_size()} has the parameters of all;",
+      "agent store" if os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True" else "own store")
+dist.destroy_process_group()
+"""
+
+# Every operation that PyTorch's own class offers, on our store and on one that this very process hosts.
+STORE = """
+import datetime, os, threading
+import torch.distributed as dist
+
+def answer(call):
+    try:
+        return call()
+    except RuntimeError as error:
+        return "timeout" if "imeout" in str(error) else "error"
+
+def visit(store, other):
+    late = datetime.timedelta(milliseconds=300)
+    yield store.set("a", "one")
+    yield store.get("a")
+    yield [store.compare_set(*three) for three in (("a", "x", "y"), ("a", "one", "two"), ("none", "x", "y"), ("b", "", "z"))]
+    yield [store.add("n", 5), store.add("n", -7), store.get("n")]
+    yield store.get("b")
+    yield [store.delete_key("b"), store.delete_key("b")]
+    yield store.num_keys()
+    yield store.set("big", "x" * 1000000)
+    yield len(store.get("big"))
+    yield answer(lambda: store.wait(["a", "n", "big"], late))
+    yield answer(lambda: store.wait(["a", "late"], late))
+    if hasattr(store, "append"):
+        yield [store.append("list", "x"), store.append("list", "yz"), store.get("list")]
+        yield store.multi_get(["a", "list"])
+        yield store.multi_set(["m1", "m2"], ["1", "2"])
+        yield store.get("m2")
+        yield [store.check(["a", "m1"]), store.check(["a", "none"])]
+    if hasattr(store, "queue_push"):
+        yield [store.queue_push("q", "1"), store.queue_push("q", "2"), store.queue_len("q")]
+        yield [store.queue_pop("q"), store.queue_pop("q"), store.queue_len("q")]
+    threading.Timer(0.2, lambda: other.set("soon", "x")).start()
+    yield store.get("soon")
+
+def compare(first, second):
+    first, second = list(visit(*first)), list(visit(*second))
+    assert first == second, f"{first}\\n{second}"
+    print(f"all {len(first)} answers are those of PyTorch's own store")
+
+def connect(port, is_master):
+    return dist.TCPStore("127.0.0.1", port, 1, is_master, wait_for_workers=False,
+                         timeout=datetime.timedelta(seconds=60))
+
+port = int(os.environ["MASTER_PORT"])
+own = connect(0, True)
+compare((connect(port, False), connect(port, False)), (own, connect(own.port, False)))
+# After a wait that timed out, what its key's arrival would have answered must not come.
+ours, other = connect(port, False), connect(port, False)
+assert answer(lambda: ours.wait(["stray"], datetime.timedelta(milliseconds=300))) == "timeout"
+assert ours.add("counter", 1) == 1
+other.set("stray", "x")
+assert other.get("stray") == b"x"
+assert ours.add("counter", 1) == 2 and ours.get("stray") == b"x"
+print("in step after a timeout")
+"""
+
+
+def find_python():
+    """The first interpreter that has PyTorch."""
+    check = "import sys, torch.distributed as d; sys.exit(not (d.is_available() and hasattr(d, 'TCPStore')))"
+    for python in ("python3", "/usr/bin/python3"):
+        try:
+            if subprocess.run([python, "-c", check], capture_output=True, timeout=300).returncode == 0:
+                return python
+        except OSError:
+            pass
+    print("skipped: no python3 here has torch.distributed (package python3-torch)")
+    sys.exit(77)
+
+
+PYTHON = find_python()
+
+
+def run(script, *flags, code=0, ranks=2, arguments=()):
+    """Runs a script under the tool; its exit code and what both streams said."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "MASTER_"))}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "script.py")
+        with open(path, "w") as f:
+            f.write(script)
+        done = subprocess.run([TOOL, "run", *flags, "--nproc-per-node", str(ranks), path, *arguments], timeout=300,
+                              env={**clean, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}"
+    return done.stdout
+
+
+def expect(output, *parts):
+    for part in parts:
+        assert part in output, f"{part!r} is missing\n{output}"
+
+
+def an_unmodified_ddp_script_meets_at_the_agents_store():
+    output = run(DDP)
+    for rank in range(2):
+        expect(output, f"rank {rank}| rank {rank} of 2 has the parameters of all; agent store\n")
+
+
+def without_the_agents_store_rank_0_hosts_one():
+    expect(run(DDP, "--store=none"), "rank 0| rank 0 of 2 has the parameters of all; own store\n")
+
+
+def a_rank_that_raises_is_the_cause():
+    output = run(DDP, code=1, arguments=["--raise"])
+    report = output[output.index("lockstep: "):]
+    expect(report, "lockstep: rank 1 (pid ", "exited with code 1\n", "| ValueError: boom at step 5\n")
+
+
+def the_store_answers_as_pytorchs_own():
+    expect(run(STORE, ranks=1), "answers are those of PyTorch's own store", "in step after a timeout")
+
+
+for test in (an_unmodified_ddp_script_meets_at_the_agents_store, without_the_agents_store_rank_0_hosts_one,
+             a_rank_that_raises_is_the_cause, the_store_answers_as_pytorchs_own):
+    test()
+    print(f"ok {test.__name__}", flush=True)

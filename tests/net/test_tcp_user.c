@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is at the other end of a TCP connection of this host, by both sources. */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "net/socket.h"
+#include "net/tcp_user.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SOON 10000
+
+typedef ls_status (*source_fn)(int fd, uid_t *uid);
+static const source_fn sources[] = {net_tcp_user, net_tcp_user_from_proc};
+
+static int listen_here(net_address *at)
+{
+    net_address any;
+    int fd;
+
+    assert_ok(net_address_decode("tcp://127.0.0.1:0", &any));
+    assert_ok(net_listen(&any, NET_STREAM, 8, &fd, at));
+    return fd;
+}
+
+static int accept_one(int listener)
+{
+    int fd;
+
+    assert_ok(net_wait(listener, POLLIN, ls_deadline_ms(SOON)));
+    assert_ok(net_accept(listener, &fd));
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void a_connection_of_our_own_is_ours(void **state)
+{
+    net_address at;
+    const int listener = listen_here(&at);
+    int client;
+    int server;
+
+    LS_UNUSED(state);
+    assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &client));
+    server = accept_one(listener);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        uid_t uid = (uid_t)-1;
+
+        assert_ok(sources[i](server, &uid));
+        assert_int_equal(uid, geteuid());
+    }
+    close(client);
+    close(server);
+    close(listener);
+}
+
+/* Root would be taken for the owner of what nobody owns. */
+static void a_closed_end_belongs_to_nobody(void **state)
+{
+    net_address at;
+    const int listener = listen_here(&at);
+    int client;
+    int server;
+
+    LS_UNUSED(state);
+    assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &client));
+    assert_int_equal(write(client, "hello", 5), 5);
+    close(client);
+    server = accept_one(listener);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        uid_t uid;
+
+        assert_status(sources[i](server, &uid), LS_ENOTFOUND);
+    }
+    close(server);
+    close(listener);
+}
+
+static void another_user_is_named(void **state)
+{
+    enum { NOBODY = 65534 };
+    net_address at;
+    const int listener = listen_here(&at);
+    int ready[2];
+    pid_t child;
+    int server;
+
+    LS_UNUSED(state);
+    if (geteuid() != 0) {
+        print_message("only root can be somebody else\n");
+        skip();
+    }
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        char byte;
+        int fd;
+
+        close(ready[1]);
+        if (setuid(NOBODY) != 0 || net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &fd) != LS_OK)
+            _exit(1);
+        _exit(read(ready[0], &byte, 1) == 0 ? 0 : 1); // until the parent has looked
+    }
+    assert_true(child > 0);
+    close(ready[0]);
+    server = accept_one(listener);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        uid_t uid = 0;
+
+        assert_ok(sources[i](server, &uid));
+        assert_int_equal(uid, NOBODY);
+    }
+    close(ready[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(server);
+    close(listener);
+}
+
+static void what_is_no_connection_is_an_error(void **state)
+{
+    net_address at;
+    const int listener = listen_here(&at);
+    uid_t uid;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        assert_status(sources[i](listener, &uid), LS_ENOTFOUND);
+        assert_status(sources[i](-1, &uid), LS_ESYSTEM);
+    }
+    close(listener);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_connection_of_our_own_is_ours),
+        cmocka_unit_test(a_closed_end_belongs_to_nobody),
+        cmocka_unit_test(another_user_is_named),
+        cmocka_unit_test(what_is_no_connection_is_an_error),
+    };
+
+    return cmocka_run_group_tests_name("net tcp_user", tests, NULL, NULL);
+}
