@@ -84,8 +84,7 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
     }
     command[n++] = python ? argv[0] : find_program(argv[0]);
     if (f->pass_local_rank != NULL)
-        command[n++] =
-            text_equal(f->pass_local_rank, "underscore") ? with_underscore : with_dash;
+        command[n++] = text_equal(f->pass_local_rank, "underscore") ? with_underscore : with_dash;
     for (int i = 1; i < argc; i++)
         command[n++] = argv[i];
     command[n] = NULL;

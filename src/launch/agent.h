@@ -76,8 +76,8 @@ struct agent {
     output_fold *fold;         /* NULL: lines are not folded */
     poll_timer fold_timer;
     log_folder logs;
-    bool log_failed;  /* and it has been said */
-    int guardian_fd;  /* its lifeline */
+    bool log_failed; /* and it has been said */
+    int guardian_fd; /* its lifeline */
     pid_t guardian;
     int n_guardians; /* that were started */
     bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
@@ -86,7 +86,7 @@ struct agent {
     int stop_signal; /* of AGENT_STOPPING */
     int n_ended;
     int n_failed;
-    int root; /* the rank that failed first, -1 */
+    int root;          /* the rank that failed first, -1 */
     int64_t started_s; /* since 1970 */
     int64_t failed_ms;
     agent_cause cause;

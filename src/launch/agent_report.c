@@ -91,9 +91,9 @@ static void append_folder(const agent_rank *r, text_buf *out)
     char path[sizeof(a->logs.path) + 64];
 
     if (a->logs.fd >= 0)
-        text_append(out, "  its files: %s\n",
-                    log_folder_path(&a->logs, r->attempt, (int)(r - a->ranks), NULL, path,
-                                    sizeof(path)));
+        text_append(
+            out, "  its files: %s\n",
+            log_folder_path(&a->logs, r->attempt, (int)(r - a->ranks), NULL, path, sizeof(path)));
 }
 
 /* What followed from the root cause is only counted. */

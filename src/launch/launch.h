@@ -44,8 +44,8 @@ typedef struct agent_spec {
     const rank_list *tee;         /* written to files, and shown; NULL: none */
     const rank_list *shown_local; /* NULL: all */
     const rank_list *shown;       /* by rank in the job; NULL: all */
-    const char *log_dir;          /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
-    bool fold; /* on a terminal the same line of several ranks is printed once */
+    const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
+    bool fold;           /* on a terminal the same line of several ranks is printed once */
 
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);

@@ -275,8 +275,7 @@ static void show_unfinished(output_stream *s)
     char prefix[64];
     int n = 0;
 
-    if (!sink->terminal || s->is_hidden ||
-        (!s->is_redrawn && !s->is_returned && s->rank != 0))
+    if (!sink->terminal || s->is_hidden || (!s->is_redrawn && !s->is_returned && s->rank != 0))
         return;
     s->is_deferred = s->fold != NULL && output_fold_has(s->fold, s);
     if (s->is_deferred)

@@ -50,10 +50,11 @@ typedef struct output_stream {
     int rank;
     int n_ranks; /* for the width of the prefix */
     bool prefix;
-    bool is_hidden;           /* lines are remembered, not written */
-    struct output_fold *fold; /* where whole lines wait for the same ones of other ranks; NULL: they do not */
-    bool is_deferred;         /* what is begun is shown when the lines before it have been written */
-    text_buf line;            /* begun, not ended */
+    bool is_hidden; /* lines are remembered, not written */
+    struct output_fold
+        *fold; /* where whole lines wait for the same ones of other ranks; NULL: they do not */
+    bool is_deferred; /* what is begun is shown when the lines before it have been written */
+    text_buf line;    /* begun, not ended */
     bool is_returned; /* it ended in '\r': what follows tells whether it stays */
     bool is_redrawn;  /* it came behind a '\r' */
 } output_stream;

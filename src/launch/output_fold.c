@@ -10,8 +10,8 @@
 enum { RANGES_SHOWN = 8, WORD_BITS = 64 };
 
 typedef struct fold_line {
-    list_node place; /* in output_fold.lines */
-    list_node age;   /* in output_fold.ages */
+    list_node place;            /* in output_fold.lines */
+    list_node age;              /* in output_fold.ages */
     const output_stream *first; /* the stream that brought it */
     int64_t since_ns;
     uint64_t depth;

@@ -146,9 +146,9 @@ static void run_path_runs_a_script_of_any_name(void **state)
 static void a_virtual_local_rank_sees_one_device(void **state)
 {
     static const char show[] = "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE sees $CUDA_VISIBLE_DEVICES";
-    job *j = job_start(
-        JOB_LIST(JOB_TOOL, "run", "-n", "3", "--virtual-local-rank", "sh", "-c", show),
-        JOB_LIST("CUDA_VISIBLE_DEVICES=4,GPU-7"));
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--virtual-local-rank", "sh", "-c", show),
+                  JOB_LIST("CUDA_VISIBLE_DEVICES=4,GPU-7"));
 
     LS_UNUSED(state);
     job_expect_code(j, 0);

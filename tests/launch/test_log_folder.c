@@ -67,8 +67,7 @@ static void the_layout_is_torchruns_and_private(void **state)
     assert_int_equal(mode_of(inside("a")), 0700);
     assert_int_equal(mode_of(f.path), 0700);
     log_folder_path(&f, 0, 12, NULL, path, sizeof(path));
-    assert_true(text_starts(path, f.path) &&
-                text_equal(path + strlen(f.path), "/attempt_0/12"));
+    assert_true(text_starts(path, f.path) && text_equal(path + strlen(f.path), "/attempt_0/12"));
     assert_int_equal(mode_of(path), 0700);
     log_folder_path(&f, 0, 12, "stdout.log", path, sizeof(path));
     assert_int_equal(mode_of(path), 0600);
@@ -92,8 +91,12 @@ static void a_run_id_cannot_lead_elsewhere(void **state)
     static const struct {
         const char *id;
         const char *name;
-    } cases[] = {{"../../etc", "_._.._etc_"},   {"a/b c\x1b", "a_b_c__"}, {"..", "_._"},
-                 {"", "job_"},                  {".hidden", "_hidden_"},  {"ok-1.2_x", "ok-1.2_x_"},
+    } cases[] = {{"../../etc", "_._.._etc_"},
+                 {"a/b c\x1b", "a_b_c__"},
+                 {"..", "_._"},
+                 {"", "job_"},
+                 {".hidden", "_hidden_"},
+                 {"ok-1.2_x", "ok-1.2_x_"},
                  {"caf\xc3\xa9", "caf____"}};
 
     LS_UNUSED(state);

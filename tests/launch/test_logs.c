@@ -113,9 +113,9 @@ static void a_log_folder_alone_gets_everything_that_is_shown(void **state)
 
 static void files_and_folders_are_private(void **state)
 {
-    job *j = job_start(JOB_LIST("sh", "-c", "umask 0; exec \"$0\" run --log-dir \"$1\" true",
-                                JOB_TOOL, home),
-                       NULL);
+    job *j = job_start(
+        JOB_LIST("sh", "-c", "umask 0; exec \"$0\" run --log-dir \"$1\" true", JOB_TOOL, home),
+        NULL);
     struct stat info;
 
     LS_UNUSED(state);
@@ -159,7 +159,8 @@ static void without_a_log_folder_a_temporary_one_is_named(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_starts(only_entry(), "lockstep_"));
-    job_expect(j, j->out.length == 0 && job_said(j, 1, "lockstep: what the ranks print is written"));
+    job_expect(j,
+               j->out.length == 0 && job_said(j, 1, "lockstep: what the ranks print is written"));
     job_expect(j, job_said(j, 1, home) && job_said(j, 1, only_entry()));
     expect_file(1, "stderr.log", "err 1\n");
 }
@@ -275,9 +276,9 @@ static void a_rank_that_is_not_shown_is_still_reported(void **state)
 
 static void a_terminal_shows_the_same_line_of_all_ranks_once(void **state)
 {
-    job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "4", "sh", "-c",
-                                            "echo hello; sleep 0.3; echo own $RANK"),
-                                   NULL);
+    job *j = job_start_on_terminal(
+        JOB_LIST(JOB_TOOL, "run", "-n", "4", "sh", "-c", "echo hello; sleep 0.3; echo own $RANK"),
+        NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
@@ -310,8 +311,8 @@ static void lines_after_a_barrier_are_folded(void **state)
 
     LS_UNUSED(state);
     for (int round = 0; round < 20 && !folded; round++) {
-        job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script),
-                                       NULL);
+        job *j =
+            job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script), NULL);
 
         job_expect_code(j, 0);
         folded = job_said(j, 0, "ranks 0-1|\x1b[0m the end\r\n");
@@ -343,9 +344,10 @@ static void what_a_rank_left_in_its_error_file_is_told(void **state)
 
 static void with_a_log_folder_the_error_file_is_there(void **state)
 {
-    job *j = RUN("-n", "2", "--log-dir", home, "sh", "-c",
-                 "[ $RANK = 0 ] && sleep 100; echo some output; cd /; echo '{\"message\":\"bare\"}' "
-                 "> $TORCHELASTIC_ERROR_FILE; exit 3");
+    job *j =
+        RUN("-n", "2", "--log-dir", home, "sh", "-c",
+            "[ $RANK = 0 ] && sleep 100; echo some output; cd /; echo '{\"message\":\"bare\"}' "
+            "> $TORCHELASTIC_ERROR_FILE; exit 3");
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
@@ -388,10 +390,16 @@ static void the_earliest_error_is_the_root(void **state)
 /* A time before the job began proves nothing. */
 static void a_false_time_does_not_move_the_root(void **state)
 {
-    job *j = RUN("-n", "2", "sh", "-c",
-                 "trap 'exit 5' TERM; WHEN=1; [ $RANK = 1 ] && { " LEAVE_ERROR(
-                     "a lie") "sleep 100 & wait; }; sleep 0.5; WHEN=$(date +%s); " LEAVE_ERROR(
-                     "the truth") "exit 4");
+    job *j = RUN(
+        "-n", "2", "sh", "-c",
+        "trap 'exit 5' TERM; WHEN=1; [ $RANK = 1 ] && { " LEAVE_ERROR("a lie") "sleep 100 & wait; "
+                                                                               "}; sleep 0.5; "
+                                                                               "WHEN=$(date "
+                                                                               "+%s); " LEAVE_ERROR(
+                                                                                   "the truth") "ex"
+                                                                                                "it"
+                                                                                                " "
+                                                                                                "4");
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
@@ -400,8 +408,8 @@ static void a_false_time_does_not_move_the_root(void **state)
 
 static void nothing_is_left_of_error_files_when_the_agent_is_killed(void **state)
 {
-    job *j = RUN("-n", "2", "sh", "-c",
-                 "echo '{}' > $TORCHELASTIC_ERROR_FILE; echo ready; sleep 1000");
+    job *j =
+        RUN("-n", "2", "sh", "-c", "echo '{}' > $TORCHELASTIC_ERROR_FILE; echo ready; sleep 1000");
 
     LS_UNUSED(state);
     job_await_text(j, 0, "rank 0| ready");

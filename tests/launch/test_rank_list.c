@@ -58,10 +58,13 @@ static void ranks_may_be_given_one_by_one_or_from_to(void **state)
 
 static void what_is_no_list_is_told_with_the_part(void **state)
 {
-    static const char *const streams[] = {"",     "4",        ",",     "0:4",  "0:", "0:1,",
-                                          ",0:1", "0:1,1",    "a:1",   "-1:1", "3-1:1", "0:1;1:1",
-                                          "0 :1", "65536:1",  "99999999999999999999:1", "0:12",
-                                          "0-:1", "0:1,\x1b", "03"};
+    static const char *const streams[] = {"",     "4",       ",",
+                                          "0:4",  "0:",      "0:1,",
+                                          ",0:1", "0:1,1",   "a:1",
+                                          "-1:1", "3-1:1",   "0:1;1:1",
+                                          "0 :1", "65536:1", "99999999999999999999:1",
+                                          "0:12", "0-:1",    "0:1,\x1b",
+                                          "03"};
     rank_list list;
 
     LS_UNUSED(state);
@@ -142,8 +145,8 @@ static void signals_are_named_with_or_without_sig(void **state)
 
 static void signals_that_cannot_stop_a_job_are_refused(void **state)
 {
-    static const char *const wrong[] = {"", "SIGKILL", "SIGCHLD", "TERM,", "15", "sigterm", "SIG",
-                                        "TERMINATE", "TERM INT", "\x1b"};
+    static const char *const wrong[] = {"",        "SIGKILL", "SIGCHLD",   "TERM,",    "15",
+                                        "sigterm", "SIG",     "TERMINATE", "TERM INT", "\x1b"};
     uint64_t set;
 
     LS_UNUSED(state);
