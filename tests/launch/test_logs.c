@@ -323,16 +323,21 @@ static void lines_after_a_barrier_are_folded(void **state)
 
 /* --- error files --- */
 
-#define LEAVE_ERROR(message)                                                                       \
-    "printf '{\"message\":{\"message\":\"" message                                                 \
-    "\",\"extraInfo\":{\"py_callstack\":\"frame 1\\\\nframe 2\",\"timestamp\":\"%s\"}}}' $WHEN "   \
-    "> $TORCHELASTIC_ERROR_FILE; "
+/* A shell function: leave MESSAGE SECONDS. */
+static const char leave[] =
+    "LEAVE=leave() { printf '{\"message\":{\"message\":\"%s\",\"extraInfo\":{\"py_callstack\":"
+    "\"frame 1\\\\nframe 2\",\"timestamp\":\"%s\"}}}' \"$1\" $2 >$TORCHELASTIC_ERROR_FILE; }";
+
+static job *run_leaving(const char *n, const char *script)
+{
+    return job_start(JOB_LIST(JOB_TOOL, "run", "-n", n, "sh", "-c", script),
+                     JOB_LIST(tmpdir, leave));
+}
 
 static void what_a_rank_left_in_its_error_file_is_told(void **state)
 {
-    job *j = RUN("-n", "2", "sh", "-c",
-                 "WHEN=$(date +%s); [ $RANK = 0 ] && sleep 100; " LEAVE_ERROR(
-                     "ValueError: \\\\u001b[31mboom") "exit 3");
+    job *j = run_leaving("2", "eval \"$LEAVE\"; [ $RANK = 0 ] && sleep 100; "
+                              "leave 'ValueError: \\u001b[31mboom' $(date +%s); exit 3");
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
@@ -374,12 +379,10 @@ static void an_error_file_that_is_none_is_told(void **state)
 /* Rank 1 fails first by its own clock, though rank 0 is seen to end first. */
 static void the_earliest_error_is_the_root(void **state)
 {
-    job *j = RUN("-n", "3", "sh", "-c",
-                 "trap 'sleep 0.1; exit 5' TERM; WHEN=$(date +%s); "
-                 "[ $RANK = 1 ] && { " LEAVE_ERROR(
-                     "the cause") "sleep 100 & wait; }; "
-                                  "[ $RANK = 2 ] && { sleep 100 & wait; exit 6; }; sleep 2.5; "
-                                  "WHEN=$(date +%s); " LEAVE_ERROR("a consequence") "exit 4");
+    job *j = run_leaving("3", "eval \"$LEAVE\"; trap 'sleep 0.1; exit 5' TERM; case $RANK in "
+                              "0) sleep 2.5; leave 'a consequence' $(date +%s); exit 4;; "
+                              "1) leave 'the cause' $(date +%s); sleep 100 & wait;; "
+                              "2) sleep 100 & wait;; esac");
 
     LS_UNUSED(state);
     job_expect_code(j, 5);
@@ -390,16 +393,9 @@ static void the_earliest_error_is_the_root(void **state)
 /* A time before the job began proves nothing. */
 static void a_false_time_does_not_move_the_root(void **state)
 {
-    job *j = RUN(
-        "-n", "2", "sh", "-c",
-        "trap 'exit 5' TERM; WHEN=1; [ $RANK = 1 ] && { " LEAVE_ERROR("a lie") "sleep 100 & wait; "
-                                                                               "}; sleep 0.5; "
-                                                                               "WHEN=$(date "
-                                                                               "+%s); " LEAVE_ERROR(
-                                                                                   "the truth") "ex"
-                                                                                                "it"
-                                                                                                " "
-                                                                                                "4");
+    job *j = run_leaving("2", "eval \"$LEAVE\"; trap 'exit 5' TERM; case $RANK in "
+                              "0) sleep 0.5; leave 'the truth' $(date +%s); exit 4;; "
+                              "1) leave 'a lie' 1; sleep 100 & wait;; esac");
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
