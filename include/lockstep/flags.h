@@ -18,7 +18,8 @@ typedef enum ls_flag_kind {
     LS_FLAG_INT,           /* int64_t */
     LS_FLAG_BYTES,         /* int64_t: 8, 64K, 32M, 1G (binary) */
     LS_FLAG_REAL,          /* double */
-    LS_FLAG_BOOL           /* int; no value, or =true, =false */
+    LS_FLAG_BOOL,          /* int; no value, or =true, =false */
+    LS_FLAG_ATTACHED_TEXT  /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
 } ls_flag_kind;
 
 /* One flag. What `value` points to before parsing is the default. */

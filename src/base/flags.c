@@ -138,6 +138,7 @@ static ls_status set_value(const ls_flag *flag, const char *text)
                                  flag->value);
     case LS_FLAG_TEXT:
     case LS_FLAG_OPTIONAL_TEXT:
+    case LS_FLAG_ATTACHED_TEXT:
         *(const char **)flag->value = text;
         return LS_OK;
     }
@@ -154,7 +155,9 @@ static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
         return unknown_flag(f, argv[*i]);
     if (value == NULL && flag->kind != LS_FLAG_BOOL) {
         const bool has_next = *i + 1 < argc;
-        if (flag->kind == LS_FLAG_OPTIONAL_TEXT)
+        if (flag->kind == LS_FLAG_ATTACHED_TEXT)
+            value = "";
+        else if (flag->kind == LS_FLAG_OPTIONAL_TEXT)
             value = has_next && argv[*i + 1][0] != '-' ? argv[++*i] : "";
         else if (has_next)
             value = argv[++*i];

@@ -11,6 +11,7 @@
 
 /* argv[0] is the command's name. Each returns the exit code of the tool. */
 int cmd_run(int argc, char **argv);
+int cmd_torchrun(int argc, char **argv); /* the same by that name: it ends with 1 on any failure */
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 

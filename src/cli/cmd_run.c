@@ -3,170 +3,17 @@
  * cmd_run.c - lockstep run [flags] PROG ARGS...: torchrun's flags for one machine, and any program.
  */
 #include "cli/cli.h"
+#include "cli/run_flags.h"
 
 #include "base/text.h"
-#include "base/thread.h"
 #include "comm/recorder.h"
 #include "launch/launch.h"
-#include "net/socket.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PROGRAM_ARGS_MOST = 4096, RANKS_MOST = 4096, RING_SHOWN = 3 };
-
-typedef struct run_flags {
-    const char *nproc;
-    const char *nnodes;
-    int64_t node_rank;
-    const char *master_addr;
-    int64_t master_port;
-    const char *store;
-    const char *run_id;
-    const char *role;
-    int64_t max_restarts;
-    int64_t grace_s;
-    int standalone;
-    int no_python;
-    int module;
-    int no_prefix;
-    int help;
-    const char *ignored; /* where flags go that one machine has no use for */
-} run_flags;
-
-enum { N_FLAGS = 23 };
-
-static void make_table(run_flags *f, ls_flag table[N_FLAGS])
-{
-    const ls_flag flags[N_FLAGS] = {
-        {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "ranks: a number, auto or cpu (one a usable core)"},
-        {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
-        {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0, "machines: 1, or 1:1"},
-        {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535, "which of the machines this is: 0"},
-        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
-         "one machine, as always in this version"},
-        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
-         "where programs meet that host their own store; 127.0.0.1"},
-        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "port of the store; a free one"},
-        {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
-         "agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch programs; none: "
-         "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
-        {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
-         "PROG is a Python module: python3 -u -m PROG"},
-        {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
-         "run PROG itself, even when its name ends in .py"},
-        {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
-         "seconds from SIGTERM to SIGKILL when the job is stopped"},
-        {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
-        {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
-         "print lines without the rank in front"},
-        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
-        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0, "TORCHELASTIC_RUN_ID; the job's name"},
-        {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
-         "0: this version does not start ranks again"},
-        {"rdzv-backend", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
-         "accepted, as are --rdzv-endpoint, --rdzv-conf, --monitor-interval, --start-method and "
-         "--local-addr: one machine has no use for them"},
-        {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"rdzv-conf", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
-    };
-
-    memcpy(table, flags, sizeof(flags));
-}
-
-/* The value is handed over as it lies in the environment, which outlives the flags. */
-static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const char *name,
-                               char *value)
-{
-    char first[256];
-    char program[] = "lockstep run";
-    char *argv[] = {program, first, value};
-
-    if (flag->kind == LS_FLAG_BOOL)
-        text_format(first, sizeof(first), "--%s=%s", flag->name, value);
-    else
-        text_format(first, sizeof(first), "--%s", flag->name);
-    return ls_context(ls_flags_parse(flags, flag->kind == LS_FLAG_BOOL ? 2 : 3, argv, NULL), "%s",
-                      name);
-}
-
-/* As torchrun: every flag --a-b may come as PET_A_B. What stands on the command line is read later, and wins. */
-static ls_status read_environment(const ls_flags *flags)
-{
-    for (int i = 0; i < flags->n[0]; i++) {
-        const ls_flag *flag = &flags->tables[0][i];
-        char name[64];
-        char *value;
-
-        text_format(name, sizeof(name), "PET_%s", flag->name);
-        for (char *c = name; *c != 0; c++)
-            *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
-        value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
-        if (value != NULL && *value != 0)
-            LS_TRY(read_variable(flags, flag, name, value));
-    }
-    return LS_OK;
-}
-
-static ls_status count_ranks(const run_flags *f, int *n)
-{
-    const char *text = f->nproc;
-    int64_t number;
-
-    if (text_equal(text, "auto") || text_equal(text, "cpu")) {
-        *n = ls_usable_cores(NULL);
-        return LS_OK;
-    }
-    LS_TRY(text_parse_int(text, "--nproc-per-node (or auto, cpu)", 1, RANKS_MOST, &number));
-    *n = (int)number;
-    return LS_OK;
-}
-
-static ls_status check_one_machine(const run_flags *f)
-{
-    if (!text_equal(f->nnodes, "1") && !text_equal(f->nnodes, "1:1"))
-        return ls_fail(LS_EUNSUPPORTED, "--nnodes %s: this version starts the ranks of one machine",
-                       f->nnodes);
-    if (f->node_rank != 0)
-        return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
-                       (long long)f->node_rank);
-    return LS_OK;
-}
-
-/* What can be bound is ours. */
-static bool is_this_machine(const char *host)
-{
-    net_address at;
-    int fd;
-
-    if (net_address_parse(host, 0, &at) != LS_OK)
-        return false;
-    net_address_set_port(&at, 0);
-    if (net_listen(&at, NET_STREAM, 1, &fd, NULL) != LS_OK)
-        return false;
-    close(fd);
-    return true;
-}
-
-static ls_status choose_store(const run_flags *f, bool *hosts_store)
-{
-    const bool is_here = f->master_addr == NULL || is_this_machine(f->master_addr);
-
-    *hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
-    if (*hosts_store && !is_here)
-        return ls_fail(LS_EINVAL, "--store agent, but --master-addr %s is not this machine",
-                       f->master_addr);
-    if (f->store != NULL && !*hosts_store && !text_equal(f->store, "none"))
-        return ls_fail(LS_EINVAL, "--store \"%s\": must be agent or none", f->store);
-    return LS_OK;
-}
+enum { PROGRAM_ARGS_MOST = 4096, RING_SHOWN = 3 };
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -207,10 +54,19 @@ static char *find_program(char *program)
     return access(beside, X_OK) == 0 ? beside : program;
 }
 
-/* The command that each rank runs: a Python script gets its interpreter, as torchrun does. */
+/* torchrun takes every program for a script unless it is told otherwise; we look at its name. */
+static bool is_python(const run_flags *f, const char *program)
+{
+    return f->module || f->run_path ||
+           (!f->no_python && (f->as_torchrun || ends_with(program, ".py")));
+}
+
+/* The command that each rank runs. The agent puts the number in the place of ${local_rank}. */
 static ls_status make_command(const run_flags *f, int argc, char **argv, char **command)
 {
-    const bool python = f->module || (!f->no_python && ends_with(argv[0], ".py"));
+    const bool python = is_python(f, argv[0]);
+    static char with_dash[] = "--local-rank=${local_rank}";
+    static char with_underscore[] = "--local_rank=${local_rank}";
     static char unbuffered[] = "-u";
     static char as_module[] = "-m";
     static char standard[] = "python3";
@@ -227,6 +83,8 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
             command[n++] = as_module;
     }
     command[n++] = python ? argv[0] : find_program(argv[0]);
+    if (f->pass_local_rank != NULL)
+        command[n++] = text_equal(f->pass_local_rank, "underscore") ? with_underscore : with_dash;
     for (int i = 1; i < argc; i++)
         command[n++] = argv[i];
     command[n] = NULL;
@@ -250,69 +108,81 @@ static void describe_ring(int fd, text_buf *out)
     }
 }
 
-static int run_job(const run_flags *f, int n_ranks, bool hosts_store, char **command)
+static void tell_what_has_no_effect(const run_flags *f)
 {
-    const agent_spec spec = {.n_ranks = n_ranks,
+    if (f->max_restarts > 0)
+        print_error("lockstep: this version does not start ranks again: --max-restarts %lld has no "
+                    "effect\n",
+                    (long long)f->max_restarts);
+    if (f->numa_binding != NULL)
+        print_error("lockstep: this version binds no rank to cores: --numa-binding %s has no "
+                    "effect\n",
+                    f->numa_binding);
+}
+
+/* As print_failure(), by the name that was called. */
+static int fail_run(bool as_torchrun, ls_status status)
+{
+    print_error("%s: %s\n", run_flags_name(as_torchrun), ls_last_error());
+    return status == LS_EINVAL ? 2 : 1;
+}
+
+static int run_job(const run_flags *f, char **command)
+{
+    const agent_spec spec = {.n_ranks = f->n_ranks,
                              .argv = command,
                              .grace_ms = f->grace_s * 1000,
                              .capture = true,
                              .prefix = !f->no_prefix,
-                             .hosts_store = hosts_store,
+                             .hosts_store = f->hosts_store,
                              .master_addr = f->master_addr,
                              .master_port = (int)f->master_port,
                              .run_id = f->run_id,
                              .role = f->role,
+                             .virtual_local_rank = f->virtual_local_rank,
+                             .stop_signals = f->stop_signals,
+                             .redirect = &f->redirect_list,
+                             .tee = &f->tee_list,
+                             .shown_local = f->local_ranks != NULL ? &f->local_list : NULL,
+                             .shown = f->ranks != NULL ? &f->rank_list : NULL,
+                             .log_dir = f->log_dir,
+                             .fold = !f->no_fold,
                              .make_ring = recorder_create_fd,
                              .describe_ring = describe_ring};
     agent_result result;
     ls_status st;
 
-    if (f->max_restarts > 0)
-        print_error("lockstep: this version does not start ranks again: --max-restarts %lld has no "
-                    "effect\n",
-                    (long long)f->max_restarts);
+    tell_what_has_no_effect(f);
     st = agent_run(&spec, &result);
     if (st != LS_OK)
-        return print_failure("run", st);
+        return fail_run(f->as_torchrun, st);
     if (result.failed)
         print_error("lockstep: %s", text_str(&result.report));
     text_free(&result.report);
-    return result.exit_code;
+    return f->as_torchrun && result.exit_code != 0 ? 1 : result.exit_code;
+}
+
+static int run(bool as_torchrun, int argc, char **argv)
+{
+    static char *command[PROGRAM_ARGS_MOST + 5];
+    run_flags f;
+    int rest = argc;
+    ls_status st;
+
+    st = run_flags_read(&f, as_torchrun, argc, argv, &rest);
+    if (st == LS_OK && f.help)
+        return run_flags_help(as_torchrun);
+    if (st == LS_OK)
+        st = make_command(&f, argc - rest, argv + rest, command);
+    return st == LS_OK ? run_job(&f, command) : fail_run(as_torchrun, st);
 }
 
 int cmd_run(int argc, char **argv)
 {
-    run_flags f = {.nproc = "1", .nnodes = "1", .grace_s = 10};
-    static char *command[PROGRAM_ARGS_MOST + 4];
-    ls_flag table[N_FLAGS];
-    const ls_flags flags = {
-        .size = sizeof(flags),
-        .program = "lockstep run",
-        .usage = "[flags] PROG ARGS...",
-        .summary = "Starts PROG as the ranks of a job on this machine, and watches over it.",
-        .tables = {table},
-        .n = {N_FLAGS},
-        .takes_rest = 1};
-    bool hosts_store = false;
-    int n_ranks = 0;
-    int rest = argc;
-    ls_status st;
+    return run(false, argc, argv);
+}
 
-    make_table(&f, table);
-    st = read_environment(&flags);
-    if (st == LS_OK)
-        st = ls_flags_parse(&flags, argc, argv, &rest);
-    if (st == LS_OK && f.help)
-        return print_help(&flags);
-    if (st == LS_OK && rest == argc)
-        st = ls_fail(LS_EINVAL, "which program? lockstep run [flags] PROG ARGS...");
-    if (st == LS_OK)
-        st = check_one_machine(&f);
-    if (st == LS_OK)
-        st = count_ranks(&f, &n_ranks);
-    if (st == LS_OK)
-        st = choose_store(&f, &hosts_store);
-    if (st == LS_OK)
-        st = make_command(&f, argc - rest, argv + rest, command);
-    return st == LS_OK ? run_job(&f, n_ranks, hosts_store, command) : print_failure("run", st);
+int cmd_torchrun(int argc, char **argv)
+{
+    return run(true, argc, argv);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - lockstep COMMAND ...
+ * main.c - lockstep COMMAND ..., or torchrun ... by a link of that name
  */
 #include "cli/cli.h"
 
 #include "base/text.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 static const struct {
@@ -40,9 +41,18 @@ static void open_standard_streams(void)
         (void)close(fd);
 }
 
+static bool is_called(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+
+    return text_equal(slash != NULL ? slash + 1 : path, name);
+}
+
 int main(int argc, char **argv)
 {
     open_standard_streams();
+    if (argc > 0 && is_called(argv[0], "torchrun"))
+        return cmd_torchrun(argc, argv);
     if (argc < 2) {
         (void)help();
         return 2;

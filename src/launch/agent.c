@@ -21,7 +21,7 @@ enum {
     KILL_MS = 700, /* from SIGTERM to SIGKILL after a failure */
     ROOT_MS =
         100, /* within which a crash is the cause of another rank's exit, not its consequence */
-    CAUSE_MS = 60000, /* how long a broken group explains the exit of a rank */
+    CAUSE_MS = 60000, /* within which a second broken group is a consequence of the first */
     LOST_MS =
         4000, /* from SIGKILL until a rank that is still there counts as one that cannot be killed */
     RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
@@ -112,7 +112,7 @@ static const char *describe_memory(const agent *a, const agent_rank *r, char *bu
                        text_bytes(peak, sizeof(peak), (uint64_t)r->peak_bytes));
 }
 
-static void describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
+void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
 {
     char end[96];
     char memory[96];
@@ -133,7 +133,7 @@ static void begin_failing(agent *a, const agent_rank *r)
     a->phase = AGENT_FAILING;
     a->root = r->rank;
     a->failed_ms = ls_now_ms();
-    describe_end(a, r, cause.text, sizeof(cause.text));
+    agent_describe_end(a, r, cause.text, sizeof(cause.text));
     hub_abort(a->hub, &cause);
     poller_timer_set(a->poller, &a->term_timer, a->failed_ms + TELL_MS, terminate_ranks, a);
 }
@@ -338,7 +338,7 @@ void agent_on_signal(void *arg, unsigned events)
             pause_job(a);
         else if (number == SIGCONT)
             a->resumed_ms = ls_now_ms();
-        else if (number == SIGUSR1 || number == SIGUSR2)
+        else if ((number == SIGUSR1 || number == SIGUSR2) && !agent_stops_at(a->spec, number))
             signal_ranks(a, number); /* what it means is theirs to say */
         else
             agent_stop(a, number);
@@ -410,42 +410,13 @@ hub_events agent_hub_events(agent *a)
 
 /* --- the loop and its result --- */
 
-/* A crash explains itself. An exit is explained by what broke its group shortly before. */
-static bool has_cause(const agent *a, const agent_rank *root)
-{
-    return a->cause.text[0] != 0 && !WIFSIGNALED(root->wait_status) &&
-           a->failed_ms - a->cause.at_ms < CAUSE_MS;
-}
-
-/* One root cause; what followed from it is only counted. */
-static void make_report(agent *a)
-{
-    const agent_rank *r = &a->ranks[a->root];
-    text_buf *out = &a->result->report;
-    const int n_after = a->n_failed - 1;
-    char end[LS_ERROR_BYTES + 64];
-
-    describe_end(a, r, end, sizeof(end));
-    if (has_cause(a, r))
-        text_append(out, "%s\n  then %s\n", a->cause.text, end);
-    else
-        text_append(out, "%s\n", end);
-    if (r->kept.n > 0) {
-        text_append(out, "  its last lines:\n");
-        output_append_kept(&r->kept, out);
-    }
-    if (a->spec->describe_ring != NULL && r->ring_fd >= 0)
-        a->spec->describe_ring(r->ring_fd, out);
-    if (n_after > 0)
-        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
-}
-
 static void make_result(agent *a)
 {
     if (a->root >= 0) {
+        agent_settle_root(a);
         a->result->failed = true;
         a->result->exit_code = exit_code_of(&a->ranks[a->root]);
-        make_report(a);
+        agent_make_report(a);
     } else if (a->phase == AGENT_STOPPING) {
         a->result->exit_code = 128 + a->stop_signal;
     }

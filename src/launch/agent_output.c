@@ -26,15 +26,20 @@ static void end_stream(agent_rank *r, int which)
     file_close(&r->stream_fd[which]);
 }
 
-void agent_end_streams(agent_rank *r)
+void agent_end_output(agent *a)
 {
-    end_stream(r, 0);
-    end_stream(r, 1);
+    for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++) {
+        end_stream(&a->ranks[i], 0);
+        end_stream(&a->ranks[i], 1);
+    }
+    if (a->fold != NULL)
+        output_fold_flush_all(a->fold);
 }
 
 /* --- slow readers --- */
 
 static void mind_sink(agent *a, int which);
+static void mind_fold(agent *a);
 static void on_stdout(void *rank, unsigned events);
 static void on_stderr(void *rank, unsigned events);
 
@@ -58,6 +63,8 @@ static void resume_streams(agent *a, int which)
 static void pause_streams(agent *a, int which)
 {
     for (int i = 0; i < a->spec->n_ranks; i++) {
+        if (a->ranks[i].stream[which].is_hidden)
+            continue; /* it does not wait for this reader */
         poller_unwatch(a->ranks[i].stream_watch[which]);
         a->ranks[i].stream_watch[which] = NULL;
     }
@@ -115,7 +122,50 @@ void agent_note(agent *a, const char *format, ...)
     va_end(args);
     if (!a->spec->capture)
         return;
+    if (a->fold != NULL)
+        output_fold_flush_all(a->fold); /* what was printed before stands before it */
     output_note(&a->sinks[1], "lockstep: %s", line);
+    mind_sink(a, 1);
+}
+
+/* --- lines that wait to be folded --- */
+
+ls_status agent_open_fold(agent *a)
+{
+    const agent_spec *spec = a->spec;
+    int n_shown = 0;
+
+    for (int i = 0; i < spec->n_ranks; i++)
+        n_shown += agent_shows(&a->ranks[i], 0) || agent_shows(&a->ranks[i], 1);
+    if (!spec->capture || !spec->fold || !spec->prefix || n_shown < 2 ||
+        (!a->sinks[0].terminal && !a->sinks[1].terminal))
+        return LS_OK;
+    return output_fold_create(a->ranks[0].rank, spec->n_ranks, n_shown, ls_clock_system(),
+                              &a->fold);
+}
+
+static void on_fold_due(void *arg)
+{
+    agent *a = arg;
+
+    output_fold_flush(a->fold);
+    mind_fold(a);
+}
+
+/* After anything was printed: both sinks, as one queue feeds them; and the next line that must not wait any longer. */
+static void mind_fold(agent *a)
+{
+    const int due = a->fold != NULL ? output_fold_due(a->fold) : -1;
+
+    for (int i = 0; a->fold != NULL && i < a->spec->n_ranks; i++) {
+        output_show_deferred(&a->ranks[i].stream[0]);
+        output_show_deferred(&a->ranks[i].stream[1]);
+    }
+    if (due < 0)
+        poller_timer_cancel(&a->fold_timer);
+    else
+        poller_timer_set(a->poller, &a->fold_timer, ls_now_ms() + due, on_fold_due, a);
+    mind_sink(a, 0);
     mind_sink(a, 1);
 }
 
@@ -126,11 +176,13 @@ static void read_stream(agent_rank *r, int which)
     char bytes[8192];
     const ssize_t n = read(r->stream_fd[which], bytes, sizeof(bytes));
 
-    if (n > 0)
+    if (n > 0) {
+        agent_write_log(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
-    else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+    } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
         end_stream(r, which);
-    mind_sink(r->agent, which);
+    }
+    mind_fold(r->agent);
 }
 
 static void on_stdout(void *rank, unsigned events)
@@ -160,7 +212,10 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
                                        .kept = &r->kept,
                                        .rank = r->rank,
                                        .n_ranks = spec->n_ranks,
-                                       .prefix = spec->prefix && spec->n_ranks > 1};
+                                       .prefix = spec->prefix && spec->n_ranks > 1,
+                                       .is_hidden = !agent_shows(r, which)};
+    if (r->agent->sinks[which].terminal)
+        r->stream[which].fold = r->agent->fold;
     return watch_stream(r, which);
 }
 
@@ -197,8 +252,7 @@ ls_status agent_drain(agent *a)
     poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
     while (!a->drained && !has_ended(a))
         LS_TRY(poller_run_once(a->poller, -1));
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        agent_end_streams(&a->ranks[i]);
+    agent_end_output(a);
     mind_sink(a, 0);
     mind_sink(a, 1);
     while (!is_taken(a))

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/thread.h"
 #include "launch/process.h"
+#include "launch/rank_args.h"
 #include "launch/rank_env.h"
 #include "net/address.h"
 #include "net/socket.h"
@@ -22,14 +23,15 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
 enum { KILL_MS = 3000, GUARDIANS_MOST = 100 };
 
-static const int handled_signals[] = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP, SIGQUIT,
-                                      SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2};
+/* Besides those that end the job. */
+static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2};
 
 /* --- the agent's own descriptors --- */
 
@@ -44,6 +46,14 @@ static ls_status name_job(agent *a)
     return net_key_to_fd(&a->key, &a->key_fd);
 }
 
+bool agent_stops_at(const agent_spec *spec, int number)
+{
+    const uint64_t usual = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
+                           UINT64_C(1) << SIGQUIT;
+
+    return ((spec->stop_signals != 0 ? spec->stop_signals : usual) >> number & 1) != 0;
+}
+
 static ls_status take_signals(agent *a)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -52,9 +62,13 @@ static ls_status take_signals(agent *a)
     sigemptyset(&set);
     for (size_t i = 0; i < LS_COUNT_OF(handled_signals); i++)
         sigaddset(&set, handled_signals[i]);
+    for (int number = 1; number < 32; number++)
+        if (agent_stops_at(a->spec, number))
+            sigaddset(&set, number);
     if (pthread_sigmask(SIG_BLOCK, &set, &a->old_mask) != 0)
         return ls_fail_errno("blocking signals");
     sigaction(SIGPIPE, &ignore, &a->old_pipe); /* a shim that was killed must not take us along */
+    sigaction(SIGXFSZ, &ignore, &a->old_size); /* nor a log file that becomes too large */
     a->signals_taken = true;
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signal_fd < 0)
@@ -68,13 +82,14 @@ static void give_signals_back(const agent *a)
     if (!a->signals_taken)
         return;
     sigaction(SIGPIPE, &a->old_pipe, NULL);
+    sigaction(SIGXFSZ, &a->old_size, NULL);
     pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
 /* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t needed = 64 + 12 * (rlim_t)spec->n_ranks;
+    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -143,12 +158,19 @@ static ls_status make_pipe(int *read_end, int *write_end)
 
 static ls_status start_shim(agent_rank *r, const rank_place *place, shim_spec *shim)
 {
-    char **env;
-    ls_status st;
+    char **argv = NULL;
+    char **env = NULL;
+    ls_status st = LS_OK;
 
-    LS_TRY(rank_env_make(environ, place, &env));
+    if (r->agent->spec->argv != NULL)
+        st = rank_args_make(r->agent->spec->argv, place->local_rank, &argv);
+    if (st == LS_OK)
+        st = rank_env_make(environ, place, &env);
+    shim->argv = argv;
     shim->environment = env;
-    st = shim_start(shim, &r->shim);
+    if (st == LS_OK)
+        st = shim_start(shim, &r->shim);
+    rank_args_free(argv);
     rank_env_free(env);
     return st;
 }
@@ -173,6 +195,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
                       .key_fd = a->key_fd,
                       .mask = a->old_mask,
                       .users = &a->users};
+    char error_path[sizeof(a->logs.path) + 64] = "";
     ls_status st;
 
     st = a->spec->make_ring != NULL ? a->spec->make_ring(&r->ring_fd) : LS_OK;
@@ -184,11 +207,15 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
         st = agent_open_stream(r, 0, &shim.stdout_fd);
     if (st == LS_OK && a->spec->capture)
         st = agent_open_stream(r, 1, &shim.stderr_fd);
+    if (st == LS_OK)
+        st = agent_open_rank_logs(r, error_path, sizeof(error_path));
     if (st == LS_OK) {
         shim.ring_fd = r->ring_fd;
+        place->error_file = error_path[0] != 0 ? error_path : NULL;
         place->rank = place->local_rank = r->rank;
         place->ring_fd = r->ring_fd;
-        place->terminal = r->rank == 0 && a->spec->capture && a->sinks[1].terminal;
+        place->terminal =
+            r->rank == 0 && a->spec->capture && a->sinks[1].terminal && agent_shows(r, 1);
         st = start_shim(r, place, &shim);
     }
     file_close(&shim.lifeline_fd);
@@ -211,6 +238,7 @@ static ls_status open_ranks(agent *a, const net_address *store)
         .master_addr = a->spec->master_addr != NULL ? a->spec->master_addr : "127.0.0.1",
         .run_id = a->spec->run_id != NULL ? a->spec->run_id : a->job,
         .role = a->spec->role != NULL ? a->spec->role : "default",
+        .virtual_local_rank = a->spec->virtual_local_rank,
         .key_fd = a->key_fd,
         .threads = threads > 0 ? threads : 1,
     };
@@ -246,6 +274,8 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
                  .signal_fd = -1,
                  .guardian_fd = -1,
                  .root = -1,
+                 .logs = {.fd = -1},
+                 .started_s = (int64_t)time(NULL),
                  .oom_kills = process_oom_kills()};
     for (int i = 0; i < 2; i++)
         a->sinks[i] = (output_sink){.fd = -1};
@@ -262,6 +292,8 @@ static ls_status prepare_ranks(agent *a)
                                    .lifeline_fd = -1,
                                    .news_fd = -1,
                                    .stream_fd = {-1, -1},
+                                   .log_fd = {-1, -1},
+                                   .error_fd = -1,
                                    .ring_fd = -1};
     return LS_OK;
 }
@@ -279,6 +311,8 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     LS_TRY(poller_create(&a->poller));
     LS_TRY(name_job(a));
     LS_TRY(take_signals(a));
+    LS_TRY(agent_open_logs(a));
+    LS_TRY(agent_open_fold(a));
     LS_TRY(open_hub(a, &store));
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -292,7 +326,7 @@ static void close_rank(agent_rank *r)
     file_close(&r->lifeline_fd); /* a shim that still lives kills its rank now */
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
-    agent_end_streams(r);
+    agent_close_rank_logs(r);
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
     output_free_kept(&r->kept);
@@ -328,12 +362,16 @@ void agent_close(agent *a)
     poller_timer_cancel(&a->kill_timer);
     poller_timer_cancel(&a->lost_timer);
     poller_timer_cancel(&a->drain_timer);
+    poller_timer_cancel(&a->fold_timer);
+    agent_end_output(a);
     for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
     sweep_lost(a); /* while the guardian still waits for our own end */
     close_guardian(a);
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
+    output_fold_destroy(a->fold);
+    log_folder_close(&a->logs);
     hub_destroy(a->hub);
     c10d_store_destroy(a->store);
     for (int i = 0; i < 2; i++) {

@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "launch/rank_list.h"
 
 #include <stdbool.h>
 
@@ -37,6 +38,17 @@ typedef struct agent_spec {
     int master_port;         /* 0: a free one */
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
     const char *role;        /* ROLE_NAME; NULL: "default" */
+    bool virtual_local_rank; /* LOCAL_RANK=0 for every rank, and one visible device each */
+    uint64_t stop_signals;   /* bit i: signal i ends the job in good order; 0: TERM INT HUP QUIT */
+
+    /* What becomes of captured lines. Lists are by local rank where nothing else is said. */
+    const rank_list *redirect;    /* written to files, not shown; NULL: none */
+    const rank_list *tee;         /* written to files, and shown; NULL: none */
+    const rank_list *shown_local; /* NULL: all */
+    const rank_list *shown;       /* by rank in the job; NULL: all */
+    const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
+    bool fold;           /* on a terminal the same line of several ranks is printed once */
+
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);
     /* Appends what a dead rank's flight recorder says; may be NULL. */
@@ -49,6 +61,9 @@ typedef struct agent_result {
     text_buf
         report; /* one root cause, the last lines of that rank, how many others followed; freed by the caller */
 } agent_result;
+
+/* "SIGTERM,SIGINT" as agent_spec.stop_signals; `what` names the value in the error text. */
+LS_MUST_USE ls_status launch_parse_signals(const char *text, const char *what, uint64_t *out);
 
 /* Runs the job to its end. A failing status means that the job could not be started; a rank's failure is in *out. */
 LS_MUST_USE ls_status agent_run(const agent_spec *spec, agent_result *out);

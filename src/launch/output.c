@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/output.h"
 
+#include "launch/output_fold.h"
+
 #include "base/alloc.h"
 #include "base/file.h"
 
@@ -136,8 +138,7 @@ static void clear_text(text_buf *t)
         t->data[0] = 0;
 }
 
-/* A whole line, in front of the unfinished one that may stand on the terminal, or in its place if that is by the same stream. */
-static void write_line(output_sink *sink, const output_stream *by, const char *prefix,
+void output_write_line(output_sink *sink, const output_stream *by, const char *prefix,
                        const char *line, size_t bytes)
 {
     struct iovec pieces[PIECES_MOST];
@@ -157,7 +158,7 @@ static void write_line(output_sink *sink, const output_stream *by, const char *p
 
 /* --- lines of a rank --- */
 
-static const char *make_prefix(const output_stream *s, char *buf, size_t n)
+const char *output_prefix(const output_stream *s, char *buf, size_t n)
 {
     char widest[16];
     int width;
@@ -238,15 +239,26 @@ static size_t erasing_bytes(const output_stream *s)
     return 0;
 }
 
+static void show_line(output_stream *s, const char *line, size_t bytes)
+{
+    char prefix[64];
+
+    if (s->is_hidden)
+        return;
+    if (s->fold != NULL)
+        output_fold_add(s->fold, s, line, bytes);
+    else
+        output_write_line(s->sink, s, output_prefix(s, prefix, sizeof(prefix)), line, bytes);
+}
+
 static void finish_line(output_stream *s)
 {
     const size_t skip = erasing_bytes(s);
     const char *line = text_str(&s->line) + skip;
     const size_t bytes = s->line.length - skip;
-    char prefix[64];
 
     if (bytes > 0 || !s->is_redrawn) {
-        write_line(s->sink, s, make_prefix(s, prefix, sizeof(prefix)), line, bytes);
+        show_line(s, line, bytes);
         if (s->kept != NULL)
             keep_line(s->kept, line, bytes);
     } else {
@@ -263,7 +275,10 @@ static void show_unfinished(output_stream *s)
     char prefix[64];
     int n = 0;
 
-    if (!sink->terminal || (!s->is_redrawn && !s->is_returned && s->rank != 0))
+    if (!sink->terminal || s->is_hidden || (!s->is_redrawn && !s->is_returned && s->rank != 0))
+        return;
+    s->is_deferred = s->fold != NULL && output_fold_has(s->fold, s);
+    if (s->is_deferred)
         return;
     if (s->line.length == erasing_bytes(s)) {
         if (s->is_redrawn)
@@ -271,7 +286,7 @@ static void show_unfinished(output_stream *s)
         return;
     }
     clear_text(&sink->shown);
-    text_append(&sink->shown, NO_WRAP "%s", make_prefix(s, prefix, sizeof(prefix)));
+    text_append(&sink->shown, NO_WRAP "%s", output_prefix(s, prefix, sizeof(prefix)));
     text_append_bytes(&sink->shown, text_str(&s->line), s->line.length);
     text_append(&sink->shown, WRAP);
     if (sink->shown_of != NULL)
@@ -328,6 +343,12 @@ void output_feed(output_stream *s, const char *bytes, size_t n)
     show_unfinished(s);
 }
 
+void output_show_deferred(output_stream *s)
+{
+    if (s->is_deferred)
+        show_unfinished(s);
+}
+
 void output_end(output_stream *s)
 {
     if (s->line.length > 0)
@@ -351,7 +372,7 @@ void output_note(output_sink *sink, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    write_line(sink, NULL, "", line, strlen(line));
+    output_write_line(sink, NULL, "", line, strlen(line));
 }
 
 void output_append_kept(const output_kept *kept, text_buf *out)

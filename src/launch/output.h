@@ -3,6 +3,7 @@
  * output.h - what ranks print, in whole lines, each with its rank in front; the last ones are kept for the report.
  *
  *     pipe of a rank -> output_stream (a line being gathered) -> output_sink (stdout or stderr of the job)
+ *                                                     \-> output_fold, on a terminal -/
  *
  * A sink never blocks where the kernel can help it: what a slow reader or a stopped terminal does not take waits in a queue, and
  * the owner stops reading pipes while that is full. So a job is watched over even while nobody reads what it prints.
@@ -20,6 +21,7 @@
 #define OUTPUT_KEPT       20        /* lines of each rank that are remembered */
 
 struct output_stream;
+struct output_fold;
 
 /* Where all ranks' lines go. */
 typedef struct output_sink {
@@ -48,6 +50,10 @@ typedef struct output_stream {
     int rank;
     int n_ranks; /* for the width of the prefix */
     bool prefix;
+    bool is_hidden; /* lines are remembered, not written */
+    struct output_fold
+        *fold; /* where whole lines wait for the same ones of other ranks; NULL: they do not */
+    bool is_deferred; /* what is begun is shown when the lines before it have been written */
     text_buf line;    /* begun, not ended */
     bool is_returned; /* it ended in '\r': what follows tells whether it stays */
     bool is_redrawn;  /* it came behind a '\r' */
@@ -65,9 +71,18 @@ size_t output_waiting(const output_sink *s); /* bytes */
  * is one that redraws itself: on a terminal the next one takes its place, elsewhere it is left out. */
 void output_feed(output_stream *s, const char *bytes, size_t n);
 
+/* Shows what is begun, if that had to wait for lines that were being folded. */
+void output_show_deferred(output_stream *s);
+
 /* The pipe has ended: what is begun goes out as a line. */
 void output_end(output_stream *s);
 void output_free(output_stream *s);
+
+/* A whole line, in front of the unfinished one that may stand on the terminal, or in its place if that is by the same stream. */
+void output_write_line(output_sink *sink, const output_stream *by, const char *prefix,
+                       const char *line, size_t bytes);
+/* "rank 1| " as it stands in front of this stream's lines. */
+const char *output_prefix(const output_stream *s, char *buf, size_t n);
 
 /* A line of the agent's own. */
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);

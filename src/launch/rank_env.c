@@ -119,12 +119,28 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_TTY=1");
 }
 
+/* The device of a rank among those that may be seen: the i-th of the list, or simply number i. */
+static void put_own_device(builder *b, char *const *inherited, int i)
+{
+    const char *list = value_of(inherited, "CUDA_VISIBLE_DEVICES");
+
+    if (list == NULL) {
+        put(b, "CUDA_VISIBLE_DEVICES=%d", i);
+        return;
+    }
+    for (; i > 0 && *list != 0; i--) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    put(b, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
+}
+
 /* As torchrun sets them. */
 static void put_torchrun(builder *b, char *const *inherited, const rank_place *p)
 {
     put(b, "RANK=%d", p->rank);
     put(b, "WORLD_SIZE=%d", p->world_size);
-    put(b, "LOCAL_RANK=%d", p->local_rank);
+    put(b, "LOCAL_RANK=%d", p->virtual_local_rank ? 0 : p->local_rank);
     put(b, "LOCAL_WORLD_SIZE=%d", p->local_size);
     put(b, "GROUP_RANK=%d", p->node_rank);
     put(b, "GROUP_WORLD_SIZE=%d", p->n_nodes);
@@ -137,6 +153,10 @@ static void put_torchrun(builder *b, char *const *inherited, const rank_place *p
     put(b, "TORCHELASTIC_MAX_RESTARTS=0");
     put(b, "TORCHELASTIC_RUN_ID=%s", p->run_id);
     put(b, "TORCHELASTIC_USE_AGENT_STORE=%s", p->agent_store ? "True" : "False");
+    if (p->error_file != NULL)
+        put(b, "TORCHELASTIC_ERROR_FILE=%s", p->error_file);
+    if (p->virtual_local_rank)
+        put_own_device(b, inherited, p->local_rank);
     put_default(b, inherited, "NCCL_ASYNC_ERROR_HANDLING", "1");
     put_default(b, inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
 }

@@ -25,10 +25,12 @@ typedef struct rank_place {
     const char *run_id; /* for TORCHELASTIC_RUN_ID */
     const char *role;
     unsigned generation;
-    int key_fd;    /* -1: none */
-    int ring_fd;   /* -1: none */
-    bool terminal; /* a terminal is behind rank 0's pipe */
-    int threads;   /* compute threads a rank, from the cores it may use */
+    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: none of its own */
+    bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
+    int key_fd;              /* -1: none */
+    int ring_fd;             /* -1: none */
+    bool terminal;           /* a terminal is behind rank 0's pipe */
+    int threads;             /* compute threads a rank, from the cores it may use */
 } rank_place;
 
 /* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). */

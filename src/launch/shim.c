@@ -126,7 +126,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     reset_signals(&spec->mask);
     if (spec->job->fn != NULL)
         run_function(spec);
-    execvpe(spec->job->argv[0], spec->job->argv, spec->environment);
+    execvpe(spec->argv[0], spec->argv, spec->environment);
     report(spec, SHIM_EXEC_FAILED, errno, "");
     _exit(EXIT_EXEC_FAILED);
 }

@@ -30,6 +30,7 @@ typedef struct shim_record {
 typedef struct shim_spec {
     const agent_spec *job;
     int local_rank;
+    char *const *argv;        /* program and arguments of the rank, or NULL: a function */
     char *const *environment; /* of the rank, whole */
     int lifeline_fd; /* read: signal numbers for the rank's process group; its end: the agent is gone */
     int news_fd;     /* write: shim_record */

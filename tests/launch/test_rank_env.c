@@ -212,6 +212,44 @@ static void what_there_is_none_of_is_not_named(void **state)
     rank_env_free(NULL);
 }
 
+static void an_error_file_is_named_and_replaces_an_inherited_one(void **state)
+{
+    rank_place p = place;
+    char **env;
+
+    LS_UNUSED(state);
+    env = make(LIST("TORCHELASTIC_ERROR_FILE=/outer"), &p);
+    assert_true(has(env, "TORCHELASTIC_ERROR_FILE=/outer"));
+    rank_env_free(env);
+    p.error_file = "/own";
+    env = make(LIST("TORCHELASTIC_ERROR_FILE=/outer"), &p);
+    assert_true(has(env, "TORCHELASTIC_ERROR_FILE=/own"));
+    assert_int_equal(count(env, "TORCHELASTIC_ERROR_FILE"), 1);
+    rank_env_free(env);
+}
+
+static void a_virtual_local_rank_is_0_with_a_device_of_its_own(void **state)
+{
+    static const char *const cases[][2] = {
+        {"CUDA_VISIBLE_DEVICES=9,8,7", "CUDA_VISIBLE_DEVICES=8"},
+        {"CUDA_VISIBLE_DEVICES=9", "CUDA_VISIBLE_DEVICES="},
+        {"CUDA_VISIBLE_DEVICES=", "CUDA_VISIBLE_DEVICES="},
+        {"A=1", "CUDA_VISIBLE_DEVICES=1"},
+    };
+    rank_place p = place;
+
+    LS_UNUSED(state);
+    p.virtual_local_rank = true;
+    p.local_rank = 1;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        char **env = make(LIST(cases[i][0]), &p);
+
+        assert_true(has(env, cases[i][1]) && count(env, "CUDA_VISIBLE_DEVICES") == 1);
+        assert_true(has(env, "LOCAL_RANK=0") && has(env, "LOCKSTEP_LOCAL_RANK=1"));
+        rank_env_free(env);
+    }
+}
+
 static void long_values_are_not_cut(void **state)
 {
     static char role[5000];
@@ -237,6 +275,8 @@ int main(void)
         cmocka_unit_test(what_only_looks_like_an_identity_stays),
         cmocka_unit_test(the_users_own_values_win_where_they_are_choices),
         cmocka_unit_test(what_there_is_none_of_is_not_named),
+        cmocka_unit_test(an_error_file_is_named_and_replaces_an_inherited_one),
+        cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),
         cmocka_unit_test(long_values_are_not_cut),
     };
 

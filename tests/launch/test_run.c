@@ -190,7 +190,7 @@ static void a_reader_that_goes_ends_the_job(void **state)
 
 static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
 {
-    job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+    job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--no-fold", "sh", "-c",
                                             "echo \"[$LOCKSTEP_TTY]\"; printf '\\r50%%'"),
                                    NULL);
 

@@ -51,6 +51,31 @@ static void resume_takes_a_path_or_none(void **state)
     assert_string_equal(f.resume, "a.safetensors");
 }
 
+static void a_value_may_be_taken_only_when_attached(void **state)
+{
+    const char *style = NULL;
+    const ls_flag flag = {"pass", 0, LS_FLAG_ATTACHED_TEXT, &style, 0, 0, "help"};
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "prog",
+                            .usage = "",
+                            .summary = "",
+                            .tables = {&flag},
+                            .n = {1},
+                            .takes_rest = 1};
+    char program[] = "prog", alone[] = "--pass", attached[] = "--pass=dash", next[] = "dash";
+    char *first[] = {program, alone, next};
+    char *second[] = {program, attached, next};
+    int rest;
+
+    (void)state;
+    assert_int_equal(ls_flags_parse(&flags, 3, first, &rest), LS_OK);
+    assert_string_equal(style, "");
+    assert_int_equal(rest, 2);
+    assert_int_equal(ls_flags_parse(&flags, 3, second, &rest), LS_OK);
+    assert_string_equal(style, "dash");
+    assert_int_equal(rest, 2);
+}
+
 static void errors_name_the_flag_and_the_nearest(void **state)
 {
     ls_train_flags f = {0};
@@ -102,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_all_forms_are_understood),
         cmocka_unit_test(resume_takes_a_path_or_none),
+        cmocka_unit_test(a_value_may_be_taken_only_when_attached),
         cmocka_unit_test(errors_name_the_flag_and_the_nearest),
         cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
     };

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/run_flags.h"
+
+#include "base/text.h"
+#include "base/thread.h"
+#include "cli/cli.h"
+#include "net/socket.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
+
+static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
+{
+    const ls_flag flags[RUN_N_FLAGS] = {
+        {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
+         "ranks: a number, auto or cpu (one a usable core)"},
+        {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
+        {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0, "machines: 1, or 1:1"},
+        {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535, "which of the machines this is: 0"},
+        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
+         "one machine, as always in this version"},
+        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
+         "where programs meet that host their own store; 127.0.0.1"},
+        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "port of the store; a free one"},
+        {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
+         "agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch programs; none: "
+         "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0, "TORCHELASTIC_RUN_ID; the job's name"},
+        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
+        {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
+         "0: this version does not start ranks again"},
+
+        {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
+         "PROG is a Python module: python3 -u -m PROG"},
+        {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
+         "run PROG itself, even when its name ends in .py"},
+        {"run-path", 0, LS_FLAG_BOOL, &f->run_path, 0, 0,
+         "PROG is a Python script, whatever its name ends in"},
+        {"pass-local-rank", 0, LS_FLAG_ATTACHED_TEXT, &f->pass_local_rank, 0, 0,
+         "give PROG --local-rank=N as torch.distributed.launch does; =underscore: --local_rank=N"},
+        {"use-env", 0, LS_FLAG_BOOL, &f->ignored_switch, 0, 0,
+         "the opposite of --pass-local-rank, as always without that"},
+        {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
+         "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names its own device"},
+
+        {"redirects", 'r', LS_FLAG_TEXT, &f->redirects, 0, 0,
+         "write to files and do not show: 0 nothing, 1 stdout, 2 stderr, 3 both; or 0:3,1:1 by "
+         "local rank"},
+        {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0, "write to files and show, likewise"},
+        {"log-dir", 0, LS_FLAG_TEXT, &f->log_dir, 0, 0,
+         "where the files are: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; alone it "
+         "means --tee 3"},
+        {"local-ranks-filter", 0, LS_FLAG_TEXT, &f->local_ranks, 0, 0,
+         "show the lines of these local ranks only: 0,3 or 0-3"},
+        {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
+         "show the lines of these ranks of the job only"},
+        {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
+         "print lines without the rank in front"},
+        {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,
+         "on a terminal, print the same line of several ranks once for each"},
+
+        {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
+         "seconds from SIGTERM to SIGKILL when the job is stopped"},
+        {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
+        {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
+         "signals that stop the job in good order; others do what they do without a launcher "
+         "(SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+
+        {"rdzv-backend", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
+         "accepted, as are --rdzv-endpoint, --rdzv-conf, --monitor-interval, --start-method, "
+         "--local-addr and --event-log-handler: one machine has no use for them"},
+        {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"rdzv-conf", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"event-log-handler", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
+         "\"default\": plug-ins of torchrun are Python and cannot be loaded"},
+        {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
+         "accepted; this version binds no rank to cores"},
+        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
+    };
+
+    memcpy(table, flags, sizeof(flags));
+}
+
+const char *run_flags_name(bool as_torchrun)
+{
+    return as_torchrun ? "torchrun" : "lockstep run";
+}
+
+static ls_flags describe(bool as_torchrun, const ls_flag *table)
+{
+    return (ls_flags){.size = sizeof(ls_flags),
+                      .program = run_flags_name(as_torchrun),
+                      .usage = "[flags] PROG ARGS...",
+                      .summary =
+                          "Starts PROG as the ranks of a job on this machine, and watches over it.",
+                      .tables = {table},
+                      .n = {RUN_N_FLAGS},
+                      .takes_rest = 1};
+}
+
+/* --- the environment --- */
+
+/* The value is handed over as it lies in the environment, which outlives the flags. */
+static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const char *name,
+                               char *value)
+{
+    char first[256];
+    char program[] = "lockstep run";
+    char *argv[] = {program, first, value};
+
+    if (flag->kind == LS_FLAG_ATTACHED_TEXT) {
+        *(const char **)flag->value = value;
+        return LS_OK;
+    }
+    if (flag->kind == LS_FLAG_BOOL)
+        text_format(first, sizeof(first), "--%s=%s", flag->name, value);
+    else
+        text_format(first, sizeof(first), "--%s", flag->name);
+    return ls_context(ls_flags_parse(flags, flag->kind == LS_FLAG_BOOL ? 2 : 3, argv, NULL), "%s",
+                      name);
+}
+
+/* As torchrun: every flag --a-b may come as PET_A_B. What stands on the command line is read later, and wins. */
+static ls_status read_environment(const ls_flags *flags)
+{
+    for (int i = 0; i < flags->n[0]; i++) {
+        const ls_flag *flag = &flags->tables[0][i];
+        char name[64];
+        char *value;
+
+        text_format(name, sizeof(name), "PET_%s", flag->name);
+        for (char *c = name; *c != 0; c++)
+            *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+        value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        if (value != NULL && *value != 0)
+            LS_TRY(read_variable(flags, flag, name, value));
+    }
+    return LS_OK;
+}
+
+/* --- what they mean --- */
+
+static ls_status count_ranks(run_flags *f)
+{
+    int64_t number;
+
+    if (text_equal(f->nproc, "auto") || text_equal(f->nproc, "cpu")) {
+        f->n_ranks = ls_usable_cores(NULL);
+        return LS_OK;
+    }
+    LS_TRY(text_parse_int(f->nproc, "--nproc-per-node (or auto, cpu)", 1, RANKS_MOST, &number));
+    f->n_ranks = (int)number;
+    return LS_OK;
+}
+
+static ls_status check_one_machine(const run_flags *f)
+{
+    if (!text_equal(f->nnodes, "1") && !text_equal(f->nnodes, "1:1"))
+        return ls_fail(LS_EUNSUPPORTED, "--nnodes %s: this version starts the ranks of one machine",
+                       f->nnodes);
+    if (f->node_rank != 0)
+        return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
+                       (long long)f->node_rank);
+    return LS_OK;
+}
+
+/* What can be bound is ours. */
+static bool is_this_machine(const char *host)
+{
+    net_address at;
+    int fd;
+
+    if (net_address_parse(host, 0, &at) != LS_OK)
+        return false;
+    net_address_set_port(&at, 0);
+    if (net_listen(&at, NET_STREAM, 1, &fd, NULL) != LS_OK)
+        return false;
+    close(fd);
+    return true;
+}
+
+static ls_status choose_store(run_flags *f)
+{
+    const bool is_here = f->master_addr == NULL || is_this_machine(f->master_addr);
+
+    f->hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
+    if (f->hosts_store && !is_here)
+        return ls_fail(LS_EINVAL, "--store agent, but --master-addr %s is not this machine",
+                       f->master_addr);
+    if (f->store != NULL && !f->hosts_store && !text_equal(f->store, "none"))
+        return ls_fail(LS_EINVAL, "--store \"%s\": must be agent or none", f->store);
+    return LS_OK;
+}
+
+/* Which streams go where; --log-dir alone asks for all of them, as well as on the console. */
+static ls_status read_streams(run_flags *f)
+{
+    f->tee_list.otherwise = f->log_dir != NULL && f->redirects == NULL && f->tee == NULL
+                                ? RANK_STREAMS_BOTH
+                                : RANK_STREAMS_NONE;
+    if (f->redirects != NULL)
+        LS_TRY(rank_list_parse_streams(f->redirects, "--redirects", &f->redirect_list));
+    if (f->tee != NULL)
+        LS_TRY(rank_list_parse_streams(f->tee, "--tee", &f->tee_list));
+    if (f->local_ranks != NULL)
+        LS_TRY(rank_list_parse_ranks(f->local_ranks, "--local-ranks-filter", &f->local_list));
+    if (f->ranks != NULL)
+        LS_TRY(rank_list_parse_ranks(f->ranks, "--ranks", &f->rank_list));
+    return LS_OK;
+}
+
+static ls_status check_words(const run_flags *f)
+{
+    static const char *const bindings[] = {"node", "socket", "exclusive", "core-complex"};
+    const char *style = f->pass_local_rank;
+    size_t i = 0;
+
+    if (style != NULL && *style != 0 && !text_equal(style, "dash") &&
+        !text_equal(style, "underscore"))
+        return ls_fail(LS_EINVAL, "--pass-local-rank=%s: dash or underscore", style);
+    if (f->logs_specs != NULL && !text_equal(f->logs_specs, "default"))
+        return ls_fail(LS_EUNSUPPORTED,
+                       "--logs-specs %s: a plug-in of torchrun cannot be loaded; -r, -t and "
+                       "--log-dir say where lines go",
+                       f->logs_specs);
+    while (f->numa_binding != NULL && i < LS_COUNT_OF(bindings) &&
+           !text_equal(f->numa_binding, bindings[i]))
+        i++;
+    if (i == LS_COUNT_OF(bindings))
+        return ls_fail(LS_EINVAL, "--numa-binding %s: node, socket, exclusive or core-complex",
+                       f->numa_binding);
+    if (f->module && f->no_python)
+        return ls_fail(LS_EINVAL, "--module and --no-python exclude each other");
+    return LS_OK;
+}
+
+static ls_status settle(run_flags *f)
+{
+    LS_TRY(check_one_machine(f));
+    LS_TRY(count_ranks(f));
+    LS_TRY(choose_store(f));
+    LS_TRY(read_streams(f));
+    LS_TRY(check_words(f));
+    if (f->signals != NULL)
+        LS_TRY(launch_parse_signals(f->signals, "--signals-to-handle", &f->stop_signals));
+    return LS_OK;
+}
+
+static void set_defaults(run_flags *f, bool as_torchrun)
+{
+    *f = (run_flags){.as_torchrun = as_torchrun,
+                     .nproc = "1",
+                     .nnodes = "1",
+                     .grace_s = as_torchrun ? TORCHRUN_GRACE_S : GRACE_S};
+}
+
+ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
+{
+    ls_flag table[RUN_N_FLAGS];
+    const ls_flags flags = describe(as_torchrun, table);
+
+    set_defaults(f, as_torchrun);
+    make_table(f, table);
+    LS_TRY(read_environment(&flags));
+    LS_TRY(ls_flags_parse(&flags, argc, argv, rest));
+    if (f->help)
+        return LS_OK;
+    if (*rest == argc)
+        return ls_fail(LS_EINVAL, "which program? %s [flags] PROG ARGS...",
+                       run_flags_name(as_torchrun));
+    return settle(f);
+}
+
+int run_flags_help(bool as_torchrun)
+{
+    run_flags f;
+    ls_flag table[RUN_N_FLAGS];
+    const ls_flags flags = describe(as_torchrun, table);
+
+    set_defaults(&f, as_torchrun);
+    make_table(&f, table);
+    return print_help(&flags);
+}

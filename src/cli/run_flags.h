@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_flags.h - the flags of lockstep run, which are torchrun's and a few more, and what they mean together.
+ */
+#ifndef LS_CLI_RUN_FLAGS_H
+#define LS_CLI_RUN_FLAGS_H
+
+#include "base/status.h"
+#include "launch/launch.h"
+
+#include <stdbool.h>
+
+#define RUN_N_FLAGS 37
+
+typedef struct run_flags {
+    bool as_torchrun; /* called by that name */
+
+    /* As given. */
+    const char *nproc;
+    const char *nnodes;
+    int64_t node_rank;
+    const char *master_addr;
+    int64_t master_port;
+    const char *store;
+    const char *run_id;
+    const char *role;
+    int64_t max_restarts;
+    int64_t grace_s;
+    int standalone;
+    int no_python;
+    int module;
+    int run_path;
+    const char *pass_local_rank; /* NULL: not asked for */
+    int virtual_local_rank;
+    const char *numa_binding;
+    const char *signals;
+    const char *redirects;
+    const char *tee;
+    const char *log_dir;
+    const char *logs_specs;
+    const char *local_ranks;
+    const char *ranks;
+    int no_prefix;
+    int no_fold;
+    int help;
+    const char *ignored; /* where flags go that one machine has no use for */
+    int ignored_switch;
+
+    /* What follows from them. */
+    int n_ranks;
+    bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
+    uint64_t stop_signals;
+    rank_list redirect_list;
+    rank_list tee_list;
+    rank_list local_list; /* valid when local_ranks is given */
+    rank_list rank_list;  /* valid when ranks is given */
+} run_flags;
+
+/* Reads PET_* variables, then the command line, and checks what they say; where help is asked for, only the flag says so.
+ * argv[*rest] is the program. */
+LS_MUST_USE ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv,
+                                     int *rest);
+int run_flags_help(bool as_torchrun); /* gives an exit code */
+
+/* The name that messages begin with. */
+const char *run_flags_name(bool as_torchrun);
+
+#endif

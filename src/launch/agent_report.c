@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_report.c - one root cause for the whole job, in words.
+ */
+#include "launch/agent.h"
+
+#include "launch/error_file.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { CAUSE_MS = 60000 /* how long a broken group explains the exit of a rank */ };
+
+/* A crash explains itself. An exit is explained by what broke its group shortly before. */
+static bool has_cause(const agent *a, const agent_rank *root)
+{
+    return a->cause.text[0] != 0 && !WIFSIGNALED(root->wait_status) &&
+           a->failed_ms - a->cause.at_ms < CAUSE_MS;
+}
+
+/* When a rank that has exited wrote its error; 0 when it wrote none, or a time outside of the job's life. */
+static int64_t error_time(const agent_rank *r)
+{
+    error_report report = {0};
+    int64_t at = 0;
+
+    if (!r->ended || !WIFEXITED(r->wait_status) || WEXITSTATUS(r->wait_status) == 0)
+        return 0;
+    if (agent_read_error(r, &report) == LS_OK && report.timestamp_s >= r->agent->started_s &&
+        report.timestamp_s <= (int64_t)time(NULL))
+        at = report.timestamp_s;
+    error_report_free(&report);
+    return at;
+}
+
+/* A rank whose connection broke may exit before the one that broke it has. As torchrun, we believe the earliest of their error
+ * files; but a crash needs no such witness. */
+void agent_settle_root(agent *a)
+{
+    int64_t first = WIFSIGNALED(a->ranks[a->root].wait_status) ? 0 : error_time(&a->ranks[a->root]);
+
+    for (int i = 0; i < a->spec->n_ranks && first > 0; i++) {
+        const int64_t at = error_time(&a->ranks[i]);
+        if (at > 0 && at < first) {
+            first = at;
+            a->root = i;
+        }
+    }
+}
+
+/* "  it says: first line", the others below it. */
+static void append_message(const error_report *report, text_buf *out)
+{
+    const char *line = text_str(&report->message);
+    const char *lead = "  it says: ";
+
+    for (; *line != 0; line += strcspn(line, "\n") + 1) {
+        text_append(out, "%s%.*s\n", lead, (int)strcspn(line, "\n"), line);
+        lead = "  | ";
+    }
+}
+
+static void append_stack(const error_report *report, text_buf *out)
+{
+    const char *line = text_str(&report->callstack);
+
+    if (*line != 0)
+        text_append(out, "  its call stack:\n");
+    for (; *line != 0; line += strcspn(line, "\n") + 1)
+        text_append(out, "  | %.*s\n", (int)strcspn(line, "\n"), line);
+}
+
+static void append_error(const agent_rank *r, text_buf *out)
+{
+    error_report report = {0};
+    const ls_status st = agent_read_error(r, &report);
+
+    if (st == LS_OK)
+        append_message(&report, out);
+    else if (st != LS_ENOTFOUND)
+        text_append(out, "  its error file is not understood: %s\n", ls_last_error());
+    if (st == LS_OK && r->kept.n == 0) /* Python prints the stack, too */
+        append_stack(&report, out);
+    error_report_free(&report);
+}
+
+static void append_folder(const agent_rank *r, text_buf *out)
+{
+    const agent *a = r->agent;
+    char path[sizeof(a->logs.path) + 64];
+
+    if (a->logs.fd >= 0)
+        text_append(
+            out, "  its files: %s\n",
+            log_folder_path(&a->logs, r->attempt, (int)(r - a->ranks), NULL, path, sizeof(path)));
+}
+
+/* What followed from the root cause is only counted. */
+void agent_make_report(agent *a)
+{
+    const agent_rank *r = &a->ranks[a->root];
+    text_buf *out = &a->result->report;
+    const int n_after = a->n_failed - 1;
+    char end[LS_ERROR_BYTES + 64];
+
+    agent_describe_end(a, r, end, sizeof(end));
+    if (has_cause(a, r))
+        text_append(out, "%s\n  then %s\n", a->cause.text, end);
+    else
+        text_append(out, "%s\n", end);
+    append_error(r, out);
+    if (r->kept.n > 0) {
+        text_append(out, "  its last lines:\n");
+        output_append_kept(&r->kept, out);
+    }
+    append_folder(r, out);
+    if (a->spec->describe_ring != NULL && r->ring_fd >= 0)
+        a->spec->describe_ring(r->ring_fd, out);
+    if (n_after > 0)
+        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/launch.h"
+
+#include <signal.h>
+#include <string.h>
+
+/* Those that can ask a job to end. The others mean something else to the agent, or cannot be taken. */
+static const struct {
+    const char *name;
+    int number;
+} known[] = {
+    {"SIGTERM", SIGTERM}, {"SIGINT", SIGINT},   {"SIGHUP", SIGHUP},
+    {"SIGQUIT", SIGQUIT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2},
+};
+
+/* With or without "SIG". */
+static int number_of(const char *name, size_t n)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(known); i++) {
+        const char *bare = known[i].name + strlen("SIG");
+        if ((strlen(known[i].name) == n && strncmp(known[i].name, name, n) == 0) ||
+            (strlen(bare) == n && strncmp(bare, name, n) == 0))
+            return known[i].number;
+    }
+    return 0;
+}
+
+ls_status launch_parse_signals(const char *text, const char *what, uint64_t *out)
+{
+    uint64_t set = 0;
+
+    for (const char *at = text;; at++) {
+        const size_t n = strcspn(at, ",");
+        const int number = number_of(at, n);
+        char name[24];
+
+        if (number == 0) {
+            text_format(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
+                        at);
+            text_printable(name, sizeof(name), name);
+            return ls_fail(LS_EINVAL,
+                           "%s: \"%s\" is none of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, "
+                           "SIGUSR2",
+                           what, name);
+        }
+        set |= UINT64_C(1) << number;
+        at += n;
+        if (*at == 0)
+            break;
+    }
+    *out = set;
+    return LS_OK;
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs.sh PAGE BIN: runs every command of a page: lines of four spaces and cells of tables that begin with one of our programs.
+# "# exits with N" behind a command says how it ends. Every flag that `lockstep run --help` lists must stand on the page.
+set -u
+page=$(readlink -f "$1")
+PATH=$2:$PATH
+export PATH
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+
+cat >train.py <<'SCRIPT'
+import sys
+print(*sys.argv[1:], flush=True)
+SCRIPT
+cp train.py script
+printf '#!/bin/sh\nexit 0\n' >executable.py
+chmod +x executable.py
+cat >fail.py <<'SCRIPT'
+import os, sys, time
+if os.environ["RANK"] == "0":
+    time.sleep(100)
+sys.exit(3)
+SCRIPT
+
+failed=0
+n=0
+sed -n -e 's/^    \(\(lockstep\|torchrun\) .*\)$/\1/p' -e 's/^|.*| `\(lockstep run .*\)` |$/\1/p' "$page" >commands
+while IFS= read -r line; do
+    wanted=0
+    case $line in *"# exits with "*) wanted=${line##*# exits with } ;; esac
+    sh -c "${line%%#*}" >output 2>&1 </dev/null
+    code=$?
+    n=$((n + 1))
+    if [ $code != "$wanted" ]; then
+        echo "$line"
+        echo "  exit code $code, not $wanted:"
+        sed 's/^/  /' output
+        failed=1
+    fi
+done <commands
+[ $n -ge 20 ] || { echo "only $n commands on the page"; failed=1; }
+
+lockstep run --help | sed -n 's/^ *\(-[a-z], \)\{0,1\}--\([a-z-]*\).*/\2/p' >flags
+[ "$(wc -l <flags)" -ge 20 ] || { echo "help lists too few flags"; failed=1; }
+while read -r flag; do
+    grep -q -e "--$flag" "$page" || { echo "--$flag is not on the page"; failed=1; }
+done <flags
+echo "$n commands"
+exit $failed

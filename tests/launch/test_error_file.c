@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "launch/error_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int file_of(const char *text, size_t n)
+{
+    const int fd = memfd_create("test", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_ok(file_write_all(fd, "test", text, n));
+    return fd;
+}
+
+static ls_status read_text(const char *text, error_report *out)
+{
+    int fd = file_of(text, strlen(text));
+    const ls_status st = error_file_read(fd, out);
+
+    file_close(&fd);
+    return st;
+}
+
+static void expect_report(const char *text, const char *message, const char *stack, int64_t at)
+{
+    error_report r = {0};
+
+    assert_ok(read_text(text, &r));
+    assert_string_equal(text_str(&r.message), message);
+    assert_string_equal(text_str(&r.callstack), stack);
+    assert_true(r.timestamp_s == at);
+    error_report_free(&r);
+}
+
+static void both_forms_are_understood(void **state)
+{
+    LS_UNUSED(state);
+    expect_report("{\"message\":{\"message\":\"ValueError: boom\",\"extraInfo\":{\"py_callstack\":"
+                  "\"Traceback:\\n  line 1\\n\",\"timestamp\":\"1795226013\"},\"errorCode\":7}}",
+                  "ValueError: boom\n", "Traceback:\n  line 1\n", 1795226013);
+    expect_report("{\"message\":\"boom\",\"timestamp\":\"12\"}", "boom\n", "", 12);
+    expect_report("{\"message\":\"boom\",\"timestamp\":12}", "boom\n", "", 12);
+    expect_report("{\"message\":{\"message\":\"bare\"}}", "bare\n", "", 0);
+}
+
+static void a_time_that_is_none_does_not_count(void **state)
+{
+    LS_UNUSED(state);
+    expect_report("{\"message\":\"m\",\"timestamp\":\"yesterday\"}", "m\n", "", 0);
+    expect_report("{\"message\":\"m\",\"timestamp\":\"-5\"}", "m\n", "", 0);
+    expect_report("{\"message\":\"m\",\"timestamp\":-5}", "m\n", "", 0);
+    expect_report("{\"message\":\"m\",\"timestamp\":\"99999999999999999999\"}", "m\n", "", 0);
+    expect_report("{\"message\":\"m\",\"timestamp\":[1]}", "m\n", "", 0);
+}
+
+static void what_is_shown_is_printable(void **state)
+{
+    LS_UNUSED(state);
+    expect_report("{\"message\":\"a\\u001b[31mb\\u0007\\r\\tc\\n\\u00e9\\n\\n\"}",
+                  "a?[31mb?? c\n??\n", "", 0);
+}
+
+static void long_texts_are_cut(void **state)
+{
+    error_report r = {0};
+    text_buf t = {0};
+
+    LS_UNUSED(state);
+    text_append(&t, "{\"message\":{\"message\":\"");
+    for (int i = 0; i < 1000; i++)
+        text_append(&t, "m%d\\n", i);
+    text_append(&t, "\",\"extraInfo\":{\"py_callstack\":\"");
+    for (int i = 0; i < 1000; i++)
+        text_append(&t, "s%d\\n", i);
+    for (int i = 0; i < 1000; i++)
+        text_append(&t, "x");
+    text_append(&t, "\"}}}");
+    assert_ok(read_text(text_str(&t), &r));
+    assert_true(text_starts(text_str(&r.message), "m0\nm1\n"));
+    assert_non_null(strstr(text_str(&r.message), "\nm19\n"));
+    assert_null(strstr(text_str(&r.message), "m20"));
+    assert_true(text_starts(text_str(&r.callstack), "s981\n"));
+    assert_int_equal(strlen(strrchr(text_str(&r.callstack), 's')), strlen("s999\n") + 400);
+    error_report_free(&r);
+    text_free(&t);
+}
+
+static void what_is_no_error_file_is_told(void **state)
+{
+    static const char *const wrong[] = {"{",
+                                        "[]",
+                                        "7",
+                                        "{}",
+                                        "not json",
+                                        "{\"message\":7}",
+                                        "{\"message\":{}}",
+                                        "{\"message\":{\"message\":[]}}",
+                                        "{\"message\":\"a\\u0000b\"}",
+                                        "{\"message\":\"a\",\"message\":\"b\"}",
+                                        "{\"message\":\"\xff\"}"};
+    error_report r = {0};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
+        assert_status(read_text(wrong[i], &r), LS_EFORMAT);
+        assert_told("the error file");
+        error_report_free(&r);
+    }
+    assert_status(read_text("", &r), LS_ENOTFOUND);
+}
+
+static void a_large_file_is_not_read(void **state)
+{
+    error_report r = {0};
+    int fd = file_of("{\"message\":\"m\"}", 15);
+
+    LS_UNUSED(state);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    assert_status(error_file_read(fd, &r), LS_EFORMAT);
+    assert_told("more than the 1048576 bytes");
+    file_close(&fd);
+}
+
+static void what_is_no_file_is_not_read(void **state)
+{
+    error_report r = {0};
+    int fds[2];
+    int folder = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    LS_UNUSED(state);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    assert_status(error_file_read(fds[0], &r), LS_EFORMAT);
+    assert_status(error_file_read(folder, &r), LS_EFORMAT);
+    file_close(&folder);
+    file_close(&fds[0]);
+    file_close(&fds[1]);
+}
+
+static void without_memory_it_says_so(void **state)
+{
+    error_report r = {0};
+
+    LS_UNUSED(state);
+    ls_alloc_fail_at(1);
+    assert_status(read_text("{\"message\":\"m\"}", &r), LS_ENOMEM);
+    ls_alloc_fail_at(0);
+}
+
+static void a_made_file_is_written_by_its_name(void **state)
+{
+    error_report r = {0};
+    char path[128];
+    int fd, writer;
+
+    LS_UNUSED(state);
+    assert_ok(error_file_make(&fd, path, sizeof(path)));
+    assert_status(error_file_read(fd, &r), LS_ENOTFOUND);
+    writer = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); /* as Python's "w" */
+    assert_true(writer >= 0);
+    assert_ok(file_write_all(writer, path, "{\"message\":\"m\"}", 15));
+    file_close(&writer);
+    assert_ok(error_file_read(fd, &r));
+    assert_string_equal(text_str(&r.message), "m\n");
+    error_report_free(&r);
+    file_close(&fd);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_forms_are_understood),
+        cmocka_unit_test(a_time_that_is_none_does_not_count),
+        cmocka_unit_test(what_is_shown_is_printable),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(what_is_no_error_file_is_told),
+        cmocka_unit_test(a_large_file_is_not_read),
+        cmocka_unit_test(what_is_no_file_is_not_read),
+        cmocka_unit_test(without_memory_it_says_so),
+        cmocka_unit_test(a_made_file_is_written_by_its_name),
+    };
+
+    return cmocka_run_group_tests_name("launch error_file", tests, NULL, NULL);
+}
