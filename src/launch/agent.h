@@ -7,6 +7,7 @@
 
 #include "launch/launch.h"
 #include "launch/output.h"
+#include "launch/pmi.h"
 #include "launch/shim.h"
 #include "net/key.h"
 #include "net/poller.h"
@@ -25,6 +26,8 @@ typedef struct agent_rank {
     int news_fd;
     int stream_fd[2]; /* its stdout and stderr, -1 when ended or inherited */
     int ring_fd;
+    int pmi_fd; /* for PMI-1, -1 when ended or not offered */
+    poll_watch *pmi_watch;
     poll_watch *news_watch;
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
@@ -33,6 +36,7 @@ typedef struct agent_rank {
     bool left;   /* the last of them ended with a goodbye */
     bool ended;
     int wait_status;
+    int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
     int64_t peak_bytes;
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
@@ -54,6 +58,7 @@ struct agent {
     agent_result *result;
     poller *poller;
     hub *hub;
+    pmi *pmi; /* NULL when the ranks run a function */
     char job[JOB_ID_BYTES];
     net_key key;
     int key_fd;
@@ -104,7 +109,22 @@ void agent_note(agent *a, const char *format, ...) LS_PRINTF(2, 3);
 /* Reads what the ranks have left in their pipes, and waits until all of it is taken. */
 LS_MUST_USE ls_status agent_drain(agent *a);
 
+/* --- agent_pmi.c: MPI programs that ask for their launcher --- */
+
+/* Offers PMI-1 to a rank; *child_end is the rank's. */
+LS_MUST_USE ls_status agent_open_pmi(agent_rank *r, int *child_end);
+/* Answers what the rank has said so far. */
+void agent_hear_pmi(agent_rank *r);
+void agent_end_pmi(agent_rank *r);
+/* A rank that ended well, though others are in MPI with it, fails: they would wait for ever. */
+void agent_end_vain_mpi(agent *a);
+/* A word to who starts an Open MPI program, which cannot find its ranks under us. */
+void agent_note_open_mpi(agent *a);
+
 /* --- agent.c: what the opened things report --- */
+
+/* A rank has failed though its exit code does not say so, or not yet; r->message tells how. */
+void agent_rank_failed(agent_rank *r, int code);
 void agent_on_news(void *rank, unsigned events);
 void agent_on_signal(void *a, unsigned events);
 hub_events agent_hub_events(agent *a);

@@ -154,6 +154,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
                       .stdout_fd = -1,
                       .stderr_fd = -1,
                       .key_fd = a->key_fd,
+                      .pmi_fd = -1,
                       .mask = a->old_mask,
                       .users = &a->users};
     ls_status st;
@@ -167,10 +168,13 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
         st = agent_open_stream(r, 0, &shim.stdout_fd);
     if (st == LS_OK && a->spec->capture)
         st = agent_open_stream(r, 1, &shim.stderr_fd);
+    if (st == LS_OK && a->pmi != NULL)
+        st = agent_open_pmi(r, &shim.pmi_fd);
     if (st == LS_OK) {
         shim.ring_fd = r->ring_fd;
         place->rank = place->local_rank = r->rank;
         place->ring_fd = r->ring_fd;
+        place->pmi_fd = shim.pmi_fd;
         place->terminal = r->rank == 0 && a->spec->capture && a->sinks[1].terminal;
         st = start_shim(r, place, &shim);
     }
@@ -178,6 +182,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
     file_close(&shim.news_fd);
     file_close(&shim.stdout_fd);
     file_close(&shim.stderr_fd);
+    file_close(&shim.pmi_fd);
     return st;
 }
 
@@ -247,7 +252,8 @@ static ls_status prepare_ranks(agent *a)
                                    .lifeline_fd = -1,
                                    .news_fd = -1,
                                    .stream_fd = {-1, -1},
-                                   .ring_fd = -1};
+                                   .ring_fd = -1,
+                                   .pmi_fd = -1};
     return LS_OK;
 }
 
@@ -265,8 +271,11 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     LS_TRY(name_job(a));
     LS_TRY(take_signals(a));
     LS_TRY(open_hub(a, &store));
-    if (spec->argv != NULL)
+    if (spec->argv != NULL) {
         prctl(PR_SET_CHILD_SUBREAPER, 1);
+        LS_TRY(pmi_create(a->job, spec->n_ranks, &a->pmi));
+        agent_note_open_mpi(a);
+    }
     LS_TRY(open_ranks(a, &store));
     return agent_start_guardian(a);
 }
@@ -277,6 +286,7 @@ static void close_rank(agent_rank *r)
     file_close(&r->lifeline_fd); /* a shim that still lives kills its rank now */
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
+    agent_end_pmi(r);
     agent_end_streams(r);
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
@@ -320,6 +330,7 @@ void agent_close(agent *a)
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
     hub_destroy(a->hub);
+    pmi_destroy(a->pmi);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);
         output_sink_close(&a->sinks[i]);

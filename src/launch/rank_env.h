@@ -26,6 +26,7 @@ typedef struct rank_place {
     unsigned generation;
     int key_fd;    /* -1: none */
     int ring_fd;   /* -1: none */
+    int pmi_fd;    /* of a socket that answers PMI-1; -1: none */
     bool terminal; /* a terminal is behind rank 0's pipe */
     int threads;   /* compute threads a rank, from the cores it may use */
 } rank_place;
