@@ -91,11 +91,13 @@ static void terminate_ranks(void *arg)
 
 static bool ended_well(const agent_rank *r)
 {
-    return WIFEXITED(r->wait_status) && WEXITSTATUS(r->wait_status) == 0;
+    return r->failed_code == 0 && WIFEXITED(r->wait_status) && WEXITSTATUS(r->wait_status) == 0;
 }
 
 static int exit_code_of(const agent_rank *r)
 {
+    if (r->failed_code != 0)
+        return r->failed_code;
     return WIFSIGNALED(r->wait_status) ? 128 + WTERMSIG(r->wait_status)
                                        : WEXITSTATUS(r->wait_status);
 }
@@ -136,6 +138,14 @@ static void begin_failing(agent *a, const agent_rank *r)
     agent_describe_end(a, r, cause.text, sizeof(cause.text));
     hub_abort(a->hub, &cause);
     poller_timer_set(a->poller, &a->term_timer, a->failed_ms + TELL_MS, terminate_ranks, a);
+}
+
+void agent_rank_failed(agent_rank *r, int code)
+{
+    r->agent->n_failed += r->ended && ended_well(r);
+    r->failed_code = code;
+    if (r->agent->phase == AGENT_RUNNING)
+        begin_failing(r->agent, r);
 }
 
 /* The news of two deaths may come in the wrong order. One that the kernel ended is not a consequence of another's exit. */
@@ -181,6 +191,8 @@ static void rank_ended(agent_rank *r, int wait_status)
 
     if (r->ended)
         return;
+    agent_hear_pmi(r); /* its last words may say why */
+    agent_end_pmi(r);
     r->ended = true;
     r->wait_status = wait_status;
     a->n_ended++;
@@ -189,6 +201,7 @@ static void rank_ended(agent_rank *r, int wait_status)
         if (r->n_joins > 0 && !r->left)
             hub_rank_left(a->hub, r->rank); /* who waits for it is told; nobody else is disturbed */
         end_vain_joins(a);
+        agent_end_vain_mpi(a);
     } else if (a->phase == AGENT_RUNNING) {
         begin_failing(a, r);
     } else if (a->phase == AGENT_FAILING && is_the_cause(a, r)) {

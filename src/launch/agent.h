@@ -10,6 +10,7 @@
 #include "launch/log_folder.h"
 #include "launch/output.h"
 #include "launch/output_fold.h"
+#include "launch/pmi.h"
 #include "launch/shim.h"
 #include "net/key.h"
 #include "net/poller.h"
@@ -32,6 +33,8 @@ typedef struct agent_rank {
     unsigned attempt; /* its folder in agent.logs */
     int log_fd[2];    /* files of its streams, -1: none */
     int error_fd;     /* where it leaves its error, if not in that folder; -1: there */
+    int pmi_fd;       /* for PMI-1, -1 when ended or not offered */
+    poll_watch *pmi_watch;
     poll_watch *news_watch;
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
@@ -40,6 +43,7 @@ typedef struct agent_rank {
     bool left;   /* the last of them ended with a goodbye */
     bool ended;
     int wait_status;
+    int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
     int64_t peak_bytes;
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
@@ -62,6 +66,7 @@ struct agent {
     poller *poller;
     hub *hub;
     c10d_store *store; /* for PyTorch programs, NULL: they host their own */
+    pmi *pmi;          /* NULL when the ranks run a function */
     char job[JOB_ID_BYTES];
     net_key key;
     int key_fd;
@@ -141,8 +146,22 @@ LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
 /* Moves the root to a rank that failed earlier, if its error file says so. */
 void agent_settle_root(agent *a);
 void agent_make_report(agent *a);
+/* --- agent_pmi.c: MPI programs that ask for their launcher --- */
+
+/* Offers PMI-1 to a rank; *child_end is the rank's. */
+LS_MUST_USE ls_status agent_open_pmi(agent_rank *r, int *child_end);
+/* Answers what the rank has said so far. */
+void agent_hear_pmi(agent_rank *r);
+void agent_end_pmi(agent_rank *r);
+/* A rank that ended well, though others are in MPI with it, fails: they would wait for ever. */
+void agent_end_vain_mpi(agent *a);
+/* A word to who starts an Open MPI program, which cannot find its ranks under us. */
+void agent_note_open_mpi(agent *a);
 
 /* --- agent.c: what the opened things report --- */
+
+/* A rank has failed though its exit code does not say so, or not yet; r->message tells how. */
+void agent_rank_failed(agent_rank *r, int code);
 void agent_on_news(void *rank, unsigned events);
 void agent_on_signal(void *a, unsigned events);
 hub_events agent_hub_events(agent *a);

@@ -193,6 +193,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
                       .stdout_fd = -1,
                       .stderr_fd = -1,
                       .key_fd = a->key_fd,
+                      .pmi_fd = -1,
                       .mask = a->old_mask,
                       .users = &a->users};
     char error_path[sizeof(a->logs.path) + 64] = "";
@@ -209,6 +210,8 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
         st = agent_open_stream(r, 1, &shim.stderr_fd);
     if (st == LS_OK)
         st = agent_open_rank_logs(r, error_path, sizeof(error_path));
+    if (st == LS_OK && a->pmi != NULL)
+        st = agent_open_pmi(r, &shim.pmi_fd);
     if (st == LS_OK) {
         shim.ring_fd = r->ring_fd;
         place->error_file = error_path[0] != 0 ? error_path : NULL;
@@ -216,12 +219,14 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
         place->ring_fd = r->ring_fd;
         place->terminal =
             r->rank == 0 && a->spec->capture && a->sinks[1].terminal && agent_shows(r, 1);
+        place->pmi_fd = shim.pmi_fd;
         st = start_shim(r, place, &shim);
     }
     file_close(&shim.lifeline_fd);
     file_close(&shim.news_fd);
     file_close(&shim.stdout_fd);
     file_close(&shim.stderr_fd);
+    file_close(&shim.pmi_fd);
     return st;
 }
 
@@ -294,7 +299,8 @@ static ls_status prepare_ranks(agent *a)
                                    .stream_fd = {-1, -1},
                                    .log_fd = {-1, -1},
                                    .error_fd = -1,
-                                   .ring_fd = -1};
+                                   .ring_fd = -1,
+                                   .pmi_fd = -1};
     return LS_OK;
 }
 
@@ -314,8 +320,11 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     LS_TRY(agent_open_logs(a));
     LS_TRY(agent_open_fold(a));
     LS_TRY(open_hub(a, &store));
-    if (spec->argv != NULL)
+    if (spec->argv != NULL) {
         prctl(PR_SET_CHILD_SUBREAPER, 1);
+        LS_TRY(pmi_create(a->job, spec->n_ranks, &a->pmi));
+        agent_note_open_mpi(a);
+    }
     LS_TRY(open_ranks(a, &store));
     return agent_start_guardian(a);
 }
@@ -327,6 +336,7 @@ static void close_rank(agent_rank *r)
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
     agent_close_rank_logs(r);
+    agent_end_pmi(r);
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
     output_free_kept(&r->kept);
@@ -374,6 +384,7 @@ void agent_close(agent *a)
     log_folder_close(&a->logs);
     hub_destroy(a->hub);
     c10d_store_destroy(a->store);
+    pmi_destroy(a->pmi);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);
         output_sink_close(&a->sinks[i]);

@@ -169,6 +169,18 @@ static void put_openmpi(builder *b, const rank_place *p)
     put(b, "OMPI_COMM_WORLD_LOCAL_SIZE=%d", p->local_size);
 }
 
+/* Only with the socket behind it: MPICH would take its place for granted and wait for the others. */
+static void put_pmi(builder *b, const rank_place *p)
+{
+    if (p->pmi_fd < 0)
+        return;
+    put(b, "PMI_FD=%d", p->pmi_fd);
+    put(b, "PMI_RANK=%d", p->rank);
+    put(b, "PMI_SIZE=%d", p->world_size);
+    put(b, "MPI_LOCALRANKID=%d", p->local_rank);
+    put(b, "MPI_LOCALNRANKS=%d", p->local_size);
+}
+
 static void put_surroundings(builder *b, char *const *inherited, const rank_place *p)
 {
     char threads[16];
@@ -209,6 +221,7 @@ ls_status rank_env_make(char *const *inherited, const rank_place *place, char **
     put_lockstep(&own, place);
     put_torchrun(&own, inherited, place);
     put_openmpi(&own, place);
+    put_pmi(&own, place);
     put_surroundings(&own, inherited, place);
     LS_ASSERT(own.n < OWN_MOST);
     copy_inherited(&all, inherited, &own);

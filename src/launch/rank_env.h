@@ -29,6 +29,7 @@ typedef struct rank_place {
     bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
     int key_fd;              /* -1: none */
     int ring_fd;             /* -1: none */
+    int pmi_fd;              /* of a socket that answers PMI-1; -1: none */
     bool terminal;           /* a terminal is behind rank 0's pipe */
     int threads;             /* compute threads a rank, from the cores it may use */
 } rank_place;

@@ -524,3 +524,15 @@ int job_clean_up(void **state)
     }
     return 0;
 }
+
+void job_expect_blame(job *j, int rank, const char *how)
+{
+    const char *at;
+    char start_of[32];
+
+    text_format(start_of, sizeof(start_of), "lockstep: rank %d (pid ", rank);
+    at = strstr(text_str(&j->err), start_of);
+    job_expect(j, at != NULL && strstr(at, how) != NULL);
+    job_expect(j, strstr(at + 1, "lockstep: rank ") == NULL);
+    job_expect_gone(j);
+}

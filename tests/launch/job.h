@@ -63,6 +63,8 @@ bool job_said(const job *j, int which, const char *text);
         if (!(condition))                                                                          \
             job_fail(j, __FILE__, __LINE__, #condition);                                           \
     } while (0)
+/* The launcher's report blames this rank, and no other, in these words; nothing of the job is left. */
+void job_expect_blame(job *j, int rank, const char *how);
 void job_fail(const job *j, const char *file, int line, const char *condition)
     __attribute__((noreturn));
 

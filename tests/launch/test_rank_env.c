@@ -21,6 +21,7 @@ static const rank_place place = {.rank = 5,
                                  .generation = 3,
                                  .key_fd = 11,
                                  .ring_fd = 12,
+                                 .pmi_fd = -1,
                                  .threads = 6};
 
 static char **make(const char *const *inherited, const rank_place *p)
@@ -200,12 +201,13 @@ static void what_there_is_none_of_is_not_named(void **state)
     char **env;
 
     LS_UNUSED(state);
-    p.key_fd = p.ring_fd = -1;
+    p.key_fd = p.ring_fd = p.pmi_fd = -1;
     p.terminal = true;
     p.agent_store = true;
     env = make(LIST("A=1"), &p);
     assert_int_equal(count(env, "LOCKSTEP_KEY_FD"), 0);
     assert_int_equal(count(env, "LOCKSTEP_RING_FD"), 0);
+    assert_int_equal(count(env, "PMI_FD") + count(env, "PMI_RANK") + count(env, "PMI_SIZE"), 0);
     assert_true(has(env, "LOCKSTEP_TTY=1"));
     assert_true(has(env, "TORCHELASTIC_USE_AGENT_STORE=True"));
     rank_env_free(env);
@@ -250,6 +252,24 @@ static void a_virtual_local_rank_is_0_with_a_device_of_its_own(void **state)
     }
 }
 
+/* The place of another launcher's rank, with its socket, gives way to ours. */
+static void pmi_is_told_where_there_is_a_socket_for_it(void **state)
+{
+    static const char *const wanted[] = {"PMI_FD=13", "PMI_RANK=5", "PMI_SIZE=8",
+                                         "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4"};
+    rank_place p = place;
+    char **env;
+
+    LS_UNUSED(state);
+    p.pmi_fd = 13;
+    env = make(LIST("PMI_FD=7", "PMI_RANK=1", "PMI_SIZE=2", "PMI_ID=1", "MPI_LOCALRANKID=0"), &p);
+    for (size_t i = 0; i < LS_COUNT_OF(wanted); i++)
+        if (!has(env, wanted[i]))
+            fail_msg("%s is missing", wanted[i]);
+    assert_int_equal(count(env, "PMI_FD") + count(env, "PMI_RANK") + count(env, "PMI_ID"), 2);
+    rank_env_free(env);
+}
+
 static void long_values_are_not_cut(void **state)
 {
     static char role[5000];
@@ -277,6 +297,7 @@ int main(void)
         cmocka_unit_test(what_there_is_none_of_is_not_named),
         cmocka_unit_test(an_error_file_is_named_and_replaces_an_inherited_one),
         cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),
+        cmocka_unit_test(pmi_is_told_where_there_is_a_socket_for_it),
         cmocka_unit_test(long_values_are_not_cut),
     };
 

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads no more than an ELF file's headers and its list of libraries; every number in them is a stranger's. */
+#include "launch/program.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SEGMENTS_MOST = 64, ENTRIES_MOST = 512, PATH_MOST = 4096 };
+
+typedef struct elf {
+    int fd;
+    int n_segments;
+    ElfW(Phdr) segments[SEGMENTS_MOST];
+} elf;
+
+static bool read_at(int fd, uint64_t at, void *out, size_t n)
+{
+    return at <= INT64_MAX && pread(fd, out, n, (off_t)at) == (ssize_t)n;
+}
+
+static bool read_segments(elf *e)
+{
+    const unsigned char native = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
+    ElfW(Ehdr) header;
+
+    if (!read_at(e->fd, 0, &header, sizeof(header)) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != native ||
+        header.e_phentsize != sizeof(e->segments[0]) || header.e_phnum > SEGMENTS_MOST)
+        return false;
+    e->n_segments = header.e_phnum;
+    return read_at(e->fd, header.e_phoff, e->segments,
+                   (size_t)e->n_segments * sizeof(e->segments[0]));
+}
+
+/* Where in the file lies what will be at this address. */
+static bool place_of(const elf *e, uint64_t address, uint64_t *at)
+{
+    for (int i = 0; i < e->n_segments; i++) {
+        const ElfW(Phdr) *s = &e->segments[i];
+        if (s->p_type == PT_LOAD && address >= s->p_vaddr && address - s->p_vaddr < s->p_filesz) {
+            *at = s->p_offset + (address - s->p_vaddr);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int read_entries(const elf *e, ElfW(Dyn) entries[ENTRIES_MOST])
+{
+    for (int i = 0; i < e->n_segments; i++) {
+        const ElfW(Phdr) *s = &e->segments[i];
+        const size_t n = s->p_filesz / sizeof(entries[0]);
+        const size_t taken = n < ENTRIES_MOST ? n : ENTRIES_MOST;
+        if (s->p_type == PT_DYNAMIC)
+            return read_at(e->fd, s->p_offset, entries, taken * sizeof(entries[0])) ? (int)taken
+                                                                                    : 0;
+    }
+    return 0;
+}
+
+/* The name of a library may be the last bytes of the file, so it may come short. */
+static bool name_starts(int fd, uint64_t at, const char *library)
+{
+    char name[64];
+    const size_t n = strlen(library);
+
+    return n <= sizeof(name) && read_at(fd, at, name, n) && memcmp(name, library, n) == 0;
+}
+
+static bool is_linked(int fd, const char *library)
+{
+    elf e = {.fd = fd};
+    ElfW(Dyn) entries[ENTRIES_MOST];
+    uint64_t names = 0;
+    bool has_names = false;
+    int n;
+
+    if (!read_segments(&e))
+        return false;
+    n = read_entries(&e, entries);
+    for (int i = 0; i < n && !has_names; i++)
+        has_names = entries[i].d_tag == DT_STRTAB && place_of(&e, entries[i].d_un.d_ptr, &names);
+    for (int i = 0; i < n && has_names && entries[i].d_tag != DT_NULL; i++)
+        if (entries[i].d_tag == DT_NEEDED &&
+            name_starts(fd, names + entries[i].d_un.d_val, library))
+            return true;
+    return false;
+}
+
+/* The same way as execvp() goes. */
+static int open_program(const char *program)
+{
+    const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe)
+    char path[PATH_MOST];
+
+    if (strchr(program, '/') != NULL || folders == NULL)
+        return open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (*folders != 0) {
+        const size_t n = strcspn(folders, ":");
+        int fd = -1;
+
+        text_format(path, sizeof(path), "%.*s%s%s", (int)n, folders, n > 0 ? "/" : "", program);
+        if (access(path, X_OK) == 0)
+            fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd >= 0)
+            return fd;
+        folders += n + (folders[n] == ':');
+    }
+    return -1;
+}
+
+bool program_needs(const char *program, const char *library)
+{
+    int fd = open_program(program);
+    const bool needs = fd >= 0 && is_linked(fd, library);
+
+    file_close(&fd);
+    return needs;
+}

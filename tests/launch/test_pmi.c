@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The answering side of PMI-1, fed with what clients send and with what none should. */
+#include "base/unit.h"
+
+#include "base/alloc.h"
+#include "launch/pmi.h"
+
+#include <stdio.h>
+
+#define JOB "0123456789abcdef"
+
+static pmi *make(int n_ranks)
+{
+    pmi *p = NULL;
+
+    assert_ok(pmi_create(JOB, n_ranks, &p));
+    return p;
+}
+
+/* All that the rank is told after it has sent this. */
+static char heard[1 << 16];
+static const char *hear_bytes(pmi *p, int rank, const char *bytes, size_t n)
+{
+    size_t length = 0;
+
+    heard[0] = 0;
+    for (bool goes_on = pmi_hear(p, rank, bytes, n); goes_on; goes_on = pmi_hear(p, rank, "", 0)) {
+        const text_buf *reply = &p->ranks[rank].reply;
+        assert_true(length + reply->length < sizeof(heard));
+        memcpy(heard + length, reply->data, reply->length + 1);
+        length += reply->length;
+        pmi_sent(p, rank, reply->length);
+    }
+    return heard;
+}
+
+static const char *hear(pmi *p, int rank, const char *text)
+{
+    return hear_bytes(p, rank, text, strlen(text));
+}
+
+#define expect(p, rank, said, told) assert_string_equal(hear(p, rank, said), told)
+
+static void a_whole_conversation(void **state)
+{
+    pmi *p = make(2);
+
+    LS_UNUSED(state);
+    assert_int_equal(p->ranks[0].stage, PMI_SILENT);
+    expect(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n",
+           "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    assert_int_equal(p->ranks[0].stage, PMI_JOINED);
+    expect(p, 0, "cmd=get_maxes\n",
+           "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
+    expect(p, 0, "cmd=get_appnum\n", "cmd=appnum rc=0 appnum=0\n");
+    expect(p, 0, "cmd=get_universe_size\n", "cmd=universe_size rc=0 size=2\n");
+    expect(p, 0, "cmd=get_my_kvsname\n", "cmd=my_kvsname rc=0 kvsname=" JOB "\n");
+    expect(p, 0, "cmd=get kvsname=" JOB " key=PMI_process_mapping\n",
+           "cmd=get_result rc=0 value=(vector,(0,1,2))\n");
+    expect(p, 0, "cmd=put kvsname=" JOB " key=card value=here\n", "cmd=put_result rc=0\n");
+    expect(p, 0, "cmd=barrier_in\n", "");
+    expect(p, 1, "cmd=barrier_in\n", "cmd=barrier_out rc=0\n");
+    expect(p, 0, "", "cmd=barrier_out rc=0\n");
+    assert_int_equal(p->n_passed, 1);
+    expect(p, 1, "cmd=get kvsname=" JOB " key=card\n", "cmd=get_result rc=0 value=here\n");
+    expect(p, 1, "cmd=finalize\n", "cmd=finalize_ack rc=0\n");
+    assert_int_equal(p->ranks[1].stage, PMI_LEFT);
+    pmi_destroy(p);
+}
+
+static void one_rank_alone_passes_every_barrier(void **state)
+{
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    expect(p, 0, "cmd=barrier_in\ncmd=barrier_in\n",
+           "cmd=barrier_out rc=0\ncmd=barrier_out rc=0\n");
+    pmi_destroy(p);
+}
+
+static void other_versions_are_told_which_this_is(void **state)
+{
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    expect(p, 0, "cmd=init pmi_version=2 pmi_subversion=0\n",
+           "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n");
+    expect(p, 0, "cmd=init pmi_subversion=7 pmi_version=1\n",
+           "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    pmi_destroy(p);
+}
+
+/* The value is the rest of the line, whatever is in it. */
+static void values_keep_spaces_and_equals_signs(void **state)
+{
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    expect(p, 0, "cmd=put kvsname=" JOB " key=a value=x = y key=b  cmd=z \n",
+           "cmd=put_result rc=0\n");
+    expect(p, 0, "cmd=get key=a\n", "cmd=get_result rc=0 value=x = y key=b  cmd=z \n");
+    expect(p, 0, "cmd=put key=e value=\n", "cmd=put_result rc=0\n");
+    expect(p, 0, "cmd=get key=e\n", "cmd=get_result rc=0 value=\n");
+    expect(p, 0, "  cmd=get   extra=1  key=a=b junk\n", "cmd=get_result rc=-1 msg=key_not_found\n");
+    pmi_destroy(p);
+}
+
+static void requests_that_cannot_be_met_say_why(void **state)
+{
+    char line[PMI_LINE_MOST];
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    expect(p, 0, "cmd=get kvsname=other key=a\n", "cmd=get_result rc=-1 msg=no_such_kvsname\n");
+    expect(p, 0, "cmd=get kvsname=" JOB "\n", "cmd=get_result rc=-1 msg=no_key\n");
+    expect(p, 0, "cmd=get key=\n", "cmd=get_result rc=-1 msg=no_key\n");
+    expect(p, 0, "cmd=put key=a\n", "cmd=put_result rc=-1 msg=no_value\n");
+    expect(p, 0, "cmd=put value=1 key=a\n", "cmd=put_result rc=-1 msg=no_key\n");
+    expect(p, 0, "cmd=put key=PMI_process_mapping value=(vector,(0,9,9))\n",
+           "cmd=put_result rc=-1 msg=key_is_reserved\n");
+    text_format(line, sizeof(line), "cmd=put key=%0*d value=1\n", PMI_KEY_MOST + 1, 0);
+    expect(p, 0, line, "cmd=put_result rc=-1 msg=key_too_long\n");
+    expect(p, 0, "cmd=publish_name service=s port=p\n",
+           "cmd=publish_result rc=-1 info=not_supported msg=not_supported\n");
+    expect(p, 0, "cmd=lookup_name service=s\n",
+           "cmd=lookup_result rc=-1 info=not_supported msg=not_supported\n");
+    expect(p, 0, "cmd=unpublish_name service=s\n",
+           "cmd=unpublish_result rc=-1 info=not_supported msg=not_supported\n");
+    expect(p, 0, "cmd=make_coffee strength=9\n", "cmd=unknown rc=-1 msg=unknown_command\n");
+    expect(p, 0, "cmd=\n", "cmd=unknown rc=-1 msg=unknown_command\n");
+    expect(p, 0, "cmd=get_appnum\n", "cmd=appnum rc=0 appnum=0\n");
+    pmi_destroy(p);
+}
+
+/* Several programs in one request: one reply, behind the last. */
+static void starting_processes_is_refused_once(void **state)
+{
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    expect(p, 0,
+           "mcmd=spawn\nnprocs=1\nexecname=/bin/true\ntotspawns=2\nspawnssofar=1\n"
+           "arg1=totspawns=1 totspawns=1\nargcnt=1\npreput_num=0\ninfo_num=0\nendcmd\n",
+           "");
+    expect(p, 0, "mcmd=spawn\nnprocs=1\nexecname=cmd=abort\ntotspawns=2\nspawnssofar=2\nendcmd\n",
+           "cmd=spawn_result rc=-1 msg=not_supported\n");
+    assert_false(p->ranks[0].has_aborted);
+    expect(p, 0, "cmd=get_appnum\n", "cmd=appnum rc=0 appnum=0\n");
+    pmi_destroy(p);
+}
+
+static void an_abort_has_its_code_and_its_words(void **state)
+{
+    static const struct {
+        const char *line;
+        int code;
+        const char *text;
+    } rows[] = {
+        {"cmd=abort exitcode=7\n", 7, ""},
+        {"cmd=abort\n", 1, ""},
+        {"cmd=abort exitcode=-3 message=no\tmore = no less\n", -3, "no?more = no less"},
+        {"cmd=abort exitcode=99999999999\n", 1, ""},
+        {"cmd=abort exitcode=seven message=\n", 1, ""},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
+        pmi *p = make(1);
+        expect(p, 0, rows[i].line, "");
+        assert_true(p->ranks[0].has_aborted);
+        assert_int_equal(p->ranks[0].abort_code, rows[i].code);
+        assert_string_equal(p->ranks[0].text, rows[i].text);
+        pmi_destroy(p);
+    }
+}
+
+static void expect_fault(pmi_stage stage, const char *bytes, size_t n, const char *fault)
+{
+    pmi *p = make(2);
+
+    hear_bytes(p, 0, bytes, n);
+    assert_non_null(p->ranks[0].fault);
+    assert_string_equal(p->ranks[0].fault, fault);
+    assert_int_equal(p->ranks[0].stage, stage);
+    assert_string_equal(hear(p, 0, "cmd=get_appnum\n"), "");
+    pmi_destroy(p);
+}
+
+static void what_is_no_pmi_ends_the_conversation(void **state)
+{
+    static char line[PMI_LINE_MOST];
+
+    LS_UNUSED(state);
+    memset(line, 'x', sizeof(line));
+    expect_fault(PMI_SILENT, line, sizeof(line), "a line that is too long");
+    line[PMI_LINE_MOST - 1] = 0;
+    expect_fault(PMI_SILENT, line, sizeof(line), "a zero byte");
+    expect_fault(PMI_SILENT, "cmd=get_appnum\0\n", 16, "a zero byte");
+    expect_fault(PMI_SILENT, "GET / HTTP/1.1\n", 15, "a line without a command");
+    expect_fault(PMI_SILENT, "\n", 1, "a line without a command");
+    expect_fault(PMI_JOINED, "cmd=barrier_in\ncmd=get_appnum\n", 30,
+                 "a request while it waits in a barrier");
+}
+
+/* The longest line there may be, and the same one byte longer, in two pieces. */
+static void lines_may_be_as_long_as_promised(void **state)
+{
+    static char line[PMI_LINE_MOST + 2];
+    static const char start[] = "cmd=put key=k value=";
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    memset(line, 'v', sizeof(line));
+    memcpy(line, start, strlen(start));
+    line[PMI_LINE_MOST - 1] = '\n';
+    assert_string_equal(hear_bytes(p, 0, line, PMI_LINE_MOST), "cmd=put_result rc=0\n");
+    hear(p, 0, "cmd=get key=k\n");
+    assert_int_equal(strlen(heard),
+                     strlen("cmd=get_result rc=0 value=\n") + PMI_LINE_MOST - 1 - strlen(start));
+    line[PMI_LINE_MOST - 1] = 'v';
+    line[PMI_LINE_MOST] = '\n';
+    hear_bytes(p, 0, line, PMI_LINE_MOST - 1);
+    assert_null(p->ranks[0].fault);
+    hear_bytes(p, 0, line + PMI_LINE_MOST - 1, 2);
+    assert_non_null(p->ranks[0].fault);
+    pmi_destroy(p);
+}
+
+/* A rank may fill its own share; what it puts again counts once; the others have theirs. */
+static void what_a_rank_leaves_is_bounded(void **state)
+{
+    char line[PMI_LINE_MOST];
+    pmi *p = make(2);
+    int n_put = 0;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++) {
+        text_format(line, sizeof(line), "cmd=put key=same value=%03000d\n", i);
+        expect(p, 0, line, "cmd=put_result rc=0\n");
+    }
+    assert_in_range(p->ranks[0].kept_bytes, 3000, 3200);
+    do {
+        text_format(line, sizeof(line), "cmd=put key=k%d value=%03000d\n", n_put++, 7);
+    } while (text_equal(hear(p, 0, line), "cmd=put_result rc=0\n"));
+    assert_string_equal(heard, "cmd=put_result rc=-1 msg=no_room\n");
+    assert_in_range(n_put, 300, 350);
+    assert_true(p->ranks[0].kept_bytes <= PMI_KEPT_MOST);
+    expect(p, 0, "cmd=get key=k5\n", hear(p, 1, "cmd=get key=k5\n"));
+    expect(p, 0, "cmd=put key=k5 value=1\n", "cmd=put_result rc=0\n");
+    expect(p, 1, "cmd=put key=k6 value=2\n", "cmd=put_result rc=0\n");
+    expect(p, 0, "cmd=get key=k6\n", "cmd=get_result rc=0 value=2\n");
+    pmi_destroy(p);
+}
+
+/* Small keys cost what holds them. */
+static void many_small_keys_are_bounded_too(void **state)
+{
+    char line[64];
+    pmi *p = make(1);
+    int n = 0;
+
+    LS_UNUSED(state);
+    do {
+        text_format(line, sizeof(line), "cmd=put key=%d value=\n", n++);
+    } while (text_equal(hear(p, 0, line), "cmd=put_result rc=0\n") && n < 100000);
+    assert_in_range(n, 5000, 11000);
+    pmi_destroy(p);
+}
+
+/* One reply at a time: who sends a thousand requests and reads nothing makes nothing grow. */
+static void replies_wait_until_the_last_is_sent(void **state)
+{
+    char requests[PMI_LINE_MOST];
+    size_t n = 0;
+    pmi *p = make(1);
+
+    LS_UNUSED(state);
+    for (; n + 16 < sizeof(requests); n += 14)
+        memcpy(requests + n, "cmd=get_maxes\n", 14);
+    assert_true(pmi_hear(p, 0, requests, n));
+    for (int i = 0; i < 5; i++)
+        assert_true(pmi_hear(p, 0, NULL, 0));
+    assert_in_range(p->ranks[0].reply.length, 1, 100);
+    pmi_sent(p, 0, 4);
+    assert_memory_equal(p->ranks[0].reply.data, "maxes ", 6);
+    pmi_sent(p, 0, p->ranks[0].reply.length);
+    assert_true(pmi_hear(p, 0, NULL, 0));
+    pmi_destroy(p);
+}
+
+static void who_has_gone_is_told_nothing_and_not_waited_for_twice(void **state)
+{
+    pmi *p = make(3);
+
+    LS_UNUSED(state);
+    expect(p, 0, "cmd=barrier_in\n", "");
+    pmi_gone(p, 0);
+    assert_int_equal(p->n_waiting, 0);
+    expect(p, 1, "cmd=barrier_in\n", "");
+    expect(p, 2, "cmd=barrier_in\n", "");
+    assert_int_equal(p->n_waiting, 2);
+    expect(p, 0, "cmd=get_appnum\n", "");
+    pmi_destroy(p);
+}
+
+/* At each allocation in turn: an error or a fault, and nothing lost. */
+static void want_of_memory_is_survived(void **state)
+{
+    LS_UNUSED(state);
+    for (uint64_t n = 1; n < 20; n++) {
+        pmi *p = NULL;
+        ls_alloc_fail_at(n);
+        if (pmi_create(JOB, 2, &p) == LS_OK) {
+            hear(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            hear(p, 0, "cmd=put key=a value=1\ncmd=barrier_in\n");
+            hear(p, 1, "cmd=barrier_in\ncmd=get key=a\n");
+        }
+        ls_alloc_fail_at(0);
+        pmi_destroy(p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_conversation),
+        cmocka_unit_test(one_rank_alone_passes_every_barrier),
+        cmocka_unit_test(other_versions_are_told_which_this_is),
+        cmocka_unit_test(values_keep_spaces_and_equals_signs),
+        cmocka_unit_test(requests_that_cannot_be_met_say_why),
+        cmocka_unit_test(starting_processes_is_refused_once),
+        cmocka_unit_test(an_abort_has_its_code_and_its_words),
+        cmocka_unit_test(what_is_no_pmi_ends_the_conversation),
+        cmocka_unit_test(lines_may_be_as_long_as_promised),
+        cmocka_unit_test(what_a_rank_leaves_is_bounded),
+        cmocka_unit_test(many_small_keys_are_bounded_too),
+        cmocka_unit_test(replies_wait_until_the_last_is_sent),
+        cmocka_unit_test(who_has_gone_is_told_nothing_and_not_waited_for_twice),
+        cmocka_unit_test(want_of_memory_is_survived),
+    };
+
+    return cmocka_run_group_tests_name("launch pmi", tests, NULL, NULL);
+}

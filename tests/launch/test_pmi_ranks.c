@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The PMI-1 that every rank is offered: with a shell for the client, and with programs that have no use for it. */
+#include "launch/job.h"
+
+#include "launch/program.h"
+
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+
+static job *start_shell(const char *n, const char *script)
+{
+    return job_start(JOB_LIST(JOB_TOOL, "run", "-n", n, "bash", "-c", script), NULL);
+}
+
+/* The end of the process may be known before its last words are read. */
+static void an_abort_counts_though_the_rank_has_ended(void **state)
+{
+    job *j = start_shell("2", "[ $RANK = 1 ] || exec sleep 100; "
+                              "echo 'cmd=abort exitcode=9 message=no more cheese' >&$PMI_FD");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 9);
+    job_expect_blame(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n");
+}
+
+static void rubbish_closes_the_connection_and_nothing_else(void **state)
+{
+    job *j = start_shell("2", "[ $RANK = 1 ] || head -c 1000000 /dev/zero >&$PMI_FD; echo done");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "rank 0 (pid "));
+    job_expect(j, job_said(j, 1, "what is not PMI-1"));
+    job_expect(j, job_said(j, 0, "rank 1| done\n"));
+}
+
+static void rubbish_within_mpi_is_a_failure(void **state)
+{
+    job *j = start_shell("2", "[ $RANK = 1 ] || exec sleep 100; echo cmd=get_maxes >&$PMI_FD; "
+                              "echo nonsense >&$PMI_FD; exec sleep 100");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect_blame(j, 1, "what is not PMI-1 (a line without a command)\n");
+}
+
+/* Requests before the replies to the earlier ones are read: all are answered. */
+static void a_hasty_client_gets_every_reply(void **state)
+{
+    job *j = start_shell("1", "(yes cmd=get_appnum | head -n 50000 >&$PMI_FD) & "
+                              "head -n 50000 <&$PMI_FD | grep -c 'cmd=appnum rc=0 appnum=0'; wait");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "50000\n"));
+}
+
+/* It cannot send more than the socket takes, and the others are served meanwhile. */
+static void a_rank_that_reads_no_replies_is_not_listened_to(void **state)
+{
+    job *j = start_shell("2", "if [ $RANK = 0 ]; then timeout 1 yes cmd=get_maxes >&$PMI_FD; "
+                              "else echo cmd=get_appnum >&$PMI_FD; read -r line <&$PMI_FD; "
+                              "echo \"told $line\"; echo cmd=finalize >&$PMI_FD; fi; true");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "told cmd=appnum rc=0 appnum=0\n"));
+    job_expect(j, !job_said(j, 1, "lockstep"));
+}
+
+static void only_the_rank_has_its_socket(void **state)
+{
+    static const char script[] =
+        "for fd in /proc/self/fd/*; do case $(readlink $fd) in socket:*) "
+        "[ ${fd##*/} = $PMI_FD ] || echo \"also ${fd##*/}\";; esac; done; "
+        "for fd in /proc/$PPID/fd/*; do case $(readlink $fd) in socket:*) echo shim;; esac; done; "
+        "echo looked";
+    job *j = start_shell("3", script);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "looked\n"));
+    job_expect(j, !job_said(j, 0, "also") && !job_said(j, 0, "shim"));
+}
+
+/* Ours has a better family to believe. */
+static void our_own_programs_do_not_mind(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", LOCKSTEP_BIN "/message_passing"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, j->err.length == 0);
+}
+
+/* --- Open MPI, whose programs do not speak it --- */
+
+static void a_program_of_open_mpi_is_told_by_its_libraries(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(program_needs(OPEN_MPI_PROGRAM, "libmpi.so."));
+    assert_false(program_needs(OPEN_MPI_PROGRAM, "libmpi_cxx.so."));
+    assert_false(program_needs(JOB_TOOL, "libmpi.so."));
+    assert_true(program_needs("ls", "libc.so."));
+    assert_false(program_needs("no such program", "libc.so."));
+    assert_false(program_needs("/", "libc.so."));
+    assert_false(program_needs("", "libc.so."));
+    assert_false(program_needs(__FILE__, "libc.so."));
+}
+
+static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", OPEN_MPI_PROGRAM), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1,
+                           "is linked to Open MPI: each of the 2 ranks will be a job of its "
+                           "own; to make them one: lockstep run mpirun -np 2 "));
+    job_clean_up(NULL);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", OPEN_MPI_PROGRAM), NULL);
+    job_expect_code(j, 0);
+    job_expect(j, j->err.length == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(an_abort_counts_though_the_rank_has_ended),
+        test(rubbish_closes_the_connection_and_nothing_else),
+        test(rubbish_within_mpi_is_a_failure),
+        test(a_hasty_client_gets_every_reply),
+        test(a_rank_that_reads_no_replies_is_not_listened_to),
+        test(only_the_rank_has_its_socket),
+        test(our_own_programs_do_not_mind),
+        test(a_program_of_open_mpi_is_told_by_its_libraries),
+        test(ranks_of_open_mpi_come_with_a_word_of_warning),
+    };
+
+    return cmocka_run_group_tests_name("launch pmi ranks", tests, NULL, NULL);
+}
