@@ -183,7 +183,7 @@ static ls_status open_news(agent_rank *r, int *child_end)
     return poller_watch(r->agent->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
 }
 
-static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
+static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
 {
     shim_spec shim = {.job = a->spec,
                       .local_rank = r->rank,
@@ -197,6 +197,7 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
                       .mask = a->old_mask,
                       .users = &a->users};
     char error_path[sizeof(a->logs.path) + 64] = "";
+    rank_place place = *job;
     ls_status st;
 
     st = a->spec->make_ring != NULL ? a->spec->make_ring(&r->ring_fd) : LS_OK;
@@ -214,13 +215,13 @@ static ls_status open_rank(agent *a, agent_rank *r, rank_place *place)
         st = agent_open_pmi(r, &shim.pmi_fd);
     if (st == LS_OK) {
         shim.ring_fd = r->ring_fd;
-        place->error_file = error_path[0] != 0 ? error_path : NULL;
-        place->rank = place->local_rank = r->rank;
-        place->ring_fd = r->ring_fd;
-        place->terminal =
+        place.error_file = error_path[0] != 0 ? error_path : NULL;
+        place.rank = place.local_rank = r->rank;
+        place.ring_fd = r->ring_fd;
+        place.terminal =
             r->rank == 0 && a->spec->capture && a->sinks[1].terminal && agent_shows(r, 1);
-        place->pmi_fd = shim.pmi_fd;
-        st = start_shim(r, place, &shim);
+        place.pmi_fd = shim.pmi_fd;
+        st = start_shim(r, &place, &shim);
     }
     file_close(&shim.lifeline_fd);
     file_close(&shim.news_fd);

@@ -42,7 +42,7 @@ ls_status output_fold_create(int first_rank, int n_ranks, int n_shown, const ls_
     output_fold *f = ls_calloc(1, sizeof(*f));
 
     if (f != NULL)
-        f->newest_of = ls_calloc((size_t)n_ranks, sizeof(*f->newest_of));
+        f->newest_of = ls_calloc((size_t)n_ranks, sizeof(fold_line *));
     if (f == NULL || f->newest_of == NULL) {
         ls_free(f);
         return ls_fail(LS_ENOMEM, "no memory for folding the lines of %d ranks", n_ranks);
