@@ -7,7 +7,7 @@
 
 #define LENGTH_BYTES 8
 
-/* What follows a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with values. */
+/* What follows a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with values, ? the end unless more has come. */
 typedef struct op_form {
     const char *name;
     const char *shape;
@@ -23,7 +23,6 @@ static const op_form forms[C10D_OP_COUNT] = {
     [C10D_CHECK] = {"CHECK", "K"},
     [C10D_WAIT] = {"WAIT", "K"},
     [C10D_COUNT] = {"GETNUMKEYS", ""},
-    [C10D_WATCH] = {"WATCH_KEY", "k"},
     [C10D_DELETE] = {"DELETE_KEY", "k"},
     [C10D_APPEND] = {"APPEND", "kv"},
     [C10D_MULTI_GET] = {"MULTI_GET", "K"},
@@ -35,14 +34,16 @@ static const op_form forms[C10D_OP_COUNT] = {
     [C10D_QUEUE_LEN] = {"QUEUE_LEN", "k"},
     [C10D_LIST_KEYS] = {"LIST_KEYS", ""},
     [C10D_BARRIER] = {"BARRIER", "k8"},
+    [C10D_UNDECIDED] = {"DELETE_KEY or APPEND", "k?v"},
 };
 
 /* A command's number is its place in the row of the dialect. */
 #define COMMANDS_MAX 19
+#define RAW_SINCE_2_1                                                                              \
+    7 /* the first number that only clients of 2.1 send; in older ones it is WATCH_KEY, for C++ only */
 static const uint8_t commands[][COMMANDS_MAX] = {
     [C10D_RAW] = {C10D_SET, C10D_COMPARE_SET, C10D_GET, C10D_ADD, C10D_CHECK, C10D_WAIT, C10D_COUNT,
-                  C10D_WATCH, C10D_DELETE, C10D_APPEND, C10D_MULTI_GET, C10D_MULTI_SET,
-                  C10D_CANCEL_WAIT},
+                  C10D_DELETE, C10D_UNDECIDED, C10D_MULTI_GET, C10D_MULTI_SET, C10D_CANCEL_WAIT},
     [C10D_PREFIXED] = {C10D_SET, C10D_COMPARE_SET, C10D_GET, C10D_ADD, C10D_CHECK, C10D_WAIT,
                        C10D_COUNT, C10D_DELETE, C10D_APPEND, C10D_MULTI_GET, C10D_MULTI_SET,
                        C10D_CANCEL_WAIT},
@@ -129,6 +130,25 @@ static ls_status see_count(c10d_parser *p, char kind, const uint8_t *data, size_
     return LS_OK;
 }
 
+/* From now on the connection's numbering is known. */
+static void settle(c10d_parser *p, c10d_age age)
+{
+    p->age = age;
+    if (p->op == C10D_UNDECIDED)
+        p->op = age == C10D_UP_TO_2_0 ? C10D_DELETE : C10D_APPEND;
+}
+
+bool c10d_is_undecided(const c10d_parser *p)
+{
+    return p->op == C10D_UNDECIDED && *p->shape == '?';
+}
+
+void c10d_decide(c10d_parser *p)
+{
+    settle(p, C10D_UP_TO_2_0);
+    p->shape = "";
+}
+
 static ls_status see_field(c10d_parser *p, char kind, const uint8_t *data, size_t bytes, bool *seen)
 {
     const size_t fixed = kind == '8' ? 8 : 4;
@@ -138,6 +158,12 @@ static ls_status see_field(c10d_parser *p, char kind, const uint8_t *data, size_
         return see_bytes(p, kind, data, bytes, seen);
     if (kind == 'K' || kind == 'P')
         return see_count(p, kind, data, bytes, seen);
+    if (kind == '?') {
+        *seen = bytes > p->at;
+        if (*seen)
+            settle(p, C10D_SINCE_2_1);
+        return LS_OK;
+    }
     *seen = bytes - p->at >= fixed;
     if (*seen)
         p->at += fixed;
@@ -198,6 +224,10 @@ static ls_status read_command(c10d_parser *p, const uint8_t *data, size_t bytes)
     if (p->op == C10D_NONE)
         return ls_fail(LS_EPROTO, "command %d is none of a TCPStore's", number);
     p->at = magic_bytes;
+    if (p->dialect == C10D_RAW && p->op != C10D_UNDECIDED && number >= RAW_SINCE_2_1)
+        settle(p, C10D_SINCE_2_1);
+    else if (p->op == C10D_UNDECIDED && p->age != C10D_ANY_AGE)
+        settle(p, p->age);
     return LS_OK;
 }
 
@@ -230,6 +260,6 @@ ls_status c10d_parse(c10d_parser *p, const uint8_t *data, size_t bytes, c10d_req
         return LS_OK;
     *out = (c10d_request){.op = p->op, .n = p->n, .at = data + p->body, .bytes = p->at - p->body};
     *used = p->at;
-    *p = (c10d_parser){.dialect = p->dialect};
+    *p = (c10d_parser){.dialect = p->dialect, .age = p->age};
     return LS_OK;
 }

@@ -4,11 +4,14 @@
  *
  * There is no frame around a request, and there are three dialects, which the first bytes of a connection tell apart:
  *
- *     raw        PyTorch 1.x and 2.0   command u8, fields
- *     prefixed   about 2.1             magic u32, command u8, fields
- *     validated  from 2.2 on           once 0 and the magic; then command u8, fields
+ *     raw        PyTorch up to 2.1   command u8, fields
+ *     prefixed   (no release)        magic u32, command u8, fields
+ *     validated  from 2.2 on         once 0 and the magic; then command u8, fields
  *
  * They number the commands differently. Numbers are little-endian; a key or value has a u64 length in front, a list a u64 count.
+ *
+ * In the raw dialect command 8 is DELETE_KEY up to 2.0 and APPEND in 2.1, and both begin with a key. Only the second goes on
+ * after it, so a connection that then falls silent has said DELETE_KEY: its owner decides when it has been silent long enough.
  */
 #ifndef LS_STORE_C10D_CODEC_H
 #define LS_STORE_C10D_CODEC_H
@@ -29,7 +32,6 @@ typedef enum c10d_op {
     C10D_CHECK,       /* keys */
     C10D_WAIT,        /* keys */
     C10D_COUNT,       /* */
-    C10D_WATCH,       /* key */
     C10D_DELETE,      /* key */
     C10D_APPEND,      /* key, value */
     C10D_MULTI_GET,   /* keys */
@@ -41,6 +43,7 @@ typedef enum c10d_op {
     C10D_QUEUE_LEN,   /* key */
     C10D_LIST_KEYS,   /* */
     C10D_BARRIER,     /* key, i64 */
+    C10D_UNDECIDED, /* never in a request: a key, and whether it is DELETE or APPEND is not known yet */
     C10D_OP_COUNT
 } c10d_op;
 
@@ -63,9 +66,13 @@ kv_bytes c10d_read_bytes(c10d_request *r); /* a key or a value */
 int64_t c10d_read_i64(c10d_request *r);
 uint32_t c10d_read_u32(c10d_request *r);
 
+/* Which of the raw dialect's two numberings. */
+typedef enum c10d_age { C10D_ANY_AGE = 0, C10D_UP_TO_2_0, C10D_SINCE_2_1 } c10d_age;
+
 /* Where a connection's parser stands. Zero-initialise. */
 typedef struct c10d_parser {
     c10d_dialect dialect;
+    c10d_age age;
     c10d_op op;        /* of the request under way, C10D_NONE: not begun */
     const char *shape; /* its fields that have not been seen yet */
     size_t n;
@@ -82,6 +89,10 @@ typedef struct c10d_parser {
  */
 LS_MUST_USE ls_status c10d_parse(c10d_parser *p, const uint8_t *data, size_t bytes,
                                  c10d_request *out, size_t *used);
+
+/* Whether what has come so far is a whole DELETE_KEY or the beginning of an APPEND; after that it is the first. */
+bool c10d_is_undecided(const c10d_parser *p);
+void c10d_decide(c10d_parser *p);
 
 const char *c10d_op_name(c10d_op op);
 

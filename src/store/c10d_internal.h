@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_internal.h - the parts of a c10d store: door and connections (c10d_store.c), requests (c10d_requests.c), waits and watches
+ * c10d_internal.h - the parts of a c10d store: door and connections (c10d_store.c), requests (c10d_requests.c), waits
  * (c10d_waits.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_C10D_INTERNAL_H
@@ -17,20 +17,10 @@
     ((size_t)256 * 1024 * 1024) /* what all connections hold of requests and answers */
 #define C10D_ANSWERS_MAX ((size_t)16 * 1024 * 1024) /* of one connection, not read yet */
 #define C10D_CONNS_MAX   (16 * 1024)
-#define C10D_WATCHES_MAX 1024 /* of one connection */
-#define C10D_ROUND_MAX   16   /* requests of one connection before the others' turn */
+#define C10D_ROUND_MAX   16 /* requests of one connection before the others' turn */
 
 /* What the protocol says in one byte. */
-enum {
-    C10D_READY = 0,
-    C10D_NOT_READY = 1,
-    C10D_STOP_WAITING = 0,
-    C10D_WAIT_CANCELED = 1,
-    C10D_KEY_UPDATED = 0,
-    C10D_KEY_CREATED = 1,
-    C10D_KEY_DELETED = 2,
-    C10D_KEY_WATCHED = 3
-};
+enum { C10D_READY = 0, C10D_NOT_READY = 1, C10D_STOP_WAITING = 0, C10D_WAIT_CANCELED = 1 };
 
 /* A WAIT or BARRIER that is not answered yet. */
 typedef struct c10d_wait {
@@ -55,19 +45,11 @@ typedef struct c10d_conn {
     c10d_parser parser;
     byte_queue in;
     byte_queue out;
-    size_t buffered;  /* as counted in store.buffered */
-    poll_timer again; /* whole requests are left of the last round */
+    size_t buffered;    /* as counted in store.buffered */
+    poll_timer again;   /* whole requests are left of the last round */
+    poll_timer silence; /* until an undecided request is decided */
     c10d_wait wait;
-    size_t n_watches;
 } c10d_conn;
-
-/* A key whose changes a connection is told (WATCH_KEY). */
-typedef struct c10d_key_watch {
-    list_node node; /* in store.watches */
-    c10d_conn *conn;
-    size_t bytes;
-    uint8_t key[];
-} c10d_key_watch;
 
 struct c10d_store {
     poller *loop;
@@ -85,8 +67,6 @@ struct c10d_store {
     kv_table table;
     c10d_queues queues;
     list_node waits;
-    list_node watches;
-    byte_queue news; /* for watches: the message being made */
     int64_t last_refusal_ms;
     int64_t last_drop_ms;
 };
@@ -127,13 +107,5 @@ void c10d_wait_end(c10d_conn *c); /* without an answer; allowed when there is no
 /* Looks again at waits for this key. Of a queue, one value is there for one client only. */
 void c10d_wake_all(c10d_store *s, kv_bytes key);
 void c10d_wake_one(c10d_store *s, kv_bytes key);
-
-LS_MUST_USE ls_status c10d_watch_add(c10d_conn *c, kv_bytes key);
-void c10d_watch_forget(c10d_conn *c); /* all of the connection's */
-
-/* News in two steps, as the old value is gone after the change: made before it, sent once it has succeeded. */
-LS_MUST_USE ls_status c10d_news_make(c10d_store *s, kv_bytes key, const kv_bytes *before,
-                                     const kv_bytes *after);
-void c10d_news_send(c10d_store *s, kv_bytes key);
 
 #endif

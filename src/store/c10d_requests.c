@@ -43,9 +43,7 @@ static ls_status put(c10d_store *s, kv_bytes key, kv_bytes value)
 
     if (wanted > held)
         LS_TRY(check_room(s, wanted - held));
-    LS_TRY(c10d_news_make(s, key, is_there ? &before : NULL, &value));
     LS_TRY(table_set(&s->table, key, value));
-    c10d_news_send(s, key);
     c10d_wake_all(s, key);
     return LS_OK;
 }
@@ -118,17 +116,7 @@ static ls_status run_append(c10d_conn *c, c10d_request *r)
 
 static ls_status run_delete(c10d_conn *c, c10d_request *r)
 {
-    const kv_bytes key = c10d_read_bytes(r);
-    c10d_store *s = c->owner;
-    kv_bytes before;
-    const bool is_there = table_get(&s->table, key, &before);
-
-    if (is_there) {
-        LS_TRY(c10d_news_make(s, key, &before, NULL));
-        table_delete(&s->table, key);
-        c10d_news_send(s, key);
-    }
-    c10d_answer_i64(c, is_there);
+    c10d_answer_i64(c, table_delete(&c->owner->table, c10d_read_bytes(r)));
     return LS_OK;
 }
 
@@ -216,13 +204,6 @@ static ls_status run_cancel_wait(c10d_conn *c, c10d_request *r)
     return LS_OK;
 }
 
-static ls_status run_watch(c10d_conn *c, c10d_request *r)
-{
-    LS_TRY(c10d_watch_add(c, c10d_read_bytes(r)));
-    c10d_answer_u8(c, C10D_KEY_WATCHED);
-    return LS_OK;
-}
-
 static ls_status run_barrier(c10d_conn *c, c10d_request *r)
 {
     const kv_bytes key = c10d_read_bytes(r);
@@ -284,7 +265,6 @@ static ls_status (*const runs[C10D_OP_COUNT])(c10d_conn *, c10d_request *) = {
     [C10D_CHECK] = run_check,
     [C10D_WAIT] = run_wait,
     [C10D_COUNT] = run_count,
-    [C10D_WATCH] = run_watch,
     [C10D_DELETE] = run_delete,
     [C10D_APPEND] = run_append,
     [C10D_MULTI_GET] = run_multi_get,
@@ -296,6 +276,7 @@ static ls_status (*const runs[C10D_OP_COUNT])(c10d_conn *, c10d_request *) = {
     [C10D_QUEUE_LEN] = run_queue_len,
     [C10D_LIST_KEYS] = run_list_keys,
     [C10D_BARRIER] = run_barrier,
+    [C10D_UNDECIDED] = run_nothing,
 };
 
 /* A client that asks anew has given up waiting, whether or not its dialect has a word for that. Answered later, it would take the

@@ -20,13 +20,13 @@
 #define ACCEPTS_A_ROUND 64
 #define NO_FDS_PAUSE_MS 50
 #define LOG_PAUSE_MS    1000
+#define SILENCE_MS      100 /* a client sends such a request in one piece */
 #define COMPONENT       "store"
 
 /* --- the end of a connection --- */
 
 static void free_conn(c10d_conn *c)
 {
-    c10d_watch_forget(c);
     byte_queue_free(&c->in);
     byte_queue_free(&c->out);
     list_remove(&c->node);
@@ -41,7 +41,7 @@ static void reap(void *arg)
         free_conn(list_entry(s->dead.next, c10d_conn, node));
 }
 
-/* Memory goes later: the caller may be in the middle of a walk over waits or watches, or of this connection's requests. */
+/* Memory goes later: the caller may be in the middle of a walk over waits, or of this connection's requests. */
 void c10d_drop(c10d_conn *c, const char *why)
 {
     c10d_store *s = c->owner;
@@ -52,6 +52,7 @@ void c10d_drop(c10d_conn *c, const char *why)
         ls_log(LS_LOG_WARN, COMPONENT, "%s is dropped: %s", c->peer, why);
     c10d_wait_end(c);
     poller_timer_cancel(&c->again);
+    poller_timer_cancel(&c->silence);
     poller_unwatch(c->watch);
     c->watch = NULL;
     file_close(&c->fd);
@@ -146,12 +147,20 @@ static ls_status serve_some(c10d_conn *c, bool *more)
 
         LS_TRY(c10d_parse(&c->parser, c->in.data + c->in.start, byte_queue_held(&c->in), &request,
                           &used));
-        *more = used > 0;
-        if (*more)
+        if (used > 0)
             LS_TRY(c10d_execute(c, &request));
         c->in.start += used;
+        *more = used > 0 && byte_queue_held(&c->in) > 0;
     }
     return LS_OK;
+}
+
+static void was_silent(void *conn)
+{
+    c10d_conn *c = conn;
+
+    c10d_decide(&c->parser);
+    serve(c);
 }
 
 /* Handles what has been read; the rest comes in the next round. */
@@ -164,6 +173,9 @@ static void serve(void *conn)
         c10d_drop(c, ls_last_error());
     if (c->fd >= 0 && more)
         poller_timer_set(c->owner->loop, &c->again, ls_now_ms(), serve, c);
+    poller_timer_cancel(&c->silence);
+    if (c->fd >= 0 && c10d_is_undecided(&c->parser))
+        poller_timer_set(c->owner->loop, &c->silence, ls_now_ms() + SILENCE_MS, was_silent, c);
     byte_queue_trim(&c->in);
     c10d_flush(c);
 }
@@ -310,7 +322,6 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
     list_init(&s->conns);
     list_init(&s->dead);
     list_init(&s->waits);
-    list_init(&s->watches);
     *out = s;
     return LS_OK;
 }
@@ -358,7 +369,6 @@ void c10d_store_destroy(c10d_store *s)
     file_close(&s->spare_fd);
     table_free(&s->table);
     c10d_queues_free(&s->queues);
-    byte_queue_free(&s->news);
     ls_free(s);
 }
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_waits.c - clients that wait for keys, and clients that are told of changes. A wait looks at its keys in their order and
- * only at the one that is missing now, so that all looks together cost no more than the list is long.
+ * c10d_waits.c - clients that wait for keys. A wait looks at its keys in their order and only at the one that is missing now, so
+ * that all looks together cost no more than the list is long.
  */
 #include "store/c10d_internal.h"
 
 #include "base/alloc.h"
-#include "net/wire.h"
 
 #include <string.h>
 
@@ -14,8 +13,6 @@ static bool same_bytes(kv_bytes a, kv_bytes b)
 {
     return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
 }
-
-/* --- waits --- */
 
 void c10d_wait_end(c10d_conn *c)
 {
@@ -125,91 +122,4 @@ void c10d_wake_all(c10d_store *s, kv_bytes key)
 void c10d_wake_one(c10d_store *s, kv_bytes key)
 {
     wake(s, key, true);
-}
-
-/* --- watches --- */
-
-ls_status c10d_watch_add(c10d_conn *c, kv_bytes key)
-{
-    c10d_key_watch *w;
-
-    if (c->n_watches >= C10D_WATCHES_MAX)
-        return ls_fail(LS_EPROTO, "it watches more than %d keys", C10D_WATCHES_MAX);
-    w = ls_realloc(NULL, sizeof(*w) + key.bytes, 1);
-    if (w == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to watch a key of %zu bytes", key.bytes);
-    *w = (c10d_key_watch){.conn = c, .bytes = key.bytes};
-    memcpy(w->key, key.data, key.bytes);
-    list_append(&c->owner->watches, &w->node);
-    c->n_watches++;
-    return LS_OK;
-}
-
-void c10d_watch_forget(c10d_conn *c)
-{
-    list_node *it = c->owner->watches.next;
-
-    while (c->n_watches > 0) {
-        c10d_key_watch *w = list_entry(it, c10d_key_watch, node);
-
-        it = it->next;
-        if (w->conn != c)
-            continue;
-        list_remove(&w->node);
-        ls_free(w);
-        c->n_watches--;
-    }
-}
-
-static bool is_for(const c10d_key_watch *w, kv_bytes key)
-{
-    return same_bytes((kv_bytes){w->key, w->bytes}, key);
-}
-
-static bool is_watched(const c10d_store *s, kv_bytes key)
-{
-    list_for_each (it, &s->watches)
-        if (is_for(list_entry(it, c10d_key_watch, node), key))
-            return true;
-    return false;
-}
-
-static ls_status add_bytes(byte_queue *q, const kv_bytes *v)
-{
-    const size_t bytes = v == NULL ? 0 : v->bytes;
-    uint8_t length[8];
-
-    wire_put_u64(length, bytes);
-    LS_TRY(byte_queue_add(q, length, sizeof(length)));
-    return byte_queue_add(q, v == NULL ? NULL : v->data, bytes);
-}
-
-ls_status c10d_news_make(c10d_store *s, kv_bytes key, const kv_bytes *before, const kv_bytes *after)
-{
-    const uint8_t type = after == NULL    ? C10D_KEY_DELETED
-                         : before == NULL ? C10D_KEY_CREATED
-                                          : C10D_KEY_UPDATED;
-
-    byte_queue_free(&s->news);
-    if (!is_watched(s, key))
-        return LS_OK;
-    LS_TRY(byte_queue_add(&s->news, &type, 1));
-    LS_TRY(add_bytes(&s->news, &key));
-    LS_TRY(add_bytes(&s->news, before));
-    return add_bytes(&s->news, after);
-}
-
-void c10d_news_send(c10d_store *s, kv_bytes key)
-{
-    if (byte_queue_held(&s->news) == 0)
-        return;
-    list_for_each (it, &s->watches) {
-        const c10d_key_watch *w = list_entry(it, c10d_key_watch, node);
-
-        if (!is_for(w, key))
-            continue;
-        c10d_answer(w->conn, s->news.data + s->news.start, byte_queue_held(&s->news));
-        c10d_flush(w->conn);
-    }
-    byte_queue_free(&s->news);
 }

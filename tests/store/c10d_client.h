@@ -10,17 +10,28 @@
 
 #include "store/c10d_internal.h"
 
+/* How PyTorch has spoken to its store over the years. */
+typedef enum tongue {
+    UP_TO_2_0, /* raw */
+    OF_2_1,    /* raw, other numbers */
+    PREFIXED,
+    VALIDATED, /* since 2.2 */
+    N_TONGUES
+} tongue;
+
+c10d_dialect dialect_of(tongue t);
+
 /* A message being made. Zero-initialise; free with byte_queue_free(). */
 typedef byte_queue message;
 
-/* What a connection of this dialect says first: nothing, or the validation. */
-void msg_hello(message *m, c10d_dialect dialect);
+/* What a connection says first: nothing, or the validation. */
+void msg_hello(message *m, tongue t);
 
-/* Whether the dialect has this command. */
-bool msg_has(c10d_dialect dialect, c10d_op op);
+/* Whether this tongue has the command. */
+bool msg_has(tongue t, c10d_op op);
 
 /* Starts a request; its fields follow. */
-void msg_command(message *m, c10d_dialect dialect, c10d_op op);
+void msg_command(message *m, tongue t, c10d_op op);
 
 void msg_raw(message *m, const void *data, size_t bytes);
 void msg_u8(message *m, uint8_t v);
@@ -32,8 +43,8 @@ void msg_bytes(message *m, const void *data, size_t bytes);
 #define MSG_SIZE(m) ((m)->end - (m)->start)
 #define MSG_DATA(m) ((m)->data + (m)->start)
 
-/* One request of every command of the dialect, on a few keys, with the hello in front. Only the last one may have to wait. */
-void msg_tour(message *m, c10d_dialect dialect);
+/* One request of every command that can be followed by another one at once, on a few keys, with the hello in front. Only the last one may have to wait. */
+void msg_tour(message *m, tongue t);
 
 typedef struct fixture {
     poller *loop;
@@ -42,7 +53,7 @@ typedef struct fixture {
 
 typedef struct client {
     fixture *f;
-    c10d_dialect dialect;
+    tongue tongue;
     int fd;
     message out;
     byte_queue in;
@@ -52,8 +63,11 @@ fixture start(void);
 void stop(fixture *f);
 
 /* Connects, with the hello as the beginning of what is said first. */
-client open_client(fixture *f, c10d_dialect dialect);
+client open_client(fixture *f, tongue t);
 void close_client(client *c);
+
+/* No silence of this test is long enough to decide anything, however busy the machine is. */
+void forget_silence(c10d_store *s);
 
 /* Requests join c->out; whatever expects an answer sends them first. */
 void on_key(client *c, c10d_op op, const char *key);

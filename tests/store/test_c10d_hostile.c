@@ -25,13 +25,13 @@ static void silent_and_slow_clients_freeze_nobody(void **state)
     enum { N = 50 };
     fixture f = start();
     client slow[N];
-    client c = open_client(&f, C10D_VALIDATED);
+    client c = open_client(&f, VALIDATED);
 
     LS_UNUSED(state);
     for (int i = 0; i < N; i++) {
-        slow[i] = open_client(&f, i % 2 == 0 ? C10D_RAW : C10D_VALIDATED);
+        slow[i] = open_client(&f, i % 2 == 0 ? OF_2_1 : VALIDATED);
         if (i % 3 == 0) // the head of a request that never goes on
-            msg_command(&slow[i].out, slow[i].dialect, C10D_SET);
+            msg_command(&slow[i].out, slow[i].tongue, C10D_SET);
         if (i % 6 == 0)
             msg_i64(&slow[i].out, 8000);
         say(&slow[i]);
@@ -49,8 +49,8 @@ static void a_busy_client_takes_turns(void **state)
 {
     enum { N = 2000 };
     fixture f = start();
-    client busy = open_client(&f, C10D_RAW);
-    client c = open_client(&f, C10D_RAW);
+    client busy = open_client(&f, OF_2_1);
+    client c = open_client(&f, OF_2_1);
     kv_bytes large;
 
     LS_UNUSED(state);
@@ -82,8 +82,8 @@ static void a_busy_client_takes_turns(void **state)
 static void who_does_not_read_is_dropped(void **state)
 {
     fixture f = start();
-    client greedy = open_client(&f, C10D_RAW);
-    client c = open_client(&f, C10D_RAW);
+    client greedy = open_client(&f, OF_2_1);
+    client c = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
     on_key(&c, C10D_SET, "/m");
@@ -107,7 +107,7 @@ static void who_reads_gets_more_than_the_bound_bit_by_bit(void **state)
 {
     enum { N = 40 };
     fixture f = start();
-    client c = open_client(&f, C10D_RAW);
+    client c = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
     on_key(&c, C10D_SET, "/m");
@@ -126,10 +126,10 @@ static void who_reads_gets_more_than_the_bound_bit_by_bit(void **state)
 static void an_announced_length_takes_no_memory(void **state)
 {
     fixture f = start();
-    client c = open_client(&f, C10D_RAW);
+    client c = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
-    msg_command(&c.out, C10D_RAW, C10D_SET);
+    msg_command(&c.out, OF_2_1, C10D_SET);
     msg_text(&c.out, "/k");
     msg_i64(&c.out, LS_STORE_VALUE_MAX);
     expect_silence(&c);
@@ -142,7 +142,7 @@ static void large_buffers_are_given_back(void **state)
 {
     static uint8_t value[LS_STORE_VALUE_MAX];
     fixture f = start();
-    client c = open_client(&f, C10D_RAW);
+    client c = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
     on_key(&c, C10D_COMPARE_SET, "/k");
@@ -171,8 +171,8 @@ static void fill(fixture *f, int n)
 static void the_sum_of_values_is_bounded(void **state)
 {
     fixture f = start();
-    client c = open_client(&f, C10D_VALIDATED);
-    client other = open_client(&f, C10D_VALIDATED);
+    client c = open_client(&f, VALIDATED);
+    client other = open_client(&f, VALIDATED);
 
     LS_UNUSED(state);
     fill(&f, 240);
@@ -206,8 +206,8 @@ static void the_sum_of_values_is_bounded(void **state)
 static void a_multi_set_is_done_as_a_whole_or_not_at_all(void **state)
 {
     fixture f = start();
-    client c = open_client(&f, C10D_RAW);
-    client other = open_client(&f, C10D_RAW);
+    client c = open_client(&f, OF_2_1);
+    client other = open_client(&f, OF_2_1);
     char key[32];
 
     LS_UNUSED(state);
@@ -230,8 +230,8 @@ static void a_multi_set_is_done_as_a_whole_or_not_at_all(void **state)
 static void an_append_beyond_the_bound_is_refused(void **state)
 {
     fixture f = start();
-    client c = open_client(&f, C10D_RAW);
-    client other = open_client(&f, C10D_RAW);
+    client c = open_client(&f, OF_2_1);
+    client other = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
     for (int i = 0; i < 9; i++) {
@@ -247,29 +247,10 @@ static void an_append_beyond_the_bound_is_refused(void **state)
     stop(&f);
 }
 
-static void watches_are_bounded(void **state)
-{
-    fixture f = start();
-    client c = open_client(&f, C10D_RAW);
-
-    LS_UNUSED(state);
-    for (int i = 0; i < C10D_WATCHES_MAX; i++)
-        on_key(&c, C10D_WATCH, "/w");
-    say(&c);
-    listen_for(&c, C10D_WATCHES_MAX);
-    on_key(&c, C10D_WATCH, "/w");
-    say(&c);
-    expect_dropped(&c);
-    assert_ok(poller_run_once(f.loop, 1));
-    assert_true(list_empty(&f.store->watches));
-    close_client(&c);
-    stop(&f);
-}
-
 static void failing_allocations_drop_the_client_only(void **state)
 {
     fixture f = start();
-    client other = open_client(&f, C10D_VALIDATED);
+    client other = open_client(&f, VALIDATED);
 
     LS_UNUSED(state);
     expect_alive(&other);
@@ -279,7 +260,7 @@ static void failing_allocations_drop_the_client_only(void **state)
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
                          0);
-        msg_tour(&tour, n % 2 == 0 ? C10D_VALIDATED : C10D_RAW);
+        msg_tour(&tour, n % 2 == 0 ? VALIDATED : OF_2_1);
         assert_int_equal(write(fds[0], MSG_DATA(&tour), MSG_SIZE(&tour)), MSG_SIZE(&tour));
         byte_queue_free(&tour);
         ls_alloc_fail_at(n);
@@ -295,7 +276,7 @@ static void failing_allocations_drop_the_client_only(void **state)
     close_client(&other);
     assert_ok(poller_run_once(f.loop, 100));
     assert_ok(poller_run_once(f.loop, 1));
-    assert_true(list_empty(&f.store->waits) && list_empty(&f.store->watches));
+    assert_true(list_empty(&f.store->waits));
     assert_int_equal(f.store->n_conns, 0);
     assert_int_equal(f.store->buffered, 0);
     stop(&f);
@@ -307,13 +288,13 @@ static void what_cannot_be_done_drops_the_client(void **state)
 {
     static const c10d_op ops[] = {C10D_ADD, C10D_BARRIER};
     fixture f = start();
-    client other = open_client(&f, C10D_VALIDATED);
+    client other = open_client(&f, VALIDATED);
 
     LS_UNUSED(state);
     on_pair(&other, C10D_SET, "/text", "not a number");
     say(&other);
     for (size_t i = 0; i < LS_COUNT_OF(ops); i++) {
-        client c = open_client(&f, C10D_VALIDATED);
+        client c = open_client(&f, VALIDATED);
 
         on_key(&c, ops[i], "/text");
         msg_i64(&c.out, 1);
@@ -321,7 +302,7 @@ static void what_cannot_be_done_drops_the_client(void **state)
         expect_dropped(&c);
         close_client(&c);
     }
-    client c = open_client(&f, C10D_VALIDATED);
+    client c = open_client(&f, VALIDATED);
     for (int i = 0; i < 2; i++) {
         on_key(&c, C10D_ADD, "/n");
         msg_i64(&c.out, INT64_MAX);
@@ -339,11 +320,11 @@ static void noise_is_dropped(void **state)
     static const char *const noises[] = {"GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff", "LSTP\1\1",
                                          "\xce\xf7\x85\x3d\x01"};
     fixture f = start();
-    client other = open_client(&f, C10D_RAW);
+    client other = open_client(&f, OF_2_1);
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(noises); i++) {
-        client c = open_client(&f, C10D_RAW);
+        client c = open_client(&f, OF_2_1);
 
         msg_raw(&c.out, noises[i], strlen(noises[i]));
         say(&c);
@@ -366,7 +347,7 @@ static void another_users_connection_is_refused(void **state)
     LS_UNUSED(state);
     assert_ok(poller_create(&f.loop));
     assert_ok(c10d_store_create(f.loop, &opt, &f.store));
-    c = open_client(&f, C10D_RAW);
+    c = open_client(&f, OF_2_1);
     expect_dropped(&c);
     assert_int_equal(f.store->n_conns, 0);
     close_client(&c);
@@ -385,7 +366,7 @@ static void without_descriptors_connections_wait(void **state)
 
     LS_UNUSED(state);
     for (int i = 0; i < 4; i++)
-        c[i] = open_client(&f, C10D_RAW);
+        c[i] = open_client(&f, OF_2_1);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     next = dup(0);
     close(next);
@@ -414,7 +395,6 @@ int main(void)
         cmocka_unit_test(the_sum_of_values_is_bounded),
         cmocka_unit_test(a_multi_set_is_done_as_a_whole_or_not_at_all),
         cmocka_unit_test(an_append_beyond_the_bound_is_refused),
-        cmocka_unit_test(watches_are_bounded),
         cmocka_unit_test(failing_allocations_drop_the_client_only),
         cmocka_unit_test(what_cannot_be_done_drops_the_client),
         cmocka_unit_test(noise_is_dropped),
