@@ -16,13 +16,15 @@ static job *start(const char *n, const char *what, const char *a, const char *b)
     return job_start(JOB_LIST(JOB_TOOL, "run", "-n", n, MPI_PROGRAM, what, a, b), NULL);
 }
 
+/* Segments of MPICH's; other programs have theirs there too. */
 static int count_shared_memory(void)
 {
     DIR *folder = opendir("/dev/shm");
+    const struct dirent *entry;
     int n = 0;
 
-    while (folder != NULL && readdir(folder) != NULL)
-        n++;
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
+        n += text_starts(entry->d_name, "mpich");
     if (folder != NULL)
         closedir(folder);
     return n;
