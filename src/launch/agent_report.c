@@ -19,13 +19,13 @@ static bool has_cause(const agent *a, const agent_rank *root)
            a->failed_ms - a->cause.at_ms < CAUSE_MS;
 }
 
-/* When a rank that has exited wrote its error; 0 when it wrote none, or a time outside of the job's life. */
+/* When a rank that failed wrote its error; 0 when it wrote none, or a time outside of the job's life. */
 static int64_t error_time(const agent_rank *r)
 {
     error_report report = {0};
     int64_t at = 0;
 
-    if (!r->ended || !WIFEXITED(r->wait_status) || WEXITSTATUS(r->wait_status) == 0)
+    if (!r->ended || r->wait_status == 0)
         return 0;
     if (agent_read_error(r, &report) == LS_OK && report.timestamp_s >= r->agent->started_s &&
         report.timestamp_s <= (int64_t)time(NULL))
@@ -38,15 +38,23 @@ static int64_t error_time(const agent_rank *r)
  * files; but a crash needs no such witness. */
 void agent_settle_root(agent *a)
 {
-    int64_t first = WIFSIGNALED(a->ranks[a->root].wait_status) ? 0 : error_time(&a->ranks[a->root]);
+    agent_rank *seen = &a->ranks[a->root];
+    int64_t first = WIFSIGNALED(seen->wait_status) ? 0 : error_time(seen);
+    agent_rank *root = seen;
 
     for (int i = 0; i < a->spec->n_ranks && first > 0; i++) {
         const int64_t at = error_time(&a->ranks[i]);
         if (at > 0 && at < first) {
             first = at;
-            a->root = i;
+            root = &a->ranks[i];
         }
     }
+    a->root = (int)(root - a->ranks);
+    if (root == seen || !WIFSIGNALED(root->wait_status))
+        return;
+    /* It had failed, but was still there when all were ended: that signal says nothing about it. */
+    text_format(root->message, sizeof(root->message), "failed, and did not exit by itself");
+    root->wait_status = W_EXITCODE(1, 0);
 }
 
 /* "  it says: first line", the others below it. */
