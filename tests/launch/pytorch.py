@@ -63,10 +63,17 @@ def visit(store, other):
         yield store.multi_get(["a", "list"])
         yield store.multi_set(["m1", "m2"], ["1", "2"])
         yield store.get("m2")
-        yield [store.check(["a", "m1"]), store.check(["a", "none"])]
+    if hasattr(store, "check"):
+        yield [store.check(["a", "n"]), store.check(["a", "none"])]
     if hasattr(store, "queue_push"):
         yield [store.queue_push("q", "1"), store.queue_push("q", "2"), store.queue_len("q")]
         yield [store.queue_pop("q"), store.queue_pop("q"), store.queue_len("q")]
+    if hasattr(store, "list_keys"):
+        yield sorted(store.list_keys())
+    if hasattr(store, "barrier"):
+        yield answer(lambda: store.barrier("barrier", 1, late))
+        yield answer(lambda: store.barrier("barrier", 3, late))
+        yield store.get("barrier")
     threading.Timer(0.2, lambda: other.set("soon", "x")).start()
     yield store.get("soon")
 
