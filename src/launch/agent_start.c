@@ -132,7 +132,8 @@ static ls_status open_master(agent *a, rank_place *place)
 
     place->master_port = a->spec->master_port;
     if (a->spec->hosts_store) {
-        LS_TRY(c10d_store_create(a->poller, &options, &a->store));
+        LS_TRY(ls_context(c10d_store_create(a->poller, &options, &a->store),
+                          "the store for PyTorch programs (--store=none: without it)"));
         place->agent_store = true;
         place->master_addr = "127.0.0.1";
         place->master_port = c10d_store_port(a->store);

@@ -5,7 +5,7 @@
  * There is no frame around a request, and there are three dialects, which the first bytes of a connection tell apart:
  *
  *     raw        PyTorch up to 2.1   command u8, fields
- *     prefixed   (no release)        magic u32, command u8, fields
+ *     prefixed   in no release      magic u32, command u8, fields
  *     validated  from 2.2 on         once 0 and the magic; then command u8, fields
  *
  * They number the commands differently. Numbers are little-endian; a key or value has a u64 length in front, a list a u64 count.

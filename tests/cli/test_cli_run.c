@@ -67,6 +67,40 @@ static void wrong_flags_of_run_are_told_in_one_line(void **state)
     expect_error(TOOL("run", "--grace", "-1", "true"), 2, "--grace");
 }
 
+/* What a rank is told about the store. */
+static void expect_store(const char *flag, const char *more, const char *told)
+{
+    job *j = TOOL("run", flag, more, "sh", "-c",
+                  "echo $TORCHELASTIC_USE_AGENT_STORE $MASTER_ADDR ${MASTER_PORT:+port}");
+
+    job_expect_code(j, 0);
+    job_expect(j, text_equal(text_str(&j->out), told));
+    job_clean_up(NULL);
+}
+
+static void the_store_is_hosted_where_it_can_be(void **state)
+{
+    job *holder;
+    job *j;
+    char port[32];
+
+    LS_UNUSED(state);
+    expect_store("--standalone", "--", "True 127.0.0.1 port\n");
+    expect_store("--master-addr=127.0.0.2", "--", "True 127.0.0.1 port\n");
+    expect_store("--master-addr=192.0.2.1", "--", "False 192.0.2.1 port\n");
+    expect_store("--master-addr=localhost", "--store=none", "False localhost port\n");
+    expect_store("--store=none", "--", "False 127.0.0.1 port\n");
+    expect_error(TOOL("run", "--store=agent", "--master-addr=192.0.2.1", "true"), 2,
+                 "--master-addr 192.0.2.1 is not this machine");
+    expect_error(TOOL("run", "--store=redis", "true"), 2, "must be agent or none");
+
+    holder = TOOL("run", "sh", "-c", "echo at port $MASTER_PORT; exec cat");
+    text_format(port, sizeof(port), "--master-port=%ld", job_await_number(holder, 0, "at port "));
+    j = TOOL("run", port, "true");
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "Address already in use") && job_said(j, 1, "--store=none"));
+}
+
 static void torchruns_flags_are_taken_in_both_spellings(void **state)
 {
     static const char *const forms[][3] = {
@@ -199,6 +233,7 @@ int main(void)
         test(a_missing_or_unknown_command_is_told),
         test(help_and_version_end_well),
         test(wrong_flags_of_run_are_told_in_one_line),
+        test(the_store_is_hosted_where_it_can_be),
         test(torchruns_flags_are_taken_in_both_spellings),
         test(what_one_machine_has_no_use_for_is_accepted),
         test(flags_may_come_from_the_environment),

@@ -2,9 +2,11 @@
 /* What a job that is left alone does: exit codes, whole lines, stdin, environment, jobs beside and inside each other. */
 #include "launch/job.h"
 
-#include <stdlib.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -240,8 +242,8 @@ static void stdin_reaches_rank_0_only(void **state)
 
 static void ranks_know_their_place_and_nobody_elses(void **state)
 {
-    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--master-port", "4567", "--role",
-                                "trainer", "--rdzv_id=run7", JOB_ACTOR, "environment"),
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--store=none", "--master-port", "4567",
+                                "--role", "trainer", "--rdzv_id=run7", JOB_ACTOR, "environment"),
                        JOB_LIST("PMI_RANK=7", "PMIX_RANK=7", "OMPI_COMM_WORLD_NODE_RANK=7",
                                 "SLURM_PROCID=7", "HOROVOD_RANK=7", "SLURM_STEP_ID=1",
                                 "OMP_NUM_THREADS=5", "RANK=7", "MINE=kept"));
@@ -270,6 +272,59 @@ static void ranks_know_their_place_and_nobody_elses(void **state)
     job_expect(j, !job_said(j, 0, "=7\n"));
     job_expect(j, !job_said(j, 0, "SLURM_STEP_ID"));
     job_expect(j, !job_said(j, 0, "LOCKSTEP_TTY"));
+}
+
+/* Binds 127.0.0.1 at this port, with the option that servers use; -1 when it is taken. */
+static int bind_port(long port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int one = 1;
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)), 0);
+    if (bind(fd, (const struct sockaddr *)&at, sizeof(at)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* A client that sets a value and reads it back, in the dialect of PyTorch 1.13. */
+static void expect_store(long port)
+{
+    static const char request[] = "\0\2\0\0\0\0\0\0\0/k\1\0\0\0\0\0\0\0v\2\2\0\0\0\0\0\0\0/k";
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char answer[9];
+
+    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(write(fd, request, sizeof(request) - 1), sizeof(request) - 1);
+    assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+    assert_memory_equal(answer, "\1\0\0\0\0\0\0\0v", sizeof(answer));
+    close(fd);
+}
+
+/* From before the first rank starts until the agent's end, and no longer, even when that is a SIGKILL. */
+static void the_agent_holds_the_stores_port(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", "echo at port $MASTER_PORT; exec cat"),
+        NULL);
+    const long port = job_await_number(j, 0, "at port ");
+    int fd = bind_port(port);
+
+    LS_UNUSED(state);
+    assert_int_equal(fd, -1);
+    expect_store(port);
+    assert_int_equal(kill(j->pid, SIGKILL), 0);
+    job_await_end(j);
+    job_expect_gone(j);
+    fd = bind_port(port);
+    assert_true(fd >= 0);
+    close(fd);
 }
 
 static void missing_streams_are_no_danger(void **state)
@@ -360,6 +415,7 @@ int main(void)
         test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),
         test(ranks_know_their_place_and_nobody_elses),
+        test(the_agent_holds_the_stores_port),
         test(missing_streams_are_no_danger),
         test(many_ranks_need_more_descriptors_than_users_have),
         test(a_rank_holds_no_descriptors_of_the_agent),
