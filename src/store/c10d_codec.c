@@ -119,7 +119,7 @@ static ls_status see_count(c10d_parser *p, char kind, const uint8_t *data, size_
         return LS_OK;
     n = wire_get_u64(data + p->at);
     if (n > C10D_LIST_MAX)
-        return ls_fail(LS_EPROTO, "%s of %llu keys, at most %d are possible", c10d_op_name(p->op),
+        return ls_fail(LS_EPROTO, "%s of %llu keys, at most %zu are possible", c10d_op_name(p->op),
                        (unsigned long long)n, C10D_LIST_MAX);
     p->n = (size_t)n;
     p->has_values = kind == 'P';

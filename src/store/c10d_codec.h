@@ -19,7 +19,7 @@
 #include "store/table.h"
 
 #define C10D_MAGIC       0x3C85F7CEU
-#define C10D_LIST_MAX    131072 /* keys, or keys with values, in one request */
+#define C10D_LIST_MAX    ((size_t)128 * 1024) /* keys, or keys with values, in one request */
 #define C10D_REQUEST_MAX ((size_t)2 * LS_STORE_VALUE_MAX + (size_t)64 * 1024)
 
 typedef enum c10d_op {

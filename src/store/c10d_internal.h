@@ -16,7 +16,7 @@
 #define C10D_BUFFERS_MAX                                                                           \
     ((size_t)256 * 1024 * 1024) /* what all connections hold of requests and answers */
 #define C10D_ANSWERS_MAX ((size_t)16 * 1024 * 1024) /* of one connection, not read yet */
-#define C10D_CONNS_MAX   16384
+#define C10D_CONNS_MAX   ((size_t)16 * 1024)
 #define C10D_ROUND_MAX   16 /* requests of one connection before the others' turn */
 
 /* What the protocol says in one byte. */

@@ -251,7 +251,7 @@ static ls_status check_stranger(c10d_store *s, int fd)
     if (user != s->opt.user)
         return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
     if (s->n_conns >= C10D_CONNS_MAX)
-        return ls_fail(LS_ENOMEM, "%d connections are open", C10D_CONNS_MAX);
+        return ls_fail(LS_ENOMEM, "%zu connections are open", C10D_CONNS_MAX);
     return net_set_stream_options(fd, 0);
 }
 
