@@ -63,7 +63,9 @@ static inline void list_remove(list_node *node)
 }
 
 #define list_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+// NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared cannot stand in them
 #define list_for_each(it, head)                                                                    \
     for (list_node *it = (head)->next; (it) != (head); (it) = (it)->next)
+// NOLINTEND(bugprone-macro-parentheses)
 
 #endif

@@ -24,6 +24,7 @@
 #define KERNEL_LOOP _Pragma("GCC ivdep")
 #endif
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types and declared names cannot stand in them
 #define COMBINE(name, type, value)                                                                 \
     static void name(void *dst, const void *left, const void *right, size_t count)                 \
     {                                                                                              \
@@ -171,6 +172,7 @@ static void finish_f16(void *dst, const void *src, size_t count, int divisor)
     }
 FINISH_FLOAT(f32, float)
 FINISH_FLOAT(f64, double)
+// NOLINTEND(bugprone-macro-parentheses)
 
 static void sum2_f32(float *dst, const float *const *src, size_t count)
 {
