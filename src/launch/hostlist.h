@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hostlist.h - lists of hosts as users, host files and Slurm write them. Pure: text in, names and numbers out.
+ *
+ * Every name that comes out may stand in an argument of ssh: letters, digits, "." "_" "-", not starting with "-", once
+ * "user@" before it; or an IPv6 address, which is written in brackets. An error (LS_EINVAL) says what was read ("-H", the
+ * file's name), where (position in the text, or line), and what to write instead; then *out is empty.
+ */
+#ifndef LS_LAUNCH_HOSTLIST_H
+#define LS_LAUNCH_HOSTLIST_H
+
+#include "base/status.h"
+
+#define HOSTLIST_HOSTS_MAX      65536   /* names in a list */
+#define HOSTLIST_SLOTS_MAX      65536   /* ranks on one host */
+#define HOSTLIST_FILE_BYTES_MAX 4194304 /* of a host file */
+#define HOSTLIST_NAME_MAX       253     /* of a host or a user */
+
+typedef struct hostlist_host {
+    char *name; /* "a", "user@a", "fe80::1%eth0" */
+    int slots;  /* ranks there; 0: not said (mpirun takes 1 in -H, all cores in a file) */
+} hostlist_host;
+
+/* Zero-initialise; hostlist_free() leaves it empty and usable. */
+typedef struct hostlist {
+    hostlist_host *hosts;
+    int n;
+    int capacity;
+} hostlist;
+
+/*
+ * -H: "a:8,b:2", "a,b", "[fe80::1]:4". A host that comes more than once keeps its first place; its slots add up, a mention
+ * without a number counts as one.
+ */
+LS_MUST_USE ls_status hostlist_parse(const char *text, hostlist *out);
+
+/*
+ * A host file of mpirun or Horovod ("host slots=N", "host slots=N max_slots=M") or of MPICH ("host:N"), one host a line, plain
+ * names too; "#" begins a comment. Hosts that come again are added up as in -H; the sum is at most max_slots. `name` is for errors.
+ */
+LS_MUST_USE ls_status hostlist_parse_file(const char *bytes, size_t n, const char *name,
+                                          hostlist *out);
+/* The same from the disk. */
+LS_MUST_USE ls_status hostlist_load(const char *path, hostlist *out);
+
+/*
+ * Slurm's node list with one count for each node: "gpu-a[01-02],b7" and "2(x2),1" (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE).
+ * Several brackets in a name multiply; the lower bound's width is kept; text behind the last bracket is refused, as by Slurm
+ * itself. counts may be NULL: slots are 0. Names come as often as they are listed.
+ */
+LS_MUST_USE ls_status hostlist_parse_slurm(const char *nodes, const char *counts, hostlist *out);
+
+void hostlist_free(hostlist *list);
+
+/*
+ * "8,2" (-g), "2(x2),1" (Slurm): numbers from 1 to HOSTLIST_SLOTS_MAX, at most HOSTLIST_HOSTS_MAX of them. *out is freed by the
+ * caller with ls_free(). `what` is for errors.
+ */
+LS_MUST_USE ls_status hostlist_parse_counts(const char *text, const char *what, int **out, int *n);
+
+#endif
