@@ -26,7 +26,8 @@
 typedef enum net_purpose {
     NET_PURPOSE_CONTROL = 1, /* a rank's connection to its hub */
     NET_PURPOSE_STORE = 2,   /* a store without a job */
-    NET_PURPOSE_DATA = 3     /* between two ranks */
+    NET_PURPOSE_DATA = 3,    /* between two ranks */
+    NET_PURPOSE_NODE = 4     /* an agent's connection to the head of its job */
 } net_purpose;
 
 /* What a client says it is, and what a server expects. */

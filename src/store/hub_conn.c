@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_conn.c - what every connection of a hub has: frames in and out, and an end. A hub never waits for a client: what a socket
+ * hub_conn.c - what every connection of a hub has: a beginning, frames in and out, and an end. A hub never waits for a client: what a socket
  * does not take is queued, and a client whose queue is full is dropped.
  */
 #include "store/hub_internal.h"
@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 
+#define INTRODUCE_MS  5000
 #define REFUSE_MS     2000
 #define READS_A_ROUND 4
 
@@ -30,27 +32,15 @@ void hub_reap(void *arg)
     }
 }
 
-void conn_free_shake(hub_conn *c)
-{
-    if (c->shake != NULL)
-        handshake_wipe(c->shake);
-    ls_free(c->shake);
-    c->shake = NULL;
-}
-
 void conn_drop(hub_conn *c)
 {
     hub *h = c->owner;
 
     if (c->state == CONN_DEAD)
         return;
-    if (c->state == CONN_PROVING)
-        h->n_unproved--;
-    else
-        h->n_proved--;
+    h->n_conns--;
     c->state = CONN_DEAD;
     hub_store_forget(c);
-    conn_free_shake(c);
     poller_timer_cancel(&c->limit);
     poller_unwatch(c->watch);
     c->watch = NULL;
@@ -62,7 +52,7 @@ void conn_drop(hub_conn *c)
         poller_timer_set(h->loop, &h->reaper, ls_now_ms(), hub_reap, h);
 }
 
-void conn_drop_late(void *arg)
+static void drop_late(void *arg)
 {
     hub_conn *c = arg;
 
@@ -84,7 +74,7 @@ static void update_events(hub_conn *c)
         conn_drop(c);
 }
 
-void conn_flush(hub_conn *c)
+static void flush(hub_conn *c)
 {
     if (frame_queue_flush(&c->out, c->fd, c->peer) != LS_OK) {
         conn_drop(c);
@@ -107,7 +97,7 @@ void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes)
         conn_drop(c);
         return;
     }
-    conn_flush(c);
+    flush(c);
 }
 
 void conn_send_body(hub_conn *c, uint32_t type)
@@ -133,8 +123,8 @@ void conn_refuse(hub_conn *c, const char *why)
     if (c->state == CONN_DEAD)
         return;
     c->state = CONN_CLOSING;
-    poller_timer_set(h->loop, &c->limit, ls_now_ms() + REFUSE_MS, conn_drop_late, c);
-    conn_flush(c);
+    poller_timer_set(h->loop, &c->limit, ls_now_ms() + REFUSE_MS, drop_late, c);
+    flush(c);
 }
 
 /* --- receiving --- */
@@ -150,7 +140,6 @@ static ls_status handle_frame(hub_conn *c, const frame *f)
         return hub_rank_message(c, f);
     case CONN_STORE:
         return hub_store_request(c, f);
-    case CONN_PROVING:
     case CONN_CLOSING: // what it says now no longer matters
     case CONN_DEAD:
         break;
@@ -171,7 +160,7 @@ static ls_status handle_frames(hub_conn *c)
     return LS_OK;
 }
 
-void conn_receive(hub_conn *c)
+static void receive(hub_conn *c)
 {
     size_t moved = 1;
     ls_status st = LS_OK;
@@ -188,4 +177,59 @@ void conn_receive(hub_conn *c)
     if (st != LS_EPEER)
         ls_log(LS_LOG_WARN, "hub", "%s is dropped: %s", c->peer, ls_last_error());
     conn_drop(c);
+}
+
+/* --- entering --- */
+
+static void conn_event(void *arg, unsigned events)
+{
+    hub_conn *c = arg;
+
+    if ((events & POLL_WRITE) != 0)
+        flush(c);
+    if (c->state != CONN_DEAD && (events & (POLL_READ | POLL_BROKEN)) != 0)
+        receive(c);
+}
+
+static void start_talking(hub_conn *c)
+{
+    hub *h = c->owner;
+
+    list_append(&h->conns, &c->node);
+    h->n_conns++;
+    if (h->opt.world_size == 0) {
+        c->state = CONN_STORE;
+    } else {
+        c->state = CONN_NAMELESS;
+        poller_timer_set(h->loop, &c->limit, ls_now_ms() + INTRODUCE_MS, drop_late, c);
+    }
+    receive(c); // its first frame may have come along
+}
+
+void hub_enter(void *arg, const door_guest *guest)
+{
+    hub *h = arg;
+    hub_conn *c = ls_calloc(1, sizeof(*c));
+    int fd = guest->fd;
+
+    if (c == NULL) {
+        file_close(&fd);
+        return;
+    }
+    list_init(&c->node);
+    c->owner = h;
+    c->fd = fd;
+    c->peer_pid = guest->pid;
+    c->rank = -1;
+    c->heard_ms = ls_now_ms();
+    text_format(c->peer, sizeof(c->peer), "%s", guest->peer);
+    frame_reader_init(&c->in, MESSAGE_BODY_MAX);
+    frame_queue_init(&c->out, MESSAGE_QUEUE_MAX);
+    if (poller_watch(h->loop, fd, POLL_READ, conn_event, c, &c->watch) != LS_OK) {
+        ls_log(LS_LOG_WARN, "hub", "refused a connection of %s: %s", c->peer, ls_last_error());
+        file_close(&c->fd);
+        ls_free(c);
+        return;
+    }
+    start_talking(c);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_internal.h - the parts of a hub: connections (hub_conn.c), strangers (hub_door.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
+ * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
  * operations (hub_watch.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
@@ -9,6 +9,7 @@
 #include "store/hub.h"
 
 #include "base/map.h"
+#include "net/door.h"
 #include "net/frame.h"
 #include "net/wire.h"
 #include "store/messages.h"
@@ -16,10 +17,7 @@
 
 #include <stdbool.h>
 
-#define HUB_PEER_TEXT 64
-
 typedef enum conn_state {
-    CONN_PROVING,  /* the handshake is under way */
     CONN_NAMELESS, /* proved, has not said yet which rank it is */
     CONN_RANK,
     CONN_STORE,   /* proved, of a store without a job */
@@ -41,17 +39,15 @@ typedef struct conn_wait {
 } conn_wait;
 
 typedef struct hub_conn {
-    list_node node; /* in hub.unproved, hub.proved or hub.dead */
+    list_node node; /* in hub.conns or hub.dead */
     hub *owner;
     conn_state state;
     int fd;
     poll_watch *watch;
     bool wants_write;
-    char peer[HUB_PEER_TEXT];
+    char peer[DOOR_PEER_TEXT];
     pid_t peer_pid;   /* of a unix socket, else 0 */
-    int64_t since_ms; /* accepted */
     int64_t heard_ms; /* last bytes */
-    handshake *shake; /* while CONN_PROVING */
     poll_timer limit; /* how long the present state may last */
     frame_reader in;
     frame_queue out;
@@ -104,31 +100,15 @@ typedef struct hub_op {
     poll_timer left;
 } hub_op;
 
-typedef struct hub_listener {
-    list_node node;
-    hub *owner;
-    int fd;
-    poll_watch *watch;
-} hub_listener;
-
 struct hub {
     poller *loop;
     hub_options opt;
-    handshake_claim expected;
     int64_t grace_ms;
-    int spare_fd; /* given up to get rid of a connection when descriptors run out */
-    list_node listeners;
-    poll_timer resume; /* listening again after a pause */
-    bool is_paused;
-    list_node unproved; /* connections, oldest first */
-    list_node proved;
+    door *door;
+    list_node conns; /* oldest first */
     list_node dead;
-    int n_unproved;
-    int n_proved;
+    int n_conns;
     poll_timer reaper;
-    int64_t last_refusal_ms; /* rate limits of log lines */
-    int64_t last_descriptors_ms;
-    uint64_t n_refused;
     kv_table table;
     list_node waits;
     hub_rank *ranks; /* world_size of them, NULL for a store without a job */
@@ -144,20 +124,10 @@ struct hub {
     wire_writer body; /* of the message being made */
 };
 
-/* --- hub_door.c --- */
-
-void hub_open_spare(hub *h); /* spare_fd, if it is closed */
-
-/* A connection as if it had proved the key; takes fd. For tests of what comes after. */
-LS_MUST_USE ls_status hub_adopt(hub *h, int fd);
-
 /* --- hub_conn.c --- */
 
-void conn_receive(hub_conn *c);    /* what has come, and handles it */
-void conn_flush(hub_conn *c);      /* sends what is queued */
-void conn_free_shake(hub_conn *c); /* wiped first */
-void conn_drop_late(void *arg);    /* the connection's time is over: for c->limit */
-void hub_reap(void *arg);          /* frees the hub's dead connections */
+void hub_enter(void *arg, const door_guest *guest); /* somebody has proved the key to this hub */
+void hub_reap(void *arg);                           /* frees the hub's dead connections */
 
 /* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
 void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * door.c - accepting and proving. Strangers get few slots (STRANGERS_MAX) and little time: the rest waits in the listen queue,
+ * and when all slots are taken and somebody waits, the stranger whose chance ended first makes room. Somebody with the key
+ * proves it within milliseconds, so a thousand silent connections in front of it cost a fraction of a second.
+ */
+#include "net/door.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#define STRANGERS_MAX 64
+/* How long a stranger may take when others wait; before it came its turn, it had time enough to send a hello. */
+#define HELLO_CHANCE_MS 5
+#define PROOF_CHANCE_MS 50
+
+#define PROVE_MS        5000
+#define ACCEPTS_A_ROUND 64
+#define NO_FDS_PAUSE_MS 50
+#define BACKLOG         4096
+#define USER_TIMEOUT_MS 5000
+#define LOG_PAUSE_MS    1000
+
+typedef struct door_listener {
+    list_node node;
+    door *owner;
+    int fd;
+    poll_watch *watch;
+} door_listener;
+
+/* Somebody whose handshake is under way. */
+typedef struct stranger {
+    list_node node; /* in door.strangers */
+    door *owner;
+    poll_watch *watch;
+    poll_timer limit;
+    int64_t since_ms; /* accepted */
+    door_guest guest; /* what it will be */
+    handshake shake;
+} stranger;
+
+struct door {
+    poller *loop;
+    door_options opt;
+    list_node listeners;
+    list_node strangers; /* oldest first */
+    int n_strangers;
+    int spare_fd;      /* given up to get rid of a connection when descriptors run out */
+    poll_timer resume; /* listening again after a pause */
+    bool is_paused;
+    int64_t last_refusal_ms; /* rate limits of log lines */
+    int64_t last_descriptors_ms;
+    uint64_t n_refused;
+};
+
+/* One line a second, however many strangers come. */
+static void log_refusal(door *d, const char *peer, const char *why)
+{
+    d->n_refused++;
+    if (!log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
+        return;
+    if (d->n_refused == 1)
+        ls_log(LS_LOG_WARN, d->opt.name, "refused a connection of %s: %s", peer, why);
+    else
+        ls_log(LS_LOG_WARN, d->opt.name, "refused %llu connections, the last of %s: %s",
+               (unsigned long long)d->n_refused, peer, why);
+    d->n_refused = 0;
+}
+
+/* --- proving --- */
+
+static void free_stranger(stranger *s)
+{
+    poller_timer_cancel(&s->limit);
+    poller_unwatch(s->watch);
+    file_close(&s->guest.fd);
+    handshake_wipe(&s->shake);
+    if (!list_empty(&s->node)) {
+        list_remove(&s->node);
+        s->owner->n_strangers--;
+    }
+    ls_free(s);
+}
+
+static void drop_late(void *arg)
+{
+    free_stranger(arg);
+}
+
+static void let_in(stranger *s)
+{
+    const door_options *opt = &s->owner->opt;
+    door_guest guest = s->guest;
+
+    guest.claim = s->shake.peer;
+    s->guest.fd = -1; // the owner's now
+    free_stranger(s);
+    opt->enter(opt->self, &guest);
+}
+
+static void prove(stranger *s)
+{
+    short events;
+    ls_status st = handshake_step(&s->shake, s->guest.fd, &events);
+
+    if (st == LS_OK && s->shake.state == HANDSHAKE_DONE) {
+        let_in(s);
+        return;
+    }
+    if (st == LS_OK)
+        st = poller_change(s->watch, events == POLLOUT ? POLL_WRITE : POLL_READ);
+    if (st != LS_OK) {
+        log_refusal(s->owner, s->guest.peer, ls_last_error());
+        free_stranger(s);
+    }
+}
+
+static void stranger_event(void *arg, unsigned events)
+{
+    LS_UNUSED(events);
+    prove(arg);
+}
+
+/* --- accepting --- */
+
+/* A name for messages, and who it is where the kernel knows. */
+static ls_status name_peer(const door *d, door_guest *g)
+{
+    net_address peer;
+    uid_t uid;
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    LS_TRY(net_address_of_peer(g->fd, &peer));
+    if (net_address_family(&peer) != NET_UNIX) {
+        text_format(g->peer, sizeof(g->peer), "%s", net_address_text(text, sizeof(text), &peer));
+        return LS_OK;
+    }
+    LS_TRY(net_peer_user(g->fd, &uid, &g->pid));
+    text_format(g->peer, sizeof(g->peer), "process %d", (int)g->pid);
+    if (d->opt.key == NULL && !d->opt.insecure && uid != geteuid())
+        return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)uid);
+    return LS_OK;
+}
+
+static ls_status prepare(stranger *s)
+{
+    const door *d = s->owner;
+
+    LS_TRY(name_peer(d, &s->guest));
+    LS_TRY(net_set_stream_options(s->guest.fd, USER_TIMEOUT_MS));
+    LS_TRY(handshake_server(&s->shake, d->opt.key, &d->opt.expected, s->guest.peer));
+    return poller_watch(d->loop, s->guest.fd, POLL_READ, stranger_event, s, &s->watch);
+}
+
+/* Takes fd. */
+static void take_stranger(door *d, int fd)
+{
+    stranger *s = ls_calloc(1, sizeof(*s));
+
+    if (s == NULL) {
+        file_close(&fd);
+        return;
+    }
+    list_init(&s->node);
+    s->owner = d;
+    s->since_ms = ls_now_ms();
+    s->guest.fd = fd;
+    text_format(s->guest.peer, sizeof(s->guest.peer), "somebody");
+    if (prepare(s) != LS_OK) {
+        log_refusal(d, s->guest.peer, ls_last_error());
+        free_stranger(s);
+        return;
+    }
+    list_append(&d->strangers, &s->node);
+    d->n_strangers++;
+    poller_timer_set(d->loop, &s->limit, s->since_ms + PROVE_MS, drop_late, s);
+    prove(s); // whoever waited in the queue has sent its hello already
+}
+
+/* When this stranger has had its chance. */
+static int64_t chance_ends(const stranger *s)
+{
+    return s->since_ms + (s->shake.step == 0 ? HELLO_CHANCE_MS : PROOF_CHANCE_MS);
+}
+
+/* Frees a slot if a stranger's chance is over; otherwise *next_ms is when the first one's will be. */
+static bool evict_one(door *d, int64_t *next_ms)
+{
+    const int64_t now_ms = ls_now_ms();
+    stranger *first = NULL;
+
+    *next_ms = INT64_MAX;
+    list_for_each (it, &d->strangers) {
+        stranger *s = list_entry(it, stranger, node);
+
+        if (chance_ends(s) < *next_ms) {
+            first = s;
+            *next_ms = chance_ends(s);
+        }
+    }
+    if (first == NULL || *next_ms > now_ms)
+        return false;
+    log_refusal(d, first->guest.peer, "silent while others wait");
+    free_stranger(first);
+    return true;
+}
+
+static void set_listening(door *d, bool on)
+{
+    d->is_paused = !on;
+    list_for_each (it, &d->listeners) {
+        door_listener *l = list_entry(it, door_listener, node);
+
+        if (poller_change(l->watch, on ? POLL_READ : 0) != LS_OK)
+            ls_log(LS_LOG_ERROR, d->opt.name, "cannot listen any more: %s", ls_last_error());
+    }
+}
+
+static void resume_listening(void *arg)
+{
+    set_listening(arg, true);
+}
+
+static void pause_listening(door *d, int64_t until_ms)
+{
+    set_listening(d, false);
+    poller_timer_set(d->loop, &d->resume, until_ms, resume_listening, d);
+}
+
+static void open_spare(door *d)
+{
+    if (d->spare_fd < 0)
+        d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* No descriptor is left. The spare one serves to take a connection out of the queue and end it, so that it knows; then a pause. */
+static void out_of_descriptors(door *d, int listener)
+{
+    int fd;
+
+    if (log_every(&d->last_descriptors_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_ERROR, d->opt.name, "connections cannot be taken for now: %s",
+               ls_last_error());
+    file_close(&d->spare_fd);
+    if (net_accept(listener, &fd) == LS_OK)
+        file_close(&fd);
+    open_spare(d);
+    pause_listening(d, ls_now_ms() + NO_FDS_PAUSE_MS);
+}
+
+static void listener_event(void *arg, unsigned events)
+{
+    door_listener *l = arg;
+    door *d = l->owner;
+
+    LS_UNUSED(events);
+    for (int i = 0; i < ACCEPTS_A_ROUND && !d->is_paused; i++) {
+        int64_t next_ms;
+        int fd = -1;
+
+        if (d->n_strangers >= STRANGERS_MAX && !evict_one(d, &next_ms)) {
+            pause_listening(d, next_ms);
+            return;
+        }
+        if (net_accept(l->fd, &fd) != LS_OK) {
+            out_of_descriptors(d, l->fd);
+            return;
+        }
+        if (fd < 0)
+            return;
+        take_stranger(d, fd);
+    }
+}
+
+/* --- life --- */
+
+ls_status door_create(poller *p, const door_options *opt, door **out)
+{
+    door *d = ls_calloc(1, sizeof(*d));
+
+    *out = NULL;
+    if (d == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for what listens");
+    d->loop = p;
+    d->opt = *opt;
+    d->spare_fd = -1;
+    list_init(&d->listeners);
+    list_init(&d->strangers);
+    open_spare(d);
+    *out = d;
+    return LS_OK;
+}
+
+void door_destroy(door *d)
+{
+    if (d == NULL)
+        return;
+    while (!list_empty(&d->strangers))
+        free_stranger(list_entry(d->strangers.next, stranger, node));
+    while (!list_empty(&d->listeners)) {
+        door_listener *l = list_entry(d->listeners.next, door_listener, node);
+
+        list_remove(&l->node);
+        poller_unwatch(l->watch);
+        file_close(&l->fd);
+        ls_free(l);
+    }
+    poller_timer_cancel(&d->resume);
+    file_close(&d->spare_fd);
+    ls_free(d);
+}
+
+int door_count(const door *d)
+{
+    return d->n_strangers;
+}
+
+ls_status door_listen_take(door *d, int fd)
+{
+    door_listener *l = ls_calloc(1, sizeof(*l));
+    net_address at;
+    ls_status st;
+
+    if (l == NULL) {
+        st = ls_fail(LS_ENOMEM, "no memory for a listener");
+        goto fail;
+    }
+    st = net_address_of_socket(fd, &at);
+    if (st != LS_OK)
+        goto fail;
+    if (d->opt.key == NULL && !d->opt.insecure && net_address_family(&at) != NET_UNIX) {
+        st = ls_fail(LS_EAUTH, "without a key a %s listens at a unix socket only (or --insecure)",
+                     d->opt.name);
+        goto fail;
+    }
+    st = net_set_blocking(fd, false);
+    if (st != LS_OK)
+        goto fail;
+    l->owner = d;
+    l->fd = fd;
+    st = poller_watch(d->loop, fd, d->is_paused ? 0 : POLL_READ, listener_event, l, &l->watch);
+    if (st != LS_OK)
+        goto fail;
+    list_append(&d->listeners, &l->node);
+    return LS_OK;
+
+fail:
+    ls_free(l);
+    file_close(&fd);
+    return st;
+}
+
+ls_status door_listen(door *d, const net_address *at, net_address *bound)
+{
+    int fd = -1;
+
+    LS_TRY(net_listen(at, NET_STREAM, BACKLOG, &fd, bound));
+    return door_listen_take(d, fd);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * door.h - listens on a poller and lets in who proves the key (handshake.h). Strangers get few slots and little time, so they can
+ * neither hold memory nor keep those waiting who have the key.
+ */
+#ifndef LS_NET_DOOR_H
+#define LS_NET_DOOR_H
+
+#include "net/address.h"
+#include "net/handshake.h"
+#include "net/poller.h"
+
+#include <sys/types.h>
+
+#define DOOR_PEER_TEXT 64
+
+typedef struct door door;
+
+/* Somebody who has proved the key. */
+typedef struct door_guest {
+    int fd; /* nonblocking, stream options set, not one byte behind the handshake read; the owner's now */
+    char peer[DOOR_PEER_TEXT]; /* "tcp://10.0.0.1:4711" or "process 4711" */
+    pid_t pid;                 /* of a unix socket, else 0 */
+    handshake_claim claim;     /* what it proved to be */
+} door_guest;
+
+typedef struct door_options {
+    const char *name;   /* of the component, in log lines; a literal */
+    const net_key *key; /* NULL: unix sockets of the same uid only; borrowed */
+    bool insecure;      /* without a key, TCP as well */
+    handshake_claim expected;
+    void *self;
+    void (*enter)(void *self,
+                  const door_guest *guest); /* on the poller's thread; must not destroy the door */
+} door_options;
+
+LS_MUST_USE ls_status door_create(poller *p, const door_options *opt, door **out);
+void door_destroy(door *d); /* closes listeners and strangers; NULL is allowed */
+
+/* Listens at an address (unix or tcp); *bound gets the real port. May be called several times. LS_EAUTH: TCP without a key. */
+LS_MUST_USE ls_status door_listen(door *d, const net_address *at, net_address *bound);
+
+/* Serves a listening socket that somebody else bound. Takes the descriptor. */
+LS_MUST_USE ls_status door_listen_take(door *d, int fd);
+
+int door_count(const door *d); /* strangers that have not proved the key yet */
+
+#endif

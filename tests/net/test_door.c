@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "net/door.h"
+#include "net/socket.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define SOON 30000
+#define JOB  "0123456789abcdef"
+
+static net_key key;
+
+/* A door in a thread of its own, and the last guest. */
+typedef struct house {
+    ls_thread thread;
+    poller *loop;
+    door *door;
+    net_address at;
+    atomic_bool is_over;
+    atomic_int n_guests;
+    door_guest guest; /* complete once n_guests has grown */
+} house;
+
+static void enter(void *self, const door_guest *guest)
+{
+    house *h = self;
+
+    file_close(&h->guest.fd);
+    h->guest = *guest;
+    atomic_fetch_add(&h->n_guests, 1);
+}
+
+static void serve(void *arg)
+{
+    house *h = arg;
+
+    while (!atomic_load(&h->is_over))
+        if (poller_run_once(h->loop, -1) != LS_OK)
+            return;
+}
+
+static door_options options(house *h)
+{
+    return (door_options){
+        .name = "door",
+        .key = &key,
+        .expected = {.purpose = NET_PURPOSE_NODE, .job = JOB, .to = HANDSHAKE_ANYONE},
+        .self = h,
+        .enter = enter,
+    };
+}
+
+static void build(house *h, const door_options *opt, const char *where)
+{
+    net_address at;
+
+    assert_ok(poller_create(&h->loop));
+    assert_ok(door_create(h->loop, opt, &h->door));
+    h->guest.fd = -1;
+    if (where != NULL)
+        assert_ok(net_address_decode(where, &at));
+    else
+        assert_ok(net_address_fresh_unix("test", &at));
+    assert_ok(door_listen(h->door, &at, &h->at));
+}
+
+static void open_house(house *h, const door_options *opt, const char *where)
+{
+    build(h, opt, where);
+    assert_ok(ls_thread_start(&h->thread, "door", serve, h));
+}
+
+static void tear_down(house *h)
+{
+    door_destroy(h->door);
+    poller_destroy(h->loop);
+    file_close(&h->guest.fd);
+}
+
+static void close_house(house *h)
+{
+    atomic_store(&h->is_over, true);
+    poller_wake(h->loop);
+    ls_thread_join(&h->thread);
+    tear_down(h);
+}
+
+static int knock(const house *h)
+{
+    int fd;
+
+    assert_ok(net_connect(&h->at, NET_STREAM, ls_deadline_ms(SOON), &fd));
+    return fd;
+}
+
+static const handshake_claim node = {.purpose = NET_PURPOSE_NODE, .job = JOB, .from = 7};
+
+static int come_in(const house *h)
+{
+    const int fd = knock(h);
+
+    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON)));
+    return fd;
+}
+
+/* The verdict may arrive before the owner has been told. */
+static void wait_for_guests(house *h, int n)
+{
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+
+    while (atomic_load(&h->n_guests) < n) {
+        assert_true(ls_now_ms() < deadline_ms);
+        poll(NULL, 0, 1);
+    }
+}
+
+static void expect_closed(int fd)
+{
+    char byte;
+
+    assert_int_equal(net_recv_all(fd, "the door", &byte, 1, ls_deadline_ms(SOON)), LS_EPEER);
+    close(fd);
+}
+
+/* --- tests --- */
+
+static void a_guest_comes_with_its_name_and_what_it_proved(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    int fd;
+
+    LS_UNUSED(state);
+    open_house(&h, &opt, "127.0.0.1:0");
+    fd = come_in(&h);
+    wait_for_guests(&h, 1);
+    assert_int_equal(h.guest.claim.from, 7);
+    assert_int_equal(h.guest.claim.purpose, NET_PURPOSE_NODE);
+    assert_int_equal(h.guest.pid, 0);
+    assert_non_null(strstr(h.guest.peer, "127.0.0.1:"));
+    close(fd);
+    close_house(&h);
+}
+
+static void the_process_behind_a_unix_socket_is_known(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    char expected[DOOR_PEER_TEXT];
+    int fd;
+
+    LS_UNUSED(state);
+    open_house(&h, &opt, NULL);
+    fd = come_in(&h);
+    wait_for_guests(&h, 1);
+    text_format(expected, sizeof(expected), "process %d", (int)getpid());
+    assert_int_equal(h.guest.pid, getpid());
+    assert_string_equal(h.guest.peer, expected);
+    close(fd);
+    close_house(&h);
+}
+
+static void nothing_behind_the_handshake_is_read(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    handshake shake = {0};
+    char heard[5] = "";
+    short events;
+    int fd;
+
+    LS_UNUSED(state);
+    open_house(&h, &opt, "127.0.0.1:0");
+    fd = knock(&h);
+    assert_ok(handshake_client(&shake, &key, &node, "the door"));
+    assert_ok(handshake_step(&shake, fd, &events));
+    assert_ok(net_wait(fd, events, deadline_ms));
+    assert_ok(handshake_step(&shake, fd, &events)); // the proof has gone
+    assert_ok(net_send_all(fd, "the door", "hello", 5, deadline_ms));
+    wait_for_guests(&h, 1);
+    assert_ok(net_recv_all(h.guest.fd, "the guest", heard, 5, deadline_ms));
+    assert_memory_equal(heard, "hello", 5);
+    close(fd);
+    close_house(&h);
+}
+
+static void another_key_or_purpose_stays_outside(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    handshake_claim rank = node;
+    net_key other;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(net_key_random(&other));
+    open_house(&h, &opt, "127.0.0.1:0");
+    fd = knock(&h);
+    assert_int_equal(handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON)),
+                     LS_EAUTH);
+    close(fd);
+    rank.purpose = NET_PURPOSE_CONTROL;
+    fd = knock(&h);
+    assert_int_equal(handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON)),
+                     LS_EMISMATCH);
+    assert_non_null(strstr(ls_last_error(), "is not a hub"));
+    close(fd);
+    close(come_in(&h));
+    wait_for_guests(&h, 1);
+    close_house(&h);
+    assert_int_equal(atomic_load(&h.n_guests), 1);
+}
+
+static void a_hundred_silent_ones_keep_nobody_waiting(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    int silent[100];
+
+    LS_UNUSED(state);
+    open_house(&h, &opt, "127.0.0.1:0");
+    for (int i = 0; i < 100; i++)
+        silent[i] = knock(&h);
+    close(come_in(&h));
+    expect_closed(silent[0]); // one of those that made room
+    for (int i = 1; i < 100; i++)
+        close(silent[i]);
+    close_house(&h);
+}
+
+static void strangers_are_counted_and_closed_with_the_door(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    int fd;
+
+    LS_UNUSED(state);
+    build(&h, &opt, "127.0.0.1:0");
+    fd = knock(&h);
+    while (door_count(h.door) == 0)
+        assert_ok(poller_run_once(h.loop, SOON));
+    tear_down(&h);
+    expect_closed(fd);
+}
+
+static void when_descriptors_run_out_the_door_recovers(void **state)
+{
+    house h = {0};
+    const door_options opt = options(&h);
+    struct rlimit before;
+    struct rlimit few;
+    int waiting;
+
+    LS_UNUSED(state);
+    build(&h, &opt, "127.0.0.1:0");
+    waiting = knock(&h);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 3; // fewer than are open
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_ok(poller_run_once(h.loop, SOON));
+    assert_int_equal(door_count(h.door), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_ok(ls_thread_start(&h.thread, "door", serve, &h));
+    close(come_in(&h));
+    wait_for_guests(&h, 1);
+    close(waiting);
+    close_house(&h);
+}
+
+static void without_a_key_it_listens_at_unix_sockets_only(void **state)
+{
+    house h = {0};
+    door_options opt = options(&h);
+    net_address at;
+    int fd;
+
+    LS_UNUSED(state);
+    opt.key = NULL;
+    open_house(&h, &opt, NULL);
+    fd = knock(&h);
+    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON)));
+    close(fd);
+    wait_for_guests(&h, 1);
+    close_house(&h);
+
+    opt.insecure = false;
+    build(&h, &opt, NULL);
+    assert_ok(net_address_decode("127.0.0.1:0", &at));
+    assert_int_equal(door_listen(h.door, &at, NULL), LS_EAUTH);
+    tear_down(&h);
+    opt.insecure = true;
+    build(&h, &opt, "127.0.0.1:0");
+    tear_down(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_guest_comes_with_its_name_and_what_it_proved),
+        cmocka_unit_test(the_process_behind_a_unix_socket_is_known),
+        cmocka_unit_test(nothing_behind_the_handshake_is_read),
+        cmocka_unit_test(another_key_or_purpose_stays_outside),
+        cmocka_unit_test(a_hundred_silent_ones_keep_nobody_waiting),
+        cmocka_unit_test(strangers_are_counted_and_closed_with_the_door),
+        cmocka_unit_test(when_descriptors_run_out_the_door_recovers),
+        cmocka_unit_test(without_a_key_it_listens_at_unix_sockets_only),
+    };
+
+    setenv("LOCKSTEP_LOG", "error", 1);
+    if (net_key_random(&key) != LS_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
