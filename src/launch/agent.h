@@ -7,15 +7,19 @@
 
 #include "launch/launch.h"
 #include "launch/error_file.h"
+#include "launch/head.h"
 #include "launch/log_folder.h"
+#include "launch/node_messages.h"
 #include "launch/output.h"
 #include "launch/output_fold.h"
 #include "launch/pmi.h"
 #include "launch/shim.h"
+#include "net/dial.h"
+#include "net/frame_link.h"
 #include "net/key.h"
 #include "net/poller.h"
-#include "store/c10d_store.h"
-#include "store/hub.h"
+#include "net/stream_mux.h"
+#include "net/user_door.h"
 
 #include <signal.h>
 
@@ -23,7 +27,7 @@ typedef struct agent agent;
 
 typedef struct agent_rank {
     agent *agent;
-    int rank;
+    int rank;        /* in the job */
     pid_t shim;      /* 0 once reaped */
     pid_t pid;       /* of the rank itself, 0 until it is known */
     int lifeline_fd; /* write: signals for the rank; its end kills it */
@@ -39,8 +43,6 @@ typedef struct agent_rank {
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
     output_kept kept;
-    int n_joins; /* connections to the hub that it has made */
-    bool left;   /* the last of them ended with a goodbye */
     bool ended;
     int wait_status;
     int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
@@ -49,25 +51,34 @@ typedef struct agent_rank {
 } agent_rank;
 
 typedef enum agent_phase {
+    AGENT_IDLE, /* no ranks: before, between and after generations */
     AGENT_RUNNING,
-    AGENT_STOPPING, /* orderly: somebody asked; grace_ms until SIGKILL */
-    AGENT_FAILING   /* a rank has failed: SIGTERM soon, SIGKILL after that */
+    AGENT_STOPPING, /* orderly: somebody asked; some time until SIGKILL */
+    AGENT_FAILING   /* a rank of the job has failed: SIGTERM soon, SIGKILL after that */
 } agent_phase;
-
-/* What broke a group or the job before any rank ended. */
-typedef struct agent_cause {
-    char text[sizeof(((job_cause *)0)->text)]; /* "": nothing */
-    int64_t at_ms;
-} agent_cause;
 
 struct agent {
     const agent_spec *spec;
     agent_result *result;
     poller *poller;
-    hub *hub;
-    c10d_store *store; /* for PyTorch programs, NULL: they host their own */
-    pmi *pmi;          /* NULL when the ranks run a function */
-    char job[JOB_ID_BYTES];
+
+    /* The connection to the head. */
+    head *head;   /* it is here, NULL: elsewhere */
+    net_key base; /* what the job's key is made from */
+    dial *dial;   /* while connecting */
+    frame_link link;
+    bool is_linked;
+    bool is_paused; /* the head has said that it will be silent */
+    net_address head_at;
+    char head_text[NET_ADDRESS_TEXT_MAX];
+    poll_timer beat;
+    poll_timer patience;    /* until a line says what we wait for */
+    poll_timer pause_timer; /* from Ctrl-Z until we stop */
+    bool is_over;
+    ls_status failure; /* why agent_run() fails */
+    char failure_text[LS_ERROR_BYTES];
+
+    /* The process, from the first welcome on also the job. */
     net_key key;
     int key_fd;
     process_fds users; /* descriptors that were open before */
@@ -77,28 +88,33 @@ struct agent {
     struct sigaction old_pipe; /* SIGPIPE's */
     struct sigaction old_size; /* SIGXFSZ's */
     bool signals_taken;
-    agent_rank *ranks;
+    int stop_signal; /* that came here, 0: none has */
     output_sink sinks[2];
     poll_watch *sink_watch[2]; /* while something waits */
-    output_fold *fold;         /* NULL: lines are not folded */
-    poll_timer fold_timer;
     log_folder logs;
     bool log_failed; /* and it has been said */
     int guardian_fd; /* its lifeline */
     pid_t guardian;
     int n_guardians; /* that were started */
     bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
+    int64_t oom_kills; /* at the start */
 
+    /* A generation, from its welcome to the end of its ranks. */
+    node_welcome place;       /* generation 0: none yet */
+    uint32_t finished;        /* the generation that the head was told has finished */
+    user_door *store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
+    stream_mux streams;    /* their connections */
+    pmi *pmi;                 /* NULL when the ranks run a function, or the job has several nodes */
+    agent_rank *ranks;        /* spec->n_ranks */
+    output_fold *fold;        /* NULL: lines are not folded */
+    poll_timer fold_timer;
     agent_phase phase;
-    int stop_signal; /* of AGENT_STOPPING */
     int n_ended;
     int n_failed;
-    int root;          /* the rank that failed first, -1 */
+    int root;          /* the local rank that failed first, -1 */
     int64_t started_s; /* since 1970 */
     int64_t failed_ms;
-    agent_cause cause;
-    int64_t resumed_ms; /* when Ctrl-Z was last undone */
-    int64_t oom_kills;  /* at the start */
+    int64_t grace_ms;
     poll_timer term_timer;
     poll_timer kill_timer;
     poll_timer lost_timer;
@@ -106,12 +122,49 @@ struct agent {
     bool drained; /* enough waiting for pipes that somebody else still holds */
 };
 
-/* --- agent_start.c: descriptors, hub, ranks, guardian --- */
+/* --- agent_start.c: the process: signals, descriptors, guardian --- */
 LS_MUST_USE ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result);
 void agent_close(agent *a);
+
+/* At the first welcome: the key, the log folder, the guardian. */
+LS_MUST_USE ls_status agent_open_job(agent *a);
 LS_MUST_USE ls_status agent_start_guardian(agent *a);
 
 bool agent_stops_at(const agent_spec *spec, int number); /* whether this signal ends the job */
+
+/* --- agent_link.c: the head's orders, and what it is told --- */
+LS_MUST_USE ls_status agent_open_link(agent *a);
+void agent_close_link(agent *a);
+void agent_send(agent *a, node_message type, const wire_writer *body); /* NULL: no body */
+void agent_send_number(agent *a, node_message type, uint32_t number);
+void agent_tell_failure(agent *a, const agent_rank *r); /* NULL: of the start, and why is the error text */
+void agent_tell_finished(agent *a);
+
+/* Ends agent_run() with this status and this thread's error text. */
+void agent_give_up(agent *a, ls_status st);
+
+/* --- agent_ranks.c: the ranks of a generation --- */
+void agent_prepare_ranks(agent *a); /* as none is there yet */
+LS_MUST_USE ls_status agent_start_ranks(agent *a);
+void agent_close_ranks(agent *a);
+void agent_signal_ranks(agent *a, int number);
+
+/* The orders that end them. */
+void agent_stop_ranks(agent *a, int number, int64_t grace_ms, const char *why);
+void agent_abort_ranks(agent *a);
+void agent_kill_ranks(agent *a);
+
+/* A rank has failed though its exit code does not say so, or not yet; r->message tells how. */
+void agent_rank_failed(agent_rank *r, int code);
+void agent_reap(agent *a); /* shims and the guardian */
+bool agent_ended_well(const agent_rank *r);
+int agent_exit_code(const agent_rank *r);
+bool agent_has_crashed(const agent_rank *r);
+
+/* "rank 1 (pid 4711) exited with code 3" */
+void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n);
+/* "running": what a rank is doing. */
+void agent_describe_rank(void *a, int local_rank, char *buf, size_t n);
 
 /* --- agent_output.c: what ranks print --- */
 
@@ -141,11 +194,11 @@ bool agent_shows(const agent_rank *r, int which); /* on the console */
 /* What a rank has left in its error file; LS_ENOTFOUND: nothing. */
 LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
 
-/* --- agent_report.c: why a job failed --- */
+/* --- agent_report.c: why the ranks here failed --- */
 
-/* Moves the root to a rank that failed earlier, if its error file says so. */
-void agent_settle_root(agent *a);
-void agent_make_report(agent *a);
+/* The rank that failed first by what is known now, and the lines about it. */
+void agent_make_report(agent *a, node_end *end, text_buf *details);
+
 /* --- agent_pmi.c: MPI programs that ask for their launcher --- */
 
 /* Offers PMI-1 to a rank; *child_end is the rank's. */
@@ -158,18 +211,10 @@ void agent_end_vain_mpi(agent *a);
 /* A word to who starts an Open MPI program, which cannot find its ranks under us. */
 void agent_note_open_mpi(agent *a);
 
-/* --- agent.c: what the opened things report --- */
-
-/* A rank has failed though its exit code does not say so, or not yet; r->message tells how. */
-void agent_rank_failed(agent_rank *r, int code);
-void agent_on_news(void *rank, unsigned events);
+/* --- agent.c: signals, and the loop --- */
 void agent_on_signal(void *a, unsigned events);
-hub_events agent_hub_events(agent *a);
 
-/* "rank 1 (pid 4711) exited with code 3" */
-void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n);
-
-/* The job is to end in good order: number is the signal that says so. The second time it ends at once. */
+/* Somebody here wants the job to end in good order: number is the signal that says so. The second time it ends at once. */
 void agent_stop(agent *a, int number);
 
 #endif

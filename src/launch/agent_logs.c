@@ -52,7 +52,7 @@ ls_status agent_open_logs(agent *a)
     if (!wants_folder(spec))
         return LS_OK;
     LS_TRY(
-        log_folder_create(spec->log_dir, spec->run_id != NULL ? spec->run_id : a->job, &a->logs));
+        log_folder_create(spec->log_dir, spec->run_id != NULL ? spec->run_id : a->place.job, &a->logs));
     if (spec->log_dir == NULL)
         agent_note(a, "what the ranks print is written below %s", a->logs.path);
     return LS_OK;

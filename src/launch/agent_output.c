@@ -211,8 +211,8 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
     r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
                                        .kept = &r->kept,
                                        .rank = r->rank,
-                                       .n_ranks = spec->n_ranks,
-                                       .prefix = spec->prefix && spec->n_ranks > 1,
+                                       .n_ranks = r->agent->place.place.world_size,
+                                       .prefix = spec->prefix && r->agent->place.place.world_size > 1,
                                        .is_hidden = !agent_shows(r, which)};
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;

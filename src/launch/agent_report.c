@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_report.c - one root cause for the whole job, in words.
+ * agent_report.c - why the ranks of this node failed, in words: one root cause, and the lines about it.
  */
 #include "launch/agent.h"
 
@@ -9,15 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-
-enum { CAUSE_MS = 60000 /* how long a broken group explains the exit of a rank */ };
-
-/* A crash explains itself. An exit is explained by what broke its group shortly before. */
-static bool has_cause(const agent *a, const agent_rank *root)
-{
-    return a->cause.text[0] != 0 && !WIFSIGNALED(root->wait_status) &&
-           a->failed_ms - a->cause.at_ms < CAUSE_MS;
-}
 
 /* When a rank that failed wrote its error; 0 when it wrote none, or a time outside of the job's life. */
 static int64_t error_time(const agent_rank *r)
@@ -36,7 +27,7 @@ static int64_t error_time(const agent_rank *r)
 
 /* A rank whose connection broke may exit before the one that broke it has. As torchrun, we believe the earliest of their error
  * files; but a crash needs no such witness. */
-void agent_settle_root(agent *a)
+static void settle_root(agent *a)
 {
     agent_rank *seen = &a->ranks[a->root];
     int64_t first = WIFSIGNALED(seen->wait_status) ? 0 : error_time(seen);
@@ -104,27 +95,22 @@ static void append_folder(const agent_rank *r, text_buf *out)
             log_folder_path(&a->logs, r->attempt, (int)(r - a->ranks), NULL, path, sizeof(path)));
 }
 
-/* What followed from the root cause is only counted. */
-void agent_make_report(agent *a)
+void agent_make_report(agent *a, node_end *end, text_buf *details)
 {
-    const agent_rank *r = &a->ranks[a->root];
-    text_buf *out = &a->result->report;
-    const int n_after = a->n_failed - 1;
-    char end[LS_ERROR_BYTES + 64];
+    const agent_rank *r;
 
-    agent_describe_end(a, r, end, sizeof(end));
-    if (has_cause(a, r))
-        text_append(out, "%s\n  then %s\n", a->cause.text, end);
-    else
-        text_append(out, "%s\n", end);
-    append_error(r, out);
+    settle_root(a);
+    r = &a->ranks[a->root];
+    end->local_rank = a->root;
+    end->exit_code = agent_exit_code(r);
+    end->crashed = WIFSIGNALED(r->wait_status);
+    end->error_s = end->crashed ? 0 : error_time(r);
+    append_error(r, details);
     if (r->kept.n > 0) {
-        text_append(out, "  its last lines:\n");
-        output_append_kept(&r->kept, out);
+        text_append(details, "  its last lines:\n");
+        output_append_kept(&r->kept, details);
     }
-    append_folder(r, out);
+    append_folder(r, details);
     if (a->spec->describe_ring != NULL && r->ring_fd >= 0)
-        a->spec->describe_ring(r->ring_fd, out);
-    if (n_after > 0)
-        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
+        a->spec->describe_ring(r->ring_fd, details);
 }

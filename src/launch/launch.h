@@ -6,7 +6,8 @@
  *             +-- shim ...
  *             +-- guardian (own session)
  *
- * The agent hosts the job's hub, reads the ranks' output, and decides how the job ends. Each shim and the guardian hold the
+ * One agent of a job hosts its head (head.h), which decides when ranks start and end; every agent carries that out on its node
+ * and reads its ranks' output. Each shim and the guardian hold the
  * reading end of a pipe whose writing end only the agent has: its end of file means that the agent is gone, however it died.
  * A shim then kills everything below it; the guardian kills whatever still carries the job's id in its environment.
  *
@@ -20,11 +21,23 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "launch/rank_list.h"
+#include "launch/rendezvous.h"
+#include "net/address.h"
+#include "net/key.h"
 
 #include <stdbool.h>
 
+/* A job that has, or may have, more than one node. */
+typedef struct agent_nodes {
+    bool is_head;       /* the head is here */
+    net_address listen; /* is_head: where the others come to */
+    const char *head;   /* otherwise: where it is, "HOST:PORT" */
+    const net_key *key; /* NULL: --insecure */
+    int id;             /* of this node, -1: as it comes */
+} agent_nodes;
+
 typedef struct agent_spec {
-    int n_ranks;
+    int n_ranks; /* on this node */
     char *const *argv; /* program and arguments, or NULL: */
     ls_spawn_fn fn;    /* ... a function that each rank runs */
     void *fn_arg;
@@ -48,6 +61,9 @@ typedef struct agent_spec {
     const rank_list *shown;       /* by rank in the job; NULL: all */
     const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
     bool fold;           /* on a terminal the same line of several ranks is printed once */
+
+    const agent_nodes *nodes; /* NULL: this one alone */
+    rdzv_options rendezvous;  /* zeros: one node, no restart; grace_ms is the one above */
 
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);

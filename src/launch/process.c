@@ -326,6 +326,17 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep)
     ls_free(now.fds);
 }
 
+ls_status process_make_pipe(int *read_end, int *write_end)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("a pipe to a child");
+    *read_end = fds[0];
+    *write_end = fds[1];
+    return LS_OK;
+}
+
 int process_count_threads(void)
 {
     DIR *tasks = opendir("/proc/self/task");

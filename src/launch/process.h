@@ -46,6 +46,9 @@ LS_MUST_USE ls_status process_list_fds(process_fds *out); /* freed with ls_free(
 /* Closes what is in neither list. */
 void process_close_since(const process_fds *then, const int *keep, int n_keep);
 
+/* A pipe of which the reading or the writing end is ours and the other one a child's. Both CLOEXEC. */
+LS_MUST_USE ls_status process_make_pipe(int *read_end, int *write_end);
+
 int process_count_threads(void); /* of this process */
 
 /* "was killed by signal 9 (SIGKILL)", "exited with code 3", for a wait status. */

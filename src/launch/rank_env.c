@@ -149,8 +149,8 @@ static void put_torchrun(builder *b, char *const *inherited, const rank_place *p
     put(b, "ROLE_WORLD_SIZE=%d", p->world_size);
     put(b, "MASTER_ADDR=%s", p->master_addr);
     put(b, "MASTER_PORT=%d", p->master_port);
-    put(b, "TORCHELASTIC_RESTART_COUNT=%u", p->generation);
-    put(b, "TORCHELASTIC_MAX_RESTARTS=0");
+    put(b, "TORCHELASTIC_RESTART_COUNT=%d", p->n_restarts);
+    put(b, "TORCHELASTIC_MAX_RESTARTS=%d", p->max_restarts);
     put(b, "TORCHELASTIC_RUN_ID=%s", p->run_id);
     put(b, "TORCHELASTIC_USE_AGENT_STORE=%s", p->agent_store ? "True" : "False");
     if (p->error_file != NULL)

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* The place of one rank in its job; one node today. */
+/* The place of one rank in its job. */
 typedef struct rank_place {
     int rank;
     int world_size;
@@ -25,6 +25,8 @@ typedef struct rank_place {
     const char *run_id; /* for TORCHELASTIC_RUN_ID */
     const char *role;
     unsigned generation;
+    int n_restarts; /* TORCHELASTIC_RESTART_COUNT */
+    int max_restarts;
     const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: none of its own */
     bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
     int key_fd;              /* -1: none */

@@ -129,6 +129,20 @@ ls_status net_connect_retry(const net_address *to, net_kind kind, int64_t deadli
     return error == 0 ? LS_OK : connect_failed(to, error);
 }
 
+ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd)
+{
+    const int error = connect_start(to, kind, fd);
+
+    return error == 0 || error == EINPROGRESS ? LS_OK : connect_failed(to, error);
+}
+
+ls_status net_connect_end(const net_address *to, int fd)
+{
+    const int error = connect_result(fd);
+
+    return error == 0 ? LS_OK : connect_failed(to, error);
+}
+
 /* The state of one candidate: fd >= 0 is on its way; otherwise `error` says how it ended. */
 typedef struct attempt {
     int fd;

@@ -41,6 +41,11 @@ LS_MUST_USE ls_status net_connect_retry(const net_address *to, net_kind kind, in
 LS_MUST_USE ls_status net_connect_any(const net_address *to, int n, int64_t deadline_ms, int *fd,
                                       int *which);
 
+/* Begins to connect and does not wait: *fd is writable once that has ended, and net_connect_end() says how. Failures as
+ * net_connect(). */
+LS_MUST_USE ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd);
+LS_MUST_USE ls_status net_connect_end(const net_address *to, int fd);
+
 LS_MUST_USE ls_status net_set_blocking(int fd, bool blocking);
 LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);
 

@@ -9,6 +9,7 @@
 #include "store/c10d_store.h"
 
 #include "net/byte_queue.h"
+#include "net/user_door.h"
 #include "store/c10d_codec.h"
 #include "store/c10d_queues.h"
 
@@ -53,12 +54,7 @@ typedef struct c10d_conn {
 
 struct c10d_store {
     poller *loop;
-    c10d_store_options opt;
-    int port;
-    int listener;
-    int spare_fd; /* given up while asking whose a connection is, which takes one */
-    poll_watch *listener_watch;
-    poll_timer resume; /* accepting again after a pause */
+    user_door *door; /* NULL: it does not listen */
     list_node conns;
     list_node dead;
     size_t n_conns;
@@ -67,15 +63,13 @@ struct c10d_store {
     kv_table table;
     c10d_queues queues;
     list_node waits;
-    int64_t last_refusal_ms;
     int64_t last_drop_ms;
 };
 
 /* --- c10d_store.c --- */
 
-/* A store that does not listen, and a connection as if it had been accepted; takes fd. For tests of what comes after. */
+/* A store that does not listen, for tests of what comes after. */
 LS_MUST_USE ls_status c10d_store_create_closed(poller *p, c10d_store **out);
-LS_MUST_USE ls_status c10d_adopt(c10d_store *s, int fd);
 
 /* Adds to the answers. A client that does not read them is dropped; after that nothing is added. */
 void c10d_answer(c10d_conn *c, const void *data, size_t bytes);

@@ -11,14 +11,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
-#include "net/tcp_user.h"
 #include "net/wire.h"
 
-#include <fcntl.h>
-
-#define BACKLOG         4096
-#define ACCEPTS_A_ROUND 64
-#define NO_FDS_PAUSE_MS 50
 #define LOG_PAUSE_MS    1000
 #define SILENCE_MS      100 /* a client sends such a request in one piece */
 #define COMPONENT       "store"
@@ -220,92 +214,25 @@ static ls_status make_conn(c10d_store *s, int fd, c10d_conn **out)
     return LS_OK;
 }
 
-ls_status c10d_adopt(c10d_store *s, int fd)
+ls_status c10d_store_adopt(c10d_store *s, int fd)
 {
     c10d_conn *c;
 
     return make_conn(s, fd, &c);
 }
 
-static void open_spare(c10d_store *s)
+static ls_status let_in(void *self, int fd, const char *peer)
 {
-    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static ls_status ask_user(c10d_store *s, int fd, uid_t *user)
-{
-    ls_status st;
-
-    file_close(&s->spare_fd);
-    st = net_tcp_user(fd, user);
-    open_spare(s);
-    return st;
-}
-
-/* Whose it is. No limit on unacknowledged data: a client that is stopped may go on whenever it likes. */
-static ls_status check_stranger(c10d_store *s, int fd)
-{
-    uid_t user;
-
-    LS_TRY(ask_user(s, fd, &user));
-    if (user != s->opt.user)
-        return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
-    if (s->n_conns >= C10D_CONNS_MAX)
-        return ls_fail(LS_ENOMEM, "%zu connections are open", C10D_CONNS_MAX);
-    return net_set_stream_options(fd, 0);
-}
-
-static void let_in(c10d_store *s, int fd)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
-    net_address peer;
+    c10d_store *s = self;
     c10d_conn *c;
-    ls_status st = check_stranger(s, fd);
 
-    if (st == LS_OK)
-        st = net_address_of_peer(fd, &peer);
-    if (st != LS_OK)
+    if (s->n_conns >= C10D_CONNS_MAX) {
         file_close(&fd);
-    else
-        st = make_conn(s, fd, &c);
-    if (st == LS_OK)
-        text_format(c->peer, sizeof(c->peer), "%s", net_address_text(text, sizeof(text), &peer));
-    else if (st != LS_ENOTFOUND && log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_WARN, COMPONENT, "refused a connection to port %d: %s", s->port,
-               ls_last_error());
-}
-
-static void resume_listening(void *arg)
-{
-    c10d_store *s = arg;
-
-    if (poller_change(s->listener_watch, POLL_READ) != LS_OK)
-        ls_log(LS_LOG_ERROR, COMPONENT, "cannot listen any more: %s", ls_last_error());
-}
-
-/* Descriptors have run out. Who connects meanwhile waits in the listen queue. */
-static void pause_listening(c10d_store *s)
-{
-    if (log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, COMPONENT, "connections cannot be taken for now: %s", ls_last_error());
-    if (poller_change(s->listener_watch, 0) == LS_OK)
-        poller_timer_set(s->loop, &s->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_listening, s);
-}
-
-static void listener_event(void *arg, unsigned events)
-{
-    c10d_store *s = arg;
-    int fd = 0;
-
-    LS_UNUSED(events);
-    for (int i = 0; i < ACCEPTS_A_ROUND && fd >= 0; i++) {
-        if (net_accept(s->listener, &fd) != LS_OK) {
-            pause_listening(s);
-            return;
-        }
-        if (fd >= 0)
-            let_in(s, fd);
+        return ls_fail(LS_ENOMEM, "%zu connections are open", C10D_CONNS_MAX);
     }
+    LS_TRY(make_conn(s, fd, &c));
+    text_format(c->peer, sizeof(c->peer), "%s", peer);
+    return LS_OK;
 }
 
 /* --- life --- */
@@ -317,8 +244,6 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a store");
     s->loop = p;
-    s->listener = -1;
-    s->spare_fd = -1;
     list_init(&s->conns);
     list_init(&s->dead);
     list_init(&s->waits);
@@ -326,27 +251,16 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
     return LS_OK;
 }
 
-static ls_status listen_at(c10d_store *s, int port)
-{
-    net_address wanted;
-    net_address bound;
-
-    LS_TRY(net_address_parse("127.0.0.1", 0, &wanted));
-    net_address_set_port(&wanted, port);
-    LS_TRY(net_listen(&wanted, NET_STREAM, BACKLOG, &s->listener, &bound));
-    s->port = net_address_port(&bound);
-    return poller_watch(s->loop, s->listener, POLL_READ, listener_event, s, &s->listener_watch);
-}
-
 ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out)
 {
-    c10d_store *s;
+    user_door_options door = {
+        .name = COMPONENT, .port = opt->port, .user = opt->user, .enter = let_in};
+    c10d_store *s = NULL;
     ls_status st;
 
     LS_TRY(c10d_store_create_closed(p, &s));
-    s->opt = *opt;
-    open_spare(s);
-    st = listen_at(s, opt->port);
+    door.self = s;
+    st = user_door_open(p, &door, &s->door);
     if (st != LS_OK) {
         c10d_store_destroy(s);
         return st;
@@ -363,10 +277,7 @@ void c10d_store_destroy(c10d_store *s)
         c10d_drop(list_entry(s->conns.next, c10d_conn, node), NULL);
     reap(s);
     poller_timer_cancel(&s->reaper);
-    poller_timer_cancel(&s->resume);
-    poller_unwatch(s->listener_watch);
-    file_close(&s->listener);
-    file_close(&s->spare_fd);
+    user_door_close(s->door);
     table_free(&s->table);
     c10d_queues_free(&s->queues);
     ls_free(s);
@@ -374,5 +285,5 @@ void c10d_store_destroy(c10d_store *s)
 
 int c10d_store_port(const c10d_store *s)
 {
-    return s->port;
+    return user_door_port(s->door);
 }

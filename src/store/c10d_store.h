@@ -27,4 +27,7 @@ void c10d_store_destroy(c10d_store *s); /* closes all connections; NULL is allow
 
 int c10d_store_port(const c10d_store *s);
 
+/* Serves a connection that somebody else vouches for. Takes fd. */
+LS_MUST_USE ls_status c10d_store_adopt(c10d_store *s, int fd);
+
 #endif

@@ -86,7 +86,7 @@ static void begin(session *s)
         must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
         s->fds[i] = pair[0];
         s->heard[i] = ls_calloc(HEARD_MAX, 1);
-        must(s->heard[i] != NULL && c10d_adopt(s->store, pair[1]) == LS_OK);
+        must(s->heard[i] != NULL && c10d_store_adopt(s->store, pair[1]) == LS_OK);
     }
     say(s, 1, wait, sizeof(wait) - 1);
     settle(s);

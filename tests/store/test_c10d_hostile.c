@@ -264,7 +264,7 @@ static void failing_allocations_drop_the_client_only(void **state)
         assert_int_equal(write(fds[0], MSG_DATA(&tour), MSG_SIZE(&tour)), MSG_SIZE(&tour));
         byte_queue_free(&tour);
         ls_alloc_fail_at(n);
-        if (c10d_adopt(f.store, fds[1]) == LS_OK)
+        if (c10d_store_adopt(f.store, fds[1]) == LS_OK)
             for (int i = 0; i < 5; i++)
                 assert_ok(poller_run_once(f.loop, 0));
         ls_alloc_fail_at(0);

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_link.c - the agent's connection to the head of its job: a socket pair where the head is in this process, else TCP. Orders
+ * come in, reports go out.
+ */
+#include "launch/agent.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 900, PATIENCE_AGAIN_MS = 10000, JOIN_MS = 600000 };
+
+/* --- sending --- */
+
+void agent_send(agent *a, node_message type, const wire_writer *body)
+{
+    if (!a->is_linked)
+        return;
+    if (body == NULL)
+        frame_link_send(&a->link, type, NULL, 0);
+    else if (wire_writer_status(body) == LS_OK)
+        frame_link_send(&a->link, type, body->data, body->bytes);
+}
+
+void agent_send_number(agent *a, node_message type, uint32_t number)
+{
+    wire_writer w = {0};
+
+    wire_write_u32(&w, number);
+    agent_send(a, type, &w);
+    wire_writer_free(&w);
+}
+
+void agent_tell_failure(agent *a, const agent_rank *r)
+{
+    node_failure failure = {
+        .generation = a->place.place.generation, .local_rank = -1, .exit_code = 1};
+    wire_writer w = {0};
+
+    if (r == NULL) {
+        text_format(failure.text, sizeof(failure.text), "%s", ls_last_error());
+    } else {
+        failure.local_rank = (int)(r - a->ranks);
+        failure.exit_code = agent_exit_code(r);
+        failure.crashed = agent_has_crashed(r);
+        agent_describe_end(a, r, failure.text, sizeof(failure.text));
+    }
+    node_write_failure(&w, &failure);
+    agent_send(a, NODE_FAILED, &w);
+    wire_writer_free(&w);
+}
+
+void agent_tell_finished(agent *a)
+{
+    node_end end = {.generation = a->place.place.generation,
+                    .stopped = a->phase != AGENT_RUNNING,
+                    .n_failed = a->n_failed,
+                    .local_rank = -1,
+                    .text = "",
+                    .details = ""};
+    text_buf details = {0};
+    char text[LS_ERROR_BYTES + 64] = "";
+    wire_writer w = {0};
+
+    if (a->root >= 0) {
+        agent_make_report(a, &end, &details);
+        agent_describe_end(a, &a->ranks[end.local_rank], text, sizeof(text));
+        end.text = text;
+        end.details = text_str(&details);
+    }
+    node_write_end(&w, &end);
+    agent_send(a, NODE_FINISHED, &w);
+    a->finished = end.generation;
+    text_free(&details);
+    wire_writer_free(&w);
+}
+
+static ls_status say_hello(agent *a)
+{
+    const rdzv_options *o = &a->spec->rendezvous;
+    char host[RDZV_HOST_BYTES] = "?";
+    rdzv_hello hello = {.id = a->spec->nodes != NULL ? a->spec->nodes->id : -1,
+                        .n_local = a->spec->n_ranks,
+                        .min_nodes = o->min_nodes,
+                        .max_nodes = o->max_nodes,
+                        .per_node = o->per_node,
+                        .n_per_node = o->per_node != NULL ? o->max_nodes : 0,
+                        .run_id = o->run_id,
+                        .version = ls_version(),
+                        .host = host};
+    wire_writer w = {0};
+
+    if (getrandom(&hello.uid, sizeof(hello.uid), 0) != (ssize_t)sizeof(hello.uid))
+        return ls_fail_errno("random bytes for a node's name");
+    (void)gethostname(host, sizeof(host) - 1);
+    node_write_hello(&w, &hello);
+    agent_send(a, NODE_HELLO, &w);
+    wire_writer_free(&w);
+    return LS_OK;
+}
+
+/* --- heartbeats, where the head is another process --- */
+
+static void head_is_lost(agent *a, const char *why)
+{
+    if (a->is_over)
+        return;
+    a->is_linked = false;
+    stream_mux_end(&a->streams);
+    frame_link_close(&a->link);
+    poller_timer_cancel(&a->beat);
+    agent_kill_ranks(a);
+    (void)ls_fail(LS_EPEER, "the head of the job at %s is lost: %s", a->head_text, why);
+    agent_give_up(a, LS_EPEER);
+}
+
+static void send_states(agent *a)
+{
+    wire_writer w = {0};
+
+    if (a->phase == AGENT_IDLE)
+        return;
+    wire_write_u32(&w, a->place.place.generation);
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        const agent_rank *r = &a->ranks[i];
+
+        wire_write_u8(&w, (uint8_t)(r->ended ? 'E' : file_process_state(r->pid)));
+    }
+    agent_send(a, NODE_STATES, &w);
+    wire_writer_free(&w);
+}
+
+static void on_beat(void *arg)
+{
+    agent *a = arg;
+    const int64_t now_ms = ls_now_ms();
+    const bool slept = now_ms - a->beat.due_ms > NODE_BEAT_MS; /* what it has sent is not read yet */
+
+    if (!slept && !a->is_paused && now_ms - a->link.heard_ms > NODE_SILENCE_MS) {
+        head_is_lost(a, "it has been silent for 5 s");
+        return;
+    }
+    send_states(a);
+    agent_send(a, NODE_BEAT, NULL);
+    poller_timer_set(a->poller, &a->beat, now_ms + NODE_BEAT_MS, on_beat, a);
+}
+
+/* --- orders --- */
+
+static ls_status take_welcome(agent *a, const frame *f)
+{
+    node_welcome welcome;
+    ls_status st;
+
+    LS_TRY(node_read_welcome(f, &welcome));
+    if (welcome.place.n_local != a->spec->n_ranks)
+        return ls_fail(LS_EPROTO, "a welcome with %d ranks for a node that has %d",
+                       welcome.place.n_local, a->spec->n_ranks);
+    if (a->place.job[0] != 0 && !text_equal(a->place.job, welcome.job))
+        return ls_fail(LS_EPROTO, "a welcome to another job");
+    a->place = welcome;
+    st = agent_open_job(a);
+    if (st == LS_OK)
+        agent_send_number(a, NODE_READY, welcome.place.generation);
+    else
+        agent_tell_failure(a, NULL);
+    return LS_OK;
+}
+
+static ls_status take_start(agent *a, const frame *f)
+{
+    uint32_t generation;
+
+    LS_TRY(node_read_number(f, &generation));
+    if (generation != a->place.place.generation || a->phase != AGENT_IDLE)
+        return LS_OK;
+    if (agent_start_ranks(a) == LS_OK)
+        return LS_OK;
+    if (a->head != NULL && a->spec->nodes == NULL)
+        agent_give_up(a, LS_ESYSTEM); /* nobody else needs to hear it */
+    agent_tell_failure(a, NULL);
+    agent_close_ranks(a);
+    return LS_OK;
+}
+
+/* Ranks that are not there any more, or were never started, have finished. */
+static bool has_ranks(agent *a)
+{
+    if (a->phase != AGENT_IDLE)
+        return true;
+    if (a->finished != a->place.place.generation)
+        agent_tell_finished(a);
+    return false;
+}
+
+static ls_status take_end_ranks(agent *a, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t number = wire_read_u32(&r);
+    const int64_t grace_ms = wire_read_i64(&r);
+    char why[RDZV_TEXT_BYTES];
+
+    wire_read_text(&r, why, sizeof(why));
+    LS_TRY(wire_reader_end(&r, "an order to end"));
+    text_printable(why, sizeof(why), why);
+    if (has_ranks(a))
+        agent_stop_ranks(a, number < 65 ? (int)number : SIGTERM, grace_ms, why);
+    return LS_OK;
+}
+
+static ls_status take_over(agent *a, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t code = wire_read_u32(&r);
+    const bool failed = wire_read_u8(&r) != 0;
+    const frame rest = {.body = f->body + r.at, .bytes = f->bytes - r.at};
+
+    if (r.failed || code > 255)
+        return ls_fail(LS_EPROTO, "a word about the end that makes no sense");
+    a->result->exit_code = (int)code;
+    a->result->failed = failed;
+    a->is_over = true;
+    return node_read_text(&rest, &a->result->report);
+}
+
+static ls_status take_text(agent *a, const frame *f)
+{
+    text_buf text = {0};
+    const ls_status st = node_read_text(f, &text);
+
+    if (st == LS_OK && f->type == NODE_REJECT) {
+        (void)ls_fail(LS_EMISMATCH, "%s", text_str(&text));
+        agent_give_up(a, LS_EMISMATCH);
+    } else if (st == LS_OK && a->spec->capture) {
+        agent_note(a, "%s", text_str(&text));
+    } else if (st == LS_OK) {
+        ls_log(LS_LOG_WARN, "launch", "%s", text_str(&text));
+    }
+    text_free(&text);
+    return st;
+}
+
+static void take_pause(agent *a, bool pauses)
+{
+    a->is_paused = pauses;
+    a->link.heard_ms = ls_now_ms();
+    agent_signal_ranks(a, pauses ? SIGSTOP : SIGCONT);
+}
+
+static ls_status on_message(void *arg, const frame *f)
+{
+    agent *a = arg;
+
+    switch (f->type) {
+    case NODE_WELCOME:
+        return take_welcome(a, f);
+    case NODE_START:
+        return take_start(a, f);
+    case NODE_END_RANKS:
+        return take_end_ranks(a, f);
+    case NODE_ABORT:
+        if (has_ranks(a))
+            agent_abort_ranks(a);
+        return LS_OK;
+    case NODE_KILL:
+        if (has_ranks(a))
+            agent_kill_ranks(a);
+        return LS_OK;
+    case NODE_OVER:
+        return take_over(a, f);
+    case NODE_WAIT:
+    case NODE_REJECT:
+    case NODE_NOTE:
+        return take_text(a, f);
+    case NODE_PAUSE:
+    case NODE_RESUME:
+        take_pause(a, f->type == NODE_PAUSE);
+        return LS_OK;
+    case NODE_STREAM:
+        return stream_mux_hear(&a->streams, f);
+    case NODE_BEAT:
+        return LS_OK;
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+static void on_ended(void *arg, const char *why)
+{
+    head_is_lost(arg, why);
+}
+
+static void on_drained(void *arg)
+{
+    agent *a = arg;
+
+    stream_mux_resume(&a->streams);
+}
+
+/* --- connecting --- */
+
+static ls_status open_link(agent *a, int fd)
+{
+    a->link.self = a;
+    a->link.message = on_message;
+    a->link.ended = on_ended;
+    a->link.drained = on_drained;
+    LS_TRY(frame_link_open(&a->link, a->poller, fd, a->head_text, NODE_BODY_MAX, NODE_QUEUE_MAX));
+    a->is_linked = true;
+    stream_mux_init(&a->streams, a->poller, &a->link, NODE_STREAM);
+    if (a->head == NULL)
+        poller_timer_set(a->poller, &a->beat, ls_now_ms() + NODE_BEAT_MS, on_beat, a);
+    return say_hello(a);
+}
+
+static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)
+{
+    agent *a = arg;
+    ls_status opened;
+
+    poller_timer_cancel(&a->patience);
+    if (fd < 0) {
+        (void)ls_fail(st, "node 0 at %s: %s", a->spec->nodes->head, why);
+        agent_give_up(a, st);
+        return;
+    }
+    a->head_at = *at;
+    net_address_text(a->head_text, sizeof(a->head_text), at);
+    opened = open_link(a, fd);
+    if (opened != LS_OK)
+        agent_give_up(a, opened);
+}
+
+static void say_what_we_wait_for(void *arg)
+{
+    agent *a = arg;
+    const char *trouble = dial_trouble(a->dial);
+
+    agent_note(a, "waiting for node 0 at %s%s%s", a->spec->nodes->head, trouble[0] != 0 ? ": " : "",
+               trouble);
+    poller_timer_set(a->poller, &a->patience, ls_now_ms() + PATIENCE_AGAIN_MS, say_what_we_wait_for,
+                     a);
+}
+
+static ls_status call_head(agent *a)
+{
+    const int64_t join_ms = a->spec->rendezvous.join_ms;
+    const dial_options options = {
+        .to = a->spec->nodes->head,
+        .default_port = NET_PORT_REQUIRED,
+        .key = a->spec->nodes->key != NULL ? &a->base : NULL,
+        .claim = {.purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE},
+        .deadline_ms = ls_deadline_ms(join_ms > 0 ? join_ms : JOIN_MS),
+        .self = a,
+        .done = on_dialled,
+    };
+
+    poller_timer_set(a->poller, &a->patience, ls_now_ms() + PATIENCE_MS, say_what_we_wait_for, a);
+    return dial_open(a->poller, &options, &a->dial);
+}
+
+static ls_status open_head(agent *a)
+{
+    const agent_spec *spec = a->spec;
+    head_options options = {.rendezvous = spec->rendezvous,
+                            .key = &a->base,
+                            .insecure = spec->nodes != NULL && spec->nodes->key == NULL,
+                            .hosts_store = spec->hosts_store,
+                            .store_port = spec->nodes == NULL ? spec->master_port : 0,
+                            .quiet_roster = spec->nodes == NULL,
+                            .self = a,
+                            .describe = agent_describe_rank};
+    char host[RDZV_HOST_BYTES] = "?";
+    net_address bound;
+    int fd;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    options.rendezvous.host = host;
+    options.rendezvous.version = ls_version();
+    options.rendezvous.grace_ms = spec->grace_ms;
+    if (options.rendezvous.max_nodes == 0)
+        options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
+    LS_TRY(head_create(a->poller, &options, &a->head));
+    if (spec->nodes != NULL)
+        LS_TRY(head_listen(a->head, &spec->nodes->listen, &bound));
+    LS_TRY(head_connect_own(a->head, &fd));
+    text_format(a->head_text, sizeof(a->head_text), "this node");
+    return open_link(a, fd);
+}
+
+ls_status agent_open_link(agent *a)
+{
+    const agent_nodes *nodes = a->spec->nodes;
+
+    if (nodes != NULL && nodes->key != NULL)
+        a->base = *nodes->key;
+    else if (nodes == NULL)
+        LS_TRY(net_key_random(&a->base));
+    return nodes == NULL || nodes->is_head ? open_head(a) : call_head(a);
+}
+
+void agent_close_link(agent *a)
+{
+    poller_timer_cancel(&a->beat);
+    poller_timer_cancel(&a->patience);
+    dial_close(a->dial);
+    a->dial = NULL;
+    stream_mux_end(&a->streams);
+    frame_link_close(&a->link);
+    a->is_linked = false;
+    head_destroy(a->head);
+    a->head = NULL;
+    net_key_wipe(&a->base);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head.h - the head of a job: decides who takes part, when the ranks start and end, and why. One of the agents has it, also when it
+ * is the only one.
+ *
+ *     agents <--frames--> head --events--> rendezvous machine (rendezvous.h) --actions--> head --frames--> agents
+ *     ranks  <----------> hub and store of the present generation
+ *
+ * It runs on its agent's poller; that agent is connected to it by a socket pair like any other by TCP.
+ */
+#ifndef LS_LAUNCH_HEAD_H
+#define LS_LAUNCH_HEAD_H
+
+#include "launch/rendezvous.h"
+#include "net/address.h"
+#include "net/key.h"
+#include "net/poller.h"
+
+#include <stdbool.h>
+
+typedef struct head head;
+
+typedef struct head_options {
+    rdzv_options rendezvous; /* borrowed for head_create() */
+    const net_key *key;      /* of the nodes' connections, and what the job's own is made from; borrowed */
+    bool insecure;           /* no key: everybody may come */
+    bool hosts_store;        /* the one of PyTorch programs, a fresh one each generation */
+    int store_port;          /* 0: a free one */
+    bool quiet_roster;       /* nobody is told who is there */
+    void *self;
+    /* What a rank of the head's own node is doing. */
+    void (*describe)(void *self, int local_rank, char *buf, size_t n);
+} head_options;
+
+LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
+void head_destroy(head *h); /* closes all connections; NULL is allowed */
+
+/* Nodes may come to this address from now on; *bound gets the real port. */
+LS_MUST_USE ls_status head_listen(head *h, const net_address *at, net_address *bound);
+
+/* The head's own node: *fd is the agent's end of its connection. */
+LS_MUST_USE ls_status head_connect_own(head *h, int *fd);
+
+/* Whether connections of other nodes are open: when the job is over, until they have heard why. */
+bool head_has_guests(const head *h);
+
+/* This process was stopped until just now: what seems late was not. */
+void head_resumed(head *h);
+
+/* The key of a job's ranks. */
+LS_MUST_USE ls_status head_job_key(const net_key *key, const char *job, net_key *out);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_internal.h - the parts of a head: events and actions (head.c), connections of nodes (head_nodes.c), the hub and store of a
+ * generation and what ranks do there (head_ranks.c), the report (head_report.c).
+ */
+#ifndef LS_LAUNCH_HEAD_INTERNAL_H
+#define LS_LAUNCH_HEAD_INTERNAL_H
+
+#include "launch/head.h"
+
+#include "base/map.h"
+#include "launch/node_messages.h"
+#include "net/door.h"
+#include "net/frame_link.h"
+#include "net/stream_mux.h"
+#include "store/c10d_store.h"
+#include "store/hub.h"
+
+typedef struct head_node {
+    list_node node; /* in head.nodes or head.gone */
+    head *owner;
+    uint64_t id; /* the machine's "conn"; 0 before hello */
+    bool is_own;
+    bool is_paused; /* said that it will be silent */
+    char peer[DOOR_PEER_TEXT];
+    frame_link link;
+    poll_timer hello_limit;
+    /* of the present generation: */
+    const rdzv_place *place; /* NULL: it has none */
+    char *states;            /* a letter for each of its ranks */
+    stream_mux streams; /* its programs' connections to the store here */
+} head_node;
+
+/* What is known of a rank of the present generation. */
+typedef struct head_rank {
+    int n_joins; /* connections to the hub that it has made */
+    bool left;   /* the last of them ended with a goodbye */
+    bool ended;  /* with code 0 */
+    pid_t pid;   /* of one that has */
+} head_rank;
+
+/* What a node said when its ranks had ended. */
+typedef struct head_end {
+    node_end end;
+    text_buf text;
+    text_buf details;
+    bool has_come;
+} head_end;
+
+struct head {
+    poller *loop;
+    head_options opt;
+    net_key key; /* a copy */
+    net_key job_key;
+    char job[JOB_ID_BYTES];
+    rdzv *machine;
+    poll_timer tick;
+    poll_timer beat;
+    poll_timer roster_timer;
+    bool roster_shown; /* and so is its change */
+    door *door;
+    net_address listens_at;
+    list_node nodes;
+    list_node gone; /* freed by the reaper */
+    poll_timer reaper;
+    uint64_t last_id;
+    int64_t resumed_ms;
+
+    /* The present generation. */
+    uint32_t generation;
+    hub *hub;
+    net_address hub_unix;
+    int hub_port;
+    c10d_store *store;
+    int store_port; /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
+    rdzv_place *places; /* a copy of the machine's */
+    int n_places;
+    head_rank *ranks;
+    int world_size;
+    head_end *ends; /* by node */
+    job_cause broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
+    int64_t broken_ms;
+    int64_t failed_ms;
+};
+
+/* --- head.c --- */
+void head_event(head *h, const rdzv_event *event);
+void head_tell_all(head *h, const char *text); /* a note for every terminal */
+
+/* --- head_nodes.c --- */
+void head_node_enter(void *head, const door_guest *guest);
+head_node *head_find_node(const head *h, uint64_t id);
+void head_send(head_node *node, node_message type, const wire_writer *body);
+void head_send_text(head_node *node, node_message type, const char *text);
+void head_beat(void *head);
+void head_free_nodes(head *h);
+
+/* --- head_ranks.c --- */
+
+/* A fresh hub and store for this view. */
+LS_MUST_USE ls_status head_open_generation(head *h);
+void head_close_generation(head *h);
+void head_rank_ended_well(head *h, int rank, pid_t pid);
+void head_take_end(head *h, head_node *node, const frame *f);
+
+/* A connection to the store, for a stream of a node's. */
+LS_MUST_USE ls_status head_open_store(void *head, int *fd);
+
+/* --- head_report.c --- */
+
+/* The words for the end of a job that failed, and its exit code instead of the machine's. */
+bool head_has_failed(const head *h, int exit_code); /* not stopped by somebody */
+void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code);
+
+#endif

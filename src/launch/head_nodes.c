@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_nodes.c - the connections of nodes: what they say becomes events of the machine. Nothing a node says is trusted further
+ * than that it knows the key.
+ */
+#include "launch/head_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <string.h>
+
+enum { HELLO_MS = 5000 };
+
+/* --- sending --- */
+
+void head_send(head_node *node, node_message type, const wire_writer *body)
+{
+    if (body == NULL)
+        frame_link_send(&node->link, type, NULL, 0);
+    else if (wire_writer_status(body) == LS_OK)
+        frame_link_send(&node->link, type, body->data, body->bytes);
+}
+
+void head_send_text(head_node *node, node_message type, const char *text)
+{
+    wire_writer w = {0};
+
+    wire_write_text(&w, text);
+    head_send(node, type, &w);
+    wire_writer_free(&w);
+}
+
+head_node *head_find_node(const head *h, uint64_t id)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->id == id)
+            return node;
+    }
+    return NULL;
+}
+
+/* --- the end of a connection --- */
+
+static void free_node(head_node *node)
+{
+    list_remove(&node->node);
+    poller_timer_cancel(&node->hello_limit);
+    stream_mux_end(&node->streams);
+    frame_link_close(&node->link);
+    ls_free(node->states);
+    ls_free(node);
+}
+
+static void reap(void *arg)
+{
+    head *h = arg;
+
+    while (!list_empty(&h->gone))
+        free_node(list_entry(h->gone.next, head_node, node));
+}
+
+static void lose(head_node *node, int64_t heard_ms, const char *why)
+{
+    head *h = node->owner;
+    const rdzv_event gone = {
+        .kind = RDZV_GONE, .conn = node->id, .heard_ms = heard_ms, .text = why};
+
+    list_remove(&node->node);
+    list_append(&h->gone, &node->node);
+    frame_link_close(&node->link);
+    if (!h->reaper.is_set)
+        poller_timer_set(h->loop, &h->reaper, ls_now_ms(), reap, h);
+    if (node->id != 0)
+        head_event(h, &gone);
+}
+
+static void on_ended(void *arg, const char *why)
+{
+    LS_UNUSED(why); /* the system's words for it say less than that it has gone */
+    lose(arg, ls_now_ms(), "its connection was closed");
+}
+
+static void hello_is_late(void *arg)
+{
+    head_node *node = arg;
+
+    ls_log(LS_LOG_WARN, "head", "%s proved the key but did not say which node it is", node->peer);
+    frame_link_finish(&node->link);
+}
+
+/* --- heartbeats --- */
+
+/* The one that is silent for too long; NULL: none. */
+static head_node *find_silent(const head *h, int64_t now_ms)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (!node->is_own && !node->is_paused && now_ms - node->link.heard_ms > NODE_SILENCE_MS)
+            return node;
+    }
+    return NULL;
+}
+
+bool head_has_guests(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (!list_entry(it, head_node, node)->is_own)
+            return true;
+    return false;
+}
+
+void head_beat(void *arg)
+{
+    head *h = arg;
+    const int64_t now_ms = ls_now_ms();
+    const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* what they said is not read yet */
+    head_node *silent;
+
+    list_for_each (it, &h->nodes)
+        head_send(list_entry(it, head_node, node), NODE_BEAT, NULL);
+    while (!slept && (silent = find_silent(h, now_ms)) != NULL)
+        lose(silent, silent->link.heard_ms, "it has been silent for 5 s");
+    if (head_has_guests(h))
+        poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
+}
+
+/* --- what nodes say --- */
+
+static ls_status take_hello(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_hello hello;
+    rdzv_event arrived = {.kind = RDZV_ARRIVED, .hello = &hello.hello};
+
+    if (f->type != NODE_HELLO)
+        return ls_fail(LS_EPROTO, "message %u before it said which node it is", f->type);
+    LS_TRY(node_read_hello(f, &hello));
+    hello.hello.is_head = node->is_own;
+    poller_timer_cancel(&node->hello_limit);
+    node->id = ++h->last_id;
+    arrived.conn = node->id;
+    head_event(h, &arrived);
+    node_hello_free(&hello);
+    return LS_OK;
+}
+
+static ls_status take_ready(head_node *node, const frame *f)
+{
+    rdzv_event ready = {.kind = RDZV_READY, .conn = node->id};
+
+    LS_TRY(node_read_number(f, &ready.generation));
+    head_event(node->owner, &ready);
+    return LS_OK;
+}
+
+static ls_status take_failure(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_failure failure;
+    rdzv_event failed = {.kind = RDZV_FAILED, .conn = node->id};
+
+    LS_TRY(node_read_failure(f, &failure));
+    failed.generation = failure.generation;
+    failed.local_rank = failure.local_rank;
+    failed.exit_code = failure.exit_code;
+    failed.crashed = failure.crashed;
+    failed.text = failure.text;
+    if (failure.generation == h->generation && h->failed_ms == 0)
+        h->failed_ms = ls_now_ms();
+    head_event(h, &failed);
+    return LS_OK;
+}
+
+static ls_status take_rank_left(head_node *node, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t generation = wire_read_u32(&r);
+    const uint32_t local = wire_read_u32(&r);
+    const uint32_t pid = wire_read_u32(&r);
+
+    LS_TRY(wire_reader_end(&r, "the end of a rank"));
+    if (generation == node->owner->generation && node->place != NULL &&
+        local < (uint32_t)node->place->n_local)
+        head_rank_ended_well(node->owner, node->place->rank_base + (int)local, (pid_t)pid);
+    return LS_OK;
+}
+
+static ls_status take_finished(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    text_buf text = {0};
+    text_buf details = {0};
+    node_end end;
+    rdzv_event finished = {.kind = RDZV_FINISHED, .conn = node->id};
+    const ls_status st = node_read_end(f, &end, &text, &details);
+
+    text_free(&text);
+    text_free(&details);
+    LS_TRY(st);
+    finished.generation = end.generation;
+    finished.stopped = end.stopped;
+    if (end.generation == h->generation && node->place != NULL)
+        head_take_end(h, node, f);
+    head_event(h, &finished);
+    return LS_OK;
+}
+
+static ls_status take_stop(head_node *node, const frame *f)
+{
+    char by[RDZV_HOST_BYTES + 32] = "";
+    uint32_t number;
+    rdzv_event stop = {.kind = RDZV_STOP, .text = by};
+
+    LS_TRY(node_read_number(f, &number));
+    if (!node->is_own && node->place != NULL)
+        text_format(by, sizeof(by), "node %d (%s)", node->place->node, node->place->host);
+    stop.signal = number < 65 ? (int)number : 0;
+    head_event(node->owner, &stop);
+    return LS_OK;
+}
+
+static ls_status take_states(head_node *node, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t generation = wire_read_u32(&r);
+
+    if (r.failed || generation != node->owner->generation || node->place == NULL ||
+        node->states == NULL || r.bytes - r.at != (size_t)node->place->n_local)
+        return LS_OK;
+    memcpy(node->states, f->body + r.at, r.bytes - r.at);
+    return LS_OK;
+}
+
+/* Ctrl-Z at one node stops all; whoever says it may then be silent for as long as it likes. */
+static ls_status take_pause(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+
+    node->is_paused = f->type == NODE_PAUSE;
+    h->resumed_ms = ls_now_ms();
+    list_for_each (it, &h->nodes) {
+        head_node *other = list_entry(it, head_node, node);
+
+        if (other != node)
+            head_send(other, f->type, NULL);
+    }
+    return LS_OK;
+}
+
+static ls_status on_message(void *arg, const frame *f)
+{
+    head_node *node = arg;
+
+    if (node->id == 0)
+        return take_hello(node, f);
+    switch (f->type) {
+    case NODE_READY:
+        return take_ready(node, f);
+    case NODE_FAILED:
+        return take_failure(node, f);
+    case NODE_RANK_LEFT:
+        return take_rank_left(node, f);
+    case NODE_FINISHED:
+        return take_finished(node, f);
+    case NODE_STOP:
+        return take_stop(node, f);
+    case NODE_STATES:
+        return take_states(node, f);
+    case NODE_PAUSE:
+    case NODE_RESUME:
+        return take_pause(node, f);
+    case NODE_STREAM:
+        return stream_mux_hear(&node->streams, f);
+    case NODE_BEAT:
+        return LS_OK;
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+static void on_drained(void *arg)
+{
+    head_node *node = arg;
+
+    stream_mux_resume(&node->streams);
+}
+
+/* --- coming --- */
+
+void head_node_enter(void *arg, const door_guest *guest)
+{
+    head *h = arg;
+    head_node *node = ls_calloc(1, sizeof(*node));
+    int fd = guest->fd;
+
+    if (node == NULL) {
+        file_close(&fd);
+        return;
+    }
+    node->owner = h;
+    node->is_own = guest->pid < 0;
+    text_format(node->peer, sizeof(node->peer), "%s", guest->peer);
+    node->link.self = node;
+    node->link.message = on_message;
+    node->link.ended = on_ended;
+    node->link.drained = on_drained;
+    stream_mux_init(&node->streams, h->loop, &node->link, NODE_STREAM);
+    node->streams.self = h;
+    node->streams.open = head_open_store;
+    list_append(&h->nodes, &node->node);
+    if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) !=
+        LS_OK) {
+        ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+        free_node(node);
+        return;
+    }
+    poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
+    if (!node->is_own && !h->beat.is_set)
+        poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);
+}
+
+void head_free_nodes(head *h)
+{
+    while (!list_empty(&h->nodes))
+        free_node(list_entry(h->nodes.next, head_node, node));
+    reap(h);
+}

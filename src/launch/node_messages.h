@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_messages.h - the frames between the head of a job and the agent of each node, also the head's own. Bodies are written with
+ * net/wire.h. A message that names a generation and comes late is ignored.
+ */
+#ifndef LS_LAUNCH_NODE_MESSAGES_H
+#define LS_LAUNCH_NODE_MESSAGES_H
+
+#include "base/text.h"
+#include "launch/rendezvous.h"
+#include "net/frame.h"
+#include "net/wire.h"
+
+#define NODE_BODY_MAX    ((size_t)256 * 1024)
+#define NODE_QUEUE_MAX   ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
+#define NODE_DETAILS_MAX ((size_t)64 * 1024)
+#define NODE_BEAT_MS     1000
+#define NODE_SILENCE_MS  5000 /* without a beat: the other side is lost */
+
+typedef enum node_message {
+    /* To the head. */
+    NODE_HELLO = 1, /* node_hello */
+    NODE_READY,     /* generation u32 */
+    NODE_FAILED,    /* node_failure: a rank */
+    NODE_RANK_LEFT, /* generation u32, local rank u32, pid u32: ended with code 0 */
+    NODE_FINISHED,  /* node_end */
+    NODE_STOP,      /* signal u32: somebody wants the job to end */
+    NODE_STATES,    /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
+
+    /* To an agent. */
+    NODE_WELCOME = 32, /* node_welcome */
+    NODE_WAIT,         /* text */
+    NODE_REJECT,       /* text; then the head closes */
+    NODE_START,        /* generation u32 */
+    NODE_END_RANKS,    /* signal u32, grace i64 (ms), text: in good order */
+    NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
+    NODE_KILL,         /* nothing */
+    NODE_OVER,         /* exit code u32, failed u8, text: the job's end; the report of a failure */
+    NODE_NOTE,         /* text for a person */
+
+    /* Both ways. */
+    NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
+    NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
+    NODE_RESUME,    /* nothing */
+    NODE_STREAM,    /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
+} node_message;
+
+/* rdzv_hello with its strings. */
+typedef struct node_hello {
+    rdzv_hello hello; /* points to what follows, and into a per_node list that is freed with node_hello_free() */
+    int *per_node;
+    char version[64];
+    char host[RDZV_HOST_BYTES];
+} node_hello;
+
+typedef struct node_failure {
+    uint32_t generation;
+    int local_rank;
+    int exit_code;
+    bool crashed;
+    char text[sizeof(((job_cause *)0)->text)];
+} node_failure;
+
+/* All ranks of a node have ended. */
+typedef struct node_end {
+    uint32_t generation;
+    bool stopped; /* a stop, abort or kill had come */
+    int n_failed;
+    int local_rank; /* that failed first, -1: none */
+    int exit_code;
+    bool crashed;
+    int64_t error_s;     /* when it wrote its error file, 0: it did not */
+    const char *text;    /* "rank 5 (pid 4711) exited with code 1" */
+    const char *details; /* lines of the report about it */
+} node_end;
+
+typedef struct node_welcome {
+    rdzv_place place; /* but conn and host */
+    char job[JOB_ID_BYTES];
+    int hub_port;     /* at the head's address, 0: */
+    char hub_unix[128]; /* ... or a unix socket, for the head's own node */
+    bool has_store;     /* for PyTorch programs, at 127.0.0.1 and: */
+    int store_port;     /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
+    int max_restarts;
+} node_welcome;
+
+void node_write_hello(wire_writer *w, const rdzv_hello *hello);
+void node_write_failure(wire_writer *w, const node_failure *f);
+void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
+void node_write_welcome(wire_writer *w, const node_welcome *v);
+
+/* LS_EPROTO names what is wrong. */
+LS_MUST_USE ls_status node_read_hello(const frame *f, node_hello *out);
+void node_hello_free(node_hello *h);
+LS_MUST_USE ls_status node_read_failure(const frame *f, node_failure *out);
+/* text and details are kept in those buffers. */
+LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *text,
+                                    text_buf *details);
+LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
+
+/* The bodies of one number or one text. */
+LS_MUST_USE ls_status node_read_number(const frame *f, uint32_t *out);
+LS_MUST_USE ls_status node_read_text(const frame *f, text_buf *out);
+
+#endif

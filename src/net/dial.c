@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/dial.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <poll.h>
+
+enum {
+    ROUND_MS = 3000, /* for the answers of one round; a network that drops packets must not hold up the next */
+    PAUSE_FIRST_MS = 20,
+    PAUSE_MOST_MS = 500,
+    USER_TIMEOUT_MS = 5000
+};
+
+/* One address in one round. */
+typedef struct attempt {
+    dial *owner;
+    net_address to;
+    int fd; /* -1: over */
+    poll_watch *watch;
+    bool connected;
+    handshake shake;
+} attempt;
+
+struct dial {
+    poller *loop;
+    dial_options opt;
+    attempt tries[DIAL_ADDRESSES_MAX];
+    int n_tries;
+    poll_timer timer; /* of the next round, the end of this one, or of telling the end */
+    int pause_ms;
+    ls_status status;
+    char trouble[LS_ERROR_BYTES];
+};
+
+static void begin_round(void *arg);
+
+static void end_attempt(attempt *t)
+{
+    poller_unwatch(t->watch);
+    t->watch = NULL;
+    file_close(&t->fd);
+    handshake_wipe(&t->shake);
+}
+
+static void end_round(dial *d)
+{
+    for (int i = 0; i < d->n_tries; i++)
+        end_attempt(&d->tries[i]);
+    d->n_tries = 0;
+}
+
+static void tell_failure(void *arg)
+{
+    dial *d = arg;
+
+    d->opt.done(d->opt.self, -1, NULL, d->status, d->trouble);
+}
+
+static void note_trouble(dial *d, ls_status st)
+{
+    d->status = st;
+    text_format(d->trouble, sizeof(d->trouble), "%s", ls_last_error());
+}
+
+/* Addresses that have not answered at all: a firewall drops what is sent there, or the machine is down. */
+static void note_silence(dial *d)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    for (int i = 0; i < d->n_tries; i++)
+        if (d->tries[i].fd >= 0)
+            note_trouble(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
+                                    net_address_text(text, sizeof(text), &d->tries[i].to)));
+}
+
+/* The round has brought nothing. A key that differs will not become the same, everything else may change. */
+static void round_is_over(void *arg)
+{
+    dial *d = arg;
+    const int64_t now_ms = ls_now_ms();
+    const bool is_final = d->status == LS_EAUTH || d->status == LS_EMISMATCH || d->status == LS_EINVAL;
+
+    if (!is_final)
+        note_silence(d);
+    end_round(d);
+    if (is_final || now_ms >= d->opt.deadline_ms) {
+        poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
+        return;
+    }
+    poller_timer_set(d->loop, &d->timer, now_ms + d->pause_ms, begin_round, d);
+    d->pause_ms = d->pause_ms * 2 < PAUSE_MOST_MS ? d->pause_ms * 2 : PAUSE_MOST_MS;
+}
+
+static bool all_are_over(const dial *d)
+{
+    for (int i = 0; i < d->n_tries; i++)
+        if (d->tries[i].fd >= 0)
+            return false;
+    return true;
+}
+
+static void attempt_failed(attempt *t, ls_status st)
+{
+    dial *d = t->owner;
+
+    note_trouble(d, st);
+    end_attempt(t);
+    if (all_are_over(d) || st == LS_EAUTH || st == LS_EMISMATCH)
+        round_is_over(d);
+}
+
+static void attempt_succeeded(attempt *t)
+{
+    dial *d = t->owner;
+    const int fd = t->fd;
+    const net_address at = t->to;
+
+    t->fd = -1;
+    end_round(d);
+    poller_timer_cancel(&d->timer);
+    d->opt.done(d->opt.self, fd, &at, LS_OK, "");
+}
+
+static ls_status begin_proving(attempt *t)
+{
+    char name[NET_ADDRESS_TEXT_MAX];
+
+    LS_TRY(net_connect_end(&t->to, t->fd));
+    t->connected = true;
+    LS_TRY(net_set_stream_options(t->fd, USER_TIMEOUT_MS));
+    return handshake_client(&t->shake, t->owner->opt.key, &t->owner->opt.claim,
+                            net_address_text(name, sizeof(name), &t->to));
+}
+
+static void on_attempt(void *arg, unsigned events)
+{
+    attempt *t = arg;
+    ls_status st = LS_OK;
+    short wanted = 0;
+
+    LS_UNUSED(events);
+    if (!t->connected)
+        st = begin_proving(t);
+    if (st == LS_OK)
+        st = handshake_step(&t->shake, t->fd, &wanted);
+    if (st == LS_OK && t->shake.state == HANDSHAKE_DONE) {
+        poller_unwatch(t->watch);
+        t->watch = NULL;
+        attempt_succeeded(t);
+        return;
+    }
+    if (st == LS_OK)
+        st = poller_change(t->watch, wanted == POLLOUT ? POLL_WRITE : POLL_READ);
+    if (st != LS_OK)
+        attempt_failed(t, st);
+}
+
+static void begin_round(void *arg)
+{
+    dial *d = arg;
+    net_address at[DIAL_ADDRESSES_MAX];
+    int n = 0;
+    ls_status st =
+        net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, &n);
+
+    if (st != LS_OK)
+        note_trouble(d, st);
+    for (int i = 0; i < n; i++) {
+        attempt *t = &d->tries[d->n_tries];
+
+        *t = (attempt){.owner = d, .to = at[i], .fd = -1};
+        st = net_connect_begin(&at[i], NET_STREAM, &t->fd);
+        if (st == LS_OK)
+            st = poller_watch(d->loop, t->fd, POLL_WRITE, on_attempt, t, &t->watch);
+        if (st == LS_OK) {
+            d->n_tries++;
+        } else {
+            note_trouble(d, st);
+            file_close(&t->fd);
+        }
+    }
+    if (d->n_tries == 0)
+        round_is_over(d);
+    else
+        poller_timer_set(d->loop, &d->timer, ls_now_ms() + ROUND_MS, round_is_over, d);
+}
+
+ls_status dial_open(poller *p, const dial_options *opt, dial **out)
+{
+    dial *d = ls_calloc(1, sizeof(*d));
+
+    *out = NULL;
+    if (d == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a connection");
+    d->loop = p;
+    d->opt = *opt;
+    d->pause_ms = PAUSE_FIRST_MS;
+    poller_timer_set(p, &d->timer, ls_now_ms(), begin_round, d);
+    *out = d;
+    return LS_OK;
+}
+
+void dial_close(dial *d)
+{
+    if (d == NULL)
+        return;
+    poller_timer_cancel(&d->timer);
+    end_round(d);
+    ls_free(d);
+}
+
+const char *dial_trouble(const dial *d)
+{
+    return d->trouble;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dial.h - connects to a door (door.h) on a poller: to all addresses of a name at once, again and again until somebody is there who
+ * knows the key. Nothing waits but the resolver, which is asked anew each time: a machine may get its name later than its peers.
+ */
+#ifndef LS_NET_DIAL_H
+#define LS_NET_DIAL_H
+
+#include "net/address.h"
+#include "net/handshake.h"
+#include "net/poller.h"
+
+#define DIAL_ADDRESSES_MAX 16
+
+typedef struct dial dial;
+
+typedef struct dial_options {
+    const char *to; /* "HOST:PORT"; borrowed, as the key is */
+    int default_port;
+    const net_key *key; /* NULL: none is asked for, --insecure */
+    handshake_claim claim;
+    int64_t deadline_ms;
+    void *self;
+    /* Once, and never from within dial_open(): the connection, proved and nonblocking, the callee's from now on; or fd -1 and why.
+     * dial_close() may be called from here. */
+    void (*done)(void *self, int fd, const net_address *at, ls_status status, const char *why);
+} dial_options;
+
+LS_MUST_USE ls_status dial_open(poller *p, const dial_options *opt, dial **out);
+void dial_close(dial *d); /* NULL is allowed */
+
+/* Why it has not succeeded so far: "cannot connect to tcp://10.0.0.1:29500: Connection refused". */
+const char *dial_trouble(const dial *d);
+
+#endif

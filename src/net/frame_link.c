@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/frame_link.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <sys/socket.h>
+
+enum { FINISH_MS = 2000, READS_A_ROUND = 4 };
+
+static void stop(frame_link *l)
+{
+    poller_unwatch(l->watch);
+    l->watch = NULL;
+    file_close(&l->fd);
+}
+
+static void tell_end(void *arg)
+{
+    frame_link *l = arg;
+
+    stop(l);
+    l->ended(l->self, l->why);
+}
+
+/* Later: whoever sends may be in the middle of a walk over links. */
+static void end_soon(frame_link *l, const char *why)
+{
+    if (l->why[0] != 0)
+        return;
+    text_format(l->why, sizeof(l->why), "%s", why[0] != 0 ? why : "closed");
+    stop(l);
+    poller_timer_set(l->loop, &l->end, ls_now_ms(), tell_end, l);
+}
+
+static void finish_is_over(void *arg)
+{
+    frame_link *l = arg;
+
+    text_format(l->why, sizeof(l->why), "it does not read");
+    tell_end(l);
+}
+
+static void flush(frame_link *l)
+{
+    bool wants_write;
+
+    if (frame_queue_flush(&l->out, l->fd, l->peer) != LS_OK) {
+        end_soon(l, ls_last_error());
+        return;
+    }
+    wants_write = frame_queue_bytes(&l->out) > 0;
+    if (!wants_write && l->is_finishing)
+        (void)shutdown(l->fd, SHUT_WR); /* closing now might throw away what is on its way */
+    if (wants_write == l->wants_write)
+        return;
+    l->wants_write = wants_write;
+    if (poller_change(l->watch, wants_write ? POLL_READ | POLL_WRITE : POLL_READ) != LS_OK)
+        end_soon(l, ls_last_error());
+    else if (!wants_write && l->drained != NULL)
+        l->drained(l->self);
+}
+
+static ls_status hand_on(frame_link *l)
+{
+    frame f;
+    bool have = true;
+
+    while (have && l->fd >= 0 && !l->is_finishing) {
+        LS_TRY(frame_reader_next(&l->in, &f, &have));
+        if (have)
+            LS_TRY(l->message(l->self, &f));
+    }
+    return LS_OK;
+}
+
+static void receive(frame_link *l)
+{
+    size_t moved = 1;
+    ls_status st = LS_OK;
+
+    for (int i = 0; i < READS_A_ROUND && moved > 0 && st == LS_OK && l->fd >= 0 && !l->is_finishing;
+         i++) {
+        st = frame_reader_fill(&l->in, l->fd, l->peer, &moved);
+        if (moved > 0)
+            l->heard_ms = ls_now_ms();
+        if (st == LS_OK)
+            st = hand_on(l);
+    }
+    if (st != LS_OK && l->fd >= 0)
+        end_soon(l, ls_last_error());
+}
+
+/* Until the peer has closed its end, too. */
+static void discard(frame_link *l)
+{
+    uint8_t bytes[4096];
+    size_t moved;
+
+    if (net_recv_some(l->fd, l->peer, bytes, sizeof(bytes), &moved) != LS_OK)
+        end_soon(l, "closed");
+}
+
+static void on_event(void *arg, unsigned events)
+{
+    frame_link *l = arg;
+
+    if ((events & POLL_WRITE) != 0)
+        flush(l);
+    if (l->fd < 0 || (events & (POLL_READ | POLL_BROKEN)) == 0)
+        return;
+    if (l->is_finishing)
+        discard(l);
+    else
+        receive(l);
+}
+
+ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, size_t body_max,
+                          size_t queue_max)
+{
+    l->loop = p;
+    l->fd = fd;
+    l->peer = peer;
+    l->heard_ms = ls_now_ms();
+    l->wants_write = false;
+    l->is_finishing = false;
+    l->why[0] = 0;
+    frame_reader_init(&l->in, body_max);
+    frame_queue_init(&l->out, queue_max);
+    if (poller_watch(p, fd, POLL_READ, on_event, l, &l->watch) == LS_OK)
+        return LS_OK;
+    file_close(&l->fd);
+    return ls_context(LS_ESYSTEM, "%s", peer);
+}
+
+void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes)
+{
+    if (l->watch == NULL || l->is_finishing)
+        return;
+    if (frame_queue_add(&l->out, type, body, bytes) != LS_OK)
+        end_soon(l, "it does not read what it is sent");
+    else
+        flush(l);
+}
+
+void frame_link_finish(frame_link *l)
+{
+    if (l->watch == NULL || l->is_finishing)
+        return;
+    l->is_finishing = true;
+    poller_timer_set(l->loop, &l->end, ls_now_ms() + FINISH_MS, finish_is_over, l);
+    flush(l);
+}
+
+void frame_link_close(frame_link *l)
+{
+    if (l->loop == NULL)
+        return;
+    poller_timer_cancel(&l->end);
+    stop(l);
+    frame_reader_free(&l->in);
+    frame_queue_free(&l->out);
+    l->loop = NULL;
+}
