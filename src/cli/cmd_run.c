@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_run.c - lockstep run [flags] PROG ARGS...: torchrun's flags for one machine, and any program.
+ * cmd_run.c - lockstep run [flags] PROG ARGS...: torchrun's flags, and any program.
  */
 #include "cli/cli.h"
 #include "cli/run_flags.h"
@@ -110,10 +110,6 @@ static void describe_ring(int fd, text_buf *out)
 
 static void tell_what_has_no_effect(const run_flags *f)
 {
-    if (f->max_restarts > 0)
-        print_error("lockstep: this version does not start ranks again: --max-restarts %lld has no "
-                    "effect\n",
-                    (long long)f->max_restarts);
     if (f->numa_binding != NULL)
         print_error("lockstep: this version binds no rank to cores: --numa-binding %s has no "
                     "effect\n",
@@ -147,6 +143,8 @@ static int run_job(const run_flags *f, char **command)
                              .shown = f->ranks != NULL ? &f->rank_list : NULL,
                              .log_dir = f->log_dir,
                              .fold = !f->no_fold,
+                             .nodes = f->has_nodes ? &f->nodes : NULL,
+                             .rendezvous = f->rendezvous,
                              .make_ring = recorder_create_fd,
                              .describe_ring = describe_ring};
     agent_result result;

@@ -19,20 +19,33 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
          "ranks: a number, auto or cpu (one a usable core)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
-        {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0, "machines: 1, or 1:1"},
-        {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535, "which of the machines this is: 0"},
-        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
-         "one machine, as always in this version"},
-        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
-         "where programs meet that host their own store; 127.0.0.1"},
-        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535, "port of the store; a free one"},
+        {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0,
+         "machines: N, or MIN:MAX with --rdzv-backend c10d; the command is given on each (1)"},
+        {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535,
+         "which of the machines this is; 0 is the one at --master-addr"},
+        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0, "one machine, whatever is said else"},
+        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0, "where machine 0 is (127.0.0.1)"},
+        {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
+         "where its launcher listens for the others (29500); with one machine the port of the "
+         "store (a free one)"},
+        {"rdzv-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
+         "static: machines are numbered by --node-rank; c10d: they come as they like (static)"},
+        {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->endpoint, 0, 0,
+         "HOST[:PORT] where they meet (--master-addr:--master-port; c10d: port 29400)"},
+        {"rdzv-conf", 0, LS_FLAG_TEXT, &f->conf, 0, 0,
+         "join_timeout=S,last_call_timeout=S,is_host=0|1; what else torchrun knows is accepted"},
+        {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
+         "key file that all machines share (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+        {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
+         "let anybody on the network take part, without a key"},
         {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
          "agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch programs; none: "
          "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
-        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0, "TORCHELASTIC_RUN_ID; the job's name"},
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0,
+         "the job's name, the same on all machines; TORCHELASTIC_RUN_ID"},
         {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
-         "0: this version does not start ranks again"},
+         "how often all ranks are started again after a failure (0)"},
 
         {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
          "PROG is a Python module: python3 -u -m PROG"},
@@ -70,12 +83,9 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
          "signals that stop the job in good order; others do what they do without a launcher "
          "(SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
 
-        {"rdzv-backend", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
-         "accepted, as are --rdzv-endpoint, --rdzv-conf, --monitor-interval, --start-method, "
-         "--local-addr and --event-log-handler: one machine has no use for them"},
-        {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"rdzv-conf", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
-        {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
+        {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
+         "accepted, as are --start-method, --local-addr and --event-log-handler: they have no use "
+         "here"},
         {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"event-log-handler", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
@@ -99,8 +109,7 @@ static ls_flags describe(bool as_torchrun, const ls_flag *table)
     return (ls_flags){.size = sizeof(ls_flags),
                       .program = run_flags_name(as_torchrun),
                       .usage = "[flags] PROG ARGS...",
-                      .summary =
-                          "Starts PROG as the ranks of a job on this machine, and watches over it.",
+                      .summary = "Starts PROG as the ranks of a job, and watches over it.",
                       .tables = {table},
                       .n = {RUN_N_FLAGS},
                       .takes_rest = 1};
@@ -161,27 +170,13 @@ static ls_status count_ranks(run_flags *f)
     return LS_OK;
 }
 
-static ls_status check_one_machine(const run_flags *f)
+bool run_flags_is_local(const net_address *at)
 {
-    if (!text_equal(f->nnodes, "1") && !text_equal(f->nnodes, "1:1"))
-        return ls_fail(LS_EUNSUPPORTED, "--nnodes %s: this version starts the ranks of one machine",
-                       f->nnodes);
-    if (f->node_rank != 0)
-        return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
-                       (long long)f->node_rank);
-    return LS_OK;
-}
-
-/* What can be bound is ours. */
-static bool is_this_machine(const char *host)
-{
-    net_address at;
+    net_address any_port = *at;
     int fd;
 
-    if (net_address_parse(host, 0, &at) != LS_OK)
-        return false;
-    net_address_set_port(&at, 0);
-    if (net_listen(&at, NET_STREAM, 1, &fd, NULL) != LS_OK)
+    net_address_set_port(&any_port, 0);
+    if (net_listen(&any_port, NET_STREAM, 1, &fd, NULL) != LS_OK)
         return false;
     close(fd);
     return true;
@@ -189,7 +184,10 @@ static bool is_this_machine(const char *host)
 
 static ls_status choose_store(run_flags *f)
 {
-    const bool is_here = f->master_addr == NULL || is_this_machine(f->master_addr);
+    net_address master;
+    const bool is_here =
+        f->has_nodes || f->master_addr == NULL ||
+        (net_address_parse(f->master_addr, 0, &master) == LS_OK && run_flags_is_local(&master));
 
     f->hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
     if (f->hosts_store && !is_here)
@@ -244,8 +242,8 @@ static ls_status check_words(const run_flags *f)
 
 static ls_status settle(run_flags *f)
 {
-    LS_TRY(check_one_machine(f));
     LS_TRY(count_ranks(f));
+    LS_TRY(run_flags_settle_nodes(f));
     LS_TRY(choose_store(f));
     LS_TRY(read_streams(f));
     LS_TRY(check_words(f));
@@ -259,6 +257,7 @@ static void set_defaults(run_flags *f, bool as_torchrun)
     *f = (run_flags){.as_torchrun = as_torchrun,
                      .nproc = "1",
                      .nnodes = "1",
+                     .backend = "static",
                      .grace_s = as_torchrun ? TORCHRUN_GRACE_S : GRACE_S};
 }
 

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#define RUN_N_FLAGS 37
+#define RUN_N_FLAGS 41
 
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */
@@ -19,6 +19,11 @@ typedef struct run_flags {
     const char *nproc;
     const char *nnodes;
     int64_t node_rank;
+    const char *backend;
+    const char *endpoint;
+    const char *conf;
+    const char *key_file;
+    int insecure;
     const char *master_addr;
     int64_t master_port;
     const char *store;
@@ -47,6 +52,11 @@ typedef struct run_flags {
     int ignored_switch;
 
     /* What follows from them. */
+    bool has_nodes; /* more than one, or there may be: */
+    agent_nodes nodes;
+    rdzv_options rendezvous;
+    net_key key;
+    char head[300]; /* nodes.head */
     int n_ranks;
     bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
     uint64_t stop_signals;
@@ -61,6 +71,12 @@ typedef struct run_flags {
 LS_MUST_USE ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv,
                                      int *rest);
 int run_flags_help(bool as_torchrun); /* gives an exit code */
+
+/* What the flags about nodes mean together (run_nodes.c); n_ranks is known. */
+LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);
+
+/* Whether an address is one of this machine's: what can be bound is ours. */
+bool run_flags_is_local(const net_address *at);
 
 /* The name that messages begin with. */
 const char *run_flags_name(bool as_torchrun);

@@ -95,18 +95,19 @@ struct agent {
     bool log_failed; /* and it has been said */
     int guardian_fd; /* its lifeline */
     pid_t guardian;
-    int n_guardians; /* that were started */
-    bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
+    int n_guardians;   /* that were started */
+    bool shim_lost;    /* a shim was killed: what its rank has forked may be below us now */
     int64_t oom_kills; /* at the start */
 
     /* A generation, from its welcome to the end of its ranks. */
-    node_welcome place;       /* generation 0: none yet */
-    uint32_t finished;        /* the generation that the head was told has finished */
-    user_door *store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
-    stream_mux streams;    /* their connections */
-    pmi *pmi;                 /* NULL when the ranks run a function, or the job has several nodes */
-    agent_rank *ranks;        /* spec->n_ranks */
-    output_fold *fold;        /* NULL: lines are not folded */
+    node_welcome place; /* generation 0: none yet */
+    uint32_t finished;  /* the generation that the head was told has finished */
+    user_door *
+        store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
+    stream_mux streams; /* their connections */
+    pmi *pmi;           /* NULL when the ranks run a function, or the job has several nodes */
+    agent_rank *ranks;  /* spec->n_ranks */
+    output_fold *fold;  /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
     int n_ended;
@@ -137,7 +138,8 @@ LS_MUST_USE ls_status agent_open_link(agent *a);
 void agent_close_link(agent *a);
 void agent_send(agent *a, node_message type, const wire_writer *body); /* NULL: no body */
 void agent_send_number(agent *a, node_message type, uint32_t number);
-void agent_tell_failure(agent *a, const agent_rank *r); /* NULL: of the start, and why is the error text */
+void agent_tell_failure(agent *a,
+                        const agent_rank *r); /* NULL: of the start, and why is the error text */
 void agent_tell_finished(agent *a);
 
 /* Ends agent_run() with this status and this thread's error text. */

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -141,7 +142,8 @@ static void on_beat(void *arg)
 {
     agent *a = arg;
     const int64_t now_ms = ls_now_ms();
-    const bool slept = now_ms - a->beat.due_ms > NODE_BEAT_MS; /* what it has sent is not read yet */
+    const bool slept =
+        now_ms - a->beat.due_ms > NODE_BEAT_MS; /* what it has sent is not read yet */
 
     if (!slept && !a->is_paused && now_ms - a->link.heard_ms > NODE_SILENCE_MS) {
         head_is_lost(a, "it has been silent for 5 s");
@@ -388,8 +390,13 @@ static ls_status open_head(agent *a)
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
     LS_TRY(head_create(a->poller, &options, &a->head));
-    if (spec->nodes != NULL)
-        LS_TRY(head_listen(a->head, &spec->nodes->listen, &bound));
+    if (spec->nodes != NULL && head_listen(a->head, &spec->nodes->listen, &bound) != LS_OK) {
+        const bool is_taken = errno == EADDRINUSE;
+
+        head_destroy(a->head);
+        a->head = NULL;
+        return spec->nodes->may_be_guest && is_taken ? call_head(a) : LS_ESYSTEM;
+    }
     LS_TRY(head_connect_own(a->head, &fd));
     text_format(a->head_text, sizeof(a->head_text), "this node");
     return open_link(a, fd);
@@ -399,10 +406,10 @@ ls_status agent_open_link(agent *a)
 {
     const agent_nodes *nodes = a->spec->nodes;
 
-    if (nodes != NULL && nodes->key != NULL)
-        a->base = *nodes->key;
-    else if (nodes == NULL)
+    if (nodes == NULL)
         LS_TRY(net_key_random(&a->base));
+    else if (nodes->key != NULL)
+        a->base = *nodes->key;
     return nodes == NULL || nodes->is_head ? open_head(a) : call_head(a);
 }
 

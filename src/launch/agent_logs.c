@@ -51,8 +51,8 @@ ls_status agent_open_logs(agent *a)
 
     if (!wants_folder(spec))
         return LS_OK;
-    LS_TRY(
-        log_folder_create(spec->log_dir, spec->run_id != NULL ? spec->run_id : a->place.job, &a->logs));
+    LS_TRY(log_folder_create(spec->log_dir, spec->run_id != NULL ? spec->run_id : a->place.job,
+                             &a->logs));
     if (spec->log_dir == NULL)
         agent_note(a, "what the ranks print is written below %s", a->logs.path);
     return LS_OK;

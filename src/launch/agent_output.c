@@ -208,12 +208,13 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
     *child_end = fds[1];
     if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
         return ls_fail_errno("a pipe from rank %d", r->rank);
-    r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
-                                       .kept = &r->kept,
-                                       .rank = r->rank,
-                                       .n_ranks = r->agent->place.place.world_size,
-                                       .prefix = spec->prefix && r->agent->place.place.world_size > 1,
-                                       .is_hidden = !agent_shows(r, which)};
+    r->stream[which] =
+        (output_stream){.sink = &r->agent->sinks[which],
+                        .kept = &r->kept,
+                        .rank = r->rank,
+                        .n_ranks = r->agent->place.place.world_size,
+                        .prefix = spec->prefix && r->agent->place.place.world_size > 1,
+                        .is_hidden = !agent_shows(r, which)};
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;
     return watch_stream(r, which);

@@ -181,14 +181,16 @@ static void act(head *h, const rdzv_action *action)
         act_on_node(h, node, action);
     else if (action->kind == RDZV_DO_ROSTER)
         roster_changed(h);
-    else if (action->kind == RDZV_DO_RESTART || (action->kind == RDZV_DO_NOTE && action->conn == RDZV_HEAD))
+    else if (action->kind == RDZV_DO_RESTART ||
+             (action->kind == RDZV_DO_NOTE && action->conn == RDZV_HEAD))
         head_tell_all(h, action->text);
 }
 
 static bool has_new_view(const head *h, const rdzv_result *r)
 {
     for (int i = 0; i < r->n_actions; i++)
-        if (r->actions[i].kind == RDZV_DO_WELCOME && r->actions[i].place->generation != h->generation)
+        if (r->actions[i].kind == RDZV_DO_WELCOME &&
+            r->actions[i].place->generation != h->generation)
             return true;
     return false;
 }

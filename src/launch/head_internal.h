@@ -28,7 +28,7 @@ typedef struct head_node {
     /* of the present generation: */
     const rdzv_place *place; /* NULL: it has none */
     char *states;            /* a letter for each of its ranks */
-    stream_mux streams; /* its programs' connections to the store here */
+    stream_mux streams;      /* its programs' connections to the store here */
 } head_node;
 
 /* What is known of a rank of the present generation. */
@@ -72,13 +72,14 @@ struct head {
     net_address hub_unix;
     int hub_port;
     c10d_store *store;
-    int store_port; /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
+    int store_port;     /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
     rdzv_place *places; /* a copy of the machine's */
     int n_places;
     head_rank *ranks;
     int world_size;
     head_end *ends; /* by node */
-    job_cause broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
+    job_cause
+        broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
     int64_t broken_ms;
     int64_t failed_ms;
 };

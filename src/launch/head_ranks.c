@@ -67,7 +67,9 @@ static void end_vain_joins(head *h)
         return;
     cause.rank = gone;
     text_format(cause.text, sizeof(cause.text), "rank %d (pid %d) exited with code 0 %s", gone,
-                (int)h->ranks[gone].pid, h->ranks[gone].n_joins == 0 ? "without joining the job" : "and does not join again");
+                (int)h->ranks[gone].pid,
+                h->ranks[gone].n_joins == 0 ? "without joining the job"
+                                            : "and does not join again");
     note_broken(h, &cause);
     hub_abort(h->hub, &cause);
 }
@@ -115,8 +117,8 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
     if (node != NULL && node->is_own)
         h->opt.describe(h->opt.self, local, buf, n);
     else if (node != NULL && letter != 0)
-        text_format(buf, n, "%s on %s",
-                    letter == 'E' ? "ended" : file_process_state_text(letter), node->place->host);
+        text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : file_process_state_text(letter),
+                    node->place->host);
 }
 
 void head_rank_ended_well(head *h, int rank, pid_t pid)

@@ -29,15 +29,16 @@
 
 /* A job that has, or may have, more than one node. */
 typedef struct agent_nodes {
-    bool is_head;       /* the head is here */
+    bool is_head;       /* the head is here: */
+    bool may_be_guest;  /* ... unless somebody else has taken its port, who is the head then */
     net_address listen; /* is_head: where the others come to */
-    const char *head;   /* otherwise: where it is, "HOST:PORT" */
+    const char *head;   /* where it is, "HOST:PORT" */
     const net_key *key; /* NULL: --insecure */
     int id;             /* of this node, -1: as it comes */
 } agent_nodes;
 
 typedef struct agent_spec {
-    int n_ranks; /* on this node */
+    int n_ranks;       /* on this node */
     char *const *argv; /* program and arguments, or NULL: */
     ls_spawn_fn fn;    /* ... a function that each rank runs */
     void *fn_arg;

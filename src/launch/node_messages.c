@@ -47,7 +47,8 @@ static void read_lines(wire_reader *r, text_buf *out)
 
     text_free(out);
     for (size_t i = 0; text != NULL && i < bytes; i++) {
-        const bool is_safe = text[i] == '\n' || text[i] == '\t' || (text[i] >= 32 && text[i] != 127);
+        const bool is_safe =
+            text[i] == '\n' || text[i] == '\t' || (text[i] >= 32 && text[i] != 127);
         const char c = is_safe ? (char)text[i] : '?';
 
         text_append_bytes(out, &c, 1);
@@ -203,8 +204,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
 /* The job's name becomes part of environments, file names and handshakes. */
 static bool is_job_id(const char *job)
 {
-    return strlen(job) == JOB_ID_BYTES - 1 &&
-           strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
+    return strlen(job) == JOB_ID_BYTES - 1 && strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
 }
 
 ls_status node_read_welcome(const frame *f, node_welcome *out)

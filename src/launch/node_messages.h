@@ -25,7 +25,7 @@ typedef enum node_message {
     NODE_RANK_LEFT, /* generation u32, local rank u32, pid u32: ended with code 0 */
     NODE_FINISHED,  /* node_end */
     NODE_STOP,      /* signal u32: somebody wants the job to end */
-    NODE_STATES,    /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
+    NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
@@ -42,12 +42,13 @@ typedef enum node_message {
     NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
     NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
     NODE_RESUME,    /* nothing */
-    NODE_STREAM,    /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
+    NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
 } node_message;
 
 /* rdzv_hello with its strings. */
 typedef struct node_hello {
-    rdzv_hello hello; /* points to what follows, and into a per_node list that is freed with node_hello_free() */
+    rdzv_hello
+        hello; /* points to what follows, and into a per_node list that is freed with node_hello_free() */
     int *per_node;
     char version[64];
     char host[RDZV_HOST_BYTES];
@@ -77,10 +78,10 @@ typedef struct node_end {
 typedef struct node_welcome {
     rdzv_place place; /* but conn and host */
     char job[JOB_ID_BYTES];
-    int hub_port;     /* at the head's address, 0: */
+    int hub_port;       /* at the head's address, 0: */
     char hub_unix[128]; /* ... or a unix socket, for the head's own node */
     bool has_store;     /* for PyTorch programs, at 127.0.0.1 and: */
-    int store_port;     /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
+    int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
     int max_restarts;
 } node_welcome;
 

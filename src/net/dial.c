@@ -10,7 +10,8 @@
 #include <poll.h>
 
 enum {
-    ROUND_MS = 3000, /* for the answers of one round; a network that drops packets must not hold up the next */
+    ROUND_MS =
+        3000, /* for the answers of one round; a network that drops packets must not hold up the next */
     PAUSE_FIRST_MS = 20,
     PAUSE_MOST_MS = 500,
     USER_TIMEOUT_MS = 5000
@@ -83,7 +84,8 @@ static void round_is_over(void *arg)
 {
     dial *d = arg;
     const int64_t now_ms = ls_now_ms();
-    const bool is_final = d->status == LS_EAUTH || d->status == LS_EMISMATCH || d->status == LS_EINVAL;
+    const bool is_final =
+        d->status == LS_EAUTH || d->status == LS_EMISMATCH || d->status == LS_EINVAL;
 
     if (!is_final)
         note_silence(d);
@@ -165,8 +167,7 @@ static void begin_round(void *arg)
     dial *d = arg;
     net_address at[DIAL_ADDRESSES_MAX];
     int n = 0;
-    ls_status st =
-        net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, &n);
+    ls_status st = net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, &n);
 
     if (st != LS_OK)
         note_trouble(d, st);

@@ -43,6 +43,7 @@ void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t byte
  * comes meanwhile is not looked at. */
 void frame_link_finish(frame_link *l);
 
-void frame_link_close(frame_link *l); /* at once, without a word; allowed when closed, or never opened (zeros) */
+void frame_link_close(
+    frame_link *l); /* at once, without a word; allowed when closed, or never opened (zeros) */
 
 #endif

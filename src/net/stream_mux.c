@@ -8,7 +8,7 @@
 #include "net/wire.h"
 
 #define STREAMS_MOST 4096
-#define LINK_FULL    ((size_t)4 * 1024 * 1024)  /* bytes that wait in the link: the sockets wait, too */
+#define LINK_FULL    ((size_t)4 * 1024 * 1024) /* bytes that wait in the link: the sockets wait, too */
 #define HELD_MOST    ((size_t)16 * 1024 * 1024) /* bytes that wait for one socket */
 #define PIECE_BYTES  ((size_t)8 * 1024)
 
@@ -50,8 +50,8 @@ static ls_status watch(stream *s)
 {
     const bool full = frame_queue_bytes(&s->owner->link->out) > LINK_FULL;
 
-    return poller_change(s->watch, (full ? 0 : POLL_READ) |
-                                       (byte_queue_held(&s->out) > 0 ? POLL_WRITE : 0));
+    return poller_change(s->watch,
+                         (full ? 0 : POLL_READ) | (byte_queue_held(&s->out) > 0 ? POLL_WRITE : 0));
 }
 
 static ls_status pass_on(stream *s)

@@ -13,9 +13,9 @@
 #include "net/socket.h"
 #include "net/wire.h"
 
-#define LOG_PAUSE_MS    1000
-#define SILENCE_MS      100 /* a client sends such a request in one piece */
-#define COMPONENT       "store"
+#define LOG_PAUSE_MS 1000
+#define SILENCE_MS   100 /* a client sends such a request in one piece */
+#define COMPONENT    "store"
 
 /* --- the end of a connection --- */
 

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_nodes.c - how many machines a job has, which of them this is, where they meet, and with which key.
+ */
+#include "cli/run_flags.h"
+
+#include "base/rng.h"
+#include "base/text.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { STATIC_PORT = 29500, DYNAMIC_PORT = 29400, TIMEOUT_MOST_S = 86400 * 30 };
+
+/* --- how many --- */
+
+static ls_status read_nnodes(run_flags *f)
+{
+    rdzv_options *r = &f->rendezvous;
+    const char *colon = strchr(f->nnodes, ':');
+    char low[16];
+    int64_t min;
+    int64_t max;
+
+    text_format(low, sizeof(low), "%.*s",
+                (int)(colon != NULL ? colon - f->nnodes : (ptrdiff_t)strlen(f->nnodes)), f->nnodes);
+    LS_TRY(text_parse_int(low, "--nnodes (N or MIN:MAX)", 1, RDZV_NODES_MAX, &min));
+    max = min;
+    if (colon != NULL)
+        LS_TRY(text_parse_int(colon + 1, "--nnodes (N or MIN:MAX)", min, RDZV_NODES_MAX, &max));
+    r->min_nodes = (int)min;
+    r->max_nodes = (int)max;
+    return LS_OK;
+}
+
+/* --- --rdzv-conf --- */
+
+/* What torchrun's stores take and we have no use for. */
+static bool is_known(const char *key)
+{
+    static const char *const known[] = {
+        "close_timeout",       "timeout",           "read_timeout",          "store_type", "rank",
+        "keep_alive_interval", "heartbeat_timeout", "keep_alive_max_attempt"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(known); i++)
+        if (text_equal(key, known[i]))
+            return true;
+    return false;
+}
+
+static ls_status read_seconds(const char *value, const char *key, int64_t *ms)
+{
+    double seconds;
+
+    LS_TRY(text_parse_double(value, key, 0, TIMEOUT_MOST_S, &seconds));
+    *ms = (int64_t)(seconds * 1e3);
+    return LS_OK;
+}
+
+static ls_status read_setting(run_flags *f, char *setting, int *is_host)
+{
+    char *equals = strchr(setting, '=');
+    bool yes;
+
+    if (equals == NULL)
+        return ls_fail(LS_EINVAL, "--rdzv-conf: \"%s\" is no key=value", setting);
+    *equals = 0;
+    if (text_equal(setting, "join_timeout"))
+        return read_seconds(equals + 1, "--rdzv-conf join_timeout", &f->rendezvous.join_ms);
+    if (text_equal(setting, "last_call_timeout")) {
+        LS_TRY(
+            read_seconds(equals + 1, "--rdzv-conf last_call_timeout", &f->rendezvous.last_call_ms));
+        if (f->rendezvous.last_call_ms == 0)
+            f->rendezvous.last_call_ms = -1; /* not at all */
+        return LS_OK;
+    }
+    if (text_equal(setting, "is_host")) {
+        LS_TRY(text_parse_bool(equals + 1, "--rdzv-conf is_host", &yes));
+        *is_host = yes;
+        return LS_OK;
+    }
+    if (is_known(setting))
+        return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "--rdzv-conf: \"%s\" is not known; join_timeout, last_call_timeout, is_host",
+                   setting);
+}
+
+static ls_status read_conf(run_flags *f, int *is_host)
+{
+    const char *at = f->conf;
+    char setting[128];
+
+    while (at != NULL && *at != 0) {
+        const size_t n = strcspn(at, ",");
+
+        if (n >= sizeof(setting))
+            return ls_fail(LS_EINVAL, "--rdzv-conf: a setting of %zu characters", n);
+        text_format(setting, sizeof(setting), "%.*s", (int)n, at);
+        if (n > 0)
+            LS_TRY(read_setting(f, setting, is_host));
+        at += n + (at[n] == ',');
+    }
+    return LS_OK;
+}
+
+/* --- where --- */
+
+static bool has_port(const char *endpoint)
+{
+    const char *last = strrchr(endpoint, ':');
+
+    if (last == NULL || last[1] == 0)
+        return false;
+    return strchr(endpoint, ':') == last || (last > endpoint && last[-1] == ']');
+}
+
+static ls_status find_meeting_place(run_flags *f, bool by_id)
+{
+    const int usual = by_id ? STATIC_PORT : DYNAMIC_PORT;
+    const char *host = f->endpoint;
+    const int port = f->master_port != 0 ? (int)f->master_port : usual;
+
+    if (host == NULL || *host == 0)
+        host = f->master_addr != NULL ? f->master_addr : "127.0.0.1";
+    if (!by_id && f->endpoint == NULL && f->master_addr == NULL)
+        return ls_fail(LS_EINVAL, "--rdzv-backend c10d: where do the machines meet? "
+                                  "--rdzv-endpoint HOST[:PORT]");
+    if (has_port(host))
+        text_format(f->head, sizeof(f->head), "%s", host);
+    else
+        text_format(f->head, sizeof(f->head), "%s:%d", host, port);
+    if (strlen(f->head) + 1 >= sizeof(f->head))
+        return ls_fail(LS_EINVAL, "--rdzv-endpoint: longer than %zu characters", sizeof(f->head));
+    f->nodes.head = f->head;
+    return LS_OK;
+}
+
+/* The address at which the others find this machine. A name of its own that only it takes for a loopback address, as in
+ * Debian's /etc/hosts, or an address that is translated on the way, means all interfaces. */
+static ls_status choose_listen_address(run_flags *f)
+{
+    char host[256] = "";
+    net_address *at = &f->nodes.listen;
+    bool own_name;
+
+    LS_TRY(ls_context(net_address_parse(f->head, NET_PORT_REQUIRED, at), "the place to meet"));
+    (void)gethostname(host, sizeof(host) - 1);
+    own_name = text_starts(f->head, host) && f->head[strlen(host)] == ':';
+    if ((own_name && net_address_is_loopback(at)) || !run_flags_is_local(at)) {
+        const int port = net_address_port(at);
+
+        LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, at));
+        net_address_set_port(at, port);
+    }
+    return LS_OK;
+}
+
+/* --- which --- */
+
+static ls_status choose_head(run_flags *f, bool by_id, int is_host)
+{
+    net_address at;
+
+    if (by_id) {
+        f->nodes.id = (int)f->node_rank;
+        if (f->nodes.id >= f->rendezvous.max_nodes)
+            return ls_fail(LS_EINVAL, "--node-rank %d, but --nnodes %d: 0 to %d", f->nodes.id,
+                           f->rendezvous.max_nodes, f->rendezvous.max_nodes - 1);
+        f->nodes.is_head = f->nodes.id == 0;
+    } else {
+        f->nodes.id = -1;
+        f->nodes.is_head =
+            is_host > 0 ||
+            (is_host < 0 && net_address_parse(f->head, NET_PORT_REQUIRED, &at) == LS_OK &&
+             run_flags_is_local(&at));
+        f->nodes.may_be_guest = f->nodes.is_head && is_host < 0;
+    }
+    return f->nodes.is_head ? choose_listen_address(f) : LS_OK;
+}
+
+/* Machines that spell the place differently ("node0", "10.0.0.1") share a key all the same. */
+static ls_status make_key(run_flags *f, const char *run_id)
+{
+    char what[300];
+    net_key user;
+    ls_status st;
+
+    if (f->insecure)
+        return LS_OK;
+    LS_TRY(net_key_of_user(f->key_file, &user));
+    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(f->head, ':') + 1);
+    st = net_key_derive(&user, "rendezvous", what, &f->key);
+    net_key_wipe(&user);
+    f->nodes.key = &f->key;
+    return st;
+}
+
+ls_status run_flags_settle_nodes(run_flags *f)
+{
+    const bool by_id = text_equal(f->backend, "static") || *f->backend == 0;
+    const char *run_id = f->run_id != NULL ? f->run_id : "none";
+    int is_host = -1;
+
+    if (!by_id && !text_equal(f->backend, "c10d"))
+        return ls_fail(LS_EUNSUPPORTED, "--rdzv-backend %s: static or c10d (no etcd is needed)",
+                       f->backend);
+    f->rendezvous.max_restarts = (int)f->max_restarts;
+    LS_TRY(read_nnodes(f));
+    LS_TRY(read_conf(f, &is_host));
+    if (f->standalone)
+        f->rendezvous.min_nodes = f->rendezvous.max_nodes = 1;
+    f->has_nodes = f->rendezvous.max_nodes > 1;
+    if (!f->has_nodes) {
+        if (f->node_rank != 0)
+            return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
+                           (long long)f->node_rank);
+        return LS_OK;
+    }
+    if (by_id && f->rendezvous.min_nodes != f->rendezvous.max_nodes)
+        return ls_fail(LS_EINVAL, "--nnodes %s goes with --rdzv-backend c10d", f->nnodes);
+    f->rendezvous.by_id = by_id;
+    f->rendezvous.max_spares = f->rendezvous.max_nodes;
+    f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
+    LS_TRY(find_meeting_place(f, by_id));
+    LS_TRY(choose_head(f, by_id, is_host));
+    return make_key(f, run_id);
+}
