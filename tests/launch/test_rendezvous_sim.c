@@ -134,7 +134,7 @@ static bool is_given_up; /* a node of it, before it started */
 #define CHECK(s, expr)                                                                             \
     do {                                                                                           \
         if (!(expr))                                                                               \
-            fail_msg("LS_TEST_SEED=%" PRIu64 ": %s, at %" PRId64 " ms", (s)->seed, #expr,    \
+            fail_msg("LS_TEST_SEED=%" PRIu64 ": %s, at %" PRId64 " ms", (s)->seed, #expr,          \
                      (s)->now);                                                                    \
     } while (0)
 
@@ -472,8 +472,7 @@ static void check_finish(sim *s, const rdzv_action *a)
     if (text_starts(a->text, "stopped by "))
         CHECK(s, s->stop_signal != 0 && a->exit_code == 128 + s->stop_signal);
     else if (a->exit_code != 0 && s->blamed && strstr(a->text, s->blamed_text) == NULL)
-        fail_msg("LS_TEST_SEED=%" PRIu64
-                 ": the cause is \"%s\", and the job ends with \"%s\"",
+        fail_msg("LS_TEST_SEED=%" PRIu64 ": the cause is \"%s\", and the job ends with \"%s\"",
                  s->seed, s->blamed_text, a->text);
 }
 
