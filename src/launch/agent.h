@@ -79,6 +79,8 @@ struct agent {
     char failure_text[LS_ERROR_BYTES];
 
     /* The process, from the first welcome on also the job. */
+    uint64_t uid;  /* nobody else's, and as text: */
+    char name[17]; /* what its processes carry */
     net_key key;
     int key_fd;
     process_fds users; /* descriptors that were open before */

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { PATIENCE_MS = 900, PATIENCE_AGAIN_MS = 10000, JOIN_MS = 600000 };
@@ -83,11 +82,12 @@ void agent_tell_finished(agent *a)
     wire_writer_free(&w);
 }
 
-static ls_status say_hello(agent *a)
+static void say_hello(agent *a)
 {
     const rdzv_options *o = &a->spec->rendezvous;
     char host[RDZV_HOST_BYTES] = "?";
-    rdzv_hello hello = {.id = a->spec->nodes != NULL ? a->spec->nodes->id : -1,
+    rdzv_hello hello = {.uid = a->uid,
+                        .id = a->spec->nodes != NULL ? a->spec->nodes->id : -1,
                         .n_local = a->spec->n_ranks,
                         .min_nodes = o->min_nodes,
                         .max_nodes = o->max_nodes,
@@ -98,13 +98,10 @@ static ls_status say_hello(agent *a)
                         .host = host};
     wire_writer w = {0};
 
-    if (getrandom(&hello.uid, sizeof(hello.uid), 0) != (ssize_t)sizeof(hello.uid))
-        return ls_fail_errno("random bytes for a node's name");
     (void)gethostname(host, sizeof(host) - 1);
     node_write_hello(&w, &hello);
     agent_send(a, NODE_HELLO, &w);
     wire_writer_free(&w);
-    return LS_OK;
 }
 
 /* --- heartbeats, where the head is another process --- */
@@ -319,7 +316,8 @@ static ls_status open_link(agent *a, int fd)
     stream_mux_init(&a->streams, a->poller, &a->link, NODE_STREAM);
     if (a->head == NULL)
         poller_timer_set(a->poller, &a->beat, ls_now_ms() + NODE_BEAT_MS, on_beat, a);
-    return say_hello(a);
+    say_hello(a);
+    return LS_OK;
 }
 
 static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)

@@ -501,6 +501,7 @@ static ls_status open_ranks(agent *a)
         .node_rank = p->node,
         .n_nodes = p->n_nodes,
         .job = a->place.job,
+        .agent = a->name,
         .store = url,
         .master_addr = a->place.has_store ? "127.0.0.1" : master_host(a, host, sizeof(host)),
         .run_id = spec->run_id != NULL ? spec->run_id : a->place.job,

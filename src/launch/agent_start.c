@@ -10,6 +10,7 @@
 #include "launch/process.h"
 
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -85,7 +86,7 @@ ls_status agent_start_guardian(agent *a)
 
     if (a->n_guardians++ == GUARDIANS_MOST)
         return ls_fail(LS_ESYSTEM, "%d of them were killed", GUARDIANS_MOST);
-    text_format(mark.job, sizeof(mark.job), "%s", a->place.job);
+    text_format(mark.agent, sizeof(mark.agent), "%s", a->name);
     LS_TRY(process_make_pipe(&lifeline, &a->guardian_fd));
     st = guardian_start(&mark, lifeline, &a->guardian);
     close(lifeline);
@@ -119,9 +120,18 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
         a->sinks[i] = (output_sink){.fd = -1};
 }
 
+static ls_status name_agent(agent *a)
+{
+    if (getrandom(&a->uid, sizeof(a->uid), 0) != (ssize_t)sizeof(a->uid))
+        return ls_fail_errno("random bytes for the agent's name");
+    text_format(a->name, sizeof(a->name), "%016llx", (unsigned long long)a->uid);
+    return LS_OK;
+}
+
 ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
 {
     prepare(a, spec, result);
+    LS_TRY(name_agent(a));
     LS_TRY(process_list_fds(&a->users));
     a->ranks = ls_calloc((size_t)spec->n_ranks, sizeof(*a->ranks));
     if (a->ranks == NULL)
@@ -153,7 +163,7 @@ static void sweep_lost(agent *a)
 
     if (!a->shim_lost)
         return;
-    text_format(mark.job, sizeof(mark.job), "%s", a->place.job);
+    text_format(mark.agent, sizeof(mark.agent), "%s", a->name);
     process_sweep_job(&mark, ls_deadline_ms(KILL_MS));
 }
 

@@ -140,7 +140,7 @@ void process_kill_children(int64_t deadline_ms)
 /* --- the sweep --- */
 
 typedef struct sweep {
-    char entry[64]; /* "LOCKSTEP_JOB=..." */
+    char entry[64]; /* "LOCKSTEP_AGENT=..." */
     bool has_key;
     struct stat key;
     pid_t spared;
@@ -227,7 +227,7 @@ void process_sweep_job(const process_mark *mark, int64_t deadline_ms)
     sweep s = {.spared = mark->spared};
     int n_clean = 0;
 
-    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_JOB_ENV, mark->job);
+    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_AGENT_ENV, mark->agent);
     s.has_key = mark->key_fd >= 0 && fstat(mark->key_fd, &s.key) == 0;
     while (n_clean < CLEAN_PASSES && ls_deadline_left(deadline_ms) != 0) {
         s.n_found = 0;

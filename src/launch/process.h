@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Environment variable that every process of a job carries. */
-#define PROCESS_JOB_ENV "LOCKSTEP_JOB"
+/* Environment variables that every process of a job carries: the job, and the agent that has started it there. */
+#define PROCESS_JOB_ENV   "LOCKSTEP_JOB"
+#define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
 
 /* A descriptor that becomes readable when the process ends, CLOEXEC; -1 where the kernel has none (before 5.3). */
 int process_open(pid_t pid);
@@ -20,10 +21,10 @@ int process_open(pid_t pid);
  * deadline_ms has passed. */
 void process_kill_children(int64_t deadline_ms);
 
-/* How to tell a job's processes: by LOCKSTEP_JOB=job in the environment they were started with, or by a descriptor of the job's key,
+/* How to tell an agent's processes: by LOCKSTEP_AGENT=agent in the environment they were started with, or by a descriptor of the job's key,
  * which forked children keep even where no exec gave them an environment. */
 typedef struct process_mark {
-    char job[32];
+    char agent[32];
     int key_fd;   /* -1: only the environment counts */
     pid_t spared; /* carries it, but is not killed; 0: none */
 } process_mark;

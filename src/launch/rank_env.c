@@ -33,6 +33,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_NODE_RANK",
     "LOCKSTEP_NNODES",
     "LOCKSTEP_JOB",
+    "LOCKSTEP_AGENT",
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
@@ -103,6 +104,7 @@ static void put_default(builder *b, char *const *inherited, const char *name, co
 static void put_lockstep(builder *b, const rank_place *p)
 {
     put(b, "LOCKSTEP_JOB=%s", p->job);
+    put(b, "LOCKSTEP_AGENT=%s", p->agent);
     put(b, "LOCKSTEP_RANK=%d", p->rank);
     put(b, "LOCKSTEP_WORLD_SIZE=%d", p->world_size);
     put(b, "LOCKSTEP_LOCAL_RANK=%d", p->local_rank);

@@ -18,6 +18,7 @@ typedef struct rank_place {
     int node_rank;
     int n_nodes;
     const char *job;   /* 16 hexadecimal digits */
+    const char *agent; /* likewise */
     const char *store; /* url of the hub */
     const char *master_addr;
     int master_port;

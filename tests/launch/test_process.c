@@ -148,13 +148,13 @@ static void only_the_jobs_processes_are_swept(void **state)
         const char *entry;
         bool dies;
     } cases[] = {
-        {"LOCKSTEP_JOB=00112233aabbccdd", true},
-        {"LOCKSTEP_JOB=00112233aabbccde", false},
-        {"LOCKSTEP_JOB=00112233aabbccdd0", false},
-        {"MY_LOCKSTEP_JOB=00112233aabbccdd", false},
+        {"LOCKSTEP_AGENT=00112233aabbccdd", true},
+        {"LOCKSTEP_AGENT=00112233aabbccde", false},
+        {"LOCKSTEP_AGENT=00112233aabbccdd0", false},
+        {"MY_LOCKSTEP_AGENT=00112233aabbccdd", false},
         {NULL, false},
     };
-    const process_mark mark = {.job = "00112233aabbccdd", .key_fd = -1};
+    const process_mark mark = {.agent = "00112233aabbccdd", .key_fd = -1};
     pid_t pids[LS_COUNT_OF(cases)];
 
     LS_UNUSED(state);
@@ -173,7 +173,7 @@ static void only_the_jobs_processes_are_swept(void **state)
 
 static void a_mark_behind_much_else_is_found(void **state)
 {
-    const process_mark mark = {.job = "00112233aabbccdd", .key_fd = -1};
+    const process_mark mark = {.agent = "00112233aabbccdd", .key_fd = -1};
     static char filler[60][1000];
 
     LS_UNUSED(state);
@@ -182,7 +182,7 @@ static void a_mark_behind_much_else_is_found(void **state)
 
         if (pid == 0) {
             static char name[] = "sleep", time[] = "1000",
-                        entry[] = "LOCKSTEP_JOB=00112233aabbccdd";
+                        entry[] = "LOCKSTEP_AGENT=00112233aabbccdd";
             char *argv[] = {name, time, NULL};
             char *env[64] = {NULL};
 
@@ -204,7 +204,7 @@ static void a_mark_behind_much_else_is_found(void **state)
 
 static void who_holds_the_key_is_swept_too(void **state)
 {
-    process_mark mark = {.job = "ffffffffffffffff"};
+    process_mark mark = {.agent = "ffffffffffffffff"};
     const int other_fd = memfd_create("other", MFD_CLOEXEC);
     pid_t holds, others;
 

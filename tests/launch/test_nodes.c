@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs of several nodes, started by hand on each: the nodes are agents on this machine that know each other by TCP only. */
+#include "launch/job.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "net/key.h"
+#include "net/socket.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, clean_up)
+
+/* A port, a key, and what each node's command has in common. */
+typedef struct meeting {
+    char port[16];
+    char endpoint[32];
+    char key[64];     /* file */
+    char key_env[96]; /* variable that names it */
+} meeting;
+
+static meeting place;
+
+static void make_key(char *path, size_t n)
+{
+    net_key key;
+
+    text_format(path, n, "/tmp/lockstep-test-key-%d-%llu", (int)getpid(),
+                (unsigned long long)ls_now_ns());
+    assert_int_equal(net_key_random(&key), LS_OK);
+    assert_int_equal(net_key_write_file(path, &key), LS_OK);
+}
+
+static int set_up(void **state)
+{
+    net_address any;
+    net_address bound;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_int_equal(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any), LS_OK);
+    assert_int_equal(net_listen(&any, NET_STREAM, 1, &fd, &bound), LS_OK);
+    (void)close(fd);
+    text_format(place.port, sizeof(place.port), "%d", net_address_port(&bound));
+    text_format(place.endpoint, sizeof(place.endpoint), "127.0.0.1:%d", net_address_port(&bound));
+    make_key(place.key, sizeof(place.key));
+    text_format(place.key_env, sizeof(place.key_env), NET_KEY_FILE_ENV "=%s", place.key);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    LS_UNUSED(state);
+    (void)unlink(place.key);
+    return 0;
+}
+
+static int clean_up(void **state)
+{
+    return job_clean_up(state);
+}
+
+enum { ARGS_MOST = 40 };
+
+/* `lockstep run`, the lists `how` and `program` behind it. */
+static job *start_agent(const char *const *how, const char *const *program)
+{
+    const char *argv[ARGS_MOST] = {JOB_TOOL, "run"};
+    int n = 2;
+
+    for (; *how != NULL && n < ARGS_MOST - 1; how++)
+        argv[n++] = *how;
+    for (; *program != NULL && n < ARGS_MOST - 1; program++)
+        argv[n++] = *program;
+    return job_start(argv, JOB_LIST(place.key_env));
+}
+
+/* Node i of `nodes` by its number, with n ranks; `extra` is one more flag or NULL. */
+static job *start_node(const char *nodes, const char *i, const char *n, const char *extra,
+                       const char *const *program)
+{
+    return start_agent(JOB_LIST("--nnodes", nodes, "--node-rank", i, "--master-addr", "127.0.0.1",
+                                "--master-port", place.port, "-n", n,
+                                extra != NULL ? extra : "--no-fold"),
+                       program);
+}
+
+/* One node of those that come as they like. */
+static job *start_any(const char *nodes, const char *n, const char *extra,
+                      const char *const *program)
+{
+    return start_agent(JOB_LIST("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                place.endpoint, "--rdzv-conf", "last_call_timeout=0", "-n", n,
+                                extra != NULL ? extra : "--no-fold"),
+                       program);
+}
+
+static void expect_both(job *a, job *b, int code)
+{
+    job_expect_code(a, code);
+    job_expect_code(b, code);
+    job_expect_gone(a);
+    job_expect_gone(b);
+}
+
+/* --- starting --- */
+
+static void ranks_of_all_nodes_are_one_job(void **state)
+{
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "300"));
+    job *a = start_node("2", "0", "2", NULL, JOB_LIST(JOB_ACTOR, "steps", "300"));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 0);
+    job_expect(a, job_said(a, 0, "rank 0| rank 0 has joined") && job_said(a, 0, "rank 1| sum "));
+    job_expect(b, job_said(b, 0, "rank 2| rank 2 has joined") && job_said(b, 0, "rank 2| sum "));
+}
+
+static void each_rank_learns_its_place(void **state)
+{
+    static const char script[] =
+        "echo at $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
+        "$LOCKSTEP_NODE_RANK/$LOCKSTEP_NNODES $OMPI_COMM_WORLD_LOCAL_RANK $MASTER_ADDR";
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST("sh", "-c", script));
+    job *b = start_node("2", "1", "2", NULL, JOB_LIST("sh", "-c", script));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 0);
+    job_expect(a, job_said(a, 0, "at 0/3 0/1 0/2 0/2 0 127.0.0.1"));
+    job_expect(b, job_said(b, 0, "at 1/3 0/2 1/2 1/2 0 127.0.0.1"));
+    job_expect(b, job_said(b, 0, "at 2/3 1/2 1/2 1/2 1 127.0.0.1"));
+}
+
+static void nobody_waits_in_silence(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
+    job *b = NULL;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "1/2 nodes joined");
+    job_expect(a, job_said(a, 1, "node 1"));
+    job_clean_up(NULL);
+    b = start_node("2", "1", "1", NULL, JOB_LIST("true"));
+    job_await_text(b, 1, "waiting for node 0 at 127.0.0.1:");
+    a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
+    expect_both(a, b, 0);
+}
+
+static void a_node_with_another_key_is_told_which_file_to_copy(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
+    char other[96];
+    char variable[128];
+    job *b;
+
+    LS_UNUSED(state);
+    make_key(other, sizeof(other));
+    text_format(variable, sizeof(variable), NET_KEY_FILE_ENV "=%s", other);
+    b = job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--node-rank", "1", "--master-addr",
+                           "127.0.0.1", "--master-port", place.port, "true"),
+                  JOB_LIST(variable));
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, other));
+    job_await_text(a, 1, "refused a connection of tcp://127.0.0.1:");
+    assert_int_equal(kill(a->pid, SIGTERM), 0);
+    job_expect_code(a, 143);
+    (void)unlink(other);
+}
+
+static void nodes_that_disagree_are_both_told(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
+    job *b;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "1/2 nodes joined");
+    b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "--nnodes"));
+    job_await_text(a, 1, "--nnodes");
+    job_clean_up(NULL);
+}
+
+static void a_second_node_with_a_number_is_turned_away(void **state)
+{
+    job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
+    job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+    job *c;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "2/3 nodes joined");
+    c = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+    job_expect_code(c, 1);
+    job_expect(c, job_said(c, 1, "node 1"));
+    job_await_text(b, 1, "node 1");
+    job_clean_up(NULL);
+}
+
+/* --- ends --- */
+
+static void one_cause_is_told_at_every_node(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "signal", "9", "2"));
+    job *b = start_node("2", "1", "2", NULL, JOB_LIST(JOB_ACTOR, "signal", "9", "2"));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 137);
+    job_expect(a, job_said(a, 1, "lockstep: node 1 ("));
+    job_expect(a, job_said(a, 1, "): rank 2 (pid "));
+    job_expect(a, job_said(a, 1, ") was killed by signal 9 (SIGKILL)\n"));
+    job_expect(b, job_said(b, 1, ") was killed by signal 9 (SIGKILL)\n"));
+}
+
+static void ranks_elsewhere_hear_why_their_call_failed(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    assert_int_equal(kill(job_find(b, JOB_RANK, 1), SIGKILL), 0);
+    expect_both(a, b, 137);
+    job_expect(a, job_said(a, 1, "all_reduce failed: ") && job_said(a, 1, "rank 1 (pid "));
+}
+
+static void a_rank_that_leaves_early_is_the_cause(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "absent", "1"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "absent", "1"));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 1);
+    job_expect(a, job_said(a, 1, "exited with code 0 without joining the job"));
+}
+
+static void a_lost_node_is_named_and_nothing_is_left(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    job_note_sockets(a);
+    job_note_sockets(b);
+    assert_int_equal(kill(b->pid, SIGKILL), 0);
+    job_expect_code(a, 1);
+    job_expect(a, job_said(a, 1, "node 1 (") && job_said(a, 1, ") with rank 1 was lost"));
+    job_expect_gone(b);
+    job_expect_gone(a);
+}
+
+static void a_lost_head_ends_every_node(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    job_note_sockets(a);
+    job_note_sockets(b);
+    assert_int_equal(kill(a->pid, SIGKILL), 0);
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "the head of the job at ") && job_said(b, 1, " is lost"));
+    job_expect_gone(b);
+    job_expect_gone(a);
+}
+
+static void an_agent_that_stands_still_is_a_lost_node(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    int64_t since_ms;
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    since_ms = ls_now_ms();
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    job_expect_code(a, 1);
+    job_expect(a, ls_now_ms() - since_ms >= 4000);
+    job_expect(a, job_said(a, 1, "was lost: it has been silent for 5 s"));
+    job_expect_gone(a);
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    job_expect_code(b, 1);
+    job_expect_gone(b);
+}
+
+static void a_head_that_stands_still_is_a_lost_head(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    assert_int_equal(kill(a->pid, SIGSTOP), 0);
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "is lost: it has been silent for 5 s"));
+    job_expect_gone(b);
+    assert_int_equal(kill(a->pid, SIGCONT), 0);
+    job_expect_code(a, 1);
+    job_expect_gone(a);
+}
+
+static void any_node_may_stop_the_job_in_good_order(void **state)
+{
+    LS_UNUSED(state);
+    for (int from = 0; from < 2; from++) {
+        job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "polite", "0"));
+        job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "polite", "0"));
+
+        job_await_text(a, 0, "rank 0 is ready");
+        job_await_text(b, 0, "rank 1 is ready");
+        assert_int_equal(kill(from == 0 ? a->pid : b->pid, SIGINT), 0);
+        expect_both(a, b, 130);
+        job_expect(a, job_said(a, 0, "rank 0 was asked"));
+        job_expect(b, job_said(b, 0, "rank 1 was asked"));
+        job_expect(a, job_said(a, 1, from == 0 ? "SIGINT: the ranks have" : "SIGINT from node 1"));
+        job_clean_up(NULL);
+    }
+}
+
+static void ctrl_z_stops_all_nodes_and_fg_continues_without_alarm(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    const pid_t rank = job_find(b, JOB_RANK, 1);
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "step 100");
+    assert_int_equal(kill(a->pid, SIGTSTP), 0);
+    for (int64_t until_ms = ls_deadline_ms(JOB_LONG_MS); file_process_state(rank) != 'T';)
+        job_expect(b, ls_deadline_left(until_ms) > 0);
+    job_listen(b, 6500); /* longer than a lost head is waited for */
+    job_expect(b, !b->has_ended && file_process_state(rank) == 'T');
+    assert_int_equal(kill(a->pid, SIGCONT), 0);
+    job_await_text(a, 0, "step 300");
+    job_expect(a, !job_said(a, 1, "lost") && !job_said(a, 1, "has waited"));
+    assert_int_equal(kill(a->pid, SIGTERM), 0);
+    job_await_end(a);
+    job_await_end(b);
+}
+
+/* --- starting again --- */
+
+static const char fails_once[] = "echo generation $LOCKSTEP_GENERATION restart "
+                                 "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; "
+                                 "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
+                                 "[ $RANK = 1 ] && exit 7; sleep 60; fi";
+
+static void a_failure_restarts_all_nodes(void **state)
+{
+    job *a = start_node("2", "0", "1", "--max-restarts=2", JOB_LIST("sh", "-c", fails_once));
+    job *b = start_node("2", "1", "1", "--max-restarts=2", JOB_LIST("sh", "-c", fails_once));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 0);
+    job_expect(a, job_said(a, 0, "generation 1 restart 0 of 2"));
+    job_expect(a, job_said(a, 0, "generation 2 restart 1 of 2"));
+    job_expect(b, job_said(b, 0, "generation 2 restart 1 of 2"));
+    job_expect(a, job_said(a, 1, "restart 1 of 2: ") && job_said(a, 1, "exited with code 7"));
+}
+
+static void a_restart_has_a_group_that_works(void **state)
+{
+    static const char script[] =
+        "if [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then sleep 0.3; kill -9 $$; fi; "
+        "exec " JOB_ACTOR " steps 200";
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", "--max-restarts", "1", "sh", "-c", script), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 2| sum "));
+    job_expect_gone(j);
+}
+
+static void restarts_end_with_the_last_cause(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "2", "sh", "-c",
+                                "[ $RANK = 1 ] && exit $((10+TORCHELASTIC_RESTART_COUNT)); "
+                                "sleep 60"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 12);
+    job_expect_blame(j, 1, "exited with code 12");
+}
+
+static void a_newcomer_is_taken_in_and_a_lost_node_is_done_without(void **state)
+{
+    static const char script[] = "echo rank $RANK of $WORLD_SIZE restart "
+                                 "$TORCHELASTIC_RESTART_COUNT; exec sleep 60";
+    job *a = start_any("1:2", "1", NULL, JOB_LIST("sh", "-c", script));
+    job *b;
+
+    LS_UNUSED(state);
+    job_await_text(a, 0, "rank 0 of 1 restart 0");
+    b = start_any("1:2", "1", NULL, JOB_LIST("sh", "-c", script));
+    job_await_text(a, 0, "rank 0 of 2 restart 0");
+    job_await_text(b, 0, "rank 1 of 2 restart 0");
+    text_free(&a->out);
+    assert_int_equal(kill(b->pid, SIGKILL), 0);
+    job_await_text(a, 0, "rank 0 of 1 restart 0");
+    job_expect_gone(b);
+    assert_int_equal(kill(a->pid, SIGTERM), 0);
+    job_expect_code(a, 143);
+    job_expect_gone(a);
+}
+
+/* --- what may come to the head's port --- */
+
+static void strangers_at_the_port_change_nothing(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "once"));
+    net_address at;
+    int fds[200];
+    job *b;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "1/2 nodes joined");
+    assert_int_equal(net_address_parse(place.endpoint, NET_PORT_REQUIRED, &at), LS_OK);
+    for (size_t i = 0; i < LS_COUNT_OF(fds); i++) {
+        assert_int_equal(net_connect(&at, NET_STREAM, ls_deadline_ms(5000), &fds[i]), LS_OK);
+        if (i % 2 == 0)
+            assert_true(write(fds[i], "GET / HTTP/1.1\r\n\r\n", 18) == 18);
+    }
+    b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "once"));
+    expect_both(a, b, 0);
+    for (size_t i = 0; i < LS_COUNT_OF(fds); i++)
+        (void)close(fds[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(ranks_of_all_nodes_are_one_job),
+        test(each_rank_learns_its_place),
+        test(nobody_waits_in_silence),
+        test(a_node_with_another_key_is_told_which_file_to_copy),
+        test(nodes_that_disagree_are_both_told),
+        test(a_second_node_with_a_number_is_turned_away),
+        test(one_cause_is_told_at_every_node),
+        test(ranks_elsewhere_hear_why_their_call_failed),
+        test(a_rank_that_leaves_early_is_the_cause),
+        test(a_lost_node_is_named_and_nothing_is_left),
+        test(a_lost_head_ends_every_node),
+        test(an_agent_that_stands_still_is_a_lost_node),
+        test(a_head_that_stands_still_is_a_lost_head),
+        test(any_node_may_stop_the_job_in_good_order),
+        test(ctrl_z_stops_all_nodes_and_fg_continues_without_alarm),
+        test(a_failure_restarts_all_nodes),
+        test(a_restart_has_a_group_that_works),
+        test(restarts_end_with_the_last_cause),
+        test(a_newcomer_is_taken_in_and_a_lost_node_is_done_without),
+        test(strangers_at_the_port_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
