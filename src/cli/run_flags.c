@@ -15,12 +15,12 @@ enum { RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
 
 static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
 {
-    const ls_flag flags[RUN_N_FLAGS] = {
+    const ls_flag flags[] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
          "ranks: a number, auto or cpu (one a usable core)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
         {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0,
-         "machines: N, or MIN:MAX with --rdzv-backend c10d; the command is given on each (1)"},
+         "machines: N, or MIN:MAX with --rdzv-backend c10d; the command is given on each"},
         {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535,
          "which of the machines this is; 0 is the one at --master-addr"},
         {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0, "one machine, whatever is said else"},
@@ -29,7 +29,7 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
          "where its launcher listens for the others (29500); with one machine the port of the "
          "store (a free one)"},
         {"rdzv-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
-         "static: machines are numbered by --node-rank; c10d: they come as they like (static)"},
+         "static: machines are numbered by --node-rank; c10d: they come as they like"},
         {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->endpoint, 0, 0,
          "HOST[:PORT] where they meet (--master-addr:--master-port; c10d: port 29400)"},
         {"rdzv-conf", 0, LS_FLAG_TEXT, &f->conf, 0, 0,
@@ -96,6 +96,7 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
+    _Static_assert(LS_COUNT_OF(flags) == RUN_N_FLAGS, "the number of flags");
     memcpy(table, flags, sizeof(flags));
 }
 

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#define RUN_N_FLAGS 41
+#define RUN_N_FLAGS 39
 
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */

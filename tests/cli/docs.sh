@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # docs.sh PAGE BIN: runs every command of a page: lines of four spaces and cells of tables that begin with one of our programs.
-# "# exits with N" behind a command says how it ends. Every flag that `lockstep run --help` lists must stand on the page.
+# "# exits with N" behind a command says how it ends; "# on MACHINE" that it is one of several which run together ("# on each": twice),
+# all on this machine here. Every flag that `lockstep run --help` lists must stand on the page.
 set -u
 page=$(readlink -f "$1")
 PATH=$2:$PATH
@@ -27,7 +28,34 @@ SCRIPT
 failed=0
 n=0
 sed -n -e 's/^    \(\(lockstep\|torchrun\) .*\)$/\1/p' -e 's/^|.*| `\(lockstep run .*\)` |$/\1/p' "$page" >commands
+
+# Machines of the page are this one; ports are free ones.
+export HOME="$folder"
+port=$((20000 + $$ % 10000))
+start_machine() {
+    command=$(printf '%s\n' "${1%%#*}" | sed "s/10\.0\.0\.1/127.0.0.1/g; s/:29400/:$port/")
+    n=$((n + 1))
+    PET_MASTER_PORT=$port PET_RDZV_CONF=last_call_timeout=0 sh -c "timeout 60 $command" >"machine$n" 2>&1 </dev/null &
+    machines="$machines $!:$n"
+}
+await_machines() {
+    for machine in $machines; do
+        wait "${machine%:*}" && continue
+        echo "one of several machines failed:"
+        sed 's/^/  /' "machine${machine#*:}"
+        failed=1
+    done
+    machines=
+    port=$((port + 1))
+}
+
+machines=
 while IFS= read -r line; do
+    case $line in
+    *"# on each") await_machines; start_machine "$line"; start_machine "$line"; await_machines; continue ;;
+    *"# on "*) start_machine "$line"; continue ;;
+    esac
+    await_machines
     wanted=0
     case $line in *"# exits with "*) wanted=${line##*# exits with } ;; esac
     sh -c "${line%%#*}" >output 2>&1 </dev/null

@@ -62,8 +62,16 @@ static void wrong_flags_of_run_are_told_in_one_line(void **state)
     expect_error(TOOL("run", "-n", "two", "true"), 2, "\"two\"");
     expect_error(TOOL("run", "-n", "99999999999999999999", "true"), 2, "--nproc-per-node");
     expect_error(TOOL("run", "-n"), 2, "--nproc-per-node needs a value");
-    expect_error(TOOL("run", "--nnodes", "2", "true"), 1, "--nnodes 2: this version starts");
+    expect_error(TOOL("run", "--nnodes", "0", "true"), 2, "--nnodes");
+    expect_error(TOOL("run", "--nnodes", "3:2", "true"), 2, "--nnodes");
+    expect_error(TOOL("run", "--nnodes", "1:2", "true"), 2, "--rdzv-backend c10d");
     expect_error(TOOL("run", "--node-rank", "1", "true"), 2, "--node-rank 1");
+    expect_error(TOOL("run", "--nnodes", "2", "--node-rank", "2", "true"), 2, "--node-rank 2");
+    expect_error(TOOL("run", "--nnodes", "2", "--rdzv-backend", "c10d", "true"), 2,
+                 "--rdzv-endpoint");
+    expect_error(TOOL("run", "--nnodes", "2", "--rdzv-backend", "etcd", "true"), 1, "etcd");
+    expect_error(TOOL("run", "--nnodes", "2", "--rdzv-conf", "jointime=3", "true"), 2, "jointime");
+    expect_error(TOOL("run", "--nnodes", "2", "--token-file", "/none", "true"), 1, "/none");
     expect_error(TOOL("run", "--grace", "-1", "true"), 2, "--grace");
 }
 
@@ -141,9 +149,6 @@ static void what_one_machine_has_no_use_for_is_accepted(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_equal(text_str(&j->out), "hello\n") && j->err.length == 0);
-    j = TOOL("run", "--max-restarts", "3", "true");
-    job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "does not start ranks again"));
 }
 
 static void flags_may_come_from_the_environment(void **state)
