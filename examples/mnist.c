@@ -70,6 +70,7 @@ int main(int argc, char **argv)
         .schedule = "cosine",
         .data = "/usr/share/datasets/fashion-mnist",
     };
+    ls_spawn_options where = {.size = sizeof(where)};
     int n_local = 0;
     ls_status st;
 
@@ -79,7 +80,11 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     if (st == LS_OK)
         st = ls_train_local_ranks(&flags, &n_local);
+    where.nodes = (int)flags.nodes;
+    where.per_node = flags.per_node;
+    where.node = (int)flags.node_id;
+    where.master = flags.master;
     if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &flags, NULL) : run_rank(0, &flags);
+        st = n_local > 0 ? ls_spawn(run_rank, n_local, &flags, &where) : run_rank(0, &flags);
     return ls_train_exit("mnist", st);
 }

@@ -13,12 +13,13 @@ LS_BEGIN_DECLS
 typedef ls_status (*ls_spawn_fn)(int local_rank, void *arg);
 
 typedef struct ls_spawn_options {
-    size_t size;         /* sizeof(ls_spawn_options) */
-    int nodes;           /* 0 or 1: this machine only */
-    const int *per_node; /* ranks on each node, nodes entries; NULL: n everywhere */
-    int node;            /* which of them this is */
-    const char *master;  /* HOST[:PORT] of node 0; default MASTER_ADDR:MASTER_PORT */
-    int64_t grace_ms;    /* between SIGTERM and SIGKILL at an orderly end; default 10 s */
+    size_t size; /* sizeof(ls_spawn_options) */
+    int nodes;   /* machines that call this together; 0 or 1: this one only */
+    const int *
+        per_node; /* ranks on each, nodes entries, the same list everywhere; NULL: each says its own n */
+    int node; /* which of them this is: node 0 listens, the others come to it in any order */
+    const char *master; /* HOST[:PORT] of node 0; NULL: MASTER_ADDR and MASTER_PORT; port 29500 */
+    int64_t grace_ms;   /* between SIGTERM and SIGKILL at an orderly end; default 10 s */
 } ls_spawn_options;
 
 /*
@@ -26,6 +27,9 @@ typedef struct ls_spawn_options {
  * ls_init(NULL) finds its place. The first child that fails ends the others (SIGTERM, after 1 s SIGKILL) and its error
  * text, with rank and signal, becomes this thread's last error. Nothing outlives the caller, however it dies.
  * LS_EINVAL unless the process has one thread: fork behind an OpenMP pool hangs. `opt` may be NULL.
+ * With several nodes all ranks of all nodes are one job, numbered node by node; every node's call gets the same failure. The nodes
+ * know each other by the user's key file (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key): LS_EAUTH names the file to copy;
+ * LS_EMISMATCH: a differing number or list of nodes, or a node that is there twice, told to both sides.
  */
 LS_API LS_MUST_USE ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg,
                                       const ls_spawn_options *opt);

@@ -22,6 +22,8 @@ LS_BEGIN_DECLS
 
 /* --- flags --- */
 
+#define LS_TRAIN_NODES_MAX 256 /* machines of --gpus */
+
 /* The flags that all programs take; zero-initialise, set the program's own defaults, then parse. */
 typedef struct ls_train_flags {
     /* where and with whom */
@@ -51,6 +53,7 @@ typedef struct ls_train_flags {
     const char *init;    /* --init FILE.safetensors */
     const char *resume;  /* --resume [PATH]; without PATH: the --save file */
     int help;            /* --help was given: the text has been printed, leave with 0 */
+    int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, by ls_train_local_ranks() */
 } ls_train_flags;
 
 /* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is LS_EINVAL and names the nearest known
@@ -59,8 +62,9 @@ LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *sum
                                             char **argv, ls_train_flags *common, const ls_flag *own,
                                             int n_own);
 
-/* --gpus/--nodes/--id as numbers: ranks to spawn on this node; 0 when the program takes its place from its launcher. */
-LS_API LS_MUST_USE ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n);
+/* Checks --gpus, --nodes and --id against each other and reads the list into flags->per_node, for ls_spawn(). *n: ranks to spawn
+ * on this machine; 0 when the program takes its place from its launcher. LS_EINVAL says what does not fit. */
+LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n);
 
 /* --- a run: owns device, model, tape, loaders and optimizer, and frees them --- */
 

@@ -4,12 +4,10 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "cli/cli.h"
-#include "net/socket.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
 
@@ -171,24 +169,12 @@ static ls_status count_ranks(run_flags *f)
     return LS_OK;
 }
 
-bool run_flags_is_local(const net_address *at)
-{
-    net_address any_port = *at;
-    int fd;
-
-    net_address_set_port(&any_port, 0);
-    if (net_listen(&any_port, NET_STREAM, 1, &fd, NULL) != LS_OK)
-        return false;
-    close(fd);
-    return true;
-}
-
 static ls_status choose_store(run_flags *f)
 {
     net_address master;
     const bool is_here =
         f->has_nodes || f->master_addr == NULL ||
-        (net_address_parse(f->master_addr, 0, &master) == LS_OK && run_flags_is_local(&master));
+        (net_address_parse(f->master_addr, 0, &master) == LS_OK && meeting_is_here(&master));
 
     f->hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
     if (f->hosts_store && !is_here)

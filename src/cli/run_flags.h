@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "launch/launch.h"
+#include "launch/meeting.h"
 
 #include <stdbool.h>
 
@@ -56,7 +57,7 @@ typedef struct run_flags {
     agent_nodes nodes;
     rdzv_options rendezvous;
     net_key key;
-    char head[300]; /* nodes.head */
+    char head[MEETING_PLACE_BYTES]; /* nodes.head */
     int n_ranks;
     bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
     uint64_t stop_signals;
@@ -74,9 +75,6 @@ int run_flags_help(bool as_torchrun); /* gives an exit code */
 
 /* What the flags about nodes mean together (run_nodes.c); n_ranks is known. */
 LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);
-
-/* Whether an address is one of this machine's: what can be bound is ours. */
-bool run_flags_is_local(const net_address *at);
 
 /* The name that messages begin with. */
 const char *run_flags_name(bool as_torchrun);

@@ -8,9 +8,8 @@
 #include "base/text.h"
 
 #include <string.h>
-#include <unistd.h>
 
-enum { STATIC_PORT = 29500, DYNAMIC_PORT = 29400, TIMEOUT_MOST_S = 86400 * 30 };
+enum { TIMEOUT_MOST_S = 86400 * 30 };
 
 /* --- how many --- */
 
@@ -106,18 +105,9 @@ static ls_status read_conf(run_flags *f, int *is_host)
 
 /* --- where --- */
 
-static bool has_port(const char *endpoint)
-{
-    const char *last = strrchr(endpoint, ':');
-
-    if (last == NULL || last[1] == 0)
-        return false;
-    return strchr(endpoint, ':') == last || (last > endpoint && last[-1] == ']');
-}
-
 static ls_status find_meeting_place(run_flags *f, bool by_id)
 {
-    const int usual = by_id ? STATIC_PORT : DYNAMIC_PORT;
+    const int usual = by_id ? MEETING_PORT : MEETING_PORT_C10D;
     const char *host = f->endpoint;
     const int port = f->master_port != 0 ? (int)f->master_port : usual;
 
@@ -126,33 +116,8 @@ static ls_status find_meeting_place(run_flags *f, bool by_id)
     if (!by_id && f->endpoint == NULL && f->master_addr == NULL)
         return ls_fail(LS_EINVAL, "--rdzv-backend c10d: where do the machines meet? "
                                   "--rdzv-endpoint HOST[:PORT]");
-    if (has_port(host))
-        text_format(f->head, sizeof(f->head), "%s", host);
-    else
-        text_format(f->head, sizeof(f->head), "%s:%d", host, port);
-    if (strlen(f->head) + 1 >= sizeof(f->head))
-        return ls_fail(LS_EINVAL, "--rdzv-endpoint: longer than %zu characters", sizeof(f->head));
+    LS_TRY(meeting_place(host, port, "--rdzv-endpoint", f->head));
     f->nodes.head = f->head;
-    return LS_OK;
-}
-
-/* The address at which the others find this machine. A name of its own that only it takes for a loopback address, as in
- * Debian's /etc/hosts, or an address that is translated on the way, means all interfaces. */
-static ls_status choose_listen_address(run_flags *f)
-{
-    char host[256] = "";
-    net_address *at = &f->nodes.listen;
-    bool own_name;
-
-    LS_TRY(ls_context(net_address_parse(f->head, NET_PORT_REQUIRED, at), "the place to meet"));
-    (void)gethostname(host, sizeof(host) - 1);
-    own_name = text_starts(f->head, host) && f->head[strlen(host)] == ':';
-    if ((own_name && net_address_is_loopback(at)) || !run_flags_is_local(at)) {
-        const int port = net_address_port(at);
-
-        LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, at));
-        net_address_set_port(at, port);
-    }
     return LS_OK;
 }
 
@@ -173,27 +138,10 @@ static ls_status choose_head(run_flags *f, bool by_id, int is_host)
         f->nodes.is_head =
             is_host > 0 ||
             (is_host < 0 && net_address_parse(f->head, NET_PORT_REQUIRED, &at) == LS_OK &&
-             run_flags_is_local(&at));
+             meeting_is_here(&at));
         f->nodes.may_be_guest = f->nodes.is_head && is_host < 0;
     }
-    return f->nodes.is_head ? choose_listen_address(f) : LS_OK;
-}
-
-/* Machines that spell the place differently ("node0", "10.0.0.1") share a key all the same. */
-static ls_status make_key(run_flags *f, const char *run_id)
-{
-    char what[300];
-    net_key user;
-    ls_status st;
-
-    if (f->insecure)
-        return LS_OK;
-    LS_TRY(net_key_of_user(f->key_file, &user));
-    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(f->head, ':') + 1);
-    st = net_key_derive(&user, "rendezvous", what, &f->key);
-    net_key_wipe(&user);
-    f->nodes.key = &f->key;
-    return st;
+    return f->nodes.is_head ? meeting_listen_address(f->head, &f->nodes.listen) : LS_OK;
 }
 
 ls_status run_flags_settle_nodes(run_flags *f)
@@ -224,5 +172,8 @@ ls_status run_flags_settle_nodes(run_flags *f)
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
     LS_TRY(find_meeting_place(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
-    return make_key(f, run_id);
+    if (f->insecure)
+        return LS_OK;
+    f->nodes.key = &f->key;
+    return meeting_key(f->key_file, run_id, f->head, &f->key);
 }

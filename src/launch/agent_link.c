@@ -237,7 +237,7 @@ static ls_status take_text(agent *a, const frame *f)
     if (st == LS_OK && f->type == NODE_REJECT) {
         (void)ls_fail(LS_EMISMATCH, "%s", text_str(&text));
         agent_give_up(a, LS_EMISMATCH);
-    } else if (st == LS_OK && a->spec->capture) {
+    } else if (st == LS_OK && (a->spec->capture || a->spec->nodes != NULL)) {
         agent_note(a, "%s", text_str(&text));
     } else if (st == LS_OK) {
         ls_log(LS_LOG_WARN, "launch", "%s", text_str(&text));

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,8 +121,11 @@ void agent_note(agent *a, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    if (!a->spec->capture)
+    if (!a->spec->capture) {
+        if (a->spec->nodes != NULL)
+            ls_log(LS_LOG_WARN, "launch", "%s", line);
         return;
+    }
     if (a->fold != NULL)
         output_fold_flush_all(a->fold); /* what was printed before stands before it */
     output_note(&a->sinks[1], "lockstep: %s", line);

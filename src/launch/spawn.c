@@ -1,15 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/launch.h"
 
+#include "launch/meeting.h"
 #include "launch/process.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Where the nodes of one ls_spawn() meet. */
+typedef struct spawn_nodes {
+    agent_nodes nodes;
+    net_key key;
+    char head[MEETING_PLACE_BYTES];
+} spawn_nodes;
+
+static ls_status check_nodes(const ls_spawn_options *o, int n)
+{
+    if (o->node < 0 || o->node >= o->nodes)
+        return ls_fail(LS_EINVAL, "node %d of %d: 0 to %d", o->node, o->nodes, o->nodes - 1);
+    if (o->per_node != NULL && o->per_node[o->node] != n)
+        return ls_fail(LS_EINVAL, "%d ranks here, but the list says %d for node %d", n,
+                       o->per_node[o->node], o->node);
+    return LS_OK;
+}
+
+static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent_spec *spec)
+{
+    const char *host = o->master != NULL
+                           ? o->master
+                           : getenv("MASTER_ADDR"); // NOLINT(concurrency-mt-unsafe): one thread
+    const char *port = getenv("MASTER_PORT");       // NOLINT(concurrency-mt-unsafe): one thread
+    int64_t number = MEETING_PORT;
+
+    if (host == NULL)
+        return ls_fail(LS_EINVAL, "which machine is node 0? Give its name or address on every node "
+                                  "(--master HOST[:PORT], or MASTER_ADDR and MASTER_PORT)");
+    if (port != NULL)
+        LS_TRY(text_parse_int(port, "MASTER_PORT", 1, 65535, &number));
+    LS_TRY(meeting_place(host, (int)number, "the name of node 0", where->head));
+    where->nodes = (agent_nodes){
+        .is_head = o->node == 0, .head = where->head, .key = &where->key, .id = o->node};
+    if (where->nodes.is_head)
+        LS_TRY(meeting_listen_address(where->head, &where->nodes.listen));
+    LS_TRY(meeting_key(NULL, "none", where->head, &where->key));
+    spec->nodes = &where->nodes;
+    spec->rendezvous = (rdzv_options){
+        .by_id = true, .min_nodes = o->nodes, .max_nodes = o->nodes, .per_node = o->per_node};
+    return LS_OK;
+}
 
 ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt)
 {
     ls_spawn_options options = {.size = sizeof(options)};
     agent_spec spec = {.n_ranks = n, .fn = fn, .fn_arg = arg};
+    spawn_nodes where = {0};
     agent_result result;
     ls_status st;
 
@@ -17,9 +62,6 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
         memcpy(&options, opt, opt->size < sizeof(options) ? opt->size : sizeof(options));
     if (fn == NULL || n < 1)
         return ls_fail(LS_EINVAL, "ls_spawn needs a function and at least one rank, not %d", n);
-    if (options.nodes > 1)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "ls_spawn starts the ranks of one machine; %d are asked for", options.nodes);
     if (process_count_threads() > 1)
         return ls_fail(LS_EINVAL,
                        "ls_spawn needs a process with one thread, this one has %d: call it before "
@@ -27,9 +69,14 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
                        "starts threads (OpenMP, a device)",
                        process_count_threads());
     spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
+    if (options.nodes > 1) {
+        LS_TRY(check_nodes(&options, n));
+        LS_TRY(find_nodes(&options, &where, &spec));
+    }
     (void)fflush(NULL); /* or each child would print what is buffered now */
-    LS_TRY(agent_run(&spec, &result));
-    st = LS_OK;
+    st = agent_run(&spec, &result);
+    net_key_wipe(&where.key);
+    LS_TRY(st);
     if (result.failed) /* the report's first line; the children have printed the rest themselves */
         st = ls_fail(LS_EPEER, "%.*s", (int)strcspn(text_str(&result.report), "\n"),
                      text_str(&result.report));

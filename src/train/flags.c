@@ -99,15 +99,36 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     return print_help(&flags);
 }
 
-ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n)
+/* "8,2" into flags->per_node; a list of one stands for every machine. */
+static ls_status read_gpus(ls_train_flags *flags, int *n_listed)
 {
     const char *at = flags->gpus;
-    int64_t count = 0;
-    int64_t nodes = 0;
+
+    for (*n_listed = 0; *at != 0; ++*n_listed) {
+        char number[16];
+        const size_t length = strcspn(at, ",");
+        int64_t ranks;
+
+        if (*n_listed == LS_TRAIN_NODES_MAX)
+            return ls_fail(LS_EINVAL, "--gpus: more than %d machines", LS_TRAIN_NODES_MAX);
+        text_format(number, sizeof(number), "%.*s", (int)(length < 15 ? length : 15), at);
+        LS_TRY(text_parse_int(number, "--gpus", 1, 4096, &ranks));
+        flags->per_node[*n_listed] = (int)ranks;
+        at += length + (at[length] == ',');
+    }
+    if (*n_listed == 0)
+        return ls_fail(LS_EINVAL, "--gpus is empty: give the ranks of each machine, as 2 or 8,2");
+    return LS_OK;
+}
+
+ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
+{
     const char *rank = getenv("LOCKSTEP_RANK"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    int nodes = flags->nodes > 1 ? (int)flags->nodes : 1;
+    int n_listed;
 
     *n = 0;
-    if (at == NULL) {
+    if (flags->gpus == NULL) {
         if (flags->nodes > 0 || flags->node_id > 0)
             return ls_fail(LS_EINVAL,
                            "--nodes and --id need --gpus: the ranks to start on each machine");
@@ -116,26 +137,22 @@ ls_status ls_train_local_ranks(const ls_train_flags *flags, int *n)
     if (rank != NULL)
         return ls_fail(LS_EINVAL,
                        "--gpus starts ranks, but this process is already rank %s of a job", rank);
-    for (; *at != 0; nodes++) {
-        char number[16];
-        const size_t length = strcspn(at, ",");
-        int64_t ranks;
-        text_format(number, sizeof(number), "%.*s", (int)(length < 15 ? length : 15), at);
-        LS_TRY(text_parse_int(number, "--gpus", 1, 4096, &ranks));
-        if (nodes == flags->node_id || nodes == 0)
-            count = ranks;
-        at += length + (at[length] == ',');
-    }
-    if (nodes == 0)
-        return ls_fail(LS_EINVAL, "--gpus is empty: give the ranks of each machine, as 2 or 8,2");
-    if (nodes > 1 || flags->nodes > 1)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "--nodes over 1 is not possible yet: start the ranks of one machine, or set "
-                       "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE for each rank");
-    if (flags->node_id != 0)
-        return ls_fail(LS_EINVAL, "--id %lld, but there is one machine: 0",
-                       (long long)flags->node_id);
-    *n = (int)count;
+    LS_TRY(read_gpus(flags, &n_listed));
+    if (nodes > LS_TRAIN_NODES_MAX)
+        return ls_fail(LS_EINVAL, "--nodes %d: at most %d", nodes, LS_TRAIN_NODES_MAX);
+    if (strchr(flags->gpus, ',') == NULL)
+        for (; n_listed < nodes; n_listed++)
+            flags->per_node[n_listed] = flags->per_node[0];
+    if (flags->nodes == 0)
+        nodes = n_listed;
+    if (n_listed != nodes)
+        return ls_fail(LS_EINVAL, "--gpus %s names %d machines, --nodes says %d", flags->gpus,
+                       n_listed, nodes);
+    if (flags->node_id >= nodes)
+        return ls_fail(LS_EINVAL, "--id %lld, but there %s", (long long)flags->node_id,
+                       nodes == 1 ? "is one machine: 0" : "are fewer machines");
+    flags->nodes = nodes;
+    *n = flags->per_node[flags->node_id];
     return LS_OK;
 }
 

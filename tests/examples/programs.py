@@ -44,6 +44,12 @@ def every_way_of_starting_two_ranks_gives_the_same_bits():
         for rank in ranks:
             finish(rank)
         keep()
+        place = f"127.0.0.1:{free_port()}"
+        nodes = [start(*mnist(*flags, "-n", "2", "-g", "1,1", "-i", i, "--master", place), env={"HOME": f, "LOCKSTEP_THREADS": "1"})
+                 for i in "10"]
+        for node in nodes:
+            finish(node)
+        keep()
         if shutil.which("mpirun"):
             run("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *mnist(*flags))
             keep()
@@ -80,6 +86,24 @@ def a_stopped_run_resumes_with_the_same_bits():
         assert tensors(parts) == tensors(whole), "the weights differ"
 
 
+def machines_with_other_lists_are_both_told():
+    with folder() as f:
+        place = f"127.0.0.1:{free_port()}"
+
+        def machine(*flags):
+            return start(*mnist("--steps", "1", *flags, "--master", place), env={"HOME": f})
+
+        first = machine("-n", "2", "-g", "1,2", "-i", "0")
+        second = finish(machine("-n", "2", "-g", "1,1", "-i", "1"), code=1)
+        assert "1,2" in second and "1,1" in second, second
+        third = finish(machine("-n", "3", "-g", "1,2,1", "-i", "1"), code=1)
+        assert "-n" in third or "--nnodes" in third, third
+        finish(machine("-n", "2", "-g", "1,2", "-i", "1"))
+        told = finish(first)
+        assert "1,1" in told, told
+        assert "MASTER_ADDR" in run(*mnist("-n", "2", "-g", "1,1", "-i", "0"), code=1)
+
+
 def wrong_flags_and_files_get_a_clear_line():
     assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
     assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
@@ -96,4 +120,4 @@ def wrong_flags_and_files_get_a_clear_line():
 if __name__ == "__main__":
     run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
                every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines,
-               a_stopped_run_resumes_with_the_same_bits, wrong_flags_and_files_get_a_clear_line])
+               a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line])

@@ -106,8 +106,24 @@ static void ranks_of_this_machine_come_from_gpus(void **state)
     f = (ls_train_flags){0};
     assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
     assert_int_equal(n, 0);
-    f = (ls_train_flags){.gpus = "8,2", .nodes = 2};
-    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EUNSUPPORTED);
+    f = (ls_train_flags){.gpus = "8,2", .nodes = 2, .node_id = 1};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(f.per_node[0], 8);
+    f = (ls_train_flags){.gpus = "8,2"}; // the list says how many machines
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+    assert_int_equal(n, 8);
+    assert_int_equal(f.nodes, 2);
+    f = (ls_train_flags){.gpus = "4", .nodes = 3, .node_id = 2}; // the same on each
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+    assert_int_equal(n, 4);
+    assert_int_equal(f.per_node[2], 4);
+    f = (ls_train_flags){.gpus = "8,2", .nodes = 3};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = "8,2", .nodes = 1};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = "8,2", .nodes = 2, .node_id = 2};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
     f = (ls_train_flags){.gpus = "2,x"};
     assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
     f = (ls_train_flags){.gpus = ""};
