@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/group.h"
+#include "net/interface.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void describe_self(join *j, const join_settings *s)
     if (gethostname(r->host, sizeof(r->host)) != 0)
         r->host[0] = '\0';
     r->host[sizeof(r->host) - 1] = '\0';
-    j->own.host = join_host_value();
+    j->own.host = net_host_value();
     j->cores = ls_usable_cores(&j->own.core_share);
     text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
     text_format(j->own.transport, sizeof(j->own.transport), "%s", s->transport);

@@ -74,8 +74,6 @@ LS_MUST_USE ls_status join_interface_address(const char *filter, net_address *ou
 /* Whether ranks may have to talk over TCP. */
 bool join_wants_tcp(const join *j, const join_settings *s);
 
-/* Equal for processes that share a kernel and a network namespace. */
-uint64_t join_host_value(void);
 /* Equal for threads of one process, for no two processes. */
 uint64_t join_process_value(void);
 

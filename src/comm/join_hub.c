@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "net/interface.h"
 #include "net/socket.h"
 
 #include <inttypes.h>
@@ -213,7 +214,7 @@ static ls_status reach_name(join *j, const join_settings *s)
 static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *store,
                                  const char *scope, bool *all)
 {
-    const uint64_t own = join_host_value();
+    const uint64_t own = net_host_value();
     char key[KEY_BYTES];
     char text[24];
 

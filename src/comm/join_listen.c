@@ -12,21 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static uint64_t hash_file(const char *path, uint64_t seed)
-{
-    size_t bytes = 0;
-    char *text = NULL;
-    char kept[LS_ERROR_BYTES];
-    uint64_t hash = seed;
-
-    ls_error_keep(kept);
-    if (file_read(path, 4096, &text, &bytes) == LS_OK)
-        hash = ls_hash_bytes(text, bytes, seed);
-    ls_error_restore(kept);
-    ls_free(text);
-    return hash;
-}
-
 static uint64_t hash_namespace(const char *path, uint64_t seed)
 {
     struct stat info;
@@ -35,16 +20,10 @@ static uint64_t hash_namespace(const char *path, uint64_t seed)
                                   : seed;
 }
 
-/* The kernel's boot id is the same in all containers of a host; the network namespace tells them apart. */
-uint64_t join_host_value(void)
-{
-    return hash_namespace("/proc/self/ns/net", hash_file("/proc/sys/kernel/random/boot_id", 1));
-}
-
 /* A process number and its start time, which together do not come back while the kernel runs. */
 uint64_t join_process_value(void)
 {
-    uint64_t hash = hash_namespace("/proc/self/ns/pid", join_host_value());
+    uint64_t hash = hash_namespace("/proc/self/ns/pid", net_host_value());
     char kept[LS_ERROR_BYTES];
     size_t bytes = 0;
     char *text = NULL;

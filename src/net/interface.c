@@ -7,15 +7,21 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
 #include <linux/if_addr.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define CANDIDATES_MAX   256
 #define TABLE_BYTES      ((size_t)1024 * 1024)
@@ -164,6 +170,24 @@ static bool is_link_local(const net_address *a)
                    : bytes[0] == 169 && bytes[1] == 254;
 }
 
+/* `any` is a socket: what its namespace's interfaces can be asked through. Drivers that know no speed refuse the question. */
+static void ask_driver(int any, net_interface *face)
+{
+    struct ethtool_cmd link = {.cmd = ETHTOOL_GSET};
+    struct ifreq ask = {0};
+    uint32_t mbps;
+
+    text_format(ask.ifr_name, sizeof(ask.ifr_name), "%s", face->name);
+    if (ioctl(any, SIOCGIFMTU, &ask) == 0 && ask.ifr_mtu > 0)
+        face->mtu = ask.ifr_mtu;
+    ask.ifr_data = (void *)&link;
+    if (ioctl(any, SIOCETHTOOL, &ask) != 0)
+        return;
+    mbps = ethtool_cmd_speed(&link);
+    if (mbps < INT32_MAX) // the unknown speed is -1
+        face->speed_mbps = (int)mbps;
+}
+
 static bool take_candidate(const struct ifaddrs *from, const tables *t, candidate *out)
 {
     const unsigned up = IFF_UP | IFF_RUNNING;
@@ -197,19 +221,23 @@ static ls_status list_all(candidate *all, int *n)
 {
     struct ifaddrs *list = NULL;
     tables t;
+    int any;
 
     *n = 0;
     if (getifaddrs(&list) != 0)
         return ls_fail_errno("cannot list the network interfaces");
+    any = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     t.inet6 = read_table("/proc/net/if_inet6");
     t.route4 = read_table("/proc/net/route");
     t.route6 = read_table("/proc/net/ipv6_route");
     for (const struct ifaddrs *it = list; it != NULL && *n < CANDIDATES_MAX; it = it->ifa_next) {
         if (take_candidate(it, &t, &all[*n])) {
+            ask_driver(any, &all[*n].face);
             all[*n].order = *n;
             (*n)++;
         }
     }
+    file_close(&any);
     tables_free(&t);
     freeifaddrs(list);
     return LS_OK;
@@ -225,6 +253,25 @@ static ls_status bad_entry(const char *entry, const char *why)
     return ls_fail(LS_EINVAL, "network filter entry '%s': %s", shown, why);
 }
 
+/* Whether two addresses are of one family and have the first `bits` in common. */
+static bool bits_equal(const net_address *a, const net_address *b, int bits)
+{
+    const uint8_t *x;
+    const uint8_t *y;
+    const int n = address_bytes(a, &x);
+
+    if (net_address_family(a) != net_address_family(b))
+        return false;
+    address_bytes(b, &y);
+    for (int i = 0; i < bits && i < 8 * n; i++) {
+        const unsigned bit = 0x80U >> (i % 8);
+
+        if ((x[i / 8] & bit) != (y[i / 8] & bit))
+            return false;
+    }
+    return true;
+}
+
 /* Whether the address lies in "NETWORK/BITS". */
 static ls_status in_network(const char *entry, const char *slash, const net_address *a,
                             bool *inside)
@@ -232,7 +279,6 @@ static ls_status in_network(const char *entry, const char *slash, const net_addr
     char host[FILTER_ENTRY_MAX];
     net_address network;
     const uint8_t *wanted;
-    const uint8_t *bytes;
     int64_t bits = 0;
     int n;
 
@@ -244,16 +290,7 @@ static ls_status in_network(const char *entry, const char *slash, const net_addr
     n = address_bytes(&network, &wanted);
     if (text_parse_int(slash + 1, "the prefix", 0, (int64_t)8 * n, &bits) != LS_OK)
         return bad_entry(entry, "the number behind '/' is out of range");
-    if (net_address_family(&network) != net_address_family(a))
-        return LS_OK;
-    address_bytes(a, &bytes);
-    for (int i = 0; i < bits; i++) {
-        const unsigned bit = 0x80U >> (i % 8);
-
-        if ((wanted[i / 8] & bit) != (bytes[i / 8] & bit))
-            return LS_OK;
-    }
-    *inside = true;
+    *inside = bits_equal(&network, a, (int)bits);
     return LS_OK;
 }
 
@@ -353,6 +390,44 @@ ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n
     }
     ls_free(all);
     return st;
+}
+
+bool net_interface_reaches(const net_interface *face, const net_address *a)
+{
+    return bits_equal(&face->address, a, face->prefix);
+}
+
+const char *net_interface_network(char *buf, size_t n, const net_interface *face)
+{
+    net_address network = face->address;
+    const uint8_t *bytes;
+    const int n_bytes = address_bytes(&network, &bytes);
+    uint8_t *host = (uint8_t *)&network.socket + (bytes - (const uint8_t *)&network.socket);
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    for (int i = face->prefix; i < 8 * n_bytes; i++)
+        host[i / 8] &= (uint8_t) ~(0x80U >> (i % 8));
+    return text_format(buf, n, "%s/%d", net_address_host(text, sizeof(text), &network),
+                       face->prefix);
+}
+
+/* The kernel's boot id is the same in all containers of a host; the network namespace tells them apart. */
+uint64_t net_host_value(void)
+{
+    char kept[LS_ERROR_BYTES];
+    struct stat space;
+    char *boot = NULL;
+    size_t bytes = 0;
+    uint64_t hash = 1;
+
+    ls_error_keep(kept);
+    if (file_read("/proc/sys/kernel/random/boot_id", 4096, &boot, &bytes) == LS_OK)
+        hash = ls_hash_bytes(boot, bytes, hash);
+    ls_error_restore(kept);
+    ls_free(boot);
+    if (stat("/proc/self/ns/net", &space) == 0)
+        hash = ls_hash3(hash, (uint64_t)space.st_dev, (uint64_t)space.st_ino);
+    return hash;
 }
 
 const char *net_interfaces_text(char *buf, size_t n)

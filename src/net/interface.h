@@ -13,6 +13,8 @@ typedef struct net_interface {
     char name[NET_INTERFACE_NAME_MAX];
     net_address address; /* port 0 */
     int prefix;          /* bits of the network */
+    int mtu;             /* bytes of the largest packet; 0: not known */
+    int speed_mbps;      /* what its driver says; 0: not known */
     bool is_bridge;      /* docker*, br-*, veth*, virbr*: an address other hosts may own as well */
     bool is_default;     /* the default route leaves through it */
 } net_interface;
@@ -29,6 +31,15 @@ LS_MUST_USE ls_status net_interfaces(const char *filter, net_interface *out, int
 /* Whether `filter` lets this candidate pass; LS_EINVAL shows the entry that cannot be read. */
 LS_MUST_USE ls_status net_interface_passes(const char *filter, const net_interface *candidate,
                                            bool *passes);
+
+/* Whether `a` lies in the network that `face` is in; ports do not count. */
+bool net_interface_reaches(const net_interface *face, const net_address *a);
+
+/* "10.77.0.0/24": the network of an address, as filters take it; into buf, which it returns. */
+const char *net_interface_network(char *buf, size_t n, const net_interface *face);
+
+/* Equal for processes that share a kernel and a network namespace, so that loopback leads from one to the other. */
+uint64_t net_host_value(void);
 
 /* "eth0 10.77.0.1/24, ib0 ..." of all candidates: for messages about a filter that matches nothing. */
 const char *net_interfaces_text(char *buf, size_t n);

@@ -239,12 +239,44 @@ static void own_addresses_are_listed_best_first(void **state)
         assert_false(net_address_is_loopback(&found[i].address));
         assert_int_equal(net_address_port(&found[i].address), 0);
         assert_true(found[i].prefix >= 0 && found[i].prefix <= 128);
+        assert_true(found[i].mtu >= 68);
+        assert_true(found[i].speed_mbps >= 0);
         assert_false(bridges && !found[i].is_bridge);
         bridges = found[i].is_bridge;
     }
     assert_ok(net_interfaces("lo", found, 64, &n)); // named by the user
     assert_true(n >= 1);
     assert_true(net_address_is_loopback(&found[0].address));
+}
+
+static void an_interface_knows_its_network(void **state)
+{
+    net_interface face = {.prefix = 20};
+    net_address other;
+    char text[64];
+
+    LS_UNUSED(state);
+    assert_ok(net_address_decode("10.77.18.5:80", &face.address));
+    assert_string_equal(net_interface_network(text, sizeof(text), &face), "10.77.16.0/20");
+    assert_ok(net_address_decode("10.77.31.255:1", &other));
+    assert_true(net_interface_reaches(&face, &other));
+    assert_ok(net_address_decode("10.77.32.0:1", &other));
+    assert_false(net_interface_reaches(&face, &other));
+    assert_ok(net_address_decode("[fd77::1]:1", &other));
+    assert_false(net_interface_reaches(&face, &other));
+    face = (net_interface){.prefix = 64, .address = other};
+    assert_string_equal(net_interface_network(text, sizeof(text), &face), "fd77::/64");
+    face.prefix = 128;
+    assert_string_equal(net_interface_network(text, sizeof(text), &face), "fd77::1/128");
+    face.prefix = 0;
+    assert_string_equal(net_interface_network(text, sizeof(text), &face), "::/0");
+}
+
+static void a_host_has_one_value(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_not_equal(net_host_value(), 0);
+    assert_int_equal(net_host_value(), net_host_value());
 }
 
 int main(void)
@@ -260,6 +292,8 @@ int main(void)
         cmocka_unit_test(filters_take_names_networks_and_exclusions),
         cmocka_unit_test(filters_that_make_no_sense_are_refused),
         cmocka_unit_test(own_addresses_are_listed_best_first),
+        cmocka_unit_test(an_interface_knows_its_network),
+        cmocka_unit_test(a_host_has_one_value),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
