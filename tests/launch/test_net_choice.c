@@ -1,0 +1,763 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/net_world.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* The networks of three_nodes(), as positions in every offer. */
+enum { FAST, FAST6, SLOW, DEAD, DOCKER };
+
+static net_world world;
+
+/* Three nodes on five networks; the fast one's interface is ens3 on the last. */
+static net_world *three_nodes(void)
+{
+    static const char *const hosts[] = {"alpha", "beta", "gamma"};
+    net_world *w = &world;
+
+    memset(w, 0, sizeof(*w));
+    for (int i = 0; i < 3; i++) {
+        const char *fast = i == 2 ? "ens3" : "eth0";
+        char text[32];
+
+        world_node(w, hosts[i]);
+        world_address(w, i, fast, text_format(text, sizeof(text), "10.77.0.%d/24", 10 + i));
+        world_address(w, i, fast, text_format(text, sizeof(text), "fd77::%d/64", 10 + i));
+        world_address(w, i, "eth1", text_format(text, sizeof(text), "10.78.0.%d/24", 10 + i));
+        world_address(w, i, "eth2", text_format(text, sizeof(text), "10.79.0.%d/24", 10 + i));
+        world_address(w, i, "docker0", "172.17.0.1/16");
+    }
+    world_set_all(w, FAST, NET_OK, 90, 6 * GBPS);
+    world_set_all(w, FAST6, NET_OK, 80, 8 * GBPS);
+    world_set_all(w, SLOW, NET_OK, 95, GBPS / 5);
+    world_set_all(w, DEAD, NET_TIMED_OUT, 0, 0);
+    world_set_all(w, DOCKER, NET_WRONG_NODE, 0, 0);
+    return w;
+}
+
+static void expect_address(const net_choice *c, int node, const char *name, const char *host)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    assert_string_equal(c->picks[node].at[0].name, name);
+    assert_string_equal(net_address_host(text, sizeof(text), &c->picks[node].at[0].address), host);
+    assert_int_equal(net_address_port(&c->picks[node].at[0].address), 0);
+}
+
+static void expect_text(const net_choice *c, const char *wanted)
+{
+    assert_string_equal(text_str(&c->text), wanted);
+}
+
+static void the_fast_network_is_chosen_by_each_nodes_own_name(void **state)
+{
+    net_choice c;
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    LS_UNUSED(state);
+    assert_ok(world_choose(three_nodes(), NULL, &c));
+    expect_address(&c, 0, "eth0", "10.77.0.10"); // IPv6 is quicker, by less than half
+    expect_address(&c, 1, "eth0", "10.77.0.11");
+    expect_address(&c, 2, "ens3", "10.77.0.12");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(c.picks[i].n, 1); // the other networks are slow, or on the same wire
+        assert_string_equal(net_address_host(text, sizeof(text), &c.picks[i].head), "10.77.0.10");
+    }
+    expect_text(&c, "10.77.0.0/24 (750 MB/s, 90 us): eth0 on nodes 0-1, ens3 on node 2");
+    net_choice_free(&c);
+}
+
+static void ipv6_is_chosen_when_it_is_clearly_quicker_or_alone(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set_all(w, FAST6, NET_OK, 80, 10 * GBPS);
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 2, "ens3", "fd77::12");
+    expect_text(&c, "fd77::/64 (1.2 GB/s, 80 us): eth0 on nodes 0-1, ens3 on node 2");
+    net_choice_free(&c);
+    w = three_nodes();
+    world_set_all(w, FAST, NET_REFUSED, 0, 0);
+    world_set_all(w, SLOW, NET_REFUSED, 0, 0);
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 0, "eth0", "fd77::10");
+    net_choice_free(&c);
+}
+
+static void one_direction_that_fails_rules_a_network_out(void **state)
+{
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (int from = 0; from < 3; from++) {
+        net_world *w = three_nodes();
+        const int to = (from + 1) % 3;
+
+        world_set(w, from, to, FAST, NET_REFUSED, 0, 0);
+        world_set(w, to, from, FAST6, NET_BLACK_HOLE, 0, 0);
+        assert_ok(world_choose(w, NULL, &c));
+        for (int i = 0; i < 3; i++)
+            assert_string_equal(c.picks[i].at[0].name, "eth1");
+        net_choice_free(&c);
+    }
+}
+
+static void the_slowest_pair_counts(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set(w, 1, 2, FAST, NET_OK, 90, GBPS / 50);
+    world_set(w, 1, 2, FAST6, NET_OK, 90, GBPS / 50);
+    assert_ok(world_choose(w, NULL, &c));
+    assert_string_equal(c.picks[2].at[0].name, "eth1");
+    net_choice_free(&c);
+}
+
+static void pairs_that_were_not_measured_do_not_count_for_speed(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++) // only the ring is measured, in one direction
+        for (int a = FAST; a <= SLOW; a++)
+            w->tried[i][(i + 2) % 3][a].bytes_per_s = 0;
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 0, "eth0", "10.77.0.10");
+    net_choice_free(&c);
+}
+
+static void without_measurements_the_drivers_speed_decides(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++) {
+        w->offers[i].at[FAST].speed_mbps = 1000;
+        w->offers[i].at[FAST6].speed_mbps = 1000;
+        w->offers[i].at[SLOW].speed_mbps = 25000;
+        for (int k = 0; k < 3; k++)
+            for (int a = FAST; a <= SLOW; a++)
+                w->tried[i][k][a].bytes_per_s = 0;
+    }
+    assert_ok(world_choose(w, NULL, &c));
+    expect_text(&c, "10.78.0.0/24 (95 us): eth1 on nodes 0-2");
+    net_choice_free(&c);
+}
+
+static void the_shorter_round_trip_decides_between_equals(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set_all(w, SLOW, NET_OK, 40, 6 * GBPS);
+    assert_ok(world_choose(w, NULL, &c));
+    assert_string_equal(c.picks[0].at[0].name, "eth1");
+    assert_int_equal(c.picks[2].n, 2);
+    assert_string_equal(c.picks[2].at[1].name, "ens3"); // as good, and another wire
+    net_choice_free(&c);
+    world_set_all(w, SLOW, NET_OK, 70, 6 * GBPS); // too close to tell
+    assert_ok(world_choose(w, NULL, &c));
+    assert_string_equal(c.picks[0].at[0].name, "eth0");
+    assert_int_equal(c.picks[2].n, 2);
+    assert_string_equal(c.picks[2].at[1].name, "eth1");
+    net_choice_free(&c);
+}
+
+static void bridges_are_taken_last_and_never_after_a_wrong_node(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set_all(w, DOCKER, NET_OK, 10, 40 * GBPS); // an overlay network that works
+    assert_ok(world_choose(w, NULL, &c));
+    assert_string_equal(c.picks[0].at[0].name, "eth0");
+    net_choice_free(&c);
+    for (int a = FAST; a <= SLOW; a++)
+        world_set_all(w, a, NET_TIMED_OUT, 0, 0);
+    assert_ok(world_choose(w, NULL, &c));
+    assert_string_equal(c.picks[0].at[0].name, "docker0");
+    net_choice_free(&c);
+    world_set(w, 2, 1, DOCKER, NET_WRONG_NODE, 0, 0);
+    assert_status(world_choose(w, NULL, &c), LS_EPEER);
+    net_choice_free(&c);
+}
+
+static void an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_one(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set(w, 0, 2, FAST, NET_WRONG_NODE, 0, 0);
+    world_address(w, 2, "ens3", "10.77.0.99/24"); // the sixth of node 2 alone
+    world_set(w, 0, 2, 5, NET_OK, 90, 6 * GBPS);
+    world_set(w, 1, 2, 5, NET_OK, 90, 6 * GBPS);
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 2, "ens3", "10.77.0.99");
+    expect_address(&c, 0, "eth0", "10.77.0.10");
+    net_choice_free(&c);
+}
+
+static void the_filter_narrows_every_nodes_list(void **state)
+{
+    static const struct {
+        const char *filter;
+        const char *name; /* on node 2; NULL: nothing works */
+    } cases[] = {
+        {"eth1", "eth1"},      {"10.78.0.0/16", "eth1"}, {"^10.77.0.0/24,^fd77::/16", "eth1"},
+        {"eth0,ens3", "ens3"}, {"eth0", NULL},           {"eth2", NULL},
+        {"fd77::/64", "ens3"}};
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        const ls_status st = world_choose(three_nodes(), cases[i].filter, &c);
+
+        assert_status(st, cases[i].name == NULL ? LS_EPEER : LS_OK);
+        if (st == LS_OK)
+            assert_string_equal(c.picks[2].at[0].name, cases[i].name);
+        net_choice_free(&c);
+    }
+    assert_status(world_choose(three_nodes(), "10.0.0.0/99", &c), LS_EINVAL);
+    assert_told("10.0.0.0/99");
+    net_choice_free(&c);
+}
+
+static void nodes_in_different_subnets_are_joined_by_routes(void **state)
+{
+    net_world *w = &world;
+    net_choice c;
+
+    LS_UNUSED(state);
+    memset(w, 0, sizeof(*w));
+    for (int i = 0; i < 3; i++) {
+        char text[32];
+
+        world_node(w, "cloud");
+        world_address(w, i, "ens4", text_format(text, sizeof(text), "10.128.0.%d/32", 2 + i));
+        world_address(w, i, "ens5", text_format(text, sizeof(text), "10.200.%d.2/24", i));
+    }
+    world_set_all(w, 0, NET_OK, 200, GBPS);
+    world_set_all(w, 1, NET_OK, 200, 10 * GBPS);
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int a = 0; a < 2; a++)
+                w->tried[from][to][a].local = (int8_t)a;
+    assert_ok(world_choose(w, NULL, &c));
+    expect_text(&c, "routed from 10.200.0.0/24 (1.2 GB/s, 200 us): ens5 on nodes 0-2");
+    net_choice_free(&c);
+}
+
+/* Calling 10.78.0.12 from 10.77.0.10 works between hosts that have both networks, but is no network of its own. */
+static void networks_are_mixed_only_when_no_single_one_works(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (int a = FAST; a <= FAST6; a++)
+        world_set(w, 0, 2, a, NET_TIMED_OUT, 0, 0);
+    world_set_all(w, SLOW, NET_OK, 500, GBPS / 100);
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 0, "eth1", "10.78.0.10");
+    net_choice_free(&c);
+    for (int from = 0; from < 3; from++)
+        world_set(w, from, 0, SLOW, NET_TIMED_OUT, 0, 0);
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 0, "eth0", "10.77.0.10");
+    expect_address(&c, 1, "eth0", "10.77.0.11");
+    expect_address(&c, 2, "eth1", "10.78.0.12");
+    net_choice_free(&c);
+}
+
+static void nodes_on_one_machine_need_no_network(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    memset(w->tried, 0, sizeof(w->tried));
+    for (int i = 0; i < 3; i++)
+        w->offers[i].machine = 7;
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 2, "lo", "127.0.0.1");
+    net_choice_free(&c);
+    assert_ok(world_choose(w, "eth1", &c)); // asked for by name
+    expect_address(&c, 2, "eth1", "10.78.0.12");
+    net_choice_free(&c);
+    w->offers[1].machine = 8; // one of them is elsewhere, and was not tried
+    assert_status(world_choose(w, NULL, &c), LS_EPEER);
+    net_choice_free(&c);
+    for (int i = 0; i < 3; i += 2) {
+        world_set(w, i, 1, SLOW, NET_OK, 100, GBPS);
+        world_set(w, 1, i, SLOW, NET_OK, 100, GBPS);
+    }
+    assert_ok(world_choose(w, NULL, &c));
+    expect_address(&c, 2, "eth1", "10.78.0.12");
+    net_choice_free(&c);
+}
+
+static void a_single_node_gets_loopback(void **state)
+{
+    net_offer offer = {.host = "alone"};
+    net_report report = {0};
+    net_choice c;
+
+    LS_UNUSED(state);
+    assert_ok(net_choose(&offer, &report, 1, NULL, &c));
+    expect_address(&c, 0, "lo", "127.0.0.1");
+    net_choice_free(&c);
+}
+
+/* --- nothing works --- */
+
+static const char nothing_works[] =
+    "what was tried, by the address that was called:\n"
+    "  node 0 (alpha)\n"
+    "    eth0       10.77.0.10/24        from node 1: ok, 90 us, 750 MB/s; from node 2: timed out\n"
+    "    eth0       fd77::10/64          from nodes 1-2: refused\n"
+    "    eth1       10.78.0.10/24        from nodes 1-2: MTU black hole\n"
+    "    eth2       10.79.0.10/24        from nodes 1-2: timed out\n"
+    "    docker0    172.17.0.1/16        from nodes 1-2: wrong node\n"
+    "  node 1 (beta)\n"
+    "    eth0       10.77.0.11/24        from node 0: ok, 90 us, 750 MB/s; from node 2: timed out\n"
+    "    eth0       fd77::11/64          from nodes 0,2: refused\n"
+    "    eth1       10.78.0.11/24        from nodes 0,2: MTU black hole\n"
+    "    eth2       10.79.0.11/24        from nodes 0,2: timed out\n"
+    "    docker0    172.17.0.1/16        from nodes 0,2: wrong node\n"
+    "  node 2 (gamma)\n"
+    "    ens3       10.77.0.12/24        from nodes 0-1: ok, 90 us, 750 MB/s\n"
+    "    ens3       fd77::12/64          from node 0: refused; from node 1: unreachable\n"
+    "    eth1       10.78.0.12/24        from nodes 0-1: MTU black hole\n"
+    "    eth2       10.79.0.12/24        from nodes 0-1: timed out\n"
+    "    docker0    172.17.0.1/16        from nodes 0-1: wrong node\n"
+    "what to do:\n"
+    "  timed out: nothing comes back; mostly a firewall. To let the others in, on alpha:\n"
+    "      iptables -I INPUT -p tcp -s 10.77.0.0/24 -j ACCEPT\n"
+    "    or allow a few ports there and give them to this job: --port-range A-B\n"
+    "  refused: a host answers at fd77::10, but not this job; another host has that address as "
+    "well, or a firewall\n"
+    "    of alpha rejects\n"
+    "  unreachable: to see which way is taken, on beta:\n"
+    "      ip route get fd77::12\n"
+    "  MTU black hole: small packets arrive and those of 1500 bytes do not; a switch or tunnel "
+    "takes less. On alpha\n"
+    "    and every host of that network:\n"
+    "      ip link set dev eth1 mtu 1500\n"
+    "  to choose by hand: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on Gloo and "
+    "NCCL alone\n"
+    "    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on each node\n";
+
+static void when_nothing_works_all_of_it_is_told(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set(w, 2, 0, FAST, NET_TIMED_OUT, 0, 0);
+    world_set(w, 2, 1, FAST, NET_TIMED_OUT, 0, 0);
+    world_set_all(w, FAST6, NET_REFUSED, 0, 0);
+    world_set(w, 1, 2, FAST6, NET_UNREACHABLE, 0, 0);
+    world_set_all(w, SLOW, NET_BLACK_HOLE, 0, 0);
+    assert_status(world_choose(w, NULL, &c), LS_EPEER);
+    assert_string_equal(ls_last_error(), "no network connects all 3 nodes");
+    assert_null(c.picks);
+    expect_text(&c, nothing_works);
+    net_choice_free(&c);
+}
+
+static void nodes_without_addresses_or_words_are_named(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    w->offers[1].n = 0;
+    memset(w->tried, 0, sizeof(w->tried));
+    world_set(w, 0, 2, FAST, NET_OTHER_KEY, 0, 0);
+    world_set(w, 0, 2, SLOW, NET_BROKEN, 0, 0);
+    assert_status(world_choose(w, NULL, &c), LS_EPEER);
+    assert_non_null(
+        strstr(text_str(&c.text), "  node 1 (beta) has no address that others can call\n"));
+    assert_non_null(strstr(text_str(&c.text), "from nodes 1-2: not tried\n"));
+    assert_non_null(strstr(text_str(&c.text), "  not tried: beta has no address"));
+    assert_non_null(strstr(text_str(&c.text), "  key differs: "));
+    assert_non_null(strstr(text_str(&c.text), "copy that of alpha to gamma\n"));
+    assert_non_null(strstr(text_str(&c.text), "  broken off: something between alpha and gamma,"));
+    net_choice_free(&c);
+}
+
+static void reports_that_do_not_fit_are_refused(void **state)
+{
+    net_try tries[2] = {{.peer = 1, .address = 0, .local = -1, .outcome = NET_OK},
+                        {.peer = 1, .address = 1, .local = -1, .outcome = NET_OK}};
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    for (int kind = 0; kind < 4; kind++) {
+        world_report(w);
+        w->reports[2] = (net_report){.n = 2, .tries = tries};
+        tries[0] = (net_try){.peer = 1, .local = -1, .outcome = NET_OK};
+        switch (kind) {
+        case 0:
+            tries[0].peer = 3;
+            break;
+        case 1:
+            tries[0].address = 5;
+            break;
+        case 2:
+            tries[0].local = 5;
+            break;
+        default:
+            tries[0].address = 1;
+            break;
+        }
+        assert_status(net_choose(w->offers, w->reports, 3, NULL, &c), LS_EPROTO);
+        assert_told("node 2");
+        net_choice_free(&c);
+    }
+}
+
+/* --- whom to try --- */
+
+static void few_nodes_try_all_and_many_try_powers_of_two(void **state)
+{
+    static const int wanted[] = {2, 3, 4, 6, 10, 18, 34, 66, 99, 1, 0, 97, 93, 85, 69, 37};
+    net_offer *offers = ls_calloc(4096, sizeof(*offers));
+    int peers[NET_PEERS_MAX];
+    int back[NET_PEERS_MAX];
+
+    LS_UNUSED(state);
+    assert_non_null(offers);
+    for (int i = 0; i < 4096; i++)
+        offers[i].machine = (uint64_t)i + 1;
+    assert_int_equal(net_peers_of(5, offers, 64, peers), 63);
+    assert_int_equal(net_peers_of(2, offers, 100, peers), 14);
+    for (int i = 0; i < 14; i++) { // 2 +- 1, 2, 4, ... 64 of 100
+        bool found = false;
+
+        for (size_t k = 0; k < LS_COUNT_OF(wanted); k++)
+            found = found || peers[i] == wanted[k] || peers[i] == 98 || peers[i] == 94 ||
+                    peers[i] == 86 || peers[i] == 70 || peers[i] == 38;
+        assert_true(found);
+        assert_true(i == 0 || peers[i] > peers[i - 1]);
+    }
+    for (int n = 65; n <= 4096; n = n * 2 + 1) { // who tries is tried
+        for (int node = 0; node < n; node += 1 + n / 50) {
+            const int n_peers = net_peers_of(node, offers, n, peers);
+            int n_next = 0;
+
+            for (int i = 0; i < n_peers; i++) {
+                const int n_back = net_peers_of(peers[i], offers, n, back);
+                bool found = false;
+
+                for (int k = 0; k < n_back; k++)
+                    found = found || back[k] == node;
+                assert_true(found);
+                n_next += net_peer_is_next(node, peers[i], n);
+            }
+            assert_int_equal(n_next, 1);
+        }
+    }
+    offers[6].machine = offers[5].machine;
+    assert_int_equal(net_peers_of(5, offers, 64, peers), 62);
+    ls_free(offers);
+}
+
+/* --- random worlds --- */
+
+static bool pair_works(const net_world *w, int i, int a, int k, int b)
+{
+    return w->offers[i].machine == w->offers[k].machine ||
+           (w->tried[i][k][b].outcome == NET_OK && w->tried[k][i][a].outcome == NET_OK);
+}
+
+/* Whether any combination of addresses works, tried one by one; address 3 of each node is the bridge. */
+static bool any_combination_works(const net_world *w, bool with_bridges)
+{
+    int total = 1;
+
+    for (int i = 0; i < w->n; i++)
+        total *= 4;
+    for (int combination = 0; combination < total; combination++) {
+        int a[WORLD_NODES_MAX];
+        bool works = true;
+        bool bridge = false;
+
+        for (int i = 0, rest = combination; i < w->n; i++, rest /= 4) {
+            a[i] = rest % 4;
+            bridge = bridge || a[i] == 3;
+            for (int k = 0; k < w->n; k++)
+                works = works && w->tried[k][i][a[i]].outcome != NET_WRONG_NODE;
+            for (int k = 0; k < i; k++)
+                works = works && pair_works(w, i, a[i], k, a[k]);
+        }
+        if (works && (with_bridges || !bridge))
+            return true;
+    }
+    return false;
+}
+
+static void make_random_world(net_world *w, uint64_t seed)
+{
+    ls_rng rng;
+    uint64_t chance; /* of 100, that a path works */
+
+    memset(w, 0, sizeof(*w));
+    ls_rng_seed(&rng, seed);
+    for (uint64_t n = 2 + ls_rng_below(&rng, 4); n > 0; n--)
+        world_node(w, "node");
+    chance = 50 + ls_rng_below(&rng, 51);
+    for (int i = 0; i < w->n; i++) {
+        char text[32];
+
+        for (int a = 0; a < 3; a++) {
+            const int subnet = ls_rng_below(&rng, 4) == 0 ? (int)ls_rng_below(&rng, 9) : a;
+
+            world_address(w, i,
+                          a == 0   ? "eth0"
+                          : a == 1 ? "eth1"
+                                   : "eth2",
+                          text_format(text, sizeof(text), "10.%d.0.%d/24", subnet, 10 * a + i + 1));
+        }
+        world_address(w, i, "docker0", "172.17.0.1/16");
+        if (i > 0 && ls_rng_below(&rng, 8) == 0)
+            w->offers[i].machine = w->offers[0].machine;
+    }
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < w->n; k++)
+            for (int a = 0; a < 4 && i != k; a++) {
+                net_outcome o = (net_outcome)(ls_rng_below(&rng, 8) + 1);
+
+                if (ls_rng_below(&rng, 100) < chance)
+                    o = NET_OK;
+                if (o == NET_WRONG_NODE && ls_rng_below(&rng, 3) != 0)
+                    o = NET_TIMED_OUT;
+                world_set(w, i, k, a, o, (uint32_t)ls_rng_below(&rng, 500),
+                          ls_rng_below(&rng, 10) * GBPS);
+                w->tried[i][k][a].local = (int8_t)((int)ls_rng_below(&rng, 5) - 1);
+            }
+}
+
+static int address_of(const net_world *w, int node, const net_interface *face)
+{
+    for (int a = 0; a < w->offers[node].n; a++)
+        if (text_equal(w->offers[node].at[a].name, face->name))
+            return a;
+    return -1;
+}
+
+/* What must hold whatever was tried. */
+static void check_choice(const net_world *w, const net_choice *c)
+{
+    int n_bridges = 0;
+
+    for (int rail = 0; rail < c->picks[0].n; rail++) {
+        for (int i = 0; i < w->n; i++) {
+            const int a = address_of(w, i, &c->picks[i].at[rail]);
+
+            assert_int_equal(c->picks[i].n, c->picks[0].n);
+            assert_true(a >= 0);
+            n_bridges += rail == 0 && a == 3;
+            for (int k = 0; k < w->n; k++) {
+                const int b = address_of(w, k, &c->picks[k].at[rail]);
+
+                assert_int_not_equal(w->tried[k][i][a].outcome, NET_WRONG_NODE);
+                assert_true(k == i || pair_works(w, i, a, k, b));
+            }
+            for (int other = 0; other < rail; other++)
+                assert_string_not_equal(c->picks[i].at[rail].name, c->picks[i].at[other].name);
+        }
+    }
+    assert_false(n_bridges > 0 && any_combination_works(w, false));
+}
+
+static bool one_machine(const net_world *w)
+{
+    for (int i = 1; i < w->n; i++)
+        if (w->offers[i].machine != w->offers[0].machine)
+            return false;
+    return true;
+}
+
+static void random_worlds_keep_the_rules(void **state)
+{
+    const char *rounds = getenv("LS_TEST_ROUNDS");
+    const uint64_t n = 3000 * (uint64_t)(rounds == NULL ? 1 : strtol(rounds, NULL, 10));
+    int n_chosen = 0;
+    int n_failed = 0;
+    int n_bridges = 0;
+
+    LS_UNUSED(state);
+    for (uint64_t seed = 1; seed <= n; seed++) {
+        net_world *w = &world;
+        net_choice c;
+        ls_status st;
+
+        make_random_world(w, seed);
+        if (one_machine(w))
+            continue;
+        st = world_choose(w, NULL, &c);
+        if ((st == LS_OK) != any_combination_works(w, true))
+            fail_msg("seed %" PRIu64 ": the choice failed though a network works, or the reverse",
+                     seed);
+        if (st == LS_OK) {
+            check_choice(w, &c);
+            n_bridges += c.picks[0].at[0].is_bridge;
+        } else {
+            assert_int_equal(st, LS_EPEER);
+        }
+        n_chosen += st == LS_OK;
+        n_failed += st != LS_OK;
+        net_choice_free(&c);
+    }
+    print_message("%d choices, %d of them bridges, and %d failures\n", n_chosen, n_bridges,
+                  n_failed);
+    assert_true(n_chosen > 100 && n_failed > 100 && n_bridges > 10);
+}
+
+static void four_thousand_nodes_are_chosen_for_quickly(void **state)
+{
+    enum { N = 4096 };
+    net_offer *offers = ls_calloc(N, sizeof(*offers));
+    net_report *reports = ls_calloc(N, sizeof(*reports));
+    net_choice c;
+
+    LS_UNUSED(state);
+    assert_non_null(offers);
+    assert_non_null(reports);
+    for (int i = 0; i < N; i++) {
+        net_world *w = &world;
+
+        memset(w->offers, 0, sizeof(w->offers[0]));
+        world_address(w, 0, "eth0", "10.77.0.1/16");
+        w->offers[0].machine = (uint64_t)i;
+        offers[i] = w->offers[0];
+    }
+    for (int i = 0; i < N; i++) {
+        int peers[NET_PEERS_MAX];
+        const int n = net_peers_of(i, offers, N, peers);
+
+        reports[i].n = n;
+        reports[i].tries = ls_calloc((size_t)n, sizeof(net_try));
+        assert_non_null(reports[i].tries);
+        for (int k = 0; k < n; k++)
+            reports[i].tries[k] = (net_try){.peer = (uint16_t)peers[k], .outcome = NET_OK};
+    }
+    assert_ok(net_choose(offers, reports, N, NULL, &c));
+    expect_text(&c, "10.77.0.0/16 (0 us): eth0 on nodes 0-4095");
+    net_choice_free(&c);
+    reports[77].n = 0;
+    assert_status(net_choose(offers, reports, N, NULL, &c), LS_EPEER);
+    assert_true(c.text.length < (size_t)128 * 1024);
+    assert_non_null(strstr(text_str(&c.text), "more addresses"));
+    net_choice_free(&c);
+    for (int i = 0; i < N; i++)
+        net_report_free(&reports[i]);
+    ls_free(reports);
+    ls_free(offers);
+}
+
+/* --- variables --- */
+
+static const char *variable(const net_variable *all, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (text_equal(all[i].name, name))
+            return all[i].value;
+    return NULL;
+}
+
+static void ranks_are_told_in_every_librarys_words(void **state)
+{
+    static char gloo[] = "GLOO_SOCKET_IFNAME=mine";
+    static char nccl[] = "NCCL_SOCKET_IFNAME=";
+    static char iface[] = "LOCKSTEP_IFACE=10.0.0.0/8";
+    char *inherited[] = {gloo, nccl, iface, NULL};
+    net_variable v[NET_VARIABLES_MAX];
+    net_choice c;
+    int n;
+
+    LS_UNUSED(state);
+    assert_ok(world_choose(three_nodes(), NULL, &c));
+    n = net_pick_variables(&c.picks[2], NULL, v);
+    assert_int_equal(n, 5);
+    assert_string_equal(variable(v, n, "GLOO_SOCKET_IFNAME"), "ens3");
+    assert_string_equal(variable(v, n, "NCCL_SOCKET_IFNAME"), "=ens3");
+    assert_string_equal(variable(v, n, "HOROVOD_GLOO_IFACE"), "ens3");
+    assert_string_equal(variable(v, n, "OMPI_MCA_btl_tcp_if_include"), "10.77.0.0/24");
+    assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "10.77.0.12/32");
+    n = net_pick_variables(&c.picks[2], inherited, v);
+    assert_null(variable(v, n, "GLOO_SOCKET_IFNAME")); // the user's stay, even an empty one
+    assert_null(variable(v, n, "NCCL_SOCKET_IFNAME"));
+    assert_string_equal(variable(v, n, "HOROVOD_GLOO_IFACE"), "ens3");
+    assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "10.77.0.12/32");
+    net_choice_free(&c);
+    assert_ok(world_choose(three_nodes(), "fd77::/64", &c));
+    n = net_pick_variables(&c.picks[0], NULL, v);
+    assert_string_equal(variable(v, n, "OMPI_MCA_btl_tcp_if_include"), "eth0");
+    assert_string_equal(variable(v, n, "NCCL_SOCKET_FAMILY"), "AF_INET6");
+    assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "fd77::10/128");
+    net_choice_free(&c);
+}
+
+/* What is exported must be what this library's own filter takes. */
+static void the_own_variable_is_a_filter_that_takes_the_pick_alone(void **state)
+{
+    net_world *w = three_nodes();
+    net_variable v[NET_VARIABLES_MAX];
+    net_choice c;
+
+    LS_UNUSED(state);
+    assert_ok(world_choose(w, NULL, &c));
+    assert_true(net_pick_variables(&c.picks[1], NULL, v) > 0);
+    for (int a = 0; a < w->offers[1].n; a++) {
+        bool passes;
+
+        assert_ok(net_interface_passes(v[0].value, &w->offers[1].at[a], &passes));
+        assert_int_equal(passes, a == FAST);
+    }
+    net_choice_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fast_network_is_chosen_by_each_nodes_own_name),
+        cmocka_unit_test(ipv6_is_chosen_when_it_is_clearly_quicker_or_alone),
+        cmocka_unit_test(one_direction_that_fails_rules_a_network_out),
+        cmocka_unit_test(the_slowest_pair_counts),
+        cmocka_unit_test(pairs_that_were_not_measured_do_not_count_for_speed),
+        cmocka_unit_test(without_measurements_the_drivers_speed_decides),
+        cmocka_unit_test(the_shorter_round_trip_decides_between_equals),
+        cmocka_unit_test(bridges_are_taken_last_and_never_after_a_wrong_node),
+        cmocka_unit_test(an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_one),
+        cmocka_unit_test(the_filter_narrows_every_nodes_list),
+        cmocka_unit_test(nodes_in_different_subnets_are_joined_by_routes),
+        cmocka_unit_test(networks_are_mixed_only_when_no_single_one_works),
+        cmocka_unit_test(nodes_on_one_machine_need_no_network),
+        cmocka_unit_test(a_single_node_gets_loopback),
+        cmocka_unit_test(when_nothing_works_all_of_it_is_told),
+        cmocka_unit_test(nodes_without_addresses_or_words_are_named),
+        cmocka_unit_test(reports_that_do_not_fit_are_refused),
+        cmocka_unit_test(few_nodes_try_all_and_many_try_powers_of_two),
+        cmocka_unit_test(random_worlds_keep_the_rules),
+        cmocka_unit_test(four_thousand_nodes_are_chosen_for_quickly),
+        cmocka_unit_test(ranks_are_told_in_every_librarys_words),
+        cmocka_unit_test(the_own_variable_is_a_filter_that_takes_the_pick_alone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
