@@ -15,8 +15,7 @@
 
 #define CANDIDATES_MAX 64
 
-/* Starts a connection: 0 connected, EINPROGRESS on its way, else the reason why not. *fd is -1 then. */
-static int connect_start(const net_address *to, net_kind kind, int *fd)
+int net_connect_start(const net_address *to, net_kind kind, int *fd)
 {
     const int type = kind == NET_PACKET ? SOCK_SEQPACKET : SOCK_STREAM;
     int error;
@@ -32,11 +31,9 @@ static int connect_start(const net_address *to, net_kind kind, int *fd)
     return error;
 }
 
-/*
- * How a connection on its way has ended: 0 or an error. A TCP socket can also connect to itself, where the port is free and
- * in the range of those that connections get; nobody listens there, then.
- */
-static int connect_result(int fd)
+/* A TCP socket can also connect to itself, where the port is free and in the range of those that connections get; nobody
+ * listens there, then. */
+int net_connect_result(int fd)
 {
     net_address own;
     net_address peer;
@@ -57,12 +54,12 @@ static int connect_result(int fd)
 /* One attempt; 0 or an error. A unix listener with a full queue gives EAGAIN. */
 static int connect_once(const net_address *to, net_kind kind, int64_t deadline_ms, int *fd)
 {
-    int error = connect_start(to, kind, fd);
+    int error = net_connect_start(to, kind, fd);
 
     if (error == EINPROGRESS)
         error = net_wait(*fd, POLLOUT, deadline_ms) == LS_OK ? 0 : ETIMEDOUT;
     if (error == 0)
-        error = connect_result(*fd);
+        error = net_connect_result(*fd);
     if (error != 0)
         file_close(fd);
     return error;
@@ -131,14 +128,14 @@ ls_status net_connect_retry(const net_address *to, net_kind kind, int64_t deadli
 
 ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd)
 {
-    const int error = connect_start(to, kind, fd);
+    const int error = net_connect_start(to, kind, fd);
 
     return error == 0 || error == EINPROGRESS ? LS_OK : connect_failed(to, error);
 }
 
 ls_status net_connect_end(const net_address *to, int fd)
 {
-    const int error = connect_result(fd);
+    const int error = net_connect_result(fd);
 
     return error == 0 ? LS_OK : connect_failed(to, error);
 }
@@ -151,7 +148,7 @@ typedef struct attempt {
 
 static void attempt_settle(attempt *a)
 {
-    a->error = connect_result(a->fd);
+    a->error = net_connect_result(a->fd);
     if (a->error != 0)
         file_close(&a->fd);
 }
@@ -212,7 +209,8 @@ ls_status net_connect_any(const net_address *to, int n, int64_t deadline_ms, int
     if (n < 1 || n > CANDIDATES_MAX)
         return ls_fail(LS_EINVAL, "%d addresses to try, expected 1 to %d", n, CANDIDATES_MAX);
     for (int i = 0; i < n; i++) {
-        tries[i].error = winner < 0 ? connect_start(&to[i], NET_STREAM, &tries[i].fd) : ECANCELED;
+        tries[i].error =
+            winner < 0 ? net_connect_start(&to[i], NET_STREAM, &tries[i].fd) : ECANCELED;
         if (winner >= 0)
             tries[i].fd = -1;
         if (tries[i].error == 0 && tries[i].fd >= 0) {

@@ -69,6 +69,8 @@ static const char *purpose_text(net_purpose purpose)
         return "a rank's data port";
     case NET_PURPOSE_NODE:
         return "the head of a job";
+    case NET_PURPOSE_PROBE:
+        return "a node that can be tried";
     }
     return "something else";
 }
@@ -124,7 +126,7 @@ static ls_status decode_hello(handshake *h, const uint8_t *in)
     if (in[4] != VERSION)
         return finish(h, ls_fail(LS_EPROTO, "%s speaks version %d of the protocol, not %d", h->name,
                                  in[4], VERSION));
-    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_NODE || in[6] != 0 || in[7] != 0)
+    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] != 0 || in[7] != 0)
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
     h->peer.purpose = (net_purpose)in[5];
     memcpy(h->peer.job, in + 8, JOB_CHARS);

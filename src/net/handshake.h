@@ -27,7 +27,8 @@ typedef enum net_purpose {
     NET_PURPOSE_CONTROL = 1, /* a rank's connection to its hub */
     NET_PURPOSE_STORE = 2,   /* a store without a job */
     NET_PURPOSE_DATA = 3,    /* between two ranks */
-    NET_PURPOSE_NODE = 4     /* an agent's connection to the head of its job */
+    NET_PURPOSE_NODE = 4,    /* an agent's connection to the head of its job */
+    NET_PURPOSE_PROBE = 5    /* an agent trying its way to another one; ranks are node numbers */
 } net_purpose;
 
 /* What a client says it is, and what a server expects. */

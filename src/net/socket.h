@@ -46,6 +46,11 @@ LS_MUST_USE ls_status net_connect_any(const net_address *to, int n, int64_t dead
 LS_MUST_USE ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd);
 LS_MUST_USE ls_status net_connect_end(const net_address *to, int fd);
 
+/* The same for who has to tell why: both give errno's number, 0 when connected; starting gives EINPROGRESS while it is on its way,
+ * and *fd = -1 on failure. */
+int net_connect_start(const net_address *to, net_kind kind, int *fd);
+int net_connect_result(int fd);
+
 LS_MUST_USE ls_status net_set_blocking(int fd, bool blocking);
 LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);
 
