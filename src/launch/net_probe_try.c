@@ -5,7 +5,7 @@
  *   CONNECTING -> PROVING -> ECHOING -> BURST (small) -> done, or WAITING -> BURST (large) -> done
  *
  * Each of connecting with all up to the echoes, and each burst, has its own limit. A burst whose first packets are never
- * confirmed by the peer's kernel, though smaller ones were, is a black hole: that shows as retransmissions without an answer
+ * confirmed by the peer's kernel, though smaller ones were, is a black hole: that shows as packets sent again without an answer
  * (TCP_INFO). A peer that is merely busy or stopped confirms what comes, and is never mistaken for one.
  */
 #include "launch/net_probe_internal.h"
@@ -27,7 +27,7 @@
 #define MEASURE_MS      200 /* long enough, on networks where the burst takes longer */
 #define TICK_MS         20
 #define STALLED_MS      450
-#define RETRANSMITS     2 /* in a row, that are no accident */
+#define UNANSWERED     2 /* in a row, that are no accident */
 #define RETRY_MS        20
 #define SENDS_A_ROUND   4
 #define COUNTS_A_READ   64
@@ -154,13 +154,16 @@ static void end_burst(probe_try *t)
         end_try(t, NET_OK);
 }
 
-/* Packets sent several times in a row without an answer. */
-static int retransmits(const probe_try *t)
+/* How often in a row what was sent got no answer. Packets that this host's own device refuses count as probes; a peer with
+ * a full buffer answers those. */
+static int unanswered(const probe_try *t)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof(info);
 
-    return getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_retransmits : 0;
+    if (getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return 0;
+    return info.tcpi_retransmits + info.tcpi_probes;
 }
 
 static void burst_tick(void *arg)
@@ -171,7 +174,7 @@ static void burst_tick(void *arg)
     const int64_t still_ms = (now_ns - (t->counted_ns > 0 ? t->counted_ns : t->began_ns)) / 1000000;
     const bool is_over = since_ms >= t->owner->opt.limit_ms;
 
-    if (still_ms >= STALLED_MS && retransmits(t) >= (is_over ? 1 : RETRANSMITS)) {
+    if (still_ms >= STALLED_MS && unanswered(t) >= (is_over ? 1 : UNANSWERED)) {
         drop_unsent(t);
         end_try(t, NET_BLACK_HOLE);
     } else if (is_over && t->counted == 0) {

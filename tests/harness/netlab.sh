@@ -78,13 +78,12 @@ require() {
     [ -z "$error" ] || skip "$error"
 }
 
-# cable I SWITCH NAME: an interface of node I whose other end is a port of that switch ("": of none), in namespace $lab-sw
+# cable I NAME PORT SWITCH: an interface of node I, and its other end in the switches' namespace as a port of one of them ("": of none)
 cable() {
-    port=${2:-none}$1
-    ip -n "$lab-sw" link add "$port" type veth peer name "$3" netns "$lab-$1"
-    [ -z "$2" ] || ip -n "$lab-sw" link set "$port" master "$2"
-    ip -n "$lab-sw" link set "$port" up
-    ip -n "$lab-$1" link set "$3" up
+    ip -n "$lab-sw" link add "$3" type veth peer name "$2" netns "$lab-$1"
+    [ -z "$4" ] || ip -n "$lab-sw" link set "$3" master "$4"
+    ip -n "$lab-sw" link set "$3" up
+    ip -n "$lab-$1" link set "$2" up
 }
 
 address() { ip -n "$lab-$1" addr add "$2" dev "$3"; }
@@ -102,9 +101,16 @@ hosts_file() {
     } >"/etc/netns/$lab-$1/hosts"
 }
 
-# Segmentation offload would carry large packets past the narrow port as if they were small ones.
+# The narrow place is not the first one on the way: there the sender's kernel would know. Segmentation offload would carry large
+# packets past it as if they were small ones.
 black_hole() {
-    cable "$1" hole eth3
+    ip -n "$lab-sw" link add "wide$1" type bridge
+    ip -n "$lab-sw" link set "wide$1" up
+    cable "$1" eth3 "eth3p$1" "wide$1"
+    ip -n "$lab-sw" link set "eth3p$1" mtu 9000
+    ip -n "$lab-sw" link add "narrow$1" mtu 1500 type veth peer name "hole$1" mtu 1500
+    ip -n "$lab-sw" link set "narrow$1" master "wide$1" up
+    ip -n "$lab-sw" link set "hole$1" master hole up
     ip -n "$lab-$1" link set eth3 mtu 9000 gso_max_segs 1
     address "$1" "10.80.0.$((10 + $1))/24" eth3
 }
@@ -115,10 +121,10 @@ make_node() {
     [ $slow_first = 0 ] || { fast=eth1; slow=eth0; }
     [ $mixed = 0 ] || [ "$1" != $((n - 1)) ] || fast=ens3
     ip -n "$lab-$1" link set lo up
-    cable "$1" fast $fast
+    cable "$1" $fast "fast$1" fast
     address "$1" "10.77.0.$((10 + $1))/24" $fast
     ip -n "$lab-$1" addr add "fd77::$((10 + $1))/64" dev $fast nodad 2>/dev/null || true # a kernel without IPv6
-    cable "$1" slow $slow
+    cable "$1" $slow "slow$1" slow
     address "$1" "10.78.0.$((10 + $1))/24" $slow
     for end in "$lab-$1 $slow" "$lab-sw slow$1"; do
         # shellcheck disable=SC2086 # two words
@@ -128,7 +134,7 @@ make_node() {
     ip -n "$lab-$1" link add docker0 type bridge
     address "$1" 172.17.0.1/16 docker0
     ip -n "$lab-$1" link set docker0 up
-    [ $dead = 0 ] || { cable "$1" "" eth2; address "$1" "10.79.0.$((10 + $1))/24" eth2; }
+    [ $dead = 0 ] || { cable "$1" eth2 "dead$1" ""; address "$1" "10.79.0.$((10 + $1))/24" eth2; }
     [ $hole = 0 ] || black_hole "$1"
     hosts_file "$1"
 }
