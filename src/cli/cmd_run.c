@@ -144,6 +144,8 @@ static int run_job(const run_flags *f, char **command)
                              .log_dir = f->log_dir,
                              .fold = !f->no_fold,
                              .nodes = f->has_nodes ? &f->nodes : NULL,
+                             .net = f->net,
+                             .ports = f->ports,
                              .rendezvous = f->rendezvous,
                              .make_ring = recorder_create_fd,
                              .describe_ring = describe_ring};

@@ -34,6 +34,11 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
          "join_timeout=S,last_call_timeout=S,is_host=0|1; what else torchrun knows is accepted"},
         {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
          "key file that all machines share (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+        {"net", 0, LS_FLAG_TEXT, &f->net, 0, 0,
+         "which networks may be used: NAME, CIDR (10.0.0.0/24), ^NAME or ^CIDR, a comma list "
+         "(LOCKSTEP_IFACE)"},
+        {"port-range", 0, LS_FLAG_TEXT, &f->port_range, 0, 0,
+         "A-B: ports at which ranks and launchers listen to other machines; any free ones"},
         {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
          "let anybody on the network take part, without a key"},
         {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,

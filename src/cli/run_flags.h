@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#define RUN_N_FLAGS 39
+#define RUN_N_FLAGS 41
 
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */
@@ -25,6 +25,8 @@ typedef struct run_flags {
     const char *conf;
     const char *key_file;
     int insecure;
+    const char *net;
+    const char *port_range;
     const char *master_addr;
     int64_t master_port;
     const char *store;
@@ -56,6 +58,7 @@ typedef struct run_flags {
     bool has_nodes; /* more than one, or there may be: */
     agent_nodes nodes;
     rdzv_options rendezvous;
+    net_ports ports;
     net_key key;
     char head[MEETING_PLACE_BYTES]; /* nodes.head */
     int n_ranks;

@@ -4,6 +4,7 @@
  */
 #include "cli/run_flags.h"
 
+#include "base/config.h"
 #include "base/rng.h"
 #include "base/text.h"
 
@@ -121,6 +122,22 @@ static ls_status find_meeting_place(run_flags *f, bool by_id)
     return LS_OK;
 }
 
+static ls_status read_ports(run_flags *f)
+{
+    const char *dash = f->port_range != NULL ? strchr(f->port_range, '-') : NULL;
+    char first[16];
+    int64_t a;
+    int64_t b;
+
+    if (f->port_range == NULL)
+        return LS_OK;
+    text_format(first, sizeof(first), "%.*s", (int)strcspn(f->port_range, "-"), f->port_range);
+    LS_TRY(text_parse_int(first, "--port-range (A-B)", 1, 65535, &a));
+    LS_TRY(text_parse_int(dash != NULL ? dash + 1 : "", "--port-range (A-B)", a, 65535, &b));
+    f->ports = (net_ports){(int)a, (int)b};
+    return LS_OK;
+}
+
 /* --- which --- */
 
 static ls_status choose_head(run_flags *f, bool by_id, int is_host)
@@ -170,6 +187,9 @@ ls_status run_flags_settle_nodes(run_flags *f)
     f->rendezvous.by_id = by_id;
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
+    LS_TRY(read_ports(f));
+    if (f->net == NULL)
+        LS_TRY(config_text(CONFIG_IFACE, &f->net));
     LS_TRY(find_meeting_place(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
     if (f->insecure)

@@ -230,13 +230,20 @@ static ls_status read_descriptors(const comm_env *env, identity *id)
 {
     if (identity_get(env, "LOCKSTEP_RING_FD") != NULL)
         LS_TRY(identity_int(env, "LOCKSTEP_RING_FD", 0, 1 << 20, &id->ring_fd));
+    if (identity_get(env, "LOCKSTEP_LISTEN_FD") != NULL)
+        LS_TRY(identity_int(env, "LOCKSTEP_LISTEN_FD", 0, 1 << 20, &id->listen_fd));
     return LS_OK;
 }
 
 ls_status identity_find(const comm_env *env, const ls_init_options *opt, identity *out)
 {
-    identity id = {
-        .family = "", .size = 1, .local_rank = -1, .where = HUB_NONE, .pmi_fd = -1, .ring_fd = -1};
+    identity id = {.family = "",
+                   .size = 1,
+                   .local_rank = -1,
+                   .where = HUB_NONE,
+                   .pmi_fd = -1,
+                   .ring_fd = -1,
+                   .listen_fd = -1};
     const identity_family *found = NULL;
 
     if (opt->world_size != 0)

@@ -38,6 +38,7 @@ typedef struct identity {
     char place[IDENTITY_PLACE_BYTES];
     int pmi_fd;        /* HUB_NAME under PMI-1: the socket to the starter, -1: none */
     int ring_fd;       /* memfd for the flight recorder, -1: none */
+    int listen_fd;     /* listener for ranks of other hosts, the starter's; -1: none */
     char warning[512]; /* "" or two families that disagree */
 } identity;
 

@@ -8,6 +8,7 @@
 #include "net/interface.h"
 #include "net/socket.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -98,17 +99,33 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
     return LS_OK;
 }
 
+/* The starter's listener serves every group that this process joins, so each takes a copy; programs that it runs must not. */
+static ls_status take_listener(join *j, boot_record *own)
+{
+    net_address at;
+
+    j->boot.listen_fd = fcntl(j->id.listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (j->boot.listen_fd < 0)
+        return ls_fail_errno("LOCKSTEP_LISTEN_FD=%d", j->id.listen_fd);
+    LS_TRY(net_set_cloexec(j->id.listen_fd, true));
+    LS_TRY(net_set_blocking(j->boot.listen_fd, false));
+    LS_TRY(net_address_of_socket(j->boot.listen_fd, &at));
+    own->addresses[0] = at;
+    return LS_OK;
+}
+
 static ls_status listen_tcp(join *j, const join_settings *s)
 {
     boot_record *own = &j->own.record;
     net_address at;
 
+    own->n_addresses = 1;
+    if (j->id.listen_fd >= 0 && !j->is_one_host && (j->has_key || s->insecure))
+        return take_listener(j, own);
     LS_TRY(choose_address(j, s, &at));
     if (!j->has_key && !s->insecure)
         return ls_fail(LS_EAUTH, "no key for TCP connections between ranks");
-    LS_TRY(net_listen(&at, NET_STREAM, j->id.size, &j->boot.listen_fd, &own->addresses[0]));
-    own->n_addresses = 1;
-    return LS_OK;
+    return net_listen(&at, NET_STREAM, j->id.size, &j->boot.listen_fd, &own->addresses[0]);
 }
 
 ls_status join_listen(join *j, const join_settings *s)

@@ -9,6 +9,8 @@
 #include "launch/error_file.h"
 #include "launch/head.h"
 #include "launch/log_folder.h"
+#include "launch/net_choice.h"
+#include "launch/net_probe.h"
 #include "launch/node_messages.h"
 #include "launch/output.h"
 #include "launch/output_fold.h"
@@ -103,6 +105,8 @@ struct agent {
 
     /* A generation, from its welcome to the end of its ranks. */
     node_welcome place; /* generation 0: none yet */
+    net_probe *probe;   /* while a network is sought */
+    net_pick pick;      /* what was found; n 0: one node needs none */
     uint32_t finished;  /* the generation that the head was told has finished */
     user_door *
         store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
@@ -146,6 +150,14 @@ void agent_tell_finished(agent *a);
 
 /* Ends agent_run() with this status and this thread's error text. */
 void agent_give_up(agent *a, ls_status st);
+
+/* --- agent_networks.c: which network is used, where there are several nodes --- */
+LS_MUST_USE ls_status agent_offer_addresses(agent *a);
+LS_MUST_USE ls_status agent_try_networks(agent *a, const frame *f);
+LS_MUST_USE ls_status agent_take_network(agent *a, const frame *f);
+
+/* A listener of a rank's on that network; -1: it finds one itself. */
+LS_MUST_USE ls_status agent_open_listener(const agent *a, int rank, int *fd);
 
 /* --- agent_ranks.c: the ranks of a generation --- */
 void agent_prepare_ranks(agent *a); /* as none is there yet */

@@ -165,10 +165,13 @@ static ls_status take_welcome(agent *a, const frame *f)
     if (a->place.job[0] != 0 && !text_equal(a->place.job, welcome.job))
         return ls_fail(LS_EPROTO, "a welcome to another job");
     a->place = welcome;
+    a->pick.n = 0;
     st = agent_open_job(a);
-    if (st == LS_OK)
+    if (st == LS_OK && welcome.place.n_nodes > 1)
+        st = agent_offer_addresses(a);
+    else if (st == LS_OK)
         agent_send_number(a, NODE_READY, welcome.place.generation);
-    else
+    if (st != LS_OK)
         agent_tell_failure(a, NULL);
     return LS_OK;
 }
@@ -260,6 +263,10 @@ static ls_status on_message(void *arg, const frame *f)
     switch (f->type) {
     case NODE_WELCOME:
         return take_welcome(a, f);
+    case NODE_TRY:
+        return agent_try_networks(a, f);
+    case NODE_NETWORK:
+        return agent_take_network(a, f);
     case NODE_START:
         return take_start(a, f);
     case NODE_END_RANKS:
@@ -373,6 +380,8 @@ static ls_status open_head(agent *a)
                             .key = &a->base,
                             .insecure = spec->nodes != NULL && spec->nodes->key == NULL,
                             .hosts_store = spec->hosts_store,
+                            .net = spec->net,
+                            .ports = spec->ports,
                             .store_port = spec->nodes == NULL ? spec->master_port : 0,
                             .quiet_roster = spec->nodes == NULL,
                             .self = a,
@@ -417,6 +426,8 @@ void agent_close_link(agent *a)
     poller_timer_cancel(&a->patience);
     dial_close(a->dial);
     a->dial = NULL;
+    net_probe_close(a->probe);
+    a->probe = NULL;
     stream_mux_end(&a->streams);
     frame_link_close(&a->link);
     a->is_linked = false;

@@ -379,8 +379,10 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
                       .stderr_fd = -1,
                       .key_fd = a->key_fd,
                       .pmi_fd = -1,
+                      .listen_fd = -1,
                       .mask = a->old_mask,
                       .users = &a->users};
+    int listen_fd = -1;
     char error_path[sizeof(a->logs.path) + 64] = "";
     rank_place place = *job;
     ls_status st;
@@ -398,7 +400,11 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
         st = agent_open_rank_logs(r, error_path, sizeof(error_path));
     if (st == LS_OK && a->pmi != NULL)
         st = agent_open_pmi(r, &shim.pmi_fd);
+    if (st == LS_OK)
+        st = agent_open_listener(a, r->rank, &listen_fd);
     if (st == LS_OK) {
+        shim.listen_fd = listen_fd;
+        place.listen_fd = listen_fd;
         shim.ring_fd = r->ring_fd;
         place.error_file = error_path[0] != 0 ? error_path : NULL;
         place.rank = r->rank;
@@ -414,6 +420,7 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
     file_close(&shim.stdout_fd);
     file_close(&shim.stderr_fd);
     file_close(&shim.pmi_fd);
+    file_close(&listen_fd);
     return st;
 }
 
@@ -514,6 +521,8 @@ static ls_status open_ranks(agent *a)
         .threads = threads > 0 ? threads : 1,
     };
 
+    if (a->pick.n > 0)
+        place.n_variables = net_pick_variables(&a->pick, environ, place.variables);
     write_hub_url(a, url, sizeof(url));
     if (spec->argv != NULL && p->n_nodes == 1)
         LS_TRY(pmi_create(a->place.job, spec->n_ranks, &a->pmi));

@@ -205,8 +205,7 @@ static void carry_out(head *h, const rdzv_result *r)
         poller_timer_set(h->loop, &h->tick, r->wake_at_ms, on_tick, h);
 }
 
-/* The job cannot go on here: as if a node of the view had said so. */
-static void fail_generation(head *h, const char *why)
+void head_fail_generation(head *h, const char *why)
 {
     int n;
     const rdzv_place *places = rdzv_places(h->machine, &n);
@@ -230,7 +229,7 @@ void head_event(head *h, const rdzv_event *event)
         text_format(why, sizeof(why), "%s", ls_last_error());
     carry_out(h, &r);
     if (why[0] != 0)
-        fail_generation(h, why);
+        head_fail_generation(h, why);
 }
 
 void head_resumed(head *h)
@@ -321,6 +320,7 @@ void head_destroy(head *h)
     head_free_nodes(h);
     poller_timer_cancel(&h->reaper);
     head_close_generation(h);
+    head_forget_networks(h);
     rdzv_destroy(h->machine);
     net_key_wipe(&h->key);
     net_key_wipe(&h->job_key);

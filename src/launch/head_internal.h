@@ -9,6 +9,7 @@
 #include "launch/head.h"
 
 #include "base/map.h"
+#include "launch/net_choice.h"
 #include "launch/node_messages.h"
 #include "net/door.h"
 #include "net/frame_link.h"
@@ -65,6 +66,8 @@ struct head {
     poll_timer reaper;
     uint64_t last_id;
     int64_t resumed_ms;
+    net_choice choice;       /* the last one made, and from what: */
+    net_offer *tried_offers; /* choice.n_nodes */
 
     /* The present generation. */
     uint32_t generation;
@@ -78,6 +81,12 @@ struct head {
     head_rank *ranks;
     int world_size;
     head_end *ends; /* by node */
+    net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
+    bool *has_offer;
+    int n_offers;
+    net_report *reports;
+    bool *has_report;
+    int n_reports;
     job_cause
         broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
     int64_t broken_ms;
@@ -86,6 +95,8 @@ struct head {
 
 /* --- head.c --- */
 void head_event(head *h, const rdzv_event *event);
+/* The job cannot go on here: as if a node of the view had said so. */
+void head_fail_generation(head *h, const char *why);
 void head_tell_all(head *h, const char *text); /* a note for every terminal */
 
 /* --- head_nodes.c --- */
@@ -106,6 +117,13 @@ void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
 LS_MUST_USE ls_status head_open_store(void *head, int *fd);
+
+/* --- head_networks.c --- */
+LS_MUST_USE ls_status head_open_networks(head *h);
+void head_close_networks(head *h);
+void head_forget_networks(head *h); /* and the choice, too */
+LS_MUST_USE ls_status head_take_offer(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_tried(head_node *node, const frame *f);
 
 /* --- head_report.c --- */
 

@@ -262,6 +262,10 @@ static ls_status on_message(void *arg, const frame *f)
     switch (f->type) {
     case NODE_READY:
         return take_ready(node, f);
+    case NODE_OFFER:
+        return head_take_offer(node, f);
+    case NODE_TRIED:
+        return head_take_tried(node, f);
     case NODE_FAILED:
         return take_failure(node, f);
     case NODE_RANK_LEFT:

@@ -16,6 +16,7 @@
 
 enum {
     BROKEN_MS = 60000, /* within which a second broken group is a consequence of the first */
+    BACKLOG = 4096,
     RESUMED_MS = 2000  /* after Ctrl-Z and fg: what seems late then was only stopped */
 };
 
@@ -174,6 +175,7 @@ static ls_status open_hub(head *h)
                            .key = &h->job_key,
                            .events = events};
     net_address at;
+    int fd;
 
     memcpy(options.job, h->job, sizeof(options.job));
     LS_TRY(hub_create(h->loop, &options, &h->hub));
@@ -183,9 +185,9 @@ static ls_status open_hub(head *h)
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);
-    LS_TRY(hub_listen(h->hub, &at, &at));
+    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
     h->hub_port = net_address_port(&at);
-    return LS_OK;
+    return hub_listen_take(h->hub, fd);
 }
 
 static ls_status copy_places(head *h)
@@ -235,6 +237,7 @@ ls_status head_open_generation(head *h)
 {
     head_close_generation(h);
     LS_TRY(copy_places(h));
+    LS_TRY(head_open_networks(h));
     LS_TRY(open_hub(h));
     return open_store(h);
 }
@@ -252,6 +255,7 @@ void head_close_generation(head *h)
     h->hub_port = 0;
     c10d_store_destroy(h->store);
     h->store = NULL;
+    head_close_networks(h);
     for (int i = 0; h->ends != NULL && i < h->n_places; i++) {
         text_free(&h->ends[i].text);
         text_free(&h->ends[i].details);

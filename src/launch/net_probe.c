@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#define BACKLOG  4096
 #define AT_ONCE  128
 #define LIMIT_MS 1000
 #define OWN_MAX  256
@@ -39,26 +40,15 @@ static ls_status list_addresses(net_probe *p)
     return net_interfaces(NULL, p->own, OWN_MAX, &p->n_own);
 }
 
-/* Listens at one address, at any free port or the first of the range that is free. */
 static ls_status listen_at(net_probe *p, net_address at, int *port)
 {
-    const int n_ports = p->opt.last_port - p->opt.first_port + 1;
-    net_address bound = {0};
-    ls_status st = LS_OK;
+    net_address bound;
+    int fd;
 
-    for (int i = 0; i < n_ports; i++) {
-        // Nodes of one machine start at different places.
-        net_address_set_port(&at, p->opt.first_port + (p->opt.node + i) % n_ports);
-        st = door_listen(p->door, &at, &bound);
-        if (st != LS_ESYSTEM)
-            break;
-    }
-    if (st != LS_OK)
-        return p->opt.first_port == 0 ? st
-                                      : ls_context(st, "no port of --port-range %d-%d is free",
-                                                   p->opt.first_port, p->opt.last_port);
+    net_address_set_port(&at, 0);
+    LS_TRY(net_listen_in(&at, p->opt.ports, p->opt.node, NET_STREAM, BACKLOG, &fd, &bound));
     *port = net_address_port(&bound);
-    return LS_OK;
+    return door_listen_take(p->door, fd);
 }
 
 /* Everywhere with one port; but with a filter at the addresses that pass it and nowhere else. */

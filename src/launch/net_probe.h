@@ -15,6 +15,7 @@
 #include "launch/net_choice.h"
 #include "net/key.h"
 #include "net/poller.h"
+#include "net/socket.h"
 
 typedef struct net_probe net_probe;
 
@@ -27,8 +28,7 @@ typedef struct net_probe_options {
     int node;           /* this one's number */
     const char *host;   /* its name, for texts */
     const char *filter; /* --net; NULL or "": none. Otherwise only what passes is listened at */
-    int first_port;     /* --port-range A-B; 0: any free port */
-    int last_port;
+    net_ports ports;    /* --port-range */
     int limit_ms; /* for one address to answer; 0: 1000 */
 } net_probe_options;
 

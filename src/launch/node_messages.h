@@ -20,6 +20,8 @@
 typedef enum node_message {
     /* To the head. */
     NODE_HELLO = 1, /* node_hello */
+    NODE_OFFER,     /* generation u32, net_offer: where it can be called */
+    NODE_TRIED,     /* generation u32, net_report: whom it has reached */
     NODE_READY,     /* generation u32 */
     NODE_FAILED,    /* node_failure: a rank */
     NODE_RANK_LEFT, /* generation u32, local rank u32, pid u32: ended with code 0 */
@@ -31,6 +33,8 @@ typedef enum node_message {
     NODE_WELCOME = 32, /* node_welcome */
     NODE_WAIT,         /* text */
     NODE_REJECT,       /* text; then the head closes */
+    NODE_TRY,          /* generation u32, n u32, n of net_peer */
+    NODE_NETWORK,      /* generation u32, net_pick; with several nodes it is ready only then */
     NODE_START,        /* generation u32 */
     NODE_END_RANKS,    /* signal u32, grace i64 (ms), text: in good order */
     NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OWN_MOST 48
+#define OWN_MOST 64
 
 /* Identities of other launchers that this job's ranks must not take for their own. A trailing '*' matches any rest. */
 static const char *const foreign[] = {
@@ -37,6 +37,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
+    "LOCKSTEP_LISTEN_FD",
     "LOCKSTEP_TTY",
     "LOCKSTEP_GENERATION",
 };
@@ -117,6 +118,10 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_KEY_FD=%d", p->key_fd);
     if (p->ring_fd >= 0)
         put(b, "LOCKSTEP_RING_FD=%d", p->ring_fd);
+    if (p->listen_fd >= 0)
+        put(b, "LOCKSTEP_LISTEN_FD=%d", p->listen_fd);
+    for (int i = 0; i < p->n_variables; i++)
+        put(b, "%s=%s", p->variables[i].name, p->variables[i].value);
     if (p->terminal)
         put(b, "LOCKSTEP_TTY=1");
 }

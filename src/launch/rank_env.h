@@ -6,6 +6,7 @@
 #define LS_LAUNCH_RANK_ENV_H
 
 #include "base/status.h"
+#include "launch/net_choice.h"
 
 #include <stdbool.h>
 
@@ -33,6 +34,9 @@ typedef struct rank_place {
     int key_fd;              /* -1: none */
     int ring_fd;             /* -1: none */
     int pmi_fd;              /* of a socket that answers PMI-1; -1: none */
+    int listen_fd;           /* where other nodes' ranks come to; -1: none */
+    net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
+    int n_variables;
     bool terminal;           /* a terminal is behind rank 0's pipe */
     int threads;             /* compute threads a rank, from the cores it may use */
 } rank_place;

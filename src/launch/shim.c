@@ -124,6 +124,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     keep_open(spec->key_fd);
     keep_open(spec->ring_fd);
     keep_open(spec->pmi_fd);
+    keep_open(spec->listen_fd);
     reset_signals(&spec->mask);
     if (spec->job->fn != NULL)
         run_function(spec);
@@ -198,7 +199,7 @@ static void become_shim(const shim_spec *spec)
 {
     const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,  STDERR_FILENO,   spec->lifeline_fd,
                         spec->news_fd, spec->stdin_fd, spec->stdout_fd, spec->stderr_fd,
-                        spec->key_fd,  spec->ring_fd,  spec->pmi_fd};
+                        spec->key_fd,  spec->ring_fd,  spec->pmi_fd,    spec->listen_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
     sigset_t all;

@@ -40,6 +40,7 @@ typedef struct shim_spec {
     int key_fd;    /* kept open for the rank under the same number; -1: none */
     int ring_fd;   /* likewise */
     int pmi_fd;    /* likewise */
+    int listen_fd; /* likewise */
     sigset_t mask; /* signal mask for the rank */
     const process_fds
         *users; /* open before there was an agent: a function that is run may know them */

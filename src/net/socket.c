@@ -89,6 +89,24 @@ ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd,
     return LS_OK;
 }
 
+ls_status net_listen_in(const net_address *at, net_ports range, int offset, net_kind kind,
+                        int backlog, int *fd, net_address *bound)
+{
+    const int n_ports = range.last - range.first + 1;
+    net_address here = *at;
+    ls_status st = LS_OK;
+
+    if (range.first == 0)
+        return net_listen(at, kind, backlog, fd, bound);
+    for (int i = 0; i < n_ports; i++) {
+        net_address_set_port(&here, range.first + (offset + i) % n_ports);
+        st = net_listen(&here, kind, backlog, fd, bound);
+        if (st != LS_ESYSTEM)
+            return st;
+    }
+    return ls_context(st, "no port of --port-range %d-%d is free", range.first, range.last);
+}
+
 ls_status net_accept(int listener, int *fd)
 {
     for (;;) {

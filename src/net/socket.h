@@ -24,6 +24,17 @@ typedef enum net_kind {
 LS_MUST_USE ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd,
                                  net_address *bound);
 
+/* --port-range; zeros: any port. */
+typedef struct net_ports {
+    int first;
+    int last;
+} net_ports;
+
+/* The same at the first free port of a range, looked for from its offset-th on and round, so that processes of one machine
+ * that differ in `offset` do not try the same one. */
+LS_MUST_USE ls_status net_listen_in(const net_address *at, net_ports range, int offset,
+                                    net_kind kind, int backlog, int *fd, net_address *bound);
+
 /* Takes one waiting connection, nonblocking; *fd = -1 when there is none. LS_ESYSTEM when descriptors ran out (errno is
  * EMFILE or ENFILE then) or the listener is broken. A connection that vanished in the queue is skipped. */
 LS_MUST_USE ls_status net_accept(int listener, int *fd);

@@ -116,9 +116,8 @@ static int be_node(int number, const char *filter)
                              .node = number,
                              .host = host,
                              .filter = filter,
-                             .first_port =
-                                 47000, // the same port everywhere: the worst case of wrong nodes
-                             .last_port = 47000};
+                             // the same port everywhere: the worst case of wrong nodes
+                             .ports = {47000, 47000}};
     poll_watch *watch;
     wire_writer w = {0};
 

@@ -348,8 +348,7 @@ static void ports_of_the_range_are_used_and_no_others(void **state)
         base -= 100;
     opt = options_of(&t, 0);
     opt.filter = "127.0.0.0/8";
-    opt.first_port = base;
-    opt.last_port = base + 7;
+    opt.ports = (net_ports){base, base + 7};
     for (int i = 1; i < 4; i++) {
         net_probe_close(t.nodes[i].probe);
         t.nodes[i].probe = NULL;
@@ -359,7 +358,7 @@ static void ports_of_the_range_are_used_and_no_others(void **state)
         for (int k = 1; k < i; k++)
             assert_int_not_equal(port_of(&t.nodes[i]), port_of(&t.nodes[k]));
     }
-    opt.first_port = opt.last_port = port_of(&t.nodes[1]);
+    opt.ports = (net_ports){port_of(&t.nodes[1]), port_of(&t.nodes[1])};
     net_probe_close(t.nodes[2].probe);
     t.nodes[2].probe = NULL;
     assert_status(net_probe_open(&opt, &t.nodes[2].probe), LS_ESYSTEM);

@@ -25,6 +25,7 @@ static const rank_place place = {.rank = 5,
                                  .key_fd = 11,
                                  .ring_fd = 12,
                                  .pmi_fd = -1,
+                                 .listen_fd = -1,
                                  .threads = 6};
 
 static char **make(const char *const *inherited, const rank_place *p)
