@@ -28,8 +28,8 @@ typedef struct head_options {
     bool insecure;    /* no key: everybody may come */
     bool hosts_store; /* the one of PyTorch programs, a fresh one each generation */
     int store_port;   /* 0: a free one */
-    const char *net;         /* --net; NULL or "": any network */
-    net_ports ports;         /* where ranks find the hub */
+    const char *net;  /* --net; NULL or "": any network */
+    net_ports ports;  /* where ranks find the hub */
     bool quiet_roster; /* nobody is told who is there */
     void *self;
     /* What a rank of the head's own node is doing. */

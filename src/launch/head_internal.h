@@ -80,7 +80,7 @@ struct head {
     int n_places;
     head_rank *ranks;
     int world_size;
-    head_end *ends; /* by node */
+    head_end *ends;    /* by node */
     net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
     bool *has_offer;
     int n_offers;

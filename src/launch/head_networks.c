@@ -6,6 +6,7 @@
 #include "launch/head_internal.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 
 #include <string.h>
 
@@ -41,6 +42,7 @@ static void choose(head *h)
 {
     net_choice_free(&h->choice);
     if (net_choose(h->offers, h->reports, h->n_places, h->opt.net, &h->choice) == LS_OK) {
+        ls_log(LS_LOG_INFO, "head", "%s", text_str(&h->choice.text));
         send_picks(h);
         return;
     }

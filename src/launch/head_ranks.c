@@ -17,7 +17,7 @@
 enum {
     BROKEN_MS = 60000, /* within which a second broken group is a consequence of the first */
     BACKLOG = 4096,
-    RESUMED_MS = 2000  /* after Ctrl-Z and fg: what seems late then was only stopped */
+    RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
 };
 
 /* --- events of the hub --- */

@@ -65,9 +65,9 @@ typedef struct agent_spec {
     bool fold;           /* on a terminal the same line of several ranks is printed once */
 
     const agent_nodes *nodes; /* NULL: this one alone */
-    const char *net;          /* --net, which networks may be used (net/interface.h); NULL or "": any */
-    net_ports ports;          /* for what listens to other nodes */
-    rdzv_options rendezvous;  /* zeros: one node, no restart; grace_ms is the one above */
+    const char *net; /* --net, which networks may be used (net/interface.h); NULL or "": any */
+    net_ports ports; /* for what listens to other nodes */
+    rdzv_options rendezvous; /* zeros: one node, no restart; grace_ms is the one above */
 
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);

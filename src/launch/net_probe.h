@@ -29,7 +29,7 @@ typedef struct net_probe_options {
     const char *host;   /* its name, for texts */
     const char *filter; /* --net; NULL or "": none. Otherwise only what passes is listened at */
     net_ports ports;    /* --port-range */
-    int limit_ms; /* for one address to answer; 0: 1000 */
+    int limit_ms;       /* for one address to answer; 0: 1000 */
 } net_probe_options;
 
 /*

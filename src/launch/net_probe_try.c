@@ -27,7 +27,7 @@
 #define MEASURE_MS      200 /* long enough, on networks where the burst takes longer */
 #define TICK_MS         20
 #define STALLED_MS      450
-#define UNANSWERED     2 /* in a row, that are no accident */
+#define UNANSWERED      2 /* in a row, that are no accident */
 #define RETRY_MS        20
 #define SENDS_A_ROUND   4
 #define COUNTS_A_READ   64

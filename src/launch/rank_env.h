@@ -37,8 +37,8 @@ typedef struct rank_place {
     int listen_fd;           /* where other nodes' ranks come to; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
     int n_variables;
-    bool terminal;           /* a terminal is behind rank 0's pipe */
-    int threads;             /* compute threads a rank, from the cores it may use */
+    bool terminal; /* a terminal is behind rank 0's pipe */
+    int threads;   /* compute threads a rank, from the cores it may use */
 } rank_place;
 
 /* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). */

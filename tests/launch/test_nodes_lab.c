@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs over several hosts that are network namespaces, with the traps that real ones have: names for 127.0.1.1, docker0 everywhere. */
+#include "launch/job.h"
+
+#include "base/clock.h"
+#include "harness/netlab.h"
+#include "net/key.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, clean_up)
+
+enum { NODES = 3, ARGS_MOST = 48 };
+
+static netlab lab;
+static char lab_variable[64];
+static char key_file[64];
+static char key_variable[96];
+
+static int clean_up(void **state)
+{
+    netlab_down(&lab);
+    return job_clean_up(state);
+}
+
+static int set_up(void **state)
+{
+    net_key key;
+
+    LS_UNUSED(state);
+    text_format(key_file, sizeof(key_file), "/tmp/lockstep-lab-key-%d", (int)getpid());
+    text_format(key_variable, sizeof(key_variable), NET_KEY_FILE_ENV "=%s", key_file);
+    assert_int_equal(net_key_random(&key), LS_OK);
+    assert_int_equal(net_key_write_file(key_file, &key), LS_OK);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    LS_UNUSED(state);
+    (void)unlink(key_file);
+    return 0;
+}
+
+static void build_lab(const char *options)
+{
+    const int code = netlab_up(&lab, NODES, options);
+
+    if (code == NETLAB_SKIPPED)
+        skip();
+    assert_int_equal(code, 0);
+    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
+}
+
+/* Node i of `nodes`, with one rank; `more` are further flags. Node 0 is called by its name. */
+static job *start_node(int i, int nodes, const char *const *more, const char *const *program)
+{
+    const char *argv[ARGS_MOST] = {LS_NETLAB_SH, "exec"};
+    char numbers[2][16];
+    int n = 2;
+
+    argv[n++] = text_format(numbers[0], sizeof(numbers[0]), "%d", i);
+    argv[n++] = JOB_TOOL;
+    argv[n++] = "run";
+    argv[n++] = "--nnodes";
+    argv[n++] = text_format(numbers[1], sizeof(numbers[1]), "%d", nodes);
+    argv[n++] = "--node-rank";
+    argv[n++] = numbers[0];
+    argv[n++] = "--master-addr";
+    argv[n++] = "node0";
+    for (; more != NULL && *more != NULL && n < ARGS_MOST - 1; more++)
+        argv[n++] = *more;
+    for (; *program != NULL && n < ARGS_MOST - 1; program++)
+        argv[n++] = *program;
+    return job_start(argv, JOB_LIST(key_variable, lab_variable));
+}
+
+static void start_all(job **jobs, const char *const *more, const char *const *program)
+{
+    for (int i = 0; i < NODES; i++)
+        jobs[i] = start_node(i, NODES, more, program);
+}
+
+static const char tells_network[] = "echo uses $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME "
+                                    "$OMPI_MCA_btl_tcp_if_include; exec " JOB_ACTOR " steps 200";
+
+static void a_job_finds_its_network_among_traps(void **state)
+{
+    job *jobs[NODES];
+
+    LS_UNUSED(state);
+    build_lab("--mixed --dead");
+    start_all(jobs, NULL, JOB_LIST("sh", "-c", tells_network));
+    for (int i = 0; i < NODES; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0,
+                                     i == NODES - 1 ? "uses ens3 =ens3 10.77.0.0/24"
+                                                    : "uses eth0 =eth0 10.77.0.0/24"));
+        job_expect(jobs[i], job_said(jobs[i], 0, "sum "));
+    }
+    for (int i = 0; i < NODES; i++)
+        job_expect_gone(jobs[i]);
+}
+
+static void net_and_port_range_are_kept_to(void **state)
+{
+    static const char tells_ports[] =
+        "echo uses $GLOO_SOCKET_IFNAME; " JOB_ACTOR " steps 0 & sleep 2; "
+        "ss -Htnl4 | awk '{print \"listens \" $4}'; kill $!; exit 0";
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    build_lab("");
+    for (int i = 0; i < 2; i++)
+        jobs[i] = start_node(i, 2, JOB_LIST("--net", "10.78.0.0/16", "--port-range", "41000-41050"),
+                             JOB_LIST("sh", "-c", tells_ports));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0, "uses eth1"));
+        job_expect(jobs[i], job_said(jobs[i], 0,
+                                     i == 0 ? "listens 10.78.0.10:410" : "listens 10.78.0.11:410"));
+    }
+}
+
+static void where_nothing_works_the_whole_matrix_is_told(void **state)
+{
+    job *jobs[NODES];
+
+    LS_UNUSED(state);
+    build_lab("");
+    start_all(jobs, JOB_LIST("--net", "docker0"), JOB_LIST("true"));
+    for (int i = 0; i < NODES; i++) {
+        job_expect_code(jobs[i], 1);
+        job_expect(jobs[i],
+                   job_said(jobs[i], 1, "172.17.0.1") && job_said(jobs[i], 1, "wrong node"));
+        job_expect(jobs[i], job_said(jobs[i], 1, "--net"));
+        job_expect_gone(jobs[i]);
+    }
+}
+
+static void a_host_that_vanishes_is_named_and_ends_its_own_ranks(void **state)
+{
+    job *jobs[NODES];
+    int64_t since_ms;
+
+    LS_UNUSED(state);
+    build_lab("");
+    start_all(jobs, NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job_await_text(jobs[0], 0, "step 100");
+    since_ms = ls_now_ms();
+    assert_true(netlab_run(&lab, 2, "ip link set eth0 down; ip link set eth1 down"));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 1);
+        job_expect(jobs[i], job_said(jobs[i], 1, "node 2 (node2) with rank 2 was lost"));
+        job_expect_gone(jobs[i]);
+    }
+    print_message("known and ended after %d ms\n", (int)(ls_now_ms() - since_ms));
+    job_expect_code(jobs[2], 1);
+    job_expect(jobs[2], job_said(jobs[2], 1, "the head of the job at"));
+    job_expect_gone(jobs[2]);
+}
+
+/* A rank on another host, in other namespaces: what it is doing is known all the same. */
+static void a_late_rank_elsewhere_is_named_with_its_state(void **state)
+{
+    job *a;
+    job *b;
+    pid_t rank;
+
+    LS_UNUSED(state);
+    build_lab("");
+    a = start_node(0, 2, NULL, JOB_LIST("env", "LOCKSTEP_LATE_MS=300", JOB_ACTOR, "steps", "0"));
+    b = start_node(1, 2, NULL, JOB_LIST("env", "LOCKSTEP_LATE_MS=300", JOB_ACTOR, "steps", "0"));
+    job_await_text(a, 0, "step 100");
+    rank = job_find(b, JOB_RANK, 1);
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    job_await_text(a, 1, "not arrived 1 (");
+    job_await_text(a, 1, "stopped");
+    job_await_text(b, 1, "not arrived 1 (");
+    assert_int_equal(kill(rank, SIGCONT), 0);
+    assert_int_equal(kill(b->pid, SIGTERM), 0);
+    job_await_end(a);
+    job_await_end(b);
+    job_expect_gone(a);
+    job_expect_gone(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_job_finds_its_network_among_traps),
+        test(net_and_port_range_are_kept_to),
+        test(where_nothing_works_the_whole_matrix_is_told),
+        test(a_host_that_vanishes_is_named_and_ends_its_own_ranks),
+        test(a_late_rank_elsewhere_is_named_with_its_state),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
