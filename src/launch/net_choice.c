@@ -17,7 +17,8 @@
 typedef struct network {
     uint8_t *address; /* [n_nodes]: index in each node's offer */
     bool is_ipv4;
-    uint64_t bytes_per_s; /* of the slowest pair; 0: none was measured */
+    uint64_t bytes_per_s;      /* of the slowest pair; 0: none was measured */
+    uint64_t wire_bytes_per_s; /* the best of those on the same interfaces */
     uint64_t link_bytes_per_s;
     uint32_t round_trip_us; /* mean */
 } network;
@@ -299,9 +300,35 @@ static ls_status find_networks(chooser *c, mixture widest)
     return LS_OK;
 }
 
+/* Whether two networks use the same interface on every node, or on any. */
+static bool same_interfaces(const chooser *c, const network *a, const network *b, bool on_every)
+{
+    for (int node = 0; node < c->n_nodes; node++) {
+        const net_interface *at = c->offers[node].at;
+
+        if (text_equal(at[a->address[node]].name, at[b->address[node]].name) != on_every)
+            return !on_every;
+    }
+    return on_every;
+}
+
+/* What an interface can do it can do over IPv4 and IPv6; where these differ, it is chance that differs. */
+static void judge_wires(chooser *c)
+{
+    for (int i = 0; i < c->n_found; i++) {
+        network *w = &c->found[i];
+
+        w->wire_bytes_per_s = w->bytes_per_s;
+        for (int k = 0; k < c->n_found; k++)
+            if (c->found[k].bytes_per_s > w->wire_bytes_per_s &&
+                same_interfaces(c, w, &c->found[k], true))
+                w->wire_bytes_per_s = c->found[k].bytes_per_s;
+    }
+}
+
 static uint64_t speed_of(const network *w, bool measured)
 {
-    return measured ? w->bytes_per_s : w->link_bytes_per_s;
+    return measured ? w->wire_bytes_per_s : w->link_bytes_per_s;
 }
 
 /* Within a factor of 1.5 of the best. */
@@ -345,17 +372,6 @@ static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])
 
 /* --- what comes out --- */
 
-static bool shares_an_interface(const chooser *c, const network *a, const network *b)
-{
-    for (int node = 0; node < c->n_nodes; node++) {
-        const net_interface *at = c->offers[node].at;
-
-        if (text_equal(at[a->address[node]].name, at[b->address[node]].name))
-            return true;
-    }
-    return false;
-}
-
 static void add_to_picks(const chooser *c, const network *w, net_pick *picks)
 {
     for (int node = 0; node < c->n_nodes; node++) {
@@ -379,7 +395,7 @@ static void make_picks(const chooser *c, net_choice *out)
         bool is_new = alive[i];
 
         for (int k = 0; k < n; k++)
-            is_new = is_new && !shares_an_interface(c, taken[k], &c->found[i]);
+            is_new = is_new && !same_interfaces(c, taken[k], &c->found[i], false);
         if (is_new)
             taken[n++] = &c->found[i];
     }
@@ -420,6 +436,7 @@ static ls_status choose(chooser *c, const char *filter, net_choice *out)
     for (int widest = MIXTURE_ONE_KIND; widest <= MIXTURE_ANY && c->n_found == 0; widest++)
         LS_TRY(find_networks(c, (mixture)widest));
     if (c->n_found > 0) {
+        judge_wires(c);
         make_picks(c, out);
         return text_status(&out->text);
     }

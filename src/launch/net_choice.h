@@ -98,7 +98,8 @@ bool net_peer_is_next(int node, int peer, int n_nodes);
  * Chooses for all nodes. `filter` is --net (net/interface.h), applied to every node's offer; NULL or "": none. Nodes that are
  * all on one machine get its loopback, unless there is a filter.
  *
- * Best measured bandwidth first (the slowest pair counts; where none was measured, what the drivers say); among those within a
+ * Best measured bandwidth first (the slowest pair counts, and of IPv4 and IPv6 on the same interfaces the better; where none was
+ * measured, what the drivers say); among those within a
  * factor of 1.5 IPv4 before IPv6, then the round trip, of which a factor of 1.5 counts as equal too, then what node 0 listed
  * first. Networks with a bridge in them (docker0) are used only when there is no other; an address at which anybody met a wrong
  * node never is.
