@@ -183,8 +183,9 @@ static void ask_driver(int any, net_interface *face)
     ask.ifr_data = (void *)&link;
     if (ioctl(any, SIOCETHTOOL, &ask) != 0)
         return;
-    mbps = ethtool_cmd_speed(&link);
-    if (mbps < INT32_MAX) // the unknown speed is -1
+    mbps =
+        (uint32_t)link.speed_hi << 16 | link.speed; // the kernel's own macro shifts a signed value
+    if (mbps < INT32_MAX)                           // the unknown speed is -1
         face->speed_mbps = (int)mbps;
 }
 
