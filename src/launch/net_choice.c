@@ -136,7 +136,7 @@ static bool is_usable(const chooser *c, int node, int address)
     return (c->usable[node] >> address & 1U) != 0;
 }
 
-/* What the filter lets pass, without the addresses that led to a wrong node. */
+/* What the node's own filter or else the head's lets pass, without the addresses that led to a wrong node. */
 static ls_status find_usable(chooser *c, const char *filter)
 {
     for (int node = 0; node < c->n_nodes; node++) {
@@ -144,7 +144,7 @@ static ls_status find_usable(chooser *c, const char *filter)
             bool passes;
 
             LS_TRY(net_interface_passes(filter, &c->offers[node].at[a], &passes));
-            if (passes)
+            if (passes || c->offers[node].is_filtered)
                 c->usable[node] |= (uint16_t)(1U << a);
         }
     }
@@ -449,7 +449,7 @@ ls_status net_choose(const net_offer *offers, const net_report *reports, int n_n
                      const char *filter, net_choice *out)
 {
     chooser c = {.offers = offers, .reports = reports, .n_nodes = n_nodes};
-    const bool has_filter = filter != NULL && filter[0] != 0;
+    bool has_filter = filter != NULL && filter[0] != 0;
     ls_status st;
 
     *out = (net_choice){.n_nodes = n_nodes};
@@ -458,6 +458,8 @@ ls_status net_choose(const net_offer *offers, const net_report *reports, int n_n
     out->picks = ls_calloc((size_t)n_nodes, sizeof(*out->picks));
     if (out->picks == NULL)
         return ls_fail(LS_ENOMEM, "no memory to choose a network");
+    for (int i = 0; i < n_nodes; i++)
+        has_filter = has_filter || offers[i].is_filtered;
     if (all_on_one_machine(offers, n_nodes) && !has_filter)
         st = choose_loopback(n_nodes, out);
     else

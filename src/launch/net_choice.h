@@ -30,6 +30,7 @@
 typedef struct net_offer {
     char host[NET_HOST_BYTES]; /* for texts */
     uint64_t machine;          /* net_host_value(): two nodes on one machine need no network */
+    bool is_filtered;          /* this is what passes a filter of the node's own */
     int n;
     net_interface
         at[NET_ADDRESSES_MAX]; /* the best hints first; with the port that listens there */
@@ -95,8 +96,8 @@ int net_peers_of(int node, const net_offer *offers, int n_nodes, int out[NET_PEE
 bool net_peer_is_next(int node, int peer, int n_nodes);
 
 /*
- * Chooses for all nodes. `filter` is --net (net/interface.h), applied to every node's offer; NULL or "": none. Nodes that are
- * all on one machine get its loopback, unless there is a filter.
+ * Chooses for all nodes. `filter` is the head's --net (net/interface.h), for nodes that have none of their own, where interfaces may
+ * have other names; NULL or "": none. Nodes that are all on one machine get its loopback, unless there is a filter.
  *
  * Best measured bandwidth first (the slowest pair counts, and of IPv4 and IPv6 on the same interfaces the better; where none was
  * measured, what the drivers say); among those within a

@@ -3,7 +3,7 @@
  * net_choice_wire.c - offers, peers, reports and picks as bytes. Fields are little-endian, in the order of the structs:
  *
  *   interface  name text | address text | prefix u8 | mtu u32 | speed u32 | flags u8 (1 bridge, 2 default route)
- *   offer      host text | machine u64 | n u8 | interfaces
+ *   offer      host text | machine u64 | filtered u8 | n u8 | interfaces
  *   peer       node u32 | measure u8 | offer
  *   report     n u32 | n times: peer u16 | address u8 | local u8 (255: none) | outcome u8 | round trip u32 | bandwidth u64
  *   pick       head text | n u8 | interfaces
@@ -111,18 +111,23 @@ void net_offer_write(wire_writer *w, const net_offer *offer)
 {
     wire_write_text(w, offer->host);
     wire_write_u64(w, offer->machine);
+    wire_write_u8(w, offer->is_filtered);
     write_interfaces(w, offer->at, offer->n);
 }
 
 void net_offer_read(wire_reader *r, net_offer *out)
 {
     char host[NET_HOST_BYTES];
+    uint8_t filtered;
 
     memset(out, 0, sizeof(*out));
     wire_read_text(r, host, sizeof(host));
     if (!r->failed)
         text_printable(out->host, sizeof(out->host), host);
     out->machine = wire_read_u64(r);
+    filtered = wire_read_u8(r);
+    r->failed = r->failed || filtered > 1;
+    out->is_filtered = filtered == 1;
     out->n = read_interfaces(r, out->at, 0, NET_ADDRESSES_MAX);
 }
 

@@ -27,6 +27,7 @@ static ls_status list_addresses(net_probe *p)
     char all[512];
     int n = 0;
 
+    p->offer.is_filtered = has_filter;
     p->own = ls_calloc(OWN_MAX, sizeof(*p->own));
     if (p->own == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the addresses of this host");

@@ -238,6 +238,22 @@ static void the_filter_narrows_every_nodes_list(void **state)
     net_choice_free(&c);
 }
 
+static void a_nodes_own_filter_beats_the_heads(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    w->offers[2].is_filtered = true; // --net ens3 was said there, where eth0 has another name
+    w->offers[2].n = 1;
+    for (int i = 0; i < 2; i++)
+        memset(&w->tried[i][2][FAST + 1], 0, sizeof(w->tried[i][2]) - sizeof(w->tried[i][2][0]));
+    assert_ok(world_choose(w, "eth0", &c));
+    expect_address(&c, 0, "eth0", "10.77.0.10");
+    expect_address(&c, 2, "ens3", "10.77.0.12");
+    net_choice_free(&c);
+}
+
 static void nodes_in_different_subnets_are_joined_by_routes(void **state)
 {
     net_world *w = &world;
@@ -749,6 +765,7 @@ int main(void)
         cmocka_unit_test(bridges_are_taken_last_and_never_after_a_wrong_node),
         cmocka_unit_test(an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_one),
         cmocka_unit_test(the_filter_narrows_every_nodes_list),
+        cmocka_unit_test(a_nodes_own_filter_beats_the_heads),
         cmocka_unit_test(nodes_in_different_subnets_are_joined_by_routes),
         cmocka_unit_test(networks_are_mixed_only_when_no_single_one_works),
         cmocka_unit_test(nodes_on_one_machine_need_no_network),

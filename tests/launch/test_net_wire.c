@@ -49,6 +49,7 @@ static void messages_come_back_as_they_were(void **state)
     LS_UNUSED(state);
     make_world();
     peer.offer = world.offers[0];
+    peer.offer.is_filtered = true;
     pick.head = world.offers[0].at[0].address;
     memcpy(pick.at, world.offers[0].at, 2 * sizeof(pick.at[0]));
     net_peer_write(&w, &peer);
@@ -64,6 +65,7 @@ static void messages_come_back_as_they_were(void **state)
     assert_true(peer2.measure);
     assert_string_equal(peer2.offer.host, "alpha");
     assert_int_equal(peer2.offer.machine, peer.offer.machine);
+    assert_true(peer2.offer.is_filtered);
     assert_int_equal(peer2.offer.n, 3);
     expect_same_interfaces(peer2.offer.at, peer.offer.at, 3);
     assert_true(net_address_equal(&pick2.head, &pick.head));
