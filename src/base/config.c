@@ -34,6 +34,10 @@ static const config_entry table[CONFIG_COUNT] = {
          "to the store"},
     [CONFIG_KEY_FILE] = {"LOCKSTEP_KEY_FILE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                          "file with the job's key"},
+    [CONFIG_SECURITY] =
+        {"LOCKSTEP_SECURITY", CONFIG_TYPE_CHOICE, "auth", "auth|mac|encrypt", 0, 0,
+         "what protects TCP connections; auth: both ends prove the key, mac: and no "
+         "byte can be changed, encrypt: nor read"},
     [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_CHOICE, "cpu", "cpu|cpu_ref", 0, 0,
                        "where tensors live and what computes on them"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,

@@ -19,6 +19,7 @@ typedef enum config_id {
     CONFIG_SEGMENT_BYTES, /* LOCKSTEP_SEGMENT: bytes of one pipelined piece */
     CONFIG_IFACE,         /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
     CONFIG_KEY_FILE,      /* LOCKSTEP_KEY_FILE */
+    CONFIG_SECURITY,      /* LOCKSTEP_SECURITY: auth, mac, encrypt */
     CONFIG_DEVICE,        /* LOCKSTEP_DEVICE: cpu, cpu_ref */
     CONFIG_THREADS,       /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
     CONFIG_MODULE_DIR,    /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */

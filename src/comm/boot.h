@@ -38,6 +38,7 @@ typedef struct comm_boot {
     uint32_t generation;
     const net_key *
         key; /* NULL: unix sockets of the same uid only; never NULL where TCP is used, unless --insecure */
+    net_security security;      /* of the connections between hosts */
     const boot_record *records; /* size entries */
     int local_fd; /* listening abstract unix socket (SOCK_SEQPACKET), -1: none; the backend takes it */
     int listen_fd;         /* listening TCP socket, -1: none; the backend takes it */

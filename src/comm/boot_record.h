@@ -20,6 +20,7 @@ typedef struct boot_publication {
     char backend[BOOT_NAME_BYTES];
     char transport[BOOT_NAME_BYTES];
     uint64_t segment_bytes;
+    net_security security;
 } boot_publication;
 
 LS_MUST_USE ls_status boot_record_encode(const boot_publication *p, wire_writer *out);

@@ -38,6 +38,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     LS_TRY(config_text(CONFIG_BACKEND, &s->backend));
     LS_TRY(config_text(CONFIG_TRANSPORT, &s->transport));
     LS_TRY(config_text(CONFIG_IFACE, &s->iface));
+    LS_TRY(net_security_setting(&s->security));
     LS_TRY(config_int(CONFIG_SEGMENT_BYTES, &segment));
     LS_TRY(config_int(CONFIG_LATE_MS, late_ms));
     if (s->join_ms == 0)

@@ -62,6 +62,7 @@ static void describe_self(join *j, const join_settings *s)
     text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
     text_format(j->own.transport, sizeof(j->own.transport), "%s", s->transport);
     j->own.segment_bytes = s->segment_bytes;
+    j->own.security = s->security;
 }
 
 static ls_status publish(join *j)
@@ -158,6 +159,7 @@ static void describe_boot(join *j, const join_settings *s)
     memcpy(b->job, j->id.job, sizeof(b->job));
     b->generation = j->id.generation;
     b->key = j->has_key ? &j->key : NULL;
+    b->security = s->security;
     b->records = j->records;
     b->transport = s->transport;
     b->deadline_ms = s->deadline_ms;

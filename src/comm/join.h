@@ -22,8 +22,9 @@ typedef struct join_settings {
     const char *key_file;  /* NULL: the default */
     const char *iface;     /* filter as in net/interface.h; "": none */
     bool insecure;
-    int64_t deadline_ms; /* ls_deadline_ms() */
-    int64_t join_ms;     /* for messages */
+    net_security security; /* of TCP connections */
+    int64_t deadline_ms;   /* ls_deadline_ms() */
+    int64_t join_ms;       /* for messages */
     size_t segment_bytes;
     ls_store *store; /* HUB_STORE */
 } join_settings;

@@ -75,6 +75,7 @@ static ls_status connect_once(join *j, const join_settings *s)
     control_options opt = {.hub = j->hub_address,
                            .key = j->has_key ? &j->key : NULL,
                            .insecure = s->insecure,
+                           .security = s->security,
                            .rank = j->id.rank,
                            .world_size = j->id.size,
                            .generation = j->id.generation,
@@ -128,7 +129,8 @@ static ls_status serve_hub(join *j, const join_settings *s, const net_address *a
     hub_options opt = {.world_size = j->id.size,
                        .generation = j->id.generation,
                        .key = j->has_key ? &j->key : NULL,
-                       .insecure = s->insecure};
+                       .insecure = s->insecure,
+                       .security = s->security};
 
     memcpy(opt.job, j->id.job, sizeof(opt.job));
     LS_TRY(hub_thread_start(&opt, at, &j->hub));

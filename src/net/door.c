@@ -101,9 +101,11 @@ static void let_in(stranger *s)
     door_guest guest = s->guest;
 
     guest.claim = s->shake.peer;
+    handshake_seals(&s->shake, &guest.seals);
     s->guest.fd = -1; // the owner's now
     free_stranger(s);
     opt->enter(opt->self, &guest);
+    seal_pair_wipe(&guest.seals);
 }
 
 static void prove(stranger *s)
@@ -153,10 +155,11 @@ static ls_status name_peer(const door *d, door_guest *g)
 static ls_status prepare(stranger *s)
 {
     const door *d = s->owner;
+    const handshake_claim expected = handshake_claim_for(s->guest.fd, &d->opt.expected);
 
     LS_TRY(name_peer(d, &s->guest));
     LS_TRY(net_set_stream_options(s->guest.fd, USER_TIMEOUT_MS));
-    LS_TRY(handshake_server(&s->shake, d->opt.key, &d->opt.expected, s->guest.peer));
+    LS_TRY(handshake_server(&s->shake, d->opt.key, &expected, s->guest.peer));
     return poller_watch(d->loop, s->guest.fd, POLL_READ, stranger_event, s, &s->watch);
 }
 
@@ -323,6 +326,18 @@ int door_count(const door *d)
     return d->n_strangers;
 }
 
+/* Whether TCP is allowed where there is no key. */
+static ls_status check_keyless(const door *d)
+{
+    if (!d->opt.insecure)
+        return ls_fail(LS_EAUTH, "without a key a %s listens at a unix socket only (or --insecure)",
+                       d->opt.name);
+    if (d->opt.expected.security != NET_AUTH)
+        return ls_fail(LS_EAUTH, "LOCKSTEP_SECURITY=%s needs a key (no --insecure)",
+                       net_security_text(d->opt.expected.security));
+    return LS_OK;
+}
+
 ls_status door_listen_take(door *d, int fd)
 {
     door_listener *l = ls_calloc(1, sizeof(*l));
@@ -336,11 +351,10 @@ ls_status door_listen_take(door *d, int fd)
     st = net_address_of_socket(fd, &at);
     if (st != LS_OK)
         goto fail;
-    if (d->opt.key == NULL && !d->opt.insecure && net_address_family(&at) != NET_UNIX) {
-        st = ls_fail(LS_EAUTH, "without a key a %s listens at a unix socket only (or --insecure)",
-                     d->opt.name);
+    if (d->opt.key == NULL && net_address_family(&at) != NET_UNIX)
+        st = check_keyless(d);
+    if (st != LS_OK)
         goto fail;
-    }
     st = net_set_blocking(fd, false);
     if (st != LS_OK)
         goto fail;

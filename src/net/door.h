@@ -22,13 +22,14 @@ typedef struct door_guest {
     char peer[DOOR_PEER_TEXT]; /* "tcp://10.0.0.1:4711" or "process 4711" */
     pid_t pid;                 /* of a unix socket, else 0 */
     handshake_claim claim;     /* what it proved to be */
+    seal_pair seals;           /* for all that follows */
 } door_guest;
 
 typedef struct door_options {
-    const char *name;   /* of the component, in log lines; a literal */
-    const net_key *key; /* NULL: unix sockets of the same uid only; borrowed */
-    bool insecure;      /* without a key, TCP as well */
-    handshake_claim expected;
+    const char *name;         /* of the component, in log lines; a literal */
+    const net_key *key;       /* NULL: unix sockets of the same uid only; borrowed */
+    bool insecure;            /* without a key, TCP as well */
+    handshake_claim expected; /* with its security, which TCP connections have */
     void *self;
     void (*enter)(void *self,
                   const door_guest *guest); /* on the poller's thread; must not destroy the door */

@@ -14,16 +14,51 @@ void frame_reader_init(frame_reader *r, size_t max_body)
 void frame_reader_free(frame_reader *r)
 {
     byte_queue_free(&r->in);
+    byte_queue_free(&r->sealed);
+    seal_wipe(&r->seal);
+}
+
+void frame_reader_seal(frame_reader *r, const seal *in)
+{
+    r->seal = *in;
+}
+
+/* Moves the content of whole records on. */
+static ls_status open_records(frame_reader *r)
+{
+    byte_queue *q = &r->sealed;
+    size_t record = 1;
+    size_t bytes;
+
+    while (record > 0 && byte_queue_held(q) > 0) {
+        uint8_t *at = q->data + q->start;
+
+        LS_TRY(seal_open(&r->seal, at, byte_queue_held(q), &record, &bytes));
+        LS_TRY(byte_queue_add(&r->in, at + SEAL_HEAD_BYTES, bytes));
+        q->start += record;
+    }
+    byte_queue_trim(q);
+    return LS_OK;
 }
 
 ls_status frame_reader_feed(frame_reader *r, const void *data, size_t bytes)
 {
-    return byte_queue_add(&r->in, data, bytes);
+    if (r->seal.mode == NET_AUTH)
+        return byte_queue_add(&r->in, data, bytes);
+    LS_TRY(byte_queue_add(&r->sealed, data, bytes));
+    return open_records(r);
 }
 
 ls_status frame_reader_fill(frame_reader *r, int fd, const char *peer, size_t *moved)
 {
-    return byte_queue_fill(&r->in, fd, peer, moved);
+    ls_status st;
+
+    if (r->seal.mode == NET_AUTH)
+        return byte_queue_fill(&r->in, fd, peer, moved);
+    st = byte_queue_fill(&r->sealed, fd, peer, moved);
+    if (st == LS_OK)
+        return open_records(r);
+    return byte_queue_held(&r->sealed) == 0 ? st : ls_context(st, "in the middle of a record");
 }
 
 ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
@@ -59,6 +94,12 @@ void frame_queue_init(frame_queue *q, size_t max_bytes)
 void frame_queue_free(frame_queue *q)
 {
     byte_queue_free(&q->out);
+    seal_wipe(&q->seal);
+}
+
+void frame_queue_seal(frame_queue *q, const seal *out)
+{
+    q->seal = *out;
 }
 
 size_t frame_queue_bytes(const frame_queue *q)
@@ -66,22 +107,53 @@ size_t frame_queue_bytes(const frame_queue *q)
     return byte_queue_held(&q->out);
 }
 
+/* Bytes of a frame that is header and body one behind the other, from `at` on; nothing for a body of no bytes. */
+static void copy_piece(uint8_t *out, const uint8_t header[FRAME_HEADER_BYTES], const uint8_t *body,
+                       size_t at, size_t bytes)
+{
+    if (at < FRAME_HEADER_BYTES) {
+        const size_t n = bytes < FRAME_HEADER_BYTES - at ? bytes : FRAME_HEADER_BYTES - at;
+
+        memcpy(out, header + at, n);
+        out += n;
+        at += n;
+        bytes -= n;
+    }
+    if (bytes > 0)
+        memcpy(out, body + at - FRAME_HEADER_BYTES, bytes);
+}
+
+static void add_sealed(frame_queue *q, const uint8_t header[FRAME_HEADER_BYTES],
+                       const uint8_t *body, size_t total)
+{
+    for (size_t at = 0; at < total; at += SEAL_RECORD_MAX) {
+        const size_t n = total - at < SEAL_RECORD_MAX ? total - at : SEAL_RECORD_MAX;
+        uint8_t *record = q->out.data + q->out.end;
+
+        copy_piece(record + SEAL_HEAD_BYTES, header, body, at, n);
+        q->out.end += seal_close(&q->seal, record, n);
+    }
+}
+
 ls_status frame_queue_add(frame_queue *q, uint32_t type, const void *body, size_t bytes)
 {
+    const bool is_sealed = q->seal.mode != NET_AUTH;
     const size_t held = frame_queue_bytes(q);
-    uint8_t *at;
+    const size_t total = FRAME_HEADER_BYTES + bytes;
+    uint8_t header[FRAME_HEADER_BYTES];
 
-    if (bytes > UINT32_MAX || held > q->max_bytes ||
-        bytes + FRAME_HEADER_BYTES > q->max_bytes - held)
+    if (bytes > UINT32_MAX || held > q->max_bytes || total > q->max_bytes - held)
         return ls_fail(LS_ENOMEM, "%zu bytes wait to be sent, at most %zu may", held + bytes,
                        q->max_bytes);
-    LS_TRY(byte_queue_room(&q->out, bytes + FRAME_HEADER_BYTES));
-    at = q->out.data + q->out.end;
-    wire_put_u32(at, (uint32_t)bytes);
-    wire_put_u32(at + 4, type);
-    if (bytes > 0)
-        memcpy(at + FRAME_HEADER_BYTES, body, bytes);
-    q->out.end += FRAME_HEADER_BYTES + bytes;
+    LS_TRY(byte_queue_room(&q->out, is_sealed ? seal_size(total) : total));
+    wire_put_u32(header, (uint32_t)bytes);
+    wire_put_u32(header + 4, type);
+    if (is_sealed) {
+        add_sealed(q, header, body, total);
+    } else {
+        copy_piece(q->out.data + q->out.end, header, body, 0, total);
+        q->out.end += total;
+    }
     return LS_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "net/kdf.h"
 #include "net/socket.h"
 #include "net/wire.h"
 
@@ -39,7 +40,8 @@ typedef enum verdict {
     VERDICT_PURPOSE = 1,
     VERDICT_JOB = 2,
     VERDICT_GENERATION = 3, /* value: the server's */
-    VERDICT_RANK = 4        /* value: the server's */
+    VERDICT_RANK = 4,       /* value: the server's */
+    VERDICT_SECURITY = 5    /* value: the server's */
 } verdict;
 
 static ls_status finish(handshake *h, ls_status st)
@@ -109,7 +111,7 @@ static void encode_hello(const handshake_claim *claim, uint8_t *out)
     memcpy(out, MAGIC, 4);
     out[4] = VERSION;
     out[5] = (uint8_t)claim->purpose;
-    out[6] = 0;
+    out[6] = (uint8_t)claim->security;
     out[7] = 0;
     memset(out + 8, 0, JOB_CHARS);
     memcpy(out + 8, claim->job, strnlen(claim->job, JOB_CHARS));
@@ -126,9 +128,11 @@ static ls_status decode_hello(handshake *h, const uint8_t *in)
     if (in[4] != VERSION)
         return finish(h, ls_fail(LS_EPROTO, "%s speaks version %d of the protocol, not %d", h->name,
                                  in[4], VERSION));
-    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] != 0 || in[7] != 0)
+    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] > NET_ENCRYPT ||
+        in[7] != 0)
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
     h->peer.purpose = (net_purpose)in[5];
+    h->peer.security = (net_security)in[6];
     memcpy(h->peer.job, in + 8, JOB_CHARS);
     h->peer.job[JOB_CHARS] = 0;
     h->peer.from = wire_get_u32(in + 24);
@@ -137,20 +141,25 @@ static ls_status decode_hello(handshake *h, const uint8_t *in)
     return LS_OK;
 }
 
-static void begin(handshake *h, const net_key *key, const handshake_claim *own, const char *peer)
+static ls_status begin(handshake *h, const net_key *key, const handshake_claim *own,
+                       const char *peer)
 {
     memset(h, 0, sizeof(*h));
+    if (sodium_init() < 0)
+        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    if (key == NULL && own->security != NET_AUTH)
+        return ls_fail(LS_EAUTH, "LOCKSTEP_SECURITY=%s needs a key (no --insecure)",
+                       net_security_text(own->security));
     h->key = key;
     h->own = *own;
     text_printable(h->name, sizeof(h->name), peer);
+    return LS_OK;
 }
 
 ls_status handshake_client(handshake *h, const net_key *key, const handshake_claim *claim,
                            const char *peer)
 {
-    if (sodium_init() < 0)
-        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
-    begin(h, key, claim, peer);
+    LS_TRY(begin(h, key, claim, peer));
     encode_hello(claim, h->out);
     h->out_bytes = HELLO_BYTES;
     memcpy(h->transcript, h->out, HELLO_BYTES);
@@ -161,17 +170,43 @@ ls_status handshake_client(handshake *h, const net_key *key, const handshake_cla
 ls_status handshake_server(handshake *h, const net_key *key, const handshake_claim *expected,
                            const char *peer)
 {
-    if (sodium_init() < 0)
-        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
-    begin(h, key, expected, peer);
+    LS_TRY(begin(h, key, expected, peer));
     h->is_server = true;
     h->in_need = HELLO_BYTES;
     return LS_OK;
 }
 
+void handshake_seals(const handshake *h, seal_pair *out)
+{
+    static const char to_server[] = "lockstep client";
+    static const char to_client[] = "lockstep server";
+    seal *up = h->is_server ? &out->in : &out->out;
+    seal *down = h->is_server ? &out->out : &out->in;
+    uint8_t secret[KDF_BYTES];
+    uint8_t key[SEAL_KEY_BYTES];
+
+    LS_ASSERT(h->state == HANDSHAKE_DONE);
+    memset(out, 0, sizeof(*out));
+    if (h->own.security == NET_AUTH)
+        return;
+    kdf_extract(h->transcript, TRANSCRIPT, h->key->bytes, NET_KEY_BYTES, secret);
+    kdf_expand(secret, to_server, sizeof(to_server) - 1, key, sizeof(key));
+    seal_start(up, h->own.security, key);
+    kdf_expand(secret, to_client, sizeof(to_client) - 1, key, sizeof(key));
+    seal_start(down, h->own.security, key);
+    sodium_memzero(secret, sizeof(secret));
+    sodium_memzero(key, sizeof(key));
+}
+
 void handshake_wipe(handshake *h)
 {
     sodium_memzero(h, sizeof(*h));
+}
+
+static ls_status fail_security(const handshake *h, net_security peers)
+{
+    return ls_fail(LS_EMISMATCH, "security is %s here, %s at %s: set LOCKSTEP_SECURITY alike",
+                   net_security_text(h->own.security), net_security_text(peers), h->name);
 }
 
 /* --- the server's steps --- */
@@ -218,6 +253,11 @@ static verdict judge(handshake *h, uint32_t *value)
         finish(h, ls_fail(LS_EMISMATCH, "%s looks for rank %u, but this is rank %u", h->name,
                           peer->to, own->to));
         return VERDICT_RANK;
+    }
+    if (peer->security != own->security) {
+        *value = own->security;
+        finish(h, fail_security(h, peer->security));
+        return VERDICT_SECURITY;
     }
     return VERDICT_OK;
 }
@@ -281,6 +321,8 @@ static ls_status client_end(handshake *h)
     case VERDICT_RANK:
         return finish(
             h, ls_fail(LS_EMISMATCH, "%s is rank %u, not rank %u", h->name, value, h->own.to));
+    case VERDICT_SECURITY:
+        return finish(h, fail_security(h, (net_security)value));
     default:
         return finish(h, ls_fail(LS_EPROTO, "%s sent verdict %u", h->name, v));
     }
@@ -409,14 +451,27 @@ static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
     }
 }
 
-ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
-                            const char *peer, int64_t deadline_ms)
+handshake_claim handshake_claim_for(int fd, const handshake_claim *claim)
 {
+    handshake_claim own = *claim;
+    net_address at;
+
+    if (net_address_of_socket(fd, &at) == LS_OK && net_address_family(&at) == NET_UNIX)
+        own.security = NET_AUTH;
+    return own;
+}
+
+ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
+                            const char *peer, int64_t deadline_ms, seal_pair *seals)
+{
+    const handshake_claim own = handshake_claim_for(fd, claim);
     handshake h = {0};
-    ls_status st = handshake_client(&h, key, claim, peer);
+    ls_status st = handshake_client(&h, key, &own, peer);
 
     if (st == LS_OK)
         st = run_until(&h, fd, deadline_ms);
+    if (st == LS_OK)
+        handshake_seals(&h, seals);
     handshake_wipe(&h);
     return st;
 }

@@ -2,19 +2,21 @@
 /*
  * handshake.h - both ends of a new connection prove that they know the job's key before anything else is read.
  *
- *   C -> S  "LSTP" version purpose 0 0 | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
+ *   C -> S  "LSTP" version purpose security 0 | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
  *   S -> C  nonce[32] | HMAC(K, "srv" | transcript)[32]                                               64
  *   C -> S  HMAC(K, "cli" | transcript)[32]                                                           32
  *   S -> C  verdict u32 | value u32 | HMAC(K, "end" | transcript | verdict | value)[32]               40
  *
  * Roles in the MACs stop reflection, fresh nonces on both sides replay, the generation stale peers. A server says nothing
  * about its job, rank or generation to somebody who does not know the key. At most HANDSHAKE_BYTES of input are ever
- * held, and not one byte behind the handshake is consumed.
+ * held, and not one byte behind the handshake is consumed. What comes behind it is protected as the claim says (seal.h), by a
+ * key for each direction: HKDF with salt = transcript, secret = K.
  */
 #ifndef LS_NET_HANDSHAKE_H
 #define LS_NET_HANDSHAKE_H
 
 #include "net/key.h"
+#include "net/seal.h"
 
 #include <stdbool.h>
 
@@ -38,6 +40,7 @@ typedef struct handshake_claim {
     uint32_t from;                 /* the client's rank; a server ignores it in what it expects */
     uint32_t to;                   /* the server's rank, or HANDSHAKE_ANYONE */
     uint32_t generation;
+    net_security security; /* must be the same on both sides; without a key NET_AUTH only */
 } handshake_claim;
 
 typedef enum handshake_state {
@@ -73,13 +76,16 @@ LS_MUST_USE ls_status handshake_client(handshake *h, const net_key *key,
 LS_MUST_USE ls_status handshake_server(handshake *h, const net_key *key,
                                        const handshake_claim *expected, const char *peer);
 
+/* For what comes behind a handshake that is done. Once only: numbers of records start at 0. */
+void handshake_seals(const handshake *h, seal_pair *out);
+
 /* Overwrites it with zeros, proofs and all. */
 void handshake_wipe(handshake *h);
 
 /*
  * Takes bytes that came; *used of them. It stops while there is output and behind the last message: give the rest again
- * once the output has gone. A failure is LS_EAUTH (keys differ: which file to copy), LS_EMISMATCH (job, generation, rank or purpose
- * differ: both values) or LS_EPROTO; there may still be output that tells the peer.
+ * once the output has gone. A failure is LS_EAUTH (keys differ: which file to copy), LS_EMISMATCH (job, generation, rank, purpose or
+ * security differ: both values) or LS_EPROTO; there may still be output that tells the peer.
  */
 LS_MUST_USE ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used);
 
@@ -91,8 +97,11 @@ void handshake_sent(handshake *h, size_t bytes);
  * failure what tells the peer has been sent if the socket took it. */
 LS_MUST_USE ls_status handshake_step(handshake *h, int fd, short *events);
 
-/* The client's whole exchange, with a deadline. */
+/* The claim for this connection: unix sockets do not leave the host, so theirs is always NET_AUTH. */
+handshake_claim handshake_claim_for(int fd, const handshake_claim *claim);
+
+/* The client's whole exchange, with a deadline, as handshake_claim_for() makes the claim. */
 LS_MUST_USE ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
-                                        const char *peer, int64_t deadline_ms);
+                                        const char *peer, int64_t deadline_ms, seal_pair *seals);
 
 #endif

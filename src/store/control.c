@@ -185,6 +185,7 @@ ls_status control_open(const control_options *opt, control **out)
     to.claim.from = (uint32_t)opt->rank;
     to.claim.to = HANDSHAKE_ANYONE;
     to.claim.generation = opt->generation;
+    to.claim.security = opt->security;
     text_format(to.claim.job, sizeof(to.claim.job), "%s", opt->job);
     st = hublink_open(&to, take_push, c, &c->link);
     if (st == LS_OK)

@@ -21,8 +21,9 @@ typedef struct control control;
 
 typedef struct control_options {
     net_address hub;
-    const net_key *key; /* NULL: unix socket of the same uid, or insecure */
-    bool insecure;      /* without a key over TCP too: --insecure */
+    const net_key *key;    /* NULL: unix socket of the same uid, or insecure */
+    bool insecure;         /* without a key over TCP too: --insecure */
+    net_security security; /* over TCP, as the hub has it */
     char job[JOB_ID_BYTES];
     int rank;
     int world_size;

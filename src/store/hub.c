@@ -18,7 +18,8 @@ static ls_status make_door(hub *h)
         .insecure = h->opt.insecure,
         .expected = {.purpose = h->opt.world_size == 0 ? NET_PURPOSE_STORE : NET_PURPOSE_CONTROL,
                      .to = HANDSHAKE_ANYONE,
-                     .generation = h->opt.generation},
+                     .generation = h->opt.generation,
+                     .security = h->opt.security},
         .self = h,
         .enter = hub_enter,
     };

@@ -50,6 +50,7 @@ typedef struct hub_options {
     uint32_t generation;
     const net_key *key; /* NULL: unix sockets of the same uid only; borrowed until hub_destroy() */
     bool insecure;      /* without a key, TCP as well: --insecure */
+    net_security security; /* of TCP connections; clients must ask for the same */
 
     /* How long to wait for a better cause before a lost connection is reported; 0: 200, negative: not at all. */
     int64_t death_grace_ms;

@@ -225,9 +225,13 @@ void hub_enter(void *arg, const door_guest *guest)
     text_format(c->peer, sizeof(c->peer), "%s", guest->peer);
     frame_reader_init(&c->in, MESSAGE_BODY_MAX);
     frame_queue_init(&c->out, MESSAGE_QUEUE_MAX);
+    frame_reader_seal(&c->in, &guest->seals.in);
+    frame_queue_seal(&c->out, &guest->seals.out);
     if (poller_watch(h->loop, fd, POLL_READ, conn_event, c, &c->watch) != LS_OK) {
         ls_log(LS_LOG_WARN, "hub", "refused a connection of %s: %s", c->peer, ls_last_error());
         file_close(&c->fd);
+        frame_reader_free(&c->in);
+        frame_queue_free(&c->out);
         ls_free(c);
         return;
     }

@@ -79,6 +79,7 @@ static ls_status connect_hub(const hublink_options *opt, hublink *l)
 /* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
 static ls_status open_once(const hublink_options *opt, hublink *l)
 {
+    seal_pair seals;
     ls_status st;
 
     LS_TRY(connect_hub(opt, l));
@@ -86,10 +87,15 @@ static ls_status open_once(const hublink_options *opt, hublink *l)
     if (st == LS_OK)
         st = check_keyless(opt, l->fd);
     if (st == LS_OK)
-        st = handshake_connect(l->fd, opt->key, &opt->claim, l->name, opt->deadline_ms);
-    if (st != LS_OK)
+        st = handshake_connect(l->fd, opt->key, &opt->claim, l->name, opt->deadline_ms, &seals);
+    if (st != LS_OK) {
         file_close(&l->fd);
-    return st;
+        return st;
+    }
+    frame_reader_seal(&l->in, &seals.in);
+    frame_queue_seal(&l->out, &seals.out);
+    seal_pair_wipe(&seals);
+    return LS_OK;
 }
 
 ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void *push_arg,

@@ -252,7 +252,8 @@ static ls_status reachable(const net_address *bound, net_address *out)
 static ls_status serve(remote_store *r, const ls_store_options *opt, hublink_options *to)
 {
     const net_key *key = to->key;
-    const hub_options server = {.key = key, .insecure = opt->insecure != 0};
+    const hub_options server = {
+        .key = key, .insecure = opt->insecure != 0, .security = to->claim.security};
     net_address shown;
     char text[NET_ADDRESS_TEXT_MAX];
 
@@ -283,7 +284,9 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
     to.deadline_ms = ls_deadline_ms(opt->timeout_ms == 0 ? OPEN_MS : opt->timeout_ms);
     to.claim = (handshake_claim){
         .purpose = NET_PURPOSE_STORE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE};
-    st = make_key(&to.hub[0], opt, &r->key);
+    st = net_security_setting(&to.claim.security);
+    if (st == LS_OK)
+        st = make_key(&to.hub[0], opt, &r->key);
     if (net_address_family(&to.hub[0]) != NET_UNIX && !to.insecure)
         to.key = &r->key;
     if (st == LS_OK && opt->serve)

@@ -18,6 +18,7 @@
 #define JOB  "0123456789abcdef"
 
 static net_key key;
+static seal_pair seals; /* of the last connection */
 
 /* A door in a thread of its own, and the last guest. */
 typedef struct house {
@@ -108,7 +109,7 @@ static int come_in(const house *h)
 {
     const int fd = knock(h);
 
-    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON)));
+    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON), &seals));
     return fd;
 }
 
@@ -206,12 +207,12 @@ static void another_key_or_purpose_stays_outside(void **state)
     assert_ok(net_key_random(&other));
     open_house(&h, &opt, "127.0.0.1:0");
     fd = knock(&h);
-    assert_int_equal(handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON)),
+    assert_int_equal(handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON), &seals),
                      LS_EAUTH);
     close(fd);
     rank.purpose = NET_PURPOSE_CONTROL;
     fd = knock(&h);
-    assert_int_equal(handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON)),
+    assert_int_equal(handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON), &seals),
                      LS_EMISMATCH);
     assert_non_null(strstr(ls_last_error(), "is not a hub"));
     close(fd);
@@ -289,7 +290,7 @@ static void without_a_key_it_listens_at_unix_sockets_only(void **state)
     opt.key = NULL;
     open_house(&h, &opt, NULL);
     fd = knock(&h);
-    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON)));
+    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON), &seals));
     close(fd);
     wait_for_guests(&h, 1);
     close_house(&h);

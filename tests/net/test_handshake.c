@@ -25,6 +25,8 @@ static net_key key_of(uint8_t fill)
     return key;
 }
 
+static seal_pair seals; /* of the last connection */
+
 static const handshake_claim good_claim = {
     .purpose = NET_PURPOSE_CONTROL, .job = "0123456789abcdef", .from = 3, .to = 0, .generation = 2};
 
@@ -177,11 +179,22 @@ static void what_the_client_wants_must_be_what_the_server_is(void **state)
         const char *client_told;
         const char *server_told;
     } cases[] = {
-        {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2}, "is not a hub", "wants a hub"},
-        {{NET_PURPOSE_CONTROL, "fedcba9876543210", 0, 0, 2}, "another job", "fedcba9876543210"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcde", 0, 0, 2}, "another job", "0123456789abcde'"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 3}, "generation 3", "generation 2"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 5, 2}, "is rank 5", "this is rank 5"},
+        {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2, NET_AUTH}, "is not a hub", "wants a hub"},
+        {{NET_PURPOSE_CONTROL, "fedcba9876543210", 0, 0, 2, NET_AUTH},
+         "another job",
+         "fedcba9876543210"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcde", 0, 0, 2, NET_AUTH},
+         "another job",
+         "0123456789abcde'"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 3, NET_AUTH},
+         "generation 3",
+         "generation 2"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 5, 2, NET_AUTH},
+         "is rank 5",
+         "this is rank 5"},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 2, NET_MAC},
+         "auth here, mac at",
+         "mac here, auth at"},
     };
     const net_key key = key_of(7);
     handshake_claim anyone = good_claim;
@@ -442,7 +455,8 @@ static void sockets_carry_it_and_what_follows(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     a.fd = fds[1];
     assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
-    assert_ok(handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000)));
+    assert_ok(
+        handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), &seals));
     assert_ok(net_send_all(fds[0], "server", "first", 5, ls_deadline_ms(10000)));
     ls_thread_join(&thread);
     assert_ok(a.st);
@@ -465,8 +479,9 @@ static void both_ends_of_a_socket_hear_of_another_key(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     a.fd = fds[1];
     assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
-    assert_status(handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000)),
-                  LS_EAUTH);
+    assert_status(
+        handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), &seals),
+        LS_EAUTH);
     ls_thread_join(&thread);
     assert_status(a.st, LS_EAUTH);
     close(fds[0]);
@@ -480,12 +495,14 @@ static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
 
     LS_UNUSED(state);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50)),
-                  LS_ETIMEOUT);
+    assert_status(
+        handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50), &seals),
+        LS_ETIMEOUT);
     assert_told("the hub");
     close(fds[1]);
-    assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000)),
-                  LS_EPEER);
+    assert_status(
+        handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000), &seals),
+        LS_EPEER);
     assert_told("the hub");
     close(fds[0]);
 }

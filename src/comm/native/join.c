@@ -64,15 +64,18 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static handshake_claim claim_of(const comm_boot *boot, uint32_t from, uint32_t to)
 {
-    handshake_claim claim = {
-        .purpose = NET_PURPOSE_DATA, .from = from, .to = to, .generation = boot->generation};
+    handshake_claim claim = {.purpose = NET_PURPOSE_DATA,
+                             .from = from,
+                             .to = to,
+                             .generation = boot->generation,
+                             .security = boot->security};
 
     text_format(claim.job, sizeof(claim.job), "%s", boot->job);
     return claim;
 }
 
 // Makes the link; takes fd.
-static ls_status adopt(native_state *s, int rank, int fd)
+static ls_status adopt(native_state *s, int rank, int fd, const seal_pair *seals)
 {
     native_peer *p = &s->peers[rank];
     const link_sink sink = match_sink(p);
@@ -82,14 +85,15 @@ static ls_status adopt(native_state *s, int rank, int fd)
         close(fd);
         return st;
     }
-    LS_TRY(link_tcp_create(fd, &sink, &p->link));
+    LS_TRY(seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, &p->link)
+                                       : link_sealed_create(fd, seals, &sink, &p->link));
     ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp", rank);
     return sleep_watch(s->sleepers, p);
 }
 
 // --- connecting ---
 
-static ls_status prove(joining *j, int fd, int rank)
+static ls_status prove(joining *j, int fd, int rank, seal_pair *seals)
 {
     const comm_boot *boot = j->boot;
     const handshake_claim claim = claim_of(boot, (uint32_t)boot->rank, (uint32_t)rank);
@@ -115,6 +119,8 @@ static ls_status prove(joining *j, int fd, int rank)
         }
         (void)poll(&fds, 1, PAUSE_MS);
     }
+    if (st == LS_OK)
+        handshake_seals(&h, seals);
     handshake_wipe(&h);
     return st;
 }
@@ -126,6 +132,7 @@ static ls_status connect_round(joining *j, int rank)
     const boot_record *record = &j->boot->records[rank];
     net_address left[BOOT_ADDRESSES_MAX];
     int n = record->n_addresses;
+    seal_pair seals;
     ls_status st = LS_OK;
 
     memcpy(left, record->addresses, sizeof(left));
@@ -139,9 +146,12 @@ static ls_status connect_round(joining *j, int rank)
         st = net_connect_any(left, n, earlier(ls_deadline_ms(TRY_MS), j->deadline_ms), &fd, &which);
         if (st != LS_OK)
             return st;
-        st = prove(j, fd, rank);
-        if (st == LS_OK)
-            return adopt(j->s, rank, fd);
+        st = prove(j, fd, rank, &seals);
+        if (st == LS_OK) {
+            st = adopt(j->s, rank, fd, &seals);
+            seal_pair_wipe(&seals);
+            return st;
+        }
         close(fd);
         left[which] = left[--n];
     }
@@ -196,13 +206,20 @@ static void admit(joining *j, int fd)
 }
 
 // A guest who has proved to be rank `from`. Takes fd.
-static ls_status welcome(joining *j, int fd, uint32_t from)
+static ls_status welcome(joining *j, int fd, const handshake *proof)
 {
+    const uint32_t from = proof->peer.from;
+    seal_pair seals;
+    ls_status st;
+
     if (from >= (uint32_t)j->s->size || (int)from <= j->s->rank || j->s->peers[from].link != NULL) {
         close(fd);
         return LS_OK;
     }
-    return adopt(j->s, (int)from, fd);
+    handshake_seals(proof, &seals);
+    st = adopt(j->s, (int)from, fd, &seals);
+    seal_pair_wipe(&seals);
+    return st;
 }
 
 static ls_status serve_guests(joining *j)
@@ -213,10 +230,10 @@ static ls_status serve_guests(joining *j)
         const ls_status st = handshake_step(&g->proof, fd, &g->events);
 
         if (st == LS_OK && g->proof.state == HANDSHAKE_DONE) {
-            const uint32_t from = g->proof.peer.from;
+            const ls_status welcomed = welcome(j, fd, &g->proof);
 
             dismiss(j, i);
-            LS_TRY(welcome(j, fd, from));
+            LS_TRY(welcomed);
         } else if (st != LS_OK || ls_deadline_left(g->deadline_ms) == 0) {
             dismiss(j, i);
             close(fd);

@@ -59,6 +59,11 @@ void link_send(peer_link *l, link_item *item)
     list_append(&l->out, &item->node);
 }
 
+bool link_has_output(const peer_link *l)
+{
+    return !list_empty(&l->out) || l->unsent > 0;
+}
+
 bool link_withdraw(peer_link *l, link_item *item)
 {
     size_t sent;
@@ -137,7 +142,7 @@ bool link_flush(peer_link *l)
     size_t total = 0;
 
     l->wants_write = false;
-    while (!list_empty(&l->out) && !l->is_ended && !l->is_cut && total < CALL_BYTES) {
+    while (link_has_output(l) && !l->is_ended && !l->is_cut && total < CALL_BYTES) {
         struct iovec iov[2 * BATCH_ITEMS];
         size_t wanted;
         const int n = fill_iov(l, iov, &wanted);
@@ -150,7 +155,7 @@ bool link_flush(peer_link *l)
         }
         advance(l, (size_t)moved);
         total += (size_t)moved;
-        if ((size_t)moved < wanted) {
+        if ((size_t)moved < wanted || l->unsent > 0) {
             l->wants_write = true;
             break;
         }
@@ -221,7 +226,7 @@ bool link_receive(peer_link *l)
 {
     size_t total = 0;
 
-    while (!l->is_ended && total < CALL_BYTES) {
+    while (!l->is_ended && (total < CALL_BYTES || l->unread > 0)) {
         struct iovec iov[2];
         int n = 0;
         size_t direct = 0;

@@ -3,13 +3,15 @@
  * link.h - a reliable, ordered message link to one peer, over any nonblocking byte stream.
  *
  * link.c cuts the stream into messages: payloads are read straight into the place that the sink names and written
- * straight from the sender's memory; both directions keep their partial progress. link_tcp.c and link_shm.c are the streams.
+ * straight from the sender's memory; both directions keep their partial progress. link_tcp.c, link_sealed.c and link_shm.c are
+ * the streams.
  */
 #ifndef LS_NATIVE_LINK_H
 #define LS_NATIVE_LINK_H
 
 #include "base/map.h"
 #include "comm/native/message.h"
+#include "net/seal.h"
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -60,8 +62,10 @@ struct peer_link {
     bool is_ended;    /* nothing more will come */
     bool is_cut;      /* nothing more can be sent; what has come is still read */
     bool wants_write; /* the stream was full at the last flush */
-    int error;        /* errno of the end, 0: orderly */
-    char fault[160];  /* a protocol error in words, else "" */
+    size_t unsent; /* bytes that the stream has taken but still holds: it is to be flushed again */
+    size_t unread; /* bytes that the stream could give without reading more */
+    int error;     /* errno of the end, 0: orderly */
+    char fault[160]; /* a protocol error in words, else "" */
     link_sink sink;
     list_node out;
     /* --- the message that is coming in --- */
@@ -83,6 +87,8 @@ void link_destroy(
 /* Queues; link_flush() sends. */
 void link_send(peer_link *l, link_item *item);
 
+bool link_has_output(const peer_link *l); /* something is left to be flushed */
+
 /*
  * The payload of a queued item is about to go away. True: nothing of it was sent; it is out of the queue and the sink's again
  * (without sent()). False: the link goes on with a copy of the rest; where there is no memory for one, the link is cut.
@@ -98,5 +104,9 @@ void link_drop_payload(peer_link *l);
 
 /* Over a connected, nonblocking stream socket, which it takes, also on failure. */
 LS_MUST_USE ls_status link_tcp_create(int fd, const link_sink *sink, peer_link **out);
+
+/* The same in records. */
+LS_MUST_USE ls_status link_sealed_create(int fd, const seal_pair *seals, const link_sink *sink,
+                                         peer_link **out);
 
 #endif

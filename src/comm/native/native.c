@@ -142,7 +142,7 @@ static bool flush_peer(native_peer *p)
 {
     bool moved;
 
-    if (p->link == NULL || list_empty(&p->link->out))
+    if (p->link == NULL || !link_has_output(p->link))
         return false;
     moved = link_flush(p->link);
     sleep_update(p->state->sleepers, p);
@@ -460,7 +460,7 @@ static bool is_delivered(native_state *s)
             continue;
         (void)flush_peer(&s->peers[i]);
         (void)link_receive(l); // what is not read would make the system drop what is not sent
-        if (!list_empty(&l->out) && !l->is_cut && !l->is_ended)
+        if (link_has_output(l) && !l->is_cut && !l->is_ended)
             all = false;
     }
     return all;

@@ -21,6 +21,7 @@ list(APPEND native_sources
   native/layout.c
   native/link.c
   native/link_shm.c
+  native/link_sealed.c
   native/link_tcp.c
   native/match.c
   native/message.c
