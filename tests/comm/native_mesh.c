@@ -306,6 +306,13 @@ static void a_message_of_200_mib_arrives_whole(void **state)
     assert_int_equal(mesh_run(&over_tcp), 0);
     bytes = ((size_t)20 << 20) + 13;
     assert_int_equal(mesh_run(&shared), 0);
+    for (int mode = NET_MAC; mode <= NET_ENCRYPT; mode++) {
+        const net_security modes[2] = {(net_security)mode, (net_security)mode};
+        mesh_job sealed = over_tcp;
+
+        sealed.modes = modes;
+        assert_int_equal(mesh_run(&sealed), 0);
+    }
 }
 
 // The root is far ahead: its messages wait in bounded memory, and nothing is lost.
@@ -350,9 +357,12 @@ static int flood(mesh_rank *r, void *arg)
 
 static void a_root_that_runs_ahead_loses_nothing(void **state)
 {
-    const mesh_job job = {.size = 3, .transport = "tcp", .fn = flood};
+    static const net_security encrypted[] = {NET_ENCRYPT, NET_ENCRYPT, NET_ENCRYPT};
+    mesh_job job = {.size = 3, .transport = "tcp", .fn = flood};
 
     LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+    job.modes = encrypted;
     assert_int_equal(mesh_run(&job), 0);
 }
 

@@ -422,6 +422,30 @@ static void a_rank_with_another_key_does_not_get_in(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
+static int join_in_own_mode(mesh_rank *r, void *arg)
+{
+    LS_UNUSED(arg);
+    if (r->rank == 0)
+        r->boot.deadline_ms = ls_deadline_ms(1500);
+    if (r->rank == 1) {
+        MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EMISMATCH);
+        MESH_CHECK(strstr(ls_last_error(), "security is mac here, encrypt at rank 0") != NULL);
+        return 0;
+    }
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
+    return 0;
+}
+
+static void a_rank_in_another_mode_does_not_get_in(void **state)
+{
+    static const net_security modes[] = {NET_ENCRYPT, NET_MAC};
+    const mesh_job job = {
+        .size = 2, .transport = "tcp", .fn = join_in_own_mode, .no_world = true, .modes = modes};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 // The hub has news while the others never come: there is no reason to wait for long.
 static int join_with_news(mesh_rank *r, void *arg)
 {
@@ -643,6 +667,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_sends_nonsense_is_named),
         cmocka_unit_test(strangers_at_the_door_hold_nobody_up),
         cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
+        cmocka_unit_test(a_rank_in_another_mode_does_not_get_in),
         cmocka_unit_test(news_from_the_hub_end_a_join_that_does_not_come_about),
         cmocka_unit_test(an_operation_without_memory_ends_with_words),
         cmocka_unit_test(a_join_without_memory_leaves_nothing_behind),

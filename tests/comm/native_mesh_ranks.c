@@ -198,6 +198,7 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
                           .job = "0123456789abcdef",
                           .generation = 1,
                           .key = job->keys != NULL ? &job->keys[rank] : &t->key,
+                          .security = job->modes != NULL ? job->modes[rank] : NET_AUTH,
                           .records = t->records[rank],
                           .local_fd = -1,
                           .listen_fd = -1,

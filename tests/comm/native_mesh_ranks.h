@@ -60,6 +60,7 @@ typedef struct mesh_job {
     const int *hosts;    /* one a rank: equal ones share a host; NULL: all do. Not for "tcp" */
     bool no_world;       /* fn opens by itself */
     const net_key *keys; /* one a rank; NULL: all have the same */
+    const net_security *modes; /* one a rank; NULL: NET_AUTH */
 } mesh_job;
 
 /* Runs fn on every rank, with the world group open; gives the number of ranks that failed. */

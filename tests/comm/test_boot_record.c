@@ -116,6 +116,11 @@ static void ranks_that_differ_are_told_both_values(void **state)
     other.segment_bytes = 4096;
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
     assert_told("LOCKSTEP_SEGMENT is 262144");
+    other = example();
+    other.security = NET_ENCRYPT;
+    assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
+    assert_told("LOCKSTEP_SECURITY is auth on rank 3");
+    assert_told("encrypt on rank 3");
 }
 
 int main(void)

@@ -81,6 +81,29 @@ static void a_program_of_this_folder_is_suggested(void **state)
     job_expect(j, job_said(j, 1, "it is in this folder: ./program_here"));
 }
 
+static void ranks_may_speak_in_secret(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        static const char *const modes[] = {"mac", "encrypt"};
+        char setting[64];
+        char said[64];
+        job *j;
+
+        text_format(setting, sizeof(setting), "LOCKSTEP_SECURITY=%s", modes[i]);
+        text_format(said, sizeof(said), "with rank 0 over tcp, security %s", modes[i]);
+        j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "3"),
+                      JOB_LIST("LOCKSTEP_TRANSPORT=tcp", "LOCKSTEP_LOG=native=debug", setting));
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 1, said));
+        job_expect_gone(j);
+        job_clean_up(NULL);
+    }
+    job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "steps", "3"),
+                              JOB_LIST("LOCKSTEP_SECURITY=tls")),
+                    1);
+}
+
 /* --- lines --- */
 
 /* Each line must be one that its rank wrote, whole, and a rank's lines of one pipe in their order. */
@@ -405,6 +428,7 @@ int main(void)
         test(the_first_failures_code_is_the_jobs),
         test(a_failure_is_reported_with_rank_pid_and_reason),
         test(a_program_that_cannot_be_run_is_named),
+        test(ranks_may_speak_in_secret),
         test(a_program_of_this_folder_is_suggested),
         test(eight_writers_of_random_pieces_give_whole_lines),
         test(prefixes_can_be_left_out_and_one_rank_has_none),

@@ -4,6 +4,7 @@
  */
 #include "base/unit.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -34,6 +35,7 @@ typedef struct told {
 
 static told news;
 static net_key key;
+static net_security security;
 
 static void on_joined(void *self, int rank, pid_t pid)
 {
@@ -90,7 +92,7 @@ static void on_late(void *self, const char *text)
 
 static hub_options options(int world_size)
 {
-    hub_options opt = {.job = JOB, .world_size = world_size, .key = &key};
+    hub_options opt = {.job = JOB, .world_size = world_size, .key = &key, .security = security};
 
     opt.events = (hub_events){.self = &news,
                               .joined = on_joined,
@@ -143,6 +145,7 @@ static control_options joining(const hub_thread *t, int rank, int world_size)
 {
     return (control_options){.hub = *hub_thread_address(t),
                              .key = &key,
+                             .security = security,
                              .job = JOB,
                              .rank = rank,
                              .world_size = world_size,
@@ -223,6 +226,32 @@ static void ranks_meet_through_the_store(void **state)
     hub_thread_stop(t, SOON);
 }
 
+static void values_of_all_sizes_pass(void **state)
+{
+    static const size_t sizes[] = {0, 1, 65503, 65536, 1000003, LS_STORE_VALUE_MAX};
+    hub_thread *t = start(1);
+    control *c = join(t, 0, 1);
+    uint8_t *sent = ls_calloc(1, LS_STORE_VALUE_MAX);
+
+    LS_UNUSED(state);
+    assert_non_null(sent);
+    for (size_t i = 0; i < LS_STORE_VALUE_MAX; i++)
+        sent[i] = (uint8_t)(i * 11);
+    for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
+        void *value;
+        size_t bytes;
+
+        assert_ok(ls_store_set(control_store(c), "k", sent, sizes[i]));
+        assert_ok(ls_store_get(control_store(c), "k", SOON, &value, &bytes));
+        assert_int_equal(bytes, sizes[i]);
+        assert_memory_equal(value, sent, bytes);
+        ls_store_free(value);
+    }
+    ls_free(sent);
+    control_close(c);
+    hub_thread_stop(t, SOON);
+}
+
 static void expect_refusal(const control_options *opt, ls_status st, const char *part)
 {
     control *c = NULL;
@@ -300,6 +329,10 @@ static void another_job_generation_or_key_is_refused_in_words(void **state)
     assert_ok(net_key_random(&other));
     opt.key = &other;
     expect_refusal(&opt, LS_EAUTH, "does not know this job's key");
+    opt = joining(t, 1, 2);
+    opt.security = NET_MAC;
+    expect_refusal(&opt, LS_EMISMATCH, "security is mac here, auth at");
+    opt.security = NET_AUTH;
     opt.key = NULL;
     expect_refusal(&opt, LS_EAUTH, "no key");
     opt.insecure = true;
@@ -753,6 +786,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_meet_through_the_store),
+        cmocka_unit_test(values_of_all_sizes_pass),
         cmocka_unit_test(another_world_size_is_told_to_both_sides),
         cmocka_unit_test(a_second_one_of_a_rank_is_told_to_both_sides),
         cmocka_unit_test(a_stray_rank_does_not_harm_a_job_that_runs),
@@ -776,9 +810,23 @@ int main(void)
         cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
         cmocka_unit_test(late_reports_come_again_with_growing_pauses),
     };
+    const struct CMUnitTest sealed[] = {
+        cmocka_unit_test(ranks_meet_through_the_store),
+        cmocka_unit_test(values_of_all_sizes_pass),
+        cmocka_unit_test(another_world_size_is_told_to_both_sides),
+        cmocka_unit_test(a_rank_may_leave_and_come_again),
+        cmocka_unit_test(a_lost_rank_is_named_to_all_others),
+        cmocka_unit_test(a_cause_ends_waits_in_the_store),
+        cmocka_unit_test(the_end_of_the_hub_is_told),
+        cmocka_unit_test(ranks_that_disagree_are_both_named_to_all),
+    };
+    int failed;
 
     setenv("LOCKSTEP_LOG", "error", 1);
     if (net_key_random(&key) != LS_OK)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (security = NET_MAC; security <= NET_ENCRYPT; security++)
+        failed += cmocka_run_group_tests_name(net_security_text(security), sealed, NULL, NULL);
+    return failed;
 }

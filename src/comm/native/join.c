@@ -87,7 +87,8 @@ static ls_status adopt(native_state *s, int rank, int fd, const seal_pair *seals
     }
     LS_TRY(seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, &p->link)
                                        : link_sealed_create(fd, seals, &sink, &p->link));
-    ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp", rank);
+    ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", rank,
+           net_security_text(seals->out.mode));
     return sleep_watch(s->sleepers, p);
 }
 
