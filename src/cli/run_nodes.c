@@ -192,6 +192,7 @@ ls_status run_flags_settle_nodes(run_flags *f)
         LS_TRY(config_text(CONFIG_IFACE, &f->net));
     LS_TRY(find_meeting_place(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
+    LS_TRY(net_security_setting(&f->nodes.security));
     if (f->insecure)
         return LS_OK;
     f->nodes.key = &f->key;

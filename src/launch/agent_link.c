@@ -312,13 +312,14 @@ static void on_drained(void *arg)
 
 /* --- connecting --- */
 
-static ls_status open_link(agent *a, int fd)
+static ls_status open_link(agent *a, int fd, const seal_pair *seals)
 {
     a->link.self = a;
     a->link.message = on_message;
     a->link.ended = on_ended;
     a->link.drained = on_drained;
     LS_TRY(frame_link_open(&a->link, a->poller, fd, a->head_text, NODE_BODY_MAX, NODE_QUEUE_MAX));
+    frame_link_seal(&a->link, seals);
     a->is_linked = true;
     stream_mux_init(&a->streams, a->poller, &a->link, NODE_STREAM);
     if (a->head == NULL)
@@ -340,7 +341,7 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
     }
     a->head_at = *at;
     net_address_text(a->head_text, sizeof(a->head_text), at);
-    opened = open_link(a, fd);
+    opened = open_link(a, fd, dial_seals(a->dial));
     if (opened != LS_OK)
         agent_give_up(a, opened);
 }
@@ -363,7 +364,10 @@ static ls_status call_head(agent *a)
         .to = a->spec->nodes->head,
         .default_port = NET_PORT_REQUIRED,
         .key = a->spec->nodes->key != NULL ? &a->base : NULL,
-        .claim = {.purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE},
+        .claim = {.purpose = NET_PURPOSE_NODE,
+                  .from = HANDSHAKE_ANYONE,
+                  .to = HANDSHAKE_ANYONE,
+                  .security = a->spec->nodes->security},
         .deadline_ms = ls_deadline_ms(join_ms > 0 ? join_ms : JOIN_MS),
         .self = a,
         .done = on_dialled,
@@ -379,6 +383,7 @@ static ls_status open_head(agent *a)
     head_options options = {.rendezvous = spec->rendezvous,
                             .key = &a->base,
                             .insecure = spec->nodes != NULL && spec->nodes->key == NULL,
+                            .security = spec->nodes != NULL ? spec->nodes->security : NET_AUTH,
                             .hosts_store = spec->hosts_store,
                             .net = spec->net,
                             .ports = spec->ports,
@@ -387,6 +392,7 @@ static ls_status open_head(agent *a)
                             .self = a,
                             .describe = agent_describe_rank};
     char host[RDZV_HOST_BYTES] = "?";
+    const seal_pair clear = {0}; /* a socket pair's */
     net_address bound;
     int fd;
 
@@ -406,7 +412,7 @@ static ls_status open_head(agent *a)
     }
     LS_TRY(head_connect_own(a->head, &fd));
     text_format(a->head_text, sizeof(a->head_text), "this node");
-    return open_link(a, fd);
+    return open_link(a, fd, &clear);
 }
 
 ls_status agent_open_link(agent *a)

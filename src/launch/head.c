@@ -284,7 +284,9 @@ ls_status head_listen(head *h, const net_address *at, net_address *bound)
         .name = "head",
         .key = h->opt.insecure ? NULL : &h->key,
         .insecure = h->opt.insecure,
-        .expected = {.purpose = NET_PURPOSE_NODE, .to = HANDSHAKE_ANYONE},
+        .expected = {.purpose = NET_PURPOSE_NODE,
+                     .to = HANDSHAKE_ANYONE,
+                     .security = h->opt.security},
         .self = h,
         .enter = head_node_enter,
     };

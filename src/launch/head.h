@@ -15,6 +15,7 @@
 #include "net/address.h"
 #include "net/key.h"
 #include "net/poller.h"
+#include "net/seal.h"
 #include "net/socket.h"
 
 #include <stdbool.h>
@@ -24,13 +25,14 @@ typedef struct head head;
 typedef struct head_options {
     rdzv_options rendezvous; /* borrowed for head_create() */
     const net_key
-        *key;         /* of the nodes' connections, and what the job's own is made from; borrowed */
-    bool insecure;    /* no key: everybody may come */
-    bool hosts_store; /* the one of PyTorch programs, a fresh one each generation */
-    int store_port;   /* 0: a free one */
-    const char *net;  /* --net; NULL or "": any network */
-    net_ports ports;  /* where ranks find the hub */
-    bool quiet_roster; /* nobody is told who is there */
+        *key;      /* of the nodes' connections, and what the job's own is made from; borrowed */
+    bool insecure; /* no key: everybody may come */
+    net_security security; /* of TCP connections: nodes', and ranks' to the hub */
+    bool hosts_store;      /* the one of PyTorch programs, a fresh one each generation */
+    int store_port;        /* 0: a free one */
+    const char *net;       /* --net; NULL or "": any network */
+    net_ports ports;       /* where ranks find the hub */
+    bool quiet_roster;     /* nobody is told who is there */
     void *self;
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);

@@ -324,6 +324,7 @@ void head_node_enter(void *arg, const door_guest *guest)
         free_node(node);
         return;
     }
+    frame_link_seal(&node->link, &guest->seals);
     poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
     if (!node->is_own && !h->beat.is_set)
         poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);

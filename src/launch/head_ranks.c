@@ -173,6 +173,7 @@ static ls_status open_hub(head *h)
     hub_options options = {.world_size = h->world_size,
                            .generation = h->generation,
                            .key = &h->job_key,
+                           .security = h->opt.security,
                            .events = events};
     net_address at;
     int fd;

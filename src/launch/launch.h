@@ -24,18 +24,20 @@
 #include "launch/rendezvous.h"
 #include "net/address.h"
 #include "net/key.h"
+#include "net/seal.h"
 #include "net/socket.h"
 
 #include <stdbool.h>
 
 /* A job that has, or may have, more than one node. */
 typedef struct agent_nodes {
-    bool is_head;       /* the head is here: */
-    bool may_be_guest;  /* ... unless somebody else has taken its port, who is the head then */
-    net_address listen; /* is_head: where the others come to */
-    const char *head;   /* where it is, "HOST:PORT" */
-    const net_key *key; /* NULL: --insecure */
-    int id;             /* of this node, -1: as it comes */
+    bool is_head;          /* the head is here: */
+    bool may_be_guest;     /* ... unless somebody else has taken its port, who is the head then */
+    net_address listen;    /* is_head: where the others come to */
+    const char *head;      /* where it is, "HOST:PORT" */
+    const net_key *key;    /* NULL: --insecure */
+    net_security security; /* of all TCP connections: LOCKSTEP_SECURITY */
+    int id;                /* of this node, -1: as it comes */
 } agent_nodes;
 
 typedef struct agent_spec {

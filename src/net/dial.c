@@ -34,6 +34,7 @@ struct dial {
     int n_tries;
     poll_timer timer; /* of the next round, the end of this one, or of telling the end */
     int pause_ms;
+    seal_pair seals; /* of the connection that succeeded */
     ls_status status;
     char trouble[LS_ERROR_BYTES];
 };
@@ -123,6 +124,7 @@ static void attempt_succeeded(attempt *t)
     const net_address at = t->to;
 
     t->fd = -1;
+    handshake_seals(&t->shake, &d->seals);
     end_round(d);
     poller_timer_cancel(&d->timer);
     d->opt.done(d->opt.self, fd, &at, LS_OK, "");
@@ -130,12 +132,13 @@ static void attempt_succeeded(attempt *t)
 
 static ls_status begin_proving(attempt *t)
 {
+    const handshake_claim claim = handshake_claim_for(t->fd, &t->owner->opt.claim);
     char name[NET_ADDRESS_TEXT_MAX];
 
     LS_TRY(net_connect_end(&t->to, t->fd));
     t->connected = true;
     LS_TRY(net_set_stream_options(t->fd, USER_TIMEOUT_MS));
-    return handshake_client(&t->shake, t->owner->opt.key, &t->owner->opt.claim,
+    return handshake_client(&t->shake, t->owner->opt.key, &claim,
                             net_address_text(name, sizeof(name), &t->to));
 }
 
@@ -212,7 +215,13 @@ void dial_close(dial *d)
         return;
     poller_timer_cancel(&d->timer);
     end_round(d);
+    seal_pair_wipe(&d->seals);
     ls_free(d);
+}
+
+const seal_pair *dial_seals(const dial *d)
+{
+    return &d->seals;
 }
 
 const char *dial_trouble(const dial *d)

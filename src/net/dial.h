@@ -29,6 +29,9 @@ typedef struct dial_options {
 LS_MUST_USE ls_status dial_open(poller *p, const dial_options *opt, dial **out);
 void dial_close(dial *d); /* NULL is allowed */
 
+/* From within `done`: what all that follows on the connection is sealed with. */
+const seal_pair *dial_seals(const dial *d);
+
 /* Why it has not succeeded so far: "cannot connect to tcp://10.0.0.1:29500: Connection refused". */
 const char *dial_trouble(const dial *d);
 

@@ -36,6 +36,9 @@ typedef struct frame_link {
 LS_MUST_USE ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer,
                                       size_t body_max, size_t queue_max);
 
+/* Right after opening: all that is sent and comes is sealed like this. */
+void frame_link_seal(frame_link *l, const seal_pair *seals);
+
 /* Queues one frame and sends what the socket takes; nothing once the link has ended. */
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes);
 
