@@ -185,8 +185,10 @@ static void nothing_behind_the_handshake_is_read(void **state)
     fd = knock(&h);
     assert_ok(handshake_client(&shake, &key, &node, "the door"));
     assert_ok(handshake_step(&shake, fd, &events));
-    assert_ok(net_wait(fd, events, deadline_ms));
-    assert_ok(handshake_step(&shake, fd, &events)); // the proof has gone
+    while (shake.step == 0) { // until the proof has gone
+        assert_ok(net_wait(fd, events, deadline_ms));
+        assert_ok(handshake_step(&shake, fd, &events));
+    }
     assert_ok(net_send_all(fd, "the door", "hello", 5, deadline_ms));
     wait_for_guests(&h, 1);
     assert_ok(net_recv_all(h.guest.fd, "the guest", heard, 5, deadline_ms));
