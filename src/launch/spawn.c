@@ -43,6 +43,7 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
         .is_head = o->node == 0, .head = where->head, .key = &where->key, .id = o->node};
     if (where->nodes.is_head)
         LS_TRY(meeting_listen_address(where->head, &where->nodes.listen));
+    LS_TRY(net_security_setting(&where->nodes.security));
     LS_TRY(meeting_key(NULL, "none", where->head, &where->key));
     spec->nodes = &where->nodes;
     spec->rendezvous = (rdzv_options){
