@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define KDF_BYTES 32 /* of SHA-256 */
-#define KDF_MAX   (255 * KDF_BYTES)
+#define KDF_MAX   ((size_t)255 * KDF_BYTES)
 
 /* Concentrates the secret. salt: nothing secret, best fresh for each use; any length, also 0. */
 void kdf_extract(const void *salt, size_t salt_bytes, const void *secret, size_t secret_bytes,
