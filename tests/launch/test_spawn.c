@@ -193,13 +193,23 @@ static void spawning_leaves_no_descriptor_and_no_child(void **state)
 
 static void a_wrong_call_is_told(void **state)
 {
+    const int ranks[] = {2, 3};
     const ls_spawn_options two = {.size = sizeof(two), .nodes = 2};
+    const ls_spawn_options third = {.size = sizeof(third), .nodes = 2, .node = 2};
+    const ls_spawn_options other = {
+        .size = sizeof(other), .nodes = 2, .node = 1, .per_node = ranks, .master = "127.0.0.1"};
 
     LS_UNUSED(state);
+    unsetenv("MASTER_ADDR");
     assert_status(ls_spawn(NULL, 2, NULL, NULL), LS_EINVAL);
     assert_status(ls_spawn(exit_with_code, 0, NULL, NULL), LS_EINVAL);
     assert_told("at least one rank");
-    assert_status(ls_spawn(exit_with_code, 2, NULL, &two), LS_EUNSUPPORTED);
+    assert_status(ls_spawn(exit_with_code, 2, NULL, &two), LS_EINVAL);
+    assert_told("MASTER_ADDR");
+    assert_status(ls_spawn(exit_with_code, 2, NULL, &third), LS_EINVAL);
+    assert_told("node 2 of 2");
+    assert_status(ls_spawn(exit_with_code, 2, NULL, &other), LS_EINVAL);
+    assert_told("the list says 3 for node 1");
 }
 
 static void *wait_for_end(void *mutex)
