@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { NODES_MAX = 24, LONG_MS = 60000 };
+enum { NODES_MAX = 16, LONG_MS = 60000 };
 
 #define JOB "0123456789abcdef"
 
