@@ -48,14 +48,15 @@ static const config_entry table[CONFIG_COUNT] = {
 
 /* What the launcher tells its ranks: nobody's settings, but nobody's mistakes either. */
 static const char *const launcher_names[] = {
-    "LOCKSTEP_RANK",        "LOCKSTEP_WORLD_SIZE",
-    "LOCKSTEP_LOCAL_RANK",  "LOCKSTEP_LOCAL_WORLD_SIZE",
-    "LOCKSTEP_STORE",       "LOCKSTEP_KEY_FD",
-    "LOCKSTEP_JOB",         "LOCKSTEP_GENERATION",
-    "LOCKSTEP_AGENT",       "LOCKSTEP_RING_FD",
-    "LOCKSTEP_LISTEN_FD",   "LOCKSTEP_TTY",
-    "LOCKSTEP_LIFELINE_FD", "LOCKSTEP_CRASH_AT",
-    "LOCKSTEP_NODE_RANK",   "LOCKSTEP_NNODES",
+    "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
+    "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
+    "LOCKSTEP_STORE",         "LOCKSTEP_KEY_FD",
+    "LOCKSTEP_JOB",           "LOCKSTEP_GENERATION",
+    "LOCKSTEP_AGENT",         "LOCKSTEP_RING_FD",
+    "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
+    "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
+    "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
+    "LOCKSTEP_AGENT_PROCESS",
 };
 
 const config_entry *config_table(void)

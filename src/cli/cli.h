@@ -14,6 +14,7 @@ int cmd_run(int argc, char **argv);
 int cmd_torchrun(int argc, char **argv); /* the same by that name: it ends with 1 on any failure */
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_clean(int argc, char **argv);
 
 /* print.c: the only place that writes. */
 void print_out(const char *format, ...) LS_PRINTF(1, 2);

@@ -1,12 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_check.c - lockstep check --settings: every LOCKSTEP_* setting, its value, and where that comes from.
+ * cmd_check.c - lockstep check: what of this machine will stand in the way of a job; and with --settings, every LOCKSTEP_* setting,
+ * its value, and where that comes from.
  */
 #include "cli/cli.h"
 
 #include "base/config.h"
+#include "launch/check.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define N_FLAGS 8
+
+typedef struct check_flags {
+    const char *nproc;
+    int64_t nnodes;
+    int64_t master_port;
+    int json;
+    int quick;
+    int problems;
+    int settings;
+    int help;
+} check_flags;
+
+/* --- settings --- */
 
 static void print_setting(config_id id)
 {
@@ -20,30 +39,135 @@ static void print_setting(config_id id)
               entry->choices != NULL ? entry->choices : "");
 }
 
-int cmd_check(int argc, char **argv)
+static int show_settings(void)
 {
-    int settings = 0;
-    int help = 0;
-    const ls_flag table[] = {
-        {"settings", 0, LS_FLAG_BOOL, &settings, 0, 0,
-         "print all settings and where their values come from"},
-        {"help", 'h', LS_FLAG_BOOL, &help, 0, 0, "print this text"},
-    };
-    const ls_flags flags = {.size = sizeof(flags),
-                            .program = "lockstep check",
-                            .usage = "--settings",
-                            .summary = "Shows what the library would do here.",
-                            .tables = {table},
-                            .n = {2}};
-    ls_status st = ls_flags_parse(&flags, argc, argv, NULL);
+    const ls_status st = config_check();
 
-    if (st == LS_OK && (help || !settings))
-        return print_help(&flags);
-    if (st == LS_OK)
-        st = config_check();
     if (st != LS_OK)
         return print_failure("check", st);
     for (int i = 0; i < CONFIG_COUNT; i++)
         print_setting((config_id)i);
     return 0;
+}
+
+/* --- findings --- */
+
+static void print_finding(const finding *f)
+{
+    print_out("%-8s %s: %s\n", finding_severity_text(f->severity), finding_id(f->kind), f->what);
+    if (f->severity == FINDING_OK)
+        return;
+    if (finding_why(f->kind)[0] != 0)
+        print_out("         why:  %s\n", finding_why(f->kind));
+    if (f->mend[0] != 0)
+        print_out("         mend: %s\n", f->mend);
+}
+
+static int count(const findings *list, finding_severity severity)
+{
+    int n = 0;
+
+    for (int i = 0; i < list->n; i++)
+        n += list->items[i].severity == severity;
+    return n;
+}
+
+static void print_number(int n, const char *what, const char *end)
+{
+    print_out("%d %s%s%s", n, what, n == 1 ? "" : "s", end);
+}
+
+/* What is as it should be first, then what is worse and worse: the end is what a terminal still shows. */
+static void print_findings(const findings *list, bool problems)
+{
+    for (int severity = problems ? FINDING_NOTE : FINDING_OK; severity <= FINDING_ERROR; severity++)
+        for (int i = 0; i < list->n; i++)
+            if ((int)list->items[i].severity == severity)
+                print_finding(&list->items[i]);
+    print_number(count(list, FINDING_ERROR), "error", ", ");
+    print_number(count(list, FINDING_WARNING), "warning", ", ");
+    print_number(count(list, FINDING_NOTE), "note", "\n");
+}
+
+static ls_status print_json(const findings *list)
+{
+    char host[256] = "";
+    text_buf text = {0};
+    ls_status st;
+
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        text_format(host, sizeof(host), "localhost");
+    findings_to_json(list, host, &text);
+    st = text_status(&text);
+    if (st == LS_OK)
+        print_out("%s\n", text_str(&text));
+    text_free(&text);
+    return st;
+}
+
+static ls_status read_options(const check_flags *f, check_options *out)
+{
+    int64_t n = 0;
+
+    if (!text_equal(f->nproc, "auto"))
+        LS_TRY(text_parse_int(f->nproc, "--nproc-per-node", 1, 65536, &n));
+    *out = (check_options){
+        .n_ranks = (int)n, .several_nodes = f->nnodes != 1, .master_port = (int)f->master_port};
+    return LS_OK;
+}
+
+static int check_machine(const check_flags *f)
+{
+    check_options options;
+    findings found = {0};
+    int code = 0;
+    ls_status st = read_options(f, &options);
+
+    if (st == LS_OK)
+        st = f->quick ? check_quick(&options, &found) : check_all(&options, &found);
+    if (st == LS_OK && f->json)
+        st = print_json(&found);
+    else if (st == LS_OK)
+        print_findings(&found, f->problems);
+    if (st != LS_OK)
+        code = print_failure("check", st);
+    else if (findings_worst(&found) == FINDING_ERROR)
+        code = 1;
+    findings_free(&found);
+    return code;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    check_flags f = {.nproc = "auto", .nnodes = 2};
+    const ls_flag table[N_FLAGS] = {
+        {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
+         "ranks on this machine, or auto: one a core that may be used"},
+        {"nnodes", 0, LS_FLAG_INT, &f.nnodes, 1, 65536,
+         "machines of the job; with 1, names and networks matter less"},
+        {"master-port", 0, LS_FLAG_INT, &f.master_port, 0, 65535,
+         "the port that the job is to use; 0: MASTER_PORT, or torchrun's"},
+        {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0, "print an array of objects"},
+        {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0,
+         "only what takes milliseconds: names, networks, limits, cores, /dev/shm"},
+        {"problems", 0, LS_FLAG_BOOL, &f.problems, 0, 0, "leave out what is as it should be"},
+        {"settings", 0, LS_FLAG_BOOL, &f.settings, 0, 0,
+         "print all settings and where their values come from, and nothing else"},
+        {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
+    };
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "lockstep check",
+                            .usage = "[flags]",
+                            .summary = "Tells what on this machine will stand in the way of a job, "
+                                       "why, and the command that mends it.\n"
+                                       "Ends with 1 when there is an error among that.",
+                            .tables = {table},
+                            .n = {N_FLAGS}};
+    const ls_status st = ls_flags_parse(&flags, argc, argv, NULL);
+
+    if (st == LS_OK && f.help)
+        return print_help(&flags);
+    if (st != LS_OK)
+        return print_failure("check", st);
+    return f.settings ? show_settings() : check_machine(&f);
 }

@@ -17,7 +17,8 @@ static const struct {
 } commands[] = {
     {"run", cmd_run, "start a program as the ranks of a job, and watch over it"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
-    {"check", cmd_check, "show settings and where they come from"},
+    {"check", cmd_check, "tell what on this machine will stand in the way of a job"},
+    {"clean", cmd_clean, "end what dead jobs have left"},
 };
 
 static int help(void)

@@ -14,6 +14,9 @@
 #define PROCESS_JOB_ENV   "LOCKSTEP_JOB"
 #define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
 
+/* And which process that agent is: process_id_text(). */
+#define PROCESS_AGENT_ID_ENV "LOCKSTEP_AGENT_PROCESS"
+
 /* A descriptor that becomes readable when the process ends, CLOEXEC; -1 where the kernel has none (before 5.3). */
 int process_open(pid_t pid);
 

@@ -2,7 +2,9 @@
 #include "launch/rank_env.h"
 
 #include "base/alloc.h"
+#include "base/process_id.h"
 #include "base/text.h"
+#include "launch/process.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +36,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_NNODES",
     "LOCKSTEP_JOB",
     "LOCKSTEP_AGENT",
+    "LOCKSTEP_AGENT_PROCESS",
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
@@ -102,10 +105,24 @@ static void put_default(builder *b, char *const *inherited, const char *name, co
         put(b, "%s=%s", name, value);
 }
 
+/* By which anybody can tell later whether the job lives, see leftover.h. */
+static void put_agent(builder *b)
+{
+    char kept[LS_ERROR_BYTES];
+    char text[PROCESS_ID_TEXT_MAX];
+    process_id self;
+
+    ls_error_keep(kept);
+    if (process_id_self(&self) == LS_OK)
+        put(b, "%s=%s", PROCESS_AGENT_ID_ENV, process_id_text(text, sizeof(text), &self));
+    ls_error_restore(kept);
+}
+
 static void put_lockstep(builder *b, const rank_place *p)
 {
     put(b, "LOCKSTEP_JOB=%s", p->job);
     put(b, "LOCKSTEP_AGENT=%s", p->agent);
+    put_agent(b);
     put(b, "LOCKSTEP_RANK=%d", p->rank);
     put(b, "LOCKSTEP_WORLD_SIZE=%d", p->world_size);
     put(b, "LOCKSTEP_LOCAL_RANK=%d", p->local_rank);

@@ -41,7 +41,8 @@ typedef struct rank_place {
     int threads;   /* compute threads a rank, from the cores it may use */
 } rank_place;
 
-/* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). */
+/* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). LOCKSTEP_AGENT_PROCESS becomes the calling process: the one that watches
+ * over the rank on this machine for as long as the job lives. */
 LS_MUST_USE ls_status rank_env_make(char *const *inherited, const rank_place *place, char ***out);
 void rank_env_free(char **env); /* NULL is allowed */
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "net/socket.h"
 
@@ -208,6 +209,23 @@ static ls_status home_folder(char *out, size_t n)
     return LS_OK;
 }
 
+ls_status net_key_user_path(char *out, size_t n)
+{
+    char home[PATH_MAX];
+    const char *given;
+
+    LS_TRY(config_text(CONFIG_KEY_FILE, &given));
+    if (given[0] == 0)
+        LS_TRY(home_folder(home, sizeof(home) - sizeof("/" NET_KEY_FILE_USER)));
+    if (strlen(given[0] != 0 ? given : home) + sizeof("/" NET_KEY_FILE_USER) > n)
+        return ls_fail(LS_EINVAL, "the path of the key file is too long");
+    if (given[0] != 0)
+        text_format(out, n, "%s", given);
+    else
+        text_format(out, n, "%s/%s", home, NET_KEY_FILE_USER);
+    return LS_OK;
+}
+
 static ls_status make_folder(const char *path)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
@@ -250,12 +268,28 @@ ls_status net_key_of_user(const char *path, net_key *out)
 
 /* --- handing a key to a child --- */
 
+/* Forked children keep the descriptor whatever becomes of their environment: so they, too, name the process that they belong to. */
+static void name_descriptor(char *name, size_t n)
+{
+    char kept[LS_ERROR_BYTES];
+    char maker[PROCESS_ID_TEXT_MAX] = "";
+    process_id self;
+
+    ls_error_keep(kept);
+    if (process_id_self(&self) == LS_OK)
+        process_id_text(maker, sizeof(maker), &self);
+    ls_error_restore(kept);
+    text_format(name, n, "%s%s", NET_KEY_FD_NAME, maker);
+}
+
 ls_status net_key_to_fd(const net_key *key, int *fd)
 {
     uint8_t content[HANDOVER_BYTES];
+    char name[sizeof(NET_KEY_FD_NAME) + PROCESS_ID_TEXT_MAX];
     ls_status st = LS_OK;
 
-    *fd = memfd_create("lockstep-key", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    name_descriptor(name, sizeof(name));
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return ls_fail_errno("cannot make a descriptor for the key");
     memcpy(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1);

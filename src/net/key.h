@@ -13,6 +13,7 @@
 #define NET_KEY_FD_ENV    "LOCKSTEP_KEY_FD"
 #define NET_KEY_FILE_ENV  "LOCKSTEP_KEY_FILE"
 #define NET_KEY_FILE_USER ".config/lockstep/key"
+#define NET_KEY_FD_NAME   "lockstep-key " /* of the memfd; its maker's process_id_text() follows */
 
 /* Copies are fine; each copy is wiped with net_key_wipe(). */
 typedef struct net_key {
@@ -38,11 +39,15 @@ LS_MUST_USE ls_status net_key_derive(const net_key *base, const char *purpose, c
  */
 LS_MUST_USE ls_status net_key_of_user(const char *path, net_key *out);
 
+/* Where net_key_of_user(NULL) looks: LOCKSTEP_KEY_FILE or ~/.config/lockstep/key. */
+LS_MUST_USE ls_status net_key_user_path(char *out, size_t n);
+
 /* Reads or makes (new, 0600, whole or not at all) one key file. */
 LS_MUST_USE ls_status net_key_read_file(const char *path, net_key *out);
 LS_MUST_USE ls_status net_key_write_file(const char *path, const net_key *key);
 
-/* A memfd with the key in it, CLOEXEC, for a child to inherit; the caller closes it. */
+/* A memfd with the key in it, CLOEXEC, for a child to inherit; the caller closes it. Its name tells who made it: the agent, as whoever
+ * still has it when that process is gone counts as left by a dead job. */
 LS_MUST_USE ls_status net_key_to_fd(const net_key *key, int *fd);
 
 /*

@@ -373,14 +373,15 @@ static void an_unknown_setting_is_warned_of(void **state)
 
 static void the_launchers_own_variables_are_known(void **state)
 {
-    static const char *const names[] = {"LOCKSTEP_RANK",        "LOCKSTEP_WORLD_SIZE",
-                                        "LOCKSTEP_LOCAL_RANK",  "LOCKSTEP_LOCAL_WORLD_SIZE",
-                                        "LOCKSTEP_STORE",       "LOCKSTEP_KEY_FD",
-                                        "LOCKSTEP_JOB",         "LOCKSTEP_GENERATION",
-                                        "LOCKSTEP_AGENT",       "LOCKSTEP_RING_FD",
-                                        "LOCKSTEP_LISTEN_FD",   "LOCKSTEP_TTY",
-                                        "LOCKSTEP_LIFELINE_FD", "LOCKSTEP_CRASH_AT",
-                                        "LOCKSTEP_NODE_RANK",   "LOCKSTEP_NNODES"};
+    static const char *const names[] = {"LOCKSTEP_RANK",         "LOCKSTEP_WORLD_SIZE",
+                                        "LOCKSTEP_LOCAL_RANK",   "LOCKSTEP_LOCAL_WORLD_SIZE",
+                                        "LOCKSTEP_STORE",        "LOCKSTEP_KEY_FD",
+                                        "LOCKSTEP_JOB",          "LOCKSTEP_GENERATION",
+                                        "LOCKSTEP_AGENT",        "LOCKSTEP_RING_FD",
+                                        "LOCKSTEP_LISTEN_FD",    "LOCKSTEP_TTY",
+                                        "LOCKSTEP_LIFELINE_FD",  "LOCKSTEP_CRASH_AT",
+                                        "LOCKSTEP_NODE_RANK",    "LOCKSTEP_NNODES",
+                                        "LOCKSTEP_AGENT_PROCESS"};
     capture c;
 
     LS_UNUSED(state);

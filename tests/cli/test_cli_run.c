@@ -32,7 +32,7 @@ static void a_missing_or_unknown_command_is_told(void **state)
 
 static void help_and_version_end_well(void **state)
 {
-    static const char *const commands[] = {"run", "bench", "check"};
+    static const char *const commands[] = {"run", "bench", "check", "clean"};
     job *j;
 
     LS_UNUSED(state);

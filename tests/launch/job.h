@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define JOB_MOST        4     /* at a time */
+#define JOB_MOST        6     /* at a time */
 #define JOB_LONG_MS     60000 /* for what must happen at all, however busy the machine is */
 #define JOB_GONE_MS     5000  /* within which nothing of a dead job may be left */
 #define JOB_SOCKETS_MAX 256

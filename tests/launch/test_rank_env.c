@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/unit.h"
 
+#include "base/process_id.h"
 #include "base/text.h"
 #include "launch/rank_env.h"
 
@@ -103,6 +104,23 @@ static void all_families_tell_the_same_place(void **state)
             fail_msg("%s is missing", wanted[i]);
     assert_true(has(env, "HOME=/root"));
     assert_int_equal(count(env, "LOCKSTEP_TTY"), 0);
+    rank_env_free(env);
+}
+
+/* By it anybody can tell later whether the job lives. */
+static void ranks_name_the_agent_that_started_them(void **state)
+{
+    char **env = make(LIST("LOCKSTEP_AGENT_PROCESS=1.2.3"), &place);
+    char text[PROCESS_ID_TEXT_MAX];
+    char wanted[PROCESS_ID_TEXT_MAX + 16];
+    process_id self;
+
+    LS_UNUSED(state);
+    assert_ok(process_id_self(&self));
+    text_format(wanted, sizeof(wanted), "LOCKSTEP_AGENT_PROCESS=%s",
+                process_id_text(text, sizeof(text), &self));
+    assert_true(has(env, wanted));
+    assert_int_equal(count(env, "LOCKSTEP_AGENT_PROCESS"), 1);
     rank_env_free(env);
 }
 
@@ -295,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_families_tell_the_same_place),
+        cmocka_unit_test(ranks_name_the_agent_that_started_them),
         cmocka_unit_test(every_name_stands_there_once),
         cmocka_unit_test(identities_of_other_launchers_are_removed),
         cmocka_unit_test(what_only_looks_like_an_identity_stays),

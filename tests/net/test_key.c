@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/unit.h"
 
+#include "base/process_id.h"
 #include "base/text.h"
 #include "net/key.h"
 
@@ -180,6 +181,48 @@ static void set_fd(int fd)
     setenv(NET_KEY_FD_ENV, text_format(text, sizeof(text), "%d", fd), 1);
 }
 
+/* Forked children keep the descriptor: by its name anybody can tell whose they are. */
+static void the_memfd_names_its_maker(void **state)
+{
+    char path[64];
+    char link[256];
+    char wanted[256];
+    char maker[PROCESS_ID_TEXT_MAX];
+    process_id self;
+    net_key key;
+    ssize_t n;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(net_key_random(&key));
+    assert_ok(net_key_to_fd(&key, &fd));
+    assert_ok(process_id_self(&self));
+    text_format(wanted, sizeof(wanted), "/memfd:%s%s (deleted)", NET_KEY_FD_NAME,
+                process_id_text(maker, sizeof(maker), &self));
+    text_format(path, sizeof(path), "/proc/self/fd/%d", fd);
+    n = readlink(path, link, sizeof(link) - 1);
+    assert_true(n > 0);
+    link[n] = 0;
+    assert_string_equal(link, wanted);
+    close(fd);
+}
+
+static void the_path_of_the_users_key_is_told(void **state)
+{
+    char path[256];
+
+    LS_UNUSED(state);
+    setenv("HOME", "/home/somebody", 1);
+    unsetenv(NET_KEY_FILE_ENV);
+    assert_ok(net_key_user_path(path, sizeof(path)));
+    assert_string_equal(path, "/home/somebody/.config/lockstep/key");
+    assert_status(net_key_user_path(path, 20), LS_EINVAL);
+    setenv(NET_KEY_FILE_ENV, "/tmp/key", 1);
+    assert_ok(net_key_user_path(path, sizeof(path)));
+    assert_string_equal(path, "/tmp/key");
+    unsetenv(NET_KEY_FILE_ENV);
+}
+
 static void a_memfd_can_be_inherited_again_and_again(void **state)
 {
     net_key key;
@@ -264,6 +307,8 @@ int main(void)
         cmocka_unit_test(key_files_that_others_may_read_are_refused),
         cmocka_unit_test(links_folders_and_pipes_are_no_key_files),
         cmocka_unit_test(content_that_is_no_key_is_refused),
+        cmocka_unit_test(the_memfd_names_its_maker),
+        cmocka_unit_test(the_path_of_the_users_key_is_told),
         cmocka_unit_test(a_memfd_can_be_inherited_again_and_again),
         cmocka_unit_test(a_pipe_is_read_once_and_closed),
         cmocka_unit_test(a_descriptor_without_a_key_is_refused_and_left_alone),

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/process_id.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Reads the beginning of a small file; its length, or -1. */
+static ssize_t read_start(const char *path, char *buf, size_t n)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t done = 0;
+    ssize_t got = 1;
+
+    if (fd < 0)
+        return -1;
+    while (done < n - 1 && got != 0) {
+        got = read(fd, buf + done, n - 1 - done);
+        if (got < 0 && errno != EINTR)
+            break;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    file_close(&fd);
+    buf[done] = 0;
+    return got < 0 && done == 0 ? -1 : (ssize_t)done;
+}
+
+/* --- /proc/PID/stat --- */
+
+/* The number that begins at *at, which must end at a blank, the end or `stop`; *at is then behind it. */
+static bool take_number(const char **at, char stop, uint64_t *out)
+{
+    uint64_t value = 0;
+
+    if (!isdigit((unsigned char)**at))
+        return false;
+    for (; isdigit((unsigned char)**at); (*at)++) {
+        const uint64_t digit = (uint64_t)(**at - '0');
+        if (value > (UINT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    if (**at != stop && **at != 0 && **at != '\n')
+        return false;
+    *at += **at == stop && stop != 0;
+    *out = value;
+    return true;
+}
+
+/* Steps over `n` fields. */
+static const char *skip_fields(const char *at, int n)
+{
+    for (; n > 0; n--) {
+        at += strcspn(at, " ");
+        at += *at == ' ';
+    }
+    return at;
+}
+
+bool process_facts_parse(const char *stat, process_facts *out)
+{
+    const char *open_at = strchr(stat, '(');
+    const char *end = strrchr(stat, ')'); /* the name may hold any of these characters itself */
+    char name[sizeof(out->name)];
+    uint64_t parent;
+    uint64_t threads;
+
+    memset(out, 0, sizeof(*out));
+    if (open_at == NULL || end == NULL || end < open_at || end[1] != ' ' || end[2] == 0 ||
+        end[3] != ' ')
+        return false;
+    text_format(name, sizeof(name), "%.*s", (int)(end - open_at - 1), open_at + 1);
+    text_printable(out->name, sizeof(out->name), name);
+    out->state = end[2];
+    end += 4;
+    if (!take_number(&end, ' ', &parent) || parent > INT_MAX)
+        return false;
+    out->parent = (pid_t)parent;
+    end = skip_fields(end, 15);
+    if (!take_number(&end, ' ', &threads) || threads > INT_MAX)
+        return false;
+    out->n_threads = (int)threads;
+    end = skip_fields(end, 1);
+    return take_number(&end, ' ', &out->start);
+}
+
+bool process_facts_read(const char *root, pid_t pid, process_facts *out)
+{
+    char path[PATH_MAX];
+    char stat[1024];
+
+    text_format(path, sizeof(path), "%s/proc/%d/stat", root, (int)pid);
+    return read_start(path, stat, sizeof(stat)) > 0 && process_facts_parse(stat, out);
+}
+
+bool process_facts_ended(const process_facts *facts)
+{
+    return (facts->state == 'Z' && facts->n_threads <= 1) || facts->state == 'X' ||
+           facts->state == 'x';
+}
+
+/* --- identities --- */
+
+const char *process_id_text(char *buf, size_t n, const process_id *id)
+{
+    return text_format(buf, n, "%d.%" PRIu64 ".%" PRIu64, (int)id->pid, id->start, id->space);
+}
+
+bool process_id_parse(const char *text, process_id *out)
+{
+    uint64_t pid;
+
+    memset(out, 0, sizeof(*out));
+    if (!take_number(&text, '.', &pid) || pid == 0 || pid > INT_MAX ||
+        !take_number(&text, '.', &out->start) || !take_number(&text, 0, &out->space) || *text != 0)
+        return false;
+    out->pid = (pid_t)pid;
+    return true;
+}
+
+bool process_id_equal(const process_id *a, const process_id *b)
+{
+    return a->pid == b->pid && a->start == b->start && a->space == b->space;
+}
+
+/* "NSpid:" lists this process's number in the namespace of /proc, and in each further one down to its own. */
+static bool has_one_number(const char *root)
+{
+    char path[PATH_MAX];
+    char status[4096];
+    const char *line;
+
+    text_format(path, sizeof(path), "%s/proc/self/status", root);
+    if (read_start(path, status, sizeof(status)) <= 0)
+        return false;
+    line = strstr(status, "\nNSpid:");
+    if (line == NULL) /* before 4.1, where nobody can tell */
+        return false;
+    line += strlen("\nNSpid:");
+    line += strspn(line, "\t ");
+    line += strspn(line, "0123456789");
+    return *line == '\n' || *line == 0;
+}
+
+ls_status process_space(const char *root, uint64_t *out)
+{
+    char path[PATH_MAX];
+    char link[64];
+    const char *at = link + strlen("pid:[");
+    ssize_t n;
+
+    text_format(path, sizeof(path), "%s/proc/self/ns/pid", root);
+    n = readlink(path, link, sizeof(link) - 1);
+    link[n > 0 ? n : 0] = 0;
+    if (!text_starts(link, "pid:[") || !take_number(&at, ']', out))
+        return ls_fail(LS_ESYSTEM, "%s does not tell which process is which", path);
+    if (!has_one_number(root))
+        return ls_fail(
+            LS_ESYSTEM,
+            "%s/proc is that of another namespace of processes: mount -t proc proc /proc", root);
+    return LS_OK;
+}
+
+ls_status process_id_self(process_id *out)
+{
+    process_facts facts;
+
+    memset(out, 0, sizeof(*out));
+    LS_TRY(process_space("", &out->space));
+    out->pid = getpid();
+    if (!process_facts_read("", out->pid, &facts))
+        return ls_fail(LS_ESYSTEM, "/proc/%d/stat cannot be read", (int)out->pid);
+    out->start = facts.start;
+    return LS_OK;
+}
+
+process_life process_id_life(const char *root, uint64_t space, const process_id *id)
+{
+    process_facts facts;
+
+    if (id->space != space)
+        return PROCESS_ELSEWHERE;
+    if (process_facts_read(root, id->pid, &facts))
+        return facts.start == id->start && !process_facts_ended(&facts) ? PROCESS_LIVES
+                                                                        : PROCESS_DEAD;
+    /* /proc may hide the processes of others; the number is free only if nobody at all has it. */
+    return kill(id->pid, 0) != 0 && errno == ESRCH ? PROCESS_DEAD : PROCESS_LIVES;
+}

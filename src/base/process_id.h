@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_id.h - which process is meant, for as long as the machine runs: the kernel gives a number again, but never with the
+ * same start, and a process that is below an agent cannot outlive the agent's namespace of numbers.
+ *
+ * `root` is what stands before "/proc": "" for this machine, a folder in tests.
+ */
+#ifndef LS_BASE_PROCESS_ID_H
+#define LS_BASE_PROCESS_ID_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define PROCESS_ID_TEXT_MAX 64 /* longest text form with its terminator */
+
+typedef struct process_id {
+    pid_t pid;
+    uint64_t start; /* clock ticks after the machine's own start */
+    uint64_t space; /* inode of the namespace that the number is of */
+} process_id;
+
+/* Who this process is. LS_ESYSTEM where /proc is missing, or is that of another namespace. */
+LS_MUST_USE ls_status process_id_self(process_id *out);
+
+/* "4711.123456.4026531836" */
+const char *process_id_text(char *buf, size_t n, const process_id *id);
+bool process_id_parse(const char *text, process_id *out); /* the whole text, and nothing else */
+bool process_id_equal(const process_id *a, const process_id *b);
+
+/* The namespace whose numbers ROOT/proc has. LS_ESYSTEM when the reader itself has another number in its own one: what is found
+ * there under a number must not be sent a signal by that number. */
+LS_MUST_USE ls_status process_space(const char *root, uint64_t *out);
+
+typedef enum process_life {
+    PROCESS_DEAD,     /* certainly */
+    PROCESS_LIVES,    /* or nothing proves that it does not */
+    PROCESS_ELSEWHERE /* in another namespace, so nobody here can tell */
+} process_life;
+
+/* `space` is that of ROOT/proc. */
+process_life process_id_life(const char *root, uint64_t space, const process_id *id);
+
+/* --- /proc/PID/stat --- */
+
+typedef struct process_facts {
+    char name[64]; /* of the program, cut by the kernel; printable */
+    char state;    /* R S D T Z ... */
+    pid_t parent;
+    int n_threads;
+    uint64_t start;
+} process_facts;
+
+bool process_facts_parse(const char *stat, process_facts *out);
+/* False when there is no such process. */
+bool process_facts_read(const char *root, pid_t pid, process_facts *out);
+/* Has ended, and only waits for its parent to look: the last thread of a process whose first has ended still runs. */
+bool process_facts_ended(const process_facts *facts);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unit.h"
+
+#include "base/process_id.h"
+#include "base/text.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void an_identity_survives_its_text(void **state)
+{
+    char text[PROCESS_ID_TEXT_MAX];
+    process_id self;
+    process_id again;
+
+    LS_UNUSED(state);
+    assert_ok(process_id_self(&self));
+    assert_int_equal(self.pid, getpid());
+    assert_true(self.start > 0 && self.space > 0);
+    assert_true(process_id_parse(process_id_text(text, sizeof(text), &self), &again));
+    assert_true(process_id_equal(&self, &again));
+    again.start++;
+    assert_false(process_id_equal(&self, &again));
+}
+
+static void anything_else_is_no_identity(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "1",
+        "1.2",
+        "1.2.",
+        "1.2.3.",
+        "1.2.3 ",
+        "0.2.3",
+        "-1.2.3",
+        "1..3",
+        "1.2.3x",
+        "2147483648.2.3",
+        ".2.3",
+        " 1.2.3",
+        "1.+2.3",
+        "1.2.18446744073709551616",
+    };
+    process_id id;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(texts); i++)
+        if (process_id_parse(texts[i], &id))
+            fail_msg("\"%s\" was taken", texts[i]);
+    assert_true(process_id_parse("2147483647.18446744073709551615.0", &id));
+    assert_true(id.start == UINT64_MAX);
+}
+
+static void names_of_programs_do_not_mislead(void **state)
+{
+    process_facts facts;
+
+    LS_UNUSED(state);
+    assert_true(process_facts_parse(
+        "7 (a) Z 1 (\033) S 3 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 5 0 99 1\n", &facts));
+    assert_string_equal(facts.name, "a) Z 1 (?");
+    assert_int_equal(facts.state, 'S');
+    assert_int_equal(facts.parent, 3);
+    assert_int_equal(facts.n_threads, 5);
+    assert_int_equal(facts.start, 99);
+    assert_false(process_facts_parse("7 (a) S", &facts));
+    assert_false(process_facts_parse(")(", &facts));
+    assert_false(process_facts_parse("7 (a) S 3 0 0", &facts));
+}
+
+/* A process that has been seen alive, and what it is after its end. */
+static void the_dead_are_told_from_the_living(void **state)
+{
+    process_facts facts;
+    process_id id;
+    process_id other;
+    int status;
+
+    LS_UNUSED(state);
+    assert_ok(process_id_self(&id));
+    id.pid = fork();
+    if (id.pid == 0)
+        for (;;)
+            (void)pause();
+    assert_true(process_facts_read("", id.pid, &facts));
+    id.start = facts.start;
+    assert_int_equal(process_id_life("", id.space, &id), PROCESS_LIVES);
+    assert_int_equal(kill(id.pid, SIGSTOP), 0);
+    assert_int_equal(process_id_life("", id.space, &id), PROCESS_LIVES);
+    other = id;
+    other.start--; /* somebody before it had the same number */
+    assert_int_equal(process_id_life("", id.space, &other), PROCESS_DEAD);
+    other = id;
+    other.space++;
+    assert_int_equal(process_id_life("", id.space, &other), PROCESS_ELSEWHERE);
+    assert_int_equal(kill(id.pid, SIGKILL), 0);
+    while (process_id_life("", id.space, &id) != PROCESS_DEAD) /* before anybody has looked */
+        (void)poll(NULL, 0, 1);
+    assert_int_equal(waitpid(id.pid, &status, 0), id.pid);
+    assert_int_equal(process_id_life("", id.space, &id), PROCESS_DEAD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_identity_survives_its_text),
+        cmocka_unit_test(anything_else_is_no_identity),
+        cmocka_unit_test(names_of_programs_do_not_mislead),
+        cmocka_unit_test(the_dead_are_told_from_the_living),
+    };
+
+    return cmocka_run_group_tests_name("process id", tests, NULL, NULL);
+}

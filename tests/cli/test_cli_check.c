@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lockstep check and lockstep clean print and how they end; that every finding has its row in the documents. */
+#include "launch/job.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/alloc.h"
+#include "base/json.h"
+#include "launch/finding.h"
+#include "net/socket.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+#define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, __VA_ARGS__), NULL)
+
+static void expect_error(job *j, const char *text)
+{
+    job_expect_code(j, 2);
+    job_expect(j, j->out.length == 0 && job_said(j, 1, text));
+    job_clean_up(NULL);
+}
+
+static void wrong_flags_are_told_in_one_line(void **state)
+{
+    LS_UNUSED(state);
+    expect_error(TOOL("check", "--quik"), "did you mean --quick?");
+    expect_error(TOOL("check", "-n", "0"), "--nproc-per-node");
+    expect_error(TOOL("check", "-n", "many"), "\"many\"");
+    expect_error(TOOL("check", "--master-port", "65536"), "--master-port");
+    expect_error(TOOL("check", "--nnodes", "0"), "--nnodes");
+    expect_error(TOOL("clean", "--jobs"), "did you mean --job?");
+    expect_error(TOOL("clean", "all"), "all");
+}
+
+/* How a whole check ends depends on the machine that the test runs on, but not from one line to the next. */
+static void the_exit_code_tells_the_worst(void **state)
+{
+    job *j = TOOL("check");
+
+    LS_UNUSED(state);
+    job_await_end(j);
+    job_expect_code(j, job_said(j, 0, "\nerror ") ? 1 : 0);
+    job_expect(j, job_said(j, 0, "ok       version-ok: lockstep ") && job_said(j, 0, " note"));
+    job_expect(j, j->err.length == 0);
+}
+
+static void a_held_port_is_an_error_with_its_holder(void **state)
+{
+    net_address any, bound;
+    char port[16];
+    char wanted[64];
+    int fd;
+    job *j;
+
+    LS_UNUSED(state);
+    assert_ok(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
+    assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
+    text_format(port, sizeof(port), "%d", net_address_port(&bound));
+    text_format(wanted, sizeof(wanted), "port-held: port %s is held by pid %d (", port,
+                (int)getpid());
+    j = TOOL("check", "--master-port", port);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 0, wanted) && job_said(j, 0, "         mend: kill "));
+    (void)close(fd);
+}
+
+static void json_is_an_array_of_objects(void **state)
+{
+    static const char *const names[] = {"host", "id", "severity", "what", "why", "mend"};
+    job *j = TOOL("check", "--json");
+    json_value *json = NULL;
+
+    LS_UNUSED(state);
+    job_await_end(j);
+    assert_ok(json_parse(text_str(&j->out), j->out.length, "the output", &json));
+    assert_true(json_size(json) > 10);
+    for (size_t i = 0; i < json_size(json); i++)
+        for (size_t k = 0; k < LS_COUNT_OF(names); k++)
+            assert_non_null(json_as_string(json_get(json_at(json, i), names[k]), NULL));
+    json_free(json);
+}
+
+/* Of several runs, as others work on the machine, too. Without the start of a process: far less than a second even so. */
+static void the_quick_part_is_quick(void **state)
+{
+    int64_t least_ms = INT64_MAX;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 5; i++) {
+        const int64_t since_ms = ls_now_ms();
+        job *j = TOOL("check", "--quick", "--nnodes=1");
+        job_await_end(j);
+        job_expect(j, job_said(j, 0, "cores-") && !job_said(j, 0, "gpu-"));
+        least_ms = ls_now_ms() - since_ms < least_ms ? ls_now_ms() - since_ms : least_ms;
+        job_clean_up(NULL);
+    }
+    assert_true(least_ms < 1000);
+}
+
+/* --- the page --- */
+
+static bool has_row(const char *page, const char *id)
+{
+    char row[64];
+
+    text_format(row, sizeof(row), "\n| `%s` | ", id);
+    return strstr(page, row) != NULL;
+}
+
+static bool is_id(const char *name, size_t n)
+{
+    for (int i = 0; i < FINDING_KIND_COUNT; i++)
+        if (strlen(finding_id((finding_kind)i)) == n &&
+            strncmp(finding_id((finding_kind)i), name, n) == 0)
+            return true;
+    return false;
+}
+
+static void every_finding_has_a_row_and_every_row_a_finding(void **state)
+{
+    char *page = NULL;
+    size_t bytes;
+    int n_rows = 0;
+
+    LS_UNUSED(state);
+    assert_ok(file_read(CHECKING_PAGE, 1 << 20, &page, &bytes));
+    for (int i = 0; i < FINDING_KIND_COUNT; i++)
+        if (!has_row(page, finding_id((finding_kind)i)))
+            fail_msg("docs/checking.md has no row for %s", finding_id((finding_kind)i));
+    for (const char *at = page; (at = strstr(at, "\n| `")) != NULL; n_rows++) {
+        at += strlen("\n| `");
+        if (!is_id(at, strcspn(at, "`")))
+            fail_msg("docs/checking.md: %.*s is no finding", (int)strcspn(at, "`"), at);
+    }
+    assert_int_equal(n_rows, FINDING_KIND_COUNT);
+    ls_free(page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(wrong_flags_are_told_in_one_line),
+        test(the_exit_code_tells_the_worst),
+        test(a_held_port_is_an_error_with_its_holder),
+        test(json_is_an_array_of_objects),
+        test(the_quick_part_is_quick),
+        test(every_finding_has_a_row_and_every_row_a_finding),
+    };
+
+    return cmocka_run_group_tests_name("cli check", tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A management library that works, fails, crashes and hangs; and how CUDA reads its list of devices. */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "launch/child.h"
+#include "launch/gpu_probe.h"
+#include "launch/visible_devices.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#define LONG_MS 20000
+
+static ls_status ask(const char *how, int64_t limit_ms, gpu_list *out)
+{
+    assert_int_equal(setenv("FAKE_NVML", how, 1), 0);
+    return gpu_probe(FAKE_NVML_LIBRARY, limit_ms, out);
+}
+
+static void gpus_are_listed(void **state)
+{
+    gpu_list list;
+
+    LS_UNUSED(state);
+    assert_ok(ask("0", LONG_MS, &list));
+    assert_int_equal(list.n, 0);
+    assert_ok(ask("2", LONG_MS, &list));
+    assert_int_equal(list.n, 2);
+    assert_true(list.gpus[0].is_usable);
+    assert_string_equal(list.gpus[0].bus, "00000000:80:00.0");
+    assert_string_equal(list.gpus[0].name, "NVIDIA ?H200");
+    assert_false(list.gpus[1].is_usable);
+    assert_string_equal(list.gpus[1].bus, "");
+    assert_string_equal(list.gpus[1].name, "GPU is lost");
+    assert_ok(ask("4000000000", LONG_MS, &list));
+    assert_int_equal(list.n, GPU_MOST);
+}
+
+static void a_library_that_is_missing_or_fails_is_told(void **state)
+{
+    gpu_list list;
+
+    LS_UNUSED(state);
+    assert_status(gpu_probe("libnothing-of-that-name.so.1", LONG_MS, &list), LS_ENOTFOUND);
+    assert_told("libnothing-of-that-name.so.1");
+    assert_status(gpu_probe("libm.so.6", LONG_MS, &list), LS_ESYSTEM);
+    assert_told("another version");
+    assert_status(ask("fails", LONG_MS, &list), LS_ESYSTEM);
+    assert_told("Driver Not Loaded");
+    assert_int_equal(list.n, 0);
+}
+
+static void a_library_that_crashes_or_hangs_does_not_take_us_along(void **state)
+{
+    const int64_t since_ms = ls_now_ms();
+    gpu_list list;
+
+    LS_UNUSED(state);
+    assert_status(ask("crashes", LONG_MS, &list), LS_ESYSTEM);
+    assert_told("signal 6 (SIGABRT)");
+    assert_status(ask("hangs", 100, &list), LS_ETIMEOUT);
+    assert_told("no answer within 0.1 s");
+    assert_true(ls_now_ms() - since_ms < LONG_MS);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+
+/* --- any question --- */
+
+static ls_status answer_much(void *arg, void *answer)
+{
+    memset(answer, *(const char *)arg, 1000000);
+    return LS_OK;
+}
+
+static ls_status end_silently(void *arg, void *answer)
+{
+    LS_UNUSED(arg);
+    LS_UNUSED(answer);
+    _Exit(3);
+}
+
+static void answers_may_be_long_or_missing(void **state)
+{
+    static char answer[1000000];
+    char letter = 'z';
+
+    LS_UNUSED(state);
+    assert_ok(child_ask("it", LONG_MS, answer_much, &letter, answer, sizeof(answer)));
+    assert_int_equal(answer[0], 'z');
+    assert_int_equal(answer[sizeof(answer) - 1], 'z');
+    assert_status(child_ask("it", LONG_MS, end_silently, NULL, answer, sizeof(answer)), LS_ESYSTEM);
+    assert_told("it: the process that asked exited with code 3");
+}
+
+/* --- CUDA_VISIBLE_DEVICES --- */
+
+static void lists_end_at_the_first_wrong_entry(void **state)
+{
+    static const struct {
+        const char *text;
+        int n_gpus;
+        int n;
+        const char *bad; /* NULL: all is well */
+    } cases[] = {
+        {"0", 2, 1, NULL},
+        {"0,1", 2, 2, NULL},
+        {"1,0", 2, 2, NULL},
+        {" 1 , 0 ", 2, 2, NULL},
+        {"4,5,6,7", 8, 4, NULL},
+        {"4,5,6,7", -1, 4, NULL},
+        {"0,9,1", 2, 1, "9"},
+        {"", 2, 0, ""},
+        {"-1", 2, 0, "-1"},
+        {"0,-1,1", 2, 1, "-1"},
+        {"none", 2, 0, "none"},
+        {"0,", 2, 1, ""},
+        {",0", 2, 0, ""},
+        {"0,1,0", 2, 0, "0"},
+        {"GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,1", 2, 2, NULL},
+        {"GPU-89,GPU-90", 2, 2, NULL},
+        {"GPU-", 2, 0, "GPU-"},
+        {"GPU-xyz", 2, 0, "GPU-xyz"},
+        {"MIG-GPU-89/1/0", 2, 1, NULL},
+        {"MIG-89abcdef", 2, 1, NULL},
+        {"99999999999999999999", -1, 0, "99999999999999999999"},
+        {"0;1", 2, 0, "0;1"},
+        {"\033[2J", 2, 0, "?[2J"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        visible_devices v;
+        visible_devices_read(cases[i].text, cases[i].n_gpus, &v);
+        if (v.n != cases[i].n || (v.why == NULL) != (cases[i].bad == NULL) ||
+            (v.why != NULL && !text_equal(v.bad, cases[i].bad)))
+            fail_msg("\"%s\": %d, \"%s\", %s", cases[i].text, v.n, v.bad,
+                     v.why != NULL ? v.why : "well");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_are_listed),
+        cmocka_unit_test(a_library_that_is_missing_or_fails_is_told),
+        cmocka_unit_test(a_library_that_crashes_or_hangs_does_not_take_us_along),
+        cmocka_unit_test(answers_may_be_long_or_missing),
+        cmocka_unit_test(lists_end_at_the_first_wrong_entry),
+    };
+
+    return cmocka_run_group_tests_name("gpu probe", tests, NULL, NULL);
+}
