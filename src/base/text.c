@@ -241,15 +241,62 @@ const char *text_bytes(char *buf, size_t n, uint64_t bytes)
     return text_format(buf, n, "%" PRIu64 ".%u %s", whole, (unsigned)tenths, units[i]);
 }
 
+/* The character that begins at s and how many bytes it takes, 0: no well-formed UTF-8. */
+static size_t decode_utf8(const char *s, size_t n, uint32_t *out)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint8_t first = (uint8_t)s[0];
+    const size_t bytes = first < 0x80   ? 1
+                         : first < 0xc0 ? 0
+                         : first < 0xe0 ? 2
+                         : first < 0xf0 ? 3
+                                        : 4;
+    uint32_t c = bytes == 1 ? first : first & (0x7fU >> bytes);
+
+    if (bytes == 0 || bytes > n || first > 0xf4)
+        return 0;
+    for (size_t i = 1; i < bytes; i++) {
+        if (((uint8_t)s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | ((uint8_t)s[i] & 0x3f);
+    }
+    if (c < least[bytes] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return 0;
+    *out = c;
+    return bytes;
+}
+
+size_t text_char_bytes(const char *s, size_t n)
+{
+    uint32_t c = 0;
+    const size_t bytes = n == 0 ? 0 : decode_utf8(s, n, &c);
+    const bool is_control = c < ' ' || (c >= 0x7f && c <= 0x9f);
+    const bool turns =
+        (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e || c == 0x200f;
+
+    return is_control || turns ? 0 : bytes;
+}
+
 void text_printable(char *dst, size_t n, const char *src)
 {
-    size_t i = 0;
+    size_t at = 0;
 
     if (n == 0)
         return;
-    for (; i + 1 < n && src[i] != '\0'; i++)
-        dst[i] = (char)(src[i] >= ' ' && src[i] <= '~' ? src[i] : '?');
-    dst[i] = '\0';
+    while (*src != '\0') {
+        const size_t bytes = text_char_bytes(src, strnlen(src, 4));
+        const size_t taken = bytes == 0 ? 1 : bytes;
+
+        if (taken > n - 1 - at)
+            break;
+        if (bytes == 0)
+            dst[at] = '?';
+        else
+            memmove(dst + at, src, bytes);
+        at += taken;
+        src += taken;
+    }
+    dst[at] = '\0';
 }
 
 const char *text_format(char *dst, size_t n, const char *format, ...)

@@ -40,7 +40,11 @@ LS_MUST_USE ls_status text_parse_bool(const char *s, const char *what, bool *out
 /* "1.5 MiB", into `buf`, which it returns. */
 const char *text_bytes(char *buf, size_t n, uint64_t bytes);
 
-/* Copies printable text, other bytes become '?': for names and lines that come from outside. */
+/* How many bytes the printable character takes that s begins with; 0: none is there. That is ASCII and well-formed UTF-8 without the
+ * characters that control a terminal or turn the direction of a line. */
+size_t text_char_bytes(const char *s, size_t n);
+
+/* Copies printable text, all other bytes become '?': for names and lines that come from outside. dst may be src. */
 void text_printable(char *dst, size_t n, const char *src);
 
 /* snprintf that always terminates and never fails; returns dst. */

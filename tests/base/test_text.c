@@ -303,18 +303,56 @@ static void each_failed_growth_is_remembered(void **state)
     }
 }
 
+static void foreign_characters_stay_unless_they_control_a_terminal(void **state)
+{
+    static const struct {
+        const char *in;
+        const char *out;
+    } cases[] = {
+        {"h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80",
+         "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b"
+         "31m",
+         "??31m"},                                     /* CSI in one character */
+        {"\x9b", "?"},                                 /* and in one byte */
+        {"\xc0\x9b \xe0\x82\x9b", "?? ???"},           /* longer than need be */
+        {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"}, /* a surrogate, beyond the last */
+        {"\xe2\x80\xae \xe2\x81\xa6", "??? ???"},      /* turns the line round */
+        {"\xc3", "?"},                                 /* cut */
+        {"\xe2\x82 \xf0\x9f\x98", "?? ???"},           /* cut */
+        {"\xff\xfe", "??"},
+    };
+    char cut[5];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        char dst[64];
+
+        text_printable(dst, sizeof(dst), cases[i].in);
+        assert_string_equal(dst, cases[i].out);
+        text_format(dst, sizeof(dst), "%s", cases[i].in);
+        text_printable(dst, sizeof(dst), dst);
+        assert_string_equal(dst, cases[i].out);
+    }
+    text_printable(cut, sizeof(cut), "ab\xe2\x82\xac");
+    assert_string_equal(cut, "ab"); /* no half characters */
+    assert_int_equal(text_char_bytes("\xe2\x82\xac", 3), 3);
+    assert_int_equal(text_char_bytes("\xe2\x82\xac", 2), 0);
+    assert_int_equal(text_char_bytes("", 0), 0);
+}
+
 static void foreign_text_is_made_printable(void **state)
 {
     char dst[8];
     char one[1] = {'x'};
 
     LS_UNUSED(state);
-    text_printable(dst, sizeof(dst), "a\x1b\n\x7f\xc3\xa9~z");
-    assert_string_equal(dst, "a?????~");
+    text_printable(dst, sizeof(dst), "a\x1b\n\x7f\xc3~z0");
+    assert_string_equal(dst, "a????~z");
     text_printable(one, 1, "abc");
     assert_int_equal(one[0], 0);
     text_printable(dst, 0, "abc");
-    assert_string_equal(dst, "a?????~");
+    assert_string_equal(dst, "a????~z");
     assert_string_equal(text_format(dst, sizeof(dst), "%s", "0123456789"), "0123456");
     assert_string_equal(text_format(dst, 0, "x"), "");
 }
@@ -345,6 +383,7 @@ int main(void)
         cmocka_unit_test(sizes_are_shown_rounded),
         cmocka_unit_test(a_growing_text_holds_all_of_it),
         cmocka_unit_test(each_failed_growth_is_remembered),
+        cmocka_unit_test(foreign_characters_stay_unless_they_control_a_terminal),
         cmocka_unit_test(foreign_text_is_made_printable),
         cmocka_unit_test(words_are_compared_whole_and_by_prefix),
     };
