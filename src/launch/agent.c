@@ -35,8 +35,9 @@ void agent_stop(agent *a, int number)
     }
     a->stop_signal = number;
     if (a->head == NULL && (!is_member(a) || !a->is_linked)) {
-        a->result->exit_code = 128 + number; /* nobody counts on us */
+        a->result->exit_code = 128 + number; /* nobody counts on us, so the job goes on */
         a->is_over = true;
+        return;
     }
     agent_send_number(a, NODE_STOP, (uint32_t)number);
 }

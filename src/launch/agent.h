@@ -83,6 +83,7 @@ struct agent {
     /* The process, from the first welcome on also the job. */
     uint64_t uid;  /* nobody else's, and as text: */
     char name[17]; /* what its processes carry */
+    bool has_job;  /* agent_open_job() has succeeded */
     net_key key;
     int key_fd;
     process_fds users; /* descriptors that were open before */

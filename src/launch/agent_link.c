@@ -164,6 +164,9 @@ static ls_status take_welcome(agent *a, const frame *f)
                        welcome.place.n_local, a->spec->n_ranks);
     if (a->place.job[0] != 0 && !text_equal(a->place.job, welcome.job))
         return ls_fail(LS_EPROTO, "a welcome to another job");
+    if (a->phase != AGENT_IDLE)
+        return ls_fail(LS_EPROTO, "a welcome while ranks of generation %u are here",
+                       a->place.place.generation);
     a->place = welcome;
     a->pick.n = 0;
     st = agent_open_job(a);
@@ -204,32 +207,24 @@ static bool has_ranks(agent *a)
 
 static ls_status take_end_ranks(agent *a, const frame *f)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    const uint32_t number = wire_read_u32(&r);
-    const int64_t grace_ms = wire_read_i64(&r);
-    char why[RDZV_TEXT_BYTES];
+    node_stop stop;
 
-    wire_read_text(&r, why, sizeof(why));
-    LS_TRY(wire_reader_end(&r, "an order to end"));
-    text_printable(why, sizeof(why), why);
+    LS_TRY(node_read_stop(f, &stop));
     if (has_ranks(a))
-        agent_stop_ranks(a, number < 65 ? (int)number : SIGTERM, grace_ms, why);
+        agent_stop_ranks(a, stop.signal, stop.grace_ms, stop.text);
     return LS_OK;
 }
 
 static ls_status take_over(agent *a, const frame *f)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    const uint32_t code = wire_read_u32(&r);
-    const bool failed = wire_read_u8(&r) != 0;
-    const frame rest = {.body = f->body + r.at, .bytes = f->bytes - r.at};
+    node_over over;
 
-    if (r.failed || code > 255)
-        return ls_fail(LS_EPROTO, "a word about the end that makes no sense");
-    a->result->exit_code = (int)code;
-    a->result->failed = failed;
+    LS_TRY(node_read_over(f, &over, &a->result->report));
+    a->result->exit_code = over.exit_code;
+    a->result->failed = over.failed;
     a->is_over = true;
-    return node_read_text(&rest, &a->result->report);
+    agent_kill_ranks(a); /* if the head has given some of ours up */
+    return LS_OK;
 }
 
 static ls_status take_text(agent *a, const frame *f)
@@ -240,6 +235,7 @@ static ls_status take_text(agent *a, const frame *f)
     if (st == LS_OK && f->type == NODE_REJECT) {
         (void)ls_fail(LS_EMISMATCH, "%s", text_str(&text));
         agent_give_up(a, LS_EMISMATCH);
+        agent_kill_ranks(a);
     } else if (st == LS_OK && (a->spec->capture || a->spec->nodes != NULL)) {
         agent_note(a, "%s", text_str(&text));
     } else if (st == LS_OK) {

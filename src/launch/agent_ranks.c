@@ -221,11 +221,11 @@ void agent_rank_failed(agent_rank *r, int code)
 static void tell_rank_left(const agent_rank *r)
 {
     agent *a = r->agent;
+    const node_left left = {
+        .generation = a->place.place.generation, .local_rank = (int)(r - a->ranks), .pid = r->pid};
     wire_writer w = {0};
 
-    wire_write_u32(&w, a->place.place.generation);
-    wire_write_u32(&w, (uint32_t)(r - a->ranks));
-    wire_write_u32(&w, (uint32_t)r->pid);
+    node_write_left(&w, &left);
     agent_send(a, NODE_RANK_LEFT, &w);
     wire_writer_free(&w);
 }
@@ -545,10 +545,17 @@ ls_status agent_start_ranks(agent *a)
     return st;
 }
 
+/* A shim that still lives kills its rank now: all at once, before any of them is waited for. */
+static void let_go(agent_rank *r)
+{
+    file_close(&r->lifeline_fd);
+    if (r->shim > 0)
+        kill(r->shim, SIGCONT); /* if somebody has stopped it */
+}
+
 static void close_rank(agent_rank *r)
 {
     poller_unwatch(r->news_watch);
-    file_close(&r->lifeline_fd); /* a shim that still lives kills its rank now */
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
     agent_close_rank_logs(r);
@@ -556,11 +563,9 @@ static void close_rank(agent_rank *r)
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
     output_free_kept(&r->kept);
-    if (r->shim > 0) {
-        kill(r->shim, SIGCONT);    /* if somebody has stopped it */
+    if (r->shim > 0)
         waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
-        r->shim = 0;
-    }
+    r->shim = 0;
 }
 
 void agent_close_ranks(agent *a)
@@ -571,6 +576,8 @@ void agent_close_ranks(agent *a)
     poller_timer_cancel(&a->drain_timer);
     poller_timer_cancel(&a->fold_timer);
     agent_end_output(a);
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        let_go(&a->ranks[i]);
     for (int i = 0; i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
     agent_prepare_ranks(a);

@@ -63,10 +63,14 @@ static void give_signals_back(const agent *a)
     pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
-/* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
+/* Pipes, ring and connections of each rank need descriptors, and where the head is, those of all other nodes, which we take to be
+ * like this one; the limit that users have by default is low. */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks;
+    const rlim_t n_local = (rlim_t)spec->n_ranks;
+    const rlim_t n_guests =
+        spec->nodes != NULL && spec->nodes->is_head ? (rlim_t)spec->rendezvous.max_nodes : 0;
+    const rlim_t needed = 64 + 14 * n_local + n_guests * (2 + 8 * n_local);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -93,16 +97,30 @@ ls_status agent_start_guardian(agent *a)
     return st;
 }
 
-ls_status agent_open_job(agent *a)
+static ls_status open_job(agent *a)
 {
-    if (a->key_fd >= 0)
-        return LS_OK; /* not the first generation */
     LS_TRY(head_job_key(&a->base, a->place.job, &a->key));
     LS_TRY(net_key_to_fd(&a->key, &a->key_fd));
     LS_TRY(agent_open_logs(a));
     if (a->spec->argv != NULL)
         agent_note_open_mpi(a);
     return agent_start_guardian(a);
+}
+
+/* What could not be had the first time is tried again at a restart. */
+ls_status agent_open_job(agent *a)
+{
+    ls_status st;
+
+    if (a->has_job)
+        return LS_OK;
+    st = open_job(a);
+    a->has_job = st == LS_OK;
+    if (!a->has_job) {
+        log_folder_close(&a->logs);
+        file_close(&a->key_fd);
+    }
+    return st;
 }
 
 /* --- life --- */

@@ -71,7 +71,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     int n;
     const rdzv_place *places = rdzv_places(h->machine, &n);
 
-    node->place = &h->places[place - places];
+    node->place = h->places == NULL ? NULL : &h->places[place - places];
     ls_free(node->states);
     node->states = ls_calloc((size_t)place->n_local + 1, 1);
     memcpy(v.job, h->job, sizeof(v.job));
@@ -98,11 +98,11 @@ static void send_number(head_node *node, node_message type, uint32_t number)
 
 static void send_stop(head_node *node, const rdzv_action *action)
 {
+    node_stop stop = {.signal = action->signal, .grace_ms = action->grace_ms};
     wire_writer w = {0};
 
-    wire_write_u32(&w, (uint32_t)action->signal);
-    wire_write_i64(&w, action->grace_ms);
-    wire_write_text(&w, action->text != NULL ? action->text : "");
+    text_format(stop.text, sizeof(stop.text), "%s", action->text != NULL ? action->text : "");
+    node_write_stop(&w, &stop);
     head_send(node, NODE_END_RANKS, &w);
     wire_writer_free(&w);
 }
@@ -111,7 +111,8 @@ static void send_abort(head *h, head_node *node, const rdzv_action *action)
 {
     wire_writer w = {0};
 
-    hub_abort(h->hub, action->cause); /* the second time it knows already */
+    if (h->hub != NULL)
+        hub_abort(h->hub, action->cause); /* the second time it knows already */
     cause_write(&w, action->cause);
     head_send(node, NODE_ABORT, &w);
     wire_writer_free(&w);
@@ -121,13 +122,13 @@ static void send_over(const head *h, head_node *node, const rdzv_action *action)
 {
     wire_writer w = {0};
     text_buf report = {0};
-    int code = action->exit_code;
+    node_over over = {.exit_code = action->exit_code};
 
     if (action->exit_code != 0)
-        head_make_report(h, action->text, &report, &code);
-    wire_write_u32(&w, (uint32_t)code);
-    wire_write_u8(&w, head_has_failed(h, code));
-    wire_write_bytes(&w, text_str(&report), report.length);
+        head_make_report(h, action->text, &report, &over.exit_code);
+    over.failed = head_has_failed(h, over.exit_code);
+    over.report = text_str(&report);
+    node_write_over(&w, &over);
     head_send(node, NODE_OVER, &w);
     text_free(&report);
     wire_writer_free(&w);

@@ -116,7 +116,7 @@ void head_rank_ended_well(head *h, int rank, pid_t pid);
 void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
-LS_MUST_USE ls_status head_open_store(void *head, int *fd);
+LS_MUST_USE ls_status head_open_store(void *node, int *fd);
 
 /* --- head_networks.c --- */
 LS_MUST_USE ls_status head_open_networks(head *h);

@@ -81,8 +81,13 @@ static void lose(head_node *node, int64_t heard_ms, const char *why)
 
 static void on_ended(void *arg, const char *why)
 {
-    LS_UNUSED(why); /* the system's words for it say less than that it has gone */
-    lose(arg, ls_now_ms(), "its connection was closed");
+    head_node *node = arg;
+
+    if (node->link.is_gone)
+        why = "its connection was closed"; /* which says more than the system's words for it */
+    else
+        ls_log(LS_LOG_WARN, "head", "%s is given up: %s", node->peer, why);
+    lose(node, ls_now_ms(), why);
 }
 
 static void hello_is_late(void *arg)
@@ -107,12 +112,25 @@ static head_node *find_silent(const head *h, int64_t now_ms)
     return NULL;
 }
 
+static bool is_guest(const head_node *node)
+{
+    return !node->is_own && node->id != 0;
+}
+
 bool head_has_guests(const head *h)
 {
     list_for_each (it, &h->nodes)
-        if (!list_entry(it, head_node, node)->is_own)
+        if (is_guest(list_entry(it, head_node, node)))
             return true;
     return false;
+}
+
+static bool is_alone(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (!list_entry(it, head_node, node)->is_own)
+            return false;
+    return true;
 }
 
 void head_beat(void *arg)
@@ -126,7 +144,7 @@ void head_beat(void *arg)
         head_send(list_entry(it, head_node, node), NODE_BEAT, NULL);
     while (!slept && (silent = find_silent(h, now_ms)) != NULL)
         lose(silent, silent->link.heard_ms, "it has been silent for 5 s");
-    if (head_has_guests(h))
+    if (!is_alone(h))
         poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
 }
 
@@ -171,7 +189,7 @@ static ls_status take_failure(head_node *node, const frame *f)
     failed.exit_code = failure.exit_code;
     failed.crashed = failure.crashed;
     failed.text = failure.text;
-    if (failure.generation == h->generation && h->failed_ms == 0)
+    if (failure.generation == h->generation && node->place != NULL && h->failed_ms == 0)
         h->failed_ms = ls_now_ms();
     head_event(h, &failed);
     return LS_OK;
@@ -179,15 +197,13 @@ static ls_status take_failure(head_node *node, const frame *f)
 
 static ls_status take_rank_left(head_node *node, const frame *f)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    const uint32_t generation = wire_read_u32(&r);
-    const uint32_t local = wire_read_u32(&r);
-    const uint32_t pid = wire_read_u32(&r);
+    const head *h = node->owner;
+    node_left left;
 
-    LS_TRY(wire_reader_end(&r, "the end of a rank"));
-    if (generation == node->owner->generation && node->place != NULL &&
-        local < (uint32_t)node->place->n_local)
-        head_rank_ended_well(node->owner, node->place->rank_base + (int)local, (pid_t)pid);
+    LS_TRY(node_read_left(f, &left));
+    if (left.generation == h->generation && node->place != NULL &&
+        left.local_rank < node->place->n_local)
+        head_rank_ended_well(node->owner, node->place->rank_base + left.local_rank, left.pid);
     return LS_OK;
 }
 
@@ -315,7 +331,7 @@ void head_node_enter(void *arg, const door_guest *guest)
     node->link.ended = on_ended;
     node->link.drained = on_drained;
     stream_mux_init(&node->streams, h->loop, &node->link, NODE_STREAM);
-    node->streams.self = h;
+    node->streams.self = node;
     node->streams.open = head_open_store;
     list_append(&h->nodes, &node->node);
     if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) !=

@@ -146,11 +146,12 @@ void head_take_end(head *h, head_node *node, const frame *f)
 
 ls_status head_open_store(void *arg, int *fd)
 {
-    head *h = arg;
+    const head_node *node = arg;
+    const head *h = node->owner;
     int fds[2];
 
-    if (h->store == NULL)
-        return ls_fail(LS_ENOTFOUND, "there is no store");
+    if (h->store == NULL || node->place == NULL)
+        return ls_fail(LS_ENOTFOUND, "there is no store for this node");
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         return ls_fail_errno("a socket pair");
     *fd = fds[0];
@@ -191,6 +192,18 @@ static ls_status open_hub(head *h)
     return hub_listen_take(h->hub, fd);
 }
 
+static void free_places(head *h)
+{
+    ls_free(h->ends);
+    ls_free(h->places);
+    ls_free(h->ranks);
+    h->ends = NULL;
+    h->places = NULL;
+    h->ranks = NULL;
+    h->n_places = 0;
+    h->world_size = 0;
+}
+
 static ls_status copy_places(head *h)
 {
     const rdzv_place *places = rdzv_places(h->machine, &h->n_places);
@@ -200,8 +213,12 @@ static ls_status copy_places(head *h)
     h->places = ls_calloc((size_t)h->n_places, sizeof(*h->places));
     h->ends = ls_calloc((size_t)h->n_places, sizeof(*h->ends));
     h->ranks = ls_calloc((size_t)h->world_size, sizeof(*h->ranks));
-    if (h->places == NULL || h->ends == NULL || h->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", h->world_size);
+    if (h->places == NULL || h->ends == NULL || h->ranks == NULL) {
+        const ls_status st = ls_fail(LS_ENOMEM, "no memory for %d ranks", h->world_size);
+
+        free_places(h);
+        return st;
+    }
     memcpy(h->places, places, (size_t)h->n_places * sizeof(*places));
     return LS_OK;
 }
@@ -261,14 +278,7 @@ void head_close_generation(head *h)
         text_free(&h->ends[i].text);
         text_free(&h->ends[i].details);
     }
-    ls_free(h->ends);
-    ls_free(h->places);
-    ls_free(h->ranks);
-    h->ends = NULL;
-    h->places = NULL;
-    h->ranks = NULL;
-    h->n_places = 0;
-    h->world_size = 0;
+    free_places(h);
     h->broken = (job_cause){0};
     h->failed_ms = 0;
 }

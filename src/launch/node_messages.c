@@ -39,19 +39,20 @@ static void read_line(wire_reader *r, char *out, size_t n)
     text_printable(out, n, out);
 }
 
-/* Several lines; of what is not printable, newlines stay. */
-static void read_lines(wire_reader *r, text_buf *out)
+/* Several lines, of `most` bytes; of what is not printable, newlines and tabs stay. */
+static void read_lines(wire_reader *r, size_t most, text_buf *out)
 {
     size_t bytes;
-    const uint8_t *text = wire_read_bytes(r, NODE_DETAILS_MAX * 2, &bytes);
+    const char *text = (const char *)wire_read_bytes(r, most, &bytes);
+    size_t taken;
 
     text_free(out);
-    for (size_t i = 0; text != NULL && i < bytes; i++) {
-        const bool is_safe =
-            text[i] == '\n' || text[i] == '\t' || (text[i] >= 32 && text[i] != 127);
-        const char c = is_safe ? (char)text[i] : '?';
+    for (size_t i = 0; text != NULL && i < bytes; i += taken) {
+        const size_t printable = text_char_bytes(text + i, bytes - i);
+        const bool is_space = text[i] == '\n' || text[i] == '\t';
 
-        text_append_bytes(out, &c, 1);
+        taken = printable > 0 ? printable : 1;
+        text_append_bytes(out, printable > 0 || is_space ? text + i : "?", taken);
     }
 }
 
@@ -62,9 +63,7 @@ static void write_int(wire_writer *w, int v)
 
 static void write_cut(wire_writer *w, const char *text, size_t most)
 {
-    const size_t n = strlen(text);
-
-    wire_write_bytes(w, text, n < most ? n : most);
+    wire_write_bytes(w, text, strnlen(text, most));
 }
 
 /* --- hello --- */
@@ -99,8 +98,8 @@ ls_status node_read_hello(const frame *f, node_hello *out)
     read_line(&r, out->version, sizeof(out->version));
     read_line(&r, out->host, sizeof(out->host));
     out->hello.n_per_node = read_int(&r, 0, RDZV_NODES_MAX);
-    if (!r.failed && out->hello.n_per_node > 0 &&
-        r.bytes - r.at == (size_t)out->hello.n_per_node * 4) {
+    r.failed |= r.bytes - r.at != (size_t)out->hello.n_per_node * 4;
+    if (!r.failed && out->hello.n_per_node > 0) {
         out->per_node = ls_calloc((size_t)out->hello.n_per_node, sizeof(*out->per_node));
         if (out->per_node == NULL)
             return ls_fail(LS_ENOMEM, "no memory for a list of nodes");
@@ -173,8 +172,10 @@ ls_status node_read_end(const frame *f, node_end *out, text_buf *text, text_buf 
     out->exit_code = read_int(&r, 0, 255);
     out->crashed = read_bool(&r);
     out->error_s = wire_read_i64(&r);
-    read_lines(&r, text);
-    read_lines(&r, details);
+    read_lines(&r, NODE_DETAILS_MAX, text);
+    read_lines(&r, NODE_DETAILS_MAX, details);
+    if (out->local_rank >= 0 && out->exit_code == 0)
+        r.failed = true; /* no failure */
     out->text = text_str(text);
     out->details = text_str(details);
     return wire_reader_end(&r, "the end of a node's ranks");
@@ -227,16 +228,74 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     out->store_port = read_int(&r, 0, 65535);
     out->has_store = read_bool(&r);
     LS_TRY(wire_reader_end(&r, "a welcome"));
-    if (p->node >= p->n_nodes || p->n_local > p->world_size ||
+    if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
         p->rank_base > p->world_size - p->n_local || !is_job_id(out->job) ||
-        (out->hub_port == 0) == (out->hub_unix[0] == 0))
-        return ls_fail(LS_EPROTO, "a welcome that makes no sense: node %d of %d, ranks %d-%d of %d",
-                       p->node, p->n_nodes, p->rank_base, p->rank_base + p->n_local - 1,
-                       p->world_size);
+        (out->hub_port != 0 && out->hub_unix[0] != 0))
+        return ls_fail(LS_EPROTO,
+                       "a welcome that makes no sense: node %d of %d, %d ranks from %d of %d",
+                       p->node, p->n_nodes, p->n_local, p->rank_base, p->world_size);
     return LS_OK;
 }
 
+/* --- orders to end --- */
+
+void node_write_stop(wire_writer *w, const node_stop *s)
+{
+    write_int(w, s->signal);
+    wire_write_i64(w, s->grace_ms);
+    wire_write_text(w, s->text);
+}
+
+ls_status node_read_stop(const frame *f, node_stop *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    memset(out, 0, sizeof(*out));
+    out->signal = read_int(&r, 1, 64);
+    out->grace_ms = wire_read_i64(&r);
+    read_line(&r, out->text, sizeof(out->text));
+    if (out->grace_ms < 0 || out->grace_ms > NODE_GRACE_MAX_MS)
+        r.failed = true;
+    return wire_reader_end(&r, "an order to end");
+}
+
+void node_write_over(wire_writer *w, const node_over *o)
+{
+    write_int(w, o->exit_code);
+    wire_write_u8(w, o->failed);
+    write_cut(w, o->report, NODE_REPORT_MAX);
+}
+
+ls_status node_read_over(const frame *f, node_over *out, text_buf *report)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    memset(out, 0, sizeof(*out));
+    out->exit_code = read_int(&r, 0, 255);
+    out->failed = read_bool(&r);
+    read_lines(&r, NODE_REPORT_MAX, report);
+    out->report = text_str(report);
+    return wire_reader_end(&r, "the end of a job");
+}
+
 /* --- small ones --- */
+
+void node_write_left(wire_writer *w, const node_left *l)
+{
+    wire_write_u32(w, l->generation);
+    write_int(w, l->local_rank);
+    write_int(w, l->pid);
+}
+
+ls_status node_read_left(const frame *f, node_left *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    out->generation = wire_read_u32(&r);
+    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
+    out->pid = read_int(&r, 0, INT32_MAX);
+    return wire_reader_end(&r, "the end of a rank");
+}
 
 ls_status node_read_number(const frame *f, uint32_t *out)
 {
@@ -250,6 +309,6 @@ ls_status node_read_text(const frame *f, text_buf *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
-    read_lines(&r, out);
+    read_lines(&r, NODE_DETAILS_MAX, out);
     return wire_reader_end(&r, "a text from another node");
 }

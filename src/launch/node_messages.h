@@ -11,11 +11,13 @@
 #include "net/frame.h"
 #include "net/wire.h"
 
-#define NODE_BODY_MAX    ((size_t)256 * 1024)
-#define NODE_QUEUE_MAX   ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
-#define NODE_DETAILS_MAX ((size_t)64 * 1024)
-#define NODE_BEAT_MS     1000
-#define NODE_SILENCE_MS  5000 /* without a beat: the other side is lost */
+#define NODE_BODY_MAX     ((size_t)256 * 1024)
+#define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
+#define NODE_DETAILS_MAX  ((size_t)64 * 1024)
+#define NODE_REPORT_MAX   ((size_t)192 * 1024) /* a few details and what is said about them */
+#define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
+#define NODE_BEAT_MS      1000
+#define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
 
 typedef enum node_message {
     /* To the head. */
@@ -24,7 +26,7 @@ typedef enum node_message {
     NODE_TRIED,     /* generation u32, net_report: whom it has reached */
     NODE_READY,     /* generation u32 */
     NODE_FAILED,    /* node_failure: a rank */
-    NODE_RANK_LEFT, /* generation u32, local rank u32, pid u32: ended with code 0 */
+    NODE_RANK_LEFT, /* node_left */
     NODE_FINISHED,  /* node_end */
     NODE_STOP,      /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
@@ -36,10 +38,10 @@ typedef enum node_message {
     NODE_TRY,          /* generation u32, n u32, n of net_peer */
     NODE_NETWORK,      /* generation u32, net_pick; with several nodes it is ready only then */
     NODE_START,        /* generation u32 */
-    NODE_END_RANKS,    /* signal u32, grace i64 (ms), text: in good order */
+    NODE_END_RANKS,    /* node_stop: in good order */
     NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
     NODE_KILL,         /* nothing */
-    NODE_OVER,         /* exit code u32, failed u8, text: the job's end; the report of a failure */
+    NODE_OVER,         /* node_over */
     NODE_NOTE,         /* text for a person */
 
     /* Both ways. */
@@ -82,17 +84,42 @@ typedef struct node_end {
 typedef struct node_welcome {
     rdzv_place place; /* but conn and host */
     char job[JOB_ID_BYTES];
-    int hub_port;       /* at the head's address, 0: */
-    char hub_unix[128]; /* ... or a unix socket, for the head's own node */
-    bool has_store;     /* for PyTorch programs, at 127.0.0.1 and: */
+    int hub_port; /* at the head's address, 0: */
+    char hub_unix
+        [128];      /* ... or a unix socket, for the head's own node; "": none, it will not start */
+    bool has_store; /* for PyTorch programs, at 127.0.0.1 and: */
     int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
     int max_restarts;
 } node_welcome;
+
+/* The orderly end of a node's ranks. */
+typedef struct node_stop {
+    int signal;       /* that somebody sent */
+    int64_t grace_ms; /* 0 to NODE_GRACE_MAX_MS */
+    char text[RDZV_TEXT_BYTES];
+} node_stop;
+
+/* The end of the job. */
+typedef struct node_over {
+    int exit_code;
+    bool failed;
+    const char *report;
+} node_over;
+
+/* A rank that has ended with code 0. */
+typedef struct node_left {
+    uint32_t generation;
+    int local_rank;
+    int pid;
+} node_left;
 
 void node_write_hello(wire_writer *w, const rdzv_hello *hello);
 void node_write_failure(wire_writer *w, const node_failure *f);
 void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
 void node_write_welcome(wire_writer *w, const node_welcome *v);
+void node_write_stop(wire_writer *w, const node_stop *s);
+void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
+void node_write_left(wire_writer *w, const node_left *l);
 
 /* LS_EPROTO names what is wrong. */
 LS_MUST_USE ls_status node_read_hello(const frame *f, node_hello *out);
@@ -102,6 +129,9 @@ LS_MUST_USE ls_status node_read_failure(const frame *f, node_failure *out);
 LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *text,
                                     text_buf *details);
 LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
+LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
+LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
+LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
 
 /* The bodies of one number or one text. */
 LS_MUST_USE ls_status node_read_number(const frame *f, uint32_t *out);

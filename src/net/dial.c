@@ -12,6 +12,7 @@
 enum {
     ROUND_MS =
         3000, /* for the answers of one round; a network that drops packets must not hold up the next */
+    OTHERS_MS = 500, /* for the other addresses, once one has another key */
     PAUSE_FIRST_MS = 20,
     PAUSE_MOST_MS = 500,
     USER_TIMEOUT_MS = 5000
@@ -63,8 +64,17 @@ static void tell_failure(void *arg)
     d->opt.done(d->opt.self, -1, NULL, d->status, d->trouble);
 }
 
+/* A key that differs will not become the same, everything else may change. */
+static bool is_final(ls_status st)
+{
+    return st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL;
+}
+
+/* What another address of the name says does not hide that the key differs at this one. */
 static void note_trouble(dial *d, ls_status st)
 {
+    if (is_final(d->status))
+        return;
     d->status = st;
     text_format(d->trouble, sizeof(d->trouble), "%s", ls_last_error());
 }
@@ -80,22 +90,25 @@ static void note_silence(dial *d)
                                     net_address_text(text, sizeof(text), &d->tries[i].to)));
 }
 
-/* The round has brought nothing. A key that differs will not become the same, everything else may change. */
+static int64_t at_most(int64_t ms, int64_t limit_ms)
+{
+    return ms < limit_ms ? ms : limit_ms;
+}
+
+/* The round has brought nothing. */
 static void round_is_over(void *arg)
 {
     dial *d = arg;
     const int64_t now_ms = ls_now_ms();
-    const bool is_final =
-        d->status == LS_EAUTH || d->status == LS_EMISMATCH || d->status == LS_EINVAL;
 
-    if (!is_final)
-        note_silence(d);
+    note_silence(d);
     end_round(d);
-    if (is_final || now_ms >= d->opt.deadline_ms) {
+    if (is_final(d->status) || now_ms >= d->opt.deadline_ms) {
         poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
         return;
     }
-    poller_timer_set(d->loop, &d->timer, now_ms + d->pause_ms, begin_round, d);
+    poller_timer_set(d->loop, &d->timer, at_most(now_ms + d->pause_ms, d->opt.deadline_ms),
+                     begin_round, d);
     d->pause_ms = d->pause_ms * 2 < PAUSE_MOST_MS ? d->pause_ms * 2 : PAUSE_MOST_MS;
 }
 
@@ -107,14 +120,20 @@ static bool all_are_over(const dial *d)
     return true;
 }
 
+/* Where the key differs, the others of the round that answer at all get the time to be better: a name may have addresses of
+ * machines that are not meant. */
 static void attempt_failed(attempt *t, ls_status st)
 {
     dial *d = t->owner;
+    const bool is_first = is_final(st) && !is_final(d->status);
 
     note_trouble(d, st);
     end_attempt(t);
-    if (all_are_over(d) || st == LS_EAUTH || st == LS_EMISMATCH)
+    if (all_are_over(d))
         round_is_over(d);
+    else if (is_first)
+        poller_timer_set(d->loop, &d->timer, at_most(ls_now_ms() + OTHERS_MS, d->opt.deadline_ms),
+                         round_is_over, d);
 }
 
 static void attempt_succeeded(attempt *t)
@@ -191,7 +210,8 @@ static void begin_round(void *arg)
     if (d->n_tries == 0)
         round_is_over(d);
     else
-        poller_timer_set(d->loop, &d->timer, ls_now_ms() + ROUND_MS, round_is_over, d);
+        poller_timer_set(d->loop, &d->timer, at_most(ls_now_ms() + ROUND_MS, d->opt.deadline_ms),
+                         round_is_over, d);
 }
 
 ls_status dial_open(poller *p, const dial_options *opt, dial **out)

@@ -26,10 +26,11 @@ static void tell_end(void *arg)
 }
 
 /* Later: whoever sends may be in the middle of a walk over links. */
-static void end_soon(frame_link *l, const char *why)
+static void end_soon(frame_link *l, bool is_gone, const char *why)
 {
     if (l->why[0] != 0)
         return;
+    l->is_gone = is_gone;
     text_format(l->why, sizeof(l->why), "%s", why[0] != 0 ? why : "closed");
     stop(l);
     poller_timer_set(l->loop, &l->end, ls_now_ms(), tell_end, l);
@@ -48,7 +49,7 @@ static void flush(frame_link *l)
     bool wants_write;
 
     if (frame_queue_flush(&l->out, l->fd, l->peer) != LS_OK) {
-        end_soon(l, ls_last_error());
+        end_soon(l, true, ls_last_error());
         return;
     }
     wants_write = frame_queue_bytes(&l->out) > 0;
@@ -58,7 +59,7 @@ static void flush(frame_link *l)
         return;
     l->wants_write = wants_write;
     if (poller_change(l->watch, wants_write ? POLL_READ | POLL_WRITE : POLL_READ) != LS_OK)
-        end_soon(l, ls_last_error());
+        end_soon(l, false, ls_last_error());
     else if (!wants_write && l->drained != NULL)
         l->drained(l->self);
 }
@@ -79,18 +80,20 @@ static ls_status hand_on(frame_link *l)
 static void receive(frame_link *l)
 {
     size_t moved = 1;
+    bool is_gone = false;
     ls_status st = LS_OK;
 
     for (int i = 0; i < READS_A_ROUND && moved > 0 && st == LS_OK && l->fd >= 0 && !l->is_finishing;
          i++) {
         st = frame_reader_fill(&l->in, l->fd, l->peer, &moved);
+        is_gone = st == LS_EPEER;
         if (moved > 0)
             l->heard_ms = ls_now_ms();
         if (st == LS_OK)
             st = hand_on(l);
     }
     if (st != LS_OK && l->fd >= 0)
-        end_soon(l, ls_last_error());
+        end_soon(l, is_gone, ls_last_error());
 }
 
 /* Until the peer has closed its end, too. */
@@ -100,7 +103,7 @@ static void discard(frame_link *l)
     size_t moved;
 
     if (net_recv_some(l->fd, l->peer, bytes, sizeof(bytes), &moved) != LS_OK)
-        end_soon(l, "closed");
+        end_soon(l, true, "closed");
 }
 
 static void on_event(void *arg, unsigned events)
@@ -127,6 +130,7 @@ ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, si
     l->wants_write = false;
     l->is_finishing = false;
     l->why[0] = 0;
+    l->is_gone = false;
     frame_reader_init(&l->in, body_max);
     frame_queue_init(&l->out, queue_max);
     if (poller_watch(p, fd, POLL_READ, on_event, l, &l->watch) == LS_OK)
@@ -146,8 +150,8 @@ void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t byte
     if (l->watch == NULL || l->is_finishing)
         return;
     if (frame_queue_add(&l->out, type, body, bytes) != LS_OK)
-        end_soon(l, "it does not read what it is sent");
-    else
+        end_soon(l, false, "it does not read what it is sent");
+    else if (!l->wants_write)
         flush(l);
 }
 
@@ -157,7 +161,8 @@ void frame_link_finish(frame_link *l)
         return;
     l->is_finishing = true;
     poller_timer_set(l->loop, &l->end, ls_now_ms() + FINISH_MS, finish_is_over, l);
-    flush(l);
+    if (!l->wants_write)
+        flush(l);
 }
 
 void frame_link_close(frame_link *l)

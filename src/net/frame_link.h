@@ -23,12 +23,13 @@ typedef struct frame_link {
     frame_queue out;
     poll_timer end;
     char why[256]; /* it has ended, and `ended` is about to be called */
+    bool is_gone;  /* ... because the connection was closed or broke; else it was given up here */
     void *self;
     /* A failing status ends the link with that text. Must not free the link. */
     ls_status (*message)(void *self, const frame *f);
     /* The link has ended without frame_link_close(), and is closed: called once, never from within a call of this module. */
     void (*ended)(void *self, const char *why);
-    /* Everything queued has been sent; may be NULL. Must not free the link. */
+    /* Everything that had to wait has been sent: never from within a call of this module; may be NULL. Must not free the link. */
     void (*drained)(void *self);
 } frame_link;
 

@@ -10,6 +10,7 @@
 #define STREAMS_MOST 4096
 #define LINK_FULL    ((size_t)4 * 1024 * 1024) /* bytes that wait in the link: the sockets wait, too */
 #define HELD_MOST    ((size_t)16 * 1024 * 1024) /* bytes that wait for one socket */
+#define HELD_ALL     ((size_t)64 * 1024 * 1024) /* ... and for all of them */
 #define PIECE_BYTES  ((size_t)8 * 1024)
 
 static const char peer[] = "a stream's socket";
@@ -19,8 +20,9 @@ typedef struct stream {
     stream_mux *owner;
     uint32_t id;
     int fd;
-    poll_watch *watch;
-    byte_queue out; /* for the socket */
+    poll_watch *watch; /* NULL: there is nothing to wait for but the link */
+    byte_queue out;    /* for the socket */
+    bool is_ending;    /* the other side has said so: closes when all is written */
 } stream;
 
 static void send_piece(stream_mux *m, uint32_t id, const uint8_t *bytes, size_t n)
@@ -39,6 +41,7 @@ static void close_stream(stream *s, bool tell)
     if (tell)
         send_piece(s->owner, s->id, NULL, 0);
     s->owner->n_streams--;
+    s->owner->held -= byte_queue_held(&s->out);
     list_remove(&s->node);
     poller_unwatch(s->watch);
     file_close(&s->fd);
@@ -46,12 +49,36 @@ static void close_stream(stream *s, bool tell)
     ls_free(s);
 }
 
+static bool is_link_full(const stream_mux *m)
+{
+    return frame_queue_bytes(&m->link->out) > LINK_FULL;
+}
+
+static void on_socket(void *arg, unsigned events);
+
+/* A socket that nothing is wanted of is not watched at all: it would tell its end again and again. */
 static ls_status watch(stream *s)
 {
-    const bool full = frame_queue_bytes(&s->owner->link->out) > LINK_FULL;
+    const unsigned events = (s->is_ending || is_link_full(s->owner) ? 0 : POLL_READ) |
+                            (byte_queue_held(&s->out) > 0 ? POLL_WRITE : 0);
 
-    return poller_change(s->watch,
-                         (full ? 0 : POLL_READ) | (byte_queue_held(&s->out) > 0 ? POLL_WRITE : 0));
+    if (events == 0) {
+        poller_unwatch(s->watch);
+        s->watch = NULL;
+        return LS_OK;
+    }
+    if (s->watch == NULL)
+        return poller_watch(s->owner->loop, s->fd, events, on_socket, s, &s->watch);
+    return poller_change(s->watch, events);
+}
+
+static ls_status write_out(stream *s)
+{
+    const size_t before = byte_queue_held(&s->out);
+    const ls_status st = byte_queue_flush(&s->out, s->fd, peer);
+
+    s->owner->held -= before - byte_queue_held(&s->out);
+    return st;
 }
 
 static ls_status pass_on(stream *s)
@@ -65,19 +92,25 @@ static ls_status pass_on(stream *s)
     return LS_OK;
 }
 
+/* Many sockets may have something to say in one round: the link is looked at anew for each. */
 static void on_socket(void *arg, unsigned events)
 {
     stream *s = arg;
     ls_status st = LS_OK;
 
-    if ((events & POLL_WRITE) != 0)
-        st = byte_queue_flush(&s->out, s->fd, peer);
-    if (st == LS_OK && (events & (POLL_READ | POLL_BROKEN)) != 0)
+    if ((events & (POLL_WRITE | POLL_BROKEN)) != 0)
+        st = write_out(s);
+    if (st == LS_OK && s->is_ending && byte_queue_held(&s->out) == 0) {
+        close_stream(s, false);
+        return;
+    }
+    if (st == LS_OK && (events & (POLL_READ | POLL_BROKEN)) != 0 && !s->is_ending &&
+        !is_link_full(s->owner))
         st = pass_on(s);
     if (st == LS_OK)
         st = watch(s);
     if (st != LS_OK)
-        close_stream(s, true);
+        close_stream(s, !s->is_ending);
 }
 
 static stream *find(const stream_mux *m, uint32_t id)
@@ -141,6 +174,28 @@ ls_status stream_mux_begin(stream_mux *m, int fd)
     return add(m, fd, ++m->last_id, &s);
 }
 
+/* What it has sent before is written first. */
+static void end_stream(stream *s)
+{
+    s->is_ending = true;
+    if (byte_queue_held(&s->out) == 0 || watch(s) != LS_OK)
+        close_stream(s, false);
+}
+
+static ls_status take(stream *s, const uint8_t *bytes, size_t n)
+{
+    stream_mux *m = s->owner;
+
+    if (s->is_ending)
+        return ls_fail(LS_EPROTO, "a stream goes on behind its end");
+    if (byte_queue_held(&s->out) + n > HELD_MOST || m->held + n > HELD_ALL)
+        return ls_fail(LS_ENOMEM, "a stream's socket does not take what comes");
+    LS_TRY(byte_queue_add(&s->out, bytes, n));
+    m->held += n;
+    LS_TRY(write_out(s));
+    return watch(s);
+}
+
 ls_status stream_mux_hear(stream_mux *m, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
@@ -152,28 +207,27 @@ ls_status stream_mux_hear(stream_mux *m, const frame *f)
         return ls_fail(LS_EPROTO, "half a piece of a stream");
     if (bytes == 0) {
         if (s != NULL)
-            close_stream(s, false);
+            end_stream(s);
         return LS_OK;
     }
     if (s == NULL && open_new(m, id, &s) != LS_OK) {
         send_piece(m, id, NULL, 0); /* also for what was still under way when it ended here */
         return LS_OK;
     }
-    if (byte_queue_held(&s->out) + bytes > HELD_MOST ||
-        byte_queue_add(&s->out, r.data + r.at, bytes) != LS_OK ||
-        byte_queue_flush(&s->out, s->fd, peer) != LS_OK || watch(s) != LS_OK)
+    if (take(s, r.data + r.at, bytes) != LS_OK)
         close_stream(s, true);
     return LS_OK;
 }
 
 void stream_mux_resume(stream_mux *m)
 {
-    list_for_each (it, &m->streams) {
+    list_node *next;
+
+    for (list_node *it = m->streams.next; it != &m->streams; it = next) {
         stream *s = list_entry(it, stream, node);
 
-        if (watch(s) == LS_OK)
-            continue;
-        close_stream(s, true);
-        return; /* its neighbours are looked at again when they next move */
+        next = it->next;
+        if (watch(s) != LS_OK)
+            close_stream(s, true);
     }
 }

@@ -4,7 +4,7 @@
  * number u32, then bytes; no bytes are the stream's end, whoever says it.
  *
  * The side that begins streams gives them numbers; the other side opens something for each new one. Memory is bounded: while the
- * link is full the sockets wait, and a stream whose socket does not take what comes is ended.
+ * link is full the sockets wait, and a stream is ended when its socket does not take what comes.
  */
 #ifndef LS_NET_STREAM_MUX_H
 #define LS_NET_STREAM_MUX_H
@@ -18,6 +18,7 @@ typedef struct stream_mux {
     uint32_t type;    /* of its frames */
     list_node streams;
     int n_streams;
+    size_t held; /* bytes that wait for sockets */
     uint32_t last_id;
     void *self;
     /* For a stream that the other side has begun: a nonblocking socket, the mux's from then on. NULL: it may not begin any. */
@@ -34,6 +35,6 @@ LS_MUST_USE ls_status stream_mux_begin(stream_mux *m, int fd);
 /* A frame of its type. */
 LS_MUST_USE ls_status stream_mux_hear(stream_mux *m, const frame *f);
 
-void stream_mux_resume(stream_mux *m); /* the link has room again */
+void stream_mux_resume(stream_mux *m); /* the link has room again: for its `drained` */
 
 #endif

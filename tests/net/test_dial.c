@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The name that is dialled has the addresses of names[]: this program is linked with a resolver of its own. */
+#include "base/unit.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "net/dial.h"
+#include "net/door.h"
+#include "net/socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SOON 30000
+
+static struct {
+    net_address at[DIAL_ADDRESSES_MAX + 1];
+    int n;
+    ls_status status; /* of looking it up */
+    int n_asked;
+} names;
+
+ls_status __wrap_net_address_resolve(const char *text, int default_port, net_address *out, int max,
+                                     int *n);
+
+ls_status __wrap_net_address_resolve(const char *text, int default_port, net_address *out, int max,
+                                     int *n)
+{
+    names.n_asked++;
+    assert_string_equal(text, "head:29500");
+    assert_int_equal(default_port, 29500);
+    if (names.status != LS_OK)
+        return ls_fail(names.status, "host name 'head': not known");
+    *n = names.n < max ? names.n : max;
+    memcpy(out, names.at, (size_t)*n * sizeof(*out));
+    return LS_OK;
+}
+
+/* Who dials, and the doors that are dialled, on one poller. */
+typedef struct scene {
+    poller *loop;
+    net_key key;
+    net_key other_key;
+    door *door;
+    door *wrong_door; /* knows another key only */
+    dial *dial;
+    int n_guests;
+    bool closes; /* in done() */
+    int n_done;
+    int fd;
+    net_address at;
+    ls_status status;
+    char why[LS_ERROR_BYTES];
+    int listeners[4]; /* that nobody accepts from */
+    int n_listeners;
+    int64_t began_ms;
+} scene;
+
+static void enter(void *self, const door_guest *guest)
+{
+    scene *s = self;
+
+    s->n_guests++;
+    (void)close(guest->fd);
+}
+
+static void done(void *self, int fd, const net_address *at, ls_status status, const char *why)
+{
+    scene *s = self;
+
+    s->n_done++;
+    s->fd = fd;
+    s->status = status;
+    text_format(s->why, sizeof(s->why), "%s", why);
+    if (at != NULL)
+        s->at = *at;
+    assert_int_equal(fd >= 0, status == LS_OK);
+    assert_int_equal(fd >= 0, at != NULL);
+    if (s->closes) {
+        dial_close(s->dial);
+        s->dial = NULL;
+    }
+}
+
+static void open_door(scene *s, const net_key *key, door **out)
+{
+    const door_options opt = {.name = "door",
+                              .key = key,
+                              .expected = {.purpose = NET_PURPOSE_NODE, .to = HANDSHAKE_ANYONE},
+                              .self = s,
+                              .enter = enter};
+
+    assert_ok(door_create(s->loop, &opt, out));
+}
+
+static void begin(scene *s)
+{
+    memset(s, 0, sizeof(*s));
+    memset(&names, 0, sizeof(names));
+    s->fd = -1;
+    assert_ok(poller_create(&s->loop));
+    assert_ok(net_key_random(&s->key));
+    assert_ok(net_key_random(&s->other_key));
+    text_format(s->key.origin, sizeof(s->key.origin), "/home/me/.lockstep/key");
+    open_door(s, &s->key, &s->door);
+    open_door(s, &s->other_key, &s->wrong_door);
+}
+
+static void finish(scene *s)
+{
+    dial_close(s->dial);
+    file_close(&s->fd);
+    door_destroy(s->door);
+    door_destroy(s->wrong_door);
+    for (int i = 0; i < s->n_listeners; i++)
+        (void)close(s->listeners[i]);
+    poller_destroy(s->loop);
+}
+
+static net_address any_port(void)
+{
+    net_address at;
+
+    assert_ok(net_address_decode("127.0.0.1:0", &at));
+    return at;
+}
+
+static void add(const net_address *at)
+{
+    names.at[names.n++] = *at;
+}
+
+static void add_door(door *d)
+{
+    const net_address any = any_port();
+    net_address bound;
+
+    assert_ok(door_listen(d, &any, &bound));
+    add(&bound);
+}
+
+/* A port at which nobody listens. */
+static net_address refused(void)
+{
+    const net_address any = any_port();
+    net_address bound;
+    int fd;
+
+    assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
+    (void)close(fd);
+    return bound;
+}
+
+static int listen_idly(scene *s, int backlog, net_address *bound)
+{
+    const net_address any = any_port();
+
+    assert_ok(net_listen(&any, NET_STREAM, backlog, &s->listeners[s->n_listeners], bound));
+    return s->listeners[s->n_listeners++];
+}
+
+/* Takes connections, and never says a word. */
+static void add_mute(scene *s)
+{
+    net_address bound;
+
+    (void)listen_idly(s, 16, &bound);
+    add(&bound);
+}
+
+/* As behind a firewall: the queue is full, so what asks for a connection is dropped. */
+static void add_silent(scene *s)
+{
+    net_address bound;
+
+    (void)listen_idly(s, 0, &bound);
+    for (int i = 0; i < 2; i++)
+        assert_ok(net_connect_begin(&bound, NET_STREAM, &s->listeners[s->n_listeners++]));
+    add(&bound);
+}
+
+static void call(scene *s, int64_t deadline_ms)
+{
+    const dial_options opt = {
+        .to = "head:29500",
+        .default_port = 29500,
+        .key = &s->key,
+        .claim = {.purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE},
+        .deadline_ms = ls_deadline_ms(deadline_ms),
+        .self = s,
+        .done = done};
+
+    s->began_ms = ls_now_ms();
+    assert_ok(dial_open(s->loop, &opt, &s->dial));
+    assert_int_equal(s->n_done, 0);
+}
+
+static void run_for(scene *s, int64_t ms)
+{
+    for (const int64_t until_ms = ls_deadline_ms(ms); ls_deadline_left(until_ms) > 0;)
+        assert_ok(poller_run_once(s->loop, ls_deadline_left(until_ms)));
+}
+
+static int64_t await_done(scene *s)
+{
+    for (const int64_t until_ms = ls_deadline_ms(SOON); s->n_done == 0;) {
+        assert_true(ls_deadline_left(until_ms) > 0);
+        assert_ok(poller_run_once(s->loop, 100));
+    }
+    assert_int_equal(s->n_done, 1);
+    return ls_now_ms() - s->began_ms;
+}
+
+static void expect_connected(scene *s, int which)
+{
+    assert_string_equal(s->why, "");
+    assert_true(s->fd >= 0);
+    assert_true(net_address_equal(&s->at, &names.at[which]));
+    run_for(s, 50); /* and nothing more comes */
+    assert_int_equal(s->n_done, 1);
+    assert_int_equal(s->n_guests, 1);
+}
+
+/* --- connecting --- */
+
+static void a_door_of_the_same_key_lets_in(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_door(s.door);
+    call(&s, SOON);
+    (void)await_done(&s);
+    expect_connected(&s, 0);
+    finish(&s);
+}
+
+static void the_address_that_answers_is_taken(void **state)
+{
+    scene s;
+    net_address at;
+
+    LS_UNUSED(state);
+    begin(&s);
+    at = refused();
+    add(&at);
+    add_door(s.door);
+    call(&s, SOON);
+    (void)await_done(&s);
+    expect_connected(&s, 1);
+    finish(&s);
+}
+
+static void silent_addresses_do_not_hold_up_a_good_one(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_silent(&s);
+    add_mute(&s);
+    add_door(s.door);
+    call(&s, SOON);
+    assert_true(await_done(&s) < 2500); /* less than the round of a silent one */
+    expect_connected(&s, 2);
+    finish(&s);
+}
+
+static void it_calls_again_until_somebody_listens(void **state)
+{
+    scene s;
+    net_address at;
+
+    LS_UNUSED(state);
+    begin(&s);
+    at = refused();
+    add(&at);
+    call(&s, SOON);
+    run_for(&s, 200);
+    assert_int_equal(s.n_done, 0);
+    assert_true(names.n_asked > 1);
+    assert_non_null(strstr(dial_trouble(s.dial), "Connection refused"));
+    assert_ok(door_listen(s.door, &at, NULL));
+    assert_true(await_done(&s) < 5000);
+    expect_connected(&s, 0);
+    finish(&s);
+}
+
+static void a_name_may_become_known_later(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_door(s.door);
+    names.status = LS_ENOTFOUND;
+    call(&s, SOON);
+    run_for(&s, 100);
+    assert_int_equal(s.n_done, 0);
+    assert_string_equal(dial_trouble(s.dial), "host name 'head': not known");
+    names.status = LS_OK;
+    (void)await_done(&s);
+    expect_connected(&s, 0);
+    finish(&s);
+}
+
+static void more_addresses_than_it_tries_do_no_harm(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_door(s.door);
+    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++) {
+        const net_address at = refused();
+
+        add(&at);
+    }
+    call(&s, SOON);
+    (void)await_done(&s);
+    expect_connected(&s, 0);
+    finish(&s);
+}
+
+/* --- another key --- */
+
+static void expect_other_key(scene *s)
+{
+    assert_int_equal(s->status, LS_EAUTH);
+    assert_non_null(strstr(s->why, "has another key: copy /home/me/.lockstep/key"));
+    assert_int_equal(s->n_guests, 0);
+}
+
+static void another_key_ends_it_at_once_and_names_the_file_to_copy(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_door(s.wrong_door);
+    call(&s, SOON);
+    assert_true(await_done(&s) < 2500);
+    expect_other_key(&s);
+    finish(&s);
+}
+
+static void another_key_is_told_though_other_addresses_are_silent_or_refuse(void **state)
+{
+    const net_address at = refused();
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_silent(&s);
+    add_door(s.wrong_door);
+    add(&at);
+    call(&s, SOON);
+    assert_true(await_done(&s) < 2500);
+    expect_other_key(&s);
+    finish(&s);
+}
+
+static void another_key_at_one_address_does_not_hide_the_right_one_at_the_next(void **state)
+{
+    scene s;
+    net_address late;
+    int fd;
+
+    LS_UNUSED(state);
+    begin(&s);
+    add_door(s.wrong_door);
+    fd = listen_idly(&s, 16, &late);
+    add(&late);
+    call(&s, SOON);
+    for (int64_t until_ms = ls_deadline_ms(SOON); dial_trouble(s.dial)[0] == 0;) {
+        assert_true(ls_deadline_left(until_ms) > 0);
+        assert_ok(poller_run_once(s.loop, 100));
+    }
+    assert_ok(door_listen_take(s.door, fd)); /* the right one answers only after that */
+    s.n_listeners--;
+    (void)await_done(&s);
+    expect_connected(&s, 1);
+    finish(&s);
+}
+
+static void a_name_that_makes_no_sense_ends_it_at_once(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s);
+    names.status = LS_EINVAL;
+    call(&s, SOON);
+    assert_true(await_done(&s) < 2500);
+    assert_int_equal(s.status, LS_EINVAL);
+    assert_int_equal(names.n_asked, 1);
+    finish(&s);
+}
+
+/* --- ends --- */
+
+static void the_deadline_is_kept_while_nobody_answers(void **state)
+{
+    scene s;
+    int64_t took_ms;
+
+    LS_UNUSED(state);
+    for (int which = 0; which < 3; which++) {
+        const net_address at = refused();
+
+        begin(&s);
+        if (which == 0)
+            add_silent(&s);
+        else if (which == 1)
+            add_mute(&s);
+        else
+            add(&at);
+        call(&s, 300);
+        took_ms = await_done(&s);
+        assert_in_range(took_ms, 290, 2500);
+        assert_int_equal(s.status, which < 2 ? LS_ETIMEOUT : LS_EPEER);
+        assert_non_null(strstr(s.why, "cannot connect to tcp://127.0.0.1:"));
+        finish(&s);
+    }
+}
+
+static void it_may_be_closed_when_it_is_done(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    for (int which = 0; which < 2; which++) {
+        begin(&s);
+        s.closes = true;
+        add_door(which == 0 ? s.door : s.wrong_door);
+        call(&s, SOON);
+        (void)await_done(&s);
+        assert_int_equal(s.status, which == 0 ? LS_OK : LS_EAUTH);
+        run_for(&s, 50);
+        assert_int_equal(s.n_done, 1);
+        finish(&s);
+    }
+}
+
+static void it_may_be_closed_at_any_time_and_then_says_nothing(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    dial_close(NULL);
+    for (int n_turns = 0; n_turns < 6; n_turns++) {
+        begin(&s);
+        add_mute(&s);
+        add_door(s.door);
+        call(&s, SOON);
+        for (int i = 0; i < n_turns && s.n_done == 0; i++)
+            assert_ok(poller_run_once(s.loop, 20));
+        const int n_done = s.n_done;
+        dial_close(s.dial);
+        s.dial = NULL;
+        run_for(&s, 50);
+        assert_int_equal(s.n_done, n_done);
+        finish(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_door_of_the_same_key_lets_in),
+        cmocka_unit_test(the_address_that_answers_is_taken),
+        cmocka_unit_test(silent_addresses_do_not_hold_up_a_good_one),
+        cmocka_unit_test(it_calls_again_until_somebody_listens),
+        cmocka_unit_test(a_name_may_become_known_later),
+        cmocka_unit_test(more_addresses_than_it_tries_do_no_harm),
+        cmocka_unit_test(another_key_ends_it_at_once_and_names_the_file_to_copy),
+        cmocka_unit_test(another_key_is_told_though_other_addresses_are_silent_or_refuse),
+        cmocka_unit_test(another_key_at_one_address_does_not_hide_the_right_one_at_the_next),
+        cmocka_unit_test(a_name_that_makes_no_sense_ends_it_at_once),
+        cmocka_unit_test(the_deadline_is_kept_while_nobody_answers),
+        cmocka_unit_test(it_may_be_closed_when_it_is_done),
+        cmocka_unit_test(it_may_be_closed_at_any_time_and_then_says_nothing),
+    };
+
+    if (log_configure("error") != LS_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
