@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "comm/recorder.h"
+#include "launch/check.h"
 #include "launch/launch.h"
 
 #include <stdlib.h>
@@ -116,6 +117,22 @@ static void tell_what_has_no_effect(const run_flags *f)
                     f->numa_binding);
 }
 
+/* What of this machine will stand in the way, as far as that is known in milliseconds. Traps of names and networks are the launcher's
+ * own to avoid, and advice is for people. */
+static void tell_what_is_wrong_here(const run_flags *f)
+{
+    const check_options options = {.n_ranks = f->n_ranks};
+    const finding_severity least = isatty(STDERR_FILENO) ? FINDING_WARNING : FINDING_ERROR;
+    findings found = {0};
+
+    if (check_quick(&options, &found) == LS_OK)
+        for (int i = 0; i < found.n; i++)
+            if (found.items[i].severity >= least)
+                print_error("lockstep: %s: %s\n", finding_severity_text(found.items[i].severity),
+                            found.items[i].what);
+    findings_free(&found);
+}
+
 /* As print_failure(), by the name that was called. */
 static int fail_run(bool as_torchrun, ls_status status)
 {
@@ -153,6 +170,7 @@ static int run_job(const run_flags *f, char **command)
     ls_status st;
 
     tell_what_has_no_effect(f);
+    tell_what_is_wrong_here(f);
     st = agent_run(&spec, &result);
     if (st != LS_OK)
         return fail_run(f->as_torchrun, st);
