@@ -187,7 +187,7 @@ static void read_try(wire_reader *r, const net_try *before, net_try *out)
     out->peer = wire_read_u16(r);
     out->address = wire_read_u8(r);
     local = wire_read_u8(r);
-    out->local = local == NO_LOCAL ? -1 : (int8_t)(local & 0x7F);
+    out->local = (int8_t)(local == NO_LOCAL ? -1 : local & 0x7F);
     out->outcome = wire_read_u8(r);
     out->round_trip_us = wire_read_u32(r);
     out->bytes_per_s = wire_read_u64(r);

@@ -155,6 +155,7 @@ make_lab() {
 
 # Ends the lab soon after its owner; what kills this as well leaves the lab to the next sweep.
 watch_owner() {
+    # shellcheck disable=SC2016 # the inner shell expands it
     setsid sh -c 'tail --pid="$1" -f /dev/null; exec "$2" down "$3"' sh "$owner" "$self" "$lab" </dev/null >/dev/null 2>&1 &
 }
 
@@ -173,7 +174,7 @@ up() {
         esac
         shift
     done
-    [ "$n" -ge 1 ] && [ "$n" -le 200 ] || fail "$n nodes, expected 1 to 200"
+    if [ "$n" -lt 1 ] || [ "$n" -gt 200 ]; then fail "$n nodes, expected 1 to 200"; fi
     require
     sweep
     lab=lslab$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
