@@ -6,6 +6,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/process_id.h"
+#include "base/text.h"
 #include "launch/leftover.h"
 #include "launch/port_holder.h"
 #include "launch/visible_devices.h"
@@ -20,8 +21,11 @@ static void must(bool condition)
 
 static void check_printable(const char *text)
 {
-    for (; *text != 0; text++)
-        must(*text >= ' ' && *text <= '~');
+    while (*text != 0) {
+        const size_t n = text_char_bytes(text, strlen(text));
+        must(n > 0);
+        text += n;
+    }
 }
 
 static void check_id(const char *text)
