@@ -19,8 +19,16 @@ typedef enum ls_flag_kind {
     LS_FLAG_BYTES,         /* int64_t: 8, 64K, 32M, 1G (binary) */
     LS_FLAG_REAL,          /* double */
     LS_FLAG_BOOL,          /* int; no value, or =true, =false */
-    LS_FLAG_ATTACHED_TEXT  /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
+    LS_FLAG_ATTACHED_TEXT, /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
+    LS_FLAG_TEXTS          /* ls_flag_texts; each time it is given adds one */
 } ls_flag_kind;
+
+/* The values of a flag that may come several times, in their order. */
+typedef struct ls_flag_texts {
+    const char **items; /* the caller's, `most` of them */
+    int most;           /* one more is an error */
+    int n;
+} ls_flag_texts;
 
 /* One flag. What `value` points to before parsing is the default. */
 typedef struct ls_flag {

@@ -121,6 +121,16 @@ static ls_status set_bool(const ls_flag *flag, const char *what, const char *tex
     return LS_OK;
 }
 
+static ls_status add_text(const ls_flag *flag, const char *text)
+{
+    ls_flag_texts *list = flag->value;
+
+    if (list->n == list->most)
+        return ls_fail(LS_EINVAL, "--%s is given more than %d times", flag->name, list->most);
+    list->items[list->n++] = text;
+    return LS_OK;
+}
+
 static ls_status set_value(const ls_flag *flag, const char *text)
 {
     char what[NAME_MOST + 8];
@@ -141,6 +151,8 @@ static ls_status set_value(const ls_flag *flag, const char *text)
     case LS_FLAG_ATTACHED_TEXT:
         *(const char **)flag->value = text;
         return LS_OK;
+    case LS_FLAG_TEXTS:
+        return add_text(flag, text);
     }
     return ls_fail(LS_EINTERNAL, "flag --%s has no kind", flag->name);
 }

@@ -8,6 +8,7 @@
 #include <lockstep/flags.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 /* argv[0] is the command's name. Each returns the exit code of the tool. */
 int cmd_run(int argc, char **argv);
@@ -15,6 +16,10 @@ int cmd_torchrun(int argc, char **argv); /* the same by that name: it ends with 
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
+int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run */
+
+/* What a dead rank was doing, from its flight recorder: for agent_spec. */
+void describe_ring(int fd, text_buf *out);
 
 /* print.c: the only place that writes. */
 void print_out(const char *format, ...) LS_PRINTF(1, 2);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROGRAM_ARGS_MOST = 4096, RING_SHOWN = 3 };
+enum { PROGRAM_ARGS_MOST = 4096 };
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -92,23 +92,6 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
     return LS_OK;
 }
 
-/* What a dead rank was doing, from its flight recorder. */
-static void describe_ring(int fd, text_buf *out)
-{
-    recorder_entry entries[RING_SHOWN];
-    int n;
-
-    if (recorder_read(fd, entries, RING_SHOWN, &n) != LS_OK || n == 0)
-        return;
-    text_append(out, "  its last operations:\n");
-    for (int i = 0; i < n; i++) {
-        char stamp[256];
-        const char *end = entries[i].status == LS_OK ? "done" : "failed";
-        text_append(out, "  | %s, %s\n", stamp_text(stamp, sizeof(stamp), &entries[i].stamp),
-                    entries[i].end_ns != 0 ? end : "not finished");
-    }
-}
-
 static void tell_what_has_no_effect(const run_flags *f)
 {
     if (f->numa_binding != NULL)
@@ -163,6 +146,7 @@ static int run_job(const run_flags *f, char **command)
                              .nodes = f->has_nodes ? &f->nodes : NULL,
                              .net = f->net,
                              .ports = f->ports,
+                             .hosts = f->has_hosts ? &f->hosts : NULL,
                              .rendezvous = f->rendezvous,
                              .make_ring = recorder_create_fd,
                              .describe_ring = describe_ring};
@@ -183,7 +167,7 @@ static int run_job(const run_flags *f, char **command)
 static int run(bool as_torchrun, int argc, char **argv)
 {
     static char *command[PROGRAM_ARGS_MOST + 5];
-    run_flags f;
+    static run_flags f;
     int rest = argc;
     ls_status st;
 

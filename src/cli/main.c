@@ -13,19 +13,21 @@
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *summary;
+    const char *summary; /* NULL: not for people */
 } commands[] = {
     {"run", cmd_run, "start a program as the ranks of a job, and watch over it"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
     {"check", cmd_check, "tell what on this machine will stand in the way of a job"},
     {"clean", cmd_clean, "end what dead jobs have left"},
+    {"agent", cmd_agent, NULL},
 };
 
 static int help(void)
 {
     print_out("usage: lockstep COMMAND [flags]\n\n");
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
-        print_out("  %-8s %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary != NULL)
+            print_out("  %-8s %s\n", commands[i].name, commands[i].summary);
     print_out("\nlockstep COMMAND --help tells more. lockstep --version prints the version.\n");
     return 0;
 }

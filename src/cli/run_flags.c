@@ -15,8 +15,21 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
 {
     const ls_flag flags[] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "ranks: a number, auto or cpu (one a usable core)"},
+         "ranks: a number, auto or cpu (one a usable core); with -H or --hostfile: of the whole "
+         "job (1, or one in each slot)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
+        {"hosts", 'H', LS_FLAG_TEXT, &f->host_text, 0, 0,
+         "machines and their ranks, a:8,b:2, which are started from here by ssh; without a number "
+         "1"},
+        {"host", 0, LS_FLAG_TEXT, &f->host_text, 0, 0, NULL},
+        {"hostfile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0,
+         "the same from a file: \"a slots=8\" or \"a:8\" a line; without a number one a core"},
+        {"machinefile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0, NULL},
+        {"export", 'x', LS_FLAG_TEXTS, &f->exports, 0, 0,
+         "NAME or NAME=VALUE: a variable for all ranks, wherever they run; may be repeated"},
+        {"ssh", 0, LS_FLAG_TEXT, &f->ssh, 0, 0,
+         "what to run in the place of ssh (of srun, under Slurm), with its arguments"},
+        {"ssh-port", 0, LS_FLAG_INT, &f->ssh_port, 0, 65535, "ssh's port on the machines"},
         {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0,
          "machines: N, or MIN:MAX with --rdzv-backend c10d; the command is given on each"},
         {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535,
@@ -165,6 +178,17 @@ static ls_status count_ranks(run_flags *f)
 {
     int64_t number;
 
+    const bool has_hosts = f->host_text != NULL || f->hostfile != NULL;
+
+    f->n_ranks = 1;
+    if (f->nproc == NULL)
+        return LS_OK;
+    if (has_hosts) {
+        LS_TRY(text_parse_int(f->nproc, "-n, with hosts the number of all ranks,", 1,
+                              HOSTLIST_SLOTS_MAX, &number));
+        f->n_ranks = (int)number;
+        return LS_OK;
+    }
     if (text_equal(f->nproc, "auto") || text_equal(f->nproc, "cpu")) {
         f->n_ranks = ls_usable_cores(NULL);
         return LS_OK;
@@ -235,7 +259,9 @@ static ls_status check_words(const run_flags *f)
 static ls_status settle(run_flags *f)
 {
     LS_TRY(count_ranks(f));
-    LS_TRY(run_flags_settle_nodes(f));
+    LS_TRY(run_flags_settle_hosts(f));
+    if (!f->has_hosts)
+        LS_TRY(run_flags_settle_nodes(f));
     LS_TRY(choose_store(f));
     LS_TRY(read_streams(f));
     LS_TRY(check_words(f));
@@ -246,11 +272,12 @@ static ls_status settle(run_flags *f)
 
 static void set_defaults(run_flags *f, bool as_torchrun)
 {
-    *f = (run_flags){.as_torchrun = as_torchrun,
-                     .nproc = "1",
-                     .nnodes = "1",
-                     .backend = "static",
-                     .grace_s = as_torchrun ? TORCHRUN_GRACE_S : GRACE_S};
+    memset(f, 0, sizeof(*f));
+    f->as_torchrun = as_torchrun;
+    f->nnodes = "1";
+    f->backend = "static";
+    f->grace_s = as_torchrun ? TORCHRUN_GRACE_S : GRACE_S;
+    f->exports = (ls_flag_texts){.items = f->export_items, .most = RUN_EXPORTS_MOST};
 }
 
 ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
@@ -272,7 +299,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
 
 int run_flags_help(bool as_torchrun)
 {
-    run_flags f;
+    static run_flags f;
     ls_flag table[RUN_N_FLAGS];
     const ls_flags flags = describe(as_torchrun, table);
 

@@ -5,19 +5,30 @@
 #ifndef LS_CLI_RUN_FLAGS_H
 #define LS_CLI_RUN_FLAGS_H
 
+#include <lockstep/flags.h>
+
 #include "base/status.h"
 #include "launch/launch.h"
 #include "launch/meeting.h"
 
 #include <stdbool.h>
 
-#define RUN_N_FLAGS 41
+#define RUN_N_FLAGS 48
+
+#define RUN_EXPORTS_MOST 256
+#define RUN_PATH_MOST    4096
 
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */
 
     /* As given. */
-    const char *nproc;
+    const char *nproc; /* NULL: not given */
+    const char *host_text;
+    const char *hostfile;
+    const char *ssh;
+    int64_t ssh_port;
+    ls_flag_texts exports; /* into: */
+    const char *export_items[RUN_EXPORTS_MOST];
     const char *nnodes;
     int64_t node_rank;
     const char *backend;
@@ -61,6 +72,12 @@ typedef struct run_flags {
     net_ports ports;
     net_key key;
     char head[MEETING_PLACE_BYTES]; /* nodes.head */
+    bool has_hosts; /* which are started from here: */
+    agent_hosts_spec hosts;
+    hostlist host_list;
+    char *export_list[RUN_EXPORTS_MOST];
+    char folder[RUN_PATH_MOST];
+    char tool[RUN_PATH_MOST];
     int n_ranks;
     bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
     uint64_t stop_signals;
@@ -78,6 +95,9 @@ int run_flags_help(bool as_torchrun); /* gives an exit code */
 
 /* What the flags about nodes mean together (run_nodes.c); n_ranks is known. */
 LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);
+
+/* Hosts that are started from here, if they are asked for or Slurm has given us some (run_hosts.c); then it takes the other's place. */
+LS_MUST_USE ls_status run_flags_settle_hosts(run_flags *f);
 
 /* The name that messages begin with. */
 const char *run_flags_name(bool as_torchrun);

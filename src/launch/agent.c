@@ -110,7 +110,8 @@ static ls_status run_loop(agent *a)
         if (a->phase != AGENT_IDLE && a->n_ended == a->spec->n_ranks)
             LS_TRY(finish_ranks(a));
     }
-    return let_guests_go(a);
+    LS_TRY(let_guests_go(a));
+    return a->failure == LS_OK ? agent_finish_hosts(a) : LS_OK;
 }
 
 void agent_give_up(agent *a, ls_status st)
@@ -128,7 +129,7 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
     ls_status st;
 
     memset(out, 0, sizeof(*out));
-    if (spec->n_ranks < 1)
+    if (spec->n_ranks < 1 && spec->hosts == NULL)
         return ls_fail(LS_EINVAL, "%d ranks cannot be started", spec->n_ranks);
     st = agent_open(&a, spec, out);
     if (st == LS_OK)

@@ -26,6 +26,7 @@
 #include <signal.h>
 
 typedef struct agent agent;
+typedef struct agent_hosts agent_hosts;
 
 typedef struct agent_rank {
     agent *agent;
@@ -60,7 +61,9 @@ typedef enum agent_phase {
 } agent_phase;
 
 struct agent {
-    const agent_spec *spec;
+    const agent_spec *spec; /* own_spec */
+    agent_spec own_spec;    /* the caller's; with hosts, what follows from them is filled in */
+    agent_nodes own_nodes;
     agent_result *result;
     poller *poller;
 
@@ -72,10 +75,13 @@ struct agent {
     bool is_linked;
     bool is_paused; /* the head has said that it will be silent */
     net_address head_at;
+    net_address listens_at; /* the head, if it is here */
     char head_text[NET_ADDRESS_TEXT_MAX];
     poll_timer beat;
     poll_timer patience;    /* until a line says what we wait for */
     poll_timer pause_timer; /* from Ctrl-Z until we stop */
+    agent_hosts *hosts;     /* agents that this one starts; NULL: none */
+    poll_watch *far_watch;  /* of its starter */
     bool is_over;
     ls_status failure; /* why agent_run() fails */
     char failure_text[LS_ERROR_BYTES];
@@ -143,6 +149,7 @@ bool agent_stops_at(const agent_spec *spec, int number); /* whether this signal 
 /* --- agent_link.c: the head's orders, and what it is told --- */
 LS_MUST_USE ls_status agent_open_link(agent *a);
 void agent_close_link(agent *a);
+LS_MUST_USE ls_status agent_open_head(agent *a);                       /* here */
 void agent_send(agent *a, node_message type, const wire_writer *body); /* NULL: no body */
 void agent_send_number(agent *a, node_message type, uint32_t number);
 void agent_tell_failure(agent *a,
@@ -192,6 +199,10 @@ LS_MUST_USE ls_status agent_open_fold(agent *a);
 LS_MUST_USE ls_status agent_open_stream(agent_rank *r, int which, int *child_end);
 void agent_end_output(agent *a); /* whatever the pipes still hold is left there */
 
+/* After anything was printed, also by the ranks of other hosts: who waits, and who goes on. */
+void agent_mind_output(agent *a);
+bool agent_output_is_taken(const agent *a);
+
 /* A line of our own, where the ranks' lines go to stderr. */
 void agent_note(agent *a, const char *format, ...) LS_PRINTF(2, 3);
 
@@ -207,9 +218,29 @@ LS_MUST_USE ls_status agent_open_rank_logs(agent_rank *r, char *error_path, size
 void agent_close_rank_logs(agent_rank *r);
 void agent_write_log(agent_rank *r, int which, const char *bytes, size_t n);
 bool agent_shows(const agent_rank *r, int which); /* on the console */
+bool agent_shows_any(const agent_spec *spec, int local_rank, int rank);
 
 /* What a rank has left in its error file; LS_ENOTFOUND: nothing. */
 LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
+
+/* --- agent_hosts.c: agents that are started from here, and their ranks --- */
+LS_MUST_USE ls_status agent_open_hosts(agent *a);
+LS_MUST_USE ls_status
+agent_finish_hosts(agent *a); /* prints the rest of what they send, when the job is over */
+void agent_close_hosts(agent *a);
+
+/* NULL is allowed from here on. How many ranks the job has, and how many of them print; false: no hosts. */
+bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown);
+void agent_hosts_show_deferred(const agent_hosts *h);
+void agent_hosts_pause(const agent_hosts *h, bool pauses);
+void agent_hosts_reap(const agent_hosts *h);
+
+/* --- agent_far.c: an agent that was started so --- */
+LS_MUST_USE ls_status agent_open_far(agent *a);
+void agent_far_output(const agent_rank *r, int which, const char *bytes,
+                      size_t n); /* none: the end */
+void agent_far_note(agent *a, const char *line);
+void agent_far_lost(agent *a); /* its stdout is broken */
 
 /* --- agent_report.c: why the ranks here failed --- */
 

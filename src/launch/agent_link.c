@@ -98,7 +98,10 @@ static void say_hello(agent *a)
                         .host = host};
     wire_writer w = {0};
 
-    (void)gethostname(host, sizeof(host) - 1);
+    if (a->spec->nodes != NULL && a->spec->nodes->name != NULL)
+        text_format(host, sizeof(host), "%s", a->spec->nodes->name);
+    else
+        (void)gethostname(host, sizeof(host) - 1);
     node_write_hello(&w, &hello);
     agent_send(a, NODE_HELLO, &w);
     wire_writer_free(&w);
@@ -236,9 +239,10 @@ static ls_status take_text(agent *a, const frame *f)
         (void)ls_fail(LS_EMISMATCH, "%s", text_str(&text));
         agent_give_up(a, LS_EMISMATCH);
         agent_kill_ranks(a);
-    } else if (st == LS_OK && (a->spec->capture || a->spec->nodes != NULL)) {
+    } else if (st == LS_OK && (a->spec->capture || a->spec->nodes != NULL) &&
+               a->spec->far == NULL) {
         agent_note(a, "%s", text_str(&text));
-    } else if (st == LS_OK) {
+    } else if (st == LS_OK && a->spec->far == NULL) { /* else the starter has said it */
         ls_log(LS_LOG_WARN, "launch", "%s", text_str(&text));
     }
     text_free(&text);
@@ -320,8 +324,14 @@ static ls_status open_link(agent *a, int fd, const seal_pair *seals)
     stream_mux_init(&a->streams, a->poller, &a->link, NODE_STREAM);
     if (a->head == NULL)
         poller_timer_set(a->poller, &a->beat, ls_now_ms() + NODE_BEAT_MS, on_beat, a);
-    say_hello(a);
+    if (a->spec->n_ranks > 0)
+        say_hello(a);
     return LS_OK;
+}
+
+static const char *name_of_head(const agent *a)
+{
+    return a->spec->far != NULL ? "the starting machine" : "node 0";
 }
 
 static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)
@@ -331,7 +341,7 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
 
     poller_timer_cancel(&a->patience);
     if (fd < 0) {
-        (void)ls_fail(st, "node 0 at %s: %s", a->spec->nodes->head, why);
+        (void)ls_fail(st, "%s at %s: %s", name_of_head(a), a->spec->nodes->head, why);
         agent_give_up(a, st);
         return;
     }
@@ -347,8 +357,8 @@ static void say_what_we_wait_for(void *arg)
     agent *a = arg;
     const char *trouble = dial_trouble(a->dial);
 
-    agent_note(a, "waiting for node 0 at %s%s%s", a->spec->nodes->head, trouble[0] != 0 ? ": " : "",
-               trouble);
+    agent_note(a, "waiting for %s at %s%s%s", name_of_head(a), a->spec->nodes->head,
+               trouble[0] != 0 ? ": " : "", trouble);
     poller_timer_set(a->poller, &a->patience, ls_now_ms() + PATIENCE_AGAIN_MS, say_what_we_wait_for,
                      a);
 }
@@ -357,7 +367,9 @@ static ls_status call_head(agent *a)
 {
     const int64_t join_ms = a->spec->rendezvous.join_ms;
     const dial_options options = {
-        .to = a->spec->nodes->head,
+        .to = a->spec->nodes->n_heads > 0 ? NULL : a->spec->nodes->head,
+        .list = a->spec->nodes->heads,
+        .n_list = a->spec->nodes->n_heads,
         .default_port = NET_PORT_REQUIRED,
         .key = a->spec->nodes->key != NULL ? &a->base : NULL,
         .claim = {.purpose = NET_PURPOSE_NODE,
@@ -373,7 +385,7 @@ static ls_status call_head(agent *a)
     return dial_open(a->poller, &options, &a->dial);
 }
 
-static ls_status open_head(agent *a)
+ls_status agent_open_head(agent *a)
 {
     const agent_spec *spec = a->spec;
     head_options options = {.rendezvous = spec->rendezvous,
@@ -384,12 +396,11 @@ static ls_status open_head(agent *a)
                             .net = spec->net,
                             .ports = spec->ports,
                             .store_port = spec->nodes == NULL ? spec->master_port : 0,
-                            .quiet_roster = spec->nodes == NULL,
+                            .quiet_roster = spec->nodes == NULL || spec->hosts != NULL,
                             .self = a,
                             .describe = agent_describe_rank};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */
-    net_address bound;
     int fd;
 
     (void)gethostname(host, sizeof(host) - 1);
@@ -399,14 +410,16 @@ static ls_status open_head(agent *a)
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
     LS_TRY(head_create(a->poller, &options, &a->head));
-    if (spec->nodes != NULL && head_listen(a->head, &spec->nodes->listen, &bound) != LS_OK) {
+    if (spec->nodes != NULL &&
+        head_listen(a->head, &spec->nodes->listen, &a->listens_at) != LS_OK) {
         const bool is_taken = errno == EADDRINUSE;
 
         head_destroy(a->head);
         a->head = NULL;
         return spec->nodes->may_be_guest && is_taken ? call_head(a) : LS_ESYSTEM;
     }
-    LS_TRY(head_connect_own(a->head, &fd));
+    LS_TRY(spec->n_ranks > 0 ? head_connect_own(a->head, &fd)
+                             : head_connect_observer(a->head, &fd));
     text_format(a->head_text, sizeof(a->head_text), "this node");
     return open_link(a, fd, &clear);
 }
@@ -419,7 +432,9 @@ ls_status agent_open_link(agent *a)
         LS_TRY(net_key_random(&a->base));
     else if (nodes->key != NULL)
         a->base = *nodes->key;
-    return nodes == NULL || nodes->is_head ? open_head(a) : call_head(a);
+    if (a->spec->hosts != NULL)
+        return agent_open_hosts(a);
+    return nodes == NULL || nodes->is_head ? agent_open_head(a) : call_head(a);
 }
 
 void agent_close_link(agent *a)

@@ -24,18 +24,27 @@ static unsigned written_streams(const agent_spec *spec, int local_rank)
     return streams_in(spec->redirect, local_rank) | streams_in(spec->tee, local_rank);
 }
 
-bool agent_shows(const agent_rank *r, int which)
+static unsigned shown_streams(const agent_spec *spec, int local, int rank)
 {
-    const agent_spec *spec = r->agent->spec;
-    const int local = (int)(r - r->agent->ranks);
     unsigned shown = RANK_STREAMS_BOTH;
 
     if (spec->shown_local != NULL)
         shown &= rank_list_streams(spec->shown_local, local);
     if (spec->shown != NULL)
-        shown &= rank_list_streams(spec->shown, r->rank);
-    shown &= ~(streams_in(spec->redirect, local) & ~streams_in(spec->tee, local));
-    return (shown & (RANK_STDOUT << which)) != 0;
+        shown &= rank_list_streams(spec->shown, rank);
+    return shown & ~(streams_in(spec->redirect, local) & ~streams_in(spec->tee, local));
+}
+
+bool agent_shows(const agent_rank *r, int which)
+{
+    const int local = (int)(r - r->agent->ranks);
+
+    return (shown_streams(r->agent->spec, local, r->rank) & (RANK_STDOUT << which)) != 0;
+}
+
+bool agent_shows_any(const agent_spec *spec, int local_rank, int rank)
+{
+    return shown_streams(spec, local_rank, rank) != RANK_STREAMS_NONE;
 }
 
 static bool wants_folder(const agent_spec *spec)

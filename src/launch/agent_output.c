@@ -22,6 +22,8 @@ static void end_stream(agent_rank *r, int which)
     if (r->stream_fd[which] < 0)
         return;
     output_end(&r->stream[which]);
+    if (r->agent->spec->far != NULL && agent_shows(r, which))
+        agent_far_output(r, which, NULL, 0);
     poller_unwatch(r->stream_watch[which]);
     r->stream_watch[which] = NULL;
     file_close(&r->stream_fd[which]);
@@ -64,7 +66,7 @@ static void resume_streams(agent *a, int which)
 static void pause_streams(agent *a, int which)
 {
     for (int i = 0; i < a->spec->n_ranks; i++) {
-        if (a->ranks[i].stream[which].is_hidden)
+        if (a->ranks[i].stream_fd[which] < 0 || !agent_shows(&a->ranks[i], which))
             continue; /* it does not wait for this reader */
         poller_unwatch(a->ranks[i].stream_watch[which]);
         a->ranks[i].stream_watch[which] = NULL;
@@ -89,6 +91,12 @@ static void on_stderr_writable(void *a, unsigned events)
     on_writable(a, 1);
 }
 
+/* Ranks that run, here or elsewhere, and are to be ended for want of a reader. */
+static bool has_job(const agent *a)
+{
+    return a->phase == AGENT_RUNNING || (a->hosts != NULL && a->stop_signal == 0 && !a->is_over);
+}
+
 /* After anything was written or flushed: waits for a reader, or no longer; a reader that has gone ends the job, as it ends
  * any program that writes. */
 static void mind_sink(agent *a, int which)
@@ -105,11 +113,19 @@ static void mind_sink(agent *a, int which)
         poller_unwatch(a->sink_watch[which]);
         a->sink_watch[which] = NULL;
     }
-    if (waiting > OUTPUT_QUEUE_MOST)
-        pause_streams(a, which);
-    else if (waiting < OUTPUT_QUEUE_MOST / 2)
-        resume_streams(a, which);
-    if (sink->is_broken && a->phase == AGENT_RUNNING)
+    for (int stream = 0; stream < 2; stream++) {
+        if (stream != which && a->spec->far == NULL)
+            continue; /* both come here only where both go the same way */
+        if (waiting > OUTPUT_QUEUE_MOST)
+            pause_streams(a, stream);
+        else if (waiting < OUTPUT_QUEUE_MOST / 2)
+            resume_streams(a, stream);
+    }
+    agent_hosts_pause(a->hosts, output_waiting(&a->sinks[0]) > OUTPUT_QUEUE_MOST ||
+                                    output_waiting(&a->sinks[1]) > OUTPUT_QUEUE_MOST);
+    if (sink->is_broken && which == 0 && a->spec->far != NULL && a->far_watch != NULL)
+        agent_far_lost(a);
+    else if (sink->is_broken && a->spec->far == NULL && has_job(a))
         agent_stop(a, SIGPIPE);
 }
 
@@ -126,6 +142,11 @@ void agent_note(agent *a, const char *format, ...)
             ls_log(LS_LOG_WARN, "launch", "%s", line);
         return;
     }
+    if (a->spec->far != NULL) {
+        agent_far_note(a, line);
+        mind_sink(a, 0);
+        return;
+    }
     if (a->fold != NULL)
         output_fold_flush_all(a->fold); /* what was printed before stands before it */
     output_note(&a->sinks[1], "lockstep: %s", line);
@@ -137,15 +158,20 @@ void agent_note(agent *a, const char *format, ...)
 ls_status agent_open_fold(agent *a)
 {
     const agent_spec *spec = a->spec;
+    int first = a->ranks[0].rank;
+    int n_ranks = spec->n_ranks;
     int n_shown = 0;
 
+    if (a->fold != NULL)
+        return LS_OK; /* for all generations, with hosts */
     for (int i = 0; i < spec->n_ranks; i++)
         n_shown += agent_shows(&a->ranks[i], 0) || agent_shows(&a->ranks[i], 1);
+    if (agent_hosts_show(a->hosts, &n_ranks, &n_shown))
+        first = 0;
     if (!spec->capture || !spec->fold || !spec->prefix || n_shown < 2 ||
         (!a->sinks[0].terminal && !a->sinks[1].terminal))
         return LS_OK;
-    return output_fold_create(a->ranks[0].rank, spec->n_ranks, n_shown, ls_clock_system(),
-                              &a->fold);
+    return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &a->fold);
 }
 
 static void on_fold_due(void *arg)
@@ -165,12 +191,19 @@ static void mind_fold(agent *a)
         output_show_deferred(&a->ranks[i].stream[0]);
         output_show_deferred(&a->ranks[i].stream[1]);
     }
+    if (a->fold != NULL)
+        agent_hosts_show_deferred(a->hosts);
     if (due < 0)
         poller_timer_cancel(&a->fold_timer);
     else
         poller_timer_set(a->poller, &a->fold_timer, ls_now_ms() + due, on_fold_due, a);
     mind_sink(a, 0);
     mind_sink(a, 1);
+}
+
+void agent_mind_output(agent *a)
+{
+    mind_fold(a);
 }
 
 /* --- the pipes --- */
@@ -183,6 +216,8 @@ static void read_stream(agent_rank *r, int which)
     if (n > 0) {
         agent_write_log(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
+        if (r->agent->spec->far != NULL && agent_shows(r, which))
+            agent_far_output(r, which, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
         end_stream(r, which);
     }
@@ -218,7 +253,7 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
                         .rank = r->rank,
                         .n_ranks = r->agent->place.place.world_size,
                         .prefix = spec->prefix && r->agent->place.place.world_size > 1,
-                        .is_hidden = !agent_shows(r, which)};
+                        .is_hidden = spec->far != NULL || !agent_shows(r, which)};
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;
     return watch_stream(r, which);
@@ -226,7 +261,7 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
 
 /* --- the end --- */
 
-static bool is_taken(const agent *a)
+bool agent_output_is_taken(const agent *a)
 {
     for (int which = 0; which < 2; which++)
         if (output_waiting(&a->sinks[which]) > 0 && !a->sinks[which].is_broken)
@@ -246,7 +281,7 @@ static void drain_is_due(void *arg)
 {
     agent *a = arg;
 
-    if (is_taken(a))
+    if (agent_output_is_taken(a))
         a->drained = true;
     else /* what is in the pipes waits for the reader too */
         poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
@@ -260,7 +295,7 @@ ls_status agent_drain(agent *a)
     agent_end_output(a);
     mind_sink(a, 0);
     mind_sink(a, 1);
-    while (!is_taken(a))
+    while (!agent_output_is_taken(a))
         LS_TRY(poller_run_once(a->poller, -1));
     return LS_OK;
 }

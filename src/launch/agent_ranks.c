@@ -121,7 +121,8 @@ void agent_stop_ranks(agent *a, int number, int64_t grace_ms, const char *why)
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
     poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + grace_ms, grace_is_over, a);
-    if (number != SIGPIPE) /* the reader has gone; nothing needs to be said */
+    if (number != SIGPIPE &&
+        a->spec->far == NULL) /* the reader has gone; nothing needs to be said */
         agent_note(a, "%s: the ranks have %.1f s to end%s", why, (double)grace_ms / 1e3,
                    a->stop_signal != 0 ? "; a second one kills them" : "");
 }
@@ -321,6 +322,7 @@ static void on_news(void *rank, unsigned events)
 
 void agent_reap(agent *a)
 {
+    agent_hosts_reap(a->hosts);
     for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++) {
         agent_rank *r = &a->ranks[i];
         if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)
@@ -410,8 +412,8 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
         place.rank = r->rank;
         place.local_rank = shim.local_rank;
         place.ring_fd = r->ring_fd;
-        place.terminal =
-            r->rank == 0 && a->spec->capture && a->sinks[1].terminal && agent_shows(r, 1);
+        place.terminal = r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
+                         (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal);
         place.pmi_fd = shim.pmi_fd;
         st = start_shim(r, &place, &shim);
     }
@@ -581,8 +583,10 @@ void agent_close_ranks(agent *a)
     for (int i = 0; i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
     agent_prepare_ranks(a);
-    output_fold_destroy(a->fold);
-    a->fold = NULL;
+    if (a->hosts == NULL) {
+        output_fold_destroy(a->fold);
+        a->fold = NULL;
+    }
     stream_mux_end(&a->streams);
     user_door_close(a->store_door);
     a->store_door = NULL;

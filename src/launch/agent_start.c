@@ -70,7 +70,8 @@ static void raise_descriptor_limit(const agent_spec *spec)
     const rlim_t n_local = (rlim_t)spec->n_ranks;
     const rlim_t n_guests =
         spec->nodes != NULL && spec->nodes->is_head ? (rlim_t)spec->rendezvous.max_nodes : 0;
-    const rlim_t needed = 64 + 14 * n_local + n_guests * (2 + 8 * n_local);
+    const rlim_t n_hosts = spec->hosts != NULL ? (rlim_t)spec->hosts->list->n : 0;
+    const rlim_t needed = 64 + 14 * n_local + n_guests * (2 + 8 * n_local) + 6 * n_hosts;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -102,7 +103,7 @@ static ls_status open_job(agent *a)
     LS_TRY(head_job_key(&a->base, a->place.job, &a->key));
     LS_TRY(net_key_to_fd(&a->key, &a->key_fd));
     LS_TRY(agent_open_logs(a));
-    if (a->spec->argv != NULL)
+    if (a->spec->argv != NULL && a->place.place.node == 0)
         agent_note_open_mpi(a);
     return agent_start_guardian(a);
 }
@@ -127,13 +128,18 @@ ls_status agent_open_job(agent *a)
 
 static void prepare(agent *a, const agent_spec *spec, agent_result *result)
 {
-    *a = (agent){.spec = spec,
+    *a = (agent){.own_spec = *spec,
                  .result = result,
                  .key_fd = -1,
                  .signal_fd = -1,
                  .guardian_fd = -1,
                  .logs = {.fd = -1},
                  .oom_kills = process_oom_kills()};
+    a->spec = &a->own_spec;
+    if (spec->nodes != NULL) {
+        a->own_nodes = *spec->nodes;
+        a->own_spec.nodes = &a->own_nodes;
+    }
     for (int i = 0; i < 2; i++)
         a->sinks[i] = (output_sink){.fd = -1};
 }
@@ -151,15 +157,17 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     prepare(a, spec, result);
     LS_TRY(name_agent(a));
     LS_TRY(process_list_fds(&a->users));
-    a->ranks = ls_calloc((size_t)spec->n_ranks, sizeof(*a->ranks));
+    a->ranks = ls_calloc((size_t)spec->n_ranks + 1, sizeof(*a->ranks)); /* there may be none */
     if (a->ranks == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d ranks", spec->n_ranks);
     agent_prepare_ranks(a);
     raise_descriptor_limit(spec);
-    for (int i = 0; i < 2 && spec->capture; i++)
+    for (int i = 0; i < 2 && spec->capture && spec->far == NULL; i++)
         output_sink_open(&a->sinks[i], STDOUT_FILENO + i);
     LS_TRY(poller_create(&a->poller));
     LS_TRY(take_signals(a));
+    if (spec->far != NULL)
+        LS_TRY(agent_open_far(a));
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     return agent_open_link(a);
@@ -194,7 +202,11 @@ void agent_close(agent *a)
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
     log_folder_close(&a->logs);
-    agent_close_link(a);
+    agent_close_link(
+        a); /* so that agents elsewhere know that it is over, if nobody could tell them */
+    agent_close_hosts(a);
+    output_fold_destroy(a->fold);
+    poller_unwatch(a->far_watch);
     poller_timer_cancel(&a->pause_timer);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);

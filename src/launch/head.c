@@ -174,12 +174,24 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
     }
 }
 
+static void tell_observers(const head *h, const rdzv_action *action)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->is_observer)
+            send_over(h, node, action);
+    }
+}
+
 static void act(head *h, const rdzv_action *action)
 {
     head_node *node = action->conn == RDZV_HEAD ? NULL : head_find_node(h, action->conn);
 
     if (node != NULL)
         act_on_node(h, node, action);
+    else if (action->kind == RDZV_DO_FINISH)
+        tell_observers(h, action);
     else if (action->kind == RDZV_DO_ROSTER)
         roster_changed(h);
     else if (action->kind == RDZV_DO_RESTART ||
@@ -310,6 +322,22 @@ ls_status head_connect_own(head *h, int *fd)
     guest.fd = fds[1];
     head_node_enter(h, &guest);
     return LS_OK;
+}
+
+ls_status head_connect_observer(head *h, int *fd)
+{
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+        return ls_fail_errno("a socket pair");
+    *fd = fds[0];
+    head_observer_enter(h, fds[1]);
+    return LS_OK;
+}
+
+bool head_waits(const head *h)
+{
+    return rdzv_phase_now(h->machine) == RDZV_COLLECT;
 }
 
 void head_destroy(head *h)

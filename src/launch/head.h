@@ -47,6 +47,13 @@ LS_MUST_USE ls_status head_listen(head *h, const net_address *at, net_address *b
 /* The head's own node: *fd is the agent's end of its connection. */
 LS_MUST_USE ls_status head_connect_own(head *h, int *fd);
 
+/* The same for an agent that has no ranks and only listens. */
+LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
+
+/* A node is known to be gone, by its number; false: it is not here (yet, or any more). */
+bool head_lose_node(head *h, int number, const char *why);
+bool head_waits(const head *h); /* for nodes to come */
+
 /* Whether connections of other nodes are open: when the job is over, until they have heard why. */
 bool head_has_guests(const head *h);
 

@@ -21,8 +21,10 @@ typedef struct head_node {
     list_node node; /* in head.nodes or head.gone */
     head *owner;
     uint64_t id; /* the machine's "conn"; 0 before hello */
+    int number;  /* that it claims */
     bool is_own;
-    bool is_paused; /* said that it will be silent */
+    bool is_observer; /* no node: it hears what all are told, and the end */
+    bool is_paused;   /* said that it will be silent */
     char peer[DOOR_PEER_TEXT];
     frame_link link;
     poll_timer hello_limit;
@@ -101,6 +103,7 @@ void head_tell_all(head *h, const char *text); /* a note for every terminal */
 
 /* --- head_nodes.c --- */
 void head_node_enter(void *head, const door_guest *guest);
+void head_observer_enter(head *h, int fd);
 head_node *head_find_node(const head *h, uint64_t id);
 void head_send(head_node *node, node_message type, const wire_writer *body);
 void head_send_text(head_node *node, node_message type, const char *text);

@@ -162,6 +162,7 @@ static ls_status take_hello(head_node *node, const frame *f)
     hello.hello.is_head = node->is_own;
     poller_timer_cancel(&node->hello_limit);
     node->id = ++h->last_id;
+    node->number = hello.hello.id;
     arrived.conn = node->id;
     head_event(h, &arrived);
     node_hello_free(&hello);
@@ -313,19 +314,18 @@ static void on_drained(void *arg)
 
 /* --- coming --- */
 
-void head_node_enter(void *arg, const door_guest *guest)
+static head_node *enter(head *h, int fd, const char *peer, bool is_own)
 {
-    head *h = arg;
     head_node *node = ls_calloc(1, sizeof(*node));
-    int fd = guest->fd;
 
     if (node == NULL) {
         file_close(&fd);
-        return;
+        return NULL;
     }
     node->owner = h;
-    node->is_own = guest->pid < 0;
-    text_format(node->peer, sizeof(node->peer), "%s", guest->peer);
+    node->number = -1;
+    node->is_own = is_own;
+    text_format(node->peer, sizeof(node->peer), "%s", peer);
     node->link.self = node;
     node->link.message = on_message;
     node->link.ended = on_ended;
@@ -334,16 +334,48 @@ void head_node_enter(void *arg, const door_guest *guest)
     node->streams.self = node;
     node->streams.open = head_open_store;
     list_append(&h->nodes, &node->node);
-    if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) !=
-        LS_OK) {
-        ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
-        free_node(node);
+    if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) ==
+        LS_OK)
+        return node;
+    ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+    free_node(node);
+    return NULL;
+}
+
+void head_node_enter(void *arg, const door_guest *guest)
+{
+    head *h = arg;
+    head_node *node = enter(h, guest->fd, guest->peer, guest->pid < 0);
+
+    if (node == NULL)
         return;
-    }
     frame_link_seal(&node->link, &guest->seals);
     poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
     if (!node->is_own && !h->beat.is_set)
         poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);
+}
+
+void head_observer_enter(head *h, int fd)
+{
+    head_node *node = enter(h, fd, "this node", true);
+
+    if (node == NULL)
+        return;
+    node->id = ++h->last_id;
+    node->is_observer = true;
+}
+
+bool head_lose_node(head *h, int number, const char *why)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->is_observer || node->number != number)
+            continue;
+        lose(node, ls_now_ms(), why);
+        return true;
+    }
+    return false;
 }
 
 void head_free_nodes(head *h)

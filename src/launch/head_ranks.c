@@ -163,6 +163,18 @@ ls_status head_open_store(void *arg, int *fd)
 
 /* --- life --- */
 
+/* Whether ranks of this view are elsewhere. */
+static bool has_guests(const head *h)
+{
+    for (int i = 0; i < h->n_places; i++) {
+        const head_node *node = head_find_node(h, h->places[i].conn);
+
+        if (node != NULL && !node->is_own)
+            return true;
+    }
+    return false;
+}
+
 static ls_status open_hub(head *h)
 {
     const hub_events events = {.self = h,
@@ -183,7 +195,7 @@ static ls_status open_hub(head *h)
     LS_TRY(hub_create(h->loop, &options, &h->hub));
     LS_TRY(net_address_fresh_unix("hub", &at));
     LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
-    if (h->n_places == 1)
+    if (!has_guests(h))
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);

@@ -55,12 +55,14 @@ static int count_failed(const head *h)
     return n;
 }
 
-/* "node 1 (b): ", where there are several. */
+/* "node 1 (b): ", where there are several, or it is elsewhere. */
 static void append_node(const head *h, const head_end *root, text_buf *out)
 {
     const rdzv_place *p = &h->places[root - h->ends];
 
-    if (h->n_places > 1)
+    const head_node *node = head_find_node(h, p->conn);
+
+    if (h->n_places > 1 || (node != NULL && !node->is_own))
         text_append(out, "node %d (%s): ", p->node, p->host);
 }
 

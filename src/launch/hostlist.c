@@ -376,3 +376,31 @@ ls_status hostlist_load(const char *path, hostlist *out)
     ls_free(bytes);
     return st;
 }
+
+/* --- placing --- */
+
+ls_status hostlist_place(hostlist *list, int n_ranks)
+{
+    int64_t n_slots = 0;
+    int64_t left;
+
+    for (int i = 0; i < list->n; i++)
+        n_slots += list->hosts[i].slots;
+    left = n_ranks == 0 ? n_slots : n_ranks;
+    if (left > n_slots)
+        return ls_fail(LS_EINVAL,
+                       "%d ranks (-n), but the %d host%s %lld slot%s: give more (-H HOST:SLOTS, or "
+                       "slots=N in the file)",
+                       n_ranks, list->n, list->n == 1 ? " has" : "s have", (long long)n_slots,
+                       n_slots == 1 ? "" : "s");
+    if (left < 1 || left > HOSTLIST_SLOTS_MAX)
+        return ls_fail(LS_EINVAL, "%lld ranks; a job has 1 to %d", (long long)left,
+                       HOSTLIST_SLOTS_MAX);
+    for (int i = 0; i < list->n; i++) {
+        hostlist_host *host = &list->hosts[i];
+
+        host->slots = host->slots < left ? host->slots : (int)left;
+        left -= host->slots;
+    }
+    return LS_OK;
+}

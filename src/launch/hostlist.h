@@ -50,6 +50,12 @@ LS_MUST_USE ls_status hostlist_load(const char *path, hostlist *out);
  */
 LS_MUST_USE ls_status hostlist_parse_slurm(const char *nodes, const char *counts, hostlist *out);
 
+/*
+ * Places n_ranks by slots in the hosts' order: slots become the ranks of each host, 0 of those that get none. n_ranks 0: as many as
+ * there are slots. LS_EINVAL: more ranks than slots, or more than a job takes. All slots must be known.
+ */
+LS_MUST_USE ls_status hostlist_place(hostlist *list, int n_ranks);
+
 void hostlist_free(hostlist *list);
 
 /*

@@ -20,8 +20,10 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "launch/hostlist.h"
 #include "launch/rank_list.h"
 #include "launch/rendezvous.h"
+#include "launch/start_command.h"
 #include "net/address.h"
 #include "net/key.h"
 #include "net/seal.h"
@@ -35,13 +37,36 @@ typedef struct agent_nodes {
     bool may_be_guest;     /* ... unless somebody else has taken its port, who is the head then */
     net_address listen;    /* is_head: where the others come to */
     const char *head;      /* where it is, "HOST:PORT" */
+    const net_address
+        *heads; /* ... and may be found, n_heads of them; `head` is for messages then */
+    int n_heads;
+    const char *name;      /* of this node, for messages; NULL: the machine's */
     const net_key *key;    /* NULL: --insecure */
     net_security security; /* of all TCP connections: LOCKSTEP_SECURITY */
     int id;                /* of this node, -1: as it comes */
 } agent_nodes;
 
+/* Hosts on which the agent starts others, and is their head. */
+typedef struct agent_hosts_spec {
+    hostlist
+        *list;   /* a node each, in this order; slots 0: one a core of it. Slots become the ranks */
+    int own;     /* which of them is this machine; -1: none, then no rank runs here */
+    int n_ranks; /* of the job; 0: one in each slot */
+    start_options start;
+    const char *folder;   /* to work in */
+    char *const *exports; /* "NAME=VALUE" to set there, besides what is always sent */
+    int n_exports;
+} agent_hosts_spec;
+
+/* Of an agent that was started so. */
+typedef struct agent_far {
+    int in_fd;     /* its end: the job is over here */
+    int out_fd;    /* frames of orders.h go here, what the ranks print among them */
+    bool terminal; /* one is behind the job's stderr */
+} agent_far;
+
 typedef struct agent_spec {
-    int n_ranks;       /* on this node */
+    int n_ranks;       /* on this node; found by itself where there are hosts */
     char *const *argv; /* program and arguments, or NULL: */
     ls_spawn_fn fn;    /* ... a function that each rank runs */
     void *fn_arg;
@@ -69,6 +94,9 @@ typedef struct agent_spec {
     const agent_nodes *nodes; /* NULL: this one alone */
     const char *net; /* --net, which networks may be used (net/interface.h); NULL or "": any */
     net_ports ports; /* for what listens to other nodes */
+    const agent_hosts_spec
+        *hosts;              /* NULL: no agent is started elsewhere. Needs nodes, with a key */
+    const agent_far *far;    /* NULL: this agent prints what its ranks do */
     rdzv_options rendezvous; /* zeros: one node, no restart; grace_ms is the one above */
 
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */

@@ -156,6 +156,17 @@ void output_write_line(output_sink *sink, const output_stream *by, const char *p
     sink_write(sink, pieces, n);
 }
 
+void output_write_pieces(output_sink *sink, const void *first, size_t n_first, const void *second,
+                         size_t n_second)
+{
+    struct iovec pieces[PIECES_MOST];
+    int n = 0;
+
+    add_piece(pieces, &n, first, n_first);
+    add_piece(pieces, &n, second, n_second);
+    sink_write(sink, pieces, n);
+}
+
 /* --- lines of a rank --- */
 
 const char *output_prefix(const output_stream *s, char *buf, size_t n)

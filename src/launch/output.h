@@ -81,6 +81,9 @@ void output_free(output_stream *s);
 /* A whole line, in front of the unfinished one that may stand on the terminal, or in its place if that is by the same stream. */
 void output_write_line(output_sink *sink, const output_stream *by, const char *prefix,
                        const char *line, size_t bytes);
+/* Bytes that are no lines, whole and in their order. */
+void output_write_pieces(output_sink *sink, const void *first, size_t n_first, const void *second,
+                         size_t n_second);
 /* "rank 1| " as it stands in front of this stream's lines. */
 const char *output_prefix(const output_stream *s, char *buf, size_t n);
 

@@ -64,16 +64,16 @@ static void tell_failure(void *arg)
     d->opt.done(d->opt.self, -1, NULL, d->status, d->trouble);
 }
 
-/* A key that differs will not become the same, everything else may change. */
-static bool is_final(ls_status st)
+/* A key that differs will not become the same, everything else may change. In a list it may be another machine's. */
+static bool is_final(const dial *d, ls_status st)
 {
-    return st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL;
+    return d->opt.list == NULL && (st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL);
 }
 
 /* What another address of the name says does not hide that the key differs at this one. */
 static void note_trouble(dial *d, ls_status st)
 {
-    if (is_final(d->status))
+    if (is_final(d, d->status))
         return;
     d->status = st;
     text_format(d->trouble, sizeof(d->trouble), "%s", ls_last_error());
@@ -103,7 +103,7 @@ static void round_is_over(void *arg)
 
     note_silence(d);
     end_round(d);
-    if (is_final(d->status) || now_ms >= d->opt.deadline_ms) {
+    if (is_final(d, d->status) || now_ms >= d->opt.deadline_ms) {
         poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
         return;
     }
@@ -125,7 +125,7 @@ static bool all_are_over(const dial *d)
 static void attempt_failed(attempt *t, ls_status st)
 {
     dial *d = t->owner;
-    const bool is_first = is_final(st) && !is_final(d->status);
+    const bool is_first = is_final(d, st) && !is_final(d, d->status);
 
     note_trouble(d, st);
     end_attempt(t);
@@ -184,12 +184,22 @@ static void on_attempt(void *arg, unsigned events)
         attempt_failed(t, st);
 }
 
+static ls_status find_addresses(const dial *d, net_address at[DIAL_ADDRESSES_MAX], int *n)
+{
+    if (d->opt.list == NULL)
+        return net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, n);
+    *n = d->opt.n_list < DIAL_ADDRESSES_MAX ? d->opt.n_list : DIAL_ADDRESSES_MAX;
+    for (int i = 0; i < *n; i++)
+        at[i] = d->opt.list[i];
+    return LS_OK;
+}
+
 static void begin_round(void *arg)
 {
     dial *d = arg;
     net_address at[DIAL_ADDRESSES_MAX];
     int n = 0;
-    ls_status st = net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, &n);
+    ls_status st = find_addresses(d, at, &n);
 
     if (st != LS_OK)
         note_trouble(d, st);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dial.h - connects to a door (door.h) on a poller: to all addresses of a name at once, again and again until somebody is there who
+ * dial.h - connects to a door (door.h) on a poller: to all addresses of a name or of a list at once, again and again until somebody is there who
  * knows the key. Nothing waits but the resolver, which is asked anew each time: a machine may get its name later than its peers.
  */
 #ifndef LS_NET_DIAL_H
@@ -15,7 +15,10 @@
 typedef struct dial dial;
 
 typedef struct dial_options {
-    const char *to; /* "HOST:PORT"; borrowed, as the key is */
+    const char *to; /* "HOST:PORT"; borrowed, as the key is; NULL: */
+    const net_address *
+        list; /* ... these, borrowed, of which one may be another machine's: who has another key there is not final */
+    int n_list;
     int default_port;
     const net_key *key; /* NULL: none is asked for, --insecure */
     handshake_claim claim;

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_main.c - lockstep-agent: the agent that travels. It is linked statically, so that it runs on any machine of the same kind; what
+ * the C library cannot do in such a program, looking up names, it has no need of.
+ */
+#include "cli/cli.h"
+
+#include "base/text.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the place of the C library's, which would load others: addresses in numbers only. */
+int getaddrinfo(const char *restrict name, const char *restrict service,
+                const struct addrinfo *restrict hints, struct addrinfo **restrict out)
+{
+    static struct sockaddr_in6 at;
+    static struct addrinfo found;
+    char host[64];
+    const char *zone = strchr(name, '%');
+
+    LS_UNUSED(service);
+    LS_UNUSED(hints);
+    text_format(host, sizeof(host), "%.*s",
+                (int)(zone != NULL ? zone - name : (ptrdiff_t)strlen(name)), name);
+    at = (struct sockaddr_in6){.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET6, host, &at.sin6_addr) != 1)
+        return EAI_NONAME;
+    at.sin6_scope_id = zone != NULL ? if_nametoindex(zone + 1) : 0;
+    found = (struct addrinfo){
+        .ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&at, .ai_addrlen = sizeof(at)};
+    *out = &found;
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *list)
+{
+    LS_UNUSED(list);
+}
+
+const char *gai_strerror(int error)
+{
+    LS_UNUSED(error);
+    return "names are not looked up here";
+}
+
+/* The home of a user without HOME: only a key file would be looked for there, and the key has come with the orders. */
+int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, size_t n,
+               struct passwd **restrict out)
+{
+    LS_UNUSED(user);
+    LS_UNUSED(entry);
+    LS_UNUSED(space);
+    LS_UNUSED(n);
+    *out = NULL;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && text_equal(argv[1], "agent"))
+        return cmd_agent(argc - 1, argv + 1);
+    print_error("lockstep-agent: it is for lockstep run -H, which sends it to other machines\n");
+    return 2;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_agent.c - lockstep agent --stdio: what `lockstep run` starts on another machine, by ssh or srun (launch/orders.h). Also the whole of the
+ * agent that travels to machines without Lockstep (agent_main.c).
+ */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "comm/recorder.h"
+#include "launch/launch.h"
+#include "launch/orders.h"
+#include "launch/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { JOIN_MS = 30000, READ_BYTES = 65536 };
+
+static ls_status say(int fd, const char *bytes, size_t n)
+{
+    return file_write_all(fd, "the starter", bytes, n);
+}
+
+/* The last word of an agent that cannot go on. */
+static int fail_agent(int fd, const char *why)
+{
+    uint8_t header[FRAME_HEADER_BYTES + 4];
+    const size_t n = strlen(why);
+
+    wire_put_u32(header, (uint32_t)n + 4);
+    wire_put_u32(header + 4, FAR_FAILED);
+    wire_put_u32(header + 8, (uint32_t)n);
+    if (say(fd, (const char *)header, sizeof(header)) != LS_OK || say(fd, why, n) != LS_OK)
+        return 1;
+    return 1;
+}
+
+static ls_status greet(int fd)
+{
+    char line[128];
+
+    LS_TRY(say(fd, "\n", 1)); /* a shell's last line may not have ended */
+    orders_greeting(line, sizeof(line), ls_usable_cores(NULL));
+    return say(fd, line, strlen(line));
+}
+
+/* LS_EPEER: stdin has ended before any came. */
+static ls_status await_orders(int fd, orders *out)
+{
+    frame_reader reader;
+    frame f;
+    bool have = false;
+    ls_status st = LS_OK;
+
+    frame_reader_init(&reader, ORDERS_BODY_MAX);
+    while (st == LS_OK && !have) {
+        static char bytes[READ_BYTES];
+        const ssize_t n = read(fd, bytes, sizeof(bytes));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        st = n > 0 ? frame_reader_feed(&reader, bytes, (size_t)n)
+                   : ls_fail(LS_EPEER, "the starter has gone");
+        if (st == LS_OK)
+            st = frame_reader_next(&reader, &f, &have);
+    }
+    if (st == LS_OK)
+        st = orders_read(&f, out);
+    frame_reader_free(&reader);
+    return st;
+}
+
+/* This process has one thread. */
+static ls_status take_surroundings(const orders *o)
+{
+    for (int i = 0; i < o->n_env; i++) {
+        char *equals = strchr(o->env[i], '=');
+
+        if (equals == NULL || equals == o->env[i])
+            return ls_fail(LS_EPROTO, "a variable without a name");
+        if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): orders live as long as we do
+            return ls_fail_errno("setting a variable");
+    }
+    if (chdir(o->folder) != 0)
+        return ls_fail_errno("the folder %s, in which the job was started, cannot be entered here",
+                             o->folder);
+    return LS_OK;
+}
+
+static const char *or_null(const char *text)
+{
+    return text[0] != 0 ? text : NULL;
+}
+
+static void list_heads(const orders *o, char *buf, size_t n)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    size_t used = 0;
+
+    buf[0] = 0;
+    for (int i = 0; i < o->n_heads && used + NET_ADDRESS_TEXT_MAX < n; i++) {
+        net_address_text(text, sizeof(text), &o->heads[i]);
+        text_format(buf + used, n - used, "%s%s", i > 0 ? ", " : "",
+                    text + (text_starts(text, "tcp://") ? strlen("tcp://") : 0));
+        used += strlen(buf + used);
+    }
+}
+
+/* Where ssh says that we were called from is one more place to look for the head. */
+static void add_caller(orders *o)
+{
+    const char *connection = getenv("SSH_CONNECTION"); // NOLINT(concurrency-mt-unsafe)
+    char host[NET_ADDRESS_TEXT_MAX];
+    net_address at;
+
+    if (connection == NULL || o->n_heads == 0 || o->n_heads == DIAL_ADDRESSES_MAX)
+        return;
+    text_format(host, sizeof(host), strchr(connection, ':') != NULL ? "[%.*s]:1" : "%.*s:1",
+                (int)strcspn(connection, " "), connection);
+    if (net_address_decode(host, &at) != LS_OK)
+        return;
+    net_address_set_port(&at, net_address_port(&o->heads[0]));
+    for (int i = 0; i < o->n_heads; i++)
+        if (net_address_equal(&o->heads[i], &at))
+            return;
+    o->heads[o->n_heads++] = at;
+}
+
+static ls_status run_orders(const orders *o, const char *where, int in_fd, int out_fd)
+{
+    const agent_far far = {.in_fd = in_fd, .out_fd = out_fd, .terminal = o->terminal};
+    const agent_nodes nodes = {.head = where,
+                               .heads = o->heads,
+                               .n_heads = o->n_heads,
+                               .name = o->host,
+                               .key = &o->key,
+                               .id = o->node};
+    const agent_spec spec = {.n_ranks = o->n_ranks,
+                             .argv = o->argv,
+                             .grace_ms = o->grace_ms,
+                             .capture = true,
+                             .hosts_store = o->hosts_store,
+                             .run_id = or_null(o->run_id),
+                             .role = or_null(o->role),
+                             .virtual_local_rank = o->virtual_local_rank,
+                             .stop_signals = o->stop_signals,
+                             .redirect = &o->redirect,
+                             .tee = &o->tee,
+                             .shown_local = &o->shown_local,
+                             .shown = &o->shown,
+                             .log_dir = or_null(o->log_dir),
+                             .nodes = &nodes,
+                             .far = &far,
+                             .rendezvous = {.by_id = true,
+                                            .min_nodes = o->n_nodes,
+                                            .max_nodes = o->n_nodes,
+                                            .run_id = o->run_hash,
+                                            .join_ms = JOIN_MS},
+                             .make_ring = recorder_create_fd,
+                             .describe_ring = describe_ring};
+    agent_result result;
+    ls_status st;
+
+    st = agent_run(&spec, &result);
+    text_free(&result.report); /* who has started the job tells it */
+    return st;
+}
+
+/* Ranks and what they start must not hold the starter's connection. */
+static ls_status take_over_streams(int *in_fd, int *out_fd)
+{
+    const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+    int null_fd;
+
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
+    *in_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    *out_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (*in_fd < 0 || *out_fd < 0 || null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 ||
+        dup2(null_fd, STDOUT_FILENO) < 0)
+        return ls_fail_errno("descriptors for an agent");
+    (void)close(null_fd);
+    return LS_OK;
+}
+
+int cmd_agent(int argc, char **argv)
+{
+    static orders o;
+    char where[1024];
+    int in_fd = -1;
+    int out_fd = -1;
+    ls_status st;
+
+    if (argc != 2 || !text_equal(argv[1], "--stdio")) {
+        print_error("lockstep agent: it is for lockstep run -H, which starts it\n");
+        return 2;
+    }
+    prctl(PR_SET_NAME, "lockstep-agent");
+    st = take_over_streams(&in_fd, &out_fd);
+    if (st == LS_OK)
+        st = greet(out_fd);
+    if (st != LS_OK)
+        return print_failure("agent", st);
+    st = await_orders(in_fd, &o);
+    if (st == LS_EPEER)
+        return 0;
+    if (st == LS_OK)
+        st = take_surroundings(&o);
+    if (st == LS_OK) {
+        add_caller(&o);
+        list_heads(&o, where, sizeof(where));
+        st = run_orders(&o, where, in_fd, out_fd);
+    }
+    if (st != LS_OK)
+        return fail_agent(out_fd, ls_last_error());
+    return 0;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_far.c - the other end of starter.h: an agent whose stdin and stdout belong to who has started it. What its ranks print goes there in
+ * frames; the end of stdin is the end of the job here.
+ */
+#include "launch/agent.h"
+
+#include "base/thread.h"
+#include "launch/orders.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static void send_frame(agent *a, far_message type, const void *lead, size_t n_lead,
+                       const char *bytes, size_t n)
+{
+    uint8_t header[FRAME_HEADER_BYTES + 8];
+
+    wire_put_u32(header, (uint32_t)(n_lead + n));
+    wire_put_u32(header + 4, type);
+    memcpy(header + FRAME_HEADER_BYTES, lead, n_lead);
+    output_write_pieces(&a->sinks[0], header, FRAME_HEADER_BYTES + n_lead, bytes, n);
+}
+
+void agent_far_output(const agent_rank *r, int which, const char *bytes, size_t n)
+{
+    uint8_t lead[5];
+
+    wire_put_u32(lead, (uint32_t)r->rank);
+    lead[4] = (uint8_t)which;
+    while (n > FAR_OUTPUT_MOST) {
+        send_frame(r->agent, FAR_OUTPUT, lead, sizeof(lead), bytes, FAR_OUTPUT_MOST);
+        bytes += FAR_OUTPUT_MOST;
+        n -= FAR_OUTPUT_MOST;
+    }
+    send_frame(r->agent, FAR_OUTPUT, lead, sizeof(lead), bytes, n);
+}
+
+void agent_far_note(agent *a, const char *line)
+{
+    uint8_t length[4];
+
+    wire_put_u32(length, (uint32_t)strlen(line));
+    send_frame(a, FAR_NOTE, length, sizeof(length), line, strlen(line));
+}
+
+static void starter_is_gone(agent *a, const char *why)
+{
+    poller_unwatch(a->far_watch);
+    a->far_watch = NULL;
+    a->sinks[0].is_broken = true; /* nobody reads it any more */
+    agent_kill_ranks(a);
+    (void)ls_fail(LS_EPEER, "%s", why);
+    agent_give_up(a, LS_EPEER);
+}
+
+void agent_far_lost(agent *a)
+{
+    starter_is_gone(a, "nobody reads what this agent sends");
+}
+
+static void on_stdin(void *arg, unsigned events)
+{
+    agent *a = arg;
+    char bytes[256];
+    ssize_t n;
+
+    LS_UNUSED(events);
+    do {
+        n = read(a->spec->far->in_fd, bytes, sizeof(bytes));
+    } while (n < 0 && errno == EINTR);
+    if (n > 0)
+        starter_is_gone(a, "its starter says what it does not understand");
+    else if (n == 0 || errno != EAGAIN)
+        starter_is_gone(a, "its starter is gone");
+}
+
+ls_status agent_open_far(agent *a)
+{
+    output_sink_open(&a->sinks[0], a->spec->far->out_fd);
+    a->sinks[0].terminal = false;
+    a->sinks[1].is_broken = true;
+    return poller_watch(a->poller, a->spec->far->in_fd, POLL_READ, on_stdin, a, &a->far_watch);
+}
