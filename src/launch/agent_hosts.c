@@ -290,12 +290,19 @@ static bool all_slots_are_known(const agent_hosts *h)
     return true;
 }
 
+static void give_up_start(void *hosts);
+
 static void on_greeted(void *arg, int i, int cores)
 {
     agent_hosts *h = arg;
     hostlist_host *host = &h->spec->list->hosts[i];
 
     h->list[i].phase = IS_THERE;
+    if (h->n_failed > 0) {
+        if (starter_is_settled(h->starter))
+            give_up_start(h);
+        return;
+    }
     if (h->is_placed) {
         order(h, i);
         return;
