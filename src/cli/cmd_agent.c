@@ -141,6 +141,7 @@ static ls_status run_orders(const orders *o, const char *where, int in_fd, int o
                                .n_heads = o->n_heads,
                                .name = o->host,
                                .key = &o->key,
+                               .security = o->security,
                                .id = o->node};
     const agent_spec spec = {.n_ranks = o->n_ranks,
                              .argv = o->argv,
@@ -157,6 +158,8 @@ static ls_status run_orders(const orders *o, const char *where, int in_fd, int o
                              .shown = &o->shown,
                              .log_dir = or_null(o->log_dir),
                              .nodes = &nodes,
+                             .net = o->net,
+                             .ports = o->ports,
                              .far = &far,
                              .rendezvous = {.by_id = true,
                                             .min_nodes = o->n_nodes,

@@ -302,5 +302,6 @@ ls_status run_flags_settle_hosts(run_flags *f)
     f->nodes.head = "here";
     f->nodes.key = &f->key;
     LS_TRY(net_key_random(&f->key));
+    LS_TRY(run_flags_settle_networks(f));
     return choose_listen_address(f);
 }

@@ -138,6 +138,14 @@ static ls_status read_ports(run_flags *f)
     return LS_OK;
 }
 
+ls_status run_flags_settle_networks(run_flags *f)
+{
+    LS_TRY(read_ports(f));
+    if (f->net == NULL)
+        LS_TRY(config_text(CONFIG_IFACE, &f->net));
+    return net_security_setting(&f->nodes.security);
+}
+
 /* --- which --- */
 
 static ls_status choose_head(run_flags *f, bool by_id, int is_host)
@@ -187,12 +195,9 @@ ls_status run_flags_settle_nodes(run_flags *f)
     f->rendezvous.by_id = by_id;
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
-    LS_TRY(read_ports(f));
-    if (f->net == NULL)
-        LS_TRY(config_text(CONFIG_IFACE, &f->net));
+    LS_TRY(run_flags_settle_networks(f));
     LS_TRY(find_meeting_place(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
-    LS_TRY(net_security_setting(&f->nodes.security));
     if (f->insecure)
         return LS_OK;
     f->nodes.key = &f->key;

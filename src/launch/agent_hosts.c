@@ -111,7 +111,7 @@ static ls_status list_heads(const agent *a, orders *o)
     int n = 0;
 
     if (net_address_is_any(&a->listens_at))
-        LS_TRY(net_interfaces(NULL, found, DIAL_ADDRESSES_MAX, &n));
+        LS_TRY(net_interfaces(a->spec->net, found, DIAL_ADDRESSES_MAX, &n));
     for (int i = 0; i < n; i++)
         o->heads[i] = found[i].address;
     if (n == 0 && net_address_is_any(&a->listens_at))
@@ -156,6 +156,9 @@ static void fill_orders(const agent_hosts *h, int i, orders *o)
     o->run_id = or_empty(spec->run_id);
     o->role = or_empty(spec->role);
     o->log_dir = or_empty(spec->log_dir);
+    o->net = or_empty(spec->net);
+    o->ports = spec->ports;
+    o->security = a->own_nodes.security;
     o->virtual_local_rank = spec->virtual_local_rank;
     o->terminal = a->sinks[1].terminal;
     o->hosts_store = spec->hosts_store;

@@ -119,6 +119,10 @@ void orders_write(wire_writer *w, const orders *o)
     write_text(w, o->run_id);
     write_text(w, o->role);
     write_text(w, o->log_dir);
+    write_text(w, o->net);
+    wire_write_u32(w, (uint32_t)o->ports.first);
+    wire_write_u32(w, (uint32_t)o->ports.last);
+    wire_write_u32(w, o->security);
     wire_write_u8(w, o->virtual_local_rank);
     wire_write_u8(w, o->terminal);
     wire_write_u8(w, o->hosts_store);
@@ -150,6 +154,10 @@ static void read_options(wire_reader *r, orders *o)
     o->run_id = read_text(r);
     o->role = read_text(r);
     o->log_dir = read_text(r);
+    o->net = read_text(r);
+    o->ports.first = read_number(r, 0, 65535);
+    o->ports.last = read_number(r, o->ports.first, 65535);
+    o->security = (net_security)read_number(r, NET_AUTH, NET_ENCRYPT);
     o->virtual_local_rank = wire_read_u8(r) != 0;
     o->terminal = wire_read_u8(r) != 0;
     o->hosts_store = wire_read_u8(r) != 0;

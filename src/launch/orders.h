@@ -16,6 +16,8 @@
 #include "net/dial.h"
 #include "net/frame.h"
 #include "net/key.h"
+#include "net/seal.h"
+#include "net/socket.h"
 #include "net/wire.h"
 
 #include <stdbool.h>
@@ -53,6 +55,9 @@ typedef struct orders {
     const char *run_id; /* "": the job's own name, and so on: as in agent_spec */
     const char *role;
     const char *log_dir;
+    const char *net;
+    net_ports ports;
+    net_security security;
     bool virtual_local_rank;
     bool terminal; /* one is behind the job's stderr */
     bool hosts_store;

@@ -199,7 +199,7 @@ static void only_the_chosen_ranks_are_shown(void **state)
 static void the_same_line_of_all_hosts_is_folded(void **state)
 {
     char folder[64];
-    char script[256];
+    char script[512];
     job *j;
 
     LS_UNUSED(state);
