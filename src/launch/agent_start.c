@@ -63,15 +63,25 @@ static void give_signals_back(const agent *a)
     pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
-/* Pipes, ring and connections of each rank need descriptors, and where the head is, those of all other nodes, which we take to be
- * like this one; the limit that users have by default is low. */
+/* What the ranks of other nodes cost where the head is: their connections to the store, and their node's. Nodes that are not known yet we
+ * take to be like this one. */
+static rlim_t count_guest_descriptors(const agent_spec *spec)
+{
+    const rlim_t n_nodes =
+        spec->nodes != NULL && spec->nodes->is_head ? (rlim_t)spec->rendezvous.max_nodes : 0;
+    rlim_t n = 0;
+
+    if (spec->hosts == NULL)
+        return n_nodes * (2 + 8 * (rlim_t)spec->n_ranks);
+    for (int i = 0; i < spec->hosts->list->n; i++)
+        n += 8 + 8 * (rlim_t)spec->hosts->list->hosts[i].slots;
+    return n;
+}
+
+/* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t n_local = (rlim_t)spec->n_ranks;
-    const rlim_t n_guests =
-        spec->nodes != NULL && spec->nodes->is_head ? (rlim_t)spec->rendezvous.max_nodes : 0;
-    const rlim_t n_hosts = spec->hosts != NULL ? (rlim_t)spec->hosts->list->n : 0;
-    const rlim_t needed = 64 + 14 * n_local + n_guests * (2 + 8 * n_local) + 6 * n_hosts;
+    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks + count_guest_descriptors(spec);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
