@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { NONE = UINT32_MAX /* -1 on the wire */ };
+#define NONE UINT32_MAX /* -1 on the wire */
 
 /* A number that must fit an int; -1 is allowed where `least` is -1. */
 static int read_int(wire_reader *r, int least, int most)
