@@ -191,6 +191,12 @@ static void forget(host *h)
     h->n_noise = 0;
 }
 
+/* What a killed process printed last says nothing about that. */
+static bool has_said_why(const host *h)
+{
+    return h->last_line[0] != 0 && !WIFSIGNALED(h->wait_status);
+}
+
 static void write_why(const host *h, char *buf, size_t n)
 {
     const start_way way = h->owner->opt.way;
@@ -202,7 +208,7 @@ static void write_why(const host *h, char *buf, size_t n)
     else if (h->state == ORDERED)
         text_format(buf, n, "%s to it %s%s%s", way == START_SSH ? "ssh" : "srun",
                     process_end_text(end, sizeof(end), h->wait_status),
-                    h->last_line[0] != 0 ? ": " : "", h->last_line);
+                    has_said_why(h) ? ": " : "", has_said_why(h) ? h->last_line : "");
     else if (h->last_line[0] != 0)
         text_format(buf, n, "%s (%s)", h->last_line,
                     start_advice(way, name_of(h), h->last_line, advice, sizeof(advice)));

@@ -119,10 +119,13 @@ static void prove(stranger *s)
     }
     if (st == LS_OK)
         st = poller_change(s->watch, events == POLLOUT ? POLL_WRITE : POLL_READ);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        return;
+    if (st == LS_EPEER) /* who dials several addresses drops the others once one of them answers */
+        ls_log(LS_LOG_DEBUG, s->owner->opt.name, "%s", ls_last_error());
+    else
         log_refusal(s->owner, s->guest.peer, ls_last_error());
-        free_stranger(s);
-    }
+    free_stranger(s);
 }
 
 static void stranger_event(void *arg, unsigned events)
