@@ -203,9 +203,10 @@ ls_status head_open_networks(head *h)
     h->reports = ls_calloc(n, sizeof(*h->reports));
     h->has_offer = ls_calloc(n, sizeof(*h->has_offer));
     h->has_report = ls_calloc(n, sizeof(*h->has_report));
-    if (h->offers == NULL || h->reports == NULL || h->has_offer == NULL || h->has_report == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the addresses of %zu nodes", n);
-    return LS_OK;
+    if (h->offers != NULL && h->reports != NULL && h->has_offer != NULL && h->has_report != NULL)
+        return LS_OK;
+    head_close_networks(h);
+    return ls_fail(LS_ENOMEM, "no memory for the addresses of %zu nodes", n);
 }
 
 void head_close_networks(head *h)
