@@ -247,7 +247,7 @@ typedef struct member {
     int rank; /* LOCKSTEP_RANK of its environment, -1: none */
 } member;
 
-enum { MEMBERS_MAX = 512 };
+enum { MEMBERS_MAX = 2048 };
 
 typedef struct members {
     member list[MEMBERS_MAX];

@@ -387,6 +387,89 @@ static void restarts_end_with_the_last_cause(void **state)
     job_expect_blame(j, 1, "exited with code 12");
 }
 
+/* What the rank sees of its agent: how many descriptors it has open, and how many pages of memory. */
+#define SEE_AGENT                                                                                  \
+    "read -r pid name state agent rest < /proc/$PPID/stat; "                                       \
+    "read -r size pages rest < /proc/$agent/statm; set -- /proc/$agent/fd/*; "                     \
+    "echo restart $TORCHELASTIC_RESTART_COUNT: $# open, $pages pages; "
+
+static long number_behind(const job *j, const char *line, const char *unit)
+{
+    const char *at = strstr(text_str(&j->out), line);
+    const char *end;
+
+    job_expect(j, at != NULL);
+    end = strstr(at, unit);
+    job_expect(j, end != NULL);
+    while (end > at && end[-1] != ' ')
+        end--;
+    return strtol(end, NULL, 10);
+}
+
+static void hundreds_of_restarts_cost_no_descriptor_and_no_memory(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "--max-restarts", "200", "sh", "-c",
+                                SEE_AGENT "[ $TORCHELASTIC_RESTART_COUNT = 200 ]"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, number_behind(j, "restart 10:", " open") ==
+                      number_behind(j, "restart 200:", " open"));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    job_expect(j, number_behind(j, "restart 200:", " pages") <
+                      number_behind(j, "restart 10:", " pages") + 64);
+#endif
+    job_expect_gone(j);
+}
+
+static void restarts_of_several_nodes_cost_nothing_at_any_of_them(void **state)
+{
+    static const char script[] = SEE_AGENT "[ $TORCHELASTIC_RESTART_COUNT = 30 ] || exit 3";
+    job *a = start_node("2", "0", "1", "--max-restarts=30", JOB_LIST("sh", "-c", script));
+    job *b = start_node("2", "1", "1", "--max-restarts=30", JOB_LIST("sh", "-c", script));
+
+    LS_UNUSED(state);
+    expect_both(a, b, 0);
+    job_expect(a, number_behind(a, "restart 30:", " open") <=
+                      number_behind(a, "restart 5:", " open") + 2);
+    job_expect(b, number_behind(b, "restart 30:", " open") <=
+                      number_behind(b, "restart 5:", " open") + 2);
+}
+
+/* Log files that cannot be had the first time cannot be had the second time. */
+static void a_start_that_fails_fails_at_every_restart(void **state)
+{
+    char folder[160];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(folder, sizeof(folder), "%s/logs", place.key); /* that is a file */
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "--max-restarts", "2", "--log-dir", folder,
+                           "sh", "-c", "echo it runs"),
+                  NULL);
+    job_expect_code(j, 1);
+    job_expect(j, !job_said(j, 0, "it runs"));
+    job_expect(j, job_said(j, 1, folder));
+}
+
+static void who_leaves_before_the_start_leaves_alone(void **state)
+{
+    job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
+    job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "2/3 nodes joined");
+    job_await_text(b, 1, "2/3 nodes joined");
+    assert_int_equal(kill(b->pid, SIGINT), 0);
+    job_expect_code(b, 130);
+    job_await_text(a, 1, "1/3 nodes joined");
+    job_listen(a, 300);
+    job_expect(a, !a->has_ended);
+    assert_int_equal(kill(a->pid, SIGTERM), 0);
+    job_expect_code(a, 143);
+}
+
 static void a_newcomer_is_taken_in_and_a_lost_node_is_done_without(void **state)
 {
     static const char script[] = "echo rank $RANK of $WORLD_SIZE restart "
@@ -452,6 +535,10 @@ int main(void)
         test(a_failure_restarts_all_nodes),
         test(a_restart_has_a_group_that_works),
         test(restarts_end_with_the_last_cause),
+        test(hundreds_of_restarts_cost_no_descriptor_and_no_memory),
+        test(restarts_of_several_nodes_cost_nothing_at_any_of_them),
+        test(a_start_that_fails_fails_at_every_restart),
+        test(who_leaves_before_the_start_leaves_alone),
         test(a_newcomer_is_taken_in_and_a_lost_node_is_done_without),
         test(strangers_at_the_port_change_nothing),
     };
