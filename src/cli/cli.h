@@ -16,6 +16,7 @@ int cmd_torchrun(int argc, char **argv); /* the same by that name: it ends with 
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
+int cmd_join(int argc, char **argv);
 int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run */
 
 /* What a dead rank was doing, from its flight recorder: for agent_spec. */

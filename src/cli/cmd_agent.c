@@ -4,14 +4,12 @@
  * agent that travels to machines without Lockstep (agent_main.c).
  */
 #include "cli/cli.h"
+#include "cli/far_orders.h"
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "comm/recorder.h"
-#include "launch/launch.h"
-#include "launch/orders.h"
 #include "launch/process.h"
 
 #include <errno.h>
@@ -77,28 +75,6 @@ static ls_status await_orders(int fd, orders *out)
     return st;
 }
 
-/* This process has one thread. */
-static ls_status take_surroundings(const orders *o)
-{
-    for (int i = 0; i < o->n_env; i++) {
-        char *equals = strchr(o->env[i], '=');
-
-        if (equals == NULL || equals == o->env[i])
-            return ls_fail(LS_EPROTO, "a variable without a name");
-        if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): orders live as long as we do
-            return ls_fail_errno("setting a variable");
-    }
-    if (chdir(o->folder) != 0)
-        return ls_fail_errno("the folder %s, in which the job was started, cannot be entered here",
-                             o->folder);
-    return LS_OK;
-}
-
-static const char *or_null(const char *text)
-{
-    return text[0] != 0 ? text : NULL;
-}
-
 static void list_heads(const orders *o, char *buf, size_t n)
 {
     char text[NET_ADDRESS_TEXT_MAX];
@@ -143,34 +119,17 @@ static ls_status run_orders(const orders *o, const char *where, int in_fd, int o
                                .key = &o->key,
                                .security = o->security,
                                .id = o->node};
-    const agent_spec spec = {.n_ranks = o->n_ranks,
-                             .argv = o->argv,
-                             .grace_ms = o->grace_ms,
-                             .capture = true,
-                             .hosts_store = o->hosts_store,
-                             .run_id = or_null(o->run_id),
-                             .role = or_null(o->role),
-                             .virtual_local_rank = o->virtual_local_rank,
-                             .stop_signals = o->stop_signals,
-                             .redirect = &o->redirect,
-                             .tee = &o->tee,
-                             .shown_local = &o->shown_local,
-                             .shown = &o->shown,
-                             .log_dir = or_null(o->log_dir),
-                             .nodes = &nodes,
-                             .net = o->net,
-                             .ports = o->ports,
-                             .far = &far,
-                             .rendezvous = {.by_id = true,
-                                            .min_nodes = o->n_nodes,
-                                            .max_nodes = o->n_nodes,
-                                            .run_id = o->run_hash,
-                                            .join_ms = JOIN_MS},
-                             .make_ring = recorder_create_fd,
-                             .describe_ring = describe_ring};
+    agent_spec spec = far_orders_spec(o);
     agent_result result;
     ls_status st;
 
+    spec.nodes = &nodes;
+    spec.far = &far;
+    spec.rendezvous = (rdzv_options){.by_id = true,
+                                     .min_nodes = o->n_nodes,
+                                     .max_nodes = o->n_nodes,
+                                     .run_id = o->run_hash,
+                                     .join_ms = JOIN_MS};
     st = agent_run(&spec, &result);
     text_free(&result.report); /* who has started the job tells it */
     return st;
@@ -215,7 +174,7 @@ int cmd_agent(int argc, char **argv)
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
-        st = take_surroundings(&o);
+        st = far_orders_enter(&o);
     if (st == LS_OK) {
         add_caller(&o);
         list_heads(&o, where, sizeof(where));

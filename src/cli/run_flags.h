@@ -72,7 +72,7 @@ typedef struct run_flags {
     net_ports ports;
     net_key key;
     char head[MEETING_PLACE_BYTES]; /* nodes.head */
-    bool has_hosts; /* which are started from here: */
+    bool has_hosts;                 /* which are started from here: */
     agent_hosts_spec hosts;
     hostlist host_list;
     char *export_list[RUN_EXPORTS_MOST];

@@ -26,6 +26,7 @@
 #include <signal.h>
 
 typedef struct agent agent;
+struct orders;
 typedef struct agent_hosts agent_hosts;
 
 typedef struct agent_rank {
@@ -75,6 +76,7 @@ struct agent {
     bool is_linked;
     bool is_paused; /* the head has said that it will be silent */
     net_address head_at;
+    char join_hint[512];
     net_address listens_at; /* the head, if it is here */
     char head_text[NET_ADDRESS_TEXT_MAX];
     poll_timer beat;
@@ -158,6 +160,13 @@ void agent_tell_finished(agent *a);
 
 /* Ends agent_run() with this status and this thread's error text. */
 void agent_give_up(agent *a, ls_status st);
+
+/* --- agent_orders.c: what agents elsewhere are to run --- */
+void agent_fill_orders(const agent *a, struct orders *o); /* all that is the same everywhere */
+/* What other machines need of our environment (with_own), and the exports; o->env is freed by the caller. */
+LS_MUST_USE ls_status agent_list_env(char *const *exports, int n_exports, bool with_own,
+                                     struct orders *o);
+LS_MUST_USE ls_status agent_write_orders(void *a, wire_writer *w); /* for head_options */
 
 /* --- agent_networks.c: which network is used, where there are several nodes --- */
 LS_MUST_USE ls_status agent_offer_addresses(agent *a);

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-extern char **environ;
-
 enum {
     PATIENCE_MS = 900, /* until a line says whom we wait for; then again */
     PATIENCE_AGAIN_MS = 10000,
@@ -59,50 +57,6 @@ static const char *host_name(const agent_hosts *h, int i)
 
 /* --- orders --- */
 
-/* Where non-interactive shells differ from this one, and what steers the libraries that train. Under Slurm the environment has come along, and
- * a node's own devices must stay its own. */
-static bool is_sent(const char *entry)
-{
-    static const char *const sent[] = {"PATH=",       "LD_LIBRARY_PATH=",
-                                       "PYTHONPATH=", "VIRTUAL_ENV=",
-                                       "CONDA_",      "LOCKSTEP_",
-                                       "NCCL_",       "GLOO_",
-                                       "OMP_",        "CUDA_",
-                                       "TORCH_"};
-    static const char *const own[] = {
-        "LOCKSTEP_JOB=", "LOCKSTEP_KEY_FD=", "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
-
-    for (size_t i = 0; i < LS_COUNT_OF(own); i++)
-        if (text_starts(entry, own[i]))
-            return false;
-    for (size_t i = 0; i < LS_COUNT_OF(sent); i++)
-        if (text_starts(entry, sent[i]))
-            return true;
-    return false;
-}
-
-static ls_status list_env(const agent_hosts_spec *spec, char ***out, int *n)
-{
-    size_t n_own = 0;
-
-    while (environ[n_own] != NULL)
-        n_own++;
-    *out = ls_calloc(n_own + (size_t)spec->n_exports + 1, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an environment");
-    *n = 0;
-    for (size_t i = 0; i < n_own && spec->start.way == START_SSH; i++)
-        if (is_sent(environ[i]))
-            (*out)[(*n)++] = environ[i];
-    for (int i = 0; i < spec->n_exports; i++)
-        (*out)[(*n)++] = spec->exports[i];
-    if (*n <= ORDERS_STRINGS_MAX)
-        return LS_OK;
-    ls_free(*out);
-    return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", *n,
-                   ORDERS_STRINGS_MAX);
-}
-
 /* All that may be ours seen from elsewhere; the agent there tries them together. */
 static ls_status list_heads(const agent *a, orders *o)
 {
@@ -124,50 +78,20 @@ static ls_status list_heads(const agent *a, orders *o)
     return LS_OK;
 }
 
-static void copy_list(rank_list *to, const rank_list *from)
-{
-    static const rank_list both = {.otherwise = RANK_STREAMS_BOTH};
-
-    *to = from != NULL ? *from : both;
-}
-
-static const char *or_empty(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
-static void fill_orders(const agent_hosts *h, int i, orders *o)
+/* Under Slurm the environment has come along, and a node's own devices must stay its own. */
+static ls_status fill_orders(const agent_hosts *h, int i, orders *o)
 {
     const agent *a = h->agent;
-    const agent_spec *spec = a->spec;
 
+    agent_fill_orders(a, o);
     o->key = a->base;
     o->node = h->list[i].node;
-    o->n_nodes = spec->rendezvous.max_nodes;
     o->n_ranks = h->spec->list->hosts[i].slots;
-    o->run_hash = spec->rendezvous.run_id;
     o->host = host_name(h, i);
     o->folder = h->spec->folder;
-    o->argv = (char **)(uintptr_t)spec->argv;
-    while (o->argv[o->n_argv] != NULL)
-        o->n_argv++;
-    o->grace_ms = spec->grace_ms;
-    o->stop_signals = spec->stop_signals;
-    o->run_id = or_empty(spec->run_id);
-    o->role = or_empty(spec->role);
-    o->log_dir = or_empty(spec->log_dir);
-    o->net = or_empty(spec->net);
-    o->ports = spec->ports;
     o->security = a->own_nodes.security;
-    o->virtual_local_rank = spec->virtual_local_rank;
-    o->terminal = a->sinks[1].terminal;
-    o->hosts_store = spec->hosts_store;
-    if (spec->redirect != NULL)
-        o->redirect = *spec->redirect;
-    if (spec->tee != NULL)
-        o->tee = *spec->tee;
-    copy_list(&o->shown_local, spec->shown_local);
-    copy_list(&o->shown, spec->shown);
+    LS_TRY(list_heads(a, o));
+    return agent_list_env(h->spec->exports, h->spec->n_exports, h->spec->start.way == START_SSH, o);
 }
 
 static ls_status send_orders(const agent_hosts *h, int i)
@@ -176,10 +100,7 @@ static ls_status send_orders(const agent_hosts *h, int i)
     wire_writer w = {0};
     ls_status st;
 
-    fill_orders(h, i, &o);
-    st = list_heads(h->agent, &o);
-    if (st == LS_OK)
-        st = list_env(h->spec, &o.env, &o.n_env);
+    st = fill_orders(h, i, &o);
     if (st == LS_OK) {
         orders_write(&w, &o);
         st = wire_writer_status(&w);

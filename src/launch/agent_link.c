@@ -398,6 +398,7 @@ ls_status agent_open_head(agent *a)
                             .store_port = spec->nodes == NULL ? spec->master_port : 0,
                             .quiet_roster = spec->nodes == NULL || spec->hosts != NULL,
                             .self = a,
+                            .write_orders = agent_write_orders,
                             .describe = agent_describe_rank};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */
@@ -409,6 +410,12 @@ ls_status agent_open_head(agent *a)
     options.rendezvous.grace_ms = spec->grace_ms;
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
+    if (spec->nodes != NULL && spec->hosts == NULL && spec->argv != NULL) {
+        text_format(a->join_hint, sizeof(a->join_hint), "on another machine: lockstep join %s%s%s",
+                    spec->nodes->head, spec->rendezvous.by_id ? " --node-rank I" : "",
+                    spec->nodes->key == NULL ? " --insecure" : "");
+        options.hint = a->join_hint;
+    }
     LS_TRY(head_create(a->poller, &options, &a->head));
     if (spec->nodes != NULL &&
         head_listen(a->head, &spec->nodes->listen, &a->listens_at) != LS_OK) {

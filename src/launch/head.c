@@ -42,8 +42,10 @@ static void show_roster(void *arg)
 
     if (rdzv_phase_now(h->machine) != RDZV_COLLECT)
         return;
-    h->roster_shown = true;
     head_tell_all(h, rdzv_roster(h->machine));
+    if (!h->roster_shown && h->opt.hint != NULL)
+        head_tell_all(h, h->opt.hint);
+    h->roster_shown = true;
     poller_timer_set(h->loop, &h->roster_timer, ls_now_ms() + ROSTER_AGAIN_MS, show_roster, h);
 }
 

@@ -17,6 +17,7 @@
 #include "net/poller.h"
 #include "net/seal.h"
 #include "net/socket.h"
+#include "net/wire.h"
 
 #include <stdbool.h>
 
@@ -32,8 +33,12 @@ typedef struct head_options {
     int store_port;        /* 0: a free one */
     const char *net;       /* --net; NULL or "": any network */
     net_ports ports;       /* where ranks find the hub */
-    bool quiet_roster;     /* nobody is told who is there */
+    const char
+        *hint; /* told with the first roster: how another machine takes part; NULL: nothing */
+    bool quiet_roster; /* nobody is told who is there */
     void *self;
+    /* Writes what a node is to run that comes by `lockstep join` and asks (orders.h, without the key). */
+    ls_status (*write_orders)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);
 } head_options;

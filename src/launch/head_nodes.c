@@ -150,12 +150,30 @@ void head_beat(void *arg)
 
 /* --- what nodes say --- */
 
+static void give_orders(head_node *node)
+{
+    head *h = node->owner;
+    wire_writer w = {0};
+
+    if (h->opt.write_orders(h->opt.self, &w) == LS_OK)
+        head_send(node, NODE_ORDERS, &w);
+    else
+        head_send_text(node, NODE_REJECT, ls_last_error());
+    wire_writer_free(&w);
+    poller_timer_cancel(&node->hello_limit);
+    frame_link_finish(&node->link);
+}
+
 static ls_status take_hello(head_node *node, const frame *f)
 {
     head *h = node->owner;
     node_hello hello;
     rdzv_event arrived = {.kind = RDZV_ARRIVED, .hello = &hello.hello};
 
+    if (f->type == NODE_ASK && !node->is_own) {
+        give_orders(node);
+        return LS_OK;
+    }
     if (f->type != NODE_HELLO)
         return ls_fail(LS_EPROTO, "message %u before it said which node it is", f->type);
     LS_TRY(node_read_hello(f, &hello));

@@ -22,6 +22,7 @@
 typedef enum node_message {
     /* To the head. */
     NODE_HELLO = 1, /* node_hello */
+    NODE_ASK,       /* nothing; in the place of hello: what is to be run? */
     NODE_OFFER,     /* generation u32, net_offer: where it can be called */
     NODE_TRIED,     /* generation u32, net_report: whom it has reached */
     NODE_READY,     /* generation u32 */
@@ -33,6 +34,7 @@ typedef enum node_message {
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
+    NODE_ORDERS,       /* an answer to NODE_ASK, see orders.h; then the head closes */
     NODE_WAIT,         /* text */
     NODE_REJECT,       /* text; then the head closes */
     NODE_TRY,          /* generation u32, n u32, n of net_peer */

@@ -207,8 +207,8 @@ static void write_why(const host *h, char *buf, size_t n)
         text_format(buf, n, "%s", h->why);
     else if (h->state == ORDERED)
         text_format(buf, n, "%s to it %s%s%s", way == START_SSH ? "ssh" : "srun",
-                    process_end_text(end, sizeof(end), h->wait_status),
-                    has_said_why(h) ? ": " : "", has_said_why(h) ? h->last_line : "");
+                    process_end_text(end, sizeof(end), h->wait_status), has_said_why(h) ? ": " : "",
+                    has_said_why(h) ? h->last_line : "");
     else if (h->last_line[0] != 0)
         text_format(buf, n, "%s (%s)", h->last_line,
                     start_advice(way, name_of(h), h->last_line, advice, sizeof(advice)));

@@ -198,6 +198,61 @@ static void a_second_node_with_a_number_is_turned_away(void **state)
     job_clean_up(NULL);
 }
 
+/* --- nodes that are told what to run --- */
+
+static job *start_joiner(const char *const *flags)
+{
+    const char *argv[ARGS_MOST] = {JOB_TOOL, "join"};
+    int n = 2;
+
+    for (; flags != NULL && *flags != NULL && n < ARGS_MOST - 2; flags++)
+        argv[n++] = *flags;
+    argv[n] = place.endpoint;
+    return job_start(argv, JOB_LIST(place.key_env, "GLOO_SOCKET_IFNAME", "HERE=there"));
+}
+
+static void a_node_may_join_with_nothing_but_the_place(void **state)
+{
+    static const char script[] =
+        "echo \"rank $RANK of $WORLD_SIZE, $NCCL_DEBUG $HERE '$1' in $PWD\"";
+    job *a = job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
+                                "--rdzv-endpoint", place.endpoint, "-n", "1", "sh", "-c", script,
+                                "-", "two  words"),
+                       JOB_LIST(place.key_env, "NCCL_DEBUG=WARN", "HERE=here"));
+    job *b;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "on another machine: lockstep join 127.0.0.1:");
+    b = start_joiner(JOB_LIST("-n", "2"));
+    expect_both(a, b, 0);
+    job_expect(a, job_said(a, 0, "rank 0 of 3, WARN here 'two  words' in "));
+    job_expect(b, job_said(b, 0, "rank 2 of 3, WARN there 'two  words' in "));
+}
+
+static void a_joiner_needs_its_number_where_nodes_have_one(void **state)
+{
+    job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
+    job *b = start_joiner(NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "--node-rank"));
+    b = start_joiner(JOB_LIST("--node-rank", "1"));
+    expect_both(a, b, 0);
+}
+
+static void a_joiner_waits_for_the_head_and_ends_with_it(void **state)
+{
+    job *b = start_joiner(JOB_LIST("--node-rank", "1"));
+    job *a;
+
+    LS_UNUSED(state);
+    job_await_text(b, 1, "waiting for the head of the job at 127.0.0.1:");
+    a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "exit", "4", "1"));
+    expect_both(a, b, 4);
+    job_expect(b, job_said(b, 1, "rank 1 (pid ") && job_said(b, 1, "exited with code 4"));
+}
+
 /* --- ends --- */
 
 static void one_cause_is_told_at_every_node(void **state)
@@ -523,6 +578,9 @@ int main(void)
         test(a_node_with_another_key_is_told_which_file_to_copy),
         test(nodes_that_disagree_are_both_told),
         test(a_second_node_with_a_number_is_turned_away),
+        test(a_node_may_join_with_nothing_but_the_place),
+        test(a_joiner_needs_its_number_where_nodes_have_one),
+        test(a_joiner_waits_for_the_head_and_ends_with_it),
         test(one_cause_is_told_at_every_node),
         test(ranks_elsewhere_hear_why_their_call_failed),
         test(a_rank_that_leaves_early_is_the_cause),

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_join.c - lockstep join HOST[:PORT]: makes this machine a node of a job that waits for nodes; what is to be run comes from
+ * the job's head.
+ */
+#include "cli/cli.h"
+#include "cli/far_orders.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "launch/ask_orders.h"
+#include "launch/meeting.h"
+
+#include <string.h>
+
+enum { JOIN_N_FLAGS = 8, RANKS_MOST = 4096, JOIN_S = 600 };
+
+typedef struct join_flags {
+    const char *nproc;
+    int64_t node_rank;
+    const char *run_id;
+    const char *key_file;
+    int insecure;
+    const char *net;
+    int64_t timeout_s;
+    int help;
+} join_flags;
+
+static void say(const char *line)
+{
+    print_error("lockstep: %s\n", line);
+}
+
+static ls_status count_ranks(const join_flags *f, int *n)
+{
+    int64_t number = ls_usable_cores(NULL);
+
+    if (!text_equal(f->nproc, "auto"))
+        LS_TRY(text_parse_int(f->nproc, "--nproc-per-node (or auto)", 1, RANKS_MOST, &number));
+    *n = (int)number;
+    return LS_OK;
+}
+
+static ls_status take_part(const join_flags *f, const char *place, const net_key *key,
+                           agent_result *result)
+{
+    static orders o; /* the environment points into it */
+    agent_nodes nodes = {.head = place, .key = key, .id = (int)f->node_rank};
+    agent_spec spec;
+    int n_ranks;
+
+    LS_TRY(count_ranks(f, &n_ranks));
+    LS_TRY(net_security_setting(&nodes.security));
+    LS_TRY(ask_orders(place, key, nodes.security, ls_deadline_ms(f->timeout_s * 1000), say, &o));
+    LS_TRY(far_orders_enter(&o));
+    spec = far_orders_spec(&o);
+    spec.n_ranks = n_ranks;
+    spec.prefix = true;
+    spec.fold = true;
+    spec.nodes = &nodes;
+    spec.rendezvous = (rdzv_options){.run_id = o.run_hash, .join_ms = f->timeout_s * 1000};
+    if (f->net != NULL)
+        spec.net = f->net;
+    return agent_run(&spec, result);
+}
+
+static int join(const join_flags *f, const char *head)
+{
+    char place[MEETING_PLACE_BYTES];
+    net_key key;
+    agent_result result = {0};
+    ls_status st = meeting_place(head, MEETING_PORT, "HOST:PORT", place);
+
+    if (st == LS_OK && !f->insecure)
+        st = meeting_key(f->key_file, f->run_id, place, &key);
+    if (st == LS_OK) {
+        st = take_part(f, place, f->insecure ? NULL : &key, &result);
+        net_key_wipe(&key);
+    }
+    if (st != LS_OK)
+        return print_failure("join", st);
+    if (result.failed)
+        print_error("lockstep: %s", text_str(&result.report));
+    text_free(&result.report);
+    return result.exit_code;
+}
+
+int cmd_join(int argc, char **argv)
+{
+    join_flags f = {.nproc = "1", .node_rank = -1, .run_id = "none", .timeout_s = JOIN_S};
+    const ls_flag table[JOIN_N_FLAGS] = {
+        {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
+         "ranks on this machine, or auto: one a core that may be used"},
+        {"node-rank", 0, LS_FLAG_INT, &f.node_rank, -1, 65535,
+         "this machine's number, where the job has numbered ones"},
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0, "the job's name, if it was given one"},
+        {"token-file", 0, LS_FLAG_TEXT, &f.key_file, 0, 0,
+         "key file of the job's head (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+        {"insecure", 0, LS_FLAG_BOOL, &f.insecure, 0, 0, "the job was started with --insecure"},
+        {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0, "which networks of this machine may be used"},
+        {"timeout", 0, LS_FLAG_INT, &f.timeout_s, 0, 86400 * 30,
+         "seconds to wait for the head of the job"},
+        {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
+    };
+    const ls_flags flags = {.size = sizeof(ls_flags),
+                            .program = "lockstep join",
+                            .usage = "[flags] HOST[:PORT]",
+                            .summary = "Makes this machine a node of the job that waits there.",
+                            .tables = {table},
+                            .n = {JOIN_N_FLAGS},
+                            .takes_rest = 1};
+    int rest = argc;
+    const ls_status st = ls_flags_parse(&flags, argc, argv, &rest);
+
+    if (st == LS_OK && f.help)
+        return print_help(&flags);
+    if (st != LS_OK)
+        return print_failure("join", st);
+    if (rest != argc - 1) {
+        print_error("lockstep join: where is the job? lockstep join HOST[:PORT]\n");
+        return 2;
+    }
+    return join(&f, argv[rest]);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/far_orders.h"
+
+#include "cli/cli.h"
+#include "comm/recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+ls_status far_orders_enter(const orders *o)
+{
+    for (int i = 0; i < o->n_env; i++) {
+        char *equals = strchr(o->env[i], '=');
+
+        if (equals == NULL || equals == o->env[i])
+            return ls_fail(LS_EPROTO, "a variable without a name");
+        if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): orders live as long as we do
+            return ls_fail_errno("setting a variable");
+    }
+    if (chdir(o->folder) != 0)
+        return ls_fail_errno("the folder %s, in which the job was started, cannot be entered here",
+                             o->folder);
+    return LS_OK;
+}
+
+static const char *or_null(const char *text)
+{
+    return text[0] != 0 ? text : NULL;
+}
+
+agent_spec far_orders_spec(const orders *o)
+{
+    return (agent_spec){.n_ranks = o->n_ranks,
+                        .argv = o->argv,
+                        .grace_ms = o->grace_ms,
+                        .capture = true,
+                        .hosts_store = o->hosts_store,
+                        .run_id = or_null(o->run_id),
+                        .role = or_null(o->role),
+                        .virtual_local_rank = o->virtual_local_rank,
+                        .stop_signals = o->stop_signals,
+                        .redirect = &o->redirect,
+                        .tee = &o->tee,
+                        .shown_local = &o->shown_local,
+                        .shown = &o->shown,
+                        .log_dir = or_null(o->log_dir),
+                        .net = o->net,
+                        .ports = o->ports,
+                        .make_ring = recorder_create_fd,
+                        .describe_ring = describe_ring};
+}
