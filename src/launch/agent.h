@@ -91,7 +91,6 @@ struct agent {
     /* The process, from the first welcome on also the job. */
     uint64_t uid;  /* nobody else's, and as text: */
     char name[17]; /* what its processes carry */
-    bool has_job;  /* agent_open_job() has succeeded */
     net_key key;
     int key_fd;
     process_fds users; /* descriptors that were open before */
@@ -105,6 +104,7 @@ struct agent {
     output_sink sinks[2];
     poll_watch *sink_watch[2]; /* while something waits */
     log_folder logs;
+    bool has_job;    /* agent_open_job() has succeeded */
     bool log_failed; /* and it has been said */
     int guardian_fd; /* its lifeline */
     pid_t guardian;
@@ -116,7 +116,6 @@ struct agent {
     node_welcome place; /* generation 0: none yet */
     net_probe *probe;   /* while a network is sought */
     net_pick pick;      /* what was found; n 0: one node needs none */
-    uint32_t finished;  /* the generation that the head was told has finished */
     user_door *
         store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
     stream_mux streams; /* their connections */
@@ -125,6 +124,8 @@ struct agent {
     output_fold *fold;  /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
+    uint32_t finished; /* the generation that the head was told has finished */
+    bool drained;      /* enough waiting for pipes that somebody else still holds */
     int n_ended;
     int n_failed;
     int root;          /* the local rank that failed first, -1 */
@@ -135,7 +136,6 @@ struct agent {
     poll_timer kill_timer;
     poll_timer lost_timer;
     poll_timer drain_timer;
-    bool drained; /* enough waiting for pipes that somebody else still holds */
 };
 
 /* --- agent_start.c: the process: signals, descriptors, guardian --- */

@@ -73,22 +73,22 @@ struct head {
 
     /* The present generation. */
     uint32_t generation;
+    int world_size;
+    int n_places;
+    int hub_port;
     hub *hub;
     net_address hub_unix;
-    int hub_port;
     c10d_store *store;
-    int store_port;     /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
     rdzv_place *places; /* a copy of the machine's */
-    int n_places;
     head_rank *ranks;
-    int world_size;
     head_end *ends;    /* by node */
     net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
     bool *has_offer;
-    int n_offers;
     net_report *reports;
     bool *has_report;
+    int n_offers;
     int n_reports;
+    int store_port; /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
     job_cause
         broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
     int64_t broken_ms;
@@ -102,12 +102,12 @@ void head_fail_generation(head *h, const char *why);
 void head_tell_all(head *h, const char *text); /* a note for every terminal */
 
 /* --- head_nodes.c --- */
-void head_node_enter(void *head, const door_guest *guest);
+void head_node_enter(void *arg, const door_guest *guest);
 void head_observer_enter(head *h, int fd);
 head_node *head_find_node(const head *h, uint64_t id);
 void head_send(head_node *node, node_message type, const wire_writer *body);
 void head_send_text(head_node *node, node_message type, const char *text);
-void head_beat(void *head);
+void head_beat(void *arg);
 void head_free_nodes(head *h);
 
 /* --- head_ranks.c --- */
@@ -119,7 +119,7 @@ void head_rank_ended_well(head *h, int rank, pid_t pid);
 void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
-LS_MUST_USE ls_status head_open_store(void *node, int *fd);
+LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
 
 /* --- head_networks.c --- */
 LS_MUST_USE ls_status head_open_networks(head *h);

@@ -113,8 +113,10 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
     const head *h = self;
     int local = 0;
     const head_node *node = node_of_rank(h, rank, &local);
-    const char letter = node == NULL || node->states == NULL ? 0 : node->states[local];
+    char letter = 0;
 
+    if (node != NULL && node->states != NULL)
+        letter = node->states[local];
     if (node != NULL && node->is_own)
         h->opt.describe(h->opt.self, local, buf, n);
     else if (node != NULL && letter != 0)
