@@ -158,6 +158,9 @@ void agent_tell_failure(agent *a,
                         const agent_rank *r); /* NULL: of the start, and why is the error text */
 void agent_tell_finished(agent *a);
 
+/* The connection to the head is closed, and the ranks are killed: nobody hears how they end. */
+void agent_leave_job(agent *a);
+
 /* Ends agent_run() with this status and this thread's error text. */
 void agent_give_up(agent *a, ls_status st);
 

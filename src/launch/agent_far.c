@@ -50,7 +50,7 @@ static void starter_is_gone(agent *a, const char *why)
     poller_unwatch(a->far_watch);
     a->far_watch = NULL;
     a->sinks[0].is_broken = true; /* nobody reads it any more */
-    agent_kill_ranks(a);
+    agent_leave_job(a);           /* the end of our ranks is no failure of theirs */
     (void)ls_fail(LS_EPEER, "%s", why);
     agent_give_up(a, LS_EPEER);
 }

@@ -367,6 +367,8 @@ static void lost(agent_hosts *h, int i, const char *why)
 
     host->phase = NOT_THERE;
     host->failure[0] = 0;
+    if (!was_node && !head_waits(a->head)) /* its agent's end was heard first; this may be why */
+        agent_note(a, "host %s: %s", host_name(h, i), why);
     if (host->n_again < a->spec->rendezvous.max_restarts) {
         host->n_again++;
         poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, start_again, host);

@@ -109,15 +109,20 @@ static void say_hello(agent *a)
 
 /* --- heartbeats, where the head is another process --- */
 
-static void head_is_lost(agent *a, const char *why)
+void agent_leave_job(agent *a)
 {
-    if (a->is_over)
-        return;
     a->is_linked = false;
     stream_mux_end(&a->streams);
     frame_link_close(&a->link);
     poller_timer_cancel(&a->beat);
     agent_kill_ranks(a);
+}
+
+static void head_is_lost(agent *a, const char *why)
+{
+    if (a->is_over)
+        return;
+    agent_leave_job(a);
     (void)ls_fail(LS_EPEER, "the head of the job at %s is lost: %s", a->head_text, why);
     agent_give_up(a, LS_EPEER);
 }

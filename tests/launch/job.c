@@ -400,6 +400,30 @@ pid_t job_find(job *j, job_part part, int n)
     }
 }
 
+/* The 0 bytes of /proc/PID/NAME become blanks. */
+static bool has_words(pid_t pid, const char *name, const char *words)
+{
+    static char text[1 << 17];
+    const ssize_t n = read_file(pid, name, text, sizeof(text));
+
+    for (ssize_t i = 0; i < n; i++)
+        text[i] = (char)(text[i] == 0 ? ' ' : text[i]);
+    return n >= 0 && strstr(text, words) != NULL;
+}
+
+pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry)
+{
+    static members m;
+
+    list_members(j, &m);
+    for (int i = 0; i < m.n; i++)
+        if ((name == NULL || text_equal(m.list[i].name, name)) &&
+            has_words(m.list[i].pid, "cmdline", words) &&
+            has_words(m.list[i].pid, "environ", entry))
+            return m.list[i].pid;
+    return 0;
+}
+
 /* --- its sockets --- */
 
 static void note_sockets_of(job *j, pid_t pid)

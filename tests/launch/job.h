@@ -77,6 +77,8 @@ typedef enum job_part { JOB_AGENT, JOB_SHIM, JOB_GUARDIAN, JOB_RANK } job_part;
 
 /* The n-th (by rank) process of the kind; waits until there is one. */
 pid_t job_find(job *j, job_part part, int n);
+/* One with this name (NULL: any), these words in its command line, and this in its environment; 0: none. */
+pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry);
 int job_count_alive(const job *j); /* all of them, but no zombies */
 
 /* Remembers the sockets that its processes have now. */

@@ -56,6 +56,13 @@ CONF
     done
     ;;
 down)
+    export SLURM_CONF="$folder/slurm.conf"
+    i=0
+    while [ -n "$(squeue -h 2>/dev/null)" ] && [ $i -lt 100 ]; do
+        scancel -f -u "$(id -un)" 2>/dev/null
+        i=$((i + 1))
+        sleep 0.1
+    done
     for pid in "$folder"/*.pid; do
         [ -s "$pid" ] && kill "$(cat "$pid")" 2>/dev/null
     done

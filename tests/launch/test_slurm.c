@@ -5,7 +5,6 @@
  */
 #include "launch/job.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,21 +180,10 @@ static void a_cancelled_job_leaves_nothing(void **state)
     job_expect_gone(j);
 }
 
-static pid_t find_command(const char *words)
-{
-    char command[256];
-    job *find;
-
-    text_format(command, sizeof(command), "pgrep -f '%s' | head -n 1", words);
-    find = job_start(JOB_LIST(SHELL(command)), NULL);
-    job_expect_code(find, 0);
-    return (pid_t)strtol(text_str(&find->out), NULL, 10);
-}
-
 static void nothing_is_left_when_a_part_is_killed(void **state)
 {
-    static const char *const parts[] = {"srun -N1 .* -w n2 ", "lockstep agent --stdio",
-                                        "^[^ ]*lockstep run sh -c"};
+    static const char *const parts[][2] = {
+        {"srun", " -w n2 "}, {"lockstep-agent", ""}, {"lockstep", " run sh -c "}};
 
     LS_UNUSED(state);
     need_lab();
@@ -207,7 +195,7 @@ static void nothing_is_left_when_a_part_is_killed(void **state)
 
         job_await_text(j, 0, "rank 0| up");
         job_await_text(j, 0, "rank 1| up");
-        assert_int_equal(kill(find_command(parts[i]), SIGKILL), 0);
+        assert_int_equal(kill(job_find_process(j, parts[i][0], parts[i][1], ""), SIGKILL), 0);
         job_await_end(j);
         job_expect_gone(j);
         job_clean_up(NULL);

@@ -2,11 +2,6 @@
 /* Jobs that are started from one machine. The hosts are this one under several names, and ssh is fake_ssh.c. */
 #include "launch/job.h"
 
-#include "base/clock.h"
-#include "base/file.h"
-
-#include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,49 +391,6 @@ static void many_hosts_start_in_their_turn(void **state)
 
 /* --- failures --- */
 
-/* Reads /proc/PID/NAME; 0 bytes become blanks. */
-static bool read_words(const char *pid, const char *name, char *buf, size_t n)
-{
-    char path[300];
-    ssize_t length;
-    int fd;
-
-    text_format(path, sizeof(path), "/proc/%s/%s", pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    length = fd < 0 ? -1 : read(fd, buf, n - 1);
-    file_close(&fd);
-    for (ssize_t i = 0; i < length; i++)
-        if (buf[i] == 0)
-            buf[i] = ' ';
-    buf[length > 0 ? length : 0] = 0;
-    return length > 0;
-}
-
-static bool is_of_job(const job *j, const char *pid, const char *entry)
-{
-    static char env[65536];
-
-    return read_words(pid, "environ", env, sizeof(env)) && strstr(env, j->mark) != NULL &&
-           strstr(env, entry) != NULL;
-}
-
-/* A process of the job whose command line begins so, and in whose environment this stands; 0: none. */
-static pid_t find(const job *j, const char *words, const char *entry)
-{
-    static char line[16384];
-    DIR *proc = opendir("/proc");
-    const struct dirent *e;
-    pid_t found = 0;
-
-    assert_non_null(proc);
-    while (found == 0 && (e = readdir(proc)) != NULL)
-        if (read_words(e->d_name, "cmdline", line, sizeof(line)) && text_starts(line, words) &&
-            is_of_job(j, e->d_name, entry))
-            found = (pid_t)strtol(e->d_name, NULL, 10);
-    closedir(proc);
-    return found;
-}
-
 static void the_cause_names_host_and_rank(void **state)
 {
     job *j = start_on("localhost:1,127.0.0.3:2", NULL,
@@ -458,7 +410,7 @@ static void a_killed_rank_fails_the_others_calls(void **state)
 
     LS_UNUSED(state);
     job_await_text(j, 0, "rank 2| rank 2 has joined");
-    pid = find(j, JOB_ACTOR, "LOCKSTEP_RANK=2 ");
+    pid = job_find_process(j, "actor", "", "LOCKSTEP_RANK=2 ");
     job_note_sockets(j);
     assert_int_equal(kill(pid, SIGKILL), 0);
     expect_end(j, 128 + SIGKILL);
@@ -485,18 +437,7 @@ static void a_stop_ends_all_hosts_in_good_order(void **state)
 /* An agent that ssh has started; its helpers have its command line, but names of their own. */
 static pid_t find_agent(const job *j)
 {
-    char name[32];
-    pid_t found = 0;
-    DIR *proc = opendir("/proc");
-    const struct dirent *e;
-
-    assert_non_null(proc);
-    while (found == 0 && (e = readdir(proc)) != NULL)
-        if (read_words(e->d_name, "comm", name, sizeof(name)) &&
-            text_starts(name, "lockstep-agent") && is_of_job(j, e->d_name, ""))
-            found = (pid_t)strtol(e->d_name, NULL, 10);
-    closedir(proc);
-    return found;
+    return job_find_process(j, "lockstep-agent", "", "");
 }
 
 static job *start_sleepers(const char *flag)
@@ -525,7 +466,7 @@ static void nothing_is_left_when_an_ssh_is_killed(void **state)
     job *j = start_sleepers("--no-fold");
 
     LS_UNUSED(state);
-    assert_int_equal(kill(find(j, FAKE_SSH, ""), SIGKILL), 0);
+    assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
     job_expect(j, job_said(j, 1, "lockstep: node ") && job_said(j, 1, "was lost: "));
 }
@@ -585,7 +526,7 @@ static void a_host_that_was_lost_is_started_again(void **state)
     LS_UNUSED(state);
     job_await_text(j, 0, "rank 0| try 0");
     job_await_text(j, 0, "rank 1| try 0");
-    assert_int_equal(kill(find(j, FAKE_SSH, ""), SIGKILL), 0);
+    assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 0);
     job_expect(j, job_said(j, 0, "rank 0| try 1") && job_said(j, 0, "rank 1| try 1"));
 }
