@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORDS_MOST = 64, PATH_MOST = 4096 };
+enum { WORDS_MOST = 64, SPLIT_MOST = 32 /* of --ssh, the rest is ours */, PATH_MOST = 4096 };
 
 /* --- the script --- */
 
@@ -58,11 +58,10 @@ static void add_bytes(words *w, const char *text, size_t n)
 
     if (w->status != LS_OK)
         return;
+    LS_ASSERT(w->n < WORDS_MOST);
     copy = ls_calloc(n + 1, 1);
-    if (copy == NULL || w->n == WORDS_MOST) {
-        ls_free(copy);
-        w->status = copy == NULL ? ls_fail(LS_ENOMEM, "no memory for a command")
-                                 : ls_fail(LS_EINVAL, "--ssh: more than %d words", WORDS_MOST / 2);
+    if (copy == NULL) {
+        w->status = ls_fail(LS_ENOMEM, "no memory for a command");
         return;
     }
     memcpy(copy, text, n);
@@ -78,7 +77,9 @@ static void add_split(words *w, const char *text)
 {
     for (;;) {
         text += strspn(text, " \t");
-        if (*text == 0 || w->n > WORDS_MOST / 2)
+        if (*text != 0 && w->n == SPLIT_MOST && w->status == LS_OK)
+            w->status = ls_fail(LS_EINVAL, "--ssh: more than %d words", SPLIT_MOST);
+        if (*text == 0 || w->status != LS_OK)
             return;
         add_bytes(w, text, strcspn(text, " \t"));
         text += strcspn(text, " \t");

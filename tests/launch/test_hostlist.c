@@ -507,6 +507,38 @@ static void random_node_lists_are_scontrols(void **state)
     text_free(&theirs);
 }
 
+static void expect_places(const char *hosts, int n_ranks, const char *slots)
+{
+    hostlist list;
+    text_buf got = {0};
+
+    assert_int_equal(hostlist_parse(hosts, &list), LS_OK);
+    assert_int_equal(hostlist_place(&list, n_ranks), LS_OK);
+    for (int i = 0; i < list.n; i++)
+        text_append(&got, "%s%d", i > 0 ? "," : "", list.hosts[i].slots);
+    assert_string_equal(text_str(&got), slots);
+    text_free(&got);
+    hostlist_free(&list);
+}
+
+static void ranks_fill_the_slots_in_their_order(void **state)
+{
+    hostlist list;
+
+    (void)state;
+    expect_places("a:8,b:2", 0, "8,2");
+    expect_places("a:8,b:2", 10, "8,2");
+    expect_places("a:8,b:2", 9, "8,1");
+    expect_places("a:8,b:2,c:4", 3, "3,0,0");
+    assert_int_equal(hostlist_parse("a:8,b:2", &list), LS_OK);
+    assert_int_equal(hostlist_place(&list, 11), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "11 ranks (-n), but the 2 hosts have 10 slots"));
+    hostlist_free(&list);
+    assert_int_equal(hostlist_parse("a:65536,b:65536", &list), LS_OK);
+    assert_int_equal(hostlist_place(&list, 0), LS_EINVAL);
+    hostlist_free(&list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +558,7 @@ int main(void)
         cmocka_unit_test(lists_of_numbers_are_read_and_bounded),
         cmocka_unit_test(no_memory_is_an_error_and_leaves_nothing),
         cmocka_unit_test(random_node_lists_are_scontrols),
+        cmocka_unit_test(ranks_fill_the_slots_in_their_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,7 +174,8 @@ static void arguments_and_output_pass_through_ssh(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| <two words><it's \"$HOME\" \\n !><a\nrank 1| b>"));
+    job_expect(j, job_said(j, 0, "rank 1| <two words><it's \"$HOME\" \\n !><a\n") &&
+                      job_said(j, 0, "rank 1| b>\n"));
     job_expect(j, job_said(j, 1, "rank 0| err") && job_said(j, 1, "rank 1| err"));
     for (const char *at = text_str(&j->out); *at != 0; at++)
         n += *at == 'z';

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_orders.c - what passes between a starter and its agents. The first byte says what the rest is: orders, output, a greeting. Orders that are
+ * taken are written again and must read the same.
+ */
+#include "fuzz/fuzz.h"
+
+#include "base/alloc.h"
+#include "launch/orders.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static void must(bool is_true)
+{
+    if (!is_true)
+        __builtin_trap();
+}
+
+static void check_words(char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        must(words[i] != NULL);
+    must(words[n] == NULL);
+}
+
+static void check_orders(const uint8_t *data, size_t size)
+{
+    const frame f = {.type = FAR_ORDERS, .body = data, .bytes = size};
+    frame again = {.type = FAR_ORDERS};
+    wire_writer w = {0};
+    wire_writer w2 = {0};
+    static orders o;
+    static orders o2;
+
+    if (orders_read(&f, &o) != LS_OK) {
+        must(o.memory == NULL && o.argv == NULL && o.env == NULL && ls_last_error()[0] != 0);
+        return;
+    }
+    must(o.n_heads <= DIAL_ADDRESSES_MAX && o.n_ranks >= 1 && o.n_argv >= 1);
+    must(o.redirect.n <= RANK_LIST_MOST && o.shown.n <= RANK_LIST_MOST);
+    check_words(o.argv, o.n_argv);
+    check_words(o.env, o.n_env);
+    orders_write(&w, &o);
+    again.body = w.data;
+    again.bytes = w.bytes;
+    must(wire_writer_status(&w) == LS_OK && orders_read(&again, &o2) == LS_OK);
+    orders_write(&w2, &o2);
+    must(w2.bytes == w.bytes && memcmp(w.data, w2.data, w.bytes) == 0);
+    orders_free(&o);
+    orders_free(&o2);
+    wire_writer_free(&w);
+    wire_writer_free(&w2);
+}
+
+static void check_output(const uint8_t *data, size_t size)
+{
+    const frame f = {.type = FAR_OUTPUT, .body = data, .bytes = size};
+    const char *bytes;
+    size_t n;
+    int rank;
+    int stream;
+
+    if (orders_read_output(&f, &rank, &stream, &bytes, &n) != LS_OK)
+        return;
+    must(rank >= 0 && stream >= 0 && stream <= 1 && n <= size);
+    must(bytes + n == (const char *)data + size);
+}
+
+static void check_greeting(const uint8_t *data, size_t size)
+{
+    char *line = ls_calloc(size + 1, 1);
+    char version[64];
+    int cores;
+
+    if (line == NULL)
+        return;
+    memcpy(line, data, size);
+    if (orders_read_greeting(line, version, sizeof(version), &cores))
+        must(cores >= 1 && version[0] != 0);
+    ls_free(line);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1 || size > 65536)
+        return 0;
+    if (data[0] % 3 == 0)
+        check_orders(data + 1, size - 1);
+    else if (data[0] % 3 == 1)
+        check_output(data + 1, size - 1);
+    else
+        check_greeting(data + 1, size - 1);
+    return 0;
+}
