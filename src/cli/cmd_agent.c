@@ -10,10 +10,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "launch/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -109,9 +107,8 @@ static void add_caller(orders *o)
     o->heads[o->n_heads++] = at;
 }
 
-static ls_status run_orders(const orders *o, const char *where, int in_fd, int out_fd)
+static ls_status run_orders(const orders *o, const char *where, const agent_far *far)
 {
-    const agent_far far = {.in_fd = in_fd, .out_fd = out_fd, .terminal = o->terminal};
     const agent_nodes nodes = {.head = where,
                                .heads = o->heads,
                                .n_heads = o->n_heads,
@@ -124,7 +121,7 @@ static ls_status run_orders(const orders *o, const char *where, int in_fd, int o
     ls_status st;
 
     spec.nodes = &nodes;
-    spec.far = &far;
+    spec.far = far;
     spec.rendezvous = (rdzv_options){.by_id = true,
                                      .min_nodes = o->n_nodes,
                                      .max_nodes = o->n_nodes,
@@ -135,29 +132,11 @@ static ls_status run_orders(const orders *o, const char *where, int in_fd, int o
     return st;
 }
 
-/* Ranks and what they start must not hold the starter's connection. */
-static ls_status take_over_streams(int *in_fd, int *out_fd)
-{
-    const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
-    int null_fd;
-
-    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
-    *in_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    *out_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (*in_fd < 0 || *out_fd < 0 || null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 ||
-        dup2(null_fd, STDOUT_FILENO) < 0)
-        return ls_fail_errno("descriptors for an agent");
-    (void)close(null_fd);
-    return LS_OK;
-}
-
 int cmd_agent(int argc, char **argv)
 {
     static orders o;
     char where[1024];
-    int in_fd = -1;
-    int out_fd = -1;
+    agent_far far;
     ls_status st;
 
     if (argc != 2 || !text_equal(argv[1], "--stdio")) {
@@ -165,22 +144,23 @@ int cmd_agent(int argc, char **argv)
         return 2;
     }
     prctl(PR_SET_NAME, "lockstep-agent");
-    st = take_over_streams(&in_fd, &out_fd);
+    st = agent_far_take_streams(&far);
     if (st == LS_OK)
-        st = greet(out_fd);
+        st = greet(far.out_fd);
     if (st != LS_OK)
         return print_failure("agent", st);
-    st = await_orders(in_fd, &o);
+    st = await_orders(far.in_fd, &o);
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
         st = far_orders_enter(&o);
     if (st == LS_OK) {
+        far.terminal = o.terminal;
         add_caller(&o);
         list_heads(&o, where, sizeof(where));
-        st = run_orders(&o, where, in_fd, out_fd);
+        st = run_orders(&o, where, &far);
     }
     if (st != LS_OK)
-        return fail_agent(out_fd, ls_last_error());
+        return fail_agent(far.out_fd, ls_last_error());
     return 0;
 }

@@ -5,10 +5,11 @@
  */
 #include "launch/agent.h"
 
-#include "base/thread.h"
 #include "launch/orders.h"
+#include "launch/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,6 +75,22 @@ static void on_stdin(void *arg, unsigned events)
         starter_is_gone(a, "its starter says what it does not understand");
     else if (n == 0 || errno != EAGAIN)
         starter_is_gone(a, "its starter is gone");
+}
+
+ls_status agent_far_take_streams(agent_far *out)
+{
+    const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+    int null_fd;
+
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
+    out->in_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    out->out_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (out->in_fd < 0 || out->out_fd < 0 || null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 ||
+        dup2(null_fd, STDOUT_FILENO) < 0)
+        return ls_fail_errno("descriptors for an agent");
+    (void)close(null_fd);
+    return LS_OK;
 }
 
 ls_status agent_open_far(agent *a)

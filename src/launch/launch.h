@@ -115,6 +115,10 @@ typedef struct agent_result {
 /* "SIGTERM,SIGINT" as agent_spec.stop_signals; `what` names the value in the error text. */
 LS_MUST_USE ls_status launch_parse_signals(const char *text, const char *what, uint64_t *out);
 
+/* Makes this process's stdin and stdout an agent_far's, and puts /dev/null in their place, so that nothing else holds the starter's
+ * connection; other descriptors are closed. */
+LS_MUST_USE ls_status agent_far_take_streams(agent_far *out);
+
 /* Runs the job to its end. A failing status means that the job could not be started; a rank's failure is in *out. */
 LS_MUST_USE ls_status agent_run(const agent_spec *spec, agent_result *out);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <lockstep/flags.h>
 #include <lockstep/train.h>
 
 #include "base/status.h"
@@ -138,6 +139,40 @@ static void ranks_of_this_machine_come_from_gpus(void **state)
     unsetenv("LOCKSTEP_RANK");
 }
 
+static void a_flag_may_be_given_several_times(void **state)
+{
+    const char *items[2];
+    ls_flag_texts list = {.items = items, .most = 2};
+    const ls_flag table[] = {{"export", 'x', LS_FLAG_TEXTS, &list, 0, 0, "a variable"}};
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "prog",
+                            .usage = "",
+                            .summary = "",
+                            .tables = {table},
+                            .n = {1}};
+    char *argv[] = {(char *)(uintptr_t) "prog",
+                    (char *)(uintptr_t) "-x",
+                    (char *)(uintptr_t) "A",
+                    (char *)(uintptr_t) "--export=B=c",
+                    (char *)(uintptr_t) "-x",
+                    (char *)(uintptr_t) "D",
+                    NULL};
+    char *help;
+
+    (void)state;
+    assert_int_equal(ls_flags_parse(&flags, 4, argv, NULL), LS_OK);
+    assert_int_equal(list.n, 2);
+    assert_string_equal(items[0], "A");
+    assert_string_equal(items[1], "B=c");
+    list.n = 0;
+    assert_int_equal(ls_flags_parse(&flags, 6, argv, NULL), LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--export is given more than 2 times"));
+    assert_int_equal(ls_flags_parse(&flags, 2, argv, NULL), LS_EINVAL);
+    assert_int_equal(ls_flags_help(&flags, &help), LS_OK);
+    assert_non_null(strstr(help, "-x, --export"));
+    ls_flags_free(help);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_value_may_be_taken_only_when_attached),
         cmocka_unit_test(errors_name_the_flag_and_the_nearest),
         cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
+        cmocka_unit_test(a_flag_may_be_given_several_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
