@@ -6,8 +6,11 @@
 #ifndef LS_TESTS_FUZZ_FUZZ_H
 #define LS_TESTS_FUZZ_FUZZ_H
 
+#include "base/text.h"
+
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,5 +22,17 @@ typedef struct fuzz_file {
 
 void fuzz_file_open(fuzz_file *f, const void *data, size_t size);
 void fuzz_file_close(fuzz_file *f);
+
+/* Traps at what text_printable() would have replaced; `allowed` are further characters. */
+static inline void fuzz_must_be_printable(const char *text, const char *allowed)
+{
+    while (*text != 0) {
+        const size_t n = text_char_bytes(text, strlen(text));
+
+        if (n == 0 && strchr(allowed, *text) == NULL)
+            __builtin_trap();
+        text += n > 0 ? n : 1;
+    }
+}
 
 #endif

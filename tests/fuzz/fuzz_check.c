@@ -19,15 +19,6 @@ static void must(bool condition)
         __builtin_trap();
 }
 
-static void check_printable(const char *text)
-{
-    while (*text != 0) {
-        const size_t n = text_char_bytes(text, strlen(text));
-        must(n > 0);
-        text += n;
-    }
-}
-
 static void check_id(const char *text)
 {
     char again[PROCESS_ID_TEXT_MAX];
@@ -48,7 +39,7 @@ static void check_stat(const char *text)
     if (!process_facts_parse(text, &facts))
         return;
     must(facts.parent >= 0 && facts.n_threads >= 0);
-    check_printable(facts.name);
+    fuzz_must_be_printable(facts.name, "");
 }
 
 static void check_environment(const char *bytes, size_t n)
@@ -62,7 +53,7 @@ static void check_environment(const char *bytes, size_t n)
         mark_scan_feed(&pieces, bytes + i, 1);
     mark_scan_feed(&pieces, "", 1);
     must(strcmp(whole.job, pieces.job) == 0 && strcmp(whole.agent, pieces.agent) == 0);
-    check_printable(whole.job);
+    fuzz_must_be_printable(whole.job, "");
 }
 
 static void check_devices(const char *text)
@@ -71,7 +62,7 @@ static void check_devices(const char *text)
         visible_devices v;
         visible_devices_read(text, n_gpus, &v);
         must(v.n >= 0 && (size_t)v.n <= strlen(text));
-        check_printable(v.bad);
+        fuzz_must_be_printable(v.bad, "");
     }
 }
 

@@ -30,18 +30,6 @@ static void must(bool is_true)
         __builtin_trap();
 }
 
-static void must_be_printable(const char *text)
-{
-    const size_t n = strlen(text);
-
-    for (size_t i = 0; i < n;) {
-        const size_t bytes = text_char_bytes(text + i, n - i);
-
-        must(bytes > 0 || text[i] == '\n' || text[i] == '\t');
-        i += bytes > 0 ? bytes : 1;
-    }
-}
-
 /* --- readers: what has been read can be written, and read again --- */
 
 static frame again(const wire_writer *w)
@@ -59,8 +47,8 @@ static void try_hello(const frame *f)
 
     if (node_read_hello(f, &hello) != LS_OK)
         return;
-    must_be_printable(hello.host);
-    must_be_printable(hello.version);
+    fuzz_must_be_printable(hello.host, "\n\t");
+    fuzz_must_be_printable(hello.version, "\n\t");
     node_write_hello(&w, &hello.hello);
     g = again(&w);
     must(node_read_hello(&g, &second) == LS_OK);
@@ -78,7 +66,7 @@ static void try_failure(const frame *f)
 
     if (node_read_failure(f, &failure) != LS_OK)
         return;
-    must_be_printable(failure.text);
+    fuzz_must_be_printable(failure.text, "\n\t");
     node_write_failure(&w, &failure);
     g = again(&w);
     must(node_read_failure(&g, &failure) == LS_OK);
@@ -94,8 +82,8 @@ static void try_end(const frame *f)
     frame g;
 
     if (node_read_end(f, &end, &texts[0], &texts[1]) == LS_OK) {
-        must_be_printable(end.text);
-        must_be_printable(end.details);
+        fuzz_must_be_printable(end.text, "\n\t");
+        fuzz_must_be_printable(end.details, "\n\t");
         node_write_end(&w, &end);
         g = again(&w);
         must(node_read_end(&g, &second, &texts[2], &texts[3]) == LS_OK);
@@ -129,10 +117,10 @@ static void try_orders(const frame *f)
     frame g;
 
     if (node_read_over(f, &over, &report) == LS_OK)
-        must_be_printable(over.report);
+        fuzz_must_be_printable(over.report, "\n\t");
     text_free(&report);
     if (node_read_stop(f, &stop) == LS_OK) {
-        must_be_printable(stop.text);
+        fuzz_must_be_printable(stop.text, "\n\t");
         must(stop.grace_ms >= 0 && stop.signal >= 1);
         node_write_stop(&w, &stop);
         g = again(&w);
@@ -148,7 +136,7 @@ static void try_small_ones(const frame *f)
     uint32_t number;
 
     if (node_read_text(f, &text) == LS_OK)
-        must_be_printable(text_str(&text));
+        fuzz_must_be_printable(text_str(&text), "\n\t");
     text_free(&text);
     if (node_read_left(f, &left) == LS_OK)
         must(left.local_rank >= 0 && left.pid >= 0);
@@ -190,11 +178,11 @@ static ls_status on_own_message(void *self, const frame *f)
         break;
     case NODE_OVER:
         must(node_read_over(f, &over, &text) == LS_OK);
-        must_be_printable(over.report);
+        fuzz_must_be_printable(over.report, "\n\t");
         break;
     case NODE_NOTE:
         must(node_read_text(f, &text) == LS_OK);
-        must_be_printable(text_str(&text));
+        fuzz_must_be_printable(text_str(&text), "\n\t");
         break;
     default:
         break;

@@ -9,14 +9,6 @@
 
 #include <string.h>
 
-static void check_printable(const char *text)
-{
-    for (; *text != 0; text++) {
-        if (*text < ' ' || *text > '~')
-            __builtin_trap();
-    }
-}
-
 static void check_stamp(const uint8_t *wire)
 {
     uint8_t again[STAMP_BYTES];
@@ -26,7 +18,7 @@ static void check_stamp(const uint8_t *wire)
 
     if (stamp_decode(wire, &stamp) != LS_OK)
         return;
-    check_printable(stamp_text(text, sizeof(text), &stamp));
+    fuzz_must_be_printable(stamp_text(text, sizeof(text), &stamp), "");
     if (strlen(text) == sizeof(text) - 1)
         __builtin_trap(); // cut
     stamp_encode(&stamp, again);
@@ -43,7 +35,7 @@ static void check_cause(const uint8_t *data, size_t size)
     job_cause back;
 
     cause_read(&r, &cause);
-    check_printable(cause.text);
+    fuzz_must_be_printable(cause.text, "");
     if (wire_reader_end(&r, "a cause") != LS_OK)
         return;
     cause_write(&w, &cause);
