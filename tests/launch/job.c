@@ -157,9 +157,19 @@ static void pump(job *j, int ms)
         j->has_ended = true;
 }
 
+/* cmocka prints 1 KiB at a time. */
+static void show(const char *title, const text_buf *text)
+{
+    print_message("--- %s:\n", title);
+    for (size_t at = 0; at < text->length; at += 500)
+        print_message("%.500s", text_str(text) + at);
+}
+
 void job_fail(const job *j, const char *file, int line, const char *condition)
 {
-    print_message("--- stdout:\n%s--- stderr:\n%s---\n", text_str(&j->out), text_str(&j->err));
+    show("stdout", &j->out);
+    show("stderr", &j->err);
+    print_message("---\n");
     if (j->has_ended)
         print_message("ended with status 0x%x\n", (unsigned)j->status);
     print_message("%s:%d: %s does not hold\n", file, line, condition);

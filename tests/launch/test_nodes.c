@@ -7,6 +7,7 @@
 #include "net/key.h"
 #include "net/socket.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -448,17 +449,26 @@ static void restarts_end_with_the_last_cause(void **state)
     "read -r size pages rest < /proc/$agent/statm; set -- /proc/$agent/fd/*; "                     \
     "echo restart $TORCHELASTIC_RESTART_COUNT: $# open, $pages pages; "
 
-static long number_behind(const job *j, const char *line, const char *unit)
+/* The least of it in the ten restarts from this one on: for a moment, while a rank is started, it has more. */
+static long least_seen(const job *j, int restart, const char *unit)
 {
-    const char *at = strstr(text_str(&j->out), line);
-    const char *end;
+    long least = LONG_MAX;
 
-    job_expect(j, at != NULL);
-    end = strstr(at, unit);
-    job_expect(j, end != NULL);
-    while (end > at && end[-1] != ' ')
-        end--;
-    return strtol(end, NULL, 10);
+    for (int i = restart; i < restart + 10; i++) {
+        char line[32];
+        const char *at;
+        const char *end;
+
+        text_format(line, sizeof(line), "restart %d: ", i);
+        at = strstr(text_str(&j->out), line);
+        job_expect(j, at != NULL);
+        end = strstr(at, unit);
+        job_expect(j, end != NULL);
+        while (end > at && end[-1] != ' ')
+            end--;
+        least = strtol(end, NULL, 10) < least ? strtol(end, NULL, 10) : least;
+    }
+    return least;
 }
 
 static void hundreds_of_restarts_cost_no_descriptor_and_no_memory(void **state)
@@ -469,11 +479,9 @@ static void hundreds_of_restarts_cost_no_descriptor_and_no_memory(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, number_behind(j, "restart 10:", " open") ==
-                      number_behind(j, "restart 200:", " open"));
+    job_expect(j, least_seen(j, 191, " open") <= least_seen(j, 5, " open"));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    job_expect(j, number_behind(j, "restart 200:", " pages") <
-                      number_behind(j, "restart 10:", " pages") + 64);
+    job_expect(j, least_seen(j, 191, " pages") < least_seen(j, 5, " pages") + 64);
 #endif
     job_expect_gone(j);
 }
@@ -486,10 +494,8 @@ static void restarts_of_several_nodes_cost_nothing_at_any_of_them(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 0);
-    job_expect(a, number_behind(a, "restart 30:", " open") <=
-                      number_behind(a, "restart 5:", " open") + 2);
-    job_expect(b, number_behind(b, "restart 30:", " open") <=
-                      number_behind(b, "restart 5:", " open") + 2);
+    job_expect(a, least_seen(a, 21, " open") <= least_seen(a, 1, " open"));
+    job_expect(b, least_seen(b, 21, " open") <= least_seen(b, 1, " open"));
 }
 
 /* Log files that cannot be had the first time cannot be had the second time. */
