@@ -45,6 +45,7 @@ agent_spec far_orders_spec(const orders *o)
                         .shown_local = &o->shown_local,
                         .shown = &o->shown,
                         .log_dir = or_null(o->log_dir),
+                        .master_addr = or_null(o->master_addr),
                         .net = o->net,
                         .ports = o->ports,
                         .make_ring = recorder_create_fd,

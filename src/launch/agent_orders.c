@@ -83,6 +83,7 @@ void agent_fill_orders(const agent *a, orders *o)
     o->run_id = or_empty(spec->run_id);
     o->role = or_empty(spec->role);
     o->log_dir = or_empty(spec->log_dir);
+    o->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
     o->net = or_empty(spec->net);
     o->ports = spec->ports;
     o->virtual_local_rank = spec->virtual_local_rank;

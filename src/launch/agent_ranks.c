@@ -477,8 +477,12 @@ static const char *master_host(const agent *a, char *buf, size_t n)
 {
     const agent_nodes *nodes = a->spec->nodes;
 
+    const bool is_started_from_one = a->spec->hosts != NULL || a->spec->far != NULL;
+
+    if (a->spec->master_addr != NULL && (nodes == NULL || is_started_from_one))
+        return a->spec->master_addr;
     if (nodes == NULL)
-        return a->spec->master_addr != NULL ? a->spec->master_addr : "127.0.0.1";
+        return "127.0.0.1";
     if (a->head == NULL)
         return net_address_host(buf, n, &a->head_at);
     return net_address_is_any(&nodes->listen) ? "127.0.0.1"

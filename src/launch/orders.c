@@ -119,6 +119,7 @@ void orders_write(wire_writer *w, const orders *o)
     write_text(w, o->run_id);
     write_text(w, o->role);
     write_text(w, o->log_dir);
+    write_text(w, o->master_addr);
     write_text(w, o->net);
     wire_write_u32(w, (uint32_t)o->ports.first);
     wire_write_u32(w, (uint32_t)o->ports.last);
@@ -154,6 +155,7 @@ static void read_options(wire_reader *r, orders *o)
     o->run_id = read_text(r);
     o->role = read_text(r);
     o->log_dir = read_text(r);
+    o->master_addr = read_text(r);
     o->net = read_text(r);
     o->ports.first = read_number(r, 0, 65535);
     o->ports.last = read_number(r, o->ports.first, 65535);

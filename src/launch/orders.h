@@ -55,6 +55,7 @@ typedef struct orders {
     const char *run_id; /* "": the job's own name, and so on: as in agent_spec */
     const char *role;
     const char *log_dir;
+    const char *master_addr; /* where rank 0 is, if it hosts a store itself */
     const char *net;
     net_ports ports;
     net_security security;

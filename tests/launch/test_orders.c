@@ -31,6 +31,7 @@ static void make_orders(orders *o, char **argv, char **env)
                   .run_id = "run7",
                   .role = "",
                   .log_dir = "logs",
+                  .master_addr = "10.0.0.9",
                   .net = "10.0.0.0/8",
                   .ports = {4000, 4010},
                   .security = NET_ENCRYPT,
@@ -74,6 +75,7 @@ static void orders_arrive_as_they_were_given(void **state)
     assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal);
     assert_string_equal(o.run_id, "run7");
     assert_string_equal(o.role, "");
+    assert_string_equal(o.master_addr, "10.0.0.9");
     assert_string_equal(o.net, "10.0.0.0/8");
     assert_int_equal(o.ports.last, 4010);
     assert_int_equal(o.security, NET_ENCRYPT);

@@ -214,6 +214,22 @@ static void the_same_line_of_all_hosts_is_folded(void **state)
     remove_folder(folder);
 }
 
+/* The launcher's store is the usual one; without it rank 0 hosts one, wherever it is. */
+static void programs_are_told_where_their_store_is(void **state)
+{
+    static const char ask[] = "echo $TORCHELASTIC_USE_AGENT_STORE at $MASTER_ADDR";
+    job *j = start_on("127.0.0.2,localhost", NULL, SHELL(ask), NULL);
+
+    LS_UNUSED(state);
+    expect_end(j, 0);
+    job_expect(j, job_said(j, 0, "rank 0| True at 127.0.0.1") &&
+                      job_said(j, 0, "rank 1| True at 127.0.0.1"));
+    j = start_on("127.0.0.2,localhost", "--store=none", SHELL(ask), NULL);
+    expect_end(j, 0);
+    job_expect(j, job_said(j, 0, "rank 0| False at 127.0.0.2") &&
+                      job_said(j, 0, "rank 1| False at 127.0.0.2"));
+}
+
 /* --- hosts by a file --- */
 
 static void write_file(char *path, size_t n, const char *text)
@@ -545,6 +561,7 @@ int main(void)
         test(both_streams_and_large_output_arrive_whole),
         test(only_the_chosen_ranks_are_shown),
         test(the_same_line_of_all_hosts_is_folded),
+        test(programs_are_told_where_their_store_is),
         test(a_hostfile_may_leave_numbers_out),
         test(flags_that_contradict_are_told),
         test(every_failure_says_what_to_do),
