@@ -183,7 +183,10 @@ LS_MUST_USE ls_status agent_open_listener(const agent *a, int rank, int *fd);
 void agent_prepare_ranks(agent *a); /* as none is there yet */
 LS_MUST_USE ls_status agent_start_ranks(agent *a);
 void agent_close_ranks(agent *a);
+
+/* --- agent_watch.c: ... while they run --- */
 void agent_signal_ranks(agent *a, int number);
+void agent_on_news(void *rank, unsigned events); /* of its shim */
 
 /* The orders that end them. */
 void agent_stop_ranks(agent *a, int number, int64_t grace_ms, const char *why);
