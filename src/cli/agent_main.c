@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+// NOLINTBEGIN(readability-*): the parameters are the C library's
+
 /* In the place of the C library's, which would load others: addresses in numbers only. */
 int getaddrinfo(const char *restrict name, const char *restrict service,
                 const struct addrinfo *restrict hints, struct addrinfo **restrict out)
@@ -59,6 +61,8 @@ int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, 
     *out = NULL;
     return 0;
 }
+
+// NOLINTEND(readability-*)
 
 int main(int argc, char **argv)
 {

@@ -214,7 +214,7 @@ static bool all_slots_are_known(const agent_hosts *h)
     return true;
 }
 
-static void give_up_start(void *hosts);
+static void give_up_start(void *arg);
 
 static void on_greeted(void *arg, int i, int cores)
 {

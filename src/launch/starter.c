@@ -74,7 +74,7 @@ struct starter {
     size_t traveller_bytes;
 };
 
-static void start_more(void *starter);
+static void start_more(void *arg);
 
 /* Later: whoever asks may be in the middle of a walk over hosts. */
 static void start_soon(starter *s)
@@ -592,9 +592,9 @@ static void start_more(void *arg)
 
 /* --- for the owner --- */
 
-ls_status starter_order(starter *s, int i, const void *body, size_t bytes)
+ls_status starter_order(starter *s, int host_index, const void *body, size_t bytes)
 {
-    host *h = &s->list[i];
+    host *h = &s->list[host_index];
     uint8_t header[FRAME_HEADER_BYTES];
 
     if (h->state != GREETED)
@@ -608,9 +608,9 @@ ls_status starter_order(starter *s, int i, const void *body, size_t bytes)
     return LS_OK;
 }
 
-void starter_restart(starter *s, int i)
+void starter_restart(starter *s, int host_index)
 {
-    host *h = &s->list[i];
+    host *h = &s->list[host_index];
 
     if (h->state != ENDED)
         return;
@@ -621,10 +621,10 @@ void starter_restart(starter *s, int i)
     start_soon(s);
 }
 
-void starter_dismiss(starter *s, int i)
+void starter_dismiss(starter *s, int host_index)
 {
-    if (s->list[i].fd >= 0)
-        (void)shutdown(s->list[i].fd, SHUT_WR);
+    if (s->list[host_index].fd >= 0)
+        (void)shutdown(s->list[host_index].fd, SHUT_WR);
 }
 
 void starter_pause(starter *s, bool pauses)

@@ -45,13 +45,13 @@ LS_MUST_USE ls_status starter_create(poller *p, const start_options *opt, const 
 void starter_destroy(starter *s);
 
 /* Gives a greeted host its orders: the body of one FAR_ORDERS. */
-LS_MUST_USE ls_status starter_order(starter *s, int host, const void *body, size_t bytes);
+LS_MUST_USE ls_status starter_order(starter *s, int host_index, const void *body, size_t bytes);
 
 /* Starts a host that has ended once more. */
-void starter_restart(starter *s, int host);
+void starter_restart(starter *s, int host_index);
 
 /* The end of its agent's stdin. */
-void starter_dismiss(starter *s, int host);
+void starter_dismiss(starter *s, int host_index);
 
 void starter_pause(starter *s, bool pauses); /* nothing is read from the hosts meanwhile */
 void starter_reap(starter *s);               /* at SIGCHLD */
