@@ -73,8 +73,8 @@ void starter_close_channel(starter_host *h);            /* its stdin and stdout 
 void starter_close_errors(starter_host *h);             /* its stderr */
 
 /* --- starter_talk.c --- */
-void starter_on_host(void *host, unsigned events);
-void starter_on_errors(void *host, unsigned events);
+void starter_on_host(void *arg, unsigned events); /* arg: the host */
+void starter_on_errors(void *arg, unsigned events);
 void starter_take_errors(starter_host *h);  /* what its stderr has now */
 void starter_mind_channel(starter_host *h); /* what is waited for */
 void starter_flush(starter_host *h);
