@@ -36,8 +36,9 @@ void progress_init(progress *p, int rank)
 
 static void append_facts(text_buf *t, const ls_run_state *s)
 {
-    text_append(t, "step %lld  loss %.4f  lr %.3g  %.0f samples/s", (long long)s->step, s->loss,
-                s->lr, s->samples_per_s);
+    text_append(t, "step %lld", (long long)s->step);
+    if (s->samples_per_s > 0) /* otherwise nothing has been measured yet */
+        text_append(t, "  loss %.4f  lr %.3g  %.0f samples/s", s->loss, s->lr, s->samples_per_s);
 }
 
 static void draw_bar(progress *p, const ls_run_state *s, int64_t epochs, int64_t at,

@@ -68,6 +68,11 @@ def metrics_are_json_lines():
         assert rows[1]["loss"] < rows[0]["loss"], rows
 
 
+def the_bar_shows_what_was_measured_only():
+    output = run(*mnist("--steps", "60"), env={"LOCKSTEP_TTY": "1"})  # as a terminal behind the pipe
+    assert "step " in output and "loss 0.0000" not in output and " 0 samples/s" not in output, output
+
+
 def a_stopped_run_resumes_with_the_same_bits():
     with folder() as f:
         whole, parts = f"{f}/whole.safetensors", f"{f}/parts.safetensors"
@@ -119,5 +124,5 @@ def wrong_flags_and_files_get_a_clear_line():
 
 if __name__ == "__main__":
     run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
-               every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines,
+               every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines, the_bar_shows_what_was_measured_only,
                a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line])
