@@ -65,7 +65,7 @@ static int connect_once(const net_address *to, net_kind kind, int64_t deadline_m
     return error;
 }
 
-static ls_status connect_failed(const net_address *to, int error)
+ls_status net_connect_failed(const net_address *to, int error)
 {
     char text[NET_ADDRESS_TEXT_MAX];
 
@@ -116,28 +116,14 @@ ls_status net_connect(const net_address *to, net_kind kind, int64_t deadline_ms,
 {
     const int error = connect_until(to, kind, false, deadline_ms, fd);
 
-    return error == 0 ? LS_OK : connect_failed(to, error);
+    return error == 0 ? LS_OK : net_connect_failed(to, error);
 }
 
 ls_status net_connect_retry(const net_address *to, net_kind kind, int64_t deadline_ms, int *fd)
 {
     const int error = connect_until(to, kind, true, deadline_ms, fd);
 
-    return error == 0 ? LS_OK : connect_failed(to, error);
-}
-
-ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd)
-{
-    const int error = net_connect_start(to, kind, fd);
-
-    return error == 0 || error == EINPROGRESS ? LS_OK : connect_failed(to, error);
-}
-
-ls_status net_connect_end(const net_address *to, int fd)
-{
-    const int error = net_connect_result(fd);
-
-    return error == 0 ? LS_OK : connect_failed(to, error);
+    return error == 0 ? LS_OK : net_connect_failed(to, error);
 }
 
 /* The state of one candidate: fd >= 0 is on its way; otherwise `error` says how it ended. */

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "net/socket.h"
 
+#include <errno.h>
 #include <poll.h>
 
 enum {
@@ -152,9 +153,11 @@ static void attempt_succeeded(attempt *t)
 static ls_status begin_proving(attempt *t)
 {
     const handshake_claim claim = handshake_claim_for(t->fd, &t->owner->opt.claim);
+    const int error = net_connect_result(t->fd);
     char name[NET_ADDRESS_TEXT_MAX];
 
-    LS_TRY(net_connect_end(&t->to, t->fd));
+    if (error != 0)
+        return net_connect_failed(&t->to, error);
     t->connected = true;
     LS_TRY(net_set_stream_options(t->fd, USER_TIMEOUT_MS));
     return handshake_client(&t->shake, t->owner->opt.key, &claim,
@@ -194,6 +197,15 @@ static ls_status find_addresses(const dial *d, net_address at[DIAL_ADDRESSES_MAX
     return LS_OK;
 }
 
+static ls_status begin_attempt(attempt *t)
+{
+    const int error = net_connect_start(&t->to, NET_STREAM, &t->fd);
+
+    if (error != 0 && error != EINPROGRESS)
+        return net_connect_failed(&t->to, error);
+    return poller_watch(t->owner->loop, t->fd, POLL_WRITE, on_attempt, t, &t->watch);
+}
+
 static void begin_round(void *arg)
 {
     dial *d = arg;
@@ -207,9 +219,7 @@ static void begin_round(void *arg)
         attempt *t = &d->tries[d->n_tries];
 
         *t = (attempt){.owner = d, .to = at[i], .fd = -1};
-        st = net_connect_begin(&at[i], NET_STREAM, &t->fd);
-        if (st == LS_OK)
-            st = poller_watch(d->loop, t->fd, POLL_WRITE, on_attempt, t, &t->watch);
+        st = begin_attempt(t);
         if (st == LS_OK) {
             d->n_tries++;
         } else {

@@ -52,15 +52,13 @@ LS_MUST_USE ls_status net_connect_retry(const net_address *to, net_kind kind, in
 LS_MUST_USE ls_status net_connect_any(const net_address *to, int n, int64_t deadline_ms, int *fd,
                                       int *which);
 
-/* Begins to connect and does not wait: *fd is writable once that has ended, and net_connect_end() says how. Failures as
- * net_connect(). */
-LS_MUST_USE ls_status net_connect_begin(const net_address *to, net_kind kind, int *fd);
-LS_MUST_USE ls_status net_connect_end(const net_address *to, int fd);
-
-/* The same for who has to tell why: both give errno's number, 0 when connected; starting gives EINPROGRESS while it is on its way,
- * and *fd = -1 on failure. */
+/* For who waits on a poller: starts a connection, and says how it has ended once *fd is writable. Both give errno's number, 0 when
+ * connected; starting gives EINPROGRESS while it is on its way, and *fd = -1 on failure. */
 int net_connect_start(const net_address *to, net_kind kind, int *fd);
 int net_connect_result(int fd);
+
+/* That number as net_connect() fails with it. */
+ls_status net_connect_failed(const net_address *to, int error);
 
 LS_MUST_USE ls_status net_set_blocking(int fd, bool blocking);
 LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);

@@ -10,6 +10,7 @@
 #include "net/door.h"
 #include "net/socket.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -178,7 +179,8 @@ static void add_silent(scene *s)
 
     (void)listen_idly(s, 0, &bound);
     for (int i = 0; i < 2; i++)
-        assert_ok(net_connect_begin(&bound, NET_STREAM, &s->listeners[s->n_listeners++]));
+        assert_in_set(net_connect_start(&bound, NET_STREAM, &s->listeners[s->n_listeners++]),
+                      ((const LargestIntegralType[]){0, EINPROGRESS}), 2);
     add(&bound);
 }
 
