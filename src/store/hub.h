@@ -72,9 +72,6 @@ void hub_abort(hub *h, const job_cause *cause);
 /* The starter saw this rank end well: the same as its goodbye, for ranks that ended without one. */
 void hub_rank_left(hub *h, int rank);
 
-/* The first cause of the whole job, NULL while there is none. */
-const job_cause *hub_cause(const hub *h);
-
 /* How many connections are open, and how many of them have not proved the key yet. */
 void hub_count(const hub *h, int *n_open, int *n_unproved);
 

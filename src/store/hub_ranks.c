@@ -96,11 +96,6 @@ void hub_abort(hub *h, const job_cause *cause)
         spread(h, cause, &recorded);
 }
 
-const job_cause *hub_cause(const hub *h)
-{
-    return h->has_cause ? &h->cause : NULL;
-}
-
 static void free_held(held_cause *held)
 {
     list_remove(&held->node);
