@@ -98,6 +98,17 @@ static job *start_any(const char *nodes, const char *n, const char *extra,
                        program);
 }
 
+static job *start_joiner(const char *const *flags)
+{
+    const char *argv[ARGS_MOST] = {JOB_TOOL, "join"};
+    int n = 2;
+
+    for (; flags != NULL && *flags != NULL && n < ARGS_MOST - 2; flags++)
+        argv[n++] = *flags;
+    argv[n] = place.endpoint;
+    return job_start(argv, JOB_LIST(place.key_env, "GLOO_SOCKET_IFNAME", "HERE=there"));
+}
+
 static void expect_both(job *a, job *b, int code)
 {
     job_expect_code(a, code);
@@ -199,18 +210,54 @@ static void a_second_node_with_a_number_is_turned_away(void **state)
     job_clean_up(NULL);
 }
 
-/* --- nodes that are told what to run --- */
-
-static job *start_joiner(const char *const *flags)
+static void without_a_key_it_must_be_spelled_out(void **state)
 {
-    const char *argv[ARGS_MOST] = {JOB_TOOL, "join"};
-    int n = 2;
+    job *a = start_node("2", "0", "1", "--insecure", JOB_LIST(JOB_ACTOR, "once"));
+    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "once"));
 
-    for (; flags != NULL && *flags != NULL && n < ARGS_MOST - 2; flags++)
-        argv[n++] = *flags;
-    argv[n] = place.endpoint;
-    return job_start(argv, JOB_LIST(place.key_env, "GLOO_SOCKET_IFNAME", "HERE=there"));
+    LS_UNUSED(state);
+    job_expect_code(b, 1); /* it proves a key, and the other end does not know any */
+    job_clean_up(NULL);
+    a = start_node("2", "0", "1", "--insecure", JOB_LIST(JOB_ACTOR, "once"));
+    b = start_joiner(JOB_LIST("--insecure", "--node-rank", "1"));
+    expect_both(a, b, 0);
 }
+
+/* --- nodes that vanish before the start --- */
+
+static void a_node_killed_while_others_wait_may_come_again(void **state)
+{
+    job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
+    job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+    job *c;
+
+    LS_UNUSED(state);
+    job_await_text(a, 1, "2/3 nodes joined");
+    text_free(&a->err);
+    assert_int_equal(kill(b->pid, SIGKILL), 0);
+    job_await_text(a, 1, "1/3 nodes joined");
+    job_expect_gone(b);
+    b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+    c = start_node("3", "2", "1", NULL, JOB_LIST("true"));
+    expect_both(a, b, 0);
+    job_expect_code(c, 0);
+}
+
+static void a_head_killed_while_nodes_wait_is_told_to_them(void **state)
+{
+    job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
+    job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
+
+    LS_UNUSED(state);
+    job_await_text(b, 1, "2/3 nodes joined");
+    assert_int_equal(kill(a->pid, SIGKILL), 0);
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "the head of the job at ") && job_said(b, 1, " is lost"));
+    job_expect_gone(a);
+    job_expect_gone(b);
+}
+
+/* --- nodes that are told what to run --- */
 
 static void a_node_may_join_with_nothing_but_the_place(void **state)
 {
@@ -256,6 +303,14 @@ static void a_joiner_waits_for_the_head_and_ends_with_it(void **state)
 
 /* --- ends --- */
 
+/* Two nodes with a rank each, in the middle of a thousand small steps. */
+static void start_running(job **a, job **b)
+{
+    *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job_await_text(*a, 0, "step 100");
+}
+
 static void one_cause_is_told_at_every_node(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "signal", "9", "2"));
@@ -271,11 +326,11 @@ static void one_cause_is_told_at_every_node(void **state)
 
 static void ranks_elsewhere_hear_why_their_call_failed(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *a;
+    job *b;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
     assert_int_equal(kill(job_find(b, JOB_RANK, 1), SIGKILL), 0);
     expect_both(a, b, 137);
     job_expect(a, job_said(a, 1, "all_reduce failed: ") && job_said(a, 1, "rank 1 (pid "));
@@ -293,11 +348,11 @@ static void a_rank_that_leaves_early_is_the_cause(void **state)
 
 static void a_lost_node_is_named_and_nothing_is_left(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *a;
+    job *b;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
     job_note_sockets(a);
     job_note_sockets(b);
     assert_int_equal(kill(b->pid, SIGKILL), 0);
@@ -309,11 +364,11 @@ static void a_lost_node_is_named_and_nothing_is_left(void **state)
 
 static void a_lost_head_ends_every_node(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *a;
+    job *b;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
     job_note_sockets(a);
     job_note_sockets(b);
     assert_int_equal(kill(a->pid, SIGKILL), 0);
@@ -325,12 +380,12 @@ static void a_lost_head_ends_every_node(void **state)
 
 static void an_agent_that_stands_still_is_a_lost_node(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *a;
+    job *b;
     int64_t since_ms;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
     since_ms = ls_now_ms();
     assert_int_equal(kill(b->pid, SIGSTOP), 0);
     job_expect_code(a, 1);
@@ -344,11 +399,11 @@ static void an_agent_that_stands_still_is_a_lost_node(void **state)
 
 static void a_head_that_stands_still_is_a_lost_head(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
+    job *a;
+    job *b;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
     assert_int_equal(kill(a->pid, SIGSTOP), 0);
     job_expect_code(b, 1);
     job_expect(b, job_said(b, 1, "is lost: it has been silent for 5 s"));
@@ -378,12 +433,13 @@ static void any_node_may_stop_the_job_in_good_order(void **state)
 
 static void ctrl_z_stops_all_nodes_and_fg_continues_without_alarm(void **state)
 {
-    job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
-    const pid_t rank = job_find(b, JOB_RANK, 1);
+    job *a;
+    job *b;
+    pid_t rank;
 
     LS_UNUSED(state);
-    job_await_text(a, 0, "step 100");
+    start_running(&a, &b);
+    rank = job_find(b, JOB_RANK, 1);
     assert_int_equal(kill(a->pid, SIGTSTP), 0);
     for (int64_t until_ms = ls_deadline_ms(JOB_LONG_MS); file_process_state(rank) != 'T';)
         job_expect(b, ls_deadline_left(until_ms) > 0);
@@ -584,6 +640,9 @@ int main(void)
         test(a_node_with_another_key_is_told_which_file_to_copy),
         test(nodes_that_disagree_are_both_told),
         test(a_second_node_with_a_number_is_turned_away),
+        test(without_a_key_it_must_be_spelled_out),
+        test(a_node_killed_while_others_wait_may_come_again),
+        test(a_head_killed_while_nodes_wait_is_told_to_them),
         test(a_node_may_join_with_nothing_but_the_place),
         test(a_joiner_needs_its_number_where_nodes_have_one),
         test(a_joiner_waits_for_the_head_and_ends_with_it),
