@@ -9,9 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
+enum { FLAGS_MOST = 64, RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
 
-static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
+/* The flags in the order of the help text. */
+typedef struct flag_table {
+    ls_flag flags[FLAGS_MOST];
+    int n;
+} flag_table;
+
+static void add(flag_table *t, const ls_flag *flags, size_t n)
+{
+    LS_ASSERT((size_t)t->n + n <= FLAGS_MOST);
+    memcpy(t->flags + t->n, flags, n * sizeof(*flags));
+    t->n += (int)n;
+}
+
+/* Where ranks run, and how machines and ranks find each other. */
+static void add_machine_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
@@ -62,7 +76,15 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
         {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
          "how often all ranks are started again after a failure (0)"},
+    };
 
+    add(t, flags, LS_COUNT_OF(flags));
+}
+
+/* What is run. */
+static void add_program_flags(flag_table *t, run_flags *f)
+{
+    const ls_flag flags[] = {
         {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
          "PROG is a Python module: python3 -u -m PROG"},
         {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
@@ -75,7 +97,15 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
          "the opposite of --pass-local-rank, as always without that"},
         {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
          "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names its own device"},
+    };
 
+    add(t, flags, LS_COUNT_OF(flags));
+}
+
+/* What is printed, and where it is kept. */
+static void add_output_flags(flag_table *t, run_flags *f)
+{
+    const ls_flag flags[] = {
         {"redirects", 'r', LS_FLAG_TEXT, &f->redirects, 0, 0,
          "write to files and do not show: 0 nothing, 1 stdout, 2 stderr, 3 both; or 0:3,1:1 by "
          "local rank"},
@@ -91,7 +121,15 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
          "print lines without the rank in front"},
         {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,
          "on a terminal, print the same line of several ranks once for each"},
+    };
 
+    add(t, flags, LS_COUNT_OF(flags));
+}
+
+/* How it ends; and what those are used to who come from torchrun. */
+static void add_end_flags(flag_table *t, run_flags *f)
+{
+    const ls_flag flags[] = {
         {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
          "seconds from SIGTERM to SIGKILL when the job is stopped"},
         {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
@@ -112,8 +150,16 @@ static void make_table(run_flags *f, ls_flag table[RUN_N_FLAGS])
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
-    _Static_assert(LS_COUNT_OF(flags) == RUN_N_FLAGS, "the number of flags");
-    memcpy(table, flags, sizeof(flags));
+    add(t, flags, LS_COUNT_OF(flags));
+}
+
+static void make_table(flag_table *t, run_flags *f)
+{
+    t->n = 0;
+    add_machine_flags(t, f);
+    add_program_flags(t, f);
+    add_output_flags(t, f);
+    add_end_flags(t, f);
 }
 
 const char *run_flags_name(bool as_torchrun)
@@ -121,14 +167,14 @@ const char *run_flags_name(bool as_torchrun)
     return as_torchrun ? "torchrun" : "lockstep run";
 }
 
-static ls_flags describe(bool as_torchrun, const ls_flag *table)
+static ls_flags describe(bool as_torchrun, const flag_table *table)
 {
     return (ls_flags){.size = sizeof(ls_flags),
                       .program = run_flags_name(as_torchrun),
                       .usage = "[flags] PROG ARGS...",
                       .summary = "Starts PROG as the ranks of a job, and watches over it.",
-                      .tables = {table},
-                      .n = {RUN_N_FLAGS},
+                      .tables = {table->flags},
+                      .n = {table->n},
                       .takes_rest = 1};
 }
 
@@ -282,11 +328,12 @@ static void set_defaults(run_flags *f, bool as_torchrun)
 
 ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
 {
-    ls_flag table[RUN_N_FLAGS];
-    const ls_flags flags = describe(as_torchrun, table);
+    flag_table table;
+    ls_flags flags;
 
     set_defaults(f, as_torchrun);
-    make_table(f, table);
+    make_table(&table, f);
+    flags = describe(as_torchrun, &table);
     LS_TRY(read_environment(&flags));
     LS_TRY(ls_flags_parse(&flags, argc, argv, rest));
     if (f->help)
@@ -300,10 +347,11 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
 int run_flags_help(bool as_torchrun)
 {
     static run_flags f;
-    ls_flag table[RUN_N_FLAGS];
-    const ls_flags flags = describe(as_torchrun, table);
+    flag_table table;
+    ls_flags flags;
 
     set_defaults(&f, as_torchrun);
-    make_table(&f, table);
+    make_table(&table, &f);
+    flags = describe(as_torchrun, &table);
     return print_help(&flags);
 }

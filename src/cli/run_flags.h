@@ -13,8 +13,6 @@
 
 #include <stdbool.h>
 
-#define RUN_N_FLAGS 48
-
 #define RUN_EXPORTS_MOST 256
 #define RUN_PATH_MOST    4096
 
