@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nodes that are lost or do not keep to the rules, and what their ranks do. */
+#include "launch/head_scene.h"
+
+#include "base/log.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+/* --- nodes that are lost --- */
+
+static void a_node_that_is_gone_is_named(void **state)
+{
+    scene *s = begin_running(2, 2, 0);
+
+    LS_UNUSED(state);
+    leave(&s->fakes[1]);
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
+    say_finished(&s->fakes[0], 1, true);
+    expect_over(s, 1, 1, "node 1 (host1) with ranks 2-3 was lost: its connection was closed");
+    finish(s);
+}
+
+static void a_node_that_is_silent_for_5_s_is_lost(void **state)
+{
+    scene *s = begin_running(2, 1, 0);
+
+    LS_UNUSED(state);
+    until(s, s->fakes[1].n[NODE_BEAT] >= 1); /* and hears that the head is there */
+    node_of(s, 1)->link.heard_ms -= NODE_SILENCE_MS;
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
+    until(s, s->fakes[1].n_ended == 1);
+    say_finished(&s->fakes[0], 1, true);
+    expect_over(s, 1, 1, "was lost: it has been silent for 5 s");
+    finish(s);
+}
+
+static void neither_the_own_node_nor_one_that_is_stopped_is_missed(void **state)
+{
+    scene *s = begin_running(2, 1, 0);
+
+    LS_UNUSED(state);
+    frame_link_send(&s->fakes[1].link, NODE_PAUSE, NULL, 0);
+    until(s, s->fakes[0].n[NODE_PAUSE] == 1); /* all are told, but whoever said it */
+    node_of(s, 0)->link.heard_ms -= NODE_SILENCE_MS * 2;
+    node_of(s, 1)->link.heard_ms -= NODE_SILENCE_MS * 2;
+    pass(s, 2 * NODE_BEAT_MS + 100);
+    assert_int_equal(s->fakes[1].n[NODE_PAUSE], 0);
+    assert_int_equal(s->fakes[0].n[NODE_ABORT], 0);
+    frame_link_send(&s->fakes[1].link, NODE_RESUME, NULL, 0);
+    until(s, s->fakes[0].n[NODE_RESUME] == 1);
+    assert_int_equal(s->fakes[1].n[NODE_RESUME], 0);
+    node_of(s, 1)->link.heard_ms -= NODE_SILENCE_MS; /* now it counts again */
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
+    finish(s);
+}
+
+static void after_a_sleep_of_its_own_the_head_reads_first(void **state)
+{
+    scene *s = begin_running(2, 1, 0);
+
+    LS_UNUSED(state);
+    node_of(s, 1)->link.heard_ms -= NODE_SILENCE_MS * 2;
+    s->head->beat.due_ms -= NODE_SILENCE_MS * 2; /* as if this process had stood still */
+    frame_link_send(&s->fakes[1].link, NODE_BEAT, NULL, 0);
+    pass(s, 2 * NODE_BEAT_MS + 100);
+    assert_int_equal(s->fakes[0].n[NODE_ABORT], 0);
+    finish(s);
+}
+
+static void a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody(void **state)
+{
+    scene *s = begin(2, 0);
+
+    LS_UNUSED(state);
+    come(s, 1);
+    leave(&s->fakes[1]);
+    come(s, 2); /* and one that says nothing at all */
+    turn(s);
+    assert_false(head_has_guests(s->head)); /* nobody waits for it */
+    poller_timer_set(s->loop, &node_of(s, 2)->hello_limit, ls_now_ms(),
+                     node_of(s, 2)->hello_limit.fn, node_of(s, 2)->hello_limit.arg);
+    until(s, s->fakes[2].n_ended == 1);
+    leave(&s->fakes[2]);
+    come_in(s, 0, 1);
+    come_in(s, 1, 1);
+    start(s, 2, 1, 1);
+    finish(s);
+}
+
+/* --- nodes that do not keep to the rules --- */
+
+static void expect_dropped_alone(scene *s, int i, const char *why)
+{
+    until(s, s->fakes[i].n_ended == 1);
+    leave(&s->fakes[i]);
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
+    assert_non_null(strstr(s->fakes[0].abort.text, why));
+    assert_int_equal(s->fakes[0].n_ended, 0);
+    finish(s);
+}
+
+static void a_second_hello_ends_the_connection(void **state)
+{
+    scene *s = begin_running(2, 1, 0);
+
+    LS_UNUSED(state);
+    say_hello(s, 1, 1);
+    expect_dropped_alone(s, 1, "node 1 (host1) with rank 1 was lost: unknown message 1");
+}
+
+static void garbage_behind_the_hello_ends_the_connection(void **state)
+{
+    static const struct {
+        node_message type;
+        const char *body;
+        size_t bytes;
+        const char *why;
+    } cases[] = {
+        {NODE_READY, "123", 3, "a node's message: bad field at byte 0"},
+        {NODE_READY, "12345", 5, "a node's message: 1 bytes too many"},
+        {NODE_FAILED, "", 0, "a rank's failure: bad field"},
+        {NODE_RANK_LEFT, "1234", 4, "the end of a rank: bad field"},
+        {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
+        {NODE_STOP, "", 0, "a node's message: bad field"},
+        {NODE_STREAM, "1", 1, "half a piece of a stream"},
+        {NODE_WELCOME, "", 0, "unknown message 32"},
+        {(node_message)0, "", 0, "unknown message 0"},
+        {(node_message)INT32_MAX, "", 0, "unknown message 2147483647"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        scene *s = begin_running(2, 1, 0);
+
+        frame_link_send(&s->fakes[1].link, cases[i].type, cases[i].body, cases[i].bytes);
+        expect_dropped_alone(s, 1, cases[i].why);
+    }
+}
+
+static void a_frame_that_is_too_large_ends_the_connection(void **state)
+{
+    scene *s = begin_running(2, 1, 0);
+    uint8_t *much = calloc(1, NODE_BODY_MAX + 1);
+
+    LS_UNUSED(state);
+    frame_link_send(&s->fakes[1].link, NODE_BEAT, much, NODE_BODY_MAX + 1);
+    free(much);
+    expect_dropped_alone(s, 1, "a frame of 262145 bytes where at most 262144 are allowed");
+}
+
+static void nothing_is_heard_before_the_hello(void **state)
+{
+    scene *s = begin(2, 0);
+
+    LS_UNUSED(state);
+    come(s, 1);
+    send_number(&s->fakes[1], NODE_STOP, SIGTERM);
+    until(s, s->fakes[1].n_ended == 1);
+    leave(&s->fakes[1]);
+    come_in(s, 0, 1);
+    come_in(s, 1, 1);
+    start(s, 2, 1, 1);
+    finish(s);
+}
+
+/* Everything it says is allowed, and each piece of a stream that nobody has is answered. */
+static void a_node_that_floods_and_does_not_read_is_dropped_and_harms_nobody(void **state)
+{
+    enum { FRAMES = 4096, FRAME_BYTES = FRAME_HEADER_BYTES + 4 + 1 };
+    static uint8_t bytes[FRAMES * FRAME_BYTES];
+    scene *s = begin_running(3, 1, 0);
+    fake *b = &s->fakes[1];
+    size_t at = 0;
+    size_t most = 0;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < FRAMES; i++) {
+        wire_put_u32(bytes + i * FRAME_BYTES, 5);
+        wire_put_u32(bytes + i * FRAME_BYTES + 4, NODE_STREAM);
+    }
+    poller_unwatch(b->link.watch); /* it reads nothing from now on */
+    b->link.watch = NULL;
+    for (const int64_t until_ms = ls_deadline_ms(SOON * 2); s->fakes[0].n[NODE_ABORT] == 0;) {
+        const head_node *node = find_node(s, 1);
+        const ssize_t n =
+            send(b->link.fd, bytes + at, sizeof(bytes) - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        at = n > 0 ? (at + (size_t)n) % sizeof(bytes) : at;
+        assert_ok(poller_run_once(s->loop, 0));
+        if (node != NULL && frame_queue_bytes(&node->link.out) > most)
+            most = frame_queue_bytes(&node->link.out);
+        frame_link_send(&s->fakes[2].link, NODE_BEAT, NULL, 0);
+        assert_true(ls_deadline_left(until_ms) > 0);
+    }
+    assert_true(most <= NODE_QUEUE_MAX);
+    assert_non_null(
+        strstr(s->fakes[0].abort.text, "node 1 (host1) with rank 1 was lost: it does not read"));
+    until(s, s->fakes[2].n[NODE_ABORT] == 1);
+    assert_int_equal(s->fakes[0].n_ended + s->fakes[2].n_ended, 0);
+    finish(s);
+}
+
+/* --- what ranks elsewhere do --- */
+
+static void say_states(fake *a, uint32_t generation, const char *letters)
+{
+    wire_writer w = {0};
+
+    wire_write_u32(&w, generation);
+    wire_write_raw(&w, letters, strlen(letters));
+    send_body(a, NODE_STATES, &w);
+}
+
+static void states_of_ranks_are_kept_if_they_are_of_all_of_them(void **state)
+{
+    scene *s = begin_running(2, 3, 0);
+    fake *b = &s->fakes[1];
+
+    LS_UNUSED(state);
+    say_states(b, 1, "STE");
+    until(s, node_of(s, 1)->states[0] == 'S');
+    assert_memory_equal(node_of(s, 1)->states, "STE", 3);
+    say_states(b, 1, "RR");
+    say_states(b, 1, "RRRR");
+    say_states(b, 1, "");
+    say_states(b, 7, "RRR");
+    frame_link_send(&b->link, NODE_STATES, "x", 1);
+    turn(s);
+    assert_memory_equal(node_of(s, 1)->states, "STE", 3);
+    assert_int_equal(b->n_ended, 0);
+    finish(s);
+}
+
+/* --- the store --- */
+
+static const uint8_t store_ping[] = {0, 0xce, 0xf7, 0x85, 0x3c, 13, 'p', 'i', 'n', 'g'};
+
+static void streams_lead_to_the_store_of_the_job(void **state)
+{
+    scene *s = calloc(1, sizeof(*s));
+    head_options opt = options_of(s);
+    fake *b = &s->fakes[1];
+
+    LS_UNUSED(state);
+    opt.hosts_store = true;
+    opt.rendezvous.max_restarts = 1;
+    begin_with(s, &opt);
+    come_in(s, 1, 1);
+    say_stream(b, 1, store_ping, sizeof(store_ping)); /* not before it has a place */
+    until(s, b->n[NODE_STREAM] == 1);
+    assert_int_equal(b->n_stream, 0);
+    come_in(s, 0, 1);
+    start(s, 2, 1, 1);
+    assert_true(b->welcome.has_store);
+    assert_int_equal(b->welcome.store_port, 0);
+    assert_int_equal(s->fakes[0].welcome.store_port, s->head->store_port);
+    for (size_t i = 0; i < sizeof(store_ping); i++)
+        say_stream(b, 2, store_ping + i, 1);
+    until(s, b->n_stream == 4);
+    assert_memory_equal(b->stream, "ping", 4);
+    /* Another one's store begins anew, and so do connections. */
+    say_failure(b, 1, 0, 5);
+    until(s, b->n[NODE_ABORT] == 1);
+    say_finished(&s->fakes[0], 1, true);
+    say_finished(b, 1, true);
+    start(s, 2, 1, 2);
+    assert_int_equal(node_of(s, 1)->streams.n_streams, 0);
+    b->n_stream = 0;
+    say_stream(b, 2, store_ping, sizeof(store_ping)); /* of the first generation */
+    say_stream(b, 3, store_ping, sizeof(store_ping));
+    until(s, b->n_stream == 4);
+    assert_int_equal(node_of(s, 1)->streams.n_streams, 1);
+    say_stream(b, 3, NULL, 0);
+    until(s, node_of(s, 1)->streams.n_streams == 0);
+    finish(s);
+}
+
+static void a_node_that_waits_for_a_place_has_no_store(void **state)
+{
+    scene *s = calloc(1, sizeof(*s));
+    head_options opt = options_of(s);
+    fake *spare = &s->fakes[2];
+
+    LS_UNUSED(state);
+    opt.hosts_store = true;
+    opt.rendezvous.by_id = false;
+    opt.rendezvous.max_spares = 1;
+    begin_with(s, &opt);
+    come_in(s, 0, 1);
+    come_in(s, 1, 1);
+    start(s, 2, 1, 1);
+    come_in(s, 2, 1);
+    until(s, was_told(spare, "this one waits until there is a place"));
+    say_stream(spare, 1, store_ping, sizeof(store_ping));
+    until(s, spare->n[NODE_STREAM] == 1);
+    assert_int_equal(spare->n_stream, 0);
+    say_failure(spare, 1, 0, 3); /* nor a say */
+    say_finished(spare, 1, true);
+    say_left(spare, 1, 0);
+    turn(s);
+    assert_int_equal(s->fakes[0].n[NODE_ABORT], 0);
+    assert_true(s->head->failed_ms == 0);
+    finish(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_that_is_gone_is_named),
+        cmocka_unit_test(a_node_that_is_silent_for_5_s_is_lost),
+        cmocka_unit_test(neither_the_own_node_nor_one_that_is_stopped_is_missed),
+        cmocka_unit_test(after_a_sleep_of_its_own_the_head_reads_first),
+        cmocka_unit_test(a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody),
+        cmocka_unit_test(a_second_hello_ends_the_connection),
+        cmocka_unit_test(garbage_behind_the_hello_ends_the_connection),
+        cmocka_unit_test(a_frame_that_is_too_large_ends_the_connection),
+        cmocka_unit_test(nothing_is_heard_before_the_hello),
+        cmocka_unit_test(a_node_that_floods_and_does_not_read_is_dropped_and_harms_nobody),
+        cmocka_unit_test(states_of_ranks_are_kept_if_they_are_of_all_of_them),
+        cmocka_unit_test(streams_lead_to_the_store_of_the_job),
+        cmocka_unit_test(a_node_that_waits_for_a_place_has_no_store),
+    };
+
+    if (log_configure("error") != LS_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
