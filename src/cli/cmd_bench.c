@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_bench.c - lockstep bench all_reduce [flags]: nccl-tests' flags; starts its own ranks unless a launcher has.
+ * cmd_bench.c - lockstep bench OPERATION [flags]: nccl-tests' flags and our own; starts its ranks unless a launcher has.
  */
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "cli/cli.h"
 
 #include <lockstep/launch.h>
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_FLAGS = 16 };
+#define VS_TURNS 11
 
-static void make_table(bench_options *o, int64_t *root, int *help, ls_flag table[N_FLAGS])
+enum { N_PEER_FLAGS = 27, N_OWN_FLAGS = 9 };
+
+#define OPERATIONS                                                                                 \
+    "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
+    "scatter, sendrecv, hypercube"
+
+/* nccl-tests', with its letters; NULL: about GPUs, accepted and without effect. */
+static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_PEER_FLAGS])
 {
     const double most = 1e12;
-    const ls_flag flags[N_FLAGS] = {
+    const ls_flag flags[N_PEER_FLAGS] = {
         {"minbytes", 'b', LS_FLAG_BYTES, &o->min_bytes, 0, 0, "smallest size"},
         {"maxbytes", 'e', LS_FLAG_BYTES, &o->max_bytes, 0, 0, "largest size"},
         {"stepbytes", 'i', LS_FLAG_BYTES, &o->step_bytes, 0, 0, "from size to size, without -f"},
@@ -23,23 +31,64 @@ static void make_table(bench_options *o, int64_t *root, int *help, ls_flag table
         {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0, "sum, avg, prod, min, max, all"},
         {"datatype", 'd', LS_FLAG_TEXT, &o->type, 0, 0,
          "int8, uint8, int32, int64, half, bfloat16, float, double, all"},
-        {"root", 'r', LS_FLAG_INT, root, 0, 1 << 20, "accepted; all_reduce has none"},
+        {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "a rank, or all"},
         {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "operations that are timed"},
         {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "operations before them"},
+        {"agg_iters", 'm', LS_FLAG_INT, &o->aggregate, 1, BENCH_AGGREGATE_MAX,
+         "operations started together"},
+        {"run_cycles", 'N', LS_FLAG_INT, &o->cycles, 0, 1e6,
+         "times to run the table, 0 for ever; with --vs turns of each row, 11 unless given"},
+        {"average", 'a', LS_FLAG_INT, &o->average, 0, 3,
+         "time is that of rank 0 (0), the mean (1), least (2) or most (3) of all ranks'"},
         {"check", 'c', LS_FLAG_INT, &o->check, 0, most, "0: do not check results"},
+        {"nthreads", 't', LS_FLAG_INT, &o->threads, 1, 4096, "ranks to start here, times -g"},
         {"ngpus", 'g', LS_FLAG_INT, &o->ranks, 1, 4096, "ranks to start on this machine"},
-        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "auto, native"},
+        {"timeout", 'T', LS_FLAG_INT, &o->timeout_s, 0, 1e6, "seconds that an operation may take"},
+        {"report_intervals", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
+         "1: also least, most, 99th percentile and variation of single operations"},
+        {"report_timestamps", 'S', LS_FLAG_INT, &o->timestamps, 0, 1, "1: the time of each row"},
+        {"local_register", 'R', LS_FLAG_INT, &o->registration, 0, 2, "1: as --memory registered"},
+        {"json", 'J', LS_FLAG_TEXT, &o->json, 0, 0, "FILE for an array of all measurements"},
+        {"parallel_init", 'p', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"blocking", 'z', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"cudagraph", 'G', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"report_cputime", 'C', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"memory_report", 'M', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"stream_null", 'u', LS_FLAG_INT, nothing, 0, 0, NULL},
+        {"device_implementation", 'D', LS_FLAG_INT, nothing, 0, 0, NULL},
+    };
+
+    memcpy(table, flags, sizeof(flags));
+}
+
+static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAGS])
+{
+    const ls_flag flags[N_OWN_FLAGS] = {
+        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "auto, native, mpi, gloo"},
         {"transport", 0, LS_FLAG_TEXT, &o->transport, 0, 0, "auto, shm, tcp"},
         {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0, "user, or registered: from ls_comm_alloc"},
-        {"json", 'J', LS_FLAG_TEXT, &o->json, 0, 0, "FILE for an array of all measurements"},
+        {"touch", 0, LS_FLAG_BOOL, &o->touch, 0, 0,
+         "write the source before each operation and read the destination after it, as training "
+         "does; neither is timed"},
+        {"vs", 0, LS_FLAG_TEXT, &o->vs, 0, 0,
+         "another backend (mpi:openmpi, mpi:mpich, gloo, native) in the same run, in turn"},
+        {"bind-to", 0, LS_FLAG_TEXT, &o->bind, 0, 0,
+         "none (default), or core (with --vs): each rank its own, where there are enough"},
+        {"watch", 0, LS_FLAG_ATTACHED_TEXT, &o->watch, 0, 0,
+         "with sendrecv: throughput from rank to rank each second, until Ctrl-C; =N: N times"},
+        {"turn", 0, LS_FLAG_TEXT, &o->turn, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, help, 0, 0, "print this text"},
     };
 
     memcpy(table, flags, sizeof(flags));
 }
 
-static ls_status check_options(const bench_options *o)
+// --- are they right? ---
+
+static ls_status check_names(const bench_options *o)
 {
+    int64_t root;
+
     if (bench_type(o->type) < 0 && !text_equal(o->type, "all"))
         return ls_fail(LS_EINVAL,
                        "-d %s is no type: int8, uint8, int32, int64, half, bfloat16, float, "
@@ -47,30 +96,67 @@ static ls_status check_options(const bench_options *o)
                        o->type);
     if (bench_redop(o->redop) < 0 && !text_equal(o->redop, "all"))
         return ls_fail(LS_EINVAL, "-o %s is no reduction: sum, avg, prod, min, max, all", o->redop);
-    if (bench_type(o->type) >= 0 && bench_redop(o->redop) >= 0 &&
+    if (bench_reduces(o->kind) && bench_type(o->type) >= 0 && bench_redop(o->redop) >= 0 &&
         !bench_is_defined((ls_dtype)bench_type(o->type), (ls_reduce_op)bench_redop(o->redop)))
         return ls_fail(LS_EINVAL, "-d %s -o %s: whole numbers have no average", o->type, o->redop);
+    if (!text_equal(o->root, "all"))
+        LS_TRY(text_parse_int(o->root, "--root", -1, INT32_MAX, &root));
     if (!text_equal(o->memory, "user") && !text_equal(o->memory, "registered"))
         return ls_fail(LS_EINVAL, "--memory %s: user or registered", o->memory);
-    if (o->min_bytes > o->max_bytes)
+    if (!text_equal(o->bind, "none") && !text_equal(o->bind, "core"))
+        return ls_fail(LS_EINVAL, "--bind-to %s: none or core", o->bind);
+    return LS_OK;
+}
+
+static ls_status check_together(const bench_options *o)
+{
+    if (o->watch == NULL && o->min_bytes > o->max_bytes)
         return ls_fail(LS_EINVAL, "-b is over -e: %lld and %lld bytes", (long long)o->min_bytes,
                        (long long)o->max_bytes);
     if (o->factor < 2 && o->step_bytes < 1)
         return ls_fail(LS_EINVAL, "-i or -f must lead from one size to the next");
+    if (o->aggregate > 1 && (o->kind == BENCH_SEND_RECV || o->kind == BENCH_HYPERCUBE))
+        return ls_fail(LS_EINVAL, "-m: %s is several operations already", bench_kind_name(o->kind));
+    if (o->watch != NULL && o->kind != BENCH_SEND_RECV)
+        return ls_fail(LS_EINVAL, "--watch is for sendrecv");
+    if (o->vs != NULL && o->cycles < 1)
+        return ls_fail(LS_EINVAL, "-N 0 has no end, and --vs needs one");
     return LS_OK;
+}
+
+// --- ranks ---
+
+/* One rank a core where there are enough; otherwise the system places them. */
+static void bind_to_core(const ls_comm *comm)
+{
+    int wanted = ls_comm_local_rank(comm);
+    cpu_set_t all;
+    cpu_set_t one;
+
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < ls_comm_local_size(comm))
+        return;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && wanted-- == 0)
+            CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof(one), &one);
 }
 
 static ls_status run_rank(int local_rank, void *arg)
 {
     const bench_options *o = arg;
-    const ls_init_options init = {
-        .size = sizeof(init), .backend = o->backend, .transport = o->transport};
+    const ls_init_options init = {.size = sizeof(init),
+                                  .backend = o->backend,
+                                  .transport = o->transport,
+                                  .timeout_ms = o->timeout_s * 1000};
     ls_comm *comm = NULL;
     ls_status st;
 
     LS_UNUSED(local_rank);
     LS_TRY(ls_init(&init, &comm));
-    st = bench_all_reduce(comm, o);
+    if (text_equal(o->bind, "core"))
+        bind_to_core(comm);
+    st = o->watch != NULL ? bench_watch(comm, o) : bench_run(comm, o);
     ls_comm_destroy(comm);
     return st;
 }
@@ -92,6 +178,24 @@ static bool was_launched(void)
     return has_variable("SLURM_PROCID") && has_variable("SLURM_STEP_ID");
 }
 
+static ls_status run(bench_options *o, int argc, char **argv)
+{
+    if (o->registration > 0)
+        o->memory = "registered";
+    if (o->bind == NULL)
+        o->bind = o->vs != NULL ? "core" : "none";
+    if (o->vs != NULL && o->cycles == 1)
+        o->cycles = VS_TURNS;
+    LS_TRY(check_names(o));
+    LS_TRY(check_together(o));
+    if (was_launched() && o->vs != NULL && o->turn == NULL)
+        return ls_fail(LS_EINVAL, "--vs starts its own ranks: call it without a launcher (-g N)");
+    if (o->vs != NULL && o->turn == NULL)
+        return bench_vs(o, argc, argv);
+    return was_launched() ? run_rank(0, o)
+                          : ls_spawn(run_rank, (int)(o->ranks * o->threads), o, NULL);
+}
+
 int cmd_bench(int argc, char **argv)
 {
     bench_options o = {.min_bytes = 32 << 20,
@@ -99,33 +203,41 @@ int cmd_bench(int argc, char **argv)
                        .step_bytes = 1 << 20,
                        .redop = "sum",
                        .type = "float",
+                       .root = "0",
                        .iterations = 20,
                        .warmup = 1,
+                       .aggregate = 1,
+                       .cycles = 1,
+                       .average = BENCH_MEAN,
                        .check = 1,
+                       .threads = 1,
                        .ranks = 1,
                        .memory = "user"};
-    ls_flag table[N_FLAGS];
-    int64_t root = 0;
+    ls_flag peers[N_PEER_FLAGS];
+    ls_flag own[N_OWN_FLAGS];
+    int64_t nothing = 0;
     int help = 0;
     const ls_flags flags = {.size = sizeof(flags),
-                            .program = "lockstep bench all_reduce",
-                            .usage = "[flags]",
-                            .summary = "Times all_reduce with the flags and columns of nccl-tests.",
-                            .tables = {table},
-                            .n = {N_FLAGS}};
+                            .program = "lockstep bench",
+                            .usage = "OPERATION [flags]",
+                            .summary = "Times an operation with the flags and columns of "
+                                       "nccl-tests: " OPERATIONS ".",
+                            .tables = {peers, own},
+                            .n = {N_PEER_FLAGS, N_OWN_FLAGS}};
     const bool named = argc > 1 && argv[1][0] != '-';
+    const int kind = named ? bench_kind_of(argv[1]) : -1;
     ls_status st = LS_OK;
 
-    make_table(&o, &root, &help, table);
-    if (named && !text_equal(argv[1], "all_reduce"))
-        st = ls_fail(LS_EUNSUPPORTED, "%s: this version measures all_reduce", argv[1]);
+    make_peer_table(&o, &nothing, peers);
+    make_own_table(&o, &help, own);
+    if (named && kind < 0)
+        st = ls_fail(LS_EINVAL, "%.40s is no operation: " OPERATIONS, argv[1]);
     if (st == LS_OK)
         st = ls_flags_parse(&flags, argc - named, argv + named, NULL);
     if (st == LS_OK && (help || !named))
         return print_help(&flags);
+    o.kind = (bench_kind)kind;
     if (st == LS_OK)
-        st = check_options(&o);
-    if (st == LS_OK)
-        st = was_launched() ? run_rank(0, &o) : ls_spawn(run_rank, (int)o.ranks, &o, NULL);
+        st = run(&o, argc, argv);
     return st == LS_OK ? 0 : print_failure("bench", st);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep bench: its table, its JSON, its verdict. */
+/* lockstep bench: its table, its JSON, its verdict, two engines in turn, live throughput. */
 #include "launch/job.h"
 
 #include "base/file.h"
 #include "base/alloc.h"
 #include "base/json.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#define BENCH(...) JOB_LIST(JOB_TOOL, "bench", __VA_ARGS__)
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
 typedef struct row {
@@ -54,7 +56,7 @@ static void expect_rows(job *j, const row *rows, int n, int n_ranks)
             const row *r = &rows[i];
             const double algbw = (double)r->size / r->time[k] * 1e-3;
 
-            job_expect(j, r->time[k] > 0 && r->wrong[k] == 0 && r->root == -1);
+            job_expect(j, r->time[k] > 0 && r->wrong[k] == 0);
             job_expect(j, r->algbw[k] > 0.97 * algbw - 0.01 && r->algbw[k] < 1.03 * algbw + 0.01);
             job_expect(j, r->busbw[k] > 0.99 * r->algbw[k] * 2 * (n_ranks - 1) / n_ranks - 0.02);
         }
@@ -116,6 +118,67 @@ static void every_type_and_reduction_is_right(void **state)
             job_expect(j, job_said(j, 0, "# Out of bounds values : 0 OK"));
             job_clean_up(NULL);
         }
+}
+
+/* A row of a table where there is no in place: those columns say N/A. */
+static int count_rows(job *j)
+{
+    int n = 0;
+
+    for (const char *line = text_str(&j->out); *line != '\0'; line = strchr(line, '\n') + 1)
+        n += line[0] == ' ';
+    return n;
+}
+
+static void every_operation_is_right(void **state)
+{
+    static const char *const ops[] = {"all_gather", "reduce_scatter", "broadcast", "reduce",
+                                      "alltoall",   "all_to_all_v",   "gather",    "scatter",
+                                      "sendrecv",   "hypercube"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(ops); i++) {
+        const bool has_root = strstr("broadcast reduce gather scatter", ops[i]) != NULL;
+        const bool is_cube = text_equal(ops[i], "hypercube");
+        job *j = job_start(BENCH(ops[i], "-g", is_cube ? "4" : "3", "-b", "0", "-e", "6168", "-i",
+                                 "1028", "-n", "1", "-w", "0", "-d", "all", "-r", "all"),
+                           NULL);
+
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0, "# Out of bounds values : 0 OK"));
+        job_expect(j, count_rows(j) == LS_DTYPE_COUNT * 7 * (has_root ? 3 : 1));
+        job_clean_up(NULL);
+    }
+}
+
+/* The flags that make single operations be timed, several be started at once, and ranks be split, change no result. */
+static void ways_of_measuring_change_no_result(void **state)
+{
+    job *j =
+        job_start(BENCH("all_gather", "-g", "4", "-b", "64", "-e", "4096", "-f", "8", "-n", "4",
+                        "-I", "1", "-S", "1", "-a", "3", "-T", "60", "--touch", "-R", "1"),
+                  NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "i_p99") && job_said(j, 0, "memory registered, touched"));
+    job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+    job_clean_up(NULL);
+    j = job_start(BENCH("all_reduce", "-g", "4", "-b", "64", "-e", "64", "-m", "8", "-N", "2"),
+                  JOB_LIST("NCCL_TESTS_SPLIT=MOD 2"));
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "2 ranks") && count_rows(j) == 2);
+    job_expect(j, job_said(j, 0, "values : 0 OK"));
+}
+
+static void too_little_bandwidth_fails_where_it_is_asked_for(void **state)
+{
+    const char *const *argv = BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "-n", "2");
+    job *j = job_start(argv, JOB_LIST("NCCL_TESTS_MIN_BW=1000000"));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "less than 0.9 times NCCL_TESTS_MIN_BW"));
 }
 
 static json_value *load(job *j, const char *path)
@@ -204,12 +267,15 @@ static void expect_refused(const char *const *argv, int code, const char *text)
     job_clean_up(NULL);
 }
 
-#define BENCH(...) JOB_LIST(JOB_TOOL, "bench", __VA_ARGS__)
-
 static void wrong_flags_are_told(void **state)
 {
     LS_UNUSED(state);
-    expect_refused(BENCH("all_scatter"), 1, "all_scatter: this version measures all_reduce");
+    expect_refused(BENCH("all_scatter"), 2, "all_scatter is no operation: all_reduce, all_gather");
+    expect_refused(BENCH("all_reduce", "--watch"), 2, "--watch is for sendrecv");
+    expect_refused(BENCH("all_reduce", "--bind-to", "moon"), 2, "--bind-to moon: none or core");
+    expect_refused(BENCH("all_reduce", "--vs", "native", "-N", "0"), 2, "-N 0 has no end");
+    expect_refused(BENCH("sendrecv", "-m", "2"), 2, "sendrecv is several operations already");
+    expect_refused(BENCH("broadcast", "-r", "x"), 2, "--root");
     expect_refused(BENCH("all_reduce", "-d", "complex"), 2, "-d complex is no type: int8");
     expect_refused(BENCH("all_reduce", "-o", "median"), 2, "-o median is no reduction: sum");
     expect_refused(BENCH("all_reduce", "-d", "int32", "-o", "avg"), 2,
@@ -225,6 +291,17 @@ static void wrong_flags_are_told(void **state)
     expect_refused(BENCH("all_reduce", "extra"), 2, "unexpected argument extra");
 }
 
+/* What only ranks can find out: the command line was right in itself, so the code is that of a failed job. */
+static void wrong_numbers_of_ranks_are_told(void **state)
+{
+    LS_UNUSED(state);
+    expect_refused(BENCH("sendrecv", "-b", "8", "-e", "8"), 1, "this is the only one");
+    expect_refused(BENCH("sendrecv", "--watch"), 1, "this is the only one");
+    expect_refused(BENCH("hypercube", "-g", "3", "-b", "8", "-e", "8"), 1, "a power of two");
+    expect_refused(BENCH("broadcast", "-g", "2", "-r", "2", "-b", "8", "-e", "8"), 1,
+                   "-r 2: the ranks are 0 to 1");
+}
+
 static void a_json_file_that_cannot_be_written_is_told(void **state)
 {
     job *j = job_start(
@@ -236,16 +313,110 @@ static void a_json_file_that_cannot_be_written_is_told(void **state)
     job_expect(j, job_said(j, 1, "/no/such/folder/x.json"));
 }
 
+// --- --vs ---
+
+static void two_sets_of_ranks_take_turns(void **state)
+{
+    char path[] = "/tmp/lockstep-test-XXXXXX";
+    const int fd = mkstemp(path);
+    int64_t n_with_ratio = 0;
+    json_value *v;
+    job *j;
+
+    LS_UNUSED(state);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    j = job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "4096", "-f", "8", "-n", "4",
+                        "-N", "3", "--vs", "native", "-J", path),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "time of native (ours) and of native (theirs), medians of 3"));
+    job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+    job_expect(j, j->err.length == 0);
+    v = load(j, path);
+    (void)unlink(path);
+    job_expect(j, json_size(v) == 12);
+    for (size_t i = 0; i < json_size(v); i++) {
+        job_expect(j, json_as_real(json_get(json_at(v, i), "time_us"), -1) > 0);
+        n_with_ratio += json_as_real(json_get(json_at(v, i), "ratio"), -1) > 0;
+    }
+    job_expect(j, n_with_ratio == 6);
+    json_free(v);
+    job_expect_gone(j);
+}
+
+static void an_engine_that_is_not_there_ends_both_sets(void **state)
+{
+    job *j =
+        job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "--vs", "nccl"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "backend nccl is not part of this installation"));
+    job_expect(j, job_said(j, 1, "the ranks of backend nccl have ended with code 1"));
+    job_expect(j, !job_said(j, 1, "closed the connection"));
+    job_expect_gone(j);
+}
+
+static void nothing_is_left_when_the_giver_of_turns_is_killed(void **state)
+{
+    job *j = job_start(BENCH("all_reduce", "-g", "2", "-b", "1M", "-e", "1M", "-n", "100", "-N",
+                             "100000", "--vs", "native"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "# time of native");
+    job_expect(j, kill(j->pid, SIGKILL) == 0);
+    job_await_end(j);
+    job_expect_gone(j);
+}
+
+// --- --watch ---
+
+static void throughput_is_shown_pair_by_pair(void **state)
+{
+    job *j = job_start(BENCH("sendrecv", "-g", "3", "-e", "64K", "--watch=1"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "messages of 64 KiB") && job_said(j, 0, "# rank 2 is on "));
+    job_expect(j, job_said(j, 0, "1  0 -> 1 ") && job_said(j, 0, "  2 -> 0 "));
+    job_expect(j, job_said(j, 0, "#    mean  0 -> 1 "));
+}
+
+static void ctrl_c_ends_the_watch_in_good_order(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "bench", "sendrecv", "-e", "64K", "--watch"),
+        NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "        1  0 -> 1");
+    job_expect(j, kill(j->pid, SIGINT) == 0);
+    job_await_end(j);
+    job_expect(j, job_said(j, 0, "#    mean  0 -> 1 "));
+    job_expect_gone(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(the_table_has_nccl_tests_columns),
         test(only_rank_0_prints_under_the_launcher),
         test(every_type_and_reduction_is_right),
+        test(every_operation_is_right),
+        test(ways_of_measuring_change_no_result),
+        test(too_little_bandwidth_fails_where_it_is_asked_for),
         test(json_holds_what_the_table_shows),
         test(unchecked_results_are_not_called_right),
         test(wrong_flags_are_told),
+        test(wrong_numbers_of_ranks_are_told),
         test(a_json_file_that_cannot_be_written_is_told),
+        test(two_sets_of_ranks_take_turns),
+        test(an_engine_that_is_not_there_ends_both_sets),
+        test(nothing_is_left_when_the_giver_of_turns_is_killed),
+        test(throughput_is_shown_pair_by_pair),
+        test(ctrl_c_ends_the_watch_in_good_order),
     };
 
     return cmocka_run_group_tests_name("cli bench", tests, NULL, NULL);

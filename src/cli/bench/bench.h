@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h - lockstep bench: what is asked for, and how its parts hang together.
+ *
+ *   cmd_bench.c   flags; starts the ranks, or one set of ranks an engine (--vs)
+ *   case.h        one row: what each rank gives and gets (pure)
+ *   call.c        carries a row's operation out
+ *   measure.c     times it and checks what came out
+ *   sweep.c       all rows: on the ranks, and beside them for --vs
+ *   table.c       prints rows, writes JSON
+ *   turn.c, vs.c  --vs: ranks that measure when it is their turn, and who gives the turns
+ *   watch.c       sendrecv --watch
+ */
+#ifndef LS_CLI_BENCH_H
+#define LS_CLI_BENCH_H
+
+#include "base/json.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "cli/bench/case.h"
+
+typedef struct bench_options {
+    bench_kind kind;
+    /* nccl-tests' */
+    int64_t min_bytes;
+    int64_t max_bytes;
+    int64_t step_bytes; /* used when factor is 0 */
+    int64_t factor;
+    const char *redop; /* "sum", ..., "all" */
+    const char *type;  /* "float", ..., "all" */
+    const char *root;  /* a rank, or "all" */
+    int64_t iterations;
+    int64_t warmup;
+    int64_t aggregate;    /* operations started together */
+    int64_t cycles;       /* of the whole table; with vs: of each row */
+    int64_t average;      /* bench_average */
+    int64_t check;        /* 0: do not look at the results */
+    int64_t threads;      /* ranks to start here: threads * ranks */
+    int64_t ranks;        /* 0: as no launcher has, one */
+    int64_t timeout_s;    /* of one operation; 0: the library's */
+    int64_t intervals;    /* 1: columns about single iterations */
+    int64_t timestamps;   /* 1: a column with the time of day */
+    int64_t registration; /* 1: as memory "registered" */
+    const char *json;     /* file, NULL: none */
+    /* ours */
+    const char *backend;
+    const char *transport;
+    const char *memory; /* "user", "registered" */
+    const char *bind;   /* "none", "core" */
+    const char *vs;     /* NULL, or the other backend */
+    const char *watch;  /* NULL: no; "": until interrupted; else so many reports */
+    int touch;        /* write the source before each operation and read the destination after it */
+    const char *turn; /* where a rank of --vs is given its turns */
+} bench_options;
+
+typedef enum bench_average {
+    BENCH_RANK_0 = 0,
+    BENCH_MEAN = 1,
+    BENCH_LEAST = 2,
+    BENCH_MOST = 3
+} bench_average;
+
+/* One side of a row. time_us 0: this operation has no such side. */
+typedef struct bench_time {
+    double time_us; /* of one operation */
+    double min_us;  /* of single ones, with -I */
+    double max_us;
+    double p99_us;
+    double cv_percent; /* standard deviation / mean */
+    int64_t wrong;     /* -1: nobody has looked */
+} bench_time;
+
+/* Out of place, in place. */
+typedef struct bench_result {
+    bench_time side[2];
+} bench_result;
+
+/* --- a rank --- */
+
+typedef struct bench bench;
+
+/* Takes memory for the largest row. `world` is borrowed; it is split as NCCL_TESTS_SPLIT says. Collective. */
+LS_MUST_USE ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out);
+void bench_close(bench *b);          /* NULL is allowed */
+ls_comm *bench_comm(const bench *b); /* the group that is measured */
+
+/* Measures one row. `check` beside the options'. Collective over the world; all ranks get the same result. */
+LS_MUST_USE ls_status bench_measure(bench *b, const bench_case *c, bool check, bench_result *out);
+
+/* --- call.c --- */
+
+#define BENCH_AGGREGATE_MAX 256
+
+/* What the operation is carried out with, beside the case. */
+typedef struct bench_buffers {
+    void *src;
+    void *dst;
+    size_t *src_counts; /* BENCH_ALL_TO_ALL_V: n each */
+    size_t *dst_counts;
+} bench_buffers;
+
+/* Carries the operation out `times` times, all started before the first is waited for. More than once only where it is one
+ * call: not BENCH_SEND_RECV and BENCH_HYPERCUBE. */
+LS_MUST_USE ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
+                                 int64_t times);
+
+/* --- sweep.c --- */
+
+/* All rows of a table with n ranks, in their order. */
+typedef struct bench_sweep {
+    const bench_options *opt;
+    int n;
+    int type;
+    int redop;
+    int root;
+    int64_t bytes; /* -1: the next type, reduction or root */
+} bench_sweep;
+
+bench_sweep bench_sweep_begin(const bench_options *opt, int n);
+bool bench_sweep_next(bench_sweep *s, bench_case *out);
+
+/* Every row on all ranks of `world`; rank 0 prints. With opt->turn every row when its turn comes; vs.c prints. Collective. */
+LS_MUST_USE ls_status bench_run(ls_comm *world, const bench_options *opt);
+
+/* --- table.c --- */
+
+typedef struct bench_table {
+    const bench_options *opt;
+    const char *backend;
+    const char *transport;
+    const char *vs_backend; /* NULL: one set of ranks */
+    const char *vs_transport;
+    text_buf json;
+    json_writer writer;
+    double busbw_sum;
+    int64_t n_measured;
+    int64_t wrong;
+} bench_table;
+
+void bench_table_begin(bench_table *t, int n_ranks);
+void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r);
+/* `ratio`: the other's time over ours, `spread`: the distance between its quartiles in percent of it; out of place, in place. */
+void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours,
+                        const bench_result *theirs, const double ratio[2], const double spread[2]);
+/* The footer and the JSON file. LS_EINTERNAL when results were wrong, or less bandwidth was reached than NCCL_TESTS_MIN_BW asks. */
+LS_MUST_USE ls_status bench_table_end(bench_table *t);
+void bench_table_free(bench_table *t);
+
+/* --- turn.c: a rank of --vs --- */
+
+typedef struct bench_turn bench_turn;
+
+/* `at` as vs.c has named it. */
+LS_MUST_USE ls_status bench_turn_open(const char *at, ls_comm *comm, bench_turn **out);
+void bench_turn_close(bench_turn *t); /* NULL is allowed */
+/* Sleeps until it is this rank's turn. *has_turn: false when there will be none, because the other set of ranks has failed. */
+LS_MUST_USE ls_status bench_turn_wait(bench_turn *t, bool *has_turn);
+/* Rank 0 tells what has been measured; the others have nothing to say. */
+LS_MUST_USE ls_status bench_turn_end(bench_turn *t, const bench_result *r);
+
+/* --- vs.c --- */
+
+/* Starts a set of ranks for each of the two engines and lets them measure in turn. argv: of this command, for the ranks. */
+LS_MUST_USE ls_status bench_vs(const bench_options *opt, int argc, char **argv);
+
+/* --- watch.c --- */
+
+/* Throughput between each rank and the next, live, until SIGINT or SIGTERM, or as many reports as asked for. Collective. */
+LS_MUST_USE ls_status bench_watch(ls_comm *comm, const bench_options *opt);
+
+#endif

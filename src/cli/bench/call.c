@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench/bench.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+static ls_status issue_moving(ls_comm *comm, const bench_case *c, const bench_buffers *b,
+                              ls_work **out)
+{
+    switch (c->kind) {
+    case BENCH_ALL_GATHER:
+        return ls_all_gather(comm, b->src, b->dst, c->count, c->type, out);
+    case BENCH_BROADCAST:
+        return ls_broadcast(comm, b->src, b->dst, c->count, c->type, c->root, out);
+    case BENCH_GATHER:
+        return ls_gather(comm, b->src, b->dst, c->count, c->type, c->root, out);
+    case BENCH_SCATTER:
+        return ls_scatter(comm, b->src, b->dst, c->count, c->type, c->root, out);
+    case BENCH_ALL_TO_ALL:
+        return ls_all_to_all(comm, b->src, b->dst, c->count, c->type, out);
+    default:
+        return ls_all_to_all_v(comm, b->src, b->src_counts, b->dst, b->dst_counts, c->type, out);
+    }
+}
+
+/* An operation that is one call. */
+static ls_status issue(ls_comm *comm, const bench_case *c, const bench_buffers *b, ls_work **out)
+{
+    switch (c->kind) {
+    case BENCH_ALL_REDUCE:
+        return ls_all_reduce(comm, b->src, b->dst, c->count, c->type, c->redop, out);
+    case BENCH_REDUCE:
+        return ls_reduce(comm, b->src, b->dst, c->count, c->type, c->redop, c->root, out);
+    case BENCH_REDUCE_SCATTER:
+        return ls_reduce_scatter(comm, b->src, b->dst, c->count, c->type, c->redop, out);
+    default:
+        return issue_moving(comm, c, b, out);
+    }
+}
+
+static ls_status exchange(ls_comm *comm, const void *src, int to, void *dst, int from, size_t count,
+                          ls_dtype type)
+{
+    ls_work *receive;
+    ls_status sent;
+    ls_status received;
+
+    LS_TRY(ls_recv(comm, dst, count, type, from, 0, &receive));
+    sent = ls_send(comm, src, count, type, to, 0, NULL);
+    received = ls_work_wait(receive);
+    return sent == LS_OK ? received : sent;
+}
+
+static ls_status send_recv(ls_comm *comm, const bench_case *c, const bench_buffers *b)
+{
+    const int rank = ls_comm_rank(comm);
+
+    return exchange(comm, b->src, (rank + 1) % c->n, b->dst, (rank + c->n - 1) % c->n, c->count,
+                    c->type);
+}
+
+/* After exchange k each rank holds the parts of the 2^(k+1) ranks whose numbers differ from its own in the lowest k + 1 bits. */
+static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffers *b)
+{
+    const size_t bytes = c->count * ls_dtype_size(c->type);
+    const int rank = ls_comm_rank(comm);
+    char *own = (char *)b->dst + (size_t)rank * bytes;
+
+    if (b->src != own)
+        memcpy(own, b->src, bytes);
+    for (int held = 1; held < c->n; held *= 2) {
+        const int peer = rank ^ held;
+        char *ours = (char *)b->dst + (size_t)(rank & ~(held - 1)) * bytes;
+        char *theirs = (char *)b->dst + (size_t)(peer & ~(held - 1)) * bytes;
+
+        LS_TRY(exchange(comm, ours, peer, theirs, peer, (size_t)held * c->count, c->type));
+    }
+    return LS_OK;
+}
+
+static ls_status call_once(ls_comm *comm, const bench_case *c, const bench_buffers *b)
+{
+    if (c->kind == BENCH_SEND_RECV)
+        return send_recv(comm, c, b);
+    return c->kind == BENCH_HYPERCUBE ? hypercube(comm, c, b) : issue(comm, c, b, NULL);
+}
+
+ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
+                     int64_t times)
+{
+    ls_work *works[BENCH_AGGREGATE_MAX];
+    ls_status st = LS_OK;
+    int n = 0;
+
+    if (times == 1)
+        return call_once(comm, c, buffers);
+    while (st == LS_OK && n < times && (st = issue(comm, c, buffers, &works[n])) == LS_OK)
+        n++;
+    for (int i = 0; i < n; i++) {
+        const ls_status one = ls_work_wait(works[i]);
+        st = st == LS_OK ? one : st;
+    }
+    return st;
+}

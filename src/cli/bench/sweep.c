@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench/bench.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+/* The size after `bytes`, -1 behind the last. No factor leads away from 0. */
+static int64_t next_size(const bench_options *o, int64_t bytes)
+{
+    const bool by_factor = o->factor > 1;
+
+    if (by_factor ? bytes == 0 || bytes > o->max_bytes / o->factor
+                  : bytes > o->max_bytes - o->step_bytes)
+        return -1;
+    return by_factor ? bytes * o->factor : bytes + o->step_bytes;
+}
+
+static bool is_all(const char *choice)
+{
+    return text_equal(choice, "all") || text_equal(choice, "-1");
+}
+
+static bool is_wanted(const bench_sweep *s)
+{
+    const bench_options *o = s->opt;
+    const bool reduces = bench_reduces(o->kind);
+
+    if (!is_all(o->type) && bench_type(o->type) != s->type)
+        return false;
+    if (bench_has_root(o->kind) ? !is_all(o->root) && strtol(o->root, NULL, 10) != s->root
+                                : s->root != 0)
+        return false;
+    if (!reduces)
+        return s->redop == 0;
+    return (is_all(o->redop) || bench_redop(o->redop) == s->redop) &&
+           bench_is_defined((ls_dtype)s->type, (ls_reduce_op)s->redop);
+}
+
+bench_sweep bench_sweep_begin(const bench_options *opt, int n)
+{
+    return (bench_sweep){.opt = opt, .n = n, .root = -1, .bytes = -1};
+}
+
+/* Type by type, in each reduction by reduction, in each root by root. */
+static bool next_kind_of_row(bench_sweep *s)
+{
+    do {
+        if (++s->root == s->n) {
+            s->root = 0;
+            s->redop++;
+        }
+        if (s->redop == LS_REDUCE_OP_COUNT) {
+            s->redop = 0;
+            s->type++;
+        }
+        if (s->type == LS_DTYPE_COUNT)
+            return false;
+    } while (!is_wanted(s));
+    s->bytes = s->opt->min_bytes;
+    return true;
+}
+
+bool bench_sweep_next(bench_sweep *s, bench_case *out)
+{
+    if (s->bytes >= 0)
+        s->bytes = next_size(s->opt, s->bytes);
+    if (s->bytes < 0 && !next_kind_of_row(s))
+        return false;
+    *out = (bench_case){.kind = s->opt->kind,
+                        .type = (ls_dtype)s->type,
+                        .redop = (ls_reduce_op)s->redop,
+                        .root = bench_has_root(s->opt->kind) ? s->root : -1,
+                        .n = s->n};
+    out->count = bench_count_for(out->kind, out->type, s->bytes, s->n);
+    return true;
+}
+
+// --- on the ranks ---
+
+static ls_status check_ranks(const bench_options *opt, int n)
+{
+    if (opt->kind == BENCH_SEND_RECV && n < 2)
+        return ls_fail(LS_EINVAL, "sendrecv is between ranks, and this is the only one (-g 2)");
+    if (opt->kind == BENCH_HYPERCUBE && (n & (n - 1)) != 0)
+        return ls_fail(LS_EINVAL, "hypercube needs a power of two of ranks, and these are %d", n);
+    if (bench_has_root(opt->kind) && !is_all(opt->root) && strtol(opt->root, NULL, 10) >= n)
+        return ls_fail(LS_EINVAL, "-r %s: the ranks are 0 to %d", opt->root, n - 1);
+    return LS_OK;
+}
+
+static ls_status print_rows(bench *b, bench_table *t, bool is_printing)
+{
+    const bench_options *opt = t->opt;
+
+    for (int64_t cycle = 0; cycle < opt->cycles || opt->cycles == 0; cycle++) {
+        bench_sweep s = bench_sweep_begin(opt, ls_comm_size(bench_comm(b)));
+        bench_case c;
+        bench_result r;
+
+        while (bench_sweep_next(&s, &c)) {
+            LS_TRY(bench_measure(b, &c, true, &r));
+            if (is_printing)
+                bench_table_row(t, &c, &r);
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status run_alone(bench *b, const bench_options *opt, bool is_printing)
+{
+    bench_table t = {.opt = opt,
+                     .backend = ls_comm_backend(bench_comm(b)),
+                     .transport = ls_comm_transport(bench_comm(b))};
+    ls_status st;
+
+    if (is_printing)
+        bench_table_begin(&t, ls_comm_size(bench_comm(b)));
+    st = print_rows(b, &t, is_printing);
+    if (st == LS_OK && is_printing)
+        st = bench_table_end(&t);
+    bench_table_free(&t);
+    return st;
+}
+
+static ls_status take_turns(bench *b, const bench_options *opt, bench_turn *turn)
+{
+    bench_sweep s = bench_sweep_begin(opt, ls_comm_size(bench_comm(b)));
+    bool has_turn;
+    bench_case c;
+    bench_result r;
+
+    while (bench_sweep_next(&s, &c))
+        for (int64_t cycle = 0; cycle < opt->cycles; cycle++) {
+            LS_TRY(bench_turn_wait(turn, &has_turn));
+            if (!has_turn)
+                return LS_OK;
+            LS_TRY(bench_measure(b, &c, cycle == 0, &r));
+            LS_TRY(bench_turn_end(turn, &r));
+        }
+    return LS_OK;
+}
+
+static ls_status run_in_turn(bench *b, const bench_options *opt)
+{
+    bench_turn *turn;
+    ls_status st;
+
+    LS_TRY(bench_turn_open(opt->turn, bench_comm(b), &turn));
+    st = take_turns(b, opt, turn);
+    bench_turn_close(turn);
+    return st;
+}
+
+ls_status bench_run(ls_comm *world, const bench_options *opt)
+{
+    bench *b = NULL;
+    ls_status st;
+
+    LS_TRY(check_ranks(opt, ls_comm_size(world)));
+    LS_TRY(bench_open(world, opt, &b));
+    st = opt->turn != NULL ? run_in_turn(b, opt) : run_alone(b, opt, ls_comm_rank(world) == 0);
+    bench_close(b);
+    return st;
+}
