@@ -61,6 +61,7 @@ typedef struct backend_work {
     backend_group *group;
     void *state; /* the backend's own; it frees it before it calls host->done */
     int source;  /* RECV: set by the backend to the group rank the message came from */
+    int awaited; /* of a collective: set by the backend to the world rank that it waited for last; -1: none */
 } backend_work;
 
 /* What the engine offers; the first argument is always this table's `self`. */

@@ -11,6 +11,10 @@
  * call site. At most 39 bytes are kept. */
 void comm_label(ls_comm *comm, const char *label);
 
+/* Notes in the flight recorder what this rank did beside its operations ("backward"), when it is over; ls_now_ns() at its start and
+ * end. */
+void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
+
 /* Where variables come from, so that tests give their own. Returns NULL for what is not set. */
 typedef struct comm_env {
     const char *(*get)(void *self, const char *name);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/check.h"
+#include "comm/comm.h"
 
 #include <string.h>
 
@@ -298,7 +299,7 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
 
     if (w == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an operation");
-    w->b = (backend_work){.op = *op, .group = comm->backend, .source = -1};
+    w->b = (backend_work){.op = *op, .group = comm->backend, .source = -1, .awaited = -1};
     w->comm = comm;
     w->phase = WORK_RUNNING;
     w->status = LS_OK;
@@ -397,15 +398,23 @@ ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **
     return st;
 }
 
-/* The world rank that a message came from or went to; of a collective nobody knows whom it waited for. */
+/* The world rank that a message came from or went to, or that a collective waited for last. */
 static int peer_of(const ls_work *w)
 {
     const coll *op = &w->b.op;
+    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
     const int peer = op->root == LS_ANY_SOURCE ? w->b.source : op->root;
 
-    if ((op->kind != COLL_SEND && op->kind != COLL_RECV) || peer < 0)
-        return -1;
-    return w->comm->members[peer];
+    if (!is_message)
+        return w->b.awaited;
+    return peer < 0 ? -1 : w->comm->members[peer];
+}
+
+void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns)
+{
+    engine_enter(comm->engine);
+    recorder_phase(comm->engine->parts.recorder, name, start_ns, end_ns);
+    engine_leave(comm->engine);
 }
 
 void engine_end_work(engine *e, ls_work *w, ls_status status)

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/text.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -11,10 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC       UINT64_C(0x3152454443524c53) /* "SLRCDER1" */
+#define MAGIC       UINT64_C(0x3252454443524c53) /* "SLRCDER2" */
 #define SITE_WORDS  (STAMP_SITE_BYTES / 8)
 #define ENTRY_WORDS ((size_t)16)
-#define RING_BYTES  (((size_t)RECORDER_ENTRIES + 1) * ENTRY_WORDS * sizeof(uint64_t))
+#define PHASE_WORDS ((size_t)8)
+#define PHASES_AT   (((size_t)RECORDER_ENTRIES + 1) * ENTRY_WORDS)
+#define RING_BYTES  ((PHASES_AT + RECORDER_ENTRIES * PHASE_WORDS) * sizeof(uint64_t))
+
+/* Words of the header. */
+enum { HEAD_MAGIC = 0, HEAD_ENTRIES, HEAD_RANK, HEAD_LAST, HEAD_LAST_PHASE };
 
 /* Words of an entry. */
 enum {
@@ -30,12 +36,16 @@ enum {
     AT_SITE
 };
 
+/* Words of a phase. */
+enum { PHASE_NUMBER = 0, PHASE_START, PHASE_END, PHASE_NAME };
+
 typedef _Atomic uint64_t word;
 
 /* Entry i of the ring lies at words[(i + 1) * ENTRY_WORDS]; the header is in front. */
 struct recorder {
     word *words;
     uint64_t last_number;
+    uint64_t last_phase;
     int fd;
 };
 
@@ -106,10 +116,13 @@ ls_status recorder_open(int fd, int rank, recorder **out)
     }
     r->words = base;
     // A rank that joins again goes on behind what it recorded before.
-    r->last_number = get(&r->words[0]) == MAGIC ? get(&r->words[3]) : 0;
-    put(&r->words[1], RECORDER_ENTRIES);
-    put(&r->words[2], (uint64_t)(uint32_t)rank);
-    put(&r->words[0], MAGIC);
+    if (get(&r->words[HEAD_MAGIC]) == MAGIC) {
+        r->last_number = get(&r->words[HEAD_LAST]);
+        r->last_phase = get(&r->words[HEAD_LAST_PHASE]);
+    }
+    put(&r->words[HEAD_ENTRIES], RECORDER_ENTRIES);
+    put(&r->words[HEAD_RANK], (uint64_t)(uint32_t)rank);
+    put(&r->words[HEAD_MAGIC], MAGIC);
     *out = r;
     return LS_OK;
 
@@ -139,6 +152,16 @@ static uint64_t pack_what(const op_stamp *s)
            (uint64_t)s->redop << 48 | (uint64_t)s->vector << 56;
 }
 
+static void put_text(word *at, const char text[STAMP_SITE_BYTES])
+{
+    for (size_t i = 0; i < SITE_WORDS; i++) {
+        uint64_t part;
+
+        memcpy(&part, text + i * sizeof(part), sizeof(part));
+        put(&at[i], part);
+    }
+}
+
 uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns)
 {
     const uint64_t number = ++r->last_number;
@@ -154,13 +177,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put(&e[AT_START], (uint64_t)now_ns);
     put(&e[AT_END], 0);
     put(&e[AT_STATUS], 0);
-    for (size_t i = 0; i < SITE_WORDS; i++) {
-        uint64_t part;
-
-        memcpy(&part, stamp->site + i * 8, sizeof(part));
-        put(&e[AT_SITE + i], part);
-    }
-    put(&r->words[3], number);
+    put_text(&e[AT_SITE], stamp->site);
+    put(&r->words[HEAD_LAST], number);
     atomic_store_explicit(&e[AT_NUMBER], number, memory_order_release);
     return number;
 }
@@ -176,19 +194,46 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
     atomic_store_explicit(&e[AT_END], (uint64_t)now_ns, memory_order_release);
 }
 
+static word *phase_at(word *words, uint64_t number)
+{
+    return &words[PHASES_AT + number % RECORDER_ENTRIES * PHASE_WORDS];
+}
+
+void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns)
+{
+    const uint64_t number = ++r->last_phase;
+    word *p = phase_at(r->words, number);
+    char text[STAMP_SITE_BYTES] = {0};
+
+    text_format(text, sizeof(text), "%s", name);
+    put(&p[PHASE_NUMBER], 0);
+    // Release, as in recorder_begin().
+    atomic_store_explicit(&p[PHASE_START], (uint64_t)start_ns, memory_order_release);
+    atomic_store_explicit(&p[PHASE_END], (uint64_t)end_ns, memory_order_release);
+    put_text(&p[PHASE_NAME], text);
+    put(&r->words[HEAD_LAST_PHASE], number);
+    atomic_store_explicit(&p[PHASE_NUMBER], number, memory_order_release);
+}
+
+/* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or changed. */
+static uint64_t copy_words(const word *from, uint64_t *to, size_t n)
+{
+    to[0] = atomic_load_explicit(&from[0], memory_order_acquire);
+    // Acquire loads keep the second look at the number behind them.
+    for (size_t i = 1; i < n; i++)
+        to[i] = atomic_load_explicit(&from[i], memory_order_acquire);
+    return get(&from[0]) == to[0] ? to[0] : 0;
+}
+
 /* False when the entry is not whole, or changed while it was copied. */
 static bool read_entry(const word *e, recorder_entry *out)
 {
-    const uint64_t number = atomic_load_explicit(&e[AT_NUMBER], memory_order_acquire);
+    // Who sees the end sees how it ended: it is read before the rest.
     const int64_t end_ns = (int64_t)atomic_load_explicit(&e[AT_END], memory_order_acquire);
     uint64_t w[ENTRY_WORDS];
+    const uint64_t number = copy_words(e, w, AT_SITE + SITE_WORDS);
 
     if (number == 0)
-        return false;
-    // Acquire loads keep the second look at the number behind them.
-    for (size_t i = 0; i < AT_SITE + SITE_WORDS; i++)
-        w[i] = atomic_load_explicit(&e[i], memory_order_acquire);
-    if (get(&e[AT_NUMBER]) != number)
         return false;
     *out = (recorder_entry){.number = number,
                             .bytes = w[AT_BYTES],
@@ -209,30 +254,63 @@ static bool read_entry(const word *e, recorder_entry *out)
     return true;
 }
 
-ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
+/* Maps the recorder behind fd for reading. */
+static ls_status map_to_read(int fd, word **words)
 {
-    const word *words;
-    uint64_t last;
     void *base;
 
     LS_TRY(check_size(fd, LS_EFORMAT));
     base = mmap(NULL, RING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return ls_fail_errno("cannot map the flight recorder");
-    words = base;
-    *n = 0;
-    if (get(&words[0]) != MAGIC || get(&words[1]) != RECORDER_ENTRIES) {
-        (void)munmap(base, RING_BYTES);
-        return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
-    }
-    last = get(&words[3]);
-    if (max > RECORDER_ENTRIES)
-        max = RECORDER_ENTRIES;
-    for (uint64_t i = last > (uint64_t)max ? last - (uint64_t)max : 0; i < last; i++) {
-        if (read_entry(&words[((i + 1) % RECORDER_ENTRIES + 1) * ENTRY_WORDS], &out[*n]) &&
-            out[*n].number == i + 1)
-            *n += 1;
-    }
+    *words = base;
+    if (get(&(*words)[HEAD_MAGIC]) == MAGIC && get(&(*words)[HEAD_ENTRIES]) == RECORDER_ENTRIES)
+        return LS_OK;
     (void)munmap(base, RING_BYTES);
+    return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
+}
+
+/* The first of the last `max` numbers up to `last`. */
+static uint64_t first_of(uint64_t last, int max)
+{
+    const uint64_t wanted = max < RECORDER_ENTRIES ? (uint64_t)max : RECORDER_ENTRIES;
+
+    return last > wanted ? last - wanted + 1 : 1;
+}
+
+ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
+{
+    word *words;
+    uint64_t last;
+
+    *n = 0;
+    LS_TRY(map_to_read(fd, &words));
+    last = get(&words[HEAD_LAST]);
+    for (uint64_t i = first_of(last, max); i <= last; i++)
+        *n += read_entry(entry_at(words, i), &out[*n]) && out[*n].number == i;
+    (void)munmap(words, RING_BYTES);
+    return LS_OK;
+}
+
+ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n)
+{
+    word *words;
+    uint64_t last;
+
+    *n = 0;
+    LS_TRY(map_to_read(fd, &words));
+    last = get(&words[HEAD_LAST_PHASE]);
+    for (uint64_t i = first_of(last, max); i <= last; i++) {
+        uint64_t w[PHASE_WORDS];
+
+        if (copy_words(phase_at(words, i), w, PHASE_WORDS) != i)
+            continue;
+        out[*n] = (recorder_span){
+            .number = i, .start_ns = (int64_t)w[PHASE_START], .end_ns = (int64_t)w[PHASE_END]};
+        memcpy(out[*n].name, &w[PHASE_NAME], STAMP_SITE_BYTES);
+        out[*n].name[STAMP_SITE_BYTES - 1] = '\0';
+        *n += 1;
+    }
+    (void)munmap(words, RING_BYTES);
     return LS_OK;
 }

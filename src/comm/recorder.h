@@ -5,16 +5,18 @@
  * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep the descriptor and read it
  * at any time, also after SIGKILL. Layout, all fields little-endian 64-bit words written one by one:
  *
- *   header   magic, version and entry count, rank, job
+ *   header   magic, entry count, rank, number of the last entry, number of the last phase
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes | start_ns | end_ns
  *            | status and peer | site[40]
+ *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes behind the entries; what the program did beside
+ *            its operations (forward, backward, ...), written when it is over
  *
  * `number` counts the operations of the rank from 1 and is written last, after being 0 while the rest changes: a reader
  * takes an entry only when it finds the same nonzero number before and after copying it. end_ns is 0 while the operation
  * runs and is the last word written at its end.
  *
  * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
- * Threads    recorder_begin() and recorder_end() under the engine's lock; recorder_read() anywhere.
+ * Threads    recorder_begin(), recorder_end() and recorder_phase() under the engine's lock; reading anywhere.
  */
 #ifndef LS_COMM_RECORDER_H
 #define LS_COMM_RECORDER_H
@@ -34,6 +36,9 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
 /* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone round since. */
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
 
+/* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are kept. */
+void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
+
 /* A memfd of the right size, CLOEXEC, for a starter to hand over. */
 LS_MUST_USE ls_status recorder_create_fd(int *fd);
 
@@ -52,5 +57,15 @@ typedef struct recorder_entry {
  * entries that change meanwhile are left out. LS_EFORMAT: fd holds no recorder.
  */
 LS_MUST_USE ls_status recorder_read(int fd, recorder_entry *out, int max, int *n);
+
+typedef struct recorder_span {
+    uint64_t number; /* n-th phase of the rank, from 1 */
+    int64_t start_ns;
+    int64_t end_ns;
+    char name[STAMP_SITE_BYTES];
+} recorder_span;
+
+/* The last phases, likewise. */
+LS_MUST_USE ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n);
 
 #endif

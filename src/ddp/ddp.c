@@ -193,6 +193,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 {
     const double seed = ddp->options.plain_mean ? 1.0 : (double)rows;
     const int64_t start_ns = ls_now_ns();
+    int64_t end_ns;
     ls_status st;
 
     if (rows < 0)
@@ -201,7 +202,9 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
     ls_tape_on_grad_ready(tape, on_grad_ready, ddp);
     st = ls_backward(tape, loss, seed);
     ls_tape_on_grad_ready(tape, NULL, NULL);
-    ddp->stats.backward_s += (double)(ls_now_ns() - start_ns) * 1e-9;
+    end_ns = ls_now_ns();
+    comm_phase(ddp->comm, "backward", start_ns, end_ns);
+    ddp->stats.backward_s += (double)(end_ns - start_ns) * 1e-9;
     return st;
 }
 
@@ -304,6 +307,7 @@ static ls_status finish_step(ls_ddp *ddp, double weight, ls_ddp_step *step)
                           .stop = ddp->small[SMALL_STOP] > 0};
 
     const int64_t end_ns = ls_now_ns();
+    comm_phase(ddp->comm, "wait for gradients", start_ns, end_ns);
     ddp->stats.wait_s += (double)(end_ns - start_ns) * 1e-9;
     ddp->stats.communication_s += (double)(end_ns - ddp->first_start_ns) * 1e-9;
     ddp->stats.n_buckets = ddp->n_buckets;

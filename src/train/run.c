@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "comm/comm.h"
 
 #include <lockstep/log.h>
 
@@ -318,14 +319,26 @@ static ls_status update_loss(ls_run *run)
     return LS_OK;
 }
 
+/* What has been done since the mark has this name in the flight recorder; the next phase begins here. */
+static void end_phase(ls_run *run, const char *name)
+{
+    const int64_t now_ns = ls_now_ns();
+
+    if (run->comm != NULL)
+        comm_phase(run->comm, name, run->mark_ns, now_ns);
+    run->mark_ns = now_ns;
+}
+
 static ls_status end_epoch(ls_run *run)
 {
+    run->mark_ns = ls_now_ns();
     LS_TRY(update_loss(run));
     run->in_epoch = false;
     run->at.epoch++;
     run->at.batch = 0;
     if (run->test.set != NULL)
         LS_TRY(evaluate(run));
+    end_phase(run, "evaluation");
     LS_TRY(metrics_write(run, run->test.set != NULL ? run->state.accuracy : -1));
     if (run->test.set != NULL)
         progress_line(&run->progress,
@@ -336,7 +349,9 @@ static ls_status end_epoch(ls_run *run)
         progress_line(&run->progress, "epoch %lld/%lld  loss %.4f  %.0f samples/s",
                       (long long)run->at.epoch, (long long)run->flags->epochs, run->state.loss,
                       run->state.samples_per_s);
-    return resume_save(run);
+    LS_TRY(resume_save(run));
+    end_phase(run, "save");
+    return LS_OK;
 }
 
 /* A stop that all ranks have agreed on, or the step limit: the state is kept where it stands. */
@@ -368,7 +383,9 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
+    run->mark_ns = ls_now_ns();
     LS_TRY(ls_loader_next(run->train.loader, batch));
+    end_phase(run, "data");
     run->rows = batch->rows;
     return LS_OK;
 }
@@ -413,11 +430,14 @@ static ls_status train_step(ls_run *run, ls_tensor *loss)
         LS_TRY(ls_tensor_read(loss, &value, 1));
     }
     run->state.lr = ls_schedule_lr(&run->schedule, run->at.step);
+    end_phase(run, "forward");
     LS_TRY(backward(run, loss, &step));
+    run->mark_ns = ls_now_ns();
     if (step.more_data) {
         ls_optimizer_set_lr(run->optimizer, run->state.lr);
         LS_TRY(ls_optimizer_step(run->optimizer));
     }
+    end_phase(run, "optimizer");
     run->at.step++;
     run->at.batch++;
     run->state.step = run->at.step;

@@ -66,7 +66,8 @@ struct ls_run {
     bool in_epoch;
     bool started;
     bool finished;
-    int64_t rows; /* of the batch under way */
+    int64_t rows;    /* of the batch under way */
+    int64_t mark_ns; /* where the present phase of the step began */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 

@@ -59,6 +59,44 @@ static void what_was_recorded_is_read_back(void **state)
     (void)close(fd);
 }
 
+static void phases_have_a_ring_of_their_own(void **state)
+{
+    const uint64_t total = RECORDER_ENTRIES + 5;
+    recorder_span *spans = calloc(RECORDER_ENTRIES, sizeof(*spans));
+    recorder_entry entry;
+    op_stamp s = stamp_of(1);
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    assert_non_null(spans);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 0, &r));
+    recorder_end(r, recorder_begin(r, &s, 1, 1), LS_OK, -1, 2);
+    for (uint64_t i = 1; i <= total; i++)
+        recorder_phase(r,
+                       i % 2 == 0 ? "backward" : "a name that is longer than an entry has room for",
+                       (int64_t)(10 * i), (int64_t)(10 * i + 3));
+    recorder_close(r);
+    assert_ok(recorder_read_phases(fd, spans, RECORDER_ENTRIES, &n));
+    assert_int_equal(n, RECORDER_ENTRIES);
+    for (int i = 0; i < n; i++) {
+        const uint64_t number = total - RECORDER_ENTRIES + 1 + (uint64_t)i;
+
+        assert_int_equal(spans[i].number, number);
+        assert_int_equal(spans[i].start_ns, 10 * number);
+        assert_int_equal(spans[i].end_ns, 10 * number + 3);
+        assert_string_equal(spans[i].name, number % 2 == 0
+                                               ? "backward"
+                                               : "a name that is longer than an entry has");
+    }
+    assert_ok(recorder_read(fd, &entry, 1, &n));
+    assert_int_equal(n, 1);
+    assert_int_equal(entry.stamp.count, 10);
+    free(spans);
+    (void)close(fd);
+}
+
 static void the_last_ones_are_given_when_the_ring_has_gone_round(void **state)
 {
     const uint64_t total = 3 * RECORDER_ENTRIES + 17;
@@ -146,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_recorded_is_read_back),
+        cmocka_unit_test(phases_have_a_ring_of_their_own),
         cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
         cmocka_unit_test(a_reader_never_sees_half_an_entry),
         cmocka_unit_test(other_memory_is_refused),

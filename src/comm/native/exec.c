@@ -53,6 +53,8 @@ static void message_moved(transfer *t)
 {
     lane *l = t->owner;
 
+    if (!t->is_send)
+        l->work->work->awaited = t->peer->rank; // the last receive of all has kept it longest
     pool_free_transfer(t->group->state, t);
     if (--l->pending == 0)
         make_runnable(l);

@@ -85,6 +85,7 @@ static void publish(team *t)
     else
         publish_refs(t, s);
     t->arrived = 0;
+    t->awaited = -1;
     t->phase = TEAM_GATHERING;
     team_publish(t, &s->ready, t->number);
 }
@@ -135,8 +136,10 @@ static bool gather(team *t)
 
         if (t->arrived == t->rank)
             continue;
-        if (atomic_load_explicit(&s->ready, memory_order_seq_cst) < t->number)
+        if (atomic_load_explicit(&s->ready, memory_order_seq_cst) < t->number) {
+            t->awaited = t->info->members[t->arrived]; // whom we miss last has come last
             return false;
+        }
         if (!same_operation(s, &t->op->stamp)) {
             break_mismatch(t, t->arrived);
             return false;
@@ -239,6 +242,7 @@ static void finish(team *t)
         release_views(t);
     t->op = NULL;
     t->phase = TEAM_IDLE;
+    work->awaited = t->awaited;
     t->host->done(t->host->self, work, LS_OK, NULL);
 }
 

@@ -105,6 +105,7 @@ struct team {
     team_phase phase;
     const coll *op;
     int arrived; /* members 0 .. arrived - 1 have published the same stamp */
+    int awaited; /* world rank of the last one that was missing, -1: none was */
     const team_algorithm *algorithm;
     char **src; /* of each member, where it is reachable, else NULL */
     char **dst;
