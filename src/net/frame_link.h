@@ -25,7 +25,7 @@ typedef struct frame_link {
     char why[256]; /* it has ended, and `ended` is about to be called */
     bool is_gone;  /* ... because the connection was closed or broke; else it was given up here */
     void *self;
-    /* A failing status ends the link with that text. Must not free the link. */
+    /* A failing status ends the link with that text. May close the link, must not free its memory. */
     ls_status (*message)(void *self, const frame *f);
     /* The link has ended without frame_link_close(), and is closed: called once, never from within a call of this module. */
     void (*ended)(void *self, const char *why);

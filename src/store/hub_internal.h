@@ -10,7 +10,7 @@
 
 #include "base/map.h"
 #include "net/door.h"
-#include "net/frame.h"
+#include "net/frame_link.h"
 #include "net/wire.h"
 #include "store/messages.h"
 #include "store/table.h"
@@ -22,7 +22,7 @@ typedef enum conn_state {
     CONN_RANK,
     CONN_STORE,   /* proved, of a store without a job */
     CONN_CLOSING, /* refused: closed when what is queued has been sent */
-    CONN_DEAD     /* off the poller; freed by the reaper */
+    CONN_DEAD     /* closed; freed by the reaper */
 } conn_state;
 
 /* A get or wait that is not answered yet. */
@@ -42,16 +42,11 @@ typedef struct hub_conn {
     list_node node; /* in hub.conns or hub.dead */
     hub *owner;
     conn_state state;
-    int fd;
-    poll_watch *watch;
-    bool wants_write;
+    frame_link link;
     char peer[DOOR_PEER_TEXT];
     pid_t peer_pid;   /* of a unix socket, else 0 */
-    int64_t heard_ms; /* last bytes */
     poll_timer limit; /* how long the present state may last */
-    frame_reader in;
-    frame_queue out;
-    int rank; /* of CONN_RANK, else -1 */
+    int rank;         /* of CONN_RANK, else -1 */
     conn_wait wait;
 } hub_conn;
 

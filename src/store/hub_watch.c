@@ -282,7 +282,8 @@ static void append_doing(text_buf *t, const hub_op *op, int rank)
     else if (r->local_pid > 0)
         text_append(t, "%s", file_process_state_text(file_process_state(r->local_pid)));
     else
-        text_append(t, "last heard of %.1f s ago", (double)(ls_now_ms() - r->conn->heard_ms) / 1e3);
+        text_append(t, "last heard of %.1f s ago",
+                    (double)(ls_now_ms() - r->conn->link.heard_ms) / 1e3);
     if (elsewhere != NULL)
         text_append(t, ", in %s", stamp_text(stamp, sizeof(stamp), &elsewhere->stamp));
 }
