@@ -17,7 +17,8 @@ int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);
-int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run */
+int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run and lockstep check */
+int run_agent(int argc, char **argv, bool is_static); /* the same; static: it can load no libraries */
 
 /* What a dead rank was doing, from its flight recorder: for agent_spec. */
 void describe_ring(int fd, text_buf *out);

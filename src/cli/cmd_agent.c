@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_agent.c - lockstep agent --stdio: what `lockstep run` starts on another machine, by ssh or srun (launch/orders.h). Also the whole of the
+ * cmd_agent.c - lockstep agent --stdio: what `lockstep run` and `lockstep check` start on another machine, by ssh or srun (launch/orders.h). Also the whole of the
  * agent that travels to machines without Lockstep (agent_main.c).
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
+#include "launch/survey_agent.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -47,8 +48,20 @@ static ls_status greet(int fd)
     return say(fd, line, strlen(line));
 }
 
+typedef struct any_orders {
+    bool is_survey;
+    orders job;
+    survey_orders survey;
+} any_orders;
+
+static ls_status read_orders(const frame *f, any_orders *out)
+{
+    out->is_survey = f->type == SURVEY_ORDERS;
+    return out->is_survey ? survey_orders_read(f, &out->survey) : orders_read(f, &out->job);
+}
+
 /* LS_EPEER: stdin has ended before any came. */
-static ls_status await_orders(int fd, orders *out)
+static ls_status await_orders(int fd, any_orders *out)
 {
     frame_reader reader;
     frame f;
@@ -68,7 +81,7 @@ static ls_status await_orders(int fd, orders *out)
             st = frame_reader_next(&reader, &f, &have);
     }
     if (st == LS_OK)
-        st = orders_read(&f, out);
+        st = read_orders(&f, out);
     frame_reader_free(&reader);
     return st;
 }
@@ -132,10 +145,27 @@ static ls_status run_orders(const orders *o, const char *where, const agent_far 
     return st;
 }
 
-int cmd_agent(int argc, char **argv)
+static ls_status run_job(orders *o, agent_far *far)
 {
-    static orders o;
     char where[1024];
+
+    LS_TRY(far_orders_enter(o));
+    far->terminal = o->terminal;
+    add_caller(o);
+    list_heads(o, where, sizeof(where));
+    return run_orders(o, where, far);
+}
+
+/* A folder that is not there is a finding of the survey's. */
+static ls_status run_survey(const survey_orders *o, const agent_far *far, bool is_static)
+{
+    LS_TRY(far_orders_set_env(&o->base));
+    return survey_agent_run(o, far, is_static);
+}
+
+int run_agent(int argc, char **argv, bool is_static)
+{
+    static any_orders o;
     agent_far far;
     ls_status st;
 
@@ -153,14 +183,13 @@ int cmd_agent(int argc, char **argv)
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
-        st = far_orders_enter(&o);
-    if (st == LS_OK) {
-        far.terminal = o.terminal;
-        add_caller(&o);
-        list_heads(&o, where, sizeof(where));
-        st = run_orders(&o, where, &far);
-    }
+        st = o.is_survey ? run_survey(&o.survey, &far, is_static) : run_job(&o.job, &far);
     if (st != LS_OK)
         return fail_agent(far.out_fd, ls_last_error());
     return 0;
+}
+
+int cmd_agent(int argc, char **argv)
+{
+    return run_agent(argc, argv, false);
 }

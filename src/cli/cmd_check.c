@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_check.c - lockstep check: what of this machine will stand in the way of a job; and with --settings, every LOCKSTEP_* setting,
- * its value, and where that comes from.
+ * cmd_check.c - lockstep check: what of this machine, or of several (check_hosts.c), will stand in the way of a job; and with --settings,
+ * every LOCKSTEP_* setting, its value, and where that comes from.
  */
+#include "cli/check_flags.h"
 #include "cli/cli.h"
 
 #include "base/config.h"
@@ -11,19 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define N_FLAGS 8
-
-typedef struct check_flags {
-    const char *nproc;
-    int64_t nnodes;
-    int64_t master_port;
-    int json;
-    int quick;
-    int problems;
-    int settings;
-    int help;
-} check_flags;
 
 /* --- settings --- */
 
@@ -111,20 +99,22 @@ static ls_status read_options(const check_flags *f, check_options *out)
 
     if (!text_equal(f->nproc, "auto"))
         LS_TRY(text_parse_int(f->nproc, "--nproc-per-node", 1, 65536, &n));
-    *out = (check_options){
-        .n_ranks = (int)n, .several_nodes = f->nnodes != 1, .master_port = (int)f->master_port};
+    *out = (check_options){.n_ranks = (int)n,
+                           .several_nodes = f->nnodes != 1,
+                           .master_port = (int)f->master_port,
+                           .tries_gpus = f->gpu_check != 0};
+    if (f->quick && f->gpu_check)
+        return ls_fail(LS_EINVAL, "--gpu-check takes seconds, and --quick leaves GPUs out: one of "
+                                  "them");
     return LS_OK;
 }
 
-static int check_machine(const check_flags *f)
+static int check_machine(const check_flags *f, const check_options *options)
 {
-    check_options options;
     findings found = {0};
     int code = 0;
-    ls_status st = read_options(f, &options);
+    ls_status st = f->quick ? check_quick(options, &found) : check_all(options, &found);
 
-    if (st == LS_OK)
-        st = f->quick ? check_quick(&options, &found) : check_all(&options, &found);
     if (st == LS_OK && f->json)
         st = print_json(&found);
     else if (st == LS_OK)
@@ -137,17 +127,36 @@ static int check_machine(const check_flags *f)
     return code;
 }
 
+static int check_what_is_asked(const check_flags *f)
+{
+    check_options options;
+    bool has_hosts = false;
+    ls_status st = read_options(f, &options);
+
+    if (st == LS_OK)
+        st = check_hosts_find(f, &options, &has_hosts);
+    if (st != LS_OK)
+        return print_failure("check", st);
+    return has_hosts ? check_hosts(f, &options) : check_machine(f, &options);
+}
+
+#define N_ONE  9
+#define N_MANY 8
+
 int cmd_check(int argc, char **argv)
 {
     check_flags f = {.nproc = "auto", .nnodes = 2};
-    const ls_flag table[N_FLAGS] = {
+    const ls_flag one[N_ONE] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
-         "ranks on this machine, or auto: one a core that may be used"},
+         "ranks on each machine, or auto: one a core that may be used; with hosts: their slots"},
         {"nnodes", 0, LS_FLAG_INT, &f.nnodes, 1, 65536,
          "machines of the job; with 1, names and networks matter less"},
         {"master-port", 0, LS_FLAG_INT, &f.master_port, 0, 65535,
          "the port that the job is to use; 0: MASTER_PORT, or torchrun's"},
-        {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0, "print an array of objects"},
+        {"gpu-check", 0, LS_FLAG_BOOL, &f.gpu_check, 0, 0,
+         "open each GPU and use some of its memory; takes seconds, where one hangs a minute"},
+        {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0,
+         "print an array of objects; of several machines, an object"},
         {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0,
          "only what takes milliseconds: names, networks, limits, cores, /dev/shm"},
         {"problems", 0, LS_FLAG_BOOL, &f.problems, 0, 0, "leave out what is as it should be"},
@@ -155,19 +164,34 @@ int cmd_check(int argc, char **argv)
          "print all settings and where their values come from, and nothing else"},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
+    const ls_flag many[N_MANY] = {
+        {"hosts", 'H', LS_FLAG_TEXT, &f.hosts, 0, 0,
+         "machines to look at by ssh, a:8,user@b:2, and the ways between them; in a Slurm "
+         "allocation those of the allocation"},
+        {"host", 0, LS_FLAG_TEXT, &f.hosts, 0, 0, NULL},
+        {"hostfile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0,
+         "the same from a file, one a line: a slots=8, or a:8"},
+        {"machinefile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0, NULL},
+        {"ssh", 0, LS_FLAG_TEXT, &f.ssh, 0, 0, "what to run in the place of ssh"},
+        {"ssh-port", 0, LS_FLAG_INT, &f.ssh_port, 0, 65535, "ssh's port"},
+        {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0,
+         "which networks may be used: eth0,10.0.0.0/8,^docker0"},
+        {"port-range", 0, LS_FLAG_TEXT, &f.port_range, 0, 0,
+         "A-B: the ports that hosts call each other at"},
+    };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep check",
                             .usage = "[flags]",
-                            .summary = "Tells what on this machine will stand in the way of a job, "
-                                       "why, and the command that mends it.\n"
+                            .summary = "Tells what on this machine, or on those of -H, will stand "
+                                       "in the way of a job, why, and the command that mends it.\n"
                                        "Ends with 1 when there is an error among that.",
-                            .tables = {table},
-                            .n = {N_FLAGS}};
+                            .tables = {one, many},
+                            .n = {N_ONE, N_MANY}};
     const ls_status st = ls_flags_parse(&flags, argc, argv, NULL);
 
     if (st == LS_OK && f.help)
         return print_help(&flags);
     if (st != LS_OK)
         return print_failure("check", st);
-    return f.settings ? show_settings() : check_machine(&f);
+    return f.settings ? show_settings() : check_what_is_asked(&f);
 }

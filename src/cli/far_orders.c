@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-ls_status far_orders_enter(const orders *o)
+ls_status far_orders_set_env(const orders *o)
 {
     for (int i = 0; i < o->n_env; i++) {
         char *equals = strchr(o->env[i], '=');
@@ -18,6 +18,12 @@ ls_status far_orders_enter(const orders *o)
         if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): orders live as long as we do
             return ls_fail_errno("setting a variable");
     }
+    return LS_OK;
+}
+
+ls_status far_orders_enter(const orders *o)
+{
+    LS_TRY(far_orders_set_env(o));
     if (chdir(o->folder) != 0)
         return ls_fail_errno("the folder %s, in which the job was started, cannot be entered here",
                              o->folder);

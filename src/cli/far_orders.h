@@ -8,6 +8,9 @@
 #include "launch/launch.h"
 #include "launch/orders.h"
 
+/* For a process with one thread; the orders live as long as it does. */
+LS_MUST_USE ls_status far_orders_set_env(const orders *o);
+
 /* Sets the environment and enters the folder, for a process with one thread. The orders live as long as it does. */
 LS_MUST_USE ls_status far_orders_enter(const orders *o);
 

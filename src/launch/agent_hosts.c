@@ -109,7 +109,7 @@ static ls_status send_orders(const agent_hosts *h, int i)
         st = ls_fail(LS_EINVAL, "arguments and variables of %zu bytes; %zu are the most", w.bytes,
                      ORDERS_BODY_MAX);
     if (st == LS_OK)
-        st = starter_order(h->starter, i, w.data, w.bytes);
+        st = starter_order(h->starter, i, FAR_ORDERS, w.data, w.bytes);
     if (w.data != NULL)
         explicit_bzero(w.data, w.bytes);
     wire_writer_free(&w);

@@ -21,13 +21,15 @@ typedef struct check_options {
     int n_ranks;        /* on this machine; 0: one for each core that may be used */
     bool several_nodes; /* the job has more than this one: names and networks matter then */
     int master_port;    /* that the job is to use; 0: the usual ones are looked at */
+    bool tries_gpus;    /* each GPU is opened, and some of its memory used */
+    bool is_static;     /* this program is the agent that travels: see check_the_bare_machine */
     const check_sources *sources; /* NULL: this machine itself */
 } check_options;
 
 /* Adds to `out` what can be had in milliseconds: names, networks, limits, cores, /dev/shm. */
 LS_MUST_USE ls_status check_quick(const check_options *options, findings *out);
 
-/* Adds everything. A GPU driver that does not answer takes 20 s. */
+/* Adds everything. A GPU driver that does not answer takes 20 s, with tries_gpus a GPU that does not answer another 60 s. */
 LS_MUST_USE ls_status check_all(const check_options *options, findings *out);
 
 #endif

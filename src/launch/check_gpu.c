@@ -200,7 +200,14 @@ static void check_usable(const check *c, int n_usable)
 
 static void add_failure(const check *c, ls_status st, const bus_list *bus)
 {
-    if (st == LS_ETIMEOUT)
+    if (st == LS_EUNSUPPORTED && bus->n > 0)
+        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "install lockstep there",
+                    "the %d NVIDIA GPU%s on the bus %s not looked at: %s", bus->n,
+                    bus->n == 1 ? "" : "s", bus->n == 1 ? "is" : "are", ls_last_error());
+    else if (st == LS_EUNSUPPORTED)
+        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
+                    "there is no NVIDIA GPU on the bus");
+    else if (st == LS_ETIMEOUT)
         finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR,
                     "dmesg | grep -i -e nvrm -e xid   # then reboot", "%s", ls_last_error());
     else if (st != LS_ENOTFOUND)
@@ -213,20 +220,69 @@ static void add_failure(const check *c, ls_status st, const bus_list *bus)
                     ls_last_error(), bus->n, bus->n == 1 ? "" : "s");
     else
         finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
-                    "there is no NVIDIA GPU on the bus, and there are no GPU libraries");
+                    "there is no NVIDIA GPU on the bus, and no NVIDIA library here");
+}
+
+/* A trial as findings; gives whether it went well. */
+static bool judge_trial(const check *c, const gpu_seen *gpu, const gpu_trial *trial)
+{
+    char mend[128];
+
+    if (trial->status == LS_OK || !gpu->is_usable)
+        return true; /* or it has been told */
+    text_format(mend, sizeof(mend), "nvidia-smi; dmesg | grep -i -e nvrm -e xid   # then reboot");
+    if (trial->status == LS_ETIMEOUT)
+        finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR, mend,
+                    "the GPU at %s (%s) hangs: %s", gpu->bus, gpu->name, trial->why);
+    else if (trial->status == LS_ENOTFOUND)
+        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "nvidia-smi -L",
+                    "the GPU at %s (%s) has no UUID by which it could be tried", gpu->bus,
+                    gpu->name);
+    else
+        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, mend,
+                    "the GPU at %s (%s) cannot be used: %s", gpu->bus, gpu->name, trial->why);
+    return false;
+}
+
+/* How many work. */
+static int try_each(const check *c, const gpu_list *seen)
+{
+    static gpu_trials trials; /* large, and checks are for one thread */
+    int n_good = 0;
+
+    if (c->from->try_gpus(c->from->self, seen, &trials) != LS_OK) {
+        finding_add(c->out, FINDING_GPU_LIBRARY_KIND, FINDING_WARNING,
+                    "apt-get install libcuda1   # docker run --gpus all", "%s", ls_last_error());
+        return 0;
+    }
+    for (int i = 0; i < seen->n && i < trials.n; i++)
+        n_good +=
+            judge_trial(c, &seen->gpus[i], &trials.gpus[i]) && trials.gpus[i].status == LS_OK;
+    return n_good;
+}
+
+static void tell_usable(const check *c, const gpu_list *seen, int n)
+{
+    const gpu_seen *first = seen->gpus;
+
+    while (!first->is_usable)
+        first++;
+    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s", n,
+                n == 1 ? "" : "s", first->name,
+                !c->options->tries_gpus ? "" : "; opened, and memory used, one by one");
 }
 
 void check_gpus(check *c)
 {
     bus_list bus;
-    gpu_list seen;
+    static gpu_list seen; /* large, and checks are for one thread */
     const int before = c->out->n;
     int n_usable;
+    int n_good;
     ls_status st;
 
     list_bus(c, &bus);
-    st = c->from->gpus != NULL ? c->from->gpus(c->from->self, &seen)
-                               : gpu_probe(GPU_PROBE_LIBRARY, GPU_PROBE_MS, &seen);
+    st = c->from->gpus(c->from->self, &seen);
     if (st != LS_OK) {
         add_failure(c, st, &bus);
         return;
@@ -234,8 +290,8 @@ void check_gpus(check *c)
     n_usable = compare_lists(c, &bus, &seen);
     if (n_usable == 0 && c->out->n == before)
         finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL, "there is no NVIDIA GPU");
-    else if (n_usable > 0 && c->out->n == before)
-        finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s", n_usable,
-                    n_usable == 1 ? "" : "s", seen.gpus[0].name);
+    n_good = n_usable > 0 && c->options->tries_gpus ? try_each(c, &seen) : n_usable;
+    if (n_good > 0 && c->out->n == before)
+        tell_usable(c, &seen, n_good);
     check_usable(c, n_usable);
 }

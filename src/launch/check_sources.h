@@ -8,6 +8,7 @@
 #include "base/process_id.h"
 #include "launch/check.h"
 #include "launch/gpu_probe.h"
+#include "launch/gpu_try.h"
 #include "net/interface.h"
 
 #include <sys/resource.h>
@@ -31,9 +32,14 @@ struct check_sources {
     bool (*has_pidfd)(void *self);
     bool (*has_vm_read)(void *self); /* no filter of system calls forbids process_vm_readv() */
     ls_status (*key_path)(void *self, char *buf, size_t n);
-    ls_status (*gpus)(void *self, gpu_list *out); /* as gpu_probe(); NULL: that itself */
+    ls_status (*gpus)(void *self, gpu_list *out); /* as gpu_probe() */
+    ls_status (*try_gpus)(void *self, const gpu_list *gpus, gpu_trials *out); /* as gpu_try() */
 };
 
 extern const check_sources check_this_machine;
+
+/* The same for a program that is linked statically: it can load no library, so names are asked by getent, and GPUs are not asked
+ * (LS_EUNSUPPORTED). */
+extern const check_sources check_the_bare_machine;
 
 #endif

@@ -2,7 +2,6 @@
 #include "launch/finding.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
 
 #include <stdio.h>
 
@@ -13,13 +12,24 @@ static const struct {
     const char *why;
 } kinds[] = {
 #define FINDING_ROW(name, id, why) {id, why},
-    FINDING_KINDS(FINDING_ROW)
+    FINDING_KINDS(FINDING_ROW) FINDING_HOSTS_KINDS(FINDING_ROW)
 #undef FINDING_ROW
 };
 
 const char *finding_id(finding_kind kind)
 {
     return kinds[kind].id;
+}
+
+bool finding_find_kind(const char *id, finding_kind *out)
+{
+    for (int i = 0; i < FINDING_KIND_COUNT; i++) {
+        if (!text_equal(kinds[i].id, id))
+            continue;
+        *out = (finding_kind)i;
+        return true;
+    }
+    return false;
 }
 
 const char *finding_why(finding_kind kind)
@@ -102,23 +112,28 @@ void findings_free(findings *list)
     *list = (findings){0};
 }
 
+void findings_put_json(const findings *list, const char *host, json_writer *w)
+{
+    for (int i = 0; i < list->n; i++) {
+        const finding *f = &list->items[i];
+        json_open(w, NULL, '{');
+        json_put_string(w, "host", host);
+        json_put_string(w, "id", finding_id(f->kind));
+        json_put_string(w, "severity", finding_severity_text(f->severity));
+        json_put_string(w, "what", f->what);
+        json_put_string(w, "why", finding_why(f->kind));
+        json_put_string(w, "mend", f->mend);
+        json_close(w, '}');
+    }
+}
+
 void findings_to_json(const findings *list, const char *host, text_buf *out)
 {
     json_writer w;
 
     json_begin(&w, out);
     json_open(&w, NULL, '[');
-    for (int i = 0; i < list->n; i++) {
-        const finding *f = &list->items[i];
-        json_open(&w, NULL, '{');
-        json_put_string(&w, "host", host);
-        json_put_string(&w, "id", finding_id(f->kind));
-        json_put_string(&w, "severity", finding_severity_text(f->severity));
-        json_put_string(&w, "what", f->what);
-        json_put_string(&w, "why", finding_why(f->kind));
-        json_put_string(&w, "mend", f->mend);
-        json_close(&w, '}');
-    }
+    findings_put_json(list, host, &w);
     json_close(&w, ']');
 }
 

@@ -5,6 +5,7 @@
 #ifndef LS_LAUNCH_FINDING_H
 #define LS_LAUNCH_FINDING_H
 
+#include "base/json.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -99,6 +100,7 @@ typedef enum finding_severity {
     X(GPU_MISSING, "gpu-missing",                                                                  \
       "the driver does not list it: it has failed, or is kept for somebody else")                  \
     X(GPU_FEW, "gpu-few", "ranks that share a GPU are slow, and NCCL refuses them")                \
+    X(GPU_UNTRIED, "gpu-untried", "what is wrong with them shows only when ranks start")           \
     X(GPU_VISIBLE, "gpu-visible", "what stands behind a wrong entry is ignored without a word")    \
     X(LEFTOVER_OK, "leftover-ok", "")                                                              \
     X(LEFTOVER, "leftover", "it may hold GPU memory, ports and cores")                             \
@@ -107,12 +109,49 @@ typedef enum finding_severity {
     X(SETTING_OK, "setting-ok", "")                                                                \
     X(SETTING_BAD, "setting-bad", "every program refuses to start with it")
 
+/* What only shows when several machines are looked at together (survey.h). */
+#define FINDING_HOSTS_KINDS(X)                                                                     \
+    X(HOST_UNSTARTED, "host-unstarted", "no rank can be started there")                            \
+    X(HOST_LOST, "host-lost", "what is told about it is not all that there is to tell")            \
+    X(HOST_FOLDER, "host-folder",                                                                  \
+      "lockstep run starts programs in the folder that it was started in, by the same name")       \
+    X(HOST_BARE, "host-bare",                                                                      \
+      "the agent that travels there instead knows addresses in numbers only, and nothing of GPUs") \
+    X(SAME_OK, "same-ok", "")                                                                      \
+    X(BUILD_DIFFERS, "build-differs",                                                              \
+      "parts of different builds may not understand each other, or add in another order")          \
+    X(KERNEL_DIFFERS, "kernel-differs", "what works on one host may not work on another")          \
+    X(LIBC_DIFFERS, "libc-differs",                                                                \
+      "a program that was built with the newer one does not start with the older one")             \
+    X(SIMD_DIFFERS, "simd-differs",                                                                \
+      "kernels are chosen by what the processor can: a run that is resumed, or repeated with its " \
+      "ranks on other hosts, does not give the same bits")                                         \
+    X(PYTHON_DIFFERS, "python-differs",                                                            \
+      "what one rank pickles or sends, another one may not be able to read")                       \
+    X(TIME_OK, "time-ok", "")                                                                      \
+    X(TIME_APART, "time-apart",                                                                    \
+      "times in logs cannot be compared, the first of several failures (TORCHELASTIC_ERROR_FILE) " \
+      "is taken for a later one, make builds too much or too little, and certificates and "        \
+      "Kerberos tickets may be refused")                                                           \
+    X(PATH_OK, "path-ok", "")                                                                      \
+    X(PATH_NONE, "path-none", "a job with both of them cannot start")                              \
+    X(PATH_HERE, "path-here", "agents call the machine that starts them: no job starts from here") \
+    X(PATH_BLOCKED, "path-blocked", "programs that do not try their ways first may take this one") \
+    X(PATH_WRONG, "path-wrong",                                                                    \
+      "whoever connects there reaches itself or another host; Open MPI tries it and hangs")        \
+    X(PATH_MTU, "path-mtu", "small messages arrive there and large ones never do")                 \
+    X(PATH_SLOW, "path-slow", "all ranks of a job wait for the slowest way in every collective")   \
+    X(NETWORK_OK, "network-ok", "")                                                                \
+    X(NETWORK_NONE, "network-none", "a job on all of these hosts ends before its ranks start")
+
 typedef enum finding_kind {
 #define FINDING_ENUM(name, id, why) FINDING_##name##_KIND,
-    FINDING_KINDS(FINDING_ENUM)
+    FINDING_KINDS(FINDING_ENUM) FINDING_HOSTS_KINDS(FINDING_ENUM)
 #undef FINDING_ENUM
         FINDING_KIND_COUNT
 } finding_kind;
+
+#define FINDING_HOSTS_FIRST FINDING_HOST_UNSTARTED_KIND /* those before it are of one machine */
 
 typedef struct finding {
     finding_kind kind;
@@ -130,6 +169,7 @@ typedef struct findings {
 } findings;
 
 const char *finding_id(finding_kind kind);
+bool finding_find_kind(const char *id, finding_kind *out); /* false: this build knows no such id */
 const char *finding_why(finding_kind kind);
 const char *finding_severity_text(finding_severity severity); /* "warning" */
 
@@ -142,6 +182,9 @@ void findings_free(findings *list);
 
 /* Appends [{"host": .., "id": .., "severity": .., "what": .., "why": .., "mend": ..}, ..]. */
 void findings_to_json(const findings *list, const char *host, text_buf *out);
+
+/* The objects alone, into an array that is open. */
+void findings_put_json(const findings *list, const char *host, json_writer *w);
 
 /* Appends "warning shm-small: /dev/shm has 64 MiB; mend: ..." for each that is at least as bad, a line each. */
 void findings_to_lines(const findings *list, finding_severity least, text_buf *out);

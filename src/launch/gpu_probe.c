@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_probe.c - six functions of the management library, by name: its header is not needed, and no CUDA context is made.
+ * gpu_probe.c - seven functions of the management library, by name: its header is not needed, and no CUDA context is made.
  */
 #include "launch/gpu_probe.h"
 
@@ -30,6 +30,7 @@ typedef struct nvml {
     int (*handle)(unsigned i, nvml_device **out);
     int (*pci)(nvml_device *device, nvml_pci *out);
     int (*name)(nvml_device *device, char *buf, unsigned n);
+    int (*uuid)(nvml_device *device, char *buf, unsigned n); /* may be NULL */
 } nvml;
 
 /* A symbol as a function: C has no cast from one to the other, but copying the pointer is what POSIX means. */
@@ -49,6 +50,7 @@ static ls_status load(const char *path, nvml *api)
     if (library == NULL)
         return ls_fail(LS_ENOTFOUND, "%s cannot be loaded", path);
     (void)find(library, "nvmlErrorString", &api->error_text);
+    (void)find(library, "nvmlDeviceGetUUID", &api->uuid);
     if (!find(library, "nvmlInit_v2", &api->init) ||
         !find(library, "nvmlDeviceGetCount_v2", &api->count) ||
         !find(library, "nvmlDeviceGetHandleByIndex_v2", &api->handle) ||
@@ -70,6 +72,7 @@ static void look_at(const nvml *api, unsigned i, gpu_seen *out)
     nvml_device *device = NULL;
     nvml_pci pci;
     char name[96] = "";
+    char uuid[96] = "";
     int code = api->handle(i, &device);
 
     memset(&pci, 0, sizeof(pci));
@@ -80,6 +83,10 @@ static void look_at(const nvml *api, unsigned i, gpu_seen *out)
         text_printable(out->bus, sizeof(out->bus), pci.bus_id);
         code = api->name(device, name, sizeof(name));
     }
+    if (code == 0 && api->uuid != NULL && api->uuid(device, uuid, sizeof(uuid)) != 0)
+        uuid[0] = 0;
+    uuid[sizeof(uuid) - 1] = 0;
+    text_printable(out->uuid, sizeof(out->uuid), uuid);
     name[sizeof(name) - 1] = 0;
     out->is_usable = code == 0;
     text_printable(out->name, sizeof(out->name), code == 0 ? name : explain(api, code));

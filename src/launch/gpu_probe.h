@@ -16,6 +16,7 @@
 
 typedef struct gpu_seen {
     char bus[32];   /* "00000000:85:00.0" as the library writes it; "": it could not be asked */
+    char uuid[96];  /* "GPU-89..."; "": not known */
     char name[64];  /* or why it could not be asked */
     bool is_usable; /* the library gave a handle and all facts */
 } gpu_seen;

@@ -148,12 +148,14 @@ static bool has_said_why(const starter_host *h)
     return h->last_line[0] != 0 && !WIFSIGNALED(h->wait_status);
 }
 
-static void write_why(const starter_host *h, char *buf, size_t n)
+static void write_why(starter_host *h, char *buf, size_t n)
 {
     const start_way way = h->owner->opt.way;
     char end[96];
-    char advice[512];
 
+    h->advice[0] = 0;
+    if (h->why[0] == 0 && h->state != HOST_ORDERED)
+        start_advice(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
     else if (h->state == HOST_ORDERED)
@@ -161,12 +163,10 @@ static void write_why(const starter_host *h, char *buf, size_t n)
                     process_end_text(end, sizeof(end), h->wait_status), has_said_why(h) ? ": " : "",
                     has_said_why(h) ? h->last_line : "");
     else if (h->last_line[0] != 0)
-        text_format(buf, n, "%s (%s)", h->last_line,
-                    start_advice(way, starter_name_of(h), h->last_line, advice, sizeof(advice)));
+        text_format(buf, n, "%s (%s)", h->last_line, h->advice);
     else
         text_format(buf, n, "%s %s (%s)", way == START_SSH ? "ssh" : "srun",
-                    process_end_text(end, sizeof(end), h->wait_status),
-                    start_advice(way, starter_name_of(h), "", advice, sizeof(advice)));
+                    process_end_text(end, sizeof(end), h->wait_status), h->advice);
 }
 
 static void try_again(void *arg)
@@ -306,20 +306,42 @@ static void start_more(void *arg)
 
 /* --- for the owner --- */
 
-ls_status starter_order(starter *s, int host_index, const void *body, size_t bytes)
+static ls_status queue_frame(starter_host *h, uint32_t type, const void *body, size_t bytes)
+{
+    uint8_t header[FRAME_HEADER_BYTES];
+
+    wire_put_u32(header, (uint32_t)bytes);
+    wire_put_u32(header + 4, type);
+    LS_TRY(byte_queue_add(&h->out, header, sizeof(header)));
+    return byte_queue_add(&h->out, body, bytes);
+}
+
+ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
 {
     starter_host *h = &s->list[host_index];
-    uint8_t header[FRAME_HEADER_BYTES];
 
     if (h->state != HOST_GREETED)
         return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
-    wire_put_u32(header, (uint32_t)bytes);
-    wire_put_u32(header + 4, FAR_ORDERS);
-    LS_TRY(byte_queue_add(&h->out, header, sizeof(header)));
-    LS_TRY(byte_queue_add(&h->out, body, bytes));
+    LS_TRY(queue_frame(h, type, body, bytes));
     h->state = HOST_ORDERED;
     starter_flush(h);
     return LS_OK;
+}
+
+ls_status starter_tell(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
+{
+    starter_host *h = &s->list[host_index];
+
+    if (h->state != HOST_ORDERED || h->fd < 0)
+        return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
+    LS_TRY(queue_frame(h, type, body, bytes));
+    starter_flush(h);
+    return LS_OK;
+}
+
+const char *starter_advice(const starter *s, int host_index)
+{
+    return s->list[host_index].advice;
 }
 
 void starter_restart(starter *s, int host_index)

@@ -44,8 +44,16 @@ LS_MUST_USE ls_status starter_create(poller *p, const start_options *opt, const 
 /* Ends what is still there: the agents see the end of their stdin, and after a while the processes are killed. NULL is allowed. */
 void starter_destroy(starter *s);
 
-/* Gives a greeted host its orders: the body of one FAR_ORDERS. */
-LS_MUST_USE ls_status starter_order(starter *s, int host_index, const void *body, size_t bytes);
+/* Gives a greeted host its orders: the body of one frame, a job's being FAR_ORDERS. */
+LS_MUST_USE ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body,
+                                    size_t bytes);
+
+/* One more frame to a host that has its orders. LS_EPEER: it has gone. */
+LS_MUST_USE ls_status starter_tell(starter *s, int host_index, uint32_t type, const void *body,
+                                   size_t bytes);
+
+/* What to do about the end of a host that has not got its orders, which ended() tells behind the words for it, in brackets; "": nothing. */
+const char *starter_advice(const starter *s, int host_index);
 
 /* Starts a host that has ended once more. */
 void starter_restart(starter *s, int host_index);

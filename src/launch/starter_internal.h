@@ -36,6 +36,7 @@ typedef struct starter_host {
     poll_timer timer; /* until the next try, for the greeting, or for the rest of its end */
     text_buf line;    /* of stderr, being gathered */
     char last_line[STARTER_LINE_MOST];
+    char advice[512]; /* what to do about its end */
     size_t n_noise;
     frame_reader in;
     byte_queue out;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_hosts.c - lockstep check -H: several machines. Which, and how they are started, is settled as for lockstep run.
+ */
+#include "cli/check_flags.h"
+#include "cli/cli.h"
+#include "cli/run_flags.h"
+#include "launch/survey.h"
+
+static run_flags hosts; /* large, and borrowed by what is started from it */
+
+ls_status check_hosts_find(const check_flags *f, check_options *options, bool *has_hosts)
+{
+    const bool is_given = f->hosts != NULL || f->hostfile != NULL;
+
+    *has_hosts = false;
+    if (is_given && f->nnodes == 1)
+        return ls_fail(LS_EINVAL, "-H and --nnodes 1: one machine, or several");
+    if (!is_given && f->nnodes == 1)
+        return LS_OK;
+    hosts = (run_flags){.nnodes = "1", /* that is, not given */
+                        .host_text = f->hosts,
+                        .hostfile = f->hostfile,
+                        .ssh = f->ssh,
+                        .ssh_port = f->ssh_port,
+                        .net = f->net,
+                        .port_range = f->port_range};
+    LS_TRY(run_flags_settle_hosts(&hosts));
+    *has_hosts = hosts.has_hosts;
+    if (!hosts.has_hosts && is_given && options->n_ranks == 0)
+        options->n_ranks = hosts.n_ranks;
+    if (!hosts.has_hosts && (f->net != NULL || f->port_range != NULL || f->ssh != NULL))
+        return ls_fail(LS_EINVAL, "--net, --port-range and --ssh are about other machines: -H");
+    for (int i = 0; i < hosts.host_list.n && options->n_ranks > 0; i++)
+        hosts.host_list.hosts[i].slots = options->n_ranks;
+    return LS_OK;
+}
+
+static void note(void *self, const char *line)
+{
+    LS_UNUSED(self);
+    print_error("lockstep: %s\n", line);
+}
+
+static ls_status print_survey(const check_flags *f, const survey *s)
+{
+    text_buf text = {0};
+    ls_status st;
+
+    if (f->json)
+        survey_to_json(s, &text);
+    else
+        survey_to_text(s, f->problems ? FINDING_NOTE : FINDING_OK, &text);
+    st = text_status(&text);
+    if (st == LS_OK)
+        print_out(f->json ? "%s\n" : "%s", text_str(&text));
+    text_free(&text);
+    return st;
+}
+
+int check_hosts(const check_flags *f, const check_options *options)
+{
+    const survey_options asked = {.hosts = &hosts.hosts,
+                                  .key = &hosts.key,
+                                  .net = hosts.net,
+                                  .ports = hosts.ports,
+                                  .checks = *options,
+                                  .is_quick = f->quick != 0,
+                                  .note = note};
+    survey found;
+    int code;
+    ls_status st = survey_run(&asked, &found);
+
+    if (st != LS_OK)
+        return print_failure("check", st);
+    st = survey_judge(&found);
+    if (st == LS_OK)
+        st = print_survey(f, &found);
+    code = st != LS_OK ? print_failure("check", st) : survey_worst(&found) == FINDING_ERROR;
+    survey_free(&found);
+    return code;
+}
