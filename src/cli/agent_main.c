@@ -6,9 +6,9 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
+#include "launch/check.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <pwd.h>
@@ -63,27 +63,13 @@ int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, 
     return 0;
 }
 
-/* Libraries cannot be loaded; nobody asks for that here (check_the_bare_machine). */
-void *dlopen(const char *path, int mode)
-{
-    LS_UNUSED(path);
-    LS_UNUSED(mode);
-    return NULL;
-}
-
-void *dlsym(void *restrict library, const char *restrict name)
-{
-    LS_UNUSED(library);
-    LS_UNUSED(name);
-    return NULL;
-}
-
 // NOLINTEND(readability-*)
 
 int main(int argc, char **argv)
 {
     if (argc > 1 && text_equal(argv[1], "agent"))
-        return run_agent(argc - 1, argv + 1, true);
-    print_error("lockstep-agent: it is for lockstep run -H and lockstep check -H, which send it to other machines\n");
+        return run_agent(argc - 1, argv + 1, &check_the_bare_machine);
+    print_error("lockstep-agent: it is for lockstep run -H and lockstep check -H, which send it to "
+                "other machines\n");
     return 2;
 }

@@ -18,7 +18,11 @@ int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);
 int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run and lockstep check */
-int run_agent(int argc, char **argv, bool is_static); /* the same; static: it can load no libraries */
+
+struct check_sources; /* launch/check.h */
+
+/* cmd_agent() of either program; what it is asked about its machine it learns from these. */
+int run_agent(int argc, char **argv, const struct check_sources *sources);
 
 /* What a dead rank was doing, from its flight recorder: for agent_spec. */
 void describe_ring(int fd, text_buf *out);

@@ -157,13 +157,14 @@ static ls_status run_job(orders *o, agent_far *far)
 }
 
 /* A folder that is not there is a finding of the survey's. */
-static ls_status run_survey(const survey_orders *o, const agent_far *far, bool is_static)
+static ls_status run_survey(const survey_orders *o, const agent_far *far,
+                            const check_sources *sources)
 {
     LS_TRY(far_orders_set_env(&o->base));
-    return survey_agent_run(o, far, is_static);
+    return survey_agent_run(o, far, sources);
 }
 
-int run_agent(int argc, char **argv, bool is_static)
+int run_agent(int argc, char **argv, const check_sources *sources)
 {
     static any_orders o;
     agent_far far;
@@ -183,13 +184,8 @@ int run_agent(int argc, char **argv, bool is_static)
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
-        st = o.is_survey ? run_survey(&o.survey, &far, is_static) : run_job(&o.job, &far);
+        st = o.is_survey ? run_survey(&o.survey, &far, sources) : run_job(&o.job, &far);
     if (st != LS_OK)
         return fail_agent(far.out_fd, ls_last_error());
     return 0;
-}
-
-int cmd_agent(int argc, char **argv)
-{
-    return run_agent(argc, argv, false);
 }

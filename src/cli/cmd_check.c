@@ -102,7 +102,8 @@ static ls_status read_options(const check_flags *f, check_options *out)
     *out = (check_options){.n_ranks = (int)n,
                            .several_nodes = f->nnodes != 1,
                            .master_port = (int)f->master_port,
-                           .tries_gpus = f->gpu_check != 0};
+                           .tries_gpus = f->gpu_check != 0,
+                           .sources = &check_this_machine};
     if (f->quick && f->gpu_check)
         return ls_fail(LS_EINVAL, "--gpu-check takes seconds, and --quick leaves GPUs out: one of "
                                   "them");

@@ -104,7 +104,7 @@ static void tell_what_has_no_effect(const run_flags *f)
  * own to avoid, and advice is for people. */
 static void tell_what_is_wrong_here(const run_flags *f)
 {
-    const check_options options = {.n_ranks = f->n_ranks};
+    const check_options options = {.n_ranks = f->n_ranks, .sources = &check_this_machine};
     const finding_severity least = isatty(STDERR_FILENO) ? FINDING_WARNING : FINDING_ERROR;
     findings found = {0};
 

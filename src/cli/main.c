@@ -5,10 +5,16 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
+#include "launch/check.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+
+int cmd_agent(int argc, char **argv)
+{
+    return run_agent(argc, argv, &check_this_machine);
+}
 
 static const struct {
     const char *name;

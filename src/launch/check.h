@@ -22,9 +22,13 @@ typedef struct check_options {
     bool several_nodes; /* the job has more than this one: names and networks matter then */
     int master_port;    /* that the job is to use; 0: the usual ones are looked at */
     bool tries_gpus;    /* each GPU is opened, and some of its memory used */
-    bool is_static;     /* this program is the agent that travels: see check_the_bare_machine */
-    const check_sources *sources; /* NULL: this machine itself */
+    const check_sources *sources; /* where facts come from; needed: */
 } check_options;
+
+/* This machine; and the same for a program that is linked statically and so can load no library: names are asked by getent, and GPUs are
+ * not asked. */
+extern const check_sources check_this_machine;
+extern const check_sources check_the_bare_machine;
 
 /* Adds to `out` what can be had in milliseconds: names, networks, limits, cores, /dev/shm. */
 LS_MUST_USE ls_status check_quick(const check_options *options, findings *out);

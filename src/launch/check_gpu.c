@@ -256,8 +256,7 @@ static int try_each(const check *c, const gpu_list *seen)
         return 0;
     }
     for (int i = 0; i < seen->n && i < trials.n; i++)
-        n_good +=
-            judge_trial(c, &seen->gpus[i], &trials.gpus[i]) && trials.gpus[i].status == LS_OK;
+        n_good += judge_trial(c, &seen->gpus[i], &trials.gpus[i]) && trials.gpus[i].status == LS_OK;
     return n_good;
 }
 

@@ -161,13 +161,8 @@ static void (*const subjects[])(check *c) = {
 
 ls_status check_begin(const check_options *options, findings *out, check *c)
 {
-    const check_sources *standard =
-        options->is_static ? &check_the_bare_machine : &check_this_machine;
-
-    *c = (check){.options = options,
-                 .from = options->sources != NULL ? options->sources : standard,
-                 .out = out,
-                 .n_ranks = options->n_ranks};
+    *c = (check){
+        .options = options, .from = options->sources, .out = out, .n_ranks = options->n_ranks};
     if (c->n_ranks < 1)
         c->n_ranks = c->from->usable_cores(c->from->self);
     c->from->host_name(c->from->self, c->host, sizeof(c->host));

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 struct check_sources {
+    bool is_bare;     /* this program can load no libraries */
     const char *root; /* before /proc, /sys, /etc and /usr */
     void *self;       /* handed to all of these: */
 
@@ -32,14 +33,8 @@ struct check_sources {
     bool (*has_pidfd)(void *self);
     bool (*has_vm_read)(void *self); /* no filter of system calls forbids process_vm_readv() */
     ls_status (*key_path)(void *self, char *buf, size_t n);
-    ls_status (*gpus)(void *self, gpu_list *out); /* as gpu_probe() */
+    ls_status (*gpus)(void *self, gpu_list *out); /* as gpu_probe(); LS_EUNSUPPORTED: not asked */
     ls_status (*try_gpus)(void *self, const gpu_list *gpus, gpu_trials *out); /* as gpu_try() */
 };
-
-extern const check_sources check_this_machine;
-
-/* The same for a program that is linked statically: it can load no library, so names are asked by getent, and GPUs are not asked
- * (LS_EUNSUPPORTED). */
-extern const check_sources check_the_bare_machine;
 
 #endif

@@ -138,8 +138,7 @@ ls_status child_end(const char *what, const child_question *q, void *answer, siz
     kill(q->pid, SIGKILL);
     (void)reap(q->pid, &wait_status);
     if (st != LS_OK)
-        return ls_fail(LS_ETIMEOUT, "%s: no answer within %.1f s", what,
-                       (double)q->limit_ms / 1e3);
+        return ls_fail(LS_ETIMEOUT, "%s: no answer within %.1f s", what, (double)q->limit_ms / 1e3);
     head.text[sizeof(head.text) - 1] = 0;
     if (head.status == LS_OK)
         return LS_OK;

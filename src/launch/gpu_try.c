@@ -81,9 +81,9 @@ static ls_status use_memory(const cuda *api)
     LS_TRY(judge(api, "writing to its memory",
                  api->fill(address, PATTERN, GPU_TRY_BYTES / sizeof(unsigned))));
     LS_TRY(judge(api, "reading its memory", api->read(&words[0], address, sizeof(words[0]))));
-    LS_TRY(judge(
-        api, "reading its memory",
-        api->read(&words[1], address + GPU_TRY_BYTES - sizeof(words[1]), sizeof(words[1]))));
+    LS_TRY(
+        judge(api, "reading its memory",
+              api->read(&words[1], address + GPU_TRY_BYTES - sizeof(words[1]), sizeof(words[1]))));
     if (words[0] != PATTERN || words[1] != PATTERN)
         return ls_fail(LS_ESYSTEM, "its memory gives back other values than were written");
     return judge(api, "giving its memory back", api->give_back(address));
@@ -119,10 +119,9 @@ ls_status gpu_try(const char *library, int64_t limit_ms, const gpu_list *gpus, g
     out->n = gpus->n;
     for (int i = 0; i < gpus->n; i++) {
         tasks[i] = (task){.library = library, .uuid = gpus->gpus[i].uuid};
-        out->gpus[i].status =
-            !gpus->gpus[i].is_usable || tasks[i].uuid[0] == 0
-                ? ls_fail(LS_ENOTFOUND, "it was not tried")
-                : child_begin(what, limit_ms, use_gpu, &tasks[i], 1, &asked[i]);
+        out->gpus[i].status = !gpus->gpus[i].is_usable || tasks[i].uuid[0] == 0
+                                  ? ls_fail(LS_ENOTFOUND, "it was not tried")
+                                  : child_begin(what, limit_ms, use_gpu, &tasks[i], 1, &asked[i]);
         text_format(out->gpus[i].why, sizeof(out->gpus[i].why), "%s", ls_last_error());
     }
     for (int i = 0; i < gpus->n; i++) {

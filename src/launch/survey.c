@@ -18,10 +18,11 @@
 #include <unistd.h>
 
 enum {
-    QUESTIONS = 8,     /* about a host's clock */
-    LOOK_MS = 60000,   /* for a host to say the next thing: a resolver, a GPU driver and Python that all hang */
-    TRIAL_MS = 70000,  /* ... and GPUs that do */
-    WAYS_MS = 20000,   /* to try all ways, and for each of them: */
+    QUESTIONS = 8, /* about a host's clock */
+    LOOK_MS =
+        60000, /* for a host to say the next thing: a resolver, a GPU driver and Python that all hang */
+    TRIAL_MS = 70000, /* ... and GPUs that do */
+    WAYS_MS = 20000,  /* to try all ways, and for each of them: */
     WAY_MS = 250,
     PATIENCE_MS = 3000,
     PATIENCE_AGAIN_MS = 10000,
@@ -277,7 +278,7 @@ static void take_own(void *arg, survey_message type, const wire_writer *body)
 
 static ls_status write_orders(const struct survey_run *run, int i, int cores, wire_writer *w)
 {
-    static char *words[] = {(char *)(uintptr_t)"lockstep", (char *)(uintptr_t)"check", NULL};
+    static char *words[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
     const agent_hosts_spec *hosts = run->opt->hosts;
     const int slots = hosts->list->hosts[i].slots;
     survey_orders o = {.n_ranks = slots,
@@ -298,8 +299,8 @@ static ls_status write_orders(const struct survey_run *run, int i, int cores, wi
                                 .master_addr = "",
                                 .net = run->opt->net != NULL ? run->opt->net : "",
                                 .ports = run->opt->ports}};
-    ls_status st = agent_list_env(hosts->exports, hosts->n_exports, hosts->start.way == START_SSH,
-                                  &o.base);
+    ls_status st =
+        agent_list_env(hosts->exports, hosts->n_exports, hosts->start.way == START_SSH, &o.base);
 
     if (st == LS_OK) {
         survey_orders_write(w, &o);
@@ -459,23 +460,18 @@ static void turn_soon(struct survey_run *run)
 static void say_whom_we_wait_for(void *arg)
 {
     struct survey_run *run = arg;
+    bool (*is_done)(const run_host *host) = run->phase == LOOKING ? is_looked_at : has_tried;
     text_buf line = {0};
-    int n_done = 0;
-    int n_named = 0;
+    int n = 0;
 
+    text_append(&line, "waiting for what %s tell: ",
+                run->phase == LOOKING ? "hosts" : "tries of the ways between hosts");
     for (int i = 0; i < run->n; i++)
-        n_done += run->phase == LOOKING ? is_looked_at(&run->list[i]) : has_tried(&run->list[i]);
-    text_append(&line, "%d of %d hosts %s; waiting for ", n_done, run->n,
-                run->phase == LOOKING ? "are looked at" : "have tried their ways");
-    for (int i = 0; i < run->n; i++) {
-        if (run->phase == LOOKING ? is_looked_at(&run->list[i]) : has_tried(&run->list[i]))
-            continue;
-        if (n_named++ < NAMES_SHOWN)
-            text_append(&line, "%s%s", n_named > 1 ? ", " : "", name_of(run, i));
-    }
-    if (n_named > NAMES_SHOWN)
-        text_append(&line, " and %d more", n_named - NAMES_SHOWN);
-    if (n_named > 0)
+        if (!is_done(&run->list[i]) && n++ < NAMES_SHOWN)
+            text_append(&line, "%s%s", n > 1 ? ", " : "", name_of(run, i));
+    if (n > NAMES_SHOWN)
+        text_append(&line, " and %d more", n - NAMES_SHOWN);
+    if (n > 0)
         run->opt->note(run->opt->self, text_str(&line));
     text_free(&line);
     poller_timer_set(run->loop, &run->patience, ls_now_ms() + PATIENCE_AGAIN_MS,

@@ -19,12 +19,14 @@
 #include "launch/survey_clock.h"
 #include "launch/survey_messages.h"
 
-#define SURVEY_HOSTS_MOST    1024
-#define SURVEY_MEASURED_MOST 16 /* up to so many hosts every pair's bandwidth is measured, beyond that neighbours' only */
-#define SURVEY_APART_NS      INT64_C(500000000) /* between clocks, from which on it is a warning */
+#define SURVEY_HOSTS_MOST 1024
+#define SURVEY_MEASURED_MOST                                                                       \
+    16 /* up to so many hosts every pair's bandwidth is measured, beyond that neighbours' only */
+#define SURVEY_APART_NS INT64_C(500000000) /* between clocks, from which on it is a warning */
 
 typedef struct survey_options {
-    const agent_hosts_spec *hosts; /* which, and how they are started; slots are ranks to hold limits against */
+    const agent_hosts_spec
+        *hosts; /* which, and how they are started; slots are ranks to hold limits against */
     const net_key *key;
     const char *net; /* as of a job */
     net_ports ports;
@@ -36,14 +38,15 @@ typedef struct survey_options {
 } survey_options;
 
 typedef struct survey_host {
-    const char *name;  /* borrowed from the list of hosts */
-    bool is_here;      /* the starting machine */
-    bool has_come;     /* its agent has offered addresses, and told what came of its tries */
+    const char *name; /* borrowed from the list of hosts */
+    bool is_here;     /* the starting machine */
+    bool has_come;    /* its agent has offered addresses, and told what came of its tries */
     bool has_facts;
     survey_facts facts;
     survey_clock clock;
     net_offer offer;
-    net_report report; /* peers are numbers of hosts; survey.n is the starting machine, if it is none of them */
+    net_report
+        report; /* peers are numbers of hosts; survey.n is the starting machine, if it is none of them */
     findings found;
 } survey_host;
 
@@ -62,7 +65,7 @@ typedef struct survey {
     int n;
     start_way way;
     int64_t clock_limit_ns; /* 0: SURVEY_APART_NS */
-    bool has_start;         /* the starting machine is none of the hosts, and can be called there: */
+    bool has_start; /* the starting machine is none of the hosts, and can be called there: */
     net_offer start;
     const char *filter; /* --net */
 

@@ -59,23 +59,23 @@ static void on_stdin(void *arg, unsigned events)
     a->is_over |= st != LS_OK;
 }
 
-static ls_status run(survey_agent *a, poller *loop, const survey_orders *task, bool is_static)
+static ls_status run(survey_agent *a, poller *loop, const survey_orders *task,
+                     const check_sources *sources)
 {
-    const survey_node_options options = {
-        .loop = loop,
-        .key = &task->base.key,
-        .node = task->base.node,
-        .net = task->base.net,
-        .ports = task->base.ports,
-        .checks = {.n_ranks = task->n_ranks,
-                   .several_nodes = true,
-                   .master_port = task->master_port,
-                   .tries_gpus = task->tries_gpus,
-                   .is_static = is_static},
-        .is_quick = task->is_quick,
-        .folder = task->base.folder,
-        .self = a,
-        .say = say};
+    const survey_node_options options = {.loop = loop,
+                                         .key = &task->base.key,
+                                         .node = task->base.node,
+                                         .net = task->base.net,
+                                         .ports = task->base.ports,
+                                         .checks = {.n_ranks = task->n_ranks,
+                                                    .several_nodes = true,
+                                                    .master_port = task->master_port,
+                                                    .tries_gpus = task->tries_gpus,
+                                                    .sources = sources},
+                                         .is_quick = task->is_quick,
+                                         .folder = task->base.folder,
+                                         .self = a,
+                                         .say = say};
     poll_watch *watch = NULL;
     ls_status st = survey_node_open(&options, &a->node);
 
@@ -88,7 +88,8 @@ static ls_status run(survey_agent *a, poller *loop, const survey_orders *task, b
     return st == LS_OK ? a->failure : st;
 }
 
-ls_status survey_agent_run(const survey_orders *task, const agent_far *far, bool is_static)
+ls_status survey_agent_run(const survey_orders *task, const agent_far *far,
+                           const check_sources *sources)
 {
     survey_agent a = {.far = far};
     poller *loop;
@@ -96,7 +97,7 @@ ls_status survey_agent_run(const survey_orders *task, const agent_far *far, bool
 
     LS_TRY(poller_create(&loop));
     frame_reader_init(&a.in, ORDERS_BODY_MAX);
-    st = run(&a, loop, task, is_static);
+    st = run(&a, loop, task, sources);
     frame_reader_free(&a.in);
     poller_destroy(loop);
     return st;

@@ -5,14 +5,15 @@
 #ifndef LS_LAUNCH_SURVEY_AGENT_H
 #define LS_LAUNCH_SURVEY_AGENT_H
 
+#include "launch/check.h"
 #include "launch/launch.h"
 #include "launch/survey_messages.h"
 
 /*
- * Looks at this machine and answers questions until stdin ends. `is_static`: this program is linked so, and can load no libraries.
+ * Looks at this machine and answers questions until stdin ends. `sources`: see check.h.
  * LS_OK: it has ended; other failures are for FAR_FAILED.
  */
 LS_MUST_USE ls_status survey_agent_run(const survey_orders *task, const agent_far *far,
-                                       bool is_static);
+                                       const check_sources *sources);
 
 #endif

@@ -15,9 +15,9 @@
 
 /* Zero-initialise. */
 typedef struct survey_clock {
-    int n;              /* answers that made sense */
-    int64_t offset_ns;  /* there minus here; positive: it is ahead */
-    int64_t way_ns;     /* there and back, without what the other one took between */
+    int n;             /* answers that made sense */
+    int64_t offset_ns; /* there minus here; positive: it is ahead */
+    int64_t way_ns;    /* there and back, without what the other one took between */
 } survey_clock;
 
 /* All in nanoseconds since 1970. An answer that makes no sense (a clock was set meanwhile) changes nothing; false then. */

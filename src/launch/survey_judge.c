@@ -33,7 +33,7 @@ typedef struct fact {
     size_t offset; /* in survey_facts */
     finding_kind kind;
     finding_severity severity;
-    bool is_of_build; /* the agent that travels has another one, which says nothing */
+    bool is_of_build;   /* the agent that travels has another one, which says nothing */
     const char *absent; /* for "" */
     const char *mend;
 } fact;
@@ -133,9 +133,9 @@ static void compare_facts(survey *s, bool *marks)
 static void tell_bare(survey_host *h)
 {
     if (h->has_facts && h->facts.is_bare)
-        finding_add(&h->found, FINDING_HOST_BARE_KIND, FINDING_NOTE,
-                    "install the same lockstep there",
-                    "lockstep %s is not there: an agent travels to it at every start", ls_version());
+        finding_add(
+            &h->found, FINDING_HOST_BARE_KIND, FINDING_NOTE, "install the same lockstep there",
+            "lockstep %s is not there: an agent travels to it at every start", ls_version());
 }
 
 /* --- clocks --- */

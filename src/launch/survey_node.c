@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "launch/check_sources.h"
 #include "launch/net_probe.h"
 #include "launch/process.h"
 
@@ -44,7 +45,7 @@ static ls_status tell_facts(int fd, const survey_node_options *opt)
     wire_writer w = {0};
     ls_status st;
 
-    survey_facts_gather(opt->is_quick, opt->checks.is_static, &facts);
+    survey_facts_gather(opt->is_quick, opt->checks.sources->is_bare, &facts);
     survey_facts_write(&w, &facts);
     st = write_frame(fd, SURVEY_FACTS, &w);
     wire_writer_free(&w);

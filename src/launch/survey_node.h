@@ -21,7 +21,7 @@ typedef struct survey_node_options {
     check_options checks;
     bool is_quick;
     const char *folder; /* that a job's program would start in; NULL: it is there */
-    bool is_silent; /* it is there to be called, and does not look at itself */
+    bool is_silent;     /* it is there to be called, and does not look at itself */
     void *self;
     /* Something to tell; `body` is borrowed. May be called from within the functions below, too. */
     void (*say)(void *self, survey_message type, const wire_writer *body);

@@ -87,6 +87,17 @@ static void add_places(rows *r, const findings *list, int host, finding_severity
             r->places[r->n_places++] = (place){&list->items[i], host};
 }
 
+/* What one host tells twice in the same words. */
+static void drop_repeated(rows *r)
+{
+    int n = 0;
+
+    for (int i = 0; i < r->n_places; i++)
+        if (n == 0 || by_finding(&r->places[n - 1], &r->places[i]) != 0)
+            r->places[n++] = r->places[i];
+    r->n_places = n;
+}
+
 static ls_status make_rows(const survey *s, finding_severity least, rows *r)
 {
     size_t n = (size_t)s->common.n;
@@ -101,14 +112,14 @@ static ls_status make_rows(const survey *s, finding_severity least, rows *r)
         add_places(r, &s->hosts[i].found, i, least);
     add_places(r, &s->common, -1, least);
     qsort(r->places, (size_t)r->n_places, sizeof(*r->places), by_finding);
+    drop_repeated(r);
     for (int i = 0; i < r->n_places; i++) {
-        const place *p = &r->places[i];
         row *last = r->n > 0 ? &r->list[r->n - 1] : NULL;
 
-        if (last != NULL && compare_findings(last->first->found, p->found) == 0)
-            last->n += last->first[last->n - 1].host != p->host; /* the same twice on one host */
+        if (last != NULL && compare_findings(last->first->found, r->places[i].found) == 0)
+            last->n++;
         else
-            r->list[r->n++] = (row){p, 1};
+            r->list[r->n++] = (row){&r->places[i], 1};
     }
     qsort(r->list, (size_t)r->n, sizeof(*r->list), by_hosts);
     return LS_OK;
@@ -340,8 +351,7 @@ static void put_pick(const survey *s, int i, json_writer *w)
     json_open(w, NULL, '{');
     json_put_string(w, "host", s->hosts[i].name);
     json_put_string(w, "interface", s->picks[i].at[0].name);
-    json_put_string(w, "address",
-                    net_address_host(host, sizeof(host), &s->picks[i].at[0].address));
+    json_put_string(w, "address", net_address_host(host, sizeof(host), &s->picks[i].at[0].address));
     json_close(w, '}');
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOW_FACTOR = 3 };
+enum { SLOW_FACTOR = 4 };
 
 /* --- the network that would be taken --- */
 
@@ -86,8 +86,8 @@ static ls_status choose(survey *s, const members *m)
 
     if (st == LS_EPEER) {
         finding_add(&s->common, FINDING_NETWORK_NONE_KIND, FINDING_ERROR,
-                    "see the findings and the table below",
-                    "no network connects all %d hosts: %s", m->n, ls_last_error());
+                    "see the findings and the table below", "no network connects all %d hosts: %s",
+                    m->n, ls_last_error());
         text_append(&s->matrix, "%s", text_str(&choice.text));
         st = text_status(&s->matrix);
     } else if (st == LS_OK) {
@@ -165,8 +165,8 @@ static void find_paths(survey *s)
 {
     for (int from = 0; from < s->n; from++)
         for (int to = 0; to < s->n; to++)
-            if (is_pair(s, from, to))
-                s->paths[(size_t)from * (size_t)s->n + (size_t)to] = find_path(s, from, to);
+            s->paths[(size_t)from * (size_t)s->n + (size_t)to] =
+                is_pair(s, from, to) ? find_path(s, from, to) : (survey_path){.address = -1};
 }
 
 static const survey_path *path_of(const survey *s, int from, int to)
@@ -342,8 +342,8 @@ static void judge_paths_from(survey *s, int from)
                             s->hosts[to].name);
     }
     if (n_others > 0 && n_reached == n_others)
-        finding_add(&s->hosts[from].found, FINDING_PATH_OK_KIND, FINDING_OK, NULL,
-                    "it reaches %s", n_others == 1 ? "the other host" : "all other hosts");
+        finding_add(&s->hosts[from].found, FINDING_PATH_OK_KIND, FINDING_OK, NULL, "it reaches %s",
+                    n_others == 1 ? "the other host" : "all other hosts");
 }
 
 /* --- how fast --- */
@@ -379,7 +379,7 @@ static void judge_rate(survey *s, int from, int to, uint64_t median)
         return;
     text_format(mend, sizeof(mend), "ethtool %s   # on both; then cable and port",
                 s->hosts[to].offer.at[path->address].name);
-    finding_add(&s->hosts[from].found, FINDING_PATH_SLOW_KIND, FINDING_WARNING, mend,
+    finding_add(&s->hosts[from].found, FINDING_PATH_SLOW_KIND, FINDING_NOTE, mend,
                 "to %s it sends %.3f GB/s, where half of all ways have %.3f GB/s or more",
                 s->hosts[to].name, (double)path->bytes_per_s / 1e9, (double)median / 1e9);
 }
@@ -412,8 +412,8 @@ static void list_picks(const survey *s, bool *marks, text_buf *out)
         if (told[i] || s->picks[i].n == 0)
             continue;
         for (int k = 0; k < s->n; k++) {
-            marks[k] = s->picks[k].n > 0 &&
-                       text_equal(s->picks[k].at[0].name, s->picks[i].at[0].name);
+            marks[k] =
+                s->picks[k].n > 0 && text_equal(s->picks[k].at[0].name, s->picks[i].at[0].name);
             told[k] = told[k] || marks[k];
         }
         text_append(out, "%s%s on ", out->length > 0 ? "; " : "", s->picks[i].at[0].name);

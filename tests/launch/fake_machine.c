@@ -181,6 +181,15 @@ static ls_status gpus(void *self, gpu_list *out)
     return m->gpu_status == LS_OK ? LS_OK : ls_fail(m->gpu_status, "the driver is \033[31mill");
 }
 
+static ls_status try_gpus(void *self, const gpu_list *list, gpu_trials *out)
+{
+    const fake_machine *m = self;
+
+    *out = m->trials;
+    out->n = list->n;
+    return m->trial_status == LS_OK ? LS_OK : ls_fail(m->trial_status, "no libcuda.so.1");
+}
+
 /* --- the whole --- */
 
 void fake_add_face(fake_machine *m, const char *name, const char *address, int prefix)
@@ -266,7 +275,8 @@ void fake_start(fake_machine *m)
                                  .has_pidfd = has_pidfd,
                                  .has_vm_read = has_vm_read,
                                  .key_path = key_path,
-                                 .gpus = gpus};
+                                 .gpus = gpus,
+                                 .try_gpus = try_gpus};
     text_format(m->key, sizeof(m->key), "%s/home/key", m->root);
     fake_add_face(m, "eth0", "10.77.0.10", 24);
     fill_files(m);

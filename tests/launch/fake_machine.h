@@ -32,6 +32,8 @@ typedef struct fake_machine {
     char key[128];
     gpu_list gpus;
     ls_status gpu_status; /* unless OK: what the driver answers */
+    gpu_trials trials;
+    ls_status trial_status; /* unless OK: there is no library to try them with */
 } fake_machine;
 
 void fake_start(fake_machine *m);

@@ -441,6 +441,46 @@ static void a_gpu_that_fell_off_the_bus_is_named(void **state)
     expect(FINDING_GPU_LOST_KIND, FINDING_ERROR, "0000:80:00.0 cannot be used: GPU is lost", "");
 }
 
+static void set_trial(int i, ls_status status, const char *why)
+{
+    machine.trials.gpus[i].status = status;
+    text_format(machine.trials.gpus[i].why, sizeof(machine.trials.gpus[i].why), "%s", why);
+}
+
+static void gpus_are_opened_when_that_is_asked_for(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++)
+        add_gpu(i, true, true);
+    set_trial(1, LS_ESYSTEM, "opening it fails");
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what, "2 GPUs: NVIDIA H200");
+    options.tries_gpus = true;
+    expect(FINDING_GPU_LOST_KIND, FINDING_ERROR,
+           "00000000:81:00.0 (NVIDIA H200) cannot be used: opening it fails", "reboot");
+    set_trial(1, LS_ETIMEOUT, "no answer");
+    expect(FINDING_GPU_HUNG_KIND, FINDING_ERROR, "00000000:81:00.0 (NVIDIA H200) hangs", "reboot");
+    set_trial(1, LS_ENOTFOUND, "");
+    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "81:00.0 (NVIDIA H200) has no UUID", "-L");
+    set_trial(1, LS_OK, "");
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what,
+                        "2 GPUs: NVIDIA H200; opened, and memory used, one by one");
+    machine.trial_status = LS_ENOTFOUND;
+    expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "libcuda.so.1", "libcuda1");
+}
+
+static void an_agent_that_travels_leaves_gpus_alone(void **state)
+{
+    LS_UNUSED(state);
+    machine.gpu_status = LS_EUNSUPPORTED;
+    look();
+    assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
+    add_gpu(0, true, false);
+    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "the 1 NVIDIA GPU on the bus is not looked at",
+           "install");
+}
+
 static void visible_gpus_are_counted_as_cuda_does(void **state)
 {
     LS_UNUSED(state);
@@ -531,7 +571,7 @@ static void the_quick_ones_are_a_part(void **state)
 static void every_kind_has_been_seen(void **state)
 {
     LS_UNUSED(state);
-    for (int i = 0; i < FINDING_KIND_COUNT; i++)
+    for (int i = 0; i < FINDING_HOSTS_FIRST; i++)
         if (!seen[i])
             fail_msg("%s was found in no test", finding_id((finding_kind)i));
 }
@@ -565,6 +605,8 @@ int main(void)
         test(machines_without_gpus_are_fine),
         test(gpus_that_nobody_can_use_are_told),
         test(a_gpu_that_fell_off_the_bus_is_named),
+        test(gpus_are_opened_when_that_is_asked_for),
+        test(an_agent_that_travels_leaves_gpus_alone),
         test(visible_gpus_are_counted_as_cuda_does),
         test(leftovers_of_everybody_are_told),
         test(findings_become_json_and_lines),

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "launch/child.h"
 #include "launch/gpu_probe.h"
+#include "launch/gpu_try.h"
 #include "launch/visible_devices.h"
 
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static void gpus_are_listed(void **state)
     assert_true(list.gpus[0].is_usable);
     assert_string_equal(list.gpus[0].bus, "00000000:80:00.0");
     assert_string_equal(list.gpus[0].name, "NVIDIA ?H200");
+    assert_string_equal(list.gpus[0].uuid, "GPU-8932f937");
     assert_false(list.gpus[1].is_usable);
     assert_string_equal(list.gpus[1].bus, "");
     assert_string_equal(list.gpus[1].name, "GPU is lost");
@@ -63,6 +65,94 @@ static void a_library_that_crashes_or_hangs_does_not_take_us_along(void **state)
     assert_status(ask("hangs", 100, &list), LS_ETIMEOUT);
     assert_told("no answer within 0.1 s");
     assert_true(ls_now_ms() - since_ms < LONG_MS);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+
+/* --- each GPU opened --- */
+
+static void add(gpu_list *list, const char *uuid)
+{
+    gpu_seen *gpu = &list->gpus[list->n++];
+
+    gpu->is_usable = true;
+    text_format(gpu->uuid, sizeof(gpu->uuid), "%s", uuid);
+}
+
+static void expect_trial(const gpu_trial *t, ls_status status, const char *why)
+{
+    if (t->status != status || strstr(t->why, why) == NULL)
+        fail_msg("%d: %s", (int)t->status, t->why);
+}
+
+static void a_sick_gpu_hides_nothing_of_the_others(void **state)
+{
+    static gpu_list list;
+    static gpu_trials t;
+    const int64_t since_ms = ls_now_ms();
+
+    LS_UNUSED(state);
+    add(&list, "GPU-hangs");
+    add(&list, "GPU-good");
+    add(&list, "GPU-crashes");
+    add(&list, "GPU-lost");
+    add(&list, "GPU-full");
+    add(&list, "GPU-worn");
+    add(&list, "");
+    add(&list, "GPU-good");
+    list.gpus[7].is_usable = false;
+    assert_ok(gpu_try(FAKE_CUDA_LIBRARY, 2000, &list, &t));
+    assert_int_equal(t.n, 8);
+    expect_trial(&t.gpus[0], LS_ETIMEOUT, "no answer within 2.0 s");
+    expect_trial(&t.gpus[1], LS_OK, "");
+    expect_trial(&t.gpus[2], LS_ESYSTEM, "SIGABRT");
+    expect_trial(&t.gpus[3], LS_ESYSTEM, "starting CUDA fails: unknown error (CUDA error 999)");
+    expect_trial(&t.gpus[4], LS_ESYSTEM, "taking 16 MiB of its memory fails: out of memory");
+    expect_trial(&t.gpus[5], LS_ESYSTEM, "gives back other values");
+    expect_trial(&t.gpus[6], LS_ENOTFOUND, "not tried");
+    expect_trial(&t.gpus[7], LS_ENOTFOUND, "not tried");
+    assert_true(ls_now_ms() - since_ms < LONG_MS);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+    assert_null(getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+static void without_cuda_nothing_is_tried(void **state)
+{
+    static gpu_list list;
+    static gpu_trials t;
+
+    LS_UNUSED(state);
+    assert_ok(gpu_try("libnothing-of-that-name.so.1", LONG_MS, &list, &t));
+    add(&list, "GPU-good");
+    assert_status(gpu_try("libnothing-of-that-name.so.1", LONG_MS, &list, &t), LS_ENOTFOUND);
+    assert_told("libnothing-of-that-name.so.1");
+    assert_ok(gpu_try("libm.so.6", LONG_MS, &list, &t));
+    expect_trial(&t.gpus[0], LS_ESYSTEM, "another version");
+}
+
+/* --- programs --- */
+
+static ls_status run(const char *script, int64_t limit_ms, char *out, size_t n)
+{
+    char *const argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
+                          (char *)(uintptr_t)script, NULL};
+
+    return child_run("it", argv, limit_ms, out, n);
+}
+
+static void programs_are_heard_for_a_while(void **state)
+{
+    char *const nobody[] = {(char *)(uintptr_t) "no-program-of-that-name", NULL};
+    char out[8];
+
+    LS_UNUSED(state);
+    assert_ok(run("echo out; echo err >&2", LONG_MS, out, sizeof(out)));
+    assert_string_equal(out, "out\n");
+    assert_ok(run("seq 100000", LONG_MS, out, sizeof(out)));
+    assert_string_equal(out, "1\n2\n3\n4");
+    assert_status(run("echo out; exit 3", LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
+    assert_status(child_run("it", nobody, LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
+    assert_status(run("sleep 1000 & sleep 1000", 100, out, sizeof(out)), LS_ETIMEOUT);
+    assert_told("it: it has not ended within 0.1 s");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
@@ -146,6 +236,9 @@ int main(void)
         cmocka_unit_test(gpus_are_listed),
         cmocka_unit_test(a_library_that_is_missing_or_fails_is_told),
         cmocka_unit_test(a_library_that_crashes_or_hangs_does_not_take_us_along),
+        cmocka_unit_test(a_sick_gpu_hides_nothing_of_the_others),
+        cmocka_unit_test(without_cuda_nothing_is_tried),
+        cmocka_unit_test(programs_are_heard_for_a_while),
         cmocka_unit_test(answers_may_be_long_or_missing),
         cmocka_unit_test(lists_end_at_the_first_wrong_entry),
     };
