@@ -24,7 +24,7 @@ enum {
     TRIAL_MS = 70000, /* ... and GPUs that do */
     WAYS_MS = 20000,  /* to try all ways, and for each of them: */
     WAY_MS = 250,
-    PATIENCE_MS = 3000,
+    PATIENCE_MS = 900,
     PATIENCE_AGAIN_MS = 10000,
     NAMES_SHOWN = 8,
     TRIES_AT_ONCE = 512 /* descriptors */

@@ -3,6 +3,8 @@
  * fake_ssh.c - in the place of ssh and srun, for tests: runs the command on this machine, in a session of its own, and carries its streams as
  * ssh does, so that killing one of the two is like killing ssh or what sshd has started.
  *
+ * With FAKE_SSH_LAB, the path of netlab.sh, "nodeI" is that node of the lab LS_NETLAB.
+ *
  * fake_ssh [options] HOST COMMAND, or, as srun: ... -w HOST /bin/sh -c COMMAND. FAKE_SSH="HOST=MODE,..." makes a host one of those below.
  */
 #include <errno.h>
@@ -92,6 +94,15 @@ static void play(const char *host, const char *mode, char *command, size_t n)
         replace(command, n, "uname -m", "echo sparc64");
     if (strcmp(mode, "old") == 0)
         snprintf(command, n, "echo LOCKSTEP-AGENT 1 0.0.1 2; exec cat");
+    if (strcmp(mode, "gone") == 0)
+        snprintf(command, n, "echo LOCKSTEP-AGENT 1 %s 2; echo the cable was pulled >&2; exit 9",
+                 getenv("FAKE_SSH_VERSION"));
+    if (strcmp(mode, "elsewhere") == 0) { /* where the folder is not */
+        char folder[4096];
+
+        if (getcwd(folder, sizeof(folder)) != NULL)
+            (void)!rmdir(folder);
+    }
     if (strcmp(mode, "mute") == 0)
         snprintf(command, n, "exec cat");
     if (strcmp(mode, "noise") == 0) {
@@ -156,6 +167,17 @@ static void carry_all(int in, int out, int err)
     }
 }
 
+static void run(const char *host, const char *command)
+{
+    const char *lab = getenv("FAKE_SSH_LAB");
+
+    if (lab != NULL && strncmp(host, "node", 4) == 0)
+        execl(lab, lab, "exec", host + 4, "sh", "-c", command, (char *)NULL);
+    else
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
 int main(int argc, char **argv)
 {
     const bool is_srun = argc > 4 && strcmp(argv[argc - 2], "-c") == 0;
@@ -183,8 +205,7 @@ int main(int argc, char **argv)
         dup2(in[0], 0);
         dup2(out[1], 1);
         dup2(err[1], 2);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
+        run(host, command);
     }
     close(in[0]);
     close(out[1]);
