@@ -27,9 +27,10 @@ ls_status check_hosts_find(const check_flags *f, check_options *options, bool *h
                         .port_range = f->port_range};
     LS_TRY(run_flags_settle_hosts(&hosts));
     *has_hosts = hosts.has_hosts;
-    if (!hosts.has_hosts && is_given && options->n_ranks == 0)
+    if (is_given && !hosts.has_hosts && options->n_ranks == 0)
         options->n_ranks = hosts.n_ranks;
-    if (!hosts.has_hosts && (f->net != NULL || f->port_range != NULL || f->ssh != NULL))
+    if (!is_given && !hosts.has_hosts &&
+        (f->net != NULL || f->port_range != NULL || f->ssh != NULL))
         return ls_fail(LS_EINVAL, "--net, --port-range and --ssh are about other machines: -H");
     for (int i = 0; i < hosts.host_list.n && options->n_ranks > 0; i++)
         hosts.host_list.hosts[i].slots = options->n_ranks;

@@ -10,6 +10,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 
+# Machines behind ssh are this one.
+mkdir bin
+printf '#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c "$2"\n' >bin/ssh
+chmod +x bin/ssh
+PATH=$folder/bin:$PATH
+printf 'node1 slots=8\nnode2 slots=2\n' >hosts
+
 failed=0
 n=0
 sed -n 's/^    \(lockstep .*\)$/\1/p' "$page" >commands

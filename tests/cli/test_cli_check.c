@@ -30,6 +30,11 @@ static void wrong_flags_are_told_in_one_line(void **state)
     expect_error(TOOL("check", "-n", "many"), "\"many\"");
     expect_error(TOOL("check", "--master-port", "65536"), "--master-port");
     expect_error(TOOL("check", "--nnodes", "0"), "--nnodes");
+    expect_error(TOOL("check", "--quick", "--gpu-check"), "one of them");
+    expect_error(TOOL("check", "-H", "a", "--nnodes", "1"), "one machine, or several");
+    expect_error(TOOL("check", "-H", "a", "--hostfile", "b"), "one of them");
+    expect_error(TOOL("check", "-H", "a:0"), "-H");
+    expect_error(TOOL("check", "--nnodes", "3", "--net", "eth0"), "other machines");
     expect_error(TOOL("clean", "--jobs"), "did you mean --job?");
     expect_error(TOOL("clean", "all"), "all");
 }
@@ -64,6 +69,16 @@ static void a_held_port_is_an_error_with_its_holder(void **state)
     job_expect_code(j, 1);
     job_expect(j, job_said(j, 0, wanted) && job_said(j, 0, "         mend: kill "));
     (void)close(fd);
+}
+
+/* The slots of this machine are what limits are held against. */
+static void this_machine_alone_needs_no_ssh(void **state)
+{
+    job *j = TOOL("check", "--quick", "--ssh", "/nowhere", "-H", "localhost:4096");
+
+    LS_UNUSED(state);
+    job_await_end(j);
+    job_expect(j, job_said(j, 0, "4096 ranks") && !job_said(j, 0, " of 1 hosts"));
 }
 
 static void json_is_an_array_of_objects(void **state)
@@ -144,6 +159,7 @@ int main(void)
         test(wrong_flags_are_told_in_one_line),
         test(the_exit_code_tells_the_worst),
         test(a_held_port_is_an_error_with_its_holder),
+        test(this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
         test(the_quick_part_is_quick),
         test(every_finding_has_a_row_and_every_row_a_finding),
