@@ -24,7 +24,8 @@ static const struct {
     {"run", cmd_run, "start a program as the ranks of a job, and watch over it"},
     {"join", cmd_join, "take part in a job that another machine has started"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
-    {"check", cmd_check, "tell what on this machine, or on several, will stand in the way of a job"},
+    {"check", cmd_check,
+     "tell what on this machine, or on several, will stand in the way of a job"},
     {"clean", cmd_clean, "end what dead jobs have left"},
     {"agent", cmd_agent, NULL},
 };

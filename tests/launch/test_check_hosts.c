@@ -89,7 +89,7 @@ static void hosts_that_cannot_be_started_hide_nothing_of_the_others(void **state
     job_expect(j, found(j, "127.0.0.4", "mend: ssh-copy-id 127.0.0.4 lets you in"));
     job_expect(j, found(j, "127.0.0.5", "it has Lockstep 0.0.1"));
     job_expect(j, found(j, "127.0.0.6",
-                        "host-lost: its agent is gone: ssh to it exited with "
+                        "host-lost: its agent has ended: ssh to it exited with "
                         "code 9: the cable was pulled"));
     job_expect(j, job_said(j, 0, "\n1 of 4 hosts: 3 errors"));
     job_expect(j, !job_said(j, 0, "  ok "));
@@ -128,6 +128,8 @@ static void an_agent_travels_to_look_at_a_bare_host(void **state)
     job_expect(j, !found(j, "127.0.0.3", "host-bare: "));
     job_expect(j, job_said(j, 0, "version-ok: ") && job_said(j, 0, "gpu-none: there is no NVIDIA"));
     job_expect(j, !job_said(j, 0, "host-lost") && !job_said(j, 0, "build-differs"));
+    job_expect(j,
+               found(j, "127.0.0.2, 127.0.0.3", " name-")); /* asked in two ways, with one answer */
     job_expect_gone(j);
 }
 
