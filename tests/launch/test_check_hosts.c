@@ -195,7 +195,7 @@ static void nothing_is_left_when_it_is_stopped(void **state)
     job *j = check("127.0.0.2,127.0.0.3,127.0.0.5", NULL, JOB_LIST("FAKE_SSH=127.0.0.5=mute"));
 
     LS_UNUSED(state);
-    job_await_text(j, 1, "waiting for what hosts tell: 127.0.0.5\n");
+    job_await_text(j, 1, "lockstep: waiting for what hosts tell: ");
     assert_int_equal(kill(j->pid, SIGINT), 0);
     job_expect_code(j, 128 + SIGINT);
     job_expect_gone(j);
