@@ -96,7 +96,7 @@ static void become_looker(int fd, const survey_node_options *opt, pid_t parent)
     sigset_t none;
 
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
     process_close_all_but(keep, (int)LS_COUNT_OF(keep)); /* connections end with who holds them */

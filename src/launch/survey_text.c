@@ -101,6 +101,8 @@ static void drop_repeated(rows *r)
 static ls_status make_rows(const survey *s, finding_severity least, rows *r)
 {
     size_t n = (size_t)s->common.n;
+    row *last = NULL;
+    row *list;
 
     for (int i = 0; i < s->n; i++)
         n += (size_t)s->hosts[i].found.n;
@@ -113,13 +115,16 @@ static ls_status make_rows(const survey *s, finding_severity least, rows *r)
     add_places(r, &s->common, -1, least);
     qsort(r->places, (size_t)r->n_places, sizeof(*r->places), by_finding);
     drop_repeated(r);
+    list = r->list;
     for (int i = 0; i < r->n_places; i++) {
-        row *last = r->n > 0 ? &r->list[r->n - 1] : NULL;
+        const place *p = &r->places[i];
 
-        if (last != NULL && compare_findings(last->first->found, r->places[i].found) == 0)
+        if (last != NULL && compare_findings(last->first->found, p->found) == 0) {
             last->n++;
-        else
-            r->list[r->n++] = (row){&r->places[i], 1};
+            continue;
+        }
+        last = &list[r->n++];
+        *last = (row){p, 1};
     }
     qsort(r->list, (size_t)r->n, sizeof(*r->list), by_hosts);
     return LS_OK;

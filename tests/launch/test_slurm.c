@@ -152,6 +152,19 @@ static void ranks_run_in_sbatch(void **state)
     job_expect(j, job_said(j, 0, "rank 3| 3/4 on n2, node 1\n"));
 }
 
+static void an_allocation_is_looked_at(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    need_lab();
+    j = allocate("-N3", "-n3", JOB_LIST(JOB_TOOL, "check", "--quick"));
+    job_await_end(j);
+    job_expect(j, job_said(j, 0, "\n3 of 3 hosts: 0 errors"));
+    job_expect(j, job_said(j, 0, "same-ok: 3 hosts have the same"));
+    job_expect_gone(j);
+}
+
 static void the_cause_names_the_node(void **state)
 {
     job *j;
@@ -235,6 +248,7 @@ int main(void)
         test(an_srun_that_fails_is_told),
         test(ranks_run_in_salloc),
         test(ranks_run_in_sbatch),
+        test(an_allocation_is_looked_at),
         test(the_cause_names_the_node),
         test(a_cancelled_job_leaves_nothing),
         test(nothing_is_left_when_a_part_is_killed),

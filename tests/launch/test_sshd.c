@@ -271,6 +271,21 @@ static void a_signal_ends_all_in_good_order(void **state)
     job_expect(j, job_said(j, 0, "rank 0| polite") && job_said(j, 0, "rank 1| polite"));
 }
 
+static void hosts_are_looked_at_through_ssh(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick", "--ssh", lab.ssh, "--ssh-port",
+                                lab.port, "-H", "127.0.0.2,denied,127.0.0.3"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 0, "\n2 of 3 hosts: 1 error,"));
+    job_expect(j, job_said(j, 0, "denied:\n  error    host-unstarted: it could not be started: "));
+    job_expect(j, job_said(j, 0, "mend: ssh-copy-id denied lets you in without a password\n"));
+    job_expect(j, job_said(j, 0, "time-ok: its clock is right by this machine's to within 1"));
+    job_expect_gone(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +293,7 @@ int main(void)
         test(arguments_and_output_pass_through_ssh),
         test(a_changed_key_and_a_denied_login_are_told),
         test(an_unknown_name_and_a_closed_port_are_told),
+        test(hosts_are_looked_at_through_ssh),
         test(one_sshd_may_be_many_hosts),
         test(nothing_is_left_when_the_head_is_killed),
         test(nothing_is_left_when_an_ssh_is_killed),
