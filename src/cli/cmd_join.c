@@ -13,13 +13,14 @@
 
 #include <string.h>
 
-enum { JOIN_N_FLAGS = 8, RANKS_MOST = 4096, JOIN_S = 600 };
+enum { JOIN_N_FLAGS = 9, RANKS_MOST = 4096, JOIN_S = 600 };
 
 typedef struct join_flags {
     const char *nproc;
     int64_t node_rank;
     const char *run_id;
     const char *key_file;
+    const char *security;
     int insecure;
     const char *net;
     int64_t timeout_s;
@@ -50,6 +51,8 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     int n_ranks;
 
     LS_TRY(count_ranks(f, &n_ranks));
+    if (f->security != NULL)
+        LS_TRY(net_security_set(f->security, "--security"));
     LS_TRY(net_security_setting(&nodes.security));
     LS_TRY(ask_orders(place, key, nodes.security, ls_deadline_ms(f->timeout_s * 1000), say, &o));
     LS_TRY(far_orders_enter(&o));
@@ -96,6 +99,8 @@ int cmd_join(int argc, char **argv)
         {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0, "the job's name, if it was given one"},
         {"token-file", 0, LS_FLAG_TEXT, &f.key_file, 0, 0,
          "key file of the job's head (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+        {"security", 0, LS_FLAG_TEXT, &f.security, 0, 0,
+         "auth, mac or encrypt, as the job has it (LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f.insecure, 0, 0, "the job was started with --insecure"},
         {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0, "which networks of this machine may be used"},
         {"timeout", 0, LS_FLAG_INT, &f.timeout_s, 0, 86400 * 30,

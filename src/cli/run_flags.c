@@ -66,6 +66,9 @@ static void add_machine_flags(flag_table *t, run_flags *f)
          "(LOCKSTEP_IFACE)"},
         {"port-range", 0, LS_FLAG_TEXT, &f->port_range, 0, 0,
          "A-B: ports at which ranks and launchers listen to other machines; any free ones"},
+        {"security", 0, LS_FLAG_TEXT, &f->security, 0, 0,
+         "what protects connections to other machines: auth, mac or encrypt; the same on all "
+         "(LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
          "let anybody on the network take part, without a key"},
         {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
@@ -305,6 +308,8 @@ static ls_status check_words(const run_flags *f)
 static ls_status settle(run_flags *f)
 {
     LS_TRY(count_ranks(f));
+    if (f->security != NULL)
+        LS_TRY(net_security_set(f->security, "--security"));
     LS_TRY(run_flags_settle_hosts(f));
     if (!f->has_hosts)
         LS_TRY(run_flags_settle_nodes(f));

@@ -34,6 +34,7 @@ typedef struct run_flags {
     const char *conf;
     const char *key_file;
     int insecure;
+    const char *security;
     const char *net;
     const char *port_range;
     const char *master_addr;

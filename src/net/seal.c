@@ -12,6 +12,7 @@
 #include <sodium.h>
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(SEAL_TAG_BYTES == crypto_aead_chacha20poly1305_ietf_ABYTES &&
@@ -37,6 +38,19 @@ ls_status net_security_setting(net_security *out)
     for (unsigned i = 0; i < LS_COUNT_OF(names); i++)
         if (text_equal(text, names[i]))
             *out = (net_security)i;
+    return LS_OK;
+}
+
+ls_status net_security_set(const char *text, const char *what)
+{
+    size_t i = 0;
+
+    while (i < LS_COUNT_OF(names) && !text_equal(text, names[i]))
+        i++;
+    if (i == LS_COUNT_OF(names))
+        return ls_fail(LS_EINVAL, "%s %s: auth, mac or encrypt", what, text);
+    if (setenv("LOCKSTEP_SECURITY", text, 1) != 0) // NOLINT(concurrency-mt-unsafe): one thread
+        return ls_fail_errno("setting LOCKSTEP_SECURITY");
     return LS_OK;
 }
 

@@ -33,6 +33,10 @@ const char *net_security_text(net_security mode); /* "auth", "mac", "encrypt" */
 /* From LOCKSTEP_SECURITY; LS_EINVAL. */
 LS_MUST_USE ls_status net_security_setting(net_security *out);
 
+/* LOCKSTEP_SECURITY is `text` from now on, for this process and what it starts; `what` names it in the error text, LS_EINVAL. Needs a
+ * process with one thread. */
+LS_MUST_USE ls_status net_security_set(const char *text, const char *what);
+
 /* One direction. Zeros: NET_AUTH, nothing is sealed. */
 typedef struct seal {
     net_security mode;

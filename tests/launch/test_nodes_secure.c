@@ -101,6 +101,48 @@ static void nodes_in_different_modes_are_both_told(void **state)
     job_await_text(a, 1, "security is mac here, auth at tcp://127.0.0.1:");
 }
 
+/* The flag beats the variable, and the ranks hear of it. */
+static void the_flag_is_the_mode_of_nodes_and_ranks(void **state)
+{
+    job *a = start_node("0", "127.0.0.1", "auth",
+                        JOB_LIST("--security", "encrypt", JOB_ACTOR, "steps", "20"));
+    job *b = start_node("1", "127.0.0.1", "mac",
+                        JOB_LIST("--security=encrypt", JOB_ACTOR, "steps", "20"));
+
+    LS_UNUSED(state);
+    job_expect_code(a, 0);
+    job_expect_code(b, 0);
+    job_expect(b, job_said(b, 1, "connected with rank 0 over tcp, security encrypt"));
+    job_clean_up(NULL);
+    a = start_node("0", "127.0.0.1", "auth", JOB_LIST("--security", "tls", "true"));
+    job_expect_code(a, 2);
+    job_expect(a, job_said(a, 1, "--security tls: auth, mac or encrypt"));
+}
+
+/* Who comes by `lockstep join` with another mode than the head's is told, and so is the head. */
+static void who_joins_says_the_mode_too(void **state)
+{
+    job *a = job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
+                                "--rdzv-endpoint", "127.0.0.1", "--master-port", port_text,
+                                "--security", "mac", "sh", "-c", "echo mode $LOCKSTEP_SECURITY"),
+                       JOB_LIST(key_env));
+    char place[64];
+    job *b;
+
+    LS_UNUSED(state);
+    text_format(place, sizeof(place), "127.0.0.1:%s", port_text);
+    b = job_start(JOB_LIST(JOB_TOOL, "join", "--security", "encrypt", place), JOB_LIST(key_env));
+    job_expect_code(b, 1);
+    job_expect(b, job_said(b, 1, "security is encrypt here, mac at tcp://127.0.0.1:"));
+    job_await_text(a, 1, "security is mac here, encrypt at tcp://127.0.0.1:");
+    b = job_start(JOB_LIST(JOB_TOOL, "join", "--security", "mac", place),
+                  JOB_LIST(key_env, "LOCKSTEP_SECURITY=auth"));
+    job_expect_code(a, 0);
+    job_expect_code(b, 0);
+    job_expect(a, job_said(a, 0, "mode mac"));
+    job_expect(b, job_said(b, 0, "mode mac"));
+}
+
 static void a_mode_without_a_key_is_refused(void **state)
 {
     job *a = start_node("0", "127.0.0.1", "encrypt", JOB_LIST("--insecure", "true"));
@@ -202,6 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(nodes_and_their_ranks_use_the_mode),
         test(nodes_in_different_modes_are_both_told),
+        test(the_flag_is_the_mode_of_nodes_and_ranks),
+        test(who_joins_says_the_mode_too),
         test(a_mode_without_a_key_is_refused),
         test(only_what_is_encrypted_cannot_be_read_on_the_line),
     };

@@ -612,6 +612,13 @@ static void the_setting_says_which(void **state)
     setenv("LOCKSTEP_SECURITY", "tls", 1);
     assert_status(net_security_setting(&mode), LS_EINVAL);
     assert_told("auth|mac|encrypt");
+    assert_ok(net_security_set("encrypt", "--security")); /* beats the variable */
+    assert_ok(net_security_setting(&mode));
+    assert_int_equal(mode, NET_ENCRYPT);
+    assert_string_equal(getenv("LOCKSTEP_SECURITY"), "encrypt");
+    assert_status(net_security_set("", "--security"), LS_EINVAL);
+    assert_status(net_security_set("tls", "--security"), LS_EINVAL);
+    assert_told("--security tls: auth, mac or encrypt");
     unsetenv("LOCKSTEP_SECURITY");
 }
 
