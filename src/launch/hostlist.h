@@ -10,6 +10,7 @@
 #define LS_LAUNCH_HOSTLIST_H
 
 #include "base/status.h"
+#include "base/text.h"
 
 #define HOSTLIST_HOSTS_MAX      65536   /* names in a list */
 #define HOSTLIST_SLOTS_MAX      65536   /* ranks on one host */
@@ -57,6 +58,12 @@ LS_MUST_USE ls_status hostlist_parse_slurm(const char *nodes, const char *counts
 LS_MUST_USE ls_status hostlist_place(hostlist *list, int n_ranks);
 
 void hostlist_free(hostlist *list);
+
+/*
+ * Appends the names as hostlist_parse_slurm() reads them: "gpu-a[01-02],node[1,3-5]", sorted, each once. The number that is folded is the last one
+ * before a name's first dot, or of an address; what follows it stands behind the bracket, "b[1-2].cluster", which Slurm would not read.
+ */
+void hostlist_fold(const char *const *names, size_t n, text_buf *out);
 
 /*
  * "8,2" (-g), "2(x2),1" (Slurm): numbers from 1 to HOSTLIST_SLOTS_MAX, at most HOSTLIST_HOSTS_MAX of them. *out is freed by the

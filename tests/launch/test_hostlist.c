@@ -539,6 +539,77 @@ static void ranks_fill_the_slots_in_their_order(void **state)
     hostlist_free(&list);
 }
 
+/* --- folding --- */
+
+static void assert_folded(const char *const *names, const char *wanted)
+{
+    text_buf t = {0};
+    size_t n = 0;
+
+    while (names[n] != NULL)
+        n++;
+    hostlist_fold(names, n, &t);
+    assert_string_equal(text_str(&t), wanted);
+    text_free(&t);
+}
+
+#define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void names_that_differ_in_a_number_are_folded(void **state)
+{
+    LS_UNUSED(state);
+    assert_folded(NAMES("a"), "a");
+    assert_folded(NAMES("node1"), "node1");
+    assert_folded(NAMES("node10", "node2", "node9", "node5", "node7", "node8"), "node[2,5,7-10]");
+    assert_folded(NAMES("n08", "n09", "n10", "n1", "n2"), "n[1-2,08-10]");
+    assert_folded(NAMES("n1", "n01", "n001"), "n[1,01,001]");
+    assert_folded(NAMES("n2", "n1", "n2", "n1"), "n[1-2]");
+    assert_folded(NAMES("b1", "head", "a1", "b2", "b"), "a1,b,b[1-2],head");
+    assert_folded(NAMES("b1.rack7.org", "b2.rack7.org", "b3.rack8.org"),
+                  "b[1-2].rack7.org,b3.rack8.org");
+    assert_folded(NAMES("127.0.0.2", "127.0.0.3", "127.0.1.3"), "127.0.0.[2-3],127.0.1.3");
+    assert_folded(NAMES("me@n1", "me@n2", "you@n3"), "me@n[1-2],you@n3");
+    assert_folded(NAMES("fe80::1", "fe80::2"), "fe80::1,fe80::2");
+    assert_folded(NAMES("n12345678901234", "n12345678901235"), "n12345[678901234-678901235]");
+    assert_folded(NAMES("gpu-a1x2", "gpu-a1x3"), "gpu-a1x[2-3]");
+}
+
+/* Of names without a domain: what is folded is read as the same names. */
+static void folded_names_are_read_back(void **state)
+{
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 7);
+    for (int round = 0; round < 200; round++) {
+        static char texts[300][24];
+        const char *names[300];
+        bool seen[300] = {false};
+        hostlist list = {0};
+        text_buf t = {0};
+
+        for (int i = 0; i < 300; i++)
+            names[i] = text_format(texts[i], sizeof(texts[i]),
+                                   ls_rng_next(&rng) % 2 ? "n%03u" : "rack-b%u",
+                                   (unsigned)(ls_rng_next(&rng) % (unsigned)(2 + 10 * round)));
+        hostlist_fold(names, 300, &t);
+        assert_ok(hostlist_parse_slurm(text_str(&t), NULL, &list));
+        for (int k = 0; k < list.n; k++) {
+            bool found = false;
+
+            for (int i = 0; i < 300; i++)
+                if (text_equal(names[i], list.hosts[k].name))
+                    found = seen[i] = true;
+            assert_true(found);
+            assert_false(k > 0 && text_equal(list.hosts[k].name, list.hosts[k - 1].name));
+        }
+        for (int i = 0; i < 300; i++)
+            assert_true(seen[i]);
+        hostlist_free(&list);
+        text_free(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +629,8 @@ int main(void)
         cmocka_unit_test(lists_of_numbers_are_read_and_bounded),
         cmocka_unit_test(no_memory_is_an_error_and_leaves_nothing),
         cmocka_unit_test(random_node_lists_are_scontrols),
+        cmocka_unit_test(names_that_differ_in_a_number_are_folded),
+        cmocka_unit_test(folded_names_are_read_back),
         cmocka_unit_test(ranks_fill_the_slots_in_their_order),
     };
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_report.h - what went wrong with several hosts, in few lines: the same of many is told once. Pure.
+ *
+ *     host node2: me@node2: Permission denied (publickey). (ssh-copy-id node2 ...)    ->  hosts node[2-4]: me@HOST: Permission denied
+ *     host node3: me@node3: Permission denied (publickey). (ssh-copy-id node3 ...)            (publickey). (ssh-copy-id HOST ...)
+ *     host node4: ...
+ *
+ * Two texts are the same if they differ only where each has its host's own name, or an address.
+ */
+#ifndef LS_LAUNCH_HOST_REPORT_H
+#define LS_LAUNCH_HOST_REPORT_H
+
+#include "base/status.h"
+#include "base/text.h"
+
+typedef struct host_trouble {
+    char *host;
+    char *why;
+    char *kind; /* the same with HOST and ADDRESS in it */
+} host_trouble;
+
+/* Zero-initialise; host_report_free() leaves it empty and usable. */
+typedef struct host_report {
+    host_trouble *items;
+    int n;
+    int capacity;
+} host_report;
+
+/* Both texts are copied, their control characters replaced. */
+LS_MUST_USE ls_status host_report_add(host_report *r, const char *host, const char *why);
+
+/* Calls line(self, text) for each line, in the order in which the first of each kind came. */
+void host_report_tell(const host_report *r, void (*line)(void *self, const char *text), void *self);
+
+void host_report_free(host_report *r);
+
+#endif
