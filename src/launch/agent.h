@@ -238,7 +238,7 @@ bool agent_shows_any(const agent_spec *spec, int local_rank, int rank);
 /* What a rank has left in its error file; LS_ENOTFOUND: nothing. */
 LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
 
-/* --- agent_hosts.c: agents that are started from here, and their ranks --- */
+/* --- agent_hosts*.c: agents that are started from here, and their ranks --- */
 LS_MUST_USE ls_status agent_open_hosts(agent *a);
 LS_MUST_USE ls_status
 agent_finish_hosts(agent *a); /* prints the rest of what they send, when the job is over */
@@ -249,6 +249,8 @@ bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown);
 void agent_hosts_show_deferred(const agent_hosts *h);
 void agent_hosts_pause(const agent_hosts *h, bool pauses);
 void agent_hosts_reap(const agent_hosts *h);
+/* What the ranks of that node printed last, if it is a host that was started from here: for head_options. */
+void agent_hosts_append_last(void *a, int node, size_t most, text_buf *out);
 
 /* --- agent_far.c: an agent that was started so --- */
 LS_MUST_USE ls_status agent_open_far(agent *a);

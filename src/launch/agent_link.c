@@ -404,7 +404,8 @@ ls_status agent_open_head(agent *a)
                             .quiet_roster = spec->nodes == NULL || spec->hosts != NULL,
                             .self = a,
                             .write_orders = agent_write_orders,
-                            .describe = agent_describe_rank};
+                            .describe = agent_describe_rank,
+                            .append_last = agent_hosts_append_last};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */
     int fd;

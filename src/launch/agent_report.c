@@ -108,7 +108,7 @@ void agent_make_report(agent *a, node_end *end, text_buf *details)
     append_error(r, details);
     if (r->kept.n > 0) {
         text_append(details, "  its last lines:\n");
-        output_append_kept(&r->kept, details);
+        output_append_kept(&r->kept, OUTPUT_KEPT, details);
     }
     append_folder(r, details);
     if (a->spec->describe_ring != NULL && r->ring_fd >= 0)

@@ -11,6 +11,7 @@
 #ifndef LS_LAUNCH_HEAD_H
 #define LS_LAUNCH_HEAD_H
 
+#include "base/text.h"
 #include "launch/rendezvous.h"
 #include "net/address.h"
 #include "net/key.h"
@@ -41,6 +42,8 @@ typedef struct head_options {
     ls_status (*write_orders)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);
+    /* Appends what the ranks of a lost node printed last, at most so many lines, as far as that is known. */
+    void (*append_last)(void *self, int node, size_t most, text_buf *out);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
@@ -57,6 +60,8 @@ LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
 
 /* A node is known to be gone, by its number; false: it is not here (yet, or any more). */
 bool head_lose_node(head *h, int number, const char *why);
+/* More about why that node was lost in the present generation, for the report; false: it was not. */
+bool head_explain_loss(head *h, int number, const char *why);
 bool head_waits(const head *h); /* for nodes to come */
 
 /* Whether connections of other nodes are open: when the job is over, until they have heard why. */

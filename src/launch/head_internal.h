@@ -50,6 +50,13 @@ typedef struct head_end {
     bool has_come;
 } head_end;
 
+/* A node of the present generation that is gone before its ranks had ended. */
+typedef struct head_loss {
+    int node;
+    char why[128];
+    char more[512]; /* what its starter knows of that */
+} head_loss;
+
 struct head {
     poller *loop;
     head_options opt;
@@ -82,6 +89,8 @@ struct head {
     rdzv_place *places; /* a copy of the machine's */
     head_rank *ranks;
     head_end *ends;    /* by node */
+    head_loss *losses; /* n_losses of n_places */
+    int n_losses;
     net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
     bool *has_offer;
     net_report *reports;

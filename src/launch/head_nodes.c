@@ -64,12 +64,37 @@ static void reap(void *arg)
         free_node(list_entry(h->gone.next, head_node, node));
 }
 
+/* For the report, which may be about several of them. */
+static void note_loss(head *h, const head_node *node, const char *why)
+{
+    head_loss *loss;
+
+    if (node->place == NULL || h->n_losses == h->n_places || h->ends[node->place->node].has_come ||
+        rdzv_phase_now(h->machine) == RDZV_END)
+        return;
+    loss = &h->losses[h->n_losses++];
+    *loss = (head_loss){.node = node->place->node};
+    text_printable(loss->why, sizeof(loss->why), why);
+}
+
+bool head_explain_loss(head *h, int number, const char *why)
+{
+    for (int i = 0; i < h->n_losses; i++) {
+        if (h->losses[i].node != number)
+            continue;
+        text_printable(h->losses[i].more, sizeof(h->losses[i].more), why);
+        return true;
+    }
+    return false;
+}
+
 static void lose(head_node *node, int64_t heard_ms, const char *why)
 {
     head *h = node->owner;
     const rdzv_event gone = {
         .kind = RDZV_GONE, .conn = node->id, .heard_ms = heard_ms, .text = why};
 
+    note_loss(h, node, why);
     list_remove(&node->node);
     list_append(&h->gone, &node->node);
     frame_link_close(&node->link);

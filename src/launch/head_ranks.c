@@ -209,8 +209,11 @@ static ls_status open_hub(head *h)
 static void free_places(head *h)
 {
     ls_free(h->ends);
+    ls_free(h->losses);
     ls_free(h->places);
     ls_free(h->ranks);
+    h->losses = NULL;
+    h->n_losses = 0;
     h->ends = NULL;
     h->places = NULL;
     h->ranks = NULL;
@@ -226,8 +229,9 @@ static ls_status copy_places(head *h)
     h->world_size = places[0].world_size;
     h->places = ls_calloc((size_t)h->n_places, sizeof(*h->places));
     h->ends = ls_calloc((size_t)h->n_places, sizeof(*h->ends));
+    h->losses = ls_calloc((size_t)h->n_places, sizeof(*h->losses));
     h->ranks = ls_calloc((size_t)h->world_size, sizeof(*h->ranks));
-    if (h->places == NULL || h->ends == NULL || h->ranks == NULL) {
+    if (h->places == NULL || h->ends == NULL || h->losses == NULL || h->ranks == NULL) {
         const ls_status st = ls_fail(LS_ENOMEM, "no memory for %d ranks", h->world_size);
 
         free_places(h);

@@ -197,14 +197,17 @@ static size_t escape_bytes(const char *at, size_t n)
 }
 
 /* The line for the report: no colours, nothing that a terminal would obey, bytes beyond ASCII as they are. */
-static void keep_line(output_kept *kept, const char *line, size_t n)
+static void keep_line(const output_stream *s, const char *line, size_t n)
 {
+    output_kept *kept = s->kept;
     char *copy = ls_calloc(KEPT_LINE_MOST, 1);
     size_t length = 0;
     char **slot;
 
     if (copy == NULL)
         return; /* remembered lines are a courtesy */
+    if (kept->names_rank)
+        length = strlen(text_format(copy, KEPT_LINE_MOST, "rank %d| ", s->rank));
     for (size_t i = 0; i < n && length < KEPT_LINE_MOST - 1; i++) {
         const size_t skip = escape_bytes(line + i, n - i);
         const bool is_control = (unsigned char)line[i] < 0x20 && line[i] != '\t';
@@ -271,7 +274,7 @@ static void finish_line(output_stream *s)
     if (bytes > 0 || !s->is_redrawn) {
         show_line(s, line, bytes);
         if (s->kept != NULL)
-            keep_line(s->kept, line, bytes);
+            keep_line(s, line, bytes);
     } else {
         stop_showing(s);
     }
@@ -386,9 +389,10 @@ void output_note(output_sink *sink, const char *format, ...)
     output_write_line(sink, NULL, "", line, strlen(line));
 }
 
-void output_append_kept(const output_kept *kept, text_buf *out)
+void output_append_kept(const output_kept *kept, size_t most, text_buf *out)
 {
-    const size_t first = kept->n > OUTPUT_KEPT ? kept->n - OUTPUT_KEPT : 0;
+    const size_t n = most < OUTPUT_KEPT ? most : OUTPUT_KEPT;
+    const size_t first = kept->n > n ? kept->n - n : 0;
 
     for (size_t i = first; i < kept->n; i++)
         text_append(out, "  | %s\n", kept->lines[i % OUTPUT_KEPT]);

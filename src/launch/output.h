@@ -37,8 +37,9 @@ typedef struct output_sink {
     size_t sent;
 } output_sink;
 
-/* The newest lines of one rank, of all its pipes in the order they came. */
+/* The newest lines of one rank, or of several, of all their pipes in the order they came. */
 typedef struct output_kept {
+    bool names_rank; /* "rank 1| " stands in front of each */
     char *lines[OUTPUT_KEPT];
     size_t n; /* of all time; the newest is lines[(n - 1) % OUTPUT_KEPT] */
 } output_kept;
@@ -90,8 +91,8 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n);
 /* A line of the agent's own. */
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Appends the remembered lines, indented. */
-void output_append_kept(const output_kept *kept, text_buf *out);
+/* Appends the newest of the remembered lines, indented; at most so many. */
+void output_append_kept(const output_kept *kept, size_t most, text_buf *out);
 void output_free_kept(output_kept *kept);
 
 #endif

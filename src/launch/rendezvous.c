@@ -393,6 +393,11 @@ const char *rdzv_roster(const rdzv *m)
     return m->roster;
 }
 
+int rdzv_root_loss(const rdzv *m)
+{
+    return m->blame.weight != BLAME_NONE && m->blame.reason == DRAIN_LOSS ? m->blame.node : -1;
+}
+
 const job_cause *rdzv_root_cause(const rdzv *m, int *n_after)
 {
     if (n_after != NULL)

@@ -181,4 +181,7 @@ const char *rdzv_roster(const rdzv *m);
  * *n_after (may be NULL) counts the failures that followed it. */
 const job_cause *rdzv_root_cause(const rdzv *m, int *n_after);
 
+/* The node whose loss that was, by its place; -1: it was something else. */
+int rdzv_root_loss(const rdzv *m);
+
 #endif

@@ -90,6 +90,7 @@ void rdzv_blame_loss(rdzv *m, const rdzv_node *node, int64_t heard_ms, const cha
     const rdzv_place *place = rdzv_place_of(m, node);
     rdzv_blame found = {.weight = BLAME_CRASH,
                         .reason = DRAIN_LOSS,
+                        .node = place->node,
                         .at_ms = heard_ms,
                         .exit_code = 1,
                         .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};

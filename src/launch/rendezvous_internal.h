@@ -50,6 +50,7 @@ typedef struct rdzv_blame {
     int64_t at_ms;
     int exit_code;
     int n_after;
+    int node; /* DRAIN_LOSS: which one */
     job_cause cause;
 } rdzv_blame;
 

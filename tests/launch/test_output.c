@@ -226,7 +226,7 @@ static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
         text_format(line, sizeof(line), "line %d\n", i);
         feed(&b.stream[i % 2], line);
     }
-    output_append_kept(&b.kept, &t);
+    output_append_kept(&b.kept, OUTPUT_KEPT, &t);
     assert_true(text_starts(text_str(&t), "  | line 7\n  | line 8\n"));
     text_format(line, sizeof(line), "  | line %d\n", OUTPUT_KEPT + 6);
     assert_string_equal(text_str(&t) + t.length - strlen(line), line);
@@ -243,7 +243,7 @@ static void remembered_lines_are_harmless(void **state)
     LS_UNUSED(state);
     open_bench(&b, false);
     output_feed(&b.stream[0], text, sizeof(text) - 1);
-    output_append_kept(&b.kept, &t);
+    output_append_kept(&b.kept, OUTPUT_KEPT, &t);
     assert_string_equal(text_str(&t), "  | red ?]0;title? a?b caf\xc3\xa9\n");
     text_free(&t);
     close_bench(&b);

@@ -319,11 +319,77 @@ static void all_failures_are_told(void **state)
     LS_UNUSED(state);
     expect_end(j, 1);
     job_expect(j, job_said(j, 1, "host 127.0.0.3: ") && job_said(j, 1, "host 127.0.0.4: "));
-    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: 127.0.0.3, 127.0.0.4"));
+    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: 127.0.0.[3-4]"));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "--ssh", "/nowhere/ssh", "-H", "127.0.0.2", "true"),
                   NULL);
     expect_end(j, 1);
     job_expect(j, job_said(j, 1, "cannot run /nowhere/ssh: No such file"));
+}
+
+/* Many hosts, few reasons: few lines, and every host is in one of them. */
+static void the_same_failure_of_many_hosts_is_one_line(void **state)
+{
+    char hosts[2048] = "";
+    char modes[4096] = "FAKE_SSH=";
+    job *j;
+    int n_lines = 0;
+
+    LS_UNUSED(state);
+    for (int i = 2; i < 62; i++) {
+        const size_t n = strlen(hosts);
+        const size_t n_modes = strlen(modes);
+
+        text_format(hosts + n, sizeof(hosts) - n, "%s127.0.0.%d", i > 2 ? "," : "", i);
+        if (i % 4 != 0)
+            text_format(modes + n_modes, sizeof(modes) - n_modes, "127.0.0.%d=%s,", i,
+                        i < 32 ? "denied" : "refused");
+    }
+    j = start_on(hosts, NULL, SHELL("sleep 100"), JOB_LIST(modes));
+    expect_end(j, 1);
+    job_expect(j, job_said(j, 1,
+                           "lockstep: hosts 127.0.0.[2-3,5-7,9-11,13-15,17-19,21-23,25-27,29-31]"
+                           ": nobody@b: Permission denied (publickey). (ssh-copy-id HOST "));
+    job_expect(j, job_said(j, 1,
+                           "lockstep: hosts 127.0.0.[33-35,37-39,41-43,45-47,49-51,53-55,57-59,61]"
+                           ": ssh: connect to host b port 22: Connection refused"));
+    job_expect(j, job_said(j, 1, "45 of 60 other hosts could not be started: 127.0.0.["));
+    for (const char *at = text_str(&j->err); (at = strchr(at, '\n')) != NULL; at++)
+        n_lines++;
+    job_expect(j, n_lines <= 5); /* with one that says whom we wait for */
+}
+
+/* The folder goes while all hosts are still being tried. */
+static void the_same_failure_of_many_agents_is_one_line(void **state)
+{
+    char folder[64];
+    char busy[64];
+    char variable[96];
+    char command[256];
+    char path[96];
+    job *j;
+
+    LS_UNUSED(state);
+    make_folder(folder, sizeof(folder), "cwd-of-many");
+    make_folder(busy, sizeof(busy), "busy-many");
+    text_format(variable, sizeof(variable), "FAKE_SSH_FOLDER=%s", busy);
+    text_format(command, sizeof(command),
+                "cd %s && exec %s run --ssh %s -H 127.0.0.2,127.0.0.3,127.0.0.4 true", folder,
+                JOB_TOOL, FAKE_SSH);
+    j = job_start(SHELL(command),
+                  JOB_LIST("FAKE_SSH=127.0.0.2=busy2,127.0.0.3=busy2,127.0.0.4=busy2", variable));
+    for (int i = 2; i < 5; i++)
+        while (access(text_format(path, sizeof(path), "%s/127.0.0.%d.0", busy, i), F_OK) != 0)
+            job_listen(j, 5);
+    assert_int_equal(rmdir(folder), 0);
+    expect_end(j, 1);
+    job_expect(j, job_said(j, 1, "lockstep: hosts 127.0.0.[2-4]: the folder /tmp/"));
+    job_expect(j, job_said(j, 1, "3 of 3 other hosts could not be started: 127.0.0.[2-4]\n"));
+    job_clean_up(NULL);
+    remove_folder(busy);
+    j = start_on("localhost,127.0.0.2,127.0.0.3", NULL, JOB_LIST("./no-such-program"), NULL);
+    expect_end(j, 127);
+    job_expect(j, job_said(j, 1, "cannot run ./no-such-program: No such file"));
+    job_expect(j, job_said(j, 1, "\n  the same on "));
 }
 
 static void a_missing_folder_or_program_names_the_host(void **state)
@@ -485,6 +551,59 @@ static void nothing_is_left_when_an_ssh_is_killed(void **state)
     assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
     job_expect(j, job_said(j, 1, "lockstep: node ") && job_said(j, 1, "was lost: "));
+    job_expect(j, job_said(j, 1, "ssh to it was killed by signal 9 (SIGKILL)"));
+}
+
+/* What its ranks printed last, and which ranks those were. */
+static void a_lost_host_is_reported_with_its_last_lines(void **state)
+{
+    job *j =
+        start_on("localhost:1,127.0.0.3:2", NULL,
+                 SHELL("seq -f \"$RANK counts %g\" 3; [ $RANK = 0 ] || printf 'no \\033[31mend'; "
+                       "echo ready >&2; sleep 1000"),
+                 NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 1, "rank 0| ready");
+    job_await_text(j, 1, "rank 1| ready");
+    job_await_text(j, 1, "rank 2| ready");
+    assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
+    expect_end(j, 1);
+    job_expect(j, job_said(j, 1, "lockstep: node 1 (127.0.0.3) with ranks 1-2 was lost: "));
+    job_expect(j, job_said(j, 1, "\n  last lines of 127.0.0.3:\n  | rank "));
+    job_expect(j, job_said(j, 1, "  | rank 1| 1 counts 3\n"));
+    job_expect(j, job_said(j, 1, "  | rank 2| 2 counts 3\n"));
+    job_expect(j, job_said(j, 1, "  | rank 2| no end\n")); /* without its colour */
+    job_expect(j, !job_said(j, 1, "  | rank 0| ") && !job_said(j, 1, "lockstep: host "));
+}
+
+static void several_lost_hosts_are_one_report(void **state)
+{
+    job *j = start_on("localhost,127.0.0.2,127.0.0.3,127.0.0.4", NULL,
+                      SHELL("echo $RANK was here; sleep 1000"), NULL);
+    pid_t pids[3];
+
+    LS_UNUSED(state);
+    for (int rank = 1; rank < 4; rank++) {
+        char line[32];
+
+        job_await_text(j, 0, text_format(line, sizeof(line), "%d was here", rank));
+        text_format(line, sizeof(line), " 127.0.0.%d ", rank + 1);
+        pids[rank - 1] = job_find_process(j, "fake_ssh", line, "");
+        assert_true(pids[rank - 1] > 0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(kill(pids[i], SIGKILL), 0);
+    expect_end(j, 1);
+    job_expect(j, job_said(j, 1, "nodes 1-3 (127.0.0.[2-4]) with ranks 1-3 were lost: ") ||
+                      job_said(j, 1, "  then node"));
+    for (int rank = 1; rank < 4; rank++) {
+        char line[64];
+
+        text_format(line, sizeof(line), "  last lines of 127.0.0.%d:\n  | %d was here\n", rank + 1,
+                    rank);
+        job_expect(j, job_said(j, 1, line) || job_said(j, 1, "  then node"));
+    }
 }
 
 static void nothing_is_left_when_an_agent_is_killed(void **state)
@@ -566,6 +685,8 @@ int main(void)
         test(flags_that_contradict_are_told),
         test(every_failure_says_what_to_do),
         test(all_failures_are_told),
+        test(the_same_failure_of_many_hosts_is_one_line),
+        test(the_same_failure_of_many_agents_is_one_line),
         test(a_missing_folder_or_program_names_the_host),
         test(a_busy_sshd_is_tried_again),
         test(what_a_login_shell_prints_does_no_harm),
@@ -576,6 +697,8 @@ int main(void)
         test(a_stop_ends_all_hosts_in_good_order),
         test(nothing_is_left_when_the_head_is_killed),
         test(nothing_is_left_when_an_ssh_is_killed),
+        test(a_lost_host_is_reported_with_its_last_lines),
+        test(several_lost_hosts_are_one_report),
         test(nothing_is_left_when_an_agent_is_killed),
         test(nothing_is_left_when_all_agents_are_killed),
         test(a_stop_while_hosts_are_starting_ends_at_once),
