@@ -151,6 +151,8 @@ static ls_status run_job(orders *o, agent_far *far)
 
     LS_TRY(far_orders_enter(o));
     far->terminal = o->terminal;
+    far->input_terminal = o->input_terminal;
+    far->size = o->size;
     add_caller(o);
     list_heads(o, where, sizeof(where));
     return run_orders(o, where, far);

@@ -130,6 +130,7 @@ static int run_job(const run_flags *f, char **command)
                              .grace_ms = f->grace_s * 1000,
                              .capture = true,
                              .prefix = !f->no_prefix,
+                             .pty = f->pty,
                              .hosts_store = f->hosts_store,
                              .master_addr = f->master_addr,
                              .master_port = (int)f->master_port,

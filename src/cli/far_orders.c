@@ -41,6 +41,7 @@ agent_spec far_orders_spec(const orders *o)
                         .argv = o->argv,
                         .grace_ms = o->grace_ms,
                         .capture = true,
+                        .pty = o->pty,
                         .hosts_store = o->hosts_store,
                         .run_id = or_null(o->run_id),
                         .role = or_null(o->role),

@@ -120,6 +120,9 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "show the lines of these local ranks only: 0,3 or 0-3"},
         {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
          "show the lines of these ranks of the job only"},
+        {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
+         "ranks print to terminals, so that programs show bars and colours; what is typed goes to "
+         "rank 0's"},
         {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
          "print lines without the rank in front"},
         {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,

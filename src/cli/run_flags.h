@@ -58,6 +58,7 @@ typedef struct run_flags {
     const char *logs_specs;
     const char *local_ranks;
     const char *ranks;
+    int pty;
     int no_prefix;
     int no_fold;
     int help;

@@ -74,6 +74,8 @@ void agent_on_signal(void *arg, unsigned events)
             agent_reap(a);
         else if (number == SIGTSTP)
             pause_job(a);
+        else if (number == SIGWINCH)
+            agent_on_resize(a);
         else if (number == SIGCONT && a->head != NULL)
             head_resumed(a->head);
         else if ((number == SIGUSR1 || number == SIGUSR2) && !agent_stops_at(a->spec, number))

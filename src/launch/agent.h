@@ -15,7 +15,9 @@
 #include "launch/output.h"
 #include "launch/output_fold.h"
 #include "launch/pmi.h"
+#include "launch/pseudo_terminal.h"
 #include "launch/shim.h"
+#include "launch/stdin_source.h"
 #include "net/dial.h"
 #include "net/frame_link.h"
 #include "net/key.h"
@@ -54,6 +56,15 @@ typedef struct agent_rank {
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
 
+/* What rank 0 is to read, where that comes through us. */
+typedef struct agent_input {
+    int fd; /* it is written to, nonblocking; -1: it reads no more, or is not there */
+    poll_watch *watch;
+    byte_queue waiting; /* not taken yet; the rank of the next generation gets it if need be */
+    size_t granted;     /* bytes that were asked for and have not come */
+    bool has_ended;     /* no more will come */
+} agent_input;
+
 typedef enum agent_phase {
     AGENT_IDLE, /* no ranks: before, between and after generations */
     AGENT_RUNNING,
@@ -84,6 +95,7 @@ struct agent {
     poll_timer pause_timer; /* from Ctrl-Z until we stop */
     agent_hosts *hosts;     /* agents that this one starts; NULL: none */
     poll_watch *far_watch;  /* of its starter */
+    frame_reader far_in;    /* what that says */
     bool is_over;
     ls_status failure; /* why agent_run() fails */
     char failure_text[LS_ERROR_BYTES];
@@ -94,11 +106,15 @@ struct agent {
     net_key key;
     int key_fd;
     process_fds users; /* descriptors that were open before */
+    agent_input input;
+    stdin_source *source; /* our own stdin; NULL: nobody has asked for it */
+    pty_size size;        /* of the ranks' terminals */
     int signal_fd;
     poll_watch *signal_watch;
     sigset_t old_mask;
     struct sigaction old_pipe; /* SIGPIPE's */
     struct sigaction old_size; /* SIGXFSZ's */
+    struct sigaction old_read; /* SIGTTIN's */
     bool signals_taken;
     int stop_signal; /* that came here, 0: none has */
     output_sink sinks[2];
@@ -224,6 +240,27 @@ void agent_note(agent *a, const char *format, ...) LS_PRINTF(2, 3);
 /* Reads what the ranks have left in their pipes, and waits until all of it is taken. */
 LS_MUST_USE ls_status agent_drain(agent *a);
 
+/* --- agent_input.c: what rank 0 reads --- */
+
+/* Where rank 0 does not inherit our stdin: *child_end is its own. Nothing is done for any other. */
+LS_MUST_USE ls_status agent_open_input(const agent_rank *r, int stdout_end, int *child_end);
+void agent_end_input(agent *a);   /* rank 0 is gone */
+void agent_close_input(agent *a); /* ... and no other will come */
+
+/* What has come for it; no bytes: the end. LS_EPROTO: nobody asked for that. */
+LS_MUST_USE ls_status agent_take_input(agent *a, const char *bytes, size_t n);
+
+/* So many bytes more of our own stdin may be given to bytes(self, ...). */
+LS_MUST_USE ls_status agent_want_stdin(agent *a, size_t more, void *self,
+                                       void (*bytes)(void *self, const char *bytes, size_t n));
+
+/* --- agent_terminal.c: --pty --- */
+
+/* Of a rank's terminal, in a job of so many. */
+pty_size agent_terminal_size(const agent *a, int n_ranks);
+void agent_resize_ranks(agent *a, pty_size size);
+void agent_on_resize(agent *a); /* at SIGWINCH */
+
 /* --- agent_logs.c: what is kept of it in files --- */
 
 /* Makes the folder of the job, if files are wanted. */
@@ -247,6 +284,7 @@ void agent_close_hosts(agent *a);
 /* NULL is allowed from here on. How many ranks the job has, and how many of them print; false: no hosts. */
 bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown);
 void agent_hosts_show_deferred(const agent_hosts *h);
+void agent_hosts_resize(const agent_hosts *h);
 void agent_hosts_pause(const agent_hosts *h, bool pauses);
 void agent_hosts_reap(const agent_hosts *h);
 /* What the ranks of that node printed last, if it is a host that was started from here: for head_options. */
@@ -257,7 +295,8 @@ LS_MUST_USE ls_status agent_open_far(agent *a);
 void agent_far_output(const agent_rank *r, int which, const char *bytes,
                       size_t n); /* none: the end */
 void agent_far_note(agent *a, const char *line);
-void agent_far_lost(agent *a); /* its stdout is broken */
+void agent_far_want(agent *a, size_t more); /* bytes for rank 0 */
+void agent_far_lost(agent *a);              /* its stdout is broken */
 
 /* --- agent_report.c: why the ranks here failed --- */
 

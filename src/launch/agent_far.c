@@ -61,18 +61,67 @@ void agent_far_lost(agent *a)
     starter_is_gone(a, "nobody reads what this agent sends");
 }
 
+void agent_far_want(agent *a, size_t more)
+{
+    uint8_t bytes[4];
+
+    wire_put_u32(bytes, (uint32_t)more);
+    send_frame(a, FAR_WANTED, bytes, sizeof(bytes), "", 0);
+    agent_mind_output(a);
+}
+
+static ls_status take_size(agent *a, const frame *f)
+{
+    pty_size size;
+
+    LS_TRY(orders_read_size(f, &size));
+    agent_resize_ranks(a, size);
+    return LS_OK;
+}
+
+static ls_status take_frame(agent *a, const frame *f)
+{
+    switch (f->type) {
+    case FAR_INPUT:
+        return agent_take_input(a, (const char *)f->body, f->bytes);
+    case FAR_SIZE:
+        return take_size(a, f);
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+static ls_status take_frames(agent *a, const char *bytes, size_t n)
+{
+    bool have = true;
+    frame f;
+
+    LS_TRY(frame_reader_feed(&a->far_in, bytes, n));
+    while (have) {
+        LS_TRY(frame_reader_next(&a->far_in, &f, &have));
+        if (have)
+            LS_TRY(take_frame(a, &f));
+    }
+    return LS_OK;
+}
+
 static void on_stdin(void *arg, unsigned events)
 {
     agent *a = arg;
-    char bytes[256];
+    char bytes[8192];
+    char why[LS_ERROR_BYTES];
     ssize_t n;
 
     LS_UNUSED(events);
     do {
         n = read(a->spec->far->in_fd, bytes, sizeof(bytes));
     } while (n < 0 && errno == EINTR);
-    if (n > 0)
-        starter_is_gone(a, "its starter says what it does not understand");
+    if (n > 0 && take_frames(a, bytes, (size_t)n) != LS_OK)
+        starter_is_gone(a, text_format(why, sizeof(why),
+                                       "its starter says what it does not understand: %s",
+                                       ls_last_error()));
+    else if (n > 0)
+        return;
     else if (n == 0 || errno != EAGAIN)
         starter_is_gone(a, "its starter is gone");
 }
@@ -98,5 +147,7 @@ ls_status agent_open_far(agent *a)
     output_sink_open(&a->sinks[0], a->spec->far->out_fd);
     a->sinks[0].terminal = false;
     a->sinks[1].is_broken = true;
+    a->size = a->spec->far->size;
+    frame_reader_init(&a->far_in, FAR_BODY_MAX);
     return poller_watch(a->poller, a->spec->far->in_fd, POLL_READ, on_stdin, a, &a->far_watch);
 }

@@ -49,6 +49,8 @@ void hosts_end_streams(agent_hosts *h, int i)
 {
     for (int k = 0; k < 2 * h->spec->list->hosts[i].slots; k++)
         output_end(&h->streams[2 * h->list[i].rank_base + k]);
+    if (h->list[i].node == 0)
+        stdin_source_hold(h->agent->source); /* who asked is gone */
 }
 
 void hosts_close_streams(agent_hosts *h)
@@ -80,6 +82,19 @@ bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown)
         for (int local = 0; local < h->spec->list->hosts[i].slots; local++)
             *n_shown += agent_shows_any(h->agent->spec, local, h->list[i].rank_base + local);
     return true;
+}
+
+void agent_hosts_resize(const agent_hosts *h)
+{
+    wire_writer w = {0};
+
+    if (h == NULL)
+        return;
+    orders_write_size(&w, agent_terminal_size(h->agent, h->world_size));
+    for (int i = 0; wire_writer_status(&w) == LS_OK && i < h->spec->list->n; i++)
+        if (h->list[i].phase == HAS_ORDERS)
+            (void)!starter_send(h->starter, i, FAR_SIZE, w.data, w.bytes); /* else it is gone */
+    wire_writer_free(&w);
 }
 
 void agent_hosts_show_deferred(const agent_hosts *h)
@@ -125,6 +140,34 @@ static ls_status take_output(agent_hosts *h, int i, const frame *f)
     return LS_OK;
 }
 
+/* --- what rank 0 reads --- */
+
+static int host_of_rank_0(const agent_hosts *h)
+{
+    int i = 0;
+
+    while (i < h->spec->list->n && h->list[i].node != 0)
+        i++;
+    return i;
+}
+
+static void send_input(void *arg, const char *bytes, size_t n)
+{
+    const agent_hosts *h = arg;
+
+    (void)!starter_send(h->starter, host_of_rank_0(h), FAR_INPUT, bytes, n); /* else it is gone */
+}
+
+static ls_status take_wanted(agent_hosts *h, int i, const frame *f)
+{
+    size_t more;
+
+    LS_TRY(orders_read_wanted(f, &more));
+    if (i != host_of_rank_0(h))
+        return ls_fail(LS_EPROTO, "it asks for what rank 0 is to read, which is not there");
+    return agent_want_stdin(h->agent, more, h, send_input);
+}
+
 static ls_status take_text(agent_hosts *h, int i, const frame *f)
 {
     text_buf text = {0};
@@ -143,6 +186,8 @@ ls_status hosts_take_message(void *arg, int i, const frame *f)
     switch (f->type) {
     case FAR_OUTPUT:
         return take_output(arg, i, f);
+    case FAR_WANTED:
+        return take_wanted(arg, i, f);
     case FAR_NOTE:
     case FAR_FAILED:
         return take_text(arg, i, f);

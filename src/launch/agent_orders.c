@@ -21,7 +21,8 @@ static bool is_sent(const char *entry)
                                        "CONDA_",      "LOCKSTEP_",
                                        "NCCL_",       "GLOO_",
                                        "OMP_",        "CUDA_",
-                                       "TORCH_"};
+                                       "TORCH_",      "TERM=",
+                                       "COLORTERM="};
     static const char *const own[] = {"LOCKSTEP_JOB=", "LOCKSTEP_KEY_F",
                                       "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
 
@@ -88,6 +89,8 @@ void agent_fill_orders(const agent *a, orders *o)
     o->ports = spec->ports;
     o->virtual_local_rank = spec->virtual_local_rank;
     o->terminal = a->sinks[1].terminal;
+    o->input_terminal = isatty(STDIN_FILENO) != 0;
+    o->pty = spec->pty;
     o->hosts_store = spec->hosts_store;
     if (spec->redirect != NULL)
         o->redirect = *spec->redirect;

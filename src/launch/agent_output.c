@@ -236,24 +236,33 @@ static void on_stderr(void *rank, unsigned events)
     read_stream(rank, 1);
 }
 
-ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
+static ls_status open_pipe(agent_rank *r, int which, int *child_end)
 {
-    const agent_spec *spec = r->agent->spec;
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) != 0)
         return ls_fail_errno("a pipe from rank %d", r->rank);
     r->stream_fd[which] = fds[0];
     *child_end = fds[1];
-    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
-        return ls_fail_errno("a pipe from rank %d", r->rank);
-    r->stream[which] =
-        (output_stream){.sink = &r->agent->sinks[which],
-                        .kept = &r->kept,
-                        .rank = r->rank,
-                        .n_ranks = r->agent->place.place.world_size,
-                        .prefix = spec->prefix && r->agent->place.place.world_size > 1,
-                        .is_hidden = spec->far != NULL || !agent_shows(r, which)};
+    return fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0 ? LS_OK
+                                                   : ls_fail_errno("a pipe from rank %d", r->rank);
+}
+
+ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
+{
+    const agent_spec *spec = r->agent->spec;
+    const int n_ranks = r->agent->place.place.world_size;
+
+    if (spec->pty)
+        LS_TRY(pty_open(agent_terminal_size(r->agent, n_ranks), &r->stream_fd[which], child_end));
+    else
+        LS_TRY(open_pipe(r, which, child_end));
+    r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
+                                       .kept = &r->kept,
+                                       .rank = r->rank,
+                                       .n_ranks = n_ranks,
+                                       .prefix = spec->prefix && n_ranks > 1,
+                                       .is_hidden = spec->far != NULL || !agent_shows(r, which)};
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;
     return watch_stream(r, which);

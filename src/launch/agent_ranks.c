@@ -55,7 +55,7 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
                       .local_rank = (int)(r - a->ranks),
                       .lifeline_fd = -1,
                       .news_fd = -1,
-                      .stdin_fd = r->rank == 0 ? STDIN_FILENO : -1,
+                      .stdin_fd = -1,
                       .stdout_fd = -1,
                       .stderr_fd = -1,
                       .key_fd = a->key_fd,
@@ -64,6 +64,7 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
                       .mask = a->old_mask,
                       .users = &a->users};
     int listen_fd = -1;
+    int input_fd = -1;
     char error_path[sizeof(a->logs.path) + 64] = "";
     rank_place place = *job;
     ls_status st;
@@ -78,12 +79,15 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
     if (st == LS_OK && a->spec->capture)
         st = agent_open_stream(r, 1, &shim.stderr_fd);
     if (st == LS_OK)
+        st = agent_open_input(r, shim.stdout_fd, &input_fd);
+    if (st == LS_OK)
         st = agent_open_rank_logs(r, error_path, sizeof(error_path));
     if (st == LS_OK && a->pmi != NULL)
         st = agent_open_pmi(r, &shim.pmi_fd);
     if (st == LS_OK)
         st = agent_open_listener(a, r->rank, &listen_fd);
     if (st == LS_OK) {
+        shim.stdin_fd = input_fd < 0 && r->rank == 0 ? STDIN_FILENO : input_fd;
         shim.listen_fd = listen_fd;
         place.listen_fd = listen_fd;
         shim.ring_fd = r->ring_fd;
@@ -102,6 +106,7 @@ static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
     file_close(&shim.stderr_fd);
     file_close(&shim.pmi_fd);
     file_close(&listen_fd);
+    file_close(&input_fd);
     return st;
 }
 
@@ -261,6 +266,7 @@ void agent_close_ranks(agent *a)
     poller_timer_cancel(&a->drain_timer);
     poller_timer_cancel(&a->fold_timer);
     agent_end_output(a);
+    agent_end_input(a);
     for (int i = 0; i < a->spec->n_ranks; i++)
         let_go(&a->ranks[i]);
     for (int i = 0; i < a->spec->n_ranks; i++)

@@ -19,7 +19,7 @@
 enum { KILL_MS = 3000, GUARDIANS_MOST = 100 };
 
 /* Besides those that end the job. */
-static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2};
+static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 /* --- the agent's own descriptors --- */
 
@@ -46,6 +46,7 @@ static ls_status take_signals(agent *a)
         return ls_fail_errno("blocking signals");
     sigaction(SIGPIPE, &ignore, &a->old_pipe); /* a shim that was killed must not take us along */
     sigaction(SIGXFSZ, &ignore, &a->old_size); /* nor a log file that becomes too large */
+    sigaction(SIGTTIN, &ignore, &a->old_read); /* nor a terminal that is the shell's again */
     a->signals_taken = true;
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signal_fd < 0)
@@ -60,6 +61,7 @@ static void give_signals_back(const agent *a)
         return;
     sigaction(SIGPIPE, &a->old_pipe, NULL);
     sigaction(SIGXFSZ, &a->old_size, NULL);
+    sigaction(SIGTTIN, &a->old_read, NULL);
     pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
 }
 
@@ -144,6 +146,7 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
                  .signal_fd = -1,
                  .guardian_fd = -1,
                  .logs = {.fd = -1},
+                 .input = {.fd = -1},
                  .oom_kills = process_oom_kills()};
     a->spec = &a->own_spec;
     if (spec->nodes != NULL) {
@@ -216,6 +219,8 @@ void agent_close(agent *a)
         a); /* so that agents elsewhere know that it is over, if nobody could tell them */
     agent_close_hosts(a);
     output_fold_destroy(a->fold);
+    agent_close_input(a);
+    frame_reader_free(&a->far_in);
     poller_unwatch(a->far_watch);
     poller_timer_cancel(&a->pause_timer);
     for (int i = 0; i < 2; i++) {

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "launch/hostlist.h"
+#include "launch/pseudo_terminal.h"
 #include "launch/rank_list.h"
 #include "launch/rendezvous.h"
 #include "launch/start_command.h"
@@ -60,9 +61,11 @@ typedef struct agent_hosts_spec {
 
 /* Of an agent that was started so. */
 typedef struct agent_far {
-    int in_fd;     /* its end: the job is over here */
-    int out_fd;    /* frames of orders.h go here, what the ranks print among them */
-    bool terminal; /* one is behind the job's stderr */
+    int in_fd;           /* its end: the job is over here */
+    int out_fd;          /* frames of orders.h go here, what the ranks print among them */
+    bool terminal;       /* one is behind the job's stderr */
+    bool input_terminal; /* ... and behind its stdin */
+    pty_size size;       /* of the ranks' terminals, with agent_spec.pty */
 } agent_far;
 
 typedef struct agent_spec {
@@ -74,6 +77,7 @@ typedef struct agent_spec {
     bool
         capture; /* ranks write into pipes that the agent prints line by line; otherwise they inherit its own */
     bool prefix; /* "rank 1| " in front of each line */
+    bool pty;    /* captured ranks write to terminals; rank 0 reads from one if our stdin is one */
     bool
         hosts_store; /* the agent hosts the store of PyTorch programs, at 127.0.0.1 and MASTER_PORT */
     const char *master_addr; /* MASTER_ADDR without that store; NULL: 127.0.0.1 */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TERMINAL_SIDE_MOST = 65535 };
+
 /* --- texts: with their terminator, so that a decoder can point to them --- */
 
 static void write_text(wire_writer *w, const char *text)
@@ -99,6 +101,37 @@ static void read_heads(wire_reader *r, orders *o)
             r->failed = true;
 }
 
+void orders_write_size(wire_writer *w, pty_size size)
+{
+    wire_write_u32(w, (uint32_t)size.rows);
+    wire_write_u32(w, (uint32_t)size.columns);
+}
+
+static pty_size read_size(wire_reader *r)
+{
+    pty_size size;
+
+    size.rows = read_number(r, 0, TERMINAL_SIDE_MOST);
+    size.columns = read_number(r, 0, TERMINAL_SIDE_MOST);
+    return size;
+}
+
+ls_status orders_read_size(const frame *f, pty_size *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    *out = read_size(&r);
+    return wire_reader_end(&r, "a terminal's size");
+}
+
+ls_status orders_read_wanted(const frame *f, size_t *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    *out = (size_t)read_number(&r, 1, (int)FAR_INPUT_WINDOW);
+    return wire_reader_end(&r, "what rank 0 may be sent");
+}
+
 /* --- orders --- */
 
 void orders_write(wire_writer *w, const orders *o)
@@ -126,6 +159,9 @@ void orders_write(wire_writer *w, const orders *o)
     wire_write_u32(w, o->security);
     wire_write_u8(w, o->virtual_local_rank);
     wire_write_u8(w, o->terminal);
+    wire_write_u8(w, o->input_terminal);
+    wire_write_u8(w, o->pty);
+    orders_write_size(w, o->size);
     wire_write_u8(w, o->hosts_store);
     write_list(w, &o->redirect);
     write_list(w, &o->tee);
@@ -162,6 +198,9 @@ static void read_options(wire_reader *r, orders *o)
     o->security = (net_security)read_number(r, NET_AUTH, NET_ENCRYPT);
     o->virtual_local_rank = wire_read_u8(r) != 0;
     o->terminal = wire_read_u8(r) != 0;
+    o->input_terminal = wire_read_u8(r) != 0;
+    o->pty = wire_read_u8(r) != 0;
+    o->size = read_size(r);
     o->hosts_store = wire_read_u8(r) != 0;
     read_list(r, &o->redirect);
     read_list(r, &o->tee);

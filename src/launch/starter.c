@@ -306,14 +306,15 @@ static void start_more(void *arg)
 
 /* --- for the owner --- */
 
-static ls_status queue_frame(starter_host *h, uint32_t type, const void *body, size_t bytes)
+static ls_status add_frame(starter_host *h, uint32_t type, const void *body, size_t bytes)
 {
     uint8_t header[FRAME_HEADER_BYTES];
 
     wire_put_u32(header, (uint32_t)bytes);
     wire_put_u32(header + 4, type);
+    LS_TRY(byte_queue_room(&h->out, sizeof(header) + bytes)); /* all of it or nothing */
     LS_TRY(byte_queue_add(&h->out, header, sizeof(header)));
-    return byte_queue_add(&h->out, body, bytes);
+    return bytes > 0 ? byte_queue_add(&h->out, body, bytes) : LS_OK;
 }
 
 ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
@@ -322,19 +323,19 @@ ls_status starter_order(starter *s, int host_index, uint32_t type, const void *b
 
     if (h->state != HOST_GREETED)
         return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
-    LS_TRY(queue_frame(h, type, body, bytes));
+    LS_TRY(add_frame(h, type, body, bytes));
     h->state = HOST_ORDERED;
     starter_flush(h);
     return LS_OK;
 }
 
-ls_status starter_tell(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
+ls_status starter_send(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
 {
     starter_host *h = &s->list[host_index];
 
     if (h->state != HOST_ORDERED || h->fd < 0)
         return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
-    LS_TRY(queue_frame(h, type, body, bytes));
+    LS_TRY(add_frame(h, type, body, bytes));
     starter_flush(h);
     return LS_OK;
 }

@@ -48,12 +48,12 @@ void starter_destroy(starter *s);
 LS_MUST_USE ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body,
                                     size_t bytes);
 
-/* One more frame to a host that has its orders. LS_EPEER: it has gone. */
-LS_MUST_USE ls_status starter_tell(starter *s, int host_index, uint32_t type, const void *body,
-                                   size_t bytes);
-
 /* What to do about the end of a host that has not got its orders, which ended() tells behind the words for it, in brackets; "": nothing. */
 const char *starter_advice(const starter *s, int host_index);
+
+/* One more message, to a host that has its orders; LS_EPEER: it has gone. What it does not take waits in memory. */
+LS_MUST_USE ls_status starter_send(starter *s, int host_index, uint32_t type, const void *body,
+                                   size_t bytes);
 
 /* Starts a host that has ended once more. */
 void starter_restart(starter *s, int host_index);

@@ -99,7 +99,7 @@ ls_status survey_ask(struct survey_run *run, int i, survey_message type, const w
 
         return survey_node_hear(run->own, &f);
     }
-    return starter_tell(run->starter, i, type, body->data, body->bytes);
+    return starter_send(run->starter, i, type, body->data, body->bytes);
 }
 
 static ls_status ask_time(run_host *host)
