@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/output.h"
 
+#include "launch/output_clean.h"
 #include "launch/output_fold.h"
 
 #include "base/alloc.h"
@@ -184,42 +185,27 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n)
     return text_format(buf, n, "rank %*d| ", width, s->rank);
 }
 
-/* How many bytes at `at` are an escape sequence of a terminal: ESC [ parameters letter. */
-static size_t escape_bytes(const char *at, size_t n)
-{
-    size_t i = 2;
-
-    if (n < 3 || at[0] != '\x1b' || at[1] != '[')
-        return 0;
-    while (i < n && at[i] >= 0x20 && at[i] < 0x40)
-        i++;
-    return i < n ? i + 1 : 0;
-}
-
-/* The line for the report: no colours, nothing that a terminal would obey, bytes beyond ASCII as they are. */
+/* The line for the report: no colours, nothing that a terminal would obey. */
 static void keep_line(const output_stream *s, const char *line, size_t n)
 {
     output_kept *kept = s->kept;
-    char *copy = ls_calloc(KEPT_LINE_MOST, 1);
-    size_t length = 0;
+    text_buf copy = {0};
+    size_t n_prefix;
     char **slot;
 
-    if (copy == NULL)
-        return; /* remembered lines are a courtesy */
     if (kept->names_rank)
-        length = strlen(text_format(copy, KEPT_LINE_MOST, "rank %d| ", s->rank));
-    for (size_t i = 0; i < n && length < KEPT_LINE_MOST - 1; i++) {
-        const size_t skip = escape_bytes(line + i, n - i);
-        const bool is_control = (unsigned char)line[i] < 0x20 && line[i] != '\t';
-
-        if (skip > 0)
-            i += skip - 1;
-        else
-            copy[length++] = (char)(is_control ? '?' : line[i]);
+        text_append(&copy, "rank %d| ", s->rank);
+    n_prefix = copy.length;
+    text_append_bytes(&copy, line, n < KEPT_LINE_MOST ? n : KEPT_LINE_MOST);
+    if (text_status(&copy) != LS_OK) {
+        text_free(&copy); /* remembered lines are a courtesy */
+        return;
     }
+    n = output_clean(copy.data + n_prefix, copy.length - n_prefix, false);
+    copy.data[n_prefix + n] = 0;
     slot = &kept->lines[kept->n++ % OUTPUT_KEPT];
     ls_free(*slot);
-    *slot = copy;
+    *slot = copy.data;
 }
 
 static void stop_showing(output_stream *s)
@@ -268,10 +254,13 @@ static void show_line(output_stream *s, const char *line, size_t bytes)
 static void finish_line(output_stream *s)
 {
     const size_t skip = erasing_bytes(s);
-    const char *line = text_str(&s->line) + skip;
-    const size_t bytes = s->line.length - skip;
+    char nothing[1] = "";
+    char *line = s->line.data != NULL ? s->line.data + skip : nothing;
+    size_t bytes = s->line.length - skip;
 
     if (bytes > 0 || !s->is_redrawn) {
+        if (s->sink->terminal)
+            bytes = output_clean(line, bytes, true);
         show_line(s, line, bytes);
         if (s->kept != NULL)
             keep_line(s, line, bytes);
@@ -287,6 +276,7 @@ static void show_unfinished(output_stream *s)
     output_sink *sink = s->sink;
     struct iovec pieces[PIECES_MOST];
     char prefix[64];
+    size_t n_prefix;
     int n = 0;
 
     if (!sink->terminal || s->is_hidden || (!s->is_redrawn && !s->is_returned && s->rank != 0))
@@ -301,7 +291,11 @@ static void show_unfinished(output_stream *s)
     }
     clear_text(&sink->shown);
     text_append(&sink->shown, NO_WRAP "%s", output_prefix(s, prefix, sizeof(prefix)));
+    n_prefix = sink->shown.length;
     text_append_bytes(&sink->shown, text_str(&s->line), s->line.length);
+    if (!sink->shown.failed)
+        sink->shown.length = n_prefix + output_clean(sink->shown.data + n_prefix,
+                                                     sink->shown.length - n_prefix, true);
     text_append(&sink->shown, WRAP);
     if (sink->shown_of != NULL)
         add_piece(pieces, &n, CLEAR_LINE, strlen(CLEAR_LINE));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_orders.c - what passes between a starter and its agents. The first byte says what the rest is: orders, output, a greeting. Orders that are
+ * fuzz_orders.c - what passes between a starter and its agents. The first byte says what the rest is: orders; output, a size and what is wanted; a greeting. Orders that are
  * taken are written again and must read the same.
  */
 #include "fuzz/fuzz.h"
@@ -57,10 +57,16 @@ static void check_output(const uint8_t *data, size_t size)
 {
     const frame f = {.type = FAR_OUTPUT, .body = data, .bytes = size};
     const char *bytes;
+    pty_size terminal;
     size_t n;
     int rank;
     int stream;
 
+    if (orders_read_size(&f, &terminal) == LS_OK)
+        must(terminal.rows >= 0 && terminal.rows < 65536 && terminal.columns >= 0 &&
+             terminal.columns < 65536);
+    if (orders_read_wanted(&f, &n) == LS_OK)
+        must(n > 0 && n <= FAR_INPUT_WINDOW);
     if (orders_read_output(&f, &rank, &stream, &bytes, &n) != LS_OK)
         return;
     must(rank >= 0 && stream >= 0 && stream <= 1 && n <= size);

@@ -212,6 +212,67 @@ static void any_byte_passes_through(void **state)
     close_bench(&b);
 }
 
+/* What a rank sends to a terminal: only what cannot harm anybody else's lines. */
+static void a_terminal_sees_colours_but_obeys_no_rank(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\x1b[1;31mred\x1b[0m \x1b[38:5:7mx\x1b[m", "\x1b[1;31mred\x1b[0m \x1b[38:5:7mx\x1b[m"},
+        {"a\x1b[Kb\x1b[0Kc\x1b[1Kd\x1b[2Ke\x1b[Jf", "a\x1b[Kb\x1b[0Kcdef"},
+        {"up\x1b[A\x1b[10;1Hover\x1b[?1049h\x1b[6n\x1b[c\x1b[>0m", "upover"},
+        {"\x1b]0;title\x07"
+         "a\x1b]52;c;ZXZpbA==\x1b\\b\x1bP+q\x1b\\c\x1b_x\x1b\\d",
+         "abcd"},
+        {"a\x1b]0;no end", "a"},
+        {"a\x1b]0;cut\x1b[31mred", "a\x1b[31mred"},
+        {"\x1b"
+         "c\x1b(0a\x1b)Bb\x1b#8c\x1b=d\x1b"
+         "7",
+         "abcd"},
+        {"a\x07\x0e\x0f\x0b\x0c\x01\x7f"
+         "b\tc",
+         "ab\tc"},
+        {"1%\b\b2%\b\b\b\b\b\b\b3%", "3%"},
+        {"caf\xc3\xa9\b\be", "cae"},
+        {"a\x1b[31m\b\bb", "a\x1b[31mb"},
+        {"\xc2\x9b"
+         "31mx\x9b"
+         "2J\xff \xe2\x80\xaegnp",
+         "??31mx?2J? ???gnp"},
+        {"caf\xc3\xa9 \xe6\xbc\xa2", "caf\xc3\xa9 \xe6\xbc\xa2"},
+        {"\x1b", ""},
+        {"\x1b[31", "[31"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        text_buf line = {0};
+        text_buf shown = {0};
+        const char *lines[] = {NULL, NULL};
+
+        text_append(&line, "%s\n", cases[i][0]);
+        text_append(&shown, "\x1b[33mrank  1|\x1b[0m %s\n", cases[i][1]);
+        lines[0] = text_str(&shown);
+        expect_lines(true, text_str(&line), lines);
+        text_free(&shown);
+        text_append(&shown, "rank  1| %s\n", cases[i][0]); /* a file gets it as it is */
+        lines[0] = text_str(&shown);
+        expect_lines(false, text_str(&line), lines);
+        text_free(&line);
+        text_free(&shown);
+    }
+}
+
+static void what_is_begun_is_as_harmless(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_bench(&b, true);
+    feed(&b.stream[0], "\r\x1b[2A\x1b]2;t\x07\x1b[32m10%");
+    assert_string_equal(next_write(&b), "\x1b[?7l\x1b[33mrank  1|\x1b[0m \x1b[32m10%\x1b[?7h");
+    close_bench(&b);
+}
+
 /* --- what is remembered --- */
 
 static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
@@ -244,7 +305,7 @@ static void remembered_lines_are_harmless(void **state)
     open_bench(&b, false);
     output_feed(&b.stream[0], text, sizeof(text) - 1);
     output_append_kept(&b.kept, OUTPUT_KEPT, &t);
-    assert_string_equal(text_str(&t), "  | red ?]0;title? a?b caf\xc3\xa9\n");
+    assert_string_equal(text_str(&t), "  | red  ab caf\xc3\xa9\n");
     text_free(&t);
     close_bench(&b);
 }
@@ -361,6 +422,8 @@ int main(void)
         cmocka_unit_test(a_question_of_rank_0_is_shown_on_a_terminal),
         cmocka_unit_test(a_long_line_is_broken),
         cmocka_unit_test(any_byte_passes_through),
+        cmocka_unit_test(a_terminal_sees_colours_but_obeys_no_rank),
+        cmocka_unit_test(what_is_begun_is_as_harmless),
         cmocka_unit_test(the_last_lines_of_both_pipes_are_kept_in_their_order),
         cmocka_unit_test(remembered_lines_are_harmless),
         cmocka_unit_test(a_note_stands_before_the_bar),
