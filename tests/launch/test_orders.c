@@ -36,6 +36,9 @@ static void make_orders(orders *o, char **argv, char **env)
                   .ports = {4000, 4010},
                   .security = NET_ENCRYPT,
                   .terminal = true,
+                  .input_terminal = true,
+                  .pty = true,
+                  .size = {.rows = 40, .columns = 113},
                   .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
 
     memset(o->key.bytes, 7, sizeof(o->key.bytes));
@@ -73,6 +76,7 @@ static void orders_arrive_as_they_were_given(void **state)
     assert_string_equal(o.env[0], variable);
     assert_null(o.env[1]);
     assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal);
+    assert_true(o.input_terminal && o.pty && o.size.rows == 40 && o.size.columns == 113);
     assert_string_equal(o.run_id, "run7");
     assert_string_equal(o.role, "");
     assert_string_equal(o.master_addr, "10.0.0.9");
@@ -107,6 +111,35 @@ static void orders_that_are_cut_are_refused(void **state)
     assert_non_null(strstr(ls_last_error(), "of version 2"));
     f.type = FAR_NOTE;
     assert_int_equal(orders_read(&f, &o), LS_EPROTO);
+    wire_writer_free(&w);
+}
+
+static void sizes_and_wishes_are_bounded(void **state)
+{
+    wire_writer w = {0};
+    frame f = {.type = FAR_SIZE};
+    pty_size size;
+    size_t wanted;
+
+    LS_UNUSED(state);
+    orders_write_size(&w, (pty_size){.rows = 50, .columns = 200});
+    f.body = w.data;
+    f.bytes = w.bytes;
+    assert_int_equal(orders_read_size(&f, &size), LS_OK);
+    assert_true(size.rows == 50 && size.columns == 200);
+    f.bytes--;
+    assert_int_equal(orders_read_size(&f, &size), LS_EPROTO);
+    f.bytes++;
+    w.data[2] = 1; /* 65586 rows */
+    assert_int_equal(orders_read_size(&f, &size), LS_EPROTO);
+    wire_put_u32(w.data, (uint32_t)FAR_INPUT_WINDOW);
+    f.bytes = 4;
+    assert_int_equal(orders_read_wanted(&f, &wanted), LS_OK);
+    assert_true(wanted == FAR_INPUT_WINDOW);
+    wire_put_u32(w.data, (uint32_t)FAR_INPUT_WINDOW + 1);
+    assert_int_equal(orders_read_wanted(&f, &wanted), LS_EPROTO);
+    wire_put_u32(w.data, 0);
+    assert_int_equal(orders_read_wanted(&f, &wanted), LS_EPROTO);
     wire_writer_free(&w);
 }
 
@@ -243,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(orders_arrive_as_they_were_given),
         cmocka_unit_test(orders_that_are_cut_are_refused),
+        cmocka_unit_test(sizes_and_wishes_are_bounded),
         cmocka_unit_test(a_greeting_tells_version_and_cores),
         cmocka_unit_test(ssh_gets_a_fixed_command),
         cmocka_unit_test(an_odd_path_is_not_put_into_the_command),
