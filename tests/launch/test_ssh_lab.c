@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that are started from one of several network namespaces; in the place of ssh is a script that enters the others. */
+#include "launch/job.h"
+
+#include "harness/netlab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NODES = 4 };
+
+static netlab lab;
+static char lab_variable[64];
+static char ssh[64];
+
+static int clean_up(void **state)
+{
+    netlab_down(&lab);
+    (void)unlink(ssh);
+    return job_clean_up(state);
+}
+
+static void build_lab(void)
+{
+    const int code = netlab_up(&lab, NODES, "");
+    FILE *f;
+
+    if (code == NETLAB_SKIPPED)
+        skip();
+    assert_int_equal(code, 0);
+    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
+    text_format(ssh, sizeof(ssh), "/tmp/lockstep-test-ssh-%d", (int)getpid());
+    f = fopen(ssh, "we");
+    assert_non_null(f);
+    (void)fprintf(
+        f, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec %s exec ${1#node} sh -c \"$2\"\n",
+        LS_NETLAB_SH);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(ssh, 0700), 0);
+}
+
+/* Two of four hosts are cut off at once, while their ssh stays. */
+static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
+{
+    static const char script[] =
+        "read line; echo rank $RANK has read [$line]; exec " JOB_ACTOR " steps 0";
+    job *j;
+
+    LS_UNUSED(state);
+    build_lab();
+    j = job_start(JOB_LIST(LS_NETLAB_SH, "exec", "0", JOB_TOOL, "run", "--ssh", ssh, "-H",
+                           "node1:1,node2:2,node3:1,node0:1", "sh", "-c", script),
+                  JOB_LIST(lab_variable));
+    job_write(j, "a line for rank 0\n");
+    job_await_text(j, 0, "rank 0| rank 0 has read [a line for rank 0]\n");
+    for (int rank = 1; rank < 5; rank++) {
+        char line[64];
+
+        job_await_text(
+            j, 0, text_format(line, sizeof(line), "rank %d| rank %d has read []\n", rank, rank));
+    }
+    job_await_text(j, 0, "step 100");
+    for (int node = 2; node < 4; node++)
+        assert_true(netlab_run(&lab, node, "ip link set eth0 down; ip link set eth1 down"));
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1,
+                           "lockstep: nodes 1-2 (node[2-3]) with ranks 1-3 were lost: it has been "
+                           "silent for 5 s\n"));
+    job_expect(j, job_said(j, 1, "  last lines of node2:\n  | rank "));
+    job_expect(j, job_said(j, 1, "  last lines of node3:\n  | "));
+    job_expect_gone(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(hosts_that_vanish_are_one_report_with_their_last_lines, clean_up),
+    };
+
+    return cmocka_run_group_tests_name("launch ssh lab", tests, NULL, NULL);
+}
