@@ -56,7 +56,7 @@ static const char *const launcher_names[] = {
     "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
     "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
     "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
-    "LOCKSTEP_AGENT_PROCESS",
+    "LOCKSTEP_AGENT_PROCESS", "LOCKSTEP_PID",
 };
 
 const config_entry *config_table(void)

@@ -195,3 +195,15 @@ process_life process_id_life(const char *root, uint64_t space, const process_id 
     /* /proc may hide the processes of others; the number is free only if nobody at all has it. */
     return kill(id->pid, 0) != 0 && errno == ESRCH ? PROCESS_DEAD : PROCESS_LIVES;
 }
+
+pid_t process_shown_pid(void)
+{
+    const char *text = getenv(PROCESS_SHOWN_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    uint64_t inner;
+    uint64_t outer;
+
+    if (text == NULL || !take_number(&text, ':', &inner) || inner != (uint64_t)getpid() ||
+        !take_number(&text, 0, &outer) || *text != 0 || outer == 0 || outer > INT_MAX)
+        return getpid();
+    return (pid_t)outer;
+}

@@ -24,6 +24,13 @@ typedef struct process_id {
 /* Who this process is. LS_ESYSTEM where /proc is missing, or is that of another namespace. */
 LS_MUST_USE ls_status process_id_self(process_id *out);
 
+/* "3:4711" says that the process with number 3 is number 4711 to those outside of its namespace. What it starts inherits this, but is not
+ * meant. */
+#define PROCESS_SHOWN_ENV "LOCKSTEP_PID"
+
+/* The number of this process to name to people: the one that they see. */
+pid_t process_shown_pid(void);
+
 /* "4711.123456.4026531836" */
 const char *process_id_text(char *buf, size_t n, const process_id *id);
 bool process_id_parse(const char *text, process_id *out); /* the whole text, and nothing else */

@@ -137,6 +137,7 @@ static int run_job(const run_flags *f, char **command)
                              .run_id = f->run_id,
                              .role = f->role,
                              .virtual_local_rank = f->virtual_local_rank,
+                             .isolate = f->isolates,
                              .stop_signals = f->stop_signals,
                              .redirect = &f->redirect_list,
                              .tee = &f->tee_list,

@@ -46,6 +46,7 @@ agent_spec far_orders_spec(const orders *o)
                         .run_id = or_null(o->run_id),
                         .role = or_null(o->role),
                         .virtual_local_rank = o->virtual_local_rank,
+                        .isolate = o->isolate,
                         .stop_signals = o->stop_signals,
                         .redirect = &o->redirect,
                         .tee = &o->tee,

@@ -142,6 +142,9 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
          "signals that stop the job in good order; others do what they do without a launcher "
          "(SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+        {"isolate", 0, LS_FLAG_ATTACHED_TEXT, &f->isolate, 0, 0,
+         "start the ranks of each machine in a namespace of processes, so that the kernel kills "
+         "all they have started; =pid the same, =off not (off)"},
 
         {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
          "accepted, as are --start-method, --local-addr and --event-log-handler: they have no use "
@@ -308,6 +311,16 @@ static ls_status check_words(const run_flags *f)
     return LS_OK;
 }
 
+static ls_status choose_isolation(run_flags *f)
+{
+    const char *word = f->isolate != NULL ? f->isolate : "off";
+
+    f->isolates = !text_equal(word, "off");
+    if (f->isolates && word[0] != 0 && !text_equal(word, "pid"))
+        return ls_fail(LS_EINVAL, "--isolate=%s: must be pid or off", word);
+    return LS_OK;
+}
+
 static ls_status settle(run_flags *f)
 {
     LS_TRY(count_ranks(f));
@@ -319,6 +332,7 @@ static ls_status settle(run_flags *f)
     LS_TRY(choose_store(f));
     LS_TRY(read_streams(f));
     LS_TRY(check_words(f));
+    LS_TRY(choose_isolation(f));
     if (f->signals != NULL)
         LS_TRY(launch_parse_signals(f->signals, "--signals-to-handle", &f->stop_signals));
     return LS_OK;

@@ -52,6 +52,7 @@ typedef struct run_flags {
     int virtual_local_rank;
     const char *numa_binding;
     const char *signals;
+    const char *isolate; /* NULL: not given; "": without a word */
     const char *redirects;
     const char *tee;
     const char *log_dir;
@@ -81,6 +82,7 @@ typedef struct run_flags {
     int n_ranks;
     bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
     uint64_t stop_signals;
+    bool isolates;
     rank_list redirect_list;
     rank_list tee_list;
     rank_list local_list; /* valid when local_ranks is given */

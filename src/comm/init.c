@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "comm/group.h"
 #include "comm/identity.h"
@@ -69,7 +70,7 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     p->has_own_core = j == NULL || j->core_sharers <= j->cores;
     for (int r = 0; r < p->size; r++) {
         p->hosts[r] = j == NULL ? 0 : j->hosts[r];
-        p->pids[r] = j == NULL ? getpid() : j->records[r].pid;
+        p->pids[r] = j == NULL ? process_shown_pid() : j->records[r].pid;
     }
     return LS_OK;
 }

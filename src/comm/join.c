@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/group.h"
@@ -51,7 +52,7 @@ static void describe_self(join *j, const join_settings *s)
     boot_record *r = &j->own.record;
 
     r->rank = j->id.rank;
-    r->pid = getpid();
+    r->pid = process_shown_pid();
     r->instance = join_process_value();
     r->generation = j->id.generation;
     if (gethostname(r->host, sizeof(r->host)) != 0)

@@ -6,12 +6,15 @@
 #define LS_LAUNCH_AGENT_H
 
 #include "launch/launch.h"
+#include "launch/cgroup.h"
 #include "launch/error_file.h"
 #include "launch/head.h"
+#include "launch/isolate.h"
 #include "launch/log_folder.h"
 #include "launch/net_choice.h"
 #include "launch/net_probe.h"
 #include "launch/node_messages.h"
+#include "launch/oom.h"
 #include "launch/output.h"
 #include "launch/output_fold.h"
 #include "launch/pmi.h"
@@ -33,8 +36,9 @@ typedef struct agent_hosts agent_hosts;
 
 typedef struct agent_rank {
     agent *agent;
-    int rank;        /* in the job */
-    pid_t shim;      /* 0 once reaped */
+    int rank; /* in the job */
+    pid_t
+        shim; /* 0 once reaped; of an isolated rank it is nobody's to reap here: 0 until it is known, and at the rank's end */
     pid_t pid;       /* of the rank itself, 0 until it is known */
     int lifeline_fd; /* write: signals for the rank; its end kills it */
     int news_fd;
@@ -53,6 +57,7 @@ typedef struct agent_rank {
     int wait_status;
     int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
     int64_t peak_bytes;
+    char memory[256]; /* it was killed for want of memory: whose limit that was; "": it was not */
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
 
@@ -64,6 +69,7 @@ typedef struct agent_input {
     size_t granted;     /* bytes that were asked for and have not come */
     bool has_ended;     /* no more will come */
 } agent_input;
+#define AGENT_LEFT_MOST 16
 
 typedef enum agent_phase {
     AGENT_IDLE, /* no ranks: before, between and after generations */
@@ -124,9 +130,12 @@ struct agent {
     bool log_failed; /* and it has been said */
     int guardian_fd; /* its lifeline */
     pid_t guardian;
-    int n_guardians;   /* that were started */
-    bool shim_lost;    /* a shim was killed: what its rank has forked may be below us now */
-    int64_t oom_kills; /* at the start */
+    int n_guardians; /* that were started */
+    bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
+    cgroup group;    /* of the ranks, if there can be one */
+    oom_watch oom;
+    pid_t left[AGENT_LEFT_MOST]; /* that could not be killed, and of which that was said */
+    int n_left;
 
     /* A generation, from its welcome to the end of its ranks. */
     node_welcome place; /* generation 0: none yet */
@@ -134,10 +143,12 @@ struct agent {
     net_pick pick;      /* what was found; n 0: one node needs none */
     user_door *
         store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
-    stream_mux streams; /* their connections */
-    pmi *pmi;           /* NULL when the ranks run a function, or the job has several nodes */
-    agent_rank *ranks;  /* spec->n_ranks */
-    output_fold *fold;  /* NULL: lines are not folded */
+    stream_mux streams;  /* their connections */
+    pmi *pmi;            /* NULL when the ranks run a function, or the job has several nodes */
+    agent_rank *ranks;   /* spec->n_ranks */
+    isolation isolation; /* in which they are, with their shims; none unless spec->isolate */
+    bool is_killed;      /* SIGKILL was sent to them from here */
+    output_fold *fold;   /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
     uint32_t finished; /* the generation that the head was told has finished */
@@ -220,6 +231,15 @@ bool agent_has_crashed(const agent_rank *r);
 void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n);
 /* "running": what a rank is doing. */
 void agent_describe_rank(void *a, int local_rank, char *buf, size_t n);
+
+/* --- agent_leave.c: what is left when all was killed --- */
+
+/* Ends the namespace of the ranks, and whatever is in their control group. */
+void agent_end_below(agent *a);
+void agent_remove_group(agent *a);
+/* A line about a process that cannot be killed, once. */
+void agent_note_left(void *a, pid_t pid);
+bool agent_has_noted(agent *a, pid_t pid); /* false the first time */
 
 /* --- agent_output.c: what ranks print --- */
 

@@ -92,6 +92,7 @@ void agent_fill_orders(const agent *a, orders *o)
     o->input_terminal = isatty(STDIN_FILENO) != 0;
     o->pty = spec->pty;
     o->hosts_store = spec->hosts_store;
+    o->isolate = spec->isolate;
     if (spec->redirect != NULL)
         o->redirect = *spec->redirect;
     if (spec->tee != NULL)

@@ -22,23 +22,37 @@ extern char **environ;
 
 /* --- one rank --- */
 
-static ls_status start_shim(agent_rank *r, const rank_place *place, shim_spec *shim)
-{
-    char **argv = NULL;
-    char **env = NULL;
-    ls_status st = LS_OK;
+/* What a shim is started with; all of it is given up here when it has been. */
+typedef struct rank_start {
+    shim_spec shim;
+    int input_fd; /* its stdin, where that comes through us; -1 */
+    char **argv;
+    char **env;
+} rank_start;
 
-    if (r->agent->spec->argv != NULL)
-        st = rank_args_make(r->agent->spec->argv, place->local_rank, &argv);
-    if (st == LS_OK)
-        st = rank_env_make(environ, place, &env);
-    shim->argv = argv;
-    shim->environment = env;
-    if (st == LS_OK)
-        st = shim_start(shim, &r->shim);
-    rank_args_free(argv);
-    rank_env_free(env);
-    return st;
+static ls_status make_words(const agent *a, const rank_place *place, rank_start *s)
+{
+    if (a->spec->argv != NULL)
+        LS_TRY(rank_args_make(a->spec->argv, place->local_rank, &s->argv));
+    LS_TRY(rank_env_make(environ, place, &s->env));
+    s->shim.argv = s->argv;
+    s->shim.environment = s->env;
+    return LS_OK;
+}
+
+static void free_start(rank_start *s)
+{
+    rank_args_free(s->argv);
+    rank_env_free(s->env);
+    s->argv = NULL;
+    s->env = NULL;
+    file_close(&s->shim.lifeline_fd);
+    file_close(&s->shim.news_fd);
+    file_close(&s->shim.stdout_fd);
+    file_close(&s->shim.stderr_fd);
+    file_close(&s->shim.pmi_fd);
+    file_close(&s->shim.listen_fd);
+    file_close(&s->input_fd);
 }
 
 static ls_status open_news(agent_rank *r, int *child_end)
@@ -49,64 +63,100 @@ static ls_status open_news(agent_rank *r, int *child_end)
     return poller_watch(r->agent->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
 }
 
-static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
+/* Opens what the agent and the rank have between them. */
+static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, rank_start *s)
 {
-    shim_spec shim = {.job = a->spec,
-                      .local_rank = (int)(r - a->ranks),
-                      .lifeline_fd = -1,
-                      .news_fd = -1,
-                      .stdin_fd = -1,
-                      .stdout_fd = -1,
-                      .stderr_fd = -1,
-                      .key_fd = a->key_fd,
-                      .pmi_fd = -1,
-                      .listen_fd = -1,
-                      .mask = a->old_mask,
-                      .users = &a->users};
-    int listen_fd = -1;
-    int input_fd = -1;
     char error_path[sizeof(a->logs.path) + 64] = "";
     rank_place place = *job;
-    ls_status st;
+    shim_spec *shim = &s->shim;
 
-    st = a->spec->make_ring != NULL ? a->spec->make_ring(&r->ring_fd) : LS_OK;
-    if (st == LS_OK)
-        st = process_make_pipe(&shim.lifeline_fd, &r->lifeline_fd);
-    if (st == LS_OK)
-        st = open_news(r, &shim.news_fd);
-    if (st == LS_OK && a->spec->capture)
-        st = agent_open_stream(r, 0, &shim.stdout_fd);
-    if (st == LS_OK && a->spec->capture)
-        st = agent_open_stream(r, 1, &shim.stderr_fd);
-    if (st == LS_OK)
-        st = agent_open_input(r, shim.stdout_fd, &input_fd);
-    if (st == LS_OK)
-        st = agent_open_rank_logs(r, error_path, sizeof(error_path));
-    if (st == LS_OK && a->pmi != NULL)
-        st = agent_open_pmi(r, &shim.pmi_fd);
-    if (st == LS_OK)
-        st = agent_open_listener(a, r->rank, &listen_fd);
-    if (st == LS_OK) {
-        shim.stdin_fd = input_fd < 0 && r->rank == 0 ? STDIN_FILENO : input_fd;
-        shim.listen_fd = listen_fd;
-        place.listen_fd = listen_fd;
-        shim.ring_fd = r->ring_fd;
-        place.error_file = error_path[0] != 0 ? error_path : NULL;
-        place.rank = r->rank;
-        place.local_rank = shim.local_rank;
-        place.ring_fd = r->ring_fd;
-        place.terminal = r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
-                         (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal);
-        place.pmi_fd = shim.pmi_fd;
-        st = start_shim(r, &place, &shim);
+    *s = (rank_start){.shim = {.job = a->spec,
+                               .local_rank = (int)(r - a->ranks),
+                               .lifeline_fd = -1,
+                               .news_fd = -1,
+                               .stdin_fd = -1,
+                               .stdout_fd = -1,
+                               .stderr_fd = -1,
+                               .key_fd = a->key_fd,
+                               .pmi_fd = -1,
+                               .listen_fd = -1,
+                               .group_fd = a->group.enter_fd,
+                               .proc_fd = -1,
+                               .mask = a->old_mask,
+                               .users = &a->users},
+                      .input_fd = -1};
+    if (a->spec->make_ring != NULL)
+        LS_TRY(a->spec->make_ring(&r->ring_fd));
+    LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
+    LS_TRY(open_news(r, &shim->news_fd));
+    if (a->spec->capture) {
+        LS_TRY(agent_open_stream(r, 0, &shim->stdout_fd));
+        LS_TRY(agent_open_stream(r, 1, &shim->stderr_fd));
     }
-    file_close(&shim.lifeline_fd);
-    file_close(&shim.news_fd);
-    file_close(&shim.stdout_fd);
-    file_close(&shim.stderr_fd);
-    file_close(&shim.pmi_fd);
-    file_close(&listen_fd);
-    file_close(&input_fd);
+    LS_TRY(agent_open_input(r, shim->stdout_fd, &s->input_fd));
+    shim->stdin_fd = s->input_fd < 0 && r->rank == 0 ? STDIN_FILENO : s->input_fd;
+    LS_TRY(agent_open_rank_logs(r, error_path, sizeof(error_path)));
+    if (a->pmi != NULL)
+        LS_TRY(agent_open_pmi(r, &shim->pmi_fd));
+    LS_TRY(agent_open_listener(a, r->rank, &shim->listen_fd));
+    shim->ring_fd = r->ring_fd;
+    place.listen_fd = shim->listen_fd;
+    place.error_file = error_path[0] != 0 ? error_path : NULL;
+    place.rank = r->rank;
+    place.local_rank = shim->local_rank;
+    place.ring_fd = r->ring_fd;
+    place.terminal = r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
+                     (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal);
+    place.pmi_fd = shim->pmi_fd;
+    place.is_isolated = a->spec->isolate;
+    return make_words(a, &place, s);
+}
+
+static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
+{
+    rank_start s;
+    ls_status st = prepare_rank(a, r, job, &s);
+
+    if (st == LS_OK)
+        st = shim_start(&s.shim, &r->shim);
+    free_start(&s);
+    return st;
+}
+
+/* --- isolated ranks: one process starts all shims --- */
+
+typedef struct rank_starts {
+    rank_start *list;
+    int n;
+} rank_starts;
+
+static void start_inside(void *arg, int proc_fd)
+{
+    rank_starts *starts = arg;
+
+    for (int i = 0; i < starts->n; i++) {
+        starts->list[i].shim.proc_fd = proc_fd;
+        shim_start_inside(&starts->list[i].shim);
+    }
+}
+
+static ls_status open_isolated(agent *a, const rank_place *job)
+{
+    rank_starts starts = {.list = ls_calloc((size_t)a->spec->n_ranks, sizeof(*starts.list))};
+    const isolate_plan plan = {.key_fd = a->key_fd, .fill = start_inside, .arg = &starts};
+    ls_status st = LS_OK;
+
+    if (starts.list == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d ranks", a->spec->n_ranks);
+    while (st == LS_OK && starts.n < a->spec->n_ranks) {
+        st = prepare_rank(a, &a->ranks[starts.n], job, &starts.list[starts.n]);
+        starts.n++;
+    }
+    if (st == LS_OK)
+        st = isolate_start(&plan, &a->isolation);
+    for (int i = 0; i < starts.n; i++)
+        free_start(&starts.list[i]);
+    ls_free(starts.list);
     return st;
 }
 
@@ -119,6 +169,7 @@ void agent_prepare_ranks(agent *a)
     a->root = -1;
     a->failed_ms = 0;
     a->drained = false;
+    a->is_killed = false;
     a->started_s = (int64_t)time(NULL);
     for (int i = 0; i < a->spec->n_ranks; i++)
         a->ranks[i] = (agent_rank){.agent = a,
@@ -218,6 +269,8 @@ static ls_status open_ranks(agent *a)
         LS_TRY(pmi_create(a->place.job, spec->n_ranks, &a->pmi));
     LS_TRY(agent_open_fold(a));
     LS_TRY(open_master(a, &place));
+    if (spec->isolate)
+        return open_isolated(a, &place);
     for (int i = 0; i < spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
     return LS_OK;
@@ -239,12 +292,24 @@ ls_status agent_start_ranks(agent *a)
 static void let_go(agent_rank *r)
 {
     file_close(&r->lifeline_fd);
-    if (r->shim > 0)
+    if (r->shim > 0 && !r->agent->spec->isolate)
         kill(r->shim, SIGCONT); /* if somebody has stopped it */
+}
+
+/* What it could not kill: its last words. How the rank ended is not asked any more. */
+static void hear_shim_out(agent_rank *r)
+{
+    if (r->shim > 0 && !r->agent->spec->isolate)
+        waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
+    r->shim = 0;
+    r->ended = true;
+    if (r->news_fd >= 0)
+        agent_on_news(r, POLL_READ);
 }
 
 static void close_rank(agent_rank *r)
 {
+    hear_shim_out(r);
     poller_unwatch(r->news_watch);
     file_close(&r->news_fd);
     file_close(&r->ring_fd);
@@ -253,9 +318,6 @@ static void close_rank(agent_rank *r)
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
     output_free_kept(&r->kept);
-    if (r->shim > 0)
-        waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
-    r->shim = 0;
 }
 
 void agent_close_ranks(agent *a)
@@ -269,6 +331,7 @@ void agent_close_ranks(agent *a)
     agent_end_input(a);
     for (int i = 0; i < a->spec->n_ranks; i++)
         let_go(&a->ranks[i]);
+    agent_end_below(a);
     for (int i = 0; i < a->spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
     agent_prepare_ranks(a);

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "launch/process.h"
 
 #include <sys/prctl.h>
@@ -105,9 +106,28 @@ ls_status agent_start_guardian(agent *a)
         return ls_fail(LS_ESYSTEM, "%d of them were killed", GUARDIANS_MOST);
     text_format(mark.agent, sizeof(mark.agent), "%s", a->name);
     LS_TRY(process_make_pipe(&lifeline, &a->guardian_fd));
-    st = guardian_start(&mark, lifeline, &a->guardian);
+    st = guardian_start(&mark, &a->group, lifeline, &a->guardian);
     close(lifeline);
     return st;
+}
+
+/* Nothing depends on it, so that there is none is only worth a line for who looks for one. */
+static void open_group(agent *a)
+{
+    char kept[LS_ERROR_BYTES];
+    cgroup_place place;
+
+    ls_error_keep(kept);
+    if (cgroup_create(a->place.job, &a->group) != LS_OK) {
+        ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
+        ls_error_restore(kept);
+        return;
+    }
+    ls_log(LS_LOG_DEBUG, "agent", "the ranks are in the control group %s/%s", a->group.parent.path,
+           a->group.name);
+    place.n_mount = a->group.parent.n_mount;
+    text_format(place.path, sizeof(place.path), "%s/%s", a->group.parent.path, a->group.name);
+    oom_begin(&a->oom, "", &place);
 }
 
 static ls_status open_job(agent *a)
@@ -117,6 +137,8 @@ static ls_status open_job(agent *a)
     LS_TRY(agent_open_logs(a));
     if (a->spec->argv != NULL && a->place.place.node == 0)
         agent_note_open_mpi(a);
+    if (a->spec->argv != NULL)
+        open_group(a);
     return agent_start_guardian(a);
 }
 
@@ -131,6 +153,7 @@ ls_status agent_open_job(agent *a)
     a->has_job = st == LS_OK;
     if (!a->has_job) {
         log_folder_close(&a->logs);
+        agent_remove_group(a);
         file_close(&a->key_fd);
     }
     return st;
@@ -147,7 +170,9 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
                  .guardian_fd = -1,
                  .logs = {.fd = -1},
                  .input = {.fd = -1},
-                 .oom_kills = process_oom_kills()};
+                 .group = CGROUP_NONE,
+                 .isolation = ISOLATION_NONE};
+    oom_begin(&a->oom, "", NULL);
     a->spec = &a->own_spec;
     if (spec->nodes != NULL) {
         a->own_nodes = *spec->nodes;
@@ -211,6 +236,7 @@ void agent_close(agent *a)
     if (a->ranks != NULL)
         agent_close_ranks(a);
     sweep_lost(a); /* while the guardian still waits for our own end */
+    agent_remove_group(a);
     close_guardian(a);
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));

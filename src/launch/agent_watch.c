@@ -51,8 +51,9 @@ static void leave_unkillable(void *arg)
         agent_rank *r = &a->ranks[i];
         if (r->ended)
             continue;
-        agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", r->rank,
-                   (int)r->pid, file_process_state_text(file_process_state(r->pid)));
+        if (r->pid <= 0 || !agent_has_noted(a, r->pid))
+            agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", r->rank,
+                       (int)r->pid, file_process_state_text(file_process_state(r->pid)));
         rank_ended(r, SIGKILL);
     }
 }
@@ -64,11 +65,13 @@ void agent_kill_ranks(agent *a)
         return;
     if (a->phase == AGENT_RUNNING)
         a->phase = AGENT_FAILING;
+    a->is_killed = true;
     for (int i = 0; i < a->spec->n_ranks; i++)
         if (a->ranks[i].shim > 0)
             kill(a->ranks[i].shim, SIGCONT);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGKILL);
+    cgroup_kill(&a->group);
     poller_timer_set(a->poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
 }
 
@@ -143,29 +146,22 @@ bool agent_has_crashed(const agent_rank *r)
            number == SIGFPE;
 }
 
-/* Nobody but the kernel knows for certain why it killed; this is what its counter says. */
-static const char *describe_memory(const agent *a, const agent_rank *r, char *buf, size_t n)
-{
-    const bool killed = WIFSIGNALED(r->wait_status) && WTERMSIG(r->wait_status) == SIGKILL;
-    char peak[32];
-
-    if (!killed || process_oom_kills() <= a->oom_kills)
-        return "";
-    return text_format(buf, n, ", as memory ran out (it had %s)",
-                       text_bytes(peak, sizeof(peak), (uint64_t)r->peak_bytes));
-}
-
 void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
 {
     char end[96];
-    char memory[96];
+    char peak[32];
 
+    LS_UNUSED(a);
     if (r->message[0] != 0)
         text_format(buf, n, "rank %d (pid %d): %s", r->rank, (int)r->pid, r->message);
+    else if (r->memory[0] != 0)
+        text_format(buf, n,
+                    "rank %d (pid %d) was killed by the kernel: out of memory (%s; it had %s)",
+                    r->rank, (int)r->pid, r->memory,
+                    text_bytes(peak, sizeof(peak), (uint64_t)r->peak_bytes));
     else
-        text_format(buf, n, "rank %d (pid %d) %s%s", r->rank, (int)r->pid,
-                    process_end_text(end, sizeof(end), r->wait_status),
-                    describe_memory(a, r, memory, sizeof(memory)));
+        text_format(buf, n, "rank %d (pid %d) %s", r->rank, (int)r->pid,
+                    process_end_text(end, sizeof(end), r->wait_status));
 }
 
 void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
@@ -233,6 +229,8 @@ static void rank_ended(agent_rank *r, int wait_status)
     agent_end_pmi(r);
     r->ended = true;
     r->wait_status = wait_status;
+    if (!a->is_killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
+        (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
     a->n_ended++;
     a->n_failed += !agent_ended_well(r);
     if (!agent_ended_well(r)) {
@@ -261,6 +259,9 @@ static void describe_exec(agent_rank *r, int error)
 static void take_record(agent_rank *r, const shim_record *record)
 {
     switch ((shim_news)record->news) {
+    case SHIM_HERE:
+        r->shim = (pid_t)record->value;
+        return;
     case SHIM_STARTED:
         r->pid = (pid_t)record->value;
         return;
@@ -277,18 +278,28 @@ static void take_record(agent_rank *r, const shim_record *record)
         return;
     case SHIM_ENDED:
         r->peak_bytes = record->peak_bytes;
+        if (r->agent->spec->isolate)
+            r->shim = 0; /* from now on the number may become somebody else's */
         rank_ended(r, record->value);
+        return;
+    case SHIM_LEFT:
+        agent_note_left(r->agent, (pid_t)record->value);
         return;
     }
 }
 
 static void shim_ended(agent_rank *r)
 {
+    const bool is_isolated = r->agent->spec->isolate;
+
     if (r->ended)
         return;
     /* Without a word: somebody has killed the shim, and the kernel the rank with it. */
     r->agent->shim_lost = true;
-    text_format(r->message, sizeof(r->message), "the process that watches over it was killed");
+    text_format(r->message, sizeof(r->message), "the process that watches over it%s was killed",
+                is_isolated ? ", or over its namespace," : "");
+    if (is_isolated)
+        r->shim = 0;
     rank_ended(r, SIGKILL);
 }
 
@@ -315,6 +326,7 @@ void agent_on_news(void *rank, unsigned events)
 void agent_reap(agent *a)
 {
     agent_hosts_reap(a->hosts);
+    (void)isolate_has_died(&a->isolation); /* its shims' pipes tell what that means */
     for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++) {
         agent_rank *r = &a->ranks[i];
         if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)

@@ -9,7 +9,8 @@
  * One agent of a job hosts its head (head.h), which decides when ranks start and end; every agent carries that out on its node
  * and reads its ranks' output. Each shim and the guardian hold the
  * reading end of a pipe whose writing end only the agent has: its end of file means that the agent is gone, however it died.
- * A shim then kills everything below it; the guardian kills whatever still carries the job's id in its environment.
+ * A shim then kills everything below it; the guardian kills whatever still carries the job's id in its environment, and before that
+ * the ranks' control group, where there can be one (cgroup.h).
  *
  * Threads    The agent is single-threaded and forks; signals are taken by signalfd while it runs.
  */
@@ -84,6 +85,7 @@ typedef struct agent_spec {
     int master_port;         /* 0: a free one */
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
     const char *role;        /* ROLE_NAME; NULL: "default" */
+    bool isolate; /* ranks and what they start are in a namespace of processes: isolate.h */
     bool virtual_local_rank; /* LOCAL_RANK=0 for every rank, and one visible device each */
     uint64_t stop_signals;   /* bit i: signal i ends the job in good order; 0: TERM INT HUP QUIT */
 

@@ -167,6 +167,7 @@ void orders_write(wire_writer *w, const orders *o)
     write_list(w, &o->tee);
     write_list(w, &o->shown_local);
     write_list(w, &o->shown);
+    wire_write_u8(w, o->isolate);
 }
 
 static void read_place(wire_reader *r, orders *o)
@@ -206,6 +207,7 @@ static void read_options(wire_reader *r, orders *o)
     read_list(r, &o->tee);
     read_list(r, &o->shown_local);
     read_list(r, &o->shown);
+    o->isolate = wire_read_u8(r) != 0;
     if (o->grace_ms < 0)
         r->failed = true;
 }

@@ -31,6 +31,7 @@
 #endif
 
 enum {
+    CHILDREN_MOST = 512, /* killed at once; the others come after them */
     KILL_PAUSE_MS = 2,   /* for the killed to go */
     CLEAN_PASSES = 5,    /* looks in a row that find nothing */
     CLEAN_PAUSE_MS = 20, /* between them */
@@ -98,29 +99,55 @@ static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
     closedir(proc);
 }
 
-static void kill_if_child(pid_t pid, void *self)
+typedef struct child_list {
+    pid_t parent;
+    pid_t *pids;
+    int n;
+    int most;
+} child_list;
+
+static void add_child(child_list *list, pid_t pid)
 {
-    if (parent_of(pid) == *(const pid_t *)self)
-        kill(pid, SIGKILL); /* our child: the number stays its own until we wait for it */
+    if (list->n < list->most)
+        list->pids[list->n++] = pid;
 }
 
-static void kill_children_once(void)
+static void add_if_child(pid_t pid, void *arg)
 {
-    pid_t self = getpid();
-    char path[64];
-    char list[4096];
+    child_list *list = arg;
 
-    text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)self);
-    if (read_proc(path, list, sizeof(list)) < 0) { /* a kernel without that file */
-        for_each_process(kill_if_child, &self);
-        return;
+    if (parent_of(pid) == list->parent)
+        add_child(list, pid);
+}
+
+int process_list_children(pid_t *pids, int most)
+{
+    child_list list = {.parent = getpid(), .pids = pids, .most = most};
+    char path[64];
+    char text[4096];
+
+    text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)list.parent);
+    if (read_proc(path, text, sizeof(text)) < 0) { /* a kernel without that file */
+        for_each_process(add_if_child, &list);
+        return list.n;
     }
-    for (char *at = list, *end = list; *at != 0; at = end) {
+    for (char *at = text, *end = text; *at != 0; at = end) {
         const long pid = strtol(at, &end, 10);
         if (end == at)
             break;
-        kill((pid_t)pid, SIGKILL);
+        add_child(&list, (pid_t)pid);
     }
+    return list.n;
+}
+
+/* Our children: a number stays its own until we wait for it. */
+static void kill_children_once(void)
+{
+    pid_t pids[CHILDREN_MOST];
+    const int n = process_list_children(pids, CHILDREN_MOST);
+
+    for (int i = 0; i < n; i++)
+        kill(pids[i], SIGKILL);
 }
 
 void process_kill_children(int64_t deadline_ms)
@@ -382,36 +409,4 @@ const char *process_end_text(char *buf, size_t n, int wait_status)
                            process_signal_name(WTERMSIG(wait_status)),
                            WCOREDUMP(wait_status) ? ", core dumped" : "");
     return text_format(buf, n, "exited with code %d", WEXITSTATUS(wait_status));
-}
-
-/* The number behind `name` in a file of "name number" lines, -1: none. */
-static int64_t count_in(const char *path, const char *name)
-{
-    FILE *file = fopen(path, "re");
-    char line[256];
-    int64_t n = -1;
-
-    while (file != NULL && n < 0 && fgets(line, sizeof(line), file) != NULL)
-        if (text_starts(line, name))
-            n = strtoll(line + strlen(name), NULL, 10);
-    if (file != NULL)
-        (void)fclose(file);
-    return n;
-}
-
-int64_t process_oom_kills(void)
-{
-    char groups[4096];
-    char path[4352];
-    int64_t n = -1;
-    char *own;
-
-    if (read_proc("/proc/self/cgroup", groups, sizeof(groups)) > 0 &&
-        (own = strstr(groups, "0::/")) != NULL) {
-        own += strlen("0::");
-        text_format(path, sizeof(path), "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(own, "\n"),
-                    own);
-        n = count_in(path, "oom_kill ");
-    }
-    return n >= 0 ? n : count_in("/proc/vmstat", "oom_kill ");
 }

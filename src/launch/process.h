@@ -24,6 +24,9 @@ int process_open(pid_t pid);
  * deadline_ms has passed. */
 void process_kill_children(int64_t deadline_ms);
 
+/* The children of this process, `most` at most; gives their number. */
+int process_list_children(pid_t *list, int most);
+
 /* How to tell an agent's processes: by LOCKSTEP_AGENT=agent in the environment they were started with, or by a descriptor of the job's key,
  * which forked children keep even where no exec gave them an environment. */
 typedef struct process_mark {
@@ -58,8 +61,5 @@ int process_count_threads(void); /* of this process */
 /* "was killed by signal 9 (SIGKILL)", "exited with code 3", for a wait status. */
 const char *process_end_text(char *buf, size_t n, int wait_status);
 const char *process_signal_name(int number); /* "SIGKILL", "a real-time signal" */
-
-/* The kernel's count of processes killed for want of memory, in this process's cgroup or else the machine; -1 when unknown. */
-int64_t process_oom_kills(void);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define OWN_MOST 64
+#define PID_ROOM 24 /* for two process numbers */
 
 /* Identities of other launchers that this job's ranks must not take for their own. A trailing '*' matches any rest. */
 static const char *const foreign[] = {
@@ -37,6 +38,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_JOB",
     "LOCKSTEP_AGENT",
     "LOCKSTEP_AGENT_PROCESS",
+    PROCESS_SHOWN_ENV,
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
@@ -141,6 +143,8 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "%s=%s", p->variables[i].name, p->variables[i].value);
     if (p->terminal)
         put(b, "LOCKSTEP_TTY=1");
+    if (p->is_isolated)
+        put(b, PROCESS_SHOWN_ENV "=%*s", PID_ROOM, "");
 }
 
 /* The device of a rank among those that may be seen: the i-th of the list, or simply number i. */
@@ -263,4 +267,13 @@ void rank_env_free(char **env)
     for (char **entry = env; env != NULL && *entry != NULL; entry++)
         ls_free(*entry);
     ls_free(env);
+}
+
+void rank_env_set_pid(char *const *env, pid_t inner, pid_t outer)
+{
+    static const char name[] = PROCESS_SHOWN_ENV "=";
+
+    for (; *env != NULL; env++)
+        if (text_starts(*env, name))
+            text_format(*env + sizeof(name) - 1, PID_ROOM + 1, "%d:%d", (int)inner, (int)outer);
 }

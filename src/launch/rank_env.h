@@ -9,6 +9,7 @@
 #include "launch/net_choice.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* The place of one rank in its job. */
 typedef struct rank_place {
@@ -37,13 +38,17 @@ typedef struct rank_place {
     int listen_fd;           /* where other nodes' ranks come to; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
     int n_variables;
-    bool terminal; /* a terminal is behind rank 0's pipe */
-    int threads;   /* compute threads a rank, from the cores it may use */
+    bool terminal;    /* a terminal is behind rank 0's pipe */
+    bool is_isolated; /* rank_env_set_pid() says later by which number it is known */
+    int threads;      /* compute threads a rank, from the cores it may use */
 } rank_place;
 
 /* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). LOCKSTEP_AGENT_PROCESS becomes the calling process: the one that watches
  * over the rank on this machine for as long as the job lives. */
 LS_MUST_USE ls_status rank_env_make(char *const *inherited, const rank_place *place, char ***out);
 void rank_env_free(char **env); /* NULL is allowed */
+
+/* Of an isolated rank: its number in there, and outside. */
+void rank_env_set_pid(char *const *env, pid_t inner, pid_t outer);
 
 #endif

@@ -11,7 +11,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "launch/isolate.h"
 #include "launch/process.h"
+#include "launch/rank_env.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +29,7 @@
 
 enum {
     KILL_MS = 3000,
+    LEFT_MOST = 16,       /* of the processes that cannot be killed, so many are named */
     SHIMS_FIRST_MS = 300, /* they kill what is below them whether it carries a mark or not */
     EXIT_EXEC_FAILED = 127,
     EXIT_SETUP_FAILED = 126
@@ -112,12 +115,24 @@ static void run_function(const shim_spec *spec)
     exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
 }
 
+/* Only the rank itself can see by which number it is known outside. */
+static void tell_outer_pid(const shim_spec *spec)
+{
+    const pid_t outer = isolate_outer_pid(spec->proc_fd);
+
+    rank_env_set_pid(spec->environment, getpid(), outer);
+    report(spec, SHIM_STARTED, (int)outer, "");
+}
+
 static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != shim)
         _exit(EXIT_SETUP_FAILED); /* it died before the line above */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
+    cgroup_enter(spec->group_fd);
+    if (spec->proc_fd >= 0)
+        tell_outer_pid(spec);
     prctl(PR_SET_NAME, name);
     setpgid(0, 0);
     open_streams(spec);
@@ -195,11 +210,22 @@ static void watch(const shim_spec *spec, pid_t rank, int child_fd)
     }
 }
 
+/* The agent looks for itself where it does not know them by our numbers. */
+static void report_left(const shim_spec *spec)
+{
+    pid_t left[LEFT_MOST];
+    const int n = spec->proc_fd < 0 ? process_list_children(left, LEFT_MOST) : 0;
+
+    for (int i = 0; i < n; i++)
+        report(spec, SHIM_LEFT, (int)left[i], "");
+}
+
 static void become_shim(const shim_spec *spec)
 {
     const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,  STDERR_FILENO,   spec->lifeline_fd,
                         spec->news_fd, spec->stdin_fd, spec->stdout_fd, spec->stderr_fd,
-                        spec->key_fd,  spec->ring_fd,  spec->pmi_fd,    spec->listen_fd};
+                        spec->key_fd,  spec->ring_fd,  spec->pmi_fd,    spec->listen_fd,
+                        spec->proc_fd, spec->group_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
     sigset_t all;
@@ -217,6 +243,8 @@ static void become_shim(const shim_spec *spec)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     child_fd = signalfd(-1, &child, SFD_CLOEXEC);
+    if (spec->proc_fd >= 0)
+        report(spec, SHIM_HERE, (int)isolate_outer_pid(spec->proc_fd), "");
 
     rank = fork();
     if (rank == 0)
@@ -225,7 +253,8 @@ static void become_shim(const shim_spec *spec)
         report(spec, SHIM_NOT_STARTED, errno, "");
         report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
     } else {
-        report(spec, SHIM_STARTED, rank, "");
+        if (spec->proc_fd < 0)
+            report(spec, SHIM_STARTED, rank, "");
         /* The rank's ends of the pipes are its own: the agent must see them end with it. The key is our mark for the
          * guardian, should we be stopped when we are needed. */
         const int mine[] = {spec->lifeline_fd, spec->news_fd, spec->key_fd, child_fd};
@@ -233,6 +262,7 @@ static void become_shim(const shim_spec *spec)
         watch(spec, rank, child_fd);
     }
     process_kill_children(ls_deadline_ms(KILL_MS));
+    report_left(spec);
     _exit(0);
 }
 
@@ -246,11 +276,23 @@ ls_status shim_start(const shim_spec *spec, pid_t *pid)
     return LS_OK;
 }
 
+void shim_start_inside(const shim_spec *spec)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        become_shim(spec);
+    if (pid < 0) {
+        report(spec, SHIM_NOT_STARTED, errno, "");
+        report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
+    }
+}
+
 /* --- the guardian --- */
 
-static void become_guardian(const process_mark *job, int lifeline_fd)
+static void become_guardian(const process_mark *job, const cgroup *group, int lifeline_fd)
 {
-    const int keep[] = {lifeline_fd, job->key_fd};
+    const int keep[] = {lifeline_fd, job->key_fd, group->parent_fd, group->fd};
     sigset_t all;
     char byte;
     ssize_t n;
@@ -263,17 +305,19 @@ static void become_guardian(const process_mark *job, int lifeline_fd)
     do {
         n = read(lifeline_fd, &byte, 1);
     } while (n > 0 || (n < 0 && errno == EINTR));
+    cgroup_kill(group);
     (void)poll(NULL, 0, SHIMS_FIRST_MS);
     process_sweep_job(job, ls_deadline_ms(KILL_MS));
+    (void)cgroup_remove(group, ls_deadline_ms(KILL_MS));
     _exit(0);
 }
 
-ls_status guardian_start(const process_mark *job, int lifeline_fd, pid_t *pid)
+ls_status guardian_start(const process_mark *job, const cgroup *group, int lifeline_fd, pid_t *pid)
 {
     *pid = fork();
     if (*pid < 0)
         return ls_fail_errno("starting the guardian");
     if (*pid == 0)
-        become_guardian(job, lifeline_fd);
+        become_guardian(job, group, lifeline_fd);
     return LS_OK;
 }

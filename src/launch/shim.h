@@ -5,6 +5,7 @@
 #ifndef LS_LAUNCH_SHIM_H
 #define LS_LAUNCH_SHIM_H
 
+#include "launch/cgroup.h"
 #include "launch/launch.h"
 #include "launch/process.h"
 
@@ -13,11 +14,13 @@
 
 /* What a shim and its rank tell the agent, one record a write() (smaller than PIPE_BUF, so never torn). */
 typedef enum shim_news {
+    SHIM_HERE,        /* value: pid of the shim itself, if the agent cannot know it */
     SHIM_STARTED,     /* value: pid of the rank */
     SHIM_NOT_STARTED, /* value: errno */
     SHIM_EXEC_FAILED, /* value: errno; from the rank */
     SHIM_MESSAGE,     /* text: why the rank's function failed; from the rank */
-    SHIM_ENDED        /* value: wait status of the rank */
+    SHIM_ENDED,       /* value: wait status of the rank */
+    SHIM_LEFT         /* value: pid of a process below the rank that cannot be killed */
 } shim_news;
 
 typedef struct shim_record {
@@ -41,6 +44,8 @@ typedef struct shim_spec {
     int ring_fd;   /* likewise */
     int pmi_fd;    /* likewise */
     int listen_fd; /* likewise */
+    int group_fd;  /* of the control group that the rank goes to; -1: none */
+    int proc_fd;   /* of isolate_plan.fill: the shim is in a namespace of its own; -1: it is not */
     sigset_t mask; /* signal mask for the rank */
     const process_fds
         *users; /* open before there was an agent: a function that is run may know them */
@@ -49,7 +54,11 @@ typedef struct shim_spec {
 /* Forks a shim, which forks the rank. *pid is the shim's. */
 LS_MUST_USE ls_status shim_start(const shim_spec *spec, pid_t *pid);
 
-/* Forks the guardian: waits for the end of lifeline_fd, then sweeps the job. */
-LS_MUST_USE ls_status guardian_start(const process_mark *job, int lifeline_fd, pid_t *pid);
+/* The same from a process that the agent is not; what becomes of it is told as news. */
+void shim_start_inside(const shim_spec *spec);
+
+/* Forks the guardian: waits for the end of lifeline_fd, then ends the group, if there is one, and sweeps the job. */
+LS_MUST_USE ls_status guardian_start(const process_mark *job, const cgroup *group, int lifeline_fd,
+                                     pid_t *pid);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/map.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "store/hublink.h"
 #include "store/messages.h"
@@ -141,7 +142,7 @@ static ls_status introduce(control *c, int64_t deadline_ms)
     wire_writer_reset(&c->body);
     wire_write_u32(&c->body, (uint32_t)c->rank);
     wire_write_u32(&c->body, (uint32_t)c->world_size);
-    wire_write_u32(&c->body, (uint32_t)getpid());
+    wire_write_u32(&c->body, (uint32_t)process_shown_pid());
     LS_TRY(hublink_send(&c->link, MESSAGE_HELLO, &c->body));
     return hublink_expect(&c->link, MESSAGE_WELCOME, deadline_ms);
 }

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_leave.c - the end of what only the kernel keeps together, a namespace or a control group, and words about what even that did not
+ * end: a process that waits for a device. Nobody waits with it.
+ */
+#include "launch/agent.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/process_id.h"
+
+enum { KILL_MS = 3000 };
+
+bool agent_has_noted(agent *a, pid_t pid)
+{
+    for (int i = 0; i < a->n_left; i++)
+        if (a->left[i] == pid)
+            return true;
+    if (a->n_left == AGENT_LEFT_MOST)
+        return true; /* these are words enough */
+    a->left[a->n_left++] = pid;
+    return false;
+}
+
+void agent_note_left(void *arg, pid_t pid)
+{
+    agent *a = arg;
+    process_facts facts;
+
+    if (!process_facts_read("", pid, &facts) || process_facts_ended(&facts) ||
+        agent_has_noted(a, pid))
+        return;
+    agent_note(a, "pid %d (%s) cannot be killed (%s) and is left behind", (int)pid, facts.name,
+               file_process_state_text(facts.state));
+}
+
+void agent_end_below(agent *a)
+{
+    cgroup_kill(&a->group); /* what outlived its shim may be in no other way ours */
+    if (isolate_end(&a->isolation, ls_deadline_ms(KILL_MS)))
+        return;
+    isolate_for_each(&a->isolation, agent_note_left, a);
+    a->isolation = ISOLATION_NONE; /* the kernel ends it with the last of them */
+}
+
+void agent_remove_group(agent *a)
+{
+    if (!cgroup_remove(&a->group, ls_deadline_ms(KILL_MS)) && !a->spec->isolate)
+        cgroup_for_each(&a->group, agent_note_left, a);
+    cgroup_close(&a->group);
+}
