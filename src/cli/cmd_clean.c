@@ -70,6 +70,8 @@ static int clean(const leftover_query *query, bool dry)
         st = leftover_end(query, ls_deadline_ms(END_MS), tell, &t, &n_left);
     if (st != LS_OK)
         return print_failure("clean", st);
+    if (!dry)
+        leftover_tidy();
     if (!dry && t.n_ended + n_left == 0)
         print_out("nothing is left of dead jobs\n");
     return n_left > 0 ? 1 : 0;

@@ -244,20 +244,43 @@ static bool is_dead_agents(const char *name, uint64_t space)
            process_id_life("", space, &agent) == PROCESS_DEAD;
 }
 
-/* One that still has processes in it stays: lockstep clean ends those. */
-static void remove_stale(int parent_fd)
+/* In a group, and so many levels below it. One that still has processes in it stays: lockstep clean ends those. */
+static void remove_stale(int parent_fd, uint64_t space, int n_levels)
 {
     DIR *folder = open_folder(parent_fd);
     const struct dirent *entry;
-    uint64_t space;
 
-    if (folder == NULL)
-        return;
-    if (process_space("", &space) == LS_OK)
-        while ((entry = next_entry(folder)) != NULL)
-            if (entry->d_type == DT_DIR && is_dead_agents(entry->d_name, space))
-                (void)remove_group(parent_fd, entry->d_name, 0);
-    closedir(folder);
+    while (folder != NULL && (entry = next_entry(folder)) != NULL) {
+        int fd;
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
+            (is_dead_agents(entry->d_name, space) && remove_group(parent_fd, entry->d_name, 0)) ||
+            n_levels == 0)
+            continue;
+        fd = openat(parent_fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0)
+            remove_stale(fd, space, n_levels - 1); // NOLINT(misc-no-recursion): bounded
+        file_close(&fd);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+void cgroup_remove_stale(void)
+{
+    char kept[LS_ERROR_BYTES];
+    cgroup_place place;
+    uint64_t space;
+    int fd = -1;
+
+    ls_error_keep(kept);
+    if (process_space("", &space) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
+        place.path[place.n_mount] = 0;
+        fd = open(place.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    ls_error_restore(kept);
+    if (fd >= 0)
+        remove_stale(fd, space, DEPTH_MOST);
+    file_close(&fd);
 }
 
 /* --- a job's own --- */
@@ -303,7 +326,7 @@ ls_status cgroup_create(const char *job, cgroup *out)
     out->parent_fd = open(out->parent.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (out->parent_fd < 0)
         return ls_fail_errno("%s", out->parent.path);
-    remove_stale(out->parent_fd);
+    remove_stale(out->parent_fd, self.space, 0);
     if (mkdirat(out->parent_fd, out->name, 0755) != 0) {
         st = ls_fail_errno("%s", out->parent.path);
         cgroup_close(out);

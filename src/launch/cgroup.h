@@ -61,6 +61,9 @@ void cgroup_kill(const cgroup *g); /* all that is in it, at once (SIGKILL) */
 bool cgroup_remove(const cgroup *g, int64_t deadline_ms);
 void cgroup_close(cgroup *g);
 
+/* Removes the empty groups that dead agents have left on this machine, as far as this user may. */
+void cgroup_remove_stale(void);
+
 /* Calls fn for every process that is in it. */
 void cgroup_for_each(const cgroup *g, void (*fn)(void *arg, pid_t pid), void *arg);
 

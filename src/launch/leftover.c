@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "launch/cgroup.h"
 #include "launch/leftover_internal.h"
 #include "launch/process.h"
 #include "net/key.h"
@@ -89,24 +90,28 @@ typedef struct verdict {
     char job[LEFTOVER_JOB_BYTES];
 } verdict;
 
-static void judge(const leftover_scan *s, const char *agent, const char *job, verdict *v)
+static void judge(const leftover_scan *s, const process_id *id, const char *job, verdict *v)
 {
-    process_id id;
-
-    if (!process_id_parse(agent, &id))
-        return;
-    if (process_id_life(s->query->root, s->space, &id) != PROCESS_DEAD) {
+    if (process_id_life(s->query->root, s->space, id) != PROCESS_DEAD) {
         v->is_protected = true;
         if (job[0] != 0 && s->query->job != NULL && text_equal(job, s->query->job) &&
-            id.space == s->space)
-            s->out->living = id;
+            id->space == s->space)
+            s->out->living = *id;
         return;
     }
     if (!v->is_dead) {
-        v->agent = id;
+        v->agent = *id;
         text_format(v->job, sizeof(v->job), "%s", job);
     }
     v->is_dead = true;
+}
+
+static void judge_text(const leftover_scan *s, const char *agent, const char *job, verdict *v)
+{
+    process_id id;
+
+    if (process_id_parse(agent, &id))
+        judge(s, &id, job, v);
 }
 
 static const struct dirent *next_entry(DIR *folder)
@@ -133,9 +138,28 @@ static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
         if (!text_starts(link, key))
             continue;
         link[strcspn(link + sizeof(key) - 1, " ") + sizeof(key) - 1] = 0;
-        judge(s, link + sizeof(key) - 1, "", v);
+        judge_text(s, link + sizeof(key) - 1, "", v);
     }
     closedir(fds);
+}
+
+/* "0::/user.slice/lockstep-0123456789abcdef-4711.123456.4026531836": a group of a job's own, or one below it. */
+static void judge_groups(const leftover_scan *s, pid_t pid, verdict *v)
+{
+    char path[PATH_MAX];
+    char line[CGROUP_PATH_BYTES];
+    char job[CGROUP_JOB_BYTES];
+    process_id agent;
+    FILE *file;
+
+    text_format(path, sizeof(path), "%s/proc/%d/cgroup", s->query->root, (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        for (const char *at = strchr(line, '/'); at != NULL; at = strchr(at + 1, '/'))
+            if (text_starts(line, "0::") && cgroup_parse_name(at + 1, job, &agent))
+                judge(s, &agent, is_job_name(job) ? job : "", v);
+    if (file != NULL)
+        (void)fclose(file);
 }
 
 static verdict judge_process(const leftover_scan *s, pid_t pid)
@@ -144,7 +168,9 @@ static verdict judge_process(const leftover_scan *s, pid_t pid)
     verdict v = {0};
 
     scan_environment(s->query->root, pid, &marks);
-    judge(s, marks.agent, marks.job, &v);
+    judge_text(s, marks.agent, marks.job, &v);
+    if (!v.is_protected)
+        judge_groups(s, pid, &v);
     if (!v.is_protected)
         judge_descriptors(s, pid, &v);
     return v;

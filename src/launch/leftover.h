@@ -2,11 +2,11 @@
 /*
  * leftover.h - processes of dead jobs, told from those of living ones with certainty.
  *
- * Whatever a rank starts inherits two marks that name the agent of its job (process number, start and namespace): LOCKSTEP_AGENT_PROCESS in
- * its environment, and the name of the memfd with the job's key. A leftover carries a mark whose agent is dead, and none whose
+ * Whatever a rank starts inherits marks that name the agent of its job (process number, start and namespace): LOCKSTEP_AGENT_PROCESS in
+ * its environment, the name of the memfd with the job's key, and that of the ranks' control group, where there is one. A leftover carries a mark whose agent is dead, and none whose
  * agent lives or is in another namespace of processes: so neither new sessions, forks and programs in between, nor an agent that
- * is only stopped mislead it, and a number that was given again does not either. A process that has neither mark any more
- * (its environment replaced and all descriptors closed) is not found.
+ * is only stopped mislead it, and a number that was given again does not either. A process that has no mark any more
+ * (its environment replaced and all descriptors closed, and no control group) is not found.
  */
 #ifndef LS_LAUNCH_LEFTOVER_H
 #define LS_LAUNCH_LEFTOVER_H
@@ -53,6 +53,9 @@ typedef void (*leftover_told_fn)(void *arg, const leftover *what, bool ended);
  */
 LS_MUST_USE ls_status leftover_end(const leftover_query *query, int64_t deadline_ms,
                                    leftover_told_fn told, void *arg, int *n_left);
+
+/* Removes what dead jobs have left besides processes: empty control groups. */
+void leftover_tidy(void);
 
 /* --- for tests: the marks of one environment, fed in pieces of any size --- */
 

@@ -4,6 +4,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "launch/cgroup.h"
 #include "launch/leftover_internal.h"
 #include "launch/process.h"
 
@@ -128,4 +129,9 @@ ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftove
     ls_free(e.was_told);
     leftovers_free(&e.all);
     return st;
+}
+
+void leftover_tidy(void)
+{
+    cgroup_remove_stale();
 }

@@ -366,19 +366,29 @@ static bool is_named(pid_t pid, const char *name)
     return read_file(pid, "comm", comm, sizeof(comm)) > 0 && strncmp(comm, name, strlen(name)) == 0;
 }
 
-/* Helpers are children of the program under test; a rank's parent is its shim. Shims come in the order of their ranks. */
+/* Whether it is a shim: a child of the program under test or, of isolated ranks, of the first process of their namespace. */
+static bool is_shim(const job *j, pid_t pid)
+{
+    const pid_t parent = parent_of(pid);
+
+    return is_named(pid, "lockstep-shim") &&
+           (parent == j->pid || (is_named(parent, "lockstep-init") && parent_of(parent) == j->pid));
+}
+
+/* A rank's parent is its shim. Shims come in the order of their ranks. */
 static bool is_part(const job *j, const member *m, job_part part)
 {
     switch (part) {
     case JOB_AGENT:
         return m->pid == j->pid;
     case JOB_SHIM:
-        return parent_of(m->pid) == j->pid && text_equal(m->name, "lockstep-shim");
+        return is_shim(j, m->pid);
     case JOB_GUARDIAN:
         return parent_of(m->pid) == j->pid && text_equal(m->name, "lockstep-guard");
     case JOB_RANK:
-        return is_named(parent_of(m->pid), "lockstep-shim") &&
-               parent_of(parent_of(m->pid)) == j->pid;
+        return is_shim(j, parent_of(m->pid));
+    case JOB_INIT:
+        return parent_of(m->pid) == j->pid && text_equal(m->name, "lockstep-init");
     }
     return false;
 }
@@ -432,6 +442,32 @@ pid_t job_find_process(const job *j, const char *name, const char *words, const 
             has_words(m.list[i].pid, "environ", entry))
             return m.list[i].pid;
     return 0;
+}
+
+static bool find_stray(const char *seconds)
+{
+    char wanted[64];
+    DIR *proc = opendir("/proc");
+    const struct dirent *e;
+    bool found = false;
+
+    text_format(wanted, sizeof(wanted), "sleep %s ", seconds);
+    assert_non_null(proc);
+    while (!found && (e = readdir(proc)) != NULL)
+        if (isdigit((unsigned char)e->d_name[0]))
+            found = has_words((pid_t)strtol(e->d_name, NULL, 10), "cmdline", wanted);
+    closedir(proc);
+    return found;
+}
+
+void job_await_stray(job *j, const char *seconds, bool is_there)
+{
+    const int64_t deadline_ms = ls_deadline_ms(is_there ? JOB_LONG_MS : JOB_GONE_MS);
+
+    while (find_stray(seconds) != is_there) {
+        job_expect(j, ls_deadline_left(deadline_ms) > 0);
+        pump(j, LOOK_MS);
+    }
 }
 
 /* --- its sockets --- */

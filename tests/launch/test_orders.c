@@ -39,6 +39,7 @@ static void make_orders(orders *o, char **argv, char **env)
                   .input_terminal = true,
                   .pty = true,
                   .size = {.rows = 40, .columns = 113},
+                  .isolate = true,
                   .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
 
     memset(o->key.bytes, 7, sizeof(o->key.bytes));
@@ -75,7 +76,7 @@ static void orders_arrive_as_they_were_given(void **state)
     assert_null(o.argv[2]);
     assert_string_equal(o.env[0], variable);
     assert_null(o.env[1]);
-    assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal);
+    assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal && o.isolate);
     assert_true(o.input_terminal && o.pty && o.size.rows == 40 && o.size.columns == 113);
     assert_string_equal(o.run_id, "run7");
     assert_string_equal(o.role, "");
@@ -108,7 +109,7 @@ static void orders_that_are_cut_are_refused(void **state)
     f.bytes = w.bytes;
     w.data[0]++;
     assert_int_equal(orders_read(&f, &o), LS_EPROTO);
-    assert_non_null(strstr(ls_last_error(), "of version 2"));
+    assert_non_null(strstr(ls_last_error(), "of version 3"));
     f.type = FAR_NOTE;
     assert_int_equal(orders_read(&f, &o), LS_EPROTO);
     wire_writer_free(&w);
@@ -147,11 +148,11 @@ static void a_greeting_tells_version_and_cores(void **state)
 {
     static const char *const others[] = {"",
                                          "LOCKSTEP-AGENT",
-                                         "LOCKSTEP-AGENT 1 0.1.0",
-                                         "LOCKSTEP-AGENT 1 0.1.0 0",
-                                         "LOCKSTEP-AGENT 1 0.1.0 2 3",
+                                         "LOCKSTEP-AGENT 2 0.1.0",
+                                         "LOCKSTEP-AGENT 2 0.1.0 0",
+                                         "LOCKSTEP-AGENT 2 0.1.0 2 3",
                                          "LOCKSTEP-AGENT 9 0.1.0 2",
-                                         "Welcome LOCKSTEP-AGENT 1 0.1.0 2"};
+                                         "Welcome LOCKSTEP-AGENT 2 0.1.0 2"};
     char line[128];
     char version[64];
     int cores;
