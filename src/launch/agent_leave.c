@@ -9,7 +9,10 @@
 #include "base/file.h"
 #include "base/process_id.h"
 
-enum { KILL_MS = 3000 };
+enum {
+    KILL_MS = 3000,
+    AGAIN_MS = 300 /* what has not ended by then is no matter of time any more */
+};
 
 bool agent_has_noted(agent *a, pid_t pid)
 {
@@ -36,8 +39,10 @@ void agent_note_left(void *arg, pid_t pid)
 
 void agent_end_below(agent *a)
 {
+    const int64_t limit_ms = a->n_left > 0 ? AGAIN_MS : KILL_MS;
+
     cgroup_kill(&a->group); /* what outlived its shim may be in no other way ours */
-    if (isolate_end(&a->isolation, ls_deadline_ms(KILL_MS)))
+    if (isolate_end(&a->isolation, ls_deadline_ms(limit_ms)))
         return;
     isolate_for_each(&a->isolation, agent_note_left, a);
     a->isolation = ISOLATION_NONE; /* the kernel ends it with the last of them */
@@ -45,7 +50,9 @@ void agent_end_below(agent *a)
 
 void agent_remove_group(agent *a)
 {
-    if (!cgroup_remove(&a->group, ls_deadline_ms(KILL_MS)) && !a->spec->isolate)
+    const int64_t limit_ms = a->n_left > 0 ? AGAIN_MS : KILL_MS;
+
+    if (!cgroup_remove(&a->group, ls_deadline_ms(limit_ms)))
         cgroup_for_each(&a->group, agent_note_left, a);
     cgroup_close(&a->group);
 }
