@@ -83,7 +83,7 @@ typedef enum finding_severity {
     X(KERNEL_VM, "kernel-vm",                                                                      \
       "large messages within a machine are copied twice by Open MPI, MPICH and, from memory of "   \
       "the program's own, by Lockstep")                                                            \
-    X(KERNEL_USERNS, "kernel-userns", "only root can give a job a namespace of processes")         \
+    X(KERNEL_USERNS, "kernel-userns", "only root can run jobs with --isolate")                     \
     X(KERNEL_CGROUP, "kernel-cgroup",                                                              \
       "a job is ended process by process, without the kernel's help")                              \
     X(SSH_OK, "ssh-ok", "")                                                                        \

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static void an_identity_survives_its_text(void **state)
@@ -103,6 +104,31 @@ static void the_dead_are_told_from_the_living(void **state)
     assert_int_equal(process_id_life("", id.space, &id), PROCESS_DEAD);
 }
 
+static void people_are_told_the_number_that_they_see(void **state)
+{
+    static const char *const wrong[] = {
+        "", "1:4711", "%d", "%d:", "%d:0", "%d:4711 ", "%d:4711:1", "%d:99999999999"};
+    char text[64];
+
+    LS_UNUSED(state);
+    assert_int_equal(unsetenv(PROCESS_SHOWN_ENV), 0);
+    assert_int_equal(process_shown_pid(), getpid());
+    text_format(text, sizeof(text), "%d:4711", (int)getpid());
+    assert_int_equal(setenv(PROCESS_SHOWN_ENV, text, 1), 0);
+    assert_int_equal(process_shown_pid(), 4711);
+    for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
+        const char *rest = text_starts(wrong[i], "%d") ? wrong[i] + 2 : wrong[i];
+
+        if (rest != wrong[i])
+            text_format(text, sizeof(text), "%d%s", (int)getpid(), rest);
+        else
+            text_format(text, sizeof(text), "%s", rest);
+        assert_int_equal(setenv(PROCESS_SHOWN_ENV, text, 1), 0);
+        assert_int_equal(process_shown_pid(), getpid());
+    }
+    assert_int_equal(unsetenv(PROCESS_SHOWN_ENV), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +136,7 @@ int main(void)
         cmocka_unit_test(anything_else_is_no_identity),
         cmocka_unit_test(names_of_programs_do_not_mislead),
         cmocka_unit_test(the_dead_are_told_from_the_living),
+        cmocka_unit_test(people_are_told_the_number_that_they_see),
     };
 
     return cmocka_run_group_tests_name("process id", tests, NULL, NULL);

@@ -197,13 +197,12 @@ static void kill_and_expect_nothing(const murder *m)
     job_clean_up(NULL);
 }
 
+/* Of the rank and of the first process alone: the tests around this one. */
 static void of_each_process_and_of_several_at_once(void **state)
 {
     static const murder all[] = {
         {{JOB_AGENT}, {0}, 1, true},
-        {{JOB_INIT}, {0}, 1, false},
         {{JOB_SHIM}, {1}, 1, false},
-        {{JOB_RANK}, {0}, 1, false},
         {{JOB_INIT, JOB_AGENT}, {0}, 2, true},
         {{JOB_AGENT, JOB_SHIM, JOB_SHIM}, {0, 0, 1}, 3, true},
         {{JOB_SHIM, JOB_SHIM, JOB_GUARDIAN, JOB_AGENT}, {0, 1, 0, 0}, 4, true},

@@ -6,6 +6,7 @@
 #include "launch/rank_env.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static const rank_place place = {.rank = 5,
                                  .world_size = 8,
@@ -309,6 +310,29 @@ static void long_values_are_not_cut(void **state)
     rank_env_free(env);
 }
 
+/* Its number in the namespace is known only there; its children inherit the words, but are somebody else. */
+static void an_isolated_rank_learns_its_number_outside(void **state)
+{
+    rank_place isolated = place;
+    char wanted[64];
+    char **env;
+
+    LS_UNUSED(state);
+    env = make(LIST("LOCKSTEP_PID=1:2"), &place);
+    assert_int_equal(count(env, "LOCKSTEP_PID"), 0);
+    rank_env_set_pid(env, 3, 4711);
+    assert_int_equal(count(env, "LOCKSTEP_PID"), 0);
+    rank_env_free(env);
+    isolated.is_isolated = true;
+    env = make(LIST("LOCKSTEP_PID=1:2"), &isolated);
+    rank_env_set_pid(env, 2147483647, 2147483647);
+    assert_true(has(env, "LOCKSTEP_PID=2147483647:2147483647"));
+    rank_env_set_pid(env, getpid(), 4711);
+    text_format(wanted, sizeof(wanted), "LOCKSTEP_PID=%d:4711", (int)getpid());
+    assert_true(has(env, wanted) && count(env, "LOCKSTEP_PID") == 1);
+    rank_env_free(env);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),
         cmocka_unit_test(pmi_is_told_where_there_is_a_socket_for_it),
         cmocka_unit_test(long_values_are_not_cut),
+        cmocka_unit_test(an_isolated_rank_learns_its_number_outside),
     };
 
     return cmocka_run_group_tests_name("launch rank_env", tests, NULL, NULL);
