@@ -80,7 +80,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .key_fd = a->key_fd,
                                .pmi_fd = -1,
                                .listen_fd = -1,
-                               .group_fd = a->group.enter_fd,
+                               .group_fd = a->group.fd,
                                .proc_fd = -1,
                                .mask = a->old_mask,
                                .users = &a->users},

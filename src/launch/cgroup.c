@@ -11,13 +11,32 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NAME_START "lockstep-"
+
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP UINT64_C(0x200000000)
+#endif
+
+/* What clone3() takes. */
+typedef struct fork_request {
+    uint64_t flags;
+    uint64_t unused[3];
+    uint64_t exit_signal;
+    uint64_t also_unused[5];
+    uint64_t cgroup;
+} fork_request;
 
 enum { TABLE_MOST = 1 << 20, DEPTH_MOST = 16, EMPTY_STEP_MS = 5 };
 
@@ -299,8 +318,7 @@ static bool holds_processes(int fd)
 static ls_status open_group(cgroup *g)
 {
     g->fd = openat(g->parent_fd, g->name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    g->enter_fd = openat(g->fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-    if (g->fd < 0 || g->enter_fd < 0)
+    if (g->fd < 0)
         return ls_fail_errno("%s/%s", g->parent.path, g->name);
     if (!holds_processes(g->fd))
         return ls_fail(LS_EUNSUPPORTED, "%s is divided among threads", g->parent.path);
@@ -340,10 +358,15 @@ ls_status cgroup_create(const char *job, cgroup *out)
     return st;
 }
 
-void cgroup_enter(int enter_fd)
+/* To move a process that is there already, the kernel first waits until no other begins or ends: 10 ms and more. */
+pid_t cgroup_fork(int group_fd)
 {
-    if (enter_fd >= 0)
-        (void)!write(enter_fd, "0", 1); /* whoever writes that is meant */
+    const fork_request wanted = {
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group_fd};
+    const pid_t pid =
+        group_fd >= 0 ? (pid_t)syscall(SYS_clone3, &wanted, sizeof(wanted)) : (pid_t)-1;
+
+    return pid >= 0 ? pid : fork();
 }
 
 void cgroup_kill(const cgroup *g)
@@ -371,7 +394,6 @@ bool cgroup_remove(const cgroup *g, int64_t deadline_ms)
 
 void cgroup_close(cgroup *g)
 {
-    file_close(&g->enter_fd);
     file_close(&g->fd);
     file_close(&g->parent_fd);
 }

@@ -44,16 +44,16 @@ typedef struct cgroup {
     cgroup_place parent;
     int parent_fd; /* folders; -1: there is no group */
     int fd;
-    int enter_fd; /* for cgroup_enter() */
 } cgroup;
 
-#define CGROUP_NONE ((cgroup){.parent_fd = -1, .fd = -1, .enter_fd = -1})
+#define CGROUP_NONE ((cgroup){.parent_fd = -1, .fd = -1})
 
 /* Makes a group for a job of this agent. A failing status says why there can be none. Empty groups of dead agents beside it are removed. */
 LS_MUST_USE ls_status cgroup_create(const char *job, cgroup *out);
 
-/* The calling process goes there, and what it starts with it. A failure leaves it where it is. */
-void cgroup_enter(int enter_fd);
+/* As fork(), but the child and what it starts are in the group from the beginning (group_fd: cgroup.fd). Where that cannot be, or with
+ * -1, it is where its parent is. The parent has one thread. */
+pid_t cgroup_fork(int group_fd);
 
 void cgroup_kill(const cgroup *g); /* all that is in it, at once (SIGKILL) */
 

@@ -130,7 +130,6 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     if (getppid() != shim)
         _exit(EXIT_SETUP_FAILED); /* it died before the line above */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
-    cgroup_enter(spec->group_fd);
     if (spec->proc_fd >= 0)
         tell_outer_pid(spec);
     prctl(PR_SET_NAME, name);
@@ -246,7 +245,7 @@ static void become_shim(const shim_spec *spec)
     if (spec->proc_fd >= 0)
         report(spec, SHIM_HERE, (int)isolate_outer_pid(spec->proc_fd), "");
 
-    rank = fork();
+    rank = cgroup_fork(spec->group_fd);
     if (rank == 0)
         become_rank(spec, shim, name);
     if (rank < 0 || child_fd < 0) {

@@ -207,11 +207,10 @@ static void without_groups_the_machine_counts(void **state)
 
 static pid_t start_inside(const cgroup *g)
 {
-    const pid_t pid = fork();
+    const pid_t pid = cgroup_fork(g->fd);
 
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        cgroup_enter(g->enter_fd);
         for (;;)
             pause();
     }
