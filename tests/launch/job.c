@@ -444,30 +444,36 @@ pid_t job_find_process(const job *j, const char *name, const char *words, const 
     return 0;
 }
 
-static bool find_stray(const char *seconds)
+static pid_t find_stray(const char *seconds)
 {
     char wanted[64];
     DIR *proc = opendir("/proc");
     const struct dirent *e;
-    bool found = false;
+    pid_t found = 0;
 
     text_format(wanted, sizeof(wanted), "sleep %s ", seconds);
     assert_non_null(proc);
-    while (!found && (e = readdir(proc)) != NULL)
-        if (isdigit((unsigned char)e->d_name[0]))
-            found = has_words((pid_t)strtol(e->d_name, NULL, 10), "cmdline", wanted);
+    while (found == 0 && (e = readdir(proc)) != NULL) {
+        const pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+
+        if (isdigit((unsigned char)e->d_name[0]) && has_words(pid, "cmdline", wanted))
+            found = pid;
+    }
     closedir(proc);
     return found;
 }
 
-void job_await_stray(job *j, const char *seconds, bool is_there)
+pid_t job_await_stray(job *j, const char *seconds, bool is_there)
 {
     const int64_t deadline_ms = ls_deadline_ms(is_there ? JOB_LONG_MS : JOB_GONE_MS);
 
-    while (find_stray(seconds) != is_there) {
+    pid_t pid;
+
+    while (((pid = find_stray(seconds)) != 0) != is_there) {
         job_expect(j, ls_deadline_left(deadline_ms) > 0);
         pump(j, LOOK_MS);
     }
+    return pid;
 }
 
 /* --- its sockets --- */

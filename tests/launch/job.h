@@ -79,8 +79,8 @@ typedef enum job_part { JOB_AGENT, JOB_SHIM, JOB_GUARDIAN, JOB_RANK, JOB_INIT } 
 pid_t job_find(job *j, job_part part, int n);
 /* One with this name (NULL: any), these words in its command line, and this in its environment; 0: none. */
 pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry);
-/* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job. */
-void job_await_stray(job *j, const char *seconds, bool is_there);
+/* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job; gives its number. */
+pid_t job_await_stray(job *j, const char *seconds, bool is_there);
 int job_count_alive(const job *j); /* all of them, but no zombies */
 
 /* Remembers the sockets that its processes have now. */

@@ -178,6 +178,32 @@ static void who_cannot_be_killed_is_named_and_left_behind(void **state)
     expect_left_behind("--isolate");
 }
 
+/* A child that a rank has left to its watcher. */
+static void so_is_what_a_rank_has_started(void **state)
+{
+    char seconds[32];
+    char wanted[96];
+    pid_t stuck;
+    job *j;
+
+    LS_UNUSED(state);
+    if (!make_group("freezer"))
+        skip();
+    text_format(seconds, sizeof(seconds), "%d.5", 300000 + (int)getpid());
+    j = job_start(JOB_LIST(JOB_TOOL, "run", UNRULY, "stray", seconds), NULL);
+    job_await_text(j, 0, "rank 0 has a stray\n");
+    stuck = job_await_stray(j, seconds, true);
+    freeze(stuck);
+    assert_int_equal(kill(job_find(j, JOB_RANK, 0), SIGKILL), 0);
+    job_expect_code(j, 137);
+    text_format(wanted, sizeof(wanted),
+                "pid %d (sleep) cannot be killed (waiting for I/O) and is left behind", (int)stuck);
+    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, strstr(strstr(text_str(&j->err), wanted) + 1, "cannot be killed") == NULL);
+    assert_true(write_value("freezer.state", "THAWED"));
+    job_await_stray(j, seconds, false);
+}
+
 /* --- what carries no mark --- */
 
 /* The agent's cgroup, if the ranks are in one: the line that says so. */
@@ -269,7 +295,10 @@ int main(int argc, char **argv)
         test(and_a_shims_death_alone_leaves_none),
         test(clean_finds_it_by_its_group),
     };
-    const struct CMUnitTest slow[] = {test(who_cannot_be_killed_is_named_and_left_behind)};
+    const struct CMUnitTest slow[] = {
+        test(who_cannot_be_killed_is_named_and_left_behind),
+        test(so_is_what_a_rank_has_started),
+    };
 
     if (argc > 1 && text_equal(argv[1], "slow"))
         return cmocka_run_group_tests_name("limits, slow", slow, NULL, NULL);
