@@ -144,7 +144,8 @@ struct agent {
     user_door *
         store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
     stream_mux streams;  /* their connections */
-    pmi *pmi;            /* NULL when the ranks run a function, or the job has several nodes */
+    pmi *pmi;            /* NULL when the ranks run a function */
+    node_mpi mpi_told;   /* what the head knows of it */
     agent_rank *ranks;   /* spec->n_ranks */
     isolation isolation; /* in which they are, with their shims; none unless spec->isolate */
     bool is_killed;      /* SIGKILL was sent to them from here */
@@ -330,8 +331,12 @@ LS_MUST_USE ls_status agent_open_pmi(agent_rank *r, int *child_end);
 /* Answers what the rank has said so far. */
 void agent_hear_pmi(agent_rank *r);
 void agent_end_pmi(agent_rank *r);
-/* A rank that ended well, though others are in MPI with it, fails: they would wait for ever. */
-void agent_end_vain_mpi(agent *a);
+/* Tells the head what the ranks do in MPI, if that has changed. */
+void agent_tell_mpi(agent *a);
+/* What the head says of it. */
+LS_MUST_USE ls_status agent_learn_keys(agent *a, const frame *f);
+LS_MUST_USE ls_status agent_pass_barrier(agent *a, const frame *f);
+LS_MUST_USE ls_status agent_take_vain(agent *a, const frame *f);
 /* A word to who starts an Open MPI program, which cannot find its ranks under us. */
 void agent_note_open_mpi(agent *a);
 

@@ -294,6 +294,12 @@ static ls_status on_message(void *arg, const frame *f)
     case NODE_RESUME:
         take_pause(a, f->type == NODE_PAUSE);
         return LS_OK;
+    case NODE_MPI_KEYS:
+        return agent_learn_keys(a, f);
+    case NODE_MPI_BARRIER:
+        return agent_pass_barrier(a, f);
+    case NODE_VAIN:
+        return agent_take_vain(a, f);
     case NODE_STREAM:
         return stream_mux_hear(&a->streams, f);
     case NODE_BEAT:

@@ -265,8 +265,10 @@ static ls_status open_ranks(agent *a)
     if (a->pick.n > 0)
         place.n_variables = net_pick_variables(&a->pick, environ, place.variables);
     write_hub_url(a, url, sizeof(url));
-    if (spec->argv != NULL && p->n_nodes == 1)
-        LS_TRY(pmi_create(a->place.job, spec->n_ranks, &a->pmi));
+    a->mpi_told = (node_mpi){0};
+    if (spec->argv != NULL)
+        LS_TRY(
+            pmi_create(a->place.job, spec->n_ranks, p->world_size, a->place.mpi_layout, &a->pmi));
     LS_TRY(agent_open_fold(a));
     LS_TRY(open_master(a, &place));
     if (spec->isolate)

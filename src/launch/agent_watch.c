@@ -210,8 +210,11 @@ void agent_rank_failed(agent_rank *r, int code)
 static void tell_rank_left(const agent_rank *r)
 {
     agent *a = r->agent;
-    const node_left left = {
-        .generation = a->place.place.generation, .local_rank = (int)(r - a->ranks), .pid = r->pid};
+    const int local_rank = (int)(r - a->ranks);
+    const node_left left = {.generation = a->place.place.generation,
+                            .local_rank = local_rank,
+                            .pid = r->pid,
+                            .stage = a->pmi != NULL ? a->pmi->ranks[local_rank].stage : PMI_SILENT};
     wire_writer w = {0};
 
     node_write_left(&w, &left);
@@ -233,13 +236,13 @@ static void rank_ended(agent_rank *r, int wait_status)
         (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
     a->n_ended++;
     a->n_failed += !agent_ended_well(r);
+    agent_tell_mpi(a); /* before its end: nobody waits for itself */
     if (!agent_ended_well(r)) {
         if (r->failed_code == 0)
             note_failure(r);
         return;
     }
     tell_rank_left(r);
-    agent_end_vain_mpi(a);
 }
 
 /* --- news from a shim --- */

@@ -76,7 +76,10 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     node->place = h->places == NULL ? NULL : &h->places[place - places];
     ls_free(node->states);
     node->states = ls_calloc((size_t)place->n_local + 1, 1);
+    node->mpi = (node_mpi){0};
+    node->mpi_barrier = 0;
     memcpy(v.job, h->job, sizeof(v.job));
+    memcpy(v.mpi_layout, h->mpi_layout, sizeof(v.mpi_layout));
     if (node->is_own) {
         net_address_text(v.hub_unix, sizeof(v.hub_unix), &h->hub_unix);
         v.store_port = h->store_port;

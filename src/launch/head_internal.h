@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * head_internal.h - the parts of a head: events and actions (head.c), connections of nodes (head_nodes.c), the hub and store of a
- * generation and what ranks do there (head_ranks.c), the report (head_report.c).
+ * generation and what ranks do there (head_ranks.c), MPI programs (head_pmi.c), the report (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_INTERNAL_H
 #define LS_LAUNCH_HEAD_INTERNAL_H
@@ -31,15 +31,18 @@ typedef struct head_node {
     /* of the present generation: */
     const rdzv_place *place; /* NULL: it has none */
     char *states;            /* a letter for each of its ranks */
+    node_mpi mpi;            /* what its ranks do in MPI */
+    uint32_t mpi_barrier;    /* the one that all of them are in */
     stream_mux streams;      /* its programs' connections to the store here */
 } head_node;
 
 /* What is known of a rank of the present generation. */
 typedef struct head_rank {
-    int n_joins; /* connections to the hub that it has made */
-    bool left;   /* the last of them ended with a goodbye */
-    bool ended;  /* with code 0 */
-    pid_t pid;   /* of one that has */
+    int n_joins;     /* connections to the hub that it has made */
+    bool left;       /* the last of them ended with a goodbye */
+    bool ended;      /* with code 0 */
+    pid_t pid;       /* of one that has */
+    pmi_stage stage; /* likewise */
 } head_rank;
 
 /* What a node said when its ranks had ended. */
@@ -102,6 +105,9 @@ struct head {
         broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
     int64_t broken_ms;
     int64_t failed_ms;
+    char mpi_layout[PMI_LAYOUT_BYTES];
+    uint32_t n_barriers; /* of MPI programs, that are passed */
+    size_t key_bytes;    /* that they have shared since the last one */
 };
 
 /* --- head.c --- */
@@ -124,11 +130,19 @@ void head_free_nodes(head *h);
 /* A fresh hub and store for this view. */
 LS_MUST_USE ls_status head_open_generation(head *h);
 void head_close_generation(head *h);
-void head_rank_ended_well(head *h, int rank, pid_t pid);
+void head_rank_ended_well(head *h, int rank, const node_left *left);
 void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
 LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
+
+/* --- head_pmi.c --- */
+void head_open_mpi(head *h); /* for a generation */
+LS_MUST_USE ls_status head_take_mpi(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_mpi_keys(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_mpi_barrier(head_node *node, const frame *f);
+/* A rank that ended well, though others are in MPI with it, has failed: they would wait for ever. */
+void head_end_vain_mpi(head *h);
 
 /* --- head_networks.c --- */
 LS_MUST_USE ls_status head_open_networks(head *h);

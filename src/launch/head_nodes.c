@@ -247,7 +247,7 @@ static ls_status take_rank_left(head_node *node, const frame *f)
     LS_TRY(node_read_left(f, &left));
     if (left.generation == h->generation && node->place != NULL &&
         left.local_rank < node->place->n_local)
-        head_rank_ended_well(node->owner, node->place->rank_base + left.local_rank, left.pid);
+        head_rank_ended_well(node->owner, node->place->rank_base + left.local_rank, &left);
     return LS_OK;
 }
 
@@ -334,6 +334,12 @@ static ls_status on_message(void *arg, const frame *f)
         return take_finished(node, f);
     case NODE_STOP:
         return take_stop(node, f);
+    case NODE_MPI:
+        return head_take_mpi(node, f);
+    case NODE_MPI_KEYS:
+        return head_take_mpi_keys(node, f);
+    case NODE_MPI_BARRIER:
+        return head_take_mpi_barrier(node, f);
     case NODE_STATES:
         return take_states(node, f);
     case NODE_PAUSE:

@@ -124,15 +124,17 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
                     node->place->host);
 }
 
-void head_rank_ended_well(head *h, int rank, pid_t pid)
+void head_rank_ended_well(head *h, int rank, const node_left *left)
 {
     head_rank *r = &h->ranks[rank];
 
     r->ended = true;
-    r->pid = pid;
+    r->pid = left->pid;
+    r->stage = left->stage;
     if (r->n_joins > 0 && !r->left)
         hub_rank_left(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
     end_vain_joins(h);
+    head_end_vain_mpi(h);
 }
 
 /* --- what nodes say when their ranks have ended --- */
@@ -142,6 +144,7 @@ void head_take_end(head *h, head_node *node, const frame *f)
     head_end *end = &h->ends[node->place->node];
 
     end->has_come = node_read_end(f, &end->end, &end->text, &end->details) == LS_OK;
+    head_end_vain_mpi(h);
 }
 
 /* --- the store, for nodes that are elsewhere --- */
@@ -273,6 +276,7 @@ ls_status head_open_generation(head *h)
 {
     head_close_generation(h);
     LS_TRY(copy_places(h));
+    head_open_mpi(h);
     LS_TRY(head_open_networks(h));
     LS_TRY(open_hub(h));
     return open_store(h);

@@ -200,6 +200,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     wire_write_text(w, v->hub_unix);
     write_int(w, v->store_port);
     wire_write_u8(w, v->has_store);
+    wire_write_text(w, v->mpi_layout);
 }
 
 /* The job's name becomes part of environments, file names and handshakes. */
@@ -227,10 +228,11 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
     out->store_port = read_int(&r, 0, 65535);
     out->has_store = read_bool(&r);
+    wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
     LS_TRY(wire_reader_end(&r, "a welcome"));
     if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
         p->rank_base > p->world_size - p->n_local || !is_job_id(out->job) ||
-        (out->hub_port != 0 && out->hub_unix[0] != 0))
+        (out->hub_port != 0 && out->hub_unix[0] != 0) || !pmi_is_layout(out->mpi_layout))
         return ls_fail(LS_EPROTO,
                        "a welcome that makes no sense: node %d of %d, %d ranks from %d of %d",
                        p->node, p->n_nodes, p->n_local, p->rank_base, p->world_size);
@@ -285,6 +287,7 @@ void node_write_left(wire_writer *w, const node_left *l)
     wire_write_u32(w, l->generation);
     write_int(w, l->local_rank);
     write_int(w, l->pid);
+    write_int(w, (int)l->stage);
 }
 
 ls_status node_read_left(const frame *f, node_left *out)
@@ -294,7 +297,40 @@ ls_status node_read_left(const frame *f, node_left *out)
     out->generation = wire_read_u32(&r);
     out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
     out->pid = read_int(&r, 0, INT32_MAX);
+    out->stage = (pmi_stage)read_int(&r, PMI_SILENT, PMI_LEFT);
     return wire_reader_end(&r, "the end of a rank");
+}
+
+void node_write_mpi(wire_writer *w, const node_mpi *m)
+{
+    wire_write_u32(w, m->generation);
+    wire_write_u32(w, m->barrier);
+    wire_write_u8(w, m->has_members);
+}
+
+ls_status node_read_mpi(const frame *f, node_mpi *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    out->generation = wire_read_u32(&r);
+    out->barrier = wire_read_u32(&r);
+    out->has_members = read_bool(&r);
+    return wire_reader_end(&r, "what ranks do in MPI");
+}
+
+void node_write_barrier(wire_writer *w, const node_barrier *b)
+{
+    wire_write_u32(w, b->generation);
+    wire_write_u32(w, b->number);
+}
+
+ls_status node_read_barrier(const frame *f, node_barrier *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    out->generation = wire_read_u32(&r);
+    out->number = wire_read_u32(&r);
+    return wire_reader_end(&r, "a barrier of MPI programs");
 }
 
 ls_status node_read_number(const frame *f, uint32_t *out)

@@ -7,6 +7,7 @@
 #define LS_LAUNCH_NODE_MESSAGES_H
 
 #include "base/text.h"
+#include "launch/pmi.h"
 #include "launch/rendezvous.h"
 #include "net/frame.h"
 #include "net/wire.h"
@@ -31,6 +32,7 @@ typedef enum node_message {
     NODE_FINISHED,  /* node_end */
     NODE_STOP,      /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
+    NODE_MPI, /* node_mpi */
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
@@ -45,12 +47,15 @@ typedef enum node_message {
     NODE_KILL,         /* nothing */
     NODE_OVER,         /* node_over */
     NODE_NOTE,         /* text for a person */
+    NODE_VAIN, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
 
     /* Both ways. */
     NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
     NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
     NODE_RESUME,    /* nothing */
     NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
+    NODE_MPI_KEYS,    /* generation u32, then as pmi_tell() writes them, for all other nodes */
+    NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
 } node_message;
 
 /* rdzv_hello with its strings. */
@@ -92,6 +97,7 @@ typedef struct node_welcome {
     bool has_store; /* for PyTorch programs, at 127.0.0.1 and: */
     int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
     int max_restarts;
+    char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
 
 /* The orderly end of a node's ranks. */
@@ -113,7 +119,21 @@ typedef struct node_left {
     uint32_t generation;
     int local_rank;
     int pid;
+    pmi_stage stage;
 } node_left;
+
+/* What a node's ranks do in MPI. */
+typedef struct node_mpi {
+    uint32_t generation;
+    uint32_t barrier; /* the number of the one that some wait in, from 1 on; 0: none waits */
+    bool has_members; /* some are between MPI_Init and MPI_Finalize */
+} node_mpi;
+
+/* NODE_MPI_BARRIER */
+typedef struct node_barrier {
+    uint32_t generation;
+    uint32_t number;
+} node_barrier;
 
 void node_write_hello(wire_writer *w, const rdzv_hello *hello);
 void node_write_failure(wire_writer *w, const node_failure *f);
@@ -122,6 +142,8 @@ void node_write_welcome(wire_writer *w, const node_welcome *v);
 void node_write_stop(wire_writer *w, const node_stop *s);
 void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
 void node_write_left(wire_writer *w, const node_left *l);
+void node_write_mpi(wire_writer *w, const node_mpi *m);
+void node_write_barrier(wire_writer *w, const node_barrier *b);
 
 /* LS_EPROTO names what is wrong. */
 LS_MUST_USE ls_status node_read_hello(const frame *f, node_hello *out);
@@ -134,6 +156,8 @@ LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
 LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
 LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
+LS_MUST_USE ls_status node_read_mpi(const frame *f, node_mpi *out);
+LS_MUST_USE ls_status node_read_barrier(const frame *f, node_barrier *out);
 
 /* The bodies of one number or one text. */
 LS_MUST_USE ls_status node_read_number(const frame *f, uint32_t *out);

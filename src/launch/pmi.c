@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/pmi.h"
+#include "launch/pmi_internal.h"
 
 #include "base/alloc.h"
 
@@ -11,46 +11,31 @@
 /* What clients are told, as the launchers they are used to tell them. */
 enum { TOLD_NAME_MAX = 256, TOLD_KEY_MAX = 64, TOLD_VALUE_MAX = 1024 };
 
-enum { NOBODY = -1, ENTRY_BYTES = 96 /* about what an entry costs beside its text */ };
-
 #define NO_MEMORY "more than there is memory for"
-
-/* A part of a line. */
-typedef struct slice {
-    const char *at;
-    size_t n;
-} slice;
-
-/* A value in the job's key-value space. */
-typedef struct entry {
-    int owner; /* the rank that put it, or NOBODY */
-    size_t bytes;
-    char value[];
-} entry;
 
 /* --- what a line says --- */
 
-static bool is_word(slice s, const char *word)
+static bool is_word(pmi_slice s, const char *word)
 {
     return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
 }
 
 /* These may hold spaces, so they come last and reach to the end of the line. */
-static bool is_text(slice name)
+static bool is_text(pmi_slice name)
 {
     return is_word(name, "value") || is_word(name, "message");
 }
 
 /* What stands behind NAME= in a line of such pairs. */
-static bool find(const char *line, const char *wanted, slice *out)
+static bool find(const char *line, const char *wanted, pmi_slice *out)
 {
     for (line += strspn(line, " "); *line != 0; line += strspn(line, " ")) {
         const size_t length = strcspn(line, " ");
-        const slice name = {line, strcspn(line, " =")};
+        const pmi_slice name = {line, strcspn(line, " =")};
         const char *value = line + name.n + 1;
 
         if (name.n < length && is_word(name, wanted)) {
-            *out = (slice){value, is_text(name) ? strlen(value) : length - name.n - 1};
+            *out = (pmi_slice){value, is_text(name) ? strlen(value) : length - name.n - 1};
             return true;
         }
         if (name.n < length && is_text(name))
@@ -64,7 +49,7 @@ static int find_number(const char *line, const char *wanted, int otherwise)
 {
     char digits[16];
     int64_t value;
-    slice s;
+    pmi_slice s;
 
     if (!find(line, wanted, &s) || s.n >= sizeof(digits))
         return otherwise;
@@ -98,48 +83,6 @@ static void say(pmi_rank *r, const char *format, ...)
         give_up(r, NO_MEMORY);
 }
 
-/* --- the two things that the ranks of a job share; everything else is between one rank and us --- */
-
-/* NULL, or why not. */
-static const char *share_key(pmi *p, int owner, slice key, slice value)
-{
-    entry *old = byte_map_get(&p->keys, key.at, key.n);
-    const size_t freed = old != NULL && old->owner == owner ? old->bytes : 0;
-    const size_t bytes = ENTRY_BYTES + key.n + value.n;
-    entry *e;
-
-    if (old != NULL && old->owner == NOBODY)
-        return "key_is_reserved";
-    if (owner != NOBODY && p->ranks[owner].kept_bytes - freed + bytes > PMI_KEPT_MOST)
-        return "no_room";
-    e = ls_calloc(1, sizeof(*e) + value.n + 1);
-    if (e == NULL || byte_map_set(&p->keys, key.at, key.n, e, NULL) != LS_OK) {
-        ls_free(e);
-        return "no_memory";
-    }
-    *e = (entry){.owner = owner, .bytes = bytes};
-    memcpy(e->value, value.at, value.n);
-    if (old != NULL)
-        p->ranks[old->owner].kept_bytes -= old->bytes;
-    if (owner != NOBODY)
-        p->ranks[owner].kept_bytes += bytes;
-    ls_free(old);
-    return NULL;
-}
-
-static void enter_barrier(pmi *p, int rank)
-{
-    p->ranks[rank].in_barrier = true;
-    if (++p->n_waiting < p->n_ranks)
-        return;
-    p->n_waiting = 0;
-    p->n_passed++;
-    for (int i = 0; i < p->n_ranks; i++) {
-        p->ranks[i].in_barrier = false;
-        say(&p->ranks[i], "cmd=barrier_out rc=0");
-    }
-}
-
 /* --- one function a command --- */
 
 static void answer_init(pmi *p, int rank, const char *line)
@@ -167,7 +110,7 @@ static void answer_appnum(pmi *p, int rank, const char *line)
 static void answer_universe(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=universe_size rc=0 size=%d", p->n_ranks);
+    say(&p->ranks[rank], "cmd=universe_size rc=0 size=%d", p->world_size);
 }
 
 static void answer_name(pmi *p, int rank, const char *line)
@@ -177,9 +120,9 @@ static void answer_name(pmi *p, int rank, const char *line)
 }
 
 /* The key of a request to our key-value space. NULL, or what is wrong with it. */
-static const char *find_key(const pmi *p, const char *line, slice *key)
+static const char *find_key(const pmi *p, const char *line, pmi_slice *key)
 {
-    slice space;
+    pmi_slice space;
 
     if (find(line, "kvsname", &space) && !is_word(space, p->name))
         return "no_such_kvsname";
@@ -190,14 +133,14 @@ static const char *find_key(const pmi *p, const char *line, slice *key)
 
 static void answer_put(pmi *p, int rank, const char *line)
 {
-    slice key;
-    slice value = {"", 0};
+    pmi_slice key;
+    pmi_slice value = {"", 0};
     const char *wrong = find_key(p, line, &key);
 
     if (wrong == NULL && !find(line, "value", &value))
         wrong = "no_value";
     if (wrong == NULL)
-        wrong = share_key(p, rank, key, value);
+        wrong = pmi_put(p, rank, key, value);
     if (wrong == NULL)
         say(&p->ranks[rank], "cmd=put_result rc=0");
     else
@@ -206,12 +149,12 @@ static void answer_put(pmi *p, int rank, const char *line)
 
 static void answer_get(pmi *p, int rank, const char *line)
 {
-    slice key;
+    pmi_slice key;
     const char *wrong = find_key(p, line, &key);
-    const entry *e = wrong == NULL ? byte_map_get(&p->keys, key.at, key.n) : NULL;
+    const char *value = wrong == NULL ? pmi_get(p, key) : NULL;
 
-    if (e != NULL)
-        say(&p->ranks[rank], "cmd=get_result rc=0 value=%s", e->value);
+    if (value != NULL)
+        say(&p->ranks[rank], "cmd=get_result rc=0 value=%s", value);
     else
         say(&p->ranks[rank], "cmd=get_result rc=-1 msg=%s",
             wrong == NULL ? "key_not_found" : wrong);
@@ -220,7 +163,8 @@ static void answer_get(pmi *p, int rank, const char *line)
 static void answer_barrier(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    enter_barrier(p, rank);
+    p->ranks[rank].in_barrier = true;
+    p->asks = ++p->n_waiting == p->n_ranks;
 }
 
 static void answer_finalize(pmi *p, int rank, const char *line)
@@ -235,7 +179,7 @@ static void hear_abort(pmi *p, int rank, const char *line)
 {
     pmi_rank *r = &p->ranks[rank];
     char text[sizeof(r->text)];
-    slice message;
+    pmi_slice message;
 
     r->has_aborted = true;
     r->abort_code = find_number(line, "exitcode", 1);
@@ -309,7 +253,7 @@ static void hear_spawn(pmi *p, int rank, const char *line)
 static void answer(pmi *p, int rank, const char *line)
 {
     pmi_rank *r = &p->ranks[rank];
-    slice command;
+    pmi_slice command;
 
     if (r->n_spawns > 0) {
         hear_spawn(p, rank, line);
@@ -401,12 +345,43 @@ void pmi_gone(pmi *p, int rank)
     text_free(&r->reply);
 }
 
+/* --- the barrier --- */
+
+bool pmi_asks(pmi *p)
+{
+    const bool asks = p->asks;
+
+    p->asks = false;
+    return asks;
+}
+
+void pmi_pass(pmi *p)
+{
+    p->n_waiting = 0;
+    p->n_passed++;
+    for (int i = 0; i < p->n_ranks; i++) {
+        p->ranks[i].in_barrier = false;
+        say(&p->ranks[i], "cmd=barrier_out rc=0");
+    }
+}
+
+const char *pmi_vain_text(pmi_stage stage)
+{
+    switch (stage) {
+    case PMI_SILENT:
+        return "exited with code 0 without MPI_Init, where other ranks wait for it";
+    case PMI_JOINED:
+        return "exited with code 0 without MPI_Finalize, while other ranks were in MPI with it";
+    case PMI_LEFT:
+        return "exited with code 0, while other ranks wait for it in MPI";
+    }
+    return "";
+}
+
 /* --- life --- */
 
-ls_status pmi_create(const char *name, int n_ranks, pmi **out)
+ls_status pmi_create(const char *name, int n_ranks, int world_size, const char *layout, pmi **out)
 {
-    static const char key[] = "PMI_process_mapping";
-    char mapping[48];
     pmi *p = ls_calloc(1, sizeof(*p));
 
     if (p != NULL)
@@ -414,10 +389,9 @@ ls_status pmi_create(const char *name, int n_ranks, pmi **out)
     if (p == NULL || p->ranks == NULL)
         goto fail;
     p->n_ranks = n_ranks;
+    p->world_size = world_size;
     text_format(p->name, sizeof(p->name), "%s", name);
-    /* blocks of (first node, nodes, ranks on each) */
-    text_format(mapping, sizeof(mapping), "(vector,(0,1,%d))", n_ranks);
-    if (share_key(p, NOBODY, (slice){key, strlen(key)}, (slice){mapping, strlen(mapping)}) != NULL)
+    if (pmi_put_layout(p, layout) != NULL)
         goto fail;
     *out = p;
     return LS_OK;
@@ -429,16 +403,9 @@ fail:
 
 void pmi_destroy(pmi *p)
 {
-    const void *key;
-    void *value;
-    size_t key_bytes;
-    size_t cursor = 0;
-
     if (p == NULL)
         return;
-    while (byte_map_next(&p->keys, &cursor, &key, &key_bytes, &value))
-        ls_free(value);
-    byte_map_free(&p->keys);
+    pmi_free_keys(p);
     for (int i = 0; p->ranks != NULL && i < p->n_ranks; i++) {
         text_free(&p->ranks[i].heard);
         text_free(&p->ranks[i].reply);

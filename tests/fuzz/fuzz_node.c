@@ -132,14 +132,19 @@ static void try_orders(const frame *f)
 static void try_small_ones(const frame *f)
 {
     text_buf text = {0};
+    node_barrier barrier;
     node_left left;
+    node_mpi mpi;
     uint32_t number;
 
     if (node_read_text(f, &text) == LS_OK)
         fuzz_must_be_printable(text_str(&text), "\n\t");
     text_free(&text);
     if (node_read_left(f, &left) == LS_OK)
-        must(left.local_rank >= 0 && left.pid >= 0);
+        must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
+    must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));
+    if (node_read_mpi(f, &mpi) == LS_OK)
+        must(f->bytes == 9);
     must((node_read_number(f, &number) == LS_OK) == (f->bytes == 4));
 }
 

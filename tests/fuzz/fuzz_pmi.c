@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_pmi.c - what ranks may send to PMI_FD. A line that starts with 0, 1 or 2 is from that rank, and so are the lines behind it.
- * Sent in long pieces or byte by byte, the ranks are told the same.
+ * Sent in long pieces or byte by byte, the ranks are told the same, and another node learns what they put.
+ *
+ * Behind a K: what another node may tell of its keys.
  */
 #include "fuzz/fuzz.h"
 
@@ -26,6 +28,8 @@ static void must(bool is_true)
 /* All that has been said so far is sent to everybody. */
 static void send_all(session *s)
 {
+    if (pmi_asks(s->p))
+        pmi_pass(s->p);
     for (int i = 0; i < RANKS; i++)
         while (pmi_hear(s->p, i, NULL, 0)) {
             text_buf *reply = &s->p->ranks[i].reply;
@@ -58,7 +62,7 @@ static size_t lines_of_one(const char *data, size_t size)
 static void play(session *s, const char *data, size_t size, size_t piece)
 {
     *s = (session){0};
-    must(pmi_create("job", RANKS, &s->p) == LS_OK);
+    must(pmi_create("job", RANKS, RANKS + 1, "(vector,(0,1,3),(1,1,1))", &s->p) == LS_OK);
     for (int rank = 0; size > 0;) {
         const bool chooses = data[0] >= '0' && data[0] < '0' + RANKS;
         const size_t n = lines_of_one(data, size);
@@ -69,13 +73,61 @@ static void play(session *s, const char *data, size_t size, size_t piece)
     }
 }
 
+/* A node to which all is told that `from` knows. */
+static pmi *make_other(pmi *from)
+{
+    wire_writer w = {0};
+    wire_reader r;
+    pmi *p = NULL;
+
+    must(pmi_create("job", 1, RANKS + 1, "", &p) == LS_OK);
+    while (pmi_tell(from, &w, 1000)) {
+        must(wire_writer_status(&w) == LS_OK);
+        r = wire_reader_over(w.data, w.bytes);
+        must(pmi_learn(p, &r) == LS_OK);
+        wire_writer_reset(&w);
+    }
+    must(from->n_new == 0 && p->n_new == 0);
+    wire_writer_free(&w);
+    return p;
+}
+
+static size_t sum_kept(const pmi *p)
+{
+    size_t sum = p->learnt_bytes;
+
+    for (int i = 0; i < p->n_ranks; i++)
+        sum += p->ranks[i].kept_bytes;
+    return sum;
+}
+
+/* Whatever it is, ranks can be told of it in lines. */
+static void learn(const uint8_t *data, size_t size)
+{
+    static const char get[] = "cmd=get key=k\n";
+    wire_reader r = wire_reader_over(data, size);
+    pmi *p = NULL;
+
+    must(pmi_create("job", 1, 2, "(vector,(0,2,1))", &p) == LS_OK);
+    must(pmi_learn(p, &r) == LS_OK || ls_last_error()[0] != 0);
+    must(p->learnt_bytes <= PMI_LEARNT_MOST && p->n_new == 0);
+    must(pmi_hear(p, 0, get, strlen(get)));
+    must(strcspn(p->ranks[0].reply.data, "\n") == p->ranks[0].reply.length - 1);
+    pmi_destroy(p);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     session whole;
     session cut;
+    pmi *other;
 
     if (size > INPUT_MAX)
         return 0;
+    if (size > 0 && data[0] == 'K') {
+        learn(data + 1, size - 1);
+        return 0;
+    }
     play(&whole, (const char *)data, size, PMI_LINE_MOST);
     play(&cut, (const char *)data, size, 1);
     for (int i = 0; i < RANKS; i++) {
@@ -87,6 +139,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         text_free(&whole.told[i]);
         text_free(&cut.told[i]);
     }
+    other = make_other(whole.p);
+    must(other->learnt_bytes == sum_kept(whole.p));
+    pmi_destroy(other);
     pmi_destroy(whole.p);
     pmi_destroy(cut.p);
     return 0;

@@ -39,8 +39,15 @@ static ls_status on_message(void *self, const frame *f)
         text_free(&text);
         break;
     case NODE_STREAM:
+    case NODE_MPI_KEYS:
         for (size_t i = 4; i < f->bytes && a->n_stream < sizeof(a->stream); i++)
             a->stream[a->n_stream++] = f->body[i];
+        break;
+    case NODE_MPI_BARRIER:
+        assert_ok(node_read_barrier(f, &a->barrier));
+        break;
+    case NODE_VAIN:
+        assert_ok(node_read_failure(f, &a->vain));
         break;
     default:
         break;
@@ -208,7 +215,7 @@ void say_left(fake *a, uint32_t generation, int local_rank)
 {
     wire_writer w = {0};
 
-    node_write_left(&w, &(node_left){generation, local_rank, 4711});
+    node_write_left(&w, &(node_left){generation, local_rank, 4711, PMI_SILENT});
     send_body(a, NODE_RANK_LEFT, &w);
 }
 

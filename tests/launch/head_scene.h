@@ -23,8 +23,10 @@ typedef struct fake {
     job_cause abort;
     node_over over;
     text_buf report;
-    uint8_t stream[256]; /* what came by NODE_STREAM */
+    uint8_t stream[256]; /* what came by NODE_STREAM and NODE_MPI_KEYS */
     size_t n_stream;
+    node_barrier barrier;
+    node_failure vain;
     int n_ended;
 } fake;
 

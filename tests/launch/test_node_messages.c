@@ -472,7 +472,8 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .world_size = INT32_MAX},
                       .has_store = true,
                       .store_port = 65535,
-                      .max_restarts = INT32_MAX};
+                      .max_restarts = INT32_MAX,
+                      .mpi_layout = "(vector,(0,1,65536))"};
     char *path = long_text(sizeof(v.hub_unix) - 1);
     wire_writer w = {0};
     node_welcome got;
@@ -496,6 +497,7 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_true(got.has_store);
     assert_int_equal(got.store_port, 65535);
     assert_int_equal(got.max_restarts, INT32_MAX);
+    assert_string_equal(got.mpi_layout, v.mpi_layout);
     wire_writer_free(&w);
     free(path);
 }
@@ -544,6 +546,8 @@ static void a_welcome_that_makes_no_sense_is_refused(void **state)
     expect_no_welcome(memcpy(v.hub_unix, "unix:@x", 8));
     expect_no_welcome(v.store_port = 65536);
     expect_no_welcome(v.max_restarts = -1);
+    expect_no_welcome(memcpy(v.mpi_layout, "(vector)\ncmd=abort", 18));
+    expect_no_welcome(memcpy(v.mpi_layout, "(0,1,2)", 8));
     expect_no_welcome(memcpy(v.job, "", 1));
     expect_no_welcome(memcpy(v.job, "0123456789abcde", 16));
     expect_no_welcome(memcpy(v.job, "../../../../../x", 16));
@@ -628,8 +632,10 @@ static void the_word_about_the_end_is_bounded(void **state)
 
 static void a_rank_that_has_left_is_told_as_it_was(void **state)
 {
-    const node_left left = {
-        .generation = UINT32_MAX, .local_rank = RDZV_LOCAL_MAX - 1, .pid = INT32_MAX};
+    const node_left left = {.generation = UINT32_MAX,
+                            .local_rank = RDZV_LOCAL_MAX - 1,
+                            .pid = INT32_MAX,
+                            .stage = PMI_LEFT};
     wire_writer w = {0};
     node_left got;
     frame f;
@@ -648,6 +654,49 @@ static void a_rank_that_has_left_is_told_as_it_was(void **state)
     node_write_left(&w, &(node_left){.pid = -1});
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
+    wire_writer_reset(&w);
+    node_write_left(&w, &(node_left){.stage = (pmi_stage)(PMI_LEFT + 1)});
+    f = frame_of(&w);
+    assert_status(read_left(&f), LS_EPROTO);
+    wire_writer_free(&w);
+}
+
+static ls_status read_mpi(const frame *f)
+{
+    node_mpi out;
+
+    return node_read_mpi(f, &out);
+}
+
+static ls_status read_barrier(const frame *f)
+{
+    node_barrier out;
+
+    return node_read_barrier(f, &out);
+}
+
+static void what_ranks_do_in_mpi_is_told_as_it_was(void **state)
+{
+    wire_writer w = {0};
+    node_barrier barrier;
+    node_mpi mpi;
+    frame f;
+
+    LS_UNUSED(state);
+    node_write_mpi(&w, &(node_mpi){.generation = 7, .barrier = UINT32_MAX, .has_members = true});
+    expect_exact(&w, read_mpi);
+    f = frame_of(&w);
+    assert_ok(node_read_mpi(&f, &mpi));
+    assert_int_equal(mpi.generation, 7);
+    assert_int_equal(mpi.barrier, UINT32_MAX);
+    assert_true(mpi.has_members);
+    wire_writer_reset(&w);
+    node_write_barrier(&w, &(node_barrier){.generation = UINT32_MAX, .number = 3});
+    expect_exact(&w, read_barrier);
+    f = frame_of(&w);
+    assert_ok(node_read_barrier(&f, &barrier));
+    assert_int_equal(barrier.generation, UINT32_MAX);
+    assert_int_equal(barrier.number, 3);
     wire_writer_free(&w);
 }
 
@@ -687,6 +736,7 @@ int main(void)
         cmocka_unit_test(an_order_to_end_comes_as_it_was),
         cmocka_unit_test(the_word_about_the_end_is_bounded),
         cmocka_unit_test(a_rank_that_has_left_is_told_as_it_was),
+        cmocka_unit_test(what_ranks_do_in_mpi_is_told_as_it_was),
         cmocka_unit_test(a_number_is_four_bytes),
     };
 

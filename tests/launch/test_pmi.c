@@ -13,11 +13,14 @@ static pmi *make(int n_ranks)
 {
     pmi *p = NULL;
 
-    assert_ok(pmi_create(JOB, n_ranks, &p));
+    char layout[PMI_LAYOUT_BYTES];
+
+    pmi_write_layout(&n_ranks, 1, layout);
+    assert_ok(pmi_create(JOB, n_ranks, n_ranks, layout, &p));
     return p;
 }
 
-/* All that the rank is told after it has sent this. */
+/* All that the rank is told after it has sent this. Unless others are elsewhere, nobody else has to come to a barrier. */
 static char heard[1 << 16];
 static const char *hear_bytes(pmi *p, int rank, const char *bytes, size_t n)
 {
@@ -31,7 +34,10 @@ static const char *hear_bytes(pmi *p, int rank, const char *bytes, size_t n)
         length += reply->length;
         pmi_sent(p, rank, reply->length);
     }
-    return heard;
+    if (p->n_ranks < p->world_size || !pmi_asks(p))
+        return heard;
+    pmi_pass(p);
+    return hear_bytes(p, rank, "", 0);
 }
 
 static const char *hear(pmi *p, int rank, const char *text)
@@ -73,8 +79,9 @@ static void one_rank_alone_passes_every_barrier(void **state)
     pmi *p = make(1);
 
     LS_UNUSED(state);
-    expect(p, 0, "cmd=barrier_in\ncmd=barrier_in\n",
-           "cmd=barrier_out rc=0\ncmd=barrier_out rc=0\n");
+    for (int i = 0; i < 3; i++)
+        expect(p, 0, "cmd=barrier_in\n", "cmd=barrier_out rc=0\n");
+    assert_int_equal(p->n_passed, 3);
     pmi_destroy(p);
 }
 
@@ -310,7 +317,7 @@ static void want_of_memory_is_survived(void **state)
     for (uint64_t n = 1; n < 20; n++) {
         pmi *p = NULL;
         ls_alloc_fail_at(n);
-        if (pmi_create(JOB, 2, &p) == LS_OK) {
+        if (pmi_create(JOB, 2, 2, "(vector,(0,1,2))", &p) == LS_OK) {
             hear(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n");
             hear(p, 0, "cmd=put key=a value=1\ncmd=barrier_in\n");
             hear(p, 1, "cmd=barrier_in\ncmd=get key=a\n");
@@ -318,6 +325,191 @@ static void want_of_memory_is_survived(void **state)
         ls_alloc_fail_at(0);
         pmi_destroy(p);
     }
+}
+
+/* --- several nodes --- */
+
+/* Node i of n, with two ranks each. */
+static pmi *make_node(int n_nodes)
+{
+    char layout[PMI_LAYOUT_BYTES];
+    int n_local[8] = {2, 2, 2, 2, 2, 2, 2, 2};
+    pmi *p = NULL;
+
+    pmi_write_layout(n_local, n_nodes, layout);
+    assert_ok(pmi_create(JOB, 2, 2 * n_nodes, layout, &p));
+    return p;
+}
+
+/* What a has to tell, in pieces of `most` bytes, is told to b; the number of pieces. */
+static int pass_keys(pmi *a, pmi *b, size_t most)
+{
+    wire_writer w = {0};
+    int n = 0;
+
+    while (pmi_tell(a, &w, most)) {
+        wire_reader r = wire_reader_over(w.data, w.bytes);
+        assert_ok(wire_writer_status(&w));
+        assert_ok(pmi_learn(b, &r));
+        wire_writer_reset(&w);
+        n++;
+    }
+    wire_writer_free(&w);
+    return n;
+}
+
+static void keys_of_one_node_are_known_on_the_others_behind_a_barrier(void **state)
+{
+    pmi *a = make_node(2);
+    pmi *b = make_node(2);
+
+    LS_UNUSED(state);
+    expect(a, 0, "cmd=get_universe_size\n", "cmd=universe_size rc=0 size=4\n");
+    expect(a, 1, "cmd=put key=card1 value=a = b\n", "cmd=put_result rc=0\n");
+    expect(a, 0, "cmd=put key=card0 value=\n", "cmd=put_result rc=0\n");
+    expect(a, 0, "cmd=put key=card0 value=again\n", "cmd=put_result rc=0\n");
+    expect(a, 0, "cmd=barrier_in\n", "");
+    assert_false(pmi_asks(a));
+    expect(a, 1, "cmd=barrier_in\n", "");
+    assert_true(pmi_asks(a));
+    assert_false(pmi_asks(a));
+    assert_int_equal(pass_keys(a, b, 4096), 1);
+    assert_int_equal(pass_keys(a, b, 4096), 0);
+    expect(b, 1, "cmd=get key=card1\n", "cmd=get_result rc=0 value=a = b\n");
+    expect(b, 1, "cmd=get key=card0\n", "cmd=get_result rc=0 value=again\n");
+    assert_int_equal(pass_keys(b, a, 4096), 0); /* what it has heard it does not tell */
+    expect(a, 0, "", "");
+    pmi_pass(a);
+    expect(a, 0, "", "cmd=barrier_out rc=0\n");
+    expect(a, 1, "", "cmd=barrier_out rc=0\n");
+    pmi_destroy(a);
+    pmi_destroy(b);
+}
+
+static void many_keys_are_told_in_pieces(void **state)
+{
+    pmi *a = make_node(2);
+    pmi *b = make_node(2);
+    char line[128];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 100; i++) {
+        text_format(line, sizeof(line), "cmd=put key=%d value=%030d\n", i, i);
+        expect(a, i % 2, line, "cmd=put_result rc=0\n");
+    }
+    assert_in_range(pass_keys(a, b, 400), 9, 12); /* about 40 bytes each */
+    assert_int_equal(b->n_new, 0);
+    for (int i = 0; i < 100; i++) {
+        char value[64];
+
+        text_format(line, sizeof(line), "cmd=get key=%d\n", i);
+        text_format(value, sizeof(value), "cmd=get_result rc=0 value=%030d\n", i);
+        expect(b, 0, line, value);
+    }
+    pmi_destroy(a);
+    pmi_destroy(b);
+}
+
+/* A key of both nodes: the later word counts, and each counts where it came from. */
+static void a_key_may_change_its_owner(void **state)
+{
+    pmi *a = make_node(2);
+    pmi *b = make_node(2);
+
+    LS_UNUSED(state);
+    expect(a, 0, "cmd=put key=k value=a\n", "cmd=put_result rc=0\n");
+    assert_int_equal(pass_keys(a, b, 4096), 1);
+    assert_in_range(b->learnt_bytes, 2, 200);
+    expect(b, 1, "cmd=put key=k value=b\n", "cmd=put_result rc=0\n");
+    assert_int_equal(b->learnt_bytes, 0);
+    assert_in_range(b->ranks[1].kept_bytes, 2, 200);
+    assert_int_equal(pass_keys(b, a, 4096), 1);
+    assert_int_equal(a->ranks[0].kept_bytes, 0);
+    expect(a, 0, "cmd=get key=k\n", "cmd=get_result rc=0 value=b\n");
+    pmi_destroy(a);
+    pmi_destroy(b);
+}
+
+static ls_status learn(pmi *p, const char *key, size_t key_bytes, const char *value,
+                       size_t value_bytes)
+{
+    wire_writer w = {0};
+    wire_reader r;
+    ls_status st;
+
+    wire_write_bytes(&w, key, key_bytes);
+    wire_write_bytes(&w, value, value_bytes);
+    r = wire_reader_over(w.data, w.bytes);
+    st = pmi_learn(p, &r);
+    wire_writer_free(&w);
+    return st;
+}
+
+static void what_another_node_tells_is_looked_at(void **state)
+{
+    static char much[PMI_LINE_MOST + 1];
+    wire_reader half = wire_reader_over("\1\0\0\0k\7\0\0\0v", 10);
+    pmi *p = make_node(2);
+
+    LS_UNUSED(state);
+    memset(much, 'x', sizeof(much));
+    assert_ok(learn(p, "k", 1, "", 0));
+    assert_ok(learn(p, much, PMI_KEY_MOST, much, PMI_LINE_MOST));
+    assert_status(learn(p, "", 0, "v", 1), LS_EPROTO);
+    assert_status(learn(p, "a b", 3, "v", 1), LS_EPROTO);
+    assert_status(learn(p, "a\n", 2, "v", 1), LS_EPROTO);
+    assert_status(learn(p, "a\0b", 3, "v", 1), LS_EPROTO);
+    assert_status(learn(p, "k", 1, "v\ncmd=abort", 11), LS_EPROTO);
+    assert_status(learn(p, "k", 1, "\0", 1), LS_EPROTO);
+    assert_status(learn(p, much, PMI_KEY_MOST + 1, "v", 1), LS_EPROTO);
+    assert_status(learn(p, "k", 1, much, PMI_LINE_MOST + 1), LS_EPROTO);
+    assert_status(pmi_learn(p, &half), LS_EPROTO);
+    assert_status(learn(p, "PMI_process_mapping", 19, "v", 1), LS_ENOMEM);
+    p->learnt_bytes = PMI_LEARNT_MOST - 50;
+    assert_status(learn(p, "more", 4, "v", 1), LS_ENOMEM);
+    pmi_destroy(p);
+}
+
+static void expect_layout(const char *wanted, int n, const int *n_local)
+{
+    char layout[PMI_LAYOUT_BYTES];
+
+    pmi_write_layout(n_local, n, layout);
+    assert_string_equal(layout, wanted);
+    assert_true(pmi_is_layout(layout));
+}
+
+static void a_layout_has_a_block_for_each_run_of_equal_nodes(void **state)
+{
+    static int alternating[1000];
+
+    LS_UNUSED(state);
+    expect_layout("(vector,(0,1,4))", 1, (const int[]){4});
+    expect_layout("(vector,(0,3,8))", 3, (const int[]){8, 8, 8});
+    expect_layout("(vector,(0,1,2),(1,1,1))", 2, (const int[]){2, 1});
+    expect_layout("(vector,(0,2,8),(2,1,2),(3,2,8))", 5, (const int[]){8, 8, 2, 8, 8});
+    for (int i = 0; i < 1000; i++)
+        alternating[i] = 1 + i % 2;
+    expect_layout("", 1000, alternating); /* MPICH has another way then */
+    for (int n = 60; n < 120; n++) {      /* whole or not at all */
+        char layout[PMI_LAYOUT_BYTES];
+        pmi_write_layout(alternating, n, layout);
+        assert_true(layout[0] == 0 || layout[strlen(layout) - 2] == ')');
+        assert_int_equal(layout[0] == 0, n > 90);
+    }
+    assert_true(pmi_is_layout(""));
+    assert_false(pmi_is_layout("(vector,(0,1,2)) "));
+    assert_false(pmi_is_layout("vector"));
+}
+
+static void without_a_layout_there_is_no_such_key(void **state)
+{
+    pmi *p = NULL;
+
+    LS_UNUSED(state);
+    assert_ok(pmi_create(JOB, 1, 5, "", &p));
+    expect(p, 0, "cmd=get key=PMI_process_mapping\n", "cmd=get_result rc=-1 msg=key_not_found\n");
+    pmi_destroy(p);
 }
 
 int main(void)
@@ -337,6 +529,12 @@ int main(void)
         cmocka_unit_test(replies_wait_until_the_last_is_sent),
         cmocka_unit_test(who_has_gone_is_told_nothing_and_not_waited_for_twice),
         cmocka_unit_test(want_of_memory_is_survived),
+        cmocka_unit_test(keys_of_one_node_are_known_on_the_others_behind_a_barrier),
+        cmocka_unit_test(many_keys_are_told_in_pieces),
+        cmocka_unit_test(a_key_may_change_its_owner),
+        cmocka_unit_test(what_another_node_tells_is_looked_at),
+        cmocka_unit_test(a_layout_has_a_block_for_each_run_of_equal_nodes),
+        cmocka_unit_test(without_a_layout_there_is_no_such_key),
     };
 
     return cmocka_run_group_tests_name("launch pmi", tests, NULL, NULL);
