@@ -204,6 +204,9 @@ LS_MUST_USE ls_status agent_offer_addresses(agent *a);
 LS_MUST_USE ls_status agent_try_networks(agent *a, const frame *f);
 LS_MUST_USE ls_status agent_take_network(agent *a, const frame *f);
 
+/* Whether this machine has InfiniBand or the like. */
+bool agent_has_rdma(void);
+
 /* A listener of a rank's on that network; -1: it finds one itself. */
 LS_MUST_USE ls_status agent_open_listener(const agent *a, int rank, int *fd);
 

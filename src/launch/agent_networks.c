@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "net/socket.h"
 
+#include <dirent.h>
 #include <unistd.h>
 
 enum { BACKLOG = 4096 };
@@ -98,6 +99,20 @@ ls_status agent_take_network(agent *a, const frame *f)
     close_probe(a);
     agent_send_number(a, NODE_READY, a->place.place.generation);
     return LS_OK;
+}
+
+bool agent_has_rdma(void)
+{
+    DIR *devices = opendir("/sys/class/infiniband");
+    const struct dirent *entry;
+    bool found = false;
+
+    while (devices != NULL && !found &&
+           (entry = readdir(devices)) != NULL) // NOLINT(concurrency-mt-unsafe): one thread
+        found = entry->d_name[0] != '.';
+    if (devices != NULL)
+        closedir(devices);
+    return found;
 }
 
 ls_status agent_open_listener(const agent *a, int rank, int *fd)

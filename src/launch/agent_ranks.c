@@ -263,7 +263,8 @@ static ls_status open_ranks(agent *a)
     };
 
     if (a->pick.n > 0)
-        place.n_variables = net_pick_variables(&a->pick, environ, place.variables);
+        place.n_variables =
+            net_pick_variables(&a->pick, environ, agent_has_rdma(), place.variables);
     write_hub_url(a, url, sizeof(url));
     a->mpi_told = (node_mpi){0};
     if (spec->argv != NULL)

@@ -119,7 +119,7 @@ const char *net_outcome_text(net_outcome o); /* "timed out" */
 
 /* --- for the ranks --- */
 
-#define NET_VARIABLES_MAX 6
+#define NET_VARIABLES_MAX 9
 
 typedef struct net_variable {
     const char *name;
@@ -127,11 +127,11 @@ typedef struct net_variable {
 } net_variable;
 
 /*
- * The variables that make Gloo, NCCL, Horovod, Open MPI and this library use the pick, without those that `inherited` ("NAME=value"
- * ..., NULL: none) has already: what the user has set stays. LOCKSTEP_IFACE is always among them: what the user set there
- * was the filter of this choice. Returns how many.
+ * The variables that make Gloo, NCCL, Horovod, Open MPI, MPICH and this library use the pick, without those that `inherited`
+ * ("NAME=value" ..., NULL: none) has already: what the user has set stays. LOCKSTEP_IFACE is always among them: what the user set
+ * there was the filter of this choice. has_rdma: the machine has devices that UCX would rather use. Returns how many.
  */
-int net_pick_variables(const net_pick *pick, char *const *inherited,
+int net_pick_variables(const net_pick *pick, char *const *inherited, bool has_rdma,
                        net_variable out[NET_VARIABLES_MAX]);
 
 /* --- over the wire --- */

@@ -712,23 +712,30 @@ static void ranks_are_told_in_every_librarys_words(void **state)
 
     LS_UNUSED(state);
     assert_ok(world_choose(three_nodes(), NULL, &c));
-    n = net_pick_variables(&c.picks[2], NULL, v);
-    assert_int_equal(n, 5);
+    n = net_pick_variables(&c.picks[2], NULL, false, v);
+    assert_int_equal(n, 8);
     assert_string_equal(variable(v, n, "GLOO_SOCKET_IFNAME"), "ens3");
     assert_string_equal(variable(v, n, "NCCL_SOCKET_IFNAME"), "=ens3");
     assert_string_equal(variable(v, n, "HOROVOD_GLOO_IFACE"), "ens3");
     assert_string_equal(variable(v, n, "OMPI_MCA_btl_tcp_if_include"), "10.77.0.0/24");
     assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "10.77.0.12/32");
-    n = net_pick_variables(&c.picks[2], inherited, v);
+    assert_string_equal(variable(v, n, "FI_TCP_IFACE"), "ens3");
+    assert_string_equal(variable(v, n, "UCX_NET_DEVICES"), "ens3");
+    assert_string_equal(variable(v, n, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME"), "10.77.0.12");
+    n = net_pick_variables(&c.picks[2], inherited, false, v);
     assert_null(variable(v, n, "GLOO_SOCKET_IFNAME")); // the user's stay, even an empty one
     assert_null(variable(v, n, "NCCL_SOCKET_IFNAME"));
     assert_string_equal(variable(v, n, "HOROVOD_GLOO_IFACE"), "ens3");
     assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "10.77.0.12/32");
     net_choice_free(&c);
     assert_ok(world_choose(three_nodes(), "fd77::/64", &c));
-    n = net_pick_variables(&c.picks[0], NULL, v);
+    n = net_pick_variables(&c.picks[0], NULL, true, v);
     assert_string_equal(variable(v, n, "OMPI_MCA_btl_tcp_if_include"), "eth0");
     assert_string_equal(variable(v, n, "NCCL_SOCKET_FAMILY"), "AF_INET6");
+    assert_string_equal(variable(v, n, "FI_TCP_IFACE"), "eth0");
+    assert_null(
+        variable(v, n, "UCX_NET_DEVICES")); // it names all devices, and there are better ones
+    assert_null(variable(v, n, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME"));
     assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "fd77::10/128");
     net_choice_free(&c);
 }
@@ -742,7 +749,7 @@ static void the_own_variable_is_a_filter_that_takes_the_pick_alone(void **state)
 
     LS_UNUSED(state);
     assert_ok(world_choose(w, NULL, &c));
-    assert_true(net_pick_variables(&c.picks[1], NULL, v) > 0);
+    assert_true(net_pick_variables(&c.picks[1], NULL, false, v) > 0);
     for (int a = 0; a < w->offers[1].n; a++) {
         bool passes;
 

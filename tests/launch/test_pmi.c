@@ -495,7 +495,7 @@ static void a_layout_has_a_block_for_each_run_of_equal_nodes(void **state)
         char layout[PMI_LAYOUT_BYTES];
         pmi_write_layout(alternating, n, layout);
         assert_true(layout[0] == 0 || layout[strlen(layout) - 2] == ')');
-        assert_int_equal(layout[0] == 0, n > 90);
+        assert_int_equal(layout[0] == 0, n > 100);
     }
     assert_true(pmi_is_layout(""));
     assert_false(pmi_is_layout("(vector,(0,1,2)) "));
