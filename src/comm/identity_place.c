@@ -59,19 +59,38 @@ static ls_status name_place(identity *id, const char *starter, const char *a, co
     return set_place(id, HUB_NAME, text, starter);
 }
 
-/* Under starters that name no meeting point: MASTER_* where set, else this host if it is the only one. */
-static ls_status place_or_master(const comm_env *env, const char *starter, bool *done, identity *id)
+/* What the user has said about the meeting point, under starters that name none. */
+static ls_status place_of_user(const comm_env *env, const char *starter, bool *done, identity *id)
 {
+    const char *store = identity_get(env, "LOCKSTEP_STORE");
+
     *done = true;
+    if (store != NULL && text_starts(store, "file://") && store[strlen("file://")] != '\0')
+        return set_place(id, HUB_FILE, store, "LOCKSTEP_STORE");
+    if (store != NULL)
+        return ls_fail(LS_EINVAL, "LOCKSTEP_STORE \"%.80s\": under %s it must be file://PATH",
+                       store, starter);
     if (identity_get(env, "MASTER_ADDR") != NULL || identity_get(env, "MASTER_PORT") != NULL)
         return place_of_master(env, id);
-    if (!is_one_host(id))
-        return ls_fail(LS_EINVAL,
-                       "%s started rank %d of %d on more than one host: MASTER_ADDR and "
-                       "MASTER_PORT must say where rank 0 can be reached",
-                       starter, id->rank, id->size);
     *done = false;
     return LS_OK;
+}
+
+static ls_status no_place(const identity *id, const char *starter, const char *pass_on)
+{
+    return ls_fail(LS_EINVAL,
+                   "%s started rank %d of %d on more than one host: set MASTER_ADDR and "
+                   "MASTER_PORT to where rank 0 can be reached, or LOCKSTEP_STORE=file://PATH to a "
+                   "file that all hosts share (%s)",
+                   starter, id->rank, id->size, pass_on);
+}
+
+/* ... or this host, if it is the only one. */
+static ls_status place_or_one_host(const comm_env *env, const char *starter, const char *pass_on,
+                                   bool *done, identity *id)
+{
+    LS_TRY(place_of_user(env, starter, done, id));
+    return *done || is_one_host(id) ? LS_OK : no_place(id, starter, pass_on);
 }
 
 static ls_status read_launcher_job(const comm_env *env, identity *id)
@@ -122,7 +141,7 @@ ls_status place_of_openmpi(const comm_env *env, identity *id)
     const char *jobid = identity_get(env, "PMIX_NAMESPACE");
     bool done;
 
-    LS_TRY(place_or_master(env, "Open MPI", &done, id));
+    LS_TRY(place_or_one_host(env, "Open MPI", "mpirun -x NAME passes it on", &done, id));
     if (done)
         return LS_OK;
     if (jobid == NULL)
@@ -139,7 +158,7 @@ ls_status place_of_pmix(const comm_env *env, identity *id)
 {
     bool done;
 
-    LS_TRY(place_or_master(env, "a PMIx server", &done, id));
+    LS_TRY(place_or_one_host(env, "a PMIx server", "on every rank", &done, id));
     if (done)
         return LS_OK;
     return name_place(id, "pmix", identity_get(env, "PMIX_NAMESPACE"),
@@ -151,7 +170,7 @@ ls_status place_of_pmi(const comm_env *env, identity *id)
     const char *port = identity_get(env, "PMI_PORT");
     bool done;
 
-    LS_TRY(place_or_master(env, "a PMI server", &done, id));
+    LS_TRY(place_of_user(env, "a PMI server", &done, id));
     if (done)
         return LS_OK;
     if (port == NULL && identity_get(env, "PMI_FD") == NULL)
@@ -159,7 +178,12 @@ ls_status place_of_pmi(const comm_env *env, identity *id)
                                   "from another");
     if (port == NULL)
         LS_TRY(identity_int(env, "PMI_FD", 0, 1 << 20, &id->pmi_fd));
-    return name_place(id, "pmi", port, NULL, NULL);
+    if (is_one_host(id))
+        return name_place(id, "pmi", port, NULL, NULL);
+    if (port != NULL)
+        return no_place(id, "a PMI server at PMI_PORT", "on every rank");
+    id->pmi_greets = identity_get(env, "SLURM_STEP_ID") != NULL;
+    return set_place(id, HUB_PMI, "pmi", "PMI_FD");
 }
 
 ls_status identity_slurm_tasks(const char *text, const char *what, int node, int *out)
@@ -210,7 +234,7 @@ ls_status place_of_slurm(const comm_env *env, identity *id)
     bool done;
 
     LS_TRY(read_slurm_local_size(env, id));
-    LS_TRY(place_or_master(env, "Slurm", &done, id));
+    LS_TRY(place_or_one_host(env, "Slurm", "srun passes them on", &done, id));
     if (done)
         return LS_OK;
     return name_place(id, "slurm", identity_get(env, "SLURM_JOB_ID"),

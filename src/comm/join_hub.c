@@ -2,20 +2,25 @@
 #include "comm/join.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/pmi_client.h"
 #include "net/interface.h"
 #include "net/socket.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define RETRY_MS    5
 #define MASTER_PORT 29500 /* where tcp:// names none, as everywhere */
 #define HOST_KEY    "%shost/%d"
 #define KEY_BYTES   64
+
+enum { PMI_NONCE_BYTES = 33, PMI_REASON_MOST = 400 };
 
 /* --- names, numbers, keys --- */
 
@@ -302,6 +307,102 @@ static ls_status reach_file(join *j, const join_settings *s)
     return st;
 }
 
+/* --- PMI-1 --- */
+
+/* The first key that nobody has used yet: joins of this job before this one have left theirs. */
+static ls_status find_pmi_key(pmi_client *c, char key[KEY_BYTES])
+{
+    char value[PMI_CLIENT_VALUE_BYTES];
+    ls_status st = LS_OK;
+
+    for (int n = 1; st == LS_OK; n++) {
+        text_format(key, KEY_BYTES, "lockstep-hub-%d", n);
+        st = pmi_client_get(c, key, value);
+    }
+    return st == LS_ENOTFOUND ? pmi_client_barrier(c) : st; // all have looked
+}
+
+/* The key of this meeting, and its name: from the job's name there and what rank 0 has drawn. */
+static ls_status derive_pmi(join *j, const join_settings *s, const pmi_client *c, const char *nonce)
+{
+    char what[PMI_CLIENT_SPACE_BYTES + PMI_NONCE_BYTES + 8];
+
+    text_format(what, sizeof(what), "pmi|%s|%s", c->space, nonce);
+    derive_job(what, j->id.job);
+    return derive_key(j, s, what);
+}
+
+static ls_status serve_pmi(join *j, const join_settings *s, const pmi_client *c, const char *nonce)
+{
+    net_address at;
+
+    LS_TRY(join_interface_address(s->iface, &at));
+    LS_TRY(derive_pmi(j, s, c, nonce));
+    return serve_hub(j, s, &at);
+}
+
+/* Also where there is no hub, so that nobody waits for one: then the value is why. */
+static ls_status publish_pmi(join *j, const join_settings *s, pmi_client *c, const char *key)
+{
+    char kept[LS_ERROR_BYTES];
+    char nonce[PMI_NONCE_BYTES];
+    char value[PMI_CLIENT_VALUE_BYTES];
+    char text[NET_ADDRESS_TEXT_MAX];
+    uint64_t random[2];
+    ls_status st = LS_OK;
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return ls_fail_errno("random bytes for a meeting");
+    text_format(nonce, sizeof(nonce), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    st = serve_pmi(j, s, c, nonce);
+    ls_error_keep(kept);
+    if (st == LS_OK)
+        text_format(value, sizeof(value), "%s,%s", nonce,
+                    net_address_text(text, sizeof(text), &j->hub_address));
+    else
+        text_format(value, sizeof(value), "!%.*s", PMI_REASON_MOST, kept);
+    text_printable(value, sizeof(value), value);
+    if (st == LS_OK)
+        st = pmi_client_put(c, key, value);
+    else if (pmi_client_put(c, key, value) == LS_OK && pmi_client_barrier(c) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "nobody else is told: %s", ls_last_error());
+    if (st != LS_OK)
+        ls_error_restore(kept);
+    return st;
+}
+
+static ls_status find_pmi(join *j, const join_settings *s, pmi_client *c, const char *key)
+{
+    char value[PMI_CLIENT_VALUE_BYTES];
+    char *comma;
+
+    LS_TRY(pmi_client_get(c, key, value));
+    if (value[0] == '!')
+        return ls_fail(LS_EPEER, "rank 0 could not join: %s", value + 1);
+    comma = strchr(value, ',');
+    if (comma == NULL || comma - value != PMI_NONCE_BYTES - 1)
+        return ls_fail(LS_EPROTO, "rank 0 has put \"%.80s\"", value);
+    *comma = '\0';
+    LS_TRY(ls_context(net_address_decode(comma + 1, &j->hub_address), "rank 0's address"));
+    return derive_pmi(j, s, c, value);
+}
+
+static ls_status reach_pmi(join *j, const join_settings *s)
+{
+    char key[KEY_BYTES];
+    pmi_client c;
+
+    LS_TRY(pmi_client_open(j->id.pmi_fd, j->id.pmi_greets, s->deadline_ms, &c));
+    LS_TRY(find_pmi_key(&c, key));
+    j->hub_at_rank_0 = true;
+    if (j->id.rank == 0)
+        LS_TRY(publish_pmi(j, s, &c, key));
+    LS_TRY(pmi_client_barrier(&c));
+    if (j->id.rank != 0)
+        LS_TRY(find_pmi(j, s, &c, key));
+    return connect_to_hub(j, s);
+}
+
 static ls_status reach(join *j, const join_settings *s)
 {
     switch (j->id.where) {
@@ -313,6 +414,8 @@ static ls_status reach(join *j, const join_settings *s)
         return reach_name(j, s);
     case HUB_FILE:
         return reach_file(j, s);
+    case HUB_PMI:
+        return ls_context(reach_pmi(j, s), "rank %d of %d", j->id.rank, j->id.size);
     case HUB_STORE:
         return reach_through_store(j, s, s->store);
     case HUB_NONE:
