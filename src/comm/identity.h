@@ -23,6 +23,7 @@ typedef enum hub_place {
     HUB_NAME, /* rank 0 serves it on a unix socket whose name derives from `place` (all ranks on one host) */
     HUB_FILE, /* rank 0 serves it anywhere and tells where in the store `place` (file://...) */
     HUB_PMI,  /* ... in the key-value space of PMI-1 */
+    HUB_PMIX, /* ... in that of PMIx; `place` is what to do where there is no library for it */
     HUB_STORE /* ... in the store that the options give */
 } hub_place;
 
@@ -38,7 +39,6 @@ typedef struct identity {
     hub_place where;
     char place[IDENTITY_PLACE_BYTES];
     int pmi_fd;        /* HUB_NAME under PMI-1, HUB_PMI: the socket to the starter, -1: none */
-    bool pmi_greets;   /* HUB_PMI: see pmi_client.h */
     int ring_fd;       /* memfd for the flight recorder, -1: none */
     int listen_fd;     /* listener for ranks of other hosts, the starter's; -1: none */
     char warning[512]; /* "" or two families that disagree */

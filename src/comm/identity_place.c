@@ -76,21 +76,29 @@ static ls_status place_of_user(const comm_env *env, const char *starter, bool *d
     return LS_OK;
 }
 
-static ls_status no_place(const identity *id, const char *starter, const char *pass_on)
+/* What to do where ranks of several hosts have nothing else in common. */
+static const char *advice(char *buf, size_t n, const char *pass_on)
 {
-    return ls_fail(LS_EINVAL,
-                   "%s started rank %d of %d on more than one host: set MASTER_ADDR and "
-                   "MASTER_PORT to where rank 0 can be reached, or LOCKSTEP_STORE=file://PATH to a "
-                   "file that all hosts share (%s)",
-                   starter, id->rank, id->size, pass_on);
+    return text_format(buf, n,
+                       "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached, or "
+                       "LOCKSTEP_STORE=file://PATH to a file that all hosts share (%s)",
+                       pass_on);
 }
 
-/* ... or this host, if it is the only one. */
-static ls_status place_or_one_host(const comm_env *env, const char *starter, const char *pass_on,
-                                   bool *done, identity *id)
+static ls_status no_place(const identity *id, const char *starter, const char *pass_on)
 {
-    LS_TRY(place_of_user(env, starter, done, id));
-    return *done || is_one_host(id) ? LS_OK : no_place(id, starter, pass_on);
+    char text[256];
+
+    return ls_fail(LS_EINVAL, "%s started rank %d of %d on more than one host: %s", starter,
+                   id->rank, id->size, advice(text, sizeof(text), pass_on));
+}
+
+/* Over several hosts by PMIx, if its library is there. */
+static ls_status pmix_place(identity *id, const char *pass_on)
+{
+    char text[256];
+
+    return set_place(id, HUB_PMIX, advice(text, sizeof(text), pass_on), "PMIx");
 }
 
 static ls_status read_launcher_job(const comm_env *env, identity *id)
@@ -141,9 +149,11 @@ ls_status place_of_openmpi(const comm_env *env, identity *id)
     const char *jobid = identity_get(env, "PMIX_NAMESPACE");
     bool done;
 
-    LS_TRY(place_or_one_host(env, "Open MPI", "mpirun -x NAME passes it on", &done, id));
+    LS_TRY(place_of_user(env, "Open MPI", &done, id));
     if (done)
         return LS_OK;
+    if (!is_one_host(id))
+        return pmix_place(id, "mpirun -x NAME passes it on");
     if (jobid == NULL)
         jobid = identity_get(env, "OMPI_MCA_ess_base_jobid");
     if (jobid == NULL)
@@ -158,9 +168,11 @@ ls_status place_of_pmix(const comm_env *env, identity *id)
 {
     bool done;
 
-    LS_TRY(place_or_one_host(env, "a PMIx server", "on every rank", &done, id));
+    LS_TRY(place_of_user(env, "a PMIx server", &done, id));
     if (done)
         return LS_OK;
+    if (!is_one_host(id))
+        return pmix_place(id, "on every rank");
     return name_place(id, "pmix", identity_get(env, "PMIX_NAMESPACE"),
                       identity_get(env, "PMIX_SERVER_URI2"), identity_get(env, "SLURM_STEP_ID"));
 }
@@ -182,7 +194,6 @@ ls_status place_of_pmi(const comm_env *env, identity *id)
         return name_place(id, "pmi", port, NULL, NULL);
     if (port != NULL)
         return no_place(id, "a PMI server at PMI_PORT", "on every rank");
-    id->pmi_greets = identity_get(env, "SLURM_STEP_ID") != NULL;
     return set_place(id, HUB_PMI, "pmi", "PMI_FD");
 }
 
@@ -234,9 +245,11 @@ ls_status place_of_slurm(const comm_env *env, identity *id)
     bool done;
 
     LS_TRY(read_slurm_local_size(env, id));
-    LS_TRY(place_or_one_host(env, "Slurm", "srun passes them on", &done, id));
+    LS_TRY(place_of_user(env, "Slurm", &done, id));
     if (done)
         return LS_OK;
+    if (!is_one_host(id))
+        return no_place(id, "Slurm", "srun passes them on");
     return name_place(id, "slurm", identity_get(env, "SLURM_JOB_ID"),
                       identity_get(env, "SLURM_STEP_ID"), identity_get(env, "SLURM_RESTART_COUNT"));
 }

@@ -4,6 +4,7 @@
  *
  *   join.c        the order of things, and the exchange of records
  *   join_hub.c    where the hub is, with which key, and serving it on rank 0
+ *   join_board.c  ... where PMI or PMIx is all that the ranks have in common
  *   join_listen.c this rank's own listeners, and what tells hosts and processes apart
  */
 #ifndef LS_COMM_JOIN_H

@@ -1,31 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/join.h"
+#include "comm/join_internal.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "comm/pmi_client.h"
 #include "net/interface.h"
 #include "net/socket.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define RETRY_MS    5
 #define MASTER_PORT 29500 /* where tcp:// names none, as everywhere */
 #define HOST_KEY    "%shost/%d"
 #define KEY_BYTES   64
-
-enum { PMI_NONCE_BYTES = 33, PMI_REASON_MOST = 400 };
-
 /* --- names, numbers, keys --- */
 
 /* A job's 16 digits where no starter gave any: both sides derive them from what they were told. */
-static void derive_job(const char *what, char job[JOB_ID_BYTES])
+void join_derive_job(const char *what, char job[JOB_ID_BYTES])
 {
     text_format(job, JOB_ID_BYTES, "%016" PRIx64, ls_hash_bytes(what, strlen(what), 0x10c5));
 }
@@ -51,13 +45,13 @@ static ls_status derive_name(const identity *id, char job[JOB_ID_BYTES], net_add
 
     text_format(what, sizeof(what), "%s|%d|%u", id->place,
                 id->pmi_fd >= 0 ? (int)pmi_server(id->pmi_fd) : 0, (unsigned)getuid());
-    derive_job(what, job);
+    join_derive_job(what, job);
     text_format(text, sizeof(text), "unix:@lockstep-hub-%u-%s", (unsigned)getuid(), job);
     return net_address_decode(text, out);
 }
 
 /* Without a starter's key: what the user's own key gives for this meeting point. */
-static ls_status derive_key(join *j, const join_settings *s, const char *what)
+ls_status join_derive_key(join *j, const join_settings *s, const char *what)
 {
     net_key base;
     ls_status st;
@@ -109,7 +103,7 @@ static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
  * Where rank 0 serves a hub for each join at the same place, a fast rank may meet the one of the join before, which is about
  * to go: it has been there already, and tries again.
  */
-static ls_status connect_to_hub(join *j, const join_settings *s)
+ls_status join_connect_to_hub(join *j, const join_settings *s)
 {
     for (;;) {
         int64_t n = 0;
@@ -129,7 +123,7 @@ static ls_status connect_to_hub(join *j, const join_settings *s)
     }
 }
 
-static ls_status serve_hub(join *j, const join_settings *s, const net_address *at)
+ls_status join_serve_hub(join *j, const join_settings *s, const net_address *at)
 {
     hub_options opt = {.world_size = j->id.size,
                        .generation = j->id.generation,
@@ -150,10 +144,10 @@ static ls_status reach_url(join *j, const join_settings *s)
     LS_TRY(net_key_inherit(&j->key, &j->has_key));
     LS_TRY(net_address_parse(j->id.place, NET_PORT_REQUIRED, &j->hub_address));
     if (!j->has_key && net_address_family(&j->hub_address) != NET_UNIX)
-        LS_TRY(derive_key(j, s, j->id.place));
+        LS_TRY(join_derive_key(j, s, j->id.place));
     if (j->id.job[0] == '\0')
-        derive_job(j->id.place, j->id.job);
-    return connect_to_hub(j, s);
+        join_derive_job(j->id.place, j->id.job);
+    return join_connect_to_hub(j, s);
 }
 
 /* "localhost", or a number: what a name resolves to on rank 0's own host says nothing about the others. */
@@ -182,12 +176,12 @@ static ls_status serve_master(join *j, const join_settings *s)
     char text[32];
 
     if (j->is_one_host)
-        return serve_hub(j, s, &at);
-    if (!net_address_is_loopback(&at) && serve_hub(j, s, &at) == LS_OK)
+        return join_serve_hub(j, s, &at);
+    if (!net_address_is_loopback(&at) && join_serve_hub(j, s, &at) == LS_OK)
         return LS_OK;
     text_format(text, sizeof(text), "tcp://0.0.0.0:%d", net_address_port(&at));
     LS_TRY(net_address_decode(text, &any));
-    LS_TRY(serve_hub(j, s, &any));
+    LS_TRY(join_serve_hub(j, s, &any));
     return net_address_decode(text_format(text, sizeof(text), "tcp://127.0.0.1:%d",
                                           net_address_port(hub_thread_address(j->hub))),
                               &j->hub_address);
@@ -196,13 +190,13 @@ static ls_status serve_master(join *j, const join_settings *s)
 static ls_status reach_master(join *j, const join_settings *s)
 {
     LS_TRY(net_address_parse(j->id.place, MASTER_PORT, &j->hub_address));
-    LS_TRY(derive_key(j, s, j->id.place));
-    derive_job(j->id.place, j->id.job);
+    LS_TRY(join_derive_key(j, s, j->id.place));
+    join_derive_job(j->id.place, j->id.job);
     j->hub_at_rank_0 = true;
     j->is_one_host = j->is_one_host || is_loopback_text(j->id.place, &j->hub_address);
     if (j->id.rank == 0)
         LS_TRY(serve_master(j, s));
-    return connect_to_hub(j, s);
+    return join_connect_to_hub(j, s);
 }
 
 static ls_status reach_name(join *j, const join_settings *s)
@@ -212,9 +206,9 @@ static ls_status reach_name(join *j, const join_settings *s)
     if (j->id.rank == 0) {
         const net_address at = j->hub_address;
 
-        LS_TRY(serve_hub(j, s, &at));
+        LS_TRY(join_serve_hub(j, s, &at));
     }
-    return connect_to_hub(j, s);
+    return join_connect_to_hub(j, s);
 }
 
 /* Rank 0 learns whether all ranks are on its host, which decides between a unix socket and TCP. */
@@ -253,8 +247,8 @@ static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, c
     else
         LS_TRY(join_interface_address(s->iface, &at));
     if (!one_host)
-        LS_TRY(derive_key(j, s, key));
-    LS_TRY(serve_hub(j, s, &at));
+        LS_TRY(join_derive_key(j, s, key));
+    LS_TRY(join_serve_hub(j, s, &at));
     (void)net_address_text(text, sizeof(text), &j->hub_address);
     return ls_store_set(store, key, text, strlen(text));
 }
@@ -271,7 +265,7 @@ static ls_status find_hub(join *j, const join_settings *s, ls_store *store, cons
     if (st != LS_OK)
         return ls_context(st, "the hub's address in the store");
     if (net_address_family(&j->hub_address) != NET_UNIX)
-        st = derive_key(j, s, key);
+        st = join_derive_key(j, s, key);
     return st;
 }
 
@@ -286,14 +280,14 @@ static ls_status reach_through_store(join *j, const join_settings *s, ls_store *
     LS_TRY(ls_store_add(store, key, 1, &n));
     text_format(scope, sizeof(scope), "ls%" PRId64 "/", n);
     text_format(key, sizeof(key), "%shub", scope);
-    derive_job(scope, j->id.job);
+    join_derive_job(scope, j->id.job);
     j->hub_at_rank_0 = true;
     LS_TRY(all_on_one_host(j, s, store, scope, &one_host));
     if (j->id.rank == 0)
         LS_TRY(publish_hub(j, s, store, key, one_host));
     else
         LS_TRY(find_hub(j, s, store, key));
-    return connect_to_hub(j, s);
+    return join_connect_to_hub(j, s);
 }
 
 static ls_status reach_file(join *j, const join_settings *s)
@@ -305,102 +299,6 @@ static ls_status reach_file(join *j, const join_settings *s)
     st = reach_through_store(j, s, store);
     ls_store_close(store);
     return st;
-}
-
-/* --- PMI-1 --- */
-
-/* The first key that nobody has used yet: joins of this job before this one have left theirs. */
-static ls_status find_pmi_key(pmi_client *c, char key[KEY_BYTES])
-{
-    char value[PMI_CLIENT_VALUE_BYTES];
-    ls_status st = LS_OK;
-
-    for (int n = 1; st == LS_OK; n++) {
-        text_format(key, KEY_BYTES, "lockstep-hub-%d", n);
-        st = pmi_client_get(c, key, value);
-    }
-    return st == LS_ENOTFOUND ? pmi_client_barrier(c) : st; // all have looked
-}
-
-/* The key of this meeting, and its name: from the job's name there and what rank 0 has drawn. */
-static ls_status derive_pmi(join *j, const join_settings *s, const pmi_client *c, const char *nonce)
-{
-    char what[PMI_CLIENT_SPACE_BYTES + PMI_NONCE_BYTES + 8];
-
-    text_format(what, sizeof(what), "pmi|%s|%s", c->space, nonce);
-    derive_job(what, j->id.job);
-    return derive_key(j, s, what);
-}
-
-static ls_status serve_pmi(join *j, const join_settings *s, const pmi_client *c, const char *nonce)
-{
-    net_address at;
-
-    LS_TRY(join_interface_address(s->iface, &at));
-    LS_TRY(derive_pmi(j, s, c, nonce));
-    return serve_hub(j, s, &at);
-}
-
-/* Also where there is no hub, so that nobody waits for one: then the value is why. */
-static ls_status publish_pmi(join *j, const join_settings *s, pmi_client *c, const char *key)
-{
-    char kept[LS_ERROR_BYTES];
-    char nonce[PMI_NONCE_BYTES];
-    char value[PMI_CLIENT_VALUE_BYTES];
-    char text[NET_ADDRESS_TEXT_MAX];
-    uint64_t random[2];
-    ls_status st = LS_OK;
-
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return ls_fail_errno("random bytes for a meeting");
-    text_format(nonce, sizeof(nonce), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
-    st = serve_pmi(j, s, c, nonce);
-    ls_error_keep(kept);
-    if (st == LS_OK)
-        text_format(value, sizeof(value), "%s,%s", nonce,
-                    net_address_text(text, sizeof(text), &j->hub_address));
-    else
-        text_format(value, sizeof(value), "!%.*s", PMI_REASON_MOST, kept);
-    text_printable(value, sizeof(value), value);
-    if (st == LS_OK)
-        st = pmi_client_put(c, key, value);
-    else if (pmi_client_put(c, key, value) == LS_OK && pmi_client_barrier(c) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "nobody else is told: %s", ls_last_error());
-    if (st != LS_OK)
-        ls_error_restore(kept);
-    return st;
-}
-
-static ls_status find_pmi(join *j, const join_settings *s, pmi_client *c, const char *key)
-{
-    char value[PMI_CLIENT_VALUE_BYTES];
-    char *comma;
-
-    LS_TRY(pmi_client_get(c, key, value));
-    if (value[0] == '!')
-        return ls_fail(LS_EPEER, "rank 0 could not join: %s", value + 1);
-    comma = strchr(value, ',');
-    if (comma == NULL || comma - value != PMI_NONCE_BYTES - 1)
-        return ls_fail(LS_EPROTO, "rank 0 has put \"%.80s\"", value);
-    *comma = '\0';
-    LS_TRY(ls_context(net_address_decode(comma + 1, &j->hub_address), "rank 0's address"));
-    return derive_pmi(j, s, c, value);
-}
-
-static ls_status reach_pmi(join *j, const join_settings *s)
-{
-    char key[KEY_BYTES];
-    pmi_client c;
-
-    LS_TRY(pmi_client_open(j->id.pmi_fd, j->id.pmi_greets, s->deadline_ms, &c));
-    LS_TRY(find_pmi_key(&c, key));
-    j->hub_at_rank_0 = true;
-    if (j->id.rank == 0)
-        LS_TRY(publish_pmi(j, s, &c, key));
-    LS_TRY(pmi_client_barrier(&c));
-    if (j->id.rank != 0)
-        LS_TRY(find_pmi(j, s, &c, key));
-    return connect_to_hub(j, s);
 }
 
 static ls_status reach(join *j, const join_settings *s)
@@ -415,7 +313,8 @@ static ls_status reach(join *j, const join_settings *s)
     case HUB_FILE:
         return reach_file(j, s);
     case HUB_PMI:
-        return ls_context(reach_pmi(j, s), "rank %d of %d", j->id.rank, j->id.size);
+    case HUB_PMIX:
+        return join_reach_board(j, s);
     case HUB_STORE:
         return reach_through_store(j, s, s->store);
     case HUB_NONE:

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/pmi_client.h"
 
+#include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,19 +103,31 @@ static bool is_good(const char *line)
 
 /* --- requests --- */
 
-ls_status pmi_client_open(int fd, bool greets, int64_t deadline_ms, pmi_client *out)
+ls_status pmi_client_open(int fd, int64_t deadline_ms, pmi_client *out)
 {
     char line[LINE_BYTES];
 
     *out = (pmi_client){.fd = fd, .deadline_ms = deadline_ms};
-    if (greets)
-        LS_TRY(ask(out, line, "response_to_init", "cmd=init pmi_version=1 pmi_subversion=1\n"));
-    if (greets && !is_good(line))
+    LS_TRY(ask(out, line, "response_to_init", "cmd=init pmi_version=1 pmi_subversion=1\n"));
+    if (!is_good(line))
         return refuse(line);
     LS_TRY(ask(out, line, "my_kvsname", "cmd=get_my_kvsname\n"));
     if (!is_good(line) || !find(line, "kvsname", out->space, sizeof(out->space)))
         return refuse(line);
     return LS_OK;
+}
+
+void pmi_client_close(pmi_client *c)
+{
+    char kept[LS_ERROR_BYTES];
+    char line[LINE_BYTES];
+
+    if (dlsym(RTLD_DEFAULT, "MPI_Init") != NULL)
+        return;
+    ls_error_keep(kept);
+    if (ask(c, line, "finalize_ack", "cmd=finalize\n") != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "no goodbye: %s", ls_last_error());
+    ls_error_restore(kept);
 }
 
 ls_status pmi_client_put(pmi_client *c, const char *key, const char *value)
@@ -124,14 +139,14 @@ ls_status pmi_client_put(pmi_client *c, const char *key, const char *value)
     return is_good(line) ? LS_OK : refuse(line);
 }
 
-ls_status pmi_client_get(pmi_client *c, const char *key, char value[PMI_CLIENT_VALUE_BYTES])
+ls_status pmi_client_get(pmi_client *c, const char *key, char *value, size_t n)
 {
     char line[LINE_BYTES];
 
     LS_TRY(ask(c, line, "get_result", "cmd=get kvsname=%s key=%s\n", c->space, key));
     if (!is_good(line))
         return ls_fail(LS_ENOTFOUND, "%s has no \"%s\"", peer, key);
-    return find(line, "value", value, PMI_CLIENT_VALUE_BYTES) ? LS_OK : refuse(line);
+    return find(line, "value", value, n) ? LS_OK : refuse(line);
 }
 
 ls_status pmi_client_barrier(pmi_client *c)

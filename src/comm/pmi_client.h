@@ -14,8 +14,6 @@
 
 #include "base/status.h"
 
-#include <stdbool.h>
-
 #define PMI_CLIENT_SPACE_BYTES 256
 #define PMI_CLIENT_VALUE_BYTES                                                                     \
     512 /* of a value that is put here, with its end; every server takes so much */
@@ -26,14 +24,14 @@ typedef struct pmi_client {
     char space[PMI_CLIENT_SPACE_BYTES]; /* the job's name there */
 } pmi_client;
 
-/*
- * greets: says which version it speaks first, which Slurm needs to hear. Hydra does not, and would wait for a goodbye after it, behind
- * which no MPI could speak any more. All calls: LS_EPEER, LS_ETIMEOUT; LS_EPROTO shows the answer.
- */
-LS_MUST_USE ls_status pmi_client_open(int fd, bool greets, int64_t deadline_ms, pmi_client *out);
+/* All calls: LS_EPEER, LS_ETIMEOUT; LS_EPROTO shows the answer. */
+LS_MUST_USE ls_status pmi_client_open(int fd, int64_t deadline_ms, pmi_client *out);
+/* Says goodbye. A server takes a process that ends without it for one that has crashed, and listens to none behind it: so it is left to
+ * MPI where the program has one. */
+void pmi_client_close(pmi_client *c);
 LS_MUST_USE ls_status pmi_client_put(pmi_client *c, const char *key, const char *value);
-LS_MUST_USE ls_status pmi_client_get(pmi_client *c, const char *key, /* LS_ENOTFOUND */
-                                     char value[PMI_CLIENT_VALUE_BYTES]);
+/* LS_ENOTFOUND */
+LS_MUST_USE ls_status pmi_client_get(pmi_client *c, const char *key, char *value, size_t n);
 LS_MUST_USE ls_status pmi_client_barrier(pmi_client *c);
 
 #endif
