@@ -96,6 +96,21 @@ static pmix_wish time_limit(const pmix_client *c)
     return wish;
 }
 
+/* Behind the last goodbye of a process PMIx does not begin again, and without one mpirun takes its end for a crash. So an MPI that is
+ * here must have begun, whose goodbye is still to come. */
+static ls_status leave_room_for_mpi(void)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    int (*is_initialized)(int *flag);
+    int flag = 0;
+
+    memcpy(&is_initialized, &symbol, sizeof(symbol));
+    if (symbol == NULL || (is_initialized(&flag) == 0 && flag != 0))
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "this program is linked to MPI: on several hosts it has to call "
+                              "MPI_Init before it joins (or set MASTER_ADDR and MASTER_PORT)");
+}
+
 /* --- calls --- */
 
 ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out)
@@ -106,6 +121,7 @@ ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out)
     pmix_name self = {.space = ""};
 
     *out = (pmix_client){.library = &library, .deadline_ms = deadline_ms};
+    LS_TRY(leave_room_for_mpi());
     if (library.error_text == NULL)
         LS_TRY(load(&library));
     LS_TRY(check(out, library.init(&self, NULL, 0), "PMIx_Init"));

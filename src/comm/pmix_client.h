@@ -18,7 +18,8 @@ typedef struct pmix_client {
     int n_opened;                        /* by this process, this one included */
 } pmix_client;
 
-/* LS_ENOTFOUND: there is no libpmix.so.2. All calls: LS_EPEER names PMIx's code, LS_ETIMEOUT. */
+/* LS_ENOTFOUND: there is no libpmix.so.2; LS_EINVAL: MPI is here and has not begun. All calls: LS_EPEER names PMIx's code,
+ * LS_ETIMEOUT. */
 LS_MUST_USE ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out);
 void pmix_client_close(pmix_client *c);
 LS_MUST_USE ls_status pmix_client_put(pmix_client *c, const char *key, const char *value);

@@ -39,7 +39,11 @@ static ls_status find(const vars *v, const ls_init_options *opt, identity *id)
 #define OPENMPI                                                                                    \
     "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_RANK", "3",   \
         "OMPI_COMM_WORLD_LOCAL_SIZE", "4", "PMIX_NAMESPACE", "817", "PMIX_RANK", "3"
-#define PMI "PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", "PMI_FD", "6"
+#define OPENMPI_FAR                                                                                \
+    "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_SIZE", "2",   \
+        "PMIX_NAMESPACE", "817", "PMIX_RANK", "3"
+#define PMI_FAR "PMI_RANK", "3", "PMI_SIZE", "4", "MPI_LOCALNRANKS", "1", "PMI_FD", "6"
+#define PMI     "PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", "PMI_FD", "6"
 #define SLURM                                                                                      \
     "SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "6", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "77",  \
         "SLURM_LOCALID", "2", "SLURM_NODEID", "1", "SLURM_STEP_TASKS_PER_NODE", "3(x2)"
@@ -88,6 +92,53 @@ static const row good[] = {
      "[fe80::1]:5",
      NULL},
     {"PMI", {{PMI}}, "PMI", 0, 2, 2, HUB_NAME, "pmi|||", NULL},
+    {"PMI over hosts", {{PMI_FAR}}, "PMI", 3, 4, 1, HUB_PMI, "pmi", NULL},
+    {"PMI, as Slurm offers it, without local numbers",
+     {{"PMI_RANK", "1", "PMI_SIZE", "3", "PMI_FD", "9", "SLURM_STEP_ID", "0"}},
+     "PMI",
+     1,
+     3,
+     0,
+     HUB_PMI,
+     "pmi",
+     NULL},
+    {"PMI over hosts with a master",
+     {{PMI_FAR, "MASTER_ADDR", "h", "MASTER_PORT", "5"}},
+     "PMI",
+     3,
+     4,
+     1,
+     HUB_MASTER,
+     "h:5",
+     NULL},
+    {"Open MPI over hosts",
+     {{OPENMPI_FAR}},
+     "Open MPI",
+     3,
+     4,
+     2,
+     HUB_PMIX,
+     "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached, or "
+     "LOCKSTEP_STORE=file://PATH to a file that all hosts share (mpirun -x NAME passes it on)",
+     NULL},
+    {"Open MPI over hosts with a file",
+     {{OPENMPI_FAR, "LOCKSTEP_STORE", "file:///shared/job7"}},
+     "Open MPI",
+     3,
+     4,
+     2,
+     HUB_FILE,
+     "file:///shared/job7",
+     NULL},
+    {"Slurm with a file",
+     {{SLURM, "LOCKSTEP_STORE", "file:///shared/job7"}},
+     "Slurm",
+     5,
+     6,
+     3,
+     HUB_FILE,
+     "file:///shared/job7",
+     NULL},
     {"Slurm with a master",
      {{SLURM, "MASTER_ADDR", "n0", "MASTER_PORT", "9"}},
      "Slurm",
@@ -215,9 +266,12 @@ static const bad_row bad[] = {
     {{{"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "h", "MASTER_PORT", "65536"}},
      {"MASTER_PORT", "65536"}},
     {{{SLURM}}, {"Slurm", "MASTER_ADDR"}},
-    {{{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_SIZE",
-       "2"}},
-     {"Open MPI", "MASTER_ADDR"}},
+    {{{SLURM}}, {"Slurm", "LOCKSTEP_STORE=file://"}},
+    {{{SLURM, "LOCKSTEP_STORE", "file://"}}, {"LOCKSTEP_STORE \"file://\"", "file://PATH"}},
+    {{{SLURM, "LOCKSTEP_STORE", "tcp://h:1"}}, {"tcp://h:1", "under Slurm it must be file://PATH"}},
+    {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "1", "PMI_PORT", "h:1"}},
+     {"PMI_PORT", "MASTER_ADDR"}},
+    {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "1", "PMI_FD", "x"}}, {"PMI_FD", NULL}},
     {{{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE",
        "2"}},
      {"PMIX_NAMESPACE", NULL}},
