@@ -94,12 +94,16 @@ static ls_status find(join *j, const join_settings *s, const board *b)
     return derive(j, s, b, value);
 }
 
+/* The goodbye to the board is only for those who have met: a starter ends the job when a process goes without it, which is what the others
+ * need when this one could not join. */
 static ls_status meet_at(join *j, const join_settings *s, const board *b)
 {
     if (j->id.rank == 0)
         LS_TRY(publish(j, s, b));
     LS_TRY(b->wait_for_all(b->self));
-    return j->id.rank == 0 ? LS_OK : find(j, s, b);
+    if (j->id.rank != 0)
+        LS_TRY(find(j, s, b));
+    return join_connect_to_hub(j, s);
 }
 
 /* --- PMI-1 --- */
@@ -137,14 +141,12 @@ static ls_status meet_by_pmi(join *j, const join_settings *s)
     pmi_client c;
     board b = {
         .self = &c, .space = c.space, .put = put_pmi, .get = get_pmi, .wait_for_all = wait_pmi};
-    ls_status st;
 
     LS_TRY(pmi_client_open(j->id.pmi_fd, s->deadline_ms, &c));
-    st = find_key(&c, b.key);
-    if (st == LS_OK)
-        st = meet_at(j, s, &b);
+    LS_TRY(find_key(&c, b.key));
+    LS_TRY(meet_at(j, s, &b));
     pmi_client_close(&c);
-    return st;
+    return LS_OK;
 }
 
 /* --- PMIx --- */
@@ -176,15 +178,14 @@ static ls_status meet_by_pmix(join *j, const join_settings *s)
     if (st != LS_OK)
         return st;
     text_format(b.key, sizeof(b.key), "lockstep-hub-%d", c.n_opened);
-    st = meet_at(j, s, &b);
+    LS_TRY(meet_at(j, s, &b));
     pmix_client_close(&c);
-    return st;
+    return LS_OK;
 }
 
 ls_status join_reach_board(join *j, const join_settings *s)
 {
     j->hub_at_rank_0 = true;
-    LS_TRY(ls_context(j->id.where == HUB_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s),
-                      "rank %d of %d", j->id.rank, j->id.size));
-    return join_connect_to_hub(j, s);
+    return ls_context(j->id.where == HUB_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s),
+                      "rank %d of %d", j->id.rank, j->id.size);
 }

@@ -113,14 +113,15 @@ static void note_fault(agent_rank *r)
 /* Open MPI asks for its launcher in another language, and without it makes every rank a job of one, silently. */
 void agent_note_open_mpi(agent *a)
 {
+    const rdzv_place *p = &a->place.place;
     const char *program = a->spec->argv[0];
 
-    if (a->spec->n_ranks > 1 && program_needs(program, "libmpi.so."))
-        agent_note(
-            a,
-            "%s is linked to Open MPI: each of the %d ranks will be a job of its own; to make "
-            "them one: lockstep run mpirun -np %d %s",
-            program, a->spec->n_ranks, a->spec->n_ranks, program);
+    if (p->world_size > 1 && program_needs(program, "libmpi.so."))
+        agent_note(a,
+                   "%s is linked to Open MPI: each of the %d ranks will be a job of its own; to "
+                   "make them one: %smpirun -np %d %s%s",
+                   program, p->world_size, p->n_nodes == 1 ? "lockstep run " : "", p->world_size,
+                   p->n_nodes == 1 ? "" : "-H HOST:SLOTS,... ", program);
 }
 
 /* --- with the other nodes, by way of the head --- */

@@ -18,6 +18,8 @@ SCRIPT
 cp train.py script
 printf '#!/bin/sh\nexit 0\n' >executable.py
 chmod +x executable.py
+cp executable.py mpi_program
+cp executable.py open_mpi_program
 cat >fail.py <<'SCRIPT'
 import os, sys, time
 if os.environ["RANK"] == "0":
@@ -29,6 +31,9 @@ SCRIPT
 mkdir bin
 printf '#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c "$2"\n' >bin/ssh
 chmod +x bin/ssh
+# The page's mpirun needs no MPI to be installed.
+printf '#!/bin/sh\n[ "$1" = -np ] && shift 2\nexec "$@"\n' >bin/mpirun
+chmod +x bin/mpirun
 PATH=$folder/bin:$PATH
 printf 'node1 slots=1\nlocalhost slots=1\n' >hosts
 

@@ -84,6 +84,82 @@ static void only_the_rank_has_its_socket(void **state)
     job_expect(j, !job_said(j, 0, "also") && !job_said(j, 0, "shim"));
 }
 
+/* --- several nodes --- */
+
+/* What follows is said to the agent, and what it answers becomes $line. */
+#define ASK "ask() { echo \"$*\" >&$PMI_FD; read -r line <&$PMI_FD; }; "
+
+/* Two ranks on this node, one on another one. */
+static job *start_nodes(const char *script)
+{
+    return job_start(
+        JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "localhost:2,b:1", "bash", "-c", script),
+        NULL);
+}
+
+/* Three times: the second and third keys are other ranks' than the first. */
+static void ranks_of_several_nodes_read_each_others_keys(void **state)
+{
+    static const char script[] =
+        ASK "ask cmd=get key=PMI_process_mapping; echo \"layout ${line##*=}\"; "
+            "for round in 1 2 3; do ask cmd=put key=card$RANK value=$((RANK + 10 * round)); "
+            "ask cmd=barrier_in; sum=0; for r in 0 1 2; do ask cmd=get key=card$r; "
+            "sum=$((sum + ${line##*=})); done; echo \"sum $sum\"; ask cmd=barrier_in; done; "
+            "ask cmd=finalize; [ \"$line\" = 'cmd=finalize_ack rc=0' ]";
+    job *j = start_nodes(script);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    for (int r = 0; r < 3; r++) {
+        char line[64];
+
+        text_format(line, sizeof(line), "rank %d| layout (vector,(0,1,2),(1,1,1))\n", r);
+        job_expect(j, job_said(j, 0, line));
+        for (int round = 1; round <= 3; round++) {
+            text_format(line, sizeof(line), "rank %d| sum %d\n", r, 3 + 30 * round);
+            job_expect(j, job_said(j, 0, line));
+        }
+    }
+    job_expect(j, j->err.length == 0);
+    job_expect_gone(j);
+}
+
+static void an_abort_on_one_node_ends_all(void **state)
+{
+    job *j = start_nodes("[ $RANK = 2 ] || exec sleep 100; "
+                         "echo 'cmd=abort exitcode=9 message=no more cheese' >&$PMI_FD");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 9);
+    job_expect(j, job_said(j, 1, "node 1 (b): rank 2 (pid "));
+    job_expect(j, job_said(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n"));
+    job_expect_gone(j);
+}
+
+/* The only rank of its node: its agent has nobody left when the others begin to wait. */
+static void a_node_without_mpi_is_not_waited_for(void **state)
+{
+    job *j = start_nodes(ASK "[ $RANK = 2 ] && exit 0; ask cmd=init; sleep 0.3; ask cmd=barrier_in");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "node 1 (b): rank 2 (pid "));
+    job_expect(j, job_said(j, 1, "exited with code 0 without MPI_Init, where other ranks wait"));
+    job_expect_gone(j);
+}
+
+static void a_rank_that_leaves_mpi_on_one_node_is_not_waited_for_on_the_other(void **state)
+{
+    job *j = start_nodes(ASK "ask cmd=init; [ $RANK = 0 ] && exit 0; [ $RANK = 1 ] && "
+                             "exec sleep 100; ask cmd=barrier_in");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "rank 0 (pid "));
+    job_expect(j, job_said(j, 1, "exited with code 0 without MPI_Finalize"));
+    job_expect_gone(j);
+}
+
 /* Ours has a better family to believe. */
 static void our_own_programs_do_not_mind(void **state)
 {
@@ -122,6 +198,12 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "run", OPEN_MPI_PROGRAM), NULL);
     job_expect_code(j, 0);
     job_expect(j, j->err.length == 0);
+    job_clean_up(NULL);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "localhost:1,b:1", OPEN_MPI_PROGRAM),
+        NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "to make them one: mpirun -np 2 -H HOST:SLOTS,... "));
 }
 
 int main(void)
@@ -133,6 +215,10 @@ int main(void)
         test(a_hasty_client_gets_every_reply),
         test(a_rank_that_reads_no_replies_is_not_listened_to),
         test(only_the_rank_has_its_socket),
+        test(ranks_of_several_nodes_read_each_others_keys),
+        test(an_abort_on_one_node_ends_all),
+        test(a_node_without_mpi_is_not_waited_for),
+        test(a_rank_that_leaves_mpi_on_one_node_is_not_waited_for_on_the_other),
         test(our_own_programs_do_not_mind),
         test(a_program_of_open_mpi_is_told_by_its_libraries),
         test(ranks_of_open_mpi_come_with_a_word_of_warning),
