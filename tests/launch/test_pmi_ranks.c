@@ -139,7 +139,8 @@ static void an_abort_on_one_node_ends_all(void **state)
 /* The only rank of its node: its agent has nobody left when the others begin to wait. */
 static void a_node_without_mpi_is_not_waited_for(void **state)
 {
-    job *j = start_nodes(ASK "[ $RANK = 2 ] && exit 0; ask cmd=init; sleep 0.3; ask cmd=barrier_in");
+    job *j =
+        start_nodes(ASK "[ $RANK = 2 ] && exit 0; ask cmd=init; sleep 0.3; ask cmd=barrier_in");
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
