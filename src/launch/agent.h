@@ -131,11 +131,11 @@ struct agent {
     int guardian_fd; /* its lifeline */
     pid_t guardian;
     int n_guardians; /* that were started */
-    bool shim_lost;  /* a shim was killed: what its rank has forked may be below us now */
-    cgroup group;    /* of the ranks, if there can be one */
-    oom_watch oom;
-    pid_t left[AGENT_LEFT_MOST]; /* that could not be killed, and of which that was said */
     int n_left;
+    pid_t left[AGENT_LEFT_MOST]; /* that could not be killed, and of which that was said */
+    bool shim_lost; /* a shim was killed: what its rank has forked may be below us now */
+    cgroup group;   /* of the ranks, if there can be one */
+    oom_watch oom;
 
     /* A generation, from its welcome to the end of its ranks. */
     node_welcome place; /* generation 0: none yet */
@@ -148,11 +148,11 @@ struct agent {
     node_mpi mpi_told;   /* what the head knows of it */
     agent_rank *ranks;   /* spec->n_ranks */
     isolation isolation; /* in which they are, with their shims; none unless spec->isolate */
-    bool is_killed;      /* SIGKILL was sent to them from here */
     output_fold *fold;   /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
     uint32_t finished; /* the generation that the head was told has finished */
+    bool is_killed;    /* SIGKILL was sent to them from here */
     bool drained;      /* enough waiting for pipes that somebody else still holds */
     int n_ended;
     int n_failed;
@@ -236,7 +236,11 @@ void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n
 /* "running": what a rank is doing. */
 void agent_describe_rank(void *a, int local_rank, char *buf, size_t n);
 
-/* --- agent_leave.c: what is left when all was killed --- */
+/* --- agent_hold.c: what the kernel keeps together, and what is left when it has killed all --- */
+
+/* A control group for the ranks, where there can be one; for those of each generation anew. */
+void agent_open_group(agent *a);
+void agent_begin_group(agent *a);
 
 /* Ends the namespace of the ranks, and whatever is in their control group. */
 void agent_end_below(agent *a);

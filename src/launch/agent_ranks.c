@@ -80,7 +80,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .key_fd = a->key_fd,
                                .pmi_fd = -1,
                                .listen_fd = -1,
-                               .group_fd = a->group.fd,
+                               .group = &a->group,
                                .proc_fd = -1,
                                .mask = a->old_mask,
                                .users = &a->users},
@@ -285,6 +285,7 @@ ls_status agent_start_ranks(agent *a)
     ls_status st;
 
     agent_prepare_ranks(a);
+    agent_begin_group(a);
     st = open_ranks(a);
     if (st == LS_OK)
         a->phase = AGENT_RUNNING;

@@ -7,7 +7,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "launch/process.h"
 
 #include <sys/prctl.h>
@@ -111,25 +110,6 @@ ls_status agent_start_guardian(agent *a)
     return st;
 }
 
-/* Nothing depends on it, so that there is none is only worth a line for who looks for one. */
-static void open_group(agent *a)
-{
-    char kept[LS_ERROR_BYTES];
-    cgroup_place place;
-
-    ls_error_keep(kept);
-    if (cgroup_create(a->place.job, &a->group) != LS_OK) {
-        ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
-        ls_error_restore(kept);
-        return;
-    }
-    ls_log(LS_LOG_DEBUG, "agent", "the ranks are in the control group %s/%s", a->group.parent.path,
-           a->group.name);
-    place.n_mount = a->group.parent.n_mount;
-    text_format(place.path, sizeof(place.path), "%s/%s", a->group.parent.path, a->group.name);
-    oom_begin(&a->oom, "", &place);
-}
-
 static ls_status open_job(agent *a)
 {
     LS_TRY(head_job_key(&a->base, a->place.job, &a->key));
@@ -138,7 +118,7 @@ static ls_status open_job(agent *a)
     if (a->spec->argv != NULL && a->place.place.node == 0)
         agent_note_open_mpi(a);
     if (a->spec->argv != NULL)
-        open_group(a);
+        agent_open_group(a);
     return agent_start_guardian(a);
 }
 

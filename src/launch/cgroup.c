@@ -11,13 +11,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NAME_START "lockstep-"
@@ -233,6 +233,7 @@ static DIR *open_folder(int fd)
 }
 
 /* Groups are folders that hold files which cannot be removed, and need not be. */
+// NOLINTNEXTLINE(misc-no-recursion): bounded
 static bool remove_group(int parent_fd, const char *name, int depth)
 {
     int fd;
@@ -247,7 +248,7 @@ static bool remove_group(int parent_fd, const char *name, int depth)
     folder = fd >= 0 ? open_folder(fd) : NULL;
     while (folder != NULL && (entry = next_entry(folder)) != NULL)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
-            (void)remove_group(fd, entry->d_name, depth + 1); // NOLINT(misc-no-recursion): bounded
+            (void)remove_group(fd, entry->d_name, depth + 1);
     if (folder != NULL)
         closedir(folder);
     file_close(&fd);
@@ -264,6 +265,7 @@ static bool is_dead_agents(const char *name, uint64_t space)
 }
 
 /* In a group, and so many levels below it. One that still has processes in it stays: lockstep clean ends those. */
+// NOLINTNEXTLINE(misc-no-recursion): bounded
 static void remove_stale(int parent_fd, uint64_t space, int n_levels)
 {
     DIR *folder = open_folder(parent_fd);
@@ -277,7 +279,7 @@ static void remove_stale(int parent_fd, uint64_t space, int n_levels)
             continue;
         fd = openat(parent_fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
-            remove_stale(fd, space, n_levels - 1); // NOLINT(misc-no-recursion): bounded
+            remove_stale(fd, space, n_levels - 1);
         file_close(&fd);
     }
     if (folder != NULL)
@@ -358,15 +360,67 @@ ls_status cgroup_create(const char *job, cgroup *out)
     return st;
 }
 
+/* --- its processes --- */
+
 /* To move a process that is there already, the kernel first waits until no other begins or ends: 10 ms and more. */
-pid_t cgroup_fork(int group_fd)
+static pid_t fork_into(int leaf_fd)
 {
     const fork_request wanted = {
-        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group_fd};
-    const pid_t pid =
-        group_fd >= 0 ? (pid_t)syscall(SYS_clone3, &wanted, sizeof(wanted)) : (pid_t)-1;
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)leaf_fd};
 
-    return pid >= 0 ? pid : fork();
+    return (pid_t)syscall(SYS_clone3, &wanted, sizeof(wanted));
+}
+
+static void enter(int leaf_fd)
+{
+    int fd = openat(leaf_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0)
+        (void)!write(fd, "0", 1); /* whoever writes that is meant */
+    file_close(&fd);
+}
+
+pid_t cgroup_fork(const cgroup *g)
+{
+    pid_t pid = g->leaf_fd >= 0 && g->takes_forks ? fork_into(g->leaf_fd) : -1;
+
+    if (pid >= 0)
+        return pid;
+    pid = fork();
+    if (pid == 0 && g->leaf_fd >= 0)
+        enter(g->leaf_fd);
+    return pid;
+}
+
+/* Since Linux 6.14 what is born in a group dies at once when that, or that of its parent, has been killed before (how often is compared
+ * between the two). So a group is never used again, and a child without a task shows how it stands with ours. */
+static bool survives_birth(int leaf_fd)
+{
+    const pid_t pid = fork_into(leaf_fd);
+    int status;
+
+    if (pid == 0)
+        _exit(0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
+}
+
+ls_status cgroup_begin(cgroup *g)
+{
+    char name[16];
+
+    if (g->fd < 0)
+        return LS_OK;
+    file_close(&g->leaf_fd);
+    text_format(name, sizeof(name), "%d", g->n_leaves);
+    (void)remove_group(g->fd, name, 0); /* what still is in the last one keeps it */
+    text_format(name, sizeof(name), "%d", ++g->n_leaves);
+    if (mkdirat(g->fd, name, 0755) != 0)
+        return ls_fail_errno("%s/%s/%s", g->parent.path, g->name, name);
+    g->leaf_fd = openat(g->fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (g->leaf_fd < 0)
+        return ls_fail_errno("%s/%s/%s", g->parent.path, g->name, name);
+    g->takes_forks = survives_birth(g->leaf_fd);
+    return LS_OK;
 }
 
 void cgroup_kill(const cgroup *g)
@@ -394,13 +448,14 @@ bool cgroup_remove(const cgroup *g, int64_t deadline_ms)
 
 void cgroup_close(cgroup *g)
 {
+    file_close(&g->leaf_fd);
     file_close(&g->fd);
     file_close(&g->parent_fd);
 }
 
 void cgroup_for_each(const cgroup *g, void (*fn)(void *arg, pid_t pid), void *arg)
 {
-    int fd = g->fd >= 0 ? openat(g->fd, "cgroup.procs", O_RDONLY | O_CLOEXEC) : -1;
+    int fd = g->leaf_fd >= 0 ? openat(g->leaf_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC) : -1;
     FILE *file = fd >= 0 ? fdopen(fd, "re") : NULL;
     char line[32];
 

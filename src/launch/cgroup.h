@@ -3,7 +3,7 @@
  * cgroup.h - control groups: where this process is in them, and one of our own for the ranks of a job.
  *
  * Where the kernel and whoever divides the machine let us (root, a delegated group of systemd's), the ranks of a node are in a group of
- * version 2 below the agent's own, "lockstep-JOB-AGENT". No process can leave it without rights to another one, and one write kills all
+ * version 2 below the agent's own, "lockstep-JOB-AGENT/N", N the number of the start. No process can leave it without rights to another one, and one write kills all
  * in it. No controller is turned on for it. Everything works without it.
  */
 #ifndef LS_LAUNCH_CGROUP_H
@@ -44,16 +44,22 @@ typedef struct cgroup {
     cgroup_place parent;
     int parent_fd; /* folders; -1: there is no group */
     int fd;
+    int leaf_fd;      /* the group in it where processes are, -1: none yet */
+    int n_leaves;     /* that there have been */
+    bool takes_forks; /* a process may be born there */
 } cgroup;
 
-#define CGROUP_NONE ((cgroup){.parent_fd = -1, .fd = -1})
+#define CGROUP_NONE ((cgroup){.parent_fd = -1, .fd = -1, .leaf_fd = -1})
 
 /* Makes a group for a job of this agent. A failing status says why there can be none. Empty groups of dead agents beside it are removed. */
 LS_MUST_USE ls_status cgroup_create(const char *job, cgroup *out);
 
-/* As fork(), but the child and what it starts are in the group from the beginning (group_fd: cgroup.fd). Where that cannot be, or with
- * -1, it is where its parent is. The parent has one thread. */
-pid_t cgroup_fork(int group_fd);
+/* Must be called again when all in it have been killed, before the next fork. Does nothing where there is no group. */
+LS_MUST_USE ls_status cgroup_begin(cgroup *g);
+
+/* As fork(), but the child and what it starts are in the group. Where that cannot be, or there is none, it is where its parent is. The
+ * parent has one thread. */
+pid_t cgroup_fork(const cgroup *g);
 
 void cgroup_kill(const cgroup *g); /* all that is in it, at once (SIGKILL) */
 

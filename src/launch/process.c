@@ -120,9 +120,10 @@ static void add_if_child(pid_t pid, void *arg)
         add_child(list, pid);
 }
 
-int process_list_children(pid_t *pids, int most)
+// NOLINTNEXTLINE(readability-non-const-parameter): written through the list
+int process_list_children(pid_t *out, int most)
 {
-    child_list list = {.parent = getpid(), .pids = pids, .most = most};
+    child_list list = {.parent = getpid(), .pids = out, .most = most};
     char path[64];
     char text[4096];
 

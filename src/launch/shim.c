@@ -221,10 +221,10 @@ static void report_left(const shim_spec *spec)
 
 static void become_shim(const shim_spec *spec)
 {
-    const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,  STDERR_FILENO,   spec->lifeline_fd,
-                        spec->news_fd, spec->stdin_fd, spec->stdout_fd, spec->stderr_fd,
-                        spec->key_fd,  spec->ring_fd,  spec->pmi_fd,    spec->listen_fd,
-                        spec->proc_fd, spec->group_fd};
+    const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,       STDERR_FILENO,   spec->lifeline_fd,
+                        spec->news_fd, spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd,
+                        spec->key_fd,  spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
+                        spec->proc_fd, spec->group->leaf_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
     sigset_t all;
@@ -245,7 +245,7 @@ static void become_shim(const shim_spec *spec)
     if (spec->proc_fd >= 0)
         report(spec, SHIM_HERE, (int)isolate_outer_pid(spec->proc_fd), "");
 
-    rank = cgroup_fork(spec->group_fd);
+    rank = cgroup_fork(spec->group);
     if (rank == 0)
         become_rank(spec, shim, name);
     if (rank < 0 || child_fd < 0) {

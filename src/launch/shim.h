@@ -37,14 +37,14 @@ typedef struct shim_spec {
     char *const *environment; /* of the rank, whole */
     int lifeline_fd; /* read: signal numbers for the rank's process group; its end: the agent is gone */
     int news_fd;     /* write: shim_record */
-    int stdin_fd;  /* -1: /dev/null */
-    int stdout_fd; /* -1: inherited */
-    int stderr_fd; /* -1: inherited */
-    int key_fd;    /* kept open for the rank under the same number; -1: none */
-    int ring_fd;   /* likewise */
-    int pmi_fd;    /* likewise */
-    int listen_fd; /* likewise */
-    int group_fd;  /* of the control group that the rank goes to; -1: none */
+    int stdin_fd;        /* -1: /dev/null */
+    int stdout_fd;       /* -1: inherited */
+    int stderr_fd;       /* -1: inherited */
+    int key_fd;          /* kept open for the rank under the same number; -1: none */
+    int ring_fd;         /* likewise */
+    int pmi_fd;          /* likewise */
+    int listen_fd;       /* likewise */
+    const cgroup *group; /* where the rank is born */
     int proc_fd;   /* of isolate_plan.fill: the shim is in a namespace of its own; -1: it is not */
     sigset_t mask; /* signal mask for the rank */
     const process_fds

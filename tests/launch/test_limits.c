@@ -199,7 +199,8 @@ static void so_is_what_a_rank_has_started(void **state)
     text_format(wanted, sizeof(wanted),
                 "pid %d (sleep) cannot be killed (waiting for I/O) and is left behind", (int)stuck);
     job_expect(j, job_said(j, 1, wanted));
-    job_expect(j, strstr(strstr(text_str(&j->err), wanted) + 1, "cannot be killed") == NULL);
+    job_expect(j, strstr(strstr(text_str(&j->err), wanted) + strlen(wanted), "cannot be killed") ==
+                      NULL);
     assert_true(write_value("freezer.state", "THAWED"));
     job_await_stray(j, seconds, false);
 }

@@ -1,18 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_leave.c - the end of what only the kernel keeps together, a namespace or a control group, and words about what even that did not
+ * agent_hold.c - what the kernel keeps together for us, a control group and a namespace; their end; and words about what even that did not
  * end: a process that waits for a device. Nobody waits with it.
  */
 #include "launch/agent.h"
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/process_id.h"
 
 enum {
     KILL_MS = 3000,
     AGAIN_MS = 300 /* what has not ended by then is no matter of time any more */
 };
+
+/* Nothing depends on it, so that there is none is only worth a line for who looks for one. */
+void agent_open_group(agent *a)
+{
+    char kept[LS_ERROR_BYTES];
+    cgroup_place place;
+
+    ls_error_keep(kept);
+    if (cgroup_create(a->place.job, &a->group) != LS_OK) {
+        ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
+        ls_error_restore(kept);
+        return;
+    }
+    ls_log(LS_LOG_DEBUG, "agent", "the ranks are in the control group %s/%s", a->group.parent.path,
+           a->group.name);
+    place.n_mount = a->group.parent.n_mount;
+    text_format(place.path, sizeof(place.path), "%s/%s", a->group.parent.path, a->group.name);
+    oom_begin(&a->oom, "", &place);
+}
+
+void agent_begin_group(agent *a)
+{
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_keep(kept);
+    if (cgroup_begin(&a->group) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
+    ls_error_restore(kept);
+}
 
 bool agent_has_noted(agent *a, pid_t pid)
 {
