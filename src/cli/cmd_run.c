@@ -4,7 +4,9 @@
  */
 #include "cli/cli.h"
 #include "cli/run_flags.h"
+#include "cli/trace.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "comm/recorder.h"
 #include "launch/check.h"
@@ -123,41 +125,74 @@ static int fail_run(bool as_torchrun, ls_status status)
     return status == LS_EINVAL ? 2 : 1;
 }
 
+static ls_status write_trace(file_atomic *file, const trace *t)
+{
+    text_buf text = {0};
+    ls_status st = trace_text(t, &text);
+
+    if (st == LS_OK)
+        st = file_write_all(file->fd, file->path, text_str(&text), text.length);
+    if (st == LS_OK)
+        st = file_atomic_commit(file);
+    text_free(&text);
+    return st;
+}
+
+/* Runs the job, and keeps its timeline if one is asked for. A file that cannot be written is told before anything is started. */
+static ls_status run_traced(const char *path, agent_spec *spec, agent_result *result)
+{
+    file_atomic file = {.fd = -1};
+    trace t = {0};
+    ls_status st;
+
+    if (path == NULL)
+        return agent_run(spec, result);
+    LS_TRY(file_atomic_begin(&file, path));
+    spec->keep_ring = trace_keep;
+    spec->ring_keeper = &t;
+    st = agent_run(spec, result);
+    if (st == LS_OK && write_trace(&file, &t) != LS_OK)
+        print_error("lockstep: no timeline: %s\n", ls_last_error());
+    file_atomic_cancel(&file);
+    trace_free(&t);
+    return st;
+}
+
 static int run_job(const run_flags *f, char **command)
 {
-    const agent_spec spec = {.n_ranks = f->n_ranks,
-                             .argv = command,
-                             .grace_ms = f->grace_s * 1000,
-                             .capture = true,
-                             .prefix = !f->no_prefix,
-                             .pty = f->pty,
-                             .hosts_store = f->hosts_store,
-                             .master_addr = f->master_addr,
-                             .master_port = (int)f->master_port,
-                             .run_id = f->run_id,
-                             .role = f->role,
-                             .virtual_local_rank = f->virtual_local_rank,
-                             .isolate = f->isolates,
-                             .stop_signals = f->stop_signals,
-                             .redirect = &f->redirect_list,
-                             .tee = &f->tee_list,
-                             .shown_local = f->local_ranks != NULL ? &f->local_list : NULL,
-                             .shown = f->ranks != NULL ? &f->rank_list : NULL,
-                             .log_dir = f->log_dir,
-                             .fold = !f->no_fold,
-                             .nodes = f->has_nodes ? &f->nodes : NULL,
-                             .net = f->net,
-                             .ports = f->ports,
-                             .hosts = f->has_hosts ? &f->hosts : NULL,
-                             .rendezvous = f->rendezvous,
-                             .make_ring = recorder_create_fd,
-                             .describe_ring = describe_ring};
+    agent_spec spec = {.n_ranks = f->n_ranks,
+                       .argv = command,
+                       .grace_ms = f->grace_s * 1000,
+                       .capture = true,
+                       .prefix = !f->no_prefix,
+                       .pty = f->pty,
+                       .hosts_store = f->hosts_store,
+                       .master_addr = f->master_addr,
+                       .master_port = (int)f->master_port,
+                       .run_id = f->run_id,
+                       .role = f->role,
+                       .virtual_local_rank = f->virtual_local_rank,
+                       .isolate = f->isolates,
+                       .stop_signals = f->stop_signals,
+                       .redirect = &f->redirect_list,
+                       .tee = &f->tee_list,
+                       .shown_local = f->local_ranks != NULL ? &f->local_list : NULL,
+                       .shown = f->ranks != NULL ? &f->rank_list : NULL,
+                       .log_dir = f->log_dir,
+                       .fold = !f->no_fold,
+                       .nodes = f->has_nodes ? &f->nodes : NULL,
+                       .net = f->net,
+                       .ports = f->ports,
+                       .hosts = f->has_hosts ? &f->hosts : NULL,
+                       .rendezvous = f->rendezvous,
+                       .make_ring = recorder_create_fd,
+                       .describe_ring = describe_ring};
     agent_result result;
     ls_status st;
 
     tell_what_has_no_effect(f);
     tell_what_is_wrong_here(f);
-    st = agent_run(&spec, &result);
+    st = run_traced(f->trace, &spec, &result);
     if (st != LS_OK)
         return fail_run(f->as_torchrun, st);
     if (result.failed)

@@ -120,6 +120,8 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "show the lines of these local ranks only: 0,3 or 0-3"},
         {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
          "show the lines of these ranks of the job only"},
+        {"trace", 0, LS_FLAG_TEXT, &f->trace, 0, 0,
+         "FILE for a timeline of all ranks' last operations and phases, for Perfetto"},
         {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
          "ranks print to terminals, so that programs show bars and colours; what is typed goes to "
          "rank 0's"},

@@ -56,6 +56,7 @@ typedef struct run_flags {
     const char *redirects;
     const char *tee;
     const char *log_dir;
+    const char *trace;
     const char *logs_specs;
     const char *local_ranks;
     const char *ranks;

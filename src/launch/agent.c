@@ -90,6 +90,7 @@ void agent_on_signal(void *arg, unsigned events)
 static ls_status finish_ranks(agent *a)
 {
     LS_TRY(agent_drain(a));
+    LS_TRY(agent_send_rings(a));
     agent_tell_finished(a);
     agent_close_ranks(a);
     return LS_OK;

@@ -199,6 +199,11 @@ LS_MUST_USE ls_status agent_list_env(char *const *exports, int n_exports, bool w
                                      struct orders *o);
 LS_MUST_USE ls_status agent_write_orders(void *a, wire_writer *w); /* for head_options */
 
+/* --- agent_rings.c --- */
+
+/* The flight recorders of ranks that have ended, if the head wants them. */
+LS_MUST_USE ls_status agent_send_rings(agent *a);
+
 /* --- agent_networks.c: which network is used, where there are several nodes --- */
 LS_MUST_USE ls_status agent_offer_addresses(agent *a);
 LS_MUST_USE ls_status agent_try_networks(agent *a, const frame *f);

@@ -261,6 +261,29 @@ static void take_pause(agent *a, bool pauses)
     agent_signal_ranks(a, pauses ? SIGSTOP : SIGCONT);
 }
 
+static ls_status tell_clock(agent *a, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const int64_t asked_ns = wire_read_i64(&r);
+    wire_writer w = {0};
+
+    (void)wire_read_i64(&r);
+    LS_TRY(wire_reader_end(&r, "a clock"));
+    wire_write_i64(&w, asked_ns);
+    wire_write_i64(&w, ls_now_ns());
+    agent_send(a, NODE_CLOCK, &w);
+    wire_writer_free(&w);
+    return LS_OK;
+}
+
+static void keep_ring(void *self, uint32_t generation, int rank, const char *host,
+                      int64_t behind_ns, int fd)
+{
+    const agent *a = self;
+
+    a->spec->keep_ring(a->spec->ring_keeper, generation, rank, host, behind_ns, fd);
+}
+
 static ls_status on_message(void *arg, const frame *f)
 {
     agent *a = arg;
@@ -302,6 +325,8 @@ static ls_status on_message(void *arg, const frame *f)
         return agent_take_vain(a, f);
     case NODE_STREAM:
         return stream_mux_hear(&a->streams, f);
+    case NODE_CLOCK:
+        return tell_clock(a, f);
     case NODE_BEAT:
         return LS_OK;
     default:
@@ -411,6 +436,7 @@ ls_status agent_open_head(agent *a)
                             .self = a,
                             .write_orders = agent_write_orders,
                             .describe = agent_describe_rank,
+                            .keep_ring = spec->keep_ring != NULL ? keep_ring : NULL,
                             .append_last = agent_hosts_append_last};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */

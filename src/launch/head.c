@@ -68,6 +68,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
 {
     node_welcome v = {.place = *place,
                       .has_store = h->store != NULL,
+                      .wants_rings = h->opt.keep_ring != NULL,
                       .max_restarts = h->opt.rendezvous.max_restarts};
     wire_writer w = {0};
     int n;
@@ -156,6 +157,7 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
         break;
     case RDZV_DO_START:
         send_number(node, NODE_START, action->place->generation);
+        head_compare_clock(node);
         break;
     case RDZV_DO_STOP:
         send_stop(node, action);

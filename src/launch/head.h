@@ -42,6 +42,9 @@ typedef struct head_options {
     ls_status (*write_orders)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);
+    /* As agent_spec.keep_ring; NULL: nobody wants them. */
+    void (*keep_ring)(void *self, uint32_t generation, int rank, const char *host,
+                      int64_t behind_ns, int ring_fd);
     /* Appends what the ranks of a lost node printed last, at most so many lines, as far as that is known. */
     void (*append_last)(void *self, int node, size_t most, text_buf *out);
 } head_options;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * head_internal.h - the parts of a head: events and actions (head.c), connections of nodes (head_nodes.c), the hub and store of a
- * generation and what ranks do there (head_ranks.c), MPI programs (head_pmi.c), the report (head_report.c).
+ * generation and what ranks do there (head_ranks.c), MPI programs (head_pmi.c), flight recorders (head_rings.c), the report
+ * (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_INTERNAL_H
 #define LS_LAUNCH_HEAD_INTERNAL_H
@@ -9,6 +10,7 @@
 #include "launch/head.h"
 
 #include "base/map.h"
+#include "launch/clock_offset.h"
 #include "launch/net_choice.h"
 #include "launch/node_messages.h"
 #include "net/door.h"
@@ -34,6 +36,11 @@ typedef struct head_node {
     node_mpi mpi;            /* what its ranks do in MPI */
     uint32_t mpi_barrier;    /* the one that all of them are in */
     stream_mux streams;      /* its programs' connections to the store here */
+    int ring_fd;             /* the flight recorder that is coming, and whose; -1: none */
+    int ring_rank;
+    /* its clock, where flight recorders are kept: */
+    clock_offset clock;
+    clock_offset asking; /* the series under way */
 } head_node;
 
 /* What is known of a rank of the present generation. */
@@ -150,6 +157,12 @@ void head_close_networks(head *h);
 void head_forget_networks(head *h); /* and the choice, too */
 LS_MUST_USE ls_status head_take_offer(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_take_tried(head_node *node, const frame *f);
+
+/* --- head_rings.c --- */
+void head_compare_clock(head_node *node); /* with ours, if flight recorders are kept */
+LS_MUST_USE ls_status head_take_clock(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_ring(head_node *node, const frame *f);
+void head_drop_ring(head_node *node); /* what has come of one */
 
 /* --- head_report.c --- */
 

@@ -51,6 +51,7 @@ static void free_node(head_node *node)
     list_remove(&node->node);
     poller_timer_cancel(&node->hello_limit);
     stream_mux_end(&node->streams);
+    head_drop_ring(node);
     frame_link_close(&node->link);
     ls_free(node->states);
     ls_free(node);
@@ -165,8 +166,12 @@ void head_beat(void *arg)
     const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* what they said is not read yet */
     head_node *silent;
 
-    list_for_each (it, &h->nodes)
-        head_send(list_entry(it, head_node, node), NODE_BEAT, NULL);
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        head_send(node, NODE_BEAT, NULL);
+        head_compare_clock(node);
+    }
     while (!slept && (silent = find_silent(h, now_ms)) != NULL)
         lose(silent, silent->link.heard_ms, "it has been silent for 5 s");
     if (!is_alone(h))
@@ -347,6 +352,10 @@ static ls_status on_message(void *arg, const frame *f)
         return take_pause(node, f);
     case NODE_STREAM:
         return stream_mux_hear(&node->streams, f);
+    case NODE_RING:
+        return head_take_ring(node, f);
+    case NODE_CLOCK:
+        return head_take_clock(node, f);
     case NODE_BEAT:
         return LS_OK;
     default:
@@ -373,6 +382,8 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
     }
     node->owner = h;
     node->number = -1;
+    node->ring_fd = -1;
+    node->ring_rank = -1;
     node->is_own = is_own;
     text_format(node->peer, sizeof(node->peer), "%s", peer);
     node->link.self = node;

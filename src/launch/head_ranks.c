@@ -288,6 +288,7 @@ void head_close_generation(head *h)
         head_node *node = list_entry(it, head_node, node);
 
         node->place = NULL;
+        head_drop_ring(node);
         stream_mux_end(&node->streams);
     }
     hub_destroy(h->hub);

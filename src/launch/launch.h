@@ -109,6 +109,11 @@ typedef struct agent_spec {
     ls_status (*make_ring)(int *fd);
     /* Appends what a dead rank's flight recorder says; may be NULL. */
     void (*describe_ring)(int ring_fd, text_buf *out);
+    /* Where the head is: gets the flight recorder of every rank that has ended, on any node, in this start of the job (generation).
+     * behind_ns: what to add to that machine's monotonic clock for that of this one. NULL: nobody wants them. */
+    void (*keep_ring)(void *ring_keeper, uint32_t generation, int rank, const char *host,
+                      int64_t behind_ns, int ring_fd);
+    void *ring_keeper;
 } agent_spec;
 
 typedef struct agent_result {

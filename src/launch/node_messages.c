@@ -200,6 +200,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     wire_write_text(w, v->hub_unix);
     write_int(w, v->store_port);
     wire_write_u8(w, v->has_store);
+    wire_write_u8(w, v->wants_rings);
     wire_write_text(w, v->mpi_layout);
 }
 
@@ -228,6 +229,7 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
     out->store_port = read_int(&r, 0, 65535);
     out->has_store = read_bool(&r);
+    out->wants_rings = read_bool(&r);
     wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
     LS_TRY(wire_reader_end(&r, "a welcome"));
     if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
@@ -299,6 +301,32 @@ ls_status node_read_left(const frame *f, node_left *out)
     out->pid = read_int(&r, 0, INT32_MAX);
     out->stage = (pmi_stage)read_int(&r, PMI_SILENT, PMI_LEFT);
     return wire_reader_end(&r, "the end of a rank");
+}
+
+void node_write_ring(wire_writer *w, const node_ring *r)
+{
+    wire_write_u32(w, r->generation);
+    write_int(w, r->local_rank);
+    wire_write_u32(w, r->total);
+    wire_write_u32(w, r->offset);
+    wire_write_bytes(w, r->bytes, r->n);
+}
+
+ls_status node_read_ring(const frame *f, node_ring *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    memset(out, 0, sizeof(*out));
+    out->generation = wire_read_u32(&r);
+    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
+    out->total = wire_read_u32(&r);
+    out->offset = wire_read_u32(&r);
+    out->bytes = wire_read_bytes(&r, NODE_BODY_MAX, &out->n);
+    LS_TRY(wire_reader_end(&r, "a flight recorder"));
+    if (out->total > NODE_RING_MAX || out->offset > out->total || out->n > out->total - out->offset)
+        return ls_fail(LS_EPROTO, "a flight recorder of %u bytes with %zu at %u", out->total,
+                       out->n, out->offset);
+    return LS_OK;
 }
 
 void node_write_mpi(wire_writer *w, const node_mpi *m)

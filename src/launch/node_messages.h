@@ -16,6 +16,7 @@
 #define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
 #define NODE_DETAILS_MAX  ((size_t)64 * 1024)
 #define NODE_REPORT_MAX   ((size_t)192 * 1024) /* a few details and what is said about them */
+#define NODE_RING_MAX     ((uint32_t)4 * 1024 * 1024)
 #define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
 #define NODE_BEAT_MS      1000
 #define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
@@ -32,7 +33,8 @@ typedef enum node_message {
     NODE_FINISHED,  /* node_end */
     NODE_STOP,      /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
-    NODE_MPI, /* node_mpi */
+    NODE_RING, /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,  /* node_mpi */
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
@@ -54,6 +56,7 @@ typedef enum node_message {
     NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
     NODE_RESUME,    /* nothing */
     NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
+    NODE_CLOCK,       /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
     NODE_MPI_KEYS,    /* generation u32, then as pmi_tell() writes them, for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
 } node_message;
@@ -97,6 +100,7 @@ typedef struct node_welcome {
     bool has_store; /* for PyTorch programs, at 127.0.0.1 and: */
     int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
     int max_restarts;
+    bool wants_rings; /* the head keeps flight recorders */
     char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
 
@@ -113,6 +117,16 @@ typedef struct node_over {
     bool failed;
     const char *report;
 } node_over;
+
+/* A piece of a rank's flight recorder. Those that are left out are zeros; one without bytes is the last. */
+typedef struct node_ring {
+    uint32_t generation;
+    int local_rank;
+    uint32_t total; /* bytes of the whole recorder, at most NODE_RING_MAX */
+    uint32_t offset;
+    const uint8_t *bytes; /* in the frame, when it is read */
+    size_t n;
+} node_ring;
 
 /* A rank that has ended with code 0. */
 typedef struct node_left {
@@ -142,6 +156,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v);
 void node_write_stop(wire_writer *w, const node_stop *s);
 void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
 void node_write_left(wire_writer *w, const node_left *l);
+void node_write_ring(wire_writer *w, const node_ring *r);
 void node_write_mpi(wire_writer *w, const node_mpi *m);
 void node_write_barrier(wire_writer *w, const node_barrier *b);
 
@@ -156,6 +171,7 @@ LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
 LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
 LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
+LS_MUST_USE ls_status node_read_ring(const frame *f, node_ring *out);
 LS_MUST_USE ls_status node_read_mpi(const frame *f, node_mpi *out);
 LS_MUST_USE ls_status node_read_barrier(const frame *f, node_barrier *out);
 

@@ -16,7 +16,7 @@
 #include "launch/check.h"
 #include "launch/launch.h"
 #include "launch/net_choice.h"
-#include "launch/survey_clock.h"
+#include "launch/clock_offset.h"
 #include "launch/survey_messages.h"
 
 #define SURVEY_HOSTS_MOST 1024
@@ -43,7 +43,7 @@ typedef struct survey_host {
     bool has_come;    /* its agent has offered addresses, and told what came of its tries */
     bool has_facts;
     survey_facts facts;
-    survey_clock clock;
+    clock_offset clock;
     net_offer offer;
     net_report
         report; /* peers are numbers of hosts; survey.n is the starting machine, if it is none of them */

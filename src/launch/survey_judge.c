@@ -141,12 +141,12 @@ static void tell_bare(survey_host *h)
 /* --- clocks --- */
 
 /* The least of a few lengths that it certainly is within; 0: none of them. */
-static int within_ms(const survey_clock *c)
+static int within_ms(const clock_offset *c)
 {
     static const int steps[] = {1, 10, 100, 500};
 
     for (size_t i = 0; i < LS_COUNT_OF(steps); i++)
-        if (!survey_clock_is_apart(c, (int64_t)steps[i] * 1000000))
+        if (!clock_offset_is_apart(c, (int64_t)steps[i] * 1000000))
             return steps[i];
     return 0;
 }
@@ -154,13 +154,13 @@ static int within_ms(const survey_clock *c)
 static void judge_clock(const survey *s, survey_host *h)
 {
     const int64_t limit_ns = s->clock_limit_ns != 0 ? s->clock_limit_ns : SURVEY_APART_NS;
-    const survey_clock *c = &h->clock;
+    const clock_offset *c = &h->clock;
     const double off_s = (double)(c->offset_ns < 0 ? -c->offset_ns : c->offset_ns) / 1e9;
     char mend[384];
 
     if (c->n == 0)
         return;
-    if (!survey_clock_is_apart(c, limit_ns)) {
+    if (!clock_offset_is_apart(c, limit_ns)) {
         finding_add(&h->found, FINDING_TIME_OK_KIND, FINDING_OK, NULL,
                     "its clock is right by this machine's to within %d ms",
                     within_ms(c) > 0 ? within_ms(c) : (int)(limit_ns / 1000000));

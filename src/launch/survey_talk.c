@@ -133,7 +133,7 @@ static ls_status take_time(run_host *host, const frame *f)
     LS_TRY(survey_time_read(f, &t));
     if (t.number != host->n_asked || host->n_asked == 0)
         return ls_fail(LS_EPROTO, "an answer that nobody has asked for");
-    (void)survey_clock_add(&host->run->out->hosts[host->index].clock, host->asked_ns, t.heard_ns,
+    (void)clock_offset_add(&host->run->out->hosts[host->index].clock, host->asked_ns, t.heard_ns,
                            t.told_ns, answered_ns);
     if (host->n_asked < SURVEY_QUESTIONS)
         return ask_time(host);

@@ -73,6 +73,22 @@ static void try_failure(const frame *f)
     wire_writer_free(&w);
 }
 
+static void try_ring(const frame *f)
+{
+    node_ring ring;
+    node_ring second;
+    wire_writer w = {0};
+    frame g;
+
+    if (node_read_ring(f, &ring) != LS_OK)
+        return;
+    must(ring.total <= NODE_RING_MAX && ring.offset + ring.n <= ring.total);
+    node_write_ring(&w, &ring);
+    g = again(&w);
+    must(node_read_ring(&g, &second) == LS_OK && second.n == ring.n);
+    wire_writer_free(&w);
+}
+
 static void try_end(const frame *f)
 {
     text_buf texts[4] = {{0}};
@@ -140,6 +156,7 @@ static void try_small_ones(const frame *f)
     if (node_read_text(f, &text) == LS_OK)
         fuzz_must_be_printable(text_str(&text), "\n\t");
     text_free(&text);
+    try_ring(f);
     if (node_read_left(f, &left) == LS_OK)
         must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
     must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));
@@ -264,6 +281,15 @@ static void say_hello(const session *s, frame_link *link, int id)
     wire_writer_free(&w);
 }
 
+static void keep_ring(void *self, uint32_t generation, int rank, const char *host,
+                      int64_t behind_ns, int ring_fd)
+{
+    LS_UNUSED(self);
+    LS_UNUSED(behind_ns);
+    must(generation >= 1 && rank >= 0 && host[0] != 0);
+    must(lseek(ring_fd, 0, SEEK_END) <= NODE_RING_MAX);
+}
+
 static void begin(session *s)
 {
     const head_options opt = {.rendezvous = {.min_nodes = 2,
@@ -275,7 +301,8 @@ static void begin(session *s)
                               .key = &s->key,
                               .hosts_store = true,
                               .self = s,
-                              .describe = describe};
+                              .describe = describe,
+                              .keep_ring = keep_ring};
     net_address any;
     int own[2] = {-1, -1};
     int pair[2];

@@ -66,14 +66,14 @@ static void check_finding(const frame *f)
 
 static void check_time(const frame *f)
 {
-    survey_clock c = {0};
+    clock_offset c = {0};
     survey_time t;
 
     if (survey_time_read(f, &t) != LS_OK)
         return;
-    if (survey_clock_add(&c, 1, t.heard_ns, t.told_ns, (int64_t)t.number + 2))
+    if (clock_offset_add(&c, 1, t.heard_ns, t.told_ns, (int64_t)t.number + 2))
         must(c.n == 1 && c.way_ns >= 0);
-    (void)survey_clock_is_apart(&c, SURVEY_APART_NS);
+    (void)clock_offset_is_apart(&c, SURVEY_APART_NS);
 }
 
 static void check_peers(const frame *f)

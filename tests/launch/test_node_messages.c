@@ -471,6 +471,7 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .n_local = RDZV_LOCAL_MAX,
                                 .world_size = INT32_MAX},
                       .has_store = true,
+                      .wants_rings = true,
                       .store_port = 65535,
                       .max_restarts = INT32_MAX,
                       .mpi_layout = "(vector,(0,1,65536))"};
@@ -494,7 +495,7 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_string_equal(got.job, job);
     assert_string_equal(got.hub_unix, path);
     assert_int_equal(got.hub_port, 0);
-    assert_true(got.has_store);
+    assert_true(got.has_store && got.wants_rings);
     assert_int_equal(got.store_port, 65535);
     assert_int_equal(got.max_restarts, INT32_MAX);
     assert_string_equal(got.mpi_layout, v.mpi_layout);
@@ -661,6 +662,59 @@ static void a_rank_that_has_left_is_told_as_it_was(void **state)
     wire_writer_free(&w);
 }
 
+static ls_status read_ring(const frame *f)
+{
+    node_ring out;
+
+    return node_read_ring(f, &out);
+}
+
+static void expect_no_ring(uint32_t total, uint32_t offset, size_t n, int local_rank)
+{
+    static const uint8_t bytes[16];
+    wire_writer w = {0};
+    frame f;
+
+    node_write_ring(
+        &w,
+        &(node_ring){
+            .local_rank = local_rank, .total = total, .offset = offset, .bytes = bytes, .n = n});
+    f = frame_of(&w);
+    assert_status(read_ring(&f), LS_EPROTO);
+    wire_writer_free(&w);
+}
+
+static void a_piece_of_a_recorder_lies_within_it(void **state)
+{
+    const uint8_t bytes[3] = {1, 2, 3};
+    const node_ring ring = {.generation = 7,
+                            .local_rank = RDZV_LOCAL_MAX - 1,
+                            .total = NODE_RING_MAX,
+                            .offset = NODE_RING_MAX - 3,
+                            .bytes = bytes,
+                            .n = 3};
+    wire_writer w = {0};
+    node_ring got;
+    frame f;
+
+    LS_UNUSED(state);
+    node_write_ring(&w, &ring);
+    expect_exact(&w, read_ring);
+    f = frame_of(&w);
+    assert_ok(node_read_ring(&f, &got));
+    assert_true(got.generation == 7 && got.local_rank == ring.local_rank && got.n == 3);
+    assert_true(got.total == ring.total && got.offset == ring.offset);
+    assert_memory_equal(got.bytes, bytes, 3);
+    wire_writer_free(&w);
+    expect_no_ring(NODE_RING_MAX + 1, 0, 1, 0);
+    expect_no_ring(16, 16, 1, 0);
+    expect_no_ring(16, 1, 16, 0);
+    expect_no_ring(16, 17, 0, 0);
+    expect_no_ring(16, UINT32_MAX, 2, 0);
+    expect_no_ring(16, 0, 16, RDZV_LOCAL_MAX);
+    expect_no_ring(16, 0, 16, -1);
+}
+
 static ls_status read_mpi(const frame *f)
 {
     node_mpi out;
@@ -736,6 +790,7 @@ int main(void)
         cmocka_unit_test(an_order_to_end_comes_as_it_was),
         cmocka_unit_test(the_word_about_the_end_is_bounded),
         cmocka_unit_test(a_rank_that_has_left_is_told_as_it_was),
+        cmocka_unit_test(a_piece_of_a_recorder_lies_within_it),
         cmocka_unit_test(what_ranks_do_in_mpi_is_told_as_it_was),
         cmocka_unit_test(a_number_is_four_bytes),
     };

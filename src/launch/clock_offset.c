@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/survey_clock.h"
+#include "launch/clock_offset.h"
 
 #define LATEST_NS (INT64_MAX / 2) /* in the year 2116; twice a difference of two fits */
 
@@ -8,7 +8,7 @@ static bool makes_sense(int64_t ns)
     return ns >= 0 && ns <= LATEST_NS;
 }
 
-bool survey_clock_add(survey_clock *c, int64_t asked_ns, int64_t heard_ns, int64_t told_ns,
+bool clock_offset_add(clock_offset *c, int64_t asked_ns, int64_t heard_ns, int64_t told_ns,
                       int64_t answered_ns)
 {
     int64_t way_ns;
@@ -27,7 +27,7 @@ bool survey_clock_add(survey_clock *c, int64_t asked_ns, int64_t heard_ns, int64
     return true;
 }
 
-bool survey_clock_is_apart(const survey_clock *c, int64_t limit_ns)
+bool clock_offset_is_apart(const clock_offset *c, int64_t limit_ns)
 {
     const int64_t off_ns = c->offset_ns < 0 ? -c->offset_ns : c->offset_ns;
 

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/trace.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+
+#include <stdlib.h>
+
+#define LANES_MAX   64 /* operations of one rank shown at a time; more share the last line */
+#define PHASES_LANE 0
+
+// --- reading ---
+
+/* Gives back what was not needed: most jobs are short. */
+static void *shrink(void *block, int n, size_t size)
+{
+    void *smaller = ls_realloc(block, n > 0 ? (size_t)n : 1, size);
+
+    return smaller != NULL ? smaller : block;
+}
+
+static ls_status read_rank(trace_rank *r, int fd)
+{
+    r->entries = ls_calloc(RECORDER_ENTRIES, sizeof(*r->entries));
+    r->phases = ls_calloc(RECORDER_ENTRIES, sizeof(*r->phases));
+    if (r->entries == NULL || r->phases == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the timeline of rank %d", r->rank);
+    LS_TRY(recorder_read(fd, r->entries, RECORDER_ENTRIES, &r->n_entries));
+    LS_TRY(recorder_read_phases(fd, r->phases, RECORDER_ENTRIES, &r->n_phases));
+    r->entries = shrink(r->entries, r->n_entries, sizeof(*r->entries));
+    r->phases = shrink(r->phases, r->n_phases, sizeof(*r->phases));
+    return LS_OK;
+}
+
+static void free_rank(trace_rank *r)
+{
+    ls_free(r->entries);
+    ls_free(r->phases);
+}
+
+void trace_keep(void *arg, uint32_t generation, int rank, const char *host, int64_t behind_ns,
+                int fd)
+{
+    trace *t = arg;
+    trace_rank r = {.rank = rank, .behind_ns = behind_ns};
+    trace_rank *ranks;
+
+    if (generation != t->generation)
+        trace_free(t);
+    t->generation = generation;
+    text_printable(r.host, sizeof(r.host), host);
+    ranks = ls_realloc(t->ranks, (size_t)t->n + 1, sizeof(*ranks));
+    if (ranks != NULL)
+        t->ranks = ranks;
+    if (ranks == NULL || read_rank(&r, fd) != LS_OK) {
+        free_rank(&r);
+        return;
+    }
+    ranks[t->n++] = r;
+}
+
+void trace_free(trace *t)
+{
+    for (int i = 0; i < t->n; i++)
+        free_rank(&t->ranks[i]);
+    ls_free(t->ranks);
+    *t = (trace){0};
+}
+
+// --- who came when ---
+
+/* When a rank came to an operation, on the common clock. */
+typedef struct arrival {
+    uint64_t sequence;
+    int64_t start_ns;
+    uint32_t group;
+} arrival;
+
+typedef struct writer {
+    const trace *trace;
+    json_writer json;
+    arrival *arrivals; /* of all ranks, by operation and then by time */
+    size_t n_arrivals;
+    int64_t first_ns;
+    int64_t last_ns;
+} writer;
+
+/* Messages are numbered by pair, so only collectives can be compared. */
+static bool is_collective(const recorder_entry *e)
+{
+    return e->stamp.kind != COLL_SEND && e->stamp.kind != COLL_RECV;
+}
+
+static int compare_operation(const arrival *a, const arrival *b)
+{
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+static int by_operation_and_time(const void *a, const void *b)
+{
+    const arrival *x = a;
+    const arrival *y = b;
+    const int order = compare_operation(x, y);
+
+    return order != 0 ? order : (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+}
+
+static void note_time(writer *w, int64_t start_ns, int64_t end_ns)
+{
+    if (w->first_ns == 0 || start_ns < w->first_ns)
+        w->first_ns = start_ns;
+    if (end_ns > w->last_ns)
+        w->last_ns = end_ns;
+}
+
+static ls_status collect(writer *w)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < w->trace->n; i++)
+        n += (size_t)w->trace->ranks[i].n_entries;
+    w->arrivals = ls_calloc(n + 1, sizeof(*w->arrivals));
+    if (w->arrivals == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to compare %zu operations", n);
+    for (int i = 0; i < w->trace->n; i++) {
+        const trace_rank *r = &w->trace->ranks[i];
+
+        for (int k = 0; k < r->n_phases; k++)
+            note_time(w, r->phases[k].start_ns + r->behind_ns, r->phases[k].end_ns + r->behind_ns);
+        for (int k = 0; k < r->n_entries; k++) {
+            const recorder_entry *e = &r->entries[k];
+            const int64_t start_ns = e->start_ns + r->behind_ns;
+
+            note_time(w, start_ns, e->end_ns != 0 ? e->end_ns + r->behind_ns : start_ns);
+            if (is_collective(e))
+                w->arrivals[w->n_arrivals++] = (arrival){
+                    .sequence = e->stamp.sequence, .start_ns = start_ns, .group = e->stamp.group};
+        }
+    }
+    qsort(w->arrivals, w->n_arrivals, sizeof(*w->arrivals), by_operation_and_time);
+    return LS_OK;
+}
+
+/* When the first rank came to the operation. */
+static int64_t first_arrival(const writer *w, const recorder_entry *e, int64_t otherwise)
+{
+    const arrival wanted = {.sequence = e->stamp.sequence, .group = e->stamp.group};
+    size_t low = 0;
+    size_t high = w->n_arrivals;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (compare_operation(&w->arrivals[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < w->n_arrivals && compare_operation(&w->arrivals[low], &wanted) == 0
+               ? w->arrivals[low].start_ns
+               : otherwise;
+}
+
+// --- writing ---
+
+static double microseconds(const writer *w, int64_t ns)
+{
+    return (double)(ns - w->first_ns) * 1e-3;
+}
+
+static void put_name(writer *w, const char *what, int rank, int lane, const char *name)
+{
+    json_writer *j = &w->json;
+
+    json_open(j, NULL, '{');
+    json_put_string(j, "name", what);
+    json_put_string(j, "ph", "M");
+    json_put_int(j, "pid", rank);
+    json_put_int(j, "tid", lane);
+    json_open(j, "args", '{');
+    json_put_string(j, "name", name);
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
+/* Leaves the event open for its args. */
+static void open_event(writer *w, const char *name, const char *category, int rank, int lane,
+                       int64_t start_ns, int64_t end_ns)
+{
+    json_writer *j = &w->json;
+
+    json_open(j, NULL, '{');
+    json_put_string(j, "name", name);
+    json_put_string(j, "cat", category);
+    json_put_string(j, "ph", "X");
+    json_put_real(j, "ts", microseconds(w, start_ns));
+    json_put_real(j, "dur", (double)(end_ns - start_ns) * 1e-3);
+    json_put_int(j, "pid", rank);
+    json_put_int(j, "tid", lane);
+}
+
+static void put_operation(writer *w, const trace_rank *r, const recorder_entry *e, int lane)
+{
+    const int64_t start_ns = e->start_ns + r->behind_ns;
+    const int64_t end_ns = e->end_ns != 0 ? e->end_ns + r->behind_ns : w->last_ns;
+    json_writer *j = &w->json;
+    char stamp[256];
+
+    open_event(w, coll_name((coll_kind)e->stamp.kind), "operation", r->rank, lane, start_ns,
+               end_ns);
+    json_open(j, "args", '{');
+    json_put_string(j, "operation", stamp_text(stamp, sizeof(stamp), &e->stamp));
+    json_put_int(j, "sequence", (int64_t)e->stamp.sequence);
+    json_put_int(j, "group", e->stamp.group);
+    json_put_int(j, "bytes", (int64_t)e->bytes);
+    json_put_string(j, "site", e->stamp.site);
+    if (is_collective(e))
+        json_put_real(j, "late_us", (double)(start_ns - first_arrival(w, e, start_ns)) * 1e-3);
+    if (e->peer >= 0)
+        json_put_int(j, is_collective(e) ? "waited_for_rank" : "peer_rank", e->peer);
+    if (e->end_ns == 0)
+        json_put_string(j, "end", "not finished");
+    else if (e->status != LS_OK)
+        json_put_string(j, "end", ls_status_text(e->status));
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
+/* The first line that is free again when an operation starts. */
+static int take_lane(int64_t free_at[LANES_MAX], const recorder_entry *e, int *n_lanes)
+{
+    int lane = 0;
+
+    while (lane < LANES_MAX - 1 && free_at[lane] > e->start_ns)
+        lane++;
+    free_at[lane] = e->end_ns != 0 ? e->end_ns : INT64_MAX;
+    if (lane >= *n_lanes)
+        *n_lanes = lane + 1;
+    return lane;
+}
+
+static void put_rank(writer *w, const trace_rank *r)
+{
+    int64_t free_at[LANES_MAX] = {0};
+    int n_lanes = 0;
+    char name[96];
+
+    text_format(name, sizeof(name), "rank %d (%s)", r->rank, r->host);
+    put_name(w, "process_name", r->rank, PHASES_LANE, name);
+    put_name(w, "thread_name", r->rank, PHASES_LANE, "program");
+    for (int i = 0; i < r->n_phases; i++) {
+        const recorder_span *p = &r->phases[i];
+
+        open_event(w, p->name, "phase", r->rank, PHASES_LANE, p->start_ns + r->behind_ns,
+                   p->end_ns + r->behind_ns);
+        json_close(&w->json, '}');
+    }
+    for (int i = 0; i < r->n_entries; i++)
+        put_operation(w, r, &r->entries[i], 1 + take_lane(free_at, &r->entries[i], &n_lanes));
+    for (int i = 0; i < n_lanes; i++)
+        put_name(w, "thread_name", r->rank, 1 + i, "operations");
+}
+
+ls_status trace_text(const trace *t, text_buf *out)
+{
+    writer w = {.trace = t};
+    const ls_status st = collect(&w);
+
+    if (st == LS_OK) {
+        json_begin(&w.json, out);
+        json_open(&w.json, NULL, '{');
+        json_put_string(&w.json, "displayTimeUnit", "ms");
+        json_open(&w.json, "traceEvents", '[');
+        for (int i = 0; i < t->n; i++)
+            put_rank(&w, &t->ranks[i]);
+        json_close(&w.json, ']');
+        json_close(&w.json, '}');
+        text_append(out, "\n");
+    }
+    ls_free(w.arrivals);
+    return st == LS_OK ? text_status(out) : st;
+}

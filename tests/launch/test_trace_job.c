@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lockstep run --trace: one timeline of all ranks, wherever they ran and however they ended. */
+#include "launch/job.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+
+typedef struct timeline {
+    char path[64];
+    json_value *json;
+    const json_value *events;
+} timeline;
+
+static void name_file(timeline *t)
+{
+    text_format(t->path, sizeof(t->path), "/tmp/lockstep-test-trace-%d.json", (int)getpid());
+    (void)unlink(t->path);
+}
+
+static void load(timeline *t)
+{
+    char *text;
+    size_t bytes;
+
+    assert_ok(file_read(t->path, 64 << 20, &text, &bytes));
+    assert_ok(json_parse(text, bytes, t->path, &t->json));
+    ls_free(text);
+    (void)unlink(t->path);
+    t->events = json_get(t->json, "traceEvents");
+}
+
+/* The n-th event of this name of a rank; NULL: there are fewer. */
+static const json_value *find(const timeline *t, const char *name, int rank, int n)
+{
+    for (size_t i = 0; i < json_size(t->events); i++) {
+        const json_value *e = json_at(t->events, i);
+
+        if (text_equal(json_as_string(json_get(e, "name"), ""), name) &&
+            json_as_int(json_get(e, "pid"), -1) == rank && n-- == 0)
+            return e;
+    }
+    return NULL;
+}
+
+static double start_of(const json_value *e)
+{
+    return json_as_real(json_get(e, "ts"), -1);
+}
+
+static double end_of(const json_value *e)
+{
+    return start_of(e) + json_as_real(json_get(e, "dur"), -1);
+}
+
+/* Nobody can leave a barrier before all have come to it: so on a common clock. */
+static void expect_common_clock(job *j, const timeline *t, int n_ranks, int n_operations)
+{
+    for (int n = 0; n < n_operations; n++) {
+        double last_start = 0;
+        double first_end = 1e300;
+
+        for (int r = 0; r < n_ranks; r++) {
+            const json_value *e = find(t, "all_reduce", r, n);
+
+            job_expect(j, e != NULL);
+            last_start = start_of(e) > last_start ? start_of(e) : last_start;
+            first_end = end_of(e) < first_end ? end_of(e) : first_end;
+        }
+        job_expect(j, first_end >= last_start);
+    }
+}
+
+static void ranks_of_one_machine_are_on_one_timeline(void **state)
+{
+    timeline t;
+    job *j;
+
+    LS_UNUSED(state);
+    name_file(&t);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "--trace", t.path, LOCKSTEP_BIN "/elastic_ddp"), NULL);
+    job_expect_code(j, 0);
+    load(&t);
+    for (int r = 0; r < 2; r++) {
+        const json_value *e = find(&t, "backward", r, 0);
+
+        job_expect(j, e != NULL && find(&t, "wait for gradients", r, 0) != NULL);
+        job_expect(j, find(&t, "process_name", r, 0) != NULL);
+    }
+    expect_common_clock(j, &t, 2, 1);
+    json_free(t.json);
+}
+
+static void ranks_of_several_hosts_are_on_one_clock(void **state)
+{
+    timeline t;
+    job *j;
+
+    LS_UNUSED(state);
+    name_file(&t);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "127.0.0.2:2,localhost:1",
+                           "--trace", t.path, JOB_ACTOR, "steps", "200"),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect_gone(j);
+    load(&t);
+    expect_common_clock(j, &t, 3, 50);
+    json_free(t.json);
+}
+
+static void a_killed_rank_has_its_last_operations_there(void **state)
+{
+    const json_value *e;
+    timeline t;
+    job *j;
+
+    LS_UNUSED(state);
+    name_file(&t);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--trace", t.path, JOB_ACTOR, "steps", "0"),
+                  NULL);
+    job_await_text(j, 0, "rank 1 has joined");
+    job_listen(j, 200);
+    job_expect(j, kill(job_find(j, JOB_RANK, 1), SIGKILL) == 0);
+    job_expect_code(j, 128 + SIGKILL);
+    load(&t);
+    job_expect(j, find(&t, "all_reduce", 0, 3) != NULL && find(&t, "all_reduce", 1, 3) != NULL);
+    for (int n = 0; (e = find(&t, "all_reduce", 0, n)) != NULL && find(&t, "all_reduce", 0, n + 1);)
+        n++;
+    job_expect(j, json_get(json_get(e, "args"), "end") != NULL); // rank 0's last one failed
+    json_free(t.json);
+}
+
+static void a_file_that_cannot_be_written_is_told_before_the_start(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "--trace", "/no/such/folder/t.json", "sh", "-c", "echo started"),
+        NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "/no/such/folder/t.json") && !job_said(j, 0, "started"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(ranks_of_one_machine_are_on_one_timeline),
+        test(ranks_of_several_hosts_are_on_one_clock),
+        test(a_killed_rank_has_its_last_operations_there),
+        test(a_file_that_cannot_be_written_is_told_before_the_start),
+    };
+
+    return cmocka_run_group_tests_name("launch trace", tests, NULL, NULL);
+}
