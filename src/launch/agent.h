@@ -225,7 +225,9 @@ void agent_signal_ranks(agent *a, int number);
 void agent_on_news(void *rank, unsigned events); /* of its shim */
 
 /* The orders that end them. */
-void agent_stop_ranks(agent *a, int number, int64_t grace_ms, const char *why);
+void agent_stop_ranks(agent *a, const node_stop *stop);
+void agent_note_stop(agent *a,
+                     const node_stop *stop); /* says so; where there are ranks, the above does */
 void agent_abort_ranks(agent *a);
 void agent_kill_ranks(agent *a);
 
@@ -313,6 +315,7 @@ LS_MUST_USE ls_status agent_open_hosts(agent *a);
 LS_MUST_USE ls_status
 agent_finish_hosts(agent *a); /* prints the rest of what they send, when the job is over */
 void agent_close_hosts(agent *a);
+void agent_end_host(void *a, int node, const char *why); /* for head_options */
 
 /* NULL is allowed from here on. How many ranks the job has, and how many of them print; false: no hosts. */
 bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown);

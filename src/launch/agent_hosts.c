@@ -123,6 +123,35 @@ static void start_again(void *arg)
         starter_restart(h->starter, (int)(host - h->list));
 }
 
+/* It does not come again. Whether it is needed is known when the ranks of the others have ended. */
+static void give_up_waiting(void *arg)
+{
+    far_host *host = arg;
+    const agent_hosts *h = host->owner;
+    agent *a = h->agent;
+
+    if (a->is_over)
+        return;
+    if (!head_waits(a->head)) {
+        poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, give_up_waiting, host);
+        return;
+    }
+    (void)ls_fail(LS_EPEER, "host %s: %s", hosts_name(h, (int)(host - h->list)), host->last_end);
+    agent_give_up(a, LS_EPEER);
+}
+
+void agent_end_host(void *arg, int node, const char *why)
+{
+    const agent *a = arg;
+    const agent_hosts *h = a->hosts;
+
+    for (int i = 0; i < h->spec->list->n; i++)
+        if (h->list[i].node == node && !h->skip[i]) {
+            h->list[i].is_told = true;
+            starter_end(h->starter, i, why);
+        }
+}
+
 /* An agent that had its orders is gone before the job was over. */
 static void lost(agent_hosts *h, int i, const char *why)
 {
@@ -133,14 +162,19 @@ static void lost(agent_hosts *h, int i, const char *why)
     host->phase = NOT_THERE;
     host->failure[0] = 0;
     /* If its agent's end was heard first this is why. */
-    if (!was_node && !head_waits(a->head) && !head_explain_loss(a->head, host->node, why))
+    if (!was_node && !host->is_told && !head_waits(a->head) &&
+        !head_explain_loss(a->head, host->node, why))
         agent_note(a, "host %s: %s", hosts_name(h, i), why);
+    text_format(host->last_end, sizeof(host->last_end), "%s", why);
     if (host->n_again < a->spec->rendezvous.max_restarts) {
         host->n_again++;
         poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, start_again, host);
-    } else if (!was_node && head_waits(a->head)) {
+    } else if (!was_node && !host->is_told && head_waits(a->head)) {
         start_failed(h, i, ORDERED_MS, why);
+    } else {
+        give_up_waiting(host);
     }
+    host->is_told = false;
 }
 
 static void on_ended(void *arg, int i, bool was_ordered, const char *why)

@@ -215,7 +215,7 @@ ls_status agent_finish_hosts(agent *a)
         return LS_OK;
     hosts_tell_failures(a->hosts);
     for (int i = 0; i < h->spec->list->n; i++)
-        if (h->list[i].phase != HAS_ORDERS)
+        if (h->list[i].phase != HAS_ORDERS || a->head == NULL || !head_has_started(a->head))
             starter_dismiss(h->starter, i);
     while (starter_count(h->starter) > 0) {
         if (!agent_output_is_taken(a))

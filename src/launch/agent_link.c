@@ -218,8 +218,10 @@ static ls_status take_end_ranks(agent *a, const frame *f)
     node_stop stop;
 
     LS_TRY(node_read_stop(f, &stop));
-    if (has_ranks(a))
-        agent_stop_ranks(a, stop.signal, stop.grace_ms, stop.text);
+    if (a->spec->n_ranks == 0)
+        agent_note_stop(a, &stop);
+    else if (has_ranks(a))
+        agent_stop_ranks(a, &stop);
     return LS_OK;
 }
 
@@ -229,7 +231,8 @@ static ls_status take_over(agent *a, const frame *f)
 
     LS_TRY(node_read_over(f, &over, &a->result->report));
     a->result->exit_code = over.exit_code;
-    a->result->failed = over.failed;
+    a->result->failed =
+        over.failed || (over.exit_code != 0 && a->stop_signal == 0); /* who has not asked is told */
     a->is_over = true;
     agent_kill_ranks(a); /* if the head has given some of ours up */
     return LS_OK;
@@ -437,7 +440,8 @@ ls_status agent_open_head(agent *a)
                             .write_orders = agent_write_orders,
                             .describe = agent_describe_rank,
                             .keep_ring = spec->keep_ring != NULL ? keep_ring : NULL,
-                            .append_last = agent_hosts_append_last};
+                            .append_last = agent_hosts_append_last,
+                            .silent = spec->hosts != NULL ? agent_end_host : NULL};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */
     int fd;

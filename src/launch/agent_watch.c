@@ -58,7 +58,15 @@ static void leave_unkillable(void *arg)
     }
 }
 
-/* SIGCONT first: a stopped rank hears nothing else but SIGKILL, and a stopped shim would not even pass that on. */
+/* A stopped shim passes nothing on. */
+static void wake_shims(agent *a)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (a->ranks[i].shim > 0)
+            kill(a->ranks[i].shim, SIGCONT);
+}
+
+/* SIGCONT first: a stopped rank hears nothing else but SIGKILL. */
 void agent_kill_ranks(agent *a)
 {
     if (a->phase == AGENT_IDLE)
@@ -66,9 +74,7 @@ void agent_kill_ranks(agent *a)
     if (a->phase == AGENT_RUNNING)
         a->phase = AGENT_FAILING;
     a->is_killed = true;
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        if (a->ranks[i].shim > 0)
-            kill(a->ranks[i].shim, SIGCONT);
+    wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGKILL);
     cgroup_kill(&a->group);
@@ -84,6 +90,7 @@ static void terminate_ranks(void *arg)
 {
     agent *a = arg;
 
+    wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
     poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
@@ -107,19 +114,26 @@ static void grace_is_over(void *arg)
     agent_kill_ranks(a);
 }
 
-void agent_stop_ranks(agent *a, int number, int64_t grace_ms, const char *why)
+void agent_note_stop(agent *a, const node_stop *stop)
+{
+    if (stop->signal != SIGPIPE &&
+        a->spec->far == NULL) /* the reader has gone; nothing needs to be said */
+        agent_note(a, "%s: the ranks have %.1f s to end%s", stop->text,
+                   (double)stop->grace_ms / 1e3,
+                   a->stop_signal != 0 ? "; a second one kills them" : "");
+}
+
+void agent_stop_ranks(agent *a, const node_stop *stop)
 {
     if (a->phase != AGENT_RUNNING)
         return;
     a->phase = AGENT_STOPPING;
-    a->grace_ms = grace_ms;
+    a->grace_ms = stop->grace_ms;
+    wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
-    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + grace_ms, grace_is_over, a);
-    if (number != SIGPIPE &&
-        a->spec->far == NULL) /* the reader has gone; nothing needs to be said */
-        agent_note(a, "%s: the ranks have %.1f s to end%s", why, (double)grace_ms / 1e3,
-                   a->stop_signal != 0 ? "; a second one kills them" : "");
+    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
+    agent_note_stop(a, stop);
 }
 
 /* --- the end of a rank --- */

@@ -191,6 +191,17 @@ static void tell_observers(const head *h, const rdzv_action *action)
     }
 }
 
+/* Their terminals say it, too; that they end no ranks is theirs to know. */
+static void tell_observers_stop(const head *h, const rdzv_action *action)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->is_observer)
+            send_stop(node, action);
+    }
+}
+
 static void act(head *h, const rdzv_action *action)
 {
     head_node *node = action->conn == RDZV_HEAD ? NULL : head_find_node(h, action->conn);
@@ -217,8 +228,15 @@ static bool has_new_view(const head *h, const rdzv_result *r)
 
 static void carry_out(head *h, const rdzv_result *r)
 {
-    for (int i = 0; i < r->n_actions; i++)
+    const rdzv_action *stop = NULL;
+
+    for (int i = 0; i < r->n_actions; i++) {
+        if (r->actions[i].kind == RDZV_DO_STOP)
+            stop = &r->actions[i];
         act(h, &r->actions[i]);
+    }
+    if (stop != NULL)
+        tell_observers_stop(h, stop);
     if (r->wake_at_ms == RDZV_NEVER)
         poller_timer_cancel(&h->tick);
     else
@@ -344,7 +362,12 @@ ls_status head_connect_observer(head *h, int *fd)
 
 bool head_waits(const head *h)
 {
-    return rdzv_phase_now(h->machine) == RDZV_COLLECT;
+    return rdzv_phase_now(h->machine) == RDZV_COLLECT || rdzv_phase_now(h->machine) == RDZV_AGREE;
+}
+
+bool head_has_started(const head *h)
+{
+    return h->generation > 0;
 }
 
 void head_destroy(head *h)

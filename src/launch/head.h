@@ -47,6 +47,9 @@ typedef struct head_options {
                       int64_t behind_ns, int ring_fd);
     /* Appends what the ranks of a lost node printed last, at most so many lines, as far as that is known. */
     void (*append_last)(void *self, int node, size_t most, text_buf *out);
+    /* A node (by its number) was lost as it was silent. Not NULL where nodes are started by us: when the connection of one closes, we
+     * may know why, and head_lose_node() is waited for a moment. */
+    void (*silent)(void *self, int number, const char *why);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
@@ -65,7 +68,8 @@ LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
 bool head_lose_node(head *h, int number, const char *why);
 /* More about why that node was lost in the present generation, for the report; false: it was not. */
 bool head_explain_loss(head *h, int number, const char *why);
-bool head_waits(const head *h); /* for nodes to come */
+bool head_waits(const head *h);       /* for nodes: nothing runs */
+bool head_has_started(const head *h); /* all nodes have been there once */
 
 /* Whether connections of other nodes are open: when the job is over, until they have heard why. */
 bool head_has_guests(const head *h);

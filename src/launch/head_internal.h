@@ -30,6 +30,8 @@ typedef struct head_node {
     char peer[DOOR_PEER_TEXT];
     frame_link link;
     poll_timer hello_limit;
+    poll_timer cut; /* its connection has ended, and its loss is not told yet */
+    int64_t cut_ms; /* when it has */
     /* of the present generation: */
     const rdzv_place *place; /* NULL: it has none */
     char *states;            /* a letter for each of its ranks */

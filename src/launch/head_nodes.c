@@ -12,7 +12,11 @@
 
 #include <string.h>
 
-enum { HELLO_MS = 5000 };
+enum {
+    HELLO_MS = 5000,
+    CUT_MS =
+        200 /* for a better reason than a closed connection: less than ranks wait for theirs (300 ms) */
+};
 
 /* --- sending --- */
 
@@ -50,6 +54,7 @@ static void free_node(head_node *node)
 {
     list_remove(&node->node);
     poller_timer_cancel(&node->hello_limit);
+    poller_timer_cancel(&node->cut);
     stream_mux_end(&node->streams);
     head_drop_ring(node);
     frame_link_close(&node->link);
@@ -98,6 +103,7 @@ static void lose(head_node *node, int64_t heard_ms, const char *why)
     note_loss(h, node, why);
     list_remove(&node->node);
     list_append(&h->gone, &node->node);
+    poller_timer_cancel(&node->cut);
     frame_link_close(&node->link);
     if (!h->reaper.is_set)
         poller_timer_set(h->loop, &h->reaper, ls_now_ms(), reap, h);
@@ -105,10 +111,24 @@ static void lose(head_node *node, int64_t heard_ms, const char *why)
         head_event(h, &gone);
 }
 
-static void on_ended(void *arg, const char *why)
+static void cut_is_final(void *arg)
 {
     head_node *node = arg;
 
+    lose(node, node->cut_ms, "its connection was closed");
+}
+
+/* Who has started it may soon know why: head_lose_node(). */
+static void on_ended(void *arg, const char *why)
+{
+    head_node *node = arg;
+    head *h = node->owner;
+
+    if (node->link.is_gone && h->opt.silent != NULL && !node->link.is_finishing && node->id != 0) {
+        node->cut_ms = ls_now_ms();
+        poller_timer_set(h->loop, &node->cut, node->cut_ms + CUT_MS, cut_is_final, node);
+        return;
+    }
     if (node->link.is_gone)
         why = "its connection was closed"; /* which says more than the system's words for it */
     else
@@ -132,7 +152,8 @@ static head_node *find_silent(const head *h, int64_t now_ms)
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
 
-        if (!node->is_own && !node->is_paused && now_ms - node->link.heard_ms > NODE_SILENCE_MS)
+        if (!node->is_own && !node->is_paused && !node->cut.is_set &&
+            now_ms - node->link.heard_ms > NODE_SILENCE_MS)
             return node;
     }
     return NULL;
@@ -159,6 +180,17 @@ static bool is_alone(const head *h)
     return true;
 }
 
+static void lose_silent(head_node *node)
+{
+    static const char why[] = "it has been silent for 5 s";
+    head *h = node->owner;
+    const int number = node->number;
+
+    lose(node, node->link.heard_ms, why);
+    if (h->opt.silent != NULL)
+        h->opt.silent(h->opt.self, number, why);
+}
+
 void head_beat(void *arg)
 {
     head *h = arg;
@@ -173,7 +205,7 @@ void head_beat(void *arg)
         head_compare_clock(node);
     }
     while (!slept && (silent = find_silent(h, now_ms)) != NULL)
-        lose(silent, silent->link.heard_ms, "it has been silent for 5 s");
+        lose_silent(silent);
     if (!is_alone(h))
         poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
 }
@@ -402,6 +434,14 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
     return NULL;
 }
 
+static bool is_paused(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (list_entry(it, head_node, node)->is_paused)
+            return true;
+    return false;
+}
+
 void head_node_enter(void *arg, const door_guest *guest)
 {
     head *h = arg;
@@ -410,6 +450,8 @@ void head_node_enter(void *arg, const door_guest *guest)
     if (node == NULL)
         return;
     frame_link_seal(&node->link, &guest->seals);
+    if (is_paused(h))
+        head_send(node, NODE_PAUSE, NULL); /* it came between Ctrl-Z and our standstill */
     poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
     if (!node->is_own && !h->beat.is_set)
         poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);
@@ -432,7 +474,7 @@ bool head_lose_node(head *h, int number, const char *why)
 
         if (node->is_observer || node->number != number)
             continue;
-        lose(node, ls_now_ms(), why);
+        lose(node, node->cut.is_set ? node->cut_ms : ls_now_ms(), why);
         return true;
     }
     return false;

@@ -64,6 +64,8 @@ void rdzv_end_stopped(rdzv *m)
 {
     char *text = rdzv_new_text(m);
 
+    if (m->phase != RDZV_DRAIN || m->reason != DRAIN_STOP)
+        m->blame = (rdzv_blame){0}; /* what went wrong before has been told */
     rdzv_say(text, RDZV_TEXT_BYTES, "stopped by %s%s%s", process_signal_name(m->stop_signal),
              m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
     rdzv_end_job(m, 128 + m->stop_signal, text);
@@ -225,6 +227,20 @@ static void restart(rdzv *m, bool is_free)
     rdzv_start_collecting(m);
 }
 
+/* The job was to start again, but somebody has asked for its end meanwhile. */
+static void end_in_place_of_restart(rdzv *m)
+{
+    char *text;
+
+    if (m->blame.weight != BLAME_NONE) {
+        text = rdzv_new_text(m);
+        rdzv_say(text, RDZV_TEXT_BYTES, "no restart, as %s has come: %s",
+                 process_signal_name(m->stop_signal), m->blame.cause.text);
+        rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
+    }
+    rdzv_end_stopped(m);
+}
+
 /* All ranks of the view have ended. */
 static void decide(rdzv *m)
 {
@@ -235,8 +251,10 @@ static void decide(rdzv *m)
 
     if (m->reason <= DRAIN_STOP && rdzv_count_done(m) == m->n_places)
         rdzv_end_job(m, 0, ""); // they had ended by themselves before they heard
-    else if (m->reason == DRAIN_STOP || (is_affordable && m->stop_signal != 0))
+    else if (m->reason == DRAIN_STOP)
         rdzv_end_stopped(m);
+    else if (is_affordable && m->stop_signal != 0)
+        end_in_place_of_restart(m);
     else if (!is_affordable)
         end_failed(m);
     else

@@ -26,6 +26,7 @@ enum {
     GREETING_MS =
         60000, /* from the start to the greeting; ssh itself gives up after 10 s without a connection */
     TAIL_MS = 2000, /* from the first sign of a process's end to the last */
+    SSH_CUT = 255,  /* its exit code for that, and where what it runs there was killed */
     END_MS = 4000   /* for agents to end when all is over, before their ssh is killed */
 };
 
@@ -148,6 +149,11 @@ static bool has_said_why(const starter_host *h)
     return h->last_line[0] != 0 && !WIFSIGNALED(h->wait_status);
 }
 
+static bool is_code(const starter_host *h, int code)
+{
+    return WIFEXITED(h->wait_status) && WEXITSTATUS(h->wait_status) == code;
+}
+
 static void write_why(starter_host *h, char *buf, size_t n)
 {
     const start_way way = h->owner->opt.way;
@@ -158,6 +164,10 @@ static void write_why(starter_host *h, char *buf, size_t n)
         start_advice(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
+    else if (h->state == HOST_ORDERED && way == START_SSH && is_code(h, SSH_CUT) &&
+             !has_said_why(h))
+        text_format(buf, n,
+                    "its agent was killed, or its connection cut (ssh exited with code 255)");
     else if (h->state == HOST_ORDERED)
         text_format(buf, n, "%s to it %s%s%s", way == START_SSH ? "ssh" : "srun",
                     process_end_text(end, sizeof(end), h->wait_status), has_said_why(h) ? ": " : "",
@@ -360,8 +370,18 @@ void starter_restart(starter *s, int host_index)
 
 void starter_dismiss(starter *s, int host_index)
 {
-    if (s->list[host_index].fd >= 0)
-        (void)shutdown(s->list[host_index].fd, SHUT_WR);
+    const starter_host *h = &s->list[host_index];
+
+    if (h->fd >= 0)
+        (void)shutdown(h->fd, SHUT_WR);
+    if (h->state == HOST_STARTING && h->pid > 0)
+        kill(h->pid, SIGTERM); /* ssh hears its stdin only once it is connected */
+}
+
+void starter_end(starter *s, int host_index, const char *why)
+{
+    if (s->list[host_index].state != HOST_ENDED)
+        starter_give_up(&s->list[host_index], why);
 }
 
 void starter_pause(starter *s, bool pauses)

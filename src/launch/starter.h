@@ -58,8 +58,11 @@ LS_MUST_USE ls_status starter_send(starter *s, int host_index, uint32_t type, co
 /* Starts a host that has ended once more. */
 void starter_restart(starter *s, int host_index);
 
-/* The end of its agent's stdin. */
+/* The end of its agent's stdin; of a host that has not greeted yet, the end of its process. */
 void starter_dismiss(starter *s, int host_index);
+
+/* Ends its process, for this reason, which is told when it has ended. */
+void starter_end(starter *s, int host_index, const char *why);
 
 void starter_pause(starter *s, bool pauses); /* nothing is read from the hosts meanwhile */
 void starter_reap(starter *s);               /* at SIGCHLD */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define GOODBYE_MS 500
+#define STOPPED_MS 4000 /* the hub answers at once; it waits a little longer for a name */
 #define NEWS_MAX   ((size_t)256 * 1024) /* causes and goodbyes that nobody has asked for yet */
 
 typedef struct cause_news {
@@ -147,6 +148,22 @@ static ls_status introduce(control *c, int64_t deadline_ms)
     return hublink_expect(&c->link, MESSAGE_WELCOME, deadline_ms);
 }
 
+/* Who proved the key but was stopped (Ctrl-Z) before it could say its name has lost its place with the hub, and comes again. */
+static ls_status meet(control *c, const hublink_options *hub)
+{
+    for (;;) {
+        const ls_status met = hublink_open(hub, take_push, c, &c->link);
+        const int64_t since_ms = ls_now_ms();
+        ls_status st;
+
+        LS_TRY(met);
+        st = introduce(c, hub->deadline_ms);
+        if (st != LS_EPEER || ls_now_ms() - since_ms < STOPPED_MS)
+            return st;
+        hublink_close(&c->link);
+    }
+}
+
 static void control_free(control *c)
 {
     job_cause cause;
@@ -188,9 +205,7 @@ ls_status control_open(const control_options *opt, control **out)
     to.claim.generation = opt->generation;
     to.claim.security = opt->security;
     text_format(to.claim.job, sizeof(to.claim.job), "%s", opt->job);
-    st = hublink_open(&to, take_push, c, &c->link);
-    if (st == LS_OK)
-        st = introduce(c, to.deadline_ms);
+    st = meet(c, &to);
     if (st != LS_OK) {
         control_free(c);
         return ls_context(st, "rank %d of %d cannot join its job", opt->rank, opt->world_size);

@@ -6,6 +6,7 @@
 #include <lockstep/launch.h>
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 extern char **environ;
+
+static int play(char **args);
 
 static int own_rank(void)
 {
@@ -128,7 +131,6 @@ static void exec_bare(void)
 }
 
 /* daemon [ROLE ARGS]: leaves processes in other sessions, one of them without an environment; then plays another role. */
-static int play(char **args);
 static int role_daemon(char **args)
 {
     make_daemon(wait_for_ever);
@@ -169,6 +171,59 @@ static int role_stubborn(char **args)
     (void)fflush(stdout);
     wait_for_ever();
     return 0;
+}
+
+/* --- roles that play another one --- */
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* child ROLE ARGS: with a child that only waits, in the same process group. */
+static int role_child(char **args)
+{
+    const pid_t child = fork();
+
+    if (child == 0)
+        wait_for_ever();
+    printf("child of rank %d is there\n", own_rank());
+    (void)fflush(stdout);
+    return child < 0 ? 1 : play(args);
+}
+
+/* late FILE RANK ROLE ARGS: that rank waits for the file before it plays. */
+static int role_late(char **args)
+{
+    printf("rank %d begins\n", own_rank());
+    (void)fflush(stdout);
+    while (own_rank() == number(args, 1, 0) && !is_there(args[0]))
+        (void)usleep(10000);
+    return play(args + 2);
+}
+
+static void say_asked(int signal_number)
+{
+    static const char text[] = "it was asked\n";
+
+    (void)signal_number;
+    (void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
+}
+
+/* refuse FILE RANK ROLE ARGS: before any restart that rank exits with 7 once the file is there; the others say when they are asked to
+ * end, and do not. After a restart: the other role. */
+static int role_refuse(char **args)
+{
+    const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
+
+    if (restarts != NULL && strcmp(restarts, "0") != 0)
+        return play(args + 2);
+    (void)signal(SIGTERM, say_asked);
+    printf("rank %d begins\n", own_rank());
+    (void)fflush(stdout);
+    while (own_rank() != number(args, 1, 0) || !is_there(args[0]))
+        (void)usleep(10000);
+    return 7;
 }
 
 /* stdin: says what it read. */
@@ -358,14 +413,25 @@ static const struct {
     const char *name;
     int (*play)(char **args);
 } roles[] = {
-    {"exit", role_exit},     {"signal", role_signal},
-    {"lines", role_lines},   {"daemon", role_daemon},
-    {"polite", role_polite}, {"stubborn", role_stubborn},
-    {"stdin", role_stdin},   {"environment", role_environment},
-    {"steps", role_steps},   {"leave", role_leave},
-    {"absent", role_absent}, {"again", role_again},
-    {"differ", role_differ}, {"once", role_once},
-    {"peak", role_peak},     {"spawn", role_spawn},
+    {"exit", role_exit},
+    {"signal", role_signal},
+    {"lines", role_lines},
+    {"daemon", role_daemon},
+    {"polite", role_polite},
+    {"stubborn", role_stubborn},
+    {"child", role_child},
+    {"late", role_late},
+    {"refuse", role_refuse},
+    {"stdin", role_stdin},
+    {"environment", role_environment},
+    {"steps", role_steps},
+    {"leave", role_leave},
+    {"absent", role_absent},
+    {"again", role_again},
+    {"differ", role_differ},
+    {"once", role_once},
+    {"peak", role_peak},
+    {"spawn", role_spawn},
 };
 
 static int play(char **args)

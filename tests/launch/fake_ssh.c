@@ -6,6 +6,7 @@
  * With FAKE_SSH_LAB, the path of netlab.sh, "nodeI" is that node of the lab LS_NETLAB.
  *
  * fake_ssh [options] HOST COMMAND, or, as srun: ... -w HOST /bin/sh -c COMMAND. FAKE_SSH="HOST=MODE,..." makes a host one of those below.
+ * Some wait for a file "go" in FAKE_SSH_FOLDER.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +31,26 @@ static const struct {
     {"down", "ssh: connect to host b port 22: No route to host\n"},
     {"silent", ""},
 };
+
+static bool holds_orders; /* nothing goes there before the file is there */
+
+static void leave_file(const char *name)
+{
+    const char *folder = getenv("FAKE_SSH_FOLDER");
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", folder != NULL ? folder : "", name);
+    close(open(path, O_WRONLY | O_CREAT, 0600));
+}
+
+static bool may_go(void)
+{
+    const char *folder = getenv("FAKE_SSH_FOLDER");
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/go", folder != NULL ? folder : "");
+    return access(path, F_OK) == 0;
+}
 
 /* Puts `to` in the place of the first `from`. */
 static void replace(char *text, size_t n, const char *from, const char *to)
@@ -88,7 +109,12 @@ static void play(const char *host, const char *mode, char *command, size_t n)
                         "Connection closed by 127.0.0.1 port 22\r\n");
         exit(255);
     }
-    if (strcmp(mode, "bare") == 0 || strcmp(mode, "other") == 0)
+    holds_orders = strcmp(mode, "held") == 0 || strcmp(mode, "bareheld") == 0;
+    while (strcmp(mode, "later") == 0 && !may_go())
+        usleep(10000);
+    if (strcmp(mode, "still") == 0)
+        snprintf(command, n, "exec %s", getenv("FAKE_SSH_STILL"));
+    if (strcmp(mode, "bare") == 0 || strcmp(mode, "bareheld") == 0 || strcmp(mode, "other") == 0)
         strip(command, n);
     if (strcmp(mode, "other") == 0)
         replace(command, n, "uname -m", "echo sparc64");
@@ -148,15 +174,33 @@ static bool carry(int from, int to)
     return n > 0;
 }
 
+/* Whether something is there to be carried; says so the first time. */
+static bool is_held(const struct pollfd *in)
+{
+    static bool told;
+
+    if (holds_orders && in->revents != 0 && !told) {
+        told = true;
+        leave_file("held");
+    }
+    holds_orders = holds_orders && !may_go();
+    return holds_orders;
+}
+
 static void carry_all(int in, int out, int err)
 {
-    struct pollfd fds[] = {
-        {.fd = 0, .events = POLLIN}, {.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = 0, .events = POLLIN | POLLRDHUP},
+                           {.fd = out, .events = POLLIN},
+                           {.fd = err, .events = POLLIN}};
     const int to[] = {in, 1, 2};
 
     while (fds[1].fd >= 0 || fds[2].fd >= 0) {
         if (poll(fds, 3, -1) < 0)
             continue;
+        if (is_held(&fds[0])) {
+            fds[0].revents &= POLLHUP | POLLRDHUP; /* its end is seen */
+            usleep(10000);
+        }
         for (int i = 0; i < 3; i++) {
             if (fds[i].fd < 0 || fds[i].revents == 0 || carry(fds[i].fd, to[i]))
                 continue;

@@ -313,9 +313,11 @@ static void add_member(const job *j, members *m, pid_t pid)
     const char *rank;
     member *one = &m->list[m->n];
 
-    if (pid == getpid() || m->n == MEMBERS_MAX ||
-        (find_entry(env, n, j->mark) == NULL && !has_mark_open(j, pid)))
+    if (pid == getpid() || m->n == MEMBERS_MAX)
         return;
+    if (find_entry(env, n, j->mark) == NULL &&
+        (find_entry(env, n, MARK_NAME "=") != NULL || !has_mark_open(j, pid)))
+        return; /* another job's, or nobody's */
     if (file_process_state(pid) == 'Z' || file_process_state(pid) == 0)
         return;
     rank = find_entry(env, n, "LOCKSTEP_RANK=");
@@ -476,6 +478,22 @@ pid_t job_await_stray(job *j, const char *seconds, bool is_there)
     return pid;
 }
 
+pid_t job_find_below(const job *j, pid_t parent, const char *name, bool leads, int n)
+{
+    static members m;
+
+    list_members(j, &m);
+    qsort(m.list, (size_t)m.n, sizeof(*m.list), compare_pids);
+    for (int i = 0; i < m.n; i++) {
+        const pid_t pid = m.list[i].pid;
+
+        if (parent_of(pid) == parent && (name == NULL || text_equal(m.list[i].name, name)) &&
+            (getpgid(pid) == pid) == leads && n-- == 0)
+            return pid;
+    }
+    return 0;
+}
+
 /* --- its sockets --- */
 
 static void note_sockets_of(job *j, pid_t pid)
@@ -534,6 +552,14 @@ static bool table_has_sockets(const job *j, const char *path, int field)
     if (table != NULL)
         (void)fclose(table);
     return found;
+}
+
+bool job_has_connection(pid_t pid)
+{
+    job its = {.n_sockets = 0};
+
+    note_sockets_of(&its, pid);
+    return table_has_sockets(&its, "/proc/net/tcp", 10);
 }
 
 static bool has_sockets(const job *j)

@@ -81,7 +81,11 @@ pid_t job_find(job *j, job_part part, int n);
 pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry);
 /* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job; gives its number. */
 pid_t job_await_stray(job *j, const char *seconds, bool is_there);
+/* The one below this process with this name (NULL: any) that leads its process group, or does not; the n-th by number; 0: none. */
+pid_t job_find_below(const job *j, pid_t parent, const char *name, bool leads, int n);
 int job_count_alive(const job *j); /* all of them, but no zombies */
+
+bool job_has_connection(pid_t pid); /* by TCP */
 
 /* Remembers the sockets that its processes have now. */
 void job_note_sockets(job *j);
