@@ -12,7 +12,7 @@ enum {
     PATIENCE_MS = 900, /* until a line says whom we wait for; then again */
     PATIENCE_AGAIN_MS = 10000,
     OTHERS_MS = 12000, /* for the others, once a host could not be started */
-    ORDERED_MS = 500,  /* for an agent to find that it cannot carry out its orders */
+    ORDERED_MS = 300,  /* for an agent to find that it cannot carry out its orders */
     RESTART_MS = 200,
     NAMES_SHOWN = 400 /* bytes of a list of names in a line of its own */
 };

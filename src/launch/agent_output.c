@@ -131,7 +131,7 @@ static void mind_sink(agent *a, int which)
 
 void agent_note(agent *a, const char *format, ...)
 {
-    char line[1024];
+    char line[OUTPUT_NOTE_MOST];
     va_list args;
 
     va_start(args, format);
@@ -219,7 +219,7 @@ static void read_stream(agent_rank *r, int which)
         if (r->agent->spec->far != NULL && agent_shows(r, which))
             agent_far_output(r, which, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
-        end_stream(r, which);
+        end_stream(r, which); /* EIO: a terminal that nobody has open any more */
     }
     mind_fold(r->agent);
 }

@@ -65,7 +65,7 @@ typedef struct head_end {
 /* A node of the present generation that is gone before its ranks had ended. */
 typedef struct head_loss {
     int node;
-    char why[128];
+    char why[512];
     char more[512]; /* what its starter knows of that */
 } head_loss;
 

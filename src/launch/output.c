@@ -374,7 +374,7 @@ void output_free(output_stream *s)
 
 void output_note(output_sink *sink, const char *format, ...)
 {
-    char line[2048];
+    char line[OUTPUT_NOTE_MOST];
     va_list args;
 
     va_start(args, format);

@@ -88,7 +88,8 @@ void output_write_pieces(output_sink *sink, const void *first, size_t n_first, c
 /* "rank 1| " as it stands in front of this stream's lines. */
 const char *output_prefix(const output_stream *s, char *buf, size_t n);
 
-/* A line of the agent's own. */
+/* A line of the agent's own; longer than OUTPUT_NOTE_MOST it is cut. */
+#define OUTPUT_NOTE_MOST 8192
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);
 
 /* Appends the newest of the remembered lines, indented; at most so many. */
