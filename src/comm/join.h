@@ -36,6 +36,7 @@ typedef struct join {
     control *control;
     hub_thread *hub;              /* rank 0's own, NULL: somebody else's */
     bool hub_at_rank_0;           /* the hub ends with rank 0 */
+    bool hub_is_there;            /* its address was told by the hub that this join is for */
     char scope[JOIN_SCOPE_BYTES]; /* in front of this join's keys in the hub's store */
     uint32_t world_group;         /* id of the world's group */
     comm_boot boot;               /* for the backend; points into this struct */

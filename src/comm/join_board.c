@@ -98,11 +98,15 @@ static ls_status find(join *j, const join_settings *s, const board *b)
  * need when this one could not join. */
 static ls_status meet_at(join *j, const join_settings *s, const board *b)
 {
-    if (j->id.rank == 0)
-        LS_TRY(publish(j, s, b));
-    LS_TRY(b->wait_for_all(b->self));
-    if (j->id.rank != 0)
-        LS_TRY(find(j, s, b));
+    ls_status st = j->id.rank == 0 ? publish(j, s, b) : LS_OK;
+
+    if (st == LS_OK)
+        st = b->wait_for_all(b->self);
+    if (st == LS_OK && j->id.rank != 0)
+        st = find(j, s, b);
+    if (st != LS_OK)
+        return ls_context(st, "rank %d of %d", j->id.rank, j->id.size);
+    j->hub_is_there = true;
     return join_connect_to_hub(j, s);
 }
 
@@ -186,6 +190,5 @@ static ls_status meet_by_pmix(join *j, const join_settings *s)
 ls_status join_reach_board(join *j, const join_settings *s)
 {
     j->hub_at_rank_0 = true;
-    return ls_context(j->id.where == HUB_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s),
-                      "rank %d of %d", j->id.rank, j->id.size);
+    return j->id.where == HUB_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s);
 }

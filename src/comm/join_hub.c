@@ -78,6 +78,7 @@ static ls_status connect_once(join *j, const join_settings *s)
                            .rank = j->id.rank,
                            .world_size = j->id.size,
                            .generation = j->id.generation,
+                           .is_there = j->hub_is_there,
                            .timeout_ms = ls_deadline_left(s->deadline_ms)};
 
     memcpy(opt.job, j->id.job, sizeof(opt.job));
@@ -95,8 +96,8 @@ static ls_status count_join(join *j, int64_t *n)
 
 static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
 {
-    return j->hub_at_rank_0 && j->hub == NULL && (st == LS_OK || st == LS_EPEER) &&
-           ls_deadline_left(deadline_ms) != 0;
+    return j->hub_at_rank_0 && !j->hub_is_there && j->hub == NULL &&
+           (st == LS_OK || st == LS_EPEER) && ls_deadline_left(deadline_ms) != 0;
 }
 
 /*

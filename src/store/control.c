@@ -181,6 +181,7 @@ static void control_free(control *c)
 ls_status control_open(const control_options *opt, control **out)
 {
     hublink_options to = {.n_hub = 1,
+                          .is_there = opt->is_there,
                           .key = opt->key,
                           .insecure = opt->insecure,
                           .deadline_ms = ls_deadline_ms(opt->timeout_ms)};

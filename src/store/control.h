@@ -28,7 +28,8 @@ typedef struct control_options {
     int rank;
     int world_size;
     uint32_t generation;
-    int64_t timeout_ms; /* of connecting; connection refused is tried again until then */
+    bool is_there;      /* the hub listens, or has gone */
+    int64_t timeout_ms; /* of connecting; otherwise connection refused is tried again until then */
 } control_options;
 
 /* Connects and introduces this rank. LS_EAUTH: another key or user; LS_EMISMATCH: another job, world size or

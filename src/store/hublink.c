@@ -57,7 +57,10 @@ static ls_status connect_hub(const hublink_options *opt, hublink *l)
 {
     int which = 0;
 
-    if (opt->n_hub == 1) {
+    l->name[0] = 0;
+    if (opt->is_there) {
+        LS_TRY(net_connect_any(opt->hub, opt->n_hub, opt->deadline_ms, &l->fd, &which));
+    } else if (opt->n_hub == 1) {
         LS_TRY(net_connect_retry(&opt->hub[0], NET_STREAM, opt->deadline_ms, &l->fd));
     } else {
         for (;;) {
@@ -114,7 +117,7 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
         const int left = ls_deadline_left(opt->deadline_ms);
 
         st = open_once(opt, out);
-        if (st != LS_EPEER || left == 0)
+        if (st != LS_EPEER || left == 0 || (opt->is_there && out->name[0] == 0))
             break;
         poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
     }

@@ -20,7 +20,8 @@ typedef struct hublink_options {
     const net_key *key;
     bool insecure;
     handshake_claim claim;
-    int64_t deadline_ms; /* nobody listening there (yet) is tried again until then */
+    bool is_there;       /* somebody listens there, or has gone */
+    int64_t deadline_ms; /* otherwise nobody listening there (yet) is tried again until then */
 } hublink_options;
 
 typedef struct hublink hublink;

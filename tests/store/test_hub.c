@@ -375,6 +375,20 @@ static void without_a_key_only_unix_sockets_of_this_user_are_served(void **state
     hub_thread_stop(t, SOON);
 }
 
+/* Who was told the address by the hub itself does not wait for it to come back. */
+static void a_hub_that_has_gone_is_not_waited_for(void **state)
+{
+    hub_thread *t = start(2);
+    control_options opt = joining(t, 1, 2);
+    const int64_t since_ms = ls_now_ms();
+
+    LS_UNUSED(state);
+    opt.is_there = true;
+    hub_thread_stop(t, 0);
+    expect_refusal(&opt, LS_EPEER, "Connection refused");
+    assert_in_range(ls_now_ms() - since_ms, 0, SOON / 2);
+}
+
 static void a_rank_may_leave_and_come_again(void **state)
 {
     hub_thread *t = start(2);
@@ -792,6 +806,7 @@ int main(void)
         cmocka_unit_test(a_stray_rank_does_not_harm_a_job_that_runs),
         cmocka_unit_test(another_job_generation_or_key_is_refused_in_words),
         cmocka_unit_test(without_a_key_only_unix_sockets_of_this_user_are_served),
+        cmocka_unit_test(a_hub_that_has_gone_is_not_waited_for),
         cmocka_unit_test(a_rank_may_leave_and_come_again),
         cmocka_unit_test(a_lost_rank_is_named_to_all_others),
         cmocka_unit_test(a_rank_that_joins_late_hears_of_the_cause),
