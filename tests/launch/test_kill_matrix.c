@@ -70,7 +70,7 @@ static const struct {
     [NO_WORD] = {1, "host 127.0.0.2: it has been silent for 5 s\n", false},
     [HOST_SAYS] = {1, "host 127.0.0.2: stopped by SIGTERM\n", false},
     [LOST] = {1, "lockstep: NODE with ranks 1-2 was lost: ENDED\n", false},
-    [LOST_HEAD] = {1, " was lost: the head of the job at ", false},
+    [LOST_HEAD] = {1, " lost: the head of the job at ", false},
     [SILENT] = {1, "lockstep: NODE with ranks 1-2 was lost: it has been silent for 5 s\n", false},
     [CLOSED] = {1, "lockstep: NODE with ranks 1-2 was lost: its connection was closed\n", false},
     [NO_SHIM] = {137, "rank N (pid RANK): the process that watches over it was killed\n", false},
