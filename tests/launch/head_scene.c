@@ -71,6 +71,14 @@ static void describe(void *self, int local_rank, char *buf, size_t n)
     text_format(buf, n, "local rank %d here", local_rank);
 }
 
+/* Of node 1 nothing is known. */
+static void append_last(void *self, int node, size_t most, text_buf *out)
+{
+    LS_UNUSED(self);
+    if (node != 1)
+        text_append(out, "  | node %d, at most %zu lines\n", node, most);
+}
+
 head_options options_of(scene *s)
 {
     return (head_options){.rendezvous = {.min_nodes = 2,
@@ -81,7 +89,8 @@ head_options options_of(scene *s)
                                          .last_call_ms = -1},
                           .key = &s->key,
                           .self = s,
-                          .describe = describe};
+                          .describe = describe,
+                          .append_last = append_last};
 }
 
 void begin_with(scene *s, const head_options *opt)

@@ -35,6 +35,56 @@ static void a_node_that_is_silent_for_5_s_is_lost(void **state)
     finish(s);
 }
 
+static void nodes_that_are_lost_alike_are_one_report(void **state)
+{
+    scene *s = begin_running(4, 2, 0);
+
+    LS_UNUSED(state);
+    leave(&s->fakes[1]);
+    leave(&s->fakes[2]);
+    until(s, find_node(s, 1) == NULL && find_node(s, 2) == NULL);
+    assert_true(head_explain_loss(s->head, 2, "ssh to it was killed\x1b[m"));
+    assert_false(head_explain_loss(s->head, 3, "it is there"));
+    node_of(s, 3)->link.heard_ms -= NODE_SILENCE_MS;
+    until(s, s->fakes[3].n_ended == 1);
+    say_finished(&s->fakes[0], 1, true);
+    expect_over(s, 1, 1,
+                "nodes 1-2 (host[1-2]) with ranks 2-5 were lost: its connection was closed\n"
+                "  host host2: ssh to it was killed?[m\n"
+                "  last lines of host2:\n"
+                "  | node 2, at most 10 lines\n"
+                "  then node 3 (host3) with ranks 6-7 was lost: it has been silent for 5 s\n");
+    finish(s);
+}
+
+/* A rank that failed before is the cause; the loss is told, too. */
+static void a_loss_after_a_failure_is_told_behind_it(void **state)
+{
+    scene *s = begin_running(3, 1, 0);
+    node_end end = {.generation = 1,
+                    .stopped = true,
+                    .n_failed = 1,
+                    .exit_code = 127,
+                    .text = "rank 1 (pid 7): cannot run x",
+                    .details = ""};
+
+    LS_UNUSED(state);
+    say_failure(&s->fakes[1], 1, 0, 127);
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
+    say_end(&s->fakes[1], &end);
+    end.text = "rank 0 (pid 6): cannot run x";
+    say_end(&s->fakes[0], &end);
+    until(s, s->head->ends[0].has_come && s->head->ends[1].has_come);
+    pass(s, 150); /* else the loss is the cause of the failure */
+    leave(&s->fakes[2]);
+    expect_over(s, 2, 127,
+                "node 1 (host1): rank 1 (pid 7): cannot run x\n"
+                "  the same on host0\n"
+                "  then node 2 (host2) with rank 2 was lost: its connection was closed\n"
+                "  1 other rank failed after it\n");
+    finish(s);
+}
+
 static void neither_the_own_node_nor_one_that_is_stopped_is_missed(void **state)
 {
     scene *s = begin_running(2, 1, 0);
@@ -309,6 +359,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_is_gone_is_named),
         cmocka_unit_test(a_node_that_is_silent_for_5_s_is_lost),
+        cmocka_unit_test(nodes_that_are_lost_alike_are_one_report),
+        cmocka_unit_test(a_loss_after_a_failure_is_told_behind_it),
         cmocka_unit_test(neither_the_own_node_nor_one_that_is_stopped_is_missed),
         cmocka_unit_test(after_a_sleep_of_its_own_the_head_reads_first),
         cmocka_unit_test(a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody),
