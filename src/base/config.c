@@ -28,6 +28,9 @@ static const config_entry table[CONFIG_COUNT] = {
                         "how long a rank may be late before it is named in a warning"},
     [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
                               (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
+    [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,
+                               (int64_t)1 << 30,
+                               "elements that one call of an MPI library is given at most"},
     [CONFIG_IFACE] =
         {"LOCKSTEP_IFACE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
          "network interface or CIDR for data between hosts; empty: the one that routes "

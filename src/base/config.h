@@ -10,19 +10,20 @@
 #include "base/text.h"
 
 typedef enum config_id {
-    CONFIG_LOG,           /* LOCKSTEP_LOG */
-    CONFIG_TRANSPORT,     /* LOCKSTEP_TRANSPORT: auto, shm, tcp */
-    CONFIG_BACKEND,       /* LOCKSTEP_BACKEND: auto, native, ... */
-    CONFIG_JOIN_MS,       /* LOCKSTEP_JOIN_TIMEOUT_MS */
-    CONFIG_OP_MS,         /* LOCKSTEP_OP_TIMEOUT_MS */
-    CONFIG_LATE_MS,       /* LOCKSTEP_LATE_MS */
-    CONFIG_SEGMENT_BYTES, /* LOCKSTEP_SEGMENT: bytes of one pipelined piece */
-    CONFIG_IFACE,         /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
-    CONFIG_KEY_FILE,      /* LOCKSTEP_KEY_FILE */
-    CONFIG_SECURITY,      /* LOCKSTEP_SECURITY: auth, mac, encrypt */
-    CONFIG_DEVICE,        /* LOCKSTEP_DEVICE: cpu, cpu_ref */
-    CONFIG_THREADS,       /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
-    CONFIG_MODULE_DIR,    /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */
+    CONFIG_LOG,            /* LOCKSTEP_LOG */
+    CONFIG_TRANSPORT,      /* LOCKSTEP_TRANSPORT: auto, shm, tcp */
+    CONFIG_BACKEND,        /* LOCKSTEP_BACKEND: auto, native, ... */
+    CONFIG_JOIN_MS,        /* LOCKSTEP_JOIN_TIMEOUT_MS */
+    CONFIG_OP_MS,          /* LOCKSTEP_OP_TIMEOUT_MS */
+    CONFIG_LATE_MS,        /* LOCKSTEP_LATE_MS */
+    CONFIG_SEGMENT_BYTES,  /* LOCKSTEP_SEGMENT: bytes of one pipelined piece */
+    CONFIG_PIECE_ELEMENTS, /* LOCKSTEP_PIECE: elements that one call of a foreign engine is given */
+    CONFIG_IFACE,          /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
+    CONFIG_KEY_FILE,       /* LOCKSTEP_KEY_FILE */
+    CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */
+    CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, cpu_ref */
+    CONFIG_THREADS,        /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
+    CONFIG_MODULE_DIR,     /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */
     CONFIG_COUNT
 } config_id;
 

@@ -1,68 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/backend.h"
 
-#include "base/config.h"
+#include "base/module.h"
 #include "base/text.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ENTRY_SYMBOL "lockstep_backend" /* const backend_ops of a module */
-#define PATH_BYTES   512
+#define NAME_BYTES   33
 
-/* Built-in ones first; the others are modules, loaded when they are asked for by name. */
-static const backend_entry entries[] = {
-    {"native", &native_backend_ops},
-    {"mpi", NULL},
-    {"nccl", NULL},
-    {"gloo", NULL},
+/* A module of a family, and what its own launcher sets: an MPI library finds its ranks under no other. */
+typedef struct backend_variant {
+    const char *name;
+    const char *launcher[3];
+} backend_variant;
+
+/* One row a backend: built-in ones first; the others are modules, loaded when they are asked for by name. */
+typedef struct backend_entry {
+    const char *name;
+    const backend_ops *ops;          /* NULL: liblockstep_NAME.so */
+    const backend_variant *variants; /* NULL, or its modules: liblockstep_NAME-VARIANT.so */
+} backend_entry;
+
+static const backend_variant mpi_variants[] = {
+    {"openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {"mpich", {"PMI_FD", "PMI_PORT", "PMI_RANK"}},
+    {NULL, {NULL}},
 };
 
-/* "mpi:openmpi" asks for module mpi-openmpi of the family mpi. */
-static const backend_entry *find_entry(const char *name)
+static const backend_entry entries[] = {
+    {"native", &native_backend_ops, NULL},
+    {"mpi", NULL, mpi_variants},
+    {"nccl", NULL, NULL},
+    {"gloo", NULL, NULL},
+};
+
+/* Error texts are all that a module may want before it is opened. */
+static const comm_host early_host = {.abi = BACKEND_ABI, .vfail = ls_vfail};
+
+static ls_status no_such_name(const char *name)
+{
+    return ls_fail(LS_EINVAL, "backend \"%.40s\": must be auto, native, mpi, nccl or gloo", name);
+}
+
+/* "mpi:openmpi" is variant openmpi of the family mpi; *variant is NULL where none is named. */
+static ls_status find_entry(const char *name, const backend_entry **out, const char **variant)
 {
     const size_t n = strcspn(name, ":");
 
     for (size_t i = 0; i < LS_COUNT_OF(entries); i++) {
-        if (strlen(entries[i].name) == n && strncmp(entries[i].name, name, n) == 0)
-            return &entries[i];
+        const backend_entry *e = &entries[i];
+
+        if (strlen(e->name) != n || strncmp(e->name, name, n) != 0)
+            continue;
+        *out = e;
+        *variant = NULL;
+        if (name[n] == '\0')
+            return LS_OK;
+        for (int v = 0; e->variants != NULL && e->variants[v].name != NULL; v++) {
+            if (text_equal(e->variants[v].name, name + n + 1))
+                *variant = e->variants[v].name;
+        }
+        return *variant != NULL ? LS_OK : no_such_name(name);
     }
-    return NULL;
+    return no_such_name(name);
 }
 
-static ls_status module_path(const char *name, char path[PATH_BYTES])
+static ls_status load(const backend_entry *e, const char *variant, const backend_ops **out)
 {
-    const char *folder;
-    char file[64];
-
-    if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789:") != strlen(name) || strlen(name) > 32)
-        return ls_fail(LS_EINVAL, "backend \"%.40s\": no such name", name);
-    LS_TRY(config_text(CONFIG_MODULE_DIR, &folder));
-    text_format(file, sizeof(file), "liblockstep_%s.so", name);
-    for (char *p = file; *p != '\0'; p++)
-        *p = (char)(*p == ':' ? '-' : *p);
-    text_format(path, PATH_BYTES, "%s%s%s", folder, *folder != '\0' ? "/" : "", file);
-    return LS_OK;
-}
-
-/* Modules stay loaded: their code may be on some thread's way out. */
-static ls_status load_module(const char *name, const backend_ops **out)
-{
-    char path[PATH_BYTES];
+    char module[NAME_BYTES];
+    void *object = NULL;
     const backend_ops *ops;
-    void *module;
+    ls_status st;
 
-    LS_TRY(module_path(name, path));
-    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (module == NULL)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "backend %s is not part of this installation (%s); backend native works "
-                       "here, over shared memory and TCP",
-                       name, dlerror()); // NOLINT(concurrency-mt-unsafe): per thread in glibc
-    ops = dlsym(module, ENTRY_SYMBOL);
+    text_format(module, sizeof(module), "%s%s%s", e->name, variant == NULL ? "" : "-",
+                variant == NULL ? "" : variant);
+    st = module_open(module, &object);
+    if (st == LS_ENOTFOUND || st == LS_EUNSUPPORTED)
+        return ls_fail(LS_EUNSUPPORTED, "backend %s%s%s is not part of this installation (%.400s)",
+                       e->name, variant == NULL ? "" : ":", variant == NULL ? "" : variant,
+                       ls_last_error());
+    if (st != LS_OK)
+        return st;
+    ops = dlsym(object, ENTRY_SYMBOL);
     if (ops == NULL || ops->abi != BACKEND_ABI)
-        return ls_fail(LS_EUNSUPPORTED, "%s is no backend of this version (%s)", path,
-                       ops == NULL ? "it has no entry" : "its interface is another");
+        return ls_fail(LS_EUNSUPPORTED, "liblockstep_%s.so is no backend of this version (%s)",
+                       module, ops == NULL ? "it has no entry" : "its interface is another");
     *out = ops;
     return LS_OK;
 }
@@ -74,6 +99,47 @@ static ls_status check_fit(const backend_ops *ops, const backend_need *need,
         return ls_context(LS_EUNSUPPORTED, "backend %s", ops->name);
     *out = ops;
     return LS_OK;
+}
+
+static ls_status load_fitting(const backend_entry *e, const char *variant, const backend_need *need,
+                              const backend_ops **out)
+{
+    const backend_ops *ops = NULL;
+
+    LS_TRY(load(e, variant, &ops));
+    LS_ASSERT(ops != NULL);
+    return check_fit(ops, need, out);
+}
+
+static bool is_launched_for(const backend_variant *v)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(v->launcher) && v->launcher[i] != NULL; i++) {
+        if (getenv(v->launcher[i]) != NULL) // NOLINT(concurrency-mt-unsafe): nobody sets it
+            return true;
+    }
+    return false;
+}
+
+/* The variant that started this process; if none did, the reasons of all. */
+static ls_status find_variant(const backend_entry *e, const backend_need *need,
+                              const backend_ops **out)
+{
+    text_buf reasons = {0};
+    ls_status st = LS_EUNSUPPORTED;
+
+    for (const backend_variant *v = e->variants; v->name != NULL; v++) {
+        if (is_launched_for(v))
+            return load_fitting(e, v->name, need, out);
+    }
+    for (const backend_variant *v = e->variants; v->name != NULL && st != LS_OK; v++) {
+        st = load_fitting(e, v->name, need, out);
+        if (st != LS_OK)
+            text_append(&reasons, "%s%s", v == e->variants ? "" : "; ", ls_last_error());
+    }
+    if (st != LS_OK)
+        st = ls_fail(LS_EUNSUPPORTED, "%s", text_str(&reasons));
+    text_free(&reasons);
+    return st;
 }
 
 static ls_status find_best(const backend_need *need, const backend_ops **out)
@@ -91,20 +157,36 @@ static ls_status find_best(const backend_need *need, const backend_ops **out)
     return best > 0 ? LS_OK : ls_context(LS_EUNSUPPORTED, "no backend fits");
 }
 
-ls_status backend_find(const backend_need *need, const backend_ops **out)
+/* Adds to the reason what would do instead. */
+static ls_status tell_what_works(const backend_entry *e)
 {
-    const backend_entry *entry;
-    const backend_ops *ops = NULL;
+    const backend_variant *v = e->variants;
 
-    if (text_equal(need->name, "auto"))
-        return find_best(need, out);
-    entry = find_entry(need->name);
-    if (entry == NULL)
-        return ls_fail(LS_EINVAL, "backend \"%.40s\": must be auto, native, mpi, nccl or gloo",
-                       need->name);
-    if (entry->ops != NULL)
-        return check_fit(entry->ops, need, out);
-    LS_TRY(load_module(need->name, &ops));
-    LS_ASSERT(ops != NULL);
-    return check_fit(ops, need, out);
+    while (v != NULL && v->name != NULL && !is_launched_for(v))
+        v++;
+    if (v != NULL && v->name != NULL)
+        return ls_fail(LS_EUNSUPPORTED, "%.800s; backends %s:%s and native work here",
+                       ls_last_error(), e->name, v->name);
+    return ls_fail(LS_EUNSUPPORTED, "%.800s; backend native works here, over shared memory and TCP",
+                   ls_last_error());
+}
+
+ls_status backend_find(const backend_need *asked, const backend_ops **out)
+{
+    backend_need need = *asked;
+    const backend_entry *e = NULL;
+    const char *variant = NULL;
+    ls_status st;
+
+    need.host = &early_host;
+    if (text_equal(need.name, "auto"))
+        return find_best(&need, out);
+    LS_TRY(find_entry(need.name, &e, &variant));
+    if (e->ops != NULL)
+        return check_fit(e->ops, &need, out);
+    if (e->variants != NULL && variant == NULL)
+        st = find_variant(e, &need, out);
+    else
+        st = load_fitting(e, variant, &need, out);
+    return st == LS_OK ? LS_OK : tell_what_works(e);
 }

@@ -18,6 +18,7 @@
 #include <lockstep/log.h>
 
 #include "comm/boot.h"
+#include "comm/native/kernels.h"
 #include "store/cause.h"
 #include "store/stamp.h"
 
@@ -81,6 +82,9 @@ struct comm_host {
     /* For open() and open_group() while they block: to be called when boot->control_fd is readable, and now and then. Fails
      * with the cause when the job is over, so that nobody waits for a rank that died. */
     ls_status (*check)(void *self);
+    /* The arithmetic of native/kernels.h, for backends that compose reductions. */
+    void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
+                   ls_dtype type, ls_reduce_op op, bool final, int divisor);
 };
 
 /* What the caller wants, for probe(). */
@@ -88,6 +92,7 @@ typedef struct backend_need {
     const char *name;      /* as asked: "auto", "native", "mpi:openmpi"... */
     const char *transport; /* "auto", "shm", "tcp" */
     int world_size;
+    const comm_host *host; /* without `self`: for error texts */
 } backend_need;
 
 typedef struct backend_ops {
@@ -124,12 +129,7 @@ typedef struct backend_ops {
     void (*forked)(backend_state *self);
 } backend_ops;
 
-/* One row a backend: built-in ones by table, the others by module. */
-typedef struct backend_entry {
-    const char *name;
-    const backend_ops *ops; /* NULL: liblockstep_NAME.so */
-} backend_entry;
-
+/* The backend that was asked for, loaded if it is a module; need->host may be left NULL. */
 LS_MUST_USE ls_status backend_find(const backend_need *need, const backend_ops **out);
 
 extern const backend_ops native_backend_ops;

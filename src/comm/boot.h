@@ -46,6 +46,7 @@ typedef struct comm_boot {
     const char *transport; /* "auto", "shm", "tcp" */
     int64_t deadline_ms;   /* ls_deadline_ms() until which joining may take */
     size_t segment_bytes;  /* LOCKSTEP_SEGMENT */
+    size_t piece_elements; /* LOCKSTEP_PIECE */
 } comm_boot;
 
 #endif

@@ -94,7 +94,8 @@ static void set_host(engine *e)
                           .log = ls_log,
                           .alloc = host_alloc,
                           .free = host_free,
-                          .check = host_check};
+                          .check = host_check,
+                          .reduce = reduce_tree};
 }
 
 /* --- life --- */

@@ -30,6 +30,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
                                int64_t *late_ms)
 {
     int64_t segment;
+    int64_t piece;
 
     s->key_file = opt->key_file;
     s->insecure = opt->insecure != 0;
@@ -41,6 +42,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     LS_TRY(config_text(CONFIG_IFACE, &s->iface));
     LS_TRY(net_security_setting(&s->security));
     LS_TRY(config_int(CONFIG_SEGMENT_BYTES, &segment));
+    LS_TRY(config_int(CONFIG_PIECE_ELEMENTS, &piece));
     LS_TRY(config_int(CONFIG_LATE_MS, late_ms));
     if (s->join_ms == 0)
         LS_TRY(config_int(CONFIG_JOIN_MS, &s->join_ms));
@@ -54,6 +56,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
         !text_equal(s->transport, "tcp"))
         return ls_fail(LS_EINVAL, "transport \"%.40s\": must be auto, shm or tcp", s->transport);
     s->segment_bytes = (size_t)segment;
+    s->piece_elements = (size_t)piece;
     s->deadline_ms = ls_deadline_ms(s->join_ms);
     return LS_OK;
 }

@@ -165,6 +165,7 @@ static void describe_boot(join *j, const join_settings *s)
     b->transport = s->transport;
     b->deadline_ms = s->deadline_ms;
     b->segment_bytes = s->segment_bytes;
+    b->piece_elements = s->piece_elements;
 }
 
 /* The others need not wait for one that cannot come. Those that differ or are missing are told by their own look. */

@@ -27,6 +27,7 @@ typedef struct join_settings {
     int64_t deadline_ms;   /* ls_deadline_ms() */
     int64_t join_ms;       /* for messages */
     size_t segment_bytes;
+    size_t piece_elements;
     ls_store *store; /* HUB_STORE */
 } join_settings;
 

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend's life, groups and progress.
+ *
+ * MPI cannot take an operation back. What is under way when its group breaks keeps its requests and buffers until the
+ * process ends, and MPI is not called again: it would write to memory that is the caller's. Then the other groups break as well.
+ * An MPI library starts once a process and is shared by all joins; it ends when the process exits, if nothing broke, because its
+ * end waits for all ranks.
+ */
+#include "comm/mpi/mpi_backend.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#ifdef OPEN_MPI
+#define LIBRARY "mpi:openmpi"
+#define ENGINE  "Open MPI"
+#define STARTER "Open MPI's mpirun or srun --mpi=pmix"
+#else
+#define LIBRARY "mpi:mpich"
+#define ENGINE  "MPICH"
+#define STARTER "lockstep run, MPICH's mpirun or srun --mpi=pmi2"
+#endif
+
+#define NAP_US                                                                                     \
+    50 /* a hundred of them first: an operation moves by several steps of several ranks */
+#define SHORT_NAPS   100
+#define LONG_NAP_US  1000
+#define CLOSE_PASSES 64 /* what MPI still has to send goes out while it is called */
+#define LAST_PASSES  8  /* for what is complete when its group breaks */
+#define LOST_TEXT                                                                                  \
+    "a group broke with operations under way, which " ENGINE                                       \
+    " cannot take back: no group of this job can go on"
+
+static struct {
+    bool is_ours; /* MPI_Init was called here */
+    bool is_hurt; /* a group broke: the end of MPI might wait for ranks that never come */
+    bool is_lost; /* operations were left under way */
+    int n_open;
+} library;
+
+static ls_status fail(const comm_host *host, ls_status status, const char *format, ...)
+    LS_PRINTF(3, 4);
+static ls_status fail(const comm_host *host, ls_status status, const char *format, ...)
+{
+    va_list args;
+    ls_status st;
+
+    va_start(args, format);
+    st = host->vfail(status, format, args);
+    va_end(args);
+    return st;
+}
+
+static const char *error_text(int code, char text[MPI_MAX_ERROR_STRING])
+{
+    int n = 0;
+
+    if (MPI_Error_string(code, text, &n) != MPI_SUCCESS)
+        snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
+    return text;
+}
+
+static ls_status fail_mpi(const comm_host *host, int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING];
+
+    return fail(host, LS_EPEER, "%s: %s: %s", ENGINE, what, error_text(code, text));
+}
+
+/* --- fit --- */
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+
+    return value != NULL && *value != '\0';
+}
+
+static bool can_find_others(void)
+{
+#ifdef OPEN_MPI
+    // OMPI_COMM_WORLD_* are set by others as well, for programs that look at them.
+    return is_set("PMIX_NAMESPACE") || is_set("OMPI_MCA_ess_base_jobid");
+#else
+    return is_set("PMI_FD") || is_set("PMI_PORT") || is_set("PMI_RANK");
+#endif
+}
+
+static int mpi_probe(const backend_need *need)
+{
+    if (need->world_size == 1 || can_find_others())
+        return 5;
+    (void)fail(need->host, LS_EUNSUPPORTED, "%s finds its ranks only under %s", ENGINE, STARTER);
+    return 0;
+}
+
+/* --- life --- */
+
+static void end_library(void)
+{
+    int is_over = 1;
+
+    if (library.n_open > 0 || library.is_hurt || library.is_lost)
+        return;
+    if (MPI_Finalized(&is_over) == MPI_SUCCESS && !is_over)
+        (void)MPI_Finalize();
+}
+
+static ls_status start_library(const comm_host *host)
+{
+    int is_over = 0;
+    int has_begun = 0;
+    int level = MPI_THREAD_SINGLE;
+    int rc;
+
+    (void)MPI_Finalized(&is_over);
+    (void)MPI_Initialized(&has_begun);
+    if (is_over || library.is_lost)
+        return fail(host, LS_EUNSUPPORTED, "%s cannot be used in this process any more: %s", ENGINE,
+                    is_over ? "it has been finalized" : LOST_TEXT);
+    if (has_begun && !library.is_ours) {
+        // The program's own calls may come at the same time as ours.
+        (void)MPI_Query_thread(&level);
+        if (level == MPI_THREAD_MULTIPLE)
+            return LS_OK;
+        return fail(host, LS_EUNSUPPORTED, "the program has started %s without MPI_THREAD_MULTIPLE",
+                    ENGINE);
+    }
+    if (has_begun)
+        return LS_OK;
+    rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    if (rc != MPI_SUCCESS)
+        return fail_mpi(host, rc, "MPI_Init_thread");
+    library.is_ours = true;
+    if (atexit(end_library) != 0)
+        return fail(host, LS_ENOMEM, "no memory for the end of %s", ENGINE);
+    if (level < MPI_THREAD_SERIALIZED)
+        return fail(host, LS_EUNSUPPORTED, "this %s cannot be called from several threads", ENGINE);
+    return LS_OK;
+}
+
+/* All ranks of the job must be MPI's, and be numbered as the job does. */
+static ls_status make_world(backend_state *s, const comm_boot *boot)
+{
+    int size = 0;
+    int has_limit = 0;
+    int *limit = NULL;
+    int rc;
+
+    (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size != boot->size)
+        return fail(s->host, LS_EUNSUPPORTED,
+                    "%s was started with %d rank%s, but the job has %d: it must be started by %s",
+                    ENGINE, size, size == 1 ? "" : "s", boot->size, STARTER);
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    rc = MPI_Comm_split(MPI_COMM_WORLD, 0, boot->rank, &s->world);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Comm_get_attr(s->world, MPI_TAG_UB, (void *)&limit, &has_limit);
+    if (rc == MPI_SUCCESS)
+        rc = mpi_call_make_ops(s);
+    if (rc != MPI_SUCCESS)
+        return fail_mpi(s->host, rc, "making the group of all ranks");
+    s->tag_limit = has_limit ? *limit : 32767;
+    return LS_OK;
+}
+
+static void close_listeners(const comm_boot *boot)
+{
+    if (boot->local_fd >= 0)
+        close(boot->local_fd);
+    if (boot->listen_fd >= 0)
+        close(boot->listen_fd);
+}
+
+static void free_state(backend_state *s)
+{
+    while (!list_empty(&s->free_jobs)) {
+        mpi_job *j = list_entry(s->free_jobs.next, mpi_job, node);
+
+        list_remove(&j->node);
+        if (j->requests != j->first)
+            s->host->free(j->requests);
+        s->host->free(j);
+    }
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    s->host->free(s);
+}
+
+static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_state **out)
+{
+    backend_state *s = host->alloc(1, sizeof(*s));
+    ls_status st;
+
+    close_listeners(boot);
+    if (s == NULL)
+        return fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
+    s->host = host;
+    s->control_fd = boot->control_fd;
+    s->piece = boot->piece_elements;
+    list_init(&s->groups);
+    list_init(&s->free_jobs);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    st = s->wake_fd < 0 ? fail(host, LS_ESYSTEM, "eventfd: error %d", errno) : start_library(host);
+    if (st == LS_OK)
+        st = make_world(s, boot);
+    if (st != LS_OK) {
+        free_state(s);
+        return st;
+    }
+    library.n_open++;
+    *out = s;
+    return LS_OK;
+}
+
+static void mpi_close(backend_state *s, int64_t timeout_ms)
+{
+    LS_UNUSED(timeout_ms); // nothing of this waits
+    for (int i = 0; i < CLOSE_PASSES && !library.is_lost; i++) {
+        int flag;
+
+        (void)MPI_Iprobe(MPI_ANY_SOURCE, s->tag_limit, s->world, &flag, MPI_STATUS_IGNORE);
+    }
+    if (!library.is_lost) {
+        mpi_call_free_ops(s);
+        (void)MPI_Comm_free(&s->world);
+    }
+    library.n_open--;
+    free_state(s);
+}
+
+/* --- groups --- */
+
+static int make_comm(const backend_state *s, const group_info *info, MPI_Comm *out)
+{
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group members = MPI_GROUP_NULL;
+    int rc = MPI_Comm_group(s->world, &all);
+
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Group_incl(all, info->size, info->members, &members);
+    // Groups that are made at the same time have no member in common, or another number.
+    if (rc == MPI_SUCCESS)
+        rc =
+            MPI_Comm_create_group(s->world, members, (int)(info->id % (unsigned)s->tag_limit), out);
+    if (members != MPI_GROUP_NULL)
+        (void)MPI_Group_free(&members);
+    if (all != MPI_GROUP_NULL)
+        (void)MPI_Group_free(&all);
+    return rc;
+}
+
+static ls_status mpi_open_group(backend_state *s, const group_info *info, backend_group **out)
+{
+    backend_group *g = library.is_lost ? NULL : s->host->alloc(1, sizeof(*g));
+    int rc;
+
+    if (g == NULL)
+        return fail(s->host, library.is_lost ? LS_EUNSUPPORTED : LS_ENOMEM,
+                    "%s: no group of %d ranks can be made", ENGINE, info->size);
+    g->state = s;
+    g->info = info;
+    list_init(&g->jobs);
+    rc = make_comm(s, info, &g->comm);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN);
+    if (rc != MPI_SUCCESS) {
+        s->host->free(g);
+        return fail_mpi(s->host, rc, "making a group");
+    }
+    list_append(&s->groups, &g->node);
+    *out = g;
+    return LS_OK;
+}
+
+static void mpi_close_group(backend_group *g)
+{
+    list_remove(&g->node);
+    if (!library.is_lost)
+        (void)MPI_Comm_free(&g->comm);
+    g->state->host->free(g);
+}
+
+static const char *mpi_transport(backend_group *g)
+{
+    LS_UNUSED(g);
+    return "mpi";
+}
+
+/* --- works --- */
+
+static mpi_job *take_job(backend_group *g, backend_work *work)
+{
+    backend_state *s = g->state;
+    mpi_job *j;
+
+    if (list_empty(&s->free_jobs)) {
+        j = s->host->alloc(1, sizeof(*j));
+        if (j == NULL)
+            return NULL;
+        j->requests = j->first;
+        j->capacity = FIRST_REQUESTS;
+    } else {
+        j = list_entry(s->free_jobs.next, mpi_job, node);
+        list_remove(&j->node);
+    }
+    j->group = g;
+    j->work = work;
+    j->n_requests = 0;
+    j->n_done = 0;
+    list_append(&g->jobs, &j->node);
+    return j;
+}
+
+/* MPI is done with the job; what it borrowed can be used again. */
+static void give_back(mpi_job *j)
+{
+    backend_state *s = j->group->state;
+
+    s->host->free(j->from);
+    s->host->free(j->to);
+    j->from = NULL;
+    j->to = NULL;
+    list_remove(&j->node);
+    list_append(&s->free_jobs, &j->node);
+}
+
+/* MPI keeps the job, its requests and its buffers. */
+static void abandon(mpi_job *j)
+{
+    library.is_lost = true;
+    list_remove(&j->node);
+}
+
+/* Whether all requests are complete; *rc: how the one that failed did. */
+static bool is_over(mpi_job *j, MPI_Status *status, int *rc)
+{
+    int flag = 1;
+
+    *rc = MPI_SUCCESS;
+    while (j->n_done < j->n_requests && flag && *rc == MPI_SUCCESS) {
+        *rc = MPI_Test(&j->requests[j->n_done], &flag, status);
+        if (flag || *rc != MPI_SUCCESS)
+            j->n_done++;
+    }
+    return *rc != MPI_SUCCESS || j->n_done == j->n_requests;
+}
+
+static void end_failed(mpi_job *j, int rc)
+{
+    backend_state *s = j->group->state;
+    backend_work *work = j->work;
+    char text[MPI_MAX_ERROR_STRING + 32];
+    char why[MPI_MAX_ERROR_STRING];
+    int class = rc;
+
+    (void)MPI_Error_class(rc, &class);
+    snprintf(text, sizeof(text), "%s: %s", ENGINE, error_text(rc, why));
+    if (j->n_done < j->n_requests)
+        abandon(j);
+    else
+        give_back(j);
+    s->host->done(s->host->self, work, class == MPI_ERR_TRUNCATE ? LS_EMISMATCH : LS_EPEER, text);
+}
+
+/* A message that is longer than expected is MPI's error, one that is shorter ours. */
+static void end_receive(mpi_job *j, const MPI_Status *status)
+{
+    const backend_state *s = j->group->state;
+    const int *members = j->group->info->members;
+    backend_work *work = j->work;
+    MPI_Count count = 0;
+    char text[160];
+
+    (void)MPI_Get_elements_x(status, mpi_call_type(work->op.dtype), &count);
+    work->source = status->MPI_SOURCE;
+    snprintf(text, sizeof(text), "rank %d expects %zu elements of rank %d, but %lld have come",
+             members[j->group->info->rank], work->op.count, members[work->source],
+             (long long)count);
+    give_back(j);
+    s->host->done(s->host->self, work, (size_t)count == work->op.count ? LS_OK : LS_EMISMATCH,
+                  text);
+}
+
+/* False when the job is still under way. */
+static bool try_end(mpi_job *j)
+{
+    const backend_state *s = j->group->state;
+    backend_work *work = j->work;
+    MPI_Status status;
+    int rc;
+
+    if (!is_over(j, &status, &rc))
+        return false;
+    if (rc != MPI_SUCCESS) {
+        end_failed(j, rc);
+    } else if (work->op.kind == COLL_RECV) {
+        end_receive(j, &status);
+    } else {
+        mpi_call_finish(j);
+        give_back(j);
+        s->host->done(s->host->self, work, LS_OK, NULL);
+    }
+    return true;
+}
+
+static void mpi_start(backend_group *g, backend_work *work)
+{
+    const comm_host *host = g->state->host;
+    const bool is_message = work->op.kind == COLL_SEND || work->op.kind == COLL_RECV;
+    mpi_job *j;
+    int rc;
+
+    if (library.is_lost || (is_message && work->op.tag >= g->state->tag_limit)) {
+        host->done(host->self, work, library.is_lost ? LS_EPEER : LS_EUNSUPPORTED,
+                   library.is_lost ? LOST_TEXT : "the tag is larger than " ENGINE " can have");
+        return;
+    }
+    j = take_job(g, work);
+    if (j == NULL) {
+        host->done(host->self, work, LS_ENOMEM, "no memory for an operation");
+        return;
+    }
+    rc = mpi_call_start(j);
+    if (rc != MPI_SUCCESS)
+        end_failed(j, rc);
+    else
+        (void)try_end(j);
+}
+
+/* The others cannot go on without this rank. */
+static void tell_loss(backend_state *s)
+{
+    const job_cause cause = {
+        .kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1, .text = LOST_TEXT};
+
+    if (s->is_told)
+        return;
+    s->is_told = true;
+    s->host->broken(s->host->self, &cause);
+}
+
+static bool progress_group(backend_group *g)
+{
+    list_node *it = g->jobs.next;
+    bool moved = false;
+
+    while (it != &g->jobs) {
+        mpi_job *j = list_entry(it, mpi_job, node);
+
+        it = it->next;
+        moved |= try_end(j);
+    }
+    return moved;
+}
+
+static bool mpi_progress(backend_state *s)
+{
+    bool moved = false;
+
+    if (library.is_lost) {
+        tell_loss(s);
+        return false;
+    }
+    list_for_each (it, &s->groups)
+        moved |= progress_group(list_entry(it, backend_group, node));
+    if (moved)
+        atomic_store_explicit(&s->n_naps, 0, memory_order_relaxed);
+    return moved;
+}
+
+/*
+ * MPI moves only while it is called and has nothing to sleep on: short naps, from which the control connection and wake() end
+ * the first sleeper. A wake that another one eats costs a nap.
+ */
+static void mpi_wait(backend_state *s, int timeout_ms)
+{
+    struct pollfd fds[2] = {{.fd = s->wake_fd, .events = POLLIN},
+                            {.fd = s->control_fd, .events = POLLIN}};
+    const int n = atomic_fetch_add_explicit(&s->n_naps, 1, memory_order_relaxed);
+    int64_t us = n < SHORT_NAPS ? NAP_US : LONG_NAP_US;
+    struct timespec nap;
+    uint64_t wakes;
+
+    if (us > (int64_t)timeout_ms * 1000)
+        us = (int64_t)timeout_ms * 1000;
+    nap = (struct timespec){.tv_nsec = us * 1000};
+    if (ppoll(fds, 2, &nap, NULL) > 0 && fds[0].revents != 0)
+        (void)!read(s->wake_fd, &wakes, sizeof(wakes));
+}
+
+static void mpi_wake(backend_state *s)
+{
+    const uint64_t one = 1;
+
+    (void)!write(s->wake_fd, &one, sizeof(one));
+}
+
+/* What can be ended is: receives are taken back, and what is complete was only not noticed yet. */
+static void mpi_abort_group(backend_group *g, ls_status status, const char *text)
+{
+    const comm_host *host = g->state->host;
+
+    library.is_hurt |= status != LS_ECANCELED;
+    while (!list_empty(&g->jobs)) {
+        mpi_job *j = list_entry(g->jobs.next, mpi_job, node);
+        backend_work *work = j->work;
+        MPI_Status ignored;
+        bool has_ended = false;
+        int rc;
+
+        if (work->op.kind == COLL_RECV && !library.is_lost)
+            (void)MPI_Cancel(&j->requests[0]);
+        for (int i = 0; i < LAST_PASSES && !has_ended && !library.is_lost; i++)
+            has_ended = is_over(j, &ignored, &rc) && j->n_done == j->n_requests;
+        if (has_ended)
+            give_back(j);
+        else
+            abandon(j);
+        host->done(host->self, work, status, text);
+    }
+}
+
+/* Peers are to see the end of the parent, not of the child: of MPI's own descriptors nothing is known. */
+static void mpi_forked(backend_state *s)
+{
+    close(s->wake_fd);
+}
+
+__attribute__((visibility("default"))) extern const backend_ops lockstep_backend;
+const backend_ops lockstep_backend = {
+    .abi = BACKEND_ABI,
+    .name = LIBRARY,
+    .probe = mpi_probe,
+    .open = mpi_open,
+    .open_group = mpi_open_group,
+    .close_group = mpi_close_group,
+    .start = mpi_start,
+    .progress = mpi_progress,
+    .wait = mpi_wait,
+    .wake = mpi_wake,
+    .abort_group = mpi_abort_group,
+    .transport = mpi_transport,
+    .close = mpi_close,
+    .forked = mpi_forked,
+};
