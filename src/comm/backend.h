@@ -82,6 +82,11 @@ struct comm_host {
     /* For open() and open_group() while they block: to be called when boot->control_fd is readable, and now and then. Fails
      * with the cause when the job is over, so that nobody waits for a rank that died. */
     ls_status (*check)(void *self);
+    /* The job's store, for what open() and open_group() have to tell the other ranks: keys of this join. `value` is freed
+     * with free(). */
+    ls_status (*publish)(void *self, const char *key, const void *value, size_t bytes);
+    ls_status (*lookup)(void *self, const char *key, int64_t timeout_ms, void **value,
+                        size_t *bytes);
     /* The arithmetic of native/kernels.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                    ls_dtype type, ls_reduce_op op, bool final, int divisor);

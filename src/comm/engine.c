@@ -13,6 +13,8 @@
 #define CLOSE_MS 5000 /* delivering what was sent, at the end */
 #define HUB_MS   1000 /* how long rank 0's own hub waits for the others to leave */
 
+#define HOST_KEY_BYTES 128
+
 #define work_of(backend) list_entry(backend, ls_work, b)
 
 /* --- what backends may call --- */
@@ -84,6 +86,33 @@ static void *host_alloc(size_t count, size_t size)
     return ls_calloc(count, size);
 }
 
+static const char *host_key(const engine *e, const char *key, char buf[HOST_KEY_BYTES])
+{
+    return text_format(buf, HOST_KEY_BYTES, "%sbackend/%s", e->parts.scope, key);
+}
+
+static ls_status host_publish(void *self, const char *key, const void *value, size_t bytes)
+{
+    const engine *e = self;
+    char full[HOST_KEY_BYTES];
+
+    if (e->parts.control == NULL)
+        return ls_fail(LS_EPEER, "the job's store is gone");
+    return ls_store_set(control_store(e->parts.control), host_key(e, key, full), value, bytes);
+}
+
+static ls_status host_lookup(void *self, const char *key, int64_t timeout_ms, void **value,
+                             size_t *bytes)
+{
+    const engine *e = self;
+    char full[HOST_KEY_BYTES];
+
+    if (e->parts.control == NULL)
+        return ls_fail(LS_EPEER, "the job's store is gone");
+    return ls_store_get(control_store(e->parts.control), host_key(e, key, full), timeout_ms, value,
+                        bytes);
+}
+
 static void set_host(engine *e)
 {
     e->host = (comm_host){.abi = BACKEND_ABI,
@@ -95,6 +124,8 @@ static void set_host(engine *e)
                           .alloc = host_alloc,
                           .free = host_free,
                           .check = host_check,
+                          .publish = host_publish,
+                          .lookup = host_lookup,
                           .reduce = reduce_tree};
 }
 
