@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 1
+#define BACKEND_ABI 2
 
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
@@ -103,6 +103,9 @@ typedef struct backend_need {
 typedef struct backend_ops {
     uint32_t abi; /* BACKEND_ABI */
     const char *name;
+    /* Ranks that call different collectives notice it by themselves, or wait for each other. Otherwise the hub is told
+     * what was called, and breaks the group up to a second late. */
+    bool compares_calls;
     /* required: how well it fits, 0 = not at all (ls_last_error says why) */
     int (*probe)(const backend_need *need);
     /* required: collective over the job; blocks until connected or boot->deadline_ms */

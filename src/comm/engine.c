@@ -49,6 +49,8 @@ static void host_done(void *self, backend_work *b, ls_status status, const char 
         engine_end_work(e, w, status == LS_OK ? LS_OK : comm->status);
         return;
     }
+    if (comm->calls != NULL) // the hub may see from it that another rank called something else
+        calls_tell(comm->calls, e->parts.control, ls_now_ns());
     cause = cause_of_failure(e, comm->info.id, status, text);
     w->phase = WORK_FAILED;
     engine_suspect(e, comm, &cause, status);
@@ -350,6 +352,8 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
         return st;
     }
     w->start_ns = ls_now_ns();
+    if (comm->calls != NULL && w->b.op.kind != COLL_SEND && w->b.op.kind != COLL_RECV)
+        calls_note(comm->calls, &w->b.op.stamp);
     w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp,
                                check_src_bytes(op, comm->info.rank, comm->info.size) +
                                    check_dst_bytes(op, comm->info.rank, comm->info.size),
@@ -391,13 +395,27 @@ static ls_status check_usable(const ls_comm *comm)
     return LS_OK;
 }
 
+/* News are read as well: operations that end at once never wait for any. */
+static void tell_calls(engine *e, ls_comm *comm)
+{
+    const int64_t now_ns = ls_now_ns();
+
+    if (now_ns < calls_next_ns(comm->calls))
+        return;
+    calls_tell(comm->calls, e->parts.control, now_ns);
+    watch_news(e);
+}
+
 /* Under the lock; hands the work out or waits for it. */
 static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
-    ls_status st = check_usable(comm);
     ls_work *w = NULL;
+    ls_status st;
 
+    if (comm->calls != NULL)
+        tell_calls(e, comm);
+    st = check_usable(comm);
     if (st == LS_OK)
         st = begin_work(comm, op, site, &w);
     if (w == NULL)

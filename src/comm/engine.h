@@ -19,6 +19,7 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "comm/backend.h"
+#include "comm/calls.h"
 #include "comm/join.h"
 #include "comm/recorder.h"
 #include "comm/site.h"
@@ -96,6 +97,7 @@ struct ls_comm {
     ls_status suspect_status;
     int64_t suspect_until_ns;
     uint64_t sequence; /* of the last collective */
+    call_log *calls;   /* what the hub is told; NULL: the backend compares calls itself */
     byte_map messages; /* numbers of sends and receives by (direction, peer, tag) */
     char label[STAMP_SITE_BYTES];
     list_node works;

@@ -30,6 +30,7 @@ static void count_locals(ls_comm *comm)
 static void free_group(ls_comm *comm)
 {
     byte_map_free(&comm->messages);
+    ls_free(comm->calls);
     ls_free(comm->members);
     ls_free(comm);
 }
@@ -49,10 +50,12 @@ ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members,
     list_init(&comm->works);
     list_init(&comm->handles);
     count_locals(comm);
+    if (size > 1 && !e->parts.ops->compares_calls)
+        st = calls_create(&comm->calls);
     engine_enter(e);
-    if (e->end.kind != CAUSE_NONE)
+    if (st == LS_OK && e->end.kind != CAUSE_NONE)
         st = ls_fail(cause_status(e->end.kind), "%s", e->end.text);
-    else if (size > 1)
+    else if (st == LS_OK && size > 1)
         st = watch_explain(e,
                            e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend));
     if (st == LS_OK) {

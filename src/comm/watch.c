@@ -139,6 +139,8 @@ void watch_goodbye(engine *e, const ls_comm *comm)
 
     if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
         return;
+    if (comm->calls != NULL)
+        calls_tell(comm->calls, e->parts.control, ls_now_ns());
     text_format(value, sizeof(value), "%" PRIu64, comm->sequence);
     if (ls_store_set(control_store(e->parts.control),
                      left_key(e, comm->info.id, e->parts.rank, key), value, strlen(value)) != LS_OK)
@@ -379,6 +381,10 @@ static int64_t look_at_group(engine *e, ls_comm *comm, int64_t now_ns)
         settle(e, comm);
     if (comm->status != LS_OK)
         return next_ns;
+    if (comm->calls != NULL && now_ns >= calls_next_ns(comm->calls))
+        calls_tell(comm->calls, e->parts.control, now_ns);
+    if (comm->calls != NULL)
+        next_ns = calls_next_ns(comm->calls);
     list_for_each (it, &comm->works) {
         ls_work *w = list_entry(it, ls_work, node);
 

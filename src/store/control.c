@@ -270,6 +270,18 @@ ls_status control_arrived(control *c, const op_stamp *stamp)
     return hublink_send(&c->link, MESSAGE_ARRIVED, &c->body);
 }
 
+ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)
+{
+    LS_ASSERT(n <= MESSAGE_CALLS_MAX);
+    wire_writer_reset(&c->body);
+    wire_write_u32(&c->body, (uint32_t)n);
+    for (int i = 0; i < n; i++) {
+        write_stamp(&c->body, &stamps[i]);
+        wire_write_u64(&c->body, digests[i]);
+    }
+    return hublink_send(&c->link, MESSAGE_CALLED, &c->body);
+}
+
 ls_status control_fail(control *c, const job_cause *cause)
 {
     wire_writer_reset(&c->body);

@@ -71,6 +71,14 @@ LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, const i
 /* That operation has ended here. Only needed when control_waiting was called for it; group, sequence and kind tell which. */
 LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp);
 
+/*
+ * What this rank has called: n (at most 32) collectives of any group, in order, each with a digest of all that the group has
+ * called up to it. The hub breaks a group when two ranks' words about the same number differ, so ranks must tell of numbers that
+ * meet: all multiples of some power of two.
+ */
+LS_MUST_USE ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests,
+                                     int n);
+
 /* Reports a failure: every other rank of cause->group hears it. */
 LS_MUST_USE ls_status control_fail(control *c, const job_cause *cause);
 

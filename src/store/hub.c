@@ -44,6 +44,7 @@ ls_status hub_create(poller *p, const hub_options *opt, hub **out)
     list_init(&h->waits);
     list_init(&h->held);
     list_init(&h->ops);
+    list_init(&h->calls);
     st = hub_ranks_create(h);
     if (st == LS_OK)
         st = make_door(h);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
- * operations (hub_watch.c). All run on the poller's thread.
+ * operations (hub_watch.c), calls (hub_calls.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
 #define LS_STORE_HUB_INTERNAL_H
@@ -95,6 +95,9 @@ typedef struct hub_op {
     poll_timer left;
 } hub_op;
 
+/* What the ranks of one group have called. */
+typedef struct hub_calls hub_calls;
+
 struct hub {
     poller *loop;
     hub_options opt;
@@ -116,6 +119,8 @@ struct hub {
     list_node held;
     list_node ops;
     int n_ops;
+    list_node calls; /* by group; last heard of last */
+    int n_calls;
     wire_writer body; /* of the message being made */
 };
 
@@ -148,6 +153,10 @@ void hub_rank_gone(hub_conn *c); /* its connection has ended */
 /* Makes it the cause of its group and tells all ranks, unless the group has one. */
 void hub_break(hub *h, const job_cause *cause);
 bool hub_is_broken(const hub *h, uint32_t group);
+
+/* --- hub_calls.c --- */
+LS_MUST_USE ls_status hub_calls_told(hub_conn *c, const frame *f);
+void hub_calls_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 
 /* --- hub_watch.c --- */
 LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);

@@ -76,6 +76,7 @@ static bool spread(hub *h, const job_cause *cause, job_cause *recorded)
     write_cause(h, recorded);
     broadcast_body(h, MESSAGE_CAUSE);
     hub_watch_end_group(h, recorded->group);
+    hub_calls_end_group(h, recorded->group);
     return true;
 }
 
@@ -376,6 +377,8 @@ ls_status hub_rank_message(hub_conn *c, const frame *f)
         return hub_watch_waiting(c, f);
     case MESSAGE_ARRIVED:
         return hub_watch_arrived(c, f);
+    case MESSAGE_CALLED:
+        return hub_calls_told(c, f);
     case MESSAGE_FAIL:
         return rank_failed(c, f);
     case MESSAGE_GOODBYE:
@@ -411,6 +414,7 @@ ls_status hub_ranks_create(hub *h)
 void hub_ranks_free(hub *h)
 {
     hub_watch_end_group(h, GROUP_ALL);
+    hub_calls_end_group(h, GROUP_ALL);
     while (!list_empty(&h->held))
         free_held(list_entry(h->held.next, held_cause, node));
     for (int i = 0; h->ranks != NULL && i < h->opt.world_size; i++)

@@ -33,6 +33,7 @@ typedef enum message_type {
     MESSAGE_ARRIVED = 21, /* stamp */
     MESSAGE_FAIL = 22,    /* cause */
     MESSAGE_GOODBYE = 23, /* empty */
+    MESSAGE_CALLED = 24,  /* n u32, n times: stamp, digest u64 */
 
     /* To ranks, at any time after WELCOME. */
     MESSAGE_CAUSE = 30, /* cause */
@@ -45,5 +46,6 @@ typedef enum message_type {
     ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024) /* then a client that does not read is dropped */
 #define MESSAGE_RANKS_MAX (64 * 1024)
 #define MESSAGE_TEXT_MAX  512
+#define MESSAGE_CALLS_MAX 32
 
 #endif

@@ -463,6 +463,7 @@ backend_ops make_ops()
 
     ops.abi = BACKEND_ABI;
     ops.name = "gloo";
+    ops.compares_calls = true;
     ops.probe = gloo_probe;
     ops.open = gloo_open;
     ops.open_group = gloo_open_group;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef OPEN_MPI
@@ -28,12 +29,12 @@
 #define STARTER "lockstep run, MPICH's mpirun or srun --mpi=pmi2"
 #endif
 
-#define NAP_US                                                                                     \
-    50 /* a hundred of them first: an operation moves by several steps of several ranks */
-#define SHORT_NAPS   100
-#define LONG_NAP_US  1000
-#define CLOSE_PASSES 64 /* what MPI still has to send goes out while it is called */
-#define LAST_PASSES  8  /* for what is complete when its group breaks */
+#define NAP_US             50 /* between looks at MPI, as long as operations may be expected to move */
+#define LONG_NAP_US        1000
+#define EXPECTED_NS        (10 * INT64_C(1000000)) /* of any operation */
+#define EXPECTED_NS_A_BYTE 10
+#define CLOSE_PASSES       64 /* what MPI still has to send goes out while it is called */
+#define LAST_PASSES        8  /* for what is complete when its group breaks */
 #define LOST_TEXT                                                                                  \
     "a group broke with operations under way, which " ENGINE                                       \
     " cannot take back: no group of this job can go on"
@@ -56,6 +57,14 @@ static ls_status fail(const comm_host *host, ls_status status, const char *forma
     st = host->vfail(status, format, args);
     va_end(args);
     return st;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 static const char *error_text(int code, char text[MPI_MAX_ERROR_STRING])
@@ -411,6 +420,14 @@ static bool try_end(mpi_job *j)
     return true;
 }
 
+static void expect(backend_state *s, size_t bytes)
+{
+    const int64_t end_ns = now_ns() + EXPECTED_NS + (int64_t)bytes * EXPECTED_NS_A_BYTE;
+
+    if (end_ns > atomic_load_explicit(&s->expected_ns, memory_order_relaxed))
+        atomic_store_explicit(&s->expected_ns, end_ns, memory_order_relaxed);
+}
+
 static void mpi_start(backend_group *g, backend_work *work)
 {
     const comm_host *host = g->state->host;
@@ -428,6 +445,7 @@ static void mpi_start(backend_group *g, backend_work *work)
         host->done(host->self, work, LS_ENOMEM, "no memory for an operation");
         return;
     }
+    expect(g->state, mpi_call_bytes(j));
     rc = mpi_call_start(j);
     if (rc != MPI_SUCCESS)
         end_failed(j, rc);
@@ -471,21 +489,20 @@ static bool mpi_progress(backend_state *s)
     }
     list_for_each (it, &s->groups)
         moved |= progress_group(list_entry(it, backend_group, node));
-    if (moved)
-        atomic_store_explicit(&s->n_naps, 0, memory_order_relaxed);
     return moved;
 }
 
 /*
  * MPI moves only while it is called and has nothing to sleep on: short naps, from which the control connection and wake() end
- * the first sleeper. A wake that another one eats costs a nap.
+ * the first sleeper. A wake that another one eats costs a nap. Who waits for longer than the operation itself can take waits
+ * for a rank that is late, and looks less often.
  */
 static void mpi_wait(backend_state *s, int timeout_ms)
 {
     struct pollfd fds[2] = {{.fd = s->wake_fd, .events = POLLIN},
                             {.fd = s->control_fd, .events = POLLIN}};
-    const int n = atomic_fetch_add_explicit(&s->n_naps, 1, memory_order_relaxed);
-    int64_t us = n < SHORT_NAPS ? NAP_US : LONG_NAP_US;
+    const bool is_expected = now_ns() < atomic_load_explicit(&s->expected_ns, memory_order_relaxed);
+    int64_t us = is_expected ? NAP_US : LONG_NAP_US;
     struct timespec nap;
     uint64_t wakes;
 

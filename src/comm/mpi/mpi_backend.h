@@ -26,8 +26,8 @@ struct backend_state {
     int tag_limit; /* tags below it are the user's, the limit itself is exchange()'s */
     int control_fd;
     int wake_fd;
-    atomic_int n_naps; /* since something moved */
-    bool is_told;      /* the other groups know that MPI is lost */
+    atomic_int_fast64_t expected_ns; /* until when what is under way may take */
+    bool is_told;                    /* the other groups know that MPI is lost */
     list_node groups;
     list_node free_jobs;
 };
@@ -53,6 +53,9 @@ typedef struct mpi_job {
     void *from; /* copy of src, widened where the type asks for it; NULL: none */
     void *to;   /* where the result comes instead of dst; NULL: dst */
 } mpi_job;
+
+/* What all ranks have in this operation together, about. */
+size_t mpi_call_bytes(const mpi_job *j);
 
 /* Starts the operation; an MPI error code. What was started before an error stays in the job. */
 int mpi_call_start(mpi_job *j);

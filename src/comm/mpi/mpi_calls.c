@@ -490,6 +490,16 @@ static int barrier(mpi_job *j)
     return request == NULL ? MPI_ERR_NO_MEM : MPI_Ibarrier(j->group->comm, request);
 }
 
+size_t mpi_call_bytes(const mpi_job *j)
+{
+    const coll *op = &j->work->op;
+
+    if (op->kind == COLL_BARRIER)
+        return 0;
+    return part_offset(op, op->src_counts != NULL ? op->src_counts : op->dst_counts,
+                       j->group->info->size);
+}
+
 int mpi_call_start(mpi_job *j)
 {
     const coll *op = &j->work->op;

@@ -622,6 +622,7 @@ static int native_probe(const backend_need *need)
 const backend_ops native_backend_ops = {
     .abi = BACKEND_ABI,
     .name = "native",
+    .compares_calls = true,
     .probe = native_probe,
     .open = native_open,
     .open_group = native_open_group,

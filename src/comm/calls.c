@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls.c - telling the hub what this rank has called, where the backend does not compare it (backend.h, compares_calls).
+ *
+ * All collectives go into a digest; a sample of them is told with it, five times a second. When more come than are told at
+ * once, every second one is left out, again and again, by their numbers: what two ranks keep has numbers in common, however
+ * different their pace.
+ */
+#include "comm/calls.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "store/messages.h"
+
+#define TELL_EVERY_NS (200 * INT64_C(1000000))
+
+struct call_log {
+    uint64_t digest;
+    uint64_t stride; /* only numbers that it divides are kept */
+    int64_t next_ns; /* when the hub is told */
+    int n;
+    op_stamp stamps[MESSAGE_CALLS_MAX];
+    uint64_t digests[MESSAGE_CALLS_MAX];
+};
+
+ls_status calls_create(call_log **out)
+{
+    *out = ls_calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the calls of a group");
+    (*out)->stride = 1;
+    return LS_OK;
+}
+
+static void thin_out(call_log *log)
+{
+    int n = 0;
+
+    log->stride *= 2;
+    for (int i = 0; i < log->n; i++) {
+        if (log->stamps[i].sequence % log->stride != 0)
+            continue;
+        log->stamps[n] = log->stamps[i];
+        log->digests[n++] = log->digests[i];
+    }
+    log->n = n;
+}
+
+void calls_note(call_log *log, const op_stamp *s)
+{
+    const uint64_t kinds = (uint64_t)s->kind | (uint64_t)s->dtype << 8 | (uint64_t)s->redop << 16 |
+                           (uint64_t)s->vector << 24 | (uint64_t)(uint32_t)s->root << 32;
+
+    log->digest = ls_hash3(log->digest, kinds, s->count);
+    if (log->n == MESSAGE_CALLS_MAX)
+        thin_out(log);
+    if (s->sequence % log->stride != 0)
+        return;
+    log->stamps[log->n] = *s;
+    log->digests[log->n++] = log->digest;
+}
+
+int64_t calls_next_ns(const call_log *log)
+{
+    return log->n == 0 ? INT64_MAX : log->next_ns;
+}
+
+void calls_tell(call_log *log, control *c, int64_t now_ns)
+{
+    char kept[LS_ERROR_BYTES];
+
+    if (log->n == 0)
+        return;
+    ls_error_keep(kept);
+    if (c != NULL && control_called(c, log->stamps, log->digests, log->n) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of calls: %s", ls_last_error());
+    ls_error_restore(kept);
+    log->n = 0;
+    log->stride = 1;
+    log->next_ns = now_ns + TELL_EVERY_NS;
+}

@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# engines.sh BIN-DIR ENGINE STARTER RANKS SCENES: engine_ranks under what starts it. ENGINE is openmpi, mpich or gloo; STARTER is
+# mpirun or run; the scene that kills a rank must make the starter fail, all others must not. Exit 77: something is missing.
+set -eu
+bin=$1 engine=$2 starter=$3 ranks=$4 scenes=$5
+
+skip() { echo "skipped: $*"; exit 77; }
+
+case $engine in
+gloo) backend=gloo module=$bin/lib/liblockstep_gloo.so ;;
+*) backend=mpi module=$bin/lib/liblockstep_mpi-$engine.so ;;
+esac
+[ -e "$module" ] || skip "this build has no $engine"
+[ "$scenes" != huge ] || [ "$(awk '/MemAvailable/ {print $2}' /proc/meminfo)" -gt 12000000 ] || skip "huge needs 12 GiB"
+
+# Root may run Open MPI here; more ranks than cores are what is tested; the libraries' own leaks are not ours.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
+case $starter in
+run) set -- "$bin/bin/lockstep" run -n "$ranks" ;;
+mpirun)
+    command -v "mpirun.$engine" >/dev/null || skip "no mpirun.$engine"
+    set -- "mpirun.$engine" -np "$ranks"
+    [ "$engine" = mpich ] || set -- "$@" --oversubscribe
+    ;;
+esac
+
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+status=0
+"$@" "$bin/tests/engine_ranks" "$backend" "$scenes" "$ranks" >"$out" 2>&1 || status=$?
+fail() { cat "$out"; echo "$*"; exit 1; }
+case $scenes in
+*death*)
+    [ $status -ne 0 ] || fail "a rank was killed, and nobody said so"
+    ! grep -q 'does not hold' "$out" || fail "a survivor was not told what it should"
+    ;;
+abort_all | quarrel) # how MPI's starters take ranks that leave without MPI_Finalize is theirs
+    ! grep -qE 'does not hold|No such file|Alarm clock|Segmentation' "$out" || fail "a rank was not told what it should"
+    ;;
+*) [ $status -eq 0 ] || fail "status $status" ;;
+esac
