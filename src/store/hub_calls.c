@@ -141,8 +141,6 @@ ls_status hub_calls_told(hub_conn *c, const frame *f)
             return ls_fail(LS_EPROTO, "half a call");
         LS_TRY(stamp_decode(wire, &told.stamp));
         told.digest = wire_read_u64(&r);
-        if (told.stamp.sequence == 0)
-            return ls_fail(LS_EPROTO, "a call without a number");
         if (hub_is_broken(c->owner, told.stamp.group))
             continue;
         calls = calls_of(c->owner, told.stamp.group);

@@ -796,6 +796,82 @@ static void late_reports_come_again_with_growing_pauses(void **state)
     hub_thread_stop(t, SOON);
 }
 
+/* --- what was called, where the backend does not compare it --- */
+
+static void tell(control *c, coll_kind kind, uint64_t sequence, uint64_t digest)
+{
+    const op_stamp s = stamp_of(kind, sequence, 100, "f+0x1c");
+
+    assert_ok(control_called(c, &s, &digest, 1));
+}
+
+static void calls_that_differ_are_told_to_both_sides(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+
+    LS_UNUSED(state);
+    tell(a, COLL_ALL_REDUCE, 3, 77);
+    tell(a, COLL_ALL_REDUCE, 4, 78);
+    tell(b, COLL_ALL_REDUCE, 3, 77);
+    tell(b, COLL_BROADCAST, 4, 79);
+    for (int i = 0; i < 2; i++) {
+        const job_cause cause = await_cause(i == 0 ? a : b);
+
+        assert_int_equal(cause.kind, CAUSE_MISMATCH);
+        assert_string_equal(cause.text,
+                            "rank 0: all_reduce #4 (sum, 100 float32) at f+0x1c; rank 1: "
+                            "broadcast #4 (root 0, 100 float32) at f+0x1c");
+    }
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+/* Of a quick group only some calls are told; the digest covers those in between. */
+static void calls_that_differed_between_samples_are_told(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+    job_cause cause;
+
+    LS_UNUSED(state);
+    tell(a, COLL_ALL_REDUCE, 64, 1);
+    tell(a, COLL_ALL_REDUCE, 128, 2);
+    tell(b, COLL_ALL_REDUCE, 96, 5); // nobody else tells of this one
+    tell(b, COLL_ALL_REDUCE, 128, 3);
+    cause = await_cause(a);
+    assert_int_equal(cause.kind, CAUSE_MISMATCH);
+    assert_non_null(strstr(cause.text, "rank 0 and rank 1 have not called the same operations"));
+    assert_non_null(strstr(cause.text, "before all_reduce #128"));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+static void equal_calls_at_any_pace_are_left_in_peace(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+
+    LS_UNUSED(state);
+    for (uint64_t i = 1; i <= 500; i++)
+        tell(a, COLL_ALL_REDUCE, i, i);
+    tell(b, COLL_BROADCAST, 2, 9); // too old to be remembered
+    for (uint64_t i = 3; i <= 500; i++)
+        tell(b, COLL_ALL_REDUCE, i, i);
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // what came before has been seen
+    assert_ok(ls_store_set(control_store(b), "k", "v", 1));
+    assert_false(has_cause(a));
+    assert_false(has_cause(b));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -824,6 +900,9 @@ int main(void)
         cmocka_unit_test(a_receive_from_anybody_hopes_for_the_others),
         cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
         cmocka_unit_test(late_reports_come_again_with_growing_pauses),
+        cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
+        cmocka_unit_test(calls_that_differed_between_samples_are_told),
+        cmocka_unit_test(equal_calls_at_any_pace_are_left_in_peace),
     };
     const struct CMUnitTest sealed[] = {
         cmocka_unit_test(ranks_meet_through_the_store),
