@@ -39,8 +39,9 @@ typedef enum ls_reduce_op {
 
 /* How to join. Every field but `size` may be 0, which means the default. */
 typedef struct ls_init_options {
-    size_t size;         /* sizeof(ls_init_options) */
-    const char *backend; /* "auto" (default), "native"; others as docs/backends.md says */
+    size_t size; /* sizeof(ls_init_options) */
+    const char *
+        backend; /* "auto" (default), "native", "mpi", "mpi:openmpi", "mpi:mpich", "gloo": docs/backends.md */
     const char *
         init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" (a file that does not exist yet) */
     int rank;              /* used when world_size > 0; required then by tcp:// and file:// */
@@ -84,9 +85,9 @@ LS_API int ls_comm_size(const ls_comm *comm);
 LS_API int
 ls_comm_local_rank(const ls_comm *comm); /* among this group's ranks on this host, by rank */
 LS_API int ls_comm_local_size(const ls_comm *comm);
-LS_API const char *ls_comm_backend(const ls_comm *comm); /* "native", ... Static. */
-LS_API const char *
-ls_comm_transport(const ls_comm *comm); /* "shm", "tcp", "shm+tcp", "self". Static. */
+LS_API const char *ls_comm_backend(const ls_comm *comm); /* "native", "mpi:openmpi", ... Static. */
+LS_API const char *ls_comm_transport(
+    const ls_comm *comm); /* "shm", "tcp", "shm+tcp", "mpi" (MPI chooses), "self". Static. */
 /* LS_OK, or why the group is broken; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 

@@ -18,8 +18,9 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_TRANSPORT] = {"LOCKSTEP_TRANSPORT", CONFIG_TYPE_CHOICE, "auto", "auto|shm|tcp", 0, 0,
                           "how the native backend moves data; auto: shm within a host, tcp between "
                           "hosts"},
-    [CONFIG_BACKEND] = {"LOCKSTEP_BACKEND", CONFIG_TYPE_TEXT, "auto", NULL, 0, 0,
-                        "what runs the collectives: auto, native or the name of a module"},
+    [CONFIG_BACKEND] =
+        {"LOCKSTEP_BACKEND", CONFIG_TYPE_TEXT, "auto", NULL, 0, 0,
+         "what runs the collectives: auto, native, mpi, mpi:openmpi, mpi:mpich or gloo"},
     [CONFIG_JOIN_MS] = {"LOCKSTEP_JOIN_TIMEOUT_MS", CONFIG_TYPE_INT, "600000", NULL, 1, 7 * DAY_MS,
                         "how long ranks wait for each other when a group forms"},
     [CONFIG_OP_MS] = {"LOCKSTEP_OP_TIMEOUT_MS", CONFIG_TYPE_INT, "1800000", NULL, 1, 7 * DAY_MS,

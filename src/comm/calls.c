@@ -11,7 +11,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "store/messages.h"
 
 #define TELL_EVERY_NS (200 * INT64_C(1000000))
 
@@ -20,8 +19,8 @@ struct call_log {
     uint64_t stride; /* only numbers that it divides are kept */
     int64_t next_ns; /* when the hub is told */
     int n;
-    op_stamp stamps[MESSAGE_CALLS_MAX];
-    uint64_t digests[MESSAGE_CALLS_MAX];
+    op_stamp stamps[CONTROL_CALLS_MAX];
+    uint64_t digests[CONTROL_CALLS_MAX];
 };
 
 ls_status calls_create(call_log **out)
@@ -53,7 +52,7 @@ void calls_note(call_log *log, const op_stamp *s)
                            (uint64_t)s->vector << 24 | (uint64_t)(uint32_t)s->root << 32;
 
     log->digest = ls_hash3(log->digest, kinds, s->count);
-    if (log->n == MESSAGE_CALLS_MAX)
+    if (log->n == CONTROL_CALLS_MAX)
         thin_out(log);
     if (s->sequence % log->stride != 0)
         return;

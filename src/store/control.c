@@ -272,7 +272,7 @@ ls_status control_arrived(control *c, const op_stamp *stamp)
 
 ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)
 {
-    LS_ASSERT(n <= MESSAGE_CALLS_MAX);
+    LS_ASSERT(n <= CONTROL_CALLS_MAX);
     wire_writer_reset(&c->body);
     wire_write_u32(&c->body, (uint32_t)n);
     for (int i = 0; i < n; i++) {

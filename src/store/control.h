@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define CONTROL_CALLS_MAX 32 /* of one control_called() */
+
 typedef struct control control;
 
 typedef struct control_options {
@@ -72,7 +74,7 @@ LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, const i
 LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp);
 
 /*
- * What this rank has called: n (at most 32) collectives of any group, in order, each with a digest of all that the group has
+ * What this rank has called: n collectives of any group, in order, each with a digest of all that the group has
  * called up to it. The hub breaks a group when two ranks' words about the same number differ, so ranks must tell of numbers that
  * meet: all multiples of some power of two.
  */

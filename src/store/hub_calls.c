@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "store/control.h"
 
 #define SAMPLES_MAX    64  /* of one group that are remembered, the newest */
 #define GROUPS_MAX     256 /* that are remembered, those that were heard of last */
@@ -130,7 +131,7 @@ ls_status hub_calls_told(hub_conn *c, const frame *f)
     const uint32_t n = wire_read_u32(&r);
     bool is_whole = true;
 
-    if (r.failed || n > MESSAGE_CALLS_MAX || r.bytes - r.at != (size_t)n * (STAMP_BYTES + 8))
+    if (r.failed || n > CONTROL_CALLS_MAX || r.bytes - r.at != (size_t)n * (STAMP_BYTES + 8))
         return ls_fail(LS_EPROTO, "%u calls in %zu bytes", n, f->bytes);
     for (uint32_t i = 0; i < n && is_whole; i++) {
         const uint8_t *wire = wire_read_raw(&r, STAMP_BYTES);

@@ -46,6 +46,5 @@ typedef enum message_type {
     ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024) /* then a client that does not read is dropped */
 #define MESSAGE_RANKS_MAX (64 * 1024)
 #define MESSAGE_TEXT_MAX  512
-#define MESSAGE_CALLS_MAX 32
 
 #endif

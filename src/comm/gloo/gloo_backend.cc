@@ -21,7 +21,7 @@ namespace
 
 constexpr int connect_ms = 60000;    // for the members of a group to come
 constexpr int never_ms = 1000000000; // the engine watches over how long operations take
-constexpr int end_ms = 1000;         // for the threads of a group that broke
+constexpr int end_ms = 500;          // for the threads of a group that broke
 constexpr int sleep_ms = 100;        // a wake that another sleeper saw first costs this at most
 
 ls_status fail(const comm_host *host, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
@@ -213,7 +213,7 @@ std::vector<gloo_worker *> all_workers(backend_group *g)
 void end_waits(backend_group *g)
 {
     for (const std::unique_ptr<gloo_message> &m : g->messages)
-        m->abort();
+        m->give_up();
     if (g->waits_on[0] != nullptr)
         g->waits_on[0]->abortWaitRecv();
     if (g->waits_on[1] != nullptr)

@@ -82,7 +82,7 @@ class gloo_message
     /* Waits for its end; throws what Gloo throws. */
     gloo_end wait();
     /* Ends wait() in another thread. */
-    void abort();
+    void give_up();
 
   private:
     struct header {

@@ -106,17 +106,27 @@ char *data(const void *p)
 
 // --- reductions ---
 
+/* A group that ends has no use for more, and its caller's memory is about to go. */
+void check_group(backend_group *g)
+{
+    std::lock_guard<std::mutex> lock(g->mu);
+
+    if (g->is_ending)
+        throw std::runtime_error("aborted");
+}
+
 /* out = a op b, of partial results. */
 gloo::AllreduceOptions::Func combiner(const call &c)
 {
-    const comm_host *host = c.group->state->host;
+    backend_group *g = c.group;
     const ls_dtype type = is_half(c.op->dtype) ? LS_F32 : c.op->dtype;
     const ls_reduce_op op = c.op->redop;
 
-    return [host, type, op](void *out, const void *a, const void *b, size_t n) {
+    return [g, type, op](void *out, const void *a, const void *b, size_t n) {
         const reduce_operand both[2] = {{a, 0, 1, true}, {b, 1, 1, true}};
 
-        host->reduce(out, both, 2, n, type, op, false, 1);
+        check_group(g);
+        g->state->host->reduce(out, both, 2, n, type, op, false, 1);
     };
 }
 

@@ -110,7 +110,7 @@ gloo_end gloo_message::wait()
     return end;
 }
 
-void gloo_message::abort()
+void gloo_message::give_up()
 {
     std::lock_guard<std::mutex> lock(mu);
 

@@ -213,9 +213,16 @@ static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_
         return fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
     s->host = host;
     s->control_fd = boot->control_fd;
+    s->wake_fd = -1;
     s->piece = boot->piece_elements;
     list_init(&s->groups);
     list_init(&s->free_jobs);
+    if (boot->security != NET_AUTH) {
+        free_state(s);
+        return fail(host, LS_EUNSUPPORTED,
+                    "%s does not protect its connections, but LOCKSTEP_SECURITY asks for it",
+                    ENGINE);
+    }
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     st = s->wake_fd < 0 ? fail(host, LS_ESYSTEM, "eventfd: error %d", errno) : start_library(host);
     if (st == LS_OK)
