@@ -229,6 +229,8 @@ void join_release(join *j)
     file_close(&j->boot.listen_fd);
     control_close(j->control);
     hub_thread_stop(j->hub, 0);
+    if (j->has_pmix)
+        pmix_client_close(&j->pmix);
     net_key_wipe(&j->key);
     ls_free(j->records);
     ls_free(j->hosts);

@@ -12,6 +12,7 @@
 
 #include "comm/boot_record.h"
 #include "comm/identity.h"
+#include "comm/pmix_client.h"
 #include "store/hub.h"
 
 #define JOIN_SCOPE_BYTES 24
@@ -46,6 +47,8 @@ typedef struct join {
     bool has_key;
     bool is_one_host; /* known before anybody has spoken */
     net_address hub_address;
+    pmix_client pmix; /* has_pmix: left when the join is released */
+    bool has_pmix;
     boot_publication own;
     boot_record *records;
     uint64_t *hosts;  /* by rank */

@@ -110,6 +110,13 @@ static ls_status meet_at(join *j, const join_settings *s, const board *b)
     return join_connect_to_hub(j, s);
 }
 
+/* With an MPI that will be the backend: it comes to the board after us. PMI hears one goodbye a process, MPI's; PMIx counts them, but
+ * must not hear the last before MPI has come, so ours waits for the end of the join. */
+static bool is_shared(const join_settings *s)
+{
+    return text_starts(s->backend, "mpi:");
+}
+
 /* --- PMI-1 --- */
 
 static ls_status put_pmi(void *self, const char *key, const char *value)
@@ -149,7 +156,8 @@ static ls_status meet_by_pmi(join *j, const join_settings *s)
     LS_TRY(pmi_client_open(j->id.pmi_fd, s->deadline_ms, &c));
     LS_TRY(find_key(&c, b.key));
     LS_TRY(meet_at(j, s, &b));
-    pmi_client_close(&c);
+    if (!is_shared(s))
+        pmi_client_close(&c);
     return LS_OK;
 }
 
@@ -183,7 +191,10 @@ static ls_status meet_by_pmix(join *j, const join_settings *s)
         return st;
     text_format(b.key, sizeof(b.key), "lockstep-hub-%d", c.n_opened);
     LS_TRY(meet_at(j, s, &b));
-    pmix_client_close(&c);
+    j->has_pmix = is_shared(s);
+    j->pmix = c;
+    if (!j->has_pmix)
+        pmix_client_close(&c);
     return LS_OK;
 }
 

@@ -249,6 +249,30 @@ static void our_programs_meet_through_pmix_under_open_mpi(void **state)
         expect_passed(start_open_mpi(JOB_LIST(LOCKSTEP_BIN "/message_passing")));
 }
 
+/* The MPI comes to the starter's board after us. */
+static void an_mpi_library_as_backend_joins_behind_us(void **state)
+{
+    const char *const program[] = {LOCKSTEP_BIN "/message_passing", "--backend", "mpi", NULL};
+    job *nodes[2];
+
+    LS_UNUSED(state);
+    if (access(LOCKSTEP_BIN "/../lib/liblockstep_mpi-mpich.so", R_OK) == 0) {
+        build_lab();
+        expect_passed(start_hydra(program));
+        nodes[0] = start_node("0", "2", program);
+        nodes[1] = start_node("1", "1", program);
+        for (int i = 0; i < 2; i++)
+            job_expect_code(nodes[i], 0);
+        job_expect(nodes[1], job_said(nodes[1], 0, "Rank 2 has received 1 from rank 0.\n"));
+    }
+    if (access(LOCKSTEP_BIN "/../lib/liblockstep_mpi-openmpi.so", R_OK) == 0) {
+        build_lab();
+        expect_passed(
+            start_open_mpi(JOB_LIST("--mca", "btl_tcp_if_include", "10.77.0.0/24",
+                                    LOCKSTEP_BIN "/message_passing", "--backend", "mpi")));
+    }
+}
+
 /* Words of the user's count before PMIx. */
 static void a_master_and_a_file_serve_as_well(void **state)
 {
@@ -275,6 +299,7 @@ int main(void)
         test(our_programs_meet_through_pmi_under_mpich),
         test(keys_that_differ_are_named_under_mpich),
         test(our_programs_meet_through_pmix_under_open_mpi),
+        test(an_mpi_library_as_backend_joins_behind_us),
         test(a_master_and_a_file_serve_as_well),
     };
 
