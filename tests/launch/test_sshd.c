@@ -190,7 +190,7 @@ static void a_changed_key_and_a_denied_login_are_told(void **state)
     expect_end(j, 1);
     job_expect(j, job_said(j, 1, "host stranger: Host key verification failed. ("));
     job_expect(j, job_said(j, 1, "host denied: ") && job_said(j, 1, "ssh-copy-id denied"));
-    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: stranger, denied"));
+    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: denied,stranger"));
 }
 
 static void an_unknown_name_and_a_closed_port_are_told(void **state)
