@@ -60,7 +60,7 @@ void hosts_order(agent_hosts *h, int i);
 LS_MUST_USE ls_status hosts_open_streams(agent_hosts *h);
 void hosts_close_streams(agent_hosts *h);
 void hosts_end_streams(agent_hosts *h, int i); /* of its ranks */
-LS_MUST_USE ls_status hosts_take_message(void *hosts, int i, const frame *f);
-void hosts_take_line(void *hosts, int i, const char *text);
+LS_MUST_USE ls_status hosts_take_message(void *arg, int i, const frame *f);
+void hosts_take_line(void *arg, int i, const char *text);
 
 #endif
