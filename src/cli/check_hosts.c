@@ -5,7 +5,7 @@
 #include "cli/check_flags.h"
 #include "cli/cli.h"
 #include "cli/run_flags.h"
-#include "launch/survey.h"
+#include "launch/check/survey.h"
 
 static run_flags hosts; /* large, and borrowed by what is started from it */
 

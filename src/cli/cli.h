@@ -19,7 +19,7 @@ int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);
 int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run and lockstep check */
 
-struct check_sources; /* launch/check.h */
+struct check_sources; /* launch/check/check.h */
 
 /* cmd_agent() of either program; what it is asked about its machine it learns from these. */
 int run_agent(int argc, char **argv, const struct check_sources *sources);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_agent.c - lockstep agent --stdio: what `lockstep run` and `lockstep check` start on another machine, by ssh or srun (launch/orders.h). Also the whole of the
+ * cmd_agent.c - lockstep agent --stdio: what `lockstep run` and `lockstep check` start on another machine, by ssh or srun (launch/hosts/orders.h). Also the whole of the
  * agent that travels to machines without Lockstep (agent_main.c).
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
-#include "launch/survey_agent.h"
+#include "launch/check/survey_agent.h"
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -5,8 +5,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "launch/leftover.h"
-#include "launch/process_text.h"
+#include "launch/process/leftover.h"
+#include "launch/process/process_text.h"
 
 enum { END_MS = 5000, N_FLAGS = 3 };
 

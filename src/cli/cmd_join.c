@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "launch/ask_orders.h"
-#include "launch/meeting.h"
+#include "launch/hosts/ask_orders.h"
+#include "launch/hosts/meeting.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/recorder.h"
-#include "launch/check.h"
+#include "launch/check/check.h"
 #include "launch/launch.h"
 
 #include <stdlib.h>

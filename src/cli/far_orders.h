@@ -6,7 +6,7 @@
 #define LS_CLI_FAR_ORDERS_H
 
 #include "launch/launch.h"
-#include "launch/orders.h"
+#include "launch/hosts/orders.h"
 
 /* For a process with one thread; the orders live as long as it does. */
 LS_MUST_USE ls_status far_orders_set_env(const orders *o);

@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
-#include "launch/check.h"
+#include "launch/check/check.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "launch/launch.h"
-#include "launch/meeting.h"
+#include "launch/hosts/meeting.h"
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/launch.h"
 
-#include "launch/meeting.h"
-#include "launch/process.h"
+#include "launch/hosts/meeting.h"
+#include "launch/process/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "base/process_id.h"
 #include "base/text.h"
-#include "launch/leftover.h"
-#include "launch/port_holder.h"
-#include "launch/visible_devices.h"
+#include "launch/process/leftover.h"
+#include "launch/check/port_holder.h"
+#include "launch/agent/visible_devices.h"
 
 #include <string.h>
 

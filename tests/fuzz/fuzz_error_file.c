@@ -4,7 +4,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/error_file.h"
+#include "launch/agent/error_file.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/hostlist.h"
+#include "launch/hosts/hostlist.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/net_choice.h"
+#include "launch/network/net_choice.h"
 
 #include <string.h>
 

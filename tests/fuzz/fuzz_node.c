@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/log.h"
-#include "launch/head_internal.h"
+#include "launch/head/head_internal.h"
 
 #include <string.h>
 #include <sys/socket.h>

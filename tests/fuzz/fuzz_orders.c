@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/orders.h"
+#include "launch/hosts/orders.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "launch/output_clean.h"
+#include "launch/agent/output_clean.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 
 #include "launch/launch.h"
-#include "launch/rank_args.h"
+#include "launch/agent/rank_args.h"
 #include "launch/rank_list.h"
 
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/survey.h"
-#include "launch/survey_node.h"
+#include "launch/check/survey.h"
+#include "launch/check/survey_node.h"
 
 static void must(bool condition)
 {

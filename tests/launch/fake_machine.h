@@ -7,7 +7,7 @@
 
 #include "base/unit.h"
 
-#include "launch/check_sources.h"
+#include "launch/check/check_sources.h"
 
 #define FAKE_SPACE "4026531836"
 #define FAKE_MOST  8

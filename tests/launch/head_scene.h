@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
-#include "launch/head_internal.h"
+#include "launch/head/head_internal.h"
 
 #define SOON  30000
 #define TYPES 128

@@ -7,7 +7,7 @@
 
 #include "base/unit.h"
 
-#include "launch/net_choice.h"
+#include "launch/network/net_choice.h"
 
 #define WORLD_NODES_MAX 8
 #define GBPS            125000000ULL /* bytes per second */

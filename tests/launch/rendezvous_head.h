@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "launch/rendezvous.h"
+#include "launch/head/rendezvous.h"
 
 #include <signal.h>
 

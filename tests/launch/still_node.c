@@ -4,10 +4,10 @@
  * answers nobody, so that all others go on trying networks for as long as a test needs. It ends with its stdin or its head.
  */
 #include "base/clock.h"
-#include "launch/head.h"
-#include "launch/net_probe.h"
-#include "launch/node_messages.h"
-#include "launch/orders.h"
+#include "launch/head/head.h"
+#include "launch/network/net_probe.h"
+#include "launch/head/node_messages.h"
+#include "launch/hosts/orders.h"
 #include "net/dial.h"
 #include "net/frame_link.h"
 

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/cgroup.h"
-#include "launch/oom.h"
+#include "launch/process/cgroup.h"
+#include "launch/process/oom.h"
 
 #include <fcntl.h>
 #include <ftw.h>

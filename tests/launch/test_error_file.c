@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "launch/error_file.h"
+#include "launch/agent/error_file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -4,10 +4,10 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "launch/child.h"
-#include "launch/gpu_probe.h"
-#include "launch/gpu_try.h"
-#include "launch/visible_devices.h"
+#include "launch/process/child.h"
+#include "launch/check/gpu_probe.h"
+#include "launch/check/gpu_try.h"
+#include "launch/agent/visible_devices.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

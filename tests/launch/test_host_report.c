@@ -2,7 +2,7 @@
 /* What is wrong with several hosts, told in few lines. */
 #include "base/unit.h"
 
-#include "launch/host_report.h"
+#include "launch/head/host_report.h"
 
 static text_buf told;
 

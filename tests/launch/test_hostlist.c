@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "launch/hostlist.h"
+#include "launch/hosts/hostlist.h"
 
 #include <fcntl.h>
 #include <stdio.h>

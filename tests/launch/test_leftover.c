@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "launch/leftover.h"
-#include "launch/port_holder.h"
-#include "launch/process_text.h"
+#include "launch/process/leftover.h"
+#include "launch/check/port_holder.h"
+#include "launch/process/process_text.h"
 #include "net/key.h"
 #include "net/socket.h"
 

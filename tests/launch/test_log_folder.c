@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/log_folder.h"
+#include "launch/agent/log_folder.h"
 
 #include <fcntl.h>
 #include <ftw.h>

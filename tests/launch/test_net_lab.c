@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "harness/netlab.h"
-#include "launch/net_probe.h"
+#include "launch/network/net_probe.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/net_probe.h"
+#include "launch/network/net_probe.h"
 #include "net/handshake.h"
 #include "net/socket.h"
 

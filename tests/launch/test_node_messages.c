@@ -2,7 +2,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "launch/node_messages.h"
+#include "launch/head/node_messages.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "launch/orders.h"
-#include "launch/start_command.h"
+#include "launch/hosts/orders.h"
+#include "launch/hosts/start_command.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

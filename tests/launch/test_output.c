@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/unit.h"
 
-#include "launch/output.h"
+#include "launch/agent/output.h"
 
 #include <fcntl.h>
 #include <signal.h>

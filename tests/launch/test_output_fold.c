@@ -2,7 +2,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "launch/output_fold.h"
+#include "launch/agent/output_fold.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "launch/pmi.h"
+#include "launch/agent/pmi.h"
 
 #include <stdio.h>
 

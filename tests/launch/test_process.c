@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/process.h"
+#include "launch/process/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

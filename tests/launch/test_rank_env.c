@@ -3,7 +3,7 @@
 
 #include "base/process_id.h"
 #include "base/text.h"
-#include "launch/rank_env.h"
+#include "launch/agent/rank_env.h"
 
 #include <stdlib.h>
 #include <unistd.h>

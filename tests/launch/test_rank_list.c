@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "launch/launch.h"
-#include "launch/rank_args.h"
+#include "launch/agent/rank_args.h"
 #include "launch/rank_list.h"
 
 #include <signal.h>

@@ -12,7 +12,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "launch/rendezvous.h"
+#include "launch/head/rendezvous.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
-#include "launch/survey.h"
-#include "launch/survey_node.h"
+#include "launch/check/survey.h"
+#include "launch/check/survey_node.h"
 
 #define MS INT64_C(1000000)
 

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_hosts_talk.c - what ranks on other hosts print, which goes the way of our own ranks' lines, and what their agents say.
+ */
+#include "launch/agent/agent_hosts_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "launch/hosts/orders.h"
+
+enum {
+    FINISH_MS =
+        5000 /* without a byte, from the job's end until a host's agent is not waited for any more */
+};
+
+/* --- their lines --- */
+
+static void open_stream(agent_hosts *h, far_host *host, int rank, int which)
+{
+    output_sink *sink = &h->agent->sinks[which];
+
+    h->streams[2 * rank + which] =
+        (output_stream){.sink = sink,
+                        .kept = &host->kept,
+                        .rank = rank,
+                        .n_ranks = h->world_size,
+                        .prefix = h->agent->spec->prefix && h->world_size > 1,
+                        .fold = sink->terminal ? h->agent->fold : NULL};
+}
+
+ls_status hosts_open_streams(agent_hosts *h)
+{
+    h->streams = ls_calloc((size_t)h->world_size * 2, sizeof(*h->streams));
+    if (h->streams == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the lines of %d ranks", h->world_size);
+    LS_TRY(agent_open_fold(h->agent));
+    for (int i = 0; i < h->spec->list->n; i++) {
+        far_host *host = &h->list[i];
+        const int slots = h->spec->list->hosts[i].slots;
+
+        host->kept.names_rank = slots > 1;
+        for (int k = 0; k < 2 * slots; k++)
+            open_stream(h, host, host->rank_base + k / 2, k % 2);
+    }
+    return LS_OK;
+}
+
+void hosts_end_streams(agent_hosts *h, int i)
+{
+    for (int k = 0; k < 2 * h->spec->list->hosts[i].slots; k++)
+        output_end(&h->streams[2 * h->list[i].rank_base + k]);
+    if (h->list[i].node == 0)
+        stdin_source_hold(h->agent->source); /* who asked is gone */
+}
+
+void hosts_close_streams(agent_hosts *h)
+{
+    for (int i = 0; h->streams != NULL && i < 2 * h->world_size; i++)
+        output_free(&h->streams[i]);
+    for (int i = 0; h->list != NULL && i < h->spec->list->n; i++)
+        output_free_kept(&h->list[i].kept);
+    ls_free(h->streams);
+}
+
+void agent_hosts_append_last(void *arg, int node, size_t most, text_buf *out)
+{
+    const agent *a = arg;
+    const agent_hosts *h = a->hosts;
+
+    for (int i = 0; h != NULL && h->list != NULL && i < h->spec->list->n; i++)
+        if (h->list[i].node == node)
+            output_append_kept(&h->list[i].kept, most, out);
+}
+
+bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown)
+{
+    if (h == NULL)
+        return false;
+    *n_ranks = h->world_size;
+    *n_shown = 0;
+    for (int i = 0; i < h->spec->list->n; i++)
+        for (int local = 0; local < h->spec->list->hosts[i].slots; local++)
+            *n_shown += agent_shows_any(h->agent->spec, local, h->list[i].rank_base + local);
+    return true;
+}
+
+void agent_hosts_resize(const agent_hosts *h)
+{
+    wire_writer w = {0};
+
+    if (h == NULL)
+        return;
+    orders_write_size(&w, agent_terminal_size(h->agent, h->world_size));
+    for (int i = 0; wire_writer_status(&w) == LS_OK && i < h->spec->list->n; i++)
+        if (h->list[i].phase == HAS_ORDERS)
+            (void)!starter_send(h->starter, i, FAR_SIZE, w.data, w.bytes); /* else it is gone */
+    wire_writer_free(&w);
+}
+
+void agent_hosts_show_deferred(const agent_hosts *h)
+{
+    for (int i = 0; h != NULL && i < 2 * h->world_size; i++)
+        output_show_deferred(&h->streams[i]);
+}
+
+void agent_hosts_pause(const agent_hosts *h, bool pauses)
+{
+    if (h != NULL && h->starter != NULL)
+        starter_pause(h->starter, pauses);
+}
+
+/* --- what agents say --- */
+
+static output_stream *stream_of(const agent_hosts *h, int i, int rank, int which)
+{
+    const far_host *host = &h->list[i];
+
+    if (rank < host->rank_base || rank >= host->rank_base + h->spec->list->hosts[i].slots)
+        return NULL;
+    return &h->streams[2 * rank + which];
+}
+
+static ls_status take_output(agent_hosts *h, int i, const frame *f)
+{
+    output_stream *s;
+    const char *bytes;
+    size_t n;
+    int rank;
+    int which;
+
+    LS_TRY(orders_read_output(f, &rank, &which, &bytes, &n));
+    s = stream_of(h, i, rank, which);
+    if (s == NULL)
+        return ls_fail(LS_EPROTO, "lines of rank %d, which it has not", rank);
+    if (n > 0)
+        output_feed(s, bytes, n);
+    else
+        output_end(s);
+    agent_mind_output(h->agent);
+    return LS_OK;
+}
+
+/* --- what rank 0 reads --- */
+
+static int host_of_rank_0(const agent_hosts *h)
+{
+    int i = 0;
+
+    while (i < h->spec->list->n && h->list[i].node != 0)
+        i++;
+    return i;
+}
+
+static void send_input(void *arg, const char *bytes, size_t n)
+{
+    const agent_hosts *h = arg;
+
+    (void)!starter_send(h->starter, host_of_rank_0(h), FAR_INPUT, bytes, n); /* else it is gone */
+}
+
+static ls_status take_wanted(agent_hosts *h, int i, const frame *f)
+{
+    size_t more;
+
+    LS_TRY(orders_read_wanted(f, &more));
+    if (i != host_of_rank_0(h))
+        return ls_fail(LS_EPROTO, "it asks for what rank 0 is to read, which is not there");
+    return agent_want_stdin(h->agent, more, h, send_input);
+}
+
+static ls_status take_text(agent_hosts *h, int i, const frame *f)
+{
+    text_buf text = {0};
+    const ls_status st = node_read_text(f, &text);
+
+    if (st == LS_OK && f->type == FAR_FAILED)
+        text_format(h->list[i].failure, sizeof(h->list[i].failure), "%s", text_str(&text));
+    else if (st == LS_OK)
+        agent_note(h->agent, "host %s: %s", hosts_name(h, i), text_str(&text));
+    text_free(&text);
+    return st;
+}
+
+ls_status hosts_take_message(void *arg, int i, const frame *f)
+{
+    switch (f->type) {
+    case FAR_OUTPUT:
+        return take_output(arg, i, f);
+    case FAR_WANTED:
+        return take_wanted(arg, i, f);
+    case FAR_NOTE:
+    case FAR_FAILED:
+        return take_text(arg, i, f);
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+void hosts_take_line(void *arg, int i, const char *text)
+{
+    const agent_hosts *h = arg;
+
+    agent_note(h->agent, "host %s: %s", hosts_name(h, i), text);
+}
+
+/* --- the end --- */
+
+/* What they print last is printed, however slow its reader is. */
+ls_status agent_finish_hosts(agent *a)
+{
+    const agent_hosts *h = a->hosts;
+    int64_t since_ms = ls_now_ms();
+
+    if (h == NULL)
+        return LS_OK;
+    hosts_tell_failures(a->hosts);
+    for (int i = 0; i < h->spec->list->n; i++)
+        if (h->list[i].phase != HAS_ORDERS || a->head == NULL || !head_has_started(a->head))
+            starter_dismiss(h->starter, i);
+    while (starter_count(h->starter) > 0) {
+        if (!agent_output_is_taken(a))
+            since_ms = ls_now_ms();
+        if (starter_heard_ms(h->starter) > since_ms)
+            since_ms = starter_heard_ms(h->starter);
+        if (ls_now_ms() - since_ms > FINISH_MS)
+            break;
+        LS_TRY(poller_run_once(a->poller, 200));
+    }
+    if (a->fold != NULL)
+        output_fold_flush_all(a->fold);
+    agent_mind_output(a);
+    while (!agent_output_is_taken(a))
+        LS_TRY(poller_run_once(a->poller, -1));
+    return LS_OK;
+}

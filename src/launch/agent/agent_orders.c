@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_orders.c - what agents elsewhere are to run: for those that this one starts (agent_hosts.c), and for those that come by
+ * `lockstep join` and ask.
+ */
+#include "launch/agent/agent.h"
+
+#include "base/alloc.h"
+#include "launch/hosts/orders.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Where non-interactive shells differ from this one, and what steers the libraries that train. */
+static bool is_sent(const char *entry)
+{
+    static const char *const sent[] = {"PATH=",       "LD_LIBRARY_PATH=",
+                                       "PYTHONPATH=", "VIRTUAL_ENV=",
+                                       "CONDA_",      "LOCKSTEP_",
+                                       "NCCL_",       "GLOO_",
+                                       "OMP_",        "CUDA_",
+                                       "TORCH_",      "TERM=",
+                                       "COLORTERM="};
+    static const char *const own[] = {"LOCKSTEP_JOB=", "LOCKSTEP_KEY_F",
+                                      "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
+
+    for (size_t i = 0; i < LS_COUNT_OF(own); i++)
+        if (text_starts(entry, own[i]))
+            return false;
+    for (size_t i = 0; i < LS_COUNT_OF(sent); i++)
+        if (text_starts(entry, sent[i]))
+            return true;
+    return false;
+}
+
+ls_status agent_list_env(char *const *exports, int n_exports, bool with_own, orders *o)
+{
+    size_t n_own = 0;
+
+    while (environ[n_own] != NULL)
+        n_own++;
+    o->env = ls_calloc(n_own + (size_t)n_exports + 1, sizeof(*o->env));
+    if (o->env == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an environment");
+    o->n_env = 0;
+    for (size_t i = 0; i < n_own && with_own; i++)
+        if (is_sent(environ[i]))
+            o->env[o->n_env++] = environ[i];
+    for (int i = 0; i < n_exports; i++)
+        o->env[o->n_env++] = exports[i];
+    if (o->n_env <= ORDERS_STRINGS_MAX)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", o->n_env,
+                   ORDERS_STRINGS_MAX);
+}
+
+static void copy_list(rank_list *to, const rank_list *from)
+{
+    static const rank_list both = {.otherwise = RANK_STREAMS_BOTH};
+
+    *to = from != NULL ? *from : both;
+}
+
+static const char *or_empty(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+void agent_fill_orders(const agent *a, orders *o)
+{
+    const agent_spec *spec = a->spec;
+
+    o->n_nodes = spec->rendezvous.max_nodes;
+    o->n_ranks = 1;
+    o->run_hash = spec->rendezvous.run_id;
+    o->host = "";
+    o->argv = (char **)(uintptr_t)spec->argv;
+    while (o->argv[o->n_argv] != NULL)
+        o->n_argv++;
+    o->grace_ms = spec->grace_ms;
+    o->stop_signals = spec->stop_signals;
+    o->run_id = or_empty(spec->run_id);
+    o->role = or_empty(spec->role);
+    o->log_dir = or_empty(spec->log_dir);
+    o->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
+    o->net = or_empty(spec->net);
+    o->ports = spec->ports;
+    o->virtual_local_rank = spec->virtual_local_rank;
+    o->terminal = a->sinks[1].terminal;
+    o->input_terminal = isatty(STDIN_FILENO) != 0;
+    o->pty = spec->pty;
+    o->hosts_store = spec->hosts_store;
+    o->isolate = spec->isolate;
+    if (spec->redirect != NULL)
+        o->redirect = *spec->redirect;
+    if (spec->tee != NULL)
+        o->tee = *spec->tee;
+    copy_list(&o->shown_local, spec->shown_local);
+    copy_list(&o->shown, spec->shown);
+}
+
+/* Without the key: who asks has it. */
+ls_status agent_write_orders(void *arg, wire_writer *w)
+{
+    const agent *a = arg;
+    orders o = {0};
+    char folder[4096];
+    ls_status st;
+
+    if (a->spec->argv == NULL)
+        return ls_fail(LS_EUNSUPPORTED, "the ranks of this job are started by its program itself: "
+                                        "start that here, too");
+    if (getcwd(folder, sizeof(folder)) == NULL)
+        return ls_fail_errno("the working folder");
+    agent_fill_orders(a, &o);
+    o.folder = folder;
+    st = agent_list_env(NULL, 0, true, &o);
+    if (st == LS_OK) {
+        orders_write(w, &o);
+        st = wire_writer_status(w);
+    }
+    ls_free(o.env);
+    return st;
+}

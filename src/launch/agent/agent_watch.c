@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_watch.c - the ranks of this node while they run: signals to them, news from their shims, and their end.
+ */
+#include "launch/agent/agent.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "launch/process/process.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    TELL_MS = 300, /* after a failure: for the others to say what they heard, before SIGTERM */
+    KILL_MS = 700, /* from SIGTERM to SIGKILL after a failure */
+    ROOT_MS =
+        100, /* within which a crash is the cause of another rank's exit, not its consequence */
+    LOST_MS =
+        4000 /* from SIGKILL until a rank that is still there counts as one that cannot be killed */
+};
+
+/* --- signals to ranks --- */
+
+static void signal_rank(agent_rank *r, int number)
+{
+    const unsigned char byte = (unsigned char)number;
+
+    if (r->ended || r->lifeline_fd < 0)
+        return;
+    if (write(r->lifeline_fd, &byte, 1) != 1)
+        file_close(&r->lifeline_fd); /* the shim is gone, and with it the rank */
+}
+
+void agent_signal_ranks(agent *a, int number)
+{
+    for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++)
+        signal_rank(&a->ranks[i], number);
+}
+
+static void rank_ended(agent_rank *r, int wait_status);
+
+/* A process that waits for a device ends when that answers, if ever. We do not wait with it. */
+static void leave_unkillable(void *arg)
+{
+    agent *a = arg;
+
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        agent_rank *r = &a->ranks[i];
+        if (r->ended)
+            continue;
+        if (r->pid <= 0 || !agent_has_noted(a, r->pid))
+            agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", r->rank,
+                       (int)r->pid, file_process_state_text(file_process_state(r->pid)));
+        rank_ended(r, SIGKILL);
+    }
+}
+
+/* A stopped shim passes nothing on. */
+static void wake_shims(agent *a)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (a->ranks[i].shim > 0)
+            kill(a->ranks[i].shim, SIGCONT);
+}
+
+/* SIGCONT first: a stopped rank hears nothing else but SIGKILL. */
+void agent_kill_ranks(agent *a)
+{
+    if (a->phase == AGENT_IDLE)
+        return;
+    if (a->phase == AGENT_RUNNING)
+        a->phase = AGENT_FAILING;
+    a->is_killed = true;
+    wake_shims(a);
+    agent_signal_ranks(a, SIGCONT);
+    agent_signal_ranks(a, SIGKILL);
+    cgroup_kill(&a->group);
+    poller_timer_set(a->poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
+}
+
+static void failed_long_enough(void *arg)
+{
+    agent_kill_ranks(arg);
+}
+
+static void terminate_ranks(void *arg)
+{
+    agent *a = arg;
+
+    wake_shims(a);
+    agent_signal_ranks(a, SIGCONT);
+    agent_signal_ranks(a, SIGTERM);
+    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
+}
+
+/* The hub tells them why; those that do not end by themselves are ended. */
+void agent_abort_ranks(agent *a)
+{
+    a->phase = AGENT_FAILING;
+    poller_timer_set(a->poller, &a->term_timer, ls_now_ms() + TELL_MS, terminate_ranks, a);
+}
+
+static void grace_is_over(void *arg)
+{
+    agent *a = arg;
+
+    for (int i = 0; i < a->spec->n_ranks; i++)
+        if (!a->ranks[i].ended)
+            agent_note(a, "rank %d (pid %d) did not end within %.1f s and is killed",
+                       a->ranks[i].rank, (int)a->ranks[i].pid, (double)a->grace_ms / 1e3);
+    agent_kill_ranks(a);
+}
+
+void agent_note_stop(agent *a, const node_stop *stop)
+{
+    if (stop->signal != SIGPIPE &&
+        a->spec->far == NULL) /* the reader has gone; nothing needs to be said */
+        agent_note(a, "%s: the ranks have %.1f s to end%s", stop->text,
+                   (double)stop->grace_ms / 1e3,
+                   a->stop_signal != 0 ? "; a second one kills them" : "");
+}
+
+void agent_stop_ranks(agent *a, const node_stop *stop)
+{
+    if (a->phase != AGENT_RUNNING)
+        return;
+    a->phase = AGENT_STOPPING;
+    a->grace_ms = stop->grace_ms;
+    wake_shims(a);
+    agent_signal_ranks(a, SIGCONT);
+    agent_signal_ranks(a, SIGTERM);
+    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
+    agent_note_stop(a, stop);
+}
+
+/* --- the end of a rank --- */
+
+bool agent_ended_well(const agent_rank *r)
+{
+    return r->failed_code == 0 && WIFEXITED(r->wait_status) && WEXITSTATUS(r->wait_status) == 0;
+}
+
+int agent_exit_code(const agent_rank *r)
+{
+    if (r->failed_code != 0)
+        return r->failed_code;
+    return WIFSIGNALED(r->wait_status) ? 128 + WTERMSIG(r->wait_status)
+                                       : WEXITSTATUS(r->wait_status);
+}
+
+/* The kernel ended it: that is no consequence of another rank's end. */
+bool agent_has_crashed(const agent_rank *r)
+{
+    const int number = WIFSIGNALED(r->wait_status) ? WTERMSIG(r->wait_status) : 0;
+
+    return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGILL ||
+           number == SIGFPE;
+}
+
+void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
+{
+    char end[96];
+    char peak[32];
+
+    LS_UNUSED(a);
+    if (r->message[0] != 0)
+        text_format(buf, n, "rank %d (pid %d): %s", r->rank, (int)r->pid, r->message);
+    else if (r->memory[0] != 0)
+        text_format(buf, n,
+                    "rank %d (pid %d) was killed by the kernel: out of memory (%s; it had %s)",
+                    r->rank, (int)r->pid, r->memory,
+                    text_bytes(peak, sizeof(peak), (uint64_t)r->peak_bytes));
+    else
+        text_format(buf, n, "rank %d (pid %d) %s", r->rank, (int)r->pid,
+                    process_end_text(end, sizeof(end), r->wait_status));
+}
+
+void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
+{
+    const agent *a = arg;
+    const agent_rank *r = &a->ranks[local_rank];
+
+    if (a->phase == AGENT_IDLE)
+        text_format(buf, n, "not started");
+    else if (r->ended)
+        process_end_text(buf, n, r->wait_status);
+    else
+        text_format(buf, n, "%s",
+                    r->pid > 0 ? file_process_state_text(file_process_state(r->pid)) : "starting");
+}
+
+/* The news of two deaths may come in the wrong order. */
+static bool is_the_cause(const agent *a, const agent_rank *r)
+{
+    return agent_has_crashed(r) && !WIFSIGNALED(a->ranks[a->root].wait_status) &&
+           ls_now_ms() - a->failed_ms < ROOT_MS;
+}
+
+static void note_failure(agent_rank *r)
+{
+    agent *a = r->agent;
+
+    if (a->phase == AGENT_STOPPING)
+        return; /* it may end an orderly stop as it likes */
+    if (a->root < 0) {
+        a->root = (int)(r - a->ranks);
+        a->failed_ms = ls_now_ms();
+    } else if (is_the_cause(a, r)) {
+        a->root = (int)(r - a->ranks);
+    }
+    agent_tell_failure(a, r);
+}
+
+void agent_rank_failed(agent_rank *r, int code)
+{
+    r->agent->n_failed += r->ended && agent_ended_well(r);
+    r->failed_code = code;
+    note_failure(r);
+}
+
+static void tell_rank_left(const agent_rank *r)
+{
+    agent *a = r->agent;
+    const int local_rank = (int)(r - a->ranks);
+    const node_left left = {.generation = a->place.place.generation,
+                            .local_rank = local_rank,
+                            .pid = r->pid,
+                            .stage = a->pmi != NULL ? a->pmi->ranks[local_rank].stage : PMI_SILENT};
+    wire_writer w = {0};
+
+    node_write_left(&w, &left);
+    agent_send(a, NODE_RANK_LEFT, &w);
+    wire_writer_free(&w);
+}
+
+static void rank_ended(agent_rank *r, int wait_status)
+{
+    agent *a = r->agent;
+
+    if (r->ended)
+        return;
+    agent_hear_pmi(r); /* its last words may say why */
+    agent_end_pmi(r);
+    r->ended = true;
+    r->wait_status = wait_status;
+    if (!a->is_killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
+        (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
+    a->n_ended++;
+    a->n_failed += !agent_ended_well(r);
+    agent_tell_mpi(a); /* before its end: nobody waits for itself */
+    if (!agent_ended_well(r)) {
+        if (r->failed_code == 0)
+            note_failure(r);
+        return;
+    }
+    tell_rank_left(r);
+}
+
+/* --- news from a shim --- */
+
+/* Why a program did not start, with what to do about the usual reason. */
+static void describe_exec(agent_rank *r, int error)
+{
+    const char *program = r->agent->spec->argv[0];
+    const bool is_here =
+        error == ENOENT && strchr(program, '/') == NULL && access(program, X_OK) == 0;
+
+    text_format(r->message, sizeof(r->message), "cannot run %s: %s%s%s", program,
+                ls_errno_text(error), is_here ? "; it is in this folder: ./" : "",
+                is_here ? program : "");
+}
+
+static void take_record(agent_rank *r, const shim_record *record)
+{
+    switch ((shim_news)record->news) {
+    case SHIM_HERE:
+        r->shim = (pid_t)record->value;
+        return;
+    case SHIM_STARTED:
+        r->pid = (pid_t)record->value;
+        return;
+    case SHIM_NOT_STARTED:
+        text_format(r->message, sizeof(r->message), "no process could be made for it: %s",
+                    ls_errno_text(record->value));
+        return;
+    case SHIM_EXEC_FAILED:
+        describe_exec(r, record->value);
+        return;
+    case SHIM_MESSAGE:
+        text_format(r->message, sizeof(r->message), "%.*s", (int)sizeof(record->text) - 1,
+                    record->text);
+        return;
+    case SHIM_ENDED:
+        r->peak_bytes = record->peak_bytes;
+        if (r->agent->spec->isolate)
+            r->shim = 0; /* from now on the number may become somebody else's */
+        rank_ended(r, record->value);
+        return;
+    case SHIM_LEFT:
+        agent_note_left(r->agent, (pid_t)record->value);
+        return;
+    }
+}
+
+static void shim_ended(agent_rank *r)
+{
+    const bool is_isolated = r->agent->spec->isolate;
+
+    if (r->ended)
+        return;
+    /* Without a word: somebody has killed the shim, and the kernel the rank with it. */
+    r->agent->shim_lost = true;
+    text_format(r->message, sizeof(r->message), "the process that watches over it%s was killed",
+                is_isolated ? ", or over its namespace," : "");
+    if (is_isolated)
+        r->shim = 0;
+    rank_ended(r, SIGKILL);
+}
+
+void agent_on_news(void *rank, unsigned events)
+{
+    agent_rank *r = rank;
+    shim_record record;
+    ssize_t n;
+
+    LS_UNUSED(events);
+    do {
+        n = read(r->news_fd, &record, sizeof(record));
+        if (n == (ssize_t)sizeof(record))
+            take_record(r, &record);
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    if (n < 0)
+        return;
+    poller_unwatch(r->news_watch);
+    r->news_watch = NULL;
+    file_close(&r->news_fd);
+    shim_ended(r);
+}
+
+void agent_reap(agent *a)
+{
+    agent_hosts_reap(a->hosts);
+    (void)isolate_has_died(&a->isolation); /* its shims' pipes tell what that means */
+    for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++) {
+        agent_rank *r = &a->ranks[i];
+        if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)
+            continue;
+        r->shim = 0;
+        /* Its last words may be waiting. The pipe need not end with it: what the rank has forked may hold it. */
+        if (r->news_fd >= 0)
+            agent_on_news(r, POLL_READ);
+        shim_ended(r);
+    }
+    if (a->guardian > 0 && waitpid(a->guardian, NULL, WNOHANG) == a->guardian) {
+        a->guardian = 0;
+        file_close(&a->guardian_fd);
+        if (agent_start_guardian(a) != LS_OK)
+            agent_note(a, "the guardian was killed, and there is no new one: %s", ls_last_error());
+    }
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/agent/error_file.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINES_MOST = 20, LINE_MOST = 400 };
+
+static const char source[] = "the error file";
+
+static ls_status read_whole(int fd, char **out, size_t *bytes)
+{
+    struct stat facts;
+    ls_status st;
+
+    if (fstat(fd, &facts) != 0)
+        return ls_fail_errno("examining the error file");
+    if (!S_ISREG(facts.st_mode))
+        return ls_fail(LS_EFORMAT, "the error file is not a regular file");
+    if (facts.st_size > ERROR_FILE_MOST)
+        return ls_fail(LS_EFORMAT, "the error file has more than the %d bytes that are read",
+                       ERROR_FILE_MOST);
+    if (facts.st_size == 0)
+        return ls_fail(LS_ENOTFOUND, "the error file is empty");
+    *bytes = (size_t)facts.st_size;
+    *out = ls_calloc(*bytes, 1);
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu bytes of an error file", *bytes);
+    st = file_pread_all(fd, source, *out, *bytes, 0);
+    if (st != LS_OK)
+        ls_free(*out);
+    return st;
+}
+
+/* --- texts of the rank --- */
+
+static void append_line(text_buf *out, const char *line, size_t n)
+{
+    char raw[LINE_MOST];
+    char shown[LINE_MOST];
+
+    text_format(raw, sizeof(raw), "%.*s", (int)(n < LINE_MOST ? n : LINE_MOST - 1), line);
+    for (char *c = raw; *c != 0; c++)
+        if (*c == '\t')
+            *c = ' ';
+    text_printable(shown, sizeof(shown), raw);
+    text_append(out, "%s\n", shown);
+}
+
+/* Lines of `text` up to `most`; empty ones at its end do not count. */
+static void append_lines(text_buf *out, const char *text, int most)
+{
+    size_t left = strlen(text);
+
+    while (left > 0 && text[left - 1] == '\n')
+        left--;
+    for (int i = 0; i < most && left > 0; i++) {
+        const char *end = memchr(text, '\n', left);
+        const size_t n = end == NULL ? left : (size_t)(end - text);
+
+        append_line(out, text, n);
+        text += n + (end != NULL);
+        left -= n + (end != NULL);
+    }
+}
+
+static const char *last_lines(const char *text, int most)
+{
+    const char *at = text + strlen(text);
+
+    while (at > text && at[-1] == '\n')
+        at--;
+    for (int n = 0; at > text; at--)
+        if (at[-1] == '\n' && ++n == most)
+            break;
+    return at;
+}
+
+/* --- the two forms --- */
+
+/* A string in 1.13 and 2.x, but a number would be no less clear. */
+static int64_t read_timestamp(const json_value *v)
+{
+    const char *text = json_as_string(v, NULL);
+    int64_t seconds = json_as_int(v, 0);
+
+    if (text != NULL && text_parse_int(text, "timestamp", 0, INT64_MAX, &seconds) != LS_OK)
+        return 0;
+    return seconds > 0 ? seconds : 0;
+}
+
+static ls_status take(const json_value *root, error_report *out)
+{
+    const json_value *message = json_get(root, "message");
+    const json_value *extra = json_get(message, "extraInfo");
+    const bool is_bare = json_kind_of(message) == JSON_IS_STRING;
+    const char *text = json_as_string(is_bare ? message : json_get(message, "message"), NULL);
+
+    if (text == NULL)
+        return ls_fail(LS_EFORMAT, "the error file has no message");
+    append_lines(&out->message, text, LINES_MOST);
+    append_lines(&out->callstack,
+                 last_lines(json_as_string(json_get(extra, "py_callstack"), ""), LINES_MOST),
+                 LINES_MOST);
+    out->timestamp_s =
+        read_timestamp(is_bare ? json_get(root, "timestamp") : json_get(extra, "timestamp"));
+    return LS_OK;
+}
+
+ls_status error_file_read(int fd, error_report *out)
+{
+    json_value *root = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    ls_status st;
+
+    LS_TRY(read_whole(fd, &text, &bytes));
+    st = json_parse(text, bytes, source, &root);
+    if (st == LS_OK)
+        st = take(root, out);
+    json_free(root);
+    ls_free(text);
+    return st;
+}
+
+void error_report_free(error_report *r)
+{
+    text_free(&r->message);
+    text_free(&r->callstack);
+}
+
+ls_status error_file_make(int *fd, char *path, size_t n)
+{
+    *fd = memfd_create("lockstep-error", MFD_CLOEXEC);
+    if (*fd < 0)
+        return ls_fail_errno("a file for a rank's error");
+    text_format(path, n, "/proc/%d/fd/%d", (int)getpid(), *fd);
+    return LS_OK;
+}

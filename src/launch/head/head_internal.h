@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_internal.h - the parts of a head: events and actions (head.c), connections of nodes (head_nodes.c), the hub and store of a
+ * generation and what ranks do there (head_ranks.c), MPI programs (head_pmi.c), flight recorders (head_rings.c), the report
+ * (head_report.c).
+ */
+#ifndef LS_LAUNCH_HEAD_INTERNAL_H
+#define LS_LAUNCH_HEAD_INTERNAL_H
+
+#include "launch/head/head.h"
+
+#include "base/map.h"
+#include "launch/clock_offset.h"
+#include "launch/network/net_choice.h"
+#include "launch/head/node_messages.h"
+#include "net/door.h"
+#include "net/frame_link.h"
+#include "net/stream_mux.h"
+#include "store/c10d_store.h"
+#include "store/hub.h"
+
+typedef struct head_node {
+    list_node node; /* in head.nodes or head.gone */
+    head *owner;
+    uint64_t id; /* the machine's "conn"; 0 before hello */
+    int number;  /* that it claims */
+    bool is_own;
+    bool is_observer; /* no node: it hears what all are told, and the end */
+    bool is_paused;   /* said that it will be silent */
+    char peer[DOOR_PEER_TEXT];
+    frame_link link;
+    poll_timer hello_limit;
+    poll_timer cut; /* its connection has ended, and its loss is not told yet */
+    int64_t cut_ms; /* when it has */
+    /* of the present generation: */
+    const rdzv_place *place; /* NULL: it has none */
+    char *states;            /* a letter for each of its ranks */
+    node_mpi mpi;            /* what its ranks do in MPI */
+    uint32_t mpi_barrier;    /* the one that all of them are in */
+    stream_mux streams;      /* its programs' connections to the store here */
+    int ring_fd;             /* the flight recorder that is coming, and whose; -1: none */
+    int ring_rank;
+    /* its clock, where flight recorders are kept: */
+    clock_offset clock;
+    clock_offset asking; /* the series under way */
+} head_node;
+
+/* What is known of a rank of the present generation. */
+typedef struct head_rank {
+    int n_joins;     /* connections to the hub that it has made */
+    bool left;       /* the last of them ended with a goodbye */
+    bool ended;      /* with code 0 */
+    pid_t pid;       /* of one that has */
+    pmi_stage stage; /* likewise */
+} head_rank;
+
+/* What a node said when its ranks had ended. */
+typedef struct head_end {
+    node_end end;
+    text_buf text;
+    text_buf details;
+    bool has_come;
+} head_end;
+
+/* A node of the present generation that is gone before its ranks had ended. */
+typedef struct head_loss {
+    int node;
+    char why[512];
+    char more[512]; /* what its starter knows of that */
+} head_loss;
+
+struct head {
+    poller *loop;
+    head_options opt;
+    net_key key; /* a copy */
+    net_key job_key;
+    char job[JOB_ID_BYTES];
+    rdzv *machine;
+    poll_timer tick;
+    poll_timer beat;
+    poll_timer roster_timer;
+    bool roster_shown; /* and so is its change */
+    door *door;
+    net_address listens_at;
+    list_node nodes;
+    list_node gone; /* freed by the reaper */
+    poll_timer reaper;
+    uint64_t last_id;
+    int64_t resumed_ms;
+    net_choice choice;       /* the last one made, and from what: */
+    net_offer *tried_offers; /* choice.n_nodes */
+
+    /* The present generation. */
+    uint32_t generation;
+    int world_size;
+    int n_places;
+    int hub_port;
+    hub *hub;
+    net_address hub_unix;
+    c10d_store *store;
+    rdzv_place *places; /* a copy of the machine's */
+    head_rank *ranks;
+    head_end *ends;    /* by node */
+    head_loss *losses; /* n_losses of n_places */
+    int n_losses;
+    net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
+    bool *has_offer;
+    net_report *reports;
+    bool *has_report;
+    int n_offers;
+    int n_reports;
+    int store_port; /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
+    job_cause
+        broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
+    int64_t broken_ms;
+    int64_t failed_ms;
+    char mpi_layout[PMI_LAYOUT_BYTES];
+    uint32_t n_barriers; /* of MPI programs, that are passed */
+    size_t key_bytes;    /* that they have shared since the last one */
+};
+
+/* --- head.c --- */
+void head_event(head *h, const rdzv_event *event);
+/* The job cannot go on here: as if a node of the view had said so. */
+void head_fail_generation(head *h, const char *why);
+void head_tell_all(head *h, const char *text); /* a note for every terminal */
+
+/* --- head_nodes.c --- */
+void head_node_enter(void *arg, const door_guest *guest);
+void head_observer_enter(head *h, int fd);
+head_node *head_find_node(const head *h, uint64_t id);
+void head_send(head_node *node, node_message type, const wire_writer *body);
+void head_send_text(head_node *node, node_message type, const char *text);
+void head_beat(void *arg);
+void head_free_nodes(head *h);
+
+/* --- head_ranks.c --- */
+
+/* A fresh hub and store for this view. */
+LS_MUST_USE ls_status head_open_generation(head *h);
+void head_close_generation(head *h);
+void head_rank_ended_well(head *h, int rank, const node_left *left);
+void head_take_end(head *h, head_node *node, const frame *f);
+
+/* A connection to the store, for a stream of a node's. */
+LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
+
+/* --- head_pmi.c --- */
+void head_open_mpi(head *h); /* for a generation */
+LS_MUST_USE ls_status head_take_mpi(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_mpi_keys(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_mpi_barrier(head_node *node, const frame *f);
+/* A rank that ended well, though others are in MPI with it, has failed: they would wait for ever. */
+void head_end_vain_mpi(head *h);
+
+/* --- head_networks.c --- */
+LS_MUST_USE ls_status head_open_networks(head *h);
+void head_close_networks(head *h);
+void head_forget_networks(head *h); /* and the choice, too */
+LS_MUST_USE ls_status head_take_offer(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_tried(head_node *node, const frame *f);
+
+/* --- head_rings.c --- */
+void head_compare_clock(head_node *node); /* with ours, if flight recorders are kept */
+LS_MUST_USE ls_status head_take_clock(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_ring(head_node *node, const frame *f);
+void head_drop_ring(head_node *node); /* what has come of one */
+
+/* --- head_report.c --- */
+
+/* The words for the end of a job that failed, and its exit code instead of the machine's. */
+bool head_has_failed(const head *h, int exit_code); /* not stopped by somebody */
+void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code);
+
+#endif

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_nodes.c - the connections of nodes: what they say becomes events of the machine. Nothing a node says is trusted further
+ * than that it knows the key.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <string.h>
+
+enum {
+    HELLO_MS = 5000,
+    CUT_MS =
+        200 /* for a better reason than a closed connection: less than ranks wait for theirs (300 ms) */
+};
+
+/* --- sending --- */
+
+void head_send(head_node *node, node_message type, const wire_writer *body)
+{
+    if (body == NULL)
+        frame_link_send(&node->link, type, NULL, 0);
+    else if (wire_writer_status(body) == LS_OK)
+        frame_link_send(&node->link, type, body->data, body->bytes);
+}
+
+void head_send_text(head_node *node, node_message type, const char *text)
+{
+    wire_writer w = {0};
+
+    wire_write_text(&w, text);
+    head_send(node, type, &w);
+    wire_writer_free(&w);
+}
+
+head_node *head_find_node(const head *h, uint64_t id)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->id == id)
+            return node;
+    }
+    return NULL;
+}
+
+/* --- the end of a connection --- */
+
+static void free_node(head_node *node)
+{
+    list_remove(&node->node);
+    poller_timer_cancel(&node->hello_limit);
+    poller_timer_cancel(&node->cut);
+    stream_mux_end(&node->streams);
+    head_drop_ring(node);
+    frame_link_close(&node->link);
+    ls_free(node->states);
+    ls_free(node);
+}
+
+static void reap(void *arg)
+{
+    head *h = arg;
+
+    while (!list_empty(&h->gone))
+        free_node(list_entry(h->gone.next, head_node, node));
+}
+
+/* For the report, which may be about several of them. */
+static void note_loss(head *h, const head_node *node, const char *why)
+{
+    head_loss *loss;
+
+    if (node->place == NULL || h->n_losses == h->n_places || h->ends[node->place->node].has_come ||
+        rdzv_phase_now(h->machine) == RDZV_END)
+        return;
+    loss = &h->losses[h->n_losses++];
+    *loss = (head_loss){.node = node->place->node};
+    text_printable(loss->why, sizeof(loss->why), why);
+}
+
+bool head_explain_loss(head *h, int number, const char *why)
+{
+    for (int i = 0; i < h->n_losses; i++) {
+        if (h->losses[i].node != number)
+            continue;
+        text_printable(h->losses[i].more, sizeof(h->losses[i].more), why);
+        return true;
+    }
+    return false;
+}
+
+static void lose(head_node *node, int64_t heard_ms, const char *why)
+{
+    head *h = node->owner;
+    const rdzv_event gone = {
+        .kind = RDZV_GONE, .conn = node->id, .heard_ms = heard_ms, .text = why};
+
+    note_loss(h, node, why);
+    list_remove(&node->node);
+    list_append(&h->gone, &node->node);
+    poller_timer_cancel(&node->cut);
+    frame_link_close(&node->link);
+    if (!h->reaper.is_set)
+        poller_timer_set(h->loop, &h->reaper, ls_now_ms(), reap, h);
+    if (node->id != 0)
+        head_event(h, &gone);
+}
+
+static void cut_is_final(void *arg)
+{
+    head_node *node = arg;
+
+    lose(node, node->cut_ms, "its connection was closed");
+}
+
+/* Who has started it may soon know why: head_lose_node(). */
+static void on_ended(void *arg, const char *why)
+{
+    head_node *node = arg;
+    head *h = node->owner;
+
+    if (node->link.is_gone && h->opt.silent != NULL && !node->link.is_finishing && node->id != 0) {
+        node->cut_ms = ls_now_ms();
+        poller_timer_set(h->loop, &node->cut, node->cut_ms + CUT_MS, cut_is_final, node);
+        return;
+    }
+    if (node->link.is_gone)
+        why = "its connection was closed"; /* which says more than the system's words for it */
+    else
+        ls_log(LS_LOG_WARN, "head", "%s is given up: %s", node->peer, why);
+    lose(node, ls_now_ms(), why);
+}
+
+static void hello_is_late(void *arg)
+{
+    head_node *node = arg;
+
+    ls_log(LS_LOG_WARN, "head", "%s proved the key but did not say which node it is", node->peer);
+    frame_link_finish(&node->link);
+}
+
+/* --- heartbeats --- */
+
+/* The one that is silent for too long; NULL: none. */
+static head_node *find_silent(const head *h, int64_t now_ms)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (!node->is_own && !node->is_paused && !node->cut.is_set &&
+            now_ms - node->link.heard_ms > NODE_SILENCE_MS)
+            return node;
+    }
+    return NULL;
+}
+
+static bool is_guest(const head_node *node)
+{
+    return !node->is_own && node->id != 0;
+}
+
+bool head_has_guests(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (is_guest(list_entry(it, head_node, node)))
+            return true;
+    return false;
+}
+
+static bool is_alone(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (!list_entry(it, head_node, node)->is_own)
+            return false;
+    return true;
+}
+
+static void lose_silent(head_node *node)
+{
+    static const char why[] = "it has been silent for 5 s";
+    head *h = node->owner;
+    const int number = node->number;
+
+    lose(node, node->link.heard_ms, why);
+    if (h->opt.silent != NULL)
+        h->opt.silent(h->opt.self, number, why);
+}
+
+void head_beat(void *arg)
+{
+    head *h = arg;
+    const int64_t now_ms = ls_now_ms();
+    const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* what they said is not read yet */
+    head_node *silent;
+
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        head_send(node, NODE_BEAT, NULL);
+        head_compare_clock(node);
+    }
+    while (!slept && (silent = find_silent(h, now_ms)) != NULL)
+        lose_silent(silent);
+    if (!is_alone(h))
+        poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
+}
+
+/* --- what nodes say --- */
+
+static void give_orders(head_node *node)
+{
+    head *h = node->owner;
+    wire_writer w = {0};
+
+    if (h->opt.write_orders(h->opt.self, &w) == LS_OK)
+        head_send(node, NODE_ORDERS, &w);
+    else
+        head_send_text(node, NODE_REJECT, ls_last_error());
+    wire_writer_free(&w);
+    poller_timer_cancel(&node->hello_limit);
+    frame_link_finish(&node->link);
+}
+
+static ls_status take_hello(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_hello hello;
+    rdzv_event arrived = {.kind = RDZV_ARRIVED, .hello = &hello.hello};
+
+    if (f->type == NODE_ASK && !node->is_own) {
+        give_orders(node);
+        return LS_OK;
+    }
+    if (f->type != NODE_HELLO)
+        return ls_fail(LS_EPROTO, "message %u before it said which node it is", f->type);
+    LS_TRY(node_read_hello(f, &hello));
+    hello.hello.is_head = node->is_own;
+    poller_timer_cancel(&node->hello_limit);
+    node->id = ++h->last_id;
+    node->number = hello.hello.id;
+    arrived.conn = node->id;
+    head_event(h, &arrived);
+    node_hello_free(&hello);
+    return LS_OK;
+}
+
+static ls_status take_ready(head_node *node, const frame *f)
+{
+    rdzv_event ready = {.kind = RDZV_READY, .conn = node->id};
+
+    LS_TRY(node_read_number(f, &ready.generation));
+    head_event(node->owner, &ready);
+    return LS_OK;
+}
+
+static ls_status take_failure(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_failure failure;
+    rdzv_event failed = {.kind = RDZV_FAILED, .conn = node->id};
+
+    LS_TRY(node_read_failure(f, &failure));
+    failed.generation = failure.generation;
+    failed.local_rank = failure.local_rank;
+    failed.exit_code = failure.exit_code;
+    failed.crashed = failure.crashed;
+    failed.text = failure.text;
+    if (failure.generation == h->generation && node->place != NULL && h->failed_ms == 0)
+        h->failed_ms = ls_now_ms();
+    head_event(h, &failed);
+    return LS_OK;
+}
+
+static ls_status take_rank_left(head_node *node, const frame *f)
+{
+    const head *h = node->owner;
+    node_left left;
+
+    LS_TRY(node_read_left(f, &left));
+    if (left.generation == h->generation && node->place != NULL &&
+        left.local_rank < node->place->n_local)
+        head_rank_ended_well(node->owner, node->place->rank_base + left.local_rank, &left);
+    return LS_OK;
+}
+
+static ls_status take_finished(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    text_buf text = {0};
+    text_buf details = {0};
+    node_end end;
+    rdzv_event finished = {.kind = RDZV_FINISHED, .conn = node->id};
+    const ls_status st = node_read_end(f, &end, &text, &details);
+
+    text_free(&text);
+    text_free(&details);
+    LS_TRY(st);
+    finished.generation = end.generation;
+    finished.stopped = end.stopped;
+    if (end.generation == h->generation && node->place != NULL)
+        head_take_end(h, node, f);
+    head_event(h, &finished);
+    return LS_OK;
+}
+
+static ls_status take_stop(head_node *node, const frame *f)
+{
+    char by[RDZV_HOST_BYTES + 32] = "";
+    uint32_t number;
+    rdzv_event stop = {.kind = RDZV_STOP, .text = by};
+
+    LS_TRY(node_read_number(f, &number));
+    if (!node->is_own && node->place != NULL)
+        text_format(by, sizeof(by), "node %d (%s)", node->place->node, node->place->host);
+    stop.signal = number < 65 ? (int)number : 0;
+    head_event(node->owner, &stop);
+    return LS_OK;
+}
+
+static ls_status take_states(head_node *node, const frame *f)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t generation = wire_read_u32(&r);
+
+    if (r.failed || generation != node->owner->generation || node->place == NULL ||
+        node->states == NULL || r.bytes - r.at != (size_t)node->place->n_local)
+        return LS_OK;
+    memcpy(node->states, f->body + r.at, r.bytes - r.at);
+    return LS_OK;
+}
+
+/* Ctrl-Z at one node stops all; whoever says it may then be silent for as long as it likes. */
+static ls_status take_pause(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+
+    node->is_paused = f->type == NODE_PAUSE;
+    h->resumed_ms = ls_now_ms();
+    list_for_each (it, &h->nodes) {
+        head_node *other = list_entry(it, head_node, node);
+
+        if (other != node)
+            head_send(other, f->type, NULL);
+    }
+    return LS_OK;
+}
+
+static ls_status on_message(void *arg, const frame *f)
+{
+    head_node *node = arg;
+
+    if (node->id == 0)
+        return take_hello(node, f);
+    switch (f->type) {
+    case NODE_READY:
+        return take_ready(node, f);
+    case NODE_OFFER:
+        return head_take_offer(node, f);
+    case NODE_TRIED:
+        return head_take_tried(node, f);
+    case NODE_FAILED:
+        return take_failure(node, f);
+    case NODE_RANK_LEFT:
+        return take_rank_left(node, f);
+    case NODE_FINISHED:
+        return take_finished(node, f);
+    case NODE_STOP:
+        return take_stop(node, f);
+    case NODE_MPI:
+        return head_take_mpi(node, f);
+    case NODE_MPI_KEYS:
+        return head_take_mpi_keys(node, f);
+    case NODE_MPI_BARRIER:
+        return head_take_mpi_barrier(node, f);
+    case NODE_STATES:
+        return take_states(node, f);
+    case NODE_PAUSE:
+    case NODE_RESUME:
+        return take_pause(node, f);
+    case NODE_STREAM:
+        return stream_mux_hear(&node->streams, f);
+    case NODE_RING:
+        return head_take_ring(node, f);
+    case NODE_CLOCK:
+        return head_take_clock(node, f);
+    case NODE_BEAT:
+        return LS_OK;
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+static void on_drained(void *arg)
+{
+    head_node *node = arg;
+
+    stream_mux_resume(&node->streams);
+}
+
+/* --- coming --- */
+
+static head_node *enter(head *h, int fd, const char *peer, bool is_own)
+{
+    head_node *node = ls_calloc(1, sizeof(*node));
+
+    if (node == NULL) {
+        file_close(&fd);
+        return NULL;
+    }
+    node->owner = h;
+    node->number = -1;
+    node->ring_fd = -1;
+    node->ring_rank = -1;
+    node->is_own = is_own;
+    text_format(node->peer, sizeof(node->peer), "%s", peer);
+    node->link.self = node;
+    node->link.message = on_message;
+    node->link.ended = on_ended;
+    node->link.drained = on_drained;
+    stream_mux_init(&node->streams, h->loop, &node->link, NODE_STREAM);
+    node->streams.self = node;
+    node->streams.open = head_open_store;
+    list_append(&h->nodes, &node->node);
+    if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) ==
+        LS_OK)
+        return node;
+    ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+    free_node(node);
+    return NULL;
+}
+
+static bool is_paused(const head *h)
+{
+    list_for_each (it, &h->nodes)
+        if (list_entry(it, head_node, node)->is_paused)
+            return true;
+    return false;
+}
+
+void head_node_enter(void *arg, const door_guest *guest)
+{
+    head *h = arg;
+    head_node *node = enter(h, guest->fd, guest->peer, guest->pid < 0);
+
+    if (node == NULL)
+        return;
+    frame_link_seal(&node->link, &guest->seals);
+    if (is_paused(h))
+        head_send(node, NODE_PAUSE, NULL); /* it came between Ctrl-Z and our standstill */
+    poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
+    if (!node->is_own && !h->beat.is_set)
+        poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);
+}
+
+void head_observer_enter(head *h, int fd)
+{
+    head_node *node = enter(h, fd, "this node", true);
+
+    if (node == NULL)
+        return;
+    node->id = ++h->last_id;
+    node->is_observer = true;
+}
+
+bool head_lose_node(head *h, int number, const char *why)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (node->is_observer || node->number != number)
+            continue;
+        lose(node, node->cut.is_set ? node->cut_ms : ls_now_ms(), why);
+        return true;
+    }
+    return false;
+}
+
+void head_free_nodes(head *h)
+{
+    while (!list_empty(&h->nodes))
+        free_node(list_entry(h->nodes.next, head_node, node));
+    reap(h);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_pmi.c - what the MPI programs of a generation share over nodes. Agents answer their own ranks (agent_pmi.c); new keys pass
+ * through here to all other nodes, and arrive there before the barrier behind them is passed, as both take the same connection.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+
+/* Of one barrier. The queue to an agent holds those of two at most: nobody comes to the next before it has passed the last. */
+#define KEYS_MOST (NODE_QUEUE_MAX / 3)
+
+void head_open_mpi(head *h)
+{
+    int *n_local = ls_calloc((size_t)h->n_places, sizeof(*n_local));
+
+    h->n_barriers = 0;
+    h->key_bytes = 0;
+    h->mpi_layout[0] = 0;
+    for (int i = 0; n_local != NULL && i < h->n_places; i++)
+        n_local[i] = h->places[i].n_local;
+    if (n_local != NULL)
+        pmi_write_layout(n_local, h->n_places, h->mpi_layout);
+    ls_free(n_local);
+}
+
+static bool is_present(const head_node *node, uint32_t generation)
+{
+    return node->place != NULL && generation == node->owner->generation;
+}
+
+/* --- ranks that wait in vain --- */
+
+static bool has_rank(const rdzv_place *p, int rank)
+{
+    return rank >= p->rank_base && rank < p->rank_base + p->n_local;
+}
+
+/* Its agent tells the story of a rank that is still its own. When all ranks of a node have ended there is nobody to ask. */
+static void fail_rank(head *h, int rank)
+{
+    const head_rank *r = &h->ranks[rank];
+    const rdzv_place *p = h->places;
+    node_failure failure = {.generation = h->generation, .exit_code = 1};
+    rdzv_event failed = {
+        .kind = RDZV_FAILED, .generation = h->generation, .exit_code = 1, .text = failure.text};
+    wire_writer w = {0};
+
+    while (!has_rank(p, rank))
+        p++;
+    failure.local_rank = rank - p->rank_base;
+    if (!h->ends[p->node].has_come) {
+        head_node *node = head_find_node(h, p->conn);
+
+        text_format(failure.text, sizeof(failure.text), "%s", pmi_vain_text(r->stage));
+        node_write_failure(&w, &failure);
+        if (node != NULL)
+            head_send(node, NODE_VAIN, &w);
+        wire_writer_free(&w);
+        return;
+    }
+    text_format(failure.text, sizeof(failure.text), "rank %d (pid %d): %s", rank, (int)r->pid,
+                pmi_vain_text(r->stage));
+    failed.conn = p->conn;
+    failed.local_rank = failure.local_rank;
+    head_event(h, &failed);
+}
+
+void head_end_vain_mpi(head *h)
+{
+    bool waits = false;
+    bool has_members = false;
+
+    list_for_each (it, &h->nodes) {
+        const head_node *node = list_entry(it, head_node, node);
+
+        waits |= node->place != NULL && node->mpi.barrier == h->n_barriers + 1;
+        has_members |= node->place != NULL && node->mpi.has_members;
+    }
+    if (!(waits || has_members) || rdzv_phase_now(h->machine) != RDZV_RUN)
+        return;
+    for (int i = 0; i < h->world_size; i++) {
+        const head_rank *r = &h->ranks[i];
+
+        if (!r->ended || !(waits || r->stage == PMI_JOINED))
+            continue;
+        fail_rank(h, i);
+        return;
+    }
+}
+
+ls_status head_take_mpi(head_node *node, const frame *f)
+{
+    node_mpi mpi;
+
+    LS_TRY(node_read_mpi(f, &mpi));
+    if (!is_present(node, mpi.generation))
+        return LS_OK;
+    node->mpi = mpi;
+    head_end_vain_mpi(node->owner);
+    return LS_OK;
+}
+
+/* --- keys and barriers --- */
+
+ls_status head_take_mpi_keys(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    char why[RDZV_TEXT_BYTES];
+
+    if (!is_present(node, wire_read_u32(&r)))
+        return LS_OK;
+    h->key_bytes += f->bytes;
+    if (h->key_bytes > KEYS_MOST) {
+        text_format(why, sizeof(why), "the MPI programs have put more than %zu MiB of keys",
+                    KEYS_MOST / 1024 / 1024);
+        head_fail_generation(h, why);
+        return LS_OK;
+    }
+    list_for_each (it, &h->nodes) {
+        head_node *other = list_entry(it, head_node, node);
+
+        if (other != node && other->place != NULL)
+            frame_link_send(&other->link, NODE_MPI_KEYS, f->body, f->bytes);
+    }
+    return LS_OK;
+}
+
+static bool all_are_in(const head *h, uint32_t number)
+{
+    int n = 0;
+
+    list_for_each (it, &h->nodes) {
+        const head_node *node = list_entry(it, head_node, node);
+
+        n += node->place != NULL && node->mpi_barrier == number;
+    }
+    return n == h->n_places;
+}
+
+ls_status head_take_mpi_barrier(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_barrier barrier;
+    wire_writer w = {0};
+
+    LS_TRY(node_read_barrier(f, &barrier));
+    if (!is_present(node, barrier.generation) || barrier.number != h->n_barriers + 1)
+        return LS_OK;
+    node->mpi_barrier = barrier.number;
+    if (!all_are_in(h, barrier.number))
+        return LS_OK;
+    h->n_barriers++;
+    h->key_bytes = 0;
+    node_write_barrier(&w, &barrier);
+    list_for_each (it, &h->nodes) {
+        head_node *other = list_entry(it, head_node, node);
+
+        if (other->place != NULL)
+            head_send(other, NODE_MPI_BARRIER, &w);
+    }
+    wire_writer_free(&w);
+    return LS_OK;
+}

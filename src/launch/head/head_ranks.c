@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_ranks.c - the hub and the store of one generation, and what its ranks do there.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "launch/process/process.h"
+#include "net/socket.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    BROKEN_MS = 60000, /* within which a second broken group is a consequence of the first */
+    BACKLOG = 4096,
+    RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
+};
+
+/* --- events of the hub --- */
+
+static const head_node *node_of_rank(const head *h, int rank, int *local)
+{
+    list_for_each (it, &h->nodes) {
+        const head_node *node = list_entry(it, head_node, node);
+
+        if (node->place == NULL || rank < node->place->rank_base ||
+            rank >= node->place->rank_base + node->place->n_local)
+            continue;
+        *local = rank - node->place->rank_base;
+        return node;
+    }
+    return NULL;
+}
+
+static bool is_running(const head *h)
+{
+    return rdzv_phase_now(h->machine) == RDZV_RUN;
+}
+
+static void note_broken(head *h, const job_cause *cause)
+{
+    if (h->broken.kind != CAUSE_NONE && ls_now_ms() - h->broken_ms < BROKEN_MS)
+        return;
+    h->broken = *cause;
+    h->broken_ms = ls_now_ms();
+}
+
+/* A rank that ended well, though another one has begun to join a group that both are to be in: that one would wait for ever. */
+static void end_vain_joins(head *h)
+{
+    int gone = -1;
+    int most = 0;
+    job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL};
+
+    for (int i = 0; i < h->world_size; i++) {
+        const head_rank *r = &h->ranks[i];
+
+        if (r->ended && (gone < 0 || r->n_joins < h->ranks[gone].n_joins))
+            gone = i;
+        if (!r->ended && !r->left && r->n_joins > most)
+            most = r->n_joins;
+    }
+    if (gone < 0 || h->ranks[gone].n_joins >= most || !is_running(h))
+        return;
+    cause.rank = gone;
+    text_format(cause.text, sizeof(cause.text), "rank %d (pid %d) exited with code 0 %s", gone,
+                (int)h->ranks[gone].pid,
+                h->ranks[gone].n_joins == 0 ? "without joining the job"
+                                            : "and does not join again");
+    note_broken(h, &cause);
+    hub_abort(h->hub, &cause);
+}
+
+static void on_joined(void *self, int rank, pid_t pid)
+{
+    head *h = self;
+
+    LS_UNUSED(pid);
+    h->ranks[rank].n_joins++;
+    h->ranks[rank].left = false;
+    end_vain_joins(h);
+}
+
+static void on_left(void *self, int rank)
+{
+    head *h = self;
+
+    h->ranks[rank].left = true;
+}
+
+static void on_failed(void *self, const job_cause *cause)
+{
+    head *h = self;
+
+    if (is_running(h))
+        note_broken(h, cause);
+}
+
+static void on_late(void *self, const char *text)
+{
+    head *h = self;
+
+    if (ls_now_ms() - h->resumed_ms > RESUMED_MS)
+        head_tell_all(h, text);
+}
+
+static void describe_rank(void *self, int rank, char *buf, size_t n)
+{
+    const head *h = self;
+    int local = 0;
+    const head_node *node = node_of_rank(h, rank, &local);
+    char letter = 0;
+
+    if (node != NULL && node->states != NULL)
+        letter = node->states[local];
+    if (node != NULL && node->is_own)
+        h->opt.describe(h->opt.self, local, buf, n);
+    else if (node != NULL && letter != 0)
+        text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : file_process_state_text(letter),
+                    node->place->host);
+}
+
+void head_rank_ended_well(head *h, int rank, const node_left *left)
+{
+    head_rank *r = &h->ranks[rank];
+
+    r->ended = true;
+    r->pid = left->pid;
+    r->stage = left->stage;
+    if (r->n_joins > 0 && !r->left)
+        hub_rank_left(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
+    end_vain_joins(h);
+    head_end_vain_mpi(h);
+}
+
+/* --- what nodes say when their ranks have ended --- */
+
+void head_take_end(head *h, head_node *node, const frame *f)
+{
+    head_end *end = &h->ends[node->place->node];
+
+    end->has_come = node_read_end(f, &end->end, &end->text, &end->details) == LS_OK;
+    head_end_vain_mpi(h);
+}
+
+/* --- the store, for nodes that are elsewhere --- */
+
+ls_status head_open_store(void *arg, int *fd)
+{
+    const head_node *node = arg;
+    const head *h = node->owner;
+    int fds[2];
+
+    if (h->store == NULL || node->place == NULL)
+        return ls_fail(LS_ENOTFOUND, "there is no store for this node");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+        return ls_fail_errno("a socket pair");
+    *fd = fds[0];
+    if (c10d_store_adopt(h->store, fds[1]) == LS_OK)
+        return LS_OK;
+    file_close(fd);
+    return LS_ESYSTEM;
+}
+
+/* --- life --- */
+
+/* Whether ranks of this view are elsewhere. */
+static bool has_guests(const head *h)
+{
+    for (int i = 0; i < h->n_places; i++) {
+        const head_node *node = head_find_node(h, h->places[i].conn);
+
+        if (node != NULL && !node->is_own)
+            return true;
+    }
+    return false;
+}
+
+static ls_status open_hub(head *h)
+{
+    const hub_events events = {.self = h,
+                               .joined = on_joined,
+                               .left = on_left,
+                               .failed = on_failed,
+                               .late = on_late,
+                               .describe = describe_rank};
+    hub_options options = {.world_size = h->world_size,
+                           .generation = h->generation,
+                           .key = &h->job_key,
+                           .security = h->opt.security,
+                           .events = events};
+    net_address at;
+    int fd;
+
+    memcpy(options.job, h->job, sizeof(options.job));
+    LS_TRY(hub_create(h->loop, &options, &h->hub));
+    LS_TRY(net_address_fresh_unix("hub", &at));
+    LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
+    if (!has_guests(h))
+        return LS_OK;
+    at = h->listens_at;
+    net_address_set_port(&at, 0);
+    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
+    h->hub_port = net_address_port(&at);
+    return hub_listen_take(h->hub, fd);
+}
+
+static void free_places(head *h)
+{
+    ls_free(h->ends);
+    ls_free(h->losses);
+    ls_free(h->places);
+    ls_free(h->ranks);
+    h->losses = NULL;
+    h->n_losses = 0;
+    h->ends = NULL;
+    h->places = NULL;
+    h->ranks = NULL;
+    h->n_places = 0;
+    h->world_size = 0;
+}
+
+static ls_status copy_places(head *h)
+{
+    const rdzv_place *places = rdzv_places(h->machine, &h->n_places);
+
+    h->generation = places[0].generation;
+    h->world_size = places[0].world_size;
+    h->places = ls_calloc((size_t)h->n_places, sizeof(*h->places));
+    h->ends = ls_calloc((size_t)h->n_places, sizeof(*h->ends));
+    h->losses = ls_calloc((size_t)h->n_places, sizeof(*h->losses));
+    h->ranks = ls_calloc((size_t)h->world_size, sizeof(*h->ranks));
+    if (h->places == NULL || h->ends == NULL || h->losses == NULL || h->ranks == NULL) {
+        const ls_status st = ls_fail(LS_ENOMEM, "no memory for %d ranks", h->world_size);
+
+        free_places(h);
+        return st;
+    }
+    memcpy(h->places, places, (size_t)h->n_places * sizeof(*places));
+    return LS_OK;
+}
+
+/* A port that is free now, for programs that host a store of their own at MASTER_PORT. */
+static ls_status free_port(int *port)
+{
+    net_address any;
+    net_address bound;
+    int fd;
+
+    LS_TRY(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
+    LS_TRY(net_listen(&any, NET_STREAM, 1, &fd, &bound));
+    close(fd);
+    *port = net_address_port(&bound);
+    return LS_OK;
+}
+
+/* A store of our own holds its port from now on, so nobody else can take it. */
+static ls_status open_store(head *h)
+{
+    const c10d_store_options options = {.port = h->opt.store_port, .user = geteuid()};
+
+    h->store_port = h->opt.store_port;
+    if (!h->opt.hosts_store)
+        return h->store_port != 0 ? LS_OK : free_port(&h->store_port);
+    LS_TRY(ls_context(c10d_store_create(h->loop, &options, &h->store),
+                      "the store for PyTorch programs (--store=none: without it)"));
+    h->store_port = c10d_store_port(h->store);
+    return LS_OK;
+}
+
+ls_status head_open_generation(head *h)
+{
+    head_close_generation(h);
+    LS_TRY(copy_places(h));
+    head_open_mpi(h);
+    LS_TRY(head_open_networks(h));
+    LS_TRY(open_hub(h));
+    return open_store(h);
+}
+
+void head_close_generation(head *h)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        node->place = NULL;
+        head_drop_ring(node);
+        stream_mux_end(&node->streams);
+    }
+    hub_destroy(h->hub);
+    h->hub = NULL;
+    h->hub_port = 0;
+    c10d_store_destroy(h->store);
+    h->store = NULL;
+    head_close_networks(h);
+    for (int i = 0; h->ends != NULL && i < h->n_places; i++) {
+        text_free(&h->ends[i].text);
+        text_free(&h->ends[i].details);
+    }
+    free_places(h);
+    h->broken = (job_cause){0};
+    h->failed_ms = 0;
+}

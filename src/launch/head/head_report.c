@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_report.c - one root cause for the whole job, in words: from what the machine blames, what the hub has heard, and what the
+ * agent of the guilty rank's node saw when it ended.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+#include "launch/head/host_report.h"
+#include "launch/hosts/hostlist.h"
+
+#include <string.h>
+
+enum {
+    CAUSE_MS = 60000, /* how long a broken group explains the exit of a rank */
+    LAST_LINES = 20,  /* of lost nodes together */
+    LAST_NODES = 4    /* whose last lines are shown */
+};
+
+/* Some nodes of the view. */
+typedef struct node_set {
+    bool *has; /* by node */
+    int n;
+} node_set;
+
+static void append_hosts(const head *h, const node_set *set, text_buf *out)
+{
+    const char **names = ls_calloc((size_t)h->n_places, sizeof(*names));
+    size_t n = 0;
+
+    for (int i = 0; names != NULL && i < h->n_places; i++)
+        if (set->has[i])
+            names[n++] = h->places[i].host;
+    hostlist_fold(names, n, out);
+    ls_free(names);
+}
+
+/* "1-3,7": their numbers, or those of their ranks, which follow each other as the nodes do. */
+static void append_numbers(const head *h, const node_set *set, bool of_ranks, text_buf *out)
+{
+    const char *between = "";
+
+    for (int i = 0; i < h->n_places; i++) {
+        const int first = i;
+        int a;
+        int b;
+
+        if (!set->has[i])
+            continue;
+        while (i + 1 < h->n_places && set->has[i + 1])
+            i++;
+        a = of_ranks ? h->places[first].rank_base : first;
+        b = of_ranks ? h->places[i].rank_base + h->places[i].n_local - 1 : i;
+        text_append(out, a < b ? "%s%d-%d" : "%s%d", between, a, b);
+        between = ",";
+    }
+}
+
+/* --- lost nodes --- */
+
+static const head_loss *find_loss(const head *h, int node)
+{
+    for (int i = 0; i < h->n_losses; i++)
+        if (h->losses[i].node == node)
+            return &h->losses[i];
+    return NULL;
+}
+
+/* Those that were lost like this one. */
+static void find_like(const head *h, const head_loss *loss, node_set *set)
+{
+    set->n = 0;
+    memset(set->has, 0, (size_t)h->n_places * sizeof(*set->has));
+    for (int i = 0; i < h->n_losses; i++)
+        if (text_equal(h->losses[i].why, loss->why)) {
+            set->has[h->losses[i].node] = true;
+            set->n++;
+        }
+}
+
+/* "nodes 1-3 (b[1-3]) with ranks 2-7 were lost: it has been silent for 5 s" */
+static void append_losses(const head *h, const head_loss *loss, const node_set *set, text_buf *out)
+{
+    const bool one_rank = set->n == 1 && h->places[loss->node].n_local == 1;
+
+    text_append(out, set->n == 1 ? "node " : "nodes ");
+    append_numbers(h, set, false, out);
+    text_append(out, " (");
+    append_hosts(h, set, out);
+    text_append(out, one_rank ? ") with rank " : ") with ranks ");
+    append_numbers(h, set, true, out);
+    text_append(out, " %s lost: %s\n", set->n == 1 ? "was" : "were", loss->why);
+}
+
+static void append_line(void *out, const char *text)
+{
+    text_append(out, "  %s\n", text);
+}
+
+/* What their starter knows. */
+static void append_explanations(const head *h, text_buf *out)
+{
+    host_report report = {0};
+
+    for (int i = 0; i < h->n_losses; i++)
+        if (h->losses[i].more[0] != 0 &&
+            host_report_add(&report, h->places[h->losses[i].node].host, h->losses[i].more) != LS_OK)
+            break; /* no memory: it is only more about it */
+    host_report_tell(&report, append_line, out);
+    host_report_free(&report);
+}
+
+static void append_last_lines(const head *h, const node_set *set, text_buf *out)
+{
+    const int n_shown = set->n < LAST_NODES ? set->n : LAST_NODES;
+    int n = 0;
+
+    for (int i = 0; i < h->n_places && n < n_shown; i++) {
+        text_buf lines = {0};
+
+        if (!set->has[i] || h->opt.append_last == NULL)
+            continue;
+        h->opt.append_last(h->opt.self, i, (size_t)(LAST_LINES / n_shown), &lines);
+        if (lines.length > 0)
+            text_append(out, "  last lines of %s:\n%s", h->places[i].host, text_str(&lines));
+        text_free(&lines);
+        n++;
+    }
+}
+
+/* All that were lost, the root cause first; of its kind the last lines. */
+static void append_all_losses(const head *h, const head_loss *root, node_set *set, text_buf *out)
+{
+    if (root != NULL) {
+        find_like(h, root, set);
+        append_losses(h, root, set, out);
+    }
+    append_explanations(h, out);
+    if (root != NULL)
+        append_last_lines(h, set, out);
+    for (int i = 0; i < h->n_losses; i++) {
+        bool is_first = root == NULL || !text_equal(h->losses[i].why, root->why);
+
+        for (int k = 0; k < i; k++)
+            is_first = is_first && !text_equal(h->losses[k].why, h->losses[i].why);
+        if (!is_first)
+            continue;
+        find_like(h, &h->losses[i], set);
+        text_append(out, "  then ");
+        append_losses(h, &h->losses[i], set, out);
+    }
+}
+
+/* --- ranks --- */
+
+/* The end of the node on which this rank ran, if a rank of it failed. */
+static const head_end *end_of_rank(const head *h, int rank)
+{
+    for (int i = 0; i < h->n_places; i++) {
+        const rdzv_place *p = &h->places[i];
+
+        if (rank >= p->rank_base && rank < p->rank_base + p->n_local)
+            return h->ends[i].has_come && h->ends[i].end.local_rank >= 0 ? &h->ends[i] : NULL;
+    }
+    return NULL;
+}
+
+/* A rank whose connection broke may exit before the one that broke it has. As torchrun, we believe the earliest of their error
+ * files; but a crash needs no such witness. */
+static const head_end *settle(const head *h, const head_end *blamed)
+{
+    const head_end *root = blamed;
+
+    if (blamed == NULL || blamed->end.crashed || blamed->end.error_s == 0)
+        return blamed;
+    for (int i = 0; i < h->n_places; i++) {
+        const head_end *other = &h->ends[i];
+
+        if (other->has_come && other->end.local_rank >= 0 && other->end.error_s > 0 &&
+            other->end.error_s < root->end.error_s)
+            root = other;
+    }
+    return root;
+}
+
+/* A crash explains itself. An exit is explained by what broke its group shortly before. */
+static bool has_cause(const head *h, const head_end *root)
+{
+    return h->broken.kind != CAUSE_NONE && (root == NULL || !root->end.crashed) &&
+           h->failed_ms - h->broken_ms < CAUSE_MS;
+}
+
+static int count_failed(const head *h)
+{
+    int n = 0;
+
+    for (int i = 0; i < h->n_places; i++)
+        n += h->ends[i].has_come ? h->ends[i].end.n_failed : 0;
+    return n;
+}
+
+/* "node 1 (b): ", where there are several, or it is elsewhere. */
+static void append_node(const head *h, const head_end *root, text_buf *out)
+{
+    const rdzv_place *p = &h->places[root - h->ends];
+
+    const head_node *node = head_find_node(h, p->conn);
+
+    if (h->n_places > 1 || (node != NULL && !node->is_own))
+        text_append(out, "node %d (%s): ", p->node, p->host);
+}
+
+/* "cannot run ./train: No such file" of "rank 3 (pid 4711): ...": what a rank that never ran says of itself; NULL: it ended otherwise. */
+static const char *own_words(const head_end *end)
+{
+    const char *at = end->has_come && end->end.local_rank >= 0 ? end->end.text : NULL;
+
+    at = at != NULL ? strstr(at, "): ") : NULL;
+    return at != NULL ? at + strlen("): ") : NULL;
+}
+
+/* Where others say the same, which is no consequence of it. */
+static void append_alike(const head *h, const head_end *root, node_set *set, text_buf *out)
+{
+    const char *words = own_words(root);
+
+    set->n = 0;
+    for (int i = 0; i < h->n_places; i++) {
+        const char *others = own_words(&h->ends[i]);
+
+        set->has[i] =
+            words != NULL && &h->ends[i] != root && others != NULL && text_equal(words, others);
+        set->n += set->has[i];
+    }
+    if (set->n == 0)
+        return;
+    text_append(out, "  the same on ");
+    append_hosts(h, set, out);
+    text_append(out, "\n");
+}
+
+bool head_has_failed(const head *h, int exit_code)
+{
+    return exit_code != 0 &&
+           (exit_code < 128 || rdzv_root_cause(h->machine, NULL)->kind != CAUSE_NONE);
+}
+
+static void append_root(const head *h, const job_cause *blamed, const head_end *root, node_set *set,
+                        text_buf *out)
+{
+    const head_loss *loss = root == NULL ? find_loss(h, rdzv_root_loss(h->machine)) : NULL;
+
+    if (has_cause(h, root))
+        text_append(out, "%s\n  then ", h->broken.text);
+    if (root != NULL) {
+        append_node(h, root, out);
+        text_append(out, "%s\n%s", root->end.text, root->end.details);
+        append_alike(h, root, set, out);
+    } else if (loss == NULL) {
+        text_append(out, "%s\n", blamed->text);
+    }
+    append_all_losses(h, loss, set, out);
+}
+
+void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code)
+{
+    const job_cause *blamed = rdzv_root_cause(h->machine, NULL);
+    const head_end *root;
+    node_set set = {.has = ls_calloc((size_t)h->n_places + 1, sizeof(*set.has))};
+    int n_after;
+
+    if (blamed->kind == CAUSE_NONE || set.has == NULL) {
+        text_append(out, "%s\n", otherwise != NULL ? otherwise : "");
+        ls_free(set.has);
+        return;
+    }
+    root = settle(h, end_of_rank(h, blamed->rank));
+    append_root(h, blamed, root, &set, out);
+    if (root != NULL)
+        *exit_code = root->end.exit_code;
+    n_after = count_failed(h) - (root != NULL);
+    if (n_after > 0)
+        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
+    ls_free(set.has);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_rings.c - the flight recorders that nodes send when their ranks have ended, and how far the nodes' clocks are from this one.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { CLOCK_QUESTIONS = 8 };
+
+/* --- clocks --- */
+
+static void ask_clock(head_node *node)
+{
+    wire_writer w = {0};
+
+    wire_write_i64(&w, ls_now_ns());
+    wire_write_i64(&w, 0);
+    head_send(node, NODE_CLOCK, &w);
+    wire_writer_free(&w);
+}
+
+void head_compare_clock(head_node *node)
+{
+    if (node->owner->opt.keep_ring == NULL || node->is_own || node->id == 0)
+        return;
+    node->asking = (clock_offset){0};
+    ask_clock(node);
+}
+
+ls_status head_take_clock(head_node *node, const frame *f)
+{
+    const int64_t now_ns = ls_now_ns();
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const int64_t asked_ns = wire_read_i64(&r);
+    const int64_t there_ns = wire_read_i64(&r);
+
+    LS_TRY(wire_reader_end(&r, "a clock"));
+    (void)clock_offset_add(&node->asking, asked_ns, there_ns, there_ns, now_ns);
+    // The first series counts as it comes; a later one, which knows the drift since, when it is complete.
+    if (node->asking.n >= node->clock.n)
+        node->clock = node->asking;
+    if (node->asking.n < CLOCK_QUESTIONS)
+        ask_clock(node);
+    return LS_OK;
+}
+
+/* --- recorders --- */
+
+void head_drop_ring(head_node *node)
+{
+    file_close(&node->ring_fd);
+    node->ring_rank = -1;
+}
+
+static ls_status begin_ring(head_node *node, const node_ring *piece)
+{
+    head_drop_ring(node);
+    node->ring_fd = memfd_create("lockstep-ring", MFD_CLOEXEC);
+    if (node->ring_fd < 0 || ftruncate(node->ring_fd, piece->total) != 0)
+        return ls_fail_errno("memory for a flight recorder");
+    node->ring_rank = piece->local_rank;
+    return LS_OK;
+}
+
+static void keep_ring(head_node *node)
+{
+    const head *h = node->owner;
+
+    h->opt.keep_ring(h->opt.self, h->generation, node->place->rank_base + node->ring_rank,
+                     node->place->host, -node->clock.offset_ns, node->ring_fd);
+    head_drop_ring(node);
+}
+
+static ls_status write_piece(const head_node *node, const node_ring *piece)
+{
+    size_t done = 0;
+
+    while (done < piece->n) {
+        const ssize_t n = pwrite(node->ring_fd, piece->bytes + done, piece->n - done,
+                                 (off_t)(piece->offset + done));
+        if (n <= 0)
+            return ls_fail_errno("memory for a flight recorder");
+        done += (size_t)n;
+    }
+    return LS_OK;
+}
+
+/* A node that has no memory left for it, or whose generation is over, costs the timeline this rank and nothing else. */
+ls_status head_take_ring(head_node *node, const frame *f)
+{
+    const head *h = node->owner;
+    node_ring piece;
+
+    LS_TRY(node_read_ring(f, &piece));
+    if (h->opt.keep_ring == NULL || piece.generation != h->generation || node->place == NULL ||
+        piece.local_rank >= node->place->n_local)
+        return LS_OK;
+    if (piece.local_rank != node->ring_rank && begin_ring(node, &piece) != LS_OK) {
+        head_drop_ring(node);
+        return LS_OK;
+    }
+    if (piece.n == 0)
+        keep_ring(node);
+    else if (write_piece(node, &piece) != LS_OK)
+        head_drop_ring(node);
+    return LS_OK;
+}

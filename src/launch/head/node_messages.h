@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_messages.h - the frames between the head of a job and the agent of each node, also the head's own. Bodies are written with
+ * net/wire.h. A message that names a generation and comes late is ignored.
+ */
+#ifndef LS_LAUNCH_NODE_MESSAGES_H
+#define LS_LAUNCH_NODE_MESSAGES_H
+
+#include "base/text.h"
+#include "launch/agent/pmi.h"
+#include "launch/head/rendezvous.h"
+#include "net/frame.h"
+#include "net/wire.h"
+
+#define NODE_BODY_MAX     ((size_t)256 * 1024)
+#define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
+#define NODE_DETAILS_MAX  ((size_t)64 * 1024)
+#define NODE_REPORT_MAX   ((size_t)192 * 1024) /* a few details and what is said about them */
+#define NODE_RING_MAX     ((uint32_t)4 * 1024 * 1024)
+#define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
+#define NODE_BEAT_MS      1000
+#define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
+
+typedef enum node_message {
+    /* To the head. */
+    NODE_HELLO = 1, /* node_hello */
+    NODE_ASK,       /* nothing; in the place of hello: what is to be run? */
+    NODE_OFFER,     /* generation u32, net_offer: where it can be called */
+    NODE_TRIED,     /* generation u32, net_report: whom it has reached */
+    NODE_READY,     /* generation u32 */
+    NODE_FAILED,    /* node_failure: a rank */
+    NODE_RANK_LEFT, /* node_left */
+    NODE_FINISHED,  /* node_end */
+    NODE_STOP,      /* signal u32: somebody wants the job to end */
+    NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
+    NODE_RING, /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,  /* node_mpi */
+
+    /* To an agent. */
+    NODE_WELCOME = 32, /* node_welcome */
+    NODE_ORDERS,       /* an answer to NODE_ASK, see orders.h; then the head closes */
+    NODE_WAIT,         /* text */
+    NODE_REJECT,       /* text; then the head closes */
+    NODE_TRY,          /* generation u32, n u32, n of net_peer */
+    NODE_NETWORK,      /* generation u32, net_pick; with several nodes it is ready only then */
+    NODE_START,        /* generation u32 */
+    NODE_END_RANKS,    /* node_stop: in good order */
+    NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
+    NODE_KILL,         /* nothing */
+    NODE_OVER,         /* node_over */
+    NODE_NOTE,         /* text for a person */
+    NODE_VAIN, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
+
+    /* Both ways. */
+    NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
+    NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
+    NODE_RESUME,    /* nothing */
+    NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
+    NODE_CLOCK,       /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
+    NODE_MPI_KEYS,    /* generation u32, then as pmi_tell() writes them, for all other nodes */
+    NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
+} node_message;
+
+/* rdzv_hello with its strings. */
+typedef struct node_hello {
+    rdzv_hello
+        hello; /* points to what follows, and into a per_node list that is freed with node_hello_free() */
+    int *per_node;
+    char version[64];
+    char host[RDZV_HOST_BYTES];
+} node_hello;
+
+typedef struct node_failure {
+    uint32_t generation;
+    int local_rank;
+    int exit_code;
+    bool crashed;
+    char text[sizeof(((job_cause *)0)->text)];
+} node_failure;
+
+/* All ranks of a node have ended. */
+typedef struct node_end {
+    uint32_t generation;
+    bool stopped; /* a stop, abort or kill had come */
+    int n_failed;
+    int local_rank; /* that failed first, -1: none */
+    int exit_code;
+    bool crashed;
+    int64_t error_s;     /* when it wrote its error file, 0: it did not */
+    const char *text;    /* "rank 5 (pid 4711) exited with code 1" */
+    const char *details; /* lines of the report about it */
+} node_end;
+
+typedef struct node_welcome {
+    rdzv_place place; /* but conn and host */
+    char job[JOB_ID_BYTES];
+    int hub_port; /* at the head's address, 0: */
+    char hub_unix
+        [128];      /* ... or a unix socket, for the head's own node; "": none, it will not start */
+    bool has_store; /* for PyTorch programs, at 127.0.0.1 and: */
+    int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
+    int max_restarts;
+    bool wants_rings; /* the head keeps flight recorders */
+    char mpi_layout[PMI_LAYOUT_BYTES];
+} node_welcome;
+
+/* The orderly end of a node's ranks. */
+typedef struct node_stop {
+    int signal;       /* that somebody sent */
+    int64_t grace_ms; /* 0 to NODE_GRACE_MAX_MS */
+    char text[RDZV_TEXT_BYTES];
+} node_stop;
+
+/* The end of the job. */
+typedef struct node_over {
+    int exit_code;
+    bool failed;
+    const char *report;
+} node_over;
+
+/* A piece of a rank's flight recorder. Those that are left out are zeros; one without bytes is the last. */
+typedef struct node_ring {
+    uint32_t generation;
+    int local_rank;
+    uint32_t total; /* bytes of the whole recorder, at most NODE_RING_MAX */
+    uint32_t offset;
+    const uint8_t *bytes; /* in the frame, when it is read */
+    size_t n;
+} node_ring;
+
+/* A rank that has ended with code 0. */
+typedef struct node_left {
+    uint32_t generation;
+    int local_rank;
+    int pid;
+    pmi_stage stage;
+} node_left;
+
+/* What a node's ranks do in MPI. */
+typedef struct node_mpi {
+    uint32_t generation;
+    uint32_t barrier; /* the number of the one that some wait in, from 1 on; 0: none waits */
+    bool has_members; /* some are between MPI_Init and MPI_Finalize */
+} node_mpi;
+
+/* NODE_MPI_BARRIER */
+typedef struct node_barrier {
+    uint32_t generation;
+    uint32_t number;
+} node_barrier;
+
+void node_write_hello(wire_writer *w, const rdzv_hello *hello);
+void node_write_failure(wire_writer *w, const node_failure *f);
+void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
+void node_write_welcome(wire_writer *w, const node_welcome *v);
+void node_write_stop(wire_writer *w, const node_stop *s);
+void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
+void node_write_left(wire_writer *w, const node_left *l);
+void node_write_ring(wire_writer *w, const node_ring *r);
+void node_write_mpi(wire_writer *w, const node_mpi *m);
+void node_write_barrier(wire_writer *w, const node_barrier *b);
+
+/* LS_EPROTO names what is wrong. */
+LS_MUST_USE ls_status node_read_hello(const frame *f, node_hello *out);
+void node_hello_free(node_hello *h);
+LS_MUST_USE ls_status node_read_failure(const frame *f, node_failure *out);
+/* text and details are kept in those buffers. */
+LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *text,
+                                    text_buf *details);
+LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
+LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
+LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
+LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
+LS_MUST_USE ls_status node_read_ring(const frame *f, node_ring *out);
+LS_MUST_USE ls_status node_read_mpi(const frame *f, node_mpi *out);
+LS_MUST_USE ls_status node_read_barrier(const frame *f, node_barrier *out);
+
+/* The bodies of one number or one text. */
+LS_MUST_USE ls_status node_read_number(const frame *f, uint32_t *out);
+LS_MUST_USE ls_status node_read_text(const frame *f, text_buf *out);
+
+#endif

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous.c - the rendezvous machine's phases and the ways between them.
+ *
+ * Events change the table of nodes and may begin a drain; settle() then follows every way that is open until none is. All
+ * decisions about time are made there, so a tick is an event without content.
+ */
+#include "launch/head/rendezvous_internal.h"
+
+#include "base/alloc.h"
+#include "launch/process/process.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+enum {
+    GATHER_MS = 200,     /* losses before the start within which one new view does for all */
+    ACTIONS_PER_NODE = 4 /* in one step, at most */
+};
+
+static const int64_t time_max_ms = INT64_C(1000) * 3600 * 24 * 3650;
+
+/* --- events --- */
+
+/* Nothing has been started yet, so the others need not end anything: their next welcome replaces this one. */
+static void lose_before_start(rdzv *m, rdzv_node *node, const char *why)
+{
+    char name[RDZV_HOST_BYTES + 32];
+    char *text = rdzv_new_text(m);
+
+    rdzv_say(text, RDZV_TEXT_BYTES, "%s was lost before the start: %s",
+             rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)), why);
+    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
+    node->state = NODE_NONE;
+    if (m->dissolve_ms == RDZV_NEVER)
+        m->dissolve_ms = m->now_ms + GATHER_MS;
+}
+
+static void lose_node(rdzv *m, rdzv_node *node, int64_t heard_ms, const char *why)
+{
+    if (m->phase == RDZV_AGREE && rdzv_is_member(node)) {
+        lose_before_start(m, node, why);
+    } else if (m->phase == RDZV_END || !rdzv_is_running(node)) {
+        node->lost = m->phase != RDZV_END && node->done;
+        node->state = node->lost ? NODE_ENDED : NODE_NONE;
+    } else {
+        rdzv_blame_loss(m, node, heard_ms, why);
+        node->state = NODE_NONE;
+        rdzv_drain_for_blame(m);
+    }
+}
+
+static void reject(rdzv *m, uint64_t conn, const char *text)
+{
+    rdzv_act_text(m, RDZV_DO_REJECT, conn, text);
+    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
+}
+
+static void forget_twin(rdzv *m, const rdzv_event *e)
+{
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+
+        if (node->state == NODE_NONE || node->lost || e->hello->uid == 0 ||
+            node->uid != e->hello->uid)
+            continue;
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, "this node has connected again");
+        lose_node(m, node, m->now_ms, "it has connected again");
+        return;
+    }
+}
+
+static void on_arrived(rdzv *m, const rdzv_event *e)
+{
+    rdzv_node *known = rdzv_find(m, e->conn);
+    const rdzv_node *holder;
+    char *why;
+
+    if (known != NULL) {
+        rdzv_act_text(m, RDZV_DO_REJECT, e->conn, "a second hello on one connection");
+        lose_node(m, known, m->now_ms, "it said hello twice");
+        return;
+    }
+    forget_twin(m, e);
+    why = rdzv_new_text(m);
+    if (rdzv_fits(m, e->hello, why, RDZV_TEXT_BYTES, &holder)) {
+        rdzv_seat(m, e->conn, e->hello);
+        return;
+    }
+    reject(m, e->conn, why);
+    if (holder != NULL)
+        rdzv_act_text(m, RDZV_DO_NOTE, holder->conn, why);
+}
+
+static const char *printable_or(char *buf, size_t n, const char *text, const char *otherwise)
+{
+    text_printable(buf, n, text == NULL || text[0] == 0 ? otherwise : text);
+    return buf;
+}
+
+static void on_failed(rdzv *m, const rdzv_node *node, const rdzv_event *e)
+{
+    char text[sizeof(m->blame.cause.text)];
+
+    if (m->phase == RDZV_DRAIN && !m->aborted)
+        return; // a rank may end an orderly stop as it likes
+    rdzv_blame_failure(m, node, e, printable_or(text, sizeof(text), e->text, "a rank failed"));
+    rdzv_drain_for_blame(m);
+}
+
+static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
+{
+    if (m->phase == RDZV_AGREE || !rdzv_is_running(node))
+        return;
+    node->state = NODE_ENDED;
+    node->done = !e->stopped;
+    if (m->phase == RDZV_RUN && e->stopped) {
+        const rdzv_event unasked = {.local_rank = -1, .exit_code = 1};
+        rdzv_blame_failure(m, node, &unasked, "its ranks were ended there");
+        rdzv_drain_for_blame(m);
+    }
+}
+
+static void on_stop(rdzv *m, const rdzv_event *e)
+{
+    const bool is_second = m->stop_signal != 0;
+    char *text;
+
+    if (m->phase == RDZV_END)
+        return;
+    if (!is_second) {
+        m->stop_signal = e->signal >= 1 && e->signal <= 64 ? e->signal : SIGTERM;
+        text_printable(m->stop_by, sizeof(m->stop_by), e->text == NULL ? "" : e->text);
+    }
+    if (m->phase == RDZV_COLLECT || m->phase == RDZV_AGREE) {
+        rdzv_end_stopped(m);
+    } else if (m->phase == RDZV_RUN) {
+        text = rdzv_new_text(m);
+        rdzv_say(text, RDZV_TEXT_BYTES, "%s%s%s", process_signal_name(m->stop_signal),
+                 m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
+        rdzv_stop_ranks(m, DRAIN_STOP, m->stop_signal, text);
+    } else if (m->reason == DRAIN_JOIN) {
+        m->reason = DRAIN_STOP; // the ranks have been asked already
+    } else if (!m->killed) {
+        rdzv_kill_ranks(m);
+    }
+}
+
+static void take_event(rdzv *m, const rdzv_event *e)
+{
+    rdzv_node *node = rdzv_find(m, e->conn);
+    char why[128];
+
+    switch (e->kind) {
+    case RDZV_TICK:
+        return;
+    case RDZV_STOP:
+        on_stop(m, e);
+        return;
+    case RDZV_ARRIVED:
+        on_arrived(m, e);
+        return;
+    case RDZV_GONE:
+        if (node != NULL)
+            lose_node(m, node, e->heard_ms < m->now_ms ? e->heard_ms : m->now_ms,
+                      printable_or(why, sizeof(why), e->text, "its connection was closed"));
+        return;
+    case RDZV_READY:
+    case RDZV_FAILED:
+    case RDZV_FINISHED:
+        break;
+    }
+    if (node == NULL || !rdzv_is_member(node) || e->generation != m->generation ||
+        m->phase == RDZV_END)
+        return;
+    if (e->kind == RDZV_FAILED)
+        on_failed(m, node, e);
+    else if (e->kind == RDZV_FINISHED)
+        on_finished(m, node, e);
+    else if (node->state == NODE_WELCOMED)
+        node->state = NODE_READY;
+}
+
+/* --- the ways between phases --- */
+
+static void welcome(rdzv *m)
+{
+    rdzv_make_view(m);
+    for (int i = 0; i < m->n_places; i++) {
+        rdzv_act(m, RDZV_DO_WELCOME, m->places[i].conn)->place = &m->places[i];
+        rdzv_find(m, m->places[i].conn)->told_wait = false;
+    }
+    m->phase = RDZV_AGREE;
+    m->ready_until_ms = m->now_ms + m->opt.ready_ms;
+    m->dissolve_ms = RDZV_NEVER;
+    m->last_call_ms = RDZV_NEVER;
+}
+
+static void give_up_collecting(rdzv *m)
+{
+    char *text = rdzv_new_text(m);
+
+    if (m->blame.weight != BLAME_NONE)
+        rdzv_say(text, RDZV_TEXT_BYTES, "%s; then ", m->blame.cause.text);
+    rdzv_say_missing(m, text, RDZV_TEXT_BYTES);
+    rdzv_say(text, RDZV_TEXT_BYTES, " within %" PRId64 " s", m->opt.join_ms / 1000);
+    rdzv_end_job(m, m->blame.weight != BLAME_NONE ? m->blame.exit_code : 1, text);
+}
+
+static void settle_collect(rdzv *m)
+{
+    if (rdzv_count(m, NODE_WAITING, NODE_WAITING) < m->opt.min_nodes)
+        m->last_call_ms = RDZV_NEVER;
+    else if (m->last_call_ms == RDZV_NEVER)
+        m->last_call_ms = m->now_ms + m->opt.last_call_ms;
+    if (rdzv_is_complete(m))
+        welcome(m);
+    else if (m->now_ms >= m->join_until_ms)
+        give_up_collecting(m);
+}
+
+/* Nodes that do not get ready are as good as lost. */
+static void give_up_unready(rdzv *m)
+{
+    char *why = rdzv_new_text(m);
+
+    rdzv_say(why, RDZV_TEXT_BYTES, "it did not get ready within %" PRId64 " s",
+             m->opt.ready_ms / 1000);
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+
+        if (node->state != NODE_WELCOMED)
+            continue;
+        rdzv_blame_loss(m, node, m->now_ms, why);
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, why);
+        node->state = NODE_NONE;
+        rdzv_drain_for_blame(m);
+    }
+}
+
+static void start_ranks(rdzv *m)
+{
+    m->phase = RDZV_RUN;
+    m->blame = (rdzv_blame){0};
+    for (int i = 0; i < m->n_places; i++)
+        rdzv_act(m, RDZV_DO_START, m->places[i].conn)->place = &m->places[i];
+}
+
+/* Newcomers are taken in for nothing as long as nothing runs, but all at once: many that come one by one would otherwise make
+ * as many views of ever more nodes. */
+static void settle_agree(rdzv *m)
+{
+    const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
+    const int n_ready = rdzv_count(m, NODE_READY, NODE_READY);
+    const bool is_agreed = n_ready == m->n_places;
+
+    if (m->dissolve_ms != RDZV_NEVER) {
+        if (m->now_ms >= m->dissolve_ms || m->now_ms >= m->ready_until_ms ||
+            n_ready == rdzv_count(m, NODE_WELCOMED, NODE_READY))
+            rdzv_start_collecting(m);
+    } else if (is_agreed && n_waiting > 0 && m->n_places < m->opt.max_nodes) {
+        rdzv_start_collecting(m);
+        m->last_call_ms = m->now_ms;
+    } else if (is_agreed) {
+        start_ranks(m);
+    } else if (m->now_ms >= m->ready_until_ms) {
+        give_up_unready(m);
+    }
+}
+
+static void settle_run(rdzv *m)
+{
+    const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
+    const int n_done = rdzv_count_done(m);
+    char nodes[32];
+    char *text;
+
+    if (n_done == m->n_places) {
+        rdzv_end_job(m, 0, "");
+    } else if (n_waiting > 0 && n_done == 0 && m->n_places < m->opt.max_nodes) {
+        text = rdzv_new_text(m);
+        rdzv_say(text, RDZV_TEXT_BYTES, "%s more: all ranks start again",
+                 rdzv_nodes_text(nodes, sizeof(nodes), n_waiting));
+        rdzv_stop_ranks(m, DRAIN_JOIN, SIGTERM, text);
+    }
+}
+
+static void settle(rdzv *m)
+{
+    rdzv_phase before;
+
+    do {
+        before = m->phase;
+        switch (m->phase) {
+        case RDZV_COLLECT:
+            settle_collect(m);
+            break;
+        case RDZV_AGREE:
+            settle_agree(m);
+            break;
+        case RDZV_RUN:
+            settle_run(m);
+            break;
+        case RDZV_DRAIN:
+            rdzv_settle_drain(m);
+            break;
+        case RDZV_END:
+            break;
+        }
+    } while (m->phase != before);
+}
+
+/* --- a step --- */
+
+/* Nodes that the present view has no place for hear it once. */
+static void tell_those_that_wait(rdzv *m)
+{
+    char *text = NULL;
+
+    if (m->phase == RDZV_COLLECT || m->phase == RDZV_END)
+        return;
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+
+        if (node->state != NODE_WAITING || node->told_wait)
+            continue;
+        if (text == NULL) {
+            text = rdzv_new_text(m);
+            rdzv_say(text, RDZV_TEXT_BYTES,
+                     "the job has %d of at most %d nodes; this one waits until there is a place",
+                     m->n_places, m->opt.max_nodes);
+        }
+        node->told_wait = true;
+        rdzv_act_text(m, RDZV_DO_WAIT, node->conn, text);
+    }
+}
+
+static void refresh_roster(rdzv *m)
+{
+    char roster[RDZV_TEXT_BYTES];
+
+    if (m->phase == RDZV_DRAIN || m->phase == RDZV_END)
+        return;
+    rdzv_write_roster(m, roster, sizeof(roster));
+    if (text_equal(roster, m->roster))
+        return;
+    memcpy(m->roster, roster, sizeof(roster));
+    rdzv_act_text(m, RDZV_DO_ROSTER, RDZV_HEAD, m->roster);
+}
+
+static int64_t wake_at(const rdzv *m)
+{
+    switch (m->phase) {
+    case RDZV_COLLECT:
+        return m->last_call_ms < m->join_until_ms ? m->last_call_ms : m->join_until_ms;
+    case RDZV_AGREE:
+        return m->dissolve_ms < m->ready_until_ms ? m->dissolve_ms : m->ready_until_ms;
+    case RDZV_DRAIN:
+        return m->drain_until_ms;
+    case RDZV_RUN:
+    case RDZV_END:
+        break;
+    }
+    return RDZV_NEVER;
+}
+
+rdzv_result rdzv_step(rdzv *m, const rdzv_event *event, int64_t now_ms)
+{
+    m->now_ms = now_ms;
+    m->n_actions = 0;
+    m->notes.n = 0;
+    take_event(m, event);
+    settle(m);
+    tell_those_that_wait(m);
+    refresh_roster(m);
+    return (rdzv_result){m->actions, m->n_actions, wake_at(m)};
+}
+
+rdzv_phase rdzv_phase_now(const rdzv *m)
+{
+    return m->phase;
+}
+
+const rdzv_place *rdzv_places(const rdzv *m, int *n)
+{
+    *n = m->n_places;
+    return m->places;
+}
+
+const char *rdzv_roster(const rdzv *m)
+{
+    return m->roster;
+}
+
+int rdzv_root_loss(const rdzv *m)
+{
+    return m->blame.weight != BLAME_NONE && m->blame.reason == DRAIN_LOSS ? m->blame.node : -1;
+}
+
+const job_cause *rdzv_root_cause(const rdzv *m, int *n_after)
+{
+    if (n_after != NULL)
+        *n_after = m->blame.n_after;
+    return &m->blame.cause;
+}
+
+/* --- making one --- */
+
+static ls_status check_time(const char *what, int64_t ms)
+{
+    if (ms < 0 || ms > time_max_ms)
+        return ls_fail(LS_EINVAL, "%s: %" PRId64 " ms is less than 0 or more than ten years", what,
+                       ms);
+    return LS_OK;
+}
+
+static ls_status check_options(const rdzv_options *o)
+{
+    if (o->max_nodes < 1 || o->max_nodes > RDZV_NODES_MAX)
+        return ls_fail(LS_EINVAL, "--nnodes: %d nodes; a job has 1 to %d", o->max_nodes,
+                       RDZV_NODES_MAX);
+    if (o->min_nodes < 1 || o->min_nodes > o->max_nodes)
+        return ls_fail(LS_EINVAL, "--nnodes %d:%d: the first number is 1 to the second",
+                       o->min_nodes, o->max_nodes);
+    if (o->by_id && o->min_nodes != o->max_nodes)
+        return ls_fail(LS_EINVAL, "--nnodes %d:%d goes with --rdzv-backend c10d, not with node ids",
+                       o->min_nodes, o->max_nodes);
+    if (o->max_spares < 0 || o->max_spares > RDZV_NODES_MAX)
+        return ls_fail(LS_EINVAL, "%d spare nodes; there may be 0 to %d", o->max_spares,
+                       RDZV_NODES_MAX);
+    if (o->max_restarts < 0)
+        return ls_fail(LS_EINVAL, "--max-restarts %d: there is no fewer than 0", o->max_restarts);
+    for (int i = 0; o->by_id && o->per_node != NULL && i < o->max_nodes; i++)
+        if (o->per_node[i] < 1 || o->per_node[i] > RDZV_LOCAL_MAX)
+            return ls_fail(LS_EINVAL, "-g: %d ranks on node %d; a node has 1 to %d", o->per_node[i],
+                           i, RDZV_LOCAL_MAX);
+    LS_TRY(check_time("join timeout", o->join_ms));
+    LS_TRY(check_time("last call", o->last_call_ms < 0 ? 0 : o->last_call_ms));
+    LS_TRY(check_time("ready timeout", o->ready_ms));
+    return check_time("--grace", o->grace_ms);
+}
+
+static ls_status allocate(rdzv *m)
+{
+    const size_t max_nodes = (size_t)m->opt.max_nodes;
+    const size_t n = max_nodes * 2 + (size_t)m->opt.max_spares; // gone ones keep theirs for a view
+
+    m->capacity = (int)n;
+    m->n_actions_max = m->capacity * ACTIONS_PER_NODE + 16;
+    m->nodes = ls_calloc(n, sizeof(*m->nodes));
+    m->places = ls_calloc(max_nodes, sizeof(*m->places));
+    m->order = ls_calloc(n * 2, sizeof(rdzv_node *));
+    m->here = ls_calloc(max_nodes, sizeof(*m->here));
+    m->per_node = ls_calloc(max_nodes, sizeof(*m->per_node));
+    m->actions = ls_calloc((size_t)m->n_actions_max, sizeof(*m->actions));
+    if (m->nodes == NULL || m->places == NULL || m->order == NULL || m->here == NULL ||
+        m->per_node == NULL || m->actions == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu nodes", n);
+    return LS_OK;
+}
+
+static int64_t or_default(int64_t ms, int64_t otherwise)
+{
+    return ms == 0 ? otherwise : ms;
+}
+
+static void copy_options(rdzv *m, const rdzv_options *from)
+{
+    rdzv_options *o = &m->opt;
+
+    text_printable(m->version, sizeof(m->version), from->version == NULL ? "" : from->version);
+    text_printable(m->host, sizeof(m->host), from->host == NULL ? "?" : from->host);
+    o->version = m->version;
+    o->host = m->host;
+    o->per_node = NULL;
+    if (from->by_id && from->per_node != NULL) {
+        memcpy(m->per_node, from->per_node, (size_t)o->max_nodes * sizeof(int));
+        o->per_node = m->per_node;
+    }
+    o->join_ms = or_default(o->join_ms, 600000);
+    o->last_call_ms = or_default(o->last_call_ms, 30000);
+    if (o->last_call_ms < 0)
+        o->last_call_ms = 0;
+    o->ready_ms = or_default(o->ready_ms, 60000);
+    o->grace_ms = or_default(o->grace_ms, 10000);
+}
+
+ls_status rdzv_create(const rdzv_options *opt, int64_t now_ms, rdzv **out)
+{
+    rdzv *m;
+    ls_status st;
+
+    LS_TRY(check_options(opt));
+    m = ls_calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the rendezvous");
+    m->opt = *opt;
+    st = allocate(m);
+    if (st != LS_OK) {
+        rdzv_destroy(m);
+        return st;
+    }
+    copy_options(m, opt);
+    m->now_ms = now_ms;
+    m->join_until_ms = now_ms + m->opt.join_ms;
+    m->last_call_ms = RDZV_NEVER;
+    rdzv_write_roster(m, m->roster, sizeof(m->roster));
+    *out = m;
+    return LS_OK;
+}
+
+void rdzv_destroy(rdzv *m)
+{
+    if (m == NULL)
+        return;
+    ls_free(m->nodes);
+    ls_free(m->places);
+    ls_free(m->order);
+    ls_free(m->here);
+    ls_free(m->per_node);
+    ls_free(m->actions);
+    ls_free(m);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous_drain.c - how the rendezvous machine ends the ranks of a view, whom it blames, and what it does then.
+ */
+#include "launch/head/rendezvous_internal.h"
+
+#include "launch/process/process.h"
+
+#include <signal.h>
+
+enum {
+    ROOT_MS =
+        100, /* within which a crash or loss is the cause of a rank's exit that was told before */
+    ABORT_MS = 3000, /* from abort to kill: a node needs 1 s by itself */
+    SLACK_MS = 2000, /* beyond the grace, which the nodes measure themselves */
+    STUCK_MS = 6000  /* from kill until a node that has not finished is given up */
+};
+
+/* --- actions --- */
+
+rdzv_action *rdzv_act(rdzv *m, rdzv_action_kind kind, uint64_t conn)
+{
+    rdzv_action *a = &m->actions[m->n_actions];
+
+    LS_ASSERT(m->n_actions < m->n_actions_max);
+    m->n_actions++;
+    *a = (rdzv_action){.kind = kind, .conn = conn};
+    return a;
+}
+
+char *rdzv_new_text(rdzv *m)
+{
+    char *text = m->notes.text[m->notes.n];
+
+    LS_ASSERT(m->notes.n < (int)LS_COUNT_OF(m->notes.text));
+    m->notes.n++;
+    text[0] = 0;
+    return text;
+}
+
+void rdzv_act_text(rdzv *m, rdzv_action_kind kind, uint64_t conn, const char *text)
+{
+    rdzv_act(m, kind, conn)->text = text;
+}
+
+void rdzv_end_job(rdzv *m, int exit_code, const char *text)
+{
+    rdzv_action *a;
+
+    m->phase = RDZV_END;
+    for (int i = 0; i < m->capacity; i++) {
+        if (m->nodes[i].state == NODE_NONE || m->nodes[i].lost)
+            continue;
+        a = rdzv_act(m, RDZV_DO_END, m->nodes[i].conn);
+        a->exit_code = exit_code;
+        a->text = text;
+    }
+    a = rdzv_act(m, RDZV_DO_FINISH, RDZV_HEAD);
+    a->exit_code = exit_code;
+    a->text = text;
+}
+
+void rdzv_end_stopped(rdzv *m)
+{
+    char *text = rdzv_new_text(m);
+
+    if (m->phase != RDZV_DRAIN || m->reason != DRAIN_STOP)
+        m->blame = (rdzv_blame){0}; /* what went wrong before has been told */
+    rdzv_say(text, RDZV_TEXT_BYTES, "stopped by %s%s%s", process_signal_name(m->stop_signal),
+             m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
+    rdzv_end_job(m, 128 + m->stop_signal, text);
+}
+
+/* --- blame --- */
+
+/* The first failure of a view is the cause, unless what must have come before it is told only shortly after. */
+static void blame(rdzv *m, const rdzv_blame *found)
+{
+    const int n_after = m->blame.n_after + 1;
+
+    if (m->phase != RDZV_DRAIN || m->blame.weight == BLAME_NONE) {
+        m->blame = *found;
+        return;
+    }
+    if (found->weight > m->blame.weight && found->at_ms - m->blame.at_ms < ROOT_MS)
+        m->blame = *found;
+    m->blame.n_after = n_after;
+}
+
+void rdzv_blame_loss(rdzv *m, const rdzv_node *node, int64_t heard_ms, const char *why)
+{
+    const rdzv_place *place = rdzv_place_of(m, node);
+    rdzv_blame found = {.weight = BLAME_CRASH,
+                        .reason = DRAIN_LOSS,
+                        .node = place->node,
+                        .at_ms = heard_ms,
+                        .exit_code = 1,
+                        .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
+    char name[RDZV_HOST_BYTES + 32];
+    char ranks[32];
+
+    if (place->n_local == 1)
+        found.cause.rank = place->rank_base;
+    text_format(found.cause.text, sizeof(found.cause.text), "%s with %s was lost: %s",
+                rdzv_node_text(name, sizeof(name), place),
+                rdzv_ranks_text(ranks, sizeof(ranks), place), why);
+    blame(m, &found);
+}
+
+void rdzv_blame_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, const char *text)
+{
+    const rdzv_place *place = rdzv_place_of(m, node);
+    rdzv_blame found = {.weight = e->crashed ? BLAME_CRASH : BLAME_EXIT,
+                        .reason = DRAIN_FAILURE,
+                        .at_ms = m->now_ms,
+                        .exit_code = e->exit_code >= 1 && e->exit_code <= 255 ? e->exit_code : 1,
+                        .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
+    char name[RDZV_HOST_BYTES + 32];
+
+    if (e->local_rank >= 0 && e->local_rank < place->n_local)
+        found.cause.rank = place->rank_base + e->local_rank;
+    if (m->n_places > 1)
+        text_format(found.cause.text, sizeof(found.cause.text),
+                    "%s: ", rdzv_node_text(name, sizeof(name), place));
+    rdzv_say(found.cause.text, sizeof(found.cause.text), "%s", text);
+    blame(m, &found);
+}
+
+/* --- draining: every rank of the view is ended --- */
+
+static void begin_drain(rdzv *m, drain_reason reason)
+{
+    m->phase = RDZV_DRAIN;
+    m->reason = reason;
+    m->aborted = false;
+    m->killed = false;
+}
+
+static void abort_ranks(rdzv *m)
+{
+    m->aborted = true;
+    m->drain_until_ms = m->now_ms + ABORT_MS;
+    for (int i = 0; i < m->capacity; i++)
+        if (rdzv_is_running(&m->nodes[i]))
+            rdzv_act(m, RDZV_DO_ABORT, m->nodes[i].conn)->cause = &m->blame.cause;
+}
+
+void rdzv_stop_ranks(rdzv *m, drain_reason reason, int number, const char *text)
+{
+    begin_drain(m, reason);
+    m->drain_until_ms = m->now_ms + m->opt.grace_ms + SLACK_MS;
+    for (int i = 0; i < m->capacity; i++) {
+        if (rdzv_is_running(&m->nodes[i])) {
+            rdzv_action *a = rdzv_act(m, RDZV_DO_STOP, m->nodes[i].conn);
+            a->signal = number;
+            a->grace_ms = m->opt.grace_ms;
+            a->text = text;
+        }
+    }
+}
+
+void rdzv_kill_ranks(rdzv *m)
+{
+    m->killed = true;
+    m->drain_until_ms = m->now_ms + STUCK_MS;
+    for (int i = 0; i < m->capacity; i++)
+        if (rdzv_is_running(&m->nodes[i]))
+            rdzv_act(m, RDZV_DO_KILL, m->nodes[i].conn);
+}
+
+void rdzv_drain_for_blame(rdzv *m)
+{
+    if (m->phase != RDZV_DRAIN)
+        begin_drain(m, m->blame.reason);
+    else if (m->reason != DRAIN_STOP)
+        m->reason = m->blame.reason;
+    if (!m->aborted && !m->killed)
+        abort_ranks(m);
+}
+
+static void drop_stuck(rdzv *m)
+{
+    char *text = rdzv_new_text(m);
+    int n = 0;
+
+    rdzv_say(text, RDZV_TEXT_BYTES, "ranks cannot be ended on");
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+        char name[RDZV_HOST_BYTES + 32];
+
+        if (!rdzv_is_running(node))
+            continue;
+        rdzv_say(text, RDZV_TEXT_BYTES, "%s%s", n++ == 0 ? " " : ", ",
+                 rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)));
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, text);
+        node->state = NODE_NONE;
+    }
+    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
+}
+
+static void end_failed(rdzv *m)
+{
+    const int n_left = rdzv_count(m, NODE_WAITING, NODE_ENDED);
+    char nodes[32];
+    char *text = rdzv_new_text(m);
+
+    rdzv_say(text, RDZV_TEXT_BYTES, "%s", m->blame.cause.text);
+    if (m->opt.min_nodes < m->opt.max_nodes && n_left < m->opt.min_nodes)
+        rdzv_say(text, RDZV_TEXT_BYTES, "; %s left of at least %d",
+                 rdzv_nodes_text(nodes, sizeof(nodes), n_left), m->opt.min_nodes);
+    rdzv_end_job(m, m->blame.exit_code, text);
+}
+
+static void restart(rdzv *m, bool is_free)
+{
+    char *text = rdzv_new_text(m);
+
+    m->n_restarts += !is_free;
+    if (m->reason == DRAIN_JOIN)
+        rdzv_say(text, RDZV_TEXT_BYTES, "starting again with more nodes");
+    else if (is_free)
+        rdzv_say(text, RDZV_TEXT_BYTES, "starting again without it: %s", m->blame.cause.text);
+    else
+        rdzv_say(text, RDZV_TEXT_BYTES, "restart %d of %d: %s", m->n_restarts, m->opt.max_restarts,
+                 m->blame.cause.text);
+    rdzv_act_text(m, RDZV_DO_RESTART, RDZV_HEAD, text);
+    rdzv_start_collecting(m);
+}
+
+/* The job was to start again, but somebody has asked for its end meanwhile. */
+static void end_in_place_of_restart(rdzv *m)
+{
+    char *text;
+
+    if (m->blame.weight != BLAME_NONE) {
+        text = rdzv_new_text(m);
+        rdzv_say(text, RDZV_TEXT_BYTES, "no restart, as %s has come: %s",
+                 process_signal_name(m->stop_signal), m->blame.cause.text);
+        rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
+    }
+    rdzv_end_stopped(m);
+}
+
+/* All ranks of the view have ended. */
+static void decide(rdzv *m)
+{
+    const int n_left = rdzv_count(m, NODE_WAITING, NODE_ENDED);
+    const bool is_enough = !m->opt.by_id && n_left >= m->opt.min_nodes;
+    const bool is_free = m->reason == DRAIN_JOIN || (m->reason == DRAIN_LOSS && is_enough);
+    const bool is_affordable = is_free || m->n_restarts < m->opt.max_restarts;
+
+    if (m->reason <= DRAIN_STOP && rdzv_count_done(m) == m->n_places)
+        rdzv_end_job(m, 0, ""); // they had ended by themselves before they heard
+    else if (m->reason == DRAIN_STOP)
+        rdzv_end_stopped(m);
+    else if (is_affordable && m->stop_signal != 0)
+        end_in_place_of_restart(m);
+    else if (!is_affordable)
+        end_failed(m);
+    else
+        restart(m, is_free);
+}
+
+void rdzv_settle_drain(rdzv *m)
+{
+    if (m->now_ms >= m->drain_until_ms && m->killed)
+        drop_stuck(m);
+    if (rdzv_count(m, NODE_WELCOMED, NODE_READY) == 0)
+        decide(m);
+    else if (m->now_ms >= m->drain_until_ms)
+        rdzv_kill_ranks(m);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous_hello.c - who is let in. A node that does not fit hears both sides' values, as one of the two has a typing error.
+ */
+#include "launch/head/rendezvous_internal.h"
+
+#include <string.h>
+
+/* "-g 8,2", of which a long list is cut; "no -g". */
+static const char *list_text(char *buf, size_t n, const int *list, int count)
+{
+    if (count == 0 || list == NULL)
+        return text_format(buf, n, "no -g");
+    text_format(buf, n, "-g %d", list[0]);
+    for (int i = 1; i < count; i++) {
+        if (strlen(buf) + 16 > n) {
+            rdzv_say(buf, n, ",...");
+            break;
+        }
+        rdzv_say(buf, n, ",%d", list[i]);
+    }
+    return buf;
+}
+
+/* "--nnodes 2", "--nnodes 2:4". */
+static const char *range_text(char *buf, size_t n, int min, int max)
+{
+    if (min == max)
+        return text_format(buf, n, "--nnodes %d", max);
+    return text_format(buf, n, "--nnodes %d:%d", min, max);
+}
+
+static bool is_same_job(const rdzv *m, const rdzv_hello *h, const char *host, char *why, size_t n)
+{
+    char shown[64];
+
+    text_printable(shown, sizeof(shown), h->version == NULL ? "" : h->version);
+    if (!text_equal(shown, m->version)) {
+        text_format(why, n, "%s runs Lockstep %s and the head %s runs %s: install the same on both",
+                    host, shown, m->host, m->version);
+        return false;
+    }
+    if (h->run_id != m->opt.run_id) {
+        text_format(why, n, "%s asks for another job than the head %s runs: --rdzv-id differs",
+                    host, m->host);
+        return false;
+    }
+    return true;
+}
+
+static bool is_same_size(const rdzv *m, const rdzv_hello *h, const char *host, char *why, size_t n)
+{
+    const rdzv_options *o = &m->opt;
+    char theirs[160];
+    char ours[160];
+
+    if (h->max_nodes != 0 && (h->min_nodes != o->min_nodes || h->max_nodes != o->max_nodes)) {
+        text_format(why, n, "%s was given %s (-n) and the head %s %s: they must be the same", host,
+                    range_text(theirs, sizeof(theirs), h->min_nodes, h->max_nodes), m->host,
+                    range_text(ours, sizeof(ours), o->min_nodes, o->max_nodes));
+        return false;
+    }
+    if (h->n_per_node == 0 || h->per_node == NULL)
+        return true;
+    if (o->per_node == NULL || h->n_per_node != o->max_nodes ||
+        memcmp(h->per_node, o->per_node, (size_t)h->n_per_node * sizeof(int)) != 0) {
+        text_format(why, n, "%s was given %s and the head %s %s: they must be the same", host,
+                    list_text(theirs, sizeof(theirs), h->per_node, h->n_per_node), m->host,
+                    list_text(ours, sizeof(ours), o->per_node, o->max_nodes));
+        return false;
+    }
+    return true;
+}
+
+static bool has_good_id(const rdzv *m, const rdzv_hello *h, const char *host, char *why, size_t n)
+{
+    const rdzv_options *o = &m->opt;
+
+    if (!o->by_id)
+        return true;
+    if (h->id < 0) {
+        text_format(
+            why, n,
+            "%s says no node id, and this job goes by ids: give it -i (--node-rank) 0 to %d", host,
+            o->max_nodes - 1);
+        return false;
+    }
+    if (h->id >= o->max_nodes) {
+        text_format(why, n,
+                    "too many nodes: %s says that it is node %d, and the head %s waits for 0 to %d",
+                    host, h->id, m->host, o->max_nodes - 1);
+        return false;
+    }
+    if (o->per_node != NULL && h->n_local != o->per_node[h->id]) {
+        text_format(why, n, "%s has %d rank%s, and -g on the head %s says %d for node %d", host,
+                    h->n_local, h->n_local == 1 ? "" : "s", m->host, o->per_node[h->id], h->id);
+        return false;
+    }
+    return true;
+}
+
+static bool has_free_place(const rdzv *m, const rdzv_hello *h, const char *host, char *why,
+                           size_t n, const rdzv_node **holder)
+{
+    int n_here = 0;
+
+    for (int i = 0; i < m->capacity; i++) {
+        const rdzv_node *node = &m->nodes[i];
+
+        n_here += node->state != NODE_NONE && !node->lost;
+        if (!m->opt.by_id || node->state == NODE_NONE || node->lost || node->id != h->id)
+            continue;
+        text_format(why, n,
+                    "two nodes say that they are node %d (-i, --node-rank): %s, which was first, "
+                    "and %s; if "
+                    "the first one is dead, try again in 5 s",
+                    h->id, node->host, host);
+        *holder = node;
+        return false;
+    }
+    if (n_here < m->opt.max_nodes + m->opt.max_spares)
+        return true;
+    text_format(why, n, "too many nodes: the head %s has %d and takes at most %d, with %d spares",
+                m->host, n_here, m->opt.max_nodes, m->opt.max_spares);
+    return false;
+}
+
+bool rdzv_fits(const rdzv *m, const rdzv_hello *h, char *why, size_t n, const rdzv_node **holder)
+{
+    char host[RDZV_HOST_BYTES];
+
+    *holder = NULL;
+    text_printable(host, sizeof(host), h->host == NULL ? "a node" : h->host);
+    if (m->phase == RDZV_END) {
+        text_format(why, n, "the job of the head %s is over", m->host);
+        return false;
+    }
+    if (!is_same_job(m, h, host, why, n) || !is_same_size(m, h, host, why, n) ||
+        !has_good_id(m, h, host, why, n))
+        return false;
+    if (h->n_local < 1 || h->n_local > RDZV_LOCAL_MAX) {
+        text_format(why, n, "%s wants %d ranks; a node has 1 to %d", host, h->n_local,
+                    RDZV_LOCAL_MAX);
+        return false;
+    }
+    return has_free_place(m, h, host, why, n, holder);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/hosts/ask_orders.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "launch/head/node_messages.h"
+#include "net/dial.h"
+#include "net/frame_link.h"
+#include "net/poller.h"
+
+enum { SAY_MS = 900, SAY_AGAIN_MS = 10000 };
+
+typedef struct asking {
+    poller *loop;
+    const char *place;
+    char peer[NET_ADDRESS_TEXT_MAX];
+    void (*say)(const char *line);
+    poll_timer patience;
+    dial *dial;
+    frame_link link;
+    orders *out;
+    bool is_over;
+    ls_status status;
+    char why[LS_ERROR_BYTES];
+} asking;
+
+static void end(asking *a, ls_status st, const char *why)
+{
+    if (a->is_over)
+        return;
+    a->is_over = true;
+    a->status = st;
+    text_format(a->why, sizeof(a->why), "%s", why);
+}
+
+static ls_status on_message(void *self, const frame *f)
+{
+    asking *a = self;
+    frame answer = {.type = FAR_ORDERS, .body = f->body, .bytes = f->bytes};
+    text_buf text = {0};
+    ls_status st;
+
+    if (f->type == NODE_ORDERS) {
+        st = orders_read(&answer, a->out);
+        end(a, st, st == LS_OK ? "" : ls_last_error());
+    } else if (f->type == NODE_REJECT) {
+        st = node_read_text(f, &text);
+        end(a, LS_EMISMATCH, st == LS_OK ? text_str(&text) : ls_last_error());
+        text_free(&text);
+    }
+    return LS_OK;
+}
+
+static void on_ended(void *self, const char *why)
+{
+    end(self, LS_EPEER, why);
+}
+
+static void on_dialled(void *self, int fd, const net_address *at, ls_status st, const char *why)
+{
+    asking *a = self;
+
+    poller_timer_cancel(&a->patience);
+    if (fd < 0) {
+        end(a, st, why);
+        return;
+    }
+    net_address_text(a->peer, sizeof(a->peer), at);
+    a->link.self = a;
+    a->link.message = on_message;
+    a->link.ended = on_ended;
+    st = frame_link_open(&a->link, a->loop, fd, a->peer, ORDERS_BODY_MAX, NODE_BODY_MAX);
+    if (st != LS_OK) {
+        end(a, st, ls_last_error());
+        return;
+    }
+    frame_link_seal(&a->link, dial_seals(a->dial));
+    frame_link_send(&a->link, NODE_ASK, NULL, 0);
+}
+
+static void say_what_we_wait_for(void *self)
+{
+    asking *a = self;
+    const char *trouble = dial_trouble(a->dial);
+    char line[LS_ERROR_BYTES + 400];
+
+    a->say(text_format(line, sizeof(line), "waiting for the head of the job at %s%s%s", a->place,
+                       trouble[0] != 0 ? ": " : "", trouble));
+    poller_timer_set(a->loop, &a->patience, ls_now_ms() + SAY_AGAIN_MS, say_what_we_wait_for, a);
+}
+
+ls_status ask_orders(const char *place, const net_key *key, net_security security,
+                     int64_t deadline_ms, void (*say)(const char *line), orders *out)
+{
+    asking a = {.place = place, .say = say, .out = out};
+    const dial_options options = {.to = place,
+                                  .default_port = NET_PORT_REQUIRED,
+                                  .key = key,
+                                  .claim = {.purpose = NET_PURPOSE_NODE,
+                                            .from = HANDSHAKE_ANYONE,
+                                            .to = HANDSHAKE_ANYONE,
+                                            .security = security},
+                                  .deadline_ms = deadline_ms,
+                                  .self = &a,
+                                  .done = on_dialled};
+    ls_status st = poller_create(&a.loop);
+
+    if (st == LS_OK)
+        st = dial_open(a.loop, &options, &a.dial);
+    if (st == LS_OK)
+        poller_timer_set(a.loop, &a.patience, ls_now_ms() + SAY_MS, say_what_we_wait_for, &a);
+    while (st == LS_OK && !a.is_over)
+        st = poller_run_once(a.loop, -1);
+    poller_timer_cancel(&a.patience);
+    dial_close(a.dial);
+    frame_link_close(&a.link);
+    poller_destroy(a.loop);
+    return st == LS_OK && a.status != LS_OK ? ls_fail(a.status, "%s: %s", place, a.why) : st;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/hosts/meeting.h"
+
+#include "base/text.h"
+#include "net/socket.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static bool has_port(const char *host)
+{
+    const char *last = strrchr(host, ':');
+
+    if (last == NULL || last[1] == 0)
+        return false;
+    return strchr(host, ':') == last || (last > host && last[-1] == ']');
+}
+
+ls_status meeting_place(const char *host, int usual_port, const char *what, char *out)
+{
+    if (strlen(host) + 8 > MEETING_PLACE_BYTES)
+        return ls_fail(LS_EINVAL, "%s: longer than %d characters", what, MEETING_PLACE_BYTES - 8);
+    if (has_port(host))
+        text_format(out, MEETING_PLACE_BYTES, "%s", host);
+    else
+        text_format(out, MEETING_PLACE_BYTES, "%s:%d", host, usual_port);
+    return LS_OK;
+}
+
+bool meeting_is_here(const net_address *at)
+{
+    net_address any_port = *at;
+    int fd;
+
+    net_address_set_port(&any_port, 0);
+    if (net_listen(&any_port, NET_STREAM, 1, &fd, NULL) != LS_OK)
+        return false;
+    close(fd);
+    return true;
+}
+
+ls_status meeting_listen_address(const char *place, net_address *out)
+{
+    char host[256] = "";
+    bool own_name;
+    int port;
+
+    LS_TRY(ls_context(net_address_parse(place, NET_PORT_REQUIRED, out), "the place to meet"));
+    (void)gethostname(host, sizeof(host) - 1);
+    own_name = text_starts(place, host) && place[strlen(host)] == ':';
+    if (!(own_name && net_address_is_loopback(out)) && meeting_is_here(out))
+        return LS_OK;
+    port = net_address_port(out);
+    LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, out));
+    net_address_set_port(out, port);
+    return LS_OK;
+}
+
+ls_status meeting_key(const char *key_file, const char *run_id, const char *place, net_key *out)
+{
+    char what[MEETING_PLACE_BYTES];
+    net_key user;
+    ls_status st;
+
+    LS_TRY(net_key_of_user(key_file, &user));
+    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(place, ':') + 1);
+    st = net_key_derive(&user, "rendezvous", what, out);
+    net_key_wipe(&user);
+    return st;
+}

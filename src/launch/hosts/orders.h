@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * orders.h - what passes between who starts an agent on another host (starter.h) and that agent, over its stdin and stdout.
+ *
+ *     agent -> starter   one line: "LOCKSTEP-AGENT 2 VERSION CORES", whatever a login shell may have printed before it
+ *     starter -> agent   FAR_ORDERS: the job's key, where its head is, and what is to be run
+ *     agent -> starter   FAR_OUTPUT, FAR_NOTE, FAR_FAILED, until the job is over
+ *     agent -> starter   FAR_WANTED: rank 0 may be sent so many bytes more
+ *     starter -> agent   FAR_INPUT, as many as were wanted; FAR_SIZE
+ *
+ * The end of the agent's stdin means that the starter is gone, and the job with it. Nothing secret is in a command line.
+ */
+#ifndef LS_LAUNCH_ORDERS_H
+#define LS_LAUNCH_ORDERS_H
+
+#include "launch/agent/pseudo_terminal.h"
+#include "launch/rank_list.h"
+#include "net/address.h"
+#include "net/dial.h"
+#include "net/frame.h"
+#include "net/key.h"
+#include "net/seal.h"
+#include "net/socket.h"
+#include "net/wire.h"
+
+#include <stdbool.h>
+
+#define ORDERS_VERSION     2
+#define ORDERS_GREETING    "LOCKSTEP-AGENT"
+#define ORDERS_BODY_MAX    ((size_t)16 * 1024 * 1024)
+#define ORDERS_STRINGS_MAX 65536 /* arguments, and variables */
+#define FAR_BODY_MAX       ((size_t)64 * 1024)
+#define FAR_OUTPUT_MOST    ((size_t)32 * 1024)  /* bytes in one FAR_OUTPUT */
+#define FAR_INPUT_WINDOW   ((size_t)256 * 1024) /* bytes for rank 0 that are on their way at most */
+
+typedef enum far_message {
+    FAR_ORDERS = 1,
+    FAR_INPUT,       /* bytes for rank 0's stdin; none: its end */
+    FAR_SIZE,        /* rows u32, columns u32: of the ranks' terminals */
+    FAR_OUTPUT = 16, /* rank u32, stream u8 (0 stdout, 1 stderr), bytes; none: its end */
+    FAR_NOTE,        /* text for a person */
+    FAR_FAILED,      /* text: why the agent could not do its part */
+    FAR_WANTED,      /* bytes u32 that rank 0's stdin takes, besides those wanted before */
+} far_message;
+
+typedef struct orders {
+    net_key key;
+    net_address heads[DIAL_ADDRESSES_MAX]; /* the head's, all of which may be tried */
+    int n_heads;
+    int node; /* this one's number */
+    int n_nodes;
+    int n_ranks; /* on it */
+    uint64_t run_hash;
+    const char *host;   /* what the user calls it */
+    const char *folder; /* to work in */
+    char **argv;        /* NULL-terminated, as env: "NAME=VALUE" to set */
+    char **env;
+    int n_argv;
+    int n_env;
+    int64_t grace_ms;
+    uint64_t stop_signals;
+    const char *run_id; /* "": the job's own name, and so on: as in agent_spec */
+    const char *role;
+    const char *log_dir;
+    const char *master_addr; /* where rank 0 is, if it hosts a store itself */
+    const char *net;
+    net_ports ports;
+    net_security security;
+    bool virtual_local_rank;
+    bool terminal;       /* one is behind the job's stderr */
+    bool input_terminal; /* ... and behind its stdin */
+    bool pty;            /* ranks get terminals, of this size: */
+    pty_size size;
+    bool hosts_store;
+    bool isolate;
+    rank_list redirect;
+    rank_list tee;
+    rank_list shown_local;
+    rank_list shown;
+    void *memory; /* what was decoded, to which the texts point */
+    size_t memory_bytes;
+} orders;
+
+void orders_write(wire_writer *w, const orders *o);
+
+/* LS_EPROTO: no orders, or of another version. */
+LS_MUST_USE ls_status orders_read(const frame *f, orders *out);
+void orders_free(orders *o); /* also forgets the key */
+
+/* FAR_OUTPUT's body; *bytes points into the frame. */
+LS_MUST_USE ls_status orders_read_output(const frame *f, int *rank, int *stream, const char **bytes,
+                                         size_t *n);
+
+/* The bodies of FAR_SIZE and FAR_WANTED. */
+void orders_write_size(wire_writer *w, pty_size size);
+LS_MUST_USE ls_status orders_read_size(const frame *f, pty_size *out);
+LS_MUST_USE ls_status orders_read_wanted(const frame *f, size_t *out);
+
+/* The greeting, with its line's end; and what one says. False: the line is something else. */
+const char *orders_greeting(char *buf, size_t n, int cores);
+bool orders_read_greeting(const char *line, char *version, size_t n, int *cores);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * starter_internal.h - the parts of a starter: processes, from start to end (starter.c), and what they say and are told (starter_talk.c).
+ */
+#ifndef LS_LAUNCH_STARTER_INTERNAL_H
+#define LS_LAUNCH_STARTER_INTERNAL_H
+
+#include "launch/hosts/starter.h"
+
+#include "base/rng.h"
+#include "base/text.h"
+
+#include <sys/types.h>
+
+#define STARTER_LINE_MOST 1024 /* of a line that is shown */
+
+typedef enum host_state {
+    HOST_IDLE,
+    HOST_STARTING,
+    HOST_GREETED,
+    HOST_ORDERED,
+    HOST_ENDED
+} host_state;
+
+typedef struct starter_host {
+    starter *owner;
+    int index;
+    host_state state;
+    int n_tries;
+    pid_t pid; /* 0: none, or reaped */
+    int wait_status;
+    int fd; /* its stdin and stdout; -1: ended */
+    int err_fd;
+    poll_watch *watch;
+    poll_watch *err_watch;
+    poll_timer timer; /* until the next try, for the greeting, or for the rest of its end */
+    text_buf line;    /* of stderr, being gathered */
+    char last_line[STARTER_LINE_MOST];
+    char advice[512]; /* what to do about its end */
+    size_t n_noise;
+    frame_reader in;
+    byte_queue out;
+    size_t traveller_left; /* bytes of the travelling agent that still are to be sent */
+    bool ending;
+    char why[STARTER_LINE_MOST + 256]; /* it is ended, for this reason of ours; "": for its own */
+} starter_host;
+
+struct starter {
+    poller *loop;
+    start_options opt;
+    const hostlist *hosts;
+    sigset_t mask;
+    starter_events events;
+    ls_rng jitter;
+    starter_host *list;
+    int n;
+    poll_timer kick; /* to start more */
+    bool paused;
+    int64_t heard_ms;
+    char *traveller; /* the travelling agent's bytes, read at the first need */
+    size_t traveller_bytes;
+};
+
+/* --- starter.c --- */
+const char *starter_name_of(const starter_host *h);
+
+/* Starts those that wait, as many as may; later, as whoever asks may be in the middle of a walk over hosts. */
+void starter_start_soon(starter *s);
+
+/* The process ends, its stdout, or its stderr; the others follow soon, or what holds them is no part of it. */
+void starter_end_begins(starter_host *h);
+void starter_give_up(starter_host *h, const char *why); /* ends it */
+void starter_close_channel(starter_host *h);            /* its stdin and stdout */
+void starter_close_errors(starter_host *h);             /* its stderr */
+
+/* --- starter_talk.c --- */
+void starter_on_host(void *arg, unsigned events); /* arg: the host */
+void starter_on_errors(void *arg, unsigned events);
+void starter_take_errors(starter_host *h);  /* what its stderr has now */
+void starter_mind_channel(starter_host *h); /* what is waited for */
+void starter_flush(starter_host *h);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net_choice_text.c - what was chosen, in a line; and when nothing works, everything that was tried and what to do about it.
+ */
+#include "launch/network/net_choice_internal.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+#define NAMES_MAX  8   /* interface names in the line about a choice */
+#define RANGES_MAX 12  /* of node numbers in one list */
+#define LINES_MAX  400 /* of the matrix */
+
+const char *net_outcome_text(net_outcome o)
+{
+    static const char *const texts[NET_OUTCOME_COUNT] = {
+        [NET_UNTRIED] = "not tried",         [NET_OK] = "ok",
+        [NET_REFUSED] = "refused",           [NET_TIMED_OUT] = "timed out",
+        [NET_UNREACHABLE] = "unreachable",   [NET_WRONG_NODE] = "wrong node",
+        [NET_BLACK_HOLE] = "MTU black hole", [NET_OTHER_KEY] = "key differs",
+        [NET_BROKEN] = "broken off"};
+
+    return (unsigned)o < NET_OUTCOME_COUNT ? texts[o] : "?";
+}
+
+static const char *rate_text(char *buf, size_t n, uint64_t bytes_per_s)
+{
+    const double mb = (double)bytes_per_s / 1e6;
+
+    if (mb >= 1000)
+        return text_format(buf, n, "%.1f GB/s", mb / 1e3);
+    return text_format(buf, n, mb < 10 ? "%.1f MB/s" : "%.0f MB/s", mb);
+}
+
+/* "node 3" or "nodes 0-2,5" of those whose mark is set. */
+static void append_nodes(text_buf *out, const uint8_t *marks, int n_nodes)
+{
+    int n_marked = 0;
+    int n_ranges = 0;
+
+    for (int i = 0; i < n_nodes; i++)
+        n_marked += marks[i] != 0;
+    text_append(out, n_marked == 1 ? "node " : "nodes ");
+    for (int first = 0; first < n_nodes; first++) {
+        int last = first;
+
+        if (marks[first] == 0)
+            continue;
+        while (last + 1 < n_nodes && marks[last + 1] != 0)
+            last++;
+        if (n_ranges++ == RANGES_MAX) {
+            text_append(out, ",...");
+            return;
+        }
+        text_append(out, "%s%d", n_ranges == 1 ? "" : ",", first);
+        if (last > first)
+            text_append(out, "-%d", last);
+        first = last;
+    }
+}
+
+/* --- what was chosen --- */
+
+/* "eth0 on nodes 0-1, ens3 on node 2" */
+static void append_names(text_buf *out, const net_pick *picks, int n_nodes)
+{
+    uint8_t *marks = ls_calloc((size_t)n_nodes, 2);
+    uint8_t *told = marks == NULL ? NULL : marks + n_nodes;
+    int n_names = 0;
+
+    out->failed = out->failed || marks == NULL;
+    for (int i = 0; i < n_nodes && marks != NULL; i++) {
+        if (told[i] != 0)
+            continue;
+        if (n_names++ == NAMES_MAX) {
+            text_append(out, ", ...");
+            break;
+        }
+        for (int k = 0; k < n_nodes; k++) {
+            marks[k] = text_equal(picks[k].at[0].name, picks[i].at[0].name);
+            told[k] |= marks[k];
+        }
+        text_append(out, "%s%s on ", n_names == 1 ? "" : ", ", picks[i].at[0].name);
+        append_nodes(out, marks, n_nodes);
+    }
+    ls_free(marks);
+}
+
+void net_picks_text(const net_pick *picks, int n_nodes, uint64_t bytes_per_s,
+                    uint32_t round_trip_us, text_buf *out)
+{
+    char text[80];
+    bool is_one = true;
+
+    for (int i = 1; i < n_nodes; i++)
+        is_one = is_one && net_interface_reaches(&picks[0].at[0], &picks[i].at[0].address);
+    text_append(out, "%s%s (", is_one ? "" : "routed from ",
+                net_interface_network(text, sizeof(text), &picks[0].at[0]));
+    if (bytes_per_s > 0)
+        text_append(out, "%s, ", rate_text(text, sizeof(text), bytes_per_s));
+    text_append(out, "%u us): ", round_trip_us);
+    append_names(out, picks, n_nodes);
+}
+
+/* --- the matrix --- */
+
+typedef struct matrix {
+    const net_offer *offers;
+    const net_report *reports;
+    int n_nodes;
+    uint8_t *marks; /* [NET_OUTCOME_COUNT][n_nodes] */
+    text_buf *out;
+    int n_lines;
+    int n_left_out;
+    /* The first place where each outcome was met, as the example in the advice: from -1 is none. Bridges do not count. */
+    struct {
+        int from;
+        int to;
+        int address;
+    } seen[NET_OUTCOME_COUNT];
+} matrix;
+
+static uint8_t *marks_of(const matrix *m, int outcome)
+{
+    return m->marks + (size_t)outcome * (size_t)m->n_nodes;
+}
+
+/* The slowest of those that worked. */
+typedef struct slowest {
+    uint32_t round_trip_us;
+    uint64_t bytes_per_s;
+} slowest;
+
+/* Marks for each outcome the nodes that had it with this address; false when nobody needs it. */
+static bool mark_outcomes(matrix *m, int node, int address, slowest *ok)
+{
+    int peers[NET_PEERS_MAX];
+    const int n = net_peers_of(node, m->offers, m->n_nodes, peers);
+
+    memset(m->marks, 0, (size_t)m->n_nodes * NET_OUTCOME_COUNT);
+    *ok = (slowest){0};
+    for (int i = 0; i < n; i++) {
+        const net_try *t = net_report_find(&m->reports[peers[i]], node, address);
+        const int outcome = t == NULL || t->outcome >= NET_OUTCOME_COUNT ? 0 : t->outcome;
+
+        marks_of(m, outcome)[peers[i]] = 1;
+        if (m->seen[outcome].from < 0 && !m->offers[node].at[address].is_bridge) {
+            m->seen[outcome].from = peers[i];
+            m->seen[outcome].to = node;
+            m->seen[outcome].address = address;
+        }
+        if (outcome != NET_OK)
+            continue;
+        if (t->round_trip_us > ok->round_trip_us)
+            ok->round_trip_us = t->round_trip_us;
+        if (t->bytes_per_s > 0 && (ok->bytes_per_s == 0 || t->bytes_per_s < ok->bytes_per_s))
+            ok->bytes_per_s = t->bytes_per_s;
+    }
+    return n > 0;
+}
+
+static void append_outcomes(matrix *m, const slowest *ok)
+{
+    const char *between = "";
+    char rate[24];
+
+    for (int outcome = 0; outcome < NET_OUTCOME_COUNT; outcome++) {
+        const uint8_t *marks = marks_of(m, outcome);
+
+        if (memchr(marks, 1, (size_t)m->n_nodes) == NULL)
+            continue;
+        text_append(m->out, "%sfrom ", between);
+        append_nodes(m->out, marks, m->n_nodes);
+        text_append(m->out, ": %s", net_outcome_text((net_outcome)outcome));
+        if (outcome == NET_OK)
+            text_append(m->out, ", %u us", ok->round_trip_us);
+        if (outcome == NET_OK && ok->bytes_per_s > 0)
+            text_append(m->out, ", %s", rate_text(rate, sizeof(rate), ok->bytes_per_s));
+        between = "; ";
+    }
+}
+
+static void append_address(matrix *m, int node, int address)
+{
+    const net_interface *face = &m->offers[node].at[address];
+    char host[NET_ADDRESS_TEXT_MAX];
+    char both[NET_ADDRESS_TEXT_MAX + 8];
+    slowest ok;
+
+    if (!mark_outcomes(m, node, address, &ok))
+        return;
+    if (m->n_lines++ >= LINES_MAX) {
+        m->n_left_out++;
+        return;
+    }
+    text_format(both, sizeof(both), "%s/%d", net_address_host(host, sizeof(host), &face->address),
+                face->prefix);
+    text_append(m->out, "    %-10s %-20s ", face->name, both);
+    append_outcomes(m, &ok);
+    text_append(m->out, "\n");
+}
+
+static void append_node(matrix *m, int node)
+{
+    const net_offer *offer = &m->offers[node];
+
+    if (m->n_lines < LINES_MAX) {
+        text_append(m->out, "  node %d (%s)%s\n", node, offer->host,
+                    offer->n == 0 ? " has no address that others can call" : "");
+        if (offer->n == 0)
+            m->n_lines++;
+    }
+    for (int a = 0; a < offer->n; a++)
+        append_address(m, node, a);
+}
+
+/* --- what to do --- */
+
+static const net_interface *example(const matrix *m, net_outcome o, const char **from,
+                                    const char **to)
+{
+    if (m->seen[o].from < 0)
+        return NULL;
+    *from = m->offers[m->seen[o].from].host;
+    *to = m->offers[m->seen[o].to].host;
+    return &m->offers[m->seen[o].to].at[m->seen[o].address];
+}
+
+static void advise_on_silence(matrix *m)
+{
+    const char *from;
+    const char *to;
+    const net_interface *face = example(m, NET_TIMED_OUT, &from, &to);
+    char text[80];
+
+    if (face == NULL)
+        return;
+    text_append(m->out,
+                "  timed out: nothing comes back; mostly a firewall. To let the others in, on %s:\n"
+                "      %s -I INPUT -p tcp -s %s -j ACCEPT\n"
+                "    or allow a few ports there and give them to this job: --port-range A-B\n",
+                to, net_address_family(&face->address) == NET_IPV4 ? "iptables" : "ip6tables",
+                net_interface_network(text, sizeof(text), face));
+}
+
+static void advise_on_refusal(matrix *m)
+{
+    const char *from;
+    const char *to;
+    const net_interface *face = example(m, NET_REFUSED, &from, &to);
+    char host[NET_ADDRESS_TEXT_MAX];
+
+    if (face == NULL)
+        return;
+    text_append(
+        m->out,
+        "  refused: a host answers at %s, but not this job; another host has that address as "
+        "well, or a firewall\n    of %s rejects\n",
+        net_address_host(host, sizeof(host), &face->address), to);
+}
+
+static void advise_on_route(matrix *m)
+{
+    const char *from;
+    const char *to;
+    const net_interface *face = example(m, NET_UNREACHABLE, &from, &to);
+    char host[NET_ADDRESS_TEXT_MAX];
+
+    if (face == NULL)
+        return;
+    text_append(m->out, "  unreachable: to see which way is taken, on %s:\n      ip route get %s\n",
+                from, net_address_host(host, sizeof(host), &face->address));
+}
+
+static void advise_on_black_hole(matrix *m)
+{
+    const char *from;
+    const char *to;
+    const net_interface *face = example(m, NET_BLACK_HOLE, &from, &to);
+
+    if (face == NULL)
+        return;
+    text_append(m->out,
+                "  MTU black hole: small packets arrive and those of %d bytes do not; a switch or "
+                "tunnel takes less. On %s\n    and every host of that network:\n"
+                "      ip link set dev %s mtu 1500\n",
+                face->mtu, to, face->name);
+}
+
+static void advise_on_rest(matrix *m)
+{
+    const char *from;
+    const char *to;
+
+    if (example(m, NET_WRONG_NODE, &from, &to) != NULL)
+        text_append(m->out, "  wrong node: more than one host has that address; leave it out with "
+                            "--net ^NAME\n");
+    if (example(m, NET_OTHER_KEY, &from, &to) != NULL)
+        text_append(m->out,
+                    "  key differs: who answers is no node of this job, or has another key file; "
+                    "copy that of %s to %s\n",
+                    from, to);
+    if (example(m, NET_BROKEN, &from, &to) != NULL)
+        text_append(m->out,
+                    "  broken off: something between %s and %s, or another service there, ends "
+                    "connections\n",
+                    from, to);
+    if (example(m, NET_UNTRIED, &from, &to) != NULL)
+        text_append(m->out,
+                    "  not tried: %s has no address of that kind (IPv4, IPv6), or has not told\n",
+                    from);
+}
+
+static void append_advice(matrix *m)
+{
+    text_append(m->out, "what to do:\n");
+    advise_on_silence(m);
+    advise_on_refusal(m);
+    advise_on_route(m);
+    advise_on_black_hole(m);
+    advise_on_rest(m);
+    text_append(m->out,
+                "  to choose by hand: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on "
+                "Gloo and NCCL alone\n    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on "
+                "each node\n");
+}
+
+void net_matrix_text(const net_offer *offers, const net_report *reports, int n_nodes, text_buf *out)
+{
+    matrix m = {.offers = offers, .reports = reports, .n_nodes = n_nodes, .out = out};
+
+    m.marks = ls_calloc((size_t)n_nodes, NET_OUTCOME_COUNT);
+    if (m.marks == NULL) {
+        out->failed = true;
+        return;
+    }
+    for (int o = 0; o < NET_OUTCOME_COUNT; o++)
+        m.seen[o].from = -1;
+    text_append(out, "what was tried, by the address that was called:\n");
+    for (int node = 0; node < n_nodes; node++)
+        append_node(&m, node);
+    if (m.n_left_out > 0)
+        text_append(out, "    ... and %d more addresses\n", m.n_left_out);
+    append_advice(&m);
+    ls_free(m.marks);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * isolate.c - the first process of a namespace runs between fork and exec like a shim, so everything in it is plain system calls.
+ *
+ * Root makes the namespace as it is. Others first need one of users, in which they are who they are outside; programs that take another
+ * user's rights (sudo) do not work in there.
+ */
+#include "launch/process/isolate.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launch/process/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WAIT_STEP_MS = 2 };
+
+/* --- inside: the first process --- */
+
+typedef enum isolate_step { STEP_DONE, STEP_USERS, STEP_MOUNTS, STEP_PROC } isolate_step;
+
+/* What it tells about its beginning, in one write(). */
+typedef struct isolate_word {
+    int32_t step; /* that failed */
+    int32_t error;
+} isolate_word;
+
+static bool write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done;
+
+    if (fd < 0)
+        return false;
+    done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    file_close(&fd);
+    return done;
+}
+
+/* Everybody is who he was, and nobody else exists. */
+static bool keep_user(uid_t uid, gid_t gid)
+{
+    char line[64];
+
+    if (!write_file("/proc/self/setgroups", "deny") && errno != ENOENT)
+        return false;
+    text_format(line, sizeof(line), "%u %u 1\n", (unsigned)uid, (unsigned)uid);
+    if (!write_file("/proc/self/uid_map", line))
+        return false;
+    text_format(line, sizeof(line), "%u %u 1\n", (unsigned)gid, (unsigned)gid);
+    return write_file("/proc/self/gid_map", line);
+}
+
+/* What is mounted outside later appears in here, too; what is mounted in here stays here. */
+static isolate_step set_up(bool has_users, uid_t uid, gid_t gid)
+{
+    if (has_users && !keep_user(uid, gid))
+        return STEP_USERS;
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
+        return STEP_MOUNTS;
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
+        return STEP_PROC;
+    return STEP_DONE;
+}
+
+static void reap_until_end(int lifeline_fd, int child_fd)
+{
+    struct pollfd fds[] = {{.fd = lifeline_fd, .events = POLLIN},
+                           {.fd = child_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+
+    while (fds[0].revents == 0) {
+        if (poll(fds, 2, -1) < 0)
+            fds[0].revents = 0;
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+        if (fds[1].revents != 0)
+            (void)!read(child_fd, &info, sizeof(info));
+    }
+}
+
+typedef struct first_process {
+    const isolate_plan *plan;
+    bool has_users;
+    uid_t uid;
+    gid_t gid;
+    int lifeline_fd;
+    int word_fd;
+} first_process;
+
+static void become_first(const first_process *f)
+{
+    const int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC); /* the one of outside */
+    isolate_word word;
+    sigset_t all;
+    sigset_t child;
+    int child_fd;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the lifeline tells if that came too late */
+    prctl(PR_SET_NAME, "lockstep-init");
+    setsid();
+    word.step = (int32_t)set_up(f->has_users, f->uid, f->gid);
+    word.error = errno;
+    if (write(f->word_fd, &word, sizeof(word)) != (ssize_t)sizeof(word) || word.step != STEP_DONE)
+        _exit(1);
+    f->plan->fill(f->plan->arg, proc_fd);
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (child_fd >= 0) {
+        const int mine[] = {f->lifeline_fd, f->plan->key_fd, child_fd};
+        process_close_all_but(mine, (int)LS_COUNT_OF(mine));
+        reap_until_end(f->lifeline_fd, child_fd);
+    }
+    _exit(0); /* the kernel kills the others */
+}
+
+pid_t isolate_outer_pid(int proc_fd)
+{
+    char link[32];
+    const ssize_t n = proc_fd >= 0 ? readlinkat(proc_fd, "self", link, sizeof(link) - 1) : -1;
+
+    link[n > 0 ? n : 0] = 0;
+    return (pid_t)strtol(link, NULL, 10);
+}
+
+/* --- why it cannot be had --- */
+
+/* The number in a file under /proc/sys, or `otherwise`. */
+static long setting(const char *name, long otherwise)
+{
+    char path[128];
+    char text[32];
+    ssize_t n;
+    int fd;
+
+    text_format(path, sizeof(path), "/proc/sys/%s", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    file_close(&fd);
+    text[n > 0 ? n : 0] = 0;
+    return n > 0 ? strtol(text, NULL, 10) : otherwise;
+}
+
+static ls_status fail_namespace(int error)
+{
+    if (setting("kernel/unprivileged_userns_clone", 1) == 0)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "the kernel keeps namespaces for root: `sysctl "
+                       "kernel.unprivileged_userns_clone=1` as root, or run without --isolate");
+    if (setting("user/max_user_namespaces", 1) == 0 || setting("user/max_pid_namespaces", 1) == 0 ||
+        setting("user/max_mnt_namespaces", 1) == 0)
+        return ls_fail(LS_EUNSUPPORTED, "the kernel allows no namespaces: `sysctl "
+                                        "user.max_user_namespaces=10000 user.max_pid_namespaces="
+                                        "10000 user.max_mnt_namespaces=10000` as root, or run "
+                                        "without --isolate");
+    if (error == ENOSPC || error == EUSERS)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "the kernel allows no more namespaces (%s): see `sysctl "
+                       "user`, or run without --isolate",
+                       ls_errno_text(error));
+    if (error == EINVAL)
+        return ls_fail(LS_EUNSUPPORTED, "this kernel was built without namespaces of processes or "
+                                        "users: run without --isolate");
+    return ls_fail(LS_EUNSUPPORTED,
+                   "a namespace of processes is not allowed here (%s): in a container start that "
+                   "with --cap-add SYS_ADMIN, elsewhere be root, or run without --isolate",
+                   ls_errno_text(error));
+}
+
+static ls_status fail_step(const isolate_word *word)
+{
+    const char *error = ls_errno_text(word->error);
+
+    if (word->step != STEP_DONE &&
+        setting("kernel/apparmor_restrict_unprivileged_userns", 0) != 0 && geteuid() != 0)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "AppArmor lets users make namespaces, but do nothing in them (%s): `sysctl "
+                       "kernel.apparmor_restrict_unprivileged_userns=0` as root, or run without "
+                       "--isolate",
+                       error);
+    switch ((isolate_step)word->step) {
+    case STEP_USERS:
+        return ls_fail(LS_EUNSUPPORTED,
+                       "the namespace cannot have this user (/proc/self/uid_map: "
+                       "%s): be root, or run without --isolate",
+                       error);
+    case STEP_MOUNTS:
+        return ls_fail(LS_EUNSUPPORTED,
+                       "the namespace cannot have mounts of its own (%s): be "
+                       "root, or run without --isolate",
+                       error);
+    case STEP_PROC:
+        return ls_fail(LS_EUNSUPPORTED,
+                       "the namespace cannot have a /proc of its own (%s), as in a container that "
+                       "hides parts of /proc: start that with --privileged, or run without "
+                       "--isolate",
+                       error);
+    case STEP_DONE:
+        break;
+    }
+    return ls_fail(LS_ESYSTEM, "the first process of the namespace was killed");
+}
+
+/* --- outside --- */
+
+/* As fork(), which cannot say what the child is to have of its own. */
+static pid_t fork_into(unsigned long namespaces)
+{
+    return (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+static ls_status fork_first(first_process *f, pid_t *pid)
+{
+    const unsigned long wanted = CLONE_NEWPID | CLONE_NEWNS;
+
+    *pid = fork_into(wanted);
+    if (*pid < 0 && errno == EPERM) {
+        f->has_users = true;
+        *pid = fork_into(wanted | CLONE_NEWUSER);
+    }
+    if (*pid == 0)
+        become_first(f);
+    return *pid > 0 ? LS_OK : fail_namespace(errno);
+}
+
+static ls_status hear_word(int fd)
+{
+    isolate_word word = {0};
+    ssize_t n;
+
+    do {
+        n = read(fd, &word, sizeof(word));
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof(word) && word.step == STEP_DONE ? LS_OK : fail_step(&word);
+}
+
+/* The number of a process's namespace, 0 when that is hidden from us. */
+static uint64_t space_of(pid_t pid)
+{
+    char path[64];
+    struct stat facts;
+
+    text_format(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    return stat(path, &facts) == 0 ? (uint64_t)facts.st_ino : 0;
+}
+
+ls_status isolate_start(const isolate_plan *plan, isolation *out)
+{
+    first_process f = {.plan = plan, .uid = geteuid(), .gid = getegid()};
+    int word_fd = -1;
+    ls_status st;
+
+    *out = ISOLATION_NONE;
+    LS_TRY(process_make_pipe(&f.lifeline_fd, &out->lifeline_fd));
+    st = process_make_pipe(&word_fd, &f.word_fd);
+    if (st == LS_OK)
+        st = fork_first(&f, &out->pid);
+    file_close(&f.lifeline_fd);
+    if (word_fd >= 0)
+        file_close(&f.word_fd);
+    if (st == LS_OK)
+        st = hear_word(word_fd);
+    file_close(&word_fd);
+    if (st == LS_OK) {
+        out->space = space_of(out->pid);
+        return LS_OK;
+    }
+    if (out->pid > 0)
+        (void)waitpid(out->pid, NULL, 0); /* it has said why it ends */
+    file_close(&out->lifeline_fd);
+    *out = ISOLATION_NONE;
+    return ls_context(st, "--isolate");
+}
+
+bool isolate_end(isolation *i, int64_t deadline_ms)
+{
+    file_close(&i->lifeline_fd);
+    if (i->pid <= 0)
+        return true;
+    kill(i->pid, SIGKILL); /* it may be stopped */
+    while (waitpid(i->pid, NULL, WNOHANG) == 0) {
+        if (ls_deadline_left(deadline_ms) == 0)
+            return false;
+        (void)poll(NULL, 0, WAIT_STEP_MS);
+    }
+    *i = ISOLATION_NONE;
+    return true;
+}
+
+bool isolate_has_died(isolation *i)
+{
+    if (i->pid <= 0 || waitpid(i->pid, NULL, WNOHANG) != i->pid)
+        return false;
+    i->pid = 0;
+    return true;
+}
+
+void isolate_for_each(const isolation *i, void (*fn)(void *arg, pid_t pid), void *arg)
+{
+    DIR *proc = i->space != 0 ? opendir("/proc") : NULL;
+    const struct dirent *entry;
+
+    if (proc == NULL)
+        return;
+    while ((entry = readdir(proc)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread
+        const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (isdigit((unsigned char)entry->d_name[0]) && pid != i->pid && space_of(pid) == i->space)
+            fn(arg, pid);
+    }
+    closedir(proc);
+}

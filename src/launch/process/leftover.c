@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leftover.c - one look through /proc. Every mark of a process is judged by itself: any that belongs to a living job, or to one
+ * that cannot be seen from here, protects it.
+ */
+#include "launch/process/leftover.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "launch/process/cgroup.h"
+#include "launch/process/leftover_internal.h"
+#include "launch/process/process.h"
+#include "net/key.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- the marks of a process --- */
+
+/* Names of jobs are printed and given back as arguments: letters and digits. */
+static bool is_job_name(const char *text)
+{
+    const size_t n =
+        strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_");
+
+    return n > 0 && text[n] == 0 && n < LEFTOVER_JOB_BYTES;
+}
+
+static void take_entry(mark_scan *scan)
+{
+    static const char job[] = PROCESS_JOB_ENV "=";
+    static const char agent[] = PROCESS_AGENT_ID_ENV "=";
+
+    if (scan->n >= sizeof(scan->entry))
+        return; /* too long for any of them */
+    scan->entry[scan->n] = 0;
+    if (text_starts(scan->entry, job) && is_job_name(scan->entry + sizeof(job) - 1))
+        text_format(scan->job, sizeof(scan->job), "%s", scan->entry + sizeof(job) - 1);
+    else if (text_starts(scan->entry, agent))
+        text_format(scan->agent, sizeof(scan->agent), "%s", scan->entry + sizeof(agent) - 1);
+}
+
+void mark_scan_feed(mark_scan *scan, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] == 0) {
+            take_entry(scan);
+            scan->n = 0;
+        } else {
+            if (scan->n < sizeof(scan->entry))
+                scan->entry[scan->n] = bytes[i];
+            scan->n += scan->n < sizeof(scan->entry);
+        }
+    }
+}
+
+static void scan_environment(const char *root, pid_t pid, mark_scan *scan)
+{
+    char path[PATH_MAX];
+    char piece[4096];
+    ssize_t n;
+    int fd;
+
+    memset(scan, 0, sizeof(*scan));
+    text_format(path, sizeof(path), "%s/proc/%d/environ", root, (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return; /* gone, or not ours to read */
+    do {
+        n = read(fd, piece, sizeof(piece));
+        if (n > 0)
+            mark_scan_feed(scan, piece, (size_t)n);
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    close(fd);
+    mark_scan_feed(scan, "", 1);
+}
+
+/* What the marks say together. */
+typedef struct verdict {
+    bool is_dead;      /* at least one belongs to a dead job */
+    bool is_protected; /* at least one does not */
+    process_id agent;
+    char job[LEFTOVER_JOB_BYTES];
+} verdict;
+
+static void judge(const leftover_scan *s, const process_id *id, const char *job, verdict *v)
+{
+    if (process_id_life(s->query->root, s->space, id) != PROCESS_DEAD) {
+        v->is_protected = true;
+        if (job[0] != 0 && s->query->job != NULL && text_equal(job, s->query->job) &&
+            id->space == s->space)
+            s->out->living = *id;
+        return;
+    }
+    if (!v->is_dead) {
+        v->agent = *id;
+        text_format(v->job, sizeof(v->job), "%s", job);
+    }
+    v->is_dead = true;
+}
+
+static void judge_text(const leftover_scan *s, const char *agent, const char *job, verdict *v)
+{
+    process_id id;
+
+    if (process_id_parse(agent, &id))
+        judge(s, &id, job, v);
+}
+
+static const struct dirent *next_entry(DIR *folder)
+{
+    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
+}
+
+/* "/memfd:lockstep-key 4711.123456.4026531836 (deleted)" */
+static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
+{
+    static const char key[] = "/memfd:" NET_KEY_FD_NAME;
+    const struct dirent *entry;
+    char path[PATH_MAX];
+    DIR *fds;
+
+    text_format(path, sizeof(path), "%s/proc/%d/fd", s->query->root, (int)pid);
+    fds = opendir(path);
+    if (fds == NULL)
+        return;
+    while (!v->is_protected && (entry = next_entry(fds)) != NULL) {
+        char link[256];
+        const ssize_t n = readlinkat(dirfd(fds), entry->d_name, link, sizeof(link) - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (!text_starts(link, key))
+            continue;
+        link[strcspn(link + sizeof(key) - 1, " ") + sizeof(key) - 1] = 0;
+        judge_text(s, link + sizeof(key) - 1, "", v);
+    }
+    closedir(fds);
+}
+
+/* "0::/user.slice/lockstep-0123456789abcdef-4711.123456.4026531836": a group of a job's own, or one below it. */
+static void judge_groups(const leftover_scan *s, pid_t pid, verdict *v)
+{
+    char path[PATH_MAX];
+    char line[CGROUP_PATH_BYTES];
+    char job[CGROUP_JOB_BYTES];
+    process_id agent;
+    FILE *file;
+
+    text_format(path, sizeof(path), "%s/proc/%d/cgroup", s->query->root, (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        for (const char *at = strchr(line, '/'); at != NULL; at = strchr(at + 1, '/'))
+            if (text_starts(line, "0::") && cgroup_parse_name(at + 1, job, &agent))
+                judge(s, &agent, is_job_name(job) ? job : "", v);
+    if (file != NULL)
+        (void)fclose(file);
+}
+
+static verdict judge_process(const leftover_scan *s, pid_t pid)
+{
+    mark_scan marks;
+    verdict v = {0};
+
+    scan_environment(s->query->root, pid, &marks);
+    judge_text(s, marks.agent, marks.job, &v);
+    if (!v.is_protected)
+        judge_groups(s, pid, &v);
+    if (!v.is_protected)
+        judge_descriptors(s, pid, &v);
+    return v;
+}
+
+/* --- who may be touched --- */
+
+/* "Uid: real effective saved filesystem" */
+static bool read_users(const char *root, pid_t pid, unsigned uid[4])
+{
+    char path[PATH_MAX];
+    char line[256];
+    bool found = false;
+    FILE *file;
+
+    text_format(path, sizeof(path), "%s/proc/%d/status", root, (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
+        char *at = line + strlen("Uid:");
+        found = text_starts(line, "Uid:");
+        for (int i = 0; found && i < 4; i++)
+            uid[i] = (unsigned)strtoul(at, &at, 10);
+    }
+    if (file != NULL)
+        (void)fclose(file);
+    return found;
+}
+
+static bool is_ours(const unsigned uid[4])
+{
+    return uid[0] == geteuid() && uid[1] == uid[0] && uid[2] == uid[0] && uid[3] == uid[0];
+}
+
+/* This process, and what it was started from: a leftover shell may be where the user types. */
+static void note_spared(leftover_scan *s)
+{
+    pid_t pid = getpid();
+    process_facts facts;
+
+    while (pid > 0 && s->n_spared < LEFTOVER_SPARED_MOST) {
+        s->spared[s->n_spared++] = pid;
+        pid = process_facts_read(s->query->root, pid, &facts) ? facts.parent : 0;
+    }
+}
+
+static bool is_spared(const leftover_scan *s, pid_t pid)
+{
+    for (int i = 0; i < s->n_spared; i++)
+        if (s->spared[i] == pid)
+            return true;
+    return false;
+}
+
+/* --- one look --- */
+
+static int64_t seconds_since_boot(const char *root)
+{
+    char path[PATH_MAX];
+    char line[64] = "";
+    FILE *file;
+
+    text_format(path, sizeof(path), "%s/proc/uptime", root);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        if (fgets(line, sizeof(line), file) == NULL)
+            line[0] = 0;
+        (void)fclose(file);
+    }
+    return strtoll(line, NULL, 10);
+}
+
+static uint64_t ticks_a_second(void)
+{
+    const long ticks = sysconf(_SC_CLK_TCK);
+
+    return ticks > 0 ? (uint64_t)ticks : 100;
+}
+
+static int64_t age_of(int64_t uptime_s, const process_facts *facts)
+{
+    const int64_t age_s = uptime_s - (int64_t)(facts->start / ticks_a_second());
+
+    return age_s > 0 ? age_s : 0;
+}
+
+int64_t leftover_age(const char *root, pid_t pid)
+{
+    process_facts facts;
+
+    return process_facts_read(root, pid, &facts) ? age_of(seconds_since_boot(root), &facts) : 0;
+}
+
+void leftover_job_of(const char *root, pid_t pid, char *buf, size_t n)
+{
+    mark_scan marks;
+
+    scan_environment(root, pid, &marks);
+    text_format(buf, n, "%s", marks.job);
+}
+
+bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
+{
+    process_facts facts;
+    unsigned uid[4] = {0};
+    verdict v;
+
+    if (is_spared(s, pid) || !process_facts_read(s->query->root, pid, &facts) ||
+        process_facts_ended(&facts) || !read_users(s->query->root, pid, uid))
+        return false;
+    if (!s->query->all_users && !is_ours(uid))
+        return false;
+    v = judge_process(s, pid);
+    if (!v.is_dead || v.is_protected)
+        return false;
+    *out = (leftover){.id = {.pid = pid, .start = facts.start, .space = s->space},
+                      .uid = (uid_t)uid[0],
+                      .agent = v.agent,
+                      .age_s = age_of(s->uptime_s, &facts)};
+    text_format(out->job, sizeof(out->job), "%s", v.job);
+    text_format(out->program, sizeof(out->program), "%s", facts.name);
+    return true;
+}
+
+static ls_status append(leftovers *list, const leftover *item)
+{
+    if (list->n % 16 == 0) {
+        leftover *grown = ls_realloc(list->items, (size_t)list->n + 16, sizeof(*grown));
+        if (grown == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a list of processes");
+        list->items = grown;
+    }
+    list->items[list->n++] = *item;
+    return LS_OK;
+}
+
+static ls_status look_everywhere(const leftover_scan *s, leftovers *out)
+{
+    const struct dirent *entry;
+    char path[PATH_MAX];
+    ls_status st = LS_OK;
+    leftover found;
+    DIR *proc;
+
+    text_format(path, sizeof(path), "%s/proc", s->query->root);
+    proc = opendir(path);
+    if (proc == NULL)
+        return ls_fail_errno("%s", path);
+    while (st == LS_OK && (entry = next_entry(proc)) != NULL)
+        if (isdigit((unsigned char)entry->d_name[0]) &&
+            leftover_look(s, (pid_t)strtol(entry->d_name, NULL, 10), &found))
+            st = append(out, &found);
+    closedir(proc);
+    return st;
+}
+
+/* Where only the key told, another process of the same agent may know the job's name. */
+static void name_jobs(leftovers *list)
+{
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->n && list->items[i].job[0] == 0; k++)
+            if (process_id_equal(&list->items[i].agent, &list->items[k].agent))
+                memcpy(list->items[i].job, list->items[k].job, sizeof(list->items[i].job));
+}
+
+static void keep_job(leftovers *list, const char *job)
+{
+    int n = 0;
+
+    for (int i = 0; i < list->n; i++)
+        if (job == NULL || text_equal(list->items[i].job, job))
+            list->items[n++] = list->items[i];
+    list->n = n;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    return ((const leftover *)a)->id.pid - ((const leftover *)b)->id.pid;
+}
+
+ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_scan *s)
+{
+    *out = (leftovers){0};
+    *s = (leftover_scan){.query = query, .out = out};
+    LS_TRY(process_space(query->root, &s->space));
+    s->uptime_s = seconds_since_boot(query->root);
+    note_spared(s);
+    return LS_OK;
+}
+
+ls_status leftover_find(const leftover_query *query, leftovers *out)
+{
+    leftover_scan s;
+    ls_status st;
+
+    LS_TRY(leftover_begin(query, out, &s));
+    st = look_everywhere(&s, out);
+    if (st != LS_OK) {
+        leftovers_free(out);
+        return st;
+    }
+    name_jobs(out);
+    keep_job(out, query->job);
+    if (out->n > 1)
+        qsort(out->items, (size_t)out->n, sizeof(*out->items), by_pid);
+    return LS_OK;
+}
+
+void leftovers_free(leftovers *list)
+{
+    ls_free(list->items);
+    *list = (leftovers){0};
+}

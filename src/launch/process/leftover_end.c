@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leftover_end.c - killing leftovers, and waiting until they are gone.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "launch/process/cgroup.h"
+#include "launch/process/leftover_internal.h"
+#include "launch/process/process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+enum {
+    PASSES_CLEAN = 3, /* looks in a row that find nothing new */
+    PAUSE_CLEAN_MS =
+        20 /* between looks: for the killed to go, and for what they were just starting to come */
+};
+
+/* All that were found, and what became of them. */
+typedef struct ending {
+    leftovers all;
+    bool *was_told;
+} ending;
+
+/* False: it is another process by now, or none, or may not be touched. */
+static bool kill_one(const leftover_scan *s, const leftover *what)
+{
+    const int fd = process_open(what->id.pid);
+    leftover again;
+    bool sent = false;
+
+    if (leftover_look(s, what->id.pid, &again) && process_id_equal(&again.id, &what->id))
+        sent = fd >= 0 ? syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0
+                       : kill(what->id.pid, SIGKILL) == 0; /* a kernel before 5.3 */
+    if (fd >= 0)
+        close(fd);
+    return sent;
+}
+
+static bool is_gone(const process_id *id)
+{
+    process_facts facts;
+
+    return !process_facts_read("", id->pid, &facts) || facts.start != id->start ||
+           process_facts_ended(&facts);
+}
+
+static ls_status remember(ending *e, const leftover *what)
+{
+    bool *told;
+    leftover *items;
+
+    for (int i = 0; i < e->all.n; i++)
+        if (process_id_equal(&e->all.items[i].id, &what->id))
+            return LS_OK;
+    items = ls_realloc(e->all.items, (size_t)e->all.n + 1, sizeof(*items));
+    if (items != NULL)
+        e->all.items = items;
+    told = ls_realloc(e->was_told, (size_t)e->all.n + 1, sizeof(*told));
+    if (told != NULL)
+        e->was_told = told;
+    if (items == NULL || told == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a list of processes");
+    e->was_told[e->all.n] = false;
+    e->all.items[e->all.n++] = *what;
+    return LS_OK;
+}
+
+/* One pass; *n_found is how many are still there. */
+static ls_status kill_all(const leftover_query *query, ending *e, int *n_found)
+{
+    leftovers found;
+    leftovers unused;
+    leftover_scan s;
+    ls_status st;
+
+    LS_TRY(leftover_find(query, &found));
+    st = leftover_begin(query, &unused, &s);
+    for (int i = 0; i < found.n && st == LS_OK; i++) {
+        st = remember(e, &found.items[i]);
+        if (st == LS_OK)
+            (void)kill_one(&s, &found.items[i]);
+    }
+    *n_found = found.n;
+    leftovers_free(&found);
+    return st;
+}
+
+static void tell_gone(ending *e, leftover_told_fn told, void *arg)
+{
+    for (int i = 0; i < e->all.n; i++)
+        if (!e->was_told[i] && is_gone(&e->all.items[i].id)) {
+            e->was_told[i] = true;
+            told(arg, &e->all.items[i], true);
+        }
+}
+
+ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_told_fn told,
+                       void *arg, int *n_left)
+{
+    ending e = {0};
+    int n_clean = 0;
+    ls_status st = LS_OK;
+
+    *n_left = 0;
+    while (st == LS_OK && n_clean < PASSES_CLEAN) {
+        int n_found = 0;
+        st = kill_all(query, &e, &n_found);
+        n_clean = n_found == 0 ? n_clean + 1 : 0;
+        tell_gone(&e, told, arg);
+        if (ls_deadline_left(deadline_ms) == 0)
+            break;
+        (void)poll(NULL, 0, PAUSE_CLEAN_MS);
+    }
+    for (int i = 0; i < e.all.n; i++)
+        if (!e.was_told[i]) {
+            told(arg, &e.all.items[i], false);
+            (*n_left)++;
+        }
+    ls_free(e.was_told);
+    leftovers_free(&e.all);
+    return st;
+}
+
+void leftover_tidy(void)
+{
+    cgroup_remove_stale();
+}

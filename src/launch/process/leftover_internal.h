@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leftover_internal.h - what finding leftovers and ending them share.
+ */
+#ifndef LS_LAUNCH_LEFTOVER_INTERNAL_H
+#define LS_LAUNCH_LEFTOVER_INTERNAL_H
+
+#include "launch/process/leftover.h"
+
+#define LEFTOVER_SPARED_MOST 64
+
+/* One look through /proc. */
+typedef struct leftover_scan {
+    const leftover_query *query;
+    leftovers *out;
+    uint64_t space;
+    int64_t uptime_s;
+    pid_t spared[LEFTOVER_SPARED_MOST];
+    int n_spared;
+} leftover_scan;
+
+LS_MUST_USE ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_scan *s);
+
+/* Whether this process is a leftover; it may not belong to query->job. */
+bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out);
+
+/* How long a process has been running; 0 when that is unknown. */
+int64_t leftover_age(const char *root, pid_t pid);
+
+/* The job that a process names in its environment, or "", into buf. */
+void leftover_job_of(const char *root, pid_t pid, char *buf, size_t n);
+
+#endif

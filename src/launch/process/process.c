@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/process/process.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum {
+    CHILDREN_MOST = 512, /* killed at once; the others come after them */
+    KILL_PAUSE_MS = 2,   /* for the killed to go */
+    CLEAN_PASSES = 5,    /* looks in a row that find nothing */
+    CLEAN_PAUSE_MS = 20, /* between them */
+};
+
+int process_open(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* CLOEXEC by definition */
+}
+
+static void pause_ms(int ms)
+{
+    poll(NULL, 0, ms);
+}
+
+/* --- children --- */
+
+/* Reads a small /proc file; its length, or -1. */
+static ssize_t read_proc(const char *path, char *buf, size_t n)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+
+    if (fd < 0)
+        return -1;
+    do {
+        got = read(fd, buf, n - 1);
+    } while (got < 0 && errno == EINTR);
+    close(fd);
+    if (got >= 0)
+        buf[got] = 0;
+    return got;
+}
+
+/* The parent of a process, 0 when it is gone: the fourth field of its stat, behind the name in parentheses. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64];
+    char stat[512];
+    const char *after;
+
+    text_format(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (read_proc(path, stat, sizeof(stat)) <= 0)
+        return 0;
+    after = strrchr(stat, ')');
+    return after != NULL && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
+}
+
+static const struct dirent *next_entry(DIR *folder)
+{
+    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
+}
+
+/* Calls fn for every process number in /proc. */
+static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+
+    if (proc == NULL)
+        return;
+    while ((entry = next_entry(proc)) != NULL)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            fn((pid_t)strtol(entry->d_name, NULL, 10), arg);
+    closedir(proc);
+}
+
+typedef struct child_list {
+    pid_t parent;
+    pid_t *pids;
+    int n;
+    int most;
+} child_list;
+
+static void add_child(child_list *list, pid_t pid)
+{
+    if (list->n < list->most)
+        list->pids[list->n++] = pid;
+}
+
+static void add_if_child(pid_t pid, void *arg)
+{
+    child_list *list = arg;
+
+    if (parent_of(pid) == list->parent)
+        add_child(list, pid);
+}
+
+// NOLINTNEXTLINE(readability-non-const-parameter): written through the list
+int process_list_children(pid_t *out, int most)
+{
+    child_list list = {.parent = getpid(), .pids = out, .most = most};
+    char path[64];
+    char text[4096];
+
+    text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)list.parent);
+    if (read_proc(path, text, sizeof(text)) < 0) { /* a kernel without that file */
+        for_each_process(add_if_child, &list);
+        return list.n;
+    }
+    for (char *at = text, *end = text; *at != 0; at = end) {
+        const long pid = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        add_child(&list, (pid_t)pid);
+    }
+    return list.n;
+}
+
+/* Our children: a number stays its own until we wait for it. */
+static void kill_children_once(void)
+{
+    pid_t pids[CHILDREN_MOST];
+    const int n = process_list_children(pids, CHILDREN_MOST);
+
+    for (int i = 0; i < n; i++)
+        kill(pids[i], SIGKILL);
+}
+
+void process_kill_children(int64_t deadline_ms)
+{
+    for (;;) {
+        pid_t pid;
+        kill_children_once();
+        do {
+            pid = waitpid(-1, NULL, WNOHANG);
+        } while (pid > 0 || (pid < 0 && errno == EINTR));
+        if (pid < 0 || ls_deadline_left(deadline_ms) == 0)
+            return; /* no child is left, or one cannot be killed (waiting for a device) */
+        pause_ms(KILL_PAUSE_MS);
+    }
+}
+
+/* --- the sweep --- */
+
+typedef struct sweep {
+    char entry[64]; /* "LOCKSTEP_AGENT=..." */
+    bool has_key;
+    struct stat key;
+    pid_t spared;
+    int n_found;
+} sweep;
+
+/* Environments are read whole, in pieces that overlap by the length of what is looked for: an entry between two zeros. */
+static bool environment_has(pid_t pid, const char *entry)
+{
+    char wanted[sizeof(((sweep *)0)->entry) + 1] = {0};
+    const size_t want = strlen(entry) + 2;
+    char path[64];
+    char piece[4096] = {0};
+    size_t have = 1; /* the first entry stands behind no other, as if a zero came before it */
+    bool found = false;
+    ssize_t got;
+    int fd;
+
+    text_format(wanted + 1, sizeof(wanted) - 1, "%s", entry);
+    text_format(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while (!found && (got = read(fd, piece + have, sizeof(piece) - have)) > 0) {
+        have += (size_t)got;
+        found = memmem(piece, have, wanted, want) != NULL;
+        if (have == sizeof(piece)) {
+            memmove(piece, piece + have - want, want);
+            have = want;
+        }
+    }
+    close(fd);
+    return found;
+}
+
+/* Whether one of its descriptors is the job's key. */
+static bool has_key_open(pid_t pid, const struct stat *key)
+{
+    const struct dirent *entry;
+    struct stat facts;
+    char path[64];
+    bool found = false;
+    DIR *fds;
+
+    text_format(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    fds = opendir(path);
+    if (fds == NULL)
+        return false;
+    while (!found && (entry = next_entry(fds)) != NULL)
+        found = isdigit((unsigned char)entry->d_name[0]) &&
+                fstatat(dirfd(fds), entry->d_name, &facts, 0) == 0 && facts.st_dev == key->st_dev &&
+                facts.st_ino == key->st_ino;
+    closedir(fds);
+    return found;
+}
+
+static bool is_of_job(pid_t pid, const sweep *s)
+{
+    return environment_has(pid, s->entry) || (s->has_key && has_key_open(pid, &s->key));
+}
+
+static void kill_if_of_job(pid_t pid, void *arg)
+{
+    sweep *s = arg;
+    int fd;
+
+    if (pid == getpid() || pid == s->spared || !is_of_job(pid, s))
+        return;
+    if (file_process_state(pid) == 'Z')
+        return; /* dead already; its parent has not looked yet */
+    s->n_found++;
+    fd = process_open(pid);
+    if (fd < 0) {
+        kill(pid, SIGKILL);
+        return;
+    }
+    if (is_of_job(pid, s)) /* still the one we looked at */
+        syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    close(fd);
+}
+
+void process_sweep_job(const process_mark *mark, int64_t deadline_ms)
+{
+    sweep s = {.spared = mark->spared};
+    int n_clean = 0;
+
+    text_format(s.entry, sizeof(s.entry), "%s=%s", PROCESS_AGENT_ENV, mark->agent);
+    s.has_key = mark->key_fd >= 0 && fstat(mark->key_fd, &s.key) == 0;
+    while (n_clean < CLEAN_PASSES && ls_deadline_left(deadline_ms) != 0) {
+        s.n_found = 0;
+        for_each_process(kill_if_of_job, &s);
+        n_clean = s.n_found == 0 ? n_clean + 1 : 0;
+        pause_ms(s.n_found == 0 ? CLEAN_PAUSE_MS : KILL_PAUSE_MS);
+    }
+}
+
+/* --- descriptors --- */
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static void close_span(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+        return;
+    for (unsigned fd = first; fd <= last && fd < 65536; fd++)
+        close((int)fd);
+}
+
+void process_close_all_but(const int *keep, int n)
+{
+    int sorted[16];
+    unsigned next = 0;
+
+    LS_ASSERT(n <= (int)LS_COUNT_OF(sorted));
+    memcpy(sorted, keep, (size_t)n * sizeof(*keep));
+    qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
+    for (int i = 0; i < n; i++) {
+        if (sorted[i] < 0 || (unsigned)sorted[i] < next)
+            continue;
+        if (sorted[i] > 0)
+            close_span(next, (unsigned)sorted[i] - 1);
+        next = (unsigned)sorted[i] + 1;
+    }
+    close_span(next, ~0U);
+}
+
+static ls_status add_fd(process_fds *list, int *capacity, int fd)
+{
+    if (list->n == *capacity) {
+        int *grown = ls_realloc(list->fds, (size_t)*capacity * 2 + 64, sizeof(*grown));
+        if (grown == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a list of descriptors");
+        list->fds = grown;
+        *capacity = *capacity * 2 + 64;
+    }
+    list->fds[list->n++] = fd;
+    return LS_OK;
+}
+
+ls_status process_list_fds(process_fds *out)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    int capacity = 0;
+    ls_status st = LS_OK;
+
+    *out = (process_fds){0};
+    if (fds == NULL)
+        return ls_fail_errno("/proc/self/fd");
+    while (st == LS_OK && (entry = next_entry(fds)) != NULL) {
+        const int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds))
+            st = add_fd(out, &capacity, fd);
+    }
+    closedir(fds);
+    if (st != LS_OK) {
+        ls_free(out->fds);
+        *out = (process_fds){0};
+    }
+    return st;
+}
+
+static bool listed(int fd, const int *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == fd)
+            return true;
+    return false;
+}
+
+void process_close_since(const process_fds *then, const int *keep, int n_keep)
+{
+    process_fds now;
+
+    if (process_list_fds(&now) != LS_OK)
+        return; /* what cannot be listed stays open */
+    for (int i = 0; i < now.n; i++)
+        if (!listed(now.fds[i], then->fds, then->n) && !listed(now.fds[i], keep, n_keep))
+            close(now.fds[i]);
+    ls_free(now.fds);
+}
+
+ls_status process_make_pipe(int *read_end, int *write_end)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("a pipe to a child");
+    *read_end = fds[0];
+    *write_end = fds[1];
+    return LS_OK;
+}
+
+int process_count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int n = 0;
+
+    if (tasks == NULL)
+        return 1; /* no /proc: nothing to go by */
+    while ((entry = next_entry(tasks)) != NULL)
+        n += entry->d_name[0] != '.';
+    closedir(tasks);
+    return n;
+}
+
+/* --- words --- */
+
+const char *process_signal_name(int number)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {
+        {SIGHUP, "SIGHUP"},       {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},
+        {SIGILL, "SIGILL"},       {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},
+        {SIGBUS, "SIGBUS"},       {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"},
+        {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+        {SIGPIPE, "SIGPIPE"},     {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+        {SIGXCPU, "SIGXCPU"},     {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},
+        {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGTSTP, "SIGTSTP"},
+        {SIGIO, "SIGIO"},         {SIGPWR, "SIGPWR"},   {SIGSTKFLT, "SIGSTKFLT"},
+    };
+
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++)
+        if (names[i].number == number)
+            return names[i].name;
+    return "a real-time signal";
+}
+
+const char *process_end_text(char *buf, size_t n, int wait_status)
+{
+    if (WIFSIGNALED(wait_status))
+        return text_format(buf, n, "was killed by signal %d (%s)%s", WTERMSIG(wait_status),
+                           process_signal_name(WTERMSIG(wait_status)),
+                           WCOREDUMP(wait_status) ? ", core dumped" : "");
+    return text_format(buf, n, "exited with code %d", WEXITSTATUS(wait_status));
+}

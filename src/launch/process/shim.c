@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim.c - runs between fork and exec, so everything here is plain system calls.
+ *
+ * A shim leads a session of its own and is a subreaper: whatever its rank forks, even twice, ends up below it. It outlives the
+ * rank just long enough to kill the rest. The rank asks the kernel to be killed with its shim (PDEATHSIG); what the rank
+ * itself has forked is then the agent's or the guardian's to find.
+ */
+#include "launch/process/shim.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launch/process/isolate.h"
+#include "launch/process/process.h"
+#include "launch/agent/rank_env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    KILL_MS = 3000,
+    LEFT_MOST = 16,       /* of the processes that cannot be killed, so many are named */
+    SHIMS_FIRST_MS = 300, /* they kill what is below them whether it carries a mark or not */
+    EXIT_EXEC_FAILED = 127,
+    EXIT_SETUP_FAILED = 126
+};
+
+static void send_record(const shim_spec *spec, const shim_record *record)
+{
+    ssize_t n;
+
+    do {
+        n = write(spec->news_fd, record, sizeof(*record));
+    } while (n < 0 && errno == EINTR);
+}
+
+static void report(const shim_spec *spec, shim_news news, int value, const char *text)
+{
+    shim_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.news = (int32_t)news;
+    record.value = value;
+    text_format(record.text, sizeof(record.text), "%s", text);
+    send_record(spec, &record);
+}
+
+static void report_end(const shim_spec *spec, int status, const struct rusage *used)
+{
+    shim_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.news = SHIM_ENDED;
+    record.value = status;
+    record.peak_bytes = (int64_t)used->ru_maxrss * 1024;
+    send_record(spec, &record);
+}
+
+/* --- the rank, before it is the program --- */
+
+static void redirect(int from, int to)
+{
+    if (from >= 0 && from != to && dup2(from, to) < 0)
+        _exit(EXIT_SETUP_FAILED);
+}
+
+static void open_streams(const shim_spec *spec)
+{
+    const int null_fd = spec->stdin_fd < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+
+    redirect(spec->stdin_fd >= 0 ? spec->stdin_fd : null_fd, STDIN_FILENO);
+    redirect(spec->stdout_fd, STDOUT_FILENO);
+    redirect(spec->stderr_fd, STDERR_FILENO);
+}
+
+static void keep_open(int fd)
+{
+    if (fd >= 0)
+        fcntl(fd, F_SETFD, 0);
+}
+
+static void reset_signals(const sigset_t *mask)
+{
+    struct sigaction standard;
+
+    memset(&standard, 0, sizeof(standard));
+    standard.sa_handler = SIG_DFL;
+    for (int i = 1; i < 32; i++)
+        sigaction(i, &standard, NULL);
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
+
+/* This process has one thread, so what is not safe among several is safe here. */
+static void run_function(const shim_spec *spec)
+{
+    ls_status st;
+
+    clearenv(); // NOLINT(concurrency-mt-unsafe)
+    for (char *const *entry = spec->environment; *entry != NULL; entry++)
+        putenv(*entry); // NOLINT(concurrency-mt-unsafe)
+    st = spec->job->fn(spec->local_rank, spec->job->fn_arg);
+    if (st != LS_OK)
+        report(spec, SHIM_MESSAGE, st, ls_last_error());
+    // stdio of the program is flushed, as when main returns
+    exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
+}
+
+/* Only the rank itself can see by which number it is known outside. */
+static void tell_outer_pid(const shim_spec *spec)
+{
+    const pid_t outer = isolate_outer_pid(spec->proc_fd);
+
+    rank_env_set_pid(spec->environment, getpid(), outer);
+    report(spec, SHIM_STARTED, (int)outer, "");
+}
+
+static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != shim)
+        _exit(EXIT_SETUP_FAILED); /* it died before the line above */
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    if (spec->proc_fd >= 0)
+        tell_outer_pid(spec);
+    prctl(PR_SET_NAME, name);
+    setpgid(0, 0);
+    open_streams(spec);
+    keep_open(spec->key_fd);
+    keep_open(spec->ring_fd);
+    keep_open(spec->pmi_fd);
+    keep_open(spec->listen_fd);
+    reset_signals(&spec->mask);
+    if (spec->job->fn != NULL)
+        run_function(spec);
+    execvpe(spec->argv[0], spec->argv, spec->environment);
+    report(spec, SHIM_EXEC_FAILED, errno, "");
+    _exit(EXIT_EXEC_FAILED);
+}
+
+/* --- the shim --- */
+
+/* A rank that has moved to another group still is our child. */
+static void signal_group(pid_t rank, int number)
+{
+    if (kill(-rank, number) != 0)
+        kill(rank, number);
+}
+
+/* Passes a signal number from the agent on; false when the agent is gone. */
+static bool obey(int lifeline_fd, pid_t rank)
+{
+    unsigned char number;
+    ssize_t n;
+
+    do {
+        n = read(lifeline_fd, &number, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return false;
+    signal_group(rank, number);
+    return true;
+}
+
+/* Reaps whatever has ended. True once the rank is among them: *status and *used are its own then. */
+static bool reap(pid_t rank, int *status, struct rusage *used)
+{
+    struct rusage its;
+    bool rank_ended = false;
+    int ended;
+    pid_t pid;
+
+    while ((pid = wait4(-1, &ended, WNOHANG, &its)) > 0)
+        if (pid == rank) {
+            *status = ended;
+            *used = its;
+            rank_ended = true;
+        }
+    return rank_ended;
+}
+
+static void watch(const shim_spec *spec, pid_t rank, int child_fd)
+{
+    struct pollfd fds[] = {{.fd = spec->lifeline_fd, .events = POLLIN},
+                           {.fd = child_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    struct rusage used;
+    int status = 0;
+
+    for (;;) {
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        if (fds[1].revents != 0 && read(child_fd, &info, sizeof(info)) > 0 &&
+            reap(rank, &status, &used)) {
+            report_end(spec, status, &used);
+            return;
+        }
+        if (fds[0].revents != 0 && !obey(spec->lifeline_fd, rank))
+            return;
+    }
+}
+
+/* The agent looks for itself where it does not know them by our numbers. */
+static void report_left(const shim_spec *spec)
+{
+    pid_t left[LEFT_MOST];
+    const int n = spec->proc_fd < 0 ? process_list_children(left, LEFT_MOST) : 0;
+
+    for (int i = 0; i < n; i++)
+        report(spec, SHIM_LEFT, (int)left[i], "");
+}
+
+static void become_shim(const shim_spec *spec)
+{
+    const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,       STDERR_FILENO,   spec->lifeline_fd,
+                        spec->news_fd, spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd,
+                        spec->key_fd,  spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
+                        spec->proc_fd, spec->group->leaf_fd};
+    const pid_t shim = getpid();
+    char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
+    sigset_t all;
+    sigset_t child;
+    pid_t rank;
+    int child_fd;
+
+    process_close_since(spec->users, keep, (int)LS_COUNT_OF(keep));
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_GET_NAME, name);
+    prctl(PR_SET_NAME, "lockstep-shim");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    child_fd = signalfd(-1, &child, SFD_CLOEXEC);
+    if (spec->proc_fd >= 0)
+        report(spec, SHIM_HERE, (int)isolate_outer_pid(spec->proc_fd), "");
+
+    rank = cgroup_fork(spec->group);
+    if (rank == 0)
+        become_rank(spec, shim, name);
+    if (rank < 0 || child_fd < 0) {
+        report(spec, SHIM_NOT_STARTED, errno, "");
+        report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
+    } else {
+        if (spec->proc_fd < 0)
+            report(spec, SHIM_STARTED, rank, "");
+        /* The rank's ends of the pipes are its own: the agent must see them end with it. The key is our mark for the
+         * guardian, should we be stopped when we are needed. */
+        const int mine[] = {spec->lifeline_fd, spec->news_fd, spec->key_fd, child_fd};
+        process_close_all_but(mine, (int)LS_COUNT_OF(mine));
+        watch(spec, rank, child_fd);
+    }
+    process_kill_children(ls_deadline_ms(KILL_MS));
+    report_left(spec);
+    _exit(0);
+}
+
+ls_status shim_start(const shim_spec *spec, pid_t *pid)
+{
+    *pid = fork();
+    if (*pid < 0)
+        return ls_fail_errno("starting rank %d", spec->local_rank);
+    if (*pid == 0)
+        become_shim(spec);
+    return LS_OK;
+}
+
+void shim_start_inside(const shim_spec *spec)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        become_shim(spec);
+    if (pid < 0) {
+        report(spec, SHIM_NOT_STARTED, errno, "");
+        report(spec, SHIM_ENDED, EXIT_SETUP_FAILED << 8, "");
+    }
+}
+
+/* --- the guardian --- */
+
+static void become_guardian(const process_mark *job, const cgroup *group, int lifeline_fd)
+{
+    const int keep[] = {lifeline_fd, job->key_fd, group->parent_fd, group->fd};
+    sigset_t all;
+    char byte;
+    ssize_t n;
+
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
+    setsid();
+    prctl(PR_SET_NAME, "lockstep-guard");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    do {
+        n = read(lifeline_fd, &byte, 1);
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    cgroup_kill(group);
+    (void)poll(NULL, 0, SHIMS_FIRST_MS);
+    process_sweep_job(job, ls_deadline_ms(KILL_MS));
+    (void)cgroup_remove(group, ls_deadline_ms(KILL_MS));
+    _exit(0);
+}
+
+ls_status guardian_start(const process_mark *job, const cgroup *group, int lifeline_fd, pid_t *pid)
+{
+    *pid = fork();
+    if (*pid < 0)
+        return ls_fail_errno("starting the guardian");
+    if (*pid == 0)
+        become_guardian(job, group, lifeline_fd);
+    return LS_OK;
+}
