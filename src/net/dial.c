@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <unistd.h>
 
 enum {
     ROUND_MS =
@@ -36,6 +37,7 @@ struct dial {
     int n_tries;
     poll_timer timer; /* of the next round, the end of this one, or of telling the end */
     int pause_ms;
+    bool is_strange; /* all that answered in this round have another key */
     seal_pair seals; /* of the connection that succeeded */
     ls_status status;
     char trouble[LS_ERROR_BYTES];
@@ -65,10 +67,15 @@ static void tell_failure(void *arg)
     d->opt.done(d->opt.self, -1, NULL, d->status, d->trouble);
 }
 
+static bool is_strange(ls_status st)
+{
+    return st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL;
+}
+
 /* A key that differs will not become the same, everything else may change. In a list it may be another machine's. */
 static bool is_final(const dial *d, ls_status st)
 {
-    return d->opt.list == NULL && (st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL);
+    return d->opt.list == NULL && is_strange(st);
 }
 
 /* What another address of the name says does not hide that the key differs at this one. */
@@ -85,15 +92,35 @@ static void note_silence(dial *d)
 {
     char text[NET_ADDRESS_TEXT_MAX];
 
-    for (int i = 0; i < d->n_tries; i++)
-        if (d->tries[i].fd >= 0)
-            note_trouble(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
-                                    net_address_text(text, sizeof(text), &d->tries[i].to)));
+    for (int i = 0; i < d->n_tries; i++) {
+        const attempt *t = &d->tries[i];
+
+        if (t->fd < 0 || (t->connected && d->opt.patience_ms > 0))
+            continue;
+        d->is_strange = false;
+        note_trouble(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
+                                net_address_text(text, sizeof(text), &t->to)));
+    }
 }
 
 static int64_t at_most(int64_t ms, int64_t limit_ms)
 {
     return ms < limit_ms ? ms : limit_ms;
+}
+
+/* With patience a round goes on as long as somebody has taken a connection of it. */
+static bool keep_connected(dial *d)
+{
+    bool any = false;
+
+    for (int i = 0; i < d->n_tries; i++) {
+        attempt *t = &d->tries[i];
+
+        if (t->fd >= 0 && !t->connected)
+            end_attempt(t);
+        any = any || t->fd >= 0;
+    }
+    return any;
 }
 
 /* The round has brought nothing. */
@@ -103,8 +130,11 @@ static void round_is_over(void *arg)
     const int64_t now_ms = ls_now_ms();
 
     note_silence(d);
+    if (d->opt.patience_ms > 0 && keep_connected(d))
+        return;
     end_round(d);
-    if (is_final(d, d->status) || now_ms >= d->opt.deadline_ms) {
+    if (is_final(d, d->status) || (d->opt.patience_ms > 0 && d->is_strange) ||
+        now_ms >= d->opt.deadline_ms) {
         poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
         return;
     }
@@ -128,6 +158,10 @@ static void attempt_failed(attempt *t, ls_status st)
     dial *d = t->owner;
     const bool is_first = is_final(d, st) && !is_final(d, d->status);
 
+    d->is_strange = d->is_strange && is_strange(st);
+    // Who took the connection and let it go again may be busy, and take the next.
+    if (d->opt.patience_ms > 0 && t->connected)
+        d->opt.deadline_ms = ls_deadline_ms(d->opt.patience_ms);
     note_trouble(d, st);
     end_attempt(t);
     if (all_are_over(d))
@@ -213,6 +247,7 @@ static void begin_round(void *arg)
     int n = 0;
     ls_status st = find_addresses(d, at, &n);
 
+    d->is_strange = st == LS_OK && n > 0;
     if (st != LS_OK)
         note_trouble(d, st);
     for (int i = 0; i < n; i++) {
@@ -223,6 +258,7 @@ static void begin_round(void *arg)
         if (st == LS_OK) {
             d->n_tries++;
         } else {
+            d->is_strange = false;
             note_trouble(d, st);
             file_close(&t->fd);
         }
@@ -257,6 +293,13 @@ void dial_close(dial *d)
     end_round(d);
     seal_pair_wipe(&d->seals);
     ls_free(d);
+}
+
+void dial_forked(const dial *d)
+{
+    for (int i = 0; i < d->n_tries; i++)
+        if (d->tries[i].fd >= 0)
+            close(d->tries[i].fd);
 }
 
 const seal_pair *dial_seals(const dial *d)

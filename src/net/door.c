@@ -324,6 +324,18 @@ void door_destroy(door *d)
     ls_free(d);
 }
 
+void door_forked(const door *d)
+{
+    list_for_each (it, &d->strangers) {
+        close(list_entry(it, stranger, node)->guest.fd);
+    }
+    list_for_each (it, &d->listeners) {
+        close(list_entry(it, door_listener, node)->fd);
+    }
+    if (d->spare_fd >= 0)
+        close(d->spare_fd);
+}
+
 int door_count(const door *d)
 {
     return d->n_strangers;

@@ -118,6 +118,12 @@ void poller_destroy(poller *p)
     ls_free(p);
 }
 
+void poller_forked(const poller *p)
+{
+    close(p->epoll_fd);
+    close(p->wake_fd);
+}
+
 ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg, poll_watch **out)
 {
     poll_watch *w = ls_calloc(1, sizeof(*w));
@@ -194,6 +200,16 @@ void poller_wake(poller *p)
     while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         continue;
     errno = error;
+}
+
+int poller_fd(const poller *p)
+{
+    return p->epoll_fd;
+}
+
+int64_t poller_due_ms(const poller *p)
+{
+    return list_empty(&p->timers) ? INT64_MAX : list_entry(p->timers.next, poll_timer, node)->due_ms;
 }
 
 /* How long the next wait may last. */

@@ -27,6 +27,7 @@ typedef void (*poll_fn)(void *arg, unsigned events);
 
 LS_MUST_USE ls_status poller_create(poller **out);
 void poller_destroy(poller *p); /* NULL is allowed; forgets what is still watched */
+void poller_forked(const poller *p); /* in a forked child, which must use nothing of it: closes what it inherited */
 
 /* Calls fn(arg, events) from poller_run_once() while any of `events` holds (level-triggered). */
 LS_MUST_USE ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg,
@@ -49,6 +50,11 @@ void poller_timer_cancel(poll_timer *t); /* allowed when not set */
 
 /* Makes poller_run_once() return soon. From any thread, and from signal handlers. */
 void poller_wake(poller *p);
+
+/* For who waits elsewhere: a descriptor that is readable while poller_run_once() has events to handle, and when its next timer is
+ * due (ls_now_ms()'s clock; INT64_MAX: none is set). */
+int poller_fd(const poller *p);
+int64_t poller_due_ms(const poller *p);
 
 /* Waits at most timeout_ms (negative: until something happens), then handles what has happened. */
 LS_MUST_USE ls_status poller_run_once(poller *p, int timeout_ms);

@@ -242,6 +242,8 @@ static int wait_for_anybody(mesh_rank *r, void *arg)
         .kind = COLL_RECV, .dtype = LS_U8, .count = 1, .root = LS_ANY_SOURCE, .dst = &byte};
 
     LS_UNUSED(arg);
+    // Who has never been connected cannot be seen to leave here: the engine hears of that from the hub.
+    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
     if (r->rank != 0)
         return 0;
     MESH_CHECK(mesh_do(&r->world, &op) == LS_EPEER);
@@ -375,10 +377,10 @@ static int join_among_strangers(mesh_rank *r, void *arg)
     }
     started_ms = ls_now_ms();
     MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_OK);
-    // Far below the time that a silent connection has.
-    MESH_CHECK(r->rank == 0 || ls_now_ms() - started_ms < 4000);
     MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, r->size) == LS_OK);
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
+    // Far below the time that a silent connection has.
+    MESH_CHECK(r->rank == 0 || ls_now_ms() - started_ms < 4000);
     mesh_close_group(&r->world);
     native_backend_ops.close(r->state, 5000);
     for (int i = 0; i < STRANGERS && r->rank == 1; i++)
@@ -395,26 +397,43 @@ static void strangers_at_the_door_hold_nobody_up(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-static int join_with_own_key(mesh_rank *r, void *arg)
+typedef struct refusal {
+    const char *words;
+    atomic_int is_over;
+} refusal;
+
+// Rank 1 sends; rank 0 only listens until that has failed.
+static int be_refused(mesh_rank *r, void *arg)
 {
-    LS_UNUSED(arg);
-    if (r->rank == 0)
-        r->boot.deadline_ms = ls_deadline_ms(1500);
-    if (r->rank == 1) {
-        MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EAUTH);
-        MESH_CHECK(strstr(ls_last_error(), "rank 0 (here)") != NULL);
+    refusal *now = arg;
+    const int64_t started_ms = ls_now_ms();
+    uint8_t byte = 1;
+
+    if (r->rank == 0) {
+        drive_until(r, &now->is_over, 1);
         return 0;
     }
-    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
-    MESH_CHECK(strstr(ls_last_error(), "no connection from rank 1 (here)") != NULL);
+    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_SEND,
+                                          .dtype = LS_U8,
+                                          .count = 1,
+                                          .root = 0,
+                                          .src = &byte}) == LS_EPEER);
+    if (strstr(r->world.cause.text, now->words) == NULL)
+        fprintf(stderr, "told: %s\n", r->world.cause.text);
+    MESH_CHECK(strstr(r->world.cause.text, now->words) != NULL);
+    MESH_CHECK(strstr(r->world.cause.text, "rank 0 (here) cannot be reached for send") != NULL);
+    MESH_CHECK(r->world.cause.rank == 0);
+    MESH_CHECK(ls_now_ms() - started_ms < 5000); // it will not become better
+    atomic_store(&now->is_over, 1);
     return 0;
 }
 
 static void a_rank_with_another_key_does_not_get_in(void **state)
 {
     net_key keys[2];
+    refusal now = {.words = "key"};
     const mesh_job job = {
-        .size = 2, .transport = "tcp", .fn = join_with_own_key, .no_world = true, .keys = keys};
+        .size = 2, .transport = "tcp", .fn = be_refused, .arg = &now, .keys = keys};
 
     LS_UNUSED(state);
     assert_int_equal(net_key_random(&keys[0]), LS_OK);
@@ -422,25 +441,12 @@ static void a_rank_with_another_key_does_not_get_in(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-static int join_in_own_mode(mesh_rank *r, void *arg)
-{
-    LS_UNUSED(arg);
-    if (r->rank == 0)
-        r->boot.deadline_ms = ls_deadline_ms(1500);
-    if (r->rank == 1) {
-        MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EMISMATCH);
-        MESH_CHECK(strstr(ls_last_error(), "security is mac here, encrypt at rank 0") != NULL);
-        return 0;
-    }
-    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
-    return 0;
-}
-
 static void a_rank_in_another_mode_does_not_get_in(void **state)
 {
     static const net_security modes[] = {NET_ENCRYPT, NET_MAC};
+    refusal now = {.words = "security is mac here, encrypt at"};
     const mesh_job job = {
-        .size = 2, .transport = "tcp", .fn = join_in_own_mode, .no_world = true, .modes = modes};
+        .size = 2, .transport = "tcp", .fn = be_refused, .arg = &now, .modes = modes};
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
@@ -452,16 +458,21 @@ static int join_with_news(mesh_rank *r, void *arg)
     int news[2];
     const int64_t started_ms = ls_now_ms();
 
-    LS_UNUSED(arg);
-    if (r->rank == 1) {
+    if (r->rank == 1) { // takes no connection, and sends nothing
+        const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+        struct pollfd nothing = {.fd = -1};
+
+        while (atomic_load((atomic_int *)arg) == 0 && ls_deadline_left(deadline_ms) != 0)
+            (void)poll(&nothing, 1, 5);
         close(r->boot.listen_fd);
+        close(r->boot.local_fd);
         return 0;
     }
     MESH_CHECK(pipe(news) == 0 && write(news[1], "x", 1) == 1);
     r->boot.control_fd = news[0];
-    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EPEER);
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
     MESH_CHECK(ls_now_ms() - started_ms < 20000);
-    MESH_CHECK(strstr(ls_last_error(), "rank 1") != NULL);
+    atomic_store((atomic_int *)arg, 1);
     close(news[0]);
     close(news[1]);
     return 0;
@@ -469,7 +480,14 @@ static int join_with_news(mesh_rank *r, void *arg)
 
 static void news_from_the_hub_end_a_join_that_does_not_come_about(void **state)
 {
-    const mesh_job job = {.size = 2, .transport = "tcp", .fn = join_with_news, .no_world = true};
+    static const int hosts[2] = {0, 1};
+    atomic_int is_over = 0;
+    const mesh_job job = {.size = 2,
+                          .transport = "auto",
+                          .fn = join_with_news,
+                          .arg = &is_over,
+                          .no_world = true,
+                          .hosts = hosts};
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
@@ -550,7 +568,6 @@ static int join_short(mesh_rank *r, void *arg)
         close(r->boot.listen_fd);
         return 0;
     }
-    r->boot.deadline_ms = ls_deadline_ms(0);
     for (uint64_t at = 1; st == LS_ENOMEM; at++, n++) {
         comm_boot boot = r->boot;
 
@@ -559,8 +576,9 @@ static int join_short(mesh_rank *r, void *arg)
         st = native_backend_ops.open(&boot, &r->host, &r->state);
         ls_alloc_fail_at(0);
     }
-    MESH_CHECK(st == LS_ETIMEOUT); // rank 1 never comes
+    MESH_CHECK(st == LS_OK);
     MESH_CHECK(n > 3);
+    native_backend_ops.close(r->state, 0);
     close(r->boot.listen_fd);
     return 0;
 }

@@ -83,7 +83,10 @@ void blame_peer(native_group *g, native_peer *p, const uint8_t *stamp)
 
     native_peer_text(p, who, sizeof(who));
     decoded_text(text, sizeof(text), stamp);
-    if (l->fault[0] != 0)
+    if (p->unreachable[0] != '\0')
+        native_break(g, CAUSE_FAULT, p->rank, "%s cannot be reached for %s: %s", who, text,
+                     p->unreachable);
+    else if (l->fault[0] != 0)
         native_break(g, CAUSE_FAULT, p->rank, "%s sent what is no message (%s) during %s", who,
                      l->fault, text);
     else if (l->error != 0)

@@ -6,6 +6,7 @@
  * order they were posted. Small messages go at once. Large ones are announced, so that a receive from any source can find
  * them; the receive answers READY, and the payload follows in pieces.
  */
+#include "comm/native/mesh.h"
 #include "comm/native/native.h"
 
 #include "base/alloc.h"
@@ -194,6 +195,8 @@ static void start_receive(transfer *t)
         return;
     }
     list_append(&t->group->receives, &t->node);
+    if (t->peer != NULL)
+        mesh_expect(t->peer);
 }
 
 static ls_status on_message(native_peer *p, native_group *g, const message *m, uint8_t **place)

@@ -36,6 +36,29 @@ ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink
     return LS_OK;
 }
 
+ls_status link_idle_create(const link_sink *sink, peer_link **out)
+{
+    peer_link *l = ls_calloc(1, sizeof(*l));
+
+    if (l == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a link");
+    l->fd = -1;
+    l->sink = *sink;
+    list_init(&l->out);
+    *out = l;
+    return LS_OK;
+}
+
+void link_take_stream(peer_link *l, peer_link *from)
+{
+    LS_ASSERT(l->ops == NULL && list_empty(&from->out));
+    l->ops = from->ops;
+    l->stream = from->stream;
+    l->fd = from->fd;
+    l->staging = from->staging;
+    ls_free(from);
+}
+
 static void give_back(peer_link *l, link_item *item)
 {
     list_remove(&item->node);
@@ -48,7 +71,8 @@ void link_destroy(peer_link *l)
         return;
     while (!list_empty(&l->out))
         give_back(l, list_entry(l->out.next, link_item, node));
-    l->ops->close(l);
+    if (l->ops != NULL)
+        l->ops->close(l);
     ls_free(l->staging);
     ls_free(l);
 }
@@ -62,6 +86,11 @@ void link_send(peer_link *l, link_item *item)
 bool link_has_output(const peer_link *l)
 {
     return !list_empty(&l->out) || l->unsent > 0;
+}
+
+bool link_is_delivered(peer_link *l)
+{
+    return l->ops == NULL ? !link_has_output(l) : l->ops->is_delivered(l);
 }
 
 bool link_withdraw(peer_link *l, link_item *item)
@@ -141,6 +170,8 @@ bool link_flush(peer_link *l)
 {
     size_t total = 0;
 
+    if (l->ops == NULL)
+        return false;
     l->wants_write = false;
     while (link_has_output(l) && !l->is_ended && !l->is_cut && total < CALL_BYTES) {
         struct iovec iov[2 * BATCH_ITEMS];
@@ -226,6 +257,8 @@ bool link_receive(peer_link *l)
 {
     size_t total = 0;
 
+    if (l->ops == NULL)
+        return false;
     while (!l->is_ended && (total < CALL_BYTES || l->unread > 0)) {
         struct iovec iov[2];
         int n = 0;

@@ -56,7 +56,7 @@ typedef struct link_sink {
 } link_sink;
 
 struct peer_link {
-    const link_ops *ops;
+    const link_ops *ops; /* NULL: it has no stream yet */
     void *stream;     /* the stream's own */
     int fd;           /* to poll; -1: none (link_shm) */
     bool is_ended;    /* nothing more will come */
@@ -78,6 +78,11 @@ struct peer_link {
     size_t staged_end;
 };
 
+/* A link that is not connected: it queues, and moves nothing. LS_ENOMEM. */
+LS_MUST_USE ls_status link_idle_create(const link_sink *sink, peer_link **out);
+/* The stream of `from`, of which nothing has been used, becomes that of an idle link; `from` is gone. */
+void link_take_stream(peer_link *l, peer_link *from);
+
 /* Takes the stream. LS_ENOMEM: the stream is closed. */
 LS_MUST_USE ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
                                   peer_link **out);
@@ -88,6 +93,7 @@ void link_destroy(
 void link_send(peer_link *l, link_item *item);
 
 bool link_has_output(const peer_link *l); /* something is left to be flushed */
+bool link_is_delivered(peer_link *l); /* all that was written has reached the peer's side */
 
 /*
  * The payload of a queued item is about to go away. True: nothing of it was sent; it is out of the queue and the sink's again

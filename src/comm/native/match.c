@@ -7,6 +7,7 @@
  * credit, and for larger payloads, the sender waits for READY, which a posted receive sends. So no message ever blocks another,
  * whatever groups and operations are under way.
  */
+#include "comm/native/mesh.h"
 #include "comm/native/native.h"
 
 #include "base/alloc.h"
@@ -56,6 +57,17 @@ static void queue_item(native_peer *p, link_item *item, const message *m)
     message_encode(m, item->header);
     p->reported = p->consumed;
     link_send(p->link, item);
+    if (p->link->ops == NULL)
+        mesh_need(p);
+}
+
+void match_greet(native_peer *p)
+{
+    link_item *item = pool_new_item(p->state);
+    message nothing = {.type = MESSAGE_CREDIT, .credit = p->consumed};
+
+    if (item != NULL) // else the next message says it
+        queue_item(p, item, &nothing);
 }
 
 static void no_memory(native_group *g)
@@ -120,19 +132,11 @@ bool match_charge(native_peer *p, size_t bytes)
 
 void match_consumed(native_peer *p, const message *m)
 {
-    link_item *item;
-    message news = {.type = MESSAGE_CREDIT};
-
     if (!m->is_charged)
         return;
     p->consumed += CHARGE(m->bytes);
-    if (p->consumed - p->reported < NATIVE_CREDIT / 4)
-        return;
-    item = pool_new_item(p->state);
-    if (item == NULL)
-        return; // the next message carries it
-    news.credit = p->consumed;
-    queue_item(p, item, &news);
+    if (p->consumed - p->reported >= NATIVE_CREDIT / 4)
+        match_greet(p); // which carries the credit
 }
 
 static parcel *find_parcel(const native_peer *p, const transfer *t, bool want_ready)
@@ -236,6 +240,8 @@ void match_receive(transfer *t)
     list_append(&p->receives, &t->node);
     if (is_asked)
         match_queue_control(p, MESSAGE_READY, t);
+    else
+        mesh_expect(p);
 }
 
 static transfer *find_transfer(list_node *list, const message *m)

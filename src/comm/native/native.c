@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* native.c - the native backend as comm sees it. */
+#include "comm/native/mesh.h"
 #include "comm/native/native.h"
 
 #include "base/alloc.h"
@@ -21,7 +22,8 @@
 
 const char *native_peer_text(const native_peer *p, char *buf, size_t n)
 {
-    return text_format(buf, n, "rank %d", p->rank);
+    return p->host[0] == '\0' ? text_format(buf, n, "rank %d", p->rank)
+                              : text_format(buf, n, "rank %d (%s)", p->rank, p->host);
 }
 
 native_group *native_find_group(native_state *s, uint32_t id)
@@ -129,7 +131,7 @@ void native_settle(native_state *s)
 
 // --- progress ---
 
-static void notice_end(native_peer *p)
+void native_peer_ended(native_peer *p)
 {
     if (!p->link->is_ended || p->is_gone)
         return;
@@ -153,7 +155,7 @@ static bool receive_peer(native_peer *p)
 {
     const bool moved = !p->link->is_ended && link_receive(p->link);
 
-    notice_end(p);
+    native_peer_ended(p);
     return moved;
 }
 
@@ -174,12 +176,17 @@ static bool receive_hot(native_state *s)
 static bool receive_cold(native_state *s)
 {
     native_peer *ready[32];
+    const bool is_due = s->mesh != NULL && mesh_due_ms(s->mesh) != INT64_MAX &&
+                        mesh_due_ms(s->mesh) <= ls_now_ms();
+    bool has_calls;
     bool moved = false;
     int n;
 
-    if (!sleep_peers_ready(s->sleepers) && ++s->idle_calls % COLD_EVERY != 0)
+    if (!is_due && !sleep_peers_ready(s->sleepers) && ++s->idle_calls % COLD_EVERY != 0)
         return false;
-    n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready));
+    n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready), &has_calls);
+    if (has_calls || is_due)
+        moved |= mesh_progress(s->mesh);
     for (int i = 0; i < n; i++) {
         moved |= flush_peer(ready[i]);
         moved |= receive_peer(ready[i]);
@@ -476,7 +483,7 @@ static bool is_acknowledged(native_state *s)
         if (l == NULL || l->is_ended)
             continue;
         (void)link_receive(l);
-        if (!l->is_ended && !l->is_cut && !l->ops->is_delivered(l))
+        if (!l->is_ended && !l->is_cut && !link_is_delivered(l))
             all = false;
     }
     return all;
@@ -485,16 +492,17 @@ static bool is_acknowledged(native_state *s)
 static void wait_until(native_state *s, bool (*is_so)(native_state *), int64_t deadline_ms)
 {
     while (!is_so(s) && ls_deadline_left(deadline_ms) != 0) {
-        native_peer *peers[1];
         struct pollfd nothing = {.fd = -1};
 
-        (void)sleep_ready(s->sleepers, peers, 1);
+        if (s->mesh != NULL)
+            (void)mesh_progress(s->mesh);
         (void)poll(&nothing, 1, CLOSE_STEP_MS);
     }
 }
 
 void native_destroy(native_state *s)
 {
+    mesh_close(s->mesh);
     for (int i = 0; i < s->size && s->peers != NULL; i++) {
         link_destroy(s->peers[i].link);
         s->peers[i].link = NULL;
@@ -518,7 +526,7 @@ static void native_close(native_state *s, int64_t timeout_ms)
     LS_ASSERT(list_empty(&s->groups));
     wait_until(s, is_delivered, deadline_ms);
     for (int i = 0; i < s->size; i++)
-        if (s->peers[i].link != NULL)
+        if (s->peers[i].link != NULL && s->peers[i].link->ops != NULL)
             s->peers[i].link->ops->finish(s->peers[i].link);
     wait_until(s, is_acknowledged, deadline_ms);
     native_destroy(s);
@@ -530,6 +538,8 @@ static void native_forked(native_state *s)
     for (int i = 0; i < s->size; i++)
         if (s->peers[i].link != NULL && s->peers[i].link->fd >= 0)
             close(s->peers[i].link->fd);
+    if (s->mesh != NULL)
+        mesh_forked(s->mesh);
     if (s->local != NULL)
         local_forked(s->local);
     sleep_forked(s->sleepers);

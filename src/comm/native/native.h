@@ -2,8 +2,8 @@
 /*
  * native.h - the native backend's own objects: one state a process, a peer for every other rank, groups, and works.
  *
- * match.c brings messages and receives together, exec.c carries out collectives, direct.c send and receive, join.c makes the
- * connections, sleep.c lets threads wait. Groups whose ranks are all on this host give what team.h supports to their team.
+ * match.c brings messages and receives together, exec.c carries out collectives, direct.c send and receive, join.c finds the ranks
+ * of this host, mesh.c connects with the others, sleep.c lets threads wait. Groups whose ranks are all on this host give what team.h supports to their team.
  *
  * Everything but sleep.c runs under the engine's lock. Works that have ended and groups that have broken are handed to the
  * engine only by native_settle(), when nothing of this folder stands on the stack above a list that they could change.
@@ -32,6 +32,7 @@ typedef struct native_work native_work;
 typedef struct transfer transfer;
 typedef struct parcel parcel;
 typedef struct sleepers sleepers;
+typedef struct mesh mesh;
 
 /* One message to or from a peer on behalf of a work. */
 struct transfer {
@@ -69,9 +70,11 @@ struct parcel {
 struct native_peer {
     native_state *state;
     int rank;        /* world */
-    peer_link *link; /* NULL: this rank itself */
+    peer_link *link; /* NULL: this rank itself; idle until something is to be sent to another host's rank */
     bool is_local;
     bool is_gone;    /* its link has ended, and that has been noticed */
+    char host[64];   /* of another host's rank, for messages */
+    char unreachable[200]; /* why no connection came about, else "" */
     bool is_watched; /* its descriptor is in the set that sleepers poll */
     bool watches_write;
     list_node receives; /* transfers of collectives */
@@ -145,6 +148,7 @@ struct backend_state {
     bool is_tcp_only;
     size_t segment_bytes;
     local *local;    /* NULL: tcp only */
+    mesh *mesh;      /* NULL: all ranks are on this host */
     int *host_names; /* of each rank: the lowest rank of its host; NULL: one host, or tcp only */
     native_peer *peers;
     list_node groups;
@@ -180,13 +184,15 @@ const char *native_peer_text(const native_peer *p, char *buf, size_t n);
 const plan_layout *native_layout(const native_group *g);
 native_group *native_find_group(native_state *s, uint32_t id);
 bool native_was_closed(const native_state *s, uint32_t id);
+/* To be called when a peer's link may have ended. */
+void native_peer_ended(native_peer *p);
 /* Hands ended works and broken groups to the engine. */
 void native_settle(native_state *s);
 /* The work has ended well; native_settle() does the rest. */
 void native_end(native_work *w);
 
 /* --- join.c --- */
-/* Connects with all ranks; closes the listeners of boot in any case. */
+/* Connects with the ranks of this host and listens for the others (mesh.h); the listeners of boot are closed or taken in any case. */
 LS_MUST_USE ls_status native_join(native_state *s, const comm_boot *boot);
 /* The channel to a rank of this host has ended. */
 void native_local_ended(native_peer *p);
@@ -208,6 +214,8 @@ void match_peer_gone(native_peer *p);
 void match_check_early(native_work *w);
 /* After it has ended: nothing of it may be left over. */
 void match_check_left(native_work *w);
+/* Queues a message that says nothing. */
+void match_greet(native_peer *p);
 /* Frees what came for a group that is closed. */
 void match_forget_group(native_state *s, uint32_t id);
 bool match_is_hot(const native_peer *p);
@@ -271,8 +279,10 @@ void sleep_forked(const sleepers *z); /* closes what a forked child inherited */
 LS_MUST_USE ls_status sleep_watch(sleepers *z, native_peer *p);
 void sleep_unwatch(sleepers *z, native_peer *p);
 void sleep_update(sleepers *z, native_peer *p);
-/* At most `max` peers whose descriptors have something to read or are writable again. */
-int sleep_ready(sleepers *z, native_peer **peers, int max);
+/* The same for the mesh, for as long as it lives. */
+LS_MUST_USE ls_status sleep_watch_mesh(sleepers *z, const mesh *m);
+/* At most `max` peers whose descriptors have something to read or are writable again; *has_calls: the mesh has something to do. */
+int sleep_ready(sleepers *z, native_peer **peers, int max, bool *has_calls);
 /* Whether a sleeper saw that peers, or local channels, have something. */
 bool sleep_peers_ready(const sleepers *z);
 bool sleep_locals_ready(sleepers *z); /* asked once, then it is forgotten */

@@ -6,9 +6,11 @@
  * notes it for the thread, wait() compares. Towards ranks of this host the order of local.h is needed (say that we sleep, look, sleep),
  * and the look is a progress(): so the first wait() after something moved only says it and returns, and the next one sleeps.
  */
+#include "comm/native/mesh.h"
 #include "comm/native/native.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -44,6 +46,7 @@ typedef struct sleep_notes {
     uint64_t wakes;
     bool is_prepared; /* local peers have been told that it sleeps */
     bool has_looked;  /* and nothing had moved after that */
+    int64_t due_ms;   /* when the mesh has something to do */
 } sleep_notes;
 
 static _Thread_local sleep_notes notes;
@@ -129,15 +132,30 @@ void sleep_update(sleepers *z, native_peer *p)
     (void)watch(z, p, EPOLL_CTL_MOD);
 }
 
-int sleep_ready(sleepers *z, native_peer **peers, int max)
+ls_status sleep_watch_mesh(sleepers *z, const mesh *m)
+{
+    struct epoll_event event = {.events = EPOLLIN}; // no peer
+
+    if (epoll_ctl(z->peers_fd, EPOLL_CTL_ADD, mesh_fd(m), &event) != 0)
+        return ls_fail_errno("epoll_ctl");
+    return LS_OK;
+}
+
+int sleep_ready(sleepers *z, native_peer **peers, int max, bool *has_calls)
 {
     struct epoll_event events[READY_MAX];
-    int n = epoll_wait(z->peers_fd, events, max < READY_MAX ? max : READY_MAX, 0);
+    const int n_events = epoll_wait(z->peers_fd, events, max < READY_MAX ? max : READY_MAX, 0);
+    int n = 0;
 
     atomic_store_explicit(&z->peers_ready, false, memory_order_relaxed);
-    for (int i = 0; i < n; i++)
-        peers[i] = events[i].data.ptr;
-    return n < 0 ? 0 : n;
+    *has_calls = false;
+    for (int i = 0; i < n_events; i++) {
+        if (events[i].data.ptr == NULL)
+            *has_calls = true;
+        else
+            peers[n++] = events[i].data.ptr;
+    }
+    return n;
 }
 
 bool sleep_peers_ready(const sleepers *z)
@@ -175,6 +193,7 @@ static void stop_sleeping(native_state *s)
 
 void sleep_looked(native_state *s, bool moved)
 {
+    notes.due_ms = s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh);
     if (moved)
         stop_sleeping(s);
 }
@@ -234,6 +253,15 @@ static void sleep_in(native_state *s, const sleeper *place, int timeout_ms)
             atomic_store_explicit(&z->locals_ready, true, memory_order_relaxed);
 }
 
+static int until_due(int timeout_ms)
+{
+    const int64_t left_ms = notes.due_ms == INT64_MAX ? timeout_ms : notes.due_ms - ls_now_ms();
+
+    if (left_ms >= timeout_ms)
+        return timeout_ms;
+    return left_ms < 0 ? 0 : (int)left_ms;
+}
+
 void sleep_wait(native_state *s, int timeout_ms)
 {
     sleepers *z = s->sleepers;
@@ -249,7 +277,7 @@ void sleep_wait(native_state *s, int timeout_ms)
     }
     place = lie_down(z);
     if (place != NULL) {
-        sleep_in(s, place, timeout_ms);
+        sleep_in(s, place, until_due(timeout_ms));
         get_up(z, place);
     }
     stop_sleeping(s);

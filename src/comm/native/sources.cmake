@@ -24,6 +24,7 @@ list(APPEND native_sources
   native/link_sealed.c
   native/link_tcp.c
   native/match.c
+  native/mesh.c
   native/message.c
   native/native.c
   native/plan_all_reduce.c
