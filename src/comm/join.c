@@ -227,6 +227,7 @@ void join_release(join *j)
     ls_error_keep(kept);
     file_close(&j->boot.local_fd);
     file_close(&j->boot.listen_fd);
+    join_give_listener_back(j);
     control_close(j->control);
     hub_thread_stop(j->hub, 0);
     if (j->has_pmix)

@@ -46,6 +46,7 @@ typedef struct join {
     net_key key; /* has_key: of the hub, or made by rank 0 for TCP between ranks */
     bool has_key;
     bool is_one_host; /* known before anybody has spoken */
+    bool has_starters_listener; /* nobody else in this process may take it meanwhile */
     net_address hub_address;
     pmix_client pmix; /* has_pmix: left when the join is released */
     bool has_pmix;
@@ -74,6 +75,9 @@ LS_MUST_USE ls_status join_reach_hub(join *j, const join_settings *s);
 
 /* local_fd, listen_fd and this rank's addresses, as far as the transport wants them. */
 LS_MUST_USE ls_status join_listen(join *j, const join_settings *s);
+
+/* The starter's listener, if this join had it, is free for the next one. */
+void join_give_listener_back(join *j);
 
 /* The address (port 0) of the best interface that passes the filter ("": any) and leads to other hosts. */
 LS_MUST_USE ls_status join_interface_address(const char *filter, net_address *out);

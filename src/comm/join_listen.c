@@ -9,6 +9,7 @@
 #include "net/socket.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -99,7 +100,20 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
     return LS_OK;
 }
 
-/* The starter's listener serves every group that this process joins, so each takes a copy; programs that it runs must not. */
+/*
+ * Ranks are called for as long as they are in a job. Of two jobs that a process is in at once only one can have the starter's
+ * listener, as nobody knows for which of them a connection is before it has been taken.
+ */
+static atomic_bool listener_is_lent; // a property of the process, as the descriptor is
+
+void join_give_listener_back(join *j)
+{
+    if (j->has_starters_listener)
+        atomic_store_explicit(&listener_is_lent, false, memory_order_release);
+    j->has_starters_listener = false;
+}
+
+/* The listener stays open for what this process joins later, so each join takes a copy; programs that it runs must not. */
 static ls_status take_listener(join *j, boot_record *own)
 {
     net_address at;
@@ -120,8 +134,12 @@ static ls_status listen_tcp(join *j, const join_settings *s)
     net_address at;
 
     own->n_addresses = 1;
-    if (j->id.listen_fd >= 0 && !j->is_one_host && (j->has_key || s->insecure))
-        return take_listener(j, own);
+    if (j->id.listen_fd >= 0 && !j->is_one_host && (j->has_key || s->insecure)) {
+        j->has_starters_listener =
+            !atomic_exchange_explicit(&listener_is_lent, true, memory_order_acquire);
+        if (j->has_starters_listener)
+            return take_listener(j, own);
+    }
     LS_TRY(choose_address(j, s, &at));
     if (!j->has_key && !s->insecure)
         return ls_fail(LS_EAUTH, "no key for TCP connections between ranks");

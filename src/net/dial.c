@@ -17,7 +17,8 @@ enum {
     OTHERS_MS = 500, /* for the other addresses, once one has another key */
     PAUSE_FIRST_MS = 20,
     PAUSE_MOST_MS = 500,
-    USER_TIMEOUT_MS = 5000
+    USER_TIMEOUT_MS = 5000,
+    REFUSED_MAX = 5 /* rounds in a row, with patience: there is nobody any more */
 };
 
 /* One address in one round. */
@@ -27,6 +28,7 @@ typedef struct attempt {
     int fd; /* -1: over */
     poll_watch *watch;
     bool connected;
+    bool was_refused;
     handshake shake;
 } attempt;
 
@@ -38,6 +40,8 @@ struct dial {
     poll_timer timer; /* of the next round, the end of this one, or of telling the end */
     int pause_ms;
     bool is_strange; /* all that answered in this round have another key */
+    bool is_refused; /* nobody listens at any address */
+    int n_refused;   /* rounds in a row of which that was true */
     seal_pair seals; /* of the connection that succeeded */
     ls_status status;
     char trouble[LS_ERROR_BYTES];
@@ -98,6 +102,7 @@ static void note_silence(dial *d)
         if (t->fd < 0 || (t->connected && d->opt.patience_ms > 0))
             continue;
         d->is_strange = false;
+        d->is_refused = false;
         note_trouble(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
                                 net_address_text(text, sizeof(text), &t->to)));
     }
@@ -133,8 +138,9 @@ static void round_is_over(void *arg)
     if (d->opt.patience_ms > 0 && keep_connected(d))
         return;
     end_round(d);
-    if (is_final(d, d->status) || (d->opt.patience_ms > 0 && d->is_strange) ||
-        now_ms >= d->opt.deadline_ms) {
+    d->n_refused = d->is_refused ? d->n_refused + 1 : 0;
+    if (is_final(d, d->status) || now_ms >= d->opt.deadline_ms ||
+        (d->opt.patience_ms > 0 && (d->is_strange || d->n_refused == REFUSED_MAX))) {
         poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
         return;
     }
@@ -159,6 +165,7 @@ static void attempt_failed(attempt *t, ls_status st)
     const bool is_first = is_final(d, st) && !is_final(d, d->status);
 
     d->is_strange = d->is_strange && is_strange(st);
+    d->is_refused = d->is_refused && t->was_refused;
     // Who took the connection and let it go again may be busy, and take the next.
     if (d->opt.patience_ms > 0 && t->connected)
         d->opt.deadline_ms = ls_deadline_ms(d->opt.patience_ms);
@@ -190,6 +197,7 @@ static ls_status begin_proving(attempt *t)
     const int error = net_connect_result(t->fd);
     char name[NET_ADDRESS_TEXT_MAX];
 
+    t->was_refused = error == ECONNREFUSED;
     if (error != 0)
         return net_connect_failed(&t->to, error);
     t->connected = true;
@@ -235,6 +243,7 @@ static ls_status begin_attempt(attempt *t)
 {
     const int error = net_connect_start(&t->to, NET_STREAM, &t->fd);
 
+    t->was_refused = error == ECONNREFUSED;
     if (error != 0 && error != EINPROGRESS)
         return net_connect_failed(&t->to, error);
     return poller_watch(t->owner->loop, t->fd, POLL_WRITE, on_attempt, t, &t->watch);
@@ -248,6 +257,7 @@ static void begin_round(void *arg)
     ls_status st = find_addresses(d, at, &n);
 
     d->is_strange = st == LS_OK && n > 0;
+    d->is_refused = d->is_strange;
     if (st != LS_OK)
         note_trouble(d, st);
     for (int i = 0; i < n; i++) {
@@ -259,6 +269,7 @@ static void begin_round(void *arg)
             d->n_tries++;
         } else {
             d->is_strange = false;
+            d->is_refused = d->is_refused && t->was_refused;
             note_trouble(d, st);
             file_close(&t->fd);
         }

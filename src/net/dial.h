@@ -24,8 +24,8 @@ typedef struct dial_options {
     handshake_claim claim;
     int64_t deadline_ms;
     /* Not 0: somebody has been listening there from the start, who may be busy with other things. Whoever takes the connection has
-     * as long as it wants for its proof; the deadline is this far from when nobody took it (any more); and a key that differs
-     * at every address is final in a list too. */
+     * as long as it wants for its proof; the deadline is this far from when nobody took it (any more); and it is final, in a list too, when
+     * the key differs at every address, or for some time nobody listens at any. */
     int patience_ms;
     void *self;
     /* Once, and never from within dial_open(): the connection, proved and nonblocking, the callee's from now on; or fd -1 and why.
@@ -35,7 +35,8 @@ typedef struct dial_options {
 
 LS_MUST_USE ls_status dial_open(poller *p, const dial_options *opt, dial **out);
 void dial_close(dial *d); /* NULL is allowed */
-void dial_forked(const dial *d); /* in a forked child, which must use nothing of it: closes what it inherited */
+void dial_forked(
+    const dial *d); /* in a forked child, which must use nothing of it: closes what it inherited */
 
 /* From within `done`: what all that follows on the connection is sealed with. */
 const seal_pair *dial_seals(const dial *d);

@@ -38,7 +38,8 @@ typedef struct door_options {
 LS_MUST_USE ls_status door_create(poller *p, const door_options *opt, door **out);
 void door_destroy(door *d); /* closes listeners and strangers; NULL is allowed */
 
-void door_forked(const door *d); /* in a forked child, which must use nothing of it: closes what it inherited */
+void door_forked(
+    const door *d); /* in a forked child, which must use nothing of it: closes what it inherited */
 
 /* Listens at an address (unix or tcp); *bound gets the real port. May be called several times. LS_EAUTH: TCP without a key. */
 LS_MUST_USE ls_status door_listen(door *d, const net_address *at, net_address *bound);

@@ -209,7 +209,8 @@ int poller_fd(const poller *p)
 
 int64_t poller_due_ms(const poller *p)
 {
-    return list_empty(&p->timers) ? INT64_MAX : list_entry(p->timers.next, poll_timer, node)->due_ms;
+    return list_empty(&p->timers) ? INT64_MAX
+                                  : list_entry(p->timers.next, poll_timer, node)->due_ms;
 }
 
 /* How long the next wait may last. */

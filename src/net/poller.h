@@ -27,7 +27,9 @@ typedef void (*poll_fn)(void *arg, unsigned events);
 
 LS_MUST_USE ls_status poller_create(poller **out);
 void poller_destroy(poller *p); /* NULL is allowed; forgets what is still watched */
-void poller_forked(const poller *p); /* in a forked child, which must use nothing of it: closes what it inherited */
+void poller_forked(
+    const poller
+        *p); /* in a forked child, which must use nothing of it: closes what it inherited */
 
 /* Calls fn(arg, events) from poller_run_once() while any of `events` holds (level-triggered). */
 LS_MUST_USE ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg,

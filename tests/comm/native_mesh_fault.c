@@ -413,11 +413,10 @@ static int be_refused(mesh_rank *r, void *arg)
         drive_until(r, &now->is_over, 1);
         return 0;
     }
-    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_SEND,
-                                          .dtype = LS_U8,
-                                          .count = 1,
-                                          .root = 0,
-                                          .src = &byte}) == LS_EPEER);
+    MESH_CHECK(
+        mesh_do(&r->world,
+                &(coll){.kind = COLL_SEND, .dtype = LS_U8, .count = 1, .root = 0, .src = &byte}) ==
+        LS_EPEER);
     if (strstr(r->world.cause.text, now->words) == NULL)
         fprintf(stderr, "told: %s\n", r->world.cause.text);
     MESH_CHECK(strstr(r->world.cause.text, now->words) != NULL);

@@ -11,7 +11,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#define RANKS_MAX    17
+#define RANKS_MAX    64
+#define RANKS_FEW    17
 #define MESSAGES_MAX 4096
 
 /* A message under way: the bytes that were there when it was sent. */
@@ -392,7 +393,7 @@ static void run_and_check(world *w, coll_kind kind)
 
 static void try_one(int n, coll_kind kind, size_t count, bool is_vector, uint64_t seed)
 {
-    world w;
+    static world w;
 
     make_world(&w, n, kind, count, is_vector, seed);
     run_and_check(&w, kind);
@@ -404,7 +405,7 @@ static void every_plan_gives_what_its_operation_says(void **state)
     static const size_t counts[] = {1, 5, 63, 333, 2049};
 
     LS_UNUSED(state);
-    for (int n = 2; n <= RANKS_MAX; n++) {
+    for (int n = 2; n <= RANKS_FEW; n++) {
         for (coll_kind kind = COLL_ALL_REDUCE; kind <= COLL_BARRIER; kind++) {
             const bool is_broad = kind == COLL_ALL_TO_ALL || kind == COLL_ALL_GATHER ||
                                   kind == COLL_REDUCE_SCATTER || kind == COLL_SCATTER;
@@ -416,6 +417,59 @@ static void every_plan_gives_what_its_operation_says(void **state)
             }
         }
     }
+}
+
+// Many ranks have plans of their own, in which each talks to few others.
+static void plans_of_many_ranks_give_what_their_operations_say(void **state)
+{
+    static const int sizes[] = {18, 32, 33, 64};
+    static const size_t counts[] = {1, 63, 500, 3000};
+    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_BROADCAST,
+                                      COLL_BARRIER};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
+        for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+            for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
+                const bool is_power = (sizes[i] & (sizes[i] - 1)) == 0;
+
+                if (counts[c] > 250 && (kinds[k] == COLL_ALL_GATHER || sizes[i] > 33 ||
+                                        (kinds[k] == COLL_ALL_REDUCE && !is_power)))
+                    continue; // of everybody with everybody: more messages than the test keeps
+                try_one(sizes[i], kinds[k], counts[c], false, (uint64_t)i + c);
+            }
+            if (kinds[k] == COLL_ALL_GATHER)
+                try_one(sizes[i], kinds[k], 100, true, (uint64_t)i);
+        }
+    }
+}
+
+static void many_ranks_talk_to_few_others(void **state)
+{
+    enum { N = 64 };
+    static const size_t counts[] = {1, 4096, (size_t)16 << 20};
+    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_BROADCAST, COLL_BARRIER};
+    bool is_peer[N] = {false};
+    int n_peers = 0;
+
+    LS_UNUSED(state);
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
+            const coll op = {.kind = kinds[k], .dtype = LS_F32, .count = counts[c]};
+            const plan_choice choice = plan_choose(&op, N, NULL, 256 << 10);
+            const plan_input in = plan_input_of(&op, N, 37, NULL, &choice);
+            plan p = {0};
+
+            choice.rule->fn(&p, &in);
+            for (size_t i = 0; i < p.n_steps; i++)
+                if (p.steps[i].action == PLAN_SEND || p.steps[i].action == PLAN_RECV)
+                    is_peer[p.steps[i].peer] = true;
+            plan_free(&p);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        n_peers += is_peer[i];
+    assert_true(n_peers <= 11); // 37 +- 1, 2, 4, 8, 16, 32
 }
 
 static void plans_with_own_counts_leave_out_nothing(void **state)
@@ -433,7 +487,7 @@ static void plans_with_own_counts_leave_out_nothing(void **state)
 static void try_hosts(const int *names, int n, coll_kind kind, size_t count, bool is_vector,
                       uint64_t seed)
 {
-    world w;
+    static world w;
 
     make_world(&w, n, kind, count, is_vector, seed);
     w.has_layout = true;
@@ -460,7 +514,7 @@ static void several_hosts_give_the_same_bits(void **state)
                 try_hosts(fixed[f], fixed_n[f], kinds[k], seed == 0 ? 7 : 3000, false, seed);
         for (uint64_t round = 0; round < 60; round++) {
             const int n = 2 + (int)ls_rng_below(&rng, 11);
-            int names[RANKS_MAX];
+            int names[RANKS_FEW];
 
             // Hosts are mostly runs of ranks, sometimes not.
             for (int i = 0; i < n; i++)
@@ -526,9 +580,9 @@ static void hosts_send_each_byte_once(void **state)
 static void no_rank_leaves_a_barrier_that_another_has_not_entered(void **state)
 {
     LS_UNUSED(state);
-    for (int n = 2; n <= RANKS_MAX; n++) {
+    for (int n = 2; n <= RANKS_FEW; n++) {
         for (int late = 0; late < n; late++) {
-            world w;
+            static world w;
             actor *actors;
             bool has_begun[RANKS_MAX] = {false};
 
@@ -583,32 +637,63 @@ static void volumes_are_what_the_comments_say(void **state)
     }
 }
 
+// All messages of one chunk, first, middle and last, of an operation of 2^40 bytes and some.
+static void check_huge(const coll *op, int n, int rank, const plan_layout *layout)
+{
+    const size_t width = ls_dtype_size(op->dtype);
+    const plan_choice choice = plan_choose(op, n, layout, 256 << 10);
+    plan_input in = plan_input_of(op, n, rank, layout, &choice);
+    const size_t chunks[] = {0, choice.n_chunks / 2, choice.n_chunks - 1};
+
+    // A chunk's number stands in its messages, in what the tag leaves of 64 bits.
+    assert_true(choice.n_chunks > 1 && choice.n_chunks < (size_t)1 << 32);
+    assert_true((choice.n_chunks - 1) * choice.chunk < op->count);
+    assert_true(choice.n_chunks * choice.chunk >= op->count);
+    for (size_t c = 0; c < LS_COUNT_OF(chunks); c++) {
+        plan p = {0};
+
+        in.first = chunks[c] * choice.chunk;
+        choice.rule->fn(&p, &in);
+        assert_false(p.failed);
+        assert_true(p.n_steps > 0 && p.n_steps < 8 * (size_t)n * (size_t)n);
+        assert_true(p.scratch_bytes <= (size_t)64 << 20);
+        for (size_t i = 0; i < p.n_steps; i++) {
+            const plan_step *s = &p.steps[i];
+
+            assert_true(s->bytes <= 1 << 20);
+            assert_true(s->from.offset + s->bytes <= (size_t)n * op->count * width);
+            assert_true(s->to.offset + s->bytes <= (size_t)n * op->count * width);
+            if (s->action == PLAN_RECV && s->to.space == PLAN_DST && op->kind == COLL_ALL_REDUCE)
+                assert_true(s->to.offset >= in.first * width &&
+                            s->to.offset + s->bytes <= op->count * width);
+        }
+        plan_free(&p);
+    }
+}
+
 static void huge_operations_do_not_overflow(void **state)
 {
-    LS_UNUSED(state);
-    for (coll_kind kind = COLL_ALL_REDUCE; kind < COLL_BARRIER; kind++) {
-        for (int rank = 0; rank < 5; rank += 4) {
-            const size_t count = ((size_t)1 << 40) / 4 + 7;
-            const coll op = {.kind = kind, .dtype = LS_F32, .count = count, .root = 4};
-            const plan_choice choice = plan_choose(&op, 5, NULL, 256 << 10);
-            plan_input in = plan_input_of(&op, 5, rank, NULL, &choice);
-            plan p = {0};
+    static const int names[5] = {0, 0, 0, 0, 4};
+    plan_layout l;
 
-            assert_true(choice.n_chunks > 1 && choice.n_chunks < (size_t)1 << 32);
-            assert_true((choice.n_chunks - 1) * choice.chunk < count);
-            assert_true(choice.n_chunks * choice.chunk >= count);
-            in.first = (choice.n_chunks - 1) * choice.chunk;
-            choice.rule->fn(&p, &in);
-            assert_false(p.failed);
-            assert_true(p.n_steps > 0);
-            for (size_t i = 0; i < p.n_steps; i++) {
-                assert_true(p.steps[i].bytes <= 1 << 20);
-                assert_true(p.steps[i].from.offset <= 5 * count * 4);
-                assert_true(p.steps[i].to.offset <= 5 * count * 4);
+    LS_UNUSED(state);
+    assert_int_equal(layout_make(5, names, &l), LS_OK);
+    for (coll_kind kind = COLL_ALL_REDUCE; kind < COLL_BARRIER; kind++) {
+        for (ls_dtype type = LS_I8; type <= LS_F64; type++) {
+            const coll op = {.kind = kind,
+                             .dtype = type,
+                             .count = ((size_t)1 << 40) / ls_dtype_size(type) + 7,
+                             .root = 1};
+
+            for (int rank = 0; rank < 5; rank += 4) {
+                check_huge(&op, 5, rank, NULL);
+                check_huge(&op, 5, rank, &l);
             }
-            plan_free(&p);
+            check_huge(&op, 2, 1, NULL);
+            check_huge(&op, 32, 31, NULL);
         }
     }
+    layout_free(&l);
 }
 
 static void a_plan_without_memory_says_so(void **state)
@@ -633,6 +718,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_gives_what_its_operation_says),
+        cmocka_unit_test(plans_of_many_ranks_give_what_their_operations_say),
+        cmocka_unit_test(many_ranks_talk_to_few_others),
         cmocka_unit_test(plans_with_own_counts_leave_out_nothing),
         cmocka_unit_test(several_hosts_give_the_same_bits),
         cmocka_unit_test(hosts_hold_the_widest_subtrees),

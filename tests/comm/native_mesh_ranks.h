@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define MESH_RANKS_MAX  16
+#define MESH_RANKS_MAX  64
 #define MESH_TIMEOUT_MS 60000
 
 typedef struct mesh_rank mesh_rank;

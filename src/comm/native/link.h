@@ -57,11 +57,11 @@ typedef struct link_sink {
 
 struct peer_link {
     const link_ops *ops; /* NULL: it has no stream yet */
-    void *stream;     /* the stream's own */
-    int fd;           /* to poll; -1: none (link_shm) */
-    bool is_ended;    /* nothing more will come */
-    bool is_cut;      /* nothing more can be sent; what has come is still read */
-    bool wants_write; /* the stream was full at the last flush */
+    void *stream;        /* the stream's own */
+    int fd;              /* to poll; -1: none (link_shm) */
+    bool is_ended;       /* nothing more will come */
+    bool is_cut;         /* nothing more can be sent; what has come is still read */
+    bool wants_write;    /* the stream was full at the last flush */
     size_t unsent; /* bytes that the stream has taken but still holds: it is to be flushed again */
     size_t unread; /* bytes that the stream could give without reading more */
     int error;     /* errno of the end, 0: orderly */
@@ -93,7 +93,7 @@ void link_destroy(
 void link_send(peer_link *l, link_item *item);
 
 bool link_has_output(const peer_link *l); /* something is left to be flushed */
-bool link_is_delivered(peer_link *l); /* all that was written has reached the peer's side */
+bool link_is_delivered(peer_link *l);     /* all that was written has reached the peer's side */
 
 /*
  * The payload of a queued item is about to go away. True: nothing of it was sent; it is out of the queue and the sink's again

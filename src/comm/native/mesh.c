@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define USER_TIMEOUT_MS 6000 /* a vanished host is noticed after this */
-#define GIVE_WAY_MS     3    /* in most operations both need each other: the lower rank calls first */
+#define GIVE_WAY_MS     3 /* in most operations both need each other: the lower rank calls first */
 #define EXPECT_MS       1000
 #define AGAIN_MS        20
 #define LOST_MAX        50 /* connections of one peer that ended before a word was said */
@@ -153,15 +153,15 @@ static void begin_call(void *arg)
     contact *c = arg;
     const comm_boot *boot = c->m->boot;
     const boot_record *record = &boot->records[c->peer->rank];
-    const dial_options opt = {
-        .list = record->addresses,
-        .n_list = record->n_addresses,
-        .key = boot->key,
-        .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
-        .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
-        .patience_ms = MESH_CONNECT_MS,
-        .self = c,
-        .done = on_called};
+    const dial_options opt = {.list = record->addresses,
+                              .n_list = record->n_addresses,
+                              .key = boot->key,
+                              .claim =
+                                  claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
+                              .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
+                              .patience_ms = MESH_CONNECT_MS,
+                              .self = c,
+                              .done = on_called};
 
     if (c->call != NULL || !is_idle(c))
         return;

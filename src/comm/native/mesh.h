@@ -8,7 +8,7 @@
  * on a connection that is given up.
  *
  * Nothing waits: everything moves in mesh_progress(). A peer whose system has taken the call may take its time to answer, as a rank
- * that computes looks at no connection; one where nobody listens, or nothing answers, has failed after MESH_CONNECT_MS.
+ * that computes looks at no connection; one where nobody listens any more, or nothing answers for MESH_CONNECT_MS, has failed.
  */
 #ifndef LS_NATIVE_MESH_H
 #define LS_NATIVE_MESH_H
@@ -19,7 +19,7 @@
 
 /* Listens for the other ranks: takes boot->listen_fd, also on failure. boot is borrowed until mesh_close(). */
 LS_MUST_USE ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out);
-void mesh_close(mesh *m); /* what is not connected yet never will be; NULL is allowed */
+void mesh_close(mesh *m);        /* what is not connected yet never will be; NULL is allowed */
 void mesh_forked(const mesh *m); /* closes what a forked child inherited */
 
 /* Something is queued for a peer whose link is idle: connects. A failure shows later as the end of the link. */
@@ -29,8 +29,8 @@ void mesh_need(native_peer *p);
  * is alive. */
 void mesh_expect(native_peer *p);
 
-bool mesh_progress(mesh *m);       /* true when something moved */
-int mesh_fd(const mesh *m);        /* readable when mesh_progress() has something to do */
+bool mesh_progress(mesh *m);        /* true when something moved */
+int mesh_fd(const mesh *m);         /* readable when mesh_progress() has something to do */
 int64_t mesh_due_ms(const mesh *m); /* ... which it also has from then on; INT64_MAX: never */
 
 #endif

@@ -176,8 +176,8 @@ static bool receive_hot(native_state *s)
 static bool receive_cold(native_state *s)
 {
     native_peer *ready[32];
-    const bool is_due = s->mesh != NULL && mesh_due_ms(s->mesh) != INT64_MAX &&
-                        mesh_due_ms(s->mesh) <= ls_now_ms();
+    const bool is_due =
+        s->mesh != NULL && mesh_due_ms(s->mesh) != INT64_MAX && mesh_due_ms(s->mesh) <= ls_now_ms();
     bool has_calls;
     bool moved = false;
     int n;

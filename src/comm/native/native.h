@@ -69,13 +69,14 @@ struct parcel {
 
 struct native_peer {
     native_state *state;
-    int rank;        /* world */
-    peer_link *link; /* NULL: this rank itself; idle until something is to be sent to another host's rank */
+    int rank; /* world */
+    peer_link *
+        link; /* NULL: this rank itself; idle until something is to be sent to another host's rank */
     bool is_local;
-    bool is_gone;    /* its link has ended, and that has been noticed */
-    char host[64];   /* of another host's rank, for messages */
+    bool is_gone;          /* its link has ended, and that has been noticed */
+    char host[64];         /* of another host's rank, for messages */
     char unreachable[200]; /* why no connection came about, else "" */
-    bool is_watched; /* its descriptor is in the set that sleepers poll */
+    bool is_watched;       /* its descriptor is in the set that sleepers poll */
     bool watches_write;
     list_node receives; /* transfers of collectives */
     list_node awaiting; /* sends that wait for READY */

@@ -9,19 +9,31 @@
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
 #define WHOLE_BYTES   8192
+#define FEW_RANKS     8 /* an exchange of all with all is one round of this many messages at most */
+#define MANY_RANKS    17 /* from here on a rank talks to O(log n) others where it can */
+#define HALVING_PARTS 8  /* segments in a chunk of "halving", whose largest message is half of it */
 
-// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two.
+// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two. Many ranks
+// exchange with few others: 64 ranks of 8 bytes are 6 messages each instead of 63.
 static const plan_rule rules[] = {
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, 16, .whole = true},
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, 128, .whole = true},
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, FEW_RANKS, .whole = true},
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, MANY_RANKS - 1, .whole = true},
+    {COLL_ALL_REDUCE, "doubling", plan_all_reduce_doubling, 2048, INT_MAX, .power = true,
+     .whole = true},
+    {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2048, INT_MAX, MANY_RANKS, .whole = true},
     {COLL_ALL_REDUCE, "hosts", plan_all_reduce_hosts, SIZE_MAX, INT_MAX, .sliced = true,
      .hosts = true},
+    {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2 * WHOLE_BYTES, INT_MAX, MANY_RANKS,
+     .whole = true},
+    {COLL_ALL_REDUCE, "halving", plan_all_reduce_halving, SIZE_MAX, INT_MAX, MANY_RANKS,
+     .power = true, .segments = HALVING_PARTS},
     {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
     {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, .whole = false},
     {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, INT_MAX, .whole = true},
     {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
     {COLL_BROADCAST, "hosts", plan_broadcast_hosts, SIZE_MAX, INT_MAX, .hosts = true},
     {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, INT_MAX, .whole = false},
+    {COLL_ALL_GATHER, "bruck", plan_all_gather_bruck, 1024, 4096, MANY_RANKS, .whole = true},
     {COLL_ALL_GATHER, "hosts", plan_all_gather_hosts, SIZE_MAX, INT_MAX, .hosts = true},
     {COLL_ALL_GATHER, "direct", plan_all_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
     {COLL_GATHER, "direct", plan_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
@@ -44,6 +56,12 @@ static size_t largest(const size_t *counts, int n, size_t or_else)
     return most;
 }
 
+static bool fits(const plan_rule *rule, int n, const plan_layout *layout)
+{
+    return n >= rule->min_ranks && n <= rule->max_ranks && (!rule->power || (n & (n - 1)) == 0) &&
+           (layout != NULL || !rule->hosts);
+}
+
 plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes)
 {
     const size_t element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype);
@@ -57,8 +75,8 @@ plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t
     if (has_both && to > part)
         part = to;
     for (size_t i = 0; i < LS_COUNT_OF(rules) && choice.rule == NULL; i++)
-        if (rules[i].kind == op->kind && n <= rules[i].max_ranks &&
-            (layout != NULL || !rules[i].hosts) && part <= rules[i].max_bytes / element_bytes)
+        if (rules[i].kind == op->kind && fits(&rules[i], n, layout) &&
+            part <= rules[i].max_bytes / element_bytes)
             choice.rule = &rules[i];
     LS_ASSERT(choice.rule != NULL);
 
@@ -67,6 +85,8 @@ plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t
         choice.chunk = SLICE_ALIGN;
     if (choice.rule->sliced)
         choice.chunk *= (size_t)n;
+    else if (choice.rule->segments > 0)
+        choice.chunk *= (size_t)choice.rule->segments;
     if (choice.rule->whole || part <= choice.chunk)
         choice.chunk = part;
     else
@@ -204,8 +224,13 @@ plan_ref plan_scratch(plan *p, size_t bytes)
         p->failed = true;
         return ref;
     }
-    p->scratch_bytes += (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    p->scratch_bytes += plan_aligned(bytes);
     return ref;
+}
+
+size_t plan_aligned(size_t bytes)
+{
+    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 }
 
 size_t plan_part(const plan_input *in, size_t count)

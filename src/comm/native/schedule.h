@@ -90,9 +90,12 @@ typedef struct plan_rule {
     plan_fn fn;
     size_t max_bytes; /* of one part */
     int max_ranks;
-    bool sliced; /* a chunk is cut into one segment a rank; else it is one segment of every part */
-    bool whole;  /* never cut into chunks */
-    bool hosts;  /* for groups whose layout helps */
+    int min_ranks;
+    bool power;   /* only where the number of ranks is a power of two */
+    bool sliced;  /* a chunk is cut into one segment a rank; else it is `segments` of every part */
+    int segments; /* 0: one */
+    bool whole;   /* never cut into chunks */
+    bool hosts;   /* for groups whose layout helps */
 } plan_rule;
 
 /* How an operation is carried out. */
@@ -119,6 +122,7 @@ void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final); 
 /* An operand of the last plan_reduce(), in rank order. */
 void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
+size_t plan_aligned(size_t bytes);            /* ... which so many bytes take */
 
 static inline plan_ref plan_at(plan_space space, size_t offset)
 {
@@ -142,6 +146,10 @@ void plan_gather_direct(plan *p, const plan_input *in);
 void plan_scatter_direct(plan *p, const plan_input *in);
 void plan_all_to_all_direct(plan *p, const plan_input *in);
 void plan_barrier_dissemination(plan *p, const plan_input *in);
+void plan_all_reduce_doubling(plan *p, const plan_input *in);
+void plan_all_reduce_halving(plan *p, const plan_input *in);
+void plan_all_reduce_tree(plan *p, const plan_input *in);
+void plan_all_gather_bruck(plan *p, const plan_input *in);
 void plan_all_reduce_hosts(plan *p, const plan_input *in);
 void plan_reduce_scatter_hosts(plan *p, const plan_input *in);
 void plan_all_gather_hosts(plan *p, const plan_input *in);

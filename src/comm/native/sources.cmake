@@ -32,6 +32,7 @@ list(APPEND native_sources
   native/plan_broadcast.c
   native/plan_gather.c
   native/plan_hosts.c
+  native/plan_log.c
   native/plan_reduce.c
   native/pool.c
   native/schedule.c

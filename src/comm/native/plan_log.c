@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_log.c - plans in which a rank talks to O(log n) others only, in aligned-tree order: for many ranks, where an exchange of
+ * everybody with everybody costs more in messages (and connections) than it saves in rounds.
+ *
+ * doubling  n a power of two. In round l rank r exchanges what it has of its subtree of 2^l ranks with rank r xor 2^l, and both add the
+ *           two halves of the next wider subtree. log2 n rounds, log2 n * B bytes a rank (Thakur, Rabenseifner and Gropp, 2005,
+ *           section 4.5: recursive doubling; the tree is that of all other plans, so the bits are too).
+ * halving   n a power of two. The same, but each exchange also halves the range that a rank is responsible for; then the results go
+ *           back the same way. 2 log2 n rounds, 2 (n-1)/n * B bytes (their section 4.5, Rabenseifner's algorithm, with the
+ *           distances the other way round, nearest first, which is what the aligned tree asks for).
+ * tree      any n. Up the aligned tree to rank 0, down again. 2 ceil(log2 n) rounds, at most 2 B bytes sent up and down, B * log2 n
+ *           at rank 0.
+ * bruck     all_gather: in round k rank r has 2^k blocks from its own on, and passes them to rank r - 2^k. ceil(log2 n) rounds,
+ *           (n-1) * B bytes (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
+ *           systems", IEEE TPDS 1997, section 4). Blocks lie at their final places from the start, so nothing is turned round at the
+ *           end; where they pass the last rank they go as two messages.
+ */
+#include "comm/native/schedule.h"
+
+#define HALF_ALIGN 16 /* elements */
+
+static void message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
+{
+    plan_step *s;
+
+    if (bytes == 0)
+        return;
+    s = plan_message(p, action, round, peer, at, bytes);
+    if (s != NULL)
+        s->tag = (uint32_t)round;
+}
+
+/* A run of elements of which this rank has the reduction over `n` ranks from `first` on. */
+typedef struct holding {
+    plan_ref data;
+    int first;
+    int n;
+} holding;
+
+static size_t width_of(const plan_input *in, int n_ranks)
+{
+    return n_ranks == 1 ? in->element_bytes : in->partial_bytes;
+}
+
+static holding own_input(const plan_input *in, size_t offset)
+{
+    return (holding){.data = plan_at(PLAN_SRC, offset), .first = in->rank, .n = 1};
+}
+
+// What two neighbouring subtrees give together, lower ranks first.
+static holding join(plan *p, const plan_input *in, int round, holding a, holding b, size_t count,
+                    plan_ref to)
+{
+    const holding low = a.first < b.first ? a : b;
+    const holding high = a.first < b.first ? b : a;
+
+    plan_reduce(p, round, to, count, low.n + high.n == in->n);
+    plan_operand_add(p, low.data, low.first, low.n, low.n > 1);
+    plan_operand_add(p, high.data, high.first, high.n, high.n > 1);
+    return (holding){.data = to, .first = low.first, .n = low.n + high.n};
+}
+
+void plan_all_reduce_doubling(plan *p, const plan_input *in)
+{
+    const size_t count = plan_part(in, in->count);
+    const size_t offset = in->first * in->element_bytes;
+    holding have = own_input(in, offset);
+    int round = 0;
+
+    for (int64_t distance = 1; distance < in->n; distance *= 2, round++) {
+        const int peer = in->rank ^ (int)distance;
+        const size_t bytes = count * width_of(in, have.n);
+        const holding theirs = {
+            .data = plan_scratch(p, bytes), .first = have.first ^ (int)distance, .n = have.n};
+        const bool is_last = distance * 2 == in->n;
+
+        message(p, PLAN_SEND, round, peer, have.data, bytes);
+        message(p, PLAN_RECV, round, peer, theirs.data, bytes);
+        have =
+            join(p, in, round + 1, have, theirs, count,
+                 is_last ? plan_at(PLAN_DST, offset) : plan_scratch(p, count * in->partial_bytes));
+    }
+}
+
+/* Elements of the chunk. */
+typedef struct range {
+    size_t first;
+    size_t count;
+} range;
+
+static range half_of(range r, bool is_upper)
+{
+    size_t half = ((r.count + 1) / 2 + HALF_ALIGN - 1) / HALF_ALIGN * HALF_ALIGN;
+
+    if (half > r.count)
+        half = r.count;
+    return is_upper ? (range){.first = r.first + half, .count = r.count - half}
+                    : (range){.first = r.first, .count = half};
+}
+
+#define LEVELS_MAX 31
+
+void plan_all_reduce_halving(plan *p, const plan_input *in)
+{
+    const size_t offset = in->first * in->element_bytes;
+    range held[LEVELS_MAX + 1] = {{.first = 0, .count = plan_part(in, in->count)}};
+    holding have = own_input(in, offset);
+    int n_levels = 0;
+
+    for (; (int64_t)1 << n_levels < in->n; n_levels++) {
+        const int distance = 1 << n_levels;
+        const bool is_upper = (in->rank & distance) != 0;
+        const range whole = held[n_levels];
+        const range keep = half_of(whole, is_upper);
+        const range give = half_of(whole, !is_upper);
+        const size_t width = width_of(in, have.n);
+        const holding theirs = {.data = plan_scratch(p, keep.count * width),
+                                .first = have.first ^ distance,
+                                .n = have.n};
+        holding ours = have;
+
+        message(p, PLAN_SEND, n_levels, in->rank ^ distance,
+                plan_at(have.data.space, have.data.offset + (give.first - whole.first) * width),
+                give.count * width);
+        message(p, PLAN_RECV, n_levels, in->rank ^ distance, theirs.data, keep.count * width);
+        ours.data.offset += (keep.first - whole.first) * width;
+        have = join(p, in, n_levels + 1, ours, theirs, keep.count,
+                    2 * (int64_t)distance == in->n
+                        ? plan_at(PLAN_DST, offset + keep.first * in->element_bytes)
+                        : plan_scratch(p, keep.count * in->partial_bytes));
+        held[n_levels + 1] = keep;
+    }
+    for (int l = n_levels - 1; l >= 0; l--) {
+        const int round = 2 * n_levels - 1 - l;
+        const int peer = in->rank ^ (1 << l);
+        const range mine = held[l + 1];
+        const range theirs = half_of(held[l], (peer & (1 << l)) != 0);
+
+        message(p, PLAN_SEND, round, peer,
+                plan_at(PLAN_DST, offset + mine.first * in->element_bytes),
+                mine.count * in->element_bytes);
+        message(p, PLAN_RECV, round, peer,
+                plan_at(PLAN_DST, offset + theirs.first * in->element_bytes),
+                theirs.count * in->element_bytes);
+    }
+}
+
+// Ranks of the subtree that begins at `first` and is `width` wide where there are that many.
+static int tree_ranks(const plan_input *in, int first, int64_t width)
+{
+    return first + width < in->n ? (int)width : in->n - first;
+}
+
+void plan_all_reduce_tree(plan *p, const plan_input *in)
+{
+    const size_t count = plan_part(in, in->count);
+    const size_t offset = in->first * in->element_bytes;
+    const plan_ref result = plan_at(PLAN_DST, offset);
+    const bool is_root = in->rank == 0;
+    holding have = own_input(in, offset);
+    int64_t reach = 1; // this rank stands at the front of a subtree so wide
+    size_t slots = 0;
+
+    while (reach < in->n && in->rank % (2 * reach) == 0)
+        reach *= 2;
+    for (int64_t d = 1; d < reach && in->rank + d < in->n; d *= 2) {
+        const int child = (int)(in->rank + d);
+        const size_t bytes = count * width_of(in, tree_ranks(in, child, d));
+        const plan_ref slot = plan_scratch(p, bytes);
+
+        slots = d == 1 ? slot.offset : slots;
+        message(p, PLAN_RECV, 0, child, slot, bytes);
+    }
+    have.n = tree_ranks(in, in->rank, reach);
+    if (have.n > 1) {
+        plan_ref at = plan_at(PLAN_SCRATCH, slots);
+
+        have.data = is_root ? result : plan_scratch(p, count * in->partial_bytes);
+        plan_reduce(p, 1, have.data, count, is_root);
+        plan_operand_add(p, plan_at(PLAN_SRC, offset), in->rank, 1, false);
+        for (int64_t d = 1; d < reach && in->rank + d < in->n; d *= 2) {
+            const int n_ranks = tree_ranks(in, (int)(in->rank + d), d);
+
+            plan_operand_add(p, at, (int)(in->rank + d), n_ranks, n_ranks > 1);
+            at.offset += plan_aligned(count * width_of(in, n_ranks));
+        }
+    }
+    if (!is_root) {
+        plan_step *s = plan_message(p, PLAN_SEND, 1, (int)(in->rank - reach), have.data,
+                                    count * width_of(in, have.n));
+
+        if (s != NULL)
+            s->tag = 0; // as the parent, whose first round it is, names it
+        message(p, PLAN_RECV, 1, (int)(in->rank - reach), result, count * in->element_bytes);
+    }
+    for (int64_t d = reach / 2; d > 0; d /= 2) {
+        plan_step *s = in->rank + d < in->n ? plan_message(p, PLAN_SEND, 2, (int)(in->rank + d),
+                                                           result, count * in->element_bytes)
+                                            : NULL;
+
+        if (s != NULL)
+            s->tag = 1;
+    }
+}
+
+// --- all_gather ---
+
+/* Where block i of dst begins, in elements; i == n: its end. */
+static size_t block_start(const plan_input *in, int i)
+{
+    size_t start = 0;
+
+    if (in->dst_counts == NULL)
+        return (size_t)i * in->count;
+    for (int k = 0; k < i; k++)
+        start += in->dst_counts[k];
+    return start;
+}
+
+// Blocks [first, first + n), counted round: in one message or two, named by round and part.
+static void move_blocks(plan *p, const plan_input *in, plan_action action, int round, int peer,
+                        int first, int n)
+{
+    const int begin = first % in->n;
+    const int end = begin + n < in->n ? begin + n : in->n;
+    const int spans[2][2] = {{begin, end}, {0, begin + n - end}};
+
+    for (int i = 0; i < 2; i++) {
+        const size_t from = block_start(in, spans[i][0]);
+        const size_t bytes = (block_start(in, spans[i][1]) - from) * in->element_bytes;
+        plan_step *s = bytes == 0
+                           ? NULL
+                           : plan_message(p, action, round, peer,
+                                          plan_at(PLAN_DST, from * in->element_bytes), bytes);
+
+        if (s != NULL)
+            s->tag = (uint32_t)(2 * round + i);
+    }
+}
+
+void plan_all_gather_bruck(plan *p, const plan_input *in)
+{
+    const size_t own = block_start(in, in->rank);
+    int round = 0;
+
+    plan_copy(p, 0, plan_at(PLAN_DST, own * in->element_bytes), plan_at(PLAN_SRC, 0),
+              (block_start(in, in->rank + 1) - own) * in->element_bytes);
+    for (int64_t d = 1; d < in->n; d *= 2, round++) {
+        const int n = d < in->n - d ? (int)d : in->n - (int)d;
+
+        move_blocks(p, in, PLAN_SEND, round, (int)((in->rank - d + in->n) % in->n), in->rank, n);
+        move_blocks(p, in, PLAN_RECV, round, (int)((in->rank + d) % in->n),
+                    (int)((in->rank + d) % in->n), n);
+    }
+}
