@@ -8,6 +8,7 @@
 #include "comm/check.h"
 #include "comm/comm.h"
 
+#include <poll.h>
 #include <string.h>
 
 #define CLOSE_MS 5000 /* delivering what was sent, at the end */
@@ -73,9 +74,13 @@ static ls_status host_check(void *self)
 {
     engine *e = self;
 
+    engine_serve_aborts(e);
     watch_news(e);
-    return e->end.kind == CAUSE_NONE ? LS_OK
-                                     : ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+    if (e->end.kind != CAUSE_NONE)
+        return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+    if (e->opening != NULL && e->opening->status != LS_OK)
+        return ls_fail(e->opening->status, "%s", e->opening->text);
+    return LS_OK;
 }
 
 static void host_free(void *block)
@@ -162,6 +167,7 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     }
     e->parts = *parts;
     ls_mutex_init(&e->mu);
+    ls_mutex_init(&e->abort_mu);
     list_init(&e->groups);
     list_init(&e->free_works);
     set_host(e);
@@ -194,6 +200,7 @@ void engine_destroy(engine *e)
     ls_cond_destroy(&e->changed);
     ls_cond_destroy(&e->back);
     ls_mutex_destroy(&e->mu);
+    ls_mutex_destroy(&e->abort_mu);
     ls_free(e->left_ns);
     ls_free(e);
 }
@@ -516,4 +523,68 @@ void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status 
     comm->suspect_until_ns = until_ns;
     if (until_ns < e->next_watch_ns)
         e->next_watch_ns = until_ns;
+}
+
+/* --- aborts --- */
+
+#define ABORT_STEP_MS 1
+
+/* Lies on the stack of its caller until it has been served. */
+typedef struct engine_abort {
+    struct engine_abort *next;
+    ls_comm *comm;
+    const job_cause *cause;
+    atomic_bool is_served;
+} engine_abort;
+
+static engine_abort *take_aborts(engine *e)
+{
+    engine_abort *all;
+
+    if (!atomic_load_explicit(&e->has_aborts, memory_order_acquire))
+        return NULL;
+    ls_mutex_lock(&e->abort_mu);
+    all = e->aborts;
+    e->aborts = NULL;
+    atomic_store_explicit(&e->has_aborts, false, memory_order_relaxed);
+    ls_mutex_unlock(&e->abort_mu);
+    return all;
+}
+
+void engine_serve_aborts(engine *e)
+{
+    for (engine_abort *a = take_aborts(e), *next; a != NULL; a = next) {
+        next = a->next; // gone once it is served
+        engine_break(e, a->comm, a->cause, LS_ECANCELED, true);
+        atomic_store_explicit(&a->is_served, true, memory_order_release);
+    }
+}
+
+void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause)
+{
+    engine_abort mine = {.comm = comm, .cause = cause};
+
+    atomic_init(&mine.is_served, false);
+    ls_mutex_lock(&e->abort_mu);
+    mine.next = e->aborts;
+    e->aborts = &mine;
+    atomic_store_explicit(&e->has_aborts, true, memory_order_release);
+    ls_mutex_unlock(&e->abort_mu);
+    if (e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+    atomic_fetch_add_explicit(&e->n_entering, 1, memory_order_relaxed); // who spins gives way
+    while (!atomic_load_explicit(&mine.is_served, memory_order_acquire)) {
+        struct pollfd nothing = {.fd = -1};
+
+        if (ls_mutex_trylock(&e->mu)) {
+            engine_serve_aborts(e);
+            ls_mutex_unlock(&e->mu);
+        } else {
+            (void)poll(&nothing, 1, ABORT_STEP_MS);
+        }
+    }
+    atomic_fetch_sub_explicit(&e->n_entering, 1, memory_order_relaxed);
+    // Whoever sleeps in the backend, or on `changed`, sees what has broken.
+    if (e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
 }

@@ -11,7 +11,7 @@
  *   watch.c   news from the hub, late operations, causes
  *   forked.c  closing what a forked child inherits
  *
- * Lock order: engine.mu alone; backend->wait() runs without it.
+ * Lock order: engine.mu, then abort_mu; backend->wait() runs without either.
  */
 #ifndef LS_COMM_ENGINE_H
 #define LS_COMM_ENGINE_H
@@ -109,6 +109,11 @@ struct ls_comm {
 struct engine {
     ls_mutex mu;
     atomic_int n_entering; /* threads that want `mu` while somebody spins with it */
+    ls_mutex abort_mu;     // leaf; guards `aborts`
+    struct engine_abort *aborts;
+    atomic_bool has_aborts;
+    const ls_comm
+        *opening; /* a group of which the backend opens a part, and waits for others under `mu` */
     engine_parts parts;
     comm_host host;
     list_node groups;
@@ -155,7 +160,12 @@ void engine_leave(engine *e);
 /* Starts an operation that has been checked. out NULL: waits for its end. Not under the lock. */
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **out);
 
+/* Breaks the group from any thread, whatever another one waits for: served by who has the lock, at once. */
+void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);
+
 /* Everything below: under the lock. */
+
+void engine_serve_aborts(engine *e);
 
 void engine_end_work(engine *e, ls_work *w, ls_status status);
 void engine_free_work(engine *e, ls_work *w);

@@ -35,7 +35,8 @@ static void free_group(ls_comm *comm)
     ls_free(comm);
 }
 
-ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members, ls_comm **out)
+ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size, int *members,
+                       ls_comm **out)
 {
     ls_comm *comm = ls_calloc(1, sizeof(*comm));
     ls_status st = LS_OK;
@@ -53,11 +54,15 @@ ls_status group_create(engine *e, uint32_t id, int rank, int size, int *members,
     if (size > 1 && !e->parts.ops->compares_calls)
         st = calls_create(&comm->calls);
     engine_enter(e);
-    if (st == LS_OK && e->end.kind != CAUSE_NONE)
+    e->opening = of;
+    if (st == LS_OK && of != NULL && of->status != LS_OK)
+        st = ls_fail(of->status, "%s", of->text);
+    else if (st == LS_OK && e->end.kind != CAUSE_NONE)
         st = ls_fail(cause_status(e->end.kind), "%s", e->end.text);
     else if (st == LS_OK && size > 1)
         st = watch_explain(e,
                            e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend));
+    e->opening = NULL;
     if (st == LS_OK) {
         list_append(&e->groups, &comm->node);
         e->n_groups++;
@@ -152,11 +157,7 @@ void ls_comm_abort(ls_comm *comm, const char *reason)
         return;
     text_format(cause.text, sizeof(cause.text), "rank %d aborted: %.400s", e->parts.rank,
                 reason == NULL || *reason == '\0' ? "no reason given" : reason);
-    engine_enter(e);
-    engine_break(e, comm, &cause, LS_ECANCELED, true);
-    if (e->parts.backend != NULL)
-        e->parts.ops->wake(e->parts.backend);
-    engine_leave(e);
+    engine_abort_group(e, comm, &cause);
 }
 
 /* --- split --- */
@@ -266,8 +267,8 @@ static ls_status make_child(ls_comm *comm, const split_entry *entries, int color
         if (entries[part.first + i].rank == comm->info.rank)
             rank = i;
     }
-    return group_create(comm->engine, (uint32_t)(first_id + part.number), rank, part.size, members,
-                        out);
+    return group_create(comm->engine, comm, (uint32_t)(first_id + part.number), rank, part.size,
+                        members, out);
 }
 
 /* A rank that could not make its part of the new group must not leave the others with theirs. */

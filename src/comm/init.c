@@ -116,7 +116,7 @@ static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
         return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", n);
     for (int r = 0; r < n; r++)
         members[r] = r;
-    return group_create(e, id, e->parts.rank, n, members, out);
+    return group_create(e, NULL, id, e->parts.rank, n, members, out);
 }
 
 /* The others need not wait for a rank that cannot come. */

@@ -45,7 +45,7 @@ typedef struct join {
     /* --- private --- */
     net_key key; /* has_key: of the hub, or made by rank 0 for TCP between ranks */
     bool has_key;
-    bool is_one_host; /* known before anybody has spoken */
+    bool is_one_host;           /* known before anybody has spoken */
     bool has_starters_listener; /* nobody else in this process may take it meanwhile */
     net_address hub_address;
     pmix_client pmix; /* has_pmix: left when the join is released */

@@ -418,6 +418,7 @@ static void look_at_all(engine *e, int64_t now_ns)
 
 void watch_look(engine *e, int64_t now_ns)
 {
+    engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
         watch_news(e);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;

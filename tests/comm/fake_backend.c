@@ -34,6 +34,11 @@ static int probe(const backend_need *need)
 static ls_status open_group(backend_state *self, const group_info *info, backend_group **out)
 {
     LS_UNUSED(info);
+    atomic_store(&self->is_opening, self->opens_never);
+    while (self->opens_never) {
+        LS_TRY(self->host->check(self->host->self));
+        (void)usleep(500);
+    }
     *out = ls_calloc(1, sizeof(**out));
     if (*out == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a fake group");
@@ -146,7 +151,7 @@ ls_status fake_world(int size, int64_t operation_ms, backend_state *state, ls_co
     LS_TRY(engine_create(&parts, &e));
     e->parts.backend = state;
     state->host = &e->host;
-    return group_create(e, 0, 0, size, members, out);
+    return group_create(e, NULL, 0, 0, size, members, out);
 }
 
 void fake_end(ls_comm *comm, backend_state *state, int i, ls_status status, const char *text)

@@ -23,6 +23,8 @@ struct backend_state {
     ls_cond wakened;
     bool is_awake;
     int n_groups;
+    bool opens_never; /* open_group() waits until it is told that there is no reason to */
+    atomic_bool is_opening;
 };
 
 /* A world of `size` ranks of which this is rank 0, over a fake backend. The state lives until ls_comm_destroy(). */

@@ -277,7 +277,7 @@ static void groups_may_be_used_by_several_threads(void **state)
     LS_UNUSED(state);
     members[1] = 1;
     assert_ok(fake_world(2, -1, &s, &comm));
-    assert_ok(group_create(comm->engine, 1, 0, 2, members, &child));
+    assert_ok(group_create(comm->engine, comm, 1, 0, 2, members, &child));
     s.end_after = 3;
     assert_ok(ls_thread_start(&t, "child", run_one, child));
     for (int i = 0; i < 100; i++) {
@@ -291,6 +291,44 @@ static void groups_may_be_used_by_several_threads(void **state)
     assert_ok(ls_comm_status(child));
     ls_comm_destroy(child);
     ls_comm_destroy(comm);
+}
+
+static void abort_while_it_opens(void *arg)
+{
+    ls_comm *const *comms = arg;
+    backend_state *s = comms[0]->engine->parts.backend;
+
+    while (!atomic_load(&s->is_opening))
+        (void)usleep(500);
+    // First a group that nobody waits for, then the one of which a part is being opened.
+    ls_comm_abort(comms[1], "the other one");
+    ls_comm_abort(comms[0], "enough");
+}
+
+/* Others may never come to open their part of a new group; nobody who aborts waits for that. */
+static void an_abort_ends_a_split_that_waits_for_others(void **state)
+{
+    ls_thread t = {0};
+    backend_state s;
+    ls_comm *comms[2];
+    ls_comm *child = NULL;
+    int *members = ls_calloc(2, sizeof(*members));
+    int *again = ls_calloc(2, sizeof(*again));
+
+    LS_UNUSED(state);
+    members[1] = again[1] = 1;
+    assert_ok(fake_world(2, -1, &s, &comms[0]));
+    assert_ok(group_create(comms[0]->engine, comms[0], 1, 0, 2, members, &comms[1]));
+    s.opens_never = true;
+    assert_ok(ls_thread_start(&t, "abort", abort_while_it_opens, comms));
+    assert_status(group_create(comms[0]->engine, comms[0], 2, 0, 2, again, &child), LS_ECANCELED);
+    assert_non_null(strstr(ls_last_error(), "rank 0 aborted: enough"));
+    ls_thread_join(&t);
+    assert_status(ls_comm_status(comms[1]), LS_ECANCELED);
+    assert_non_null(strstr(ls_last_error(), "the other one"));
+    assert_status(sum(comms[0], NULL), LS_ECANCELED);
+    ls_comm_destroy(comms[1]);
+    ls_comm_destroy(comms[0]);
 }
 
 static void groups_of_one_copy(void **state)
@@ -435,6 +473,7 @@ int main(void)
         cmocka_unit_test(operations_end_at_their_timeout),
         cmocka_unit_test(an_abort_wakes_who_waits),
         cmocka_unit_test(groups_may_be_used_by_several_threads),
+        cmocka_unit_test(an_abort_ends_a_split_that_waits_for_others),
         cmocka_unit_test(groups_of_one_copy),
         cmocka_unit_test(steady_operations_allocate_nothing),
         cmocka_unit_test(no_memory_fails_the_call_alone),

@@ -12,7 +12,7 @@
 #ifndef LS_NATIVE_LOCAL_H
 #define LS_NATIVE_LOCAL_H
 
-#include "comm/boot.h"
+#include "comm/backend.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -32,7 +32,10 @@ void local_leave(local *l);
 /* In a forked child: closes its copies of the descriptors and nothing else, so that peers see this rank's own end. */
 void local_forked(const local *l);
 
-bool local_has(const local *l, int rank);       /* world rank; true for this rank */
+bool local_has(const local *l, int rank); /* world rank; true for this rank */
+/* From now on whoever blocks asks host->check() now and then whether it is in vain, by local_check(). */
+void local_check_with(local *l, const comm_host *host);
+LS_MUST_USE ls_status local_check(const local *l);
 int local_count(const local *l);                /* this rank included */
 const int *local_ranks(const local *l);         /* world ranks, ascending */
 int local_rank(const local *l);                 /* world rank of this process */

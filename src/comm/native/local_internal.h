@@ -94,6 +94,7 @@ struct local {
     char job[JOB_ID_BYTES];
     uint32_t generation;
     const boot_record *records;
+    const comm_host *host; /* whose check() ends waits; NULL: nobody's */
     local_page *page;
     int *ranks; /* ascending, this one included */
     int count;

@@ -350,13 +350,13 @@ static segment_view *find_key(const local_peer *p, uint64_t key)
     return NULL;
 }
 
-static void wait_for_news(const local *l, const local_peer *p, int64_t deadline_ms)
+static void wait_for_news(const local_peer *p, int64_t deadline_ms)
 {
     struct pollfd fd = {.fd = p->fd, .events = POLLIN};
     const int left = ls_deadline_left(deadline_ms);
 
-    // Other channels may wait for room meanwhile.
-    (void)poll(&fd, 1, l->pending && (left < 0 || left > FLUSH_MS) ? FLUSH_MS : left);
+    // Other channels may wait for room meanwhile, and whoever waits is to hear when that has become in vain.
+    (void)poll(&fd, 1, left < 0 || left > FLUSH_MS ? FLUSH_MS : left);
 }
 
 ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t deadline_ms,
@@ -376,7 +376,8 @@ ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t d
                            p->end_text);
         if (ls_deadline_left(deadline_ms) == 0)
             return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
-        wait_for_news(l, p, deadline_ms);
+        LS_TRY(local_check(l));
+        wait_for_news(p, deadline_ms);
         (void)local_read_peer(p);
         local_flush(l);
     }

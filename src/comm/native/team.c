@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define CHECK_MS 20 /* between looks at whether waiting is in vain */
+
 /* --- telling and reading --- */
 
 void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value)
@@ -356,6 +358,11 @@ static int find_absent(const team *t)
     return k;
 }
 
+static int earlier_of(int left_ms, int ms)
+{
+    return left_ms < 0 || left_ms > ms ? ms : left_ms;
+}
+
 /* A member that closed its part before all others have mapped it would leave them waiting for it. */
 static ls_status wait_for_all(team *t, int64_t deadline_ms)
 {
@@ -372,7 +379,7 @@ static ls_status wait_for_all(team *t, int64_t deadline_ms)
         absent = find_absent(t);
         if (absent < t->n)
             (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
-                       ls_deadline_left(deadline_ms));
+                       earlier_of(ls_deadline_left(deadline_ms), CHECK_MS));
         local_end_sleep(t->l);
         local_receive(t->l);
         absent = find_absent(t);
@@ -382,6 +389,8 @@ static ls_status wait_for_all(team *t, int64_t deadline_ms)
         else if (absent < t->n && ls_deadline_left(deadline_ms) == 0)
             st = ls_fail(LS_ETIMEOUT, "rank %d has not opened the group in time",
                          t->info->members[absent]);
+        if (st == LS_OK)
+            st = local_check(t->l);
     }
     ls_free(fds);
     return st;
