@@ -13,3 +13,9 @@ ls_test(test_comm_native_mesh_fault multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_many multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_many.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
+# What the system calls give is changed on the way: short, late, interrupted, reset.
+ls_test(test_comm_native_shim fault SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_shim.c ${mesh_ranks}
+  LIBS ${mesh_test_libs} TIMEOUT 240)
+foreach(call sendmsg recvmsg send recv poll)
+  target_link_options(test_comm_native_shim PRIVATE -Wl,--wrap=${call})
+endforeach()

@@ -170,18 +170,20 @@ bool link_flush(peer_link *l)
 {
     size_t total = 0;
 
-    if (l->ops == NULL)
+    // Whoever asks for what a cut link still holds must not believe that it moves.
+    if (l->ops == NULL || l->is_cut)
         return false;
     l->wants_write = false;
-    while (link_has_output(l) && !l->is_ended && !l->is_cut && total < CALL_BYTES) {
+    while (link_has_output(l) && !l->is_ended && total < CALL_BYTES) {
         struct iovec iov[2 * BATCH_ITEMS];
         size_t wanted;
         const int n = fill_iov(l, iov, &wanted);
         const ssize_t moved = l->ops->write(l, iov, n);
 
         if (moved < 0) {
-            // What the peer sent before it went is still to be read.
+            // What the peer sent before it went is still to be read. If it is still there, it is to notice.
             l->is_cut = true;
+            l->ops->finish(l);
             break;
         }
         advance(l, (size_t)moved);

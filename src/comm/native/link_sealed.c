@@ -160,7 +160,7 @@ static int fetch_record(peer_link *l, sealed_stream *s)
         if (n < 0)
             return errno == EAGAIN ? 0 : fail_stream(l, errno);
         if (n == 0) // an orderly end comes between records
-            return fail_stream(l, s->in_held > 0 ? ECONNRESET : 0);
+            return s->in_held > 0 ? fail_stream(l, ECONNRESET) : -1;
         s->in_held += (size_t)n;
     }
 }

@@ -41,10 +41,8 @@ static ssize_t tcp_read(peer_link *l, const struct iovec *iov, int n)
     for (int i = 0; i < n; i++)
         parts[i] = iov[i];
     moved = recvmsg(l->fd, &header, MSG_DONTWAIT);
-    if (moved == 0) {
-        l->error = 0;
+    if (moved == 0) // behind a write that failed, which says more
         return -1;
-    }
     return tcp_result(l, moved);
 }
 

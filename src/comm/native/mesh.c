@@ -95,9 +95,9 @@ static void fail(contact *c, const char *why)
 {
     native_peer *p = c->peer;
 
+    text_printable(p->unreachable, sizeof(p->unreachable), why); // hang_up() may end what holds it
     hang_up(c);
     c->m->n_moved++;
-    text_printable(p->unreachable, sizeof(p->unreachable), why);
     p->link->is_ended = true;
     p->link->is_cut = true;
     native_peer_ended(p);
@@ -228,14 +228,16 @@ static void on_called(void *self, int fd, const net_address *at, ls_status statu
 
     LS_UNUSED(at);
     LS_UNUSED(status);
+    if (fd < 0 && c->theirs.fd < 0) {
+        fail(c, why);
+        return;
+    }
     dial_close(c->call);
     c->call = NULL;
     if (fd >= 0 && is_lower(c))
         adopt(c, fd, &seals);
     else if (fd >= 0)
         wait_for_choice(&c->ours, fd, &seals);
-    else if (c->theirs.fd < 0)
-        fail(c, why);
     seal_pair_wipe(&seals);
 }
 
