@@ -108,43 +108,37 @@ static ls_status name_missing(join *j, const join_settings *s)
     return st;
 }
 
-static ls_status fetch(join *j, const join_settings *s, int rank, boot_publication *out)
+static ls_status take_record(void *arg, int rank, const void *value, size_t bytes)
 {
-    char key[KEY_BYTES];
-    size_t bytes = 0;
-    void *value = NULL;
-    ls_status st = ls_store_get(control_store(j->control), record_key(j, rank, key),
-                                ls_deadline_left(s->deadline_ms), &value, &bytes);
+    join *j = arg;
+    boot_publication p = {0};
 
-    if (st == LS_ETIMEOUT)
-        return name_missing(j, s);
-    if (st != LS_OK)
-        return st;
-    st = boot_record_decode(value, bytes, rank, out);
-    ls_store_free(value);
-    return st;
+    LS_TRY(boot_record_decode(value, bytes, rank, &p));
+    LS_TRY(boot_record_compare(&j->own, &p));
+    j->records[rank] = p.record;
+    j->hosts[rank] = p.host;
+    j->core_sharers += p.host == j->own.host && p.core_share == j->own.core_share;
+    if (rank == 0)
+        j->world_group = p.world_group;
+    return LS_OK;
 }
 
 static ls_status fetch_all(join *j, const join_settings *s)
 {
     const size_t n = (size_t)j->id.size;
+    char prefix[KEY_BYTES];
+    ls_status st;
     int rank;
 
     j->records = ls_calloc(n, sizeof(*j->records));
     j->hosts = ls_calloc(n, sizeof(*j->hosts));
     if (j->records == NULL || j->hosts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the records of %d ranks", j->id.size);
-    for (int r = 0; r < j->id.size; r++) {
-        boot_publication p = {0};
-
-        LS_TRY(fetch(j, s, r, &p));
-        LS_TRY(boot_record_compare(&j->own, &p));
-        j->records[r] = p.record;
-        j->hosts[r] = p.host;
-        j->core_sharers += p.host == j->own.host && p.core_share == j->own.core_share;
-        if (r == 0)
-            j->world_group = p.world_group;
-    }
+    st = control_gather(j->control, text_format(prefix, sizeof(prefix), "%sboot/", j->scope),
+                        j->id.size, ls_deadline_left(s->deadline_ms), take_record, j);
+    if (st == LS_ETIMEOUT)
+        return name_missing(j, s);
+    LS_TRY(st);
     // Who left before its record came has come again since: it was in the join before.
     while (control_next_left(j->control, &rank))
         continue;

@@ -235,6 +235,30 @@ ls_store *control_store(control *c)
     return &c->link.store;
 }
 
+ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_ms,
+                         control_take_fn take, void *arg)
+{
+    wire_writer *w = hublink_begin(&c->link);
+    ls_status st = LS_OK;
+    wire_reader r;
+
+    wire_write_i64(w, timeout_ms);
+    wire_write_u32(w, (uint32_t)n);
+    wire_write_text(w, prefix);
+    LS_TRY(hublink_request(&c->link, MESSAGE_GATHER, timeout_ms, &r));
+    for (int i = 0; i < n && st == LS_OK && !r.failed; i++) {
+        size_t bytes;
+        const uint8_t *value = wire_read_bytes(&r, LS_STORE_VALUE_MAX, &bytes);
+
+        if (!r.failed)
+            st = take(arg, i, value, bytes);
+    }
+    if (st != LS_OK)
+        return st;
+    st = wire_reader_end(&r, "an answer of the hub");
+    return st == LS_OK ? st : hublink_break(&c->link, st);
+}
+
 ls_status control_poll(control *c)
 {
     return hublink_poll(&c->link);

@@ -51,6 +51,14 @@ int control_fd(const control *c);
  */
 ls_store *control_store(control *c);
 
+/*
+ * The values of the keys prefix + "0" to n-1, once all are there, in one answer: take() gets them in order. They are valid during the
+ * call, which must not use the connection; what it fails with is the result. LS_ETIMEOUT: some are missing.
+ */
+typedef ls_status (*control_take_fn)(void *arg, int i, const void *value, size_t bytes);
+LS_MUST_USE ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_ms,
+                                     control_take_fn take, void *arg);
+
 /* Reads news without blocking; control_next_cause() and control_next_left() hand it out. LS_EPEER: the hub itself is gone; the
  * text says so. */
 LS_MUST_USE ls_status control_poll(control *c);

@@ -42,6 +42,7 @@ ls_status hub_create(poller *p, const hub_options *opt, hub **out)
     list_init(&h->conns);
     list_init(&h->dead);
     list_init(&h->waits);
+    list_init(&h->gathers);
     list_init(&h->held);
     list_init(&h->ops);
     list_init(&h->calls);
@@ -67,6 +68,7 @@ void hub_destroy(hub *h)
     poller_timer_cancel(&h->reaper);
     hub_reap(h);
     hub_ranks_free(h);
+    hub_gather_free(h);
     table_free(&h->table);
     wire_writer_free(&h->body);
     ls_free(h);

@@ -107,7 +107,7 @@ static ls_status on_frame(void *arg, const frame *f)
     case CONN_NAMELESS:
         return hub_rank_hello(c, f);
     case CONN_RANK:
-        if (f->type >= MESSAGE_SET && f->type <= MESSAGE_COUNT)
+        if ((f->type >= MESSAGE_SET && f->type <= MESSAGE_COUNT) || f->type == MESSAGE_GATHER)
             return hub_store_request(c, f);
         return hub_rank_message(c, f);
     case CONN_STORE:

@@ -27,7 +27,7 @@ typedef enum conn_state {
 
 /* A get or wait that is not answered yet. */
 typedef struct conn_wait {
-    list_node node; /* in hub.waits while active */
+    list_node node; /* in hub.waits, or of a gather, while active */
     bool is_active;
     bool is_get;
     uint64_t id;
@@ -109,6 +109,8 @@ struct hub {
     poll_timer reaper;
     kv_table table;
     list_node waits;
+    list_node gathers;
+    int n_gathers;
     hub_rank *ranks; /* world_size of them, NULL for a store without a job */
     int n_joined;
     bool has_formed; /* all ranks were here at once */
@@ -142,6 +144,13 @@ void conn_drop(hub_conn *c);
 /* --- hub_store.c --- */
 LS_MUST_USE ls_status hub_store_request(hub_conn *c, const frame *f);
 void hub_store_forget(hub_conn *c); /* its open wait */
+
+void hub_store_reply_failure(hub_conn *c, uint64_t id, ls_status st); /* and this thread's text */
+
+/* --- hub_gather.c --- */
+LS_MUST_USE ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r);
+void hub_gather_changed(hub *h, kv_bytes key); /* it has a value now, another one, or none */
+void hub_gather_free(hub *h);                  /* when nobody waits any more */
 
 /* --- hub_ranks.c --- */
 LS_MUST_USE ls_status hub_ranks_create(hub *h);

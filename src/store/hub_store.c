@@ -23,7 +23,7 @@ static void begin_reply(hub_conn *c, uint64_t id, ls_status st)
     wire_write_u32(w, (uint32_t)st);
 }
 
-static void reply_failure(hub_conn *c, uint64_t id, ls_status st)
+void hub_store_reply_failure(hub_conn *c, uint64_t id, ls_status st)
 {
     char text[MESSAGE_TEXT_MAX];
 
@@ -98,7 +98,7 @@ static void wait_timed_out(void *arg)
 
     store_missing(&c->owner->table, c->wait.keys, c->wait.n_keys);
     hub_store_forget(c);
-    reply_failure(c, id, LS_ETIMEOUT);
+    hub_store_reply_failure(c, id, LS_ETIMEOUT);
 }
 
 /* A key has a value now: who waited for just that one looks again. */
@@ -106,6 +106,7 @@ static void wake_waits(hub *h, kv_bytes key)
 {
     list_node *it = h->waits.next;
 
+    hub_gather_changed(h, key);
     while (it != &h->waits) {
         hub_conn *c = list_entry(it, hub_conn, wait.node);
         const kv_bytes missing = c->wait.keys[c->wait.missing];
@@ -153,7 +154,7 @@ static void wait_for(hub_conn *c, uint64_t id, const kv_bytes *keys, int n, bool
     const ls_status st = begin_wait(c, id, keys, n, is_get);
 
     if (st != LS_OK) {
-        reply_failure(c, id, st);
+        hub_store_reply_failure(c, id, st);
         return;
     }
     if (try_wait(c))
@@ -201,7 +202,7 @@ static ls_status do_set(hub_conn *c, uint64_t id, wire_reader *r)
     if (st == LS_OK)
         reply_ok(c, id);
     else
-        reply_failure(c, id, st);
+        hub_store_reply_failure(c, id, st);
     if (st == LS_OK)
         wake_waits(c->owner, key);
     return LS_OK;
@@ -229,7 +230,7 @@ static ls_status do_add(hub_conn *c, uint64_t id, wire_reader *r)
     if (st == LS_OK)
         reply_number(c, id, sum);
     else
-        reply_failure(c, id, st);
+        hub_store_reply_failure(c, id, st);
     if (st == LS_OK)
         wake_waits(c->owner, key);
     return LS_OK;
@@ -248,7 +249,7 @@ static ls_status do_compare_set(hub_conn *c, uint64_t id, wire_reader *r)
     if (st == LS_OK)
         reply_flag(c, id, swapped);
     else
-        reply_failure(c, id, st);
+        hub_store_reply_failure(c, id, st);
     if (swapped)
         wake_waits(c->owner, key);
     return LS_OK;
@@ -307,9 +308,13 @@ static ls_status do_check(hub_conn *c, uint64_t id, wire_reader *r)
 static ls_status do_delete(hub_conn *c, uint64_t id, wire_reader *r)
 {
     const kv_bytes key = read_key(r);
+    bool existed;
 
     LS_TRY(end_request(r));
-    reply_flag(c, id, table_delete(&c->owner->table, key));
+    existed = table_delete(&c->owner->table, key);
+    reply_flag(c, id, existed);
+    if (existed)
+        hub_gather_changed(c->owner, key);
     return LS_OK;
 }
 
@@ -343,6 +348,8 @@ ls_status hub_store_request(hub_conn *c, const frame *f)
         return do_delete(c, id, &r);
     case MESSAGE_COUNT:
         return do_count(c, id, &r);
+    case MESSAGE_GATHER:
+        return hub_gather_request(c, id, &r);
     default:
         return ls_fail(LS_EPROTO, "unknown request %u", f->type);
     }

@@ -23,8 +23,9 @@ typedef enum message_type {
     MESSAGE_CHECK = 15,       /* n u32, n keys */
     MESSAGE_DELETE = 16,      /* key */
     MESSAGE_COUNT = 17,       /* empty */
+    MESSAGE_GATHER = 19,      /* timeout i64, n u32, prefix: the values of prefix "0" to "n-1" */
 
-    /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and DELETE u8; otherwise
+    /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and DELETE u8; GATHER n values; otherwise
      * text. */
     MESSAGE_REPLY = 18,
 
