@@ -26,8 +26,15 @@ static void run_everywhere(mesh_fn fn, void *arg)
 
 static void run_on_hosts(mesh_fn fn)
 {
-    static const int hosts[][6] = {{0, 0, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 0, 1, 1}};
-    static const int n[] = {3, 6, 5};
+    // 2+1, 3+3, dealt in turn, one a host, 8+2, 1+7, and three hosts of which one has its ranks apart.
+    static const int hosts[][10] = {{0, 0, 1},
+                                    {0, 0, 0, 1, 1, 1},
+                                    {0, 1, 0, 1, 1},
+                                    {0, 1, 2, 3},
+                                    {0, 0, 0, 0, 0, 0, 0, 0, 1, 1},
+                                    {0, 1, 1, 1, 1, 1, 1, 1},
+                                    {0, 0, 1, 1, 2, 0}};
+    static const int n[] = {3, 6, 5, 4, 10, 8, 6};
 
     for (size_t i = 0; i < LS_COUNT_OF(n); i++) {
         const mesh_job job = {
@@ -99,6 +106,51 @@ static int all_reduces(mesh_rank *r, void *arg)
         }
     }
     return 0;
+}
+
+// Part r of the reduction on rank r, and all of it at the root.
+static int other_reductions(mesh_rank *r, void *arg)
+{
+    static const size_t counts[] = {1, 333, 5000};
+    const size_t n = (size_t)r->size;
+
+    LS_UNUSED(arg);
+    for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
+        const size_t count = counts[c];
+        uint16_t *src[MESH_RANKS_MAX];
+        uint16_t *expected = ls_calloc(n * count, sizeof(*expected));
+        uint16_t *dst = ls_calloc(n * count, sizeof(*dst));
+        coll op = {.dtype = LS_BF16, .redop = LS_SUM, .count = count, .dst = dst};
+
+        for (int i = 0; i < r->size; i++) {
+            src[i] = ls_calloc(n * count, sizeof(*src[i]));
+            fill(src[i], n * count, LS_BF16, i, c + 50);
+        }
+        oracle_reduce(expected, (const void *const *)src, 0, r->size, n * count, LS_BF16, LS_SUM,
+                      true);
+        op.src = src[r->rank];
+        op.kind = COLL_REDUCE_SCATTER;
+        MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+        MESH_CHECK(oracle_differs(dst, expected + (size_t)r->rank * count, count, LS_BF16, true) ==
+                   count);
+        op.kind = COLL_REDUCE;
+        op.root = r->size - 1;
+        MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+        MESH_CHECK(r->rank != op.root ||
+                   oracle_differs(dst, expected, count, LS_BF16, true) == count);
+        for (int i = 0; i < r->size; i++)
+            ls_free(src[i]);
+        ls_free(expected);
+        ls_free(dst);
+    }
+    return 0;
+}
+
+static void other_reductions_give_the_bits_of_the_tree(void **state)
+{
+    LS_UNUSED(state);
+    run_everywhere(other_reductions, NULL);
+    run_on_hosts(other_reductions);
 }
 
 static void all_reduce_gives_the_bits_of_the_tree(void **state)
@@ -514,6 +566,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_end_on_every_rank),
         cmocka_unit_test(all_reduce_gives_the_bits_of_the_tree),
+        cmocka_unit_test(other_reductions_give_the_bits_of_the_tree),
         cmocka_unit_test(moved_bytes_arrive_where_they_belong),
         cmocka_unit_test(messages_go_round_a_ring),
         cmocka_unit_test(tags_keep_their_own_order),

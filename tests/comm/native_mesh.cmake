@@ -13,6 +13,9 @@ ls_test(test_comm_native_mesh_fault multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_many multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_many.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
+# Takes 4.3 GB.
+add_test(NAME test_comm_native_huge COMMAND test_comm_native_many huge)
+set_tests_properties(test_comm_native_huge PROPERTIES LABELS "multiproc;slow" TIMEOUT 600)
 # What the system calls give is changed on the way: short, late, interrupted, reset.
 ls_test(test_comm_native_shim fault SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_shim.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)

@@ -264,8 +264,46 @@ static void a_rank_that_nobody_can_reach_is_named(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-int main(void)
+// --- more than 2^31 ---
+
+static int huge_sum(mesh_rank *r, void *arg)
 {
+    const size_t count = ((size_t)1 << 31) + 1;
+    int8_t *data = ls_calloc(count, 1);
+
+    LS_UNUSED(arg);
+    MESH_CHECK(data != NULL);
+    for (size_t i = 0; i < count; i++)
+        data[i] = (int8_t)(i % 61 + (size_t)r->rank);
+    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_ALL_REDUCE,
+                                          .dtype = LS_I8,
+                                          .redop = LS_SUM,
+                                          .count = count,
+                                          .src = data,
+                                          .dst = data}) == LS_OK);
+    for (size_t i = 0; i < count; i++)
+        MESH_CHECK(data[i] == (int8_t)(2 * (i % 61) + 1));
+    ls_free(data);
+    return 0;
+}
+
+static void more_elements_than_an_int_counts(void **state)
+{
+    static const char *const transports[] = {"tcp", "auto"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        const mesh_job job = {.size = 2, .transport = transports[i], .fn = huge_sum};
+
+        assert_int_equal(mesh_run(&job), 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest huge[] = {
+        cmocka_unit_test(more_elements_than_an_int_counts),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixty_four_ranks_hold_few_connections_each),
         cmocka_unit_test(ranks_that_say_nothing_are_not_connected),
@@ -274,5 +312,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_nobody_can_reach_is_named),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    LS_UNUSED(argv);
+    return argc > 1 ? cmocka_run_group_tests(huge, NULL, NULL)
+                    : cmocka_run_group_tests(tests, NULL, NULL);
 }
