@@ -9,6 +9,7 @@
 
 #define BATCH_ITEMS 8
 #define CALL_BYTES  (2U << 20) /* moved by one call at most, so that no link starves the others */
+#define LARGE_BYTES 16384      /* a payload of which more is still to come than is worth copying */
 #define BESIDE_BYTES                                                                               \
     256 /* read behind a large payload: the next header, hardly any payload twice */
 
@@ -273,10 +274,9 @@ bool link_receive(peer_link *l)
             direct = l->in_bytes - l->in_done;
             iov[n++] = (struct iovec){.iov_base = l->place + l->in_done, .iov_len = direct};
         }
-        iov[n++] = (struct iovec){.iov_base = l->staging + l->staged_end,
-                                  .iov_len = direct > MESSAGE_EAGER_BYTES
-                                                 ? BESIDE_BYTES
-                                                 : LINK_STAGING_BYTES - l->staged_end};
+        iov[n++] = (struct iovec){
+            .iov_base = l->staging + l->staged_end,
+            .iov_len = direct > LARGE_BYTES ? BESIDE_BYTES : LINK_STAGING_BYTES - l->staged_end};
         wanted = direct + iov[n - 1].iov_len;
         moved = l->ops->read(l, iov, n);
         if (moved < 0) {

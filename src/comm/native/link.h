@@ -16,7 +16,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define LINK_STAGING_BYTES 20480 /* an eager message and some headers */
+#define LINK_STAGING_BYTES 20480 /* small messages and their headers, several at a time */
 
 typedef struct peer_link peer_link;
 

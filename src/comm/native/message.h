@@ -14,7 +14,7 @@
 #include "store/stamp.h"
 
 #define MESSAGE_HEADER_BYTES 128
-#define MESSAGE_EAGER_BYTES  16384      /* larger ones wait until the receiver is ready */
+#define MESSAGE_EAGER_BYTES  65536      /* larger ones wait until the receiver is ready */
 #define MESSAGE_MAX_BYTES    (4U << 20) /* of one payload */
 
 typedef enum message_type {
