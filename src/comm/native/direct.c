@@ -194,6 +194,10 @@ static void start_receive(transfer *t)
         blame_peer(t->group, t->peer, t->stamp);
         return;
     }
+    if (t->peer == NULL && match_all_gone(t->group)) {
+        blame_peer(t->group, t->group->peers[t->group->info->rank == 0 ? 1 : 0], t->stamp);
+        return;
+    }
     list_append(&t->group->receives, &t->node);
     if (t->peer != NULL)
         mesh_expect(t->peer);

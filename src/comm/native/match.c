@@ -512,7 +512,7 @@ static void break_list(list_node *list, native_peer *p)
     }
 }
 
-static bool all_gone(const native_group *g)
+bool match_all_gone(const native_group *g)
 {
     for (int i = 0; i < g->info->size; i++)
         if (g->peers[i]->link != NULL && !g->peers[i]->link->is_ended)
@@ -525,7 +525,7 @@ static void break_receivers(native_group *g, native_peer *p)
     list_for_each (node, &g->receives) {
         transfer *t = list_entry(node, transfer, node);
 
-        if (t->peer == p || (t->peer == NULL && all_gone(g)))
+        if (t->peer == p || (t->peer == NULL && match_all_gone(g)))
             blame_peer(g, p, t->stamp);
     }
 }

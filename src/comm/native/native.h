@@ -211,6 +211,8 @@ void match_receive(transfer *t);
 void match_cancel(native_group *g);
 /* The peer's link has ended: breaks the groups that wait for it. */
 void match_peer_gone(native_peer *p);
+/* Whether no other rank of the group can send any more. */
+bool match_all_gone(const native_group *g);
 /* Before an operation starts: what came early must mean the same. */
 void match_check_early(native_work *w);
 /* After it has ended: nothing of it may be left over. */
