@@ -23,6 +23,7 @@
 #include "store/stamp.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define BACKEND_ABI 2
@@ -53,6 +54,7 @@ typedef struct coll {
      * src is cut by rank (scatter, reduce_scatter) and dst_counts where dst is (gather, all_gather). */
     const size_t *src_counts;
     const size_t *dst_counts;
+    size_t bytes; /* of src and dst together, as far as this rank's are looked at */
     op_stamp stamp;
 } coll;
 
@@ -118,6 +120,10 @@ typedef struct backend_ops {
     void (*start)(backend_group *group, backend_work *work);
     /* required: carries everything on without blocking; true when something moved */
     bool (*progress)(backend_state *self);
+    /* optional: a caller waits for the works of this group and for nothing else: carries them on alone, spinning (where ranks
+     * share cores: yielding), until none is pending, *others is not 0, or nothing has moved for some microseconds. The rest
+     * of progress() may wait meanwhile. */
+    void (*rush)(backend_group *group, bool has_own_core, const atomic_int *others);
     /* required: sleeps until something may have moved, boot->control_fd is readable, wake() or timeout_ms (>= 0). Several
      * threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

@@ -47,6 +47,7 @@ typedef struct comm_boot {
     int64_t deadline_ms;   /* ls_deadline_ms() until which joining may take */
     size_t segment_bytes;  /* LOCKSTEP_SEGMENT */
     size_t piece_elements; /* LOCKSTEP_PIECE */
+    const char *algorithms; /* LOCKSTEP_ALGORITHMS; NULL as "" */
 } comm_boot;
 
 #endif

@@ -38,6 +38,7 @@ ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
     wire_write_text(out, p->backend);
     wire_write_text(out, p->transport);
     wire_write_u64(out, p->segment_bytes);
+    wire_write_text(out, p->algorithms);
     wire_write_u8(out, (uint8_t)p->security);
     write_address(out, &b->local);
     wire_write_u16(out, (uint16_t)b->n_addresses);
@@ -63,6 +64,7 @@ static ls_status read_fields(wire_reader *r, boot_publication *out)
     wire_read_text(r, out->backend, sizeof(out->backend));
     wire_read_text(r, out->transport, sizeof(out->transport));
     out->segment_bytes = wire_read_u64(r);
+    wire_read_text(r, out->algorithms, sizeof(out->algorithms));
     out->security = (net_security)wire_read_u8(r);
     LS_TRY(read_address(r, &b->local));
     b->n_addresses = wire_read_u16(r);
@@ -100,12 +102,17 @@ ls_status boot_record_decode(const void *data, size_t bytes, int rank, boot_publ
 static ls_status differ(const boot_publication *own, const boot_publication *other,
                         const char *setting, const char *own_value, const char *other_value)
 {
-    char shown[BOOT_NAME_BYTES];
+    char shown[BOOT_ROWS_BYTES];
 
     text_printable(shown, sizeof(shown), other_value);
     return ls_fail(LS_EMISMATCH, "%s is %s on rank %d (%s), but %s on rank %d (%s)", setting,
                    own_value, own->record.rank, own->record.host, shown, other->record.rank,
                    other->record.host);
+}
+
+static const char *or_unset(const char *value)
+{
+    return *value == '\0' ? "not set" : value;
 }
 
 ls_status boot_record_compare(const boot_publication *own, const boot_publication *other)
@@ -121,6 +128,9 @@ ls_status boot_record_compare(const boot_publication *own, const boot_publicatio
         return differ(own, other, "LOCKSTEP_SEGMENT",
                       text_format(a, sizeof(a), "%" PRIu64, own->segment_bytes),
                       text_format(b, sizeof(b), "%" PRIu64, other->segment_bytes));
+    if (!text_equal(own->algorithms, other->algorithms))
+        return differ(own, other, "LOCKSTEP_ALGORITHMS", or_unset(own->algorithms),
+                      or_unset(other->algorithms));
     if (own->security != other->security)
         return differ(own, other, "LOCKSTEP_SECURITY", net_security_text(own->security),
                       net_security_text(other->security));

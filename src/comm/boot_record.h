@@ -7,9 +7,10 @@
 
 #include "comm/boot.h"
 
-#define BOOT_RECORD_VERSION   1
+#define BOOT_RECORD_VERSION   2
 #define BOOT_RECORD_MAX_BYTES 8192
 #define BOOT_NAME_BYTES       32
+#define BOOT_ROWS_BYTES       1024
 
 /* A record, and the settings that must be the same everywhere. */
 typedef struct boot_publication {
@@ -20,6 +21,7 @@ typedef struct boot_publication {
     char backend[BOOT_NAME_BYTES];
     char transport[BOOT_NAME_BYTES];
     uint64_t segment_bytes;
+    char algorithms[BOOT_ROWS_BYTES]; /* LOCKSTEP_ALGORITHMS */
     net_security security;
 } boot_publication;
 

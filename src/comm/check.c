@@ -178,6 +178,7 @@ static ls_status check_buffers(coll *op, int rank, int size)
         return ls_fail(LS_EINVAL, "src is NULL");
     if (op->dst == NULL && dst_bytes > 0)
         return ls_fail(LS_EINVAL, "dst is NULL");
+    op->bytes = src_bytes + dst_bytes;
     src = (uintptr_t)op->src;
     dst = (uintptr_t)op->dst;
     if (src_bytes > 0 && dst_bytes > 0 && src < dst + dst_bytes && dst < src + src_bytes &&

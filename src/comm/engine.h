@@ -18,6 +18,7 @@
 
 #include "base/map.h"
 #include "base/thread.h"
+#include "base/ticks.h"
 #include "comm/backend.h"
 #include "comm/calls.h"
 #include "comm/join.h"
@@ -74,10 +75,12 @@ struct ls_work {
     ls_status status;
     char *text; /* of a failure whose group is gone */
     int64_t start_ns;
+    int64_t end_ns;
     int64_t next_look_ns;  /* when watch.c looks at it again */
     int64_t next_late_ns;  /* when it is reported as late (again) */
     int64_t left_since_ns; /* it waits for a rank that has left, 0: it does not */
     bool is_reported;      /* the hub was told that it takes long */
+    bool is_stamped;       /* start_ns is known, otherwise it is when the work before ended */
     uint64_t record;       /* recorder's number */
     size_t *counts;        /* copies for the v-variants */
     size_t counts_capacity;
@@ -120,6 +123,8 @@ struct engine {
     int n_groups;        /* the engine goes with its last group */
     uint32_t next_group; /* ids where there is no hub */
     list_node free_works;
+    ls_ticks ticks;  /* for stamps */
+    int64_t last_ns; /* when the last work ended */
     site_cache sites;
     bool is_forked; /* set in a forked child: nothing may be used there */
     list_node fork_node;
@@ -183,6 +188,8 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 /* --- drive.c --- */
 
 void drive_init(engine *e);
+/* A caller waits for this work, just started: the backend carries it on alone for a moment, if nothing else is pending. */
+void drive_rush(engine *e, const ls_work *w);
 /* Until the work has ended (true) or deadline_ns (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */

@@ -43,6 +43,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     LS_TRY(net_security_setting(&s->security));
     LS_TRY(config_int(CONFIG_SEGMENT_BYTES, &segment));
     LS_TRY(config_int(CONFIG_PIECE_ELEMENTS, &piece));
+    LS_TRY(config_text(CONFIG_ALGORITHMS, &s->algorithms));
     LS_TRY(config_int(CONFIG_LATE_MS, late_ms));
     if (s->join_ms == 0)
         LS_TRY(config_int(CONFIG_JOIN_MS, &s->join_ms));

@@ -63,6 +63,7 @@ static void describe_self(join *j, const join_settings *s)
     text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
     text_format(j->own.transport, sizeof(j->own.transport), "%s", s->transport);
     j->own.segment_bytes = s->segment_bytes;
+    (void)text_format(j->own.algorithms, sizeof(j->own.algorithms), "%s", s->algorithms);
     j->own.security = s->security;
 }
 
@@ -160,6 +161,7 @@ static void describe_boot(join *j, const join_settings *s)
     b->deadline_ms = s->deadline_ms;
     b->segment_bytes = s->segment_bytes;
     b->piece_elements = s->piece_elements;
+    b->algorithms = s->algorithms;
 }
 
 /* The others need not wait for one that cannot come. Those that differ or are missing are told by their own look. */

@@ -180,7 +180,19 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put_text(&e[AT_SITE], stamp->site);
     put(&r->words[HEAD_LAST], number);
     atomic_store_explicit(&e[AT_NUMBER], number, memory_order_release);
+    // The ring is larger than the caches near the core: a store that misses would hold up those behind it.
+    e = entry_at(r->words, number + 1);
+    __builtin_prefetch((const void *)(uintptr_t)e, 1);
+    __builtin_prefetch((const void *)(uintptr_t)(e + ENTRY_WORDS / 2), 1);
     return number;
+}
+
+void recorder_restart(recorder *r, uint64_t number, int64_t now_ns)
+{
+    word *e = entry_at(r->words, number);
+
+    if (get(&e[AT_NUMBER]) == number)
+        put(&e[AT_START], (uint64_t)now_ns);
 }
 
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns)

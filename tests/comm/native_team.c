@@ -6,6 +6,14 @@
 #include "comm/native_oracle.h"
 #include "comm/native_team_rank.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define SEED        UINT64_C(77001)
@@ -222,8 +230,9 @@ static int run_all_kinds(const comm_boot *boot, void *arg)
     uint64_t seed = 0;
     int failed = 0;
 
-    LS_UNUSED(arg);
-    RANK_CHECK(b != NULL && open_bench(boot, b, 9001 * 8) == 0);
+    RANK_CHECK(b != NULL);
+    b->r.table = arg;
+    RANK_CHECK(open_bench(boot, b, 9001 * 8) == 0);
     for (int round = 0; round < (boot->size > 3 ? 2 : 1); round++) {
         for (size_t k = 0; k < LS_COUNT_OF(kinds) && failed == 0; k++)
             failed = run_kind(b, kinds[k], &seed);
@@ -427,11 +436,127 @@ static void every_operation_has_a_rule_for_any_memory(void **state)
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
         bool is_served = false;
 
-        for (int i = 0; team_rule_at(i, &rule); i++)
-            is_served |= rule.kind == kinds[k] && rule.max_bytes == SIZE_MAX && !rule.needs_shared;
+        for (int i = 0; team_table_row(NULL, i, &rule); i++)
+            is_served |= rule.kind == kinds[k] && rule.max_bytes == SIZE_MAX &&
+                         rule.max_ranks == INT_MAX && rule.memory == TEAM_ANY_MEMORY;
         assert_true(is_served);
     }
-    assert_false(team_rule_at(-1, &rule));
+    assert_false(team_table_row(NULL, -1, &rule));
+}
+
+static void rows_of_the_user_stand_in_front(void **state)
+{
+    team_table *t = NULL;
+    team_rule rule;
+
+    (void)state;
+    assert_int_equal(team_table_create("all_reduce:staged<=1M,gather:direct@4", &t), LS_OK);
+    assert_int_equal(team_table_own_rows(t), 2);
+    assert_true(team_table_row(t, 0, &rule));
+    assert_int_equal(rule.kind, COLL_ALL_REDUCE);
+    assert_string_equal(rule.algorithm, "staged");
+    assert_int_equal(rule.max_bytes, 1 << 20);
+    assert_int_equal(rule.max_ranks, INT_MAX);
+    assert_true(team_table_row(t, 1, &rule));
+    assert_int_equal(rule.kind, COLL_GATHER);
+    assert_int_equal(rule.memory, TEAM_READABLE_MEMORY);
+    assert_int_equal(rule.max_ranks, 4);
+    team_table_free(t);
+    // All operations that direct serves: not reduce, nor the barrier.
+    assert_int_equal(team_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(team_table_own_rows(t), 7);
+    team_table_free(t);
+}
+
+static void a_row_that_makes_no_sense_is_named(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *part;
+    } bad[] = {
+        {"all_reduce", "\"all_reduce\" is not OPERATION:ALGORITHM"},
+        {"allreduce:staged", "\"allreduce\" is no operation"},
+        {"all_reduce:ring", "\"ring\" is none of inline, staged, shared, direct"},
+        {"all_reduce:inline", "inline carries at most 4096 bytes"},
+        {"all_reduce:inline<=8K", "inline carries at most 4096 bytes"},
+        {"reduce:direct", "direct does not serve reduce"},
+        {"all_reduce:staged<=many", "many"},
+        {"all_reduce:staged@0", "0"},
+        {"barrier:inline<=8", "\"barrier\" is no operation"},
+        {"all_reduce:staged<=1M,,", "is not OPERATION:ALGORITHM"},
+        {"all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,"
+         "all:staged",
+         "over 8 rows for all_reduce"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
+        team_table *t = NULL;
+
+        assert_int_equal(team_table_create(bad[i].text, &t), LS_EINVAL);
+        assert_non_null(strstr(ls_last_error(), bad[i].part));
+        assert_non_null(strstr(ls_last_error(), "LOCKSTEP_ALGORITHMS"));
+        assert_null(t);
+    }
+}
+
+/* Each algorithm serves every size that it can, whatever the defaults are. */
+static void every_algorithm_matches_the_oracle(void **state)
+{
+    static const char *const texts[] = {"all:direct,all:staged", "all:staged", "all:shared,all:staged",
+                                        "all:direct<=8K,all:inline<=16,all:staged"};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(texts); i++) {
+        team_table *t = NULL;
+
+        print_message("%s\n", texts[i]);
+        assert_int_equal(team_table_create(texts[i], &t), LS_OK);
+        assert_int_equal(ranks_run(AS_THREADS, 3, run_all_kinds, t), 0);
+        assert_int_equal(ranks_run(AS_PROCESSES, 2, run_all_kinds, t), 0);
+        assert_int_equal(ranks_run(AS_PROCESSES, 5, run_all_kinds, t), 0);
+        team_table_free(t);
+    }
+}
+
+/* A kernel that answers EPERM to the call, as one with a stricter policy or a container's filter does. */
+static int forbid_reading(const comm_boot *boot)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {.len = LS_COUNT_OF(program), .filter = program};
+
+    char byte = 0;
+    const struct iovec at = {.iov_base = &byte, .iov_len = 1};
+
+    RANK_CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+        fprintf(stderr, "no filters here: %s\n", strerror(errno));
+        return 0;
+    }
+    RANK_CHECK(process_vm_readv(getpid(), &at, 1, &at, 1, 0) < 0 && errno == EPERM);
+    return 0;
+}
+
+/* One rank may not read: no rank does, and the results are the same. */
+static int run_where_one_may_not_read(const comm_boot *boot, void *arg)
+{
+    RANK_CHECK(boot->rank != 1 || forbid_reading(boot) == 0);
+    return run_all_kinds(boot, arg);
+}
+
+static void where_the_kernel_forbids_reading_all_ranks_stage(void **state)
+{
+    team_table *t = NULL;
+
+    (void)state;
+    assert_int_equal(team_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, run_where_one_may_not_read, t), 0);
+    team_table_free(t);
 }
 
 int main(void)
@@ -444,6 +569,10 @@ int main(void)
         cmocka_unit_test(a_death_leaves_the_others_waiting_until_they_abort),
         cmocka_unit_test(memory_may_be_freed_while_a_peer_still_reads_it),
         cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
+        cmocka_unit_test(rows_of_the_user_stand_in_front),
+        cmocka_unit_test(a_row_that_makes_no_sense_is_named),
+        cmocka_unit_test(every_algorithm_matches_the_oracle),
+        cmocka_unit_test(where_the_kernel_forbids_reading_all_ranks_stage),
     };
 
     print_message("seed %llu\n", (unsigned long long)SEED);

@@ -9,11 +9,15 @@
 #include "comm/native/segment.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PAGE_BYTES      4096
+#define RUSH_IDLE       400 /* passes without movement: about 10 us */
+#define RUSH_YIELDS     100
+#define RUSH_PASSES     4000
 #define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
 #define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
 #define CLOSE_STEP_MS   2
@@ -251,6 +255,62 @@ static bool native_progress(native_state *s)
     return moved;
 }
 
+/* Tells the core that this is a spin loop. */
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Messages of a group whose links are all within this host; true when something moved. */
+static bool rush_links(native_group *g)
+{
+    native_state *s = g->state;
+    bool moved = false;
+
+    for (int i = 0; i < g->info->size; i++) {
+        if (g->peers[i]->link != NULL)
+            moved |= receive_peer(g->peers[i]);
+    }
+    moved |= exec_run(s);
+    moved |= flush_all(s);
+    native_settle(s);
+    return moved;
+}
+
+static bool has_links_pending(const native_group *g)
+{
+    return !list_empty(&g->directs) || !list_empty(&g->works);
+}
+
+/* Passes that moved nothing count; those that did are bounded too, as nobody reads news meanwhile. */
+static void native_rush(native_group *g, bool has_own_core, const atomic_int *others)
+{
+    const int most_idle = has_own_core ? RUSH_IDLE : RUSH_YIELDS;
+    int idle = 0;
+
+    for (int pass = 0; idle < most_idle && pass < RUSH_PASSES; pass++) {
+        const bool is_team = g->team != NULL && team_busy(g->team);
+
+        if (g->team == NULL || (!is_team && !has_links_pending(g)) || g->is_broken)
+            return;
+        if (is_team ? team_progress(g->team) : rush_links(g)) {
+            idle = 0;
+            continue;
+        }
+        idle++;
+        if (atomic_load_explicit(others, memory_order_relaxed) != 0)
+            return;
+        if (has_own_core)
+            relax();
+        else
+            (void)sched_yield();
+    }
+}
+
 static void native_wait(native_state *s, int timeout_ms)
 {
     sleep_wait(s, timeout_ms);
@@ -353,8 +413,10 @@ static ls_status fill_group(native_group *g)
     LS_TRY(make_layout(g));
     if (!is_all_local(s, info))
         return LS_OK;
-    return team_open(s->local, s->host, info, s->segment_bytes, ls_deadline_ms(TEAM_OPEN_MS),
-                     &g->team);
+    return team_open(
+        s->local, s->host, info,
+        &(team_options){.segment_bytes = s->segment_bytes, .table = s->algorithms},
+        ls_deadline_ms(TEAM_OPEN_MS), &g->team);
 }
 
 static ls_status native_open_group(native_state *s, const group_info *info, native_group **out)
@@ -512,6 +574,7 @@ void native_destroy(native_state *s)
     direct_free(s);
     local_leave(s->local);
     sleep_destroy(s->sleepers);
+    team_table_free(s->algorithms);
     ls_free(s->closed);
     ls_free(s->host_names);
     ls_free(s->peers);
@@ -592,6 +655,8 @@ ls_status native_create(const comm_boot *boot, const comm_host *host, native_sta
         s->segment_bytes = SEGMENT_MAX;
     init_lists(s);
     st = sleep_create(boot->control_fd, &s->sleepers);
+    if (st == LS_OK)
+        st = team_table_create(boot->algorithms == NULL ? "" : boot->algorithms, &s->algorithms);
     if (st != LS_OK) {
         native_destroy(s);
         return st;
@@ -639,6 +704,7 @@ const backend_ops native_backend_ops = {
     .close_group = native_close_group,
     .start = native_start,
     .progress = native_progress,
+    .rush = native_rush,
     .wait = native_wait,
     .wake = native_wake,
     .abort_group = native_abort_group,

@@ -32,6 +32,7 @@ typedef struct sleeper {
 struct sleepers {
     int peers_fd; /* epoll over all peers' descriptors: one entry for poll(), whatever their number */
     int control_fd;
+    int n_watched; /* descriptors there; under the engine's lock */
     ls_mutex mu; // leaf; guards what follows
     sleeper *all;
     uint64_t wakes;
@@ -112,13 +113,16 @@ ls_status sleep_watch(sleepers *z, native_peer *p)
         return LS_OK;
     LS_TRY(watch(z, p, EPOLL_CTL_ADD));
     p->is_watched = true;
+    z->n_watched++;
     return LS_OK;
 }
 
 void sleep_unwatch(sleepers *z, native_peer *p)
 {
-    if (p->is_watched)
+    if (p->is_watched) {
         (void)watch(z, p, EPOLL_CTL_DEL);
+        z->n_watched--;
+    }
     p->is_watched = false;
 }
 
@@ -138,17 +142,21 @@ ls_status sleep_watch_mesh(sleepers *z, const mesh *m)
 
     if (epoll_ctl(z->peers_fd, EPOLL_CTL_ADD, mesh_fd(m), &event) != 0)
         return ls_fail_errno("epoll_ctl");
+    z->n_watched++;
     return LS_OK;
 }
 
 int sleep_ready(sleepers *z, native_peer **peers, int max, bool *has_calls)
 {
     struct epoll_event events[READY_MAX];
-    const int n_events = epoll_wait(z->peers_fd, events, max < READY_MAX ? max : READY_MAX, 0);
+    int n_events;
     int n = 0;
 
-    atomic_store_explicit(&z->peers_ready, false, memory_order_relaxed);
     *has_calls = false;
+    if (z->n_watched == 0)
+        return 0;
+    n_events = epoll_wait(z->peers_fd, events, max < READY_MAX ? max : READY_MAX, 0);
+    atomic_store_explicit(&z->peers_ready, false, memory_order_relaxed);
     for (int i = 0; i < n_events; i++) {
         if (events[i].data.ptr == NULL)
             *has_calls = true;

@@ -8,10 +8,12 @@ list(APPEND native_sources
   native/segment.c
   native/segment_map.c
   native/team.c
+  native/team_direct.c
   native/team_inline.c
   native/team_rules.c
   native/team_shared.c
-  native/team_staged.c)
+  native/team_staged.c
+  native/team_table.c)
 list(APPEND native_sources
   native/blame.c
   native/direct.c

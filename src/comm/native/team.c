@@ -7,10 +7,18 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "comm/native/team_internal.h"
 
+#include <stddef.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define SCRATCH_BYTES  ((size_t)512 << 10) /* of all blocks read from others at a time */
+#define TEAM_BLOCK_MAX ((size_t)128 << 10)
+#define TEAM_BLOCK_MIN ((size_t)16 << 10)
 
 #define CHECK_MS 20 /* between looks at whether waiting is in vain */
 
@@ -41,6 +49,59 @@ void team_break(team *t, cause_kind kind, int rank, const char *text)
     t->host->broken(t->host->self, &cause);
 }
 
+/* --- choosing --- */
+
+/* memory: what is true of all members' buffers. may_inline: the data can still come, or has come, with the stamp. */
+static const team_algorithm *choose(const team *t, team_memory memory, bool may_inline)
+{
+    const size_t bytes = team_contribution(t->op, t->n);
+    const team_row *row = t->rows[t->op->kind];
+
+    // The last row takes everything.
+    while (bytes > row->max_bytes || (row->memory & ~(unsigned)memory) != 0 ||
+           (row->algorithm == &team_inline && !may_inline))
+        row++;
+    return row->algorithm;
+}
+
+static const team_algorithm *find_algorithm(const char *name)
+{
+    static const team_algorithm *const all[] = {&team_inline, &team_staged, &team_shared,
+                                                &team_direct};
+
+    for (size_t i = 0; i < LS_COUNT_OF(all); i++) {
+        if (strcmp(all[i]->name, name) == 0)
+            return all[i];
+    }
+    LS_ASSERT(false);
+    return NULL;
+}
+
+static bool takes_everything(const team_row *row)
+{
+    return row->max_bytes == SIZE_MAX && row->memory == TEAM_ANY_MEMORY;
+}
+
+/* What of the table concerns a team of this size, by kind. What stands behind a row that hides it is left out. */
+static void fill_rows(team *t, const team_table *table)
+{
+    int n[COLL_BARRIER + 1] = {0};
+    team_rule rule;
+
+    for (int i = 0; team_table_row(table, i, &rule); i++) {
+        team_row *rows = t->rows[rule.kind];
+        const int at = n[rule.kind];
+
+        if (t->n > rule.max_ranks || (at > 0 && takes_everything(&rows[at - 1])))
+            continue;
+        LS_ASSERT(at < TEAM_ROWS_MAX);
+        rows[at] = (team_row){.algorithm = find_algorithm(rule.algorithm),
+                              .max_bytes = rule.max_bytes,
+                              .memory = rule.memory};
+        n[rule.kind]++;
+    }
+}
+
 /* --- publishing --- */
 
 static void publish_refs(team *t, team_slot *s)
@@ -50,11 +111,17 @@ static void publish_refs(team *t, team_slot *s)
 
     s->src.id = 0;
     s->dst.id = 0;
+    s->src_at = 0;
+    s->dst_at = 0;
     // Readers of an all_to_all in place would see what its owner has written already.
-    if (team_needs_src(op, t->rank) && !swaps)
+    if (team_needs_src(op, t->rank) && !swaps) {
         (void)segment_find(t->l, op->src, team_contribution(op, t->n), &s->src);
-    if (team_needs_dst(op, t->rank))
+        s->src_at = (uintptr_t)op->src;
+    }
+    if (team_needs_dst(op, t->rank)) {
         (void)segment_find(t->l, op->dst, team_result(op, t->n), &s->dst);
+        s->dst_at = (uintptr_t)op->dst;
+    }
 }
 
 static void publish_data(team *t, team_slot *s)
@@ -82,7 +149,9 @@ static void publish(team *t)
     s->redop = stamp->redop;
     s->vector = stamp->vector;
     memcpy(s->site, stamp->site, sizeof(s->site));
-    if (team_is_inline(t->op, t->n))
+    // That an operation is inline depends on its size alone, so that its data can come with the stamp.
+    t->is_inline = choose(t, TEAM_BEST_MEMORY, true) == &team_inline;
+    if (t->is_inline)
         publish_data(t, s);
     else
         publish_refs(t, s);
@@ -150,16 +219,22 @@ static bool gather(team *t)
     return true;
 }
 
-static bool all_memory_is_shared(const team *t)
+/* What is true of all members' buffers. */
+static team_memory find_memory(const team *t)
 {
+    unsigned memory = TEAM_SHARED_MEMORY | (t->can_read ? TEAM_READABLE_MEMORY : 0U);
+
     for (int k = 0; k < t->n; k++) {
         const team_slot *s = team_slot_of(t, k);
+        const bool needs_src = team_needs_src(t->op, k);
+        const bool needs_dst = team_needs_dst(t->op, k);
 
-        if ((team_needs_src(t->op, k) && s->src.id == 0) ||
-            (team_needs_dst(t->op, k) && s->dst.id == 0))
-            return false;
+        if ((needs_src && s->src_at == 0) || (needs_dst && s->dst_at == 0))
+            return TEAM_ANY_MEMORY;
+        if ((needs_src && s->src.id == 0) || (needs_dst && s->dst.id == 0))
+            memory &= ~(unsigned)TEAM_SHARED_MEMORY;
     }
-    return true;
+    return (team_memory)memory;
 }
 
 static ls_status resolve_member(team *t, int k)
@@ -201,18 +276,46 @@ static bool resolve_all(team *t)
     return true;
 }
 
+/* The addresses in the members' own processes, and room for what is read from there. */
+static bool prepare_direct(team *t)
+{
+    const size_t rooms = (size_t)t->n - 1;
+
+    for (int k = 0; k < t->n; k++) {
+        const team_slot *s = team_slot_of(t, k);
+
+        t->src[k] = (char *)(uintptr_t)s->src_at;
+        t->dst[k] = (char *)(uintptr_t)s->dst_at;
+    }
+    if (t->scratch == NULL)
+        t->scratch = ls_alloc_aligned(4096, rooms * t->block_bytes);
+    if (t->scratch == NULL)
+        team_break(t, CAUSE_FAULT, t->rank, "no memory to read that of other ranks");
+    return t->scratch != NULL;
+}
+
 /* Picks the algorithm. False: the group is broken. */
 static bool prepare(team *t)
 {
-    const bool shared = !team_is_inline(t->op, t->n) && all_memory_is_shared(t);
-
-    t->algorithm = team_choose(t->op, t->n, shared);
+    t->algorithm = t->is_inline ? &team_inline : choose(t, find_memory(t), false);
     if (t->algorithm == &team_shared && !resolve_all(t))
+        return false;
+    if (t->algorithm == &team_direct && !prepare_direct(t))
         return false;
     t->phase = TEAM_RUNNING;
     t->stage = 0;
     t->at = 0;
     t->algorithm->begin(t);
+    return true;
+}
+
+bool team_all_left(const team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        if (team_touches(t->op, k, t->rank) &&
+            atomic_load_explicit(&t->parts[k]->done, memory_order_seq_cst) < t->number)
+            return false;
+    }
     return true;
 }
 
@@ -324,8 +427,9 @@ static ls_status allocate(team *t)
     t->sources = ls_calloc(n, sizeof(char *));
     t->views = ls_calloc(2 * n, sizeof(segment_view *));
     t->operands = ls_calloc(n, sizeof(*t->operands));
+    t->readers = ls_calloc(n, sizeof(*t->readers));
     if (t->parts == NULL || t->part_views == NULL || t->src == NULL || t->dst == NULL ||
-        t->sources == NULL || t->views == NULL || t->operands == NULL)
+        t->sources == NULL || t->views == NULL || t->operands == NULL || t->readers == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
     return LS_OK;
 }
@@ -338,6 +442,10 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
 
     LS_TRY(segment_create(t->l, key, bytes, &t->memory));
     t->parts[t->rank] = t->memory;
+    t->probe = ls_hash3((uintptr_t)t, (uint64_t)ls_now_ns(), (uint64_t)t->rank);
+    t->parts[t->rank]->probe_at = (uintptr_t)&t->probe;
+    t->parts[t->rank]->probe_value = t->probe;
+    t->parts[t->rank]->pid = getpid();
     for (int k = 0; k < t->n; k++) {
         if (k == t->rank)
             continue;
@@ -348,13 +456,18 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
     return LS_OK;
 }
 
-/* The first member that has not mapped all parts; n: none. */
-static int find_absent(const team *t)
+/* The first member whose counter is 0; n: none. */
+static int find_absent(const team *t, size_t counter)
 {
     int k = 0;
 
-    while (k < t->n && atomic_load_explicit(&t->parts[k]->is_open, memory_order_seq_cst) != 0)
-        k++;
+    for (; k < t->n; k++) {
+        const char *part = (const char *)t->parts[k];
+        const _Atomic uint64_t *c = (const void *)(part + counter);
+
+        if (atomic_load_explicit(c, memory_order_seq_cst) == 0)
+            break;
+    }
     return k;
 }
 
@@ -363,26 +476,30 @@ static int earlier_of(int left_ms, int ms)
     return left_ms < 0 || left_ms > ms ? ms : left_ms;
 }
 
-/* A member that closed its part before all others have mapped it would leave them waiting for it. */
-static ls_status wait_for_all(team *t, int64_t deadline_ms)
+static void sleep_for_absent(team *t, size_t counter, struct pollfd *fds, int64_t deadline_ms)
+{
+    local_prepare_sleep(t->l);
+    if (find_absent(t, counter) < t->n)
+        (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
+                   earlier_of(ls_deadline_left(deadline_ms), CHECK_MS));
+    local_end_sleep(t->l);
+    local_receive(t->l);
+}
+
+/* Sets this member's counter and waits for those of the others. */
+static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t deadline_ms)
 {
     struct pollfd *fds = ls_calloc((size_t)local_count(t->l), sizeof(*fds));
     ls_status st = LS_OK;
 
     if (fds == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
-    team_publish(t, &t->parts[t->rank]->is_open, 1);
-    while (st == LS_OK && find_absent(t) < t->n) {
+    team_publish(t, (_Atomic uint64_t *)(void *)((char *)t->memory + counter), value);
+    while (st == LS_OK && find_absent(t, counter) < t->n) {
         int absent;
 
-        local_prepare_sleep(t->l);
-        absent = find_absent(t);
-        if (absent < t->n)
-            (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
-                       earlier_of(ls_deadline_left(deadline_ms), CHECK_MS));
-        local_end_sleep(t->l);
-        local_receive(t->l);
-        absent = find_absent(t);
+        sleep_for_absent(t, counter, fds, deadline_ms);
+        absent = find_absent(t, counter);
         if (absent < t->n && local_has_ended(t->l, t->info->members[absent]))
             st = ls_fail(LS_EPEER, "rank %d ended while it opened the group",
                          t->info->members[absent]);
@@ -396,8 +513,54 @@ static ls_status wait_for_all(team *t, int64_t deadline_ms)
     return st;
 }
 
-ls_status team_open(local *l, const comm_host *host, const group_info *info, size_t segment_bytes,
-                    int64_t deadline_ms, team **out)
+/* Reads a value of each member's from its memory: rights, filters and pid namespaces all show here and nowhere else. */
+static uint64_t try_to_read(team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        const team_part *part = t->parts[k];
+        uint64_t value = 0;
+        struct iovec here = {.iov_base = &value, .iov_len = sizeof(value)};
+        struct iovec there = {.iov_base = (void *)(uintptr_t)part->probe_at,
+                              .iov_len = sizeof(value)};
+
+        t->readers[k] = (team_reader){.pid = (pid_t)part->pid,
+                                      .is_thread = local_is_thread(t->l, t->info->members[k])};
+        if (k == t->rank || t->readers[k].is_thread)
+            continue;
+        if (process_vm_readv(t->readers[k].pid, &here, 1, &there, 1, 0) != sizeof(value) ||
+            value != part->probe_value)
+            return READS_SOME;
+    }
+    return READS_ALL;
+}
+
+static ls_status agree_on_reading(team *t, int64_t deadline_ms)
+{
+    LS_TRY(wait_for_all(t, offsetof(team_part, can_read), try_to_read(t), deadline_ms));
+    t->can_read = true;
+    for (int k = 0; k < t->n; k++)
+        t->can_read &= atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
+    return LS_OK;
+}
+
+/* Whole lines, and at least one for each member's slice. */
+static void choose_sizes(team *t, size_t segment_bytes)
+{
+    size_t block = SCRATCH_BYTES / ((size_t)t->n - 1) / 4096 * 4096;
+
+    t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
+    t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
+    if (t->piece_bytes < (size_t)t->n * 64)
+        t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
+    block = block > TEAM_BLOCK_MAX ? TEAM_BLOCK_MAX : block;
+    t->block_bytes = block < TEAM_BLOCK_MIN ? TEAM_BLOCK_MIN : block;
+    // Small pieces are asked for where many are wanted.
+    if (t->block_bytes > t->piece_bytes)
+        t->block_bytes = t->piece_bytes;
+}
+
+ls_status team_open(local *l, const comm_host *host, const group_info *info,
+                    const team_options *opt, int64_t deadline_ms, team **out)
 {
     team *t = ls_calloc(1, sizeof(*t));
     ls_status st;
@@ -411,16 +574,15 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info, siz
     t->rank = info->rank;
     list_init(&t->queue);
     list_init(&t->free_ops);
-    // Whole lines, and at least one for each member's slice.
-    t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
-    t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
-    if (t->piece_bytes < (size_t)t->n * 64)
-        t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
+    choose_sizes(t, opt->segment_bytes);
+    fill_rows(t, opt->table);
     st = allocate(t);
     if (st == LS_OK)
         st = share_parts(t, deadline_ms);
     if (st == LS_OK)
-        st = wait_for_all(t, deadline_ms);
+        st = wait_for_all(t, offsetof(team_part, is_open), 1, deadline_ms);
+    if (st == LS_OK)
+        st = agree_on_reading(t, deadline_ms);
     if (st != LS_OK) {
         team_close(t);
         return ls_context(st, "group %u", info->id);
@@ -451,5 +613,7 @@ void team_close(team *t)
     ls_free(t->sources);
     ls_free(t->views);
     ls_free(t->operands);
+    ls_free(t->readers);
+    ls_free(t->scratch);
     ls_free(t);
 }

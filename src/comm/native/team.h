@@ -5,7 +5,7 @@
  * Each member owns one part of the group's shared memory: a line of counters, a table of two slots in which it publishes an
  * operation's stamp and the places of its buffers, and staging room. Operations run one after the other in the order they
  * were started. Every member waits until all have published, compares the stamps, and picks the algorithm from what all
- * published (so all pick the same): team_inline.c, team_staged.c or team_shared.c.
+ * published (so all pick the same): team_inline.c, team_staged.c, team_shared.c or team_direct.c, as team_table.h says.
  *
  * Failure    A member that died leaves its counters standing: team_progress() then never moves. The engine learns of the
  *            death elsewhere and calls team_abort(). After it this rank touches no caller's buffer. Memory from ls_comm_alloc
@@ -18,6 +18,7 @@
 
 #include "comm/backend.h"
 #include "comm/native/local.h"
+#include "comm/native/team_table.h"
 
 typedef struct team team;
 
@@ -26,12 +27,16 @@ typedef struct team team;
 bool team_supports(const coll *op);
 
 /*
- * Collective over the members, which are all local. info and host must stay valid until team_close(). segment_bytes: bytes of
- * one staging piece, 0: the default. Blocks until all parts are here or deadline_ms has passed; LS_ETIMEOUT, LS_EPEER
- * name the rank.
+ * Collective over the members, which are all local. info, host and table must stay valid until team_close(). Blocks until all
+ * parts are here or deadline_ms has passed; LS_ETIMEOUT, LS_EPEER name the rank.
  */
+typedef struct team_options {
+    size_t segment_bytes;    /* of one staging piece, 0: the default */
+    const team_table *table; /* the same rows on all members; NULL: the defaults */
+} team_options;
+
 LS_MUST_USE ls_status team_open(local *l, const comm_host *host, const group_info *info,
-                                size_t segment_bytes, int64_t deadline_ms, team **out);
+                                const team_options *opt, int64_t deadline_ms, team **out);
 
 /* Pending works must have been ended (team_abort()). NULL is allowed. */
 void team_close(team *t);
@@ -48,15 +53,5 @@ bool team_busy(const team *t);
 /* Ends all pending works with this status through host->done; later ones fail at once with the same. Also from inside
  * host->broken. */
 void team_abort(team *t, ls_status status, const char *text);
-
-/* Which algorithm serves what, as text rows for `lockstep bench` and tests: false behind the last row. */
-typedef struct team_rule {
-    coll_kind kind;
-    const char *algorithm; /* "inline", "staged", "shared" */
-    size_t max_bytes;      /* that one rank contributes, SIZE_MAX: no limit */
-    int max_ranks;         /* INT_MAX: no limit */
-    bool needs_shared;     /* all memory that peers touch comes from ls_comm_alloc */
-} team_rule;
-bool team_rule_at(int index, team_rule *out);
 
 #endif

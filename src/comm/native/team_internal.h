@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_internal.h - what team.c, team_rules.c and the three algorithms share.
+ * team_internal.h - what team.c, team_rules.c and the algorithms share.
  *
  * A member's part of the shared memory, written by its owner alone and read by all:
  *
@@ -44,6 +44,8 @@ typedef struct team_slot {
     unsigned char small[TEAM_SMALL_BYTES]; /* the contribution, if it fits */
     segment_ref src;                       /* id 0: not in shared memory */
     segment_ref dst;
+    uint64_t src_at; /* in its owner's address space, 0: not to be read there */
+    uint64_t dst_at;
     char site[STAMP_SITE_BYTES];
     _Alignas(64) unsigned char data[TEAM_INLINE_BYTES]; /* a longer contribution */
 } team_slot;
@@ -56,11 +58,26 @@ typedef struct team_part {
         reduced; /* pieces whose `in` of all members this one has used; its `out` is ready */
     _Atomic uint64_t taken; /* pieces whose `out` of all members this one has used */
     _Atomic uint64_t done; /* number of the last operation after which it touches nobody's memory */
-    _Atomic uint64_t is_open; /* 1: it has mapped the parts of all members */
+    _Atomic uint64_t is_open;  /* 1: it has mapped the parts of all members */
+    _Atomic uint64_t can_read; /* READS_* */
+    uint64_t probe_at;         /* where its owner's address space holds... */
+    uint64_t probe_value;      /* ...this; written before is_open, as is: */
+    int64_t pid;               /* its owner's, as that knows it */
     _Alignas(128) team_slot slots[TEAM_SLOTS];
 } team_part;
 
 _Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging rooms start behind the slots");
+
+/* Whether a member can read the memory of all others. */
+enum { READS_UNKNOWN = 0, READS_ALL, READS_SOME };
+
+/* How a member's memory is read. */
+typedef struct team_reader {
+    pid_t pid;
+    bool is_thread; /* of this process: its addresses are ours */
+} team_reader;
+
+#define TEAM_ROWS_MAX (TEAM_OWN_ROWS_MAX + 8) /* of one kind */
 
 typedef enum team_step {
     TEAM_WAITS = 0, /* for other members */
@@ -82,6 +99,13 @@ typedef struct team_op {
     backend_work *work;
 } team_op;
 
+/* What serves one kind of operation in this team, from the table. */
+typedef struct team_row {
+    const team_algorithm *algorithm;
+    size_t max_bytes;
+    team_memory memory;
+} team_row;
+
 typedef enum team_phase { TEAM_IDLE = 0, TEAM_GATHERING, TEAM_RUNNING } team_phase;
 
 struct team {
@@ -91,7 +115,14 @@ struct team {
     int n;
     int rank;
     size_t piece_bytes;
-    void *memory; /* this rank's part, as created */
+    size_t block_bytes; /* of team_direct.c */
+    bool can_read;      /* all members can read each other's memory */
+    bool is_inline;     /* the current operation is */
+    uint64_t probe;     /* what others read to try it */
+    team_reader *readers;
+    team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
+    char *scratch; /* of team_direct.c, made when first needed */
+    void *memory;  /* this rank's part, as created */
     team_part **parts;
     segment_view **part_views;
     list_node queue;    /* team_op; the first is the current one unless the phase is IDLE */
@@ -127,6 +158,8 @@ struct team {
 /* Stores one of this rank's counters and rings the others. */
 void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
 team_slot *team_slot_of(const team *t, int member); /* of the current operation */
+/* Whether all that touch this rank's memory are done with it. */
+bool team_all_left(const team *t);
 /* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
 void team_break(team *t, cause_kind kind, int rank, const char *text);
 
@@ -150,15 +183,12 @@ typedef struct team_move {
 } team_move;
 bool team_moves(const coll *op, int source, int reader, team_move *out);
 
-bool team_is_inline(const coll *op, int n);
-/* all_shared: every member has published the memory that is needed. */
-const team_algorithm *team_choose(const coll *op, int n, bool all_shared);
-
 /* dst = the reduction of members' src, `count` elements. */
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count);
 
 extern const team_algorithm team_inline;
 extern const team_algorithm team_staged;
 extern const team_algorithm team_shared;
+extern const team_algorithm team_direct;
 
 #endif

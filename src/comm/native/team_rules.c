@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_rules.c - the shape of each operation (who gives what to whom), and which algorithm serves it.
+ * team_rules.c - the shape of each operation: who gives what to whom.
  */
 #include "comm/native/kernels.h"
 #include "comm/native/team_internal.h"
-
-#include <limits.h>
-
-/* --- shapes --- */
 
 static size_t block_bytes(const coll *op)
 {
@@ -111,63 +107,4 @@ void team_reduce(const team *t, void *dst, const char *const *src, size_t count)
     for (int k = 0; k < t->n; k++)
         t->operands[k] = (reduce_operand){.data = src[k], .first = k, .n_ranks = 1};
     reduce_tree(dst, t->operands, t->n, count, t->op->dtype, t->op->redop, true, t->n);
-}
-
-/* --- rules --- */
-
-typedef struct rule {
-    team_rule shown;
-    const team_algorithm *algorithm;
-} rule;
-
-#define RULE(kind_, algorithm_, bytes_, ranks_, shared_)                                           \
-    {                                                                                              \
-        .shown = {kind_, #algorithm_, bytes_, ranks_, shared_}, .algorithm = &team_##algorithm_    \
-    }
-
-// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins.
-#define RULES_OF(kind_)                                                                            \
-    RULE(kind_, inline, TEAM_INLINE_BYTES, 4, false), RULE(kind_, inline, 1024, 16, false),        \
-        RULE(kind_, inline, 256, INT_MAX, false), RULE(kind_, shared, SIZE_MAX, INT_MAX, true),    \
-        RULE(kind_, staged, SIZE_MAX, INT_MAX, false)
-
-/* The first row that fits serves. */
-static const rule rules[] = {
-    RULE(COLL_BARRIER, inline, SIZE_MAX, INT_MAX, false),
-    RULES_OF(COLL_ALL_REDUCE),
-    RULES_OF(COLL_REDUCE),
-    RULES_OF(COLL_BROADCAST),
-    RULES_OF(COLL_ALL_GATHER),
-    RULES_OF(COLL_GATHER),
-    RULES_OF(COLL_SCATTER),
-    RULES_OF(COLL_REDUCE_SCATTER),
-    RULES_OF(COLL_ALL_TO_ALL),
-};
-
-bool team_rule_at(int index, team_rule *out)
-{
-    if (index < 0 || (size_t)index >= LS_COUNT_OF(rules))
-        return false;
-    *out = rules[index].shown;
-    return true;
-}
-
-const team_algorithm *team_choose(const coll *op, int n, bool all_shared)
-{
-    const size_t bytes = team_contribution(op, n);
-
-    for (size_t i = 0; i < LS_COUNT_OF(rules); i++) {
-        const team_rule *r = &rules[i].shown;
-
-        if (r->kind == op->kind && bytes <= r->max_bytes && n <= r->max_ranks &&
-            (all_shared || !r->needs_shared))
-            return rules[i].algorithm;
-    }
-    return &team_staged;
-}
-
-bool team_is_inline(const coll *op, int n)
-{
-    // Rows for small messages come first and ask for no particular memory.
-    return team_choose(op, n, true) == &team_inline;
 }

@@ -95,16 +95,6 @@ static bool move_some(team *t)
     return t->at >= total;
 }
 
-static bool all_left(const team *t)
-{
-    for (int k = 0; k < t->n; k++) {
-        if (team_touches(t->op, k, t->rank) &&
-            atomic_load_explicit(&t->parts[k]->done, memory_order_seq_cst) < t->number)
-            return false;
-    }
-    return true;
-}
-
 static team_step step(team *t)
 {
     if (t->stage == WORKING) {
@@ -113,7 +103,7 @@ static team_step step(team *t)
         t->stage = WAITING;
         team_publish(t, &t->parts[t->rank]->done, t->number);
     }
-    return all_left(t) ? TEAM_FINISHED : TEAM_WAITS;
+    return team_all_left(t) ? TEAM_FINISHED : TEAM_WAITS;
 }
 
 const team_algorithm team_shared = {.name = "shared", .begin = begin, .step = step};

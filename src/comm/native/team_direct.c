@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_direct.c - large operations on memory of the caller's own, which the members read from each other's address space
+ * (process_vm_readv; plain loads between threads of one process). Nobody ever writes another's memory, so a rank that has
+ * given up an operation need not fear for its buffers.
+ *
+ * all_reduce       in blocks, two under way: reads the own slice's block from all others into scratch, reduces it into the own dst,
+ *                  says so; then reads the others' blocks from their dst. Bytes per rank: m (n - 1) / n read into scratch,
+ *                  m reduced, m / n written, m (n - 1) / n read into place: Rabenseifner's reduce-scatter and all-gather
+ *                  (Thakur, Rabenseifner and Gropp, 2005, section 4.5) without a copy of what is sent.
+ * reduce_scatter   the first half of it.
+ * the others       each reader reads the sources' memory: one copy. Bytes as the result.
+ *
+ * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with today's system call.
+ */
+#include "comm/native/team_internal.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define AHEAD 2 /* blocks reduced before they are taken by all */
+
+/* Why a read failed, in words; the members hear of a death from the engine, and better. */
+static void fail_read(team *t, int member, int error)
+{
+    char text[160];
+
+    if (error == ESRCH || error == EFAULT || error == 0) {
+        t->is_stuck = true;
+        return;
+    }
+    team_break(t, CAUSE_FAULT, member,
+               text_format(text, sizeof(text), "rank %d's memory cannot be read: %s",
+                           t->info->members[member], ls_errno_text(error)));
+}
+
+/* bytes from member k's address `from`. False: the operation cannot go on. */
+static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
+{
+    if (k == t->rank || t->readers[k].is_thread) {
+        if (to != from)
+            memcpy(to, from, bytes);
+        return true;
+    }
+    while (bytes > 0) {
+        const struct iovec here = {.iov_base = to, .iov_len = bytes};
+        struct iovec there = {.iov_len = bytes};
+        ssize_t n;
+
+        memcpy(&there.iov_base, &from, sizeof(from)); // iovec has no const; the call only reads
+        n = process_vm_readv(t->readers[k].pid, &here, 1, &there, 1, 0);
+        if (n <= 0) {
+            fail_read(t, k, n < 0 ? errno : 0);
+            return false;
+        }
+        to += n;
+        from += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* --- reductions --- */
+
+static size_t element(const team *t)
+{
+    return ls_dtype_size(t->op->dtype);
+}
+
+/* The slice of member k: whole lines, so that no element is cut. */
+static void slice_of(const team *t, int k, size_t *at, size_t *end)
+{
+    const size_t all = t->op->count * element(t);
+    const size_t lines = (size_t)t->n * 64;
+    const size_t slice = (all + lines - 1) / lines * 64;
+
+    *at = slice * (size_t)k < all ? slice * (size_t)k : all;
+    *end = all - *at < slice ? all : *at + slice;
+    if (t->op->kind == COLL_REDUCE_SCATTER) {
+        *at = 0;
+        *end = all;
+    }
+}
+
+static void begin(team *t)
+{
+    size_t at;
+    size_t end;
+
+    t->next_reduce = 0;
+    t->next_out = 0;
+    t->n_pieces = 0;
+    if (!team_reduces(t->op->kind))
+        return;
+    slice_of(t, 0, &at, &end); // the longest
+    t->n_pieces = (end - at + t->block_bytes - 1) / t->block_bytes;
+}
+
+/* Block p of member k's slice; false: it has none. */
+static bool block_of(const team *t, int k, uint64_t p, size_t *at, size_t *bytes)
+{
+    size_t end;
+
+    slice_of(t, k, at, &end);
+    if (p * t->block_bytes >= end - *at)
+        return false;
+    *at += (size_t)p * t->block_bytes;
+    *bytes = end - *at < t->block_bytes ? end - *at : t->block_bytes;
+    return true;
+}
+
+static bool reduce_block(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    const size_t skip =
+        op->kind == COLL_REDUCE_SCATTER ? (size_t)t->rank * op->count * element(t) : 0;
+    size_t at;
+    size_t bytes;
+
+    if (!block_of(t, t->rank, p, &at, &bytes))
+        return true;
+    for (int i = 1; i < t->n; i++) {
+        // Everybody begins with its neighbour, so that not all read the same memory at once.
+        const int k = (t->rank + i) % t->n;
+        char *room = t->scratch + (size_t)(i - 1) * t->block_bytes;
+
+        if (!fetch(t, k, t->src[k] + skip + at, room, bytes))
+            return false;
+        t->sources[k] = room;
+    }
+    t->sources[t->rank] = (const char *)op->src + skip + at;
+    team_reduce(t, (char *)op->dst + at, t->sources, bytes / element(t));
+    return true;
+}
+
+static bool take_block(team *t, uint64_t p)
+{
+    for (int i = 1; i < t->n; i++) {
+        const int k = (t->rank + i) % t->n;
+        size_t at;
+        size_t bytes;
+
+        if (block_of(t, k, p, &at, &bytes) &&
+            !fetch(t, k, t->dst[k] + at, (char *)t->op->dst + at, bytes))
+            return false;
+    }
+    return true;
+}
+
+static bool all_reduced(const team *t, uint64_t wanted)
+{
+    for (int k = 0; k < t->n; k++) {
+        if (atomic_load_explicit(&t->parts[k]->reduced, memory_order_seq_cst) < t->pieces + wanted)
+            return false;
+    }
+    return true;
+}
+
+/* False: nothing to do now. */
+static bool work_on_blocks(team *t)
+{
+    const bool takes = t->op->kind == COLL_ALL_REDUCE;
+
+    if (t->next_reduce < t->n_pieces && (!takes || t->next_reduce < t->next_out + AHEAD)) {
+        if (!reduce_block(t, t->next_reduce))
+            return false;
+        t->next_reduce++;
+        team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
+        return true;
+    }
+    if (!takes || t->next_out == t->next_reduce || !all_reduced(t, t->next_out + 1) ||
+        !take_block(t, t->next_out))
+        return false;
+    t->next_out++;
+    return true;
+}
+
+static bool blocks_are_done(const team *t)
+{
+    return t->next_reduce == t->n_pieces &&
+           (t->op->kind != COLL_ALL_REDUCE || t->next_out == t->n_pieces);
+}
+
+/* --- the others --- */
+
+/* Reads from the sources, `at` bytes of whose parts are here; false: it cannot go on. */
+static bool move_some(team *t)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        const int k = (t->rank + i) % t->n;
+        team_move m;
+        size_t bytes;
+
+        if (!team_moves(t->op, k, t->rank, &m))
+            continue;
+        total = m.bytes;
+        bytes = m.bytes - t->at < TEAM_CHUNK_BYTES ? m.bytes - t->at : TEAM_CHUNK_BYTES;
+        if (!fetch(t, k, t->src[k] + m.from + t->at, (char *)t->op->dst + m.to + t->at, bytes))
+            return false;
+    }
+    t->at += TEAM_CHUNK_BYTES;
+    t->stage = t->at >= total;
+    return true;
+}
+
+/* --- the operation --- */
+
+enum { WORKING, WORKED, WAITING };
+
+static void leave(team *t)
+{
+    t->pieces += t->n_pieces;
+    team_publish(t, &t->parts[t->rank]->done, t->number);
+    t->stage = WAITING;
+}
+
+static team_step step(team *t)
+{
+    if (t->stage == WORKING) {
+        const bool moved = team_reduces(t->op->kind) ? work_on_blocks(t) : move_some(t);
+
+        if (!moved)
+            return TEAM_WAITS;
+        if (!team_reduces(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
+            leave(t);
+        return TEAM_MOVED;
+    }
+    return team_all_left(t) ? TEAM_FINISHED : TEAM_WAITS;
+}
+
+const team_algorithm team_direct = {.name = "direct", .begin = begin, .step = step};

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_table.c - which algorithm serves an operation, as rows of data: the first that fits does.
+ *
+ * The defaults were measured with bench/collectives (docs/algorithms.md has the reasons); LOCKSTEP_ALGORITHMS puts rows in front
+ * of them. Every rank has the same rows, because they are compared when the ranks join.
+ */
+#include "comm/native/team_table.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "comm/native/team_internal.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define ITEM_BYTES   96
+
+struct team_table {
+    int n;
+    int n_of[COLL_BARRIER];
+    team_rule rows[TEAM_OWN_ROWS_MAX * COLL_BARRIER];
+};
+
+#define ROW(kind_, algorithm_, bytes_, ranks_, memory_)                                            \
+    {                                                                                              \
+        .kind = kind_, .algorithm = algorithm_, .max_bytes = bytes_, .max_ranks = ranks_,          \
+        .memory = memory_                                                                          \
+    }
+
+// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins.
+#define INLINE_ROWS(kind_)                                                                         \
+    ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
+        ROW(kind_, "inline", 1024, 16, TEAM_ANY_MEMORY),                                           \
+        ROW(kind_, "inline", 256, INT_MAX, TEAM_ANY_MEMORY)
+
+// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
+#define ROWS(kind_, staged_)                                                                       \
+    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
+        ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                   \
+        ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
+        ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
+
+static const team_rule defaults[] = {
+    ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    ROWS(COLL_ALL_REDUCE, (size_t)2 << 20),
+    INLINE_ROWS(COLL_REDUCE),
+    ROW(COLL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    ROWS(COLL_BROADCAST, (size_t)64 << 10),
+    ROWS(COLL_ALL_GATHER, (size_t)64 << 10),
+    ROWS(COLL_GATHER, (size_t)64 << 10),
+    ROWS(COLL_SCATTER, (size_t)64 << 10),
+    ROWS(COLL_REDUCE_SCATTER, (size_t)2 << 20),
+    ROWS(COLL_ALL_TO_ALL, (size_t)64 << 10),
+};
+
+static const struct {
+    const char *name;
+    team_memory memory;
+} algorithms[] = {
+    {"inline", TEAM_ANY_MEMORY},
+    {"staged", TEAM_ANY_MEMORY},
+    {"shared", TEAM_SHARED_MEMORY},
+    {"direct", TEAM_READABLE_MEMORY},
+};
+
+bool team_table_row(const team_table *t, int index, team_rule *out)
+{
+    const int n_own = t == NULL ? 0 : t->n;
+
+    if (index < 0 || index >= n_own + (int)LS_COUNT_OF(defaults))
+        return false;
+    *out = index < n_own ? t->rows[index] : defaults[index - n_own];
+    return true;
+}
+
+int team_table_own_rows(const team_table *t)
+{
+    return t == NULL ? 0 : t->n;
+}
+
+/* --- rows of the user's --- */
+
+/* "all" is every operation but the barrier, which has one way only. */
+static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
+{
+    *first = COLL_ALL_REDUCE;
+    *last = COLL_ALL_TO_ALL;
+    if (strcmp(name, "all") == 0)
+        return true;
+    for (int k = COLL_ALL_REDUCE; k <= COLL_ALL_TO_ALL; k++) {
+        if (strcmp(name, coll_name((coll_kind)k)) == 0) {
+            *first = (coll_kind)k;
+            *last = (coll_kind)k;
+            return true;
+        }
+    }
+    return false;
+}
+
+static ls_status check_row(const team_rule *row, const char *item)
+{
+    if (strcmp(row->algorithm, "inline") == 0 && row->max_bytes > TEAM_INLINE_BYTES)
+        return ls_fail(LS_EINVAL, "\"%s\": inline carries at most %d bytes: say inline<=%d", item,
+                       TEAM_INLINE_BYTES, TEAM_INLINE_BYTES);
+    if (strcmp(row->algorithm, "direct") == 0 && row->kind == COLL_REDUCE)
+        return ls_fail(LS_EINVAL, "\"%s\": direct does not serve reduce", item);
+    return LS_OK;
+}
+
+static ls_status add_rows(team_table *t, team_rule row, coll_kind first, coll_kind last,
+                          const char *item)
+{
+    const bool all = first != last;
+
+    for (int k = first; k <= (int)last; k++) {
+        row.kind = (coll_kind)k;
+        if (all && row.kind == COLL_REDUCE && strcmp(row.algorithm, "direct") == 0)
+            continue;
+        LS_TRY(check_row(&row, item));
+        if (++t->n_of[k] > TEAM_OWN_ROWS_MAX)
+            return ls_fail(LS_EINVAL, "over %d rows for %s", TEAM_OWN_ROWS_MAX,
+                           coll_name(row.kind));
+        t->rows[t->n++] = row;
+    }
+    return LS_OK;
+}
+
+/* Cuts `text` at the first `mark`; what follows, NULL: there is none. */
+static char *cut(char *text, const char *mark)
+{
+    char *at = strstr(text, mark);
+
+    if (at == NULL)
+        return NULL;
+    *at = '\0';
+    return at + strlen(mark);
+}
+
+/* OPERATION:ALGORITHM[<=BYTES][@RANKS] */
+static ls_status parse_item(team_table *t, const char *item)
+{
+    team_rule row = {.max_bytes = SIZE_MAX, .max_ranks = INT_MAX};
+    char text[ITEM_BYTES];
+    coll_kind first;
+    coll_kind last;
+    uint64_t bytes = SIZE_MAX;
+    int64_t ranks = INT_MAX;
+    char *algorithm;
+    char *limit;
+    char *most;
+
+    (void)text_format(text, sizeof(text), "%s", item);
+    algorithm = cut(text, ":");
+    if (algorithm == NULL)
+        return ls_fail(LS_EINVAL, "\"%s\" is not OPERATION:ALGORITHM[<=BYTES][@RANKS]", item);
+    most = cut(algorithm, "@");
+    limit = cut(algorithm, "<=");
+    if (!find_kinds(text, &first, &last))
+        return ls_fail(LS_EINVAL, "\"%s\" is no operation (all, all_reduce, broadcast, ...)", text);
+    for (size_t i = 0; i < LS_COUNT_OF(algorithms); i++) {
+        if (strcmp(algorithm, algorithms[i].name) == 0) {
+            row.algorithm = algorithms[i].name;
+            row.memory = algorithms[i].memory;
+        }
+    }
+    if (row.algorithm == NULL)
+        return ls_fail(LS_EINVAL, "\"%s\" is none of inline, staged, shared, direct", algorithm);
+    if (limit != NULL)
+        LS_TRY(text_parse_bytes(limit, "the limit", SIZE_MAX / 2, &bytes));
+    if (most != NULL)
+        LS_TRY(text_parse_int(most, "the number of ranks", 1, INT_MAX, &ranks));
+    row.max_bytes = (size_t)bytes;
+    row.max_ranks = (int)ranks;
+    return add_rows(t, row, first, last, item);
+}
+
+static ls_status parse(team_table *t, const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = strcspn(text, ",");
+        char raw[ITEM_BYTES];
+        char item[ITEM_BYTES];
+
+        if (n >= sizeof(item))
+            return ls_fail(LS_EINVAL, "a row of %zu bytes", n);
+        memcpy(raw, text, n);
+        raw[n] = '\0';
+        text_printable(item, sizeof(item), raw);
+        LS_TRY(parse_item(t, item));
+        text += n + (text[n] == ',');
+    }
+    return LS_OK;
+}
+
+ls_status team_table_create(const char *text, team_table **out)
+{
+    team_table *t = ls_calloc(1, sizeof(*t));
+    ls_status st;
+
+    if (t == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a table of algorithms");
+    st = parse(t, text);
+    if (st != LS_OK) {
+        ls_free(t);
+        return ls_context(st, "LOCKSTEP_ALGORITHMS");
+    }
+    *out = t;
+    return LS_OK;
+}
+
+void team_table_free(team_table *t)
+{
+    ls_free(t);
+}
