@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-#define NO_VALUE 255 /* of a stamp's fields */
+#define NO_VALUE    255              /* of a stamp's fields */
+#define PLAIN_COUNT ((size_t)1 << 28) /* times any element and any number of ranks it fits */
 
 /* Which buffers an operation has, and how they are measured. */
 typedef enum side { SIDE_NONE = 0, SIDE_PART, SIDE_ALL } side;
@@ -156,6 +157,25 @@ static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int 
     return dst == src + check_part_offset(op, op->src_counts, rank);
 }
 
+/* Both sides' bytes; without counts and overflows, as nearly always, in two multiplications. */
+static ls_status both_bytes(const coll *op, int rank, int size, size_t *src_bytes,
+                            size_t *dst_bytes)
+{
+    const coll_shape *shape = &shapes[op->kind];
+
+    if (shared_counts(op) == NULL && op->count <= PLAIN_COUNT) {
+        const size_t part = op->count * ls_dtype_size(op->dtype);
+        const size_t by_side[] = {
+            [SIDE_NONE] = 0, [SIDE_PART] = part, [SIDE_ALL] = part * (size_t)size};
+
+        *src_bytes = by_side[shape->src];
+        *dst_bytes = by_side[shape->dst];
+        return LS_OK;
+    }
+    LS_TRY(side_bytes(op, shape->src, op->src_counts, rank, size, src_bytes));
+    return side_bytes(op, shape->dst, op->dst_counts, rank, size, dst_bytes);
+}
+
 static ls_status check_buffers(coll *op, int rank, int size)
 {
     const coll_shape *shape = &shapes[op->kind];
@@ -164,8 +184,7 @@ static ls_status check_buffers(coll *op, int rank, int size)
     uintptr_t src;
     uintptr_t dst;
 
-    LS_TRY(side_bytes(op, shape->src, op->src_counts, rank, size, &src_bytes));
-    LS_TRY(side_bytes(op, shape->dst, op->dst_counts, rank, size, &dst_bytes));
+    LS_TRY(both_bytes(op, rank, size, &src_bytes, &dst_bytes));
     if (!is_looked_at(op, shape->src_at_root, rank)) {
         op->src = NULL;
         src_bytes = 0;
@@ -218,13 +237,15 @@ void check_stamp(coll *op, int size)
 {
     const coll_shape *shape = &shapes[op->kind];
     const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    op_stamp *s = &op->stamp;
 
-    op->stamp = (op_stamp){
-        .kind = (uint8_t)op->kind,
-        .dtype = op->kind == COLL_BARRIER ? NO_VALUE : (uint8_t)op->dtype,
-        .redop = shape->reduces ? (uint8_t)op->redop : NO_VALUE,
-        .vector = shared_counts(op) != NULL,
-        .root = shape->has_root || is_message ? op->root : -1,
-        .count = stamp_count(op, size),
-    };
+    s->group = 0;
+    s->sequence = 0;
+    s->kind = (uint8_t)op->kind;
+    s->dtype = op->kind == COLL_BARRIER ? NO_VALUE : (uint8_t)op->dtype;
+    s->redop = shape->reduces ? (uint8_t)op->redop : NO_VALUE;
+    s->vector = shared_counts(op) != NULL;
+    s->root = shape->has_root || is_message ? op->root : -1;
+    s->count = stamp_count(op, size);
+    s->site[0] = '\0';
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
+#include "base/core.h"
 #include "comm/engine.h"
 
 #include <sched.h>
@@ -10,16 +11,6 @@
 #define SLEEP_MAX_MS  500
 #define STOPPED_NS    (1000 * INT64_C(1000000)) /* asleep so much longer than asked: not our doing */
 #define PASSES_A_LOOK 32                        /* passes that move something may skip the clock */
-
-/* Tells the core that this is a spin loop. */
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* With more ranks than cores, whoever spins keeps the rank it waits for from running. */
 void drive_init(engine *e)
@@ -95,7 +86,7 @@ static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_
         p->has_yielded = false;
     }
     if (now_ns < p->spin_until_ns) {
-        relax();
+        core_relax();
     } else if (now_ns < p->yield_until_ns || !p->has_yielded) {
         p->has_yielded = true;
         yield_core(e);

@@ -347,7 +347,12 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
 
     if (w == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an operation");
-    w->b = (backend_work){.op = *op, .group = comm->backend, .source = -1, .awaited = -1};
+    // Field by field: clearing the whole would cost as much as all the rest of this function.
+    w->b.op = *op;
+    w->b.group = comm->backend;
+    w->b.state = NULL;
+    w->b.source = -1;
+    w->b.awaited = -1;
     w->comm = comm;
     w->phase = WORK_RUNNING;
     w->status = LS_OK;
@@ -451,6 +456,9 @@ static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_
         if (w->phase == WORK_ENDED)
             return LS_OK;
         e->n_held++;
+        // Others may have come already.
+        if (!e->is_driven)
+            (void)e->parts.ops->progress(e->parts.backend);
         drive_hand_over(e);
         return LS_OK;
     }

@@ -5,18 +5,44 @@
 
 #define NO_ROOT (-1)
 
-static ls_status run(ls_comm *comm, coll *op, const void *site, ls_work **out)
+/* What a caller asks for: a coll without what is filled in later, which would have to be cleared each time. */
+typedef struct call {
+    coll_kind kind;
+    ls_dtype dtype;
+    ls_reduce_op redop;
+    int root;
+    int tag;
+    const void *src;
+    void *dst;
+    size_t count;
+    const size_t *src_counts;
+    const size_t *dst_counts;
+} call;
+
+static ls_status run(ls_comm *comm, const call *c, const void *site, ls_work **out)
 {
+    coll op;
+
     if (out != NULL)
         *out = NULL;
     if (comm == NULL)
-        return ls_fail(LS_EINVAL, "%s: comm is NULL", coll_name(op->kind));
-    LS_TRY(check_coll(op, comm->info.rank, comm->info.size));
-    return engine_run(comm, op, site, out);
+        return ls_fail(LS_EINVAL, "%s: comm is NULL", coll_name(c->kind));
+    op.kind = c->kind;
+    op.dtype = c->dtype;
+    op.redop = c->redop;
+    op.root = c->root;
+    op.tag = c->tag;
+    op.src = c->src;
+    op.dst = c->dst;
+    op.count = c->count;
+    op.src_counts = c->src_counts;
+    op.dst_counts = c->dst_counts;
+    LS_TRY(check_coll(&op, comm->info.rank, comm->info.size));
+    return engine_run(comm, &op, site, out);
 }
 
 /* The v-variants: without counts the description would mean something else. */
-static ls_status run_v(ls_comm *comm, coll *op, const void *site, ls_work **out)
+static ls_status run_v(ls_comm *comm, const call *op, const void *site, ls_work **out)
 {
     const bool wants_src =
         op->kind == COLL_SCATTER || op->kind == COLL_REDUCE_SCATTER || op->kind == COLL_ALL_TO_ALL;
@@ -34,7 +60,7 @@ ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_reduce_op op, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_ALL_REDUCE,
+               &(call){.kind = COLL_ALL_REDUCE,
                       .dtype = type,
                       .redop = op,
                       .root = NO_ROOT,
@@ -48,7 +74,7 @@ ls_status ls_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_
                     ls_reduce_op op, int root, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_REDUCE,
+               &(call){.kind = COLL_REDUCE,
                       .dtype = type,
                       .redop = op,
                       .root = root,
@@ -62,7 +88,7 @@ ls_status ls_broadcast(ls_comm *comm, const void *src, void *dst, size_t count, 
                        int root, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_BROADCAST,
+               &(call){.kind = COLL_BROADCAST,
                       .dtype = type,
                       .root = root,
                       .src = src,
@@ -75,7 +101,7 @@ ls_status ls_all_gather(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_ALL_GATHER,
+               &(call){.kind = COLL_ALL_GATHER,
                       .dtype = type,
                       .root = NO_ROOT,
                       .src = src,
@@ -88,7 +114,7 @@ ls_status ls_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_
                     int root, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_GATHER,
+               &(call){.kind = COLL_GATHER,
                       .dtype = type,
                       .root = root,
                       .src = src,
@@ -101,7 +127,7 @@ ls_status ls_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls
                      int root, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_SCATTER,
+               &(call){.kind = COLL_SCATTER,
                       .dtype = type,
                       .root = root,
                       .src = src,
@@ -114,7 +140,7 @@ ls_status ls_reduce_scatter(ls_comm *comm, const void *src, void *dst, size_t co
                             ls_reduce_op op, ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_REDUCE_SCATTER,
+               &(call){.kind = COLL_REDUCE_SCATTER,
                       .dtype = type,
                       .redop = op,
                       .root = NO_ROOT,
@@ -128,7 +154,7 @@ ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_work **out)
 {
     return run(comm,
-               &(coll){.kind = COLL_ALL_TO_ALL,
+               &(call){.kind = COLL_ALL_TO_ALL,
                       .dtype = type,
                       .root = NO_ROOT,
                       .src = src,
@@ -141,7 +167,7 @@ ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst, const size_
                           ls_dtype type, ls_work **out)
 {
     return run_v(comm,
-                 &(coll){.kind = COLL_ALL_GATHER,
+                 &(call){.kind = COLL_ALL_GATHER,
                         .dtype = type,
                         .root = NO_ROOT,
                         .src = src,
@@ -154,7 +180,7 @@ ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *c
                       ls_dtype type, int root, ls_work **out)
 {
     return run_v(comm,
-                 &(coll){.kind = COLL_GATHER,
+                 &(call){.kind = COLL_GATHER,
                         .dtype = type,
                         .root = root,
                         .src = src,
@@ -167,7 +193,7 @@ ls_status ls_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *
                        ls_dtype type, int root, ls_work **out)
 {
     return run_v(comm,
-                 &(coll){.kind = COLL_SCATTER,
+                 &(call){.kind = COLL_SCATTER,
                         .dtype = type,
                         .root = root,
                         .src = src,
@@ -180,7 +206,7 @@ ls_status ls_reduce_scatter_v(ls_comm *comm, const void *src, void *dst, const s
                               ls_dtype type, ls_reduce_op op, ls_work **out)
 {
     return run_v(comm,
-                 &(coll){.kind = COLL_REDUCE_SCATTER,
+                 &(call){.kind = COLL_REDUCE_SCATTER,
                         .dtype = type,
                         .redop = op,
                         .root = NO_ROOT,
@@ -194,7 +220,7 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
                           const size_t *dst_counts, ls_dtype type, ls_work **out)
 {
     return run_v(comm,
-                 &(coll){.kind = COLL_ALL_TO_ALL,
+                 &(call){.kind = COLL_ALL_TO_ALL,
                         .dtype = type,
                         .root = NO_ROOT,
                         .src = src,
@@ -206,7 +232,7 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
 
 ls_status ls_barrier(ls_comm *comm, ls_work **out)
 {
-    return run(comm, &(coll){.kind = COLL_BARRIER, .root = NO_ROOT}, __builtin_return_address(0),
+    return run(comm, &(call){.kind = COLL_BARRIER, .root = NO_ROOT}, __builtin_return_address(0),
                out);
 }
 
@@ -215,7 +241,7 @@ ls_status ls_send(ls_comm *comm, const void *src, size_t count, ls_dtype type, i
 {
     return run(
         comm,
-        &(coll){
+        &(call){
             .kind = COLL_SEND, .dtype = type, .root = peer, .tag = tag, .src = src, .count = count},
         __builtin_return_address(0), out);
 }
@@ -225,7 +251,7 @@ ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_dtype type, int pee
 {
     return run(
         comm,
-        &(coll){
+        &(call){
             .kind = COLL_RECV, .dtype = type, .root = peer, .tag = tag, .dst = dst, .count = count},
         __builtin_return_address(0), out);
 }

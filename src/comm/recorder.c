@@ -2,6 +2,7 @@
 #include "comm/recorder.h"
 
 #include "base/alloc.h"
+#include "base/core.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -182,8 +183,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     atomic_store_explicit(&e[AT_NUMBER], number, memory_order_release);
     // The ring is larger than the caches near the core: a store that misses would hold up those behind it.
     e = entry_at(r->words, number + 1);
-    __builtin_prefetch((const void *)(uintptr_t)e, 1);
-    __builtin_prefetch((const void *)(uintptr_t)(e + ENTRY_WORDS / 2), 1);
+    core_own((const void *)(uintptr_t)e);
+    core_own((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
     return number;
 }
 

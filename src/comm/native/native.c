@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/text.h"
 #include "comm/native/segment.h"
 
@@ -255,16 +256,6 @@ static bool native_progress(native_state *s)
     return moved;
 }
 
-/* Tells the core that this is a spin loop. */
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Messages of a group whose links are all within this host; true when something moved. */
 static bool rush_links(native_group *g)
 {
@@ -305,7 +296,7 @@ static void native_rush(native_group *g, bool has_own_core, const atomic_int *ot
         if (atomic_load_explicit(others, memory_order_relaxed) != 0)
             return;
         if (has_own_core)
-            relax();
+            core_relax();
         else
             (void)sched_yield();
     }

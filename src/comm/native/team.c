@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "comm/native/team_internal.h"
@@ -124,12 +125,39 @@ static void publish_refs(team *t, team_slot *s)
     }
 }
 
-static void publish_data(team *t, team_slot *s)
+/* The line is copied at once: others poll it, and would take it away between one store and the next. */
+static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
 {
     const size_t bytes = team_contribution(t->op, t->n);
+    const bool gives = t->is_inline && team_gives(t->op, t->rank);
+    team_head head;
 
-    if (team_gives(t->op, t->rank))
-        memcpy(bytes <= TEAM_SMALL_BYTES ? s->small : s->data, t->op->src, bytes);
+    head.sequence = stamp->sequence;
+    head.count = stamp->count;
+    head.root = stamp->root;
+    head.kind = stamp->kind;
+    head.dtype = stamp->dtype;
+    head.redop = stamp->redop;
+    head.vector = stamp->vector;
+    if (gives && bytes <= TEAM_SMALL_BYTES)
+        memcpy(head.small, t->op->src, bytes);
+    else if (gives)
+        memcpy(s->data, t->op->src, bytes);
+    memcpy(&s->head, &head, sizeof(head));
+}
+
+/*
+ * Nobody reads this rank's next slot any more (it was used three operations ago), but its lines still stand in the others' caches: they
+ * are called back while this rank waits anyway. As many as this operation took; the next is often alike.
+ */
+static void call_back_slot(const team *t)
+{
+    const char *next = (const char *)&t->parts[t->rank]->slots[(t->number + 1) % TEAM_SLOTS];
+    const size_t bytes = team_contribution(t->op, t->n);
+
+    core_own(next);
+    for (size_t at = 0; t->is_inline && bytes > TEAM_SMALL_BYTES && at < bytes; at += 64)
+        core_own(next + offsetof(team_slot, data) + at);
 }
 
 static void publish(team *t)
@@ -141,38 +169,35 @@ static void publish(team *t)
     t->op = &next->work->op;
     t->number++;
     s = team_slot_of(t, t->rank);
-    s->sequence = stamp->sequence;
-    s->count = stamp->count;
-    s->root = stamp->root;
-    s->kind = stamp->kind;
-    s->dtype = stamp->dtype;
-    s->redop = stamp->redop;
-    s->vector = stamp->vector;
-    memcpy(s->site, stamp->site, sizeof(s->site));
     // That an operation is inline depends on its size alone, so that its data can come with the stamp.
     t->is_inline = choose(t, TEAM_BEST_MEMORY, true) == &team_inline;
-    if (t->is_inline)
-        publish_data(t, s);
-    else
+    if (!t->is_inline)
         publish_refs(t, s);
+    // Most calls come from where the one before came from; the line then stays as it is.
+    if (memcmp(s->site, stamp->site, sizeof(s->site)) != 0)
+        memcpy(s->site, stamp->site, sizeof(s->site));
+    publish_head(t, s, stamp);
     t->arrived = 0;
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
     team_publish(t, &s->ready, t->number);
+    call_back_slot(t);
 }
 
 /* --- gathering --- */
 
 static void stamp_of_slot(const team *t, const team_slot *s, op_stamp *out)
 {
+    const team_head *h = &s->head;
+
     *out = (op_stamp){.group = t->info->id,
-                      .sequence = s->sequence,
-                      .kind = s->kind,
-                      .dtype = s->dtype,
-                      .redop = s->redop,
-                      .vector = s->vector,
-                      .root = s->root,
-                      .count = s->count};
+                      .sequence = h->sequence,
+                      .kind = h->kind,
+                      .dtype = h->dtype,
+                      .redop = h->redop,
+                      .vector = h->vector,
+                      .root = h->root,
+                      .count = h->count};
     memcpy(out->site, s->site, sizeof(out->site));
     out->site[sizeof(out->site) - 1] = '\0';
 }
@@ -192,11 +217,11 @@ static void break_mismatch(team *t, int member)
     team_break(t, CAUSE_MISMATCH, -1, text);
 }
 
-static bool same_operation(const team_slot *s, const op_stamp *mine)
+static bool same_operation(const team_head *h, const op_stamp *mine)
 {
-    return s->sequence == mine->sequence && s->count == mine->count && s->root == mine->root &&
-           s->kind == mine->kind && s->dtype == mine->dtype && s->redop == mine->redop &&
-           s->vector == mine->vector;
+    return h->sequence == mine->sequence && h->count == mine->count && h->root == mine->root &&
+           h->kind == mine->kind && h->dtype == mine->dtype && h->redop == mine->redop &&
+           h->vector == mine->vector;
 }
 
 /* Whether all have published; compares each once. */
@@ -211,7 +236,7 @@ static bool gather(team *t)
             t->awaited = t->info->members[t->arrived]; // whom we miss last has come last
             return false;
         }
-        if (!same_operation(s, &t->op->stamp)) {
+        if (!same_operation(&s->head, &t->op->stamp)) {
             break_mismatch(t, t->arrived);
             return false;
         }
@@ -398,7 +423,11 @@ void team_start(team *t, backend_work *work)
     }
     op->work = work;
     list_append(&t->queue, &op->node);
-    (void)team_progress(t);
+    if (t->phase == TEAM_IDLE && !t->is_stuck)
+        publish(t);
+    // Looking for the others at once would take away the lines that they are about to write.
+    if (!t->is_inline)
+        (void)team_progress(t);
 }
 
 void team_abort(team *t, ls_status status, const char *text)

@@ -15,7 +15,7 @@ static const char *contribution(const team *t, int member, size_t bytes)
 {
     const team_slot *s = team_slot_of(t, member);
 
-    return (const char *)(bytes <= TEAM_SMALL_BYTES ? s->small : s->data);
+    return (const char *)(bytes <= TEAM_SMALL_BYTES ? s->head.small : s->data);
 }
 
 static void begin(team *t)

@@ -4,12 +4,13 @@
  *
  * A member's part of the shared memory, written by its owner alone and read by all:
  *
- *   team_part        counters, slot 0, slot 1: operation number n stands in slot n % 2
+ *   team_part        counters, slots: operation number n stands in slot n % 4
  *   TEAM_STAGING_AT  rooms: in 0, in 1, out 0, out 1, each of one piece
  *
- * Two slots are enough: a member publishes operation n + 1 only after it has seen all members publish n, and they publish n only
- * after they have finished n - 1. So when it overwrites the slot of n - 1, nobody reads that any more. For the same reason
- * all staging rooms are free as soon as all have published n.
+ * Two slots would be enough: a member publishes operation n + 1 only after it has seen all members publish n, and they publish n
+ * only after they have finished n - 1. So when it overwrites the slot of n - 1, nobody reads that any more. For the same reason
+ * all staging rooms are free as soon as all have published n. With four, a member can fetch its next slot's lines away from
+ * the others' caches while it waits for them.
  */
 #ifndef LS_NATIVE_TEAM_INTERNAL_H
 #define LS_NATIVE_TEAM_INTERNAL_H
@@ -20,29 +21,35 @@
 #include "comm/native/team.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define TEAM_SLOTS         2
+#define TEAM_SLOTS         4
 #define TEAM_INLINE_BYTES  4096 /* that fit into a slot */
 #define TEAM_SMALL_BYTES   32   /* that fit into its first line */
-#define TEAM_STAGING_AT    16384
+#define TEAM_STAGING_AT    20480
 #define TEAM_ROOMS         2 /* `in` rooms, and as many `out`; more did not make it faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
 #define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* worked on in one call of team_progress() */
 
-/* What a member says about the operation it has come to. */
-typedef struct team_slot {
-    /* the first line is all that a small operation touches */
-    _Alignas(64) _Atomic uint64_t ready; /* number of the operation that the rest describes */
-    uint64_t sequence;                   /* from here on the stamp's fields */
+/* What is compared of an operation, and its contribution if that is small: with `ready` one line. */
+typedef struct team_head {
+    uint64_t sequence; /* from here on the stamp's fields */
     uint64_t count;
     int32_t root;
     uint8_t kind;
     uint8_t dtype;
     uint8_t redop;
     uint8_t vector;
-    unsigned char small[TEAM_SMALL_BYTES]; /* the contribution, if it fits */
-    segment_ref src;                       /* id 0: not in shared memory */
+    unsigned char small[TEAM_SMALL_BYTES];
+} team_head;
+
+/* What a member says about the operation it has come to. */
+typedef struct team_slot {
+    /* the first line is all that a small operation touches */
+    _Alignas(64) _Atomic uint64_t ready; /* number of the operation that the rest describes */
+    team_head head;
+    segment_ref src; /* id 0: not in shared memory */
     segment_ref dst;
     uint64_t src_at; /* in its owner's address space, 0: not to be read there */
     uint64_t dst_at;
@@ -66,6 +73,7 @@ typedef struct team_part {
     _Alignas(128) team_slot slots[TEAM_SLOTS];
 } team_part;
 
+_Static_assert(offsetof(team_slot, src) == 64, "the head fills the first line");
 _Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging rooms start behind the slots");
 
 /* Whether a member can read the memory of all others. */
