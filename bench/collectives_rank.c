@@ -86,8 +86,7 @@ static ls_status rank_main(int local_rank, void *arg)
 {
     contestant c = *(const contestant *)arg;
     ls_status st = ls_init(NULL, &c.comm);
-    loop_engine e = {
-        .self = &c, .run = run, .slowest = slowest, .memory = memory, .size = c.ranks};
+    loop_engine e = {.self = &c, .run = run, .slowest = slowest, .memory = memory, .size = c.ranks};
 
     loop_bind(local_rank, c.ranks);
     for (int i = 0; i < 2 && st == LS_OK; i++) {

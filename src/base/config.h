@@ -23,8 +23,8 @@ typedef enum config_id {
     CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */
     CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, cpu_ref */
     CONFIG_THREADS,        /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
-    CONFIG_ALGORITHMS,     /* LOCKSTEP_ALGORITHMS: which algorithm serves which operation on a host */
-    CONFIG_MODULE_DIR,     /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */
+    CONFIG_ALGORITHMS, /* LOCKSTEP_ALGORITHMS: which algorithm serves which operation on a host */
+    CONFIG_MODULE_DIR, /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */
     CONFIG_COUNT
 } config_id;
 

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LEARN_NS    (1 * INT64_C(1000000)) /* apart are two looks that give the counter's rate */
-#define VALID_NS    (2 * UINT64_C(1000000))
-#define LEARN_MAX   1024 /* times VALID_NS: a longer gap may hold a suspended machine */
-#define STEADY      4096 /* ticks that a look at the clock may take; more means that it was interrupted */
+#define LEARN_NS  (1 * INT64_C(1000000)) /* apart are two looks that give the counter's rate */
+#define VALID_NS  (2 * UINT64_C(1000000))
+#define LEARN_MAX 1024 /* times VALID_NS: a longer gap may hold a suspended machine */
+#define STEADY                                                                                     \
+    4096 /* ticks that a look at the clock may take; more means that it was interrupted */
 #define STEADY_TRIES 3
 
 static inline uint64_t counter(void)
@@ -40,7 +41,8 @@ static bool is_trusted(void)
         return false;
     n = read(fd, name, sizeof(name) - 1);
     (void)close(fd);
-    return n > 0 && (strncmp(name, "tsc\n", 4) == 0 || strncmp(name, "arch_sys_counter\n", 17) == 0);
+    return n > 0 &&
+           (strncmp(name, "tsc\n", 4) == 0 || strncmp(name, "arch_sys_counter\n", 17) == 0);
 }
 
 void ls_ticks_init(ls_ticks *t)

@@ -41,12 +41,12 @@ typedef struct comm_boot {
     net_security security;      /* of the connections between hosts */
     const boot_record *records; /* size entries */
     int local_fd; /* listening abstract unix socket (SOCK_SEQPACKET), -1: none; the backend takes it */
-    int listen_fd;         /* listening TCP socket, -1: none; the backend takes it */
-    int control_fd;        /* to be polled by wait(); stays the engine's */
-    const char *transport; /* "auto", "shm", "tcp" */
-    int64_t deadline_ms;   /* ls_deadline_ms() until which joining may take */
-    size_t segment_bytes;  /* LOCKSTEP_SEGMENT */
-    size_t piece_elements; /* LOCKSTEP_PIECE */
+    int listen_fd;          /* listening TCP socket, -1: none; the backend takes it */
+    int control_fd;         /* to be polled by wait(); stays the engine's */
+    const char *transport;  /* "auto", "shm", "tcp" */
+    int64_t deadline_ms;    /* ls_deadline_ms() until which joining may take */
+    size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
+    size_t piece_elements;  /* LOCKSTEP_PIECE */
     const char *algorithms; /* LOCKSTEP_ALGORITHMS; NULL as "" */
 } comm_boot;
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define NO_VALUE    255              /* of a stamp's fields */
+#define NO_VALUE    255               /* of a stamp's fields */
 #define PLAIN_COUNT ((size_t)1 << 28) /* times any element and any number of ranks it fits */
 
 /* Which buffers an operation has, and how they are measured. */

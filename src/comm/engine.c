@@ -14,7 +14,7 @@
 #define CLOSE_MS 5000 /* delivering what was sent, at the end */
 /* Operations so small are stamped when they have been started: what it takes hides in the time that others need to answer. */
 #define SMALL_BYTES 8192
-#define HUB_MS   1000 /* how long rank 0's own hub waits for the others to leave */
+#define HUB_MS      1000 /* how long rank 0's own hub waits for the others to leave */
 
 #define HOST_KEY_BYTES 128
 

@@ -61,12 +61,12 @@ ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
 {
     return run(comm,
                &(call){.kind = COLL_ALL_REDUCE,
-                      .dtype = type,
-                      .redop = op,
-                      .root = NO_ROOT,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .redop = op,
+                       .root = NO_ROOT,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -75,12 +75,12 @@ ls_status ls_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_
 {
     return run(comm,
                &(call){.kind = COLL_REDUCE,
-                      .dtype = type,
-                      .redop = op,
-                      .root = root,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .redop = op,
+                       .root = root,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -89,11 +89,11 @@ ls_status ls_broadcast(ls_comm *comm, const void *src, void *dst, size_t count, 
 {
     return run(comm,
                &(call){.kind = COLL_BROADCAST,
-                      .dtype = type,
-                      .root = root,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .root = root,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -102,11 +102,11 @@ ls_status ls_all_gather(ls_comm *comm, const void *src, void *dst, size_t count,
 {
     return run(comm,
                &(call){.kind = COLL_ALL_GATHER,
-                      .dtype = type,
-                      .root = NO_ROOT,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .root = NO_ROOT,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -115,11 +115,11 @@ ls_status ls_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_
 {
     return run(comm,
                &(call){.kind = COLL_GATHER,
-                      .dtype = type,
-                      .root = root,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .root = root,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -128,11 +128,11 @@ ls_status ls_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls
 {
     return run(comm,
                &(call){.kind = COLL_SCATTER,
-                      .dtype = type,
-                      .root = root,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .root = root,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -141,12 +141,12 @@ ls_status ls_reduce_scatter(ls_comm *comm, const void *src, void *dst, size_t co
 {
     return run(comm,
                &(call){.kind = COLL_REDUCE_SCATTER,
-                      .dtype = type,
-                      .redop = op,
-                      .root = NO_ROOT,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .redop = op,
+                       .root = NO_ROOT,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -155,11 +155,11 @@ ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count,
 {
     return run(comm,
                &(call){.kind = COLL_ALL_TO_ALL,
-                      .dtype = type,
-                      .root = NO_ROOT,
-                      .src = src,
-                      .dst = dst,
-                      .count = count},
+                       .dtype = type,
+                       .root = NO_ROOT,
+                       .src = src,
+                       .dst = dst,
+                       .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -168,11 +168,11 @@ ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst, const size_
 {
     return run_v(comm,
                  &(call){.kind = COLL_ALL_GATHER,
-                        .dtype = type,
-                        .root = NO_ROOT,
-                        .src = src,
-                        .dst = dst,
-                        .dst_counts = counts},
+                         .dtype = type,
+                         .root = NO_ROOT,
+                         .src = src,
+                         .dst = dst,
+                         .dst_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -181,11 +181,11 @@ ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *c
 {
     return run_v(comm,
                  &(call){.kind = COLL_GATHER,
-                        .dtype = type,
-                        .root = root,
-                        .src = src,
-                        .dst = dst,
-                        .dst_counts = counts},
+                         .dtype = type,
+                         .root = root,
+                         .src = src,
+                         .dst = dst,
+                         .dst_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -194,11 +194,11 @@ ls_status ls_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *
 {
     return run_v(comm,
                  &(call){.kind = COLL_SCATTER,
-                        .dtype = type,
-                        .root = root,
-                        .src = src,
-                        .dst = dst,
-                        .src_counts = counts},
+                         .dtype = type,
+                         .root = root,
+                         .src = src,
+                         .dst = dst,
+                         .src_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -207,12 +207,12 @@ ls_status ls_reduce_scatter_v(ls_comm *comm, const void *src, void *dst, const s
 {
     return run_v(comm,
                  &(call){.kind = COLL_REDUCE_SCATTER,
-                        .dtype = type,
-                        .redop = op,
-                        .root = NO_ROOT,
-                        .src = src,
-                        .dst = dst,
-                        .src_counts = counts},
+                         .dtype = type,
+                         .redop = op,
+                         .root = NO_ROOT,
+                         .src = src,
+                         .dst = dst,
+                         .src_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -221,12 +221,12 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
 {
     return run_v(comm,
                  &(call){.kind = COLL_ALL_TO_ALL,
-                        .dtype = type,
-                        .root = NO_ROOT,
-                        .src = src,
-                        .dst = dst,
-                        .src_counts = src_counts,
-                        .dst_counts = dst_counts},
+                         .dtype = type,
+                         .root = NO_ROOT,
+                         .src = src,
+                         .dst = dst,
+                         .src_counts = src_counts,
+                         .dst_counts = dst_counts},
                  __builtin_return_address(0), out);
 }
 

@@ -503,7 +503,8 @@ static void a_row_that_makes_no_sense_is_named(void **state)
 /* Each algorithm serves every size that it can, whatever the defaults are. */
 static void every_algorithm_matches_the_oracle(void **state)
 {
-    static const char *const texts[] = {"all:direct,all:staged", "all:staged", "all:shared,all:staged",
+    static const char *const texts[] = {"all:direct,all:staged", "all:staged",
+                                        "all:shared,all:staged",
                                         "all:direct<=8K,all:inline<=16,all:staged"};
 
     (void)state;

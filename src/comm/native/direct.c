@@ -80,6 +80,8 @@ static void queue_pieces(transfer *t)
 
 void direct_sent(transfer *t, size_t bytes)
 {
+    if (t->queued == 0 && t->is_offered)
+        return; // that was the offer
     t->moved += bytes;
     if (t->moved == t->bytes)
         t->finished(t);
@@ -103,7 +105,14 @@ static void start_send(transfer *t)
         return;
     }
     list_append(&p->awaiting, &t->node);
-    match_queue_control(p, MESSAGE_ANNOUNCE, t);
+    if (t->bytes > 0 && t->group->team != NULL && team_can_read(t->group->team)) {
+        t->is_offered = true;
+        t->offered = (uintptr_t)t->from;
+        match_queue_payload(t, (const uint8_t *)&t->offered, MESSAGE_OFFER_BYTES, MESSAGE_OFFER,
+                            false);
+    } else {
+        match_queue_control(p, MESSAGE_ANNOUNCE, t);
+    }
 }
 
 static ls_status on_ready(native_peer *p, const message *m)
@@ -115,8 +124,10 @@ static ls_status on_ready(native_peer *p, const message *m)
             continue;
         if (!agrees(t, p, m))
             return LS_OK;
+        if (m->type == MESSAGE_TAKEN && !t->is_offered)
+            return ls_fail(LS_EPROTO, "a message was taken that was not offered");
         list_remove(&t->node);
-        if (t->bytes == 0)
+        if (t->bytes == 0 || m->type == MESSAGE_TAKEN)
             t->finished(t);
         else
             queue_pieces(t);
@@ -138,22 +149,58 @@ static void found(transfer *t, native_peer *p)
             w->work->source = i;
 }
 
-// The receive has found an announced message.
-static void ask_for(transfer *t, native_peer *p, const message *m)
+static void ask(transfer *t)
 {
-    found(t, p);
-    t->sequence = m->sequence;
-    match_queue_control(p, MESSAGE_READY, t);
+    match_queue_control(t->peer, MESSAGE_READY, t);
     if (t->bytes == 0) {
         t->finished(t);
         return;
     }
     t->in_pieces = true;
-    list_append(&p->pieces, &t->node);
+    list_append(&t->peer->pieces, &t->node);
+}
+
+// The receive has found an announced message.
+static void ask_for(transfer *t, native_peer *p, const message *m)
+{
+    found(t, p);
+    t->sequence = m->sequence;
+    ask(t);
+}
+
+static int member_of(const native_group *g, const native_peer *p)
+{
+    int i = 0;
+
+    while (g->peers[i] != p)
+        i++;
+    return i;
+}
+
+// One copy, straight from the sender's memory; where that cannot be read after all, the pieces come as without an offer.
+static void take_offer(transfer *t)
+{
+    team *members = t->group->team;
+
+    t->is_offered = false;
+    if (members != NULL &&
+        team_read(members, member_of(t->group, t->peer), (const char *)(uintptr_t)t->offered,
+                  (char *)t->to, t->bytes)) {
+        match_queue_control(t->peer, MESSAGE_TAKEN, t);
+        t->finished(t);
+    } else {
+        ask(t);
+    }
 }
 
 void direct_parcel_taken(parcel *c, transfer *t)
 {
+    if (c->m.type == MESSAGE_OFFER) {
+        memcpy(&t->offered, c->data, sizeof(t->offered));
+        pool_free_parcel(c);
+        take_offer(t);
+        return;
+    }
     if (t->bytes > 0)
         memcpy(t->to, c->data, t->bytes);
     pool_free_parcel(c);
@@ -184,6 +231,7 @@ static void start_receive(transfer *t)
             return;
         }
         found(t, p);
+        t->sequence = c->m.sequence;
         match_consumed(p, &c->m);
         c->taker = t;
         if (c->is_complete)
@@ -220,8 +268,10 @@ static ls_status on_message(native_peer *p, native_group *g, const message *m, u
                 return LS_OK;
             }
             found(t, p);
+            t->sequence = m->sequence;
             p->into = t;
-            *place = t->to;
+            t->is_offered = m->type == MESSAGE_OFFER;
+            *place = t->is_offered ? (uint8_t *)&t->offered : t->to;
             return LS_OK;
         }
     }
@@ -248,6 +298,10 @@ static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
 
 void direct_received(transfer *t, size_t bytes)
 {
+    if (t->is_offered) {
+        take_offer(t);
+        return;
+    }
     t->moved += bytes;
     if (t->moved < t->bytes)
         return;
@@ -260,11 +314,13 @@ ls_status direct_begin(native_peer *p, native_group *g, const message *m, uint8_
 {
     switch (m->type) {
     case MESSAGE_READY:
+    case MESSAGE_TAKEN:
         return on_ready(p, m);
     case MESSAGE_PIECE:
         return on_piece(p, m, place);
     case MESSAGE_DATA:
     case MESSAGE_ANNOUNCE:
+    case MESSAGE_OFFER:
         return on_message(p, g, m, place);
     case MESSAGE_CREDIT:
         break;

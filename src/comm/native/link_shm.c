@@ -25,6 +25,7 @@ typedef struct shm_stream {
     local *local;
     int peer;
     size_t ring_bytes; /* a power of two */
+    uint64_t seen;     /* what the reader had read when this side last needed to know */
     shm_ring *out;     /* this rank's segment */
     shm_ring *in;
     segment_view *in_view;
@@ -44,11 +45,19 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
     shm_stream *s = l->stream;
     shm_ring *ring = s->out;
     uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed); // only we write it
-    // Acquire: the reader has copied those bytes out before it moved its counter.
-    const uint64_t held = at - atomic_load_explicit(&ring->read, memory_order_acquire);
     const uint64_t start = at;
+    uint64_t held = at - s->seen;
+    size_t wanted = 0;
     size_t room;
 
+    for (int i = 0; i < n; i++)
+        wanted += iov[i].iov_len;
+    // The reader's counter stands in its core's cache, so it is looked at only when the room that is known of is too small.
+    // Acquire: the reader has copied those bytes out before it moved its counter.
+    if (wanted > s->ring_bytes - (size_t)held) {
+        s->seen = atomic_load_explicit(&ring->read, memory_order_acquire);
+        held = at - s->seen;
+    }
     if (s->peer_ended || held > s->ring_bytes) {
         l->error = s->peer_ended ? EPIPE : EPROTO;
         return -1;

@@ -370,6 +370,8 @@ static ls_status on_begin(void *self, const message *m, uint8_t **place)
         return on_data(p, g, m, place);
     case MESSAGE_PIECE:
     case MESSAGE_CREDIT:
+    case MESSAGE_OFFER:
+    case MESSAGE_TAKEN:
         break;
     }
     return ls_fail(LS_EPROTO, "piece of a collective");

@@ -27,9 +27,10 @@ void message_encode(const message *m, uint8_t out[MESSAGE_HEADER_BYTES])
 
 static ls_status check(const message *m, uint8_t flags)
 {
-    const bool has_payload = m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE;
+    const bool has_payload =
+        m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || m->type == MESSAGE_OFFER;
 
-    if (m->type < MESSAGE_DATA || m->type > MESSAGE_CREDIT)
+    if (m->type < MESSAGE_DATA || m->type > MESSAGE_TAKEN)
         return ls_fail(LS_EPROTO, "message of unknown type %d", (int)m->type);
     if ((flags & ~(FLAG_CHARGED | FLAG_DIRECT)) != 0)
         return ls_fail(LS_EPROTO, "message with unknown flags 0x%x", flags);
@@ -44,6 +45,10 @@ static ls_status check(const message *m, uint8_t flags)
                        (unsigned long long)m->total);
     if (m->type == MESSAGE_PIECE && (!m->is_direct || m->bytes == 0))
         return ls_fail(LS_EPROTO, "piece that belongs to no message");
+    if ((m->type == MESSAGE_OFFER || m->type == MESSAGE_TAKEN) && !m->is_direct)
+        return ls_fail(LS_EPROTO, "offer that is no point to point message");
+    if (m->type == MESSAGE_OFFER && m->bytes != MESSAGE_OFFER_BYTES)
+        return ls_fail(LS_EPROTO, "offer of %llu bytes", (unsigned long long)m->bytes);
     return LS_OK;
 }
 

@@ -14,7 +14,8 @@
 #include "store/stamp.h"
 
 #define MESSAGE_HEADER_BYTES 128
-#define MESSAGE_EAGER_BYTES  65536      /* larger ones wait until the receiver is ready */
+#define MESSAGE_EAGER_BYTES  65536 /* larger ones wait until the receiver is ready */
+#define MESSAGE_OFFER_BYTES  8
 #define MESSAGE_MAX_BYTES    (4U << 20) /* of one payload */
 
 typedef enum message_type {
@@ -23,7 +24,9 @@ typedef enum message_type {
     MESSAGE_READY, /* the receiver has a place for `total` bytes */
     MESSAGE_ANNOUNCE, /* the sender has `total` bytes and waits for READY */
     MESSAGE_PIECE,    /* a part of an announced point to point message */
-    MESSAGE_CREDIT    /* nothing but the credit, which every message carries */
+    MESSAGE_CREDIT,   /* nothing but the credit, which every message carries */
+    MESSAGE_OFFER, /* as ANNOUNCE, within a host; the payload is the address to read from (native-endian) */
+    MESSAGE_TAKEN /* answers OFFER instead of READY: the receiver has read it all */
 } message_type;
 
 typedef struct message {

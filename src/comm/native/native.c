@@ -404,10 +404,9 @@ static ls_status fill_group(native_group *g)
     LS_TRY(make_layout(g));
     if (!is_all_local(s, info))
         return LS_OK;
-    return team_open(
-        s->local, s->host, info,
-        &(team_options){.segment_bytes = s->segment_bytes, .table = s->algorithms},
-        ls_deadline_ms(TEAM_OPEN_MS), &g->team);
+    return team_open(s->local, s->host, info,
+                     &(team_options){.segment_bytes = s->segment_bytes, .table = s->algorithms},
+                     ls_deadline_ms(TEAM_OPEN_MS), &g->team);
 }
 
 static ls_status native_open_group(native_state *s, const group_info *info, native_group **out)

@@ -43,6 +43,8 @@ struct transfer {
     bool is_direct;
     bool in_pieces;    /* direct receives: stands in peer->pieces */
     bool announce;     /* tell the peer at once, though the payload waits */
+    bool is_offered;   /* direct: the receiver may read it from... */
+    uint64_t offered;  /* ...this address of the sender's */
     uint64_t sequence; /* direct sends: the peer's next_message */
     uint64_t step;     /* direct: the tag */
     const uint8_t *from;

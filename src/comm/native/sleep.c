@@ -33,7 +33,7 @@ struct sleepers {
     int peers_fd; /* epoll over all peers' descriptors: one entry for poll(), whatever their number */
     int control_fd;
     int n_watched; /* descriptors there; under the engine's lock */
-    ls_mutex mu; // leaf; guards what follows
+    ls_mutex mu;   // leaf; guards what follows
     sleeper *all;
     uint64_t wakes;
     uint64_t serial;          /* tells one backend from the next at the same address */

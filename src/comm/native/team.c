@@ -568,7 +568,8 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
     LS_TRY(wait_for_all(t, offsetof(team_part, can_read), try_to_read(t), deadline_ms));
     t->can_read = true;
     for (int k = 0; k < t->n; k++)
-        t->can_read &= atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
+        t->can_read &=
+            atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
     return LS_OK;
 }
 

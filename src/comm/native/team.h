@@ -47,6 +47,11 @@ void team_start(team *t, backend_work *work);
 /* True when something moved. May call host->done and host->broken. */
 bool team_progress(team *t);
 
+/* Whether members can read each other's memory. */
+bool team_can_read(const team *t);
+/* bytes from a member's address `from`; false: they cannot be read (any more). For messages between members. */
+bool team_read(const team *t, int member, const char *from, char *to, size_t bytes);
+
 /* Whether operations are pending. */
 bool team_busy(const team *t);
 

@@ -29,7 +29,7 @@ static void fail_read(team *t, int member, int error)
 {
     char text[160];
 
-    if (error == ESRCH || error == EFAULT || error == 0) {
+    if (error == ESRCH || error == EFAULT) {
         t->is_stuck = true;
         return;
     }
@@ -38,10 +38,14 @@ static void fail_read(team *t, int member, int error)
                            t->info->members[member], ls_errno_text(error)));
 }
 
-/* bytes from member k's address `from`. False: the operation cannot go on. */
-static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
+bool team_can_read(const team *t)
 {
-    if (k == t->rank || t->readers[k].is_thread) {
+    return t->can_read;
+}
+
+bool team_read(const team *t, int member, const char *from, char *to, size_t bytes)
+{
+    if (member == t->rank || t->readers[member].is_thread) {
         if (to != from)
             memcpy(to, from, bytes);
         return true;
@@ -52,9 +56,9 @@ static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
         ssize_t n;
 
         memcpy(&there.iov_base, &from, sizeof(from)); // iovec has no const; the call only reads
-        n = process_vm_readv(t->readers[k].pid, &here, 1, &there, 1, 0);
+        n = process_vm_readv(t->readers[member].pid, &here, 1, &there, 1, 0);
         if (n <= 0) {
-            fail_read(t, k, n < 0 ? errno : 0);
+            errno = n < 0 ? errno : EFAULT;
             return false;
         }
         to += n;
@@ -62,6 +66,15 @@ static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
         bytes -= (size_t)n;
     }
     return true;
+}
+
+/* The same for the current operation, which cannot go on without. */
+static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
+{
+    if (team_read(t, k, from, to, bytes))
+        return true;
+    fail_read(t, k, errno);
+    return false;
 }
 
 /* --- reductions --- */

@@ -14,7 +14,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define ITEM_BYTES   96
+#define ITEM_BYTES 96
 
 struct team_table {
     int n;
