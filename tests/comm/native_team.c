@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "comm/native/segment_map.h"
+#include "comm/algorithms.h"
 #include "comm/native_oracle.h"
 #include "comm/native_team_rank.h"
 
@@ -11,6 +12,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -500,22 +502,44 @@ static void a_row_that_makes_no_sense_is_named(void **state)
     }
 }
 
+static void the_table_can_be_printed(void **state)
+{
+    text_buf shown = {0};
+
+    (void)state;
+    (void)setenv("LOCKSTEP_ALGORITHMS", "gather:staged<=3M", 1);
+    assert_int_equal(algorithms_text(&shown), LS_OK);
+    assert_non_null(strstr(text_str(&shown), "host    gather          staged             3 MiB"));
+    assert_non_null(strstr(text_str(&shown), "LOCKSTEP_ALGORITHMS\n"));
+    assert_non_null(strstr(text_str(&shown), "hosts   barrier         dissemination"));
+    text_free(&shown);
+    (void)setenv("LOCKSTEP_ALGORITHMS", "gather:slowly", 1);
+    assert_int_equal(algorithms_text(&shown), LS_EINVAL);
+    (void)unsetenv("LOCKSTEP_ALGORITHMS");
+    text_free(&shown);
+}
+
 /* Each algorithm serves every size that it can, whatever the defaults are. */
 static void every_algorithm_matches_the_oracle(void **state)
 {
-    static const char *const texts[] = {"all:direct,all:staged", "all:staged",
-                                        "all:shared,all:staged",
-                                        "all:direct<=8K,all:inline<=16,all:staged"};
+    static const struct {
+        const char *rows;
+        plan plan;
+    } cases[] = {
+        {"all:direct,all:staged", {AS_THREADS, 3}},
+        {"all:direct,all:staged", {AS_PROCESSES, 2}},
+        {"all:direct<=8K,all:inline<=16,all:staged", {AS_PROCESSES, 5}},
+        {"all:shared,all:staged", {AS_PROCESSES, 3}},
+        {"all:direct", {AS_PROCESSES, 8}}, // more than the cores of most machines that test
+    };
 
     (void)state;
-    for (size_t i = 0; i < LS_COUNT_OF(texts); i++) {
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         team_table *t = NULL;
 
-        print_message("%s\n", texts[i]);
-        assert_int_equal(team_table_create(texts[i], &t), LS_OK);
-        assert_int_equal(ranks_run(AS_THREADS, 3, run_all_kinds, t), 0);
-        assert_int_equal(ranks_run(AS_PROCESSES, 2, run_all_kinds, t), 0);
-        assert_int_equal(ranks_run(AS_PROCESSES, 5, run_all_kinds, t), 0);
+        print_message("%s, %d ranks\n", cases[i].rows, cases[i].plan.n);
+        assert_int_equal(team_table_create(cases[i].rows, &t), LS_OK);
+        assert_int_equal(ranks_run(cases[i].plan.kind, cases[i].plan.n, run_all_kinds, t), 0);
         team_table_free(t);
     }
 }
@@ -572,6 +596,7 @@ int main(void)
         cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
         cmocka_unit_test(rows_of_the_user_stand_in_front),
         cmocka_unit_test(a_row_that_makes_no_sense_is_named),
+        cmocka_unit_test(the_table_can_be_printed),
         cmocka_unit_test(every_algorithm_matches_the_oracle),
         cmocka_unit_test(where_the_kernel_forbids_reading_all_ranks_stage),
     };

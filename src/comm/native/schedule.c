@@ -44,6 +44,14 @@ static const plan_rule rules[] = {
     {COLL_BARRIER, "dissemination", plan_barrier_dissemination, SIZE_MAX, INT_MAX, .whole = true},
 };
 
+bool plan_rule_at(int index, plan_rule *out)
+{
+    if (index < 0 || (size_t)index >= LS_COUNT_OF(rules))
+        return false;
+    *out = rules[index];
+    return true;
+}
+
 static size_t largest(const size_t *counts, int n, size_t or_else)
 {
     size_t most = 0;

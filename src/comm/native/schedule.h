@@ -98,6 +98,9 @@ typedef struct plan_rule {
     bool hosts;   /* for groups whose layout helps */
 } plan_rule;
 
+/* Row `index` of the table; false behind the last. */
+bool plan_rule_at(int index, plan_rule *out);
+
 /* How an operation is carried out. */
 typedef struct plan_choice {
     const plan_rule *rule;

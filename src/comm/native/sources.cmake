@@ -15,6 +15,7 @@ list(APPEND native_sources
   native/team_staged.c
   native/team_table.c)
 list(APPEND native_sources
+  native/algorithms.c
   native/blame.c
   native/direct.c
   native/exec.c

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SCRATCH_BYTES  ((size_t)512 << 10) /* of all blocks read from others at a time */
-#define TEAM_BLOCK_MAX ((size_t)128 << 10)
+#define TEAM_BLOCK_MAX ((size_t)256 << 10)
 #define TEAM_BLOCK_MIN ((size_t)16 << 10)
 
 #define CHECK_MS 20 /* between looks at whether waiting is in vain */

@@ -43,16 +43,16 @@ struct team_table {
 
 static const team_rule defaults[] = {
     ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
-    ROWS(COLL_ALL_REDUCE, (size_t)2 << 20),
+    ROWS(COLL_ALL_REDUCE, (size_t)512 << 10),
     INLINE_ROWS(COLL_REDUCE),
     ROW(COLL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
-    ROWS(COLL_BROADCAST, (size_t)64 << 10),
-    ROWS(COLL_ALL_GATHER, (size_t)64 << 10),
-    ROWS(COLL_GATHER, (size_t)64 << 10),
-    ROWS(COLL_SCATTER, (size_t)64 << 10),
-    ROWS(COLL_REDUCE_SCATTER, (size_t)2 << 20),
-    ROWS(COLL_ALL_TO_ALL, (size_t)64 << 10),
+    ROWS(COLL_BROADCAST, (size_t)2 << 20),
+    ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
+    ROWS(COLL_GATHER, (size_t)1 << 20),
+    ROWS(COLL_SCATTER, (size_t)1 << 20),
+    ROWS(COLL_REDUCE_SCATTER, (size_t)4 << 20),
+    ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
 };
 
 static const struct {

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/algorithms.h"
+
+#include "base/config.h"
+#include "comm/native/schedule.h"
+#include "comm/native/team_table.h"
+
+#include <limits.h>
+
+/* One row, whichever table it is from. */
+typedef struct shown_row {
+    const char *where;
+    coll_kind kind;
+    const char *algorithm;
+    size_t max_bytes;
+    int max_ranks;
+    const char *needs;
+    const char *origin;
+} shown_row;
+
+static void append_row(text_buf *out, const shown_row *r)
+{
+    char bytes[32] = "any";
+    char ranks[32] = "any";
+
+    if (r->max_bytes != SIZE_MAX)
+        text_bytes(bytes, sizeof(bytes), r->max_bytes);
+    if (r->max_ranks != INT_MAX)
+        text_format(ranks, sizeof(ranks), "%d", r->max_ranks);
+    text_append(out, "%-6s  %-14s  %-13s  %9s  %6s  %-8s  %s\n", r->where, coll_name(r->kind),
+                r->algorithm, bytes, ranks, r->needs, r->origin);
+}
+
+static const char *needs_text(team_memory memory)
+{
+    if (memory == TEAM_SHARED_MEMORY)
+        return "alloc"; // from ls_comm_alloc()
+    return memory == TEAM_READABLE_MEMORY ? "readable" : "-";
+}
+
+static void append_team(text_buf *out, const team_table *table)
+{
+    team_rule rule;
+
+    for (int i = 0; team_table_row(table, i, &rule); i++)
+        append_row(out, &(shown_row){.where = "host",
+                                     .kind = rule.kind,
+                                     .algorithm = rule.algorithm,
+                                     .max_bytes = rule.max_bytes,
+                                     .max_ranks = rule.max_ranks,
+                                     .needs = needs_text(rule.memory),
+                                     .origin = i < team_table_own_rows(table) ? "LOCKSTEP_ALGORITHMS"
+                                                                              : "default"});
+}
+
+static void append_plans(text_buf *out)
+{
+    plan_rule rule;
+
+    for (int i = 0; plan_rule_at(i, &rule); i++)
+        append_row(out, &(shown_row){.where = "hosts",
+                                     .kind = rule.kind,
+                                     .algorithm = rule.name,
+                                     .max_bytes = rule.max_bytes,
+                                     .max_ranks = rule.max_ranks,
+                                     .needs = rule.hosts ? "layout" : "-",
+                                     .origin = "default"});
+}
+
+ls_status algorithms_text(text_buf *out)
+{
+    const char *text;
+    team_table *table;
+
+    LS_TRY(config_text(CONFIG_ALGORITHMS, &text));
+    LS_TRY(team_table_create(text, &table));
+    text_append(out, "%-6s  %-14s  %-13s  %9s  %6s  %-8s  %s\n", "where", "operation", "algorithm",
+                "up to", "ranks", "needs", "from");
+    append_team(out, table);
+    append_plans(out);
+    team_table_free(table);
+    return text_status(out);
+}
