@@ -45,6 +45,7 @@ typedef struct comm_boot {
     int control_fd;         /* to be polled by wait(); stays the engine's */
     const char *transport;  /* "auto", "shm", "tcp" */
     int64_t deadline_ms;    /* ls_deadline_ms() until which joining may take */
+    bool shares_cores;      /* the ranks that run on this one's cores are more than these */
     size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
     size_t piece_elements;  /* LOCKSTEP_PIECE */
     const char *algorithms; /* LOCKSTEP_ALGORITHMS; NULL as "" */

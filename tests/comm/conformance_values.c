@@ -15,6 +15,9 @@ int conformance_input(int rank, size_t i, ls_reduce_op op)
     static const int factors[] = {1, 2, -1, 1, -2, 1};
     const size_t k = i * 7 + (size_t)rank * 3 + i / 5;
 
+    // The products of more ranks would leave what the reference computes in.
+    if (op == LS_PROD && rank >= 8)
+        return 1;
     if (op == LS_PROD)
         return factors[k % LS_COUNT_OF(factors)];
     return (int)(k % 13) - 6;

@@ -117,6 +117,10 @@ static void ranks_that_differ_are_told_both_values(void **state)
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
     assert_told("LOCKSTEP_SEGMENT is 262144");
     other = example();
+    memcpy(other.algorithms, "all:staged", 11);
+    assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
+    assert_told("LOCKSTEP_ALGORITHMS is not set on rank 3 (node7), but all:staged");
+    other = example();
     other.security = NET_ENCRYPT;
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
     assert_told("LOCKSTEP_SECURITY is auth on rank 3");

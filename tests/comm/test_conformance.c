@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT [threads]. Every other backend only adds
+ * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT [threads|RANKS]. Every other backend only adds
  * its row to CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
  */
 #include "base/unit.h"
@@ -8,11 +8,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SEGMENT 4096
 
 static const char *transport;
 static bool as_threads;
+static int n_ranks; /* 0: several numbers in turn */
 
 /* None, one, odd ones, one more than a segment of float32 and of float64 holds, and many segments. */
 static const size_t counts[] = {0, 1, 37, SEGMENT / 8 + 1, SEGMENT / 4 + 1, 12 * SEGMENT / 4 + 3};
@@ -71,6 +73,21 @@ static ls_status large(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
+/* Many ranks: every operation, the common type, what is inline and what is not. */
+static ls_status subset(const ls_test_rank *self, void *arg)
+{
+    static const size_t sizes[] = {1, 2050};
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(conformance_reductions(comm, sizes, (int)LS_COUNT_OF(sizes)));
+    LS_TRY(conformance_movers(comm, sizes, (int)LS_COUNT_OF(sizes)));
+    LS_TRY(conformance_groups(comm));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
 static void run(int n, ls_test_body body)
 {
     const ls_test_job job = {.n = n, .body = body, .transport = transport, .deadline_ms = 240000};
@@ -83,6 +100,10 @@ static void every_operation_gives_the_reference_bits(void **state)
     const int most = ls_test_number("LS_TEST_FULL", 0) != 0 ? 8 : 5;
 
     LS_UNUSED(state);
+    if (n_ranks > 0) {
+        run(n_ranks, subset);
+        return;
+    }
     (void)setenv("LOCKSTEP_SEGMENT", "4096", 1);
     for (int n = as_threads ? 2 : 1; n <= most; n += n == 3 && as_threads ? 2 : n < 5 ? 1 : 3) {
         print_message("%d ranks over %s\n", n, transport);
@@ -94,6 +115,8 @@ static void large_operations_give_the_reference_bits(void **state)
 {
     LS_UNUSED(state);
     (void)unsetenv("LOCKSTEP_SEGMENT");
+    if (n_ranks > 0)
+        return;
     for (int n = 2; n <= 3; n++)
         run(n, large);
 }
@@ -106,10 +129,11 @@ int main(int argc, char **argv)
     };
 
     if (argc < 2) {
-        fprintf(stderr, "usage: %s shm|tcp [threads]\n", argv[0]);
+        fprintf(stderr, "usage: %s shm|tcp [threads|RANKS]\n", argv[0]);
         return 2;
     }
     transport = argv[1];
-    as_threads = argc > 2;
+    as_threads = argc > 2 && strcmp(argv[2], "threads") == 0;
+    n_ranks = argc > 2 && !as_threads ? (int)strtol(argv[2], NULL, 10) : 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define LS_TEST_RANKS_MAX 16
+#define LS_TEST_RANKS_MAX 64
 
 typedef struct ls_test_rank {
     int rank;

@@ -43,14 +43,15 @@ static void append_team(text_buf *out, const team_table *table)
     team_rule rule;
 
     for (int i = 0; team_table_row(table, i, &rule); i++)
-        append_row(out, &(shown_row){.where = "host",
-                                     .kind = rule.kind,
-                                     .algorithm = rule.algorithm,
-                                     .max_bytes = rule.max_bytes,
-                                     .max_ranks = rule.max_ranks,
-                                     .needs = needs_text(rule.memory),
-                                     .origin = i < team_table_own_rows(table) ? "LOCKSTEP_ALGORITHMS"
-                                                                              : "default"});
+        append_row(out,
+                   &(shown_row){.where = "host",
+                                .kind = rule.kind,
+                                .algorithm = rule.algorithm,
+                                .max_bytes = rule.max_bytes,
+                                .max_ranks = rule.max_ranks,
+                                .needs = needs_text(rule.memory),
+                                .origin = i < team_table_own_rows(table) ? "LOCKSTEP_ALGORITHMS"
+                                                                         : "default"});
 }
 
 static void append_plans(text_buf *out)

@@ -17,7 +17,8 @@
 
 #define PAGE_BYTES      4096
 #define RUSH_IDLE       400 /* passes without movement: about 10 us */
-#define RUSH_YIELDS     100
+#define RUSH_YIELDS     64  /* over the number of ranks: after so many a rank naps */
+#define RUSH_NAPS       20
 #define RUSH_PASSES     4000
 #define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
 #define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
@@ -277,28 +278,40 @@ static bool has_links_pending(const native_group *g)
     return !list_empty(&g->directs) || !list_empty(&g->works);
 }
 
-/* Passes that moved nothing count; those that did are bounded too, as nobody reads news meanwhile. */
+/* Waits a little. False: that was long enough. */
+static bool rest(native_group *g, bool has_own_core, int idle)
+{
+    const int yields = 1 + RUSH_YIELDS / g->info->size;
+
+    if (has_own_core) {
+        core_relax();
+        return idle < RUSH_IDLE;
+    }
+    if (idle >= yields && team_busy(g->team) && team_nap(g->team))
+        return idle < yields + RUSH_NAPS;
+    (void)sched_yield();
+    return idle < yields + RUSH_NAPS;
+}
+
+/* Passes that moved something are bounded too, as nobody reads news meanwhile. */
 static void native_rush(native_group *g, bool has_own_core, const atomic_int *others)
 {
-    const int most_idle = has_own_core ? RUSH_IDLE : RUSH_YIELDS;
     int idle = 0;
 
-    for (int pass = 0; idle < most_idle && pass < RUSH_PASSES; pass++) {
-        const bool is_team = g->team != NULL && team_busy(g->team);
+    if (g->team == NULL)
+        return;
+    for (int pass = 0; pass < RUSH_PASSES; pass++) {
+        const bool is_team = team_busy(g->team);
 
-        if (g->team == NULL || (!is_team && !has_links_pending(g)) || g->is_broken)
+        if ((!is_team && !has_links_pending(g)) || g->is_broken)
             return;
         if (is_team ? team_progress(g->team) : rush_links(g)) {
             idle = 0;
             continue;
         }
-        idle++;
-        if (atomic_load_explicit(others, memory_order_relaxed) != 0)
+        if (atomic_load_explicit(others, memory_order_relaxed) != 0 ||
+            !rest(g, has_own_core, ++idle))
             return;
-        if (has_own_core)
-            core_relax();
-        else
-            (void)sched_yield();
     }
 }
 
@@ -405,7 +418,9 @@ static ls_status fill_group(native_group *g)
     if (!is_all_local(s, info))
         return LS_OK;
     return team_open(s->local, s->host, info,
-                     &(team_options){.segment_bytes = s->segment_bytes, .table = s->algorithms},
+                     &(team_options){.segment_bytes = s->segment_bytes,
+                                     .table = s->algorithms,
+                                     .shares_cores = s->shares_cores},
                      ls_deadline_ms(TEAM_OPEN_MS), &g->team);
 }
 
@@ -639,6 +654,7 @@ ls_status native_create(const comm_boot *boot, const comm_host *host, native_sta
     s->host = host;
     s->rank = boot->rank;
     s->size = boot->size;
+    s->shares_cores = boot->shares_cores;
     s->is_tcp_only = strcmp(boot->transport, "tcp") == 0;
     s->segment_bytes = boot->segment_bytes == 0 ? SEGMENT_DEFAULT : boot->segment_bytes;
     if (s->segment_bytes > SEGMENT_MAX)

@@ -149,6 +149,7 @@ struct backend_state {
     int rank;
     int size;
     bool is_tcp_only;
+    bool shares_cores;
     size_t segment_bytes;
     team_table *algorithms;
     local *local;    /* NULL: tcp only */

@@ -12,11 +12,16 @@
 #include "base/text.h"
 #include "comm/native/team_internal.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
+#define NAP_NS         1000000
 #define SCRATCH_BYTES  ((size_t)512 << 10) /* of all blocks read from others at a time */
 #define TEAM_BLOCK_MAX ((size_t)256 << 10)
 #define TEAM_BLOCK_MIN ((size_t)16 << 10)
@@ -146,6 +151,36 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
     memcpy(&s->head, &head, sizeof(head));
 }
 
+/* Counts this member's arrival; the last one wakes those that nap. */
+static void count_arrival(team *t)
+{
+    team_part *meeting = t->parts[0];
+    const uint64_t all = t->number * (uint64_t)t->n;
+
+    if (atomic_fetch_add_explicit(&meeting->arrivals, 1, memory_order_seq_cst) + 1 != all)
+        return;
+    // Pairs with team_nap(): either it sees the number or this sees the napper.
+    atomic_store_explicit(&meeting->complete, (uint32_t)t->number, memory_order_seq_cst);
+    if (atomic_load_explicit(&meeting->n_napping, memory_order_seq_cst) > 0)
+        (void)syscall(SYS_futex, &meeting->complete, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+bool team_nap(team *t)
+{
+    const struct timespec most = {.tv_nsec = NAP_NS};
+    team_part *meeting = t->parts[0];
+    uint32_t complete;
+
+    if (!t->naps || t->phase != TEAM_GATHERING)
+        return false;
+    atomic_fetch_add_explicit(&meeting->n_napping, 1, memory_order_seq_cst);
+    complete = atomic_load_explicit(&meeting->complete, memory_order_seq_cst);
+    if ((int32_t)(complete - (uint32_t)t->number) < 0)
+        (void)syscall(SYS_futex, &meeting->complete, FUTEX_WAIT, complete, &most, NULL, 0);
+    atomic_fetch_sub_explicit(&meeting->n_napping, 1, memory_order_relaxed);
+    return true;
+}
+
 /*
  * Nobody reads this rank's next slot any more (it was used three operations ago), but its lines still stand in the others' caches: they
  * are called back while this rank waits anyway. As many as this operation took; the next is often alike.
@@ -181,6 +216,8 @@ static void publish(team *t)
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
     team_publish(t, &s->ready, t->number);
+    if (t->naps)
+        count_arrival(t);
     call_back_slot(t);
 }
 
@@ -475,6 +512,7 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
     t->parts[t->rank]->probe_at = (uintptr_t)&t->probe;
     t->parts[t->rank]->probe_value = t->probe;
     t->parts[t->rank]->pid = getpid();
+    t->parts[t->rank]->shares_cores = t->naps;
     for (int k = 0; k < t->n; k++) {
         if (k == t->rank)
             continue;
@@ -567,9 +605,11 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 {
     LS_TRY(wait_for_all(t, offsetof(team_part, can_read), try_to_read(t), deadline_ms));
     t->can_read = true;
-    for (int k = 0; k < t->n; k++)
+    for (int k = 0; k < t->n; k++) {
+        t->naps |= t->parts[k]->shares_cores != 0;
         t->can_read &=
             atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
+    }
     return LS_OK;
 }
 
@@ -606,6 +646,7 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info,
     list_init(&t->free_ops);
     choose_sizes(t, opt->segment_bytes);
     fill_rows(t, opt->table);
+    t->naps = opt->shares_cores;
     st = allocate(t);
     if (st == LS_OK)
         st = share_parts(t, deadline_ms);

@@ -33,6 +33,7 @@ bool team_supports(const coll *op);
 typedef struct team_options {
     size_t segment_bytes;    /* of one staging piece, 0: the default */
     const team_table *table; /* the same rows on all members; NULL: the defaults */
+    bool shares_cores;       /* members may have to wait for each other's turn on a core */
 } team_options;
 
 LS_MUST_USE ls_status team_open(local *l, const comm_host *host, const group_info *info,
@@ -51,6 +52,10 @@ bool team_progress(team *t);
 bool team_can_read(const team *t);
 /* bytes from a member's address `from`; false: they cannot be read (any more). For messages between members. */
 bool team_read(const team *t, int member, const char *from, char *to, size_t bytes);
+
+/* Sleeps until all members have published the current operation, about a millisecond at most. False: this is not what it waits
+ * for, or no member shares cores. */
+bool team_nap(team *t);
 
 /* Whether operations are pending. */
 bool team_busy(const team *t);

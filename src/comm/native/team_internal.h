@@ -67,9 +67,14 @@ typedef struct team_part {
     _Atomic uint64_t done; /* number of the last operation after which it touches nobody's memory */
     _Atomic uint64_t is_open;  /* 1: it has mapped the parts of all members */
     _Atomic uint64_t can_read; /* READS_* */
+    uint64_t shares_cores;     /* 1: team_options says so; written before is_open, as are: */
     uint64_t probe_at;         /* where its owner's address space holds... */
-    uint64_t probe_value;      /* ...this; written before is_open, as is: */
+    uint64_t probe_value;      /* ...this */
     int64_t pid;               /* its owner's, as that knows it */
+    /* Of member 0's part, used by all of a team that naps: who comes last wakes the others with one call. */
+    _Alignas(128) _Atomic uint64_t arrivals; /* of all members at all operations */
+    _Atomic uint32_t complete; /* the last operation to which all have come; a futex */
+    _Atomic uint32_t n_napping;
     _Alignas(128) team_slot slots[TEAM_SLOTS];
 } team_part;
 
@@ -125,6 +130,7 @@ struct team {
     size_t piece_bytes;
     size_t block_bytes; /* of team_direct.c */
     bool can_read;      /* all members can read each other's memory */
+    bool naps;          /* some member shares its core with another */
     bool is_inline;     /* the current operation is */
     uint64_t probe;     /* what others read to try it */
     team_reader *readers;
