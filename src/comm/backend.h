@@ -23,7 +23,6 @@
 #include "store/stamp.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #define BACKEND_ABI 2
@@ -31,6 +30,13 @@
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
 typedef struct comm_host comm_host;
+
+#ifdef __cplusplus
+typedef struct backend_counter backend_counter; /* C's; not for C++ to look into */
+#else
+#include <stdatomic.h>
+typedef atomic_int backend_counter;
+#endif
 
 /* A group as backends see it. Lives as long as the backend_group. */
 typedef struct group_info {
@@ -123,7 +129,7 @@ typedef struct backend_ops {
     /* optional: a caller waits for the works of this group and for nothing else: carries them on alone, spinning (where ranks
      * share cores: yielding), until none is pending, *others is not 0, or nothing has moved for some microseconds. The rest
      * of progress() may wait meanwhile. */
-    void (*rush)(backend_group *group, bool has_own_core, const atomic_int *others);
+    void (*rush)(backend_group *group, bool has_own_core, const backend_counter *others);
     /* required: sleeps until something may have moved, boot->control_fd is readable, wake() or timeout_ms (>= 0). Several
      * threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

@@ -294,7 +294,7 @@ static bool rest(native_group *g, bool has_own_core, int idle)
 }
 
 /* Passes that moved something are bounded too, as nobody reads news meanwhile. */
-static void native_rush(native_group *g, bool has_own_core, const atomic_int *others)
+static void native_rush(native_group *g, bool has_own_core, const backend_counter *others)
 {
     int idle = 0;
 
