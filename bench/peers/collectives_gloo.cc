@@ -14,7 +14,8 @@
 #include <memory>
 #include <string>
 
-namespace {
+namespace
+{
 
 struct contestant {
     std::shared_ptr<gloo::rendezvous::Context> context;
@@ -22,8 +23,7 @@ struct contestant {
     size_t bytes;
 };
 
-template <typename T>
-void sum(void *c, const void *a, const void *b, size_t n)
+template <typename T> void sum(void *c, const void *a, const void *b, size_t n)
 {
     gloo::sum<T>(c, a, b, n);
 }
