@@ -83,7 +83,6 @@ static ls_status subset(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(conformance_reductions(comm, sizes, (int)LS_COUNT_OF(sizes)));
     LS_TRY(conformance_movers(comm, sizes, (int)LS_COUNT_OF(sizes)));
-    LS_TRY(conformance_groups(comm));
     ls_comm_destroy(comm);
     return LS_OK;
 }
