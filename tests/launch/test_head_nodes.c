@@ -57,6 +57,27 @@ static void nodes_that_are_lost_alike_are_one_report(void **state)
     finish(s);
 }
 
+/* Who waits for a rank of a lost host says that it is gone: that is no cause of its own. */
+static void a_rank_of_a_lost_node_is_not_blamed(void **state)
+{
+    LS_UNUSED(state);
+    for (int rank = 0; rank < 2; rank++) {
+        scene *s = begin_running(2, 1, 0);
+
+        s->head->broken = (job_cause){.kind = CAUSE_DIED, .rank = rank};
+        text_format(s->head->broken.text, sizeof(s->head->broken.text), "rank %d is gone", rank);
+        s->head->broken_ms = ls_now_ms();
+        leave(&s->fakes[1]);
+        until(s, s->fakes[0].n[NODE_ABORT] == 1);
+        say_finished(&s->fakes[0], 1, true);
+        expect_over(s, 1, 1, "node 1 (host1) with rank 1 was lost: its connection was closed");
+        assert_int_equal(text_starts(text_str(&s->fakes[0].report), "rank 0 is gone\n  then "),
+                         rank == 0);
+        assert_null(strstr(text_str(&s->fakes[0].report), "rank 1 is gone"));
+        finish(s);
+    }
+}
+
 /* A rank that failed before is the cause; the loss is told, too. */
 static void a_loss_after_a_failure_is_told_behind_it(void **state)
 {
@@ -360,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_node_that_is_gone_is_named),
         cmocka_unit_test(a_node_that_is_silent_for_5_s_is_lost),
         cmocka_unit_test(nodes_that_are_lost_alike_are_one_report),
+        cmocka_unit_test(a_rank_of_a_lost_node_is_not_blamed),
         cmocka_unit_test(a_loss_after_a_failure_is_told_behind_it),
         cmocka_unit_test(neither_the_own_node_nor_one_that_is_stopped_is_missed),
         cmocka_unit_test(after_a_sleep_of_its_own_the_head_reads_first),

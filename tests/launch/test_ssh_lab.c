@@ -4,6 +4,7 @@
 
 #include "harness/netlab.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -35,13 +36,15 @@ static void build_lab(void)
     f = fopen(ssh, "we");
     assert_non_null(f);
     (void)fprintf(
-        f, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec %s exec ${1#node} sh -c \"$2\"\n",
-        LS_NETLAB_SH);
+        f,
+        "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nSCRIPT=$2\nexport SCRIPT\n"
+        "exec %s -o ssh -o like \"$1\" \"exec %s exec ${1#node} sh -c \\\"\\$SCRIPT\\\"\"\n",
+        FAKE_SSH, LS_NETLAB_SH);
     assert_int_equal(fclose(f), 0);
     assert_int_equal(chmod(ssh, 0700), 0);
 }
 
-/* Two of four hosts are cut off at once, while their ssh stays. */
+/* Two of four hosts are cut off at once; their ssh stays, and carries nothing any more. */
 static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
 {
     static const char script[] =
@@ -62,8 +65,13 @@ static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
             j, 0, text_format(line, sizeof(line), "rank %d| rank %d has read []\n", rank, rank));
     }
     job_await_text(j, 0, "step 100");
-    for (int node = 2; node < 4; node++)
+    for (int node = 2; node < 4; node++) {
+        char words[16];
+
+        text_format(words, sizeof(words), "like node%d ", node);
+        assert_int_equal(kill(job_find_process(j, "fake_ssh", words, ""), SIGSTOP), 0);
         assert_true(netlab_run(&lab, node, "ip link set eth0 down; ip link set eth1 down"));
+    }
     job_expect_code(j, 1);
     job_expect(j, job_said(j, 1,
                            "lockstep: nodes 1-2 (node[2-3]) with ranks 1-3 were lost: it has been "

@@ -14,6 +14,8 @@ enum {
     OTHERS_MS = 12000, /* for the others, once a host could not be started */
     ORDERED_MS = 300,  /* for an agent to find that it cannot carry out its orders */
     RESTART_MS = 200,
+    NOTES_MS = 100, /* for the same note of other hosts */
+    NOTES_MOST = 4096,
     NAMES_SHOWN = 400 /* bytes of a list of names in a line of its own */
 };
 
@@ -72,8 +74,28 @@ static void tell_line(void *arg, const char *text)
     agent_note(arg, "%s", text);
 }
 
-void hosts_tell_failures(agent_hosts *h)
+static void tell_notes(void *arg)
 {
+    agent_hosts *h = arg;
+
+    poller_timer_cancel(&h->notes_timer);
+    host_report_tell(&h->notes, tell_line, h->agent);
+    host_report_free(&h->notes);
+}
+
+void hosts_note(agent_hosts *h, int i, const char *text)
+{
+    if (host_report_add(&h->notes, hosts_name(h, i), text) != LS_OK)
+        agent_note(h->agent, "host %s: %s", hosts_name(h, i), text);
+    if (h->notes.n >= NOTES_MOST)
+        tell_notes(h);
+    else if (h->notes.n > 0 && !h->notes_timer.is_set)
+        poller_timer_set(h->agent->poller, &h->notes_timer, ls_now_ms() + NOTES_MS, tell_notes, h);
+}
+
+void hosts_tell(agent_hosts *h)
+{
+    tell_notes(h);
     host_report_tell(&h->failures, tell_line, h->agent);
     host_report_free(&h->failures);
 }
@@ -83,7 +105,7 @@ static void give_up_start(void *arg)
     agent_hosts *h = arg;
     text_buf names = {0};
 
-    hosts_tell_failures(h);
+    hosts_tell(h);
     (void)list_names(h, HAS_FAILED, &names);
     if (names.length <= NAMES_SHOWN)
         (void)ls_fail(LS_EPEER, "%d of %d other hosts could not be started: %s", h->n_failed,
@@ -278,8 +300,7 @@ void agent_close_hosts(agent *a)
     poller_timer_cancel(&h->patience_for_others);
     for (int i = 0; h->list != NULL && i < h->spec->list->n; i++)
         poller_timer_cancel(&h->list[i].again);
-    hosts_tell_failures(h); /* if the job was stopped before that */
-    host_report_free(&h->failures);
+    hosts_tell(h); /* if the job was stopped before that */
     hosts_close_streams(h);
     ls_free(h->list);
     ls_free(h->skip);

@@ -34,6 +34,8 @@ struct agent_hosts {
     bool *skip;
     bool is_placed;
     host_report failures; /* of hosts that could not be started */
+    host_report notes;    /* what they say otherwise, for a moment */
+    poll_timer notes_timer;
     int n_failed;
     int world_size;
     output_stream *streams; /* two a rank of the job; those of our own ranks are not used */
@@ -47,7 +49,9 @@ static inline const char *hosts_name(const agent_hosts *h, int i)
 }
 
 /* --- agent_hosts.c --- */
-void hosts_tell_failures(agent_hosts *h); /* what has not been told yet */
+/* A line of this host for a person; the same of others, told soon after, joins it. */
+void hosts_note(agent_hosts *h, int i, const char *text);
+void hosts_tell(agent_hosts *h); /* what has not been told yet, of notes and failures */
 
 /* --- agent_hosts_place.c --- */
 bool hosts_slots_are_known(const agent_hosts *h);

@@ -176,7 +176,7 @@ static ls_status take_text(agent_hosts *h, int i, const frame *f)
     if (st == LS_OK && f->type == FAR_FAILED)
         text_format(h->list[i].failure, sizeof(h->list[i].failure), "%s", text_str(&text));
     else if (st == LS_OK)
-        agent_note(h->agent, "host %s: %s", hosts_name(h, i), text_str(&text));
+        hosts_note(h, i, text_str(&text));
     text_free(&text);
     return st;
 }
@@ -198,9 +198,7 @@ ls_status hosts_take_message(void *arg, int i, const frame *f)
 
 void hosts_take_line(void *arg, int i, const char *text)
 {
-    const agent_hosts *h = arg;
-
-    agent_note(h->agent, "host %s: %s", hosts_name(h, i), text);
+    hosts_note(arg, i, text);
 }
 
 /* --- the end --- */
@@ -213,7 +211,7 @@ ls_status agent_finish_hosts(agent *a)
 
     if (h == NULL)
         return LS_OK;
-    hosts_tell_failures(a->hosts);
+    hosts_tell(a->hosts);
     for (int i = 0; i < h->spec->list->n; i++)
         if (h->list[i].phase != HAS_ORDERS || a->head == NULL || !head_has_started(a->head))
             starter_dismiss(h->starter, i);

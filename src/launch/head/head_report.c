@@ -245,12 +245,24 @@ bool head_has_failed(const head *h, int exit_code)
            (exit_code < 128 || rdzv_root_cause(h->machine, NULL)->kind != CAUSE_NONE);
 }
 
+/* A rank of a lost host that is gone is no news. */
+static bool is_of_loss(const head *h, const job_cause *cause)
+{
+    for (int i = 0; i < h->n_losses; i++) {
+        const rdzv_place *p = &h->places[h->losses[i].node];
+
+        if (cause->rank >= p->rank_base && cause->rank < p->rank_base + p->n_local)
+            return true;
+    }
+    return false;
+}
+
 static void append_root(const head *h, const job_cause *blamed, const head_end *root, node_set *set,
                         text_buf *out)
 {
     const head_loss *loss = root == NULL ? find_loss(h, rdzv_root_loss(h->machine)) : NULL;
 
-    if (has_cause(h, root))
+    if (has_cause(h, root) && (loss == NULL || !is_of_loss(h, &h->broken)))
         text_append(out, "%s\n  then ", h->broken.text);
     if (root != NULL) {
         append_node(h, root, out);
