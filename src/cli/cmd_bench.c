@@ -4,6 +4,7 @@
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
+#include "comm/algorithms.h"
 
 #include <lockstep/launch.h>
 
@@ -13,7 +14,7 @@
 
 #define VS_TURNS 11
 
-enum { N_PEER_FLAGS = 27, N_OWN_FLAGS = 9 };
+enum { N_PEER_FLAGS = 27, N_OWN_FLAGS = 10 };
 
 #define OPERATIONS                                                                                 \
     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
@@ -76,6 +77,8 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
          "none (default), or core (with --vs): each rank its own, where there are enough"},
         {"watch", 0, LS_FLAG_ATTACHED_TEXT, &o->watch, 0, 0,
          "with sendrecv: throughput from rank to rank each second, until Ctrl-C; =N: N times"},
+        {"show-algorithms", 0, LS_FLAG_BOOL, &o->show_algorithms, 0, 0,
+         "print which algorithm of the native backend serves what, and end"},
         {"turn", 0, LS_FLAG_TEXT, &o->turn, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, help, 0, 0, "print this text"},
     };
@@ -196,6 +199,19 @@ static ls_status run(bench_options *o, int argc, char **argv)
                           : ls_spawn(run_rank, (int)(o->ranks * o->threads), o, NULL);
 }
 
+static ls_status show_algorithms(void)
+{
+    text_buf text = {0};
+    ls_status st = algorithms_text(&text);
+
+    if (st == LS_OK)
+        st = text_status(&text);
+    if (st == LS_OK)
+        print_out("%s", text_str(&text));
+    text_free(&text);
+    return st;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     bench_options o = {.min_bytes = 32 << 20,
@@ -234,10 +250,10 @@ int cmd_bench(int argc, char **argv)
         st = ls_fail(LS_EINVAL, "%.40s is no operation: " OPERATIONS, argv[1]);
     if (st == LS_OK)
         st = ls_flags_parse(&flags, argc - named, argv + named, NULL);
-    if (st == LS_OK && (help || !named))
+    if (st == LS_OK && (help || (!named && !o.show_algorithms)))
         return print_help(&flags);
     o.kind = (bench_kind)kind;
     if (st == LS_OK)
-        st = run(&o, argc, argv);
+        st = o.show_algorithms ? show_algorithms() : run(&o, argc, argv);
     return st == LS_OK ? 0 : print_failure("bench", st);
 }

@@ -313,6 +313,20 @@ static void a_json_file_that_cannot_be_written_is_told(void **state)
     job_expect(j, job_said(j, 1, "/no/such/folder/x.json"));
 }
 
+static void the_choice_of_algorithms_is_shown(void **state)
+{
+    job *j = job_start(BENCH("--show-algorithms"),
+                       JOB_LIST("LOCKSTEP_ALGORITHMS=all_reduce:staged<=1M"));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "all_reduce") && job_said(j, 0, "staged"));
+    job_clean_up(NULL);
+    j = job_start(BENCH("--show-algorithms"), JOB_LIST("LOCKSTEP_ALGORITHMS=all_reduce:magic"));
+    job_expect_code(j, 2);
+    job_expect(j, job_said(j, 1, "LOCKSTEP_ALGORITHMS") && job_said(j, 1, "magic"));
+}
+
 // --- --vs ---
 
 static void two_sets_of_ranks_take_turns(void **state)
@@ -412,6 +426,7 @@ int main(void)
         test(wrong_flags_are_told),
         test(wrong_numbers_of_ranks_are_told),
         test(a_json_file_that_cannot_be_written_is_told),
+        test(the_choice_of_algorithms_is_shown),
         test(two_sets_of_ranks_take_turns),
         test(an_engine_that_is_not_there_ends_both_sets),
         test(nothing_is_left_when_the_giver_of_turns_is_killed),

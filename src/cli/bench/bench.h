@@ -49,8 +49,9 @@ typedef struct bench_options {
     const char *bind;   /* "none", "core" */
     const char *vs;     /* NULL, or the other backend */
     const char *watch;  /* NULL: no; "": until interrupted; else so many reports */
-    int touch;        /* write the source before each operation and read the destination after it */
-    const char *turn; /* where a rank of --vs is given its turns */
+    int touch; /* write the source before each operation and read the destination after it */
+    int show_algorithms; /* print the choice of the native backend, and nothing else */
+    const char *turn;    /* where a rank of --vs is given its turns */
 } bench_options;
 
 typedef enum bench_average {
