@@ -190,13 +190,13 @@ static int send_and_go(mesh_rank *r, void *arg)
                .dst = data};
 
     MESH_CHECK(data != NULL);
+    data[6] = r->rank == 1 ? 99 : 0;
     op.count = LARGE;
     op.tag = 1;
     mesh_start(&r->world, &large, &op);
     op.tag = 0;
     op.count = 7;
     if (r->rank == 1) {
-        data[6] = 99;
         for (int i = 0; i < 100; i++)
             MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
         MESH_CHECK(mesh_wait(&large) == LS_OK);
