@@ -45,13 +45,14 @@ enum {
     LOOP_ALL_TO_ALL,
     LOOP_SENDRECV, /* ping-pong of ranks 0 and 1; the time is that of one way */
     LOOP_BARRIER,
+    LOOP_COPY, /* no operation: a plain copy on every rank at once, to compare memory traffic with */
     LOOP_OPS
 };
 
 static const loop_op loop_ops[LOOP_OPS] = {
     {"all_reduce", 0, 0, 1},     {"broadcast", 0, 0, 1},  {"all_gather", 1, 0, 0},
     {"reduce_scatter", 0, 1, 0}, {"all_to_all", 0, 0, 0}, {"sendrecv", 0, 0, 1},
-    {"barrier", 0, 0, 1},
+    {"barrier", 0, 0, 1},        {"copy", 0, 0, 0},
 };
 
 /* A contestant. Counts are floats: of the part for all_gather, reduce_scatter and all_to_all, else of everything. 0: well. */
@@ -140,6 +141,10 @@ typedef struct loop_case {
 
 static inline int loop_once(const loop_engine *e, const loop_case *c, int real)
 {
+    if (real && c->op == LOOP_COPY) {
+        memcpy(c->dst, c->src, c->src_count * sizeof(float));
+        return e->run(e->self, LOOP_BARRIER, NULL, NULL, 0);
+    }
     return e->run(e->self, real ? c->op : LOOP_BARRIER, c->src, c->dst, c->call_count);
 }
 

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #define PAGE_BYTES      4096
-#define RUSH_IDLE       400 /* passes without movement: about 10 us */
-#define RUSH_YIELDS     64  /* over the number of ranks: after so many a rank naps */
+#define RUSH_IDLE       400  /* passes without movement: about 10 us */
+#define RUSH_YIELDS     1024 /* over the number of ranks: after so many a rank naps */
 #define RUSH_NAPS       20
 #define RUSH_PASSES     4000
 #define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */

@@ -88,6 +88,17 @@ static bool takes_everything(const team_row *row)
     return row->max_bytes == SIZE_MAX && row->memory == TEAM_ANY_MEMORY;
 }
 
+static bool has_row_for(const team *t, const team_algorithm *algorithm)
+{
+    for (size_t k = 0; k < LS_COUNT_OF(t->rows); k++) {
+        for (size_t i = 0; i < TEAM_ROWS_MAX; i++) {
+            if (t->rows[k][i].algorithm == algorithm)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* What of the table concerns a team of this size, by kind. What stands behind a row that hides it is left out. */
 static void fill_rows(team *t, const team_table *table)
 {
@@ -646,6 +657,8 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info,
     list_init(&t->free_ops);
     choose_sizes(t, opt->segment_bytes);
     fill_rows(t, opt->table);
+    if (has_row_for(t, &team_direct))
+        team_allow_reading();
     t->naps = opt->shares_cores;
     st = allocate(t);
     if (st == LS_OK)

@@ -177,6 +177,11 @@ bool team_all_left(const team *t);
 /* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
 void team_break(team *t, cause_kind kind, int rank, const char *text);
 
+/* --- team_direct.c --- */
+
+/* Lets the other ranks read this process's memory, as far as it is for this process to say. */
+void team_allow_reading(void);
+
 /* --- team_rules.c --- */
 
 size_t team_contribution(const coll *op, int n); /* bytes that one (contributing) rank gives */

@@ -10,7 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CLOCK_QUESTIONS = 8 };
+enum {
+    CLOCK_QUESTIONS = 8,
+    DRIFT_NS =
+        100000 /* that clocks may move apart from series to series: 100 millionths of a second */
+};
 
 /* --- clocks --- */
 
@@ -29,6 +33,7 @@ void head_compare_clock(head_node *node)
     if (node->owner->opt.keep_ring == NULL || node->is_own || node->id == 0)
         return;
     node->asking = (clock_offset){0};
+    node->clock.way_ns += DRIFT_NS; // what was measured says less and less
     ask_clock(node);
 }
 
@@ -41,8 +46,7 @@ ls_status head_take_clock(head_node *node, const frame *f)
 
     LS_TRY(wire_reader_end(&r, "a clock"));
     (void)clock_offset_add(&node->asking, asked_ns, there_ns, there_ns, now_ns);
-    // The first series counts as it comes; a later one, which knows the drift since, when it is complete.
-    if (node->asking.n >= node->clock.n)
+    if (node->clock.n == 0 || node->asking.way_ns <= node->clock.way_ns)
         node->clock = node->asking;
     if (node->asking.n < CLOCK_QUESTIONS)
         ask_clock(node);
