@@ -614,7 +614,10 @@ static uint64_t try_to_read(team *t)
 
 static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 {
-    LS_TRY(wait_for_all(t, offsetof(team_part, can_read), try_to_read(t), deadline_ms));
+    // Without a row for it, nobody is to try.
+    const uint64_t can_read = has_row_for(t, &team_direct) ? try_to_read(t) : READS_SOME;
+
+    LS_TRY(wait_for_all(t, offsetof(team_part, can_read), can_read, deadline_ms));
     t->can_read = true;
     for (int k = 0; k < t->n; k++) {
         t->naps |= t->parts[k]->shares_cores != 0;
