@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub_scene.h - a hub in its thread, and ranks as control connections of this process: what the tests of a hub share.
+ */
+#ifndef TESTS_STORE_HUB_SCENE_H
+#define TESTS_STORE_HUB_SCENE_H
+
+#include "base/unit.h"
+
+#include "base/thread.h"
+#include "store/control.h"
+#include "store/hub.h"
+
+#define SOON 20000 /* ms: far beyond what any of this takes */
+#define JOB  "0123456789abcdef"
+
+/* What the hub told its owner; written on the hub's thread under the lock. */
+typedef struct told {
+    ls_mutex lock;
+    int n_joined;
+    int n_left;
+    int n_lost;
+    int n_failed;
+    int n_late;
+    int64_t late_ms[8];
+    job_cause failed;
+    char late[2048];
+} told;
+
+extern told news;
+
+/* --- the hub, and what it has told; with the key and in the security mode of this run --- */
+hub_options options(int world_size);
+hub_thread *start_with(const hub_options *opt);
+hub_thread *start(int world_size);
+int count_of(const int *n); /* of news */
+void await_count(const int *n, int wanted);
+
+/* --- ranks --- */
+control_options joining(const hub_thread *t, int rank, int world_size);
+control *join(const hub_thread *t, int rank, int world_size);
+job_cause await_cause(control *c);
+bool has_cause(control *c);
+
+/* --- operations --- */
+extern const int everybody[4];
+op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char *site);
+void waits(control *c, const op_stamp *s, int n_members);
+
+/* All tests, then some of them again in each of the modes that seal connections; gives main's result. */
+int run_hub_tests(const struct CMUnitTest *tests, size_t n, const struct CMUnitTest *sealed,
+                  size_t n_sealed);
+
+#endif

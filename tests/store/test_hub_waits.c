@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hub_waits.c - operations that ranks wait in, and those that they say they have called.
+ */
+#include "store/hub_scene.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+/* --- waiting operations --- */
+
+static void ranks_that_disagree_are_both_named_to_all(void **state)
+{
+    hub_thread *t = start(3);
+    control *c[3];
+    const op_stamp sum = stamp_of(COLL_ALL_REDUCE, 17, 100, "f+0x1c");
+    const op_stamp cast = stamp_of(COLL_BROADCAST, 17, 100, "g+0x40");
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++)
+        c[i] = join(t, i, 3);
+    waits(c[1], &cast, 3);
+    waits(c[0], &sum, 3);
+    for (int i = 0; i < 3; i++) {
+        const job_cause cause = await_cause(c[i]);
+
+        assert_int_equal(cause.kind, CAUSE_MISMATCH);
+        assert_int_equal(cause.group, 0);
+        assert_string_equal(cause.text,
+                            "rank 0: all_reduce #17 (sum, 100 float32) at f+0x1c; rank 1: "
+                            "broadcast #17 (root 0, 100 float32) at g+0x40");
+    }
+    for (int i = 0; i < 3; i++)
+        control_close(c[i]);
+    hub_thread_stop(t, SOON);
+}
+
+static void agreeing_ranks_and_other_numbers_are_left_in_peace(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+    op_stamp s = stamp_of(COLL_ALL_REDUCE, 1, 100, "f+0x1c");
+    op_stamp other = stamp_of(COLL_BROADCAST, 2, 7, "g+0x40");
+
+    LS_UNUSED(state);
+    waits(a, &s, 2);
+    text_format(s.site, sizeof(s.site), "elsewhere");
+    waits(b, &s, 2);
+    waits(b, &other, 2);
+    other.group = 9; // the same number in another group
+    other.sequence = 1;
+    waits(b, &other, 2);
+    assert_ok(control_arrived(b, &s));
+    // Messages have numbers of their own.
+    s = stamp_of(COLL_SEND, 1, 3, "h");
+    s.root = 1;
+    waits(a, &s, 2);
+    s.kind = COLL_RECV;
+    s.root = 0;
+    waits(b, &s, 2);
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // the hub has read all of it
+    assert_ok(ls_store_set(control_store(b), "k", "v", 1));
+    assert_false(has_cause(a));
+    assert_false(has_cause(b));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+static void a_rank_that_left_is_named_to_those_who_wait_for_it(void **state)
+{
+    hub_thread *t = start(3);
+    control *c[3];
+    const op_stamp s = stamp_of(COLL_ALL_REDUCE, 4, 100, "f+0x1c");
+    const int64_t start_ms = ls_now_ms();
+    job_cause cause;
+    int rank = -1;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++)
+        c[i] = join(t, i, 3);
+    waits(c[0], &s, 3);
+    control_close(c[1]);
+    cause = await_cause(c[0]);
+    assert_true(ls_now_ms() - start_ms >= 300);
+    assert_int_equal(cause.kind, CAUSE_LEFT);
+    assert_int_equal(cause.rank, 1);
+    assert_non_null(strstr(cause.text, "rank 1 left the job (exited) while all_reduce #4"));
+    assert_int_equal(await_cause(c[2]).kind, CAUSE_LEFT);
+    assert_true(control_next_left(c[0], &rank));
+    assert_int_equal(rank, 1);
+    assert_false(control_next_left(c[0], &rank));
+    control_close(c[0]);
+    control_close(c[2]);
+    hub_thread_stop(t, SOON);
+}
+
+static void a_wait_for_a_rank_that_left_before_is_ended_too(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    const op_stamp s = stamp_of(COLL_BARRIER, 9, 0, "f");
+
+    LS_UNUSED(state);
+    control_close(join(t, 1, 2));
+    await_count(&news.n_left, 1);
+    waits(a, &s, 2);
+    assert_int_equal(await_cause(a).kind, CAUSE_LEFT);
+    control_close(a);
+    hub_thread_stop(t, SOON);
+}
+
+static void data_that_still_arrives_saves_the_group(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    const op_stamp s = stamp_of(COLL_BROADCAST, 9, 10, "f");
+
+    LS_UNUSED(state);
+    waits(a, &s, 2);
+    control_close(join(t, 1, 2));
+    assert_ok(control_arrived(a, &s));
+    await_count(&news.n_left, 1);
+    poll(NULL, 0, 400); // longer than the hub waits
+    assert_false(has_cause(a));
+    control_close(a);
+    hub_thread_stop(t, SOON);
+}
+
+static void a_receive_from_anybody_hopes_for_the_others(void **state)
+{
+    hub_thread *t = start(3);
+    control *c[3];
+    op_stamp s = stamp_of(COLL_RECV, 2, 10, "f");
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++)
+        c[i] = join(t, i, 3);
+    waits(c[0], &s, 3);
+    control_close(c[1]);
+    await_count(&news.n_left, 1);
+    poll(NULL, 0, 400);
+    assert_false(has_cause(c[0]));
+    control_close(c[2]);
+    assert_int_equal(await_cause(c[0]).kind, CAUSE_LEFT);
+    control_close(c[0]);
+    hub_thread_stop(t, SOON);
+}
+
+static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
+{
+    hub_thread *t = start(4);
+    control *c[4];
+    const op_stamp s = stamp_of(COLL_ALL_REDUCE, 17, 262144, "train_step+0x1c");
+    const op_stamp other = stamp_of(COLL_BROADCAST, 16, 1, "load+0x8");
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++)
+        c[i] = join(t, i, 4);
+    waits(c[2], &other, 4);
+    waits(c[1], &s, 4);
+    assert_ok(control_waiting(c[0], &s, everybody, 4, true, 10200));
+    await_count(&news.n_late, 1);
+    ls_mutex_lock(&news.lock);
+    print_message("%s\n", news.late);
+    assert_non_null(strstr(news.late, "all_reduce #17 (sum, 262144 float32) at train_step+0x1c"));
+    assert_non_null(strstr(news.late, "1 MiB"));
+    assert_non_null(strstr(news.late, "waited for 10.2 s"));
+    assert_non_null(strstr(news.late, "in broadcast #16"));
+    assert_non_null(strstr(news.late, "last heard of"));
+    assert_non_null(strstr(news.late, "3 (has not joined)"));
+    ls_mutex_unlock(&news.lock);
+    for (int i = 0; i < 3; i++)
+        control_close(c[i]);
+    hub_thread_stop(t, SOON);
+}
+
+static void late_reports_come_again_with_growing_pauses(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+    const op_stamp s = stamp_of(COLL_ALL_REDUCE, 1, 1, "f");
+    const int64_t start_ms = ls_now_ms();
+    int n;
+
+    LS_UNUSED(state);
+    assert_ok(control_waiting(a, &s, everybody, 2, true, 100));
+    assert_ok(control_waiting(a, &s, everybody, 2, true, 100)); // no second line
+    await_count(&news.n_late, 3);
+    assert_true(news.late_ms[1] - start_ms >= 100);
+    assert_true(news.late_ms[2] - start_ms >= 300);
+    assert_ok(control_arrived(a, &s));
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1));
+    n = count_of(&news.n_late);
+    poll(NULL, 0, 450);
+    assert_int_equal(count_of(&news.n_late), n);
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+/* --- what was called, where the backend does not compare it --- */
+
+static void tell(control *c, coll_kind kind, uint64_t sequence, uint64_t digest)
+{
+    const op_stamp s = stamp_of(kind, sequence, 100, "f+0x1c");
+
+    assert_ok(control_called(c, &s, &digest, 1));
+}
+
+static void calls_that_differ_are_told_to_both_sides(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+
+    LS_UNUSED(state);
+    tell(a, COLL_ALL_REDUCE, 3, 77);
+    tell(a, COLL_ALL_REDUCE, 4, 78);
+    tell(b, COLL_ALL_REDUCE, 3, 77);
+    tell(b, COLL_BROADCAST, 4, 79);
+    for (int i = 0; i < 2; i++) {
+        const job_cause cause = await_cause(i == 0 ? a : b);
+
+        assert_int_equal(cause.kind, CAUSE_MISMATCH);
+        assert_string_equal(cause.text,
+                            "rank 0: all_reduce #4 (sum, 100 float32) at f+0x1c; rank 1: "
+                            "broadcast #4 (root 0, 100 float32) at f+0x1c");
+    }
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+/* Of a quick group only some calls are told; the digest covers those in between. */
+static void calls_that_differed_between_samples_are_told(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+    job_cause cause;
+
+    LS_UNUSED(state);
+    tell(a, COLL_ALL_REDUCE, 64, 1);
+    tell(a, COLL_ALL_REDUCE, 128, 2);
+    tell(b, COLL_ALL_REDUCE, 96, 5); // nobody else tells of this one
+    tell(b, COLL_ALL_REDUCE, 128, 3);
+    cause = await_cause(a);
+    assert_int_equal(cause.kind, CAUSE_MISMATCH);
+    assert_non_null(strstr(cause.text, "rank 0 and rank 1 have not called the same operations"));
+    assert_non_null(strstr(cause.text, "before all_reduce #128"));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+static void equal_calls_at_any_pace_are_left_in_peace(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+
+    LS_UNUSED(state);
+    for (uint64_t i = 1; i <= 500; i++)
+        tell(a, COLL_ALL_REDUCE, i, i);
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // all of that has been seen
+    tell(b, COLL_BROADCAST, 2, 9);                          // too old to be remembered
+    for (uint64_t i = 3; i <= 500; i++)
+        tell(b, COLL_ALL_REDUCE, i, i);
+    assert_ok(ls_store_set(control_store(b), "k", "v", 1));
+    assert_false(has_cause(a));
+    assert_false(has_cause(b));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_disagree_are_both_named_to_all),
+        cmocka_unit_test(agreeing_ranks_and_other_numbers_are_left_in_peace),
+        cmocka_unit_test(a_rank_that_left_is_named_to_those_who_wait_for_it),
+        cmocka_unit_test(a_wait_for_a_rank_that_left_before_is_ended_too),
+        cmocka_unit_test(data_that_still_arrives_saves_the_group),
+        cmocka_unit_test(a_receive_from_anybody_hopes_for_the_others),
+        cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
+        cmocka_unit_test(late_reports_come_again_with_growing_pauses),
+        cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
+        cmocka_unit_test(calls_that_differed_between_samples_are_told),
+        cmocka_unit_test(equal_calls_at_any_pace_are_left_in_peace),
+    };
+    const struct CMUnitTest sealed[] = {
+        cmocka_unit_test(ranks_that_disagree_are_both_named_to_all),
+    };
+
+    return run_hub_tests(tests, LS_COUNT_OF(tests), sealed, LS_COUNT_OF(sealed));
+}
