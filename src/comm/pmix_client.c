@@ -83,7 +83,7 @@ static ls_status check(const pmix_client *c, int code, const char *call)
     if (code == DONE)
         return LS_OK;
     return ls_fail(code == WAITED_TOO_LONG ? LS_ETIMEOUT : LS_EPEER, "%s: %s (%d)", call,
-                   c->library->error_text(code), code);
+                   c->calls->error_text(code), code);
 }
 
 /* How long it may take: whole seconds, 0 means for ever. */
@@ -120,7 +120,7 @@ ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out)
     static atomic_int n_opened;
     pmix_name self = {.space = ""};
 
-    *out = (pmix_client){.library = &library, .deadline_ms = deadline_ms};
+    *out = (pmix_client){.calls = &library, .deadline_ms = deadline_ms};
     LS_TRY(leave_room_for_mpi());
     if (library.error_text == NULL)
         LS_TRY(load(&library));
@@ -132,22 +132,22 @@ ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out)
 
 void pmix_client_close(pmix_client *c)
 {
-    (void)c->library->finalize(NULL, 0);
+    (void)c->calls->finalize(NULL, 0);
 }
 
 ls_status pmix_client_put(pmix_client *c, const char *key, const char *value)
 {
     pmix_content content = {.type = IS_STRING, .data.string = value};
 
-    LS_TRY(check(c, c->library->put(FOR_ALL, key, &content), "PMIx_Put"));
-    return check(c, c->library->commit(), "PMIx_Commit");
+    LS_TRY(check(c, c->calls->put(FOR_ALL, key, &content), "PMIx_Put"));
+    return check(c, c->calls->commit(), "PMIx_Commit");
 }
 
 ls_status pmix_client_fence(pmix_client *c)
 {
     const pmix_wish limit = time_limit(c);
 
-    return check(c, c->library->fence(NULL, 0, &limit, 1), "PMIx_Fence");
+    return check(c, c->calls->fence(NULL, 0, &limit, 1), "PMIx_Fence");
 }
 
 ls_status pmix_client_get(pmix_client *c, int rank, const char *key, char *value, size_t n)
@@ -158,7 +158,7 @@ ls_status pmix_client_get(pmix_client *c, int rank, const char *key, char *value
     bool fits;
 
     memcpy(whose.space, c->space, sizeof(whose.space));
-    LS_TRY(check(c, c->library->get(&whose, key, &limit, 1, &got), "PMIx_Get"));
+    LS_TRY(check(c, c->calls->get(&whose, key, &limit, 1, &got), "PMIx_Get"));
     fits = got != NULL && got->type == IS_STRING && got->data.string != NULL &&
            strlen(got->data.string) < n;
     if (fits)

@@ -12,7 +12,7 @@
 struct pmix_library;
 
 typedef struct pmix_client {
-    const struct pmix_library *library;
+    const struct pmix_library *calls;
     int64_t deadline_ms;
     char space[PMIX_CLIENT_SPACE_BYTES]; /* the job's name there */
     int n_opened;                        /* by this process, this one included */

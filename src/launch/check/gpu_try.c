@@ -29,7 +29,7 @@ typedef struct cuda {
 } cuda;
 
 typedef struct task {
-    const char *library;
+    const char *driver; /* file */
     const char *uuid;
 } task;
 
@@ -99,7 +99,7 @@ static ls_status use_gpu(void *arg, void *answer)
     LS_UNUSED(answer);
     if (setenv("CUDA_VISIBLE_DEVICES", t->uuid, 1) != 0) // NOLINT(concurrency-mt-unsafe)
         return ls_fail_errno("CUDA_VISIBLE_DEVICES");
-    LS_TRY(load(t->library, &api));
+    LS_TRY(load(t->driver, &api));
     LS_TRY(judge(&api, "starting CUDA", api.init(0)));
     LS_TRY(judge(&api, "finding it", api.device(&device, 0)));
     LS_TRY(judge(&api, "opening it", api.open(&context, 0, device)));
@@ -118,7 +118,7 @@ ls_status gpu_try(const char *library, int64_t limit_ms, const gpu_list *gpus, g
     memset(out, 0, sizeof(*out));
     out->n = gpus->n;
     for (int i = 0; i < gpus->n; i++) {
-        tasks[i] = (task){.library = library, .uuid = gpus->gpus[i].uuid};
+        tasks[i] = (task){.driver = library, .uuid = gpus->gpus[i].uuid};
         out->gpus[i].status = !gpus->gpus[i].is_usable || tasks[i].uuid[0] == 0
                                   ? ls_fail(LS_ENOTFOUND, "it was not tried")
                                   : child_begin(what, limit_ms, use_gpu, &tasks[i], 1, &asked[i]);
