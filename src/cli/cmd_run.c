@@ -11,6 +11,7 @@
 #include "comm/recorder.h"
 #include "launch/check/check.h"
 #include "launch/launch.h"
+#include "launch/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,28 +26,13 @@ static bool ends_with(const char *s, const char *end)
     return n >= strlen(end) && text_equal(s + n - strlen(end), end);
 }
 
-static bool is_in_path(const char *program)
-{
-    const char *at = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): nobody sets it
-    char path[4096];
-
-    while (at != NULL && *at != 0) {
-        const size_t n = strcspn(at, ":");
-        text_format(path, sizeof(path), "%.*s/%s", (int)n, at, program);
-        if (access(path, X_OK) == 0)
-            return true;
-        at += n + (at[n] == ':');
-    }
-    return false;
-}
-
 /* A bare name that PATH does not have may be one of the programs that stand beside the tool. */
 static char *find_program(char *program)
 {
     static char beside[4096 + 256];
     ssize_t n;
 
-    if (strchr(program, '/') != NULL || strlen(program) > 255 || is_in_path(program))
+    if (strchr(program, '/') != NULL || strlen(program) > 255 || program_is_in_path(program))
         return program;
     n = readlink("/proc/self/exe", beside, 4096);
     while (n > 0 && beside[n - 1] != '/')

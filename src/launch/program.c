@@ -93,26 +93,40 @@ static bool is_linked(int fd, const char *library)
     return false;
 }
 
-/* The same way as execvp() goes. */
-static int open_program(const char *program)
+/* The first of PATH's programs of this name that can be run. */
+static bool find_in_path(const char *program, char path[PATH_MOST])
 {
-    const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe)
-    char path[PATH_MOST];
+    const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): nobody sets it
 
-    if (strchr(program, '/') != NULL || folders == NULL)
-        return open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    while (*folders != 0) {
+    while (folders != NULL && *folders != 0) {
         const size_t n = strcspn(folders, ":");
-        int fd = -1;
 
-        text_format(path, sizeof(path), "%.*s%s%s", (int)n, folders, n > 0 ? "/" : "", program);
+        text_format(path, PATH_MOST, "%.*s%s%s", (int)n, folders, n > 0 ? "/" : "", program);
         if (access(path, X_OK) == 0)
-            fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (fd >= 0)
-            return fd;
+            return true;
         folders += n + (folders[n] == ':');
     }
-    return -1;
+    return false;
+}
+
+bool program_is_in_path(const char *program)
+{
+    char path[PATH_MOST];
+
+    return find_in_path(program, path);
+}
+
+/* As execvp() would find it; -1: it cannot be read. */
+static int open_program(const char *program)
+{
+    char path[PATH_MOST];
+
+    if (strchr(program, '/') == NULL && getenv("PATH") != NULL) { // NOLINT(concurrency-mt-unsafe)
+        if (!find_in_path(program, path))
+            return -1;
+        program = path;
+    }
+    return open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
 bool program_needs(const char *program, const char *library)

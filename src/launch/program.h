@@ -13,4 +13,7 @@
  */
 bool program_needs(const char *program, const char *library);
 
+/* Whether a program of this name can be run from PATH. */
+bool program_is_in_path(const char *program);
+
 #endif

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "launch/program.h"
 #include "net/socket.h"
 
 #include <errno.h>
@@ -51,28 +52,12 @@ typedef struct versus {
 
 /* --- starting a set --- */
 
-static bool is_in_path(const char *program)
-{
-    const char *at = getenv("PATH"); // NOLINT(concurrency-mt-unsafe)
-    char path[4096];
-
-    while (at != NULL && *at != '\0') {
-        const size_t n = strcspn(at, ":");
-
-        text_format(path, sizeof(path), "%.*s/%s", (int)n, at, program);
-        if (access(path, X_OK) == 0)
-            return true;
-        at += n + (at[n] == ':');
-    }
-    return false;
-}
-
 /* Debian has both MPIs beside each other, and mpirun is one of them. */
 static const char *mpirun_of(const char *backend)
 {
     const char *own = text_equal(backend, "mpi:mpich") ? "mpirun.mpich" : "mpirun.openmpi";
 
-    return is_in_path(own) ? own : "mpirun";
+    return program_is_in_path(own) ? own : "mpirun";
 }
 
 static int add_launcher(char **args, const side *s, char *n_text)
