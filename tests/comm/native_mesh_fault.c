@@ -36,18 +36,6 @@ typedef struct quarreling {
     atomic_int n_over;
 } quarreling;
 
-static void drive_until(mesh_rank *r, const atomic_int *what, int value)
-{
-    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
-
-    while (atomic_load(what) < value && ls_deadline_left(deadline_ms) != 0) {
-        struct pollfd nothing = {.fd = -1};
-
-        (void)native_backend_ops.progress(r->state);
-        (void)poll(&nothing, 1, 1);
-    }
-}
-
 static int disagree(mesh_rank *r, void *arg)
 {
     quarreling *now = arg;
@@ -80,7 +68,7 @@ static int disagree(mesh_rank *r, void *arg)
     }
     // Everybody stays until all have looked, so that nobody's end is taken for the cause.
     atomic_fetch_add(&now->n_over, 1);
-    drive_until(r, &now->n_over, 2);
+    mesh_drive_until(r, &now->n_over, 2);
     native_backend_ops.abort_group(r->world.group, LS_ECANCELED, "over");
     MESH_CHECK(w.is_done);
     MESH_CHECK(w.status == LS_ECANCELED || q->ends_alone);
@@ -209,7 +197,7 @@ static int send_and_go(mesh_rank *r, void *arg)
     }
     MESH_CHECK(mesh_wait(&large) == LS_OK);
     MESH_CHECK(data[6] == 99);
-    drive_until(r, has_gone, 1);
+    mesh_drive_until(r, has_gone, 1);
     for (int i = 0; i < 100; i++) {
         data[6] = 0;
         mesh_start(&r->world, &w, &op);
@@ -410,7 +398,7 @@ static int be_refused(mesh_rank *r, void *arg)
     uint8_t byte = 1;
 
     if (r->rank == 0) {
-        drive_until(r, &now->is_over, 1);
+        mesh_drive_until(r, &now->is_over, 1);
         return 0;
     }
     MESH_CHECK(
@@ -511,7 +499,7 @@ static int run_short(mesh_rank *r, void *arg)
 
     MESH_CHECK(data != NULL);
     atomic_fetch_add(&now->n_ready, 1);
-    drive_until(r, &now->n_ready, r->rank == 0 ? r->size : r->size + 1);
+    mesh_drive_until(r, &now->n_ready, r->rank == 0 ? r->size : r->size + 1);
     if (r->rank == 0)
         ls_alloc_fail_at(now->fail_at);
     mesh_start(&r->world, &w,
@@ -535,7 +523,7 @@ static int run_short(mesh_rank *r, void *arg)
     while (r->rank != 0 && !w.is_done && atomic_load(&now->n_over) == 0)
         (void)native_backend_ops.progress(r->state);
     atomic_fetch_add(&now->n_over, 1);
-    drive_until(r, &now->n_over, r->size);
+    mesh_drive_until(r, &now->n_over, r->size);
     native_backend_ops.abort_group(r->world.group, LS_ECANCELED, "over");
     ls_free(data);
     return 0;

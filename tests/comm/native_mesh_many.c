@@ -28,23 +28,11 @@ typedef struct census {
     int n_descriptors;
 } census;
 
-static void drive_until(mesh_rank *r, const atomic_int *what, int value)
-{
-    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
-
-    while (atomic_load(what) < value && ls_deadline_left(deadline_ms) != 0) {
-        struct pollfd nothing = {.fd = -1};
-
-        (void)native_backend_ops.progress(r->state);
-        (void)poll(&nothing, 1, 1);
-    }
-}
-
 // Stands still until all have come, and counts in between.
 static void take_census(mesh_rank *r, census *c)
 {
     atomic_fetch_add(&c->n_ready, 1);
-    drive_until(r, &c->n_ready, r->size);
+    mesh_drive_until(r, &c->n_ready, r->size);
     if (r->rank == 0) {
         DIR *d = opendir("/proc/self/fd");
 
@@ -63,7 +51,7 @@ static void take_census(mesh_rank *r, census *c)
         (void)closedir(d);
         atomic_fetch_add(&c->n_counted, 1);
     }
-    drive_until(r, &c->n_counted, 1);
+    mesh_drive_until(r, &c->n_counted, 1);
 }
 
 static int sums(mesh_rank *r, size_t count)
@@ -246,7 +234,7 @@ static int look_for_the_gone(mesh_rank *r, void *arg)
         atomic_store(has_gone, 1);
         return 0;
     }
-    drive_until(r, has_gone, 1);
+    mesh_drive_until(r, has_gone, 1);
     MESH_CHECK(mesh_do(&r->world, &op) == LS_EPEER);
     MESH_CHECK(r->world.cause.rank == 1);
     MESH_CHECK(strstr(r->world.cause.text, "rank 1 (here) cannot be reached for send") != NULL);

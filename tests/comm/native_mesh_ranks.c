@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -256,4 +257,16 @@ int mesh_run(const mesh_job *job)
     }
     ls_free(t);
     return failed;
+}
+
+void mesh_drive_until(mesh_rank *r, const atomic_int *what, int value)
+{
+    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+
+    while (atomic_load(what) < value && ls_deadline_left(deadline_ms) != 0) {
+        struct pollfd nothing = {.fd = -1};
+
+        (void)native_backend_ops.progress(r->state);
+        (void)poll(&nothing, 1, 1);
+    }
 }

@@ -8,6 +8,7 @@
 
 #include "comm/backend.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -87,5 +88,8 @@ void mesh_drive(mesh_rank *r);
             return 1;                                                                              \
         }                                                                                          \
     } while (0)
+
+/* Carries the rank's backend on until *what has reached `value`, or the time is over. */
+void mesh_drive_until(mesh_rank *r, const atomic_int *what, int value);
 
 #endif

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lockstep check of several hosts: this machine under several names, with fake_ssh.c for ssh and srun, and network namespaces with traps. */
-#include "launch/job.h"
+#include "launch/lab_scene.h"
 
 #include "base/json.h"
-#include "harness/netlab.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define test(name) cmocka_unit_test_teardown(name, clean_up)
+#define test(name) cmocka_unit_test_teardown(name, lab_clean_up)
 
 enum { ARGS_MOST = 40, NODES = 3 };
-
-static netlab lab;
-static char lab_variable[64];
-
-static int clean_up(void **state)
-{
-    netlab_down(&lab);
-    return job_clean_up(state);
-}
 
 /* `lockstep check` of these; `more` are further flags, env may be NULL. */
 static job *check(const char *hosts, const char *const *more, const char *const *env)
@@ -203,16 +193,6 @@ static void nothing_is_left_when_it_is_stopped(void **state)
 
 /* --- networks --- */
 
-static void build_lab(const char *options)
-{
-    const int code = netlab_up(&lab, NODES, options);
-
-    if (code == NETLAB_SKIPPED)
-        skip();
-    assert_int_equal(code, 0);
-    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
-}
-
 static job *check_in_lab(const char *hosts, const char *flag)
 {
     return job_start(JOB_LIST(LS_NETLAB_SH, "exec", "0", JOB_TOOL, "check", "--quick", "--ssh",
@@ -238,7 +218,7 @@ static void traps_between_hosts_are_told(void **state)
     job *j;
 
     LS_UNUSED(state);
-    build_lab("--mixed --dead --black-hole");
+    lab_build(NODES, "--mixed --dead --black-hole");
     j = check_in_lab("node0,node1,node2,node7", NULL);
     job_expect_code(j, 1); /* there is no node 7 */
     job_expect(j, found(j, "node0, node1, node2",

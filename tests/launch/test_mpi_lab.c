@@ -3,61 +3,20 @@
  * MPI over hosts that are network namespaces: unmodified MPICH programs under our launcher, and our programs under mpirun of MPICH and of
  * Open MPI, which starts them there by lab_rsh.sh.
  */
-#include "launch/job.h"
+#include "launch/lab_scene.h"
 
-#include "harness/netlab.h"
 #include "net/key.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-#define test(name) cmocka_unit_test_teardown(name, clean_up)
+#define test(name) cmocka_unit_test_teardown(name, lab_clean_up)
 
 #ifndef MPI_PROGRAM
 #define MPI_PROGRAM ""
 #endif
 
 enum { ARGS_MOST = 48 };
-
-static netlab lab;
-static char lab_variable[64];
-static char key_file[64];
-static char key_variable[96];
-
-static int clean_up(void **state)
-{
-    netlab_down(&lab);
-    return job_clean_up(state);
-}
-
-static int set_up(void **state)
-{
-    net_key key;
-
-    LS_UNUSED(state);
-    text_format(key_file, sizeof(key_file), "/tmp/lockstep-mpi-key-%d", (int)getpid());
-    text_format(key_variable, sizeof(key_variable), NET_KEY_FILE_ENV "=%s", key_file);
-    assert_int_equal(net_key_random(&key), LS_OK);
-    assert_int_equal(net_key_write_file(key_file, &key), LS_OK);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    LS_UNUSED(state);
-    (void)unlink(key_file);
-    return 0;
-}
-
-static void build_lab(void)
-{
-    const int code = netlab_up(&lab, 2, "");
-
-    if (code == NETLAB_SKIPPED)
-        skip();
-    assert_int_equal(code, 0);
-    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
-}
 
 static void skip_without(const char *launcher, const char *family)
 {
@@ -93,7 +52,7 @@ static void begin(job **jobs, const char *what, const char *a, const char *b)
         print_message("no mpicc.mpich when this was built: not tested\n");
         skip();
     }
-    build_lab();
+    lab_build(2, "");
     jobs[0] = start_node("0", "2", JOB_LIST(MPI_PROGRAM, what, a, b));
     jobs[1] = start_node("1", "1", JOB_LIST(MPI_PROGRAM, what, a, b));
 }
@@ -210,7 +169,7 @@ static void our_programs_meet_through_pmi_under_mpich(void **state)
 {
     LS_UNUSED(state);
     skip_without("mpirun.mpich", "HYDRA");
-    build_lab();
+    lab_build(2, "");
     for (int round = 0; round < job_rounds(); round++)
         expect_passed(start_hydra(JOB_LIST(LOCKSTEP_BIN "/message_passing")));
     job_expect_code(
@@ -226,7 +185,7 @@ static void keys_that_differ_are_named_under_mpich(void **state)
 
     LS_UNUSED(state);
     skip_without("mpirun.mpich", "HYDRA");
-    build_lab();
+    lab_build(2, "");
     text_format(home, sizeof(home), "/tmp/lockstep-mpi-home-%d", (int)getpid());
     text_format(clean, sizeof(clean), "rm -rf %s-*", home);
     j = start_hydra(JOB_LIST("sh", "-c",
@@ -244,7 +203,7 @@ static void our_programs_meet_through_pmix_under_open_mpi(void **state)
 {
     LS_UNUSED(state);
     skip_without("mpirun.openmpi", "Open");
-    build_lab();
+    lab_build(2, "");
     for (int round = 0; round < job_rounds(); round++)
         expect_passed(start_open_mpi(JOB_LIST(LOCKSTEP_BIN "/message_passing")));
 }
@@ -257,7 +216,7 @@ static void an_mpi_library_as_backend_joins_behind_us(void **state)
 
     LS_UNUSED(state);
     if (access(LOCKSTEP_BIN "/../lib/liblockstep_mpi-mpich.so", R_OK) == 0) {
-        build_lab();
+        lab_build(2, "");
         expect_passed(start_hydra(program));
         nodes[0] = start_node("0", "2", program);
         nodes[1] = start_node("1", "1", program);
@@ -266,7 +225,7 @@ static void an_mpi_library_as_backend_joins_behind_us(void **state)
         job_expect(nodes[1], job_said(nodes[1], 0, "Rank 2 has received 1 from rank 0.\n"));
     }
     if (access(LOCKSTEP_BIN "/../lib/liblockstep_mpi-openmpi.so", R_OK) == 0) {
-        build_lab();
+        lab_build(2, "");
         expect_passed(
             start_open_mpi(JOB_LIST("--mca", "btl_tcp_if_include", "10.77.0.0/24",
                                     LOCKSTEP_BIN "/message_passing", "--backend", "mpi")));
@@ -281,7 +240,7 @@ static void a_master_and_a_file_serve_as_well(void **state)
 
     LS_UNUSED(state);
     skip_without("mpirun.openmpi", "Open");
-    build_lab();
+    lab_build(2, "");
     expect_passed(start_open_mpi(JOB_LIST("-x", "MASTER_ADDR=10.77.0.10", "-x", "MASTER_PORT=29511",
                                           LOCKSTEP_BIN "/message_passing")));
     text_format(file, sizeof(file), "/tmp/lockstep-mpi-store-%d", (int)getpid());
@@ -303,5 +262,5 @@ int main(void)
         test(a_master_and_a_file_serve_as_well),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, lab_make_key, lab_remove_key);
 }

@@ -1,58 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs over several hosts that are network namespaces, with the traps that real ones have: names for 127.0.1.1, docker0 everywhere. */
-#include "launch/job.h"
+#include "launch/lab_scene.h"
 
 #include "base/clock.h"
-#include "harness/netlab.h"
-#include "net/key.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define test(name) cmocka_unit_test_teardown(name, clean_up)
+#define test(name) cmocka_unit_test_teardown(name, lab_clean_up)
 
 enum { NODES = 3, ARGS_MOST = 48 };
-
-static netlab lab;
-static char lab_variable[64];
-static char key_file[64];
-static char key_variable[96];
-
-static int clean_up(void **state)
-{
-    netlab_down(&lab);
-    return job_clean_up(state);
-}
-
-static int set_up(void **state)
-{
-    net_key key;
-
-    LS_UNUSED(state);
-    text_format(key_file, sizeof(key_file), "/tmp/lockstep-lab-key-%d", (int)getpid());
-    text_format(key_variable, sizeof(key_variable), NET_KEY_FILE_ENV "=%s", key_file);
-    assert_int_equal(net_key_random(&key), LS_OK);
-    assert_int_equal(net_key_write_file(key_file, &key), LS_OK);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    LS_UNUSED(state);
-    (void)unlink(key_file);
-    return 0;
-}
-
-static void build_lab(const char *options)
-{
-    const int code = netlab_up(&lab, NODES, options);
-
-    if (code == NETLAB_SKIPPED)
-        skip();
-    assert_int_equal(code, 0);
-    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
-}
 
 /* Node i of `nodes`, with one rank; `more` are further flags. Node 0 is called by its name. */
 static job *start_node(int i, int nodes, const char *const *more, const char *const *program)
@@ -91,7 +49,7 @@ static void a_job_finds_its_network_among_traps(void **state)
     job *jobs[NODES];
 
     LS_UNUSED(state);
-    build_lab("--mixed --dead");
+    lab_build(NODES, "--mixed --dead");
     start_all(jobs, NULL, JOB_LIST("sh", "-c", tells_network));
     for (int i = 0; i < NODES; i++) {
         job_expect_code(jobs[i], 0);
@@ -112,7 +70,7 @@ static void net_and_port_range_are_kept_to(void **state)
     job *jobs[2];
 
     LS_UNUSED(state);
-    build_lab("");
+    lab_build(NODES, "");
     for (int i = 0; i < 2; i++)
         jobs[i] = start_node(i, 2, JOB_LIST("--net", "10.78.0.0/16", "--port-range", "41000-41050"),
                              JOB_LIST("sh", "-c", tells_ports));
@@ -129,7 +87,7 @@ static void where_nothing_works_the_whole_matrix_is_told(void **state)
     job *jobs[NODES];
 
     LS_UNUSED(state);
-    build_lab("");
+    lab_build(NODES, "");
     start_all(jobs, JOB_LIST("--net", "docker0"), JOB_LIST("true"));
     for (int i = 0; i < NODES; i++) {
         job_expect_code(jobs[i], 1);
@@ -146,7 +104,7 @@ static void a_host_that_vanishes_is_named_and_ends_its_own_ranks(void **state)
     int64_t since_ms;
 
     LS_UNUSED(state);
-    build_lab("");
+    lab_build(NODES, "");
     start_all(jobs, NULL, JOB_LIST(JOB_ACTOR, "steps", "0"));
     job_await_text(jobs[0], 0, "step 100");
     since_ms = ls_now_ms();
@@ -170,7 +128,7 @@ static void a_late_rank_elsewhere_is_named_with_its_state(void **state)
     pid_t rank;
 
     LS_UNUSED(state);
-    build_lab("");
+    lab_build(NODES, "");
     a = start_node(0, 2, NULL, JOB_LIST("env", "LOCKSTEP_LATE_MS=300", JOB_ACTOR, "steps", "0"));
     b = start_node(1, 2, NULL, JOB_LIST("env", "LOCKSTEP_LATE_MS=300", JOB_ACTOR, "steps", "0"));
     job_await_text(a, 0, "step 100");
@@ -197,5 +155,5 @@ int main(void)
         test(a_late_rank_elsewhere_is_named_with_its_state),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, lab_make_key, lab_remove_key);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that are started from one of several network namespaces; in the place of ssh is a script that enters the others. */
-#include "launch/job.h"
-
-#include "harness/netlab.h"
+#include "launch/lab_scene.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -12,26 +10,19 @@
 
 enum { NODES = 4 };
 
-static netlab lab;
-static char lab_variable[64];
 static char ssh[64];
 
 static int clean_up(void **state)
 {
-    netlab_down(&lab);
     (void)unlink(ssh);
-    return job_clean_up(state);
+    return lab_clean_up(state);
 }
 
 static void build_lab(void)
 {
-    const int code = netlab_up(&lab, NODES, "");
     FILE *f;
 
-    if (code == NETLAB_SKIPPED)
-        skip();
-    assert_int_equal(code, 0);
-    text_format(lab_variable, sizeof(lab_variable), "LS_NETLAB=%s", lab.name);
+    lab_build(NODES, "");
     text_format(ssh, sizeof(ssh), "/tmp/lockstep-test-ssh-%d", (int)getpid());
     f = fopen(ssh, "we");
     assert_non_null(f);
