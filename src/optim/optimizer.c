@@ -13,27 +13,54 @@
 #include <math.h>
 #include <string.h>
 
+static void encode(uint8_t out[8], uint64_t bits)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)(bits >> (8 * i));
+}
+
+static uint64_t decode(const uint8_t in[8])
+{
+    uint64_t bits = 0;
+
+    for (int i = 0; i < 8; i++)
+        bits |= (uint64_t)in[i] << (8 * i);
+    return bits;
+}
+
 static void encode_lr(uint8_t out[8], double lr)
 {
     uint64_t bits;
 
     memcpy(&bits, &lr, sizeof(bits));
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(bits >> (8 * i));
+    encode(out, bits);
 }
 
 static double decode_lr(const uint8_t in[8])
 {
-    uint64_t bits = 0;
+    const uint64_t bits = decode(in);
     double lr;
 
-    for (int i = 0; i < 8; i++)
-        bits |= (uint64_t)in[i] << (8 * i);
     memcpy(&lr, &bits, sizeof(lr));
     return lr;
 }
 
 /* --- making one --- */
+
+ls_status optimizer_check(const char *name, const ls_named *parameters, int n,
+                          ls_grad_of_fn grad_of, const void *opt)
+{
+    if (opt == NULL || grad_of == NULL || n < 0 || (n > 0 && parameters == NULL))
+        return ls_fail(LS_EINVAL, "%s: options, grad_of and parameters are needed", name);
+    return LS_OK;
+}
+
+ls_status optimizer_check_rate(const char *optimizer, const char *name, double value)
+{
+    if (isfinite(value) && value >= 0)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "%s: %s is %g, it must be at least 0", optimizer, name, value);
+}
 
 static ls_status check_parameters(const ls_named *parameters, int n)
 {
@@ -59,32 +86,40 @@ static ls_status check_parameters(const ls_named *parameters, int n)
     return st;
 }
 
-/* "a", `between`, "b"; owned by the caller; NULL when there is no memory. */
-static char *join(const char *a, char between, const char *b)
+/* "NAME.SUFFIX", owned by the caller; NULL when there is no memory. */
+static char *state_name(const optimizer_param *p, const char *suffix)
 {
-    const size_t bytes = strlen(a) + strlen(b) + 2;
-    char *joined = ls_calloc(bytes, 1);
+    const size_t bytes = strlen(p->name) + strlen(suffix) + 2;
+    char *name = ls_calloc(bytes, 1);
 
-    if (joined != NULL)
-        (void)text_format(joined, bytes, "%s%c%s", a, between, b);
-    return joined;
+    if (name != NULL)
+        (void)text_format(name, bytes, "%s.%s", p->name, suffix);
+    return name;
 }
 
-/* Adds a parameter's buffer and its flag to the state list. */
-static ls_status list_buffer(ls_optimizer *o, optimizer_param *p)
+/* Adds an entry of the parameter to the state list. */
+static ls_status list_state(ls_optimizer *o, const optimizer_param *p, const char *suffix,
+                            ls_named entry)
 {
-    const char *name = join(p->name, '.', o->ops->buffer_name);
-    const char *flag = name != NULL ? join(name, '_', "set") : NULL;
-
-    o->state[o->n_state++] = (ls_named){.name = name, .tensor = p->buffer.tensor};
-    o->state[o->n_state++] =
-        (ls_named){.name = flag, .bytes = &p->buffer.saved_is_set, .n_bytes = 1};
-    if (flag == NULL)
+    entry.name = state_name(p, suffix);
+    o->state[o->n_state++] = entry;
+    if (entry.name == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the state of parameter %s", p->name);
     return LS_OK;
 }
 
-static ls_status add_param(ls_optimizer *o, const ls_named *given, bool with_buffer)
+static ls_status add_buffer(ls_optimizer *o, optimizer_param *p, int i)
+{
+    const ls_tensor *t = p->tensor;
+    const char *suffix = o->ops->buffer_names[i];
+
+    LS_TRY(ls_context(ls_tensor_create(ls_tensor_device(t), ls_tensor_dtype(t), ls_tensor_n_dims(t),
+                                       ls_tensor_dims(t), &p->buffers[i]),
+                      "%s.%s", p->name, suffix));
+    return list_state(o, p, suffix, (ls_named){.tensor = p->buffers[i]});
+}
+
+static ls_status add_param(ls_optimizer *o, const ls_named *given)
 {
     optimizer_param *p = &o->params[o->n_params++];
 
@@ -93,26 +128,26 @@ static ls_status add_param(ls_optimizer *o, const ls_named *given, bool with_buf
     p->name = ls_strdup(given->name);
     if (p->name == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the name of parameter %s", given->name);
-    if (!with_buffer)
+    for (int i = 0; i < o->n_buffers; i++)
+        LS_TRY(add_buffer(o, p, i));
+    if (o->n_buffers == 0)
         return LS_OK;
-    LS_TRY(ls_context(ls_tensor_create(ls_tensor_device(p->tensor), ls_tensor_dtype(p->tensor),
-                                       ls_tensor_n_dims(p->tensor), ls_tensor_dims(p->tensor),
-                                       &p->buffer.tensor),
-                      "%s.%s", p->name, o->ops->buffer_name));
-    return list_buffer(o, p);
+    return list_state(o, p, o->ops->count_name,
+                      (ls_named){.bytes = p->saved_updates, .n_bytes = o->ops->count_bytes});
 }
 
-ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, bool with_buffers)
+ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, int n_buffers)
 {
     LS_TRY(check_parameters(parameters, n));
+    o->n_buffers = n_buffers;
     o->params = ls_calloc((size_t)n, sizeof(*o->params));
-    o->state = ls_calloc((size_t)n * 2 + 1, sizeof(*o->state));
+    o->state = ls_calloc((size_t)n * (OPTIMIZER_MAX_BUFFERS + 1) + 1, sizeof(*o->state));
     if (o->params == NULL || o->state == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->state[o->n_state++] =
         (ls_named){.name = o->ops->rate_name, .bytes = o->saved_lr, .n_bytes = sizeof(o->saved_lr)};
     for (int i = 0; i < n; i++)
-        LS_TRY(add_param(o, &parameters[i], with_buffers));
+        LS_TRY(add_param(o, &parameters[i]));
     return LS_OK;
 }
 
@@ -124,7 +159,8 @@ void ls_optimizer_destroy(ls_optimizer *o)
     for (int i = 1; i < o->n_state; i++)
         ls_free((void *)(uintptr_t)o->state[i].name);
     for (int i = 0; i < o->n_params; i++) {
-        ls_tensor_destroy(o->params[i].buffer.tensor);
+        for (int b = 0; b < o->n_buffers; b++)
+            ls_tensor_destroy(o->params[i].buffers[b]);
         ls_free(o->params[i].name);
     }
     ls_free(o->state);
@@ -134,16 +170,16 @@ void ls_optimizer_destroy(ls_optimizer *o)
 
 /* --- a step --- */
 
-static ls_status check_gradient(const optimizer_param *p, const ls_tensor *grad)
+ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad, void **out)
 {
+    const ls_tensor *p = parameter->tensor;
     char want[TENSOR_TEXT_BYTES];
     char have[TENSOR_TEXT_BYTES];
 
-    if (tensor_same_shape(p->tensor, grad) && ls_tensor_dtype(p->tensor) == ls_tensor_dtype(grad))
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "parameter %s is %s, its gradient is %s", p->name,
-                   tensor_text(want, sizeof(want), p->tensor),
-                   tensor_text(have, sizeof(have), grad));
+    if (!tensor_same_shape(p, grad) || ls_tensor_dtype(p) != ls_tensor_dtype(grad))
+        return ls_fail(LS_EINVAL, "parameter %s is %s, its gradient is %s", parameter->name,
+                       tensor_text(want, sizeof(want), p), tensor_text(have, sizeof(have), grad));
+    return ls_context(tensor_plain(grad, out), "gradient of %s", parameter->name);
 }
 
 /* Finds the arrays of one parameter. */
@@ -154,13 +190,24 @@ static ls_status collect(const ls_optimizer *o, optimizer_param *p)
     p->grad = NULL;
     if (grad == NULL)
         return LS_OK;
-    LS_TRY(check_gradient(p, grad));
-    LS_TRY(ls_context(tensor_plain(grad, &p->grad), "gradient of %s", p->name));
+    LS_TRY(optimizer_grad(&(ls_named){.name = p->name, .tensor = p->tensor}, grad, &p->grad));
     LS_TRY(ls_context(tensor_plain(p->tensor, &p->value), "parameter %s", p->name));
-    if (p->buffer.tensor == NULL)
-        return LS_OK;
-    return ls_context(tensor_plain(p->buffer.tensor, &p->buffer_data), "%s of %s",
-                      o->ops->buffer_name, p->name);
+    for (int i = 0; i < o->n_buffers; i++)
+        LS_TRY(ls_context(tensor_plain(p->buffers[i], &p->buffer_data[i]), "%s of %s",
+                          o->ops->buffer_names[i], p->name));
+    return LS_OK;
+}
+
+static void note_update(const ls_optimizer *o, optimizer_param *p)
+{
+    tensor_written(p->tensor);
+    if (o->n_buffers == 0)
+        return;
+    for (int i = 0; i < o->n_buffers; i++)
+        tensor_written(p->buffers[i]);
+    if (p->n_updates < o->ops->most_updates)
+        p->n_updates++;
+    encode(p->saved_updates, (uint64_t)p->n_updates);
 }
 
 ls_status ls_optimizer_step(ls_optimizer *o)
@@ -169,16 +216,8 @@ ls_status ls_optimizer_step(ls_optimizer *o)
         LS_TRY(collect(o, &o->params[i]));
     o->ops->update(o);
     for (int i = 0; i < o->n_params; i++) {
-        optimizer_param *p = &o->params[i];
-
-        if (p->grad == NULL)
-            continue;
-        tensor_written(p->tensor);
-        tensor_written(p->buffer.tensor);
-        if (p->buffer.tensor != NULL) {
-            p->buffer.is_set = true;
-            p->buffer.saved_is_set = 1;
-        }
+        if (o->params[i].grad != NULL)
+            note_update(o, &o->params[i]);
     }
     return LS_OK;
 }
@@ -210,10 +249,11 @@ static ls_status check_loaded(const ls_optimizer *o)
         return ls_fail(LS_EFORMAT, "%s is %g, not a learning rate", o->ops->rate_name, lr);
     for (int i = 0; i < o->n_params; i++) {
         const optimizer_param *p = &o->params[i];
+        const uint64_t n = decode(p->saved_updates);
 
-        if (p->buffer.saved_is_set > 1)
-            return ls_fail(LS_EFORMAT, "%s.%s_set is %d, not 0 or 1", p->name, o->ops->buffer_name,
-                           p->buffer.saved_is_set);
+        if (n > (uint64_t)o->ops->most_updates)
+            return ls_fail(LS_EFORMAT, "%s.%s is %llu, not 0 to %lld", p->name, o->ops->count_name,
+                           (unsigned long long)n, (long long)o->ops->most_updates);
     }
     return LS_OK;
 }
@@ -227,12 +267,12 @@ ls_status ls_optimizer_loaded(ls_optimizer *o)
     else
         encode_lr(o->saved_lr, o->lr);
     for (int i = 0; i < o->n_params; i++) {
-        optimizer_buffer *buffer = &o->params[i].buffer;
+        optimizer_param *p = &o->params[i];
 
         if (st == LS_OK)
-            buffer->is_set = buffer->saved_is_set != 0;
+            p->n_updates = (int64_t)decode(p->saved_updates);
         else
-            buffer->saved_is_set = buffer->is_set ? 1 : 0;
+            encode(p->saved_updates, (uint64_t)p->n_updates);
     }
     return st;
 }

@@ -12,29 +12,29 @@
 
 #include <stdbool.h>
 
-/* A buffer beside one parameter, such as its momentum, and whether a step has used it yet. */
-typedef struct optimizer_buffer {
-    ls_tensor *tensor; /* NULL: this optimizer keeps none */
-    bool is_set;
-    uint8_t saved_is_set; /* the place in the state list that a load writes */
-} optimizer_buffer;
+#define OPTIMIZER_MAX_BUFFERS 3
 
-/* A parameter, and where this step finds its elements (NULL grad: it has no gradient). */
+/* A parameter, what is kept beside it, and where this step finds its elements (NULL grad: it has no gradient). */
 typedef struct optimizer_param {
     ls_tensor *tensor;
     char *name;
-    optimizer_buffer buffer;
+    ls_tensor *buffers[OPTIMIZER_MAX_BUFFERS]; /* such as its momentum; the first n_buffers */
+    int64_t n_updates;        /* gradients it has had; counted up to most_updates */
+    uint8_t saved_updates[8]; /* little-endian: the place in the state list that a load writes */
     size_t count;
     void *value;
     void *grad;
-    void *buffer_data;
+    void *buffer_data[OPTIMIZER_MAX_BUFFERS];
 } optimizer_param;
 
 typedef struct optimizer_ops {
-    /* required: updates all parameters that have a gradient; cannot fail */
+    /* required: updates all parameters that have a gradient; cannot fail. n_updates does not count this one yet. */
     void (*update)(ls_optimizer *self);
-    const char *rate_name;   /* required: "sgd.lr" in the state list */
-    const char *buffer_name; /* required: "momentum_buffer" */
+    const char *rate_name;                           /* required: "sgd.lr" in the state list */
+    const char *buffer_names[OPTIMIZER_MAX_BUFFERS]; /* "momentum_buffer" */
+    const char *count_name;                          /* of n_updates in the state list */
+    size_t count_bytes;                              /* there */
+    int64_t most_updates;                            /* where counting ends */
 } optimizer_ops;
 
 struct ls_optimizer {
@@ -42,15 +42,26 @@ struct ls_optimizer {
     ls_grad_of_fn grad_of;
     optimizer_param *params;
     int n_params;
+    int n_buffers; /* a parameter; 0: nothing is kept beside it, and nothing counted */
     double lr;
     uint8_t saved_lr[8]; /* little-endian: the place in the state list that a load writes */
     ls_named *state;
     int n_state;
 };
 
-/* Sets the common part of a zeroed optimizer up; with `with_buffers` each parameter gets a buffer of
+/* Whether the common arguments of a maker are there. */
+LS_MUST_USE ls_status optimizer_check(const char *name, const ls_named *parameters, int n,
+                                      ls_grad_of_fn grad_of, const void *opt);
+
+/* Sets the common part of a zeroed optimizer up, whose ops are set; each parameter gets the first `n_buffers` buffers, of
  * its shape. On failure ls_optimizer_destroy() frees what there is. */
 LS_MUST_USE ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n,
-                                     bool with_buffers);
+                                     int n_buffers);
+
+/* The elements of `parameter`'s gradient, which fits it, for reading and writing. */
+LS_MUST_USE ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad, void **out);
+
+/* LS_EINVAL unless `value` is finite and at least 0. */
+LS_MUST_USE ls_status optimizer_check_rate(const char *optimizer, const char *name, double value);
 
 #endif

@@ -4,14 +4,14 @@
  */
 #include "base/alloc.h"
 #include "optim/optimizer.h"
-#include "optim/sgd_kernel.h"
+#include "optim/optim_kernel.h"
 
 #include <math.h>
 
 typedef struct sgd {
     ls_optimizer common; /* first, so that the two can be cast into each other */
     ls_sgd_options opt;
-    const sgd_kernels *kernels;
+    const optim_kernels *kernels;
 } sgd;
 
 static void sgd_step(ls_optimizer *self)
@@ -22,9 +22,9 @@ static void sgd_step(ls_optimizer *self)
         const optimizer_param *p = &self->params[i];
         const sgd_update update = {.value = p->value,
                                    .grad = p->grad,
-                                   .momentum = p->buffer_data,
+                                   .momentum = p->buffer_data[0],
                                    .count = p->count,
-                                   .first = !p->buffer.is_set,
+                                   .first = p->n_updates == 0,
                                    .nesterov = s->opt.nesterov != 0,
                                    .lr = self->lr,
                                    .momentum_rate = s->opt.momentum,
@@ -34,30 +34,28 @@ static void sgd_step(ls_optimizer *self)
         if (p->grad == NULL)
             continue;
         if (ls_tensor_dtype(p->tensor) == LS_F32)
-            s->kernels->f32(&update);
+            s->kernels->f32.sgd(&update);
         else
-            s->kernels->f64(&update);
+            s->kernels->f64.sgd(&update);
     }
 }
 
-static const optimizer_ops sgd_ops = {
-    .update = sgd_step, .rate_name = "sgd.lr", .buffer_name = "momentum_buffer"};
-
-static ls_status check_rate(const char *name, double value)
-{
-    if (isfinite(value) && value >= 0)
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "sgd: %s is %g, it must be at least 0", name, value);
-}
+/* All that matters of the updates so far is whether there was one. */
+static const optimizer_ops sgd_ops = {.update = sgd_step,
+                                      .rate_name = "sgd.lr",
+                                      .buffer_names = {"momentum_buffer"},
+                                      .count_name = "momentum_buffer_set",
+                                      .count_bytes = 1,
+                                      .most_updates = 1};
 
 static ls_status check_options(const ls_sgd_options *opt)
 {
     if (opt->size != sizeof(*opt))
         return ls_fail(LS_EINVAL, "sgd: options of %zu bytes, this library's have %zu", opt->size,
                        sizeof(*opt));
-    LS_TRY(check_rate("lr", opt->lr));
-    LS_TRY(check_rate("momentum", opt->momentum));
-    LS_TRY(check_rate("weight_decay", opt->weight_decay));
+    LS_TRY(optimizer_check_rate("sgd", "lr", opt->lr));
+    LS_TRY(optimizer_check_rate("sgd", "momentum", opt->momentum));
+    LS_TRY(optimizer_check_rate("sgd", "weight_decay", opt->weight_decay));
     if (!isfinite(opt->dampening))
         return ls_fail(LS_EINVAL, "sgd: dampening is %g", opt->dampening);
     if (opt->nesterov && (opt->momentum <= 0 || opt->dampening != 0))
@@ -71,18 +69,17 @@ ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of
     ls_status st;
     sgd *s;
 
-    if (opt == NULL || grad_of == NULL || n < 0 || (n > 0 && parameters == NULL))
-        return ls_fail(LS_EINVAL, "sgd: options, grad_of and parameters are needed");
+    LS_TRY(optimizer_check("sgd", parameters, n, grad_of, opt));
     LS_TRY(check_options(opt));
     s = ls_calloc(1, sizeof(*s));
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an optimizer");
     s->opt = *opt;
-    s->kernels = sgd_kernels_at(0);
+    s->kernels = optim_kernels_at(0);
     s->common.ops = &sgd_ops;
     s->common.grad_of = grad_of;
     ls_optimizer_set_lr(&s->common, opt->lr);
-    st = optimizer_init(&s->common, parameters, n, opt->momentum > 0);
+    st = optimizer_init(&s->common, parameters, n, opt->momentum > 0 ? 1 : 0);
     if (st != LS_OK) {
         ls_optimizer_destroy(&s->common);
         return st;

@@ -24,18 +24,23 @@ def numbers(values):
     return "{" + ", ".join(repr(v) for v in values) + "}"
 
 
-print("/* SPDX-License-Identifier: Apache-2.0 */")
-print(f"/* sgd_cases.h - made by make_sgd_cases.py with PyTorch {torch.__version__}. */")
-print("/* clang-format off */")
-print(f"static const double sgd_start[3] = {numbers(START)};")
-print("static const double sgd_grads[4][3] = {" + ", ".join(numbers(g) for g in GRADS) + "};")
-print("static const sgd_case sgd_cases[] = {")
-for momentum, dampening, nesterov, decay in itertools.product((0.0, 0.9), (0.0, 0.3), (False, True), (0.0, 0.01)):
-    if nesterov and (momentum == 0 or dampening != 0):
-        continue
-    print(f"    {{{momentum}, {dampening}, {decay}, {int(nesterov)}, {{")
-    for values in run(momentum, dampening, nesterov, decay):
-        print(f"        {numbers(values)},")
-    print("    }},")
-print("};")
-print("/* clang-format on */")
+def main():
+    print("/* SPDX-License-Identifier: Apache-2.0 */")
+    print(f"/* sgd_cases.h - made by make_sgd_cases.py with PyTorch {torch.__version__}. */")
+    print("/* clang-format off */")
+    print(f"static const double sgd_start[3] = {numbers(START)};")
+    print("static const double sgd_grads[4][3] = {" + ", ".join(numbers(g) for g in GRADS) + "};")
+    print("static const sgd_case sgd_cases[] = {")
+    for momentum, dampening, nesterov, decay in itertools.product((0.0, 0.9), (0.0, 0.3), (False, True), (0.0, 0.01)):
+        if nesterov and (momentum == 0 or dampening != 0):
+            continue
+        print(f"    {{{momentum}, {dampening}, {decay}, {int(nesterov)}, {{")
+        for values in run(momentum, dampening, nesterov, decay):
+            print(f"        {numbers(values)},")
+        print("    }},")
+    print("};")
+    print("/* clang-format on */")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/unit.h"
-
-#include <lockstep/optim.h>
+#include "optim/optim_scene.h"
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "base/text.h"
-#include "optim/sgd_kernel.h"
+#include "optim/optim_kernel.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -21,51 +18,6 @@ typedef struct sgd_case {
 
 #include "optim/sgd_cases.h"
 
-#define MAX_PARAMS 4
-
-static ls_device *device;
-
-// Which gradient belongs to which parameter: an optimizer asks by a function without context.
-static struct {
-    const ls_tensor *parameter;
-    ls_tensor *grad;
-} grads[MAX_PARAMS];
-
-static ls_tensor *grad_of(const ls_tensor *parameter)
-{
-    for (int i = 0; i < MAX_PARAMS; i++) {
-        if (grads[i].parameter == parameter)
-            return grads[i].grad;
-    }
-    return NULL;
-}
-
-static ls_tensor *make_tensor(ls_dtype type, int64_t n)
-{
-    ls_tensor *t = NULL;
-
-    assert_ok(ls_tensor_create(device, type, 1, &n, &t));
-    return t;
-}
-
-static void set_values(ls_tensor *t, const double *values)
-{
-    const size_t n = ls_tensor_count(t);
-    float rounded[16];
-
-    assert_true(n <= LS_COUNT_OF(rounded));
-    for (size_t i = 0; i < n; i++)
-        rounded[i] = (float)values[i];
-    assert_ok(ls_tensor_write(t, ls_tensor_dtype(t) == LS_F32 ? (const void *)rounded : values, n));
-}
-
-static double value_at(const ls_tensor *t, size_t i)
-{
-    if (ls_tensor_dtype(t) == LS_F32)
-        return (double)((const float *)ls_tensor_data_const(t))[i];
-    return ((const double *)ls_tensor_data_const(t))[i];
-}
-
 static ls_sgd_options options_of(const sgd_case *c)
 {
     return (ls_sgd_options){.size = sizeof(ls_sgd_options),
@@ -76,37 +28,15 @@ static ls_sgd_options options_of(const sgd_case *c)
                             .nesterov = c->nesterov};
 }
 
-/* One parameter "p" of three elements, its gradient, and an optimizer. */
-typedef struct fixture {
-    ls_tensor *p;
-    ls_tensor *g;
-    ls_optimizer *o;
-} fixture;
-
-static fixture set_up(ls_dtype type, const ls_sgd_options *opt)
+static ls_status make(const ls_named *parameter, const void *opt, ls_optimizer **out)
 {
-    fixture f = {.p = make_tensor(type, 3), .g = make_tensor(type, 3)};
-    const ls_named named = {.name = "p", .tensor = f.p};
-
-    set_values(f.p, sgd_start);
-    grads[0].parameter = f.p;
-    grads[0].grad = f.g;
-    assert_ok(ls_sgd_create(&named, 1, grad_of, opt, &f.o));
-    return f;
-}
-
-static void tear_down(fixture *f)
-{
-    ls_optimizer_destroy(f->o);
-    ls_tensor_destroy(f->p);
-    ls_tensor_destroy(f->g);
-    memset(grads, 0, sizeof(grads));
+    return ls_sgd_create(parameter, 1, grad_of, opt, out);
 }
 
 static void run_case(const sgd_case *c, ls_dtype type, double tolerance)
 {
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(type, &opt);
+    fixture f = set_up(type, sgd_start, make, &opt);
 
     for (int step = 0; step < 4; step++) {
         set_values(f.g, sgd_grads[step]);
@@ -132,7 +62,7 @@ static void every_combination_gives_what_pytorch_gives(void **state)
 }
 
 /* Fills arrays with seeded values and updates them once. */
-static void update_random(const sgd_kernels *k, bool is_f32, sgd_update u, void *arrays[3])
+static void update_random(const optim_kernels *k, bool is_f32, sgd_update u, void *arrays[3])
 {
     ls_rng rng;
 
@@ -150,7 +80,7 @@ static void update_random(const sgd_kernels *k, bool is_f32, sgd_update u, void 
     u.value = arrays[0];
     u.grad = arrays[1];
     u.momentum = arrays[2];
-    (is_f32 ? k->f32 : k->f64)(&u);
+    (is_f32 ? k->f32 : k->f64).sgd(&u);
 }
 
 static void every_instruction_set_gives_the_same_bits(void **state)
@@ -172,21 +102,21 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 
         memset(best, 0, sizeof(best));
         memset(other, 0, sizeof(other));
-        update_random(sgd_kernels_at(0), is_f32, u, (void *[]){best[0], best[1], best[2]});
-        for (int i = 1; sgd_kernels_at(i) != NULL; i++) {
-            update_random(sgd_kernels_at(i), is_f32, u, (void *[]){other[0], other[1], other[2]});
+        update_random(optim_kernels_at(0), is_f32, u, (void *[]){best[0], best[1], best[2]});
+        for (int i = 1; optim_kernels_at(i) != NULL; i++) {
+            update_random(optim_kernels_at(i), is_f32, u, (void *[]){other[0], other[1], other[2]});
             if (memcmp(best, other, sizeof(best)) != 0)
-                fail_msg("%s and %s differ (variant %d)", sgd_kernels_at(0)->name,
-                         sgd_kernels_at(i)->name, variant);
+                fail_msg("%s and %s differ (variant %d)", optim_kernels_at(0)->name,
+                         optim_kernels_at(i)->name, variant);
         }
     }
-    assert_null(sgd_kernels_at(-1));
+    assert_null(optim_kernels_at(-1));
 }
 
 static void a_rate_of_zero_leaves_its_term_out(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
-    fixture f = set_up(LS_F32, &opt);
+    fixture f = set_up(LS_F32, sgd_start, make, &opt);
 
     LS_UNUSED(state);
     // 0 * infinity would be NaN: without weight decay nobody multiplies.
@@ -202,7 +132,7 @@ static void a_parameter_without_gradient_is_left_alone(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F64, &opt);
+    fixture f = set_up(LS_F64, sgd_start, make, &opt);
     const ls_named *items;
     int n = 0;
 
@@ -257,66 +187,19 @@ static void a_gradient_that_does_not_fit_changes_nothing(void **state)
     memset(grads, 0, sizeof(grads));
 }
 
-/* Copies all of one state list into the places of another, as a checkpoint does. */
-static void copy_state(ls_optimizer *from, ls_optimizer *to)
-{
-    int n = 0;
-    int n_to = 0;
-    const ls_named *src = ls_optimizer_state(from, &n);
-    const ls_named *dst = ls_optimizer_state(to, &n_to);
-
-    assert_int_equal(n, n_to);
-    for (int i = 0; i < n; i++) {
-        assert_string_equal(src[i].name, dst[i].name);
-        if (src[i].tensor != NULL)
-            assert_ok(ls_tensor_copy(dst[i].tensor, src[i].tensor));
-        else
-            memcpy(dst[i].bytes, src[i].bytes, src[i].n_bytes);
-    }
-}
-
 static void a_loaded_state_continues_with_the_same_bits(void **state)
 {
-    const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
-    const ls_sgd_options opt = options_of(c);
+    const ls_sgd_options opt = options_of(&sgd_cases[LS_COUNT_OF(sgd_cases) - 1]);
 
     LS_UNUSED(state);
-    for (int n_before = 0; n_before < 4; n_before++) {
-        fixture f = set_up(LS_F32, &opt);
-        const ls_named named = {.name = "p", .tensor = f.p};
-        ls_optimizer *other;
-        float kept[3];
-        float whole[3];
-
-        ls_optimizer_set_lr(f.o, 0.07);
-        for (int step = 0; step < 4; step++) {
-            if (step == n_before) {
-                assert_ok(ls_sgd_create(&named, 1, grad_of, &opt, &other));
-                copy_state(f.o, other);
-                assert_ok(ls_optimizer_loaded(other));
-                assert_ok(ls_tensor_read(f.p, kept, 3));
-            }
-            set_values(f.g, sgd_grads[step]);
-            assert_ok(ls_optimizer_step(f.o));
-        }
-        assert_ok(ls_tensor_read(f.p, whole, 3));
-        assert_ok(ls_tensor_write(f.p, kept, 3));
-        for (int step = n_before; step < 4; step++) {
-            set_values(f.g, sgd_grads[step]);
-            assert_ok(ls_optimizer_step(other));
-        }
-        assert_memory_equal(ls_tensor_data_const(f.p), whole, sizeof(whole));
-        assert_true(ls_optimizer_lr(other) == 0.07);
-        ls_optimizer_destroy(other);
-        tear_down(&f);
-    }
+    check_continuing(sgd_start, sgd_grads, make, &opt);
 }
 
 static void a_state_that_makes_no_sense_is_refused_and_undone(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F32, &opt);
+    fixture f = set_up(LS_F32, sgd_start, make, &opt);
     const ls_named *items;
     int n;
 
@@ -342,7 +225,7 @@ static void the_learning_rate_is_that_of_the_last_call(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
     const double expected = 0.125;
-    fixture f = set_up(LS_F64, &opt);
+    fixture f = set_up(LS_F64, sgd_start, make, &opt);
     const ls_named *items;
     int n = 0;
 
@@ -358,7 +241,7 @@ static void the_learning_rate_is_that_of_the_last_call(void **state)
 static void a_step_tells_those_who_hold_copies(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
-    fixture f = set_up(LS_F32, &opt);
+    fixture f = set_up(LS_F32, sgd_start, make, &opt);
     const uint64_t before = f.p->storage->version;
 
     LS_UNUSED(state);
@@ -371,7 +254,7 @@ static void a_step_allocates_nothing(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F32, &opt);
+    fixture f = set_up(LS_F32, sgd_start, make, &opt);
     uint64_t before;
 
     LS_UNUSED(state);
@@ -462,24 +345,6 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
     ls_optimizer_destroy(o);
     ls_tensor_destroy(b);
     ls_tensor_destroy(a);
-}
-
-static int open_device(void **state)
-{
-    LS_UNUSED(state);
-    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
-                                               .name = "cpu_ref",
-                                               .threads = 1},
-                          &device) == LS_OK
-               ? 0
-               : -1;
-}
-
-static int close_device(void **state)
-{
-    LS_UNUSED(state);
-    ls_device_close(device);
-    return 0;
 }
 
 int main(void)

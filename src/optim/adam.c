@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adam.c - Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), by the rules of torch.optim.
+ */
+#include "base/alloc.h"
+#include "optim/exact.h"
+#include "optim/optim_kernel.h"
+#include "optim/optimizer.h"
+
+#include <math.h>
+
+enum { MEAN, SQUARE, MOST_SQUARE };
+
+typedef struct adam {
+    ls_optimizer common; /* first, so that the two can be cast into each other */
+    ls_adam_options opt; /* resolved */
+    bool decoupled;      /* AdamW */
+    const optim_kernels *kernels;
+} adam;
+
+static void update_one(const adam *a, const optimizer_param *p)
+{
+    const int64_t t = p->n_updates + 1;
+    const double decay = a->opt.weight_decay;
+    const adam_update update = {.value = p->value,
+                                .grad = p->grad,
+                                .mean = p->buffer_data[MEAN],
+                                .square = p->buffer_data[SQUARE],
+                                .most_square = a->opt.amsgrad ? p->buffer_data[MOST_SQUARE] : NULL,
+                                .count = p->count,
+                                .beta1 = a->opt.beta1,
+                                .beta2 = a->opt.beta2,
+                                .eps = a->opt.eps,
+                                .step_size = a->common.lr / (1 - exact_power(a->opt.beta1, t)),
+                                .root_scale = sqrt(1 - exact_power(a->opt.beta2, t)),
+                                .added_decay = a->decoupled ? 0 : decay,
+                                .kept = a->decoupled ? 1 - a->common.lr * decay : 1};
+
+    if (ls_tensor_dtype(p->tensor) == LS_F32)
+        a->kernels->f32.adam(&update);
+    else
+        a->kernels->f64.adam(&update);
+}
+
+static void adam_step(ls_optimizer *self)
+{
+    for (int i = 0; i < self->n_params; i++) {
+        if (self->params[i].grad != NULL)
+            update_one((const adam *)self, &self->params[i]);
+    }
+}
+
+#define ADAM_STATE                                                                                 \
+    .buffer_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, .count_name = "step",             \
+    .count_bytes = 8, .most_updates = INT64_MAX - 1
+
+static const optimizer_ops adam_ops = {.update = adam_step, .rate_name = "adam.lr", ADAM_STATE};
+static const optimizer_ops adamw_ops = {.update = adam_step, .rate_name = "adamw.lr", ADAM_STATE};
+
+static ls_status resolve_beta(const char *name, const char *which, double given, double standard,
+                              double *out)
+{
+    *out = given == 0 ? standard : given < 0 ? 0 : given;
+    if (*out < 1)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "%s: %s is %g, it must be below 1", name, which, given);
+}
+
+static ls_status resolve(const char *name, const ls_adam_options *given, ls_adam_options *opt)
+{
+    if (given->size != sizeof(*given))
+        return ls_fail(LS_EINVAL, "%s: options of %zu bytes, this library's have %zu", name,
+                       given->size, sizeof(*given));
+    *opt = *given;
+    LS_TRY(resolve_beta(name, "beta1", given->beta1, 0.9, &opt->beta1));
+    LS_TRY(resolve_beta(name, "beta2", given->beta2, 0.999, &opt->beta2));
+    opt->eps = given->eps == 0 ? 1e-8 : given->eps;
+    LS_TRY(optimizer_check_rate(name, "lr", opt->lr));
+    LS_TRY(optimizer_check_rate(name, "eps", opt->eps));
+    return optimizer_check_rate(name, "weight_decay", opt->weight_decay);
+}
+
+static ls_status create(const char *name, const optimizer_ops *ops, const ls_named *parameters,
+                        int n, ls_grad_of_fn grad_of, const ls_adam_options *opt,
+                        ls_optimizer **out)
+{
+    ls_status st;
+    adam *a;
+
+    LS_TRY(optimizer_check(name, parameters, n, grad_of, opt));
+    a = ls_calloc(1, sizeof(*a));
+    if (a == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an optimizer");
+    a->kernels = optim_kernels_at(0);
+    a->decoupled = ops == &adamw_ops;
+    a->common.ops = ops;
+    a->common.grad_of = grad_of;
+    st = resolve(name, opt, &a->opt);
+    if (st == LS_OK) {
+        ls_optimizer_set_lr(&a->common, opt->lr);
+        st = optimizer_init(&a->common, parameters, n, opt->amsgrad ? 3 : 2);
+    }
+    if (st != LS_OK) {
+        ls_optimizer_destroy(&a->common);
+        return st;
+    }
+    *out = &a->common;
+    return LS_OK;
+}
+
+ls_status ls_adam_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
+                         const ls_adam_options *opt, ls_optimizer **out)
+{
+    return create("adam", &adam_ops, parameters, n, grad_of, opt, out);
+}
+
+ls_status ls_adamw_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
+                          const ls_adam_options *opt, ls_optimizer **out)
+{
+    return create("adamw", &adamw_ops, parameters, n, grad_of, opt, out);
+}

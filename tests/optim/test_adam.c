@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "optim/optim_scene.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "optim/optim_kernel.h"
+
+#include <math.h>
+
+typedef struct adam_case {
+    int decoupled;
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+    int amsgrad;
+    double after[4][3]; /* the parameter after each step */
+} adam_case;
+
+#include "optim/adam_cases.h"
+
+static ls_status make(const ls_named *parameter, const void *arg, ls_optimizer **out)
+{
+    const adam_case *c = arg;
+    const ls_adam_options opt = {.size = sizeof(opt),
+                                 .lr = 0.1,
+                                 .beta1 = c->beta1 == 0 ? -1 : c->beta1,
+                                 .beta2 = c->beta2,
+                                 .eps = c->eps,
+                                 .weight_decay = c->weight_decay,
+                                 .amsgrad = c->amsgrad};
+
+    return (c->decoupled ? ls_adamw_create : ls_adam_create)(parameter, 1, grad_of, &opt, out);
+}
+
+static void run_case(const adam_case *c, ls_dtype type, double tolerance)
+{
+    fixture f = set_up(type, adam_start, make, c);
+
+    for (int step = 0; step < 4; step++) {
+        set_values(f.g, adam_grads[step]);
+        assert_ok(ls_optimizer_step(f.o));
+        for (size_t i = 0; i < 3; i++) {
+            if (fabs(value_at(f.p, i) - c->after[step][i]) > tolerance)
+                fail_msg("%s betas %g %g decay %g amsgrad %d step %d element %zu: %.17g, PyTorch "
+                         "has %.17g",
+                         c->decoupled ? "AdamW" : "Adam", c->beta1, c->beta2, c->weight_decay,
+                         c->amsgrad, step, i, value_at(f.p, i), c->after[step][i]);
+        }
+    }
+    tear_down(&f);
+}
+
+static void every_combination_gives_what_pytorch_gives(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(adam_cases); i++) {
+        run_case(&adam_cases[i], LS_F64, 1e-14);
+        run_case(&adam_cases[i], LS_F32, 2e-6);
+    }
+}
+
+static ls_status make_default(const ls_named *parameter, const void *arg, ls_optimizer **out)
+{
+    const ls_adam_options opt = {.size = sizeof(opt), .lr = 0.1};
+
+    LS_UNUSED(arg);
+    return ls_adam_create(parameter, 1, grad_of, &opt, out);
+}
+
+static void zeros_mean_the_defaults_of_pytorch(void **state)
+{
+    fixture f = set_up(LS_F64, adam_start, make_default, NULL);
+
+    LS_UNUSED(state);
+    for (int step = 0; step < 4; step++) {
+        set_values(f.g, adam_grads[step]);
+        assert_ok(ls_optimizer_step(f.o));
+    }
+    for (size_t i = 0; i < 3; i++)
+        assert_true(fabs(value_at(f.p, i) - adam_cases[0].after[3][i]) < 1e-14);
+    tear_down(&f);
+}
+
+/* Fills arrays with seeded values, the squares' positive, and updates them once. */
+static void update_random(const optim_kernels *k, bool is_f32, adam_update u, double (*arrays)[67])
+{
+    ls_rng rng;
+
+    ls_rng_seed(&rng, 42);
+    for (int a = 0; a < 5; a++) {
+        for (size_t i = 0; i < u.count; i++) {
+            const double v = ls_rng_double(&rng) * (a < 3 ? 2 : 1) - (a < 3 ? 1 : 0);
+
+            if (is_f32)
+                ((float *)(void *)arrays[a])[i] = (float)v;
+            else
+                arrays[a][i] = v;
+        }
+    }
+    u.value = arrays[0];
+    u.grad = arrays[1];
+    u.mean = arrays[2];
+    u.square = arrays[3];
+    if (u.most_square != NULL)
+        u.most_square = arrays[4];
+    (is_f32 ? k->f32 : k->f64).adam(&u);
+}
+
+static void every_instruction_set_gives_the_same_bits(void **state)
+{
+    double best[5][67];
+    double other[5][67];
+
+    LS_UNUSED(state);
+    for (int variant = 0; variant < 16; variant++) {
+        const bool is_f32 = (variant & 1) != 0;
+        const adam_update u = {.count = 67, // no multiple of any vector
+                               .most_square = (variant & 2) != 0 ? best : NULL,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .eps = 1e-8,
+                               .step_size = 0.3,
+                               .root_scale = 0.7,
+                               .added_decay = (variant & 4) != 0 ? 0.05 : 0,
+                               .kept = (variant & 8) != 0 ? 0.97 : 1};
+
+        memset(best, 0, sizeof(best));
+        memset(other, 0, sizeof(other));
+        update_random(optim_kernels_at(0), is_f32, u, best);
+        for (int i = 1; optim_kernels_at(i) != NULL; i++) {
+            update_random(optim_kernels_at(i), is_f32, u, other);
+            if (memcmp(best, other, sizeof(best)) != 0)
+                fail_msg("%s and %s differ (variant %d)", optim_kernels_at(0)->name,
+                         optim_kernels_at(i)->name, variant);
+        }
+    }
+}
+
+static void a_loaded_state_continues_with_the_same_bits(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(adam_cases); i++)
+        check_continuing(adam_start, adam_grads, make, &adam_cases[i]);
+}
+
+static const adam_case *with_amsgrad(int decoupled)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(adam_cases); i++) {
+        if (adam_cases[i].amsgrad && adam_cases[i].decoupled == decoupled)
+            return &adam_cases[i];
+    }
+    return NULL;
+}
+
+static void the_state_has_the_names_of_pytorch(void **state)
+{
+    static const char *const names[] = {"adamw.lr", "p.exp_avg", "p.exp_avg_sq", "p.max_exp_avg_sq",
+                                        "p.step"};
+    fixture f = set_up(LS_F32, adam_start, make, with_amsgrad(1));
+    const ls_named *items;
+    int n = 0;
+
+    LS_UNUSED(state);
+    items = ls_optimizer_state(f.o, &n);
+    assert_int_equal(n, LS_COUNT_OF(names));
+    for (int i = 0; i < n; i++)
+        assert_string_equal(items[i].name, names[i]);
+    assert_int_equal(items[4].n_bytes, 8);
+    for (int i = 0; i < 3; i++)
+        assert_ok(ls_optimizer_step(f.o));
+    assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
+    grads[0].grad = NULL; // a step without gradient does not count
+    assert_ok(ls_optimizer_step(f.o));
+    assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
+    ((uint8_t *)items[4].bytes)[7] = 0x80; // a negative number of steps
+    assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
+    assert_told("p.step");
+    assert_ok(ls_optimizer_loaded(f.o));
+    assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
+    tear_down(&f);
+}
+
+static void a_step_allocates_nothing(void **state)
+{
+    fixture f = set_up(LS_F32, adam_start, make, with_amsgrad(0));
+    uint64_t before;
+
+    LS_UNUSED(state);
+    before = ls_alloc_count();
+    for (int i = 0; i < 10; i++)
+        assert_ok(ls_optimizer_step(f.o));
+    assert_int_equal(ls_alloc_count(), before);
+    tear_down(&f);
+}
+
+static void wrong_options_say_what_is_wrong(void **state)
+{
+    static const struct {
+        ls_adam_options opt;
+        const char *told;
+    } cases[] = {
+        {{.size = 1, .lr = 0.1}, "options"},
+        {{.size = sizeof(ls_adam_options), .lr = -1}, "lr"},
+        {{.size = sizeof(ls_adam_options), .beta1 = 1}, "beta1"},
+        {{.size = sizeof(ls_adam_options), .beta2 = (double)NAN}, "beta2"},
+        {{.size = sizeof(ls_adam_options), .eps = -1e-8}, "eps"},
+        {{.size = sizeof(ls_adam_options), .weight_decay = (double)INFINITY}, "weight_decay"},
+    };
+    ls_tensor *t = make_tensor(LS_F32, 3);
+    const ls_named named = {.name = "p", .tensor = t};
+    ls_optimizer *o;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        assert_status(ls_adam_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
+        assert_told(cases[i].told);
+        assert_told("adam:");
+    }
+    assert_status(ls_adamw_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);
+    assert_told("adamw:");
+    ls_tensor_destroy(t);
+}
+
+static void no_memory_is_an_error_at_every_allocation(void **state)
+{
+    ls_tensor *a = make_tensor(LS_F32, 3);
+    const ls_named named = {.name = "a", .tensor = a};
+    ls_optimizer *o = NULL;
+    uint64_t n = 0;
+    ls_status st;
+
+    LS_UNUSED(state);
+    do {
+        ls_alloc_fail_at(++n);
+        st = make(&named, with_amsgrad(0), &o);
+        ls_alloc_fail_at(0);
+        if (st != LS_OK)
+            assert_status(st, LS_ENOMEM);
+        assert_true(n < 1000);
+    } while (st != LS_OK);
+    assert_true(n > 5);
+    ls_optimizer_destroy(o);
+    ls_tensor_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_combination_gives_what_pytorch_gives),
+        cmocka_unit_test(zeros_mean_the_defaults_of_pytorch),
+        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
+        cmocka_unit_test(a_loaded_state_continues_with_the_same_bits),
+        cmocka_unit_test(the_state_has_the_names_of_pytorch),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
