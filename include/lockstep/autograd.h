@@ -103,8 +103,16 @@ typedef struct ls_pool2d_params {
 /* Max over windows; of equal values the first in row order gets the gradient, as PyTorch. */
 LS_API ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params);
 
+/* Mean over windows; padding counts as zeros, as with PyTorch's defaults. */
+LS_API ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params);
+
+/* (N,C,H,W) -> (N,C,height,width): means over windows that cover the whole image, as torch.nn.AdaptiveAvgPool2d. */
+LS_API ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int width);
+
 LS_API ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x);
 LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* equal shapes */
+LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a,
+                              ls_tensor *b); /* max(0, a + b), in one pass */
 
 /* The same elements in another shape; one dimension may be -1. */
 LS_API ls_tensor *ls_reshape(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);

@@ -45,6 +45,12 @@ LS_API void ls_model_zero_grad(ls_model *model);
 
 /* --- layers --- */
 
+/* How weights start. */
+typedef enum ls_nn_init {
+    LS_INIT_DEFAULT, /* as the layer does in torch.nn */
+    LS_INIT_KAIMING_NORMAL, /* normal, of variance 2 / (out * KH * KW): torch's kaiming_normal_ by fan_out for ReLU */
+} ls_nn_init;
+
 typedef struct ls_nn_conv2d_options {
     int kernel[2]; /* height, width */
     int stride[2]; /* 0 means 1 */
@@ -52,9 +58,10 @@ typedef struct ls_nn_conv2d_options {
     int dilation[2]; /* 0 means 1 */
     int groups;      /* 0 means 1 */
     int no_bias;
+    ls_nn_init init; /* of the weight */
 } ls_nn_conv2d_options;
 
-/* weight (out, in/groups, KH, KW), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.Conv2d. */
+/* weight (out, in/groups, KH, KW), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.Conv2d, unless opt->init says otherwise. */
 LS_API ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                               const ls_nn_conv2d_options *opt);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_pointwise.c - relu and add.
+ * op_pointwise.c - relu, add, and both in one.
  */
 #include "autograd/tape.h"
 
@@ -24,8 +24,8 @@ ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
     return node_run(tape, &n, OP_RELU, x->n_dims, x->dims);
 }
 
-/* y = a + b: both get dy itself, without a copy. */
-static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+/* Both inputs of a sum get the same gradient, without a copy. */
+static ls_status give_both(ls_tape *tape, const node *n, const ls_tensor *gradient)
 {
     for (int i = 0; i < 2; i++) {
         ls_tensor *g;
@@ -33,27 +33,65 @@ static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
         if (!grad_wanted(n->in[i]))
             continue;
         LS_TRY(grad_shape(tape, n->in[i], &g));
-        tensor_share(g, dy);
+        tensor_share(g, gradient);
         LS_TRY(grad_give(tape, n->in[i], g));
     }
     return LS_OK;
 }
 
+/* y = a + b */
+static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    return give_both(tape, n, dy);
+}
+
+/* y = max(0, a + b): dy where y > 0 */
+static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
+    ls_status st;
+
+    LS_TRY(grad_shape(tape, n->out, &call.out[0]));
+    st = device_run(tape->device, &call);
+    if (st == LS_OK)
+        st = give_both(tape, n, call.out[0]);
+    ls_tensor_destroy(call.out[0]);
+    return st;
+}
+
 static const op_class add_class = {
     .name = "add", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = add_backward};
+
+static const op_class add_relu_class = {
+    .name = "add_relu", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = add_relu_backward};
+
+static ls_tensor *sum(ls_tape *tape, node *n, op_kind op)
+{
+    const ls_tensor *a = n->in[0];
+    const ls_tensor *b = n->in[1];
+    char left[TENSOR_TEXT_BYTES];
+    char right[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, n))
+        return NULL;
+    if (!tensor_same_shape(a, b))
+        return node_reject(tape, n,
+                           ls_fail(LS_EINVAL, "%s and %s have not the same shape",
+                                   tensor_dims_text(left, sizeof(left), a),
+                                   tensor_dims_text(right, sizeof(right), b)));
+    return node_run(tape, n, op, a->n_dims, a->dims);
+}
 
 ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 {
     node n = {.class = &add_class, .n_in = 2, .in = {a, b}};
-    char left[TENSOR_TEXT_BYTES];
-    char right[TENSOR_TEXT_BYTES];
 
-    if (!node_begin(tape, &n))
-        return NULL;
-    if (!tensor_same_shape(a, b))
-        return node_reject(tape, &n,
-                           ls_fail(LS_EINVAL, "%s and %s have not the same shape",
-                                   tensor_dims_text(left, sizeof(left), a),
-                                   tensor_dims_text(right, sizeof(right), b)));
-    return node_run(tape, &n, OP_ADD, a->n_dims, a->dims);
+    return sum(tape, &n, OP_ADD);
+}
+
+ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    node n = {.class = &add_relu_class, .n_in = 2, .in = {a, b}};
+
+    return sum(tape, &n, OP_ADD_RELU);
 }

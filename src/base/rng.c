@@ -73,6 +73,8 @@ double ls_rng_double(ls_rng *rng)
 /* ln(x) for normal x > 0: x = m * 2^e with m near 1, then ln(m) = 2 atanh((m-1)/(m+1)). */
 static double log_fixed(double x)
 {
+    static const double odd[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
+                                 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
     uint64_t bits;
     int64_t exponent;
     double m;
@@ -91,14 +93,18 @@ static double log_fixed(double x)
     z = (m - 1) / (m + 1);
     z2 = z * z;
     // |z| < 0.1716: the first term left out is below 1e-17 of the sum.
-    for (int n = 21; n >= 1; n -= 2)
-        sum = sum * z2 + 1.0 / n;
+    for (size_t i = 0; i < LS_COUNT_OF(odd); i++)
+        sum = sum * z2 + odd[i];
     return (double)exponent * 0.6931471805599453 + 2 * z * sum;
 }
 
 /* cos(2 pi t) for t in [0, 1), by Taylor's series on an eighth of the circle. */
 static double cos_turns(double t)
 {
+    // 1 / (n (n - 1)) from the innermost n on: even n for the cosine, odd ones for the sine
+    static const double factors[2][8] = {
+        {1.0 / 240, 1.0 / 182, 1.0 / 132, 1.0 / 90, 1.0 / 56, 1.0 / 30, 1.0 / 12, 1.0 / 2},
+        {1.0 / 272, 1.0 / 210, 1.0 / 156, 1.0 / 110, 1.0 / 72, 1.0 / 42, 1.0 / 20, 1.0 / 6}};
     const double half_turn = t > 0.5 ? 1 - t : t;                          // cos is even
     const double quarter = half_turn > 0.25 ? 0.5 - half_turn : half_turn; // and mirrored in sign
     const int by_sine = quarter > 0.125;
@@ -107,8 +113,8 @@ static double cos_turns(double t)
     double sum = 1;
 
     // cos x = 1 - x2/(1*2) (1 - x2/(3*4) (...)), and sin x = x (1 - x2/(2*3) (...)).
-    for (int n = 16 + by_sine; n >= 2; n -= 2)
-        sum = 1 - x2 * sum / (n * (n - 1));
+    for (size_t i = 0; i < LS_COUNT_OF(factors[0]); i++)
+        sum = 1 - x2 * sum * factors[by_sine][i];
     if (by_sine)
         sum *= x;
     return half_turn > 0.25 ? -sum : sum;

@@ -46,6 +46,8 @@ static ls_status check_conv2d(const char *name, int in, int out, const ls_nn_con
     if (groups < 1 || in % groups != 0 || out % groups != 0)
         return ls_fail(LS_EINVAL, "layer %s: %d and %d channels cannot be split into %d groups",
                        name, in, out, groups);
+    if (o->init != LS_INIT_DEFAULT && o->init != LS_INIT_KAIMING_NORMAL)
+        return ls_fail(LS_EINVAL, "layer %s: %d is no ls_nn_init", name, (int)o->init);
     for (int i = 0; i < 2; i++) {
         if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0)
             return ls_fail(LS_EINVAL, "layer %s: negative stride, padding or dilation", name);
@@ -53,12 +55,25 @@ static ls_status check_conv2d(const char *name, int in, int out, const ls_nn_con
     return LS_OK;
 }
 
+static void fill_conv2d(ls_model *model, const ls_layer *layer, int group_in, int out,
+                        const ls_nn_conv2d_options *o)
+{
+    const double positions = (double)o->kernel[0] * o->kernel[1];
+    const double bound = 1 / sqrt(group_in * positions);
+
+    if (o->init == LS_INIT_KAIMING_NORMAL)
+        model_fill_normal(model, layer->tensors[WEIGHT], sqrt(2 / (out * positions)));
+    else
+        model_fill_uniform(model, layer->tensors[WEIGHT], bound);
+    if (!o->no_bias)
+        model_fill_uniform(model, layer->tensors[BIAS], bound);
+}
+
 ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                        const ls_nn_conv2d_options *opt)
 {
     const ls_nn_conv2d_options o = opt == NULL ? (ls_nn_conv2d_options){.kernel = {0, 0}} : *opt;
     int group_in;
-    double bound;
     ls_layer *layer;
     ls_status st;
 
@@ -80,10 +95,7 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                                        .padding = {o.padding[0], o.padding[1]},
                                        .dilation = {o.dilation[0], o.dilation[1]},
                                        .groups = o.groups};
-    bound = 1 / sqrt((double)group_in * o.kernel[0] * o.kernel[1]);
-    model_fill_uniform(model, layer->tensors[WEIGHT], bound);
-    if (!o.no_bias)
-        model_fill_uniform(model, layer->tensors[BIAS], bound);
+    fill_conv2d(model, layer, group_in, out, &o);
     return layer;
 }
 

@@ -211,3 +211,11 @@ void model_fill_uniform(ls_model *model, ls_tensor *t, double bound)
     for (size_t i = 0; i < ls_tensor_count(t); i++)
         data[i] = (float)((2 * ls_rng_double(&model->rng) - 1) * bound);
 }
+
+void model_fill_normal(ls_model *model, ls_tensor *t, double deviation)
+{
+    float *data = ls_tensor_data(t);
+
+    for (size_t i = 0; i < ls_tensor_count(t); i++)
+        data[i] = (float)(ls_rng_normal(&model->rng) * deviation);
+}

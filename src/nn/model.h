@@ -67,4 +67,7 @@ ls_layer *model_fail(ls_model *model, ls_status status);
 /* Uniform in [-bound, bound), from the model's generator. */
 void model_fill_uniform(ls_model *model, ls_tensor *t, double bound);
 
+/* Normal with mean 0, from the model's generator. */
+void model_fill_normal(ls_model *model, ls_tensor *t, double deviation);
+
 #endif

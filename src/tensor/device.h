@@ -32,13 +32,16 @@ typedef enum op_kind {
     OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
     OP_BATCH_NORM, /* x, weight, bias, running_mean, running_var -> y, mean?, variance?, where? */
     OP_BATCH_NORM_BACKWARD, /* x, dy, weight, bias, mean, variance, where? -> dx?, dweight[placed], dbias[placed] */
-    OP_RELU,                    /* x -> y */
-    OP_RELU_BACKWARD,           /* y, dy -> dx */
-    OP_ADD,                     /* a, b -> y */
-    OP_MAX_POOL2D,              /* x -> y, where? */
-    OP_MAX_POOL2D_BACKWARD,     /* dy, where -> dx                      (dx has x's shape) */
-    OP_LINEAR,                  /* x, w, b? -> y */
-    OP_LINEAR_BACKWARD_DATA,    /* dy, w -> dx */
+    OP_RELU,                 /* x -> y */
+    OP_RELU_BACKWARD,        /* y, dy -> dx */
+    OP_ADD,                  /* a, b -> y */
+    OP_ADD_RELU,             /* a, b -> y                            (backward: OP_RELU_BACKWARD) */
+    OP_MAX_POOL2D,           /* x -> y, where? */
+    OP_MAX_POOL2D_BACKWARD,  /* dy, where -> dx                      (dx has x's shape) */
+    OP_AVG_POOL2D,           /* x -> y */
+    OP_AVG_POOL2D_BACKWARD,  /* dy -> dx                             (dx has x's shape) */
+    OP_LINEAR,               /* x, w, b? -> y */
+    OP_LINEAR_BACKWARD_DATA, /* dy, w -> dx */
     OP_LINEAR_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
     OP_CROSS_ENTROPY,           /* logits, targets (int64) -> loss (scalar), probabilities? */
     OP_CROSS_ENTROPY_BACKWARD,  /* probabilities, targets, dloss -> dlogits */
@@ -60,6 +63,8 @@ typedef enum op_kind {
  *                 make that form, or place its own under a layout of its own (it may also change dtype and dims); whose
  *                 forward makes its own also has the backward, and gives no kernel for another's.
  * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins.
+ * OP_AVG_POOL2D   A window's sum over the size it has, the padding counted as zeros. attrs.adaptive: no kernel, stride or padding;
+ *                 along an axis of H positions, window i of O covers [floor(i H / O), ceil((i + 1) H / O)).
  * OP_CROSS_ENTROPY  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
  * dloss           is a scalar of the loss's type, plain.
  */
@@ -73,6 +78,7 @@ typedef struct op_attrs {
     double eps;
     bool relu;
     bool training;
+    bool adaptive;
 } op_attrs; /* all resolved: no zero stands for a default */
 
 #define OP_MAX_TENSORS 8

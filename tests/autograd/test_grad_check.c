@@ -26,7 +26,7 @@ struct check_case {
         int64_t dims[4];
     } in[MAX_INPUTS];
     ls_conv2d_params conv;
-    ls_pool2d_params pool;
+    ls_pool2d_params pool; /* adaptive: height and width in `kernel` */
     ls_batch_norm_params norm;
 };
 
@@ -241,6 +241,53 @@ static void max_pool_has_the_right_gradients(void **state)
     check_each(cases, LS_COUNT_OF(cases));
 }
 
+/* --- average pool --- */
+
+static ls_tensor *avg_pool(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_avg_pool2d(tape, in[0], &c->pool);
+}
+
+static ls_tensor *adaptive_avg_pool(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_adaptive_avg_pool2d(tape, in[0], c->pool.kernel[0], c->pool.kernel[1]);
+}
+
+static void average_pool_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"2x2", avg_pool, 1, 1, {{4, {2, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
+        {"overlapping with padding",
+         avg_pool,
+         1,
+         1,
+         {{4, {3, 1, 6, 5}}},
+         .pool = {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}}},
+        {"no rows", avg_pool, 1, 1, {{4, {0, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
+        {"adaptive to one",
+         adaptive_avg_pool,
+         1,
+         1,
+         {{4, {2, 3, 5, 4}}},
+         .pool = {.kernel = {1, 1}}},
+        {"adaptive to unequal windows",
+         adaptive_avg_pool,
+         1,
+         1,
+         {{4, {2, 2, 7, 5}}},
+         .pool = {.kernel = {3, 4}}},
+        {"adaptive of no rows",
+         adaptive_avg_pool,
+         1,
+         1,
+         {{4, {0, 3, 5, 4}}},
+         .pool = {.kernel = {1, 1}}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
 /* --- the others --- */
 
 static ls_tensor *relu(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -253,6 +300,11 @@ static ls_tensor *add(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
     LS_UNUSED(c);
     return ls_add(tape, in[0], in[1]);
+}
+
+static ls_tensor *add_relu(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_add_relu(tape, in[0], in[c->n_inputs - 1]);
 }
 
 static ls_tensor *linear(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -280,6 +332,10 @@ static void pointwise_and_linear_have_the_right_gradients(void **state)
         {"relu of a scalar", relu, 1, 1, .in = {{0, {0}}}},
         {"add", add, 2, 2, .in = {{3, {2, 3, 1}}, {3, {2, 3, 1}}}},
         {"add of a constant", add, 1, 2, .in = {{1, {3}}, {1, {3}}}},
+        {"add_relu", add_relu, 2, 2, .in = {{4, {2, 3, 1, 4}}, {4, {2, 3, 1, 4}}}},
+        {"add_relu of a constant", add_relu, 1, 2, .in = {{2, {3, 5}}, {2, {3, 5}}}},
+        {"add_relu of one value twice", add_relu, 1, 1, .in = {{2, {3, 5}}}},
+        {"add_relu of no rows", add_relu, 2, 2, .in = {{2, {0, 5}}, {2, {0, 5}}}},
         {"reshape", reshape, 1, 1, .in = {{2, {4, 6}}}},
         {"flatten", flatten, 1, 1, .in = {{4, {3, 2, 1, 5}}}},
         {"flatten of no rows", flatten, 1, 1, .in = {{4, {0, 2, 1, 5}}}},
@@ -461,6 +517,7 @@ int main(void)
         cmocka_unit_test(conv2d_has_the_right_gradients),
         cmocka_unit_test(batch_norm_has_the_right_gradients),
         cmocka_unit_test(max_pool_has_the_right_gradients),
+        cmocka_unit_test(average_pool_has_the_right_gradients),
         cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
         cmocka_unit_test(cross_entropy_has_the_right_gradients),

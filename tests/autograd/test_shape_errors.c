@@ -161,6 +161,23 @@ static void max_pool_names_what_does_not_fit(void **state)
     tear_down(&s);
 }
 
+static void average_pool_names_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = images(&s, 2, 3, 4, 4);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_avg_pool2d(s.tape, x, NULL), "avg_pool2d: the parameters are NULL");
+    assert_refused(
+        &s, ls_avg_pool2d(s.tape, x, &(ls_pool2d_params){.kernel = {5, 2}}),
+        "avg_pool2d: input (2, 3, 4, 4) with padding (0, 0) is smaller than kernel (5, 2)");
+    assert_refused(&s, ls_adaptive_avg_pool2d(s.tape, matrix(&s, 4, 4), 1, 1),
+                   "adaptive_avg_pool2d: input (4, 4) is not (N, C, H, W)");
+    assert_refused(&s, ls_adaptive_avg_pool2d(s.tape, x, 1, 0),
+                   "adaptive_avg_pool2d: an output of 1 x 0: neither may be under 1");
+    tear_down(&s);
+}
+
 static void shapes_that_must_be_equal_are_both_told(void **state)
 {
     bench s = set_up();
@@ -169,6 +186,8 @@ static void shapes_that_must_be_equal_are_both_told(void **state)
 
     LS_UNUSED(state);
     assert_refused(&s, ls_add(s.tape, a, b), "add: (2, 3) and (3, 2) have not the same shape");
+    assert_refused(&s, ls_add_relu(s.tape, a, b),
+                   "add_relu: (2, 3) and (3, 2) have not the same shape");
     assert_refused(&s, ls_mse_loss(s.tape, a, b),
                    "mse_loss: prediction (2, 3) and target (3, 2) have not the same shape");
     tear_down(&s);
@@ -248,6 +267,7 @@ int main(void)
         cmocka_unit_test(conv2d_names_what_does_not_fit),
         cmocka_unit_test(batch_norm_names_what_does_not_fit),
         cmocka_unit_test(max_pool_names_what_does_not_fit),
+        cmocka_unit_test(average_pool_names_what_does_not_fit),
         cmocka_unit_test(shapes_that_must_be_equal_are_both_told),
         cmocka_unit_test(cross_entropy_names_what_does_not_fit),
         cmocka_unit_test(reshape_names_what_does_not_fit),

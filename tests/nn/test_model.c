@@ -126,6 +126,34 @@ static void weights_start_as_pytorchs(void **state)
     ls_device_close(device);
 }
 
+static void kaiming_normal_weights_have_the_variance_of_their_fan_out(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    const ls_named *items;
+    spread s;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 42, &model));
+    assert_non_null(
+        ls_nn_conv2d(model, "conv", 40, 400,
+                     &(ls_nn_conv2d_options){.kernel = {3, 3}, .init = LS_INIT_KAIMING_NORMAL}));
+    items = ls_model_parameters(model, &n);
+    s = spread_of(items[0].tensor);
+    assert_true(fabs(s.mean) < 0.01 * sqrt(s.variance));
+    assert_true(fabs(s.variance * 400 * 9 / 2 - 1) < 0.02);
+    // A normal distribution reaches past three deviations, a uniform one would not.
+    assert_true(s.high > 3 * sqrt(s.variance) && s.low < -3 * sqrt(s.variance));
+    assert_uniform(items[1].tensor, 1 / sqrt(40 * 9));
+    assert_null(ls_nn_conv2d(model, "odd", 1, 1,
+                             &(ls_nn_conv2d_options){.kernel = {1, 1}, .init = (ls_nn_init)7}));
+    assert_status(LS_EINVAL, ls_model_status(model));
+    assert_string_equal(ls_last_error(), "layer odd: 7 is no ls_nn_init");
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
 static void batch_norm_starts_as_the_identity(void **state)
 {
     ls_device *device = open_reference();
@@ -314,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_those_of_pytorchs_state_dict),
         cmocka_unit_test(weights_start_as_pytorchs),
+        cmocka_unit_test(kaiming_normal_weights_have_the_variance_of_their_fan_out),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
         cmocka_unit_test(the_seed_alone_decides_the_initial_values),
         cmocka_unit_test(layers_without_bias_have_none),

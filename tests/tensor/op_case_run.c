@@ -308,6 +308,41 @@ static void run_add(case_run *r)
     result(r, "copy of y", b, 1);
 }
 
+static void run_add_relu(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *a = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *b = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = OP_ADD_RELU, .n_in = 2, .n_out = 1, .in = {a, b}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {y, dy}, .out = {dx}});
+    result(r, "dx", dx, 1);
+}
+
+static void run_avg_pool2d(case_run *r)
+{
+    const op_case *c = r->c;
+    const op_attrs *a = &r->attrs;
+    const int64_t ydims[4] = {c->x[0], c->x[1], a->adaptive ? c->out : window_count(c->x[2], a, 0),
+                              a->adaptive ? c->out : window_count(c->x[3], a, 1)};
+    const double area =
+        a->adaptive ? (double)(c->x[2] * c->x[3]) : (double)a->kernel[0] * a->kernel[1];
+    ls_tensor *x = noise(r, 4, c->x, 1, 0);
+    ls_tensor *dy = noise(r, 4, ydims, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 4, ydims);
+    ls_tensor *dx = unplaced(r, r->type, 4, c->x);
+
+    run_op(r, (op_call){.op = OP_AVG_POOL2D, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, area);
+    run_op(r,
+           (op_call){.op = OP_AVG_POOL2D_BACKWARD, .n_in = 1, .n_out = 1, .in = {dy}, .out = {dx}});
+    result(r, "dx", dx, area);
+}
+
 static void run_max_pool2d(case_run *r)
 {
     const op_case *c = r->c;
@@ -404,7 +439,7 @@ static void resolve(op_attrs *a, op_kind op)
 {
     for (int i = 0; i < 2; i++) {
         if (a->stride[i] == 0)
-            a->stride[i] = op == OP_MAX_POOL2D ? a->kernel[i] : 1;
+            a->stride[i] = op == OP_MAX_POOL2D || op == OP_AVG_POOL2D ? a->kernel[i] : 1;
         if (a->dilation[i] == 0)
             a->dilation[i] = 1;
     }
@@ -423,8 +458,12 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_relu;
     case OP_ADD:
         return run_add;
+    case OP_ADD_RELU:
+        return run_add_relu;
     case OP_MAX_POOL2D:
         return run_max_pool2d;
+    case OP_AVG_POOL2D:
+        return run_avg_pool2d;
     case OP_LINEAR:
         return run_linear;
     case OP_CROSS_ENTROPY:

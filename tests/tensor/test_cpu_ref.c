@@ -116,6 +116,46 @@ static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
     ls_device_close(device);
 }
 
+/* What torch.nn.functional.avg_pool2d(x, 2, 2, 1) gives: the padding counts, but not what lies beyond it. */
+static void average_pool_counts_the_padding(void **state)
+{
+    ls_device *device = open_reference();
+    const double image[] = {4, 8, 12, 16, 20, 24, 28, 32, 36};
+    ls_tensor *x = tensor_of(device, LS_F64, 4, (int64_t[]){1, 1, 3, 3}, image);
+    ls_tensor *y = unplaced_of(device, LS_F64, 4, (int64_t[]){1, 1, 2, 2});
+
+    LS_UNUSED(state);
+    run(device, (op_call){.op = OP_AVG_POOL2D,
+                          .attrs = {.stride = {2, 2}, .padding = {1, 1}, .kernel = {2, 2}},
+                          .n_in = 1,
+                          .n_out = 1,
+                          .in = {x},
+                          .out = {y}});
+    assert_elements(y, (double[]){1, 5, 11, 28}, 0);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    ls_device_close(device);
+}
+
+/* What torch.nn.functional.adaptive_avg_pool2d(x, 2) gives: windows share the middle row and column. */
+static void adaptive_average_pool_covers_the_whole_image(void **state)
+{
+    ls_device *device = open_reference();
+    const double image[] = {4, 8, 12, 16, 20, 24, 28, 32, 36};
+    ls_tensor *x = tensor_of(device, LS_F64, 4, (int64_t[]){1, 1, 3, 3}, image);
+    ls_tensor *y = unplaced_of(device, LS_F64, 4, (int64_t[]){1, 1, 2, 2});
+
+    LS_UNUSED(state);
+    run(device, (op_call){.op = OP_AVG_POOL2D,
+                          .attrs = {.adaptive = true},
+                          .n_in = 1,
+                          .n_out = 1,
+                          .in = {x},
+                          .out = {y}});
+    assert_elements(y, (double[]){12, 16, 24, 28}, 0);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    ls_device_close(device);
+}
+
 static void relu_lets_nan_through(void **state)
 {
     ls_device *device = open_reference();
@@ -192,6 +232,8 @@ int main(void)
         cmocka_unit_test(conv2d_gives_the_sums_of_its_definition),
         cmocka_unit_test(batch_norm_moves_the_running_statistics_as_pytorch),
         cmocka_unit_test(max_pool_prefers_nan_and_the_first_of_equals),
+        cmocka_unit_test(average_pool_counts_the_padding),
+        cmocka_unit_test(adaptive_average_pool_covers_the_whole_image),
         cmocka_unit_test(relu_lets_nan_through),
         cmocka_unit_test(a_target_out_of_range_is_named),
         cmocka_unit_test(cross_entropy_of_huge_logits_stays_finite),

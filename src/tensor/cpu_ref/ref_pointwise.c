@@ -36,15 +36,19 @@ ls_status ref_add_into(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-REF_INLINE void add(const op_call *call, bool wide)
+/* y = a + b, cut at 0 with `relu`; NaN stays NaN. */
+REF_INLINE void add(const op_call *call, bool relu, bool wide)
 {
     const void *a = tensor_elements(call->in[0]);
     const void *b = tensor_elements(call->in[1]);
     void *y = tensor_elements(call->out[0]);
     const size_t count = ls_tensor_count(call->in[0]);
 
-    for (size_t i = 0; i < count; i++)
-        ref_put(y, i, ref_get(a, i, wide) + ref_get(b, i, wide), wide);
+    for (size_t i = 0; i < count; i++) {
+        const double sum = ref_get(a, i, wide) + ref_get(b, i, wide);
+
+        ref_put(y, i, relu && sum <= 0 ? 0 : sum, wide);
+    }
 }
 
 ls_status ref_add(device_state *self, const op_call *call)
@@ -52,9 +56,20 @@ ls_status ref_add(device_state *self, const op_call *call)
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (ref_wide(call->in[0]))
-        add(call, true);
+        add(call, false, true);
     else
-        add(call, false);
+        add(call, false, false);
+    return LS_OK;
+}
+
+ls_status ref_add_relu(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        add(call, true, true);
+    else
+        add(call, true, false);
     return LS_OK;
 }
 

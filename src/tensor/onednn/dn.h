@@ -106,6 +106,9 @@ typedef struct grid {
 /* False for LAYOUT_OTHER. */
 bool grid_of(const ls_tensor *t, grid *out);
 
+/* Brings what only oneDNN can walk over into plain layout first. */
+LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
+
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
 
@@ -230,8 +233,11 @@ ls_status dn_batch_norm_backward(device_state *self, const op_call *call);
 ls_status dn_relu(device_state *self, const op_call *call);
 ls_status dn_relu_backward(device_state *self, const op_call *call);
 ls_status dn_add(device_state *self, const op_call *call);
+ls_status dn_add_relu(device_state *self, const op_call *call);
 ls_status dn_max_pool2d(device_state *self, const op_call *call);
 ls_status dn_max_pool2d_backward(device_state *self, const op_call *call);
+ls_status dn_avg_pool2d(device_state *self, const op_call *call);
+ls_status dn_avg_pool2d_backward(device_state *self, const op_call *call);
 ls_status dn_linear(device_state *self, const op_call *call);
 ls_status dn_linear_backward_data(device_state *self, const op_call *call);
 ls_status dn_linear_backward_weights(device_state *self, const op_call *call);

@@ -316,18 +316,6 @@ static ls_status plain_parameters(const op_call *call, int first, int n)
     return LS_OK;
 }
 
-/* x in a form that we can walk over; what only oneDNN knows is made plain. */
-static ls_status walkable(ls_tensor *x, grid *g)
-{
-    void *data;
-
-    if (grid_of(x, g))
-        return LS_OK;
-    LS_TRY(dn_host->tensor_plain(x, &data));
-    (void)grid_of(x, g);
-    return LS_OK;
-}
-
 static ls_status place_like(device_state *self, ls_tensor *out, const ls_tensor *x)
 {
     const layout *l = layout_of(self, x);
@@ -343,7 +331,7 @@ ls_status dn_batch_norm(device_state *self, const op_call *call)
     ls_status st;
 
     LS_TRY(plain_parameters(call, 1, 4));
-    LS_TRY(walkable(x, &g));
+    LS_TRY(grid_walkable(x, &g));
     LS_TRY(place_like(self, call->out[0], x));
     w.x = dn_data(x);
     w.out = dn_data(call->out[0]);
@@ -430,7 +418,7 @@ ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
     ls_status st;
 
     LS_TRY(plain_parameters(call, 2, 4));
-    LS_TRY(walkable(x, &g));
+    LS_TRY(grid_walkable(x, &g));
     if (call->out[0] != NULL) {
         LS_TRY(place_like(self, call->out[0], x));
         w.out = dn_data(call->out[0]);

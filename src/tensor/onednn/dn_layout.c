@@ -158,6 +158,17 @@ bool grid_of(const ls_tensor *t, grid *out)
     return true;
 }
 
+ls_status grid_walkable(ls_tensor *t, grid *out)
+{
+    void *data;
+
+    if (grid_of(t, out))
+        return LS_OK;
+    LS_TRY(dn_host->tensor_plain(t, &data));
+    (void)grid_of(t, out);
+    return LS_OK;
+}
+
 /* --- moving --- */
 
 static ls_status make_reorder(device_state *self, const primitive_key *key, primitive **out)

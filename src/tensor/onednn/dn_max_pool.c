@@ -82,12 +82,8 @@ ls_status dn_max_pool2d(device_state *self, const op_call *call)
     grid in;
     grid out;
     pool_work w;
-    void *data;
 
-    if (!grid_of(x, &in)) {
-        LS_TRY(dn_host->tensor_plain(x, &data));
-        (void)grid_of(x, &in);
-    }
+    LS_TRY(grid_walkable(x, &in));
     like = layout_of(self, x);
     l = like == NULL ? NULL : layout_like(self, like, 4, y->dims);
     if (l == NULL)

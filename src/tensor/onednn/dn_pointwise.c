@@ -65,10 +65,18 @@ static void add_range(void *arg, size_t begin, size_t end, size_t thread)
     w->simd->add(w->a + begin, w->b + begin, w->y + begin, end - begin);
 }
 
-static void add(const device_state *self, add_work w, size_t n)
+static void add_relu_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const add_work *w = arg;
+
+    LS_UNUSED(thread);
+    w->simd->add_relu(w->a + begin, w->b + begin, w->y + begin, end - begin);
+}
+
+static void add(const device_state *self, add_work w, size_t n, range_fn fn)
 {
     w.simd = self->simd;
-    threads_for(self, n, 1, add_range, &w);
+    threads_for(self, n, 1, fn, &w);
 }
 
 ls_status dn_add_into(device_state *self, const op_call *call)
@@ -81,11 +89,11 @@ ls_status dn_add_into(device_state *self, const op_call *call)
     if (from != to || from == NULL)
         return layout_reorder(self, from, dn_data(src), to, dn_data(dst), true);
     add(self, (add_work){.a = dn_data(dst), .b = dn_data(src), .y = dn_data(dst)},
-        from->bytes / sizeof(float));
+        from->bytes / sizeof(float), add_range);
     return LS_OK;
 }
 
-ls_status dn_add(device_state *self, const op_call *call)
+static ls_status add_two(device_state *self, const op_call *call, range_fn fn)
 {
     const layout *l = common_layout(self, call->in[0], call->in[1]);
     ls_tensor *moved[2] = {NULL, NULL};
@@ -100,10 +108,20 @@ ls_status dn_add(device_state *self, const op_call *call)
         st = layout_arrange(self, call->in[1], l, &moved[1], &in[1]);
     if (st == LS_OK)
         add(self, (add_work){.a = in[0], .b = in[1], .y = dn_data(call->out[0])},
-            l->bytes / sizeof(float));
+            l->bytes / sizeof(float), fn);
     dn_host->tensor_destroy(moved[0]);
     dn_host->tensor_destroy(moved[1]);
     return st;
+}
+
+ls_status dn_add(device_state *self, const op_call *call)
+{
+    return add_two(self, call, add_range);
+}
+
+ls_status dn_add_relu(device_state *self, const op_call *call)
+{
+    return add_two(self, call, add_relu_range);
 }
 
 /* --- ReLU --- */

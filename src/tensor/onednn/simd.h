@@ -40,6 +40,15 @@ typedef struct pool_plane {
     size_t lanes;
 } pool_plane;
 
+/* The part of an averaging window that lies in the plane: h * w positions of `lanes` neighbouring floats, rows `row` floats apart. */
+typedef struct avg_window {
+    size_t h;
+    size_t w;
+    size_t row;
+    size_t lanes;
+    float size; /* what the sum is divided by */
+} avg_window;
+
 /* A convolution of a framed image, whose rows are w floats, the padding included; y and dy are o / 8 planes of out_h * out_w positions
  * of 8 channels; weights are (taps, o). A tap is one position of the kernel in one input channel, given by its distance from the
  * first one in the framed image. o is a multiple of 8. */
@@ -85,7 +94,8 @@ typedef struct simd_table {
     /* NaN stays NaN in both; the derivative at 0 is 0. */
     void (*relu)(const float *x, float *y, size_t n);
     void (*relu_backward)(const float *y, const float *dy, float *dx, size_t n);
-    void (*add)(const float *a, const float *b, float *y, size_t n); /* y may be a or b */
+    void (*add)(const float *a, const float *b, float *y, size_t n);      /* y may be a or b */
+    void (*add_relu)(const float *a, const float *b, float *y, size_t n); /* likewise */
 
     /* Mean, and sum of squared distances from it, of each lane. rows > 0. */
     void (*bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
@@ -100,6 +110,10 @@ typedef struct simd_table {
     void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
     void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
                               float *dx);
+
+    /* x and dx point at the window's first position; the backward adds. */
+    void (*pool_mean)(const avg_window *k, const float *x, float *y);
+    void (*pool_mean_backward)(const avg_window *k, const float *dy, float *dx);
 
     /* One image. The backward adds to dw and db. */
     void (*conv_few_forward)(const conv_few *s, const float *image, const float *w,

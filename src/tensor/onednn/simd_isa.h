@@ -14,6 +14,7 @@
 void SIMD_NAME(relu)(const float *x, float *y, size_t n);
 void SIMD_NAME(relu_backward)(const float *y, const float *dy, float *dx, size_t n);
 void SIMD_NAME(add)(const float *a, const float *b, float *y, size_t n);
+void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n);
 void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
 void SIMD_NAME(bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
 void SIMD_NAME(bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes,
@@ -23,6 +24,8 @@ void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, s
 void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
 void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
                                   float *dx);
+void SIMD_NAME(pool_mean)(const avg_window *k, const float *x, float *y);
+void SIMD_NAME(pool_mean_backward)(const avg_window *k, const float *dy, float *dx);
 void SIMD_NAME(conv_few_forward)(const conv_few *s, const float *image, const float *w,
                                  const float *bias, float *y);
 void SIMD_NAME(conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,

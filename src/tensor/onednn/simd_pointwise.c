@@ -24,6 +24,15 @@ void SIMD_NAME(add)(const float *a, const float *b, float *y, size_t n)
         y[i] = a[i] + b[i];
 }
 
+void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float sum = a[i] + b[i];
+
+        y[i] = sum <= 0 ? 0 : sum;
+    }
+}
+
 /*
  * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial to r^7, whose rest is below a
  * tenth of a rounding error. ln 2 is split in two, so that t - k ln 2 is exact to the last place. Adding 1.5 * 2^23 rounds to an

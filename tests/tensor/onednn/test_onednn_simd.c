@@ -66,6 +66,7 @@ static void run_pointwise(const simd_table *t, outputs *o)
     t->relu_backward(input[0], input[1], o->f[1], FLOATS - 3);
     t->add(input[0], input[1], o->f[2], FLOATS - 3);
     t->exp_below(input[1], 3.5F, o->f[3], FLOATS - 3);
+    t->add_relu(input[0], input[1], o->f[4], FLOATS - 3);
 }
 
 static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
@@ -93,10 +94,14 @@ static void run_pool(const simd_table *t, size_t lanes, size_t kernel, size_t pa
                           .stride = {2, 2},
                           .padding = {padding, padding},
                           .lanes = lanes};
+    const avg_window mean = {
+        .h = size, .w = kernel, .row = size * lanes, .lanes = lanes, .size = 7};
 
     t->pool_max(&p, input[0], o->f[0], o->where);
     t->pool_max(&p, input[0], o->f[1], NULL);
     t->pool_max_backward(&p, input[1], o->where, o->f[2]);
+    t->pool_mean(&mean, input[0], o->f[3]);
+    t->pool_mean_backward(&mean, input[1], o->f[4]);
 }
 
 static outputs got;

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_pool2d.c - the largest value, or the mean, of each window. x: (N,C,H,W), y: (N,C,H',W') with
+ * H' = (H + 2 padding - kernel) / stride + 1, rounded down; or with the H' that was asked for (adaptive).
+ */
+#include "autograd/tape.h"
+
+/* --- shapes --- */
+
+static ls_status resolve(const ls_pool2d_params *p, op_attrs *a)
+{
+    for (int i = 0; i < 2; i++) {
+        if (p->kernel[i] < 1 || p->stride[i] < 0 || p->padding[i] < 0 ||
+            p->padding[i] > p->kernel[i] / 2)
+            return ls_fail(
+                LS_EINVAL,
+                "kernel (%d, %d), stride (%d, %d), padding (%d, %d): the kernel must be at "
+                "least 1, the padding at most half of it",
+                p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->padding[0],
+                p->padding[1]);
+        a->kernel[i] = p->kernel[i];
+        a->stride[i] = p->stride[i] == 0 ? p->kernel[i] : p->stride[i];
+        a->padding[i] = p->padding[i];
+        a->dilation[i] = 1;
+    }
+    a->groups = 1;
+    return LS_OK;
+}
+
+static ls_status check_input(const ls_tensor *x)
+{
+    char text[TENSOR_TEXT_BYTES];
+
+    if (x->n_dims == 4 && x->dims[2] >= 1 && x->dims[3] >= 1 &&
+        x->dims[2] <= INT32_MAX / x->dims[3])
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "input %s is not (N, C, H, W)",
+                   tensor_dims_text(text, sizeof(text), x));
+}
+
+static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *dims)
+{
+    char text[TENSOR_TEXT_BYTES];
+    const ls_tensor *x = n->in[0];
+    op_attrs *a = &n->attrs;
+
+    if (params == NULL)
+        return ls_fail(LS_EINVAL, "the parameters are NULL");
+    LS_TRY(resolve(params, a));
+    LS_TRY(check_input(x));
+    (void)tensor_dims_text(text, sizeof(text), x);
+    for (int i = 0; i < 2; i++) {
+        const int64_t room = x->dims[2 + i] + 2 * (int64_t)a->padding[i] - a->kernel[i];
+
+        if (room < 0)
+            return ls_fail(LS_EINVAL,
+                           "input %s with padding (%d, %d) is smaller than kernel (%d, %d)", text,
+                           a->padding[0], a->padding[1], a->kernel[0], a->kernel[1]);
+        dims[i] = x->dims[i];
+        dims[2 + i] = room / a->stride[i] + 1;
+    }
+    return LS_OK;
+}
+
+/* --- max --- */
+
+/* dy goes to where each window found its maximum. */
+static ls_status max_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_MAX_POOL2D_BACKWARD,
+                    .attrs = n->attrs,
+                    .n_in = 2,
+                    .n_out = 1,
+                    .in = {dy, n->saved[0]}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class max_pool2d_class = {.name = "max_pool2d",
+                                          .n_required = 1,
+                                          .n_typed = 1,
+                                          .n_grad = 1,
+                                          .backward = max_pool2d_backward};
+
+ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
+{
+    node n = {.class = &max_pool2d_class, .n_in = 1, .in = {x}};
+    int64_t dims[4];
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_shapes(&n, params, dims);
+    if (st == LS_OK)
+        st = node_save(tape, &n, 0, LS_I32, 4, dims);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_MAX_POOL2D, 4, dims);
+}
+
+/* --- mean --- */
+
+/* Each position gets its windows' shares. */
+static ls_status avg_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {
+        .op = OP_AVG_POOL2D_BACKWARD, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class avg_pool2d_class = {.name = "avg_pool2d",
+                                          .n_required = 1,
+                                          .n_typed = 1,
+                                          .n_grad = 1,
+                                          .backward = avg_pool2d_backward};
+static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
+                                                   .n_required = 1,
+                                                   .n_typed = 1,
+                                                   .n_grad = 1,
+                                                   .backward = avg_pool2d_backward};
+
+ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
+{
+    node n = {.class = &avg_pool2d_class, .n_in = 1, .in = {x}};
+    int64_t dims[4];
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_shapes(&n, params, dims);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_AVG_POOL2D, 4, dims);
+}
+
+ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int width)
+{
+    node n = {.class = &adaptive_avg_pool2d_class, .n_in = 1, .in = {x}, .attrs.adaptive = true};
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_input(x);
+    if (st == LS_OK && (height < 1 || width < 1))
+        st = ls_fail(LS_EINVAL, "an output of %d x %d: neither may be under 1", height, width);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_AVG_POOL2D, 4, (int64_t[]){x->dims[0], x->dims[1], height, width});
+}

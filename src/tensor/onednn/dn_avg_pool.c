@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_avg_pool.c - average pooling, plain and adaptive, on any layout, in the layout of what comes in.
+ */
+#include "tensor/onednn/dn.h"
+#include "tensor/window.h"
+
+#include <string.h>
+
+typedef struct avg_work {
+    const simd_table *simd;
+    const op_attrs *attrs;
+    grid in; /* x's or dx's */
+    grid out;
+    const float *from; /* x or dy */
+    float *to;         /* y or dx */
+} avg_work;
+
+/* The window of output (oh, ow). Gives its first position in the plane. */
+static size_t window_at(const avg_work *w, size_t oh, size_t ow, avg_window *k)
+{
+    const window_span h =
+        window_average(w->attrs, 0, (int64_t)w->in.h, (int64_t)w->out.h, (int64_t)oh);
+    const window_span v =
+        window_average(w->attrs, 1, (int64_t)w->in.w, (int64_t)w->out.w, (int64_t)ow);
+
+    *k = (avg_window){.h = (size_t)(h.end - h.begin),
+                      .w = (size_t)(v.end - v.begin),
+                      .row = w->in.w * w->in.inner,
+                      .lanes = w->in.inner,
+                      .size = (float)(h.size * v.size)};
+    return ((size_t)h.begin * w->in.w + (size_t)v.begin) * w->in.inner;
+}
+
+static void mean_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const avg_work *w = arg;
+    const size_t in_floats = w->in.h * w->in.w * w->in.inner;
+    float *y = w->to + begin * w->out.h * w->out.w * w->in.inner;
+    avg_window k;
+
+    LS_UNUSED(thread);
+    for (size_t plane = begin; plane < end; plane++) {
+        for (size_t oh = 0; oh < w->out.h; oh++) {
+            for (size_t ow = 0; ow < w->out.w; ow++, y += w->in.inner) {
+                const size_t at = window_at(w, oh, ow, &k);
+
+                w->simd->pool_mean(&k, w->from + plane * in_floats + at, y);
+            }
+        }
+    }
+}
+
+static void back_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const avg_work *w = arg;
+    const size_t in_floats = w->in.h * w->in.w * w->in.inner;
+    const float *dy = w->from + begin * w->out.h * w->out.w * w->in.inner;
+    avg_window k;
+
+    LS_UNUSED(thread);
+    for (size_t plane = begin; plane < end; plane++) {
+        memset(w->to + plane * in_floats, 0, in_floats * sizeof(float));
+        for (size_t oh = 0; oh < w->out.h; oh++) {
+            for (size_t ow = 0; ow < w->out.w; ow++, dy += w->in.inner) {
+                const size_t at = window_at(w, oh, ow, &k);
+
+                w->simd->pool_mean_backward(&k, dy, w->to + plane * in_floats + at);
+            }
+        }
+    }
+}
+
+static void run(const device_state *self, avg_work *w, range_fn fn)
+{
+    threads_for(self, w->in.n * w->in.blocks, w->in.h * w->in.w * w->in.inner, fn, w);
+}
+
+ls_status dn_avg_pool2d(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    ls_tensor *const y = call->out[0];
+    avg_work w = {.simd = self->simd, .attrs = &call->attrs};
+    const layout *like;
+
+    LS_TRY(grid_walkable(x, &w.in));
+    like = layout_of(self, x);
+    LS_TRY(layout_place(y, like == NULL ? NULL : layout_like(self, like, 4, y->dims)));
+    (void)grid_of(y, &w.out);
+    w.from = dn_data(x);
+    w.to = dn_data(y);
+    run(self, &w, mean_range);
+    return LS_OK;
+}
+
+/* dx gets the layout of dy, which is that of x when nobody in between has changed it. */
+ls_status dn_avg_pool2d_backward(device_state *self, const op_call *call)
+{
+    ls_tensor *const dy = call->in[0];
+    ls_tensor *const dx = call->out[0];
+    avg_work w = {.simd = self->simd, .attrs = &call->attrs};
+    const layout *like;
+
+    LS_TRY(grid_walkable(dy, &w.out));
+    like = layout_of(self, dy);
+    LS_TRY(layout_place(dx, like == NULL ? NULL : layout_like(self, like, 4, dx->dims)));
+    (void)grid_of(dx, &w.in);
+    w.from = dn_data(dy);
+    w.to = dn_data(dx);
+    run(self, &w, back_range);
+    return LS_OK;
+}

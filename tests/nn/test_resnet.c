@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_resnet.c - the ResNets of models/: torchvision's names, sizes and initial values; steps that allocate nothing.
+ */
+#include "tensor/testing.h"
+
+#include "base/alloc.h"
+#include "models/resnet.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct bench {
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    resnet net;
+} bench;
+
+static bench set_up(const char *device, const char *arch, int classes)
+{
+    const ls_device_options options = {.size = sizeof(options), .name = device, .threads = 1};
+    char error[256] = "";
+    bench b = {.device = NULL};
+    const resnet_arch *found = resnet_find(arch, error, sizeof(error));
+
+    assert_non_null(found);
+    assert_string_equal(error, "");
+    assert_status(LS_OK, ls_device_open(&options, &b.device));
+    assert_status(LS_OK, ls_model_create(b.device, 5, &b.model));
+    assert_status(LS_OK, ls_tape_create(b.device, &b.tape));
+    resnet_create(b.model, found, classes, &b.net);
+    assert_status(LS_OK, ls_model_status(b.model));
+    return b;
+}
+
+static void tear_down(bench *b)
+{
+    ls_tape_destroy(b->tape);
+    ls_model_destroy(b->model);
+    ls_device_close(b->device);
+}
+
+static ls_tensor *tensor_named(const bench *b, const char *name)
+{
+    int n;
+    const ls_named *state = ls_model_state(b->model, &n);
+
+    for (int i = 0; i < n; i++) {
+        if (strcmp(state[i].name, name) == 0)
+            return state[i].tensor;
+    }
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+static void an_unknown_architecture_is_answered_with_the_known_ones(void **state)
+{
+    char error[256];
+    char little[8];
+
+    LS_UNUSED(state);
+    assert_null(resnet_find("resnet20", error, sizeof(error)));
+    assert_string_equal(error,
+                        "there is no architecture \"resnet20\"; known are resnet18, resnet34, "
+                        "resnet50, resnet101, resnet152");
+    assert_null(resnet_find("", little, sizeof(little)));
+    assert_string_equal(little, "there i");
+}
+
+/* Trained values, and entries of the state_dict, as torchvision's model has them. */
+static void assert_size(const bench *b, size_t want_values, int want_state)
+{
+    size_t n_values = 0;
+    const ls_named *p;
+    int n;
+
+    p = ls_model_parameters(b->model, &n);
+    for (int k = 0; k < n; k++)
+        n_values += ls_tensor_count(p[k].tensor);
+    assert_int_equal(n_values, want_values);
+    (void)ls_model_state(b->model, &n);
+    assert_int_equal(n, want_state);
+}
+
+static void names_come_in_the_order_of_torchvisions_state_dict(void **state)
+{
+    static const char *const first[] = {
+        "conv1.weight",          "bn1.weight",         "bn1.bias",
+        "bn1.running_mean",      "bn1.running_var",    "bn1.num_batches_tracked",
+        "layer1.0.conv1.weight", "layer1.0.bn1.weight"};
+    static const char *const block[] = {
+        "layer1.0.bn3.num_batches_tracked", "layer1.0.downsample.0.weight",
+        "layer1.0.downsample.1.weight", "layer1.0.downsample.1.bias"};
+    bench b = set_up("cpu_ref", "resnet50", 1000);
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    assert_size(&b, 25557032, 320);
+    items = ls_model_state(b.model, &n);
+    for (size_t i = 0; i < LS_COUNT_OF(first); i++)
+        assert_string_equal(items[i].name, first[i]);
+    for (size_t i = 0; i < LS_COUNT_OF(block); i++)
+        assert_string_equal(items[23 + i].name, block[i]);
+    assert_string_equal(items[n - 2].name, "fc.weight");
+    assert_string_equal(items[n - 1].name, "fc.bias");
+    assert_int_equal(ls_tensor_dim(tensor_named(&b, "layer4.0.downsample.0.weight"), 1), 1024);
+    assert_int_equal(ls_tensor_dim(tensor_named(&b, "layer4.2.conv2.weight"), 2), 3);
+    assert_int_equal(ls_tensor_dim(items[n - 1].tensor, 0), 1000);
+    tear_down(&b);
+}
+
+static void weights_start_as_torchvisions(void **state)
+{
+    bench b = set_up("cpu_ref", "resnet18", 1000);
+    const ls_tensor *w = tensor_named(&b, "layer2.0.conv1.weight"); /* (128, 64, 3, 3) */
+    const ls_tensor *gain = tensor_named(&b, "layer2.0.bn2.weight");
+    const size_t count = ls_tensor_count(w);
+    double squares = 0;
+
+    LS_UNUSED(state);
+    assert_size(&b, 11689512, 122);
+    for (size_t i = 0; i < count; i++)
+        squares += pow(element_of(w, i), 2);
+    assert_true(fabs(squares / (double)count * 128 * 9 / 2 - 1) < 0.03);
+    for (size_t i = 0; i < ls_tensor_count(gain); i++)
+        assert_true(element_of(gain, i) == 1);
+    tear_down(&b);
+}
+
+static float step(bench *b, ls_tensor *x, ls_tensor *y)
+{
+    ls_tensor *loss;
+    float value = 0;
+
+    ls_tape_reset(b->tape);
+    ls_model_zero_grad(b->model);
+    loss = ls_cross_entropy(b->tape, resnet_forward(&b->net, b->tape, x), y);
+    assert_status(LS_OK, ls_backward(b->tape, loss, 1));
+    assert_status(LS_OK, ls_tensor_read(loss, &value, 1));
+    return value;
+}
+
+static void make_batch(const bench *b, int64_t rows, int64_t side, ls_tensor **x, ls_tensor **y)
+{
+    *x = random_tensor(b->device, LS_F32, 4, (int64_t[]){rows, 3, side, side}, 3);
+    assert_status(LS_OK, ls_tensor_create(b->device, LS_I64, 1, &rows, y));
+}
+
+static void a_warm_step_allocates_nothing(void **state)
+{
+    bench b = set_up("cpu", "resnet50", 10);
+    ls_tensor *x;
+    ls_tensor *y;
+    uint64_t before;
+    float loss;
+
+    LS_UNUSED(state);
+    make_batch(&b, 2, 32, &x, &y);
+    loss = step(&b, x, y);
+    assert_true(loss > 0 && loss < 20);
+    (void)step(&b, x, y);
+    before = ls_alloc_count();
+    (void)step(&b, x, y);
+    assert_int_equal(ls_alloc_count(), before);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    tear_down(&b);
+}
+
+static void a_batch_of_no_rows_gives_gradients_of_zero(void **state)
+{
+    bench b = set_up("cpu", "resnet18", 10);
+    const ls_named *p;
+    ls_tensor *x;
+    ls_tensor *y;
+    int n;
+
+    LS_UNUSED(state);
+    make_batch(&b, 0, 32, &x, &y);
+    assert_true(step(&b, x, y) == 0);
+    p = ls_model_parameters(b.model, &n);
+    for (int i = 0; i < n; i++) {
+        const ls_tensor *g = ls_grad(p[i].tensor);
+
+        assert_non_null(g);
+        assert_true(element_of(g, 0) == 0);
+    }
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    tear_down(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_architecture_is_answered_with_the_known_ones),
+        cmocka_unit_test(names_come_in_the_order_of_torchvisions_state_dict),
+        cmocka_unit_test(weights_start_as_torchvisions),
+        cmocka_unit_test(a_warm_step_allocates_nothing),
+        cmocka_unit_test(a_batch_of_no_rows_gives_gradients_of_zero),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
