@@ -124,8 +124,38 @@ LS_API ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_t
 /* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). N = 0 gives 0. */
 LS_API ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets);
 
+typedef struct ls_cross_entropy_params {
+    double
+        label_smoothing; /* 0 to 1: this share of each target is spread evenly over all K classes */
+} ls_cross_entropy_params;
+
+/* The same with parameters, which may be NULL. */
+LS_API ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *targets,
+                                        const ls_cross_entropy_params *params);
+
+LS_API ls_tensor *ls_log_softmax(ls_tape *tape, ls_tensor *x); /* (N,K), over K */
+
+/* Mean over N of -log_probabilities[target]: behind ls_log_softmax() the same as ls_cross_entropy(). */
+LS_API ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_tensor *targets);
+
 /* Mean of squared differences; equal shapes. */
 LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target);
+
+/* Training: each element is 0 with probability p (0 to 1), else divided by 1 - p. Evaluation, and p = 0: x itself. Which elements are
+ * dropped depends on what ls_tape_set_random() says, the number of the call since then, and the element: on nothing else. */
+LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
+
+/* Where randomness on this tape comes from, until the next call (before the first: seed 0, step 0). A program gives the number of its
+ * step, and each rank a seed of its own; then a resumed run draws what an uninterrupted one does. */
+LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
+
+/* --- measuring --- */
+
+/* correct[i] = in how many rows the target is among the k[i] largest of logits (N,K), float32 or float64; targets int64 (N) in
+ * [0,K). Of equal logits the first counts as larger, and NaN as larger than all numbers (torch.topk sees NaN so, and of
+ * equal values takes any). k over K counts as K. */
+LS_API LS_MUST_USE ls_status ls_top_k_correct(const ls_tensor *logits, const ls_tensor *targets,
+                                              const int *k, int n, int64_t *correct);
 
 /* --- checking derivatives --- */
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_loss.c - cross-entropy and mean squared error, both means: over the rows, over the elements.
+ * op_loss.c - cross-entropy, whole or as log-softmax and negative log-likelihood, and mean squared error. Losses are means: over
+ * the rows, over the elements.
  */
 #include "autograd/tape.h"
 
-/* dlogits = (softmax(logits) - one at the target) dloss / N */
+/* dlogits = (softmax(logits) - the smoothed target) dloss / N */
 static ls_status cross_entropy_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
 {
     op_call call = {.op = OP_CROSS_ENTROPY_BACKWARD,
+                    .attrs = n->attrs,
                     .n_in = 3,
                     .n_out = 1,
                     .in = {n->saved[0], n->in[1], dloss}};
@@ -21,7 +23,7 @@ static const op_class cross_entropy_class = {.name = "cross_entropy",
                                              .n_grad = 1,
                                              .backward = cross_entropy_backward};
 
-static ls_status check_targets(const ls_tensor *logits, const ls_tensor *targets)
+static ls_status check_targets(const char *what, const ls_tensor *logits, const ls_tensor *targets)
 {
     char first[TENSOR_TEXT_BYTES];
     char second[TENSOR_TEXT_BYTES];
@@ -29,24 +31,93 @@ static ls_status check_targets(const ls_tensor *logits, const ls_tensor *targets
     if (logits->n_dims == 2 && logits->dims[1] > 0 && targets->n_dims == 1 &&
         targets->dims[0] == logits->dims[0] && targets->dtype == LS_I64)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "targets %s do not fit logits %s; (N) int64 fits (N, K)",
-                   tensor_text(second, sizeof(second), targets),
+    return ls_fail(LS_EINVAL, "targets %s do not fit %s %s; (N) int64 fits (N, K)",
+                   tensor_text(second, sizeof(second), targets), what,
                    tensor_dims_text(first, sizeof(first), logits));
 }
 
-ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets)
+static ls_status resolve(const ls_cross_entropy_params *params, op_attrs *a)
+{
+    a->label_smoothing = params == NULL ? 0 : params->label_smoothing;
+    if (a->label_smoothing >= 0 && a->label_smoothing <= 1)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "label smoothing %g is outside 0 to 1", a->label_smoothing);
+}
+
+ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *targets,
+                                 const ls_cross_entropy_params *params)
 {
     node n = {.class = &cross_entropy_class, .n_in = 2, .in = {logits, targets}};
     ls_status st;
 
     if (!node_begin(tape, &n))
         return NULL;
-    st = check_targets(logits, targets);
+    st = check_targets("logits", logits, targets);
+    if (st == LS_OK)
+        st = resolve(params, &n.attrs);
     if (st == LS_OK)
         st = node_save(tape, &n, 0, logits->dtype, 2, logits->dims);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_CROSS_ENTROPY, 0, NULL);
+}
+
+ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets)
+{
+    return ls_cross_entropy_with(tape, logits, targets, NULL);
+}
+
+/* dx = dy - softmax(x) sum(dy), row by row */
+static ls_status log_softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_LOG_SOFTMAX_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class log_softmax_class = {.name = "log_softmax",
+                                           .n_required = 1,
+                                           .n_typed = 1,
+                                           .n_grad = 1,
+                                           .backward = log_softmax_backward};
+
+ls_tensor *ls_log_softmax(ls_tape *tape, ls_tensor *x)
+{
+    node n = {.class = &log_softmax_class, .n_in = 1, .in = {x}};
+    char text[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (x->n_dims != 2 || x->dims[1] < 1)
+        return node_reject(
+            tape, &n,
+            ls_fail(LS_EINVAL, "input %s is not (N, K)", tensor_dims_text(text, sizeof(text), x)));
+    return node_run(tape, &n, OP_LOG_SOFTMAX, 2, x->dims);
+}
+
+/* -dloss / N at each row's target, 0 elsewhere */
+static ls_status nll_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
+{
+    op_call call = {
+        .op = OP_NLL_BACKWARD, .n_in = 3, .n_out = 1, .in = {n->in[0], n->in[1], dloss}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class nll_class = {
+    .name = "nll_loss", .n_required = 2, .n_typed = 1, .n_grad = 1, .backward = nll_backward};
+
+ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_tensor *targets)
+{
+    node n = {.class = &nll_class, .n_in = 2, .in = {log_probabilities, targets}};
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = check_targets("log probabilities", log_probabilities, targets);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    return node_run(tape, &n, OP_NLL, 0, NULL);
 }
 
 /* dprediction = 2 (prediction - target) dloss / count, dtarget its opposite */

@@ -23,6 +23,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
         return ls_fail(LS_ENOMEM, "no memory for a tape");
     tape->device = device;
     tape->is_training = true;
+    ls_tape_set_random(tape, 0, 0);
     *out = tape;
     return LS_OK;
 }

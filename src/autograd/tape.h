@@ -75,6 +75,8 @@ struct ls_tape {
     uint64_t backward; /* number of the last one */
     ls_grad_ready_fn on_ready;
     void *on_ready_arg;
+    uint64_t random;   /* of ls_tape_set_random */
+    uint64_t n_random; /* random operators since then */
 };
 
 /* --- forward --- */

@@ -37,6 +37,11 @@ static const char *const op_names[OP_COUNT] = {
     [OP_LINEAR_BACKWARD_WEIGHTS] = "linear backward weights",
     [OP_CROSS_ENTROPY] = "cross entropy",
     [OP_CROSS_ENTROPY_BACKWARD] = "cross entropy backward",
+    [OP_LOG_SOFTMAX] = "log softmax",
+    [OP_LOG_SOFTMAX_BACKWARD] = "log softmax backward",
+    [OP_NLL] = "nll",
+    [OP_NLL_BACKWARD] = "nll backward",
+    [OP_DROPOUT] = "dropout",
     [OP_MSE] = "mse",
     [OP_MSE_BACKWARD] = "mse backward",
 };

@@ -14,6 +14,8 @@
 
 #include <lockstep/log.h>
 
+#include "base/rng.h"
+
 #include <stdarg.h>
 
 /*
@@ -45,6 +47,11 @@ typedef enum op_kind {
     OP_LINEAR_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
     OP_CROSS_ENTROPY,           /* logits, targets (int64) -> loss (scalar), probabilities? */
     OP_CROSS_ENTROPY_BACKWARD,  /* probabilities, targets, dloss -> dlogits */
+    OP_LOG_SOFTMAX,             /* x -> y */
+    OP_LOG_SOFTMAX_BACKWARD,    /* y, dy -> dx */
+    OP_NLL,                     /* log_probabilities, targets (int64) -> loss (scalar) */
+    OP_NLL_BACKWARD,            /* log_probabilities, targets, dloss -> dlog_probabilities */
+    OP_DROPOUT,                 /* x -> y; as its own backward: dy -> dx */
     OP_MSE,                     /* prediction, target -> loss */
     OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction?, dtarget? */
     OP_COUNT
@@ -65,7 +72,8 @@ typedef enum op_kind {
  * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins.
  * OP_AVG_POOL2D   A window's sum over the size it has, the padding counted as zeros. attrs.adaptive: no kernel, stride or padding;
  *                 along an axis of H positions, window i of O covers [floor(i H / O), ceil((i + 1) H / O)).
- * OP_CROSS_ENTROPY  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
+ * OP_CROSS_ENTROPY, OP_NLL  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
+ * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
  * dloss           is a scalar of the loss's type, plain.
  */
 typedef struct op_attrs {
@@ -79,7 +87,10 @@ typedef struct op_attrs {
     bool relu;
     bool training;
     bool adaptive;
-} op_attrs; /* all resolved: no zero stands for a default */
+    double label_smoothing; /* of cross entropy and its backward */
+    double drop;            /* of dropout: probability of a 0 */
+    uint64_t random; /* of dropout: with an element's number, decides whether it is dropped */
+} op_attrs;          /* all resolved: no zero stands for a default */
 
 #define OP_MAX_TENSORS 8
 
@@ -159,6 +170,12 @@ LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
 
 /* "conv2d backward weights", ...: for messages and tests. */
 const char *device_op_name(op_kind op);
+
+/* Whether dropout makes element `i` 0: the same on every device. */
+static inline bool device_drops(const op_attrs *a, size_t i)
+{
+    return (double)(ls_hash3(a->random, i, 0) >> 11) * 0x1p-53 < a->drop;
+}
 
 extern const device_ops cpu_ref_device_ops;
 

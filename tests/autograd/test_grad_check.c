@@ -318,6 +318,20 @@ static ls_tensor *reshape(ls_tape *tape, ls_tensor *const *in, const check_case 
     return ls_reshape(tape, in[0], 3, (int64_t[]){2, -1, 3});
 }
 
+static ls_tensor *log_softmax(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_log_softmax(tape, in[0]);
+}
+
+/* Twice, with what is dropped the same at each evaluation. */
+static ls_tensor *dropout(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    ls_tape_set_random(tape, 3, 14);
+    return ls_dropout(tape, ls_dropout(tape, in[0], 0.25), 0.5);
+}
+
 static ls_tensor *flatten(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
     LS_UNUSED(c);
@@ -339,6 +353,10 @@ static void pointwise_and_linear_have_the_right_gradients(void **state)
         {"reshape", reshape, 1, 1, .in = {{2, {4, 6}}}},
         {"flatten", flatten, 1, 1, .in = {{4, {3, 2, 1, 5}}}},
         {"flatten of no rows", flatten, 1, 1, .in = {{4, {0, 2, 1, 5}}}},
+        {"log softmax", log_softmax, 1, 1, .in = {{2, {4, 6}}}},
+        {"log softmax of no rows", log_softmax, 1, 1, .in = {{2, {0, 6}}}},
+        {"dropout", dropout, 1, 1, .in = {{3, {4, 6, 3}}}},
+        {"dropout of no rows", dropout, 1, 1, .in = {{2, {0, 6}}}},
         {"linear", linear, 3, 3, .in = {{2, {3, 5}}, {2, {4, 5}}, {1, {4}}}},
         {"linear of one row", linear, 3, 3, .in = {{2, {1, 7}}, {2, {1, 7}}, {1, {1}}}},
         {"linear without bias", linear, 2, 2, .in = {{2, {3, 5}}, {2, {4, 5}}}},
@@ -418,13 +436,31 @@ static void values_used_several_times_get_all_their_gradients(void **state)
 
 /* --- losses --- */
 
+static ls_tensor *smoothed_cross_entropy_of(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    return ls_cross_entropy_with(tape, in[0], arg,
+                                 &(ls_cross_entropy_params){.label_smoothing = 0.2});
+}
+
+static ls_tensor *nll_of(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    return ls_nll_loss(tape, in[0], arg);
+}
+
+static ls_tensor *nll_of_log_softmax(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    return ls_nll_loss(tape, ls_log_softmax(tape, in[0]), arg);
+}
+
 static ls_tensor *cross_entropy_of(ls_tape *tape, ls_tensor *const *in, void *arg)
 {
     return ls_cross_entropy(tape, in[0], arg);
 }
 
-static void cross_entropy_has_the_right_gradients(void **state)
+static void losses_of_classes_have_the_right_gradients(void **state)
 {
+    static const ls_grad_check_fn losses[] = {cross_entropy_of, smoothed_cross_entropy_of, nll_of,
+                                              nll_of_log_softmax};
     const int64_t shapes[][2] = {{3, 5}, {1, 1}, {0, 4}, {7, 2}};
 
     LS_UNUSED(state);
@@ -437,7 +473,8 @@ static void cross_entropy_has_the_right_gradients(void **state)
         for (int64_t n = 0; n < shapes[i][0]; n++)
             ((int64_t *)ls_tensor_data(targets))[n] = n % shapes[i][1];
         assert_status(LS_OK, ls_require_grad(logits));
-        assert_status(LS_OK, ls_grad_check(cross_entropy_of, targets, &logits, 1, TOLERANCE, NULL));
+        for (size_t l = 0; l < LS_COUNT_OF(losses); l++)
+            assert_status(LS_OK, ls_grad_check(losses[l], targets, &logits, 1, TOLERANCE, NULL));
         destroy_all((ls_tensor *[]){logits, targets}, 2);
         ls_device_close(device);
     }
@@ -520,7 +557,7 @@ int main(void)
         cmocka_unit_test(average_pool_has_the_right_gradients),
         cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
-        cmocka_unit_test(cross_entropy_has_the_right_gradients),
+        cmocka_unit_test(losses_of_classes_have_the_right_gradients),
         cmocka_unit_test(mse_has_the_right_gradients_on_both_sides),
         cmocka_unit_test(the_check_names_what_does_not_fit),
         cmocka_unit_test(the_check_wants_float64_leaves),

@@ -405,6 +405,50 @@ static void run_cross_entropy(case_run *r)
     result(r, "dlogits", dlogits, k);
 }
 
+static void run_log_softmax(case_run *r)
+{
+    const op_case *c = r->c;
+    const double scale = c->scale == 0 ? 1 : c->scale;
+    ls_tensor *x = noise(r, 2, c->x, scale, 0);
+    ls_tensor *dy = noise(r, 2, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 2, c->x);
+    ls_tensor *dx = unplaced(r, r->type, 2, c->x);
+    const double k = (double)c->x[1] * scale * scale;
+
+    run_op(r, (op_call){.op = OP_LOG_SOFTMAX, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, k);
+    run_op(r,
+           (op_call){
+               .op = OP_LOG_SOFTMAX_BACKWARD, .n_in = 2, .n_out = 1, .in = {y, dy}, .out = {dx}});
+    result(r, "dx", dx, k);
+}
+
+static void run_nll(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, 2, c->x, 1, 0);
+    ls_tensor *y = targets(r, c->x[0], c->x[1]);
+    ls_tensor *loss = unplaced(r, r->type, 0, NULL);
+    ls_tensor *dloss = filled(r, 0, NULL, 1.5);
+    ls_tensor *dx = unplaced(r, r->type, 2, c->x);
+
+    run_op(r, (op_call){.op = OP_NLL, .n_in = 2, .n_out = 1, .in = {x, y}, .out = {loss}});
+    result(r, "loss", loss, (double)c->x[0]);
+    run_op(r, (op_call){
+                  .op = OP_NLL_BACKWARD, .n_in = 3, .n_out = 1, .in = {x, y, dloss}, .out = {dx}});
+    result(r, "dx", dx, 1);
+}
+
+static void run_dropout(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = OP_DROPOUT, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, 1);
+}
+
 static void run_mse(case_run *r)
 {
     const op_case *c = r->c;
@@ -468,6 +512,12 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_linear;
     case OP_CROSS_ENTROPY:
         return run_cross_entropy;
+    case OP_LOG_SOFTMAX:
+        return run_log_softmax;
+    case OP_NLL:
+        return run_nll;
+    case OP_DROPOUT:
+        return run_dropout;
     case OP_MSE:
         return run_mse;
     default:

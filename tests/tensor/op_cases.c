@@ -129,6 +129,25 @@ const op_case op_cases[] = {
     {.name = "cross entropy of many classes", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {3, 1000}},
     {.name = "cross entropy of one class", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {2, 1}},
     {.name = "cross entropy of no rows", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {0, 10}},
+    {.name = "cross entropy with smoothed labels", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {6, 11}, .attrs = {.label_smoothing = 0.1}},
+    {.name = "cross entropy with nothing but smoothing", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {3, 1000}, .scale = 10,
+     .attrs = {.label_smoothing = 1}},
+    {.name = "cross entropy of no rows with smoothed labels", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {0, 10},
+     .attrs = {.label_smoothing = 0.1}},
+
+    {.name = "log softmax", .op = OP_LOG_SOFTMAX, .n_dims = 2, .x = {5, 10}},
+    {.name = "log softmax of large numbers", .op = OP_LOG_SOFTMAX, .n_dims = 2, .x = {7, 13}, .scale = 100},
+    {.name = "log softmax of many classes", .op = OP_LOG_SOFTMAX, .n_dims = 2, .x = {3, 1000}},
+    {.name = "log softmax of one class", .op = OP_LOG_SOFTMAX, .n_dims = 2, .x = {2, 1}},
+    {.name = "log softmax of no rows", .op = OP_LOG_SOFTMAX, .n_dims = 2, .x = {0, 10}},
+
+    {.name = "nll", .op = OP_NLL, .n_dims = 2, .x = {5, 10}},
+    {.name = "nll of one class", .op = OP_NLL, .n_dims = 2, .x = {3, 1}},
+    {.name = "nll of no rows", .op = OP_NLL, .n_dims = 2, .x = {0, 10}},
+
+    {.name = "dropout", .op = OP_DROPOUT, .n_dims = 4, .x = {3, 16, 7, 5}, .attrs = {.drop = 0.3, .random = 12345}},
+    {.name = "dropout of everything", .op = OP_DROPOUT, .n_dims = 2, .x = {9, 31}, .attrs = {.drop = 1, .random = 1}},
+    {.name = "dropout of no rows", .op = OP_DROPOUT, .n_dims = 2, .x = {0, 31}, .attrs = {.drop = 0.5, .random = 1}},
 
     {.name = "mse", .op = OP_MSE, .n_dims = 2, .x = {20, 5}},
     {.name = "mse of images", .op = OP_MSE, .n_dims = 4, .x = {2, 3, 5, 7}},

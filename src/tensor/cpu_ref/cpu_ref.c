@@ -28,6 +28,11 @@ static const kernel_fn kernels[OP_COUNT] = {
     [OP_LINEAR_BACKWARD_WEIGHTS] = ref_linear_backward_weights,
     [OP_CROSS_ENTROPY] = ref_cross_entropy,
     [OP_CROSS_ENTROPY_BACKWARD] = ref_cross_entropy_backward,
+    [OP_LOG_SOFTMAX] = ref_log_softmax,
+    [OP_LOG_SOFTMAX_BACKWARD] = ref_log_softmax_backward,
+    [OP_NLL] = ref_nll,
+    [OP_NLL_BACKWARD] = ref_nll_backward,
+    [OP_DROPOUT] = ref_dropout,
     [OP_MSE] = ref_mse,
     [OP_MSE_BACKWARD] = ref_mse_backward,
 };

@@ -59,6 +59,11 @@ ls_status ref_linear_backward_data(device_state *self, const op_call *call);
 ls_status ref_linear_backward_weights(device_state *self, const op_call *call);
 ls_status ref_cross_entropy(device_state *self, const op_call *call);
 ls_status ref_cross_entropy_backward(device_state *self, const op_call *call);
+ls_status ref_log_softmax(device_state *self, const op_call *call);
+ls_status ref_log_softmax_backward(device_state *self, const op_call *call);
+ls_status ref_nll(device_state *self, const op_call *call);
+ls_status ref_nll_backward(device_state *self, const op_call *call);
+ls_status ref_dropout(device_state *self, const op_call *call);
 ls_status ref_mse(device_state *self, const op_call *call);
 ls_status ref_mse_backward(device_state *self, const op_call *call);
 

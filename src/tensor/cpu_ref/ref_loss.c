@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_loss.c - cross-entropy and mean squared error. Means over nothing are 0.
+ * ref_loss.c - cross-entropy whole and in two parts, and mean squared error. Means over nothing are 0.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -29,6 +29,20 @@ REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes
     return top + log(sum);
 }
 
+/* What one row costs: the target's share and the smoothed rest of it, spread over all classes. */
+REF_INLINE double row_loss(const op_call *call, size_t first, size_t n_classes, size_t target,
+                           double norm, bool wide)
+{
+    const void *logits = tensor_elements(call->in[0]);
+    const double smoothing = call->attrs.label_smoothing;
+    double sum = 0;
+
+    for (size_t k = 0; smoothing > 0 && k < n_classes; k++)
+        sum += norm - ref_get(logits, first + k, wide);
+    return (1 - smoothing) * (norm - ref_get(logits, first + target, wide)) +
+           smoothing / (double)n_classes * sum;
+}
+
 REF_INLINE void cross_entropy(const op_call *call, size_t n_rows, size_t n_classes, bool wide)
 {
     const void *logits = tensor_elements(call->in[0]);
@@ -40,7 +54,7 @@ REF_INLINE void cross_entropy(const op_call *call, size_t n_rows, size_t n_class
         const size_t first = n * n_classes;
         const double norm = log_sum_exp(logits, first, n_classes, wide);
 
-        sum += norm - ref_get(logits, first + (size_t)targets[n], wide);
+        sum += row_loss(call, first, n_classes, (size_t)targets[n], norm, wide);
         if (probabilities == NULL)
             continue;
         for (size_t k = first; k < first + n_classes; k++)
@@ -66,7 +80,7 @@ ls_status ref_cross_entropy(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* dlogits = (probabilities - one at the target) dloss / N */
+/* dlogits = (probabilities - the smoothed target) dloss / N */
 REF_INLINE void cross_entropy_backward(const op_call *call, bool wide)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
@@ -74,15 +88,17 @@ REF_INLINE void cross_entropy_backward(const op_call *call, bool wide)
     const void *probabilities = tensor_elements(call->in[0]);
     const int64_t *targets = tensor_elements(call->in[1]);
     const double dloss = ref_get(tensor_elements(call->in[2]), 0, wide);
+    const double smoothing = call->attrs.label_smoothing;
+    const double spread = smoothing / (double)n_classes;
     void *dlogits = tensor_elements(call->out[0]);
 
     for (size_t n = 0; n < n_rows; n++) {
         for (size_t k = 0; k < n_classes; k++) {
             const size_t at = n * n_classes + k;
-            const double hit = (size_t)targets[n] == k ? 1 : 0;
+            const double target = spread + ((size_t)targets[n] == k ? 1 - smoothing : 0);
+            const double difference = ref_get(probabilities, at, wide) - target;
 
-            ref_put(dlogits, at, (ref_get(probabilities, at, wide) - hit) * dloss / (double)n_rows,
-                    wide);
+            ref_put(dlogits, at, difference * dloss / (double)n_rows, wide);
         }
     }
 }
@@ -95,6 +111,97 @@ ls_status ref_cross_entropy_backward(device_state *self, const op_call *call)
         cross_entropy_backward(call, true);
     else
         cross_entropy_backward(call, false);
+    return LS_OK;
+}
+
+REF_INLINE void log_softmax(const op_call *call, bool wide)
+{
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const void *x = tensor_elements(call->in[0]);
+    void *y = tensor_elements(call->out[0]);
+
+    for (size_t first = 0; first < ls_tensor_count(call->in[0]); first += n_classes) {
+        const double norm = log_sum_exp(x, first, n_classes, wide);
+
+        for (size_t k = first; k < first + n_classes; k++)
+            ref_put(y, k, ref_get(x, k, wide) - norm, wide);
+    }
+}
+
+ls_status ref_log_softmax(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        log_softmax(call, true);
+    else
+        log_softmax(call, false);
+    return LS_OK;
+}
+
+/* dx = dy - softmax(x) sum dy */
+REF_INLINE void log_softmax_backward(const op_call *call, bool wide)
+{
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const void *y = tensor_elements(call->in[0]);
+    const void *dy = tensor_elements(call->in[1]);
+    void *dx = tensor_elements(call->out[0]);
+
+    for (size_t first = 0; first < ls_tensor_count(call->in[0]); first += n_classes) {
+        double sum = 0;
+
+        for (size_t k = first; k < first + n_classes; k++)
+            sum += ref_get(dy, k, wide);
+        for (size_t k = first; k < first + n_classes; k++)
+            ref_put(dx, k, ref_get(dy, k, wide) - exp(ref_get(y, k, wide)) * sum, wide);
+    }
+}
+
+ls_status ref_log_softmax_backward(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        log_softmax_backward(call, true);
+    else
+        log_softmax_backward(call, false);
+    return LS_OK;
+}
+
+ls_status ref_nll(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const bool wide = ref_wide(call->in[0]);
+    const int64_t *targets = tensor_elements(call->in[1]);
+    double sum = 0;
+
+    LS_UNUSED(self);
+    LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t n = 0; n < n_rows; n++)
+        sum -= ref_get(tensor_elements(call->in[0]), n * n_classes + (size_t)targets[n], wide);
+    ref_put(tensor_elements(call->out[0]), 0, n_rows == 0 ? 0 : sum / (double)n_rows, wide);
+    return LS_OK;
+}
+
+/* -dloss / N at the target, 0 elsewhere */
+ls_status ref_nll_backward(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const bool wide = ref_wide(call->in[0]);
+    const int64_t *targets = tensor_elements(call->in[1]);
+    const double dloss = ref_get(tensor_elements(call->in[2]), 0, wide);
+    void *out;
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    out = tensor_elements(call->out[0]);
+    for (size_t i = 0; i < n_rows * n_classes; i++)
+        ref_put(out, i, 0, wide);
+    for (size_t n = 0; n < n_rows; n++)
+        ref_put(out, n * n_classes + (size_t)targets[n], -dloss / (double)n_rows, wide);
     return LS_OK;
 }
 

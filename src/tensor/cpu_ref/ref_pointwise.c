@@ -120,3 +120,25 @@ ls_status ref_relu_backward(device_state *self, const op_call *call)
         relu_backward(call, false);
     return LS_OK;
 }
+
+REF_INLINE void dropout(const op_call *call, bool wide)
+{
+    const void *x = tensor_elements(call->in[0]);
+    void *y = tensor_elements(call->out[0]);
+    const size_t count = ls_tensor_count(call->in[0]);
+    const double scale = call->attrs.drop < 1 ? 1 / (1 - call->attrs.drop) : 0;
+
+    for (size_t i = 0; i < count; i++)
+        ref_put(y, i, device_drops(&call->attrs, i) ? 0 : ref_get(x, i, wide) * scale, wide);
+}
+
+ls_status ref_dropout(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    if (ref_wide(call->in[0]))
+        dropout(call, true);
+    else
+        dropout(call, false);
+    return LS_OK;
+}

@@ -38,9 +38,10 @@ static float largest(const float *row, size_t n)
 
 /* The loss of one row; `out` gets its probabilities. */
 static double row_loss(const simd_table *simd, const float *row, size_t n, size_t target,
-                       float *out)
+                       double smoothing, float *out)
 {
     const float top = largest(row, n);
+    double below = (1 - smoothing) * ((double)top - (double)row[target]);
     double sum = 0;
     float inverse;
 
@@ -50,7 +51,9 @@ static double row_loss(const simd_table *simd, const float *row, size_t n, size_
     inverse = (float)(1 / sum);
     for (size_t k = 0; k < n; k++)
         out[k] *= inverse;
-    return log(sum) + (double)top - (double)row[target];
+    for (size_t k = 0; smoothing > 0 && k < n; k++)
+        below += smoothing / (double)n * ((double)top - (double)row[k]);
+    return log(sum) + below;
 }
 
 ls_status dn_cross_entropy(device_state *self, const op_call *call)
@@ -77,17 +80,20 @@ ls_status dn_cross_entropy(device_state *self, const op_call *call)
         probabilities = dn_data(call->out[1]);
     for (size_t n = 0; n < n_rows; n++)
         sum += row_loss(self->simd, logits + n * n_classes, n_classes, (size_t)targets[n],
-                        probabilities + (keep ? n * n_classes : 0));
+                        call->attrs.label_smoothing, probabilities + (keep ? n * n_classes : 0));
     *(float *)dn_data(call->out[0]) = (float)(sum / (double)n_rows);
     dn_host->tensor_destroy(row);
     return LS_OK;
 }
 
-/* dlogits = (probabilities - one at the target) dloss / N */
+/* dlogits = (probabilities - the smoothed target) dloss / N */
 ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const double smoothing = call->attrs.label_smoothing;
+    const float spread = (float)(smoothing / (double)n_classes);
+    const float hit = (float)(1 - smoothing);
     const float *probabilities;
     const int64_t *targets;
     float *dlogits;
@@ -105,8 +111,8 @@ ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
         const float *p = probabilities + n * n_classes;
 
         for (size_t k = 0; k < n_classes; k++)
-            row[k] = p[k] * factor;
-        row[targets[n]] = (p[targets[n]] - 1) * factor;
+            row[k] = (p[k] - spread) * factor;
+        row[targets[n]] = (p[targets[n]] - spread - hit) * factor;
     }
     return LS_OK;
 }

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_dropout.c - dropout (Srivastava et al., 2014), inverted: what is kept is scaled in training, so that evaluation is the identity.
+ *
+ * Nothing is saved for backward: what was dropped is computed again from the same number.
+ */
+#include "autograd/tape.h"
+
+#include "base/rng.h"
+
+static ls_status dropout_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_DROPOUT, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class dropout_class = {
+    .name = "dropout", .n_required = 1, .n_typed = 1, .n_grad = 1, .backward = dropout_backward};
+
+ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
+{
+    node n = {.class = &dropout_class, .n_in = 1, .in = {x}, .attrs = {.drop = p}};
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (!(p >= 0 && p <= 1))
+        return node_reject(tape, &n, ls_fail(LS_EINVAL, "probability %g is outside 0 to 1", p));
+    if (!tape->is_training || p == 0)
+        return x;
+    n.attrs.random = ls_hash3(tape->random, tape->n_random++, 0);
+    return node_run(tape, &n, OP_DROPOUT, x->n_dims, x->dims);
+}
+
+void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)
+{
+    tape->random = ls_hash3(seed, (uint64_t)step, 0);
+    tape->n_random = 0;
+}
