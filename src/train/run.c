@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "comm/comm.h"
 
 #include <lockstep/log.h>
@@ -365,6 +366,12 @@ static ls_status end_early(ls_run *run)
     return resume_save(run);
 }
 
+/* Ranks drop different elements. */
+static uint64_t rank_seed(const ls_run *run)
+{
+    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run_rank(run), 0);
+}
+
 static ls_status next_batch(ls_run *run, ls_batch *batch)
 {
     if (run->in_epoch && run->at.batch >= run->epoch_steps)
@@ -383,6 +390,7 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
+    ls_tape_set_random(run->tape, rank_seed(run), run->at.step);
     run->mark_ns = ls_now_ns();
     LS_TRY(ls_loader_next(run->train.loader, batch));
     end_phase(run, "data");
