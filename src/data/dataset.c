@@ -2,6 +2,48 @@
 /* dataset.c - what every data set answers by itself. */
 #include "data/dataset.h"
 
+#include "data/augment.h"
+
+#include <string.h>
+
+/* Bytes become 0..1 and, with mean and standard deviation, are normalised in float32, in the order in which torchvision does it. */
+static void fill_values(ls_dataset *d)
+{
+    const bool normalize = d->is_augmented && d->augment.normalize;
+
+    for (int c = 0; c < 3; c++) {
+        const bool has_channel = normalize && c < d->sample_dims[0];
+        const float mean = has_channel ? d->augment.mean[c] : 0.0F;
+        const float std = has_channel ? d->augment.std[c] : 1.0F;
+
+        for (int i = 0; i < 256; i++)
+            d->values[c][i] = ((float)i / 255.0F - mean) / std;
+    }
+}
+
+void dataset_ready(ls_dataset *d)
+{
+    d->is_augmented = false;
+    memcpy(d->sample_dims, d->dims, sizeof(d->dims));
+    fill_values(d);
+}
+
+ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
+{
+    if (augment == NULL) {
+        dataset_ready(d);
+        return LS_OK;
+    }
+    if (d->dims[1] > IMAGE_MAX_SIDE || d->dims[2] > IMAGE_MAX_SIDE)
+        return ls_fail(LS_EINVAL, "augmentation: images of %lld x %lld, at most %d a side",
+                       (long long)d->dims[2], (long long)d->dims[1], IMAGE_MAX_SIDE);
+    LS_TRY(augment_check(augment, d->dims, &d->augment));
+    d->is_augmented = true;
+    augment_dims(&d->augment, d->dims, d->sample_dims);
+    fill_values(d);
+    return LS_OK;
+}
+
 void ls_dataset_close(ls_dataset *d)
 {
     if (d != NULL)
@@ -18,7 +60,20 @@ int ls_dataset_classes(const ls_dataset *d)
     return d->classes;
 }
 
+const char *ls_dataset_class_name(const ls_dataset *d, int label)
+{
+    if (d->ops->class_name == NULL || label < 0 || label >= d->classes)
+        return NULL;
+    return d->ops->class_name(d, label);
+}
+
+int64_t ls_dataset_label(const ls_dataset *d, size_t index)
+{
+    LS_ASSERT(index < d->count);
+    return d->ops->label(d, index);
+}
+
 const int64_t *ls_dataset_sample_dims(const ls_dataset *d)
 {
-    return d->dims;
+    return d->sample_dims;
 }

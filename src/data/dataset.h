@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset.h - what a data set is to the loader: a count, one shape, and a way to read a sample.
+ * dataset.h - what a data set is to its readers: a count, labels, and images that can be opened. sample.c makes samples of them.
  */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
@@ -8,10 +8,17 @@
 #include <lockstep/data.h>
 
 #include "base/status.h"
+#include "data/image.h"
+
+#include <stdbool.h>
 
 typedef struct dataset_ops {
-    /* required: pixels (C*H*W) and label of sample `index` < count; called by many threads at once */
-    ls_status (*read)(const ls_dataset *self, size_t index, float *x, int64_t *y);
+    /* required: opens the image of sample `index` < count; called by many threads at once, each with its own reader */
+    ls_status (*open)(const ls_dataset *self, size_t index, image_reader *r);
+    /* required */
+    int64_t (*label)(const ls_dataset *self, size_t index);
+    /* optional: NULL where classes have no names */
+    const char *(*class_name)(const ls_dataset *self, int label);
     /* required: frees it */
     void (*close)(ls_dataset *self);
 } dataset_ops;
@@ -21,7 +28,17 @@ struct ls_dataset {
     const dataset_ops *ops;
     size_t count;
     int classes;
-    int64_t dims[3]; /* C, H, W */
+    int64_t dims[3]; /* C, H, W of its images; H and W are 0 where they differ */
+
+    bool is_augmented;
+    ls_augment augment;
+    int64_t sample_dims[3];
+    float values
+        [3]
+        [256]; /* what a byte becomes, for each channel: rounded once, and quicker than dividing */
 };
+
+/* The last act of opening: samples are the images as they are. */
+void dataset_ready(ls_dataset *d);
 
 #endif

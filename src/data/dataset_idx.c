@@ -15,18 +15,21 @@ typedef struct idx_dataset {
     size_t sample_bytes;
     uint8_t *pixels;
     uint8_t *labels;
-    float scaled[256]; /* byte / 255, rounded once: a table is quicker than dividing */
 } idx_dataset;
 
-static ls_status read_sample(const ls_dataset *self, size_t index, float *x, int64_t *y)
+static ls_status open_sample(const ls_dataset *self, size_t index, image_reader *r)
 {
     const idx_dataset *d = (const idx_dataset *)self;
-    const uint8_t *pixels = d->pixels + index * d->sample_bytes;
+    const int64_t *dims = self->dims;
 
-    for (size_t i = 0; i < d->sample_bytes; i++)
-        x[i] = d->scaled[pixels[i]];
-    *y = d->labels[index];
+    image_open_planes(r, d->pixels + index * d->sample_bytes, (int)dims[0], (int)dims[1],
+                      (int)dims[2]);
     return LS_OK;
+}
+
+static int64_t label_of(const ls_dataset *self, size_t index)
+{
+    return ((const idx_dataset *)self)->labels[index];
 }
 
 static void close_dataset(ls_dataset *self)
@@ -38,7 +41,7 @@ static void close_dataset(ls_dataset *self)
     ls_free(d);
 }
 
-static const dataset_ops idx_ops = {.read = read_sample, .close = close_dataset};
+static const dataset_ops idx_ops = {.open = open_sample, .label = label_of, .close = close_dataset};
 
 static int count_classes(const uint8_t *labels, size_t n)
 {
@@ -88,13 +91,12 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
     d->common.ops = &idx_ops;
-    for (int i = 0; i < 256; i++)
-        d->scaled[i] = (float)i / 255.0F;
     st = open_both(d, images, labels);
     if (st != LS_OK) {
         close_dataset(&d->common);
         return st;
     }
+    dataset_ready(&d->common);
     *out = &d->common;
     return LS_OK;
 }

@@ -6,12 +6,11 @@
 #include "data/gz_stream.h"
 
 #include "base/alloc.h"
+#include "data/codec_library.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -37,34 +36,14 @@ struct gz_stream {
     unsigned char input[INPUT_BYTES];
 };
 
-/* A function pointer out of dlsym()'s object pointer, which ISO C does not convert. */
-static bool find_symbol(void *library, const char *name, void *fn_out)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(fn_out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
-/* Why the last call of the dynamic loader failed; kept per thread by it. */
-static const char *loader_error(void)
-{
-    return dlerror(); // NOLINT(concurrency-mt-unsafe)
-}
-
 static ls_status load_zlib(gz_stream *g)
 {
-    g->library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (g->library == NULL)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "%s is compressed and zlib cannot be loaded (%s): install zlib1g or "
-                       "unpack the file",
-                       g->path, loader_error());
-    if (!find_symbol(g->library, "inflateInit2_", &g->init) ||
-        !find_symbol(g->library, "inflate", &g->inflate) ||
-        !find_symbol(g->library, "inflateEnd", &g->end))
-        return ls_fail(LS_EUNSUPPORTED, "libz.so.1 is not zlib: %s", loader_error());
-    return LS_OK;
+    const codec_symbol symbols[] = {
+        {"inflateInit2_", &g->init}, {"inflate", &g->inflate}, {"inflateEnd", &g->end}};
+
+    return ls_context(
+        codec_library_open("libz.so.1", "zlib1g", symbols, LS_COUNT_OF(symbols), &g->library),
+        "%s is compressed", g->path);
 }
 
 ls_status gz_stream_open(int fd, const char *path, gz_stream **out)
@@ -91,8 +70,7 @@ void gz_stream_close(gz_stream *g)
         return;
     if (g->in_member)
         (void)g->end(&g->z);
-    if (g->library != NULL)
-        (void)dlclose(g->library);
+    codec_library_close(g->library);
     ls_free(g);
 }
 

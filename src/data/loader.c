@@ -2,18 +2,19 @@
 /*
  * loader.c - batches made ahead of their use by threads, in a ring of slots that are allocated once.
  *
- * Batch k of an epoch lives in slot k % n_slots. A thread takes the next batch as soon as its slot is
- * free, fills plain memory and marks the slot ready; everything that has to do with tensors is done by
- * the caller's thread, in ls_loader_next(). What a batch holds depends on its number alone, so the
- * threads may work in any order.
+ * Batch k of an epoch lives in slot k % n_slots. As soon as that is free the threads take the batch
+ * piece by piece, a few rows each, and fill plain memory; the last piece makes the slot ready. Everything
+ * that has to do with tensors is done by the caller's thread, in ls_loader_next(). What a row holds
+ * depends on its number alone, so the threads may work in any order.
  */
 #include <lockstep/data.h>
+#include <lockstep/log.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "data/dataset.h"
+#include "data/sample.h"
 #include "data/sampler.h"
 #include "tensor/tensor.h"
 
@@ -23,6 +24,11 @@
 
 #define MAX_THREADS  256
 #define MAX_PREFETCH 4096
+
+#define PIECE_ELEMENTS                                                                             \
+    65536 /* a piece has at least so many, or one row: small rows are not worth a lock each */
+#define MAX_NAMED        20   /* broken images that are named in the log */
+#define MAX_REPLACEMENTS 1000 /* broken images in a row that others stand in for */
 
 /* The tensors of one batch, and where a thread writes into them. */
 typedef struct batch_memory {
@@ -34,42 +40,71 @@ typedef struct batch_memory {
 
 typedef struct batch_slot {
     batch_memory memory;
-    bool is_ready; /* under the lock */
+    uint8_t *is_out; /* rows that are left out; each written by who makes it */
+
+    // Under the lock until the slot is ready.
+    bool is_ready;
+    size_t rows_done;
+    size_t n_bad;
+    size_t failed_row; /* the first one, whose failure is the batch's */
     ls_status status;
     char error[LS_ERROR_BYTES];
 } batch_slot;
+
+/* Rows first ... first + n - 1 of a batch, made by one thread. */
+typedef struct piece {
+    size_t batch;
+    size_t first;
+    size_t n;
+    size_t n_bad;
+    size_t failed_row;
+    ls_status status;
+} piece;
+
+typedef struct loader_thread {
+    ls_loader *loader;
+    ls_thread thread;
+    sample_reader reader;
+} loader_thread;
 
 struct ls_loader {
     ls_loader_options opt;
     size_t batch_rows;
     size_t tail_rows; /* of a short last batch; 0: there is none */
     size_t n_batches; /* of an epoch */
+    size_t piece_rows;
     size_t sample_count;
+    uint64_t epoch;
     batch_slot *slots;
     size_t n_slots;
     batch_memory tail;  /* an epoch's short last batch, in whatever slot its number falls */
     batch_memory empty; /* 0 rows */
 
     // The caller's thread only.
+    batch_memory reduced; /* a batch of which rows were left out */
+    size_t reduced_rows;
+    uint64_t n_bad; /* in all batches that were given */
     bool is_started;
     size_t next;               /* batch that ls_loader_next() gives */
     const batch_slot *failure; /* the slot whose error ended the epoch */
 
     // Under the lock.
     ls_mutex lock;
-    ls_cond work; /* there may be a batch to take */
-    ls_cond done; /* a batch has become ready, or a thread idle */
-    size_t taken; /* batches before this one are being made or have been */
-    size_t freed; /* batches before this one have been used, their slots are free */
-    size_t limit; /* batches from this one on must not be taken */
+    ls_cond work;      /* there may be a batch to take */
+    ls_cond done;      /* a batch has become ready, or a thread idle */
+    size_t taken;      /* batches before this one are being made or have been */
+    size_t taken_rows; /* of this one */
+    size_t freed;      /* batches before this one have been used, their slots are free */
+    size_t limit;      /* batches from this one on must not be taken */
     size_t n_busy;
     bool stop;
 
     // Set by the caller's thread, asked by the others between samples: what they make is not
     // wanted any more. Relaxed, since nothing but time hangs on it.
     atomic_bool cancel;
-    ls_thread *threads;
-    int n_threads;
+    atomic_int n_named; /* broken images in the log; relaxed for the same reason */
+    loader_thread *threads;
+    int n_threads; /* 0: the caller's thread reads, with the reader of threads[0] */
 };
 
 /* --- filling --- */
@@ -85,32 +120,72 @@ static batch_memory *memory_of(ls_loader *l, size_t batch)
     return is_tail(l, batch) ? &l->tail : &l->slots[batch % l->n_slots].memory;
 }
 
-static ls_status read_rows(ls_loader *l, size_t batch)
+static size_t rows_of(const ls_loader *l, size_t batch)
+{
+    return is_tail(l, batch) ? l->tail_rows : l->batch_rows;
+}
+
+/* The thread's last error says what is wrong with an image. */
+static void name_bad(ls_loader *l)
+{
+    const int n = atomic_fetch_add_explicit(&l->n_named, 1, memory_order_relaxed);
+
+    if (n < MAX_NAMED)
+        ls_log(LS_LOG_WARN, "data", "%s: %s", ls_last_error(),
+               l->opt.bad_images == LS_BAD_IMAGES_REPLACE ? "another one stands in" : "left out");
+    if (n == MAX_NAMED)
+        ls_log(LS_LOG_WARN, "data", "further broken images are counted, but not named");
+}
+
+static bool is_cancelled(const ls_loader *l)
+{
+    return atomic_load_explicit(&l->cancel, memory_order_relaxed);
+}
+
+/* Reads the samples behind `index` until one is whole. The crop is drawn as for `index`, so that the stand-in is no twin of itself. */
+static ls_status replace(ls_loader *l, sample_reader *r, size_t index, float *x, int64_t *y)
 {
     const ls_dataset *d = l->opt.dataset;
-    const batch_memory *m = memory_of(l, batch);
-    const size_t n_rows = is_tail(l, batch) ? l->tail_rows : l->batch_rows;
-    float *pixels = m->pixels;
-    int64_t *labels = m->labels;
+    ls_status st = LS_EFORMAT;
+    size_t k;
 
-    for (size_t row = 0; row < n_rows; row++) {
-        const size_t index = ls_sampler_index(l->opt.sampler, batch * l->batch_rows + row);
-
-        if (atomic_load_explicit(&l->cancel, memory_order_relaxed))
+    for (k = 1; k < d->count && k <= MAX_REPLACEMENTS && st == LS_EFORMAT; k++) {
+        if (is_cancelled(l))
             return LS_OK;
-        LS_TRY(d->ops->read(d, index, pixels + row * l->sample_count, labels + row));
+        st = sample_read(d, (index + k) % d->count, index, l->epoch, r, x, y);
     }
+    return st == LS_EFORMAT ? ls_context(st, "%zu images in a row are broken, the last one", k)
+                            : st;
+}
+
+static ls_status read_row(ls_loader *l, sample_reader *r, piece *p, size_t row)
+{
+    const batch_memory *m = memory_of(l, p->batch);
+    const size_t index = ls_sampler_index(l->opt.sampler, p->batch * l->batch_rows + row);
+    float *x = (float *)m->pixels + row * l->sample_count;
+    int64_t *y = (int64_t *)m->labels + row;
+    uint8_t *is_out = &l->slots[p->batch % l->n_slots].is_out[row];
+    const ls_status st = sample_read(l->opt.dataset, index, index, l->epoch, r, x, y);
+
+    *is_out = 0;
+    if (st != LS_EFORMAT || l->opt.bad_images == LS_BAD_IMAGES_FAIL)
+        return st;
+    name_bad(l);
+    p->n_bad++;
+    if (l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
+        return replace(l, r, index, x, y);
+    *is_out = 1;
     return LS_OK;
 }
 
-/* Makes a batch; a failure is kept in the slot, as error texts belong to threads. */
-static void fill_slot(ls_loader *l, size_t batch)
+static void read_piece(ls_loader *l, sample_reader *r, piece *p)
 {
-    batch_slot *slot = &l->slots[batch % l->n_slots];
-
-    slot->status = read_rows(l, batch);
-    if (slot->status != LS_OK)
-        (void)text_format(slot->error, sizeof(slot->error), "%s", ls_last_error());
+    for (size_t row = p->first; row < p->first + p->n && !is_cancelled(l); row++) {
+        p->status = read_row(l, r, p, row);
+        p->failed_row = row;
+        if (p->status != LS_OK)
+            return;
+    }
 }
 
 static bool can_take(const ls_loader *l)
@@ -118,25 +193,62 @@ static bool can_take(const ls_loader *l)
     return l->taken < l->limit && l->taken - l->freed < l->n_slots;
 }
 
+static piece take_piece(ls_loader *l)
+{
+    const size_t left = rows_of(l, l->taken) - l->taken_rows;
+    const piece p = {.batch = l->taken,
+                     .first = l->taken_rows,
+                     .n = left < l->piece_rows ? left : l->piece_rows};
+    batch_slot *slot = &l->slots[p.batch % l->n_slots];
+
+    if (p.first == 0) {
+        slot->rows_done = 0;
+        slot->n_bad = 0;
+        slot->status = LS_OK;
+    }
+    l->taken_rows += p.n;
+    if (p.n == left) {
+        l->taken++;
+        l->taken_rows = 0;
+    }
+    return p;
+}
+
+/* A failure is kept in the slot, as error texts belong to threads; of several the one of the first row. */
+static void finish_piece(ls_loader *l, const piece *p)
+{
+    batch_slot *slot = &l->slots[p->batch % l->n_slots];
+
+    slot->rows_done += p->n;
+    slot->n_bad += p->n_bad;
+    if (p->status != LS_OK && (slot->status == LS_OK || p->failed_row < slot->failed_row)) {
+        slot->status = p->status;
+        slot->failed_row = p->failed_row;
+        (void)text_format(slot->error, sizeof(slot->error), "%s", ls_last_error());
+    }
+    slot->is_ready = slot->rows_done == rows_of(l, p->batch);
+}
+
 static void reader_thread(void *arg)
 {
-    ls_loader *l = arg;
+    loader_thread *self = arg;
+    ls_loader *l = self->loader;
 
     ls_mutex_lock(&l->lock);
     for (;;) {
-        size_t batch;
+        piece p;
 
         while (!l->stop && !can_take(l))
             (void)ls_cond_wait(&l->work, &l->lock, ls_deadline_ms(-1));
         if (l->stop)
             break;
-        batch = l->taken++;
+        p = take_piece(l);
         l->n_busy++;
         ls_mutex_unlock(&l->lock);
-        fill_slot(l, batch);
+        read_piece(l, &self->reader, &p);
         ls_mutex_lock(&l->lock);
         l->n_busy--;
-        l->slots[batch % l->n_slots].is_ready = true;
+        finish_piece(l, &p);
         ls_cond_broadcast(&l->done);
     }
     ls_mutex_unlock(&l->lock);
@@ -158,6 +270,12 @@ static ls_status check_options(const ls_loader_options *opt)
     if (opt->prefetch < 0 || opt->prefetch > MAX_PREFETCH)
         return ls_fail(LS_EINVAL, "loader: %d batches in advance, 0 to %d are possible",
                        opt->prefetch, MAX_PREFETCH);
+    if (opt->bad_images < LS_BAD_IMAGES_FAIL || opt->bad_images > LS_BAD_IMAGES_LEAVE_OUT)
+        return ls_fail(LS_EINVAL, "loader: %d is no way to treat broken images",
+                       (int)opt->bad_images);
+    if (ls_dataset_sample_dims(opt->dataset)[1] < 1)
+        return ls_fail(LS_EINVAL, "loader: the images differ in size: ls_dataset_augment() gives "
+                                  "them one");
     if (sampler_total(opt->sampler) != ls_dataset_count(opt->dataset))
         return ls_fail(LS_EINVAL, "loader: the sampler is for %zu samples, the data set has %zu",
                        sampler_total(opt->sampler), ls_dataset_count(opt->dataset));
@@ -177,6 +295,7 @@ static void free_memory(batch_memory *m)
 {
     ls_tensor_destroy(m->x);
     ls_tensor_destroy(m->y);
+    *m = (batch_memory){0};
 }
 
 /* Finds out where a thread may write next; the batch's last user may have moved the elements. */
@@ -197,6 +316,7 @@ static void plan_epoch(ls_loader *l)
     l->tail_rows = l->opt.drop_last ? 0 : n % l->batch_rows;
     l->n_batches = n / l->batch_rows + (l->tail_rows > 0 ? 1 : 0);
     l->sample_count = (size_t)(chw[0] * chw[1] * chw[2]);
+    l->piece_rows = (PIECE_ELEMENTS + l->sample_count - 1) / l->sample_count;
     // One slot is in the caller's hands; an epoch that is shorter needs no more than it has.
     l->n_slots = (l->opt.prefetch == 0 ? 2 : (size_t)l->opt.prefetch) + 1;
     if (l->n_slots > l->n_batches)
@@ -210,8 +330,13 @@ static ls_status make_slots(ls_loader *l)
     l->slots = ls_calloc(l->n_slots, sizeof(*l->slots));
     if (l->slots == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %zu batches", l->n_slots);
-    for (size_t i = 0; i < l->n_slots && i < n_full; i++)
-        LS_TRY(make_memory(l, l->batch_rows, &l->slots[i].memory));
+    for (size_t i = 0; i < l->n_slots; i++) {
+        if (i < n_full)
+            LS_TRY(make_memory(l, l->batch_rows, &l->slots[i].memory));
+        l->slots[i].is_out = ls_calloc(l->batch_rows, 1);
+        if (l->slots[i].is_out == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a batch of %zu rows", l->batch_rows);
+    }
     if (l->tail_rows > 0)
         LS_TRY(make_memory(l, l->tail_rows, &l->tail));
     return make_memory(l, 0, &l->empty);
@@ -221,13 +346,14 @@ static ls_status start_threads(ls_loader *l)
 {
     const int n = l->opt.threads == 0 ? 1 : l->opt.threads;
 
-    if (n < 0)
-        return LS_OK;
-    l->threads = ls_calloc((size_t)n, sizeof(*l->threads));
+    l->threads = ls_calloc(n > 0 ? (size_t)n : 1, sizeof(*l->threads));
     if (l->threads == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d threads", n);
     while (l->n_threads < n) {
-        LS_TRY(ls_thread_start(&l->threads[l->n_threads], "ls-loader", reader_thread, l));
+        loader_thread *t = &l->threads[l->n_threads];
+
+        t->loader = l;
+        LS_TRY(ls_thread_start(&t->thread, "ls-loader", reader_thread, t));
         l->n_threads++;
     }
     return LS_OK;
@@ -268,9 +394,14 @@ void ls_loader_destroy(ls_loader *l)
     ls_cond_broadcast(&l->work);
     ls_mutex_unlock(&l->lock);
     for (int i = 0; i < l->n_threads; i++)
-        ls_thread_join(&l->threads[i]);
-    for (size_t i = 0; l->slots != NULL && i < l->n_slots; i++)
+        ls_thread_join(&l->threads[i].thread);
+    for (int i = 0; l->threads != NULL && (i == 0 || i < l->n_threads); i++)
+        sample_reader_free(&l->threads[i].reader);
+    for (size_t i = 0; l->slots != NULL && i < l->n_slots; i++) {
         free_memory(&l->slots[i].memory);
+        ls_free(l->slots[i].is_out);
+    }
+    free_memory(&l->reduced);
     free_memory(&l->tail);
     free_memory(&l->empty);
     ls_cond_destroy(&l->done);
@@ -310,7 +441,9 @@ ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
     }
     LS_TRY(open_memory(&l->tail));
     ls_mutex_lock(&l->lock);
+    l->epoch = epoch;
     l->taken = first_batch;
+    l->taken_rows = 0;
     l->freed = first_batch;
     l->limit = l->n_batches;
     ls_cond_broadcast(&l->work);
@@ -328,7 +461,7 @@ static ls_status free_previous(ls_loader *l, size_t batch)
     LS_TRY(open_memory(memory_of(l, batch - 1)));
     ls_mutex_lock(&l->lock);
     l->freed = batch;
-    ls_cond_signal(&l->work);
+    ls_cond_broadcast(&l->work);
     ls_mutex_unlock(&l->lock);
     return LS_OK;
 }
@@ -338,13 +471,17 @@ static const batch_slot *await_slot(ls_loader *l, size_t batch)
 {
     batch_slot *slot = &l->slots[batch % l->n_slots];
 
-    if (l->n_threads == 0) {
-        fill_slot(l, batch);
-        return slot;
-    }
     ls_mutex_lock(&l->lock);
-    while (!slot->is_ready)
+    while (!slot->is_ready && l->n_threads > 0)
         (void)ls_cond_wait(&l->done, &l->lock, ls_deadline_ms(-1));
+    while (!slot->is_ready) {
+        piece p = take_piece(l);
+
+        ls_mutex_unlock(&l->lock);
+        read_piece(l, &l->threads[0].reader, &p);
+        ls_mutex_lock(&l->lock);
+        finish_piece(l, &p);
+    }
     slot->is_ready = false;
     ls_mutex_unlock(&l->lock);
     return slot;
@@ -357,27 +494,82 @@ static void hand_out(batch_memory *m, ls_batch *out)
     *out = (ls_batch){.x = m->x, .y = m->y, .rows = ls_tensor_dim(m->x, 0)};
 }
 
-ls_status ls_loader_next(ls_loader *l, ls_batch *out)
+static size_t count_left_out(const batch_slot *slot, size_t rows)
 {
-    const batch_slot *slot;
+    size_t n = 0;
 
-    if (!l->is_started)
-        return ls_fail(LS_EINVAL, "loader: ls_loader_start() begins an epoch");
-    if (l->failure != NULL)
-        return ls_fail(l->failure->status, "%s", l->failure->error);
-    LS_TRY(free_previous(l, l->next));
-    if (l->next == l->n_batches) {
-        hand_out(&l->empty, out);
-        return LS_OK;
+    for (size_t i = 0; i < rows; i++)
+        n += slot->is_out[i];
+    return n;
+}
+
+/* Makes a batch of the rows that are left, in memory of its own: few batches of a run need it. */
+static ls_status reduce(ls_loader *l, const batch_slot *slot, size_t batch, size_t n_left)
+{
+    const batch_memory *from = memory_of(l, batch);
+    const size_t n_rows = rows_of(l, batch);
+    const size_t sample_bytes = l->sample_count * sizeof(float);
+    size_t at = 0;
+
+    if (l->reduced_rows != n_left || l->reduced.x == NULL) {
+        free_memory(&l->reduced);
+        l->reduced_rows = n_left;
+        LS_TRY(make_memory(l, n_left, &l->reduced));
     }
-    slot = await_slot(l, l->next);
+    LS_TRY(open_memory(&l->reduced));
+    for (size_t row = 0; row < n_rows; row++) {
+        if (slot->is_out[row])
+            continue;
+        memcpy((char *)l->reduced.pixels + at * sample_bytes,
+               (const char *)from->pixels + row * sample_bytes, sample_bytes);
+        ((int64_t *)l->reduced.labels)[at++] = ((const int64_t *)from->labels)[row];
+    }
+    return LS_OK;
+}
+
+/* The batch `l->next`, without the rows that are left out; no rows where these are all. */
+static ls_status give_batch(ls_loader *l, ls_batch *out)
+{
+    const size_t batch = l->next;
+    const batch_slot *slot = await_slot(l, batch);
+    size_t n_out;
+
+    *out = (ls_batch){0};
     if (slot->status != LS_OK) {
         l->failure = slot;
         return ls_fail(slot->status, "%s", slot->error);
     }
-    hand_out(memory_of(l, l->next), out);
+    n_out = count_left_out(slot, rows_of(l, batch));
     l->next++;
+    l->n_bad += slot->n_bad;
+    if (n_out == rows_of(l, batch))
+        return LS_OK;
+    if (n_out > 0)
+        LS_TRY(reduce(l, slot, batch, rows_of(l, batch) - n_out));
+    hand_out(n_out > 0 ? &l->reduced : memory_of(l, batch), out);
     return LS_OK;
+}
+
+ls_status ls_loader_next(ls_loader *l, ls_batch *out)
+{
+    if (!l->is_started)
+        return ls_fail(LS_EINVAL, "loader: ls_loader_start() begins an epoch");
+    if (l->failure != NULL)
+        return ls_fail(l->failure->status, "%s", l->failure->error);
+    do {
+        LS_TRY(free_previous(l, l->next));
+        if (l->next == l->n_batches) {
+            hand_out(&l->empty, out);
+            return LS_OK;
+        }
+        LS_TRY(give_batch(l, out));
+    } while (out->rows == 0);
+    return LS_OK;
+}
+
+uint64_t ls_loader_bad_images(const ls_loader *l)
+{
+    return l->n_bad;
 }
 
 size_t ls_loader_batches(const ls_loader *l)

@@ -4,8 +4,8 @@
 #include <lockstep/data.h>
 
 #include "base/alloc.h"
-#include "data/dataset.h"
 #include "data/idx.h"
+#include "data/sample.h"
 #include "data/temp_files.h"
 
 #include <stdio.h>
@@ -69,17 +69,19 @@ static void assert_refused(const char *told)
 
 static void assert_is_the_set(const ls_dataset *d)
 {
+    sample_reader reader = {0};
     float x[IMAGE_BYTES];
     int64_t y;
 
     assert_int_equal(ls_dataset_count(d), N_IMAGES);
     assert_int_equal(ls_dataset_classes(d), 10);
     for (size_t i = 0; i < N_IMAGES; i++) {
-        assert_ok(d->ops->read(d, i, x, &y));
+        assert_ok(sample_read(d, i, i, 0, &reader, x, &y));
         assert_int_equal(y, label_file[8 + i]);
         for (size_t j = 0; j < IMAGE_BYTES; j++)
             assert_true(x[j] == (float)image_file[HEADER_BYTES + i * IMAGE_BYTES + j] / 255.0F);
     }
+    sample_reader_free(&reader);
 }
 
 static void assert_opens(void)
@@ -395,6 +397,7 @@ static void every_byte_becomes_what_pytorch_makes_of_it(void **state)
 {
     unsigned char file[HEADER_BYTES + 256];
     static const unsigned char one[] = {0, 0, 8, 1, 0, 0, 0, 1, 0};
+    sample_reader reader = {0};
     float x[256];
     int64_t y;
     ls_dataset *d;
@@ -406,10 +409,11 @@ static void every_byte_becomes_what_pytorch_makes_of_it(void **state)
     write_images(file, sizeof(file));
     temp_write(label_path, one, sizeof(one));
     assert_ok(open_both(&d));
-    assert_ok(d->ops->read(d, 0, x, &y));
+    assert_ok(sample_read(d, 0, 0, 0, &reader, x, &y));
     for (int i = 0; i < 256; i++)
         assert_true(x[i] == (float)i / 255.0F);
     assert_true(x[255] == 1.0F);
+    sample_reader_free(&reader);
     ls_dataset_close(d);
     temp_write(label_path, label_file, sizeof(label_file));
 }

@@ -10,34 +10,48 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define SAMPLE_FLOATS 6
+#define MOST_SAMPLES  1024
+#define LARGE_SIDE    192 /* a row of this size squared is a piece of its own */
 
 static ls_device *device;
 
-/* A data set that is computed: sample i holds i, i + 0.25, i + 0.5, ..., and its label is i % 10.
- * Reading `bad_index` fails; while `hold` is set, readers wait. */
+/* A data set that is computed: byte k of sample i is sample_byte(i + k), its label i % 10. Opening one of
+ * `is_bad` fails; while `hold` is set, readers wait. */
 typedef struct counting_set {
     ls_dataset common;
-    size_t bad_index;
+    bool is_bad[MOST_SAMPLES];
     atomic_bool hold;
     atomic_int n_reads;
 } counting_set;
 
-static ls_status read_counting(const ls_dataset *self, size_t index, float *x, int64_t *y)
+static uint8_t bytes[MOST_SAMPLES + LARGE_SIDE * LARGE_SIDE]; // all samples, one inside the other
+
+static uint8_t sample_byte(size_t at)
+{
+    return (uint8_t)(at * 37 + at / 256 * 11);
+}
+
+static ls_status open_counting(const ls_dataset *self, size_t index, image_reader *r)
 {
     counting_set *s = (counting_set *)(uintptr_t)self;
 
     atomic_fetch_add(&s->n_reads, 1);
     while (atomic_load(&s->hold))
         (void)sched_yield();
-    if (index == s->bad_index)
+    if (s->is_bad[index])
         return ls_fail(LS_EFORMAT, "sample %zu is broken", index);
-    for (int i = 0; i < SAMPLE_FLOATS; i++)
-        x[i] = (float)index + 0.25F * (float)i;
-    *y = (int64_t)(index % 10);
+    image_open_planes(r, bytes + index, 1, (int)self->dims[1], (int)self->dims[2]);
     return LS_OK;
+}
+
+static int64_t label_counting(const ls_dataset *self, size_t index)
+{
+    LS_UNUSED(self);
+    return (int64_t)(index % 10);
 }
 
 static void close_counting(ls_dataset *self)
@@ -45,7 +59,8 @@ static void close_counting(ls_dataset *self)
     LS_UNUSED(self);
 }
 
-static const dataset_ops counting_ops = {.read = read_counting, .close = close_counting};
+static const dataset_ops counting_ops = {
+    .open = open_counting, .label = label_counting, .close = close_counting};
 
 /* What one test needs; the loader's options can be changed before open_loader(). */
 typedef struct fixture {
@@ -62,7 +77,7 @@ static void set_up(fixture *f, size_t count, int batch_size)
     memset(f, 0, sizeof(*f));
     f->set.common = (ls_dataset){
         .ops = &counting_ops, .count = count, .classes = 10, .dims = {1, 2, SAMPLE_FLOATS / 2}};
-    f->set.bad_index = SIZE_MAX;
+    dataset_ready(&f->set.common);
     assert_ok(ls_sampler_create(&sampler, &f->sampler));
     f->opt = (ls_loader_options){.size = sizeof(f->opt),
                                  .device = device,
@@ -82,27 +97,36 @@ static void tear_down(fixture *f)
     ls_sampler_destroy(f->sampler);
 }
 
-/* The next batch must hold samples first ... first + rows - 1 of the sampler's order. */
-static void assert_batch(const fixture *f, const ls_batch *b, size_t first, size_t rows)
+/* Row `row` of the batch must hold sample `index`. */
+static void assert_row(const fixture *f, const ls_batch *b, size_t row, size_t index)
 {
+    const size_t n = (size_t)(f->set.common.dims[1] * f->set.common.dims[2]);
     const float *x = ls_tensor_data_const(b->x);
     const int64_t *y = ls_tensor_data_const(b->y);
 
+    assert_int_equal(y[row], index % 10);
+    for (size_t i = 0; i < n; i++)
+        assert_true(x[row * n + i] == (float)sample_byte(index + i) / 255.0F);
+}
+
+static void assert_shape(const fixture *f, const ls_batch *b, size_t rows)
+{
     assert_int_equal(b->rows, rows);
     assert_int_equal(ls_tensor_n_dims(b->x), 4);
     assert_int_equal(ls_tensor_dim(b->x, 0), rows);
     assert_int_equal(ls_tensor_dim(b->x, 1), 1);
-    assert_int_equal(ls_tensor_dim(b->x, 2), 2);
-    assert_int_equal(ls_tensor_dim(b->x, 3), 3);
+    assert_int_equal(ls_tensor_dim(b->x, 2), f->set.common.dims[1]);
+    assert_int_equal(ls_tensor_dim(b->x, 3), f->set.common.dims[2]);
     assert_int_equal(ls_tensor_n_dims(b->y), 1);
     assert_int_equal(ls_tensor_dim(b->y, 0), rows);
-    for (size_t row = 0; row < rows; row++) {
-        const size_t index = ls_sampler_index(f->sampler, first + row);
+}
 
-        assert_int_equal(y[row], index % 10);
-        for (size_t i = 0; i < SAMPLE_FLOATS; i++)
-            assert_true(x[row * SAMPLE_FLOATS + i] == (float)index + 0.25F * (float)i);
-    }
+/* The next batch must hold samples first ... first + rows - 1 of the sampler's order. */
+static void assert_batch(const fixture *f, const ls_batch *b, size_t first, size_t rows)
+{
+    assert_shape(f, b, rows);
+    for (size_t row = 0; row < rows; row++)
+        assert_row(f, b, row, ls_sampler_index(f->sampler, first + row));
 }
 
 /* Reads the rest of an epoch from `batch` on, and past its end. */
@@ -144,6 +168,26 @@ static void every_number_of_threads_gives_the_same_batches(void **state)
             }
             tear_down(&f);
         }
+    }
+}
+
+static void large_rows_are_shared_among_threads(void **state)
+{
+    LS_UNUSED(state);
+    for (int threads = -1; threads < 6; threads += 3) {
+        fixture f;
+
+        set_up(&f, 41, 9);
+        f.set.common.dims[1] = LARGE_SIDE;
+        f.set.common.dims[2] = LARGE_SIDE;
+        dataset_ready(&f.set.common);
+        f.opt.threads = threads;
+        open_loader(&f);
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            assert_ok(ls_loader_start(f.loader, epoch, epoch));
+            assert_epoch(&f, epoch);
+        }
+        tear_down(&f);
     }
 }
 
@@ -220,6 +264,7 @@ static void a_readers_error_comes_out_of_next(void **state)
 {
     LS_UNUSED(state);
     for (int threads = -1; threads <= 3; threads++) {
+        char told[64];
         fixture f;
         ls_batch b;
 
@@ -227,13 +272,15 @@ static void a_readers_error_comes_out_of_next(void **state)
         f.opt.threads = threads;
         open_loader(&f);
         assert_ok(ls_sampler_set_epoch(f.sampler, 0));
-        f.set.bad_index = ls_sampler_index(f.sampler, 25);
+        f.set.is_bad[ls_sampler_index(f.sampler, 25)] = true;
+        f.set.is_bad[ls_sampler_index(f.sampler, 28)] = true;
+        (void)snprintf(told, sizeof(told), "sample %zu is broken", ls_sampler_index(f.sampler, 25));
         assert_ok(ls_loader_start(f.loader, 0, 0));
         assert_ok(ls_loader_next(f.loader, &b));
         assert_ok(ls_loader_next(f.loader, &b));
         for (int i = 0; i < 3; i++) {
             assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
-            assert_told("is broken");
+            assert_told(told);
         }
         // The next epoch is another matter.
         f.opt.batch_size = 10;
@@ -241,6 +288,128 @@ static void a_readers_error_comes_out_of_next(void **state)
         assert_epoch(&f, 3);
         tear_down(&f);
     }
+}
+
+/* Every third sample and all of batch 2 are broken. */
+static void break_samples(fixture *f)
+{
+    assert_ok(ls_sampler_set_epoch(f->sampler, 0));
+    for (size_t i = 0; i < 40; i++)
+        f->set.is_bad[i] = i % 3 == 0;
+    for (size_t i = 20; i < 30; i++)
+        f->set.is_bad[ls_sampler_index(f->sampler, i)] = true;
+}
+
+static size_t next_whole(const fixture *f, size_t index)
+{
+    while (f->set.is_bad[index])
+        index = (index + 1) % f->set.common.count;
+    return index;
+}
+
+static void others_stand_in_for_broken_images(void **state)
+{
+    LS_UNUSED(state);
+    for (int threads = -1; threads <= 3; threads += 2) {
+        size_t n_bad = 0;
+        fixture f;
+        ls_batch b;
+
+        set_up(&f, 47, 10);
+        f.opt.threads = threads;
+        f.opt.bad_images = LS_BAD_IMAGES_REPLACE;
+        open_loader(&f);
+        break_samples(&f);
+        assert_ok(ls_loader_start(f.loader, 0, 0));
+        assert_int_equal(ls_loader_bad_images(f.loader), 0);
+        for (size_t i = 0; i < 47; i++) {
+            const size_t index = ls_sampler_index(f.sampler, i);
+
+            if (i % 10 == 0) {
+                assert_ok(ls_loader_next(f.loader, &b));
+                assert_shape(&f, &b, i == 40 ? 7 : 10);
+            }
+            assert_row(&f, &b, i % 10, next_whole(&f, index));
+            n_bad += f.set.is_bad[index];
+        }
+        assert_int_equal(ls_loader_bad_images(f.loader), n_bad);
+        tear_down(&f);
+    }
+}
+
+/* Reads the rows of one batch that are not broken; false when there is none. */
+static bool assert_whole_rows(const fixture *f, size_t first, size_t rows, size_t *n_bad)
+{
+    size_t n_whole = 0;
+    size_t at = 0;
+    ls_batch b;
+
+    for (size_t i = 0; i < rows; i++)
+        n_whole += !f->set.is_bad[ls_sampler_index(f->sampler, first + i)];
+    *n_bad += rows - n_whole;
+    if (n_whole == 0)
+        return false;
+    assert_ok(ls_loader_next(f->loader, &b));
+    assert_shape(f, &b, n_whole);
+    for (size_t i = 0; i < rows; i++) {
+        const size_t index = ls_sampler_index(f->sampler, first + i);
+
+        if (!f->set.is_bad[index])
+            assert_row(f, &b, at++, index);
+    }
+    return true;
+}
+
+static void broken_images_can_be_left_out(void **state)
+{
+    LS_UNUSED(state);
+    for (int threads = -1; threads <= 3; threads += 2) {
+        size_t n_bad = 0;
+        size_t n_batches = 0;
+        fixture f;
+        ls_batch b;
+
+        set_up(&f, 47, 10);
+        f.opt.threads = threads;
+        f.opt.bad_images = LS_BAD_IMAGES_LEAVE_OUT;
+        open_loader(&f);
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            break_samples(&f);
+            assert_ok(ls_loader_start(f.loader, 0, 0));
+            for (size_t i = 0; i < 47; i += 10)
+                n_batches += assert_whole_rows(&f, i, i == 40 ? 7 : 10, &n_bad);
+            assert_ok(ls_loader_next(f.loader, &b));
+            assert_shape(&f, &b, 0);
+        }
+        assert_int_equal(n_batches, 8);
+        assert_int_equal(ls_loader_bad_images(f.loader), n_bad);
+        tear_down(&f);
+    }
+}
+
+static void a_set_without_a_whole_image_is_refused(void **state)
+{
+    fixture f;
+    ls_batch b;
+
+    LS_UNUSED(state);
+    set_up(&f, 12, 4);
+    f.opt.bad_images = LS_BAD_IMAGES_REPLACE;
+    memset(f.set.is_bad, 1, sizeof(f.set.is_bad));
+    open_loader(&f);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
+    assert_told("12 images in a row are broken, the last one: sample ");
+    tear_down(&f);
+    set_up(&f, 12, 4);
+    f.opt.bad_images = LS_BAD_IMAGES_LEAVE_OUT;
+    memset(f.set.is_bad, 1, sizeof(f.set.is_bad));
+    open_loader(&f);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    assert_ok(ls_loader_next(f.loader, &b));
+    assert_shape(&f, &b, 0);
+    assert_int_equal(ls_loader_bad_images(f.loader), 12);
+    tear_down(&f);
 }
 
 static void steps_after_the_first_epoch_allocate_nothing(void **state)
@@ -327,7 +496,7 @@ static void wrong_options_say_what_is_wrong(void **state)
     LS_UNUSED(state);
     set_up(&f, 10, 4);
     assert_ok(ls_sampler_create(&other_opt, &other));
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         ls_loader_options opt = f.opt;
 
         opt.size = i == 0 ? 8 : opt.size;
@@ -337,10 +506,16 @@ static void wrong_options_say_what_is_wrong(void **state)
         opt.batch_size = i == 4 ? 0 : opt.batch_size;
         opt.threads = i == 5 ? 100000 : opt.threads;
         opt.prefetch = i == 6 ? -1 : opt.prefetch;
+        opt.bad_images = i == 8 ? 3 : opt.bad_images;
         assert_status(ls_loader_create(&opt, &f.loader), LS_EINVAL);
         assert_told("loader: ");
+        if (i == 7)
+            assert_told("sampler is for 9 samples, the data set has 10");
     }
-    assert_told("sampler is for 9 samples, the data set has 10");
+    f.set.common.dims[1] = 0;
+    dataset_ready(&f.set.common);
+    assert_status(ls_loader_create(&f.opt, &f.loader), LS_EINVAL);
+    assert_told("the images differ in size: ls_dataset_augment()");
     assert_status(ls_loader_create(NULL, &f.loader), LS_EINVAL);
     ls_sampler_destroy(other);
     ls_loader_destroy(NULL);
@@ -372,6 +547,8 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
 static int open_device(void **state)
 {
     LS_UNUSED(state);
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = sample_byte(i);
     return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
                                                .name = "cpu_ref",
                                                .threads = 1},
@@ -391,11 +568,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_threads_gives_the_same_batches),
+        cmocka_unit_test(large_rows_are_shared_among_threads),
         cmocka_unit_test(an_epoch_may_begin_anywhere),
         cmocka_unit_test(a_short_last_batch_can_be_left_out),
         cmocka_unit_test(small_sets_make_small_epochs),
         cmocka_unit_test(an_epoch_must_begin),
         cmocka_unit_test(a_readers_error_comes_out_of_next),
+        cmocka_unit_test(others_stand_in_for_broken_images),
+        cmocka_unit_test(broken_images_can_be_left_out),
+        cmocka_unit_test(a_set_without_a_whole_image_is_refused),
         cmocka_unit_test(steps_after_the_first_epoch_allocate_nothing),
         cmocka_unit_test(handed_out_batches_count_as_written),
         cmocka_unit_test(a_loader_can_end_while_its_threads_read),

@@ -6,8 +6,8 @@
 
 #include <lockstep/data.h>
 
-#include "data/dataset.h"
 #include "data/idx.h"
+#include "data/sample.h"
 #include "base/alloc.h"
 
 /* Reads the first and the last sample of what was opened. */
@@ -15,15 +15,18 @@ static void read_samples(const ls_dataset *d)
 {
     const int64_t *dims = ls_dataset_sample_dims(d);
     const size_t pixels_of_one = (size_t)(dims[0] * dims[1] * dims[2]);
+    const size_t last = ls_dataset_count(d) - 1;
+    sample_reader reader = {0};
     float *pixels;
     int64_t label;
 
     if (ls_dataset_count(d) == 0)
         return;
     pixels = ls_calloc(pixels_of_one, sizeof(*pixels));
-    if (pixels != NULL && (d->ops->read(d, 0, pixels, &label) != LS_OK ||
-                           d->ops->read(d, ls_dataset_count(d) - 1, pixels, &label) != LS_OK))
+    if (pixels != NULL && (sample_read(d, 0, 0, 0, &reader, pixels, &label) != LS_OK ||
+                           sample_read(d, last, last, 0, &reader, pixels, &label) != LS_OK))
         __builtin_trap();
+    sample_reader_free(&reader);
     ls_free(pixels);
 }
 

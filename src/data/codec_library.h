@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * codec_library.h - a shared library of somebody else, loaded by who meets the first file that needs it.
+ */
+#ifndef LS_DATA_CODEC_LIBRARY_H
+#define LS_DATA_CODEC_LIBRARY_H
+
+#include "base/status.h"
+
+/* One function of a library, and where its address goes: a pointer to a function pointer. */
+typedef struct codec_symbol {
+    const char *name;
+    void *fn_out;
+} codec_symbol;
+
+/* Loads `file` ("libz.so.1") and finds all symbols; *library is for codec_library_close().
+ * LS_EUNSUPPORTED: it is missing, names Debian's `package` to install. */
+LS_MUST_USE ls_status codec_library_open(const char *file, const char *package,
+                                         const codec_symbol *symbols, size_t n_symbols,
+                                         void **library);
+void codec_library_close(void *library); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dataset_folder.c - DIR/CLASS/.../NAME.jpg|jpeg|png. Only names are kept, all in one block of memory: ImageNet's take 50 MB.
+ */
+#include "data/dataset_folder.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define MAX_DEPTH   16 /* of folders in a class: links can make circles */
+#define MAX_CLASSES (1 << 20)
+
+typedef struct folder_sample {
+    uint64_t name; /* where in `names` its path below DIR stands */
+    uint32_t label;
+} folder_sample;
+
+typedef struct folder_dataset {
+    ls_dataset common; /* first, so that the two can be cast into each other */
+    char *dir;
+    text_buf names; /* of classes, then of files, each terminated */
+    uint64_t *class_names;
+    folder_sample *samples;
+    size_t capacity;
+    size_t n_others; /* files that are left out for their name */
+} folder_dataset;
+
+/* --- samples --- */
+
+static ls_status open_sample(const ls_dataset *self, size_t index, image_reader *r)
+{
+    folder_dataset_path(self, index, r->path, sizeof(r->path));
+    return image_open_file(r, r->path);
+}
+
+static int64_t label_of(const ls_dataset *self, size_t index)
+{
+    return ((const folder_dataset *)self)->samples[index].label;
+}
+
+static const char *class_name(const ls_dataset *self, int label)
+{
+    const folder_dataset *d = (const folder_dataset *)self;
+
+    return d->names.data + d->class_names[label];
+}
+
+static void close_dataset(ls_dataset *self)
+{
+    folder_dataset *d = (folder_dataset *)self;
+
+    ls_free(d->dir);
+    text_free(&d->names);
+    ls_free(d->class_names);
+    ls_free(d->samples);
+    ls_free(d);
+}
+
+static const dataset_ops folder_ops = {
+    .open = open_sample, .label = label_of, .class_name = class_name, .close = close_dataset};
+
+void folder_dataset_path(const ls_dataset *self, size_t index, char *buf, size_t n)
+{
+    const folder_dataset *d = (const folder_dataset *)self;
+
+    LS_ASSERT(self->ops == &folder_ops);
+    text_format(buf, n, "%s/%s", d->dir, d->names.data + d->samples[index].name);
+}
+
+size_t folder_dataset_others(const ls_dataset *self)
+{
+    LS_ASSERT(self->ops == &folder_ops);
+    return ((const folder_dataset *)self)->n_others;
+}
+
+/* --- listing a folder --- */
+
+/* The entries of one folder that do not begin with a dot, sorted byte by byte. */
+typedef struct listing {
+    text_buf text; /* 'd' or 'f', then the name, each terminated */
+    uint64_t *at;
+    size_t n;
+    size_t capacity;
+} listing;
+
+static void listing_free(listing *l)
+{
+    text_free(&l->text);
+    ls_free(l->at);
+}
+
+/* Room for one more; *items stays as it is when there is none. */
+static ls_status grow(void **items, size_t n, size_t *capacity, size_t size)
+{
+    const size_t wanted = *capacity == 0 ? 64 : *capacity * 2;
+    void *grown;
+
+    if (n < *capacity)
+        return LS_OK;
+    grown = ls_realloc(*items, wanted, size);
+    if (grown == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the names of %zu files", wanted);
+    *items = grown;
+    *capacity = wanted;
+    return LS_OK;
+}
+
+/* 'd', 'f', or 0 for what is neither folder nor file; links are followed. */
+static char kind_of(const char *dir, const struct dirent *entry)
+{
+    char path[4096];
+    struct stat info;
+
+    if (entry->d_type == DT_DIR)
+        return 'd';
+    if (entry->d_type == DT_REG)
+        return 'f';
+    if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
+        return 0;
+    text_format(path, sizeof(path), "%s/%s", dir, entry->d_name);
+    if (stat(path, &info) != 0)
+        return 'f'; // a link to nowhere is a file that cannot be read
+    return S_ISDIR(info.st_mode) ? 'd' : S_ISREG(info.st_mode) ? 'f' : 0;
+}
+
+static ls_status list_entry(listing *l, const char *dir, const struct dirent *entry)
+{
+    const char kind = entry->d_name[0] == '.' ? 0 : kind_of(dir, entry);
+    void *at = l->at;
+
+    if (kind == 0)
+        return LS_OK;
+    LS_TRY(grow(&at, l->n, &l->capacity, sizeof(*l->at)));
+    l->at = at;
+    l->at[l->n++] = l->text.length;
+    text_append(&l->text, "%c%s", kind, entry->d_name);
+    text_append_bytes(&l->text, "", 1);
+    return text_status(&l->text);
+}
+
+static int compare_names(const void *a, const void *b, void *text)
+{
+    const char *base = text;
+
+    return strcmp(base + *(const uint64_t *)a + 1, base + *(const uint64_t *)b + 1);
+}
+
+static ls_status list_folder(const char *dir, listing *l)
+{
+    DIR *folder = opendir(dir);
+    const struct dirent *entry;
+    ls_status st = LS_OK;
+
+    if (folder == NULL)
+        return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open the folder %s: %s",
+                       dir, ls_errno_text(errno));
+    errno = 0;
+    while (st == LS_OK && (entry = readdir(folder)) != NULL) {
+        st = list_entry(l, dir, entry);
+        errno = 0;
+    }
+    if (st == LS_OK && errno != 0)
+        st = ls_fail(LS_EIO, "cannot read the folder %s: %s", dir, ls_errno_text(errno));
+    (void)closedir(folder);
+    if (st == LS_OK && l->n > 1)
+        qsort_r(l->at, l->n, sizeof(*l->at), compare_names, l->text.data);
+    return st;
+}
+
+/* --- making the set --- */
+
+static bool is_image_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot != NULL && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0 ||
+                           strcasecmp(dot, ".png") == 0);
+}
+
+static ls_status add_file(folder_dataset *d, const char *below, const char *name)
+{
+    void *samples = d->samples;
+
+    if (!is_image_name(name)) {
+        d->n_others++;
+        return LS_OK;
+    }
+    if (strlen(d->dir) + strlen(below) + strlen(name) + 3 > sizeof(((image_reader *)0)->path))
+        return ls_fail(LS_EINVAL, "%s/%s/%s: the path is too long", d->dir, below, name);
+    LS_TRY(grow(&samples, d->common.count, &d->capacity, sizeof(*d->samples)));
+    d->samples = samples;
+    d->samples[d->common.count++] =
+        (folder_sample){d->names.length, (uint32_t)d->common.classes - 1};
+    text_append(&d->names, "%s/%s", below, name);
+    text_append_bytes(&d->names, "", 1);
+    return text_status(&d->names);
+}
+
+/* The files of DIR/below, then those of the folders in it, as os.walk() goes. */
+static ls_status add_folder(folder_dataset *d, const char *below, int depth);
+
+static ls_status add_entries(folder_dataset *d, const char *below, int depth, char kind,
+                             const listing *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        const char *entry = l->text.data + l->at[i];
+        text_buf path = {0};
+        ls_status st;
+
+        if (*entry != kind)
+            continue;
+        if (kind == 'f') {
+            LS_TRY(add_file(d, below, entry + 1));
+            continue;
+        }
+        text_append(&path, "%s/%s", below, entry + 1);
+        st = text_status(&path);
+        if (st == LS_OK)
+            st = add_folder(d, path.data, depth + 1);
+        text_free(&path);
+        LS_TRY(st);
+    }
+    return LS_OK;
+}
+
+// NOLINTNEXTLINE(misc-no-recursion): as deep as folders are, at most MAX_DEPTH
+static ls_status add_folder(folder_dataset *d, const char *below, int depth)
+{
+    text_buf path = {0};
+    listing l = {0};
+    ls_status st;
+
+    if (depth > MAX_DEPTH)
+        return ls_fail(LS_EINVAL, "%s/%s: folders more than %d deep: does a link lead back?",
+                       d->dir, below, MAX_DEPTH);
+    text_append(&path, "%s/%s", d->dir, below);
+    st = text_status(&path);
+    if (st == LS_OK)
+        st = list_folder(path.data, &l);
+    if (st == LS_OK)
+        st = add_entries(d, below, depth, 'f', &l);
+    if (st == LS_OK)
+        st = add_entries(d, below, depth, 'd', &l);
+    listing_free(&l);
+    text_free(&path);
+    return st;
+}
+
+static ls_status fail_empty(const folder_dataset *d, const char *name, size_t n_others)
+{
+    return ls_fail(LS_EFORMAT,
+                   "%s/%s has no .jpg, .jpeg or .png file (%zu others): a class needs one", d->dir,
+                   name, n_others);
+}
+
+static ls_status add_class(folder_dataset *d, const char *name)
+{
+    const size_t before = d->common.count;
+    const size_t others = d->n_others;
+
+    if (d->common.classes == MAX_CLASSES)
+        return ls_fail(LS_EINVAL, "%s has more than %d folders", d->dir, MAX_CLASSES);
+    d->class_names[d->common.classes++] = d->names.length;
+    text_append(&d->names, "%s", name);
+    text_append_bytes(&d->names, "", 1);
+    LS_TRY(text_status(&d->names));
+    LS_TRY(add_folder(d, name, 1));
+    return d->common.count > before ? LS_OK : fail_empty(d, name, d->n_others - others);
+}
+
+static ls_status add_classes(folder_dataset *d, const listing *l)
+{
+    size_t n_files = 0;
+
+    d->class_names = ls_calloc(l->n, sizeof(*d->class_names));
+    if (d->class_names == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the names of %zu classes", l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        const char *entry = l->text.data + l->at[i];
+
+        n_files += *entry == 'f';
+        if (*entry == 'd')
+            LS_TRY(add_class(d, entry + 1));
+    }
+    d->n_others += n_files;
+    if (d->common.classes == 0)
+        return ls_fail(LS_EFORMAT,
+                       "%s has no folder in it (%zu files): a folder for each class is needed, "
+                       "%s/CLASS/NAME.jpg",
+                       d->dir, n_files, d->dir);
+    return LS_OK;
+}
+
+/* Both must have the same classes, or the same number would mean another class. Both are sorted. */
+static ls_status check_like(const folder_dataset *d, const ls_dataset *like)
+{
+    if (like->ops != &folder_ops)
+        return ls_fail(LS_EINVAL, "%s can only be compared with an image folder", d->dir);
+    for (int i = 0; i < like->classes || i < d->common.classes; i++) {
+        const char *theirs = ls_dataset_class_name(like, i);
+        const char *ours = ls_dataset_class_name(&d->common, i);
+        const int order = theirs == NULL ? -1 : ours == NULL ? 1 : strcmp(ours, theirs);
+
+        if (order > 0)
+            return ls_fail(LS_EFORMAT, "%s has no class %s, which the other set has", d->dir,
+                           theirs);
+        if (order < 0)
+            return ls_fail(LS_EFORMAT, "%s has a class %s, which the other set does not have",
+                           d->dir, ours);
+    }
+    return LS_OK;
+}
+
+static ls_status fill_dataset(folder_dataset *d, const ls_dataset *like)
+{
+    listing l = {0};
+    ls_status st;
+
+    if (d->dir == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an image folder");
+    d->common.dims[0] = 3;
+    st = list_folder(d->dir, &l);
+    if (st == LS_OK)
+        st = add_classes(d, &l);
+    listing_free(&l);
+    return st == LS_OK && like != NULL ? check_like(d, like) : st;
+}
+
+ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dataset **out)
+{
+    folder_dataset *d;
+    ls_status st;
+
+    if (dir == NULL)
+        return ls_fail(LS_EINVAL, "an image folder needs a name");
+    d = ls_calloc(1, sizeof(*d));
+    if (d == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an image folder");
+    d->common.ops = &folder_ops;
+    d->dir = ls_strdup(dir);
+    st = fill_dataset(d, like);
+    if (st != LS_OK) {
+        close_dataset(&d->common);
+        return st;
+    }
+    dataset_ready(&d->common);
+    *out = &d->common;
+    return LS_OK;
+}

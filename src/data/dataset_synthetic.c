@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dataset_synthetic.c - random bytes as images: a training run without files, or without the time that files take. */
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "data/dataset.h"
+
+#include <string.h>
+
+#define IMAGE_STREAM 0x73796EU /* keep these uses of (seed, index) apart from others */
+#define LABEL_STREAM 0x6C6162U
+#define IMAGENET     1281167
+#define MAX_CLASSES  (1 << 24)
+
+typedef struct synthetic_dataset {
+    ls_dataset common; /* first, so that the two can be cast into each other */
+    uint64_t seed;
+} synthetic_dataset;
+
+static ls_status open_sample(const ls_dataset *self, size_t index, image_reader *r)
+{
+    const uint64_t seed = ((const synthetic_dataset *)self)->seed;
+    const int64_t *dims = self->dims;
+    const size_t bytes = (size_t)(dims[0] * dims[1] * dims[2]);
+    ls_rng rng;
+
+    LS_TRY(room_reserve(&r->file, bytes));
+    ls_rng_seed(&rng, ls_hash3(seed, index, IMAGE_STREAM));
+    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        const uint64_t word = ls_rng_next(&rng);
+        const size_t left = bytes - i;
+
+        for (size_t k = 0; k < sizeof(word) && k < left; k++)
+            r->file.data[i + k] = (uint8_t)(word >> (8 * k));
+    }
+    image_open_planes(r, r->file.data, (int)dims[0], (int)dims[1], (int)dims[2]);
+    return LS_OK;
+}
+
+static int64_t label_of(const ls_dataset *self, size_t index)
+{
+    const uint64_t seed = ((const synthetic_dataset *)self)->seed;
+
+    return (int64_t)(ls_hash3(seed, index, LABEL_STREAM) % (uint64_t)self->classes);
+}
+
+static void close_dataset(ls_dataset *self)
+{
+    ls_free((synthetic_dataset *)self);
+}
+
+static const dataset_ops synthetic_ops = {
+    .open = open_sample, .label = label_of, .close = close_dataset};
+
+static int or_else(int value, int standard)
+{
+    return value == 0 ? standard : value;
+}
+
+static ls_status check_options(const ls_synthetic_options *o)
+{
+    if (o->size != sizeof(*o))
+        return ls_fail(LS_EINVAL, "synthetic data: options of %zu bytes, this library's have %zu",
+                       o->size, sizeof(*o));
+    if (o->classes < 0 || o->classes > MAX_CLASSES)
+        return ls_fail(LS_EINVAL, "synthetic data: %d classes, 1 to %d are possible", o->classes,
+                       MAX_CLASSES);
+    if (o->channels < 0 || o->height < 0 || o->width < 0 || o->channels > 64 || o->height > 16384 ||
+        o->width > 16384)
+        return ls_fail(LS_EINVAL,
+                       "synthetic data: %d channels of %d x %d, up to 64 of 16384 x 16384 are "
+                       "possible",
+                       o->channels, o->width, o->height);
+    return LS_OK;
+}
+
+ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset **out)
+{
+    const ls_synthetic_options standard = {.size = sizeof(standard)};
+    const ls_synthetic_options *o = opt != NULL ? opt : &standard;
+    const int height = or_else(o->height, 224);
+    synthetic_dataset *d;
+
+    LS_TRY(check_options(o));
+    d = ls_calloc(1, sizeof(*d));
+    if (d == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for synthetic data");
+    d->common.ops = &synthetic_ops;
+    d->common.count = o->count == 0 ? IMAGENET : o->count;
+    d->common.classes = or_else(o->classes, 1000);
+    d->common.dims[0] = or_else(o->channels, 3);
+    d->common.dims[1] = height;
+    d->common.dims[2] = or_else(o->width, height);
+    d->seed = o->seed;
+    dataset_ready(&d->common);
+    *out = &d->common;
+    return LS_OK;
+}

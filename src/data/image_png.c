@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image_png.c - all kinds of PNG as red, green and blue: transparency and gamma are left out, 16 bits lose the lower 8, except that
+ * those of grey images without alpha are cut off at 255. All of this is what Pillow does.
+ */
+#include "data/image_png.h"
+
+#include "base/alloc.h"
+#include "data/codec_library.h"
+
+#include <spng.h>
+
+#define LIBRARY         "libspng.so.0"
+#define MAX_CHUNK_BYTES ((size_t)64 << 20) /* of text, profiles and the like, which are read over */
+
+typedef struct png_functions {
+    spng_ctx *(*create)(struct spng_alloc *alloc, int flags);
+    void (*destroy)(spng_ctx *);
+    int (*set_buffer)(spng_ctx *, const void *, size_t);
+    int (*set_chunk_limits)(spng_ctx *, size_t chunk, size_t cache);
+    int (*get_header)(spng_ctx *, struct spng_ihdr *);
+    int (*decode)(spng_ctx *, void *, size_t, int format, int flags);
+    const char *(*describe)(int error);
+} png_functions;
+
+struct png_codec {
+    void *library;
+    png_functions call;
+    spng_ctx *image; /* NULL: none is open */
+    struct spng_ihdr header;
+};
+
+static void *allocate(size_t bytes)
+{
+    return ls_realloc(NULL, bytes, 1);
+}
+
+static void *reallocate(void *old, size_t bytes)
+{
+    return ls_realloc(old, bytes, 1);
+}
+
+static ls_status load_library(png_codec *c)
+{
+    const codec_symbol symbols[] = {
+        {"spng_ctx_new2", &c->call.create},
+        {"spng_ctx_free", &c->call.destroy},
+        {"spng_set_png_buffer", &c->call.set_buffer},
+        {"spng_set_chunk_limits", &c->call.set_chunk_limits},
+        {"spng_get_ihdr", &c->call.get_header},
+        {"spng_decode_image", &c->call.decode},
+        {"spng_strerror", &c->call.describe},
+    };
+
+    return codec_library_open(LIBRARY, "libspng0", symbols, LS_COUNT_OF(symbols), &c->library);
+}
+
+ls_status png_codec_open(png_codec **out)
+{
+    png_codec *c = ls_calloc(1, sizeof(*c));
+    ls_status st;
+
+    if (c == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a PNG decoder");
+    st = load_library(c);
+    if (st != LS_OK) {
+        png_codec_close(c);
+        return st;
+    }
+    *out = c;
+    return LS_OK;
+}
+
+static void end_image(png_codec *c)
+{
+    if (c->image != NULL)
+        c->call.destroy(c->image);
+    c->image = NULL;
+}
+
+void png_codec_close(png_codec *c)
+{
+    if (c == NULL)
+        return;
+    end_image(c);
+    codec_library_close(c->library);
+    ls_free(c);
+}
+
+static ls_status check(const png_codec *c, int result)
+{
+    if (result == SPNG_OK)
+        return LS_OK;
+    if (result == SPNG_EMEM)
+        return ls_fail(LS_ENOMEM, "no memory to decode a PNG");
+    if (result == SPNG_IO_EOF || result == SPNG_EOF)
+        return ls_fail(LS_EFORMAT, "the PNG is truncated");
+    return ls_fail(LS_EFORMAT, "broken PNG: %s", c->call.describe(result));
+}
+
+ls_status png_codec_header(png_codec *c, const uint8_t *data, size_t bytes, int *width, int *height)
+{
+    struct spng_alloc alloc = {allocate, reallocate, ls_calloc, ls_free};
+
+    end_image(c);
+    c->image = c->call.create(&alloc, 0);
+    if (c->image == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to decode a PNG");
+    LS_TRY(check(c, c->call.set_chunk_limits(c->image, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES)));
+    LS_TRY(check(c, c->call.set_buffer(c->image, data, bytes)));
+    LS_TRY(check(c, c->call.get_header(c->image, &c->header)));
+    *width = (int)c->header.width; // at most 2^31 - 1
+    *height = (int)c->header.height;
+    return LS_OK;
+}
+
+/* Rows of 16-bit grey as they came, n pixels in all, become pixels of 4 bytes in place: from the last one on, as these are larger. */
+static void spread_grey(uint8_t *data, size_t n)
+{
+    uint16_t *grey = (uint16_t *)(void *)data;
+
+    for (size_t i = n; i-- > 0;) {
+        const uint8_t v = grey[i] > 255 ? 255 : (uint8_t)grey[i];
+
+        for (size_t k = 0; k < 4; k++)
+            data[4 * i + k] = v;
+    }
+}
+
+ls_status png_codec_decode(png_codec *c, const image_box *box, room *pixels, image_view *out)
+{
+    const bool is_deep_grey =
+        c->header.bit_depth == 16 && c->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE;
+    const size_t stride = (size_t)c->header.width * 4;
+    const size_t n = (size_t)c->header.width * c->header.height;
+    ls_status st;
+
+    LS_TRY(room_reserve(pixels, n * 4));
+    st = check(c, c->call.decode(c->image, pixels->data, is_deep_grey ? n * 2 : n * 4,
+                                 is_deep_grey ? SPNG_FMT_PNG : SPNG_FMT_RGBA8, 0));
+    end_image(c);
+    LS_TRY(st);
+    if (is_deep_grey)
+        spread_grey(pixels->data, n);
+    *out = (image_view){pixels->data + (size_t)box->y * stride + (size_t)box->x * 4, stride,
+                        box->width, box->height};
+    return LS_OK;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * resize.h - Pillow's bilinear resize with antialias of 8-bit images, bit by bit, and only the part of the result that is wanted.
+ *
+ * Images are rows of pixels of 4 bytes, whatever these mean. A result's pixel is the mean of the source's pixels under a triangle whose
+ * half width is the step from one result pixel to the next, at least 1; first along rows, rounded to a byte, then along columns.
+ */
+#ifndef LS_DATA_RESIZE_H
+#define LS_DATA_RESIZE_H
+
+#include "data/room.h"
+
+#include <stdbool.h>
+
+/* Pixels of 4 bytes; `stride` bytes from one row to the next. ROOM_SLACK bytes behind the last one may be read. */
+typedef struct image_view {
+    const uint8_t *pixels;
+    size_t stride;
+    int width;
+    int height;
+} image_view;
+
+/* One direction of a resize. */
+typedef struct resize_axis {
+    int in;   /* pixels of the source */
+    int out;  /* of the whole result */
+    int from; /* the part of the result that is wanted: from ... from + count - 1 */
+    int count;
+    int first; /* the part of the source that this needs: first ... end - 1 */
+    int end;
+    size_t n_taps; /* weights a pixel, an even number, the last ones may be 0 */
+    room starts;   /* int[count]: source pixel of the first weight, from `first` on */
+    room weights;  /* resize_weight[count * n_taps / 2] */
+} resize_axis;
+
+/* Zero-initialise. Used by one thread. */
+typedef struct resizer {
+    resize_axis x;
+    resize_axis y;
+    room sums;    /* double weights of one pixel, while planning */
+    room columns; /* after the first pass */
+    room result;
+} resizer;
+
+/* Plans to make the part (x, y, width, height) of the result out_w x out_h from a source of in_w x in_h. Afterwards
+ * r->x.first ... r->y.end tell which part of the source is needed. */
+LS_MUST_USE ls_status resize_plan(resizer *r, int in_w, int in_h, int out_w, int out_h,
+                                  const int window[4]);
+
+/* Makes it; `source` is the needed part. *out is valid until the next plan. */
+LS_MUST_USE ls_status resize_run(resizer *r, const image_view *source, image_view *out);
+
+void resizer_free(resizer *r);
+
+/* --- resize_rows.c: the inner loops --- */
+
+/* Two neighbouring weights of 22 bits after the point, each split into upper bits and lower RESIZE_LOW ones, so that products with
+ * bytes fit multipliers of 16 bits and their sums are still exact. */
+typedef struct resize_weight {
+    int16_t high[2];
+    int16_t low[2];
+} resize_weight;
+
+enum { RESIZE_BITS = 22, RESIZE_LOW = 11 };
+
+/* One row: dst[i] = the weighted sum of n_pairs * 2 pixels of src from starts[i] on. */
+void resize_along_row(const uint8_t *src, const int *starts, const resize_weight *weights,
+                      size_t n_pairs, uint8_t *dst, size_t count);
+
+/* One row: dst[i] = the weighted sum of the bytes i of n_rows rows from src on; an odd one has a last weight of 0. */
+void resize_across_rows(const uint8_t *src, size_t stride, size_t n_rows,
+                        const resize_weight *weights, uint8_t *dst, size_t bytes);
+
+#endif
