@@ -49,8 +49,18 @@ typedef enum ls_load_mode {
     LS_LOAD_SUBSET      /* the file may hold more than is asked for */
 } ls_load_mode;
 
-/* Fills all items from the file. First everything is compared: LS_EFORMAT lists every missing, unexpected and
- * differing name with both shapes and types, and nothing has been changed. */
+/* Called for each difference between file and list: "conv1.weight is (64, 3, 7, 7) F32 in the file and (16, 1) float32 here". */
+typedef void (*ls_checkpoint_difference_fn)(void *arg, const char *text);
+
+/* Compares names, shapes and types; `each` gets every difference. *n_differences: how many. Changes nothing. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items,
+                                                   int n_items, ls_load_mode mode,
+                                                   ls_checkpoint_difference_fn each, void *arg,
+                                                   int *n_differences);
+
+/* Fills all items from the file. First everything is compared: LS_EFORMAT names the missing, unexpected and
+ * differing ones with both shapes and types, as many as fit into an error text (ls_checkpoint_compare gives all), and
+ * nothing has been changed. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items,
                                                 int n_items, ls_load_mode mode);
 

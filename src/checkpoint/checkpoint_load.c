@@ -22,9 +22,15 @@
 typedef struct differences {
     char text[DIFFERENCES_BYTES];
     size_t length;
-    int n;
     int n_left_out;
 } differences;
+
+/* Who hears of each difference, and how many there were. */
+typedef struct listener {
+    ls_checkpoint_difference_fn each;
+    void *arg;
+    int n;
+} listener;
 
 /* What one item gets, and where. */
 typedef struct load_step {
@@ -43,11 +49,12 @@ typedef struct load_plan {
 
 /* --- comparing --- */
 
-static void add_difference(differences *d, const char *text)
+/* A listener that makes an error text. */
+static void keep_difference(void *arg, const char *text)
 {
-    const char *separator = d->n > 0 ? "; " : "";
+    differences *d = arg;
+    const char *separator = d->length > 0 ? "; " : "";
 
-    d->n++;
     if (d->n_left_out > 0 ||
         d->length + strlen(separator) + strlen(text) + LEFT_OUT_BYTES > sizeof(d->text)) {
         d->n_left_out++;
@@ -55,6 +62,12 @@ static void add_difference(differences *d, const char *text)
     }
     (void)text_format(d->text + d->length, sizeof(d->text) - d->length, "%s%s", separator, text);
     d->length += strlen(d->text + d->length);
+}
+
+static void tell(listener *l, const char *text)
+{
+    l->n++;
+    l->each(l->arg, text);
 }
 
 static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
@@ -90,7 +103,7 @@ static bool fits(const safetensors_entry *e, const ls_named *item)
 }
 
 /* Notes how one item differs from its entry, if it does; NULL: the file has none. */
-static void compare_item(const ls_named *item, const safetensors_entry *e, differences *d)
+static void compare_item(const ls_named *item, const safetensors_entry *e, listener *l)
 {
     char name[NAME_BYTES];
     char here[TENSOR_TEXT_BYTES];
@@ -106,24 +119,22 @@ static void compare_item(const ls_named *item, const safetensors_entry *e, diffe
     else
         (void)text_format(text, sizeof(text), "%s is %s in the file and %s here", name,
                           safetensors_entry_text(there, sizeof(there), e), here);
-    add_difference(d, text);
+    tell(l, text);
 }
 
-static void note_unexpected(const safetensors_entry *e, differences *d)
+static void note_unexpected(const safetensors_entry *e, listener *l)
 {
     char name[NAME_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
     char text[ONE_BYTES];
 
     text_printable(name, sizeof(name), e->name);
-    add_difference(d, text_format(text, sizeof(text), "%s %s is unexpected", name,
-                                  safetensors_entry_text(there, sizeof(there), e)));
+    tell(l, text_format(text, sizeof(text), "%s %s is unexpected", name,
+                        safetensors_entry_text(there, sizeof(there), e)));
 }
 
-static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
+static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode, listener *l)
 {
-    differences d = {0};
-
     for (int i = 0; i < plan->n_items; i++) {
         const ls_named *item = &plan->items[i];
         const safetensors_entry *e;
@@ -131,7 +142,7 @@ static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode m
         if (item->name == NULL)
             return ls_fail(LS_EINVAL, "%s: item %d has no name", c->path, i);
         e = safetensors_find(&c->index, item->name);
-        compare_item(item, e, &d);
+        compare_item(item, e, l);
         if (e == NULL)
             continue;
         if (plan->is_wanted[e - c->index.entries])
@@ -141,9 +152,44 @@ static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode m
     }
     for (int i = 0; mode == LS_LOAD_STRICT && i < c->index.n_entries; i++) {
         if (!plan->is_wanted[i])
-            note_unexpected(&c->index.entries[i], &d);
+            note_unexpected(&c->index.entries[i], l);
     }
-    return d.n > 0 ? fail_differences(c, &d) : LS_OK;
+    return LS_OK;
+}
+
+static ls_status make_plan(const ls_checkpoint *c, const ls_named *items, int n_items,
+                           load_plan *plan)
+{
+    *plan = (load_plan){.items = items, .n_items = n_items};
+    if (n_items < 0 || (n_items > 0 && items == NULL))
+        return ls_fail(LS_EINVAL, "%s: there is no list to load", c->path);
+    plan->steps = ls_calloc((size_t)n_items, sizeof(*plan->steps));
+    plan->is_wanted = ls_calloc((size_t)c->index.n_entries, 1);
+    if (plan->steps == NULL || plan->is_wanted == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to load %s", c->path);
+    return LS_OK;
+}
+
+static void free_plan(load_plan *plan)
+{
+    ls_free(plan->staged);
+    ls_free(plan->is_wanted);
+    ls_free(plan->steps);
+}
+
+ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items, int n_items,
+                                ls_load_mode mode, ls_checkpoint_difference_fn each, void *arg,
+                                int *n_differences)
+{
+    listener l = {.each = each, .arg = arg};
+    load_plan plan;
+    ls_status st = make_plan(c, items, n_items, &plan);
+
+    if (st == LS_OK)
+        st = compare(c, &plan, mode, &l);
+    free_plan(&plan);
+    *n_differences = l.n;
+    return st;
 }
 
 /* --- reading --- */
@@ -213,11 +259,12 @@ static void fill_items(const load_plan *plan)
 
 static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
 {
-    plan->steps = ls_calloc((size_t)plan->n_items, sizeof(*plan->steps));
-    plan->is_wanted = ls_calloc((size_t)c->index.n_entries, 1);
-    if (plan->steps == NULL || plan->is_wanted == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to load %s", c->path);
-    LS_TRY(compare(c, plan, mode));
+    differences found = {0};
+    listener l = {.each = keep_difference, .arg = &found};
+
+    LS_TRY(compare(c, plan, mode, &l));
+    if (l.n > 0)
+        return fail_differences(c, &found);
     LS_TRY(find_destinations(plan));
     LS_TRY(stage(c, plan));
     fill_items(plan);
@@ -227,14 +274,11 @@ static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mod
 ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items, int n_items,
                              ls_load_mode mode)
 {
-    load_plan plan = {.items = items, .n_items = n_items};
-    ls_status st;
+    load_plan plan;
+    ls_status st = make_plan(c, items, n_items, &plan);
 
-    if (n_items < 0 || (n_items > 0 && items == NULL))
-        return ls_fail(LS_EINVAL, "%s: there is no list to load", c->path);
-    st = load_items(c, &plan, mode);
-    ls_free(plan.staged);
-    ls_free(plan.is_wanted);
-    ls_free(plan.steps);
+    if (st == LS_OK)
+        st = load_items(c, &plan, mode);
+    free_plan(&plan);
     return st;
 }

@@ -218,8 +218,21 @@ static void every_difference_is_listed_and_nothing_changes(void **state)
     free_model(&b_before);
 }
 
+static void count_difference(void *arg, const char *text)
+{
+    int *n = arg;
+    char want[80];
+
+    (void)snprintf(want, sizeof(want), "layer%d.with.a.long.name.weight (1) uint8 is missing", *n);
+    assert_string_equal(text, want);
+    ++*n;
+}
+
 static void many_differences_are_counted(void **state)
 {
+    ls_checkpoint *file;
+    int n_heard = 0;
+    int n_said = 0;
     enum { N = 300 };
     static char names[N][64];
     static ls_named items[N];
@@ -235,6 +248,12 @@ static void many_differences_are_counted(void **state)
     assert_told("layer0.with.a.long.name.weight (1) uint8 is missing; layer1.");
     assert_told(" more");
     assert_true(strlen(ls_last_error()) < LS_ERROR_BYTES - 10);
+    assert_ok(ls_checkpoint_open(path, &file));
+    assert_ok(
+        ls_checkpoint_compare(file, items, N, LS_LOAD_STRICT, count_difference, &n_heard, &n_said));
+    assert_int_equal(n_heard, N); // each of them, in order
+    assert_int_equal(n_said, N);
+    ls_checkpoint_close(file);
 }
 
 static void a_subset_is_loaded_when_asked_for(void **state)
