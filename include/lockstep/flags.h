@@ -20,7 +20,8 @@ typedef enum ls_flag_kind {
     LS_FLAG_REAL,          /* double */
     LS_FLAG_BOOL,          /* int; no value, or =true, =false */
     LS_FLAG_ATTACHED_TEXT, /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
-    LS_FLAG_TEXTS          /* ls_flag_texts; each time it is given adds one */
+    LS_FLAG_TEXTS,         /* ls_flag_texts; each time it is given adds one */
+    LS_FLAG_ARGUMENT /* const char *; an argument that is no flag: the first such row gets the first of them */
 } ls_flag_kind;
 
 /* The values of a flag that may come several times, in their order. */
@@ -49,7 +50,7 @@ typedef struct ls_flags {
     const char *summary;
     const ls_flag *tables[2];
     int n[2];
-    int takes_rest; /* 1: the first argument that is no flag ends them; 0: there may be none */
+    int takes_rest; /* 1: the first argument that is no flag (and has no row) ends them; 0: there may be none */
 } ls_flags;
 
 /*

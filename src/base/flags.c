@@ -41,9 +41,20 @@ static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char *
     *value = name[n] == '=' ? name + n + 1 : NULL;
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
+        if (flag->kind == LS_FLAG_ARGUMENT)
+            continue;
         if (!is_long && n == 1 ? flag->letter == name[0] : same_name(flag->name, name, n))
             return flag;
     }
+    return NULL;
+}
+
+/* The row of the argument that `n` others stand before. */
+static const ls_flag *find_argument(const ls_flags *f, int n)
+{
+    for (int i = 0; i < n_flags(f); i++)
+        if (flag_at(f, i)->kind == LS_FLAG_ARGUMENT && n-- == 0)
+            return flag_at(f, i);
     return NULL;
 }
 
@@ -149,6 +160,7 @@ static ls_status set_value(const ls_flag *flag, const char *text)
     case LS_FLAG_TEXT:
     case LS_FLAG_OPTIONAL_TEXT:
     case LS_FLAG_ATTACHED_TEXT:
+    case LS_FLAG_ARGUMENT:
         *(const char **)flag->value = text;
         return LS_OK;
     case LS_FLAG_TEXTS:
@@ -181,16 +193,25 @@ static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
 
 ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv, int *rest)
 {
+    bool only_arguments = false; /* "--" has been passed */
+    int n_arguments = 0;
     int i;
 
     for (i = 1; i < argc; i++) {
-        if (text_equal(argv[i], "--")) {
-            i++;
-            break;
+        const ls_flag *argument;
+        if (!only_arguments && text_equal(argv[i], "--")) {
+            only_arguments = true;
+            continue;
         }
-        if (argv[i][0] != '-' || argv[i][1] == 0)
+        if (!only_arguments && argv[i][0] == '-' && argv[i][1] != 0) {
+            LS_TRY(take_flag(flags, argc, argv, &i));
+            continue;
+        }
+        argument = find_argument(flags, n_arguments);
+        if (argument == NULL)
             break;
-        LS_TRY(take_flag(flags, argc, argv, &i));
+        LS_TRY(set_value(argument, argv[i]));
+        n_arguments++;
     }
     if (i < argc && !flags->takes_rest)
         return ls_fail(LS_EINVAL, "unexpected argument %s (%s --help lists the flags)", argv[i],
@@ -217,6 +238,17 @@ static void append_default(text_buf *t, const ls_flag *flag)
         text_append(t, " (%s)", *(const char **)flag->value);
 }
 
+/* An earlier row has the same name. */
+static bool is_hidden(const ls_flags *f, int i)
+{
+    const ls_flag *flag = flag_at(f, i);
+
+    for (int k = 0; k < i; k++)
+        if (text_equal(flag_at(f, k)->name, flag->name))
+            return true;
+    return false;
+}
+
 ls_status ls_flags_help(const ls_flags *flags, char **out)
 {
     text_buf t = {0};
@@ -225,9 +257,11 @@ ls_status ls_flags_help(const ls_flags *flags, char **out)
     for (int i = 0; i < n_flags(flags); i++) {
         const ls_flag *flag = flag_at(flags, i);
         char left[NAME_MOST + 16];
-        if (flag->help == NULL)
+        if (flag->help == NULL || is_hidden(flags, i))
             continue;
-        if (flag->letter != 0)
+        if (flag->kind == LS_FLAG_ARGUMENT)
+            text_format(left, sizeof(left), "%s", flag->name);
+        else if (flag->letter != 0)
             text_format(left, sizeof(left), "-%c, --%s", flag->letter, flag->name);
         else
             text_format(left, sizeof(left), "    --%s", flag->name);
