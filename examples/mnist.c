@@ -35,7 +35,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const ls_train_flags *flags)
     TRY(ls_run_start(run, convnet_forward, &net));
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = convnet_forward(&net, ls_run_tape(run), batch.x);
-        ls_run_step(run, ls_cross_entropy(ls_run_tape(run), logits, batch.y));
+        ls_run_step(run, ls_run_classify(run, logits, batch.y));
     }
     return LS_OK;
 }

@@ -35,24 +35,46 @@ typedef struct ls_train_flags {
     const char *master;  /* --master HOST[:PORT] */
     int64_t local_rank;  /* --local-rank: accepted, as torch.distributed.launch appends it */
     /* what to train with */
-    int64_t epochs;         /* --epochs */
-    int64_t steps;          /* --steps: stop after so many; 0: no limit */
+    int64_t epochs; /* --epochs */
+    int64_t
+        start_epoch; /* --start-epoch: begin at this one, counted from 0; --resume knows better */
+    int64_t steps;   /* --steps: stop after so many; 0: no limit */
     int64_t batch_size;     /* --batch-size: rows of one rank */
-    double lr;              /* --lr */
-    double momentum;        /* --momentum */
-    double weight_decay;    /* --weight-decay */
-    const char *schedule;   /* --schedule constant|step|cosine */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
     int64_t workers;        /* --workers: loader threads */
+    const char *bad_images; /* --bad-images fail|skip; NULL: fail */
     int64_t check_replicas; /* --check-replicas K */
-    /* what to keep */
-    const char *metrics; /* --metrics FILE.jsonl */
-    const char *save;    /* --save FILE.safetensors */
-    const char *init;    /* --init FILE.safetensors */
-    const char *resume;  /* --resume [PATH]; without PATH: the --save file */
-    int help;            /* --help was given: the text has been printed, leave with 0 */
+    int evaluate;           /* -e/--evaluate: the test set once, no training */
+    /* how to learn */
+    const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */
+    double lr;             /* --lr */
+    double momentum;       /* --momentum */
+    int nesterov;          /* --nesterov */
+    double beta1;          /* --beta1, --beta2, --eps of Adam; 0: PyTorch's defaults */
+    double beta2;
+    double eps;
+    double weight_decay;       /* --weight-decay */
+    const char *schedule;      /* --schedule constant|step|multi-step|cosine; NULL: constant */
+    int64_t lr_step_size;      /* --lr-step-size: epochs; 0: a third of all */
+    const char *lr_milestones; /* --lr-milestones 30,60: epochs */
+    double lr_gamma;           /* --lr-gamma; 0: 0.1 */
+    double lr_min;             /* --lr-min: where cosine ends */
+    double lr_warmup_epochs;   /* --lr-warmup-epochs: linear, before the schedule */
+    double lr_warmup_factor;   /* --lr-warmup-factor: of the first step's rate; 0: 1/3 */
+    double label_smoothing;    /* --label-smoothing, of ls_run_classify() */
+    double clip_grad_norm;     /* --clip-grad-norm; 0: off */
+    /* what to keep and to show */
+    int64_t print_freq;        /* -p/--print-freq: a line every so many steps; 0: by time */
+    const char *metrics;       /* --metrics FILE.jsonl */
+    const char *metrics_html;  /* --metrics-html FILE.html */
+    const char *save;          /* --save FILE.safetensors */
+    const char *save_best;     /* --save-best FILE.safetensors; NULL: beside the --save file */
+    const char *on_save_error; /* --on-save-error continue|stop; NULL: continue */
+    const char *init;          /* --init FILE.safetensors */
+    const char *resume;        /* --resume [PATH]; without PATH: the --save file */
+    int help;                  /* --help was given: the text has been printed, leave with 0 */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, by ls_train_local_ranks() */
 } ls_train_flags;
 
@@ -89,13 +111,18 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
 /* Logits (rows, classes) of the network for x; arg is the program's. */
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
-/* The last step before the loop: makes the optimizer (SGD) and schedule of the flags, loads --init or --resume, opens the metrics
+/* The last step before the loop: makes the optimizer and schedule of the flags, loads --init or --resume, opens the metrics
  * file (rank 0), takes SIGTERM and SIGINT. `forward` is used for evaluation; NULL when there is no test set. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, across epochs; at the end of an epoch evaluates, reports and saves. 0 at the end of the run or
- * after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are equal on all ranks. */
+ * after a failure (ls_run_close tells). The tape has been reset and is in training mode; buffers are equal on all ranks.
+ * With --evaluate the test set is evaluated once, and there is no batch. */
 LS_API int ls_run_next(ls_run *run, ls_batch *batch);
+
+/* The loss of a classifier: cross-entropy with --label-smoothing, mean over the batch. Counts on the way how often the target
+ * had the largest logit, or one of the five largest. NULL gives NULL. */
+LS_API ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets);
 
 /* Backward from the mean loss over the batch (without a training set: over one row), reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
  * failure is reported by ls_run_close. */
@@ -105,18 +132,31 @@ LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
  * of the run. NULL gives `st`. */
 LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run, ls_status st);
 
-/* Position and results so far, for a program that wants to print its own. */
+/* Position and results so far, for a program that wants to print its own. Shares are of 1. */
 typedef struct ls_run_state {
     int64_t epoch; /* from 0 */
     int64_t step;  /* of the whole run */
-    double loss;   /* of the last step, mean over all ranks' rows */
+    double loss;   /* of the last report, mean over all ranks' rows */
     double lr;
     double samples_per_s; /* all ranks together, over the current epoch */
     double accuracy;      /* of the last evaluation, -1 before */
     int stopping;         /* a stop has been asked for and agreed */
+    double top1;          /* of ls_run_classify() in training, of the last report; -1 before */
+    double top5;
+    double accuracy5; /* of the last evaluation: the target was among the five largest; -1 before */
+    double test_loss; /* of the last evaluation: mean cross-entropy, without smoothing */
+    double best_accuracy; /* of all evaluations, those before a resume included; -1 before */
+    int64_t best_epoch;   /* after how many epochs that was */
+    double
+        data_wait; /* share of the last report's time spent waiting for batches, mean over ranks */
+    int64_t bad_images;  /* skipped by all ranks (--bad-images skip), up to the last report */
+    double seconds_left; /* estimated, evaluations included; -1 before */
 } ls_run_state;
 
 LS_API void ls_run_get_state(const ls_run *run, ls_run_state *out);
+
+/* A program's own objection to what it was given: makes the text that ls_train_exit() prints, and gives LS_EINVAL. */
+LS_API LS_MUST_USE ls_status ls_train_refuse(const char *format, ...) LS_PRINTF(1, 2);
 
 /* Prints the thread's last error for a program: "name: rank 1: text", on standard error; returns 1 (an exit code), or 0
  * for LS_OK. */

@@ -6,11 +6,14 @@
 
 #include "base/text.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_COMMON 32
+#define MOST_COMMON 64
+
+static const double most = 1e15;
 
 typedef struct flag_table {
     ls_flag flags[MOST_COMMON];
@@ -26,10 +29,8 @@ static void add(flag_table *t, const char *name, char letter, ls_flag_kind kind,
     t->flags[t->n++] = (ls_flag){name, letter, kind, value, min, max, help};
 }
 
-static void add_common(flag_table *t, ls_train_flags *f)
+static void add_place(flag_table *t, ls_train_flags *f)
 {
-    const double most = 1e15;
-
     add(t, "nodes", 'n', LS_FLAG_INT, &f->nodes, 0, 65536,
         "machines, when this program starts its own ranks");
     add(t, "gpus", 'g', LS_FLAG_TEXT, &f->gpus, 0, 0, "ranks to start on each machine: 2, or 8,2");
@@ -40,29 +41,82 @@ static void add_common(flag_table *t, ls_train_flags *f)
     add(t, "master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "HOST[:PORT] of machine 0");
     add(t, "local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
         "accepted for torch.distributed.launch");
+}
+
+static void add_work(flag_table *t, ls_train_flags *f)
+{
     add(t, "epochs", 0, LS_FLAG_INT, &f->epochs, 0, most, "passes over the training set");
+    add(t, "start-epoch", 0, LS_FLAG_INT, &f->start_epoch, 0, most,
+        "begin at this one, counted from 0; --resume goes on where it was");
     add(t, "steps", 0, LS_FLAG_INT, &f->steps, 0, most, "stop after so many steps; 0: no limit");
     add(t, "batch-size", 'b', LS_FLAG_INT, &f->batch_size, 1, 1 << 24,
         "samples of one rank in one step");
-    add(t, "lr", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "learning rate at the start");
-    add(t, "momentum", 0, LS_FLAG_REAL, &f->momentum, 0, 1, "of SGD");
-    add(t, "weight-decay", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "of SGD");
-    add(t, "schedule", 0, LS_FLAG_TEXT, &f->schedule, 0, 0,
-        "constant, step (a tenth after each third of the epochs), cosine");
     add(t, "data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "folder of the data set");
     add(t, "seed", 0, LS_FLAG_INT, &f->seed, 0, most,
-        "decides initial values and order of samples");
+        "decides initial values, order of samples and augmentation");
     add(t, "no-shuffle", 0, LS_FLAG_BOOL, &f->no_shuffle, 0, 0,
         "take the samples in the order of the files");
     add(t, "workers", 'j', LS_FLAG_INT, &f->workers, 0, 256, "threads that read ahead; 0: one");
+    add(t, "bad-images", 0, LS_FLAG_TEXT, &f->bad_images, 0, 0,
+        "what a broken image does: fail, or skip (it is named and counted)");
     add(t, "check-replicas", 0, LS_FLAG_INT, &f->check_replicas, 0, 1 << 30,
         "compare the ranks' parameters every so many steps; 0: never");
+    add(t, "evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
+        "evaluate the weights of --init or --resume on the test set, and end");
+}
+
+static void add_recipe(flag_table *t, ls_train_flags *f)
+{
+    add(t, "optimizer", 0, LS_FLAG_TEXT, &f->optimizer, 0, 0, "sgd (default), adam, adamw");
+    add(t, "lr", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "learning rate at the start");
+    add(t, "momentum", 0, LS_FLAG_REAL, &f->momentum, 0, 1, "of SGD");
+    add(t, "nesterov", 0, LS_FLAG_BOOL, &f->nesterov, 0, 0, "Nesterov's momentum");
+    add(t, "beta1", 0, LS_FLAG_REAL, &f->beta1, 0, 1, "of Adam; 0: 0.9");
+    add(t, "beta2", 0, LS_FLAG_REAL, &f->beta2, 0, 1, "of Adam; 0: 0.999");
+    add(t, "eps", 0, LS_FLAG_REAL, &f->eps, 0, 1, "of Adam; 0: 1e-8");
+    add(t, "weight-decay", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "as in torch.optim");
+    add(t, "schedule", 0, LS_FLAG_TEXT, &f->schedule, 0, 0,
+        "of the learning rate: constant, step, multi-step, cosine");
+    add(t, "lr-step-size", 0, LS_FLAG_INT, &f->lr_step_size, 0, most,
+        "of step: epochs from one to the next; 0: a third of all");
+    add(t, "lr-milestones", 0, LS_FLAG_TEXT, &f->lr_milestones, 0, 0,
+        "of multi-step: epochs, as 30,60,80");
+    add(t, "lr-gamma", 0, LS_FLAG_REAL, &f->lr_gamma, 0, 1, "factor of each step; 0: 0.1");
+    add(t, "lr-min", 0, LS_FLAG_REAL, &f->lr_min, 0, 1e6, "where cosine ends");
+    add(t, "lr-warmup-epochs", 0, LS_FLAG_REAL, &f->lr_warmup_epochs, 0, 1e6,
+        "linear warm-up before the schedule, fractions too");
+    add(t, "lr-warmup-factor", 0, LS_FLAG_REAL, &f->lr_warmup_factor, 0, 1,
+        "where it begins, as a part of --lr; 0: 1/3");
+    add(t, "label-smoothing", 0, LS_FLAG_REAL, &f->label_smoothing, 0, 1,
+        "this share of each target is spread over all classes");
+    add(t, "clip-grad-norm", 0, LS_FLAG_REAL, &f->clip_grad_norm, 0, 1e30,
+        "largest norm of all gradients together; 0: any");
+}
+
+static void add_output(flag_table *t, ls_train_flags *f)
+{
+    add(t, "print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, most,
+        "a line every so many steps; 0: every few seconds");
     add(t, "metrics", 0, LS_FLAG_TEXT, &f->metrics, 0, 0, "FILE.jsonl: one JSON object a line");
+    add(t, "metrics-html", 0, LS_FLAG_TEXT, &f->metrics_html, 0, 0,
+        "FILE.html: a page with the course of the run, anew after each epoch");
     add(t, "save", 0, LS_FLAG_TEXT, &f->save, 0, 0, "FILE.safetensors: weights, after each epoch");
+    add(t, "save-best", 0, LS_FLAG_TEXT, &f->save_best, 0, 0,
+        "FILE.safetensors: those of the best evaluation; default beside the --save file");
+    add(t, "on-save-error", 0, LS_FLAG_TEXT, &f->on_save_error, 0, 0,
+        "when a file cannot be written: continue, or stop; the old file stays");
     add(t, "init", 0, LS_FLAG_TEXT, &f->init, 0, 0, "FILE.safetensors: start from these weights");
     add(t, "resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
         "[FILE.safetensors]: go on where the run that saved it ended; default the --save file");
     add(t, "help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text");
+}
+
+static void add_common(flag_table *t, ls_train_flags *f)
+{
+    add_place(t, f);
+    add_work(t, f);
+    add_recipe(t, f);
+    add_output(t, f);
 }
 
 /* --- the public calls --- */
@@ -80,12 +134,16 @@ static ls_status print_help(const ls_flags *flags)
 ls_status ls_train_parse(const char *program, const char *summary, int argc, char **argv,
                          ls_train_flags *common, const ls_flag *own, int n_own)
 {
+    char usage[64] = "[flags]";
     ls_flags flags = {
-        .size = sizeof(flags), .program = program, .usage = "[flags]", .summary = summary};
+        .size = sizeof(flags), .program = program, .usage = usage, .summary = summary};
     ls_train_flags defaults = *common;
     flag_table table = {.n = 0};
     flag_table shown = {.n = 0};
 
+    for (int i = 0; i < n_own; i++)
+        if (own[i].kind == LS_FLAG_ARGUMENT)
+            text_format(usage, sizeof(usage), "[flags] %s", own[i].name);
     add_common(&table, common);
     flags.tables[0] = own;
     flags.n[0] = n_own;
@@ -155,6 +213,17 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
     flags->nodes = nodes;
     *n = flags->per_node[flags->node_id];
     return LS_OK;
+}
+
+ls_status ls_train_refuse(const char *format, ...)
+{
+    va_list args;
+    ls_status st;
+
+    va_start(args, format);
+    st = ls_vfail(LS_EINVAL, format, args);
+    va_end(args);
+    return st;
 }
 
 int ls_train_exit(const char *program, ls_status status)

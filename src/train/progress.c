@@ -34,47 +34,84 @@ void progress_init(progress *p, int rank)
     p->last_ms = ls_now_ms();
 }
 
-static void append_facts(text_buf *t, const ls_run_state *s)
+static void append_time(text_buf *t, double seconds)
 {
-    text_append(t, "step %lld", (long long)s->step);
-    if (s->samples_per_s > 0) /* otherwise nothing has been measured yet */
-        text_append(t, "  loss %.4f  lr %.3g  %.0f samples/s", s->loss, s->lr, s->samples_per_s);
+    const long long s = (long long)seconds;
+
+    if (s < 3600)
+        text_append(t, "%lld:%02lld", s / 60, s % 60);
+    else
+        text_append(t, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-static void draw_bar(progress *p, const ls_run_state *s, int64_t epochs, int64_t at,
-                     int64_t epoch_steps)
+static void append_facts(text_buf *t, const ls_run *run)
 {
-    const int full = epoch_steps > 0 ? (int)(at * BAR_CELLS / epoch_steps) : 0;
+    const ls_run_state *s = &run->state;
+
+    text_append(t, "step %lld", (long long)s->step);
+    if (s->samples_per_s <= 0) /* nothing has been measured yet */
+        return;
+    text_append(t, "  loss %.4f", s->loss);
+    if (s->top1 >= 0)
+        text_append(t, "  top-1 %.4f  top-5 %.4f", s->top1, s->top5);
+    text_append(t, "  lr %.3g  %.0f samples/s", s->lr, s->samples_per_s);
+    if (run_size(run) > 1)
+        text_append(t, " (%.0f a rank)", s->samples_per_s / run_size(run));
+    text_append(t, "  data %.1f %%", 100 * s->data_wait);
+    if (s->seconds_left >= 0) {
+        text_append(t, "  ETA ");
+        append_time(t, s->seconds_left);
+    }
+}
+
+static void draw_bar(ls_run *run)
+{
+    const int64_t of = run->epoch_steps > 0 ? run->epoch_steps : 1;
+    const int full = (int)(run->at.batch * BAR_CELLS / of);
     text_buf t = {0};
 
-    text_append(&t, "\repoch %lld/%lld [", (long long)s->epoch + 1, (long long)epochs);
+    text_append(&t, "\repoch %lld/%lld [", (long long)run->state.epoch + 1,
+                (long long)run->flags->epochs);
     for (int i = 0; i < BAR_CELLS; i++)
         text_append(&t, i < full ? "=" : " ");
     text_append(&t, "] ");
-    append_facts(&t, s);
+    append_facts(&t, run);
     text_append(&t, "\x1b[K");
     progress_write(STDERR_FILENO, text_str(&t));
     text_free(&t);
-    p->bar_shown = true;
+    run->progress.bar_shown = true;
 }
 
-void progress_step(progress *p, const ls_run_state *s, int64_t epochs, int64_t at,
-                   int64_t epoch_steps)
+static void write_facts(ls_run *run)
 {
-    const int64_t now_ms = ls_now_ms();
     text_buf t = {0};
 
-    if (!p->speaks || now_ms - p->last_ms < (p->is_terminal ? REDRAW_MS : LINE_MS))
+    text_append(&t, "epoch %lld/%lld  ", (long long)run->state.epoch + 1,
+                (long long)run->flags->epochs);
+    append_facts(&t, run);
+    progress_line(&run->progress, "%s", text_str(&t));
+    text_free(&t);
+}
+
+void progress_step(ls_run *run)
+{
+    progress *p = &run->progress;
+    const int64_t now_ms = ls_now_ms();
+    const int64_t every = run->flags->print_freq;
+
+    if (!p->speaks)
+        return;
+    if (every > 0 && run->at.step % every == 0) {
+        write_facts(run);
+        p->last_ms = now_ms;
+    }
+    if (now_ms - p->last_ms < (p->is_terminal ? REDRAW_MS : LINE_MS))
         return;
     p->last_ms = now_ms;
-    if (p->is_terminal) {
-        draw_bar(p, s, epochs, at, epoch_steps);
-        return;
-    }
-    text_append(&t, "epoch %lld/%lld  ", (long long)s->epoch + 1, (long long)epochs);
-    append_facts(&t, s);
-    progress_line(p, "%s", text_str(&t));
-    text_free(&t);
+    if (p->is_terminal)
+        draw_bar(run);
+    else if (every == 0)
+        write_facts(run);
 }
 
 void progress_line(progress *p, const char *format, ...)

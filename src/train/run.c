@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - the bookkeeping around a program's own training loop.
- *
- * Ranks may have batches of different numbers: an epoch has as many steps as the rank with the most needs, and a rank that
- * has run out takes part with 0 rows. Everything that decides whether ranks communicate (step counts, stop requests) is
- * therefore agreed on, never local.
+ * run.c - the life of a run: what it owns, its start and its end. The loop is in loop.c.
  */
 #include "train/run.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/rng.h"
-#include "comm/comm.h"
 
-#include <lockstep/log.h>
-
-#include <math.h>
 #include <string.h>
-
-enum { REPORT_STEPS = 20 }; /* steps between two losses that all ranks have added up */
 
 /* A signal can reach nothing but a global. */
 static volatile sig_atomic_t stop_signal;
@@ -38,6 +27,18 @@ int run_size(const ls_run *run)
     return run->comm != NULL ? ls_comm_size(run->comm) : 1;
 }
 
+bool run_stop_signalled(void)
+{
+    return stop_signal != 0;
+}
+
+int64_t run_total_steps(const ls_run *run)
+{
+    const int64_t all = run->flags->epochs * run->epoch_steps;
+
+    return run->flags->steps > 0 && run->flags->steps < all ? run->flags->steps : all;
+}
+
 /* --- life --- */
 
 ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
@@ -50,8 +51,16 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
         return ls_fail(LS_ENOMEM, "no memory for a run");
     run->flags = flags;
     run->metrics_fd = -1;
+    run->saved_step = -1;
     run->state.accuracy = -1;
-    st = ls_device_open(&device, &run->device);
+    run->state.accuracy5 = -1;
+    run->state.best_accuracy = -1;
+    run->state.top1 = -1;
+    run->state.top5 = -1;
+    run->state.seconds_left = -1;
+    st = recipe_check(flags);
+    if (st == LS_OK)
+        st = ls_device_open(&device, &run->device);
     if (st == LS_OK)
         st = ls_model_create(run->device, (uint64_t)flags->seed, &run->model);
     if (st == LS_OK)
@@ -120,25 +129,15 @@ static void close_split(split *s)
     ls_dataset_close(s->set);
 }
 
-static void last_word(ls_run *run)
-{
-    const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
-
-    if (run->state.accuracy >= 0)
-        progress_line(&run->progress, "test accuracy %.4f after %lld epochs on %d ranks, %.1f s",
-                      run->state.accuracy, (long long)run->at.epoch, run_size(run), seconds);
-    else
-        progress_line(&run->progress, "%lld steps on %d ranks, loss %.4f, %.1f s",
-                      (long long)run->at.step, run_size(run), run->state.loss, seconds);
-}
-
 static void free_run(ls_run *run)
 {
     if (run->started) {
         sigaction(SIGTERM, &run->old_term, NULL);
         sigaction(SIGINT, &run->old_int, NULL);
+        sigaction(SIGXFSZ, &run->old_xfsz, NULL);
     }
     metrics_close(run);
+    history_free(&run->history);
     ls_optimizer_destroy(run->optimizer);
     ls_tape_destroy(run->tape);
     close_split(&run->train);
@@ -157,8 +156,10 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         return st;
     if (st == LS_OK && run->failure != LS_OK)
         st = ls_fail(run->failure, "%s", run->failure_text);
-    if (st == LS_OK && run->started && run->train.set != NULL)
-        last_word(run);
+    if (st == LS_OK && run->started)
+        summary_print(run);
+    if (st == LS_OK && run->unsaved)
+        st = ls_fail(LS_EIO, "%s", run->unsaved_text);
     text_format(why, sizeof(why), "%s", ls_last_error());
     free_run(run);
     return st == LS_OK ? LS_OK
@@ -166,6 +167,13 @@ ls_status ls_run_close(ls_run *run, ls_status st)
 }
 
 /* --- start --- */
+
+static ls_bad_images bad_images_of(const ls_train_flags *flags, bool training)
+{
+    if (flags->bad_images == NULL || text_equal(flags->bad_images, "fail"))
+        return LS_BAD_IMAGES_FAIL;
+    return training ? LS_BAD_IMAGES_REPLACE : LS_BAD_IMAGES_LEAVE_OUT;
+}
 
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
@@ -187,6 +195,7 @@ static ls_status open_split(ls_run *run, split *s, bool training)
         .sampler = s->sampler,
         .batch_size = (int)run->flags->batch_size,
         .threads = (int)run->flags->workers,
+        .bad_images = bad_images_of(run->flags, training),
     };
     return ls_loader_create(&loader, &s->loader);
 }
@@ -200,45 +209,7 @@ static ls_status agree_on_epoch_steps(ls_run *run)
     return LS_OK;
 }
 
-static int64_t total_steps(const ls_run *run)
-{
-    const int64_t all = run->flags->epochs * run->epoch_steps;
-
-    return run->flags->steps > 0 && run->flags->steps < all ? run->flags->steps : all;
-}
-
-static ls_status set_schedule(ls_run *run)
-{
-    const char *name = run->flags->schedule != NULL ? run->flags->schedule : "constant";
-    ls_schedule *s = &run->schedule;
-
-    *s = (ls_schedule){.base_lr = run->flags->lr};
-    if (text_equal(name, "constant")) {
-        s->kind = LS_SCHEDULE_CONSTANT;
-    } else if (text_equal(name, "step")) {
-        s->kind = LS_SCHEDULE_STEP;
-        s->step = (run->flags->epochs + 2) / 3 * run->epoch_steps;
-        s->step = s->step > 0 ? s->step : 1;
-    } else if (text_equal(name, "cosine")) {
-        s->kind = LS_SCHEDULE_COSINE;
-        s->total = total_steps(run) > 0 ? total_steps(run) : 1;
-    } else {
-        return ls_fail(LS_EINVAL, "--schedule %s: constant, step or cosine", name);
-    }
-    return LS_OK;
-}
-
-static ls_status make_optimizer(ls_run *run)
-{
-    const ls_train_flags *f = run->flags;
-    const ls_sgd_options sgd = {
-        .size = sizeof(sgd), .lr = f->lr, .momentum = f->momentum, .weight_decay = f->weight_decay};
-    int n;
-    const ls_named *parameters = ls_model_parameters(run->model, &n);
-
-    return ls_sgd_create(parameters, n, ls_grad, &sgd, &run->optimizer);
-}
-
+/* SIGTERM and SIGINT ask for a stop; a file that grows over the process's limit is a failed write and not the process's end. */
 static void take_signals(ls_run *run)
 {
     struct sigaction action;
@@ -250,6 +221,21 @@ static void take_signals(ls_run *run)
     stop_signal = 0;
     sigaction(SIGTERM, &action, &run->old_term);
     sigaction(SIGINT, &action, &run->old_int);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGXFSZ, &action, &run->old_xfsz);
+}
+
+static ls_status open_splits(ls_run *run)
+{
+    if (run->flags->evaluate && run->test.set == NULL)
+        return ls_fail(LS_EINVAL, "--evaluate needs a test set");
+    if (run->train.set != NULL) {
+        LS_TRY(open_split(run, &run->train, true));
+        LS_TRY(agree_on_epoch_steps(run));
+    }
+    if (run->test.set != NULL)
+        LS_TRY(open_split(run, &run->test, false));
+    return LS_OK;
 }
 
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
@@ -259,14 +245,13 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
         return ls_fail(LS_EINVAL, "a test set needs a forward function to be evaluated with");
     run->forward = forward;
     run->forward_arg = arg;
-    if (run->train.set != NULL) {
-        LS_TRY(open_split(run, &run->train, true));
-        LS_TRY(agree_on_epoch_steps(run));
-    }
-    if (run->test.set != NULL)
-        LS_TRY(open_split(run, &run->test, false));
-    LS_TRY(set_schedule(run));
-    LS_TRY(make_optimizer(run));
+    LS_TRY(open_splits(run));
+    LS_TRY(recipe_make_schedule(run));
+    LS_TRY(recipe_make_optimizer(run));
+    run->at.epoch = run->flags->start_epoch;
+    run->at.step = run->at.epoch * run->epoch_steps;
+    if (run_rank(run) == 0)
+        LS_TRY(history_open(&run->history));
     LS_TRY(resume_load(run));
     LS_TRY(metrics_open(run));
     progress_init(&run->progress, run_rank(run));
@@ -275,204 +260,8 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     run->start_ms = ls_now_ms();
     run->state.epoch = run->at.epoch;
     run->state.step = run->at.step;
+    run->state.best_epoch = run->at.best_epoch;
     return LS_OK;
-}
-
-/* --- the loop --- */
-
-/* Keeps the first failure for ls_run_close(), and tells the other ranks. */
-static void fail_run(ls_run *run, ls_status st)
-{
-    if (run->failure != LS_OK)
-        return;
-    run->failure = st;
-    text_format(run->failure_text, sizeof(run->failure_text), "%s", ls_last_error());
-    if (run->comm != NULL)
-        ls_comm_abort(run->comm, run->failure_text);
-}
-
-static ls_status begin_epoch(ls_run *run)
-{
-    LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
-    run->in_epoch = true;
-    run->epoch_start_ns = ls_now_ns();
-    run->epoch_samples = 0;
-    run->state.epoch = run->at.epoch;
-    return LS_OK;
-}
-
-/* The loss since the last report, as the mean over all ranks' rows. Collective. */
-static ls_status update_loss(ls_run *run)
-{
-    double sums[2] = {run->loss_sum, run->loss_rows};
-    const double seconds = (double)(ls_now_ns() - run->epoch_start_ns) * 1e-9;
-
-    if (run->comm != NULL)
-        LS_TRY(ls_all_reduce(run->comm, sums, sums, 2, LS_F64, LS_SUM, NULL));
-    if (sums[1] > 0)
-        run->state.loss = sums[0] / sums[1];
-    run->loss_sum = 0;
-    run->loss_rows = 0;
-    run->state.samples_per_s = seconds > 0 ? run->epoch_samples / seconds : 0;
-    if (!isfinite(run->state.loss))
-        ls_log(LS_LOG_WARN, "train", "the loss is %g at step %lld", run->state.loss,
-               (long long)run->at.step);
-    return LS_OK;
-}
-
-/* What has been done since the mark has this name in the flight recorder; the next phase begins here. */
-static void end_phase(ls_run *run, const char *name)
-{
-    const int64_t now_ns = ls_now_ns();
-
-    if (run->comm != NULL)
-        comm_phase(run->comm, name, run->mark_ns, now_ns);
-    run->mark_ns = now_ns;
-}
-
-static ls_status end_epoch(ls_run *run)
-{
-    run->mark_ns = ls_now_ns();
-    LS_TRY(update_loss(run));
-    run->in_epoch = false;
-    run->at.epoch++;
-    run->at.batch = 0;
-    if (run->test.set != NULL)
-        LS_TRY(evaluate(run));
-    end_phase(run, "evaluation");
-    LS_TRY(metrics_write(run, run->test.set != NULL ? run->state.accuracy : -1));
-    if (run->test.set != NULL)
-        progress_line(&run->progress,
-                      "epoch %lld/%lld  loss %.4f  test accuracy %.4f  %.0f samples/s",
-                      (long long)run->at.epoch, (long long)run->flags->epochs, run->state.loss,
-                      run->state.accuracy, run->state.samples_per_s);
-    else
-        progress_line(&run->progress, "epoch %lld/%lld  loss %.4f  %.0f samples/s",
-                      (long long)run->at.epoch, (long long)run->flags->epochs, run->state.loss,
-                      run->state.samples_per_s);
-    LS_TRY(resume_save(run));
-    end_phase(run, "save");
-    return LS_OK;
-}
-
-/* A stop that all ranks have agreed on, or the step limit: the state is kept where it stands. */
-static ls_status end_early(ls_run *run)
-{
-    LS_TRY(update_loss(run));
-    if (run->ddp != NULL)
-        LS_TRY(ls_ddp_sync_buffers(run->ddp));
-    if (run->state.stopping)
-        progress_line(&run->progress, "stopping at step %lld as asked", (long long)run->at.step);
-    return resume_save(run);
-}
-
-/* Ranks drop different elements. */
-static uint64_t rank_seed(const ls_run *run)
-{
-    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run_rank(run), 0);
-}
-
-static ls_status next_batch(ls_run *run, ls_batch *batch)
-{
-    if (run->in_epoch && run->at.batch >= run->epoch_steps)
-        LS_TRY(end_epoch(run));
-    if (run->at.epoch >= run->flags->epochs) {
-        run->finished = true;
-        return LS_OK;
-    }
-    if (run->state.stopping || (run->flags->steps > 0 && run->at.step >= run->flags->steps)) {
-        run->finished = true;
-        return end_early(run);
-    }
-    if (!run->in_epoch)
-        LS_TRY(begin_epoch(run));
-    if (run->ddp != NULL)
-        LS_TRY(ls_ddp_sync_buffers(run->ddp));
-    ls_tape_set_training(run->tape, 1);
-    ls_tape_reset(run->tape);
-    ls_tape_set_random(run->tape, rank_seed(run), run->at.step);
-    run->mark_ns = ls_now_ns();
-    LS_TRY(ls_loader_next(run->train.loader, batch));
-    end_phase(run, "data");
-    run->rows = batch->rows;
-    return LS_OK;
-}
-
-int ls_run_next(ls_run *run, ls_batch *batch)
-{
-    ls_status st;
-
-    if (run->failure != LS_OK || run->finished)
-        return 0;
-    st = run->train.loader != NULL
-             ? next_batch(run, batch)
-             : ls_fail(LS_EINVAL, "ls_run_next needs a training set and ls_run_start");
-    if (st != LS_OK)
-        fail_run(run, st);
-    return run->failure == LS_OK && !run->finished;
-}
-
-static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
-{
-    if (run->ddp != NULL) {
-        if (stop_signal != 0)
-            ls_ddp_request_stop(run->ddp);
-        return ls_ddp_backward(run->ddp, run->tape, loss, run->rows, step);
-    }
-    ls_model_zero_grad(run->model);
-    *step = (ls_ddp_step){
-        .weight = (double)run->rows, .more_data = run->rows > 0, .stop = stop_signal != 0};
-    return ls_backward(run->tape, loss, 1.0);
-}
-
-static ls_status train_step(ls_run *run, ls_tensor *loss)
-{
-    double value = 0;
-    ls_ddp_step step;
-
-    if (loss != NULL && ls_tensor_dtype(loss) == LS_F32) {
-        float value32 = 0;
-        LS_TRY(ls_tensor_read(loss, &value32, 1));
-        value = (double)value32;
-    } else if (loss != NULL) {
-        LS_TRY(ls_tensor_read(loss, &value, 1));
-    }
-    run->state.lr = ls_schedule_lr(&run->schedule, run->at.step);
-    end_phase(run, "forward");
-    LS_TRY(backward(run, loss, &step));
-    run->mark_ns = ls_now_ns();
-    if (step.more_data) {
-        ls_optimizer_set_lr(run->optimizer, run->state.lr);
-        LS_TRY(ls_optimizer_step(run->optimizer));
-    }
-    end_phase(run, "optimizer");
-    run->at.step++;
-    run->at.batch++;
-    run->state.step = run->at.step;
-    run->state.stopping = step.stop;
-    run->epoch_samples += step.weight;
-    run->loss_sum += value * (double)run->rows;
-    run->loss_rows += (double)run->rows;
-    if (run->at.step % REPORT_STEPS == 0) {
-        LS_TRY(update_loss(run));
-        LS_TRY(metrics_write(run, -1));
-    }
-    progress_step(&run->progress, &run->state, run->flags->epochs, run->at.batch, run->epoch_steps);
-    return LS_OK;
-}
-
-void ls_run_step(ls_run *run, ls_tensor *loss)
-{
-    ls_status st;
-
-    if (run->failure != LS_OK)
-        return;
-    if (run->train.set == NULL)
-        run->rows = 1;
-    st = run->started ? train_step(run, loss)
-                      : ls_fail(LS_EINVAL, "ls_run_step comes after ls_run_start");
-    if (st != LS_OK)
-        fail_run(run, st);
 }
 
 void ls_run_get_state(const ls_run *run, ls_run_state *out)

@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "train/history.h"
+#include "train/tally.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -24,9 +26,8 @@ typedef struct progress {
 } progress;
 
 void progress_init(progress *p, int rank);
-/* Redraws the bar or, every few seconds, writes a line. */
-void progress_step(progress *p, const ls_run_state *state, int64_t epochs, int64_t at,
-                   int64_t epoch_steps);
+/* Redraws the bar or writes a line, when it is time for one. */
+void progress_step(ls_run *run);
 /* A whole line, the bar out of the way first. Nothing on ranks that do not speak. */
 void progress_line(progress *p, const char *format, ...) LS_PRINTF(2, 3);
 /* All of `text` to a descriptor; what cannot be written is lost. */
@@ -45,7 +46,10 @@ typedef struct run_position {
     int64_t epoch;
     int64_t batch; /* of this epoch: the next one to train on */
     int64_t step;
+    int64_t best_epoch;
 } run_position;
+
+enum { MILESTONES_MAX = 64 };
 
 struct ls_run {
     const ls_train_flags *flags;
@@ -58,46 +62,123 @@ struct ls_run {
     ls_ddp *ddp;
     ls_optimizer *optimizer;
     ls_schedule schedule;
+    int64_t milestones[MILESTONES_MAX]; /* of the schedule, in steps */
     ls_forward_fn forward;
     void *forward_arg;
 
     run_position at;
     int64_t epoch_steps; /* the most of any rank */
+    int64_t steps_done;  /* by this process */
     bool in_epoch;
     bool started;
     bool finished;
     int64_t rows;    /* of the batch under way */
     int64_t mark_ns; /* where the present phase of the step began */
+    int64_t step_ns; /* where the step began */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 
     ls_run_state state;
     progress progress;
-    int metrics_fd;
     int64_t start_ms;
     int64_t epoch_start_ns;
     double epoch_samples; /* of all ranks in this epoch */
-    double loss_sum;      /* loss * rows of this rank since the last report */
-    double loss_rows;
+    double train_s;       /* spent in training steps by this process */
+    double evaluate_s;    /* the last evaluation took */
+    double tested;        /* samples of the last evaluation, of all ranks */
+    double backward_s;    /* of the ddp's statistics, at the last step */
+    double wait_s;        /* the same */
+    tally window;         /* of this rank since the last report */
+    int64_t bad_reported; /* by all ranks before the window */
+    uint64_t bad_seen[2]; /* broken images of this rank that have been counted: training, test */
+
+    /* rank 0 only */
+    history history;
+    int metrics_fd;
+    int64_t metrics_bytes; /* of whole lines */
+    bool metrics_failed;   /* said once */
+    int64_t saved_step;    /* of what stands on disk; -1: nothing that this process has written */
+    bool unsaved;          /* the last save has failed */
+    char unsaved_text[LS_ERROR_BYTES];
 
     struct sigaction old_term;
     struct sigaction old_int;
+    struct sigaction old_xfsz;
 };
 
 int run_rank(const ls_run *run);
 int run_size(const ls_run *run);
 
-/* metrics.c: one JSON object a line, on rank 0. accuracy < 0 leaves that member out. */
+/* --- run.c --- */
+
+/* Steps of the whole run. */
+int64_t run_total_steps(const ls_run *run);
+/* SIGTERM or SIGINT has come. */
+bool run_stop_signalled(void);
+
+/* --- recipe.c: how to learn, from the flags --- */
+
+/* LS_EINVAL names a flag whose value is not one of its words, before anything is opened. */
+LS_MUST_USE ls_status recipe_check(const ls_train_flags *flags);
+LS_MUST_USE ls_status recipe_make_schedule(ls_run *run);
+LS_MUST_USE ls_status recipe_make_optimizer(ls_run *run);
+
+/* --- report.c: what all ranks have seen since the last report --- */
+
+/* Counts a phase of the step that has just ended, and begins the next one. */
+void report_phase(ls_run *run, phase which);
+/* After each step: a report every so many steps, and a first look sooner. Collective. */
+LS_MUST_USE ls_status report_step(ls_run *run);
+/* Adds up what is left in the window. Collective. */
+LS_MUST_USE ls_status report_rest(ls_run *run, history_point *seen);
+
+/* --- metrics.c: one JSON object a line, on rank 0 --- */
+
 LS_MUST_USE ls_status metrics_open(ls_run *run);
-LS_MUST_USE ls_status metrics_write(ls_run *run, double accuracy);
+/* `seen`: since the last line; `tested`: with what the evaluation has given. */
+LS_MUST_USE ls_status metrics_write(ls_run *run, const history_point *seen, bool tested);
 void metrics_close(ls_run *run);
 
-/* evaluate.c: accuracy over the test set, every sample once. Collective. */
+/* --- page.c: --metrics-html, rank 0 --- */
+
+/* Writes the page anew from the history; nothing without the flag. */
+LS_MUST_USE ls_status page_write(ls_run *run);
+
+/* --- evaluate.c --- */
+
+/* The test set, every sample once. Collective. */
 LS_MUST_USE ls_status evaluate(ls_run *run);
 
-/* resume.c */
-/* Rank 0 writes the weights to --save and everything a resumed run needs to the file beside it. */
-LS_MUST_USE ls_status resume_save(ls_run *run);
+/* --- summary.c: the last lines of a run, on rank 0 --- */
+void summary_print(ls_run *run);
+
+/* --- save.c --- */
+
+/* Rank 0 writes the weights to --save, those of the best evaluation to --save-best, and everything a resumed run needs to the
+ * file beside the former; and the page. What cannot be written is said, and ends the run with --on-save-error stop only. */
+LS_MUST_USE ls_status save_all(ls_run *run, bool is_best);
+/* The page of --metrics-html, anew, on rank 0. */
+LS_MUST_USE ls_status save_page(ls_run *run);
+/* What to do with a failure to write: LS_OK when the run goes on. */
+LS_MUST_USE ls_status save_failed(ls_run *run, ls_status st, const char *what);
+/* NAME.safetensors -> NAME.WORD.safetensors. */
+LS_MUST_USE ls_status save_path_beside(const char *path, const char *word, char *out, size_t n);
+
+/* Tensors and bytes of several lists under longer names. Zero-initialise. */
+typedef struct name_list {
+    ls_named *items;
+    int n;
+    int room;
+} name_list;
+
+LS_MUST_USE ls_status name_list_add(name_list *list, const char *prefix, const ls_named *from,
+                                    int n);
+void name_list_free(name_list *list);
+/* Model and optimizer, under the names of the resume file. */
+LS_MUST_USE ls_status save_state_list(ls_run *run, name_list *list);
+
+/* --- resume.c --- */
+
 /* --init or --resume: rank 0 reads, all ranks get it. Collective. */
 LS_MUST_USE ls_status resume_load(ls_run *run);
 

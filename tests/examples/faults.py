@@ -72,7 +72,8 @@ def killed_while_saving_there_is_always_a_state_to_resume_from():
             finish(launcher, 137, timeout=20)
             assert "fc.weight" in tensors(f"{f}/w.safetensors")
             assert "model.fc.weight" in tensors(f"{f}/w.resume.safetensors")
-        allowed = {"w.safetensors", "w.resume.safetensors", "w.safetensors.tmp", "w.resume.safetensors.tmp"}
+        names = ("w.safetensors", "w.best.safetensors", "w.resume.safetensors")
+        allowed = {name + end for name in names for end in ("", ".tmp")}
         assert set(os.listdir(f)) <= allowed, os.listdir(f)
 
 

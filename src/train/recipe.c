@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recipe.c - what the flags say about learning: optimizer, schedule, and the words that they may be given by.
+ */
+#include "train/run.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One of several words for a flag; NULL means the first. */
+typedef struct choice {
+    const char *flag;
+    const char *words[6];
+} choice;
+
+static const choice optimizers = {"--optimizer", {"sgd", "adam", "adamw"}};
+static const choice schedules = {"--schedule", {"constant", "step", "multi-step", "cosine"}};
+static const choice save_errors = {"--on-save-error", {"continue", "stop"}};
+static const choice bad_images = {"--bad-images", {"fail", "skip"}};
+
+static ls_status check_choice(const choice *c, const char *word)
+{
+    char known[128] = "";
+    size_t n = 0;
+
+    for (int i = 0; c->words[i] != NULL; i++) {
+        if (word == NULL || text_equal(word, c->words[i]))
+            return LS_OK;
+        text_format(known + n, sizeof(known) - n, "%s%s", i > 0 ? ", " : "", c->words[i]);
+        n = strlen(known);
+    }
+    return ls_fail(LS_EINVAL, "%s %s: there are %s", c->flag, word, known);
+}
+
+ls_status recipe_check(const ls_train_flags *f)
+{
+    LS_TRY(check_choice(&optimizers, f->optimizer));
+    LS_TRY(check_choice(&schedules, f->schedule));
+    LS_TRY(check_choice(&save_errors, f->on_save_error));
+    LS_TRY(check_choice(&bad_images, f->bad_images));
+    if (f->lr_milestones != NULL && !text_equal(f->schedule, "multi-step"))
+        return ls_fail(LS_EINVAL, "--lr-milestones goes with --schedule multi-step");
+    if (f->nesterov && f->optimizer != NULL && !text_equal(f->optimizer, "sgd"))
+        return ls_fail(LS_EINVAL, "--nesterov goes with --optimizer sgd");
+    return LS_OK;
+}
+
+/* --- schedule --- */
+
+/* "30,60" in epochs into run->milestones in steps. */
+static ls_status read_milestones(ls_run *run)
+{
+    const char *at = run->flags->lr_milestones;
+    int n = 0;
+
+    if (at == NULL || *at == 0)
+        return ls_fail(LS_EINVAL, "--schedule multi-step needs --lr-milestones: epochs, as 30,60");
+    for (; *at != 0; n++) {
+        const size_t length = strcspn(at, ",");
+        char number[24];
+        int64_t epoch;
+
+        if (n == MILESTONES_MAX)
+            return ls_fail(LS_EINVAL, "--lr-milestones: more than %d", MILESTONES_MAX);
+        text_format(number, sizeof(number), "%.*s", (int)(length < 23 ? length : 23), at);
+        LS_TRY(text_parse_int(number, "--lr-milestones", 0, 1 << 30, &epoch));
+        run->milestones[n] = epoch * run->epoch_steps;
+        at += length + (at[length] == ',');
+    }
+    run->schedule.milestones = run->milestones;
+    run->schedule.n_milestones = n;
+    return LS_OK;
+}
+
+static int64_t at_least_1(int64_t x)
+{
+    return x > 1 ? x : 1;
+}
+
+ls_status recipe_make_schedule(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+    const char *name = f->schedule != NULL ? f->schedule : "constant";
+    const int64_t period = f->lr_step_size > 0 ? f->lr_step_size : (f->epochs + 2) / 3;
+    ls_schedule *s = &run->schedule;
+
+    *s = (ls_schedule){.base_lr = f->lr,
+                       .min_lr = f->lr_min,
+                       .gamma = f->lr_gamma,
+                       .warmup = llround(f->lr_warmup_epochs * (double)run->epoch_steps),
+                       .warmup_factor = f->lr_warmup_factor};
+    if (text_equal(name, "step")) {
+        s->kind = LS_SCHEDULE_STEP;
+        s->step = at_least_1(period * run->epoch_steps);
+    } else if (text_equal(name, "multi-step")) {
+        s->kind = LS_SCHEDULE_MULTI_STEP;
+        return read_milestones(run);
+    } else if (text_equal(name, "cosine")) {
+        s->kind = LS_SCHEDULE_COSINE;
+        s->total = at_least_1(run_total_steps(run) - s->warmup);
+    }
+    return LS_OK;
+}
+
+/* --- optimizer --- */
+
+ls_status recipe_make_optimizer(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+    const ls_sgd_options sgd = {.size = sizeof(sgd),
+                                .lr = f->lr,
+                                .momentum = f->momentum,
+                                .weight_decay = f->weight_decay,
+                                .nesterov = f->nesterov};
+    const ls_adam_options adam = {.size = sizeof(adam),
+                                  .lr = f->lr,
+                                  .beta1 = f->beta1,
+                                  .beta2 = f->beta2,
+                                  .eps = f->eps,
+                                  .weight_decay = f->weight_decay};
+    int n;
+    const ls_named *parameters = ls_model_parameters(run->model, &n);
+
+    if (f->optimizer != NULL && text_equal(f->optimizer, "adam"))
+        return ls_adam_create(parameters, n, ls_grad, &adam, &run->optimizer);
+    if (f->optimizer != NULL && text_equal(f->optimizer, "adamw"))
+        return ls_adamw_create(parameters, n, ls_grad, &adam, &run->optimizer);
+    return ls_sgd_create(parameters, n, ls_grad, &sgd, &run->optimizer);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.c - every so many steps all ranks add up what they have seen. Between two reports nothing but the steps themselves
+ * communicates.
+ */
+#include "train/run.h"
+
+#include "base/clock.h"
+#include "comm/comm.h"
+
+#include <lockstep/log.h>
+
+#include <math.h>
+
+enum { REPORT_STEPS = 20 };
+
+void report_phase(ls_run *run, phase which)
+{
+    const int64_t now_ns = ls_now_ns();
+
+    run->window.seconds[which] += (double)(now_ns - run->mark_ns) * 1e-9;
+    if (run->comm != NULL && which != PHASE_COMMUNICATION) /* operations record themselves */
+        comm_phase(run->comm, phase_name(which), run->mark_ns, now_ns);
+    run->mark_ns = now_ns;
+}
+
+static history_point point_of(const ls_run *run, const tally *sum)
+{
+    history_point p = {
+        .epoch = (double)run->at.epoch,
+        .step = (double)run->at.step,
+        .loss = sum->rows > 0 ? sum->loss / sum->rows : run->state.loss,
+        .lr = run->state.lr,
+        .top1 = sum->ranked > 0 ? sum->top1 / sum->ranked : run->state.top1,
+        .top5 = sum->ranked > 0 ? sum->top5 / sum->ranked : run->state.top5,
+        .rows = sum->rows,
+    };
+
+    for (int i = 0; i < PHASES; i++)
+        p.seconds[i] = sum->seconds[i] / run_size(run);
+    return p;
+}
+
+static double seconds_left(const ls_run *run)
+{
+    const double steps = (double)(run_total_steps(run) - run->at.step);
+    const double tests = run->test.set != NULL ? (double)(run->flags->epochs - run->at.epoch) : 0;
+
+    if (run->steps_done == 0 || run->train.set == NULL)
+        return -1;
+    return steps * run->train_s / (double)run->steps_done + tests * run->evaluate_s;
+}
+
+static void update_state(ls_run *run, const history_point *p)
+{
+    const double seconds = (double)(ls_now_ns() - run->epoch_start_ns) * 1e-9;
+    const double training_s = history_training_s(p);
+    ls_run_state *s = &run->state;
+
+    s->loss = p->loss;
+    s->top1 = p->top1;
+    s->top5 = p->top5;
+    s->samples_per_s = seconds > 0 ? run->epoch_samples / seconds : 0;
+    if (p->rows > 0 && training_s > 0)
+        s->data_wait = p->seconds[PHASE_DATA] / training_s;
+    s->seconds_left = seconds_left(run);
+}
+
+/* Sums the window over all ranks into *p and the state; the window goes on. */
+static ls_status look(ls_run *run, history_point *p)
+{
+    tally sum;
+
+    LS_TRY(tally_sum(run->comm, &run->window, &sum));
+    *p = point_of(run, &sum);
+    run->state.bad_images = run->bad_reported + (int64_t)sum.bad;
+    update_state(run, p);
+    return LS_OK;
+}
+
+ls_status report_rest(ls_run *run, history_point *p)
+{
+    run->mark_ns = ls_now_ns();
+    LS_TRY(look(run, p));
+    run->window = (tally){.loss = 0};
+    run->bad_reported = run->state.bad_images;
+    report_phase(run, PHASE_COMMUNICATION);
+    if (!isfinite(p->loss))
+        ls_log(LS_LOG_WARN, "train", "the loss is %g at step %lld", p->loss,
+               (long long)run->at.step);
+    if (p->rows > 0)
+        history_add(&run->history, p);
+    else
+        history_add_seconds(&run->history, p->seconds);
+    return LS_OK;
+}
+
+/* The first numbers should not be long in coming where a step takes seconds. */
+static bool is_early_look(int64_t steps_done)
+{
+    return steps_done == 1 || steps_done == 2 || steps_done == 5 || steps_done == 10;
+}
+
+ls_status report_step(ls_run *run)
+{
+    const int64_t every = run->flags->print_freq > 0 ? run->flags->print_freq : REPORT_STEPS;
+    history_point p;
+
+    if (run->at.step % every == 0) {
+        LS_TRY(report_rest(run, &p));
+        return metrics_write(run, &p, false);
+    }
+    return is_early_look(run->steps_done) ? look(run, &p) : LS_OK;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save.c - what a run leaves on disk.
+ *
+ * NAME.safetensors          the weights alone, named as PyTorch's state_dict: for others to load
+ * NAME.best.safetensors     the same of the best evaluation so far (or --save-best)
+ * NAME.resume.safetensors   weights ("model."), optimizer ("optimizer."), position and history together, in one file, so that a
+ *                           crash at any moment leaves a state that belongs together
+ */
+#include "train/run.h"
+
+#include "base/alloc.h"
+
+#include <lockstep/log.h>
+
+#include <inttypes.h>
+#include <string.h>
+
+#define SUFFIX ".safetensors"
+
+/* --- lists --- */
+
+void name_list_free(name_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        char *name = (char *)(uintptr_t)list->items[i].name; /* made by name_list_add */
+        ls_free(name);
+    }
+    ls_free(list->items);
+    *list = (name_list){0};
+}
+
+ls_status name_list_add(name_list *list, const char *prefix, const ls_named *from, int n)
+{
+    if (list->n + n > list->room) {
+        const int room = list->n + n;
+        ls_named *items = ls_realloc(list->items, (size_t)room, sizeof(*items));
+        if (items == NULL)
+            return ls_fail(LS_ENOMEM, "no memory to name %d tensors", room);
+        list->items = items;
+        list->room = room;
+    }
+    for (int i = 0; i < n; i++) {
+        text_buf name = {0};
+        text_append(&name, "%s%s", prefix, from[i].name);
+        LS_TRY(text_status(&name));
+        list->items[list->n] = from[i];
+        list->items[list->n++].name = name.data;
+    }
+    return LS_OK;
+}
+
+ls_status save_state_list(ls_run *run, name_list *list)
+{
+    int n_model;
+    int n_optimizer;
+    const ls_named *model = ls_model_state(run->model, &n_model);
+    const ls_named *optimizer = ls_optimizer_state(run->optimizer, &n_optimizer);
+
+    LS_TRY(name_list_add(list, "model.", model, n_model));
+    return name_list_add(list, "optimizer.", optimizer, n_optimizer);
+}
+
+ls_status save_path_beside(const char *path, const char *word, char *out, size_t n)
+{
+    size_t stem = strlen(path);
+
+    if (stem > strlen(SUFFIX) && text_equal(path + stem - strlen(SUFFIX), SUFFIX))
+        stem -= strlen(SUFFIX);
+    if (stem + 32 > n)
+        return ls_fail(LS_EINVAL, "the path %s is too long", path);
+    text_format(out, n, "%.*s.%s%s", (int)stem, path, word, SUFFIX);
+    return LS_OK;
+}
+
+/* --- what is said about the run --- */
+
+enum { META_MOST = 12 };
+
+typedef struct meta_list {
+    ls_meta items[META_MOST];
+    char text[META_MOST][32];
+    int n;
+} meta_list;
+
+static void add_number(meta_list *m, const char *key, int64_t value)
+{
+    text_format(m->text[m->n], sizeof(m->text[0]), "%" PRId64, value);
+    m->items[m->n] = (ls_meta){key, m->text[m->n]};
+    m->n++;
+}
+
+static void describe_run(const ls_run *run, meta_list *m)
+{
+    add_number(m, "epoch", run->at.epoch);
+    add_number(m, "batch", run->at.batch);
+    add_number(m, "step", run->at.step);
+    add_number(m, "best_epoch", run->at.best_epoch);
+    add_number(m, "seed", run->flags->seed);
+    add_number(m, "world_size", run_size(run));
+    add_number(m, "batch_size", run->flags->batch_size);
+    add_number(m, "samples",
+               run->train.set != NULL ? (int64_t)ls_dataset_count(run->train.set) : 0);
+    text_format(m->text[m->n], sizeof(m->text[0]), "%.17g", run->state.best_accuracy);
+    m->items[m->n] = (ls_meta){"best_accuracy", m->text[m->n]};
+    m->n++;
+    m->items[m->n++] =
+        (ls_meta){"optimizer", run->flags->optimizer != NULL ? run->flags->optimizer : "sgd"};
+    m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
+}
+
+/* --- the files --- */
+
+static ls_status save_weights(ls_run *run, const char *path)
+{
+    const ls_meta format = {"format", "pt"}; /* what torch's loaders look for */
+    int n;
+    const ls_named *weights = ls_model_state(run->model, &n);
+
+    return ls_checkpoint_save(path, weights, n, &format, 1);
+}
+
+static ls_status save_state(ls_run *run)
+{
+    const history *h = &run->history;
+    const ls_named course[] = {
+        {"points", NULL, h->points, (size_t)h->n_points * sizeof(*h->points)},
+        {"tests", NULL, h->tests, (size_t)h->n_tests * sizeof(*h->tests)},
+    };
+    char path[4096];
+    name_list state = {0};
+    meta_list meta = {0};
+    ls_status st;
+
+    LS_TRY(save_path_beside(run->flags->save, "resume", path, sizeof(path)));
+    st = save_state_list(run, &state);
+    if (st == LS_OK)
+        st = name_list_add(&state, "history.", course, 2);
+    describe_run(run, &meta);
+    if (st == LS_OK)
+        st = ls_checkpoint_save(path, state.items, state.n, meta.items, meta.n);
+    name_list_free(&state);
+    return st;
+}
+
+static ls_status save_best(ls_run *run)
+{
+    char beside[4096];
+
+    if (run->flags->save_best != NULL)
+        return save_weights(run, run->flags->save_best);
+    LS_TRY(save_path_beside(run->flags->save, "best", beside, sizeof(beside)));
+    return save_weights(run, beside);
+}
+
+/* The best weights come before the state that knows of them: after a crash in between they are written again. */
+static ls_status save_files(ls_run *run, bool is_best)
+{
+    if (is_best && (run->flags->save != NULL || run->flags->save_best != NULL))
+        LS_TRY(save_best(run));
+    if (run->flags->save == NULL)
+        return LS_OK;
+    LS_TRY(save_state(run));
+    return save_weights(run, run->flags->save);
+}
+
+static bool goes_on(const ls_run *run)
+{
+    return run->flags->on_save_error == NULL || text_equal(run->flags->on_save_error, "continue");
+}
+
+ls_status save_failed(ls_run *run, ls_status st, const char *what)
+{
+    if (!goes_on(run))
+        return ls_context(st, "saving %s", what);
+    ls_log(LS_LOG_WARN, "train", "%s could not be saved at step %" PRId64 ": %s", what,
+           run->at.step, ls_last_error());
+    return LS_OK;
+}
+
+/* A save that failed is reported again at the end, unless a later one has gone well. */
+static ls_status weights_failed(ls_run *run, ls_status st)
+{
+    char since[64] = "no earlier ones were saved";
+
+    if (run->saved_step >= 0)
+        text_format(since, sizeof(since), "those of step %" PRId64 " stand", run->saved_step);
+    text_format(run->unsaved_text, sizeof(run->unsaved_text),
+                "the weights of step %" PRId64 " could not be saved, %s: %s", run->at.step, since,
+                ls_last_error());
+    run->unsaved = true;
+    return save_failed(run, st, "the weights");
+}
+
+ls_status save_page(ls_run *run)
+{
+    const ls_status st = page_write(run);
+
+    return st == LS_OK ? LS_OK : save_failed(run, st, "the page of metrics");
+}
+
+ls_status save_all(ls_run *run, bool is_best)
+{
+    ls_status st;
+
+    if (run_rank(run) != 0)
+        return LS_OK;
+    st = save_files(run, is_best);
+    if (st != LS_OK) {
+        LS_TRY(weights_failed(run, st));
+    } else {
+        run->unsaved = false;
+        run->saved_step = run->at.step;
+    }
+    return save_page(run);
+}

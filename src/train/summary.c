@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * summary.c - the last lines of a run: the course of the loss as a plot in text, where the time went, and the result.
+ */
+#include "train/run.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PLOT_COLUMNS = 60, PLOT_ROWS = 8, PLOT_POINTS_MIN = 4 };
+
+typedef struct plot {
+    double value[PLOT_COLUMNS]; /* mean loss of the column; NAN: none */
+    int n;
+    double low;
+    double high;
+} plot;
+
+/* --- the plot --- */
+
+/* Points into as many columns as there are, or PLOT_COLUMNS. */
+static void fill_plot(plot *p, const history *h)
+{
+    p->n = h->n_points < PLOT_COLUMNS ? h->n_points : PLOT_COLUMNS;
+    p->low = INFINITY;
+    p->high = -INFINITY;
+    for (int c = 0; c < p->n; c++) {
+        const int begin = (int)((int64_t)c * h->n_points / p->n);
+        const int end = (int)((int64_t)(c + 1) * h->n_points / p->n);
+        double sum = 0;
+        for (int i = begin; i < end; i++)
+            sum += h->points[i].loss;
+        p->value[c] = sum / (end - begin);
+        if (!isfinite(p->value[c]))
+            continue;
+        p->low = fmin(p->low, p->value[c]);
+        p->high = fmax(p->high, p->value[c]);
+    }
+}
+
+/* Row 0 is the lowest. */
+static int row_of(const plot *p, double value)
+{
+    if (!isfinite(value))
+        return -1;
+    if (p->high <= p->low)
+        return 0;
+    return (int)lround((value - p->low) / (p->high - p->low) * (PLOT_ROWS - 1));
+}
+
+static void print_plot(ls_run *run)
+{
+    const history *h = &run->history;
+    plot p;
+
+    if (h->n_points < PLOT_POINTS_MIN)
+        return;
+    fill_plot(&p, h);
+    if (!isfinite(p.low))
+        return;
+    for (int row = PLOT_ROWS - 1; row >= 0; row--) {
+        char line[PLOT_COLUMNS + 1];
+        memset(line, ' ', sizeof(line));
+        for (int c = 0; c < p.n; c++)
+            line[c] = row_of(&p, p.value[c]) == row ? '*' : ' ';
+        line[p.n] = 0;
+        progress_line(&run->progress, "%10.4f |%s",
+                      p.low + (p.high - p.low) * row / (PLOT_ROWS - 1), line);
+    }
+    progress_line(&run->progress, "      loss +%.*s step %.0f", p.n,
+                  "------------------------------------------------------------",
+                  h->points[h->n_points - 1].step);
+}
+
+/* --- the words --- */
+
+static void print_times(ls_run *run)
+{
+    const history *h = &run->history;
+    double seconds[PHASES] = {0};
+    double all = 0;
+    text_buf t = {0};
+
+    for (int i = 0; i < h->n_points; i++)
+        for (int k = 0; k < PHASES; k++)
+            seconds[k] += h->points[i].seconds[k];
+    for (int k = 0; k < PHASES; k++)
+        all += seconds[k];
+    if (all <= 0 || h->n_points < PLOT_POINTS_MIN)
+        return;
+    text_append(&t, "time:");
+    for (int k = 0; k < PHASES; k++)
+        text_append(&t, "  %s %.1f %%", phase_name((phase)k), 100 * seconds[k] / all);
+    progress_line(&run->progress, "%s", text_str(&t));
+    text_free(&t);
+}
+
+void summary_print(ls_run *run)
+{
+    const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
+    const ls_run_state *s = &run->state;
+
+    if (!run->progress.speaks || (run->train.set == NULL && !run->flags->evaluate))
+        return;
+    history_add_seconds(&run->history, run->window.seconds);
+    print_plot(run);
+    print_times(run);
+    if (s->bad_images > 0)
+        progress_line(&run->progress, "%lld broken images were skipped", (long long)s->bad_images);
+    if (run->flags->evaluate)
+        progress_line(
+            &run->progress,
+            "test accuracy %.4f  top-5 %.4f  loss %.4f  of %.0f samples on %d ranks, %.1f s",
+            s->accuracy, s->accuracy5, s->test_loss, run->tested, run_size(run), seconds);
+    else if (s->accuracy >= 0)
+        progress_line(&run->progress, "test accuracy %.4f after %lld epochs on %d ranks, %.1f s",
+                      s->accuracy, (long long)run->at.epoch, run_size(run), seconds);
+    else
+        progress_line(&run->progress, "%lld steps on %d ranks, loss %.4f, %.1f s",
+                      (long long)run->at.step, run_size(run), s->loss, seconds);
+    if (!run->flags->evaluate && s->best_accuracy > s->accuracy)
+        progress_line(&run->progress, "best test accuracy %.4f after %lld epochs", s->best_accuracy,
+                      (long long)s->best_epoch);
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a run writes and reads: weights, states, metrics and the page; full disks and files of other networks.
+ */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "train/small_run.h"
+
+#include <lockstep/checkpoint.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS_AN_EPOCH = (SMALL_TRAIN + 15) / 16 };
+
+static char dir[64];
+
+static const char *path_in(const char *name)
+{
+    static char paths[6][128];
+    static int next;
+    char *path = paths[next++ % 6];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
+static small_result run_with(const ls_train_flags *flags)
+{
+    return small_run(&(small_job){.flags = *flags});
+}
+
+static char *text_of(const char *path)
+{
+    char *text;
+    size_t bytes;
+
+    assert_int_equal(file_read(path, 1 << 22, &text, &bytes), LS_OK);
+    return text;
+}
+
+static off_t size_of(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? info.st_size : -1;
+}
+
+/* --- metrics --- */
+
+static void check_line(const json_value *v)
+{
+    static const char *const members[] = {
+        "epoch", "step", "loss", "lr", "samples_per_s", "top1", "data_wait", "top5", "bad_images"};
+    json_value *seconds = json_get(v, "seconds");
+
+    for (size_t i = 0; i < LS_COUNT_OF(members); i++)
+        assert_true(json_as_real(json_get(v, members[i]), -1) >= 0);
+    assert_true(json_as_real(json_get(seconds, "forward"), -1) >= 0);
+    assert_true(json_as_real(json_get(seconds, "data"), -1) >= 0);
+    if (json_get(v, "accuracy") == NULL)
+        return;
+    assert_int_equal(json_as_int(json_get(v, "test_samples"), 0), SMALL_TEST);
+    assert_true(json_as_real(json_get(v, "accuracy5"), 0) == 1); // of four classes
+    assert_true(json_as_real(json_get(v, "test_loss"), -1) > 0);
+}
+
+/* Lines of a file that all parse. */
+static int count_lines(const char *path, int *n_tested)
+{
+    char *text = text_of(path);
+    int n = 0;
+
+    *n_tested = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_value *v;
+        assert_int_equal(json_parse(line, (size_t)(end - line), "metrics", &v), LS_OK);
+        check_line(v);
+        *n_tested += json_get(v, "accuracy") != NULL;
+        n++;
+        json_free(v);
+    }
+    ls_free(text);
+    return n;
+}
+
+static void metrics_are_json_lines_with_all_members(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    int n_tested;
+
+    (void)state;
+    flags.metrics = path_in("m.jsonl");
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    assert_int_equal(count_lines(flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 20);
+    assert_int_equal(n_tested, 3);
+    flags.print_freq = 5;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    assert_int_equal(count_lines(flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 5);
+}
+
+static void an_evaluation_alone_changes_nothing_and_has_a_line(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result trained;
+    small_result tested;
+    json_value *v;
+    char *text;
+
+    (void)state;
+    flags.save = path_in("e.safetensors");
+    trained = run_with(&flags);
+    flags.save = NULL;
+    flags.evaluate = 1;
+    flags.metrics = path_in("e.jsonl");
+    for (int i = 0; i < 2; i++) {
+        flags.init = i == 0 ? path_in("e.safetensors") : NULL;
+        flags.resume = i == 1 ? path_in("e.safetensors") : NULL;
+        tested = run_with(&flags);
+        assert_int_equal(tested.status, LS_OK);
+        assert_true(tested.state.accuracy == trained.state.accuracy);
+        assert_true(tested.state.test_loss == trained.state.test_loss);
+        assert_memory_equal(tested.weights, trained.weights, sizeof(tested.weights));
+        unlink(flags.metrics);
+        assert_int_equal(run_with(&flags).status, LS_OK);
+        text = text_of(flags.metrics);
+        assert_int_equal(json_parse(text, strlen(text), "metrics", &v), LS_OK);
+        assert_int_equal(json_as_int(json_get(v, "test_samples"), 0), SMALL_TEST);
+        json_free(v);
+        ls_free(text);
+    }
+}
+
+/* --- the page --- */
+
+static void the_page_is_one_file_with_four_charts(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    char *text;
+    int n = 0;
+
+    (void)state;
+    flags.metrics_html = path_in("m.html");
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    text = text_of(flags.metrics_html);
+    assert_null(strstr(text, "http"));
+    assert_null(strstr(text, "src="));
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    for (const char *at = text; (at = strstr(at, "<svg")) != NULL; at++)
+        n++;
+    assert_int_equal(n, 4);
+    assert_non_null(strstr(text, "</html>"));
+    ls_free(text);
+}
+
+static void a_page_without_steps_says_so(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    char *text;
+
+    (void)state;
+    flags.metrics_html = path_in("short.html");
+    flags.evaluate = 1;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    text = text_of(flags.metrics_html);
+    assert_non_null(strstr(text, "nothing yet"));
+    assert_non_null(strstr(text, "Evaluations"));
+    ls_free(text);
+}
+
+/* --- best and latest --- */
+
+static void the_best_weights_are_kept_beside_the_latest(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+    small_result best;
+
+    (void)state;
+    flags.save = path_in("b.safetensors");
+    r = run_with(&flags);
+    assert_true(size_of(path_in("b.best.safetensors")) > 0);
+    assert_true(r.state.best_accuracy >= r.state.accuracy);
+    flags.evaluate = 1;
+    flags.init = path_in("b.best.safetensors");
+    best = run_with(&flags);
+    assert_true(best.state.accuracy == r.state.best_accuracy);
+}
+
+static void a_resumed_run_remembers_its_best(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    flags.save = path_in("r.safetensors");
+    flags.save_best = path_in("r-best.safetensors");
+    r = run_with(&flags);
+    assert_true(r.state.best_accuracy > 0.9);
+    assert_int_equal(unlink(flags.save_best), 0);
+    flags.resume = "";
+    flags.lr = 1e6; // from here on it can only get worse
+    flags.momentum = 0.9;
+    flags.epochs = 4;
+    flags.schedule = "constant";
+    assert_true(run_with(&flags).state.best_accuracy == r.state.best_accuracy);
+    assert_int_equal(size_of(flags.save_best), -1);
+}
+
+/* --- other networks --- */
+
+static void a_checkpoint_of_another_network_is_refused_whole(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_job job = {.flags = flags, .other_classes = 9};
+    small_result r;
+
+    (void)state;
+    job.flags.save = path_in("other.safetensors");
+    assert_int_equal(small_run(&job).status, LS_OK);
+    flags.init = path_in("other.safetensors");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "fc.weight is (9, 64) float32 in the file"));
+    assert_non_null(strstr(r.error, "fc.bias"));
+    flags.init = NULL;
+    flags.resume = path_in("other.safetensors");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "model.fc.weight"));
+    assert_non_null(strstr(r.error, "optimizer.fc.bias"));
+}
+
+static void an_optimizer_of_another_kind_is_named(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    flags.save = path_in("o.safetensors");
+    flags.steps = 2;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    flags.optimizer = "adam";
+    flags.resume = "";
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--optimizer sgd, not adam"));
+}
+
+static void weights_of_a_wrapped_model_load_without_its_prefix(void **state)
+{
+    float weight[SMALL_WEIGHTS];
+    float bias[SMALL_CLASSES] = {0};
+    const int64_t dims[2] = {SMALL_CLASSES, SMALL_SIDE * SMALL_SIDE};
+    ls_train_flags flags = small_flags(dir);
+    ls_device *device;
+    ls_named items[2] = {{.name = "module.fc.weight"}, {.name = "module.fc.bias"}};
+    small_result r;
+
+    (void)state;
+    for (int i = 0; i < SMALL_WEIGHTS; i++)
+        weight[i] = (float)i;
+    assert_int_equal(ls_device_open(NULL, &device), LS_OK);
+    assert_int_equal(ls_tensor_wrap(device, LS_F32, 2, dims, weight, &items[0].tensor), LS_OK);
+    assert_int_equal(ls_tensor_wrap(device, LS_F32, 1, dims, bias, &items[1].tensor), LS_OK);
+    assert_int_equal(ls_checkpoint_save(path_in("ddp.safetensors"), items, 2, NULL, 0), LS_OK);
+    ls_tensor_destroy(items[0].tensor);
+    ls_tensor_destroy(items[1].tensor);
+    ls_device_close(device);
+    flags.init = path_in("ddp.safetensors");
+    flags.epochs = 0;
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_OK);
+    assert_memory_equal(r.weights, weight, sizeof(weight));
+}
+
+static void a_state_with_another_position_is_refused(void **state)
+{
+    const ls_meta meta[] = {{"epoch", "1"}, {"batch", "-3"}, {"step", "4"}};
+    const ls_named item = {.name = "x", .bytes = dir, .n_bytes = 1};
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    for (int n = 0; n <= 3; n++) {
+        assert_int_equal(ls_checkpoint_save(path_in("p.resume.safetensors"), &item, 1, meta, n),
+                         LS_OK);
+        flags.resume = path_in("p.safetensors");
+        r = run_with(&flags);
+        assert_true(r.status == LS_EFORMAT || r.status == LS_EINVAL);
+        assert_non_null(strstr(r.error, "p.resume.safetensors"));
+    }
+}
+
+/* --- a full disk --- */
+
+static void set_file_limit(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Whole and with the weights of step 1: an earlier save. */
+static void save_one_step(ls_train_flags *flags)
+{
+    flags->save = path_in("full.safetensors");
+    flags->metrics = path_in("full.jsonl");
+    flags->metrics_html = path_in("full.html");
+    flags->steps = 1;
+    assert_int_equal(run_with(flags).status, LS_OK);
+    flags->steps = 0;
+}
+
+static void when_nothing_can_be_written_training_goes_on(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    char *before;
+    char *after;
+    size_t n_before;
+    size_t n_after;
+    small_result r;
+
+    (void)state;
+    save_one_step(&flags);
+    assert_int_equal(file_read(flags.save, 1 << 20, &before, &n_before), LS_OK);
+    set_file_limit(700); // room for some lines of metrics, for no weights
+    r = run_with(&flags);
+    set_file_limit(RLIM_INFINITY);
+    assert_int_equal(r.state.step, 3 * STEPS_AN_EPOCH); // to the end
+    assert_int_equal(r.status, LS_EIO);                 // which is then told
+    assert_non_null(strstr(r.error, "could not be saved"));
+    assert_non_null(strstr(r.error, "full"));
+    assert_int_equal(file_read(flags.save, 1 << 20, &after, &n_after), LS_OK);
+    assert_int_equal(n_before, n_after);
+    assert_memory_equal(before, after, n_before);
+    assert_int_equal(size_of(path_in("full.safetensors.tmp")), -1);
+    assert_int_equal(size_of(path_in("full.resume.safetensors.tmp")), -1);
+    ls_free(before);
+    ls_free(after);
+    count_lines(flags.metrics, &(int){0}); // whole lines only
+}
+
+static void when_nothing_can_be_written_training_stops_as_asked(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    save_one_step(&flags);
+    flags.on_save_error = "stop";
+    flags.metrics = NULL;
+    set_file_limit(700);
+    r = run_with(&flags);
+    set_file_limit(RLIM_INFINITY);
+    assert_true(r.status != LS_OK);
+    assert_int_equal(r.state.step, STEPS_AN_EPOCH);
+    assert_non_null(strstr(r.error, "full"));
+}
+
+/* --- words --- */
+
+static void words_that_are_none_are_refused_with_those_there_are(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+
+    (void)state;
+    flags.optimizer = "sdg";
+    assert_non_null(strstr(run_with(&flags).error, "--optimizer sdg: there are sgd, adam, adamw"));
+    flags = small_flags(dir);
+    flags.schedule = "cosines";
+    assert_non_null(strstr(run_with(&flags).error, "multi-step"));
+    flags = small_flags(dir);
+    flags.on_save_error = "ignore";
+    assert_non_null(strstr(run_with(&flags).error, "--on-save-error ignore"));
+    flags = small_flags(dir);
+    flags.bad_images = "hide";
+    assert_non_null(strstr(run_with(&flags).error, "--bad-images hide"));
+    flags = small_flags(dir);
+    flags.schedule = "multi-step";
+    assert_non_null(strstr(run_with(&flags).error, "--lr-milestones"));
+    flags.lr_milestones = "1,x";
+    assert_non_null(strstr(run_with(&flags).error, "--lr-milestones"));
+}
+
+static int make_set(void **state)
+{
+    (void)state;
+    small_set_make(dir, sizeof(dir));
+    return 0;
+}
+
+static int remove_set(void **state)
+{
+    (void)state;
+    small_set_remove(dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(metrics_are_json_lines_with_all_members),
+        cmocka_unit_test(an_evaluation_alone_changes_nothing_and_has_a_line),
+        cmocka_unit_test(the_page_is_one_file_with_four_charts),
+        cmocka_unit_test(a_page_without_steps_says_so),
+        cmocka_unit_test(the_best_weights_are_kept_beside_the_latest),
+        cmocka_unit_test(a_resumed_run_remembers_its_best),
+        cmocka_unit_test(a_checkpoint_of_another_network_is_refused_whole),
+        cmocka_unit_test(an_optimizer_of_another_kind_is_named),
+        cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
+        cmocka_unit_test(a_state_with_another_position_is_refused),
+        cmocka_unit_test(when_nothing_can_be_written_training_goes_on),
+        cmocka_unit_test(when_nothing_can_be_written_training_stops_as_asked),
+        cmocka_unit_test(words_that_are_none_are_refused_with_those_there_are),
+    };
+    return cmocka_run_group_tests(tests, make_set, remove_set);
+}

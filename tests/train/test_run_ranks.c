@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several ranks: evaluation without a sample twice, resuming from the middle of an epoch, and what a number of ranks must not
+ * change.
+ */
+#include "harness/ranks.h"
+#include "train/small_run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char dir[64];
+static small_result *results; /* of each rank, shared */
+
+static const char *path_in(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
+/* One rank of a job; only rank 0 is sent the signal. */
+static ls_status rank_body(const ls_test_rank *self, void *arg)
+{
+    small_job job = *(const small_job *)arg;
+
+    LS_TRY(ls_test_init(self, &job.comm));
+    if (self->rank != self->size - 1)
+        job.stop_at = 0;
+    results[self->rank] = small_run(&job);
+    ls_comm_destroy(job.comm);
+    return results[self->rank].status;
+}
+
+/* The same result on all ranks, which is given. */
+static small_result run_on(int n, const small_job *job)
+{
+    small_job copy = *job;
+    const ls_test_job ranks = {.n = n, .body = rank_body, .arg = &copy};
+
+    assert_true(ls_test_ranks(&ranks, NULL));
+    for (int i = 1; i < n; i++) {
+        assert_memory_equal(results[i].weights, results[0].weights, sizeof(results[0].weights));
+        assert_true(results[i].state.accuracy == results[0].state.accuracy);
+        assert_true(results[i].state.best_accuracy == results[0].state.best_accuracy);
+        assert_int_equal(results[i].state.step, results[0].state.step);
+    }
+    return results[0];
+}
+
+/* 61 samples do not divide by any of these. */
+static void an_evaluation_counts_every_sample_once_on_any_number_of_ranks(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    small_result alone;
+
+    (void)state;
+    job.flags.save = path_in("w.safetensors");
+    job.flags.steps = 3; // so that not everything is right
+    job.flags.lr = 0.01;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    job.flags.save = NULL;
+    job.flags.init = path_in("w.safetensors");
+    job.flags.evaluate = 1;
+    alone = small_run(&job);
+    assert_true(alone.state.accuracy > 0.1 && alone.state.accuracy < 0.99);
+    for (int n = 2; n <= 5; n++) {
+        const small_result r = run_on(n, &job);
+        assert_true(r.state.accuracy == alone.state.accuracy);
+        assert_true(r.state.accuracy5 == alone.state.accuracy5);
+        assert_true(fabs(r.state.test_loss - alone.state.test_loss) < 1e-12);
+    }
+}
+
+/* The signal reaches one rank only, in the middle of an epoch. */
+static void ranks_resume_with_the_bits_of_an_undisturbed_run(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    small_result whole;
+    small_result part;
+
+    (void)state;
+    job.flags.batch_size = 8;
+    job.flags.clip_grad_norm = 0.5;
+    whole = run_on(2, &job);
+    job.flags.save = path_in("p.safetensors");
+    job.stop_at = 19;
+    part = run_on(2, &job);
+    assert_true(part.state.stopping);
+    assert_int_equal(part.state.step, 19);
+    job.stop_at = 0;
+    job.flags.resume = "";
+    part = run_on(2, &job);
+    assert_memory_equal(part.weights, whole.weights, sizeof(whole.weights));
+    assert_true(part.state.accuracy == whole.state.accuracy);
+    assert_int_equal(part.state.step, whole.state.step);
+}
+
+static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    small_result alone;
+    small_result shared;
+
+    (void)state;
+    job.flags.batch_size = 20;
+    alone = small_run(&job);
+    for (int n = 2; n <= 5; n += 3) { // both divide the samples, so that none is repeated
+        job.flags.batch_size = 20 / n;
+        shared = run_on(n, &job);
+        for (int i = 0; i < SMALL_WEIGHTS; i++)
+            assert_true(fabsf(shared.weights[i] - alone.weights[i]) < 1e-4F);
+    }
+}
+
+static void a_checkpoint_that_rank_0_cannot_read_fails_everywhere(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    const ls_test_job ranks = {.n = 3, .body = rank_body, .arg = &job};
+    ls_test_outcome outcomes[3];
+
+    (void)state;
+    job.flags.resume = path_in("absent.safetensors");
+    assert_false(ls_test_ranks(&ranks, outcomes));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(outcomes[i].code, 1);
+    assert_non_null(strstr(results[0].error, "absent.resume.safetensors"));
+    assert_non_null(strstr(results[2].error, "rank 0"));
+}
+
+static int make_set(void **state)
+{
+    (void)state;
+    small_set_make(dir, sizeof(dir));
+    results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
+    return results != NULL ? 0 : -1;
+}
+
+static int remove_set(void **state)
+{
+    (void)state;
+    small_set_remove(dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_evaluation_counts_every_sample_once_on_any_number_of_ranks),
+        cmocka_unit_test(ranks_resume_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(ranks_that_share_a_batch_do_what_one_rank_does),
+        cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_everywhere),
+    };
+    return cmocka_run_group_tests(tests, make_set, remove_set);
+}

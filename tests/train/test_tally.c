@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/history.h"
+#include "train/tally.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { CLASSES = 7, ROWS = 6 };
+
+/* Adds rows of logits with these targets. */
+static tally count(float (*scores)[CLASSES], int64_t *targets, int64_t rows, ls_status want)
+{
+    const ls_device_options options = {.size = sizeof(options), .name = "cpu_ref"};
+    const int64_t dims[] = {rows, CLASSES};
+    ls_device *device;
+    ls_tensor *logits;
+    ls_tensor *wanted;
+    tally t = {.loss = 0};
+
+    assert_int_equal(ls_device_open(&options, &device), LS_OK);
+    assert_int_equal(ls_tensor_wrap(device, LS_F32, 2, dims, scores, &logits), LS_OK);
+    assert_int_equal(ls_tensor_wrap(device, LS_I64, 1, dims, targets, &wanted), LS_OK);
+    assert_int_equal(tally_logits(&t, logits, wanted, true), want);
+    ls_tensor_destroy(logits);
+    ls_tensor_destroy(wanted);
+    ls_device_close(device);
+    return t;
+}
+
+static void hits_are_counted_by_place(void **state)
+{
+    float scores[ROWS][CLASSES];
+    int64_t targets[ROWS] = {6, 5, 4, 2, 1, 0}; // places 0, 1, 2, 4, 5, 6
+    tally t;
+
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < CLASSES; k++)
+            scores[i][k] = (float)k;
+    t = count(scores, targets, ROWS, LS_OK);
+    assert_true(t.ranked == ROWS);
+    assert_true(t.top1 == 1);
+    assert_true(t.top5 == 4);
+}
+
+static void of_equal_logits_the_first_counts_as_larger(void **state)
+{
+    float scores[ROWS][CLASSES] = {{0}};
+    int64_t targets[ROWS] = {0, 1, 4, 5, 6, 0};
+    tally t;
+
+    (void)state;
+    t = count(scores, targets, ROWS, LS_OK);
+    assert_true(t.top1 == 2);
+    assert_true(t.top5 == 4);
+}
+
+static void the_loss_is_the_cross_entropy(void **state)
+{
+    float scores[2][CLASSES] = {{1000, 0, 0, 0, 0, 0, 0}, {0}};
+    int64_t targets[2] = {1, 3};
+    tally t;
+
+    (void)state;
+    t = count(scores, targets, 2, LS_OK);
+    assert_true(fabs(t.loss - (1000 + log(7))) < 1e-9);
+}
+
+static void a_label_that_is_no_class_is_an_error(void **state)
+{
+    float scores[1][CLASSES] = {{0}};
+    int64_t targets[1] = {CLASSES};
+
+    (void)state;
+    (void)count(scores, targets, 1, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "7"));
+}
+
+/* --- history --- */
+
+static void a_long_history_keeps_sums_and_means(void **state)
+{
+    const int n = 5 * HISTORY_POINTS + 3;
+    history h = {0};
+    double rows = 0;
+    double seconds = 0;
+    double loss = 0;
+
+    (void)state;
+    assert_int_equal(history_open(&h), LS_OK);
+    for (int i = 0; i < n; i++) {
+        history_point p = {.step = i + 1, .loss = i % 2, .top1 = -1, .rows = 4};
+        p.seconds[PHASE_FORWARD] = 2;
+        history_add(&h, &p);
+    }
+    assert_true(h.n_points <= HISTORY_POINTS && h.n_points > HISTORY_POINTS / 2);
+    for (int i = 0; i < h.n_points; i++) {
+        assert_true(i == 0 || h.points[i].step > h.points[i - 1].step);
+        rows += h.points[i].rows;
+        seconds += h.points[i].seconds[PHASE_FORWARD];
+        loss += h.points[i].loss * h.points[i].rows;
+    }
+    assert_true(h.points[h.n_points - 1].step == n);
+    assert_true(rows == 4.0 * n);
+    assert_true(seconds == 2.0 * n);
+    assert_true(fabs(loss / rows - (double)(n / 2) / n) < 1e-12);
+    history_free(&h);
+}
+
+static void a_history_without_memory_takes_nothing(void **state)
+{
+    history h = {0};
+
+    (void)state;
+    history_add(&h, &(history_point){.step = 1});
+    history_add_test(&h, &(history_test){.step = 1});
+    history_add_seconds(&h, (double[PHASES]){0});
+    assert_int_equal(h.n_points + h.n_tests, 0);
+}
+
+static void old_evaluations_make_room(void **state)
+{
+    history h = {0};
+
+    (void)state;
+    assert_int_equal(history_open(&h), LS_OK);
+    for (int i = 0; i < 3 * HISTORY_TESTS; i++)
+        history_add_test(&h, &(history_test){.step = i});
+    assert_true(h.n_tests <= HISTORY_TESTS);
+    assert_true(h.tests[h.n_tests - 1].step == 3 * HISTORY_TESTS - 1);
+    history_free(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hits_are_counted_by_place),
+        cmocka_unit_test(of_equal_logits_the_first_counts_as_larger),
+        cmocka_unit_test(the_loss_is_the_cross_entropy),
+        cmocka_unit_test(a_label_that_is_no_class_is_an_error),
+        cmocka_unit_test(a_long_history_keeps_sums_and_means),
+        cmocka_unit_test(a_history_without_memory_takes_nothing),
+        cmocka_unit_test(old_evaluations_make_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
