@@ -17,6 +17,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);
+int cmd_data(int argc, char **argv);
 int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run and lockstep check */
 
 struct check_sources; /* launch/check/check.h */

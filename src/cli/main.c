@@ -27,6 +27,7 @@ static const struct {
     {"check", cmd_check,
      "tell what on this machine, or on several, will stand in the way of a job"},
     {"clean", cmd_clean, "end what dead jobs have left"},
+    {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},
 };
 

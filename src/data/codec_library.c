@@ -13,7 +13,8 @@ static const char *loader_error(void)
 ls_status codec_library_open(const char *file, const char *package, const codec_symbol *symbols,
                              size_t n_symbols, void **library)
 {
-    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    // It stays when the last user closes it: the next file of its kind may be near.
+    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
     if (handle == NULL)
         return ls_fail(LS_EUNSUPPORTED, "%s cannot be loaded (%s): install %s", file,

@@ -29,6 +29,7 @@ struct ls_dataset {
     size_t count;
     int classes;
     int64_t dims[3]; /* C, H, W of its images; H and W are 0 where they differ */
+    size_t n_others; /* files beside those of the set, which are not read */
 
     bool is_augmented;
     ls_augment augment;

@@ -2,10 +2,9 @@
 /*
  * dataset_folder.c - DIR/CLASS/.../NAME.jpg|jpeg|png. Only names are kept, all in one block of memory: ImageNet's take 50 MB.
  */
-#include "data/dataset_folder.h"
-
 #include "base/alloc.h"
 #include "base/text.h"
+#include "data/dataset.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,14 +28,15 @@ typedef struct folder_dataset {
     uint64_t *class_names;
     folder_sample *samples;
     size_t capacity;
-    size_t n_others; /* files that are left out for their name */
 } folder_dataset;
 
 /* --- samples --- */
 
 static ls_status open_sample(const ls_dataset *self, size_t index, image_reader *r)
 {
-    folder_dataset_path(self, index, r->path, sizeof(r->path));
+    const folder_dataset *d = (const folder_dataset *)self;
+
+    text_format(r->path, sizeof(r->path), "%s/%s", d->dir, d->names.data + d->samples[index].name);
     return image_open_file(r, r->path);
 }
 
@@ -65,20 +65,6 @@ static void close_dataset(ls_dataset *self)
 
 static const dataset_ops folder_ops = {
     .open = open_sample, .label = label_of, .class_name = class_name, .close = close_dataset};
-
-void folder_dataset_path(const ls_dataset *self, size_t index, char *buf, size_t n)
-{
-    const folder_dataset *d = (const folder_dataset *)self;
-
-    LS_ASSERT(self->ops == &folder_ops);
-    text_format(buf, n, "%s/%s", d->dir, d->names.data + d->samples[index].name);
-}
-
-size_t folder_dataset_others(const ls_dataset *self)
-{
-    LS_ASSERT(self->ops == &folder_ops);
-    return ((const folder_dataset *)self)->n_others;
-}
 
 /* --- listing a folder --- */
 
@@ -189,7 +175,7 @@ static ls_status add_file(folder_dataset *d, const char *below, const char *name
     void *samples = d->samples;
 
     if (!is_image_name(name)) {
-        d->n_others++;
+        d->common.n_others++;
         return LS_OK;
     }
     if (strlen(d->dir) + strlen(below) + strlen(name) + 3 > sizeof(((image_reader *)0)->path))
@@ -263,7 +249,7 @@ static ls_status fail_empty(const folder_dataset *d, const char *name, size_t n_
 static ls_status add_class(folder_dataset *d, const char *name)
 {
     const size_t before = d->common.count;
-    const size_t others = d->n_others;
+    const size_t others = d->common.n_others;
 
     if (d->common.classes == MAX_CLASSES)
         return ls_fail(LS_EINVAL, "%s has more than %d folders", d->dir, MAX_CLASSES);
@@ -272,7 +258,7 @@ static ls_status add_class(folder_dataset *d, const char *name)
     text_append_bytes(&d->names, "", 1);
     LS_TRY(text_status(&d->names));
     LS_TRY(add_folder(d, name, 1));
-    return d->common.count > before ? LS_OK : fail_empty(d, name, d->n_others - others);
+    return d->common.count > before ? LS_OK : fail_empty(d, name, d->common.n_others - others);
 }
 
 static ls_status add_classes(folder_dataset *d, const listing *l)
@@ -289,7 +275,7 @@ static ls_status add_classes(folder_dataset *d, const listing *l)
         if (*entry == 'd')
             LS_TRY(add_class(d, entry + 1));
     }
-    d->n_others += n_files;
+    d->common.n_others += n_files;
     if (d->common.classes == 0)
         return ls_fail(LS_EFORMAT,
                        "%s has no folder in it (%zu files): a folder for each class is needed, "

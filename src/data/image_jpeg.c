@@ -8,18 +8,9 @@
 
 #include "base/alloc.h"
 #include "data/codec_library.h"
+#include "data/jpeg_library.h"
 
 #include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-#include <jpeglib.h>
-#include <jerror.h>
-
-#if JPEG_LIB_VERSION >= 80
-#define LIBRARY "libjpeg.so.8"
-#else
-#define LIBRARY "libjpeg.so.62"
-#endif
 
 /* A progressive file may have as many scans over all its pixels as it likes; real ones have about ten. */
 #define MAX_SCANS 500
@@ -128,7 +119,7 @@ static ls_status load_library(jpeg_codec *c)
         {"jpeg_read_scanlines", &c->call.read},        {"jpeg_abort_decompress", &c->call.abort},
     };
 
-    return codec_library_open(LIBRARY, "libjpeg62-turbo", symbols, LS_COUNT_OF(symbols),
+    return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols),
                               &c->library);
 }
 

@@ -5,12 +5,9 @@
  */
 #include "data/image_png.h"
 
-#include "base/alloc.h"
 #include "data/codec_library.h"
+#include "data/png_library.h"
 
-#include <spng.h>
-
-#define LIBRARY         "libspng.so.0"
 #define MAX_CHUNK_BYTES ((size_t)64 << 20) /* of text, profiles and the like, which are read over */
 
 typedef struct png_functions {
@@ -30,16 +27,6 @@ struct png_codec {
     struct spng_ihdr header;
 };
 
-static void *allocate(size_t bytes)
-{
-    return ls_realloc(NULL, bytes, 1);
-}
-
-static void *reallocate(void *old, size_t bytes)
-{
-    return ls_realloc(old, bytes, 1);
-}
-
 static ls_status load_library(png_codec *c)
 {
     const codec_symbol symbols[] = {
@@ -52,7 +39,7 @@ static ls_status load_library(png_codec *c)
         {"spng_strerror", &c->call.describe},
     };
 
-    return codec_library_open(LIBRARY, "libspng0", symbols, LS_COUNT_OF(symbols), &c->library);
+    return codec_library_open(PNG_LIBRARY, PNG_PACKAGE, symbols, LS_COUNT_OF(symbols), &c->library);
 }
 
 ls_status png_codec_open(png_codec **out)
@@ -100,10 +87,10 @@ static ls_status check(const png_codec *c, int result)
 
 ls_status png_codec_header(png_codec *c, const uint8_t *data, size_t bytes, int *width, int *height)
 {
-    struct spng_alloc alloc = {allocate, reallocate, ls_calloc, ls_free};
+    struct spng_alloc memory = png_memory();
 
     end_image(c);
-    c->image = c->call.create(&alloc, 0);
+    c->image = c->call.create(&memory, 0);
     if (c->image == NULL)
         return ls_fail(LS_ENOMEM, "no memory to decode a PNG");
     LS_TRY(check(c, c->call.set_chunk_limits(c->image, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES)));

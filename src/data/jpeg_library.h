@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jpeg_library.h - libjpeg-turbo's headers, and the library that belongs to them. */
+#ifndef LS_DATA_JPEG_LIBRARY_H
+#define LS_DATA_JPEG_LIBRARY_H
+
+#include <stdio.h> /* jpeglib.h needs FILE */
+#include <jpeglib.h>
+#include <jerror.h>
+
+/* libjpeg-turbo stands in for several versions of libjpeg, by other names. */
+#if JPEG_LIB_VERSION >= 80
+#define JPEG_LIBRARY "libjpeg.so.8"
+#define JPEG_PACKAGE "libjpeg-turbo8"
+#else
+#define JPEG_LIBRARY "libjpeg.so.62"
+#define JPEG_PACKAGE "libjpeg62-turbo"
+#endif
+
+#endif
