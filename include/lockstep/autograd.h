@@ -76,10 +76,21 @@ typedef struct ls_conv2d_params {
 LS_API ls_tensor *ls_conv2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                             const ls_conv2d_params *params);
 
+/* A batch that several processes share: sum() adds values[0..n) up over all of them, in place, so that each gets the same
+ * result. Batch norm calls it once in each training forward, and once in its backward, also with N = 0; values[0]
+ * is how many values a channel has here. */
+typedef struct ls_batch_norm_sync {
+    ls_status (*sum)(void *arg, double *values, size_t n);
+    void *arg;
+} ls_batch_norm_sync;
+
 typedef struct ls_batch_norm_params {
     double momentum; /* of the running statistics, PyTorch's meaning; 0 means 0.1 */
     double eps;      /* 0 means 1e-5 */
     int relu;        /* 1: max(0, result), in one pass */
+    ls_batch_norm_sync
+        sync; /* with sum: statistics and their gradients are those of the shared batch, as
+                                torch.nn.SyncBatchNorm; weight's and bias's gradients are this process's share */
 } ls_batch_norm_params;
 
 /* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C). Training uses

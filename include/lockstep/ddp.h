@@ -24,6 +24,10 @@ LS_BEGIN_DECLS
 
 typedef struct ls_ddp ls_ddp;
 
+/* What float32 gradients are while they cross the wire, as with torch's fp16_compress_hook and bf16_compress_hook: divided, rounded to 16
+ * bits, summed (in float32, rounded once), widened again. All ranks keep the same bits. float64 gradients stay as they are. */
+typedef enum ls_ddp_hook { LS_DDP_HOOK_NONE = 0, LS_DDP_HOOK_FP16, LS_DDP_HOOK_BF16 } ls_ddp_hook;
+
 /* Every field but `size` may be 0, which means the default. */
 typedef struct ls_ddp_options {
     size_t size;               /* sizeof(ls_ddp_options) */
@@ -32,6 +36,11 @@ typedef struct ls_ddp_options {
     int no_buffer_broadcast;   /* 1: running statistics stay each rank's own */
     int check_replicas;        /* compare a hash of parameters every so many steps; 0: never */
     int plain_mean;            /* 1: mean over ranks whatever their rows, as PyTorch's DDP */
+    ls_ddp_hook hook;          /* communication hook */
+    int sync_batch_norm; /* 1: the model's batch norms share the batches of all ranks, as torch.nn.SyncBatchNorm, until
+                                  ls_ddp_destroy() */
+    ls_comm *
+        batch_norm_group; /* the ranks that do so; must outlive the ls_ddp; NULL: all, in a sub-group of their own */
 } ls_ddp_options;
 
 /*

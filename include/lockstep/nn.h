@@ -75,6 +75,11 @@ typedef struct ls_nn_batch_norm_options {
 LS_API ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                     const ls_nn_batch_norm_options *opt);
 
+/* From now on all batch norms that the model has share their batches with other processes, as after
+ * torch.nn.SyncBatchNorm.convert_sync_batchnorm; NULL: no longer. ls_ddp_create does it when asked to
+ * (ls_ddp_options.sync_batch_norm). */
+LS_API void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync);
+
 /* weight (out, in), bias (out) unless no_bias; as torch.nn.Linear. */
 LS_API ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int no_bias);
 

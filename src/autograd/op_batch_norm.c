@@ -48,7 +48,8 @@ static const op_class bn_relu_class = {.name = "bn_relu",
                                        .n_grad = 3,
                                        .backward = batch_norm_backward};
 
-static ls_status check_shapes(const node *n, bool training)
+/* alone: the batch's statistics are those of this process's rows. */
+static ls_status check_shapes(const node *n, bool alone)
 {
     static const char *const names[] = {"input", "weight", "bias", "running_mean", "running_var"};
     char first[TENSOR_TEXT_BYTES];
@@ -63,7 +64,7 @@ static ls_status check_shapes(const node *n, bool training)
             return ls_fail(LS_EINVAL, "%s %s does not fit input %s", names[i],
                            tensor_dims_text(second, sizeof(second), n->in[i]), first);
     }
-    if (training && ls_tensor_count(x) == (size_t)x->dims[1])
+    if (alone && ls_tensor_count(x) == (size_t)x->dims[1])
         return ls_fail(LS_EINVAL, "input %s has one value a channel, training needs more", first);
     return LS_OK;
 }
@@ -75,6 +76,7 @@ static ls_status resolve(const ls_batch_norm_params *params, op_attrs *a)
     a->momentum = p.momentum == 0 ? 0.1 : p.momentum;
     a->eps = p.eps == 0 ? 1e-5 : p.eps;
     a->relu = p.relu != 0;
+    a->sync = (op_sync){.sum = p.sync.sum, .arg = p.sync.arg};
     if (!(a->momentum >= 0 && a->momentum <= 1) || !(a->eps > 0))
         return ls_fail(LS_EINVAL, "momentum %g must be 0 to 1, eps %g over 0", a->momentum, a->eps);
     return LS_OK;
@@ -105,9 +107,9 @@ static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params 
     if (!node_begin(tape, n))
         return NULL;
     n->attrs.training = tape->is_training;
-    st = check_shapes(n, tape->is_training);
+    st = resolve(params, &n->attrs);
     if (st == LS_OK)
-        st = resolve(params, &n->attrs);
+        st = check_shapes(n, tape->is_training && n->attrs.sync.sum == NULL);
     if (st == LS_OK)
         st = settle_running(n);
     if (st == LS_OK)

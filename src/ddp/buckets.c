@@ -7,7 +7,9 @@
 static void release(ls_ddp *ddp, bucket *b)
 {
     ls_comm_free(ddp->comm, b->memory);
+    ls_comm_free(ddp->comm, b->packed);
     b->memory = NULL;
+    b->packed = NULL;
 }
 
 void buckets_free(ls_ddp *ddp)
@@ -44,6 +46,30 @@ static ls_status plan_buckets(ls_ddp *ddp)
     return st;
 }
 
+ls_dtype bucket_wire_type(const ls_ddp *ddp)
+{
+    switch (ddp->options.hook) {
+    case LS_DDP_HOOK_FP16:
+        return LS_F16;
+    case LS_DDP_HOOK_BF16:
+        return LS_BF16;
+    default:
+        return LS_F32;
+    }
+}
+
+/* Room for the bucket's elements as they cross the wire, where that is in another type. */
+static ls_status take_packed(ls_ddp *ddp, bucket *b)
+{
+    void *memory;
+
+    if (b->dtype != LS_F32 || bucket_wire_type(ddp) == LS_F32)
+        return LS_OK;
+    LS_TRY(ls_comm_alloc(ddp->comm, b->bytes / 2, &memory));
+    b->packed = memory;
+    return LS_OK;
+}
+
 static ls_status take_memory(ls_ddp *ddp)
 {
     ddp->buckets = ls_calloc((size_t)ddp->plan.n_buckets + 1, sizeof(*ddp->buckets));
@@ -57,6 +83,7 @@ static ls_status take_memory(ls_ddp *ddp)
         b->bytes = ddp->plan.bucket_bytes[i];
         b->dtype = ddp->plan.bucket_type[i];
         ddp->n_buckets = i + 1;
+        LS_TRY(take_packed(ddp, b));
     }
     return LS_OK;
 }

@@ -4,6 +4,8 @@
  */
 #include "ddp/reducer.h"
 
+#include "ddp/half_bucket.h"
+
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,7 +22,7 @@ static const size_t default_bucket_bytes = (size_t)25 << 20;
 
 /* --- life --- */
 
-static void resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
+static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
 {
     if (given != NULL)
         memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
@@ -29,6 +31,9 @@ static void resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
         o->first_bucket_bytes = default_first_bucket_bytes;
     if (o->bucket_bytes == 0)
         o->bucket_bytes = default_bucket_bytes;
+    if (o->hook != LS_DDP_HOOK_NONE && o->hook != LS_DDP_HOOK_FP16 && o->hook != LS_DDP_HOOK_BF16)
+        return ls_fail(LS_EINVAL, "ls_ddp_create: there is no communication hook %d", (int)o->hook);
+    return LS_OK;
 }
 
 static ls_status take_params(ls_ddp *ddp)
@@ -50,7 +55,9 @@ static ls_status take_params(ls_ddp *ddp)
         ddp->params[i].name = list[i].name;
         ddp->params[i].leaf = list[i].tensor;
         ddp->order[i] = n - 1 - i; /* backward meets the last one first */
-        ddp->stats.bytes_a_step += (int64_t)(ls_tensor_count(list[i].tensor) * ls_dtype_size(type));
+        ddp->stats.bytes_a_step +=
+            (int64_t)(ls_tensor_count(list[i].tensor) *
+                      ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
     }
     ddp->n_params = n;
     return LS_OK;
@@ -85,9 +92,10 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
         return ls_fail(LS_ENOMEM, "no memory for a ddp");
     ddp->comm = comm;
     ddp->model = model;
-    resolve_options(&ddp->options, opt);
 
-    st = take_params(ddp);
+    st = resolve_options(&ddp->options, opt);
+    if (st == LS_OK)
+        st = take_params(ddp);
     if (st == LS_OK)
         st = replicas_compare(ddp);
     if (st == LS_OK)
@@ -96,6 +104,8 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
         st = take_buffers(ddp);
     if (st == LS_OK)
         st = buckets_build(ddp);
+    if (st == LS_OK)
+        st = sync_batch_norm_begin(ddp);
     if (st != LS_OK) {
         ls_ddp_destroy(ddp);
         return ls_context(st, "joining the model");
@@ -108,6 +118,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
 {
     if (ddp == NULL)
         return;
+    sync_batch_norm_end(ddp);
     buckets_free(ddp);
     ls_comm_free(ddp->comm, ddp->buffer_block);
     ls_free(ddp->params);
@@ -119,17 +130,54 @@ void ls_ddp_destroy(ls_ddp *ddp)
 
 /* --- one backward --- */
 
+/* Starts the sum of weights, which a hook's division needs. */
+static ls_status start_weight(ls_ddp *ddp, double weight)
+{
+    ddp->total_weight = weight;
+    if (bucket_wire_type(ddp) == LS_F32 || ddp->options.plain_mean)
+        return LS_OK;
+    comm_label(ddp->comm, "ddp weight");
+    return ls_all_reduce(ddp->comm, &ddp->total_weight, &ddp->total_weight, 1, LS_F64, LS_SUM,
+                         &ddp->weight_work);
+}
+
+static ls_status wait_weight(ls_ddp *ddp)
+{
+    ls_work *work = ddp->weight_work;
+
+    ddp->weight_work = NULL;
+    return work == NULL ? LS_OK : ls_work_wait(work);
+}
+
+/* What packed buckets are divided by: before they are rounded, so that float16 holds a mean and no sum. */
+static ls_status pack_bucket(ls_ddp *ddp, bucket *b)
+{
+    double divisor = ls_comm_size(ddp->comm);
+
+    LS_TRY(wait_weight(ddp));
+    if (!ddp->options.plain_mean)
+        divisor = ddp->total_weight > 0 ? ddp->total_weight : 1;
+    half_pack((const float *)(void *)b->memory, b->packed, b->bytes / sizeof(float), (float)divisor,
+              bucket_wire_type(ddp));
+    return LS_OK;
+}
+
 static ls_status start_bucket(ls_ddp *ddp, int i)
 {
     bucket *b = &ddp->buckets[i];
+    void *elements = b->packed != NULL ? (void *)b->packed : b->memory;
+    const ls_dtype type = b->packed != NULL ? bucket_wire_type(ddp) : b->dtype;
     char label[32];
+
+    if (b->packed != NULL)
+        LS_TRY(pack_bucket(ddp, b));
 
     if (i == 0)
         ddp->first_start_ns = ls_now_ns();
     text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
     comm_label(ddp->comm, label);
-    return ls_all_reduce(ddp->comm, b->memory, b->memory, b->bytes / ls_dtype_size(b->dtype),
-                         b->dtype, LS_SUM, &b->work);
+    return ls_all_reduce(ddp->comm, elements, elements, b->bytes / ls_dtype_size(b->dtype), type,
+                         LS_SUM, &b->work);
 }
 
 /* Starts every bucket that is complete, in the order of their numbers: the same order on every rank. */
@@ -199,6 +247,8 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
     if (rows < 0)
         return ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
     LS_TRY(begin_backward(ddp, reducing));
+    if (reducing)
+        LS_TRY(start_weight(ddp, ddp->pending_weight + (double)rows));
     ls_tape_on_grad_ready(tape, on_grad_ready, ddp);
     st = ls_backward(tape, loss, seed);
     ls_tape_on_grad_ready(tape, NULL, NULL);
@@ -243,10 +293,19 @@ static ls_status reduce_small(ls_ddp *ddp, double weight)
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
 
+static void finish_bucket(const ls_ddp *ddp, bucket *b, double divisor)
+{
+    if (b->packed != NULL)
+        half_unpack(b->packed, (float *)(void *)b->memory, b->bytes / sizeof(float),
+                    bucket_wire_type(ddp));
+    else if (divisor > 0)
+        bucket_divide(b, divisor);
+}
+
 /* Waits for every bucket, also after a failure: none may be under way when the caller goes on. */
 static ls_status wait_buckets(ls_ddp *ddp, double divisor)
 {
-    ls_status first = LS_OK;
+    ls_status first = wait_weight(ddp);
 
     for (int i = 0; i < ddp->n_buckets; i++) {
         bucket *b = &ddp->buckets[i];
@@ -256,8 +315,8 @@ static ls_status wait_buckets(ls_ddp *ddp, double divisor)
         b->work = NULL;
         if (first == LS_OK)
             first = st;
-        if (first == LS_OK && divisor > 0)
-            bucket_divide(b, divisor);
+        if (first == LS_OK)
+            finish_bucket(ddp, b, divisor);
     }
     return first;
 }
@@ -325,6 +384,8 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
 
     ls_error_keep(why);
     ls_comm_abort(ddp->comm, why);
+    if (ddp->batch_group != NULL)
+        ls_comm_abort(ddp->batch_group, why);
     ignored = wait_buckets(ddp, 0);
     LS_UNUSED(ignored); /* the first failure is the one to report */
     ls_error_restore(why);

@@ -23,6 +23,8 @@ typedef struct bucket {
     ls_dtype dtype;
     int n_waiting; /* gradients of this backward that are not complete yet */
     ls_work *work; /* its reduction, while under way */
+    uint16_t *
+        packed; /* with a communication hook, float32 buckets: what is reduced instead; ls_comm_alloc */
 } bucket;
 
 typedef struct ddp_param {
@@ -51,6 +53,13 @@ struct ls_ddp {
     bool ordered; /* order is rank 0's: buckets are laid out anew at the next fresh step */
     bool rebuilt;
 
+    ls_comm *batch_group; /* of synchronised batch norms; NULL: there are none */
+    bool owns_batch_group;
+
+    /* With a hook the divisor is needed before the first bucket starts: its sum runs ahead. */
+    double total_weight;
+    ls_work *weight_work; /* while under way */
+
     char *buffer_block; /* all buffers back to back, for one broadcast; ls_comm_alloc */
     size_t buffer_bytes;
 
@@ -70,11 +79,17 @@ LS_MUST_USE ls_status replicas_compare(ls_ddp *ddp);   /* names, shapes, types *
 LS_MUST_USE ls_status replicas_broadcast(ls_ddp *ddp); /* rank 0's parameters and buffers */
 LS_MUST_USE ls_status replicas_check(ls_ddp *ddp);     /* LS_EMISMATCH names parameter and ranks */
 
+/* sync_batch_norm.c: as the options ask. Both are collective. */
+LS_MUST_USE ls_status sync_batch_norm_begin(ls_ddp *ddp);
+void sync_batch_norm_end(ls_ddp *ddp);
+
 /* buckets.c: memory and views for the current plan. */
 LS_MUST_USE ls_status
 buckets_build(ls_ddp *ddp); /* from ddp->order; the old ones are freed first */
 void buckets_free(ls_ddp *ddp);
 /* memory[i] /= divisor over the whole bucket. */
 void bucket_divide(bucket *b, double divisor);
+/* The type in which float32 gradients cross the wire. */
+ls_dtype bucket_wire_type(const ls_ddp *ddp);
 
 #endif

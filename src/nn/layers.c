@@ -101,19 +101,44 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
 
 /* --- batch norm --- */
 
+/* The model's sum, of which the layer remembers how many values there were. */
+static ls_status sum_batch(void *arg, double *values, size_t n)
+{
+    ls_layer *layer = arg;
+
+    LS_TRY(layer->sync.sum(layer->sync.arg, values, n));
+    layer->n_shared_values = values[0];
+    return LS_OK;
+}
+
 static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
 {
     ls_tensor *y = ls_batch_norm(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
                                  layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR],
                                  &layer->batch_norm);
+    bool has_rows;
 
+    if (y == NULL)
+        return NULL;
     // As the running statistics, the counter moves only with a training batch that has rows.
-    if (y != NULL && ls_tape_training(tape) && ls_tensor_count(x) > 0) {
+    has_rows = layer->sync.sum != NULL ? layer->n_shared_values > 0 : ls_tensor_count(x) > 0;
+    if (ls_tape_training(tape) && has_rows) {
         int64_t *n_batches = ls_tensor_data(layer->tensors[NUM_BATCHES]);
 
         n_batches[0]++;
     }
     return y;
+}
+
+void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
+{
+    for (ls_layer *layer = model->first; layer != NULL; layer = layer->next) {
+        if (layer->forward != batch_norm_forward)
+            continue;
+        layer->sync = sync == NULL ? (ls_batch_norm_sync){.sum = NULL} : *sync;
+        layer->batch_norm.sync =
+            (ls_batch_norm_sync){.sum = sync == NULL ? NULL : sum_batch, .arg = layer};
+    }
 }
 
 ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,

@@ -56,6 +56,8 @@ struct ls_layer {
     char *tensor_names[LAYER_MAX_TENSORS];
     ls_conv2d_params conv2d;
     ls_batch_norm_params batch_norm;
+    ls_batch_norm_sync sync; /* of ls_model_sync_batch_norm */
+    double n_shared_values;  /* a channel, in the last batch that was shared */
 };
 
 /* A layer with zeroed tensors, trained ones being leaves; NULL after the model has been marked. */

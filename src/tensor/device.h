@@ -63,6 +63,8 @@ typedef enum op_kind {
  *                 place): r = (1 - momentum) r + momentum * batch, with the unbiased variance. N = 0: mean and variance are
  *                 written as 0, the running ones stay. Evaluation: the running ones are used, out[1..3] are NULL.
  *                 attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
+ *                 attrs.sync: the batch is that of all ranks. Forward and backward each call sum() once, with N = 0 as well, on
+ *                 what batch_sync.h says; one value a channel over all ranks is LS_EINVAL. dweight and dbias are this rank's alone.
  * where           is made by the forward kernel for the backward kernel of the same device. It arrives with y's shape and
  *                 type I32, unplaced, only where a backward may follow (batch norm: only with attrs.relu). cpu_ref's max pool
  *                 places it plain: the index h*W+w, within x's plane, of each window's first maximum, or of a NaN where
@@ -76,6 +78,13 @@ typedef enum op_kind {
  * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
  * dloss           is a scalar of the loss's type, plain.
  */
+
+/* Adds values[0..n) up, in place, over all ranks that share a batch; sum is NULL where nobody shares. */
+typedef struct op_sync {
+    ls_status (*sum)(void *arg, double *values, size_t n);
+    void *arg;
+} op_sync;
+
 typedef struct op_attrs {
     int stride[2];
     int padding[2];
@@ -86,6 +95,7 @@ typedef struct op_attrs {
     double eps;
     bool relu;
     bool training;
+    op_sync sync; /* of batch norm and its backward, in training */
     bool adaptive;
     double label_smoothing; /* of cross entropy and its backward */
     double drop;            /* of dropout: probability of a 0 */

@@ -175,6 +175,31 @@ static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_cas
     return ls_bn_relu(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
 }
 
+/* Others' values in a shared batch, three a channel: they count in the statistics; their own loss is 0. */
+static bool strangers_go_backward;
+
+static ls_status add_strangers(void *arg, double *values, size_t n)
+{
+    LS_UNUSED(arg);
+    values[0] += 3;
+    for (size_t i = 1; i < n && !strangers_go_backward; i++)
+        values[i] += i <= n / 2 ? 0.5 : 2.25;
+    return LS_OK;
+}
+
+/* The recording says which way comes next: each evaluation goes forward before it may go backward. */
+static ls_tensor *shared_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_batch_norm_params params = c->norm;
+    ls_tensor *y;
+
+    params.sync.sum = add_strangers;
+    strangers_go_backward = false;
+    y = ls_batch_norm(tape, in[0], in[1], in[2], in[3], in[4], &params);
+    strangers_go_backward = true;
+    return y;
+}
+
 #define CHANNELS(c)                                                                                \
     {1, {c}}, {1, {c}}, {1, {c}},                                                                  \
     {                                                                                              \
@@ -190,6 +215,19 @@ static void batch_norm_has_the_right_gradients(void **state)
         {"images", norm, 3, 5, {{4, {3, 2, 3, 5}}, CHANNELS(2)}, .norm = {.momentum = 0.2}},
         {"one image", norm, 3, 5, {{4, {1, 3, 2, 3}}, CHANNELS(3)}, .norm = {.eps = 1e-2}},
         {"rows", norm, 3, 5, {{2, {7, 3}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"shared images",
+         shared_norm,
+         3,
+         5,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3}},
+        {"a shared row", shared_norm, 3, 5, {{2, {1, 3}}, CHANNELS(3)}, .norm = {.relu = 1}},
+        {"no rows of many",
+         shared_norm,
+         3,
+         5,
+         {{4, {0, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3}},
         {"images with relu",
          norm_relu,
          3,

@@ -6,8 +6,12 @@
  *
  * With m values a channel, S = sum dy and T = sum dy xhat:
  *     dbias = S,  dweight = T,  dx = weight / sqrt(variance + eps) (dy - S / m - xhat T / m)
+ *
+ * With attrs.sync mean, variance, and the S, T and m in dx are those of all ranks' rows.
  */
 #include "tensor/cpu_ref/ref.h"
+
+#include "tensor/batch_sync.h"
 
 #include <math.h>
 
@@ -69,12 +73,12 @@ REF_INLINE moments moments_of(const channel *ch, const void *x, bool wide)
 }
 
 /* Moves the running statistics towards the batch's; the variance's divisor becomes count - 1. */
-REF_INLINE void move_running(const op_call *call, size_t c, moments m, size_t count, bool wide)
+REF_INLINE void move_running(const op_call *call, size_t c, moments m, double count, bool wide)
 {
     void *mean = tensor_elements(call->in[3]);
     void *variance = tensor_elements(call->in[4]);
     const double k = call->attrs.momentum;
-    const double unbiased = m.variance * (double)count / ((double)count - 1);
+    const double unbiased = m.variance * count / (count - 1);
 
     if (count < 2)
         return;
@@ -83,15 +87,22 @@ REF_INLINE void move_running(const op_call *call, size_t c, moments m, size_t co
 }
 
 /* The statistics to normalise channel c with; in training they are also saved and move the running ones. */
-REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c, bool wide)
+REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c,
+                              const double *shared, bool wide)
 {
+    double count = (double)(ch->n_rows * ch->area);
     moments m;
 
     if (!call->attrs.training)
         return (moments){.mean = ref_get(tensor_elements(call->in[3]), c, wide),
                          .variance = ref_get(tensor_elements(call->in[4]), c, wide)};
-    m = moments_of(ch, tensor_elements(call->in[0]), wide);
-    move_running(call, c, m, ch->n_rows * ch->area, wide);
+    if (shared == NULL) {
+        m = moments_of(ch, tensor_elements(call->in[0]), wide);
+    } else {
+        count = shared[0];
+        batch_sync_get(shared, (size_t)call->in[0]->dims[1], c, &m.mean, &m.variance);
+    }
+    move_running(call, c, m, count, wide);
     if (call->out[1] != NULL)
         ref_put(tensor_elements(call->out[1]), c, m.mean, wide);
     if (call->out[2] != NULL)
@@ -99,10 +110,10 @@ REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c, 
     return m;
 }
 
-REF_INLINE void normalise(const op_call *call, size_t c, bool wide)
+REF_INLINE void normalise(const op_call *call, size_t c, const double *shared, bool wide)
 {
     const channel ch = channel_of(call->in[0], c);
-    const moments m = statistics(call, &ch, c, wide);
+    const moments m = statistics(call, &ch, c, shared, wide);
     const void *x = tensor_elements(call->in[0]);
     const double scale =
         ref_get(tensor_elements(call->in[1]), c, wide) / sqrt(m.variance + call->attrs.eps);
@@ -123,22 +134,66 @@ REF_INLINE void normalise(const op_call *call, size_t c, bool wide)
     }
 }
 
+/* Room for what ranks add up, in *memory, which the caller destroys. */
+static ls_status shared_values(const op_call *call, ls_tensor **memory, double **out)
+{
+    const int64_t n = (int64_t)batch_sync_count((size_t)call->in[0]->dims[1]);
+
+    LS_TRY(ls_tensor_create(call->in[0]->device, LS_F64, 1, &n, memory));
+    *out = tensor_elements(*memory);
+    return LS_OK;
+}
+
+/* The sums over all ranks' rows, made of each one's moments. */
+static ls_status share_moments(const op_call *call, double *values)
+{
+    const ls_tensor *x = call->in[0];
+    const size_t n_channels = (size_t)x->dims[1];
+
+    for (size_t c = 0; c < n_channels; c++) {
+        const channel ch = channel_of(x, c);
+        const double count = (double)(ch.n_rows * ch.area);
+        const moments m = ref_wide(x) ? moments_of(&ch, tensor_elements(x), true)
+                                      : moments_of(&ch, tensor_elements(x), false);
+
+        batch_sync_put(values, n_channels, c, count, m.mean, count * m.variance);
+    }
+    LS_TRY(batch_sync_sum(call, values, n_channels));
+    if (values[0] == 1)
+        return ls_fail(LS_EINVAL,
+                       "all ranks together have one value a channel, training needs more");
+    return LS_OK;
+}
+
+static void normalise_all(const op_call *call, const double *shared)
+{
+    for (size_t c = 0; c < (size_t)call->in[0]->dims[1]; c++) {
+        if (ref_wide(call->in[0]))
+            normalise(call, c, shared, true);
+        else
+            normalise(call, c, shared, false);
+    }
+}
+
 ls_status ref_batch_norm(device_state *self, const op_call *call)
 {
-    const size_t n_channels = (size_t)call->in[0]->dims[1];
+    ls_tensor *memory = NULL;
+    double *shared = NULL;
+    ls_status st = LS_OK;
 
     LS_UNUSED(self);
     for (int i = 0; i < call->n_out; i++) {
         if (call->out[i] != NULL)
             LS_TRY(tensor_place(call->out[i], NULL, 0));
     }
-    for (size_t c = 0; c < n_channels; c++) {
-        if (ref_wide(call->in[0]))
-            normalise(call, c, true);
-        else
-            normalise(call, c, false);
+    if (batch_sync_wanted(call)) {
+        LS_TRY(shared_values(call, &memory, &shared));
+        st = share_moments(call, shared);
     }
-    return LS_OK;
+    if (st == LS_OK)
+        normalise_all(call, shared);
+    ls_tensor_destroy(memory);
+    return st;
 }
 
 /* What one channel's backward reads. */
@@ -174,46 +229,111 @@ REF_INLINE void write_dx(const back_channel *b, void *dx, double weight, double 
     }
 }
 
-REF_INLINE void backward(const op_call *call, size_t c, bool wide)
+REF_INLINE back_channel back_channel_of(const op_call *call, size_t c, bool wide)
 {
     const double variance = ref_get(tensor_elements(call->in[5]), c, wide);
-    const back_channel b = {.ch = channel_of(call->in[0], c),
-                            .x = tensor_elements(call->in[0]),
-                            .dy = tensor_elements(call->in[1]),
-                            .where = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
-                            .mean = ref_get(tensor_elements(call->in[4]), c, wide),
-                            .inverse = 1 / sqrt(variance + call->attrs.eps)};
-    const double count = (double)(b.ch.n_rows * b.ch.area);
-    double sum_dy = 0;
-    double sum_dy_xhat = 0;
 
+    return (back_channel){.ch = channel_of(call->in[0], c),
+                          .x = tensor_elements(call->in[0]),
+                          .dy = tensor_elements(call->in[1]),
+                          .where = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
+                          .mean = ref_get(tensor_elements(call->in[4]), c, wide),
+                          .inverse = 1 / sqrt(variance + call->attrs.eps)};
+}
+
+/* dweight and dbias of channel c; the sums for its dx. */
+REF_INLINE void sum_channel(const op_call *call, size_t c, double *sum_dy, double *sum_dy_xhat,
+                            bool wide)
+{
+    const back_channel b = back_channel_of(call, c, wide);
+
+    *sum_dy = 0;
+    *sum_dy_xhat = 0;
     for (size_t n = 0; n < b.ch.n_rows; n++) {
         for (size_t i = 0; i < b.ch.area; i++) {
             const size_t at = value_at(&b.ch, n, i);
 
-            sum_dy += dy_at(&b, at, wide);
-            sum_dy_xhat += dy_at(&b, at, wide) * xhat_at(&b, at, wide);
+            *sum_dy += dy_at(&b, at, wide);
+            *sum_dy_xhat += dy_at(&b, at, wide) * xhat_at(&b, at, wide);
         }
     }
-    if (call->out[0] != NULL)
-        write_dx(&b, tensor_elements(call->out[0]), ref_get(tensor_elements(call->in[2]), c, wide),
-                 sum_dy / count, sum_dy_xhat / count, wide);
-    ref_give(tensor_elements(call->out[1]), c, sum_dy_xhat, call->accumulate, wide);
-    ref_give(tensor_elements(call->out[2]), c, sum_dy, call->accumulate, wide);
+    ref_give(tensor_elements(call->out[1]), c, *sum_dy_xhat, call->accumulate, wide);
+    ref_give(tensor_elements(call->out[2]), c, *sum_dy, call->accumulate, wide);
+}
+
+REF_INLINE void give_dx(const op_call *call, size_t c, double mean_dy, double mean_dy_xhat,
+                        bool wide)
+{
+    const back_channel b = back_channel_of(call, c, wide);
+
+    write_dx(&b, tensor_elements(call->out[0]), ref_get(tensor_elements(call->in[2]), c, wide),
+             mean_dy, mean_dy_xhat, wide);
+}
+
+REF_INLINE void backward_alone(const op_call *call, bool wide)
+{
+    const size_t n_channels = (size_t)call->in[0]->dims[1];
+
+    for (size_t c = 0; c < n_channels; c++) {
+        const channel ch = channel_of(call->in[0], c);
+        const double count = (double)(ch.n_rows * ch.area);
+        double sum_dy;
+        double sum_dy_xhat;
+
+        sum_channel(call, c, &sum_dy, &sum_dy_xhat, wide);
+        if (call->out[0] != NULL)
+            give_dx(call, c, sum_dy / count, sum_dy_xhat / count, wide);
+    }
+}
+
+/* The ranks exchange sum dy (x - mean), which is T / inverse. */
+REF_INLINE ls_status backward_shared(const op_call *call, double *values, bool wide)
+{
+    const ls_tensor *x = call->in[0];
+    const size_t n_channels = (size_t)x->dims[1];
+
+    values[0] = (double)((size_t)x->dims[0] * area_of(x));
+    for (size_t c = 0; c < n_channels; c++) {
+        const back_channel b = back_channel_of(call, c, wide);
+
+        sum_channel(call, c, &values[1 + c], &values[1 + n_channels + c], wide);
+        values[1 + n_channels + c] /= b.inverse;
+    }
+    LS_TRY(batch_sync_sum(call, values, n_channels));
+    for (size_t c = 0; call->out[0] != NULL && c < n_channels; c++) {
+        const back_channel b = back_channel_of(call, c, wide);
+
+        give_dx(call, c, values[1 + c] / values[0],
+                values[1 + n_channels + c] * b.inverse / values[0], wide);
+    }
+    return LS_OK;
+}
+
+static ls_status backward(const op_call *call, double *shared)
+{
+    const bool wide = ref_wide(call->in[0]);
+
+    if (shared != NULL)
+        return wide ? backward_shared(call, shared, true) : backward_shared(call, shared, false);
+    if (wide)
+        backward_alone(call, true);
+    else
+        backward_alone(call, false);
+    return LS_OK;
 }
 
 ls_status ref_batch_norm_backward(device_state *self, const op_call *call)
 {
-    const size_t n_channels = (size_t)call->in[0]->dims[1];
+    ls_tensor *memory = NULL;
+    double *shared = NULL;
+    ls_status st;
 
     LS_UNUSED(self);
     if (call->out[0] != NULL)
         LS_TRY(tensor_place(call->out[0], NULL, 0));
-    for (size_t c = 0; c < n_channels; c++) {
-        if (ref_wide(call->in[0]))
-            backward(call, c, true);
-        else
-            backward(call, c, false);
-    }
-    return LS_OK;
+    if (batch_sync_wanted(call))
+        LS_TRY(shared_values(call, &memory, &shared));
+    st = backward(call, shared);
+    ls_tensor_destroy(memory);
+    return st;
 }

@@ -10,8 +10,11 @@
  *     S = sum dy,  Q = sum dy (x - mean),  m values a channel:
  *     dbias = S,  dweight = Q / sqrt(variance + eps),
  *     dx = scale dy - (scale Q / m / (variance + eps)) (x - mean) - scale S / m
+ * With attrs.sync mean, variance, and the S, Q and m in dx are those of all ranks' rows.
  */
 #include "tensor/onednn/dn.h"
+
+#include "tensor/batch_sync.h"
 
 #include <math.h>
 
@@ -106,12 +109,15 @@ typedef struct bn_work {
     float *slope;
     float *shift;
     bool relu;
+    size_t channels;
+    double *shared; /* with attrs.sync: what the ranks add up, else NULL */
 } bn_work;
 
 static ls_status prepare(bn_work *w, device_state *self, const op_call *call, const grid *g)
 {
     size_t n_sums;
     size_t n_lanes;
+    size_t n_shared; /* of doubles, in front for their alignment */
     float *at;
 
     w->simd = self->simd;
@@ -119,7 +125,11 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     w->relu = call->attrs.relu;
     n_sums = n_items(&w->v) * w->v.lanes;
     n_lanes = w->v.planes * w->v.lanes;
-    LS_TRY(dn_floats(call->in[0]->device, 2 * n_sums + 5 * n_lanes, &w->memory, &at));
+    n_shared = batch_sync_wanted(call) ? batch_sync_count(g->c) : 0;
+    LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes, &w->memory, &at));
+    w->channels = g->c;
+    w->shared = n_shared > 0 ? (double *)(void *)at : NULL;
+    at += 2 * n_shared;
     w->sums[0] = at;
     w->sums[1] = at + n_sums;
     w->mean = at + 2 * n_sums;
@@ -239,24 +249,53 @@ static void move_running(const op_call *call, size_t c, double mean, double vari
         (float)((1 - k) * (double)running_variance[c] + k * variance * count / (count - 1));
 }
 
+/* The mean of channel c in this rank's rows, and the sum of squared distances from it. */
+static void local_moments(const bn_work *w, size_t c, double count, double *mean, double *spread)
+{
+    *mean = fold(&w->v, c, w->sums[0], FOLD_ROWS, 0) / count;
+    *spread =
+        fold(&w->v, c, w->sums[1], FOLD_SUM, 0) + fold(&w->v, c, w->sums[0], FOLD_SPREAD, *mean);
+}
+
 /* The statistics of channel c, as they are saved: backward must find the same bits. */
 static void statistics(const op_call *call, const bn_work *w, size_t c, double count, float *mean,
                        float *variance)
 {
     double centre;
-    double squares;
+    double square;
 
     if (!call->attrs.training) {
         *mean = ((const float *)dn_data(call->in[3]))[c];
         *variance = ((const float *)dn_data(call->in[4]))[c];
         return;
     }
-    centre = fold(&w->v, c, w->sums[0], FOLD_ROWS, 0) / count;
-    squares =
-        fold(&w->v, c, w->sums[1], FOLD_SUM, 0) + fold(&w->v, c, w->sums[0], FOLD_SPREAD, centre);
+    if (w->shared != NULL) {
+        count = w->shared[0];
+        batch_sync_get(w->shared, w->channels, c, &centre, &square);
+    } else {
+        local_moments(w, c, count, &centre, &square);
+        square /= count;
+    }
     *mean = (float)centre;
-    *variance = (float)(squares / count);
-    move_running(call, c, centre, squares / count, count);
+    *variance = (float)square;
+    move_running(call, c, centre, square, count);
+}
+
+/* Replaces this rank's moments by sums over all ranks' rows. */
+static ls_status share_moments(const op_call *call, bn_work *w, double count)
+{
+    for (size_t c = 0; c < w->channels; c++) {
+        double mean;
+        double spread;
+
+        local_moments(w, c, count, &mean, &spread);
+        batch_sync_put(w->shared, w->channels, c, count, mean, spread);
+    }
+    LS_TRY(batch_sync_sum(call, w->shared, w->channels));
+    if (w->shared[0] == 1)
+        return dn_fail(LS_EINVAL,
+                       "all ranks together have one value a channel, training needs more");
+    return LS_OK;
 }
 
 /* Lanes that fill up the last block of channels get zeros, so that they stay 0. */
@@ -290,6 +329,8 @@ static ls_status forward(device_state *self, const op_call *call, const grid *g,
     }
     if (call->attrs.training)
         run_items(self, w, moments_range);
+    if (w->shared != NULL)
+        LS_TRY(share_moments(call, w, count));
     clear_lanes(w);
     for (size_t c = 0; c < g->c; c++) {
         float mean;
@@ -377,22 +418,47 @@ static void give(float *gradient, size_t c, double value, bool accumulate)
     gradient[c] = (float)(accumulate ? (double)gradient[c] + value : value);
 }
 
-static void finish_channel(const op_call *call, bn_work *w, size_t c, double count)
+/* What dx of channel c is made of: sums over `count` values. */
+static void set_dx(const op_call *call, bn_work *w, size_t c, double count, double sum_dy,
+                   double sum_dy_x)
 {
     const float *weight = dn_data(call->in[2]);
     const float *variance = dn_data(call->in[5]);
     const double square = (double)variance[c] + call->attrs.eps;
     const double scale = (double)weight[c] / sqrt(square);
-    const double sum_dy = fold(&w->v, c, w->sums[0], FOLD_SUM, 0);
-    const double sum_dy_x = fold(&w->v, c, w->sums[1], FOLD_SUM, 0);
 
     set_lanes(&w->v, w->slope, c, -scale * sum_dy_x / count / square);
     set_lanes(&w->v, w->shift, c, -scale * sum_dy / count);
-    give(dn_data(call->out[1]), c, sum_dy_x / sqrt(square), call->accumulate);
-    give(dn_data(call->out[2]), c, sum_dy, call->accumulate);
 }
 
-static void backward(device_state *self, const op_call *call, const grid *g, bn_work *w)
+static void finish_channel(const op_call *call, bn_work *w, size_t c, double count)
+{
+    const float *variance = dn_data(call->in[5]);
+    const double sum_dy = fold(&w->v, c, w->sums[0], FOLD_SUM, 0);
+    const double sum_dy_x = fold(&w->v, c, w->sums[1], FOLD_SUM, 0);
+
+    give(dn_data(call->out[1]), c, sum_dy_x / sqrt((double)variance[c] + call->attrs.eps),
+         call->accumulate);
+    give(dn_data(call->out[2]), c, sum_dy, call->accumulate);
+    if (w->shared != NULL) {
+        w->shared[1 + c] = sum_dy;
+        w->shared[1 + w->channels + c] = sum_dy_x;
+    } else {
+        set_dx(call, w, c, count, sum_dy, sum_dy_x);
+    }
+}
+
+/* What dx is made of, with the sums of all ranks. */
+static ls_status share_sums(const op_call *call, bn_work *w, double count)
+{
+    w->shared[0] = count;
+    LS_TRY(batch_sync_sum(call, w->shared, w->channels));
+    for (size_t c = 0; c < w->channels; c++)
+        set_dx(call, w, c, w->shared[0], w->shared[1 + c], w->shared[1 + w->channels + c]);
+    return LS_OK;
+}
+
+static ls_status backward(device_state *self, const op_call *call, const grid *g, bn_work *w)
 {
     const float *mean = dn_data(call->in[4]);
     const float *variance = dn_data(call->in[5]);
@@ -404,8 +470,11 @@ static void backward(device_state *self, const op_call *call, const grid *g, bn_
     run_items(self, w, sums_range);
     for (size_t c = 0; c < g->c; c++)
         finish_channel(call, w, c, count);
+    if (w->shared != NULL)
+        LS_TRY(share_sums(call, w, count));
     if (call->out[0] != NULL)
         run_items(self, w, dx_range);
+    return LS_OK;
 }
 
 ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
@@ -429,7 +498,7 @@ ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
     if (st == LS_OK)
         st = prepare(&w, self, call, &g);
     if (st == LS_OK)
-        backward(self, call, &g, &w);
+        st = backward(self, call, &g, &w);
     dn_host->tensor_destroy(w.memory);
     dn_host->tensor_destroy(moved);
     return st;

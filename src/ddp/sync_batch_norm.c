@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_batch_norm.c - batch norms whose batch is that of all ranks. Their sums have a group of their own: they run while buckets of
+ * gradients are under way.
+ */
+#include "ddp/reducer.h"
+
+#include "comm/comm.h"
+
+static ls_status sum_over_ranks(void *arg, double *values, size_t n)
+{
+    ls_comm *comm = arg;
+
+    comm_label(comm, "batch norm");
+    return ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, NULL);
+}
+
+ls_status sync_batch_norm_begin(ls_ddp *ddp)
+{
+    ls_batch_norm_sync sync = {.sum = sum_over_ranks};
+
+    if (!ddp->options.sync_batch_norm)
+        return LS_OK;
+    if (ddp->options.batch_norm_group == ddp->comm)
+        return ls_fail(LS_EINVAL,
+                       "batch_norm_group is the group of the gradients, whose operations "
+                       "would cross; it must be another one");
+    ddp->batch_group = ddp->options.batch_norm_group;
+    if (ddp->batch_group == NULL) {
+        LS_TRY(ls_comm_split(ddp->comm, 0, ls_comm_rank(ddp->comm), &ddp->batch_group));
+        ddp->owns_batch_group = true;
+    }
+    sync.arg = ddp->batch_group;
+    // Alone, the plain statistics are the same.
+    if (ls_comm_size(ddp->batch_group) > 1)
+        ls_model_sync_batch_norm(ddp->model, &sync);
+    return LS_OK;
+}
+
+void sync_batch_norm_end(ls_ddp *ddp)
+{
+    if (ddp->batch_group == NULL)
+        return;
+    ls_model_sync_batch_norm(ddp->model, NULL);
+    if (ddp->owns_batch_group)
+        ls_comm_destroy(ddp->batch_group);
+    ddp->batch_group = NULL;
+}

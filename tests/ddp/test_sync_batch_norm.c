@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batch norms over all ranks against one process that sees the whole batch, on a small convolutional network.
+ */
+#include <lockstep/ddp.h>
+#include <lockstep/optim.h>
+
+#include "base/rng.h"
+#include "harness/ranks.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { IN = 2, SIDE = 5, IMAGE = IN * SIDE * SIDE, MID = 6, OUT = 3, ROWS_MOST = 12, STEPS = 5 };
+
+/* Parameters and running statistics stay within this distance (L2, relative) of the single process, over all steps: float32 rounding
+ * of sums in another order, which each step amplifies. */
+static const double bound = 2e-5;
+
+typedef struct net {
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_layer *conv, *norm, *fc, *norm2;
+    ls_ddp *ddp;
+    ls_optimizer *sgd;
+} net;
+
+static ls_status net_open(net *n, const char *device_name, uint64_t seed)
+{
+    const ls_device_options device = {.size = sizeof(device), .name = device_name, .threads = 1};
+    const ls_nn_conv2d_options conv = {.kernel = {3, 3}, .padding = {1, 1}, .no_bias = 1};
+    const ls_nn_batch_norm_options relu = {.relu = 1};
+
+    memset(n, 0, sizeof(*n));
+    LS_TRY(ls_device_open(&device, &n->device));
+    LS_TRY(ls_model_create(n->device, seed, &n->model));
+    LS_TRY(ls_tape_create(n->device, &n->tape));
+    n->conv = ls_nn_conv2d(n->model, "conv", IN, MID, &conv);
+    n->norm = ls_nn_batch_norm2d(n->model, "norm", MID, &relu);
+    n->fc = ls_nn_linear(n->model, "fc", MID * SIDE * SIDE, OUT, 0);
+    n->norm2 = ls_nn_batch_norm2d(n->model, "norm2", OUT, NULL);
+    return ls_model_status(n->model);
+}
+
+static ls_status net_join(net *n, ls_comm *comm, const ls_ddp_options *opt)
+{
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.05, .momentum = 0.9};
+    int count;
+    const ls_named *parameters = ls_model_parameters(n->model, &count);
+
+    if (comm != NULL)
+        LS_TRY(ls_ddp_create(comm, n->model, opt, &n->ddp));
+    return ls_sgd_create(parameters, count, ls_grad, &sgd, &n->sgd);
+}
+
+static void net_close(net *n)
+{
+    ls_optimizer_destroy(n->sgd);
+    ls_tape_destroy(n->tape);
+    ls_ddp_destroy(n->ddp);
+    ls_model_destroy(n->model);
+    ls_device_close(n->device);
+}
+
+/* Row `row` of step `step`, far from 0: the same on whoever makes it. */
+static void fill_row(int step, int row, float *x, int64_t *y)
+{
+    ls_rng rng;
+
+    ls_rng_seed(&rng, (uint64_t)step * 1000 + (uint64_t)row);
+    for (int i = 0; i < IMAGE; i++)
+        x[i] = 3 + (float)ls_rng_normal(&rng);
+    *y = (int64_t)ls_rng_below(&rng, OUT);
+}
+
+/* Mean loss over rows [first, first + rows) of a step. */
+static ls_status loss_of(net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
+                         ls_tensor **loss)
+{
+    float data[ROWS_MOST * IMAGE + 1];
+    int64_t labels[ROWS_MOST + 1];
+    ls_tensor *h;
+
+    for (int i = 0; i < rows; i++)
+        fill_row(step, first + i, data + (size_t)i * IMAGE, labels + i);
+    ls_tape_reset(n->tape);
+    LS_TRY(ls_tensor_create(n->device, LS_F32, 4, (int64_t[]){rows, IN, SIDE, SIDE}, x));
+    LS_TRY(ls_tensor_create(n->device, LS_I64, 1, (int64_t[]){rows}, y));
+    LS_TRY(ls_tensor_write(*x, data, (size_t)rows * IMAGE));
+    LS_TRY(ls_tensor_write(*y, labels, (size_t)rows));
+    h = ls_forward(n->tape, n->norm, ls_forward(n->tape, n->conv, *x));
+    h = ls_forward(n->tape, n->norm2, ls_forward(n->tape, n->fc, ls_flatten(n->tape, h)));
+    *loss = ls_cross_entropy(n->tape, h, *y);
+    return LS_OK;
+}
+
+static ls_status backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+{
+    if (n->ddp != NULL)
+        return ls_ddp_backward(n->ddp, n->tape, loss, rows, step);
+    *step = (ls_ddp_step){.weight = (double)rows, .more_data = rows > 0};
+    ls_model_zero_grad(n->model);
+    LS_TRY(ls_tape_status(n->tape));
+    return ls_backward(n->tape, loss, 1.0);
+}
+
+static ls_status train_step(net *n, int step, int first, int rows)
+{
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss = NULL;
+    ls_ddp_step told = {0};
+    ls_status st = loss_of(n, step, first, rows, &x, &y, &loss);
+
+    if (st == LS_OK)
+        st = backward(n, loss, rows, &told);
+    ls_tape_reset(n->tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    return st == LS_OK && told.more_data ? ls_optimizer_step(n->sgd) : st;
+}
+
+/* How far the named tensor of `a` is from that of `b`. */
+static ls_status near(const ls_named *a, const ls_named *b)
+{
+    const size_t count = ls_tensor_count(a->tensor);
+    float x[MID * SIDE * SIDE * OUT];
+    float y[MID * SIDE * SIDE * OUT];
+    double apart = 0;
+    double norm = 1e-12;
+
+    if (ls_tensor_dtype(a->tensor) == LS_I64) {
+        LS_CHECK(*(int64_t *)ls_tensor_data(a->tensor) == *(int64_t *)ls_tensor_data(b->tensor));
+        return LS_OK;
+    }
+    LS_TRY(ls_tensor_read(a->tensor, x, count));
+    LS_TRY(ls_tensor_read(b->tensor, y, count));
+    for (size_t i = 0; i < count; i++) {
+        apart += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        norm += (double)y[i] * (double)y[i];
+    }
+    if (sqrt(apart / norm) > bound)
+        return ls_fail(LS_EFORMAT, "%s is %g away from the single process's", a->name,
+                       sqrt(apart / norm));
+    return LS_OK;
+}
+
+static ls_status states_near(net *a, net *b)
+{
+    int n;
+    const ls_named *ours = ls_model_state(a->model, &n);
+    const ls_named *theirs = ls_model_state(b->model, &n);
+
+    for (int i = 0; i < n; i++)
+        LS_TRY(near(&ours[i], &theirs[i]));
+    return LS_OK;
+}
+
+/* Parameters, running statistics and counters: the same bits everywhere. */
+static ls_status states_equal_on_all_ranks(net *n, ls_comm *comm)
+{
+    int count;
+    const ls_named *state = ls_model_state(n->model, &count);
+    uint64_t all[8];
+    uint64_t mine = 0;
+
+    for (int i = 0; i < count; i++)
+        mine = ls_hash_bytes(ls_tensor_data(state[i].tensor),
+                             ls_tensor_count(state[i].tensor) *
+                                 ls_dtype_size(ls_tensor_dtype(state[i].tensor)),
+                             mine);
+    LS_TRY(ls_all_gather(comm, &mine, all, 1, LS_I64, NULL));
+    for (int r = 0; r < ls_comm_size(comm); r++)
+        LS_CHECK(all[r] == mine);
+    return LS_OK;
+}
+
+/* How many rows each rank has in a step, by rank. */
+typedef struct shares {
+    const char *device;
+    int rows[8];
+    ls_ddp_options options;
+} shares;
+
+static ls_status train_and_compare(net *ours, net *whole, ls_comm *comm, const shares *s)
+{
+    const int rank = ls_comm_rank(comm);
+    int first = 0;
+    int total = 0;
+
+    for (int r = 0; r < ls_comm_size(comm); r++) {
+        first += r < rank ? s->rows[r] : 0;
+        total += s->rows[r];
+    }
+    for (int i = 0; i < STEPS; i++) {
+        LS_TRY(train_step(ours, i, first, s->rows[rank]));
+        LS_TRY(train_step(whole, i, 0, total));
+        LS_TRY(states_equal_on_all_ranks(ours, comm));
+        LS_TRY(states_near(ours, whole));
+    }
+    // Nobody has rows: nothing moves, counters included.
+    LS_TRY(train_step(ours, STEPS, 0, 0));
+    return states_near(ours, whole);
+}
+
+static ls_status body_shares(const ls_test_rank *self, void *arg)
+{
+    const shares *s = arg;
+    ls_comm *comm;
+    net ours;
+    net whole;
+    ls_status st;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&ours, s->device, 100 + (uint64_t)self->rank));
+    LS_TRY(net_open(&whole, s->device, 100));
+    LS_TRY(net_join(&ours, comm, &s->options));
+    LS_TRY(net_join(&whole, NULL, NULL));
+    st = train_and_compare(&ours, &whole, comm, s);
+    net_close(&ours);
+    net_close(&whole);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+/* Statistics are not broadcast here: synchronised ones are equal by themselves. */
+static void run_shares(int n, shares s)
+{
+    s.options =
+        (ls_ddp_options){.size = sizeof(s.options), .sync_batch_norm = 1, .no_buffer_broadcast = 1};
+    assert_true(ls_test_run(&(ls_test_job){.n = n, .body = body_shares, .arg = &s}));
+}
+
+/* A module is opened by one thread at a time: with ranks that are threads only the reference runs. */
+static void run_on_each_device(int n, shares s)
+{
+    s.device = "cpu_ref";
+    run_shares(n, s);
+    if (HAS_ONEDNN && ls_test_number("LS_TEST_THREADS", 0) == 0) {
+        s.device = "onednn";
+        run_shares(n, s);
+    }
+}
+
+static void equal_shares_are_one_batch(void **state)
+{
+    (void)state;
+    run_on_each_device(1, (shares){.rows = {6}});
+    run_on_each_device(2, (shares){.rows = {4, 4}});
+    run_on_each_device(3, (shares){.rows = {3, 3, 3}});
+}
+
+static void unequal_shares_are_one_batch(void **state)
+{
+    (void)state;
+    run_on_each_device(2, (shares){.rows = {1, 7}});
+    run_on_each_device(3, (shares){.rows = {5, 0, 2}});
+    run_on_each_device(3, (shares){.rows = {0, 1, 8}});
+}
+
+/* One value a channel on each rank is a batch when there are several ranks. */
+static void one_row_a_rank_is_enough(void **state)
+{
+    (void)state;
+    run_on_each_device(3, (shares){.rows = {1, 1, 1}});
+}
+
+/* --- */
+
+static ls_status body_too_few(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .sync_batch_norm = 1};
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss = NULL;
+    ls_comm *comm;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, "cpu_ref", 1));
+    LS_TRY(net_join(&n, comm, &options));
+    LS_TRY(loss_of(&n, 0, 0, self->rank == 0 ? 1 : 0, &x, &y, &loss));
+    LS_CHECK(loss == NULL && ls_tape_status(n.tape) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), "norm2: batch_norm") != NULL);
+    LS_CHECK(strstr(ls_last_error(), "all ranks together have one value a channel") != NULL);
+    ls_tape_reset(n.tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void one_value_a_channel_over_all_ranks_is_refused_everywhere(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_too_few}));
+}
+
+/* Pairs of ranks share a batch: 0 with 1, 2 with 3. */
+static ls_status body_pairs(const ls_test_rank *self, void *arg)
+{
+    ls_ddp_options options = {
+        .size = sizeof(options), .sync_batch_norm = 1, .no_buffer_broadcast = 1};
+    float mean[MID];
+    float all[4 * MID];
+    ls_comm *comm;
+    ls_comm *pair;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_comm_split(comm, self->rank / 2, self->rank, &pair));
+    LS_TRY(net_open(&n, "cpu_ref", 1));
+    options.batch_norm_group = comm;
+    LS_CHECK(net_join(&n, comm, &options) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), "batch_norm_group") != NULL);
+    options.batch_norm_group = pair;
+    LS_TRY(net_join(&n, comm, &options));
+    LS_TRY(train_step(&n, 0, self->rank * 2, 2));
+    LS_TRY(ls_tensor_read(ls_model_buffers(n.model, &(int){0})[0].tensor, mean, MID));
+    LS_TRY(ls_all_gather(comm, mean, all, MID, LS_F32, NULL));
+    LS_CHECK(memcmp(all, all + MID, sizeof(mean)) == 0);
+    LS_CHECK(memcmp(all + 2 * (size_t)MID, all + 3 * (size_t)MID, sizeof(mean)) == 0);
+    LS_CHECK(memcmp(all, all + 2 * (size_t)MID, sizeof(mean)) != 0);
+    net_close(&n);
+    ls_comm_destroy(pair);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_group_of_the_callers_shares_by_itself(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 4, .body = body_pairs}));
+}
+
+/* Afterwards the model's batch norms are plain ones again; evaluation never waits for anybody. */
+static ls_status body_alone(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .sync_batch_norm = 1};
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss = NULL;
+    ls_comm *comm;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, "cpu_ref", 1));
+    LS_TRY(net_join(&n, comm, &options));
+    if (self->rank == 0) {
+        ls_tape_set_training(n.tape, 0);
+        LS_TRY(loss_of(&n, 0, 0, 2, &x, &y, &loss));
+        LS_TRY(ls_tape_status(n.tape));
+        ls_tape_reset(n.tape);
+        ls_tape_set_training(n.tape, 1);
+        ls_tensor_destroy(x);
+        ls_tensor_destroy(y);
+    }
+    ls_optimizer_destroy(n.sgd);
+    ls_ddp_destroy(n.ddp);
+    n.ddp = NULL;
+    LS_TRY(net_join(&n, NULL, NULL));
+    if (self->rank == 0)
+        LS_TRY(train_step(&n, 0, 0, 3));
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void evaluation_and_a_destroyed_ddp_share_nothing(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_alone}));
+}
+
+/* A forward that fails on one rank while the other waits for its batch norm. */
+static ls_status body_failing(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .sync_batch_norm = 1};
+    ls_comm *comm;
+    ls_ddp_step step;
+    net n;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, "cpu_ref", 1));
+    LS_TRY(net_join(&n, comm, &options));
+    if (self->rank == 0) {
+        LS_CHECK(ls_ddp_backward(n.ddp, n.tape, ls_relu(n.tape, NULL), 1, &step) != LS_OK);
+    } else {
+        LS_CHECK(train_step(&n, 0, 0, 2) != LS_OK);
+        LS_CHECK(strstr(ls_last_error(), "rank 0") != NULL);
+    }
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_rank_whose_forward_fails_tells_those_in_a_batch_norm(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_shares_are_one_batch),
+        cmocka_unit_test(unequal_shares_are_one_batch),
+        cmocka_unit_test(one_row_a_rank_is_enough),
+        cmocka_unit_test(one_value_a_channel_over_all_ranks_is_refused_everywhere),
+        cmocka_unit_test(a_group_of_the_callers_shares_by_itself),
+        cmocka_unit_test(evaluation_and_a_destroyed_ddp_share_nothing),
+        cmocka_unit_test(a_rank_whose_forward_fails_tells_those_in_a_batch_norm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
