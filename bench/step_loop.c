@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/step_loop.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { MAX_BATCHES = 8 };
+
+typedef struct settings {
+    int threads;
+    const char *device;
+    int ddp;
+    int barrier;
+    int json;
+} settings;
+
+typedef struct bench {
+    settings s;
+    const step_program *p;
+    ls_comm *comm;
+    ls_ddp *ddp;
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_optimizer *optimizer;
+    ls_tensor *images[MAX_BATCHES];
+    ls_tensor *targets[MAX_BATCHES];
+    float loss;
+} bench;
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static uint32_t noise(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static ls_status make_batch(bench *b, int i, uint32_t *seed)
+{
+    const int64_t n = b->p->batch;
+    const int64_t side = b->p->side;
+    const int64_t dims[4] = {n, b->p->channels, side, side};
+    float *pixels;
+    int64_t *labels;
+    ls_status st;
+
+    st = ls_tensor_create(b->device, LS_F32, 4, dims, &b->images[i]);
+    if (st == LS_OK)
+        st = ls_tensor_create(b->device, LS_I64, 1, &n, &b->targets[i]);
+    if (st != LS_OK)
+        return st;
+    pixels = ls_tensor_data(b->images[i]);
+    labels = ls_tensor_data(b->targets[i]);
+    for (int64_t k = 0; k < n * dims[1] * side * side; k++)
+        pixels[k] = (float)(noise(seed) % 256) / 255;
+    for (int64_t k = 0; k < n; k++)
+        labels[k] = noise(seed) % (uint32_t)b->p->classes;
+    return LS_OK;
+}
+
+static ls_status set_up(bench *b)
+{
+    const ls_device_options device = {
+        .size = sizeof(device), .name = b->s.device, .threads = b->s.threads};
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.01, .momentum = b->p->momentum};
+    const ls_named *parameters;
+    uint32_t seed = 1;
+    ls_status st;
+    int n;
+
+    st = b->s.ddp || b->s.barrier ? ls_init(NULL, &b->comm) : LS_OK;
+    if (st == LS_OK)
+        st = ls_device_open(&device, &b->device);
+    if (st == LS_OK)
+        st = ls_model_create(b->device, 1, &b->model);
+    if (st != LS_OK)
+        return st;
+    if (b->p->create(b->model, b->p) != 0)
+        return LS_EINVAL;
+    st = ls_model_status(b->model);
+    if (st == LS_OK && b->s.ddp)
+        st = ls_ddp_create(b->comm, b->model, NULL, &b->ddp);
+    if (st == LS_OK)
+        st = ls_tape_create(b->device, &b->tape);
+    parameters = ls_model_parameters(b->model, &n);
+    if (st == LS_OK)
+        st = ls_sgd_create(parameters, n, ls_grad, &sgd, &b->optimizer);
+    for (int i = 0; i < b->p->n_batches && st == LS_OK; i++)
+        st = make_batch(b, i, &seed);
+    return st;
+}
+
+static ls_status backward(bench *b, ls_tensor *loss)
+{
+    ls_ddp_step result;
+
+    if (b->s.ddp)
+        return ls_ddp_backward(b->ddp, b->tape, loss, b->p->batch, &result);
+    ls_model_zero_grad(b->model);
+    return ls_backward(b->tape, loss, 1);
+}
+
+static ls_status step(bench *b, int i)
+{
+    ls_tensor *loss;
+    ls_status st;
+
+    ls_tape_reset(b->tape);
+    st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
+    if (b->s.barrier)
+        st = ls_barrier(b->comm, NULL);
+    if (st != LS_OK)
+        return st;
+    i %= b->p->n_batches;
+    loss =
+        ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->images[i]), b->targets[i]);
+    st = backward(b, loss);
+    if (st == LS_OK)
+        st = ls_optimizer_step(b->optimizer);
+    if (st == LS_OK)
+        st = ls_tensor_read(loss, &b->loss, 1);
+    return st;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static long peak_kib(void)
+{
+    struct rusage use;
+
+    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss : 0;
+}
+
+static void report(const bench *b, const double *ms)
+{
+    const step_program *p = b->p;
+    const double median = ms[p->steps / 2];
+    double total_ms = 0;
+
+    for (int i = 0; i < p->steps; i++)
+        total_ms += ms[i];
+    if (b->s.json)
+        printf("{\"name\": \"lockstep\", \"samples_per_s\": %.2f, \"mean_samples_per_s\": %.2f, "
+               "\"step_ms\": %.3f, \"best_ms\": %.3f, \"batch\": %d, \"side\": %d, \"steps\": %d, "
+               "\"peak_mib\": %ld, \"device\": \"%s\", \"loss\": %.4f}\n",
+               1e3 * p->batch / median, 1e3 * p->batch * p->steps / total_ms, median, ms[0],
+               p->batch, p->side, p->steps, peak_kib() / 1024, ls_device_fingerprint(b->device),
+               (double)b->loss);
+    else
+        printf("lockstep  %.2f samples/s, median step %.2f ms (best %.2f), batch %d of %dx%d, peak "
+               "%ld MiB, %s\n",
+               1e3 * p->batch / median, median, ms[0], p->batch, p->side, p->side,
+               peak_kib() / 1024, ls_device_fingerprint(b->device));
+}
+
+static ls_status measure(bench *b)
+{
+    double *ms = calloc((size_t)b->p->steps, sizeof(*ms));
+    ls_status st = LS_OK;
+
+    if (ms == NULL)
+        return LS_ENOMEM;
+    for (int i = 0; i < b->p->warmup && st == LS_OK; i++)
+        st = step(b, i);
+    for (int i = 0; i < b->p->steps && st == LS_OK; i++) {
+        const double begin = now_ms();
+
+        st = step(b, i);
+        ms[i] = now_ms() - begin;
+    }
+    qsort(ms, (size_t)b->p->steps, sizeof(*ms), by_size);
+    if (st == LS_OK)
+        report(b, ms);
+    free(ms);
+    return st;
+}
+
+static void tear_down(bench *b)
+{
+    for (int i = 0; i < MAX_BATCHES; i++) {
+        ls_tensor_destroy(b->images[i]);
+        ls_tensor_destroy(b->targets[i]);
+    }
+    ls_optimizer_destroy(b->optimizer);
+    ls_tape_destroy(b->tape);
+    ls_ddp_destroy(b->ddp);
+    ls_model_destroy(b->model);
+    ls_device_close(b->device);
+    ls_comm_destroy(b->comm);
+}
+
+/* Reads "--NAME N" into *into; false when the argument is another one. */
+static int take_int(char **argv, int *i, const char *name, int *into)
+{
+    if (strcmp(argv[*i], name) != 0 || argv[*i + 1] == NULL)
+        return 0;
+    *into = (int)strtol(argv[++*i], NULL, 10);
+    return 1;
+}
+
+/* As take_int, for a text. */
+static int take_text(char **argv, int *i, const char *name, const char **into)
+{
+    if (strcmp(argv[*i], name) != 0 || argv[*i + 1] == NULL)
+        return 0;
+    *into = argv[++*i];
+    return 1;
+}
+
+static int parse(int argc, char **argv, step_program *p, settings *s)
+{
+    *s = (settings){.threads = 1};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            s->json = 1;
+        else if (strcmp(argv[i], "--ddp") == 0)
+            s->ddp = 1;
+        else if (strcmp(argv[i], "--barrier") == 0)
+            s->barrier = 1;
+        else if (!take_text(argv, &i, "--device", &s->device) &&
+                 !take_int(argv, &i, "--batch", &p->batch) &&
+                 !take_int(argv, &i, "--side", &p->side) &&
+                 !take_int(argv, &i, "--steps", &p->steps) &&
+                 !take_int(argv, &i, "--warmup", &p->warmup) &&
+                 !take_int(argv, &i, "--threads", &s->threads) &&
+                 !(p->arch != NULL && take_text(argv, &i, "--arch", &p->arch)))
+            return 0;
+    }
+    return p->batch > 0 && p->side > 0 && p->steps > 0 && p->warmup >= 0 && s->threads > 0;
+}
+
+int step_main(step_program *p, int argc, char **argv)
+{
+    bench b = {.p = p};
+    ls_status st;
+
+    if (!parse(argc, argv, p, &b.s)) {
+        fprintf(stderr,
+                "usage: %s %s[--batch N] [--side N] [--steps N] [--warmup N] [--threads N] "
+                "[--device NAME] [--ddp | --barrier] [--json]\n",
+                p->name, p->arch == NULL ? "" : "[--arch NAME] ");
+        return 2;
+    }
+    st = set_up(&b);
+    if (st == LS_OK)
+        st = measure(&b);
+    if (st != LS_OK)
+        fprintf(stderr, "%s: %s\n", p->name, ls_last_error());
+    tear_down(&b);
+    return st == LS_OK ? 0 : 1;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_loop.h - what the programs that time training steps share: batches in memory, forward, backward, SGD, the report.
+ *
+ *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--ddp | --barrier] [--json]
+ *
+ * With --ddp it takes its place in a job, and every rank reports its own rate. With --barrier the ranks of a job train
+ * apart, and only meet before each step.
+ */
+#ifndef BENCH_STEP_LOOP_H
+#define BENCH_STEP_LOOP_H
+
+#include <lockstep/comm.h>
+#include <lockstep/ddp.h>
+#include <lockstep/optim.h>
+
+/* A network, and what its program does when no flag says otherwise. */
+typedef struct step_program {
+    const char *name; /* of the program */
+    int channels;
+    int side; /* of the images */
+    int classes;
+    int n_batches; /* in memory, used in turn */
+    int batch;
+    int steps;
+    int warmup;
+    double momentum;
+    const char *arch; /* NULL: there is but one, and no flag --arch */
+    void *net;
+    /* Adds the layers; non-zero after it has said what is wrong with `arch`. */
+    int (*create)(ls_model *model, const struct step_program *p);
+    ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *images);
+} step_program;
+
+/* The program's main; gives its exit code. Flags change *p. */
+int step_main(step_program *p, int argc, char **argv);
+
+#endif
