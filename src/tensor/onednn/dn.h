@@ -216,6 +216,26 @@ bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int
 ls_status conv2d_few(device_state *self, const op_call *call);
 ls_status conv2d_few_backward_weights(device_state *self, const op_call *call);
 
+/* A kernel's weights as matrices, one for each of its n taps. */
+typedef struct tap_weights {
+    size_t in;
+    size_t out;
+    size_t n;
+    bool turned; /* for dx: the weights' O is `in` here, and the taps come last one first */
+} tap_weights;
+
+size_t taps_panels(size_t channels);      /* of 16 channels */
+size_t taps_floats(const tap_weights *k); /* of one tap */
+
+/* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), filled up with zeros. */
+void taps_arrange(const tap_weights *k, const float *weights, float *taps);
+
+/* Convolutions of many images to few positions. x, w, y: dimensions of the forward's tensors. */
+bool conv2d_rows_fits(const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y);
+ls_status conv2d_rows(device_state *self, const op_call *call);
+ls_status conv2d_rows_backward_data(device_state *self, const op_call *call);
+ls_status conv2d_rows_backward_weights(device_state *self, const op_call *call);
+
 /* Convolutions by Winograd's algorithm. x, w, y: dimensions of the forward's tensors. */
 bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,
                           const int64_t *w, const int64_t *y);

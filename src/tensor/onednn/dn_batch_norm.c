@@ -49,7 +49,7 @@ static bn_view view_of(const grid *g)
     const size_t area = g->h * g->w;
     bn_view v = {.n = g->n, .planes = g->blocks, .rows = area, .lanes = g->inner, .tail = 0};
 
-    if (g->inner == 1 && area == 1) {
+    if (area == 1 && g->c % g->inner == 0) { // rows of all channels, in whatever form
         v = (bn_view){.n = 1, .planes = 1, .rows = g->n, .lanes = g->c};
     } else if (g->inner == 1) {
         v.one_channel = true;

@@ -51,6 +51,8 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
 
     if (conv2d_few_fits(self, &call->attrs, x->dims[1], y->dims[1]))
         return conv2d_few(self, call);
+    if (conv2d_rows_fits(&call->attrs, x->dims, call->in[1]->dims, y->dims))
+        return conv2d_rows(self, call);
     if (conv2d_winograd_fits(self, &call->attrs, x->dims, call->in[1]->dims, y->dims))
         return conv2d_winograd(self, call);
     key.has_bias = bias != NULL;
@@ -79,6 +81,8 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
     void *data[3] = {NULL, NULL, NULL};
     ls_status st;
 
+    if (conv2d_rows_fits(&call->attrs, dx->dims, call->in[1]->dims, dy->dims))
+        return conv2d_rows_backward_data(self, call);
     if (conv2d_winograd_fits(self, &call->attrs, dx->dims, call->in[1]->dims, dy->dims))
         return conv2d_winograd_backward_data(self, call);
     if (!note_layout(self, &key, 0, dy))
@@ -129,6 +133,8 @@ ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
 
     if (conv2d_few_fits(self, &call->attrs, call->in[0]->dims[1], call->in[1]->dims[1]))
         return conv2d_few_backward_weights(self, call);
+    if (conv2d_rows_fits(&call->attrs, call->in[0]->dims, call->out[0]->dims, call->in[1]->dims))
+        return conv2d_rows_backward_weights(self, call);
     if (conv2d_winograd_fits(self, &call->attrs, call->in[0]->dims, call->out[0]->dims,
                              call->in[1]->dims))
         return conv2d_winograd_backward_weights(self, call);

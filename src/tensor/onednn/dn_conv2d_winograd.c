@@ -74,15 +74,10 @@ bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int
 
 /* --- tiles --- */
 
-static size_t panels(size_t channels)
-{
-    return (channels + 15) / 16;
-}
-
 /* Floats of one point of the kernel. */
 static size_t point_weights(const wino *k)
 {
-    return k->in * panels(k->out) * 16;
+    return k->in * taps_panels(k->out) * 16;
 }
 
 /* Floats between the points of a portion with so many channels. */
@@ -205,36 +200,6 @@ static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* The weights of one panel of outputs and one input channel; `count` floats are one tap's. */
-static void arrange_panel(const wino *k, const float *weights, bool turned, size_t panel, size_t i,
-                          float *taps, size_t count)
-{
-    const size_t n_taps = k->kernel * k->kernel;
-    const size_t end = k->out < (panel + 1) * 16 ? k->out : (panel + 1) * 16;
-    float *to = taps + (panel * k->in + i) * 16;
-
-    for (size_t o = panel * 16; o < end; o++, to++) {
-        const float *from = weights + (turned ? i * k->out + o : o * k->in + i) * n_taps;
-
-        for (size_t t = 0; t < n_taps; t++)
-            to[t * count] = from[turned ? n_taps - 1 - t : t];
-    }
-}
-
-/* (O,C,K,K) into (K,K, panel of 16 outputs, input, 16); for dx (`turned`) the channels change places and the kernel is turned by
- * half. */
-static void arrange_taps(const wino *k, const float *weights, bool turned, float *taps)
-{
-    const size_t count = point_weights(k);
-
-    if (k->out % 16 != 0)
-        memset(taps, 0, k->kernel * k->kernel * count * sizeof(*taps));
-    for (size_t panel = 0; panel < panels(k->out); panel++) {
-        for (size_t i = 0; i < k->in; i++)
-            arrange_panel(k, weights, turned, panel, i, taps, count);
-    }
-}
-
 /* weights: (O,C,K,K), plain; bias: (out), plain, may be NULL. */
 static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_tensor *bias,
                           bool turned, ls_tensor **memory)
@@ -242,6 +207,8 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
     const size_t count = point_weights(k);
     const size_t n_points = (size_t)self->threads * memory_floats(k);
     const size_t n_taps = k->kernel * k->kernel * count;
+    const tap_weights taps = {
+        .in = k->in, .out = k->out, .n = k->kernel * k->kernel, .turned = turned};
     void *plain;
     float *at;
     float *shift;
@@ -250,7 +217,7 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
     LS_TRY(dn_floats(weights->device, n_points + POINTS * count + n_taps + k->out, memory, &at));
     k->memory = at;
     k->weights = at + n_points;
-    arrange_taps(k, plain, turned, k->weights + POINTS * count);
+    taps_arrange(&taps, plain, k->weights + POINTS * count);
     k->simd->wino_weights(k->weights + POINTS * count, k->kernel, count, k->weights);
     shift = k->weights + POINTS * count + n_taps;
     memset(shift, 0, k->out * sizeof(*shift));
