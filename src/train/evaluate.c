@@ -61,6 +61,7 @@ ls_status evaluate(ls_run *run)
     ls_tape_set_training(run->tape, 0);
     LS_TRY(test_batches(run, &mine));
     ls_tape_reset(run->tape);
+    mine.bad = report_bad_images(run->test.loader, &run->bad_seen[1]);
     LS_TRY(tally_sum(run->comm, &mine, &sum));
     keep_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;

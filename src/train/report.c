@@ -24,6 +24,16 @@ void report_phase(ls_run *run, phase which)
     run->mark_ns = now_ns;
 }
 
+double report_bad_images(const ls_loader *loader, uint64_t *seen)
+{
+    const uint64_t before = *seen;
+
+    if (loader == NULL)
+        return 0;
+    *seen = ls_loader_bad_images(loader);
+    return (double)(*seen - before);
+}
+
 static history_point point_of(const ls_run *run, const tally *sum)
 {
     history_point p = {
@@ -71,6 +81,7 @@ static ls_status look(ls_run *run, history_point *p)
 {
     tally sum;
 
+    run->window.bad += report_bad_images(run->train.loader, &run->bad_seen[0]);
     LS_TRY(tally_sum(run->comm, &run->window, &sum));
     *p = point_of(run, &sum);
     run->state.bad_images = run->bad_reported + (int64_t)sum.bad;

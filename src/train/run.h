@@ -129,6 +129,8 @@ LS_MUST_USE ls_status recipe_make_optimizer(ls_run *run);
 void report_phase(ls_run *run, phase which);
 /* After each step: a report every so many steps, and a first look sooner. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);
+/* Broken images that a loader has met since the last call; `seen` keeps the count. */
+double report_bad_images(const ls_loader *loader, uint64_t *seen);
 /* Adds up what is left in the window. Collective. */
 LS_MUST_USE ls_status report_rest(ls_run *run, history_point *seen);
 

@@ -143,11 +143,17 @@ static ls_status save_state(ls_run *run)
     return st;
 }
 
+/* A flag that is given as "" takes a program's default away. */
+static bool is_named(const char *path)
+{
+    return path != NULL && path[0] != 0;
+}
+
 static ls_status save_best(ls_run *run)
 {
     char beside[4096];
 
-    if (run->flags->save_best != NULL)
+    if (is_named(run->flags->save_best))
         return save_weights(run, run->flags->save_best);
     LS_TRY(save_path_beside(run->flags->save, "best", beside, sizeof(beside)));
     return save_weights(run, beside);
@@ -156,9 +162,9 @@ static ls_status save_best(ls_run *run)
 /* The best weights come before the state that knows of them: after a crash in between they are written again. */
 static ls_status save_files(ls_run *run, bool is_best)
 {
-    if (is_best && (run->flags->save != NULL || run->flags->save_best != NULL))
+    if (is_best && (is_named(run->flags->save) || is_named(run->flags->save_best)))
         LS_TRY(save_best(run));
-    if (run->flags->save == NULL)
+    if (!is_named(run->flags->save))
         return LS_OK;
     LS_TRY(save_state(run));
     return save_weights(run, run->flags->save);

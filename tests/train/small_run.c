@@ -50,6 +50,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
             raise(SIGTERM);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
+        ls_run_get_state(run, &r->state);
+        r->lr[(r->state.step - 1) % SMALL_STEPS] = r->state.lr;
     }
     ls_run_get_state(run, &r->state);
     if (classes != SMALL_CLASSES)

@@ -10,13 +10,14 @@
 #include "base/status.h"
 #include "train/small_set.h"
 
-enum { SMALL_WEIGHTS = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE };
+enum { SMALL_WEIGHTS = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE, SMALL_STEPS = 64 };
 
 typedef struct small_result {
     ls_status status;
     char error[LS_ERROR_BYTES];
     ls_run_state state;
     float weights[SMALL_WEIGHTS];
+    double lr[SMALL_STEPS]; /* of each step that this process has done */
 } small_result;
 
 typedef struct small_job {

@@ -4,12 +4,15 @@
  */
 #include "train/small_run.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+enum { SMALL_EPOCH = (SMALL_TRAIN + 15) / 16 }; /* steps */
 
 static char dir[64];
 
@@ -94,6 +97,102 @@ static void saved_weights_start_another_run(void **state)
     assert_memory_equal(first.weights, second.weights, sizeof(first.weights));
 }
 
+/* --- how to learn --- */
+
+static void check_rates(const small_result *r, const double *of_epoch)
+{
+    for (int i = 0; i < r->state.step; i++)
+        assert_true(r->lr[i] == of_epoch[i / SMALL_EPOCH]);
+}
+
+static void steps_and_milestones_are_counted_in_epochs(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    flags.schedule = "step";
+    flags.lr = 0.5;
+    flags.lr_step_size = 1;
+    flags.lr_gamma = 0.5;
+    r = run_with(&flags, 0);
+    check_rates(&r, (double[]){0.5, 0.25, 0.125});
+    flags.schedule = "multi-step";
+    flags.lr_milestones = "2,1";
+    r = run_with(&flags, 0);
+    check_rates(&r, (double[]){0.5, 0.25, 0.125});
+    flags.lr_milestones = "2";
+    r = run_with(&flags, 0);
+    check_rates(&r, (double[]){0.5, 0.5, 0.25});
+    flags.start_epoch = 1; // as if the first one had been
+    r = run_with(&flags, 0);
+    assert_int_equal(r.state.step, 3 * SMALL_EPOCH);
+    assert_true(r.lr[SMALL_EPOCH] == 0.5 && r.lr[2 * SMALL_EPOCH] == 0.25);
+}
+
+static void a_warm_up_comes_before_the_schedule(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    flags.lr_warmup_epochs = 1;
+    flags.lr_warmup_factor = 0.1;
+    flags.lr_min = 0.01;
+    r = run_with(&flags, 0);
+    assert_true(r.lr[0] > 0.0199 && r.lr[0] < 0.0201);
+    for (int i = 1; i <= SMALL_EPOCH; i++)
+        assert_true(r.lr[i] > r.lr[i - 1]);
+    assert_true(r.lr[SMALL_EPOCH] == 0.2); // the first step of the cosine
+    for (int i = SMALL_EPOCH + 1; i < 3 * SMALL_EPOCH; i++)
+        assert_true(r.lr[i] < r.lr[i - 1] && r.lr[i] >= 0.01);
+}
+
+static void every_optimizer_learns_and_resumes(void **state)
+{
+    static const char *const names[] = {"sgd", "adam", "adamw"};
+    ls_train_flags flags;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        flags = standard_flags();
+        flags.optimizer = names[i];
+        flags.lr = i == 0 ? 0.2 : 0.01;
+        flags.nesterov = i == 0;
+        flags.weight_decay = 1e-3;
+        flags.clip_grad_norm = 1;
+        flags.label_smoothing = 0.1;
+        const small_result whole = run_with(&flags, 0);
+        assert_int_equal(whole.status, LS_OK);
+        assert_true(whole.state.accuracy > 0.95);
+        flags.save = path_in("opt.safetensors");
+        assert_int_equal(run_with(&flags, 22).state.step, 22);
+        flags.resume = "";
+        assert_memory_equal(run_with(&flags, 0).weights, whole.weights, sizeof(whole.weights));
+    }
+}
+
+static void clipping_bounds_what_a_step_changes(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result before;
+    small_result after;
+    double sum = 0;
+
+    (void)state;
+    flags.momentum = 0;
+    flags.epochs = 0;
+    before = run_with(&flags, 0);
+    flags.epochs = 1;
+    flags.steps = 1;
+    flags.lr = 1;
+    flags.clip_grad_norm = 1e-3;
+    after = run_with(&flags, 0);
+    for (int i = 0; i < SMALL_WEIGHTS; i++)
+        sum += pow((double)after.weights[i] - (double)before.weights[i], 2);
+    assert_true(sqrt(sum) > 1e-4 && sqrt(sum) < 1.01e-3);
+}
+
 static void the_step_limit_stops_a_run(void **state)
 {
     ls_train_flags flags = standard_flags();
@@ -139,6 +238,10 @@ int main(void)
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
         cmocka_unit_test(resuming_gives_the_bits_of_an_undisturbed_run),
         cmocka_unit_test(saved_weights_start_another_run),
+        cmocka_unit_test(steps_and_milestones_are_counted_in_epochs),
+        cmocka_unit_test(a_warm_up_comes_before_the_schedule),
+        cmocka_unit_test(every_optimizer_learns_and_resumes),
+        cmocka_unit_test(clipping_bounds_what_a_step_changes),
         cmocka_unit_test(the_step_limit_stops_a_run),
         cmocka_unit_test(resuming_needs_something_to_resume),
     };

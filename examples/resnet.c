@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * resnet - trains a ResNet on CIFAR-10, or on made-up images to measure speed, on one process or many.
+ *
+ *   lockstep run --nproc-per-node 2 resnet --data DIR          a launcher starts the ranks
+ *   mpirun -np 2 resnet --backend mpi --use_syn                so does MPI's
+ *   resnet -n 1 -g 2 -i 0 --data DIR                           this program starts its own
+ */
+#include <lockstep/lockstep.h>
+
+#include "models/resnet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        ls_status try_ = (call);                                                                   \
+        if (try_ != LS_OK)                                                                         \
+            return try_;                                                                           \
+    } while (0)
+
+/* What this program takes besides the flags of all training programs. */
+typedef struct settings {
+    ls_train_flags common;
+    const char *arch;
+    int64_t image_size;
+    int use_syn;
+    int64_t steps_syn;
+    const char *model_dir;
+    const char *model_filename;
+    int resume;
+    char path[4096]; /* of the file in model_dir */
+    const resnet_arch *net;
+} settings;
+
+/* --- data --- */
+
+/* Enough random images for steps_syn steps of every rank. */
+static ls_status open_synthetic(const settings *s, const ls_comm *comm, ls_dataset **out)
+{
+    const ls_synthetic_options images = {
+        .size = sizeof(images),
+        .count = (size_t)(s->steps_syn * s->common.batch_size) * (size_t)ls_comm_size(comm),
+        .classes = 10,
+        .height = s->image_size > 0 ? (int)s->image_size : 224,
+        .seed = (uint64_t)s->common.seed,
+    };
+
+    return ls_dataset_open_synthetic(&images, out);
+}
+
+/* Training images are padded, cropped and flipped; all are normalised, and resized when --image_size asks for it. */
+static ls_status open_cifar(const settings *s, const char *split, int training, ls_dataset **out)
+{
+    ls_augment augment;
+    ls_status st;
+
+    TRY(ls_dataset_open_cifar(s->common.data, split, out));
+    ls_augment_cifar(training, &augment);
+    augment.seed = (uint64_t)s->common.seed;
+    if (s->image_size > 0 && s->image_size != 32) {
+        augment.crop = training ? LS_CROP_RANDOM_RESIZED : LS_CROP_NONE;
+        augment.height = (int)s->image_size;
+        augment.width = 0;
+        augment.pad = 0;
+    }
+    st = ls_dataset_augment(*out, &augment);
+    if (st != LS_OK)
+        ls_dataset_close(*out);
+    return st;
+}
+
+static ls_status open_data(const settings *s, const ls_comm *comm, ls_run *run, int *classes)
+{
+    ls_dataset *images, *unseen;
+
+    if (s->use_syn) {
+        TRY(open_synthetic(s, comm, &images));
+        *classes = ls_dataset_classes(images);
+        return ls_run_train_on_take(run, images);
+    }
+    TRY(open_cifar(s, "train", 1, &images));
+    *classes = ls_dataset_classes(images);
+    TRY(ls_run_train_on_take(run, images));
+    TRY(open_cifar(s, "test", 0, &unseen));
+    return ls_run_test_on_take(run, unseen);
+}
+
+/* --- training --- */
+
+static ls_status train(ls_run *run, ls_comm *comm, const settings *s)
+{
+    ls_batch batch;
+    resnet net;
+    int classes;
+
+    TRY(open_data(s, comm, run, &classes));
+    resnet_create(ls_run_model(run), s->net, classes, &net);
+
+    /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
+    TRY(ls_run_distribute(run, comm, NULL));
+    TRY(ls_run_start(run, resnet_forward, &net));
+    while (ls_run_next(run, &batch)) {
+        ls_tensor *logits = resnet_forward(&net, ls_run_tape(run), batch.x);
+        ls_run_step(run, ls_run_classify(run, logits, batch.y));
+    }
+    return LS_OK;
+}
+
+/* One rank, from its place in the job to its goodbye. */
+static ls_status run_rank(int local_rank, void *arg)
+{
+    const settings *s = arg;
+    const ls_init_options options = {.size = sizeof(options), .backend = s->common.backend};
+    ls_comm *comm = NULL;
+    ls_run *run = NULL;
+    ls_status st;
+
+    (void)local_rank; /* ls_init() knows */
+    st = ls_init(&options, &comm);
+    if (st == LS_OK)
+        st = ls_run_open(&s->common, &run);
+    if (st == LS_OK)
+        st = train(run, comm, s);
+    st = ls_run_close(run, st);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+/* --- flags --- */
+
+static ls_status parse(int argc, char **argv, settings *s)
+{
+    ls_train_flags *f = &s->common;
+    const ls_flag own[] = {
+        {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0,
+         "resnet18, resnet34, resnet50, resnet101, resnet152"},
+        {"num-epochs", 0, LS_FLAG_INT, &f->epochs, 0, 1e9, "passes over the training set"},
+        {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "at the start"},
+        {"random-seed", 0, LS_FLAG_INT, &f->seed, 0, 1e15, "decides everything that is random"},
+        {"image-size", 0, LS_FLAG_INT, &s->image_size, 0, 4096,
+         "height and width; 0: 32 of CIFAR-10, 224 of synthetic images"},
+        {"use-syn", 0, LS_FLAG_BOOL, &s->use_syn, 0, 0, "synthetic images instead of CIFAR-10"},
+        {"steps-syn", 0, LS_FLAG_INT, &s->steps_syn, 1, 1e9, "steps of an epoch of those"},
+        {"model-dir", 0, LS_FLAG_TEXT, &s->model_dir, 0, 0,
+         "folder of the saved model, made when missing"},
+        {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
+         "FILE.safetensors in that folder"},
+        {"resume", 0, LS_FLAG_BOOL, &s->resume, 0, 0, "go on from the file in --model_dir"},
+    };
+    char problem[256];
+
+    TRY(ls_train_parse("resnet", "Trains a ResNet on CIFAR-10 or on synthetic images.", argc, argv,
+                       f, own, sizeof(own) / sizeof(own[0])));
+    s->net = resnet_find(s->arch, problem, sizeof(problem));
+    if (s->net == NULL)
+        return ls_train_refuse("--arch %s: %s", s->arch, problem);
+    return LS_OK;
+}
+
+/* The model's file, in a folder that there may not be yet. Synthetic runs measure and leave nothing. */
+static ls_status choose_file(settings *s)
+{
+    ls_train_flags *f = &s->common;
+
+    if (f->save == NULL && !s->use_syn) {
+        snprintf(s->path, sizeof(s->path), "%s/%s", s->model_dir, s->model_filename);
+        if (mkdir(s->model_dir, 0777) != 0 && errno != EEXIST)
+            return ls_train_refuse("--model_dir %s: %s", s->model_dir, strerror(errno));
+        f->save = s->path;
+    }
+    if (s->resume)
+        f->resume = "";
+    return LS_OK;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {
+        .common = {.epochs = 10,
+                   .batch_size = 256,
+                   .lr = 0.1,
+                   .momentum = 0.9,
+                   .weight_decay = 1e-5,
+                   .data = "data"},
+        .arch = "resnet50",
+        .steps_syn = 20,
+        .model_dir = "saved_models",
+        .model_filename = "resnet_distributed.safetensors",
+    };
+    ls_spawn_options where = {.size = sizeof(where)};
+    int n_local = 0;
+    ls_status st;
+
+    st = parse(argc, argv, &s);
+    if (st == LS_OK && s.common.help)
+        return EXIT_SUCCESS;
+    if (st == LS_OK)
+        st = choose_file(&s);
+    if (st == LS_OK)
+        st = ls_train_local_ranks(&s.common, &n_local);
+    where.nodes = (int)s.common.nodes;
+    where.per_node = s.common.per_node;
+    where.node = (int)s.common.node_id;
+    where.master = s.common.master;
+    if (st == LS_OK)
+        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &where) : run_rank(0, &s);
+    return ls_train_exit("resnet", st);
+}

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nets.py BIN-DIR [all]: resnet and imagenet on tiny images, started in every way, with every flag of their own."""
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import sys
+import xml.etree.ElementTree
+import zlib
+
+from job import finish, folder, free_port, launched, program, run, run_tests, start, tensors
+
+ALL = "all" in sys.argv[2:]
+SMALL = ("-a", "resnet18", "--image-size", "32", "--seed", "3", "-j", "2")
+NO_FILES = ("--save", "", "--save-best", "")
+
+
+# --- data ---
+
+def write_png(path, width, height, rgb):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + rgb[y * width * 3:(y + 1) * width * 3] for y in range(height))
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+                + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def make_folder(path):
+    """train/ with 21 images and val/ with 15 of three classes, told apart by their brightness."""
+    noise = random.Random(1)
+    for split, n in (("train", 7), ("val", 5)):
+        for c in range(3):
+            where = f"{path}/{split}/class{c}"
+            os.makedirs(where)
+            for i in range(n):
+                w, h = noise.randrange(20, 50), noise.randrange(20, 50)
+                write_png(f"{where}/{i}.png", w, h, bytes(c * 80 + noise.randrange(90) for _ in range(w * h * 3)))
+    return path
+
+
+def make_cifar(path):
+    """CIFAR-10's binary files with 40 and 11 images."""
+    noise = random.Random(2)
+
+    def records(n):
+        return b"".join(bytes([i % 10]) + bytes((i % 10) * 20 + noise.randrange(50) for _ in range(3072)) for i in range(n))
+
+    os.makedirs(path)
+    for i in range(5):
+        with open(f"{path}/data_batch_{i + 1}.bin", "wb") as f:
+            f.write(records(8))
+    with open(f"{path}/test_batch.bin", "wb") as f:
+        f.write(records(11))
+    return path
+
+
+def rows(path):
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def numbers(path):
+    """What must not depend on how the ranks were started."""
+    return [(r["loss"], r.get("accuracy"), r.get("test_loss")) for r in rows(path)]
+
+
+# --- ways to start ---
+
+def imagenet(data, *flags):
+    return [program("imagenet"), data, *SMALL, "-b", "8", "--epochs", "1", *NO_FILES, *flags]
+
+
+def by_launcher(command, _):
+    run(*launched(2, *command))
+
+
+def by_torchruns_flags(command, _):
+    run(program("lockstep"), "run", "--nnodes=1", "--nproc_per_node=2", "--rdzv_id=100", "--rdzv_backend=c10d",
+        f"--rdzv_endpoint=127.0.0.1:{free_port()}", *command)
+
+
+def by_itself(command, _):
+    run(*command, "--multiprocessing-distributed", "--nproc", "2")
+
+
+def on_two_nodes(command, home):
+    """As on each of two machines: tcp://HOST:PORT of node 0, one rank each."""
+    place = ("--dist-url", f"tcp://127.0.0.1:{free_port()}", "--dist-backend", "native", "--multiprocessing-distributed",
+             "--world-size", "2", "--nproc", "1")
+    nodes = [start(*command, *place, "--rank", i, env={"HOME": home, "LOCKSTEP_THREADS": "1"}) for i in "10"]
+    for node in nodes:
+        finish(node)
+
+
+def one_process_a_node(command, home):
+    place = ("--dist-url", f"tcp://127.0.0.1:{free_port()}", "--world-size", "2")
+    nodes = [start(*command, *place, "--rank", i, env={"HOME": home, "LOCKSTEP_THREADS": "1"}) for i in "01"]
+    for node in nodes:
+        finish(node)
+
+
+def as_torch_distributed_launch(command, home):
+    port = str(free_port())
+    ranks = [start(*command, f"--local_rank={r}",
+                   env={"RANK": r, "LOCAL_RANK": r, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": port, "HOME": home, "LOCKSTEP_THREADS": "1"}) for r in "01"]
+    for rank in ranks:
+        finish(rank)
+
+
+def by_mpirun(command, _):
+    if shutil.which("mpirun"):
+        run(*mpirun("mpirun"), *command)
+
+
+def mpirun(name):
+    own = ("--allow-run-as-root", "--oversubscribe") if "open" in run(name, "--version").lower() else ()
+    return [name, *own, "-np", "2"]
+
+
+def every_way_of_starting_gives_the_same_numbers():
+    ways = [by_launcher, on_two_nodes]
+    if ALL:
+        ways += [by_torchruns_flags, by_itself, one_process_a_node, as_torch_distributed_launch, by_mpirun]
+    with folder() as f:
+        data = make_folder(f"{f}/images")
+        for i, way in enumerate(ways):
+            way(imagenet(data, "--metrics", f"{f}/{i}.jsonl"), f)
+            if os.path.exists(f"{f}/{i}.jsonl"):
+                assert numbers(f"{f}/{i}.jsonl") == numbers(f"{f}/0.jsonl"), way.__name__
+
+
+def mpi_runs_synthetic_images():
+    for name, backend in (("mpirun.openmpi", "mpi:openmpi"), ("mpirun.mpich", "mpi:mpich")):
+        if shutil.which(name) and os.path.exists(f"{program('..')}/lib/liblockstep_{backend.replace(':', '-')}.so"):
+            output = run(*mpirun(name), program("resnet"), "--backend", "mpi", "--use_syn", "--steps_syn", "3", "--batch_size", "2",
+                         "--image_size", "32", "--arch", "resnet18", "--num_epochs", "1")
+            assert "3 steps on 2 ranks" in output, output
+
+
+# --- resnet ---
+
+def resnet(data, f, *flags):
+    return [program("resnet"), "--data", data, "--arch", "resnet18", "--batch_size", "4", "--learning_rate", "0.01",
+            "--model_dir", f"{f}/models", "--model_filename", "m.safetensors", *flags]
+
+
+def resnet_resumes_in_mid_epoch_with_the_same_bits():
+    with folder() as f:
+        data = make_cifar(f"{f}/cifar")
+        run(*launched(2, *resnet(data, f, "--num_epochs", "2", "--save", f"{f}/whole.safetensors")))
+        run(*launched(2, *resnet(data, f, "--num_epochs", "2", "--steps", "7")))
+        assert sorted(os.listdir(f"{f}/models")) == ["m.best.safetensors", "m.resume.safetensors", "m.safetensors"]
+        output = run(*launched(2, *resnet(data, f, "--num_epochs", "2", "--resume", "--metrics_html", f"{f}/m.html")))
+        assert "test accuracy" in output, output
+        assert tensors(f"{f}/models/m.safetensors") == tensors(f"{f}/whole.safetensors"), "the weights differ"
+        page = xml.etree.ElementTree.parse(f"{f}/m.html").getroot()
+        assert len(list(page.iter("svg"))) == 4
+        assert not re.search(r"https?:|src=|@import|url\(", open(f"{f}/m.html").read())
+
+
+def synthetic_runs_need_no_files_and_leave_none():
+    with folder() as f:
+        output = run(program("resnet"), "--use-syn", "--steps-syn", "2", "--batch-size", "2", "--image-size", "40", "--arch",
+                     "resnet34", "--num-epochs", "1", "--random-seed", "7", "--local_rank", "0", cwd=f)
+        assert "2 steps on 1 ranks" in output and not os.listdir(f), output
+
+
+def resnet_takes_cifar_images_of_another_size():
+    with folder() as f:
+        data = make_cifar(f"{f}/cifar")
+        output = run(*resnet(data, f, "--num_epochs", "1", "--image_size", "48", "--steps", "2", "--save", ""))
+        assert "2 steps on 1 ranks" in output, output
+
+
+# --- imagenet ---
+
+def imagenet_keeps_latest_and_best_and_evaluates_them():
+    with folder() as f:
+        data = make_folder(f"{f}/images")
+        flags = (*SMALL, "-b", "8", "--lr", "0.001", "--momentum", "0.8", "--wd", "1e-3", "-p", "1")
+        output = run(*launched(2, program("imagenet"), data, *flags, "--epochs", "2"), cwd=f)
+        assert "top-1" in output and "a rank)" in output, output
+        want = ["checkpoint.resume.safetensors", "checkpoint.safetensors", "images", "model_best.safetensors"]
+        assert sorted(os.listdir(f)) == want, os.listdir(f)
+        last = run(*launched(2, program("imagenet"), data, *flags, "-e", "--resume", "checkpoint.safetensors"), cwd=f)
+        accuracy = re.search(r"test accuracy (\S+)  top-5 1.0000  loss (\S+)  of 15 samples on 2 ranks", last)
+        assert accuracy and f"test accuracy {accuracy[1]}" in output, last
+        best = run(program("imagenet"), data, *flags, "-e", "--pretrained", "model_best.safetensors", cwd=f)
+        assert "of 15 samples on 1 ranks" in best, best
+        other = run(program("imagenet"), data, *SMALL, "-a", "resnet34", "-e", "--pretrained", "model_best.safetensors", code=1,
+                    cwd=f)
+        assert "layer4.2.bn2.running_var (512) float32 is missing" in other, other
+        assert "layer1.2.conv1.weight (64, 64, 3, 3) float32 is missing" in other, other
+
+
+def a_broken_image_is_named_and_skipped_as_asked():
+    with folder() as f:
+        data = make_folder(f"{f}/images")
+        for path in (f"{data}/train/class1/3.png", f"{data}/val/class2/4.png"):
+            with open(path, "r+b") as image:
+                image.truncate(60)
+        output = run(*imagenet(data), code=1)
+        assert "class1/3.png" in output or "class2/4.png" in output, output
+        output = run(*launched(2, *imagenet(data, "--bad-images", "skip", "--metrics", f"{f}/m.jsonl")))
+        last = rows(f"{f}/m.jsonl")[-1]
+        assert last["test_samples"] == 14 and last["bad_images"] == 2, last
+        assert "class1/3.png" in output and "class2/4.png" in output and "2 broken images were skipped" in output, output
+
+
+def dummy_images_have_imagenets_classes():
+    output = run(program("imagenet"), "--dummy", "-a", "resnet18", "--image-size", "32", "-b", "2", "--steps", "2", *NO_FILES)
+    assert "2 steps on 1 ranks" in output, output
+
+
+def wrong_flags_get_a_clear_line():
+    def told(*command):
+        return run(*command, code=1).strip()
+
+    name = program("imagenet")
+    assert "DIR is missing" in told(name)
+    assert "/nowhere/train" in told(name, "/nowhere", *SMALL)
+    assert "resnet18" in told(name, "/nowhere", "-a", "resnet19")
+    assert "--rank" in told(name, "/nowhere", "--world-size", "2", "--dist-url", "tcp://127.0.0.1:1")
+    assert "tcp://" in told(name, "/nowhere", "--world-size", "2", "--rank", "0", "--multiprocessing-distributed", "--nproc", "1",
+                            "--dist-url", "file:///tmp/x")
+    assert "did you mean --dist-url" in told(name, "/nowhere", "--dist-ur", "x")
+    assert "nccl" in told(name, "/nowhere", "--dist-backend", "nccl")
+    assert "cuda" in told(name, "/nowhere", "--device", "cuda")
+    assert "resnet18" in told(program("resnet"), "--arch", "vgg16", "--use_syn")
+    assert "CIFAR" in told(program("resnet"), "--data", "/nowhere", "--save", "")
+    with folder() as f:
+        data = make_folder(f"{f}/images")
+        assert "need one image each" in told(*launched(2, name, data, *SMALL, "-b", "1"))
+
+
+if __name__ == "__main__":
+    quick = [every_way_of_starting_gives_the_same_numbers, wrong_flags_get_a_clear_line]
+    longer = [mpi_runs_synthetic_images, resnet_resumes_in_mid_epoch_with_the_same_bits,
+              synthetic_runs_need_no_files_and_leave_none, resnet_takes_cifar_images_of_another_size,
+              imagenet_keeps_latest_and_best_and_evaluates_them, a_broken_image_is_named_and_skipped_as_asked,
+              dummy_images_have_imagenets_classes]
+    run_tests(quick + (longer if ALL else []), needs=None)
