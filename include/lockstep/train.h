@@ -65,6 +65,8 @@ typedef struct ls_train_flags {
     double lr_warmup_factor;   /* --lr-warmup-factor: of the first step's rate; 0: 1/3 */
     double label_smoothing;    /* --label-smoothing, of ls_run_classify() */
     double clip_grad_norm;     /* --clip-grad-norm; 0: off */
+    int sync_bn;               /* --sync-bn: batch norms share the batches of all ranks */
+    const char *compress;      /* --compress none|bf16|fp16: gradients on their way; NULL: none */
     /* what to keep and to show */
     int64_t print_freq;        /* -p/--print-freq: a line every so many steps; 0: by time */
     const char *metrics;       /* --metrics FILE.jsonl */
@@ -104,7 +106,8 @@ LS_API LS_MUST_USE ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set);
 LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
 
 /* Trains together with the other ranks of `comm` (borrowed until ls_run_close()): each sees its share of the data,
- * gradients are averaged. Call it when the model has its layers. `opt` may be NULL. Collective. */
+ * gradients are averaged. Call it when the model has its layers. `opt` may be NULL; --check-replicas, --sync-bn and --compress go
+ * before it. Collective. */
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 

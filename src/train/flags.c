@@ -91,6 +91,10 @@ static void add_recipe(flag_table *t, ls_train_flags *f)
         "this share of each target is spread over all classes");
     add(t, "clip-grad-norm", 0, LS_FLAG_REAL, &f->clip_grad_norm, 0, 1e30,
         "largest norm of all gradients together; 0: any");
+    add(t, "sync-bn", 0, LS_FLAG_BOOL, &f->sync_bn, 0, 0,
+        "batch norms share the batches of all ranks, as SyncBatchNorm");
+    add(t, "compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
+        "gradients between ranks as bf16 or fp16; none");
 }
 
 static void add_output(flag_table *t, ls_train_flags *f)

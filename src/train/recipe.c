@@ -18,6 +18,8 @@ static const choice schedules = {"--schedule", {"constant", "step", "multi-step"
 static const choice save_errors = {"--on-save-error", {"continue", "stop"}};
 static const choice bad_images = {"--bad-images", {"fail", "skip"}};
 
+static const choice compressions = {"--compress", {"none", "bf16", "fp16"}};
+
 static ls_status check_choice(const choice *c, const char *word)
 {
     char known[128] = "";
@@ -38,11 +40,22 @@ ls_status recipe_check(const ls_train_flags *f)
     LS_TRY(check_choice(&schedules, f->schedule));
     LS_TRY(check_choice(&save_errors, f->on_save_error));
     LS_TRY(check_choice(&bad_images, f->bad_images));
+    LS_TRY(check_choice(&compressions, f->compress));
     if (f->lr_milestones != NULL && !text_equal(f->schedule, "multi-step"))
         return ls_fail(LS_EINVAL, "--lr-milestones goes with --schedule multi-step");
     if (f->nesterov && f->optimizer != NULL && !text_equal(f->optimizer, "sgd"))
         return ls_fail(LS_EINVAL, "--nesterov goes with --optimizer sgd");
     return LS_OK;
+}
+
+void recipe_ask_ddp(const ls_train_flags *f, ls_ddp_options *opt)
+{
+    if (f->sync_bn)
+        opt->sync_batch_norm = 1;
+    if (f->compress != NULL && text_equal(f->compress, "bf16"))
+        opt->hook = LS_DDP_HOOK_BF16;
+    if (f->compress != NULL && text_equal(f->compress, "fp16"))
+        opt->hook = LS_DDP_HOOK_FP16;
 }
 
 /* --- schedule --- */

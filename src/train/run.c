@@ -117,6 +117,7 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     with_flags.size = sizeof(with_flags);
     if (run->flags->check_replicas > 0)
         with_flags.check_replicas = (int)run->flags->check_replicas;
+    recipe_ask_ddp(run->flags, &with_flags);
     LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
     run->comm = comm;
     return LS_OK;

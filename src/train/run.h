@@ -120,6 +120,8 @@ bool run_stop_signalled(void);
 
 /* LS_EINVAL names a flag whose value is not one of its words, before anything is opened. */
 LS_MUST_USE ls_status recipe_check(const ls_train_flags *flags);
+/* What ranks do together: SyncBatchNorm, 16 bits on the wire. */
+void recipe_ask_ddp(const ls_train_flags *flags, ls_ddp_options *opt);
 LS_MUST_USE ls_status recipe_make_schedule(ls_run *run);
 LS_MUST_USE ls_status recipe_make_optimizer(ls_run *run);
 

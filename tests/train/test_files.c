@@ -402,6 +402,9 @@ static void words_that_are_none_are_refused_with_those_there_are(void **state)
     flags.on_save_error = NULL;
     flags.bad_images = "hide";
     assert_refused(&flags, "--bad-images hide");
+    flags.bad_images = NULL;
+    flags.compress = "zip";
+    assert_refused(&flags, "--compress zip: there are none, bf16, fp16");
 }
 
 static int make_set(void **state)
