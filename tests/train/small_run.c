@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/small_run.h"
 
+#include "base/status.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +18,35 @@ ls_train_flags small_flags(const char *dir)
                             .schedule = "cosine"};
 }
 
-static ls_tensor *forward(void *layer, ls_tape *tape, ls_tensor *x)
+enum { CHANNELS = 2 };
+
+typedef struct small_net {
+    ls_layer *conv, *bn, *fc; /* the first two may be NULL */
+    double dropout;
+} small_net;
+
+static void make_net(ls_model *model, const small_job *job, small_net *net)
 {
-    return ls_forward(tape, layer, ls_flatten(tape, x));
+    const ls_nn_conv2d_options conv = {.kernel = {3, 3}, .padding = {1, 1}, .no_bias = 1};
+    const ls_nn_batch_norm_options bn_relu = {.relu = 1};
+    const int classes = job->other_classes > 0 ? job->other_classes : SMALL_CLASSES;
+    const int pixels = SMALL_SIDE * SMALL_SIDE;
+
+    *net = (small_net){.dropout = job->dropout};
+    if (job->batch_norm) {
+        net->conv = ls_nn_conv2d(model, "conv", 1, CHANNELS, &conv);
+        net->bn = ls_nn_batch_norm2d(model, "bn", CHANNELS, &bn_relu);
+    }
+    net->fc = ls_nn_linear(model, "fc", job->batch_norm ? CHANNELS * pixels : pixels, classes, 0);
+}
+
+static ls_tensor *forward(void *arg, ls_tape *tape, ls_tensor *x)
+{
+    const small_net *net = arg;
+
+    if (net->conv != NULL)
+        x = ls_forward(tape, net->bn, ls_forward(tape, net->conv, x));
+    return ls_forward(tape, net->fc, ls_dropout(tape, ls_flatten(tape, x), net->dropout));
 }
 
 static ls_status open_sets(ls_run *run, const ls_train_flags *flags)
@@ -33,19 +61,34 @@ static ls_status open_sets(ls_run *run, const ls_train_flags *flags)
     return ls_run_test_on_take(run, set);
 }
 
+static ls_status read_weights(const ls_model *model, small_result *r)
+{
+    size_t at = 0;
+    int n;
+    const ls_named *parameters = ls_model_parameters(model, &n);
+
+    for (int i = 0; i < n; i++) {
+        const size_t count = ls_tensor_count(parameters[i].tensor);
+        if (at + count > SMALL_WEIGHTS)
+            return LS_OK; /* a network of a test that does not look at them */
+        LS_TRY(ls_tensor_read(parameters[i].tensor, r->weights + at, count));
+        at += count;
+    }
+    return LS_OK;
+}
+
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
-    const int classes = job->other_classes > 0 ? job->other_classes : SMALL_CLASSES;
     ls_batch batch;
-    ls_layer *fc = ls_nn_linear(ls_run_model(run), "fc", SMALL_SIDE * SMALL_SIDE, classes, 0);
-    int n;
+    small_net net;
 
+    make_net(ls_run_model(run), job, &net);
     LS_TRY(open_sets(run, &job->flags));
     if (job->comm != NULL)
         LS_TRY(ls_run_distribute(run, job->comm, NULL));
-    LS_TRY(ls_run_start(run, forward, fc));
+    LS_TRY(ls_run_start(run, forward, &net));
     while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = forward(fc, ls_run_tape(run), batch.x);
+        ls_tensor *logits = forward(&net, ls_run_tape(run), batch.x);
         ls_run_get_state(run, &r->state);
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
             raise(SIGTERM);
@@ -54,10 +97,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         r->lr[(r->state.step - 1) % SMALL_STEPS] = r->state.lr;
     }
     ls_run_get_state(run, &r->state);
-    if (classes != SMALL_CLASSES)
-        return LS_OK;
-    return ls_tensor_read(ls_model_parameters(ls_run_model(run), &n)[0].tensor, r->weights,
-                          SMALL_WEIGHTS);
+    return read_weights(ls_run_model(run), r);
 }
 
 small_result small_run(const small_job *job)

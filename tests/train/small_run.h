@@ -7,23 +7,24 @@
 
 #include <lockstep/train.h>
 
-#include "base/status.h"
 #include "train/small_set.h"
 
-enum { SMALL_WEIGHTS = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE, SMALL_STEPS = 64 };
+enum { SMALL_WEIGHTS = 544, SMALL_STEPS = 48 };
 
 typedef struct small_result {
     ls_status status;
-    char error[LS_ERROR_BYTES];
+    char error[600];
     ls_run_state state;
-    float weights[SMALL_WEIGHTS];
-    double lr[SMALL_STEPS]; /* of each step that this process has done */
+    float weights[SMALL_WEIGHTS]; /* all parameters, then zeros */
+    double lr[SMALL_STEPS];       /* of each step that this process has done */
 } small_result;
 
 typedef struct small_job {
     ls_train_flags flags; /* .data is the folder */
     ls_comm *comm;        /* NULL: one process */
     int64_t stop_at;      /* raises SIGTERM before this step; 0: never */
+    int batch_norm;       /* a convolution and a batch norm before the last layer */
+    double dropout;       /* before the last layer */
     int other_classes;    /* of the last layer; 0: as many as the set has */
 } small_job;
 

@@ -258,7 +258,8 @@ static void an_optimizer_of_another_kind_is_named(void **state)
 
 static void weights_of_a_wrapped_model_load_without_its_prefix(void **state)
 {
-    float weight[SMALL_WEIGHTS];
+    enum { N = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE };
+    float weight[N];
     float bias[SMALL_CLASSES] = {0};
     const int64_t dims[2] = {SMALL_CLASSES, SMALL_SIDE * SMALL_SIDE};
     ls_train_flags flags = small_flags(dir);
@@ -267,7 +268,7 @@ static void weights_of_a_wrapped_model_load_without_its_prefix(void **state)
     small_result r;
 
     (void)state;
-    for (int i = 0; i < SMALL_WEIGHTS; i++)
+    for (int i = 0; i < N; i++)
         weight[i] = (float)i;
     assert_int_equal(ls_device_open(NULL, &device), LS_OK);
     assert_int_equal(ls_tensor_wrap(device, LS_F32, 2, dims, weight, &items[0].tensor), LS_OK);

@@ -90,6 +90,8 @@ static void ranks_resume_with_the_bits_of_an_undisturbed_run(void **state)
     (void)state;
     job.flags.batch_size = 8;
     job.flags.clip_grad_norm = 0.5;
+    job.batch_norm = 1;
+    job.dropout = 0.3; // which must be the same after a resume, and another one on each rank
     whole = run_on(2, &job);
     job.flags.save = path_in("p.safetensors");
     job.stop_at = 19;
@@ -118,6 +120,52 @@ static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
         shared = run_on(n, &job);
         for (int i = 0; i < SMALL_WEIGHTS; i++)
             assert_true(fabsf(shared.weights[i] - alone.weights[i]) < 1e-4F);
+    }
+}
+
+/* Statistics of the whole batch: only then it does not matter who has which part of it. */
+static void with_sync_bn_ranks_do_what_one_rank_does(void **state)
+{
+    small_job job = {.flags = small_flags(dir), .batch_norm = 1};
+    small_result alone;
+    double worst[2] = {0, 0};
+
+    (void)state;
+    job.flags.batch_size = 20;
+    alone = small_run(&job);
+    job.flags.batch_size = 10;
+    for (job.flags.sync_bn = 0; job.flags.sync_bn < 2; job.flags.sync_bn++) {
+        const small_result shared = run_on(2, &job);
+        for (int i = 0; i < SMALL_WEIGHTS; i++)
+            worst[job.flags.sync_bn] =
+                fmax(worst[job.flags.sync_bn],
+                     fabs((double)shared.weights[i] - (double)alone.weights[i]));
+    }
+    assert_true(worst[1] < 1e-4);
+    assert_true(worst[0] > 1e-2);
+}
+
+static void gradients_of_16_bits_train_and_resume(void **state)
+{
+    static const char *const kinds[] = {"bf16", "fp16"};
+    small_job job = {.flags = small_flags(dir)};
+    const small_result exact = run_on(2, &job);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        small_result whole;
+        job.flags.compress = kinds[i];
+        job.flags.save = NULL;
+        whole = run_on(2, &job);
+        assert_true(whole.state.accuracy > 0.95);
+        assert_memory_not_equal(whole.weights, exact.weights, sizeof(exact.weights));
+        job.flags.save = path_in("c.safetensors");
+        job.stop_at = 11;
+        (void)run_on(2, &job);
+        job.stop_at = 0;
+        job.flags.resume = "";
+        assert_memory_equal(run_on(2, &job).weights, whole.weights, sizeof(whole.weights));
+        job.flags.resume = NULL;
     }
 }
 
@@ -157,6 +205,8 @@ int main(void)
         cmocka_unit_test(an_evaluation_counts_every_sample_once_on_any_number_of_ranks),
         cmocka_unit_test(ranks_resume_with_the_bits_of_an_undisturbed_run),
         cmocka_unit_test(ranks_that_share_a_batch_do_what_one_rank_does),
+        cmocka_unit_test(with_sync_bn_ranks_do_what_one_rank_does),
+        cmocka_unit_test(gradients_of_16_bits_train_and_resume),
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_everywhere),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
