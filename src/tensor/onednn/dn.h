@@ -24,6 +24,7 @@ struct device_state {
     int threads;
     const simd_table *simd;
     bool blocks_of_8; /* oneDNN's convolutions like channels in blocks of 8 here */
+    face_list descs;
     layout *layouts;
     primitive *primitives[PRIMITIVE_BUCKETS];
     size_t n_primitives;
@@ -61,8 +62,8 @@ struct layout {
     int64_t dims[FACE_MAX_DIMS];
 };
 
-/* The one layout that equals `desc`; NULL without memory. */
-const layout *layout_intern(device_state *self, const face_desc *desc);
+/* The one layout of `desc`; NULL without memory, or of NULL. */
+const layout *layout_intern(device_state *self, face_desc desc);
 
 /* Row-major. NULL without memory. */
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);

@@ -1,153 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_face.c - dn_face.h over oneDNN 2.x.
+ * dn_face.c - dn_face.h over oneDNN 2.x or 3.x.
  */
 #include "tensor/onednn/dn_face.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "tensor/onednn/dn.h"
+#include "tensor/onednn/dn_face_version.h"
 
-#if DNNL_VERSION_MAJOR != 2
-#error "this file speaks to oneDNN 2.x"
-#endif
+#include <stdio.h>
 
 /* --- memory --- */
 
-static bool by_tag(face_desc *d, int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+typedef struct face_entry {
+    struct face_entry *next;
+    face_desc desc;
+} face_entry;
+
+void face_list_free(face_list *list)
 {
-    return dnnl_memory_desc_init_by_tag(d, n_dims, dims, dnnl_f32, tag) == dnnl_success;
+    while (list->first != NULL) {
+        face_entry *entry = list->first;
+
+        list->first = entry->next;
+        version_desc_destroy(entry->desc);
+        dn_host->free(entry);
+    }
 }
 
-bool face_desc_plain(face_desc *d, int n_dims, const int64_t *dims)
+/* The one that equals d_take, which is kept when there is none yet and destroyed otherwise; NULL gives NULL. */
+static face_desc intern_take(face_list *list, face_desc d_take)
+{
+    face_entry *entry;
+
+    if (d_take == NULL)
+        return NULL;
+    for (entry = list->first; entry != NULL; entry = entry->next) {
+        if (dnnl_memory_desc_equal(entry->desc, d_take) != 0) {
+            version_desc_destroy(d_take);
+            return entry->desc;
+        }
+    }
+    entry = dn_host->alloc(1, sizeof(*entry));
+    if (entry == NULL) {
+        version_desc_destroy(d_take);
+        return NULL;
+    }
+    entry->desc = d_take;
+    entry->next = list->first;
+    list->first = entry;
+    return d_take;
+}
+
+static face_desc by_tag(face_list *list, int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+{
+    return intern_take(list, version_desc_by_tag(n_dims, dims, tag));
+}
+
+face_desc face_desc_plain(face_list *list, int n_dims, const int64_t *dims)
 {
     static const dnnl_format_tag_t tags[FACE_MAX_DIMS + 1] = {
         dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
 
-    return n_dims >= 1 && n_dims <= FACE_MAX_DIMS && by_tag(d, n_dims, dims, tags[n_dims]);
+    if (n_dims < 1 || n_dims > FACE_MAX_DIMS)
+        return NULL;
+    return by_tag(list, n_dims, dims, tags[n_dims]);
 }
 
-bool face_desc_any(face_desc *d, int n_dims, const int64_t *dims)
+face_desc face_desc_any(face_list *list, int n_dims, const int64_t *dims)
 {
-    return by_tag(d, n_dims, dims, dnnl_format_tag_any);
+    return by_tag(list, n_dims, dims, dnnl_format_tag_any);
 }
 
-bool face_desc_nhwc(face_desc *d, const int64_t *dims)
+face_desc face_desc_nhwc(face_list *list, const int64_t *dims)
 {
-    return by_tag(d, 4, dims, dnnl_nhwc);
+    return by_tag(list, 4, dims, dnnl_nhwc);
 }
 
-bool face_desc_blocked(face_desc *d, const int64_t *dims, int block)
+face_desc face_desc_blocked(face_list *list, const int64_t *dims, int block)
 {
     switch (block) {
     case 4:
-        return by_tag(d, 4, dims, dnnl_nChw4c);
+        return by_tag(list, 4, dims, dnnl_nChw4c);
     case 8:
-        return by_tag(d, 4, dims, dnnl_nChw8c);
+        return by_tag(list, 4, dims, dnnl_nChw8c);
     case 16:
-        return by_tag(d, 4, dims, dnnl_nChw16c);
+        return by_tag(list, 4, dims, dnnl_nChw16c);
     default:
-        return false;
+        return NULL;
     }
 }
 
-bool face_desc_equal(const face_desc *a, const face_desc *b)
-{
-    return dnnl_memory_desc_equal(a, b) != 0;
-}
-
-size_t face_desc_bytes(const face_desc *d)
+size_t face_desc_bytes(face_desc d)
 {
     return dnnl_memory_desc_get_size(d);
 }
 
-int face_desc_dims(const face_desc *d, int64_t *dims)
+int face_desc_dims(face_desc d, int64_t *dims)
 {
-    memcpy(dims, d->dims, (size_t)d->ndims * sizeof(*dims));
-    return d->ndims;
+    return version_desc_dims(d, dims);
 }
 
 /* --- operators --- */
 
-/* oneDNN counts dilation from 0. */
-static void spatial_arguments(const face_problem *p, dnnl_dims_t stride, dnnl_dims_t dilation,
-                              dnnl_dims_t padding)
+static face_desc as_any(face_list *list, face_desc d)
 {
-    for (int i = 0; i < 2; i++) {
-        stride[i] = p->stride[i];
-        dilation[i] = p->dilation[i] - 1;
-        padding[i] = p->padding[i];
-    }
-}
+    int64_t dims[DNNL_MAX_NDIMS];
+    const int n_dims = face_desc_dims(d, dims);
 
-static dnnl_status_t convolution_desc(const face_problem *p, dnnl_convolution_desc_t *d)
-{
-    const face_desc *bias = p->has_bias ? &p->bias : NULL;
-    dnnl_dims_t stride;
-    dnnl_dims_t dilation;
-    dnnl_dims_t padding;
-
-    spatial_arguments(p, stride, dilation, padding);
-    switch (p->prop) {
-    case FACE_BACKWARD_DATA:
-        return dnnl_dilated_convolution_backward_data_desc_init(d, dnnl_convolution_direct, &p->src,
-                                                                &p->weights, &p->dst, stride,
-                                                                dilation, padding, padding);
-    case FACE_BACKWARD_WEIGHTS:
-        return dnnl_dilated_convolution_backward_weights_desc_init(
-            d, dnnl_convolution_direct, &p->src, &p->weights, bias, &p->dst, stride, dilation,
-            padding, padding);
-    default:
-        return dnnl_dilated_convolution_forward_desc_init(
-            d, dnnl_forward_training, dnnl_convolution_direct, &p->src, &p->weights, bias, &p->dst,
-            stride, dilation, padding, padding);
-    }
-}
-
-static dnnl_status_t inner_product_desc(const face_problem *p, dnnl_inner_product_desc_t *d)
-{
-    const face_desc *bias = p->has_bias ? &p->bias : NULL;
-
-    switch (p->prop) {
-    case FACE_BACKWARD_DATA:
-        return dnnl_inner_product_backward_data_desc_init(d, &p->src, &p->weights, &p->dst);
-    case FACE_BACKWARD_WEIGHTS:
-        return dnnl_inner_product_backward_weights_desc_init(d, &p->src, &p->weights, bias,
-                                                             &p->dst);
-    default:
-        return dnnl_inner_product_forward_desc_init(d, dnnl_forward_training, &p->src, &p->weights,
-                                                    bias, &p->dst);
-    }
-}
-
-static face_pd create(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_attr_t attr,
-                      face_pd hint)
-{
-    union {
-        dnnl_convolution_desc_t convolution;
-        dnnl_inner_product_desc_t inner_product;
-    } d;
-    face_pd pd = NULL;
-    const dnnl_status_t st =
-        p->spatial ? convolution_desc(p, &d.convolution) : inner_product_desc(p, &d.inner_product);
-
-    if (st != dnnl_success ||
-        dnnl_primitive_desc_create(&pd, &d, attr, engine, hint) != dnnl_success)
-        return NULL;
-    return pd;
+    return face_desc_any(list, n_dims, dims);
 }
 
 /* A backward wants to see a forward descriptor of the same problem; which formats that one has does not matter. */
-static face_pd forward_hint(dnnl_engine_t engine, const face_problem *p)
+static face_pd forward_hint(face_list *list, dnnl_engine_t engine, const face_problem *p)
 {
     face_problem forward = *p;
 
     forward.prop = FACE_FORWARD;
-    forward.has_bias = false;
-    if (!face_desc_any(&forward.src, p->src.ndims, p->src.dims) ||
-        !face_desc_any(&forward.weights, p->weights.ndims, p->weights.dims) ||
-        !face_desc_any(&forward.dst, p->dst.ndims, p->dst.dims))
+    forward.bias = NULL;
+    forward.src = as_any(list, p->src);
+    forward.weights = as_any(list, p->weights);
+    forward.dst = as_any(list, p->dst);
+    if (forward.src == NULL || forward.weights == NULL || forward.dst == NULL)
         return NULL;
-    return create(engine, &forward, NULL, NULL);
+    return version_pd(engine, &forward, NULL, NULL);
 }
 
 static dnnl_primitive_attr_t user_scratch(void)
@@ -159,7 +134,7 @@ static dnnl_primitive_attr_t user_scratch(void)
     return attr;
 }
 
-face_pd face_pd_create(dnnl_engine_t engine, const face_problem *problem)
+face_pd face_pd_create(face_list *list, dnnl_engine_t engine, const face_problem *problem)
 {
     const dnnl_primitive_attr_t attr = user_scratch();
     face_pd hint = NULL;
@@ -168,15 +143,15 @@ face_pd face_pd_create(dnnl_engine_t engine, const face_problem *problem)
     if (attr == NULL)
         return NULL;
     if (problem->prop != FACE_FORWARD)
-        hint = forward_hint(engine, problem);
+        hint = forward_hint(list, engine, problem);
     if (problem->prop == FACE_FORWARD || hint != NULL)
-        pd = create(engine, problem, attr, hint);
+        pd = version_pd(engine, problem, attr, hint);
     face_pd_destroy(hint);
     (void)dnnl_primitive_attr_destroy(attr);
     return pd;
 }
 
-face_pd face_pd_reorder(dnnl_engine_t engine, const face_desc *from, const face_desc *to, bool add)
+face_pd face_pd_reorder(dnnl_engine_t engine, face_desc from, face_desc to, bool add)
 {
     const dnnl_primitive_attr_t attr = user_scratch();
     dnnl_post_ops_t ops = NULL;
@@ -186,7 +161,7 @@ face_pd face_pd_reorder(dnnl_engine_t engine, const face_desc *from, const face_
     if (st == dnnl_success && add) {
         st = dnnl_post_ops_create(&ops);
         if (st == dnnl_success)
-            st = dnnl_post_ops_append_sum(ops, 1.0F);
+            st = version_append_sum(ops);
         if (st == dnnl_success)
             st = dnnl_primitive_attr_set_post_ops(attr, ops);
     }
@@ -205,16 +180,15 @@ void face_pd_destroy(face_pd pd)
         (void)dnnl_primitive_desc_destroy(pd);
 }
 
-void face_pd_desc(face_pd pd, face_prop prop, face_role role, face_desc *out)
+face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role role)
 {
     static const dnnl_query_t forward[] = {
         [FACE_SRC] = dnnl_query_src_md,
         [FACE_WEIGHTS] = dnnl_query_weights_md,
         [FACE_DST] = dnnl_query_dst_md,
-        [FACE_SCRATCH] = dnnl_query_scratchpad_md,
     };
     dnnl_query_t what = forward[role];
-    const face_desc *d;
+    face_desc d;
 
     if (role == FACE_SRC && prop == FACE_BACKWARD_DATA)
         what = dnnl_query_diff_src_md;
@@ -223,10 +197,18 @@ void face_pd_desc(face_pd pd, face_prop prop, face_role role, face_desc *out)
     if (role == FACE_DST && prop != FACE_FORWARD)
         what = dnnl_query_diff_dst_md;
     d = dnnl_primitive_desc_query_md(pd, what, 0);
-    if (d == NULL)
-        memset(out, 0, sizeof(*out));
-    else
-        *out = *d;
+    return d == NULL ? NULL : intern_take(list, version_desc_copy(d));
+}
+
+bool face_pd_scratch(face_list *list, face_pd pd, face_desc *out)
+{
+    const face_desc d = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+
+    *out = NULL;
+    if (d == NULL || face_desc_bytes(d) == 0)
+        return true;
+    *out = intern_take(list, version_desc_copy(d));
+    return *out != NULL;
 }
 
 const char *face_pd_name(face_pd pd)
@@ -248,7 +230,12 @@ void face_version(char *buf, size_t n)
 
 const char *face_isa(void)
 {
-    switch (dnnl_get_effective_cpu_isa()) {
+    const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    const char *name = version_isa(isa);
+
+    if (name != NULL)
+        return name;
+    switch (isa) {
     case dnnl_cpu_isa_sse41:
         return "sse41";
     case dnnl_cpu_isa_avx:
@@ -257,9 +244,6 @@ const char *face_isa(void)
         return "avx2";
     case dnnl_cpu_isa_avx2_vnni:
         return "avx2_vnni";
-    case dnnl_cpu_isa_avx512_mic:
-    case dnnl_cpu_isa_avx512_mic_4ops:
-        return "avx512_mic";
     case dnnl_cpu_isa_avx512_core:
         return "avx512_core";
     case dnnl_cpu_isa_avx512_core_vnni:
@@ -269,6 +253,9 @@ const char *face_isa(void)
     case dnnl_cpu_isa_avx512_core_amx:
         return "avx512_core_amx";
     default:
-        return "generic";
+        // A later version's set is named by the part of it that decides our layouts.
+        return ((unsigned)isa & (unsigned)dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
+                   ? "avx512"
+                   : "generic";
     }
 }

@@ -2,8 +2,8 @@
 /*
  * dn_face.h - the part of oneDNN's C API that we use, without what changed between 2.x and 3.x.
  *
- * Descriptions of operators differ most: 2.x fills a struct and makes a primitive descriptor of it, 3.x makes the
- * descriptor at once. Only dn_face.c sees that; a port to 3.x is a second body for its functions.
+ * What changed is in dn_face_2.c and dn_face_3.c, of which the build takes one (dn_face_version.h is their contract): 2.x fills
+ * structs that describe memory and operators, 3.x has handles for the former and makes primitive descriptors at once.
  */
 #ifndef LS_TENSOR_ONEDNN_DN_FACE_H
 #define LS_TENSOR_ONEDNN_DN_FACE_H
@@ -16,22 +16,32 @@
 
 #define FACE_MAX_DIMS 6
 
-/* How elements lie in memory; all are float32. Plain data, copied by value. */
-typedef dnnl_memory_desc_t face_desc;
+/* How elements lie in memory; all are float32. Interned: equal ones are the same pointer, which lives as long as its list. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t face_desc;
+#else
+typedef const dnnl_memory_desc_t *face_desc;
+#endif
+
+/* The interned ones; begins zeroed. There is one for each form of each shape: few enough to look through. */
+typedef struct face_list {
+    struct face_entry *first;
+} face_list;
+
+void face_list_free(face_list *list);
 
 /* A primitive descriptor: one implementation of one operator for one problem. Owned by who got it. */
 typedef dnnl_primitive_desc_t face_pd;
 
-/* Row-major, or "whatever the implementation likes best". */
-bool face_desc_plain(face_desc *d, int n_dims, const int64_t *dims);
-bool face_desc_any(face_desc *d, int n_dims, const int64_t *dims);
+/* Row-major, or "whatever the implementation likes best". NULL: no memory, or not that many dimensions. */
+face_desc face_desc_plain(face_list *list, int n_dims, const int64_t *dims);
+face_desc face_desc_any(face_list *list, int n_dims, const int64_t *dims);
 /* 4-D only: channels last, or in blocks of 4, 8 or 16. */
-bool face_desc_nhwc(face_desc *d, const int64_t *dims);
-bool face_desc_blocked(face_desc *d, const int64_t *dims, int block);
+face_desc face_desc_nhwc(face_list *list, const int64_t *dims);
+face_desc face_desc_blocked(face_list *list, const int64_t *dims, int block);
 
-bool face_desc_equal(const face_desc *a, const face_desc *b);
-size_t face_desc_bytes(const face_desc *d);
-int face_desc_dims(const face_desc *d, int64_t *dims); /* gives the number of dimensions */
+size_t face_desc_bytes(face_desc d);
+int face_desc_dims(face_desc d, int64_t *dims); /* gives the number of dimensions */
 
 typedef enum face_prop { FACE_FORWARD, FACE_BACKWARD_DATA, FACE_BACKWARD_WEIGHTS } face_prop;
 
@@ -41,26 +51,28 @@ typedef struct face_problem {
     face_prop prop;
     face_desc src;
     face_desc weights;
-    face_desc bias; /* only with has_bias */
+    face_desc bias; /* NULL: none */
     face_desc dst;
-    bool has_bias;
     int64_t stride[2];
     int64_t padding[2];
     int64_t dilation[2]; /* 1: none */
 } face_problem;
 
 /* The implementation that oneDNN likes best for the problem; NULL when it has none. Its scratchpad is the caller's. */
-face_pd face_pd_create(dnnl_engine_t engine, const face_problem *problem);
+face_pd face_pd_create(face_list *list, dnnl_engine_t engine, const face_problem *problem);
 
 /* Rearranges, or with `add` adds to what is there. */
-face_pd face_pd_reorder(dnnl_engine_t engine, const face_desc *from, const face_desc *to, bool add);
+face_pd face_pd_reorder(dnnl_engine_t engine, face_desc from, face_desc to, bool add);
 
 void face_pd_destroy(face_pd pd); /* NULL is allowed */
 
-typedef enum face_role { FACE_SRC, FACE_WEIGHTS, FACE_DST, FACE_SCRATCH } face_role;
+typedef enum face_role { FACE_SRC, FACE_WEIGHTS, FACE_DST } face_role;
 
-/* What the implementation expects in a role, be it the value or its gradient. */
-void face_pd_desc(face_pd pd, face_prop prop, face_role role, face_desc *out);
+/* What the implementation expects in a role, be it the value or its gradient. NULL: no memory. */
+face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role role);
+
+/* Its scratchpad's; in *out NULL when it needs none. False: no memory. */
+bool face_pd_scratch(face_list *list, face_pd pd, face_desc *out);
 
 /* "jit:avx2", "gemm:jit", "ref:any", ... Lives as long as pd. */
 const char *face_pd_name(face_pd pd);

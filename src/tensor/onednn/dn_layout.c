@@ -17,43 +17,45 @@ static bool same_dims(const layout *l, int n_dims, const int64_t *dims)
 
 /* Finds out by comparison, so that nobody has to take descriptors apart. Plain comes first: with one channel, or one
  * position, several forms are the same. */
-static void classify(layout *l)
+static void classify(device_state *self, layout *l)
 {
     static const int blocks[] = {8, 16, 4};
-    face_desc d;
 
     l->kind = LAYOUT_OTHER;
-    if (face_desc_plain(&d, l->n_dims, l->dims) && face_desc_equal(&d, &l->desc)) {
+    if (face_desc_plain(&self->descs, l->n_dims, l->dims) == l->desc) {
         l->kind = LAYOUT_PLAIN;
         return;
     }
     if (l->n_dims != 4)
         return;
-    if (face_desc_nhwc(&d, l->dims) && face_desc_equal(&d, &l->desc))
+    if (face_desc_nhwc(&self->descs, l->dims) == l->desc)
         l->kind = LAYOUT_NHWC;
     for (size_t i = 0; i < LS_COUNT_OF(blocks) && l->kind == LAYOUT_OTHER; i++) {
-        if (face_desc_blocked(&d, l->dims, blocks[i]) && face_desc_equal(&d, &l->desc)) {
+        if (face_desc_blocked(&self->descs, l->dims, blocks[i]) == l->desc) {
             l->kind = LAYOUT_BLOCKED;
             l->block = blocks[i];
         }
     }
 }
 
-const layout *layout_intern(device_state *self, const face_desc *desc)
+const layout *layout_intern(device_state *self, face_desc desc)
 {
     layout *l;
 
+    if (desc == NULL)
+        return NULL;
+
     for (l = self->layouts; l != NULL; l = l->next) {
-        if (face_desc_equal(&l->desc, desc))
+        if (l->desc == desc)
             return l;
     }
     l = dn_host->alloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
-    l->desc = *desc;
+    l->desc = desc;
     l->bytes = face_desc_bytes(desc);
     l->n_dims = face_desc_dims(desc, l->dims);
-    classify(l);
+    classify(self, l);
     l->next = self->layouts;
     self->layouts = l;
     return l;
@@ -62,20 +64,17 @@ const layout *layout_intern(device_state *self, const face_desc *desc)
 static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
                                  const int64_t *dims)
 {
-    face_desc d;
-    bool ok;
+    face_list *descs = &self->descs;
 
     for (const layout *l = self->layouts; l != NULL; l = l->next) {
         if (l->kind == kind && l->block == block && same_dims(l, n_dims, dims))
             return l;
     }
     if (kind == LAYOUT_NHWC)
-        ok = face_desc_nhwc(&d, dims);
-    else if (kind == LAYOUT_BLOCKED)
-        ok = face_desc_blocked(&d, dims, block);
-    else
-        ok = face_desc_plain(&d, n_dims, dims);
-    return ok ? layout_intern(self, &d) : NULL;
+        return layout_intern(self, face_desc_nhwc(descs, dims));
+    if (kind == LAYOUT_BLOCKED)
+        return layout_intern(self, face_desc_blocked(descs, dims, block));
+    return layout_intern(self, face_desc_plain(descs, n_dims, dims));
 }
 
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
@@ -110,6 +109,7 @@ void layout_free_all(device_state *self)
         self->layouts = l->next;
         dn_host->free(l);
     }
+    face_list_free(&self->descs);
 }
 
 /* --- tensors --- */
@@ -177,7 +177,7 @@ static ls_status make_reorder(device_state *self, const primitive_key *key, prim
     const layout *to = key->layouts[1];
     const primitive_arg args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     const int before = threads_enter(self);
-    const face_pd pd = face_pd_reorder(self->engine, &from->desc, &to->desc, key->prop != 0);
+    const face_pd pd = face_pd_reorder(self->engine, from->desc, to->desc, key->prop != 0);
     const ls_status st = primitive_add(self, key, pd, args, 2, out);
 
     threads_leave(before);

@@ -68,7 +68,7 @@ static bool grow_scratch(device_state *self, size_t bytes)
     return true;
 }
 
-static bool add_memory(device_state *self, primitive *p, int id, const face_desc *desc)
+static bool add_memory(device_state *self, primitive *p, int id, face_desc desc)
 {
     dnnl_exec_arg_t *arg = &p->args[p->n_args];
 
@@ -88,13 +88,14 @@ static bool build(device_state *self, primitive *p, face_pd pd, const primitive_
     face_desc scratch;
 
     for (int i = 0; i < n_args; i++) {
-        if (args[i].layout == NULL || !add_memory(self, p, args[i].id, &args[i].layout->desc))
+        if (args[i].layout == NULL || !add_memory(self, p, args[i].id, args[i].layout->desc))
             return false;
     }
-    face_pd_desc(pd, FACE_FORWARD, FACE_SCRATCH, &scratch);
-    p->scratch_bytes = face_desc_bytes(&scratch);
-    if (p->scratch_bytes > 0 && (!grow_scratch(self, p->scratch_bytes) ||
-                                 !add_memory(self, p, DNNL_ARG_SCRATCHPAD, &scratch)))
+    if (!face_pd_scratch(&self->descs, pd, &scratch))
+        return false;
+    p->scratch_bytes = scratch == NULL ? 0 : face_desc_bytes(scratch);
+    if (scratch != NULL && (!grow_scratch(self, p->scratch_bytes) ||
+                            !add_memory(self, p, DNNL_ARG_SCRATCHPAD, scratch)))
         return false;
     return dnnl_primitive_create(&p->handle, pd) == dnnl_success;
 }
@@ -167,20 +168,20 @@ static int64_t output_size(const primitive_key *key, int axis)
     return (key->src[2 + axis] + 2 * (int64_t)key->padding[axis] - reach) / key->stride[axis] + 1;
 }
 
-static bool describe_weights(const primitive_key *key, face_problem *p)
+static face_desc describe_weights(face_list *descs, const primitive_key *key)
 {
     const int64_t *w = key->weights;
     const int64_t grouped[5] = {key->groups, w[0] / key->groups, w[1], w[2], w[3]};
 
     if (key->kind == PRIMITIVE_LINEAR)
-        return face_desc_any(&p->weights, 2, w);
+        return face_desc_any(descs, 2, w);
     if (key->groups > 1)
-        return face_desc_any(&p->weights, 5, grouped);
-    return face_desc_any(&p->weights, 4, w);
+        return face_desc_any(descs, 5, grouped);
+    return face_desc_any(descs, 4, w);
 }
 
 /* The problem with all layouts left open. */
-static bool describe(const primitive_key *key, face_problem *p)
+static bool describe(face_list *descs, const primitive_key *key, face_problem *p)
 {
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
     const int64_t dst[4] = {key->src[0], key->weights[0], spatial ? output_size(key, 0) : 0,
@@ -190,14 +191,18 @@ static bool describe(const primitive_key *key, face_problem *p)
     memset(p, 0, sizeof(*p));
     p->spatial = spatial;
     p->prop = (face_prop)key->prop;
-    p->has_bias = key->has_bias != 0;
     for (int i = 0; i < 2; i++) {
         p->stride[i] = key->stride[i];
         p->padding[i] = key->padding[i];
         p->dilation[i] = key->dilation[i];
     }
-    return face_desc_any(&p->src, n_dims, key->src) && describe_weights(key, p) &&
-           face_desc_any(&p->dst, n_dims, dst) && face_desc_plain(&p->bias, 1, &key->weights[0]);
+    p->src = face_desc_any(descs, n_dims, key->src);
+    p->weights = describe_weights(descs, key);
+    p->dst = face_desc_any(descs, n_dims, dst);
+    if (key->has_bias)
+        p->bias = face_desc_plain(descs, 1, &key->weights[0]);
+    return p->src != NULL && p->weights != NULL && p->dst != NULL &&
+           (p->bias != NULL || !key->has_bias);
 }
 
 static face_desc *desc_in(face_problem *p, face_role role)
@@ -208,12 +213,15 @@ static face_desc *desc_in(face_problem *p, face_role role)
 }
 
 /* Fixes what stays plain: both sides of an inner product, whose neighbours are plain anyway. */
-static bool fix_plain(const primitive_key *key, face_problem *p)
+static bool fix_plain(face_list *descs, const primitive_key *key, face_problem *p)
 {
     const int64_t dst[2] = {key->src[0], key->weights[0]};
 
-    return key->kind != PRIMITIVE_LINEAR ||
-           (face_desc_plain(&p->src, 2, key->src) && face_desc_plain(&p->dst, 2, dst));
+    if (key->kind != PRIMITIVE_LINEAR)
+        return true;
+    p->src = face_desc_plain(descs, 2, key->src);
+    p->dst = face_desc_plain(descs, 2, dst);
+    return p->src != NULL && p->dst != NULL;
 }
 
 /* How quick an implementation can be expected to be, by its family. */
@@ -231,15 +239,15 @@ static face_pd try_variant(device_state *self, const primitive_key *key, unsigne
 {
     face_problem p;
 
-    if (!describe(key, &p) || !fix_plain(key, &p))
+    if (!describe(&self->descs, key, &p) || !fix_plain(&self->descs, key, &p))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if ((variant >> i & 1) != 0 && key->layouts[i] != NULL)
             *desc_in(&p, inputs_of[p.prop][i]) = key->layouts[i]->desc;
     }
-    if ((variant & 4) != 0 && !face_desc_plain(&p.weights, 2, key->weights))
-        return NULL;
-    return face_pd_create(self->engine, &p);
+    if ((variant & 4) != 0)
+        p.weights = face_desc_plain(&self->descs, 2, key->weights);
+    return p.weights == NULL ? NULL : face_pd_create(&self->descs, self->engine, &p);
 }
 
 /* Fewest rearrangements first; a later variant must be of a quicker family to win. */
@@ -268,10 +276,7 @@ static face_pd choose(device_state *self, const primitive_key *key)
 static const layout *layout_in(device_state *self, face_pd pd, const primitive_key *key,
                                face_role role)
 {
-    face_desc d;
-
-    face_pd_desc(pd, (face_prop)key->prop, role, &d);
-    return layout_intern(self, &d);
+    return layout_intern(self, face_pd_desc(&self->descs, pd, (face_prop)key->prop, role));
 }
 
 /* The arguments in the order: src, weights, dst, bias. */
@@ -286,13 +291,12 @@ static ls_status add_operator(device_state *self, const primitive_key *key, face
     };
     static const face_role roles[3] = {FACE_SRC, FACE_WEIGHTS, FACE_DST};
     primitive_arg args[4];
-    face_desc bias;
 
     for (int i = 0; i < 3; i++)
         args[i] = (primitive_arg){ids[key->prop][i], layout_in(self, pd, key, roles[i])};
     args[3] = (primitive_arg){ids[key->prop][3], NULL};
-    if (key->has_bias && face_desc_plain(&bias, 1, &key->weights[0]))
-        args[3].layout = layout_intern(self, &bias);
+    if (key->has_bias)
+        args[3].layout = layout_plain(self, 1, &key->weights[0]);
     LS_TRY(primitive_add(self, key, pd, args, key->has_bias ? 4 : 3, out));
     (*out)->src = args[0].layout;
     (*out)->weights = args[1].layout;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_face_version.h - what dn_face.c asks of the file for oneDNN's major version.
+ */
+#ifndef LS_TENSOR_ONEDNN_DN_FACE_VERSION_H
+#define LS_TENSOR_ONEDNN_DN_FACE_VERSION_H
+
+#include "tensor/onednn/dn_face.h"
+
+/* Descriptions that the caller owns; NULL: no memory, or the tag does not fit. */
+face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag);
+face_desc version_desc_copy(face_desc d);
+void version_desc_destroy(face_desc d);
+
+int version_desc_dims(face_desc d, int64_t *dims);
+
+/* As face_pd_create, with `hint` a forward's descriptor for backwards. */
+face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_attr_t attr,
+                   face_pd hint);
+
+/* dst = 1 * dst + result. */
+dnnl_status_t version_append_sum(dnnl_post_ops_t ops);
+
+/* The name of a set of instructions that only this major version knows; NULL when it is none. */
+const char *version_isa(dnnl_cpu_isa_t isa);
+
+/* oneDNN counts dilation from 0. */
+static inline void version_spatial(const face_problem *p, dnnl_dims_t stride, dnnl_dims_t dilation,
+                                   dnnl_dims_t padding)
+{
+    for (int i = 0; i < 2; i++) {
+        stride[i] = p->stride[i];
+        dilation[i] = p->dilation[i] - 1;
+        padding[i] = p->padding[i];
+    }
+}
+
+#endif
