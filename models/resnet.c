@@ -103,31 +103,48 @@ void resnet_create(ls_model *model, const resnet_arch *arch, int num_classes, re
 
 static ls_tensor *conv_bn(ls_tape *tape, ls_layer *convolution, ls_layer *norm, ls_tensor *x)
 {
-    return ls_forward(tape, norm, ls_forward(tape, convolution, x));
+    ls_tensor *h = ls_forward(tape, convolution, x);
+    ls_tensor *y = ls_forward(tape, norm, h);
+
+    ls_tape_done(tape, h);
+    return y;
 }
 
+/* The last reader of x and of all that lies between. */
 static ls_tensor *block_forward(ls_tape *tape, const resnet_block *b, ls_tensor *x)
 {
     ls_tensor *shortcut = x;
     ls_tensor *h = x;
+    ls_tensor *y;
 
-    for (int i = 0; i < 3 && b->conv[i] != NULL; i++)
-        h = conv_bn(tape, b->conv[i], b->bn[i], h);
+    for (int i = 0; i < 3 && b->conv[i] != NULL; i++) {
+        ls_tensor *next = conv_bn(tape, b->conv[i], b->bn[i], h);
+
+        if (h != x)
+            ls_tape_done(tape, h);
+        h = next;
+    }
     if (b->downsample[0] != NULL)
         shortcut = conv_bn(tape, b->downsample[0], b->downsample[1], x);
-    return ls_add_relu(tape, h, shortcut);
+    y = ls_add_relu(tape, h, shortcut);
+    ls_tape_done(tape, h);
+    ls_tape_done(tape, shortcut);
+    ls_tape_done(tape, x);
+    return y;
 }
 
 ls_tensor *resnet_forward(void *arg, ls_tape *tape, ls_tensor *images)
 {
     const ls_pool2d_params pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
     const resnet *net = arg;
-    ls_tensor *h;
+    ls_tensor *stem = conv_bn(tape, net->conv1, net->bn1, images); /* (N, 64, H / 2, W / 2) */
+    ls_tensor *h = ls_max_pool2d(tape, stem, &pool);               /* (N, 64, H / 4, W / 4) */
+    ls_tensor *features;
 
-    h = conv_bn(tape, net->conv1, net->bn1, images); /* (N, 64, H / 2, W / 2) */
-    h = ls_max_pool2d(tape, h, &pool);               /* (N, 64, H / 4, W / 4) */
+    ls_tape_done(tape, stem);
     for (int i = 0; i < net->n_blocks; i++)
         h = block_forward(tape, &net->blocks[i], h);
-    h = ls_adaptive_avg_pool2d(tape, h, 1, 1); /* (N, 512 or 2048, 1, 1) */
-    return ls_forward(tape, net->fc, ls_flatten(tape, h));
+    features = ls_adaptive_avg_pool2d(tape, h, 1, 1); /* (N, 512 or 2048, 1, 1) */
+    ls_tape_done(tape, h);
+    return ls_forward(tape, net->fc, ls_flatten(tape, features));
 }

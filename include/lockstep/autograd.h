@@ -40,6 +40,10 @@ LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
  * is a constant then. Other tensors and NULL are left alone. */
 LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
 
+/* Says that no later operator reads the value: its memory is used again at once, or as soon as backward has passed what
+ * reads it; a batch norm's output is made again for that. Kept values, other tensors and NULL are left alone. */
+LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
+
 /* --- gradients --- */
 
 /* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes. */

@@ -224,6 +224,12 @@ static void give_back(node *n)
     v->grad = NULL;
 }
 
+static ls_status pass(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    LS_TRY(done_restore(tape, n));
+    return n->class->backward(tape, n, dy);
+}
+
 static ls_status pass_all(ls_tape *tape, int last)
 {
     for (int i = tape->n_nodes - 1; i >= tape->n_passed; i--) {
@@ -231,7 +237,7 @@ static ls_status pass_all(ls_tape *tape, int last)
         const value *v = value_of(n->out);
 
         if (i <= last && v->is_reached)
-            LS_TRY(ls_context(n->class->backward(tape, n, v->grad), "%s backward", n->class->name));
+            LS_TRY(ls_context(pass(tape, n, v->grad), "%s backward", n->class->name));
         give_back(n);
     }
     tape->n_passed = tape->n_nodes;

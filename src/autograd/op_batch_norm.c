@@ -37,16 +37,35 @@ static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
     return backward_call(tape, n, &call);
 }
 
+/* With the saved statistics as the running ones, which training saved as it used them. */
+static ls_status batch_norm_remake(ls_tape *tape, const node *n)
+{
+    op_call call = {.op = OP_BATCH_NORM,
+                    .attrs = n->attrs,
+                    .n_in = N_INPUTS,
+                    .n_out = 1,
+                    .in = {n->in[X], n->in[WEIGHT], n->in[BIAS], n->saved[SAVED_MEAN],
+                           n->saved[SAVED_VARIANCE]},
+                    .out = {n->out}};
+
+    call.attrs.training = false;
+    return device_run(tape->device, &call);
+}
+
 static const op_class batch_norm_class = {.name = "batch_norm",
                                           .n_required = N_INPUTS,
                                           .n_typed = N_INPUTS,
                                           .n_grad = 3,
-                                          .backward = batch_norm_backward};
+                                          .unread = 1U << NODE_OUT,
+                                          .backward = batch_norm_backward,
+                                          .remake = batch_norm_remake};
 static const op_class bn_relu_class = {.name = "bn_relu",
                                        .n_required = N_INPUTS,
                                        .n_typed = N_INPUTS,
                                        .n_grad = 3,
-                                       .backward = batch_norm_backward};
+                                       .unread = 1U << NODE_OUT,
+                                       .backward = batch_norm_backward,
+                                       .remake = batch_norm_remake};
 
 /* alone: the batch's statistics are those of this process's rows. */
 static ls_status check_shapes(const node *n, bool alone)

@@ -24,8 +24,12 @@ static ls_status conv2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_wanted(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 
-static const op_class conv2d_class = {
-    .name = "conv2d", .n_required = 2, .n_typed = 3, .n_grad = 3, .backward = conv2d_backward};
+static const op_class conv2d_class = {.name = "conv2d",
+                                      .n_required = 2,
+                                      .n_typed = 3,
+                                      .n_grad = 3,
+                                      .unread = 1U << NODE_OUT,
+                                      .backward = conv2d_backward};
 
 static ls_status resolve(const ls_conv2d_params *params, const ls_tensor *weight, op_attrs *a)
 {

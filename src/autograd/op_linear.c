@@ -18,8 +18,12 @@ static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_wanted(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 
-static const op_class linear_class = {
-    .name = "linear", .n_required = 2, .n_typed = 3, .n_grad = 3, .backward = linear_backward};
+static const op_class linear_class = {.name = "linear",
+                                      .n_required = 2,
+                                      .n_typed = 3,
+                                      .n_grad = 3,
+                                      .unread = 1U << NODE_OUT,
+                                      .backward = linear_backward};
 
 static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)
 {

@@ -12,8 +12,12 @@ static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run(tape, &call, 0, n->in[0]);
 }
 
-static const op_class relu_class = {
-    .name = "relu", .n_required = 1, .n_typed = 1, .n_grad = 1, .backward = relu_backward};
+static const op_class relu_class = {.name = "relu",
+                                    .n_required = 1,
+                                    .n_typed = 1,
+                                    .n_grad = 1,
+                                    .unread = 1U << 0,
+                                    .backward = relu_backward};
 
 ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
 {
@@ -59,11 +63,19 @@ static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return st;
 }
 
-static const op_class add_class = {
-    .name = "add", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = add_backward};
+static const op_class add_class = {.name = "add",
+                                   .n_required = 2,
+                                   .n_typed = 2,
+                                   .n_grad = 2,
+                                   .unread = 1U << NODE_OUT | 1U << 0 | 1U << 1,
+                                   .backward = add_backward};
 
-static const op_class add_relu_class = {
-    .name = "add_relu", .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = add_relu_backward};
+static const op_class add_relu_class = {.name = "add_relu",
+                                        .n_required = 2,
+                                        .n_typed = 2,
+                                        .n_grad = 2,
+                                        .unread = 1U << 0 | 1U << 1,
+                                        .backward = add_relu_backward};
 
 static ls_tensor *sum(ls_tape *tape, node *n, op_kind op)
 {

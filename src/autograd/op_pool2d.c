@@ -80,6 +80,7 @@ static const op_class max_pool2d_class = {.name = "max_pool2d",
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
+                                          .unread = 1U << NODE_OUT | 1U << 0,
                                           .backward = max_pool2d_backward};
 
 ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
@@ -113,11 +114,13 @@ static const op_class avg_pool2d_class = {.name = "avg_pool2d",
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
+                                          .unread = 1U << NODE_OUT | 1U << 0,
                                           .backward = avg_pool2d_backward};
 static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
                                                    .n_required = 1,
                                                    .n_typed = 1,
                                                    .n_grad = 1,
+                                                   .unread = 1U << NODE_OUT | 1U << 0,
                                                    .backward = avg_pool2d_backward};
 
 ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)

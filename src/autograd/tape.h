@@ -14,6 +14,7 @@
 
 #define NODE_MAX_IN    5
 #define NODE_MAX_SAVED 3
+#define NODE_OUT       NODE_MAX_IN /* the output, in op_class.unread */
 
 typedef struct node node;
 
@@ -23,7 +24,11 @@ typedef struct op_class {
     int n_required; /* inputs that must not be NULL: the first ones */
     int n_typed;    /* inputs that have the first one's type, float32 or float64: the first ones */
     int n_grad;     /* inputs that can get a gradient: the first ones */
+    /* What backward does not read: bit i for input i, bit NODE_OUT for the output. */
+    unsigned unread;
     ls_status (*backward)(ls_tape *tape, const node *n, ls_tensor *dy);
+    /* Makes the (unplaced) output again, bit by bit, from what backward reads; NULL: cannot. */
+    ls_status (*remake)(ls_tape *tape, const node *n);
 } op_class;
 
 /* One operator as it ran. */
@@ -46,6 +51,7 @@ typedef struct value {
         *grad; /* while backward is between its first consumer and its producer; longer when kept */
     int node;  /* that made it, -1 when nothing was recorded */
     bool is_kept;
+    bool is_dropped; /* given back, to be made again for backward */
     bool is_reached; /* the loss depends on it */
 } value;
 
@@ -108,6 +114,9 @@ LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor *
 
 /* Adds `g` to the gradient of `in`; takes g over, also when it fails. */
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
+
+/* Makes again what the backward of `n` reads and ls_tape_done() has dropped. */
+LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);
 
 /* Runs `call`, whose output `i` is (unplaced) the gradient of `in`, and gives it. */
 LS_MUST_USE ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * done.c - values that the forward pass has read for the last time: their memory goes back at once, unless backward reads them. What it
+ * reads and their operator can make again from what is left is given back as well, and made again when backward comes to it.
+ */
+#include "autograd/tape.h"
+
+static bool is_read(const op_class *class, int what)
+{
+    return (class->unread >> what & 1) == 0;
+}
+
+/* Whether the backward of an operator behind the value reads it. */
+static bool is_needed(const ls_tape *tape, const value *v)
+{
+    for (int i = tape->n_passed; i < tape->n_nodes; i++) {
+        const node *n = &tape->nodes[i];
+
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k] == v->tensor && is_read(n->class, k))
+                return true;
+        }
+    }
+    return false;
+}
+
+void ls_tape_done(ls_tape *tape, ls_tensor *t)
+{
+    value *v = value_of(t);
+    const op_class *maker;
+    bool needed;
+
+    if (v == NULL || v->tape != tape || v->is_kept || t->storage == NULL)
+        return;
+    maker = v->node >= tape->n_passed ? tape->nodes[v->node].class : NULL;
+    needed = is_needed(tape, v);
+    if (maker != NULL && is_read(maker, NODE_OUT))
+        return;
+    if (needed && (maker == NULL || maker->remake == NULL))
+        return;
+    v->is_dropped = needed;
+    tensor_release(t);
+}
+
+static ls_status restore(ls_tape *tape, value *v)
+{
+    const node *maker = &tape->nodes[v->node];
+
+    LS_TRY(done_restore(tape, maker));
+    v->is_dropped = false;
+    return maker->class->remake(tape, maker);
+}
+
+// NOLINTNEXTLINE(misc-no-recursion): as deep as values that are made again from such values
+ls_status done_restore(ls_tape *tape, const node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        value *v = value_of(n->in[i]);
+
+        if (v != NULL && v->is_dropped && is_read(n->class, i))
+            LS_TRY(restore(tape, v));
+    }
+    return LS_OK;
+}
