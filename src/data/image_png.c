@@ -5,6 +5,7 @@
  */
 #include "data/image_png.h"
 
+#include "base/alloc.h"
 #include "data/codec_library.h"
 #include "data/png_library.h"
 
@@ -78,7 +79,7 @@ static ls_status check(const png_codec *c, int result)
 {
     if (result == SPNG_OK)
         return LS_OK;
-    if (result == SPNG_EMEM)
+    if (png_lacked_memory())
         return ls_fail(LS_ENOMEM, "no memory to decode a PNG");
     if (result == SPNG_IO_EOF || result == SPNG_EOF)
         return ls_fail(LS_EFORMAT, "the PNG is truncated");

@@ -56,7 +56,7 @@ static ls_status encode(const png_writer *w, const flat_image *image, text_buf *
     w->destroy(ctx);
     LS_TRY(text_status(out));
     if (result != 0)
-        return ls_fail(result == SPNG_EMEM ? LS_ENOMEM : LS_EINTERNAL, "cannot write a PNG: %s",
+        return ls_fail(png_lacked_memory() ? LS_ENOMEM : LS_EINTERNAL, "cannot write a PNG: %s",
                        w->describe(result));
     return LS_OK;
 }

@@ -3,26 +3,18 @@
 #ifndef LS_DATA_PNG_LIBRARY_H
 #define LS_DATA_PNG_LIBRARY_H
 
-#include "base/alloc.h"
+#include "base/status.h"
 
+#include <stdbool.h>
 #include <spng.h>
 
 #define PNG_LIBRARY "libspng.so.0"
 #define PNG_PACKAGE "libspng0"
 
-static inline void *png_allocate(size_t bytes)
-{
-    return ls_realloc(NULL, bytes, 1);
-}
+/* Memory for a context. Forgets what this thread's earlier contexts lacked. */
+struct spng_alloc png_memory(void);
 
-static inline void *png_reallocate(void *old, size_t bytes)
-{
-    return ls_realloc(old, bytes, 1);
-}
-
-static inline struct spng_alloc png_memory(void)
-{
-    return (struct spng_alloc){png_allocate, png_reallocate, ls_calloc, ls_free};
-}
+/* A context of this thread was refused memory: libspng tells it as broken data where zlib was the one to ask. */
+bool png_lacked_memory(void);
 
 #endif

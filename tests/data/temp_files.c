@@ -3,9 +3,10 @@
 
 #include "base/unit.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void temp_folder_create(temp_folder *t)
@@ -17,19 +18,24 @@ void temp_folder_create(temp_folder *t)
     assert_non_null(mkdtemp(t->path));
 }
 
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
 void temp_folder_remove(temp_folder *t)
 {
-    char path[TEMP_PATH_BYTES];
-    DIR *folder = opendir(t->path);
-    const struct dirent *entry;
+    assert_int_equal(nftw(t->path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
 
-    assert_non_null(folder);
-    while ((entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            (void)unlink(temp_path(t, entry->d_name, path));
-    }
-    (void)closedir(folder);
-    (void)rmdir(t->path);
+void temp_folder_make(const temp_folder *t, const char *name)
+{
+    char path[TEMP_PATH_BYTES];
+
+    assert_int_equal(mkdir(temp_path(t, name, path), 0777), 0);
 }
 
 const char *temp_path(const temp_folder *t, const char *name, char buf[TEMP_PATH_BYTES])

@@ -10,8 +10,11 @@ typedef struct temp_folder {
 } temp_folder;
 
 void temp_folder_create(temp_folder *t);
-/* Removes it with the files in it. */
+/* Removes it with all that is in it. */
 void temp_folder_remove(temp_folder *t);
+
+/* Makes a folder in it. */
+void temp_folder_make(const temp_folder *t, const char *name);
 
 /* "FOLDER/name" into buf, which it returns. */
 #define TEMP_PATH_BYTES 512
