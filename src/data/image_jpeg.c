@@ -39,6 +39,7 @@ struct jpeg_codec {
     struct jpeg_progress_mgr progress;
     jmp_buf escape;
     ls_status failure; /* of a step of ours */
+    bool has_too_many_scans;
     void *library;
     jpeg_functions call;
     const uint8_t *data;
@@ -58,6 +59,8 @@ static ls_status describe(jpeg_codec *c)
     char text[JMSG_LENGTH_MAX];
     const size_t left = c->d.src != NULL ? c->d.src->bytes_in_buffer : 0;
 
+    if (c->has_too_many_scans)
+        return ls_fail(LS_EFORMAT, "the JPEG has more than %d scans", MAX_SCANS);
     if (c->errors.msg_code == JERR_OUT_OF_MEMORY)
         return ls_fail(LS_ENOMEM, "no memory to decode a JPEG");
     c->errors.format_message((j_common_ptr)&c->d, text);
@@ -81,18 +84,18 @@ static void judge_warning(j_common_ptr any, int level)
 
 static void watch_scans(j_common_ptr any)
 {
-    const jpeg_codec *c = any->client_data;
+    jpeg_codec *c = any->client_data;
 
-    if (c->d.input_scan_number > MAX_SCANS) {
-        any->err->msg_code = JERR_BAD_PROGRESSION;
+    c->has_too_many_scans = c->d.input_scan_number > MAX_SCANS;
+    if (c->has_too_many_scans)
         leave(any);
-    }
 }
 
 /* Runs one step; a failure inside ends it. */
 static ls_status guarded(jpeg_codec *c, void (*step)(jpeg_codec *c))
 {
     c->failure = LS_OK;
+    c->has_too_many_scans = false;
     if (setjmp(c->escape) != 0)
         return describe(c);
     step(c);

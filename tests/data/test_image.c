@@ -276,6 +276,22 @@ static void a_jpeg_of_too_many_pixels_is_refused(void **state)
     text_free(&file);
 }
 
+/* A progressive file may repeat a scan as often as it likes, each time over all pixels. */
+static void a_jpeg_of_too_many_scans_is_refused(void **state)
+{
+    static const char path[] = CORPUS "/image/scans.jpg"; // with 600, behind the fuzzer's own byte
+    image_reader r = {0};
+    unsigned char *data;
+    size_t bytes;
+
+    LS_UNUSED(state);
+    data = temp_read(path, &bytes);
+    assert_status(decode_bytes(&r, data + 1, bytes - 1), LS_EFORMAT);
+    assert_told("more than 500 scans");
+    image_reader_free(&r);
+    free(data);
+}
+
 static void what_is_no_file_is_told(void **state)
 {
     char path[TEMP_PATH_BYTES];
@@ -414,6 +430,7 @@ int main(void)
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(sizes_out_of_bounds_are_refused),
         cmocka_unit_test(a_jpeg_of_too_many_pixels_is_refused),
+        cmocka_unit_test(a_jpeg_of_too_many_scans_is_refused),
         cmocka_unit_test(what_is_no_file_is_told),
         cmocka_unit_test(content_counts_and_not_the_name),
         cmocka_unit_test(planes_are_packed_by_fours),
