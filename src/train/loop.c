@@ -61,7 +61,7 @@ static void say_epoch(ls_run *run)
     if (s->top1 >= 0)
         text_format(counted, sizeof(counted), "  top-1 %.4f  top-5 %.4f", s->top1, s->top5);
     if (run->test.set != NULL)
-        text_format(tested, sizeof(tested), "  test accuracy %.4f  top-5 %.4f  loss %.4f",
+        text_format(tested, sizeof(tested), "  test accuracy %.4f  top-5 %.4f  test loss %.4f",
                     s->accuracy, s->accuracy5, s->test_loss);
     progress_line(&run->progress, "epoch %lld/%lld  loss %.4f%s%s  %.0f samples/s",
                   (long long)run->at.epoch, (long long)run->flags->epochs, s->loss, counted, tested,

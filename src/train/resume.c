@@ -212,6 +212,17 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
     return text_parse_double(text != NULL ? text : "", "best_accuracy", -1, 1, best);
 }
 
+/* For the last words of a run that has nothing left to do. */
+static void recall_results(ls_run *run)
+{
+    const history *h = &run->history;
+
+    if (h->n_points > 0)
+        run->state.loss = h->points[h->n_points - 1].loss;
+    if (h->n_tests > 0)
+        run->state.accuracy = h->tests[h->n_tests - 1].top1;
+}
+
 static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
 {
     run_position at;
@@ -230,6 +241,7 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     LS_TRY(st);
     run->at = at;
     run->state.best_accuracy = best;
+    recall_results(run);
     return LS_OK;
 }
 
@@ -279,13 +291,16 @@ static ls_status share_item(ls_comm *comm, const ls_named *item)
 
 static ls_status share_state(ls_run *run)
 {
+    double results[] = {run->state.best_accuracy, run->state.accuracy, run->state.loss};
     name_list state = {0};
     ls_status st;
 
     LS_TRY(ls_broadcast(run->comm, &run->at, &run->at, sizeof(run->at) / sizeof(int64_t), LS_I64, 0,
                         NULL));
-    LS_TRY(ls_broadcast(run->comm, &run->state.best_accuracy, &run->state.best_accuracy, 1, LS_F64,
-                        0, NULL));
+    LS_TRY(ls_broadcast(run->comm, results, results, LS_COUNT_OF(results), LS_F64, 0, NULL));
+    run->state.best_accuracy = results[0];
+    run->state.accuracy = results[1];
+    run->state.loss = results[2];
     st = save_state_list(run, &state);
     for (int i = 0; st == LS_OK && i < state.n; i++)
         st = share_item(run->comm, &state.items[i]);
