@@ -304,12 +304,18 @@ static ls_status keep_source(ls_work *w, const ls_comm *comm)
 /* Messages are numbered apart, so that their order among collectives does not matter. */
 static ls_status number_message(ls_comm *comm, coll *op)
 {
-    const int32_t key[3] = {op->kind == COLL_SEND, op->root, op->tag};
-    const uintptr_t last = (uintptr_t)byte_map_get(&comm->messages, key, sizeof(key));
+    const int is_send = op->kind == COLL_SEND;
+    const int32_t key[3] = {is_send, op->root, op->tag};
+    message_count *c = &comm->counting[is_send];
 
-    // The map keeps numbers where others keep pointers.
-    LS_TRY(byte_map_set(&comm->messages, key, sizeof(key), (void *)(last + 1), NULL));
-    op->stamp.sequence = (uint64_t)last + 1;
+    if (memcmp(c->key, key, sizeof(key)) != 0 || c->last == 0) {
+        // The map keeps numbers where others keep pointers.
+        if (c->last != 0)
+            LS_TRY(byte_map_set(&comm->messages, c->key, sizeof(c->key), (void *)c->last, NULL));
+        memcpy(c->key, key, sizeof(key));
+        c->last = (uintptr_t)byte_map_get(&comm->messages, key, sizeof(key));
+    }
+    op->stamp.sequence = ++c->last;
     return LS_OK;
 }
 

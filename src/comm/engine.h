@@ -87,6 +87,12 @@ struct ls_work {
     void *bounce; /* copy of src where an in-place operation needs one */
 };
 
+/* How many messages one (direction, peer, tag) has had. */
+typedef struct message_count {
+    int32_t key[3];
+    uintptr_t last; /* 0: unused */
+} message_count;
+
 struct ls_comm {
     engine *engine;
     list_node node; /* in engine->groups */
@@ -101,7 +107,8 @@ struct ls_comm {
     int64_t suspect_until_ns;
     uint64_t sequence; /* of the last collective */
     call_log *calls;   /* what the hub is told; NULL: the backend compares calls itself */
-    byte_map messages; /* numbers of sends and receives by (direction, peer, tag) */
+    byte_map messages; /* numbers of receives and sends by (direction, peer, tag), but for... */
+    message_count counting[2]; /* ...the last one of each direction */
     char label[STAMP_SITE_BYTES];
     list_node works;
     list_node handles;
