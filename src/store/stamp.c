@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define NO_VALUE 255
+#define AT_DTYPE 25
 #define AT_ZEROS 28
 #define AT_SITE  (STAMP_BYTES - STAMP_SITE_BYTES)
 
@@ -40,7 +41,7 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
     wire_put_u32(out + 16, s->group);
     wire_put_u32(out + 20, (uint32_t)s->root);
     out[24] = s->kind;
-    out[25] = s->dtype;
+    out[AT_DTYPE] = s->dtype;
     out[26] = s->redop;
     out[27] = s->vector;
     memcpy(out + AT_SITE, s->site, strnlen(s->site, STAMP_SITE_BYTES - 1));
@@ -63,7 +64,7 @@ ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
         .group = wire_get_u32(in + 16),
         .root = (int32_t)wire_get_u32(in + 20),
         .kind = in[24],
-        .dtype = in[25],
+        .dtype = in[AT_DTYPE],
         .redop = in[26],
         .vector = in[27],
     };
@@ -80,6 +81,11 @@ ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
         return ls_fail(LS_EPROTO, "an operation stamp with an endless call site");
     text_printable(out->site, sizeof(out->site), site);
     return LS_OK;
+}
+
+uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES])
+{
+    return stamp[AT_DTYPE];
 }
 
 bool stamp_equal(const op_stamp *a, const op_stamp *b)

@@ -46,6 +46,9 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES]);
 /* LS_EPROTO for values that no stamp can have. */
 LS_MUST_USE ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out);
 
+/* The ls_dtype of an encoded stamp, not checked. */
+uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES]);
+
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 

@@ -170,23 +170,64 @@ static ls_status ring(ls_comm *comm, size_t count)
     return LS_OK;
 }
 
-/* Messages of one sender and tag arrive in their order. */
-static ls_status order(ls_comm *comm)
+/* Elements of the i-th message of a stream: of all the sizes at which backends go other ways, in any order. */
+static size_t stream_count(int i)
 {
-    enum { MESSAGES = 20 };
-    const int rank = ls_comm_rank(comm);
+    static const size_t counts[] = {1, 4, 5, 260, 261, 0, 1, 5000, 2, 20000, 1, 259, 3, 1};
 
-    for (int32_t i = 0; i < MESSAGES; i++) {
-        int32_t got = -1;
+    return counts[i % (int)LS_COUNT_OF(counts)];
+}
 
-        if (rank == 0)
-            LS_TRY(ls_send(comm, &i, 1, LS_I32, 1, 7, NULL));
-        if (rank != 1)
-            continue;
-        LS_TRY(ls_recv(comm, &got, 1, LS_I32, 0, 7, NULL));
-        LS_CHECK(got == i);
+enum { STREAM = 56, STREAM_MOST = 20000 };
+
+static ls_status stream_out(ls_comm *comm, bool is_late)
+{
+    ls_work *works[STREAM];
+    int32_t *out[STREAM];
+
+    for (int i = 0; i < STREAM; i++) {
+        out[i] = malloc((stream_count(i) + 1) * sizeof(*out[i]));
+        LS_CHECK(out[i] != NULL);
+        fill(out[i], stream_count(i), 0, i);
+        LS_TRY(ls_send(comm, out[i], stream_count(i), LS_I32, 1, 7, &works[i]));
+    }
+    if (is_late)
+        LS_TRY(ls_barrier(comm, NULL));
+    for (int i = 0; i < STREAM; i++) {
+        LS_TRY(ls_work_wait(works[i]));
+        free(out[i]);
     }
     return LS_OK;
+}
+
+static ls_status stream_in(ls_comm *comm, bool is_late)
+{
+    int32_t *in = malloc(STREAM_MOST * sizeof(*in));
+
+    LS_CHECK(in != NULL);
+    if (is_late)
+        LS_TRY(ls_barrier(comm, NULL));
+    for (int i = 0; i < STREAM; i++) {
+        const int source = i % 5 == 0 ? LS_ANY_SOURCE : 0;
+
+        memset(in, 0x5a, STREAM_MOST * sizeof(*in));
+        LS_TRY(ls_recv(comm, in, stream_count(i), LS_I32, source, 7, NULL));
+        LS_CHECK(is_filled(in, stream_count(i), 0, i));
+    }
+    free(in);
+    return LS_OK;
+}
+
+/* Messages of one sender and tag arrive in their order, whatever their sizes; late: all have been sent before the first is received. */
+static ls_status order(ls_comm *comm, bool is_late)
+{
+    const int rank = ls_comm_rank(comm);
+
+    if (rank == 0)
+        return stream_out(comm, is_late);
+    if (rank == 1)
+        return stream_in(comm, is_late);
+    return is_late ? ls_barrier(comm, NULL) : LS_OK;
 }
 
 static ls_status any_source(ls_comm *comm)
@@ -223,7 +264,8 @@ ls_status conformance_messages(ls_comm *comm)
         return LS_OK;
     for (size_t i = 0; i < LS_COUNT_OF(counts); i++)
         LS_TRY(ls_context(ring(comm, counts[i]), "ring of %zu", counts[i]));
-    LS_TRY(ls_context(order(comm), "order"));
+    LS_TRY(ls_context(order(comm, false), "order"));
+    LS_TRY(ls_context(order(comm, true), "order of late receives"));
     LS_TRY(ls_context(any_source(comm), "any source"));
     return ls_barrier(comm, NULL);
 }

@@ -323,6 +323,7 @@ static void a_peer_that_sends_nonsense_is_named(void **state)
     impostor half = {.n_bytes = 50};
     message half_sent = {.type = MESSAGE_DATA, .total = 8, .bytes = 8};
     message last;
+    uint8_t no_stamp[STAMP_BYTES];
 
     LS_UNUSED(state);
     memset(garbage.bytes, 0x5a, sizeof(garbage.bytes));
@@ -341,7 +342,8 @@ static void a_peer_that_sends_nonsense_is_named(void **state)
                  "answer to a message that was not announced");
     // A stamp that nobody can have, for the operation under way.
     last = (message){.type = MESSAGE_DATA, .is_charged = true, .sequence = 1, .bytes = 0};
-    memset(last.stamp, 0xff, sizeof(last.stamp));
+    memset(no_stamp, 0xff, sizeof(no_stamp));
+    last.stamp = no_stamp;
     play_message(&last, "an operation that nobody can start");
 }
 

@@ -78,6 +78,12 @@ void link_destroy(peer_link *l)
     ls_free(l);
 }
 
+bool link_post(peer_link *l, const message *m, const uint8_t *payload)
+{
+    return l->ops != NULL && l->ops->post != NULL && m->bytes <= LINK_POST_BYTES &&
+           list_empty(&l->out) && !l->is_cut && l->ops->post(l, m, payload);
+}
+
 void link_send(peer_link *l, link_item *item)
 {
     item->done = 0;
@@ -256,12 +262,40 @@ static void compact(peer_link *l)
     l->staged_at = 0;
 }
 
+// A post is whole, and never stands in the middle of a message of the stream.
+static bool take_posts(peer_link *l)
+{
+    bool any = false;
+    const uint8_t *payload;
+    message m;
+
+    if (l->ops->peek == NULL)
+        return false;
+    while (!l->is_ended && !l->in_payload && l->ops->peek(l, &m, &payload)) {
+        any = true;
+        l->place = NULL;
+        if (message_check(&m) != LS_OK || l->sink.begin(l->sink.self, &m, &l->place) != LS_OK) {
+            (void)fail_link(l);
+            break;
+        }
+        if (l->place != NULL && m.bytes > 0)
+            memcpy(l->place, payload, m.bytes);
+        l->in_bytes = (size_t)m.bytes;
+        l->ops->drop(l);
+        if (l->sink.end(l->sink.self) != LS_OK)
+            (void)fail_link(l);
+    }
+    return any;
+}
+
 bool link_receive(peer_link *l)
 {
     size_t total = 0;
 
     if (l->ops == NULL)
         return false;
+    if (take_posts(l))
+        return true;
     while (!l->is_ended && (total < CALL_BYTES || l->unread > 0)) {
         struct iovec iov[2];
         int n = 0;

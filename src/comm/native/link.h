@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 
 #define LINK_STAGING_BYTES 20480 /* small messages and their headers, several at a time */
+#define LINK_POST_BYTES    1040  /* payload of a post at most */
 
 typedef struct peer_link peer_link;
 
@@ -25,6 +26,12 @@ typedef struct peer_link peer_link;
 typedef struct link_ops {
     ssize_t (*write)(peer_link *l, const struct iovec *iov, int n);
     ssize_t (*read)(peer_link *l, const struct iovec *iov, int n);
+    /* Optional, these three: puts a whole small message where the peer finds it with one look, behind all that was written
+     * before; false: there is no room. */
+    bool (*post)(peer_link *l, const message *m, const uint8_t *payload);
+    /* The oldest post not yet taken; what it points to is good until drop(). False: none. */
+    bool (*peek)(peer_link *l, message *m, const uint8_t **payload);
+    void (*drop)(peer_link *l);
     /* Whether all that was written has reached the peer's side. */
     bool (*is_delivered)(peer_link *l);
     /* No more will be written. */
@@ -88,6 +95,9 @@ LS_MUST_USE ls_status link_create(const link_ops *ops, void *stream, int fd, con
                                   peer_link **out);
 void link_destroy(
     peer_link *l); /* items still queued go back through sink->sent; NULL is allowed */
+
+/* Sends a small message at once, if the link can do so and nothing is queued; false: it is to be queued. */
+bool link_post(peer_link *l, const message *m, const uint8_t *payload);
 
 /* Queues; link_flush() sends. */
 void link_send(peer_link *l, link_item *item);

@@ -4,6 +4,10 @@
  *
  * Each ring has one writer, who owns the segment, and one reader. Both counters only grow; their difference is what the ring
  * holds. A ring outlives its writer for as long as the reader has it mapped, so what was written before an end is still read.
+ *
+ * A small message that finds the ring empty is posted instead: header and first bytes are one cache line, which the reader
+ * spins on. Posts overtake nothing: one is written only when all bytes before it have been read, and bytes are read only
+ * when no post stands before them.
  */
 #include "comm/native/link_shm.h"
 
@@ -14,10 +18,32 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#define POSTS        8
+#define POST_CHARGED 0x80 /* beside the type */
+#define POST_DIRECT  0x40
+#define POST_TYPE    0x0f
+
+/* A message as it was given to shm_post(), in this host's byte order. */
+typedef struct shm_post {
+    _Alignas(64) _Atomic uint64_t ready; /* which post stands here, from 1 */
+    uint64_t sequence;
+    uint64_t credit;
+    uint64_t step;
+    uint64_t total;
+    uint32_t group;
+    uint16_t bytes;
+    uint8_t type; /* with POST_* */
+    uint8_t dtype;
+    uint8_t data[LINK_POST_BYTES];
+    uint8_t stamp[STAMP_BYTES]; /* read only when it is wanted */
+} shm_post;
+
 typedef struct shm_ring {
     _Alignas(64) _Atomic uint64_t written;
     _Atomic uint32_t is_finished;
     _Alignas(64) _Atomic uint64_t read;
+    _Alignas(64) _Atomic uint64_t taken; /* posts */
+    shm_post posts[POSTS];
     _Alignas(64) uint8_t data[];
 } shm_ring;
 
@@ -26,7 +52,10 @@ typedef struct shm_stream {
     int peer;
     size_t ring_bytes; /* a power of two */
     uint64_t seen;     /* what the reader had read when this side last needed to know */
-    shm_ring *out;     /* this rank's segment */
+    uint64_t n_posted;
+    uint64_t n_posted_taken; /* as this side last needed to know */
+    uint64_t n_taken;        /* of the other side's posts */
+    shm_ring *out;           /* this rank's segment */
     shm_ring *in;
     segment_view *in_view;
     bool peer_ended;
@@ -83,6 +112,82 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
     return (ssize_t)(at - start);
 }
 
+// Whether the reader has all bytes, and room for a post.
+static bool can_post(shm_stream *s)
+{
+    shm_ring *ring = s->out;
+    const uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
+
+    // Both counters are looked at only when what is known of them does not do, as in shm_write(); acquire as there.
+    if (s->seen != at)
+        s->seen = atomic_load_explicit(&ring->read, memory_order_acquire);
+    if (s->n_posted - s->n_posted_taken >= POSTS)
+        s->n_posted_taken = atomic_load_explicit(&ring->taken, memory_order_acquire);
+    return s->seen == at && s->n_posted - s->n_posted_taken < POSTS && !s->peer_ended;
+}
+
+static bool shm_post_message(peer_link *l, const message *m, const uint8_t *payload)
+{
+    shm_stream *s = l->stream;
+    shm_post *p = &s->out->posts[s->n_posted % POSTS];
+
+    if (!can_post(s))
+        return false;
+    p->sequence = m->sequence;
+    p->credit = m->credit;
+    p->step = m->step;
+    p->total = m->total;
+    p->group = m->group;
+    p->bytes = (uint16_t)m->bytes;
+    p->type = (uint8_t)((unsigned)m->type | (m->is_charged ? POST_CHARGED : 0) |
+                        (m->is_direct ? POST_DIRECT : 0));
+    p->dtype = m->dtype;
+    if (m->bytes > 0)
+        memcpy(p->data, payload, m->bytes);
+    memcpy(p->stamp, m->stamp, STAMP_BYTES);
+    // As in shm_write().
+    atomic_store_explicit(&p->ready, ++s->n_posted, memory_order_seq_cst);
+    local_ring(s->local, s->peer);
+    return true;
+}
+
+// Sequentially consistent: the look before a sleep (local.h); acquires the message.
+static bool has_post(const shm_stream *s)
+{
+    return atomic_load_explicit(&s->in->posts[s->n_taken % POSTS].ready, memory_order_seq_cst) ==
+           s->n_taken + 1;
+}
+
+static bool shm_peek(peer_link *l, message *m, const uint8_t **payload)
+{
+    const shm_stream *s = l->stream;
+    const shm_post *p = &s->in->posts[s->n_taken % POSTS];
+
+    if (!has_post(s))
+        return false;
+    *m = (message){.type = (message_type)(p->type & POST_TYPE),
+                   .is_charged = (p->type & POST_CHARGED) != 0,
+                   .is_direct = (p->type & POST_DIRECT) != 0,
+                   .group = p->group,
+                   .sequence = p->sequence,
+                   .step = p->step,
+                   .bytes = p->bytes <= LINK_POST_BYTES ? p->bytes : UINT64_MAX,
+                   .total = p->total,
+                   .credit = p->credit,
+                   .dtype = p->dtype,
+                   .stamp = p->stamp};
+    *payload = p->data;
+    return true;
+}
+
+static void shm_drop(peer_link *l)
+{
+    shm_stream *s = l->stream;
+
+    // Release: this side is done with the post before the writer uses its place again.
+    atomic_store_explicit(&s->in->taken, ++s->n_taken, memory_order_release);
+}
+
 static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
@@ -99,6 +204,8 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
         l->error = EPROTO;
         return -1;
     }
+    if (has_post(s))
+        return 0;
     if (held == 0 && is_over) {
         l->error = 0;
         return -1;
@@ -153,6 +260,9 @@ static void shm_close(peer_link *l)
 static const link_ops shm_ops = {
     .write = shm_write,
     .read = shm_read,
+    .post = shm_post_message,
+    .peek = shm_peek,
+    .drop = shm_drop,
     .is_delivered = shm_is_delivered,
     .finish = shm_finish,
     .close = shm_close,

@@ -70,6 +70,23 @@ void match_greet(native_peer *p)
         queue_item(p, item, &nothing);
 }
 
+static bool post(native_peer *p, const message *m, const uint8_t *payload)
+{
+    if (!link_post(p->link, m, payload))
+        return false;
+    p->reported = p->consumed;
+    return true;
+}
+
+// So many bytes of it have gone out.
+static void went(transfer *t, size_t bytes)
+{
+    if (t->is_direct)
+        direct_sent(t, bytes);
+    else
+        t->finished(t);
+}
+
 static void no_memory(native_group *g)
 {
     native_break(g, CAUSE_FAULT, g->state->rank, "rank %d has no memory for a message",
@@ -78,20 +95,24 @@ static void no_memory(native_group *g)
 
 void match_queue_control(native_peer *p, message_type type, const transfer *t)
 {
-    link_item *item = pool_new_item(p->state);
-    message m = {.type = type,
-                 .is_direct = t->is_direct,
-                 .group = t->group->info->id,
-                 .sequence = t->sequence,
-                 .step = t->step,
-                 .total = t->total,
-                 .credit = p->consumed};
+    const message m = {.type = type,
+                       .is_direct = t->is_direct,
+                       .group = t->group->info->id,
+                       .sequence = t->sequence,
+                       .step = t->step,
+                       .total = t->total,
+                       .credit = p->consumed,
+                       .dtype = stamp_dtype(t->stamp),
+                       .stamp = t->stamp};
+    link_item *item;
 
+    if (post(p, &m, NULL))
+        return;
+    item = pool_new_item(p->state);
     if (item == NULL) {
         no_memory(t->group);
         return;
     }
-    memcpy(m.stamp, t->stamp, STAMP_BYTES);
     queue_item(p, item, &m);
 }
 
@@ -99,23 +120,29 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
                          bool is_charged)
 {
     native_peer *p = t->peer;
-    link_item *item = pool_new_item(p->state);
-    message m = {.type = type,
-                 .is_charged = is_charged,
-                 .is_direct = t->is_direct,
-                 .group = t->group->info->id,
-                 .sequence = t->sequence,
-                 .step = t->step,
-                 .bytes = bytes,
-                 .total = t->total,
-                 .credit = p->consumed};
+    const message m = {.type = type,
+                       .is_charged = is_charged,
+                       .is_direct = t->is_direct,
+                       .group = t->group->info->id,
+                       .sequence = t->sequence,
+                       .step = t->step,
+                       .bytes = bytes,
+                       .total = t->total,
+                       .credit = p->consumed,
+                       .dtype = stamp_dtype(t->stamp),
+                       .stamp = t->stamp};
+    link_item *item;
 
+    if (post(p, &m, from)) {
+        went(t, bytes);
+        return;
+    }
+    item = pool_new_item(p->state);
     if (item == NULL) {
         no_memory(t->group);
         pool_drop_transfer(p->state, t);
         return;
     }
-    memcpy(m.stamp, t->stamp, STAMP_BYTES);
     item->payload = from;
     item->bytes = bytes;
     item->owner = t;
@@ -270,6 +297,7 @@ ls_status match_keep(native_peer *p, const message *m, list_node *list, uint8_t 
         return ls_fail(LS_ENOMEM, "no memory for a message of %" PRIu64 " bytes", m->bytes);
     c->peer = p;
     c->m = *m;
+    c->m.stamp = memcpy(c->stamp, m->stamp, STAMP_BYTES);
     c->is_complete = m->bytes == 0;
     list_append(list, &c->node);
     p->n_parcels++;
@@ -417,12 +445,8 @@ static void on_sent(void *self, link_item *item)
     const size_t bytes = item->bytes;
 
     pool_free_item(p->state, item);
-    if (t == NULL)
-        return;
-    if (t->is_direct)
-        direct_sent(t, bytes);
-    else
-        t->finished(t);
+    if (t != NULL)
+        went(t, bytes);
 }
 
 link_sink match_sink(native_peer *p)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define MAGIC        0x534c /* "LS" */
+#define AT_STAMP     (MESSAGE_HEADER_BYTES - STAMP_BYTES)
 #define FLAG_CHARGED 1
 #define FLAG_DIRECT  2
 #define TOTAL_MAX    (UINT64_C(1) << 62)
@@ -22,18 +23,19 @@ void message_encode(const message *m, uint8_t out[MESSAGE_HEADER_BYTES])
     wire_put_u64(out + 24, m->bytes);
     wire_put_u64(out + 32, m->total);
     wire_put_u64(out + 40, m->credit);
-    memcpy(out + 48, m->stamp, STAMP_BYTES);
+    if (m->stamp != NULL)
+        memcpy(out + AT_STAMP, m->stamp, STAMP_BYTES);
+    else
+        memset(out + AT_STAMP, 0, STAMP_BYTES);
 }
 
-static ls_status check(const message *m, uint8_t flags)
+ls_status message_check(const message *m)
 {
     const bool has_payload =
         m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || m->type == MESSAGE_OFFER;
 
     if (m->type < MESSAGE_DATA || m->type > MESSAGE_TAKEN)
         return ls_fail(LS_EPROTO, "message of unknown type %d", (int)m->type);
-    if ((flags & ~(FLAG_CHARGED | FLAG_DIRECT)) != 0)
-        return ls_fail(LS_EPROTO, "message with unknown flags 0x%x", flags);
     if (m->bytes > (has_payload ? MESSAGE_MAX_BYTES : 0))
         return ls_fail(LS_EPROTO, "message with a payload of %llu bytes",
                        (unsigned long long)m->bytes);
@@ -65,6 +67,9 @@ ls_status message_decode(const uint8_t in[MESSAGE_HEADER_BYTES], message *out)
     out->bytes = wire_get_u64(in + 24);
     out->total = wire_get_u64(in + 32);
     out->credit = wire_get_u64(in + 40);
-    memcpy(out->stamp, in + 48, STAMP_BYTES);
-    return check(out, in[3]);
+    out->stamp = in + AT_STAMP;
+    out->dtype = stamp_dtype(out->stamp);
+    if ((in[3] & ~(FLAG_CHARGED | FLAG_DIRECT)) != 0)
+        return ls_fail(LS_EPROTO, "message with unknown flags 0x%x", in[3]);
+    return message_check(out);
 }

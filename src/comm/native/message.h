@@ -15,7 +15,7 @@
 
 #define MESSAGE_HEADER_BYTES 128
 #define MESSAGE_EAGER_BYTES  65536 /* larger ones wait until the receiver is ready */
-#define MESSAGE_OFFER_BYTES  8
+#define MESSAGE_OFFER_BYTES  24
 #define MESSAGE_MAX_BYTES    (4U << 20) /* of one payload */
 
 typedef enum message_type {
@@ -25,9 +25,19 @@ typedef enum message_type {
     MESSAGE_ANNOUNCE, /* the sender has `total` bytes and waits for READY */
     MESSAGE_PIECE,    /* a part of an announced point to point message */
     MESSAGE_CREDIT,   /* nothing but the credit, which every message carries */
-    MESSAGE_OFFER, /* as ANNOUNCE, within a host; the payload is the address to read from (native-endian) */
+    MESSAGE_OFFER, /* as ANNOUNCE, within a host; the payload is a message_offer as it lies in memory */
     MESSAGE_TAKEN /* answers OFFER instead of READY: the receiver has read it all */
 } message_type;
+
+/* Where the receiver may read the payload. */
+typedef struct message_offer {
+    uint64_t address; /* in the sender's address space */
+    uint64_t offset;  /* in the sender's segment `id` (segment.h)... */
+    uint32_t id;      /* ...0: it is in none */
+    uint32_t unused;
+} message_offer;
+
+_Static_assert(sizeof(message_offer) == MESSAGE_OFFER_BYTES, "an offer travels as it lies");
 
 typedef struct message {
     message_type type;
@@ -40,12 +50,15 @@ typedef struct message {
     uint64_t total; /* of the whole transfer of which this is a part */
     uint64_t
         credit; /* charged bytes of the other direction that have found their receive, since the start */
-    uint8_t stamp[STAMP_BYTES];
+    uint8_t dtype;        /* the stamp's */
+    const uint8_t *stamp; /* STAMP_BYTES, borrowed; decoding: from the header */
 } message;
 
+/* stamp NULL: zeros. */
 void message_encode(const message *m, uint8_t out[MESSAGE_HEADER_BYTES]);
 
-/* LS_EPROTO for anything that no sender writes; the text says what, the caller adds who. */
+/* Both: LS_EPROTO for anything that no sender writes; the text says what, the caller adds who. */
+LS_MUST_USE ls_status message_check(const message *m);
 LS_MUST_USE ls_status message_decode(const uint8_t in[MESSAGE_HEADER_BYTES], message *out);
 
 #endif

@@ -257,19 +257,27 @@ static bool native_progress(native_state *s)
     return moved;
 }
 
-/* Messages of a group whose links are all within this host; true when something moved. */
+/* Whether a look at this peer's link may bring something that the group waits for, and is cheap where it may not. */
+static bool is_worth_a_look(const native_group *g, const native_peer *p)
+{
+    return p->link != NULL && (p->is_local || match_is_hot(p) || !list_empty(&g->receives));
+}
+
+/* The group's messages; true when something moved. */
 static bool rush_links(native_group *g)
 {
     native_state *s = g->state;
     bool moved = false;
 
     for (int i = 0; i < g->info->size; i++) {
-        if (g->peers[i]->link != NULL)
+        if (is_worth_a_look(g, g->peers[i]))
             moved |= receive_peer(g->peers[i]);
     }
     moved |= exec_run(s);
-    moved |= flush_all(s);
-    native_settle(s);
+    for (int i = 0; i < g->info->size; i++)
+        moved |= flush_peer(g->peers[i]);
+    if (moved)
+        native_settle(s);
     return moved;
 }
 
@@ -287,7 +295,7 @@ static bool rest(native_group *g, bool has_own_core, int idle)
         core_relax();
         return idle < RUSH_IDLE;
     }
-    if (idle >= yields && team_busy(g->team) && team_nap(g->team))
+    if (idle >= yields && g->team != NULL && team_busy(g->team) && team_nap(g->team))
         return idle < yields + RUSH_NAPS;
     (void)sched_yield();
     return idle < yields + RUSH_NAPS;
@@ -298,10 +306,8 @@ static void native_rush(native_group *g, bool has_own_core, const backend_counte
 {
     int idle = 0;
 
-    if (g->team == NULL)
-        return;
     for (int pass = 0; pass < RUSH_PASSES; pass++) {
-        const bool is_team = team_busy(g->team);
+        const bool is_team = g->team != NULL && team_busy(g->team);
 
         if ((!is_team && !has_links_pending(g)) || g->is_broken)
             return;

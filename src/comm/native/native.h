@@ -41,12 +41,12 @@ struct transfer {
     native_peer *peer; /* NULL: from any */
     bool is_send;
     bool is_direct;
-    bool in_pieces;    /* direct receives: stands in peer->pieces */
-    bool announce;     /* tell the peer at once, though the payload waits */
-    bool is_offered;   /* direct: the receiver may read it from... */
-    uint64_t offered;  /* ...this address of the sender's */
-    uint64_t sequence; /* direct sends: the peer's next_message */
-    uint64_t step;     /* direct: the tag */
+    bool in_pieces;        /* direct receives: stands in peer->pieces */
+    bool announce;         /* tell the peer at once, though the payload waits */
+    bool is_offered;       /* direct: the receiver may read it from... */
+    message_offer offered; /* ...there */
+    uint64_t sequence;     /* direct sends: the peer's next_message */
+    uint64_t step;         /* direct: the tag */
     const uint8_t *from;
     uint8_t *to;
     size_t bytes; /* of this message; direct: of all pieces */
@@ -63,6 +63,7 @@ struct parcel {
     list_node node;
     native_peer *peer;
     message m;
+    uint8_t stamp[STAMP_BYTES]; /* m's */
     bool is_complete;
     transfer *taker; /* a receive posted while the payload was coming in */
     int size_class;
