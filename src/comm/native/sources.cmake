@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The native backend's sources, relative to src/comm; included there.
 list(APPEND native_sources
+  native/copy.c
   native/kernels.c
   native/kernels_baseline.c
   native/local.c

@@ -12,6 +12,7 @@
  * phases in one pass, as the memory is shared. Inside a slice work goes in blocks small enough that a block just reduced
  * is still in the first-level cache when it is copied to the other destinations.
  */
+#include "comm/native/copy.h"
 #include "comm/native/team_internal.h"
 
 #include <string.h>
@@ -73,9 +74,16 @@ static bool reduce_some(team *t)
     return t->at == t->end;
 }
 
+static void copy_plain(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
 /* Copies from the sources, `at` bytes of whose parts are done; true at the end. */
 static bool move_some(team *t)
 {
+    void (*copy)(void *, const void *, size_t) =
+        team_result(t->op, t->n) > COPY_AROUND_BYTES ? copy_around : copy_plain;
     size_t total = 0;
 
     for (int k = 0; k < t->n; k++) {
@@ -89,7 +97,7 @@ static bool move_some(team *t)
         total = m.bytes;
         bytes = m.bytes - t->at < TEAM_CHUNK_BYTES ? m.bytes - t->at : TEAM_CHUNK_BYTES;
         if ((char *)t->op->dst + m.to != t->src[source] + m.from)
-            memcpy((char *)t->op->dst + m.to + t->at, t->src[source] + m.from + t->at, bytes);
+            copy((char *)t->op->dst + m.to + t->at, t->src[source] + m.from + t->at, bytes);
     }
     t->at += TEAM_CHUNK_BYTES;
     return t->at >= total;
