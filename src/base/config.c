@@ -47,8 +47,8 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
                         "compute threads of a rank; 0: from the cores it may use"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
-                           "what serves operations within a host, before the measured defaults: "
-                           "OPERATION:ALGORITHM[<=BYTES][@RANKS], by commas"},
+                           "what serves operations, before the measured defaults: "
+                           "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], by commas"},
     [CONFIG_MODULE_DIR] = {"LOCKSTEP_MODULE_DIR", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "folder where liblockstep_*.so are looked for first"},
 };

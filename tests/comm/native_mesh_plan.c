@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "comm/native/algorithm_table.h"
 #include "comm/native/schedule.h"
 
 #include <setjmp.h>
@@ -207,7 +208,7 @@ static size_t make_actors(world *w, size_t segment_bytes, actor **out)
     assert_non_null(all);
     for (int rank = 0; rank < w->n; rank++) {
         const coll op = op_of(w, rank);
-        const plan_choice choice = plan_choose(&op, w->n, layout_of(w), segment_bytes);
+        const plan_choice choice = plan_choose(&op, w->n, layout_of(w), segment_bytes, NULL);
         plan_input in = plan_input_of(&op, w->n, rank, layout_of(w), &choice);
 
         for (size_t c = 0; c < choice.n_chunks; c++, n++) {
@@ -456,7 +457,7 @@ static void many_ranks_talk_to_few_others(void **state)
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
         for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
             const coll op = {.kind = kinds[k], .dtype = LS_F32, .count = counts[c]};
-            const plan_choice choice = plan_choose(&op, N, NULL, 256 << 10);
+            const plan_choice choice = plan_choose(&op, N, NULL, 256 << 10, NULL);
             const plan_input in = plan_input_of(&op, N, 37, NULL, &choice);
             plan p = {0};
 
@@ -560,7 +561,7 @@ static void hosts_send_each_byte_once(void **state)
     LS_UNUSED(state);
     assert_int_equal(layout_make(N, names, &l), LS_OK);
     for (int rank = 0; rank < N; rank++) {
-        const plan_choice choice = plan_choose(&op, N, &l, 1 << 20);
+        const plan_choice choice = plan_choose(&op, N, &l, 1 << 20, NULL);
         plan_input in = plan_input_of(&op, N, rank, &l, &choice);
         plan p = {0};
 
@@ -618,7 +619,7 @@ static void volumes_are_what_the_comments_say(void **state)
     LS_UNUSED(state);
     for (int n = 2; n <= 16; n++) {
         const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = count};
-        const plan_choice choice = plan_choose(&op, n, NULL, 256 << 10);
+        const plan_choice choice = plan_choose(&op, n, NULL, 256 << 10, NULL);
         size_t sent = 0;
         plan p = {0};
 
@@ -641,7 +642,7 @@ static void volumes_are_what_the_comments_say(void **state)
 static void check_huge(const coll *op, int n, int rank, const plan_layout *layout)
 {
     const size_t width = ls_dtype_size(op->dtype);
-    const plan_choice choice = plan_choose(op, n, layout, 256 << 10);
+    const plan_choice choice = plan_choose(op, n, layout, 256 << 10, NULL);
     plan_input in = plan_input_of(op, n, rank, layout, &choice);
     const size_t chunks[] = {0, choice.n_chunks / 2, choice.n_chunks - 1};
 
@@ -699,7 +700,7 @@ static void huge_operations_do_not_overflow(void **state)
 static void a_plan_without_memory_says_so(void **state)
 {
     const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 100};
-    const plan_choice choice = plan_choose(&op, 4, NULL, 4096);
+    const plan_choice choice = plan_choose(&op, 4, NULL, 4096, NULL);
     const plan_input in = plan_input_of(&op, 4, 0, NULL, &choice);
 
     LS_UNUSED(state);
@@ -714,9 +715,33 @@ static void a_plan_without_memory_says_so(void **state)
     }
 }
 
+static void rows_between_hosts_are_given_alike(void **state)
+{
+    const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 1000};
+    const coll larger = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 100000};
+    algorithm_table *t = NULL;
+
+    (void)state;
+    assert_string_equal(plan_choose(&op, 4, NULL, 1 << 18, NULL).rule->name, "whole");
+    assert_int_equal(algorithm_table_create("hosts/all_reduce:slices<=64K@4,"
+                                            "hosts/all_reduce:halving",
+                                            &t),
+                     LS_OK);
+    assert_int_equal(algorithm_table_own_rows(t), 0); // of a team
+    assert_string_equal(plan_choose(&op, 4, NULL, 1 << 18, algorithm_table_plans(t)).rule->name,
+                        "slices");
+    assert_string_equal(plan_choose(&larger, 4, NULL, 1 << 18, algorithm_table_plans(t)).rule->name,
+                        "halving");
+    // Five is no power of two: the defaults.
+    assert_string_equal(plan_choose(&op, 5, NULL, 1 << 18, algorithm_table_plans(t)).rule->name,
+                        "whole");
+    algorithm_table_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_between_hosts_are_given_alike),
         cmocka_unit_test(every_plan_gives_what_its_operation_says),
         cmocka_unit_test(plans_of_many_ranks_give_what_their_operations_say),
         cmocka_unit_test(many_ranks_talk_to_few_others),

@@ -444,36 +444,36 @@ static void every_operation_has_a_rule_for_any_memory(void **state)
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
         bool is_served = false;
 
-        for (int i = 0; team_table_row(NULL, i, &rule); i++)
+        for (int i = 0; algorithm_table_row(NULL, i, &rule); i++)
             is_served |= rule.kind == kinds[k] && rule.max_bytes == SIZE_MAX &&
                          rule.max_ranks == INT_MAX && rule.memory == TEAM_ANY_MEMORY;
         assert_true(is_served);
     }
-    assert_false(team_table_row(NULL, -1, &rule));
+    assert_false(algorithm_table_row(NULL, -1, &rule));
 }
 
 static void rows_of_the_user_stand_in_front(void **state)
 {
-    team_table *t = NULL;
+    algorithm_table *t = NULL;
     team_rule rule;
 
     (void)state;
-    assert_int_equal(team_table_create("all_reduce:staged<=1M,gather:direct@4", &t), LS_OK);
-    assert_int_equal(team_table_own_rows(t), 2);
-    assert_true(team_table_row(t, 0, &rule));
+    assert_int_equal(algorithm_table_create("all_reduce:staged<=1M,gather:direct@4", &t), LS_OK);
+    assert_int_equal(algorithm_table_own_rows(t), 2);
+    assert_true(algorithm_table_row(t, 0, &rule));
     assert_int_equal(rule.kind, COLL_ALL_REDUCE);
     assert_string_equal(rule.algorithm, "staged");
     assert_int_equal(rule.max_bytes, 1 << 20);
     assert_int_equal(rule.max_ranks, INT_MAX);
-    assert_true(team_table_row(t, 1, &rule));
+    assert_true(algorithm_table_row(t, 1, &rule));
     assert_int_equal(rule.kind, COLL_GATHER);
     assert_int_equal(rule.memory, TEAM_READABLE_MEMORY);
     assert_int_equal(rule.max_ranks, 4);
-    team_table_free(t);
+    algorithm_table_free(t);
     // All operations that direct serves: not reduce, nor the barrier.
-    assert_int_equal(team_table_create("all:direct", &t), LS_OK);
-    assert_int_equal(team_table_own_rows(t), 7);
-    team_table_free(t);
+    assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(algorithm_table_own_rows(t), 7);
+    algorithm_table_free(t);
 }
 
 static void a_row_that_makes_no_sense_is_named(void **state)
@@ -482,7 +482,10 @@ static void a_row_that_makes_no_sense_is_named(void **state)
         const char *text;
         const char *part;
     } bad[] = {
-        {"all_reduce", "\"all_reduce\" is not OPERATION:ALGORITHM"},
+        {"all_reduce", "\"all_reduce\" is not [hosts/]OPERATION:ALGORITHM"},
+        {"hosts/all_reduce:staged", "no algorithm \"staged\" between hosts"},
+        {"hosts/all_reduce:whole", "whole carries at most 8192 bytes"},
+        {"hosts/all:slices", "\"all\" is no operation"},
         {"allreduce:staged", "\"allreduce\" is no operation"},
         {"all_reduce:ring", "\"ring\" is none of inline, staged, shared, direct"},
         {"all_reduce:inline", "inline carries at most 4096 bytes"},
@@ -491,7 +494,7 @@ static void a_row_that_makes_no_sense_is_named(void **state)
         {"all_reduce:staged<=many", "many"},
         {"all_reduce:staged@0", "0"},
         {"barrier:inline<=8", "\"barrier\" is no operation"},
-        {"all_reduce:staged<=1M,,", "is not OPERATION:ALGORITHM"},
+        {"all_reduce:staged<=1M,,", "is not [hosts/]OPERATION:ALGORITHM"},
         {"all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,all:staged,"
          "all:staged",
          "over 8 rows for all_reduce"},
@@ -499,9 +502,9 @@ static void a_row_that_makes_no_sense_is_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
-        team_table *t = NULL;
+        algorithm_table *t = NULL;
 
-        assert_int_equal(team_table_create(bad[i].text, &t), LS_EINVAL);
+        assert_int_equal(algorithm_table_create(bad[i].text, &t), LS_EINVAL);
         assert_non_null(strstr(ls_last_error(), bad[i].part));
         assert_non_null(strstr(ls_last_error(), "LOCKSTEP_ALGORITHMS"));
         assert_null(t);
@@ -541,15 +544,15 @@ static void every_algorithm_matches_the_oracle(void **state)
 
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
-        team_table *t = NULL;
+        algorithm_table *t = NULL;
 
         // The race detector sees threads only, and is slow.
         if (cases[i].plan.kind == AS_PROCESSES && IS_TSAN)
             continue;
         print_message("%s, %d ranks\n", cases[i].rows, cases[i].plan.n);
-        assert_int_equal(team_table_create(cases[i].rows, &t), LS_OK);
+        assert_int_equal(algorithm_table_create(cases[i].rows, &t), LS_OK);
         assert_int_equal(ranks_run(cases[i].plan.kind, cases[i].plan.n, run_all_kinds, t), 0);
-        team_table_free(t);
+        algorithm_table_free(t);
     }
 }
 
@@ -585,12 +588,12 @@ static int run_where_one_may_not_read(const comm_boot *boot, void *arg)
 
 static void where_the_kernel_forbids_reading_all_ranks_stage(void **state)
 {
-    team_table *t = NULL;
+    algorithm_table *t = NULL;
 
     (void)state;
-    assert_int_equal(team_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
     assert_int_equal(ranks_run(AS_PROCESSES, 3, run_where_one_may_not_read, t), 0);
-    team_table_free(t);
+    algorithm_table_free(t);
 }
 
 int main(void)

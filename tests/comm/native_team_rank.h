@@ -18,7 +18,7 @@ typedef struct team_rank {
     const comm_boot *boot;
     local *l;
     team *t;
-    const team_table *table; /* set before team_rank_open(); NULL: the defaults */
+    const algorithm_table *table; /* set before team_rank_open(); NULL: the defaults */
     comm_host host;
     group_info info;
     int members[64];

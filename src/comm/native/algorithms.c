@@ -3,9 +3,11 @@
 
 #include "base/config.h"
 #include "comm/native/schedule.h"
-#include "comm/native/team_table.h"
+#include "comm/native/algorithm_table.h"
 
 #include <limits.h>
+
+#define OWN_ORIGIN "LOCKSTEP_ALGORITHMS"
 
 /* One row, whichever table it is from. */
 typedef struct shown_row {
@@ -38,47 +40,53 @@ static const char *needs_text(team_memory memory)
     return memory == TEAM_READABLE_MEMORY ? "readable" : "-";
 }
 
-static void append_team(text_buf *out, const team_table *table)
+static void append_team(text_buf *out, const algorithm_table *table)
 {
     team_rule rule;
 
-    for (int i = 0; team_table_row(table, i, &rule); i++)
-        append_row(out,
-                   &(shown_row){.where = "host",
-                                .kind = rule.kind,
-                                .algorithm = rule.algorithm,
-                                .max_bytes = rule.max_bytes,
-                                .max_ranks = rule.max_ranks,
-                                .needs = needs_text(rule.memory),
-                                .origin = i < team_table_own_rows(table) ? "LOCKSTEP_ALGORITHMS"
-                                                                         : "default"});
+    for (int i = 0; algorithm_table_row(table, i, &rule); i++)
+        append_row(out, &(shown_row){.where = "host",
+                                     .kind = rule.kind,
+                                     .algorithm = rule.algorithm,
+                                     .max_bytes = rule.max_bytes,
+                                     .max_ranks = rule.max_ranks,
+                                     .needs = needs_text(rule.memory),
+                                     .origin = i < algorithm_table_own_rows(table) ? OWN_ORIGIN
+                                                                                   : "default"});
 }
 
-static void append_plans(text_buf *out)
+static void append_plan(text_buf *out, const plan_rule *rule, const char *origin)
+{
+    append_row(out, &(shown_row){.where = "hosts",
+                                 .kind = rule->kind,
+                                 .algorithm = rule->name,
+                                 .max_bytes = rule->max_bytes,
+                                 .max_ranks = rule->max_ranks,
+                                 .needs = rule->hosts ? "layout" : "-",
+                                 .origin = origin});
+}
+
+static void append_plans(text_buf *out, const plan_rules *own)
 {
     plan_rule rule;
 
+    for (int i = 0; i < own->n; i++)
+        append_plan(out, &own->rows[i], OWN_ORIGIN);
     for (int i = 0; plan_rule_at(i, &rule); i++)
-        append_row(out, &(shown_row){.where = "hosts",
-                                     .kind = rule.kind,
-                                     .algorithm = rule.name,
-                                     .max_bytes = rule.max_bytes,
-                                     .max_ranks = rule.max_ranks,
-                                     .needs = rule.hosts ? "layout" : "-",
-                                     .origin = "default"});
+        append_plan(out, &rule, "default");
 }
 
 ls_status algorithms_text(text_buf *out)
 {
     const char *text;
-    team_table *table;
+    algorithm_table *table;
 
     LS_TRY(config_text(CONFIG_ALGORITHMS, &text));
-    LS_TRY(team_table_create(text, &table));
+    LS_TRY(algorithm_table_create(text, &table));
     text_append(out, "%-6s  %-14s  %-13s  %9s  %6s  %-8s  %s\n", "where", "operation", "algorithm",
                 "up to", "ranks", "needs", "from");
     append_team(out, table);
-    append_plans(out);
-    team_table_free(table);
+    append_plans(out, algorithm_table_plans(table));
+    algorithm_table_free(table);
     return text_status(out);
 }

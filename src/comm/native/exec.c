@@ -273,7 +273,8 @@ void exec_start(native_group *g, backend_work *work)
     w->is_running = false;
     w->has_ended = false;
     w->next_chunk = 0;
-    w->choice = plan_choose(&work->op, g->info->size, native_layout(g), s->segment_bytes);
+    w->choice = plan_choose(&work->op, g->info->size, native_layout(g), s->segment_bytes,
+                            algorithm_table_plans(s->algorithms));
     w->chunks_left = w->choice.n_chunks;
     for (int i = 0; i < NATIVE_LANES; i++) {
         lane *l = &w->lanes[i];

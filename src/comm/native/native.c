@@ -585,7 +585,7 @@ void native_destroy(native_state *s)
     direct_free(s);
     local_leave(s->local);
     sleep_destroy(s->sleepers);
-    team_table_free(s->algorithms);
+    algorithm_table_free(s->algorithms);
     ls_free(s->closed);
     ls_free(s->host_names);
     ls_free(s->peers);
@@ -668,7 +668,8 @@ ls_status native_create(const comm_boot *boot, const comm_host *host, native_sta
     init_lists(s);
     st = sleep_create(boot->control_fd, &s->sleepers);
     if (st == LS_OK)
-        st = team_table_create(boot->algorithms == NULL ? "" : boot->algorithms, &s->algorithms);
+        st = algorithm_table_create(boot->algorithms == NULL ? "" : boot->algorithms,
+                                    &s->algorithms);
     if (st != LS_OK) {
         native_destroy(s);
         return st;

@@ -152,7 +152,7 @@ struct backend_state {
     bool is_tcp_only;
     bool shares_cores;
     size_t segment_bytes;
-    team_table *algorithms;
+    algorithm_table *algorithms;
     local *local;    /* NULL: tcp only */
     mesh *mesh;      /* NULL: all ranks are on this host */
     int *host_names; /* of each rank: the lowest rank of its host; NULL: one host, or tcp only */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 
 #include <limits.h>
+#include <string.h>
 
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
@@ -52,6 +53,29 @@ bool plan_rule_at(int index, plan_rule *out)
     return true;
 }
 
+/* What is sent in one piece has a limit: that of the row which takes the most. Ranks from which others are better are no limit. */
+ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes, int max_ranks,
+                         plan_rule *out)
+{
+    const plan_rule *most = NULL;
+
+    for (size_t i = 0; i < LS_COUNT_OF(rules); i++)
+        if (rules[i].kind == kind && strcmp(rules[i].name, name) == 0 &&
+            (most == NULL || rules[i].max_bytes > most->max_bytes))
+            most = &rules[i];
+    if (most == NULL)
+        return ls_fail(LS_EINVAL, "%s has no algorithm \"%s\" between hosts", coll_name(kind),
+                       name);
+    if (most->whole && max_bytes > most->max_bytes)
+        return ls_fail(LS_EINVAL, "%s carries at most %zu bytes: say %s<=%zu", name,
+                       most->max_bytes, name, most->max_bytes);
+    *out = *most;
+    out->max_bytes = max_bytes;
+    out->max_ranks = most->whole && max_ranks > most->max_ranks ? most->max_ranks : max_ranks;
+    out->min_ranks = 0;
+    return LS_OK;
+}
+
 static size_t largest(const size_t *counts, int n, size_t or_else)
 {
     size_t most = 0;
@@ -64,13 +88,32 @@ static size_t largest(const size_t *counts, int n, size_t or_else)
     return most;
 }
 
+/* What an algorithm is wanted for. */
+typedef struct plan_need {
+    coll_kind kind;
+    int n;
+    const plan_layout *layout;
+    size_t part; /* elements */
+    size_t element_bytes;
+} plan_need;
+
 static bool fits(const plan_rule *rule, int n, const plan_layout *layout)
 {
     return n >= rule->min_ranks && n <= rule->max_ranks && (!rule->power || (n & (n - 1)) == 0) &&
            (layout != NULL || !rule->hosts);
 }
 
-plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes)
+static const plan_rule *first_fit(const plan_rule *rows, int n_rows, const plan_need *need)
+{
+    for (int i = 0; i < n_rows; i++)
+        if (rows[i].kind == need->kind && fits(&rows[i], need->n, need->layout) &&
+            need->part <= rows[i].max_bytes / need->element_bytes)
+            return &rows[i];
+    return NULL;
+}
+
+plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes,
+                        const plan_rules *own)
 {
     const size_t element_bytes = op->kind == COLL_BARRIER ? 1 : ls_dtype_size(op->dtype);
     const size_t from = largest(op->src_counts, n, op->count);
@@ -78,14 +121,17 @@ plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t
     const bool has_both = op->src_counts != NULL && op->dst_counts != NULL;
     size_t part = op->src_counts != NULL ? from : to;
     plan_choice choice = {.rule = NULL, .chunk = 0, .n_chunks = 1};
+    plan_need need;
 
     // all_to_all_v: a rank's own numbers, so the number of chunks may differ between ranks; pairs agree by chunk.
     if (has_both && to > part)
         part = to;
-    for (size_t i = 0; i < LS_COUNT_OF(rules) && choice.rule == NULL; i++)
-        if (rules[i].kind == op->kind && fits(&rules[i], n, layout) &&
-            part <= rules[i].max_bytes / element_bytes)
-            choice.rule = &rules[i];
+    need = (plan_need){
+        .kind = op->kind, .n = n, .layout = layout, .part = part, .element_bytes = element_bytes};
+    if (own != NULL)
+        choice.rule = first_fit(own->rows, own->n, &need);
+    if (choice.rule == NULL)
+        choice.rule = first_fit(rules, (int)LS_COUNT_OF(rules), &need);
     LS_ASSERT(choice.rule != NULL);
 
     choice.chunk = segment_bytes / element_bytes;

@@ -98,8 +98,19 @@ typedef struct plan_rule {
     bool hosts;   /* for groups whose layout helps */
 } plan_rule;
 
-/* Row `index` of the table; false behind the last. */
+/* Row `index` of the defaults; false behind the last. */
 bool plan_rule_at(int index, plan_rule *out);
+
+/* A row for an algorithm of the defaults with limits of one's own. LS_EINVAL: there is none of that name for this operation, or it
+ * cannot carry so much in one piece. */
+LS_MUST_USE ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes,
+                                     int max_ranks, plan_rule *out);
+
+/* Rows that stand in front of the defaults. */
+typedef struct plan_rules {
+    plan_rule *rows;
+    int n;
+} plan_rules;
 
 /* How an operation is carried out. */
 typedef struct plan_choice {
@@ -108,8 +119,10 @@ typedef struct plan_choice {
     size_t n_chunks; /* at least 1 */
 } plan_choice;
 
-/* `op` must be a collective. layout: NULL unless it helps. segment_bytes: of one message, about. */
-plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes);
+/* `op` must be a collective. layout: NULL unless it helps. segment_bytes: of one message, about. own: may be NULL; must outlive the
+ * choice. */
+plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes,
+                        const plan_rules *own);
 
 /* Fills in all but first. */
 plan_input plan_input_of(const coll *op, int n, int rank, const plan_layout *layout,

@@ -14,7 +14,7 @@ list(APPEND native_sources
   native/team_rules.c
   native/team_shared.c
   native/team_staged.c
-  native/team_table.c)
+  native/algorithm_table.c)
 list(APPEND native_sources
   native/algorithms.c
   native/blame.c

@@ -100,12 +100,12 @@ static bool has_row_for(const team *t, const team_algorithm *algorithm)
 }
 
 /* What of the table concerns a team of this size, by kind. What stands behind a row that hides it is left out. */
-static void fill_rows(team *t, const team_table *table)
+static void fill_rows(team *t, const algorithm_table *table)
 {
     int n[COLL_BARRIER + 1] = {0};
     team_rule rule;
 
-    for (int i = 0; team_table_row(table, i, &rule); i++) {
+    for (int i = 0; algorithm_table_row(table, i, &rule); i++) {
         team_row *rows = t->rows[rule.kind];
         const int at = n[rule.kind];
 

@@ -5,7 +5,7 @@
  * Each member owns one part of the group's shared memory: a line of counters, a table of two slots in which it publishes an
  * operation's stamp and the places of its buffers, and staging room. Operations run one after the other in the order they
  * were started. Every member waits until all have published, compares the stamps, and picks the algorithm from what all
- * published (so all pick the same): team_inline.c, team_staged.c, team_shared.c or team_direct.c, as team_table.h says.
+ * published (so all pick the same): team_inline.c, team_staged.c, team_shared.c or team_direct.c, as algorithm_table.h says.
  *
  * Failure    A member that died leaves its counters standing: team_progress() then never moves. The engine learns of the
  *            death elsewhere and calls team_abort(). After it this rank touches no caller's buffer. Memory from ls_comm_alloc
@@ -18,7 +18,7 @@
 
 #include "comm/backend.h"
 #include "comm/native/local.h"
-#include "comm/native/team_table.h"
+#include "comm/native/algorithm_table.h"
 
 typedef struct team team;
 
@@ -31,9 +31,9 @@ bool team_supports(const coll *op);
  * parts are here or deadline_ms has passed; LS_ETIMEOUT, LS_EPEER name the rank.
  */
 typedef struct team_options {
-    size_t segment_bytes;    /* of one staging piece, 0: the default */
-    const team_table *table; /* the same rows on all members; NULL: the defaults */
-    bool shares_cores;       /* members may have to wait for each other's turn on a core */
+    size_t segment_bytes;         /* of one staging piece, 0: the default */
+    const algorithm_table *table; /* the same rows on all members; NULL: the defaults */
+    bool shares_cores;            /* members may have to wait for each other's turn on a core */
 } team_options;
 
 LS_MUST_USE ls_status team_open(local *l, const comm_host *host, const group_info *info,

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_table.c - which algorithm serves an operation, as rows of data: the first that fits does.
+ * algorithm_table.c - which algorithm serves an operation, as rows of data: the first that fits does.
  *
  * The defaults were measured with bench/collectives (docs/algorithms.md has the reasons); LOCKSTEP_ALGORITHMS puts rows in front
  * of them. Every rank has the same rows, because they are compared when the ranks join.
  */
-#include "comm/native/team_table.h"
+#include "comm/native/algorithm_table.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "comm/native/schedule.h"
 #include "comm/native/team_internal.h"
 
 #include <limits.h>
 #include <string.h>
 
-#define ITEM_BYTES 96
+#define ITEM_BYTES    96
+#define BETWEEN_HOSTS "hosts/"
 
-struct team_table {
+struct algorithm_table {
     int n;
     int n_of[COLL_BARRIER];
     team_rule rows[TEAM_OWN_ROWS_MAX * COLL_BARRIER];
+    plan_rules plans;
+    plan_rule plan_rows[TEAM_OWN_ROWS_MAX * COLL_BARRIER];
 };
 
 #define ROW(kind_, algorithm_, bytes_, ranks_, memory_)                                            \
@@ -70,7 +74,7 @@ static const struct {
     {"direct", TEAM_READABLE_MEMORY},
 };
 
-bool team_table_row(const team_table *t, int index, team_rule *out)
+bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out)
 {
     const int n_own = t == NULL ? 0 : t->n;
 
@@ -80,9 +84,14 @@ bool team_table_row(const team_table *t, int index, team_rule *out)
     return true;
 }
 
-int team_table_own_rows(const team_table *t)
+int algorithm_table_own_rows(const algorithm_table *t)
 {
     return t == NULL ? 0 : t->n;
+}
+
+const plan_rules *algorithm_table_plans(const algorithm_table *t)
+{
+    return t == NULL ? NULL : &t->plans;
 }
 
 /* --- rows of the user's --- */
@@ -114,7 +123,7 @@ static ls_status check_row(const team_rule *row, const char *item)
     return LS_OK;
 }
 
-static ls_status add_rows(team_table *t, team_rule row, coll_kind first, coll_kind last,
+static ls_status add_rows(algorithm_table *t, team_rule row, coll_kind first, coll_kind last,
                           const char *item)
 {
     const bool all = first != last;
@@ -143,10 +152,19 @@ static char *cut(char *text, const char *mark)
     return at + strlen(mark);
 }
 
-/* OPERATION:ALGORITHM[<=BYTES][@RANKS] */
-static ls_status parse_item(team_table *t, const char *item)
+static ls_status add_plan(algorithm_table *t, coll_kind kind, const char *name, size_t max_bytes,
+                          int max_ranks)
+{
+    if (t->plans.n == (int)LS_COUNT_OF(t->plan_rows))
+        return ls_fail(LS_EINVAL, "over %d rows between hosts", t->plans.n);
+    return plan_rule_make(kind, name, max_bytes, max_ranks, &t->plan_rows[t->plans.n++]);
+}
+
+/* [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS] */
+static ls_status parse_item(algorithm_table *t, const char *item)
 {
     team_rule row = {.max_bytes = SIZE_MAX, .max_ranks = INT_MAX};
+    const bool is_plan = strncmp(item, BETWEEN_HOSTS, strlen(BETWEEN_HOSTS)) == 0;
     char text[ITEM_BYTES];
     coll_kind first;
     coll_kind last;
@@ -156,14 +174,22 @@ static ls_status parse_item(team_table *t, const char *item)
     char *limit;
     char *most;
 
-    (void)text_format(text, sizeof(text), "%s", item);
+    (void)text_format(text, sizeof(text), "%s", item + (is_plan ? strlen(BETWEEN_HOSTS) : 0));
     algorithm = cut(text, ":");
     if (algorithm == NULL)
-        return ls_fail(LS_EINVAL, "\"%s\" is not OPERATION:ALGORITHM[<=BYTES][@RANKS]", item);
+        return ls_fail(LS_EINVAL, "\"%s\" is not [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]",
+                       item);
     most = cut(algorithm, "@");
     limit = cut(algorithm, "<=");
-    if (!find_kinds(text, &first, &last))
-        return ls_fail(LS_EINVAL, "\"%s\" is no operation (all, all_reduce, broadcast, ...)", text);
+    if (limit != NULL)
+        LS_TRY(text_parse_bytes(limit, "the limit", SIZE_MAX / 2, &bytes));
+    if (most != NULL)
+        LS_TRY(text_parse_int(most, "the number of ranks", 1, INT_MAX, &ranks));
+    if (!find_kinds(text, &first, &last) || (is_plan && first != last))
+        return ls_fail(LS_EINVAL, "\"%s\" is no operation (%sall_reduce, broadcast, ...)", text,
+                       is_plan ? "" : "all, ");
+    if (is_plan)
+        return add_plan(t, first, algorithm, (size_t)bytes, (int)ranks);
     for (size_t i = 0; i < LS_COUNT_OF(algorithms); i++) {
         if (strcmp(algorithm, algorithms[i].name) == 0) {
             row.algorithm = algorithms[i].name;
@@ -172,16 +198,12 @@ static ls_status parse_item(team_table *t, const char *item)
     }
     if (row.algorithm == NULL)
         return ls_fail(LS_EINVAL, "\"%s\" is none of inline, staged, shared, direct", algorithm);
-    if (limit != NULL)
-        LS_TRY(text_parse_bytes(limit, "the limit", SIZE_MAX / 2, &bytes));
-    if (most != NULL)
-        LS_TRY(text_parse_int(most, "the number of ranks", 1, INT_MAX, &ranks));
     row.max_bytes = (size_t)bytes;
     row.max_ranks = (int)ranks;
     return add_rows(t, row, first, last, item);
 }
 
-static ls_status parse(team_table *t, const char *text)
+static ls_status parse(algorithm_table *t, const char *text)
 {
     while (*text != '\0') {
         const size_t n = strcspn(text, ",");
@@ -199,13 +221,14 @@ static ls_status parse(team_table *t, const char *text)
     return LS_OK;
 }
 
-ls_status team_table_create(const char *text, team_table **out)
+ls_status algorithm_table_create(const char *text, algorithm_table **out)
 {
-    team_table *t = ls_calloc(1, sizeof(*t));
+    algorithm_table *t = ls_calloc(1, sizeof(*t));
     ls_status st;
 
     if (t == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a table of algorithms");
+    t->plans.rows = t->plan_rows;
     st = parse(t, text);
     if (st != LS_OK) {
         ls_free(t);
@@ -215,7 +238,7 @@ ls_status team_table_create(const char *text, team_table **out)
     return LS_OK;
 }
 
-void team_table_free(team_table *t)
+void algorithm_table_free(algorithm_table *t)
 {
     ls_free(t);
 }
