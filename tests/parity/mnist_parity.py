@@ -12,9 +12,7 @@ Batch norm's biases start at random values instead of 0, where a relative distan
 that cancel. Exit 77: skipped, with a reason.
 """
 import gzip
-import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -34,37 +32,11 @@ try:
     import torch.distributed as dist
     import torch.multiprocessing as mp
     from torch import nn
+    from tensor_file import distance, read_safetensors, write_safetensors
 except ImportError as error:
     skip(f"python3-torch and python3-numpy are needed ({error})")
 if not os.path.isdir(DATA):
     skip("dataset-fashion-mnist is needed")
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, t in tensors.items():
-        a = t.detach().numpy()
-        kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[str(a.dtype)]
-        header[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
-        data += a.tobytes()
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_safetensors(path):
-    with open(path, "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        header, data = json.loads(f.read(size)), f.read()
-    out = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        kind = {"F32": np.float32, "F64": np.float64, "I64": np.int64}[entry["dtype"]]
-        out[name] = torch.from_numpy(np.frombuffer(data[begin:end], kind).reshape(entry["shape"]).copy())
-    return out
 
 
 class ConvNet(nn.Module):
@@ -125,11 +97,6 @@ def lockstep_result(bin_dir, folder, lr):
                     "--steps", str(STEPS), "--batch-size", str(BATCH), "--lr", str(lr), "--momentum", "0",
                     "--schedule", "constant"], check=True, timeout=300)
     return read_safetensors(f"{folder}/lockstep.safetensors")
-
-
-def distance(a, b):
-    a, b = a.double(), b.double()
-    return (a - b).norm().item() / max(b.norm().item(), 1e-30)
 
 
 def same_names(ours, theirs):
