@@ -205,26 +205,39 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"dist-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0, "native, mpi, gloo"},
         {"multiprocessing-distributed", 0, LS_FLAG_BOOL, &s->spawns, 0, 0,
          "start the ranks of this node from here"},
-        {"nproc", 0, LS_FLAG_INT, &s->nproc, 0, 4096, "how many those are; 0: one a core"},
+        {"nproc", 0, LS_FLAG_INT, &s->nproc, 0, 4096,
+         "how many those are (and start them); 0: one a core"},
         {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "accepted; there are no GPUs yet"},
     };
 
     TRY(ls_train_parse("imagenet", "Trains a ResNet on a folder of images.", argc, argv, f, own,
                        sizeof(own) / sizeof(own[0])));
+    if (s->nproc > 0)
+        s->spawns = 1;
     return f->help ? LS_OK : check(s);
 }
 
-/* The ranks to start here, and where they meet those of the other nodes. */
-static ls_status choose_ranks(const settings *s, ls_spawn_options *where, int *n)
+/* The ranks to start here (0: this process is one that somebody else has started), and where they meet those of the other nodes. */
+static ls_status choose_ranks(settings *s, ls_spawn_options *where, int *n)
 {
     const char *scheme = "tcp://";
 
-    *n = 0;
-    if (!s->spawns)
+    TRY(ls_train_local_ranks(&s->common, n)); /* -n -g -i, as all programs take them */
+    *where = (ls_spawn_options){.size = sizeof(*where),
+                                .nodes = (int)s->common.nodes,
+                                .per_node = s->common.per_node,
+                                .node = (int)s->common.node_id,
+                                .master = s->common.master};
+    if (*n > 0 || !s->spawns)
         return LS_OK;
+    if (getenv("LOCKSTEP_RANK") != NULL)
+        return ls_train_refuse("--multiprocessing-distributed starts ranks, but this process is "
+                               "already rank %s of a job",
+                               getenv("LOCKSTEP_RANK"));
     *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
     where->nodes = s->world_size > 1 ? (int)s->world_size : 1;
     where->node = where->nodes > 1 ? (int)s->rank : 0;
+    where->per_node = NULL; /* each node says its own */
     if (strncmp(s->dist_url, scheme, strlen(scheme)) == 0)
         where->master = s->dist_url + strlen(scheme);
     else if (where->nodes > 1 && strcmp(s->dist_url, "env://") != 0)
@@ -254,7 +267,7 @@ int main(int argc, char **argv)
         .node_batch = 256,
         .node_workers = 4,
     };
-    ls_spawn_options where = {.size = sizeof(where)};
+    ls_spawn_options where;
     int n_local = 0;
     ls_status st;
 

@@ -53,11 +53,14 @@ static history_point point_of(const ls_run *run, const tally *sum)
 
 static double seconds_left(const ls_run *run)
 {
-    const double steps = (double)(run_total_steps(run) - run->at.step);
-    const double tests = run->test.set != NULL ? (double)(run->flags->epochs - run->at.epoch) : 0;
+    const int64_t total = run_total_steps(run);
+    const double steps = (double)(total - run->at.step);
+    double tests = 0;
 
-    if (run->steps_done == 0 || run->train.set == NULL)
+    if (run->steps_done == 0 || run->epoch_steps == 0)
         return -1;
+    if (run->test.set != NULL)
+        tests = (double)(total / run->epoch_steps - run->at.epoch);
     return steps * run->train_s / (double)run->steps_done + tests * run->evaluate_s;
 }
 

@@ -87,6 +87,10 @@ def by_itself(command, _):
     run(*command, "--multiprocessing-distributed", "--nproc", "2")
 
 
+def as_mnist_does(command, _):
+    run(*command, "-n", "1", "-g", "2", "-i", "0")
+
+
 def on_two_nodes(command, home):
     """As on each of two machines: tcp://HOST:PORT of node 0, one rank each."""
     place = ("--dist-url", f"tcp://127.0.0.1:{free_port()}", "--dist-backend", "native", "--multiprocessing-distributed",
@@ -125,7 +129,7 @@ def mpirun(name):
 def every_way_of_starting_gives_the_same_numbers():
     ways = [by_launcher, on_two_nodes]
     if ALL:
-        ways += [by_torchruns_flags, by_itself, one_process_a_node, as_torch_distributed_launch, by_mpirun]
+        ways += [by_torchruns_flags, by_itself, as_mnist_does, one_process_a_node, as_torch_distributed_launch, by_mpirun]
     with folder() as f:
         data = make_folder(f"{f}/images")
         for i, way in enumerate(ways):
@@ -235,6 +239,7 @@ def wrong_flags_get_a_clear_line():
     assert "CIFAR" in told(program("resnet"), "--data", "/nowhere", "--save", "")
     with folder() as f:
         data = make_folder(f"{f}/images")
+        assert "already rank" in told(*launched(2, *imagenet(data, "--nproc", "2")))
         assert "need one image each" in told(*launched(2, name, data, *SMALL, "-b", "1"))
 
 
