@@ -100,6 +100,19 @@ struct comm_host {
                    ls_dtype type, ls_reduce_op op, bool final, int divisor);
 };
 
+/* For modules: makes the error text and gives `status`. */
+static inline ls_status LS_PRINTF(3, 4)
+    comm_host_fail(const comm_host *host, ls_status status, const char *format, ...)
+{
+    va_list args;
+    ls_status st;
+
+    va_start(args, format);
+    st = host->vfail(status, format, args);
+    va_end(args);
+    return st;
+}
+
 /* What the caller wants, for probe(). */
 typedef struct backend_need {
     const char *name;      /* as asked: "auto", "native", "mpi:openmpi"... */

@@ -24,18 +24,6 @@ constexpr int never_ms = 1000000000; // the engine watches over how long operati
 constexpr int end_ms = 500;          // for the threads of a group that broke
 constexpr int sleep_ms = 100;        // a wake that another sleeper saw first costs this at most
 
-ls_status fail(const comm_host *host, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
-ls_status fail(const comm_host *host, ls_status status, const char *format, ...)
-{
-    va_list args;
-    ls_status st;
-
-    va_start(args, format);
-    st = host->vfail(status, format, args);
-    va_end(args);
-    return st;
-}
-
 /* Without the place in Gloo's sources that stands in front. */
 std::string words_of(const std::exception &e)
 {
@@ -260,7 +248,8 @@ int gloo_probe(const backend_need *need)
 {
     if (strcmp(need->transport, "shm") != 0)
         return 2;
-    (void)fail(need->host, LS_EUNSUPPORTED, "Gloo has no shared memory: transport tcp or auto");
+    (void)comm_host_fail(need->host, LS_EUNSUPPORTED,
+                         "Gloo has no shared memory: transport tcp or auto");
     return 0;
 }
 
@@ -278,18 +267,19 @@ ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state 
 
     close_listeners(boot);
     if (boot->security != NET_AUTH)
-        return fail(host, LS_EUNSUPPORTED,
-                    "Gloo's connections are not protected, but LOCKSTEP_SECURITY asks for it");
+        return comm_host_fail(
+            host, LS_EUNSUPPORTED,
+            "Gloo's connections are not protected, but LOCKSTEP_SECURITY asks for it");
     s->host = host;
     s->control_fd = boot->control_fd;
     try {
         s->device = gloo::transport::tcp::CreateDevice(choose_address(boot));
     } catch (const std::exception &e) {
-        return fail(host, LS_ESYSTEM, "%s", words_of(e).c_str());
+        return comm_host_fail(host, LS_ESYSTEM, "%s", words_of(e).c_str());
     }
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0)
-        return fail(host, LS_ESYSTEM, "eventfd: error %d", errno);
+        return comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno);
     *out = s.release();
     return LS_OK;
 }
@@ -316,7 +306,8 @@ ls_status gloo_open_group(backend_state *s, const group_info *info, backend_grou
         g->context->connectFullMesh(store, s->device);
         g->context->setTimeout(std::chrono::milliseconds(never_ms));
     } catch (const std::exception &e) {
-        return fail(s->host, LS_EPEER, "a group of %d ranks: %s", info->size, words_of(e).c_str());
+        return comm_host_fail(s->host, LS_EPEER, "a group of %d ranks: %s", info->size,
+                              words_of(e).c_str());
     }
     s->groups.push_back(g.get());
     *out = g.release();

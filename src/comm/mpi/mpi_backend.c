@@ -46,19 +46,6 @@ static struct {
     int n_open;
 } library;
 
-static ls_status fail(const comm_host *host, ls_status status, const char *format, ...)
-    LS_PRINTF(3, 4);
-static ls_status fail(const comm_host *host, ls_status status, const char *format, ...)
-{
-    va_list args;
-    ls_status st;
-
-    va_start(args, format);
-    st = host->vfail(status, format, args);
-    va_end(args);
-    return st;
-}
-
 static int64_t now_ns(void)
 {
     struct timespec t;
@@ -80,7 +67,7 @@ static ls_status fail_mpi(const comm_host *host, int code, const char *what)
 {
     char text[MPI_MAX_ERROR_STRING];
 
-    return fail(host, LS_EPEER, "%s: %s: %s", ENGINE, what, error_text(code, text));
+    return comm_host_fail(host, LS_EPEER, "%s: %s: %s", ENGINE, what, error_text(code, text));
 }
 
 /* --- fit --- */
@@ -106,7 +93,8 @@ static int mpi_probe(const backend_need *need)
 {
     if (need->world_size == 1 || can_find_others())
         return 5;
-    (void)fail(need->host, LS_EUNSUPPORTED, "%s finds its ranks only under %s", ENGINE, STARTER);
+    (void)comm_host_fail(need->host, LS_EUNSUPPORTED, "%s finds its ranks only under %s", ENGINE,
+                         STARTER);
     return 0;
 }
 
@@ -132,15 +120,16 @@ static ls_status start_library(const comm_host *host)
     (void)MPI_Finalized(&is_over);
     (void)MPI_Initialized(&has_begun);
     if (is_over || library.is_lost)
-        return fail(host, LS_EUNSUPPORTED, "%s cannot be used in this process any more: %s", ENGINE,
-                    is_over ? "it has been finalized" : LOST_TEXT);
+        return comm_host_fail(host, LS_EUNSUPPORTED,
+                              "%s cannot be used in this process any more: %s", ENGINE,
+                              is_over ? "it has been finalized" : LOST_TEXT);
     if (has_begun && !library.is_ours) {
         // The program's own calls may come at the same time as ours.
         (void)MPI_Query_thread(&level);
         if (level == MPI_THREAD_MULTIPLE)
             return LS_OK;
-        return fail(host, LS_EUNSUPPORTED, "the program has started %s without MPI_THREAD_MULTIPLE",
-                    ENGINE);
+        return comm_host_fail(host, LS_EUNSUPPORTED,
+                              "the program has started %s without MPI_THREAD_MULTIPLE", ENGINE);
     }
     if (has_begun)
         return LS_OK;
@@ -149,9 +138,10 @@ static ls_status start_library(const comm_host *host)
         return fail_mpi(host, rc, "MPI_Init_thread");
     library.is_ours = true;
     if (atexit(end_library) != 0)
-        return fail(host, LS_ENOMEM, "no memory for the end of %s", ENGINE);
+        return comm_host_fail(host, LS_ENOMEM, "no memory for the end of %s", ENGINE);
     if (level < MPI_THREAD_SERIALIZED)
-        return fail(host, LS_EUNSUPPORTED, "this %s cannot be called from several threads", ENGINE);
+        return comm_host_fail(host, LS_EUNSUPPORTED,
+                              "this %s cannot be called from several threads", ENGINE);
     return LS_OK;
 }
 
@@ -165,9 +155,10 @@ static ls_status make_world(backend_state *s, const comm_boot *boot)
 
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != boot->size)
-        return fail(s->host, LS_EUNSUPPORTED,
-                    "%s was started with %d rank%s, but the job has %d: it must be started by %s",
-                    ENGINE, size, size == 1 ? "" : "s", boot->size, STARTER);
+        return comm_host_fail(
+            s->host, LS_EUNSUPPORTED,
+            "%s was started with %d rank%s, but the job has %d: it must be started by %s", ENGINE,
+            size, size == 1 ? "" : "s", boot->size, STARTER);
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     rc = MPI_Comm_split(MPI_COMM_WORLD, 0, boot->rank, &s->world);
     if (rc == MPI_SUCCESS)
@@ -210,7 +201,7 @@ static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_
 
     close_listeners(boot);
     if (s == NULL)
-        return fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
+        return comm_host_fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
     s->host = host;
     s->control_fd = boot->control_fd;
     s->wake_fd = -1;
@@ -219,12 +210,13 @@ static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_
     list_init(&s->free_jobs);
     if (boot->security != NET_AUTH) {
         free_state(s);
-        return fail(host, LS_EUNSUPPORTED,
-                    "%s does not protect its connections, but LOCKSTEP_SECURITY asks for it",
-                    ENGINE);
+        return comm_host_fail(
+            host, LS_EUNSUPPORTED,
+            "%s does not protect its connections, but LOCKSTEP_SECURITY asks for it", ENGINE);
     }
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    st = s->wake_fd < 0 ? fail(host, LS_ESYSTEM, "eventfd: error %d", errno) : start_library(host);
+    st = s->wake_fd < 0 ? comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno)
+                        : start_library(host);
     if (st == LS_OK)
         st = make_world(s, boot);
     if (st != LS_OK) {
@@ -279,8 +271,8 @@ static ls_status mpi_open_group(backend_state *s, const group_info *info, backen
     int rc;
 
     if (g == NULL)
-        return fail(s->host, library.is_lost ? LS_EUNSUPPORTED : LS_ENOMEM,
-                    "%s: no group of %d ranks can be made", ENGINE, info->size);
+        return comm_host_fail(s->host, library.is_lost ? LS_EUNSUPPORTED : LS_ENOMEM,
+                              "%s: no group of %d ranks can be made", ENGINE, info->size);
     g->state = s;
     g->info = info;
     list_init(&g->jobs);
