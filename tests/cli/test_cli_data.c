@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lockstep data prints, and how it ends. */
+#include "launch/job.h"
+
+#include "base/json.h"
+#include "data/convert.h"
+#include "data/temp_files.h"
+
+#include <stdio.h>
+
+#define test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, "data", __VA_ARGS__), NULL)
+
+static temp_folder folder;
+
+static const char *in_folder(const char *name)
+{
+    static char paths[4][TEMP_PATH_BYTES];
+    static int next;
+
+    next = (next + 1) % 4;
+    return temp_path(&folder, name, paths[next]);
+}
+
+static int set_up(void **state)
+{
+    LS_UNUSED(state);
+    temp_folder_create(&folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    temp_folder_remove(&folder);
+    return job_clean_up(state);
+}
+
+/* DIR/train and DIR/val of 12 random images in 3 classes. */
+static void make_folders(const char *dir)
+{
+    const ls_synthetic_options opt = {
+        .size = sizeof(opt), .count = 12, .classes = 3, .height = 10, .width = 14};
+    const convert_options how = {.jpeg_quality = 90};
+    ls_dataset *d;
+    size_t n;
+
+    temp_folder_make(&folder, dir);
+    assert_ok(ls_dataset_open_synthetic(&opt, &d));
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "%s/%s", dir, i == 0 ? "train" : "val");
+        assert_ok(convert_to_folder(d, &how, in_folder(name), &n));
+    }
+    ls_dataset_close(d);
+}
+
+static void expect_error(job *j, int code, const char *text)
+{
+    job_expect_code(j, code);
+    job_expect(j, job_said(j, 1, text));
+    job_clean_up(NULL);
+}
+
+static void wrong_calls_are_told_in_one_line(void **state)
+{
+    LS_UNUSED(state);
+    expect_error(TOOL("--quik"), 2, "did you mean --quick?");
+    expect_error(TOOL("floder", "x"), 2, "lockstep data --help tells more");
+    expect_error(TOOL("folder"), 2, "lockstep data --help tells more");
+    expect_error(TOOL("folder", "a", "b", "c"), 2, "c is one word too many");
+    expect_error(TOOL("convert", "x"), 2, "SOURCE and DESTINATION");
+    expect_error(TOOL("convert", "x", "y", "--to", "idx"), 2, "--to is \"idx\"");
+    expect_error(TOOL("convert", "x", "y", "--from", "mnist"), 2, "--from is \"mnist\"");
+    expect_error(TOOL("convert", "x", "y", "--to", "cifar", "--jpeg", "9"), 2, "--jpeg is for");
+    expect_error(TOOL("convert", "x", "y", "--to", "cifar", "--image-size", "64"), 2, "32 x 32");
+    expect_error(TOOL("cifar", folder.path), 1, "has neither CIFAR-10");
+    expect_error(TOOL("idx", folder.path), 1, "train-images-idx3-ubyte");
+    expect_error(TOOL("folder", in_folder("none")), 1, "cannot open the folder");
+}
+
+static void a_folder_is_described(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    j = TOOL("folder", in_folder("set"));
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "set/train\n  images    12 (12 JPEG, 0 PNG)\n"));
+    job_expect(j, job_said(j, 0, "set/val\n"));
+    job_expect(j, job_said(j, 0, "  size      14 x 10\n"));
+    job_expect(j, job_said(j, 0, "  mean      0.") && job_said(j, 0, "  std       0."));
+    job_expect(j, job_said(j, 0, "  broken    0\n"));
+    job_clean_up(NULL);
+    j = TOOL("--quick", "folder", in_folder("set/val"), "--classes");
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "  classes   3 of ") && job_said(j, 0, "  2\n"));
+    job_expect(j, !job_said(j, 0, "mean"));
+}
+
+static void broken_images_are_named_and_end_it_with_1(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    temp_write(in_folder("set/train/1/bad\nname.png"), "GIF89a", 6);
+    j = TOOL("folder", in_folder("set"), "-j", "2");
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "set/train/1/bad?name.png is a GIF: JPEG and PNG are read\n"));
+    job_expect(j, job_said(j, 0, "  broken    1\n") && job_said(j, 0, "  broken    0\n"));
+}
+
+static void what_is_missing_in_val_is_told(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    temp_folder_make(&folder, "set/train/3");
+    temp_write(in_folder("set/train/3/x.jpg"), "", 0);
+    j = TOOL("folder", in_folder("set"), "--quick");
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "set/val has no class 3, which the other set has\n"));
+    job_expect(j, job_said(j, 0, "set/train\n"));
+}
+
+/* From a folder to CIFAR's format and back, told as JSON. */
+static void conversions_go_both_ways(void **state)
+{
+    json_value *splits;
+    const json_value *test_split;
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    j = TOOL("convert", in_folder("set"), in_folder("cifar"), "--from", "folder", "--to", "cifar");
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "cifar/train: 12 images\n"));
+    job_clean_up(NULL);
+    j = TOOL("cifar", in_folder("cifar"), "--json");
+    job_expect_code(j, 0);
+    assert_ok(json_parse(text_str(&j->out), j->out.length, "the report", &splits));
+    assert_int_equal(json_size(splits), 2);
+    test_split = json_at(splits, 1);
+    assert_int_equal(json_as_int(json_get(test_split, "images"), -1), 12);
+    assert_int_equal(json_as_int(json_get(test_split, "broken"), -1), 0);
+    assert_int_equal(json_as_int(json_at(json_get(test_split, "width"), 1), -1), 32);
+    assert_int_equal(json_size(json_get(test_split, "mean")), 3);
+    assert_int_equal(json_size(json_get(test_split, "classes")), 10);
+    json_free(splits);
+    job_clean_up(NULL);
+    j = TOOL("convert", in_folder("cifar"), in_folder("back"), "--from", "cifar", "--per-class",
+             "1", "--image-size", "16");
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "back/val: 3 images\n"));
+    job_clean_up(NULL);
+    expect_error(TOOL("convert", in_folder("cifar"), in_folder("back"), "--from", "cifar"), 1,
+                 "back/train: File exists");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(wrong_calls_are_told_in_one_line),
+        test(a_folder_is_described),
+        test(broken_images_are_named_and_end_it_with_1),
+        test(what_is_missing_in_val_is_told),
+        test(conversions_go_both_ways),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
