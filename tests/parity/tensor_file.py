@@ -8,16 +8,17 @@ import torch
 
 
 def write_safetensors(path, tensors):
-    header, data = {}, b""
+    header, chunks, at = {}, [], 0
     for name, t in tensors.items():
         a = t.detach().numpy()
         kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[str(a.dtype)]
-        header[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
-        data += a.tobytes()
+        header[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
+        chunks.append(a.tobytes())
+        at += a.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(chunks))
 
 
 def read_safetensors(path):
