@@ -107,6 +107,9 @@ REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c,
         ref_put(tensor_elements(call->out[1]), c, m.mean, wide);
     if (call->out[2] != NULL)
         ref_put(tensor_elements(call->out[2]), c, m.variance, wide);
+    // As they are saved: backward, and who makes the result again, must find the same bits.
+    if (!wide)
+        m = (moments){.mean = (double)(float)m.mean, .variance = (double)(float)m.variance};
     return m;
 }
 
