@@ -148,7 +148,8 @@ static ls_status list_folder(const char *dir, listing *l)
         return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open the folder %s: %s",
                        dir, ls_errno_text(errno));
     errno = 0;
-    while (st == LS_OK && (entry = readdir(folder)) != NULL) {
+    while (st == LS_OK &&
+           (entry = readdir(folder)) != NULL) { // NOLINT(concurrency-mt-unsafe): its own stream
         st = list_entry(l, dir, entry);
         errno = 0;
     }
@@ -192,6 +193,7 @@ static ls_status add_file(folder_dataset *d, const char *below, const char *name
 /* The files of DIR/below, then those of the folders in it, as os.walk() goes. */
 static ls_status add_folder(folder_dataset *d, const char *below, int depth);
 
+// NOLINTNEXTLINE(misc-no-recursion): as add_folder()
 static ls_status add_entries(folder_dataset *d, const char *below, int depth, char kind,
                              const listing *l)
 {

@@ -307,7 +307,7 @@ static void what_is_no_file_is_told(void **state)
     assert_status(image_open_file(&r, path), LS_EFORMAT);
     fd = open(temp_path(&folder, "hole.png", path), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 29), 0);
     assert_int_equal(close(fd), 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
     assert_told("at most 268435456 are read");
