@@ -25,6 +25,13 @@ bool grad_wanted(const ls_tensor *in)
 
 /* --- what operators' backwards are made of --- */
 
+bool grad_is_spent(const node *n)
+{
+    const value *v = value_of(n->out);
+
+    return !v->is_kept && v->grad->storage->n_refs == 1;
+}
+
 ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out)
 {
     return tensor_shape(tape->device, in->dtype, in->n_dims, in->dims, out);

@@ -29,6 +29,7 @@ static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
 {
     op_call call = {.op = OP_BATCH_NORM_BACKWARD,
                     .attrs = n->attrs,
+                    .spends = grad_is_spent(n),
                     .n_in = 7,
                     .n_out = 3,
                     .in = {n->in[X], dy, n->in[WEIGHT], n->in[BIAS], n->saved[SAVED_MEAN],

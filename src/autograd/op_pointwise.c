@@ -7,7 +7,11 @@
 /* y = max(0, x): dx = dy where y > 0. */
 static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
+    op_call call = {.op = OP_RELU_BACKWARD,
+                    .spends = grad_is_spent(n),
+                    .n_in = 2,
+                    .n_out = 1,
+                    .in = {n->out, dy}};
 
     return grad_run(tape, &call, 0, n->in[0]);
 }
@@ -52,7 +56,11 @@ static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 /* y = max(0, a + b): dy where y > 0 */
 static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
+    op_call call = {.op = OP_RELU_BACKWARD,
+                    .spends = grad_is_spent(n),
+                    .n_in = 2,
+                    .n_out = 1,
+                    .in = {n->out, dy}};
     ls_status st;
 
     LS_TRY(grad_shape(tape, n->out, &call.out[0]));

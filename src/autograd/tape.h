@@ -115,6 +115,9 @@ LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor *
 /* Adds `g` to the gradient of `in`; takes g over, also when it fails. */
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 
+/* Whether the gradient of the node's output is read by nobody after this node's backward. */
+bool grad_is_spent(const node *n);
+
 /* Makes again what the backward of `n` reads and ls_tape_done() has dropped. */
 LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);
 

@@ -80,6 +80,9 @@ const layout *layout_of(device_state *self, const ls_tensor *t);
 /* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM). */
 LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
 
+/* Places out[0] under `l`, over the memory of a spent in[1] where that lies so. */
+LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, const layout *l);
+
 /* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys with
  * dn_host->tensor_destroy(), whatever came out of this. */
 LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,

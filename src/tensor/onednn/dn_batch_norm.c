@@ -489,7 +489,7 @@ ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
     LS_TRY(plain_parameters(call, 2, 4));
     LS_TRY(grid_walkable(x, &g));
     if (call->out[0] != NULL) {
-        LS_TRY(place_like(self, call->out[0], x));
+        LS_TRY(layout_place_over(self, call, layout_of(self, x)));
         w.out = dn_data(call->out[0]);
     }
     w.x = dn_data(x);

@@ -126,6 +126,14 @@ ls_status layout_place(ls_tensor *t, const layout *l)
     return dn_host->tensor_place(t, l->kind == LAYOUT_PLAIN ? NULL : l, l->bytes);
 }
 
+ls_status layout_place_over(device_state *self, const op_call *call, const layout *l)
+{
+    if (l == NULL || !call->spends || layout_of(self, call->in[1]) != l || call->in[1]->offset != 0)
+        return layout_place(call->out[0], l);
+    dn_host->tensor_share(call->out[0], call->in[1]);
+    return LS_OK;
+}
+
 ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out)
 {
     const int64_t dims[1] = {(int64_t)n};

@@ -172,7 +172,7 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
 
     if (l == NULL)
         return no_memory();
-    LS_TRY(layout_place(call->out[0], l));
+    LS_TRY(layout_place_over(self, call, l));
     st = layout_arrange(self, call->in[1], l, &moved, &dy);
     if (st == LS_OK) {
         relu_work w = {
