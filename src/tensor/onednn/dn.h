@@ -178,9 +178,10 @@ LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key
 
 /* --- weights --- */
 
-/* The elements of a parameter in layout `want`: its own, or a copy kept with its storage and refreshed when that was written. */
+/* The elements of a parameter in layout `want`: its own; a copy kept with its storage and refreshed when that was written; or, where
+ * each is multiplied so often (`uses`) that a fresh copy costs nothing, one in *temporary, which the caller destroys. */
 LS_MUST_USE ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want,
-                                     void **out);
+                                     size_t uses, ls_tensor **temporary, void **out);
 
 void packed_free(device_state *self, packed *p);
 

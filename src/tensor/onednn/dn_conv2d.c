@@ -38,6 +38,12 @@ static ls_status no_memory(void)
     return dn_fail(LS_ENOMEM, "no memory for a layout");
 }
 
+/* How often each weight is multiplied: once for each position of y. */
+static size_t uses_of(const ls_tensor *y)
+{
+    return (size_t)(y->dims[0] * y->dims[2] * y->dims[3]);
+}
+
 ls_status dn_conv2d(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
@@ -45,6 +51,7 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
     ls_tensor *const y = call->out[0];
     primitive_key key = key_of(call, FACE_FORWARD, x, call->in[1]);
     ls_tensor *moved = NULL;
+    ls_tensor *weights = NULL;
     primitive *p;
     void *data[4] = {NULL, NULL, NULL, NULL};
     ls_status st;
@@ -62,14 +69,16 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
     if (!note_layout(self, &key, 0, x))
         return no_memory();
     LS_TRY(primitive_for(self, &key, &p));
-    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
     if (bias != NULL)
         LS_TRY(dn_host->tensor_plain(bias, &data[3]));
     LS_TRY(layout_place(y, p->dst));
     data[2] = dn_data(y);
-    st = layout_arrange(self, x, p->src, &moved, &data[0]);
+    st = packed_weights(self, call->in[1], p->weights, uses_of(y), &weights, &data[1]);
+    if (st == LS_OK)
+        st = layout_arrange(self, x, p->src, &moved, &data[0]);
     if (st == LS_OK)
         st = primitive_run(self, p, data);
+    dn_host->tensor_destroy(weights);
     dn_host->tensor_destroy(moved);
     return st;
 }
@@ -80,6 +89,7 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
     ls_tensor *const dx = call->out[0];
     primitive_key key = key_of(call, FACE_BACKWARD_DATA, dx, call->in[1]);
     ls_tensor *moved = NULL;
+    ls_tensor *weights = NULL;
     primitive *p;
     void *data[3] = {NULL, NULL, NULL};
     ls_status st;
@@ -91,12 +101,14 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
     if (!note_layout(self, &key, 0, dy))
         return no_memory();
     LS_TRY(primitive_for(self, &key, &p));
-    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
     LS_TRY(layout_place(dx, p->src));
     data[0] = dn_data(dx);
-    st = layout_arrange(self, dy, p->dst, &moved, &data[2]);
+    st = packed_weights(self, call->in[1], p->weights, uses_of(dy), &weights, &data[1]);
+    if (st == LS_OK)
+        st = layout_arrange(self, dy, p->dst, &moved, &data[2]);
     if (st == LS_OK)
         st = primitive_run(self, p, data);
+    dn_host->tensor_destroy(weights);
     dn_host->tensor_destroy(moved);
     return st;
 }

@@ -30,7 +30,7 @@ ls_status dn_linear(device_state *self, const op_call *call)
 
     LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
-    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
+    LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
     if (bias != NULL)
         LS_TRY(dn_host->tensor_plain(bias, &data[3]));
     LS_TRY(layout_place(call->out[0], p->dst));
@@ -45,7 +45,7 @@ ls_status dn_linear_backward_data(device_state *self, const op_call *call)
     void *data[3] = {NULL, NULL, NULL};
 
     LS_TRY(primitive_for(self, &key, &p));
-    LS_TRY(packed_weights(self, call->in[1], p->weights, &data[1]));
+    LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[2]));
     LS_TRY(layout_place(call->out[0], p->src));
     data[0] = dn_data(call->out[0]);

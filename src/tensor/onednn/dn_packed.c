@@ -54,7 +54,24 @@ static packed *make(const ls_tensor *weights, const layout *want)
     return p;
 }
 
-ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want, void **out)
+/* Multiplications of a weight from which on arranging it anew is less than a hundredth of the work. */
+#define MANY_USES 256
+
+/* A copy for one call: all of them together would be another set of weights. */
+static ls_status pack_once(device_state *self, const ls_tensor *weights, const layout *want,
+                           ls_tensor **temporary, void **data)
+{
+    const void *plain = *data;
+    float *copy;
+
+    LS_TRY(dn_floats(weights->device, want->bytes / sizeof(float), temporary, &copy));
+    *data = copy;
+    return layout_reorder(self, layout_plain(self, want->n_dims, want->dims), plain, want, copy,
+                          false);
+}
+
+ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want, size_t uses,
+                         ls_tensor **temporary, void **out)
 {
     const layout *plain;
     packed *p;
@@ -62,6 +79,8 @@ ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *w
     LS_TRY(dn_host->tensor_plain(weights, out));
     if (want->kind == LAYOUT_PLAIN)
         return LS_OK;
+    if (uses >= MANY_USES)
+        return pack_once(self, weights, want, temporary, out);
     p = find(weights, want);
     if (p == NULL)
         p = make(weights, want);
