@@ -41,6 +41,26 @@ static void tear_down(bench *b)
     ls_device_close(b->device);
 }
 
+/* Both nets of all tests: to draw the initial values of one takes longer than its steps. */
+static bench small; /* resnet18 */
+static bench large; /* resnet50 */
+
+static int open_nets(void **state)
+{
+    LS_UNUSED(state);
+    small = set_up("cpu", "resnet18", 1000);
+    large = set_up("cpu", "resnet50", 1000);
+    return 0;
+}
+
+static int close_nets(void **state)
+{
+    LS_UNUSED(state);
+    tear_down(&small);
+    tear_down(&large);
+    return 0;
+}
+
 static ls_tensor *tensor_named(const bench *b, const char *name)
 {
     int n;
@@ -92,41 +112,37 @@ static void names_come_in_the_order_of_torchvisions_state_dict(void **state)
     static const char *const block[] = {
         "layer1.0.bn3.num_batches_tracked", "layer1.0.downsample.0.weight",
         "layer1.0.downsample.1.weight", "layer1.0.downsample.1.bias"};
-    bench b = set_up("cpu_ref", "resnet50", 1000);
     const ls_named *items;
     int n;
 
     LS_UNUSED(state);
-    assert_size(&b, 25557032, 320);
-    items = ls_model_state(b.model, &n);
+    assert_size(&large, 25557032, 320);
+    items = ls_model_state(large.model, &n);
     for (size_t i = 0; i < LS_COUNT_OF(first); i++)
         assert_string_equal(items[i].name, first[i]);
     for (size_t i = 0; i < LS_COUNT_OF(block); i++)
         assert_string_equal(items[23 + i].name, block[i]);
     assert_string_equal(items[n - 2].name, "fc.weight");
     assert_string_equal(items[n - 1].name, "fc.bias");
-    assert_int_equal(ls_tensor_dim(tensor_named(&b, "layer4.0.downsample.0.weight"), 1), 1024);
-    assert_int_equal(ls_tensor_dim(tensor_named(&b, "layer4.2.conv2.weight"), 2), 3);
+    assert_int_equal(ls_tensor_dim(tensor_named(&large, "layer4.0.downsample.0.weight"), 1), 1024);
+    assert_int_equal(ls_tensor_dim(tensor_named(&large, "layer4.2.conv2.weight"), 2), 3);
     assert_int_equal(ls_tensor_dim(items[n - 1].tensor, 0), 1000);
-    tear_down(&b);
 }
 
 static void weights_start_as_torchvisions(void **state)
 {
-    bench b = set_up("cpu_ref", "resnet18", 1000);
-    const ls_tensor *w = tensor_named(&b, "layer2.0.conv1.weight"); /* (128, 64, 3, 3) */
-    const ls_tensor *gain = tensor_named(&b, "layer2.0.bn2.weight");
+    const ls_tensor *w = tensor_named(&small, "layer2.0.conv1.weight"); /* (128, 64, 3, 3) */
+    const ls_tensor *gain = tensor_named(&small, "layer2.0.bn2.weight");
     const size_t count = ls_tensor_count(w);
     double squares = 0;
 
     LS_UNUSED(state);
-    assert_size(&b, 11689512, 122);
+    assert_size(&small, 11689512, 122);
     for (size_t i = 0; i < count; i++)
         squares += pow(element_of(w, i), 2);
     assert_true(fabs(squares / (double)count * 128 * 9 / 2 - 1) < 0.03);
     for (size_t i = 0; i < ls_tensor_count(gain); i++)
         assert_true(element_of(gain, i) == 1);
-    tear_down(&b);
 }
 
 static float step(bench *b, ls_tensor *x, ls_tensor *y)
@@ -150,36 +166,33 @@ static void make_batch(const bench *b, int64_t rows, int64_t side, ls_tensor **x
 
 static void a_warm_step_allocates_nothing(void **state)
 {
-    bench b = set_up("cpu", "resnet50", 10);
     ls_tensor *x;
     ls_tensor *y;
     uint64_t before;
     float loss;
 
     LS_UNUSED(state);
-    make_batch(&b, 2, 32, &x, &y);
-    loss = step(&b, x, y);
+    make_batch(&large, 2, 32, &x, &y);
+    loss = step(&large, x, y);
     assert_true(loss > 0 && loss < 20);
-    (void)step(&b, x, y);
+    (void)step(&large, x, y);
     before = ls_alloc_count();
-    (void)step(&b, x, y);
+    (void)step(&large, x, y);
     assert_int_equal(ls_alloc_count(), before);
     destroy_all((ls_tensor *[]){x, y}, 2);
-    tear_down(&b);
 }
 
 static void a_batch_of_no_rows_gives_gradients_of_zero(void **state)
 {
-    bench b = set_up("cpu", "resnet18", 10);
     const ls_named *p;
     ls_tensor *x;
     ls_tensor *y;
     int n;
 
     LS_UNUSED(state);
-    make_batch(&b, 0, 32, &x, &y);
-    assert_true(step(&b, x, y) == 0);
-    p = ls_model_parameters(b.model, &n);
+    make_batch(&small, 0, 32, &x, &y);
+    assert_true(step(&small, x, y) == 0);
+    p = ls_model_parameters(small.model, &n);
     for (int i = 0; i < n; i++) {
         const ls_tensor *g = ls_grad(p[i].tensor);
 
@@ -187,7 +200,6 @@ static void a_batch_of_no_rows_gives_gradients_of_zero(void **state)
         assert_true(element_of(g, 0) == 0);
     }
     destroy_all((ls_tensor *[]){x, y}, 2);
-    tear_down(&b);
 }
 
 int main(void)
@@ -200,5 +212,5 @@ int main(void)
         cmocka_unit_test(a_batch_of_no_rows_gives_gradients_of_zero),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_nets, close_nets);
 }
