@@ -133,10 +133,14 @@ static double portable_log(double x)
     double whole = 0.0;
     double t;
 
-    for (; x > 1.5; x /= 2.0)
+    while (x > 1.5) {
+        x /= 2.0;
         whole += ln2;
-    for (; x < 0.75; x *= 2.0)
+    }
+    while (x < 0.75) {
+        x *= 2.0;
         whole -= ln2;
+    }
     t = (x - 1.0) / (x + 1.0);
     for (int k = 29; k >= 1; k -= 2)
         sum = sum * t * t + 1.0 / k;

@@ -113,7 +113,9 @@ static char kind_of(const char *dir, const struct dirent *entry)
     text_format(path, sizeof(path), "%s/%s", dir, entry->d_name);
     if (stat(path, &info) != 0)
         return 'f'; // a link to nowhere is a file that cannot be read
-    return S_ISDIR(info.st_mode) ? 'd' : S_ISREG(info.st_mode) ? 'f' : 0;
+    if (S_ISDIR(info.st_mode))
+        return 'd';
+    return S_ISREG(info.st_mode) ? 'f' : '\0';
 }
 
 static ls_status list_entry(listing *l, const char *dir, const struct dirent *entry)

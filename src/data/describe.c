@@ -50,7 +50,7 @@ static void add_channel(tally *t, int c, const uint8_t *bytes, size_t step, size
     uint64_t squares = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const uint32_t v = bytes[i * step];
+        const uint64_t v = bytes[i * step];
 
         sum += v;
         squares += v * v;
