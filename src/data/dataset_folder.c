@@ -115,7 +115,9 @@ static char kind_of(const char *dir, const struct dirent *entry)
         return 'f'; // a link to nowhere is a file that cannot be read
     if (S_ISDIR(info.st_mode))
         return 'd';
-    return S_ISREG(info.st_mode) ? 'f' : '\0';
+    if (S_ISREG(info.st_mode))
+        return 'f';
+    return 0;
 }
 
 static ls_status list_entry(listing *l, const char *dir, const struct dirent *entry)
