@@ -122,10 +122,10 @@ static char kind_of(const char *dir, const struct dirent *entry)
 
 static ls_status list_entry(listing *l, const char *dir, const struct dirent *entry)
 {
-    const char kind = entry->d_name[0] == '.' ? 0 : kind_of(dir, entry);
+    const char kind = kind_of(dir, entry);
     void *at = l->at;
 
-    if (kind == 0)
+    if (entry->d_name[0] == '.' || kind == 0)
         return LS_OK;
     LS_TRY(grow(&at, l->n, &l->capacity, sizeof(*l->at)));
     l->at = at;
