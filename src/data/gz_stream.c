@@ -24,7 +24,7 @@ typedef int (*inflate_end_fn)(z_stream *z);
 struct gz_stream {
     int fd;
     const char *path;
-    void *library;
+    void *codec;
     inflate_init_fn init;
     inflate_fn inflate;
     inflate_end_fn end;
@@ -42,7 +42,7 @@ static ls_status load_zlib(gz_stream *g)
         {"inflateInit2_", &g->init}, {"inflate", &g->inflate}, {"inflateEnd", &g->end}};
 
     return ls_context(
-        codec_library_open("libz.so.1", "zlib1g", symbols, LS_COUNT_OF(symbols), &g->library),
+        codec_library_open("libz.so.1", "zlib1g", symbols, LS_COUNT_OF(symbols), &g->codec),
         "%s is compressed", g->path);
 }
 
@@ -70,7 +70,7 @@ void gz_stream_close(gz_stream *g)
         return;
     if (g->in_member)
         (void)g->end(&g->z);
-    codec_library_close(g->library);
+    codec_library_close(g->codec);
     ls_free(g);
 }
 

@@ -40,7 +40,7 @@ struct jpeg_codec {
     jmp_buf escape;
     ls_status failure; /* of a step of ours */
     bool has_too_many_scans;
-    void *library;
+    void *codec;
     jpeg_functions call;
     const uint8_t *data;
     size_t bytes;
@@ -123,7 +123,7 @@ static ls_status load_library(jpeg_codec *c)
     };
 
     return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols),
-                              &c->library);
+                              &c->codec);
 }
 
 ls_status jpeg_codec_open(jpeg_codec **out)
@@ -155,7 +155,7 @@ void jpeg_codec_close(jpeg_codec *c)
         return;
     if (c->d.mem != NULL)
         c->call.destroy(&c->d);
-    codec_library_close(c->library);
+    codec_library_close(c->codec);
     ls_free(c);
 }
 

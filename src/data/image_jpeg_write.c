@@ -13,7 +13,7 @@ typedef struct jpeg_writer {
     struct jpeg_error_mgr errors;
     struct jpeg_destination_mgr destination;
     jmp_buf escape;
-    void *library;
+    void *codec;
     struct jpeg_error_mgr *(*std_error)(struct jpeg_error_mgr *);
     void (*create)(j_compress_ptr, int version, size_t bytes);
     void (*destroy)(j_compress_ptr);
@@ -38,7 +38,7 @@ static ls_status load_library(jpeg_writer *w)
     };
 
     return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols),
-                              &w->library);
+                              &w->codec);
 }
 
 static void leave(j_common_ptr any)
@@ -129,6 +129,6 @@ ls_status image_write_jpeg(const flat_image *image, int quality, text_buf *out)
     st = run(&w);
     if (w.c.mem != NULL)
         w.destroy(&w.c);
-    codec_library_close(w.library);
+    codec_library_close(w.codec);
     return st;
 }

@@ -22,7 +22,7 @@ typedef struct png_functions {
 } png_functions;
 
 struct png_codec {
-    void *library;
+    void *codec;
     png_functions call;
     spng_ctx *image; /* NULL: none is open */
     struct spng_ihdr header;
@@ -40,7 +40,7 @@ static ls_status load_library(png_codec *c)
         {"spng_strerror", &c->call.describe},
     };
 
-    return codec_library_open(PNG_LIBRARY, PNG_PACKAGE, symbols, LS_COUNT_OF(symbols), &c->library);
+    return codec_library_open(PNG_LIBRARY, PNG_PACKAGE, symbols, LS_COUNT_OF(symbols), &c->codec);
 }
 
 ls_status png_codec_open(png_codec **out)
@@ -71,7 +71,7 @@ void png_codec_close(png_codec *c)
     if (c == NULL)
         return;
     end_image(c);
-    codec_library_close(c->library);
+    codec_library_close(c->codec);
     ls_free(c);
 }
 

@@ -5,7 +5,7 @@
 #include "data/png_library.h"
 
 typedef struct png_writer {
-    void *library;
+    void *codec;
     spng_ctx *(*create)(struct spng_alloc *alloc, int flags);
     void (*destroy)(spng_ctx *);
     int (*set_stream)(spng_ctx *, spng_rw_fn *, void *);
@@ -22,7 +22,7 @@ static ls_status load_library(png_writer *w)
         {"spng_encode_image", &w->encode},       {"spng_strerror", &w->describe},
     };
 
-    return codec_library_open(PNG_LIBRARY, PNG_PACKAGE, symbols, LS_COUNT_OF(symbols), &w->library);
+    return codec_library_open(PNG_LIBRARY, PNG_PACKAGE, symbols, LS_COUNT_OF(symbols), &w->codec);
 }
 
 static int append(spng_ctx *ctx, void *user, void *bytes, size_t n)
@@ -68,6 +68,6 @@ ls_status image_write_png(const flat_image *image, text_buf *out)
 
     LS_TRY(load_library(&w));
     st = encode(&w, image, out);
-    codec_library_close(w.library);
+    codec_library_close(w.codec);
     return st;
 }
