@@ -50,7 +50,7 @@ static const team_rule defaults[] = {
     INLINE_ROWS(COLL_ALL_REDUCE),
     ROW(COLL_ALL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_ALL_REDUCE, "staged", (size_t)512 << 10, INT_MAX, TEAM_ANY_MEMORY),
-    // With more ranks each reads from all others, in smaller parts: staging is quicker, 1.2 times with four.
+    // With more ranks each reads from all others, in smaller parts: staging is quicker.
     ROW(COLL_ALL_REDUCE, "direct", SIZE_MAX, 3, TEAM_READABLE_MEMORY),
     ROW(COLL_ALL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
     INLINE_ROWS(COLL_REDUCE),

@@ -201,7 +201,7 @@ static bool read_segment(const transfer *t)
     return true;
 }
 
-// One copy, straight from the sender's memory: through a mapping where it is shared, which is twice as quick as a call for such
+// One copy, straight from the sender's memory: through a mapping where it is shared, which is quicker than a call for such
 // pages. Where it cannot be read after all, the pieces come as without an offer.
 static void take_offer(transfer *t)
 {
