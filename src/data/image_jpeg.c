@@ -122,8 +122,7 @@ static ls_status load_library(jpeg_codec *c)
         {"jpeg_read_scanlines", &c->call.read},        {"jpeg_abort_decompress", &c->call.abort},
     };
 
-    return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols),
-                              &c->codec);
+    return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols), &c->codec);
 }
 
 ls_status jpeg_codec_open(jpeg_codec **out)

@@ -37,8 +37,7 @@ static ls_status load_library(jpeg_writer *w)
         {"jpeg_write_scanlines", &w->write},    {"jpeg_finish_compress", &w->finish},
     };
 
-    return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols),
-                              &w->codec);
+    return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols), &w->codec);
 }
 
 static void leave(j_common_ptr any)

@@ -2,10 +2,8 @@
 /*
  * Several ranks against one process that sees everything, on a two-layer network in plain C kernels.
  */
-#include <lockstep/ddp.h>
-#include <lockstep/optim.h>
+#include "ddp/small_net.h"
 
-#include "base/rng.h"
 #include "harness/ranks.h"
 
 #include <math.h>
@@ -15,104 +13,55 @@
 
 #include <cmocka.h>
 
-enum { IN = 7, HIDDEN = 9, OUT = 3, ROWS_MOST = 12, STEPS = 6 };
+enum { IN = 7, HIDDEN = 9, OUT = 3, STEPS = 6 };
 
-typedef struct net {
-    ls_device *device;
-    ls_model *model;
-    ls_tape *tape;
-    ls_layer *first, *second;
-    ls_ddp *ddp;
-    ls_optimizer *sgd;
-} net;
-
-static ls_status net_open(net *n, uint64_t seed)
+/* layers: first, second */
+static ls_status net_open(small_net *n, uint64_t seed)
 {
-    const ls_device_options device = {.size = sizeof(device), .name = "cpu_ref"};
-
-    memset(n, 0, sizeof(*n));
-    LS_TRY(ls_device_open(&device, &n->device));
-    LS_TRY(ls_model_create(n->device, seed, &n->model));
-    LS_TRY(ls_tape_create(n->device, &n->tape));
-    n->first = ls_nn_linear(n->model, "first", IN, HIDDEN, 0);
-    n->second = ls_nn_linear(n->model, "second", HIDDEN, OUT, 0);
+    LS_TRY(small_net_open(n, "cpu_ref", seed));
+    n->layers[0] = ls_nn_linear(n->model, "first", IN, HIDDEN, 0);
+    n->layers[1] = ls_nn_linear(n->model, "second", HIDDEN, OUT, 0);
     return ls_model_status(n->model);
 }
 
-static ls_status net_join(net *n, ls_comm *comm, const ls_ddp_options *opt)
+static ls_status net_join(small_net *n, ls_comm *comm, const ls_ddp_options *opt)
 {
-    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.1, .momentum = 0.9};
-    int count;
-    const ls_named *parameters = ls_model_parameters(n->model, &count);
-
-    if (comm != NULL)
-        LS_TRY(ls_ddp_create(comm, n->model, opt, &n->ddp));
-    return ls_sgd_create(parameters, count, ls_grad, &sgd, &n->sgd);
-}
-
-static void net_close(net *n)
-{
-    ls_optimizer_destroy(n->sgd);
-    ls_tape_destroy(n->tape);
-    ls_ddp_destroy(n->ddp);
-    ls_model_destroy(n->model);
-    ls_device_close(n->device);
-}
-
-/* Row `row` of step `step`: the same on whoever makes it. */
-static void fill_row(int step, int row, float *x, int64_t *y)
-{
-    ls_rng rng;
-
-    ls_rng_seed(&rng, (uint64_t)step * 1000 + (uint64_t)row);
-    for (int i = 0; i < IN; i++)
-        x[i] = (float)ls_rng_normal(&rng);
-    *y = (int64_t)ls_rng_below(&rng, OUT);
+    return small_net_join(n, comm, opt, 0.1);
 }
 
 /* Mean loss over rows [first, first + rows) of a step. */
-static ls_status loss_of(net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
+static ls_status loss_of(small_net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
                          ls_tensor **loss)
 {
-    const int64_t x_dims[] = {rows, IN};
-    const int64_t y_dims[] = {rows};
-    float data[ROWS_MOST * IN + 1];
-    int64_t labels[ROWS_MOST + 1];
+    ls_tensor *h;
 
-    for (int i = 0; i < rows; i++)
-        fill_row(step, first + i, data + (size_t)i * IN, labels + i);
-    ls_tape_reset(n->tape);
-    LS_TRY(ls_tensor_create(n->device, LS_F32, 2, x_dims, x));
-    LS_TRY(ls_tensor_create(n->device, LS_I64, 1, y_dims, y));
-    LS_TRY(ls_tensor_write(*x, data, (size_t)rows * IN));
-    LS_TRY(ls_tensor_write(*y, labels, (size_t)rows));
-    *loss = ls_cross_entropy(
-        n->tape,
-        ls_forward(n->tape, n->second, ls_relu(n->tape, ls_forward(n->tape, n->first, *x))), *y);
+    LS_TRY(small_net_rows(n, step, first, (int64_t[]){0, IN}, 2, rows, 0, OUT, x, y));
+    h = ls_relu(n->tape, ls_forward(n->tape, n->layers[0], *x));
+    *loss = ls_cross_entropy(n->tape, ls_forward(n->tape, n->layers[1], h), *y);
     return ls_tape_status(n->tape);
 }
 
-typedef ls_status (*backward_fn)(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step);
+typedef ls_status (*backward_fn)(small_net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step);
 
-static ls_status ddp_backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+static ls_status ddp_backward(small_net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
 {
     return ls_ddp_backward(n->ddp, n->tape, loss, rows, step);
 }
 
-static ls_status ddp_accumulate(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+static ls_status ddp_accumulate(small_net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
 {
     LS_UNUSED(step);
     return ls_ddp_accumulate(n->ddp, n->tape, loss, rows);
 }
 
-static ls_status plain_backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+static ls_status plain_backward(small_net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
 {
     *step = (ls_ddp_step){.weight = (double)rows, .more_data = rows > 0};
     ls_model_zero_grad(n->model);
     return ls_backward(n->tape, loss, 1.0);
 }
 
-static ls_status rows_through(net *n, backward_fn backward, int step, int first, int rows,
+static ls_status rows_through(small_net *n, backward_fn backward, int step, int first, int rows,
                               ls_ddp_step *result)
 {
     ls_tensor *x = NULL;
@@ -129,7 +78,7 @@ static ls_status rows_through(net *n, backward_fn backward, int step, int first,
 }
 
 /* All parameters as one array. */
-static ls_status read_parameters(net *n, float *out, size_t *count)
+static ls_status read_parameters(small_net *n, float *out, size_t *count)
 {
     int n_params;
     const ls_named *list = ls_model_parameters(n->model, &n_params);
@@ -144,7 +93,7 @@ static ls_status read_parameters(net *n, float *out, size_t *count)
 
 enum { VALUES_MOST = 256 };
 
-static ls_status parameters_near(net *a, net *b, double tolerance)
+static ls_status parameters_near(small_net *a, small_net *b, double tolerance)
 {
     float x[VALUES_MOST];
     float y[VALUES_MOST];
@@ -162,7 +111,7 @@ static ls_status parameters_near(net *a, net *b, double tolerance)
     return LS_OK;
 }
 
-static ls_status parameters_equal_on_all_ranks(net *n, ls_comm *comm)
+static ls_status parameters_equal_on_all_ranks(small_net *n, ls_comm *comm)
 {
     float mine[VALUES_MOST] = {0};
     float all[8 * VALUES_MOST];
@@ -184,7 +133,8 @@ typedef struct shares {
     bool accumulate; /* the rank's rows come in two halves */
 } shares;
 
-static ls_status train_and_compare(net *ours, net *whole, ls_comm *comm, const shares *s)
+static ls_status train_and_compare(small_net *ours, small_net *whole, ls_comm *comm,
+                                   const shares *s)
 {
     const int rank = ls_comm_rank(comm);
     ls_ddp_step step;
@@ -215,8 +165,8 @@ static ls_status body_shares(const ls_test_rank *self, void *arg)
 {
     const shares *s = arg;
     ls_comm *comm;
-    net ours;
-    net whole;
+    small_net ours;
+    small_net whole;
     ls_status st;
 
     LS_TRY(ls_test_init(self, &comm));
@@ -225,8 +175,8 @@ static ls_status body_shares(const ls_test_rank *self, void *arg)
     LS_TRY(net_join(&ours, comm, &s->options));
     LS_TRY(net_join(&whole, NULL, NULL));
     st = train_and_compare(&ours, &whole, comm, s);
-    net_close(&ours);
-    net_close(&whole);
+    small_net_close(&ours);
+    small_net_close(&whole);
     ls_comm_destroy(comm);
     return st;
 }
@@ -280,7 +230,7 @@ static ls_status body_no_data(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
     ls_ddp_step step;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -290,7 +240,7 @@ static ls_status body_no_data(const ls_test_rank *self, void *arg)
     LS_CHECK(step.more_data == 1 && step.weight == 2);
     LS_TRY(rows_through(&n, ddp_backward, 1, 0, 0, &step));
     LS_CHECK(step.more_data == 0 && step.weight == 0);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -305,7 +255,7 @@ static ls_status body_stop(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
     ls_ddp_step step = {0};
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -317,7 +267,7 @@ static ls_status body_stop(const ls_test_rank *self, void *arg)
         LS_TRY(rows_through(&n, ddp_backward, i, self->rank, 1, &step));
         LS_CHECK(step.stop == (i >= 2));
     }
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -340,7 +290,7 @@ static ls_status body_unused(const ls_test_rank *self, void *arg)
     ls_layer *nobodys;
     int n_unused;
     int n_params;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -353,9 +303,9 @@ static ls_status body_unused(const ls_test_rank *self, void *arg)
                             &target));
     for (int i = 0; i < 3; i++) { /* before and after buckets are laid out anew */
         ls_tape_reset(n.tape);
-        h = ls_forward(n.tape, n.first, x);
+        h = ls_forward(n.tape, n.layers[0], x);
         if (self->rank == 1)
-            h = ls_forward(n.tape, n.second, h);
+            h = ls_forward(n.tape, n.layers[1], h);
         LS_TRY(ls_ddp_backward(n.ddp, n.tape, ls_mse_loss(n.tape, h, target), 1, &step));
         const char *const *unused = ls_ddp_unused(n.ddp, &n_unused);
         LS_CHECK(n_unused == 1 && strcmp(unused[0], "nobodys.weight") == 0);
@@ -367,7 +317,7 @@ static ls_status body_unused(const ls_test_rank *self, void *arg)
     ls_tape_reset(n.tape);
     ls_tensor_destroy(x);
     ls_tensor_destroy(target);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -381,7 +331,7 @@ static void unused_parameters_are_named_and_have_no_gradient(void **state)
 static ls_status body_differing(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -391,7 +341,7 @@ static ls_status body_differing(const ls_test_rank *self, void *arg)
     LS_CHECK(net_join(&n, comm, NULL) == LS_EMISMATCH);
     LS_CHECK(strstr(ls_last_error(), "rank 2") != NULL);
     LS_CHECK(strstr(ls_last_error(), "extra.weight (3, 2) float32") != NULL);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -408,7 +358,7 @@ static ls_status body_tampered(const ls_test_rank *self, void *arg)
     ls_comm *comm;
     ls_ddp_step step;
     int n_params;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -421,7 +371,7 @@ static ls_status body_tampered(const ls_test_rank *self, void *arg)
     LS_TRY(rows_through(&n, ddp_backward, 1, 0, 1, &step)); /* not looked at in this step */
     LS_CHECK(rows_through(&n, ddp_backward, 2, 0, 1, &step) == LS_EMISMATCH);
     LS_CHECK(strstr(ls_last_error(), "second.bias of rank 1") != NULL);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -435,7 +385,7 @@ static void a_replica_that_went_astray_is_named(void **state)
 static ls_status body_buffers(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
-    net n;
+    small_net n;
     int count;
     float mean[5];
     int64_t tracked;
@@ -456,7 +406,7 @@ static ls_status body_buffers(const ls_test_rank *self, void *arg)
     LS_TRY(ls_tensor_read(buffers[0].tensor, mean, 5));
     LS_TRY(ls_tensor_read(buffers[2].tensor, &tracked, 1));
     LS_CHECK(mean[0] == 0.0F && mean[4] == 4.0F && tracked == 7);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -473,7 +423,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
     ls_comm *comm;
     ls_ddp_step step;
     ls_status st;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -486,7 +436,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
         LS_CHECK(rows_through(&n, ddp_backward, 0, 0, 1, &step) != LS_OK);
         LS_CHECK(strstr(ls_last_error(), "rank 0") != NULL);
     }
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }

@@ -2,8 +2,7 @@
 /*
  * Batch norms over all ranks against one process that sees the whole batch, on a small convolutional network.
  */
-#include <lockstep/ddp.h>
-#include <lockstep/optim.h>
+#include "ddp/small_net.h"
 
 #include "base/rng.h"
 #include "harness/ranks.h"
@@ -15,91 +14,48 @@
 
 #include <cmocka.h>
 
-enum { IN = 2, SIDE = 5, IMAGE = IN * SIDE * SIDE, MID = 6, OUT = 3, ROWS_MOST = 12, STEPS = 5 };
+enum { IN = 2, SIDE = 5, MID = 6, OUT = 3, STEPS = 5 };
 
 /* Parameters and running statistics stay within this distance (L2, relative) of the single process, over all steps: float32 rounding
  * of sums in another order, which each step amplifies. */
 static const double bound = 2e-5;
 
-typedef struct net {
-    ls_device *device;
-    ls_model *model;
-    ls_tape *tape;
-    ls_layer *conv, *norm, *fc, *norm2;
-    ls_ddp *ddp;
-    ls_optimizer *sgd;
-} net;
+enum { CONV, NORM, FC, NORM2 }; /* layers */
 
-static ls_status net_open(net *n, const char *device_name, uint64_t seed)
+static ls_status net_open(small_net *n, const char *device, uint64_t seed)
 {
-    const ls_device_options device = {.size = sizeof(device), .name = device_name, .threads = 1};
     const ls_nn_conv2d_options conv = {.kernel = {3, 3}, .padding = {1, 1}, .no_bias = 1};
     const ls_nn_batch_norm_options relu = {.relu = 1};
 
-    memset(n, 0, sizeof(*n));
-    LS_TRY(ls_device_open(&device, &n->device));
-    LS_TRY(ls_model_create(n->device, seed, &n->model));
-    LS_TRY(ls_tape_create(n->device, &n->tape));
-    n->conv = ls_nn_conv2d(n->model, "conv", IN, MID, &conv);
-    n->norm = ls_nn_batch_norm2d(n->model, "norm", MID, &relu);
-    n->fc = ls_nn_linear(n->model, "fc", MID * SIDE * SIDE, OUT, 0);
-    n->norm2 = ls_nn_batch_norm2d(n->model, "norm2", OUT, NULL);
+    LS_TRY(small_net_open(n, device, seed));
+    n->layers[CONV] = ls_nn_conv2d(n->model, "conv", IN, MID, &conv);
+    n->layers[NORM] = ls_nn_batch_norm2d(n->model, "norm", MID, &relu);
+    n->layers[FC] = ls_nn_linear(n->model, "fc", MID * SIDE * SIDE, OUT, 0);
+    n->layers[NORM2] = ls_nn_batch_norm2d(n->model, "norm2", OUT, NULL);
     return ls_model_status(n->model);
 }
 
-static ls_status net_join(net *n, ls_comm *comm, const ls_ddp_options *opt)
+static ls_status net_join(small_net *n, ls_comm *comm, const ls_ddp_options *opt)
 {
-    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.05, .momentum = 0.9};
-    int count;
-    const ls_named *parameters = ls_model_parameters(n->model, &count);
-
-    if (comm != NULL)
-        LS_TRY(ls_ddp_create(comm, n->model, opt, &n->ddp));
-    return ls_sgd_create(parameters, count, ls_grad, &sgd, &n->sgd);
-}
-
-static void net_close(net *n)
-{
-    ls_optimizer_destroy(n->sgd);
-    ls_tape_destroy(n->tape);
-    ls_ddp_destroy(n->ddp);
-    ls_model_destroy(n->model);
-    ls_device_close(n->device);
-}
-
-/* Row `row` of step `step`, far from 0: the same on whoever makes it. */
-static void fill_row(int step, int row, float *x, int64_t *y)
-{
-    ls_rng rng;
-
-    ls_rng_seed(&rng, (uint64_t)step * 1000 + (uint64_t)row);
-    for (int i = 0; i < IMAGE; i++)
-        x[i] = 3 + (float)ls_rng_normal(&rng);
-    *y = (int64_t)ls_rng_below(&rng, OUT);
+    return small_net_join(n, comm, opt, 0.05);
 }
 
 /* Mean loss over rows [first, first + rows) of a step. */
-static ls_status loss_of(net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
+static ls_status loss_of(small_net *n, int step, int first, int rows, ls_tensor **x, ls_tensor **y,
                          ls_tensor **loss)
 {
-    float data[ROWS_MOST * IMAGE + 1];
-    int64_t labels[ROWS_MOST + 1];
     ls_tensor *h;
 
-    for (int i = 0; i < rows; i++)
-        fill_row(step, first + i, data + (size_t)i * IMAGE, labels + i);
-    ls_tape_reset(n->tape);
-    LS_TRY(ls_tensor_create(n->device, LS_F32, 4, (int64_t[]){rows, IN, SIDE, SIDE}, x));
-    LS_TRY(ls_tensor_create(n->device, LS_I64, 1, (int64_t[]){rows}, y));
-    LS_TRY(ls_tensor_write(*x, data, (size_t)rows * IMAGE));
-    LS_TRY(ls_tensor_write(*y, labels, (size_t)rows));
-    h = ls_forward(n->tape, n->norm, ls_forward(n->tape, n->conv, *x));
-    h = ls_forward(n->tape, n->norm2, ls_forward(n->tape, n->fc, ls_flatten(n->tape, h)));
+    // Far from 0.
+    LS_TRY(small_net_rows(n, step, first, (int64_t[]){0, IN, SIDE, SIDE}, 4, rows, 3, OUT, x, y));
+    h = ls_forward(n->tape, n->layers[NORM], ls_forward(n->tape, n->layers[CONV], *x));
+    h = ls_forward(n->tape, n->layers[NORM2],
+                   ls_forward(n->tape, n->layers[FC], ls_flatten(n->tape, h)));
     *loss = ls_cross_entropy(n->tape, h, *y);
     return LS_OK;
 }
 
-static ls_status backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
+static ls_status backward(small_net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *step)
 {
     if (n->ddp != NULL)
         return ls_ddp_backward(n->ddp, n->tape, loss, rows, step);
@@ -109,7 +65,7 @@ static ls_status backward(net *n, ls_tensor *loss, int64_t rows, ls_ddp_step *st
     return ls_backward(n->tape, loss, 1.0);
 }
 
-static ls_status train_step(net *n, int step, int first, int rows)
+static ls_status train_step(small_net *n, int step, int first, int rows)
 {
     ls_tensor *x = NULL;
     ls_tensor *y = NULL;
@@ -150,7 +106,7 @@ static ls_status near(const ls_named *a, const ls_named *b)
     return LS_OK;
 }
 
-static ls_status states_near(net *a, net *b)
+static ls_status states_near(small_net *a, small_net *b)
 {
     int n;
     const ls_named *ours = ls_model_state(a->model, &n);
@@ -162,7 +118,7 @@ static ls_status states_near(net *a, net *b)
 }
 
 /* Parameters, running statistics and counters: the same bits everywhere. */
-static ls_status states_equal_on_all_ranks(net *n, ls_comm *comm)
+static ls_status states_equal_on_all_ranks(small_net *n, ls_comm *comm)
 {
     int count;
     const ls_named *state = ls_model_state(n->model, &count);
@@ -187,7 +143,8 @@ typedef struct shares {
     ls_ddp_options options;
 } shares;
 
-static ls_status train_and_compare(net *ours, net *whole, ls_comm *comm, const shares *s)
+static ls_status train_and_compare(small_net *ours, small_net *whole, ls_comm *comm,
+                                   const shares *s)
 {
     const int rank = ls_comm_rank(comm);
     int first = 0;
@@ -212,8 +169,8 @@ static ls_status body_shares(const ls_test_rank *self, void *arg)
 {
     const shares *s = arg;
     ls_comm *comm;
-    net ours;
-    net whole;
+    small_net ours;
+    small_net whole;
     ls_status st;
 
     LS_TRY(ls_test_init(self, &comm));
@@ -222,8 +179,8 @@ static ls_status body_shares(const ls_test_rank *self, void *arg)
     LS_TRY(net_join(&ours, comm, &s->options));
     LS_TRY(net_join(&whole, NULL, NULL));
     st = train_and_compare(&ours, &whole, comm, s);
-    net_close(&ours);
-    net_close(&whole);
+    small_net_close(&ours);
+    small_net_close(&whole);
     ls_comm_destroy(comm);
     return st;
 }
@@ -279,7 +236,7 @@ static ls_status body_too_few(const ls_test_rank *self, void *arg)
     ls_tensor *y = NULL;
     ls_tensor *loss = NULL;
     ls_comm *comm;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -292,7 +249,7 @@ static ls_status body_too_few(const ls_test_rank *self, void *arg)
     ls_tape_reset(n.tape);
     ls_tensor_destroy(x);
     ls_tensor_destroy(y);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -312,7 +269,7 @@ static ls_status body_pairs(const ls_test_rank *self, void *arg)
     float all[4 * MID];
     ls_comm *comm;
     ls_comm *pair;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -329,7 +286,7 @@ static ls_status body_pairs(const ls_test_rank *self, void *arg)
     LS_CHECK(memcmp(all, all + MID, sizeof(mean)) == 0);
     LS_CHECK(memcmp(all + 2 * (size_t)MID, all + 3 * (size_t)MID, sizeof(mean)) == 0);
     LS_CHECK(memcmp(all, all + 2 * (size_t)MID, sizeof(mean)) != 0);
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(pair);
     ls_comm_destroy(comm);
     return LS_OK;
@@ -349,7 +306,7 @@ static ls_status body_alone(const ls_test_rank *self, void *arg)
     ls_tensor *y = NULL;
     ls_tensor *loss = NULL;
     ls_comm *comm;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -370,7 +327,7 @@ static ls_status body_alone(const ls_test_rank *self, void *arg)
     LS_TRY(net_join(&n, NULL, NULL));
     if (self->rank == 0)
         LS_TRY(train_step(&n, 0, 0, 3));
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -387,7 +344,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
     const ls_ddp_options options = {.size = sizeof(options), .sync_batch_norm = 1};
     ls_comm *comm;
     ls_ddp_step step;
-    net n;
+    small_net n;
 
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
@@ -399,7 +356,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
         LS_CHECK(train_step(&n, 0, 0, 2) != LS_OK);
         LS_CHECK(strstr(ls_last_error(), "rank 0") != NULL);
     }
-    net_close(&n);
+    small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
 }
