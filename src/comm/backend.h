@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 2
+#define BACKEND_ABI 3
 
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
@@ -51,7 +51,8 @@ typedef struct coll {
     coll_kind kind;
     ls_dtype dtype;
     ls_reduce_op redop;
-    int root; /* group rank; for SEND and RECV the peer, LS_ANY_SOURCE allowed for RECV */
+    double divisor; /* of LS_AVG; the group's size unless comm_average() said otherwise */
+    int root;       /* group rank; for SEND and RECV the peer, LS_ANY_SOURCE allowed for RECV */
     int tag;
     const void *src;
     void *dst;
@@ -97,7 +98,7 @@ struct comm_host {
                         size_t *bytes);
     /* The arithmetic of native/kernels.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
-                   ls_dtype type, ls_reduce_op op, bool final, int divisor);
+                   ls_dtype type, ls_reduce_op op, bool final, double divisor);
 };
 
 /* For modules: makes the error text and gives `status`. */

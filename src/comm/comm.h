@@ -11,6 +11,10 @@
  * call site. At most 39 bytes are kept. */
 void comm_label(ls_comm *comm, const char *label);
 
+/* ls_all_reduce() of LS_AVG in place, divided by `divisor` (not 0, the same on all ranks) instead of the group's size. */
+LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,
+                                   double divisor, ls_work **out);
+
 /* Notes in the flight recorder what this rank did beside its operations ("backward"), when it is over; ls_now_ns() at its start and
  * end. */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);

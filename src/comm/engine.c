@@ -387,13 +387,16 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
     return LS_OK;
 }
 
-/* In a group of one everything is a copy from src to dst, if they differ. */
+/* In a group of one everything is a copy from src to dst, if they differ, or one contribution that is divided. */
 static void run_alone(engine *e, ls_work *w)
 {
     const coll *op = &w->b.op;
     const size_t bytes = check_dst_bytes(op, 0, 1);
+    const reduce_operand own = {.data = op->src, .n_ranks = 1};
 
-    if (bytes > 0 && op->src != op->dst)
+    if (op->kind == COLL_ALL_REDUCE && op->redop == LS_AVG && op->divisor != 1)
+        reduce_tree(op->dst, &own, 1, op->count, op->dtype, op->redop, true, op->divisor);
+    else if (bytes > 0 && op->src != op->dst)
         memmove(op->dst, op->src, bytes);
     engine_end_work(e, w, LS_OK);
 }

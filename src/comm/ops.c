@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public operations: each describes itself as a coll; checks and everything else are shared. */
 #include "comm/check.h"
+#include "comm/comm.h"
 #include "comm/engine.h"
 
 #define NO_ROOT (-1)
@@ -10,6 +11,7 @@ typedef struct call {
     coll_kind kind;
     ls_dtype dtype;
     ls_reduce_op redop;
+    double divisor; /* 0: the group's size */
     int root;
     int tag;
     const void *src;
@@ -30,6 +32,7 @@ static ls_status run(ls_comm *comm, const call *c, const void *site, ls_work **o
     op.kind = c->kind;
     op.dtype = c->dtype;
     op.redop = c->redop;
+    op.divisor = c->divisor != 0 ? c->divisor : comm->info.size;
     op.root = c->root;
     op.tag = c->tag;
     op.src = c->src;
@@ -66,6 +69,21 @@ ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                        .root = NO_ROOT,
                        .src = src,
                        .dst = dst,
+                       .count = count},
+               __builtin_return_address(0), out);
+}
+
+ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type, double divisor,
+                       ls_work **out)
+{
+    return run(comm,
+               &(call){.kind = COLL_ALL_REDUCE,
+                       .dtype = type,
+                       .redop = LS_AVG,
+                       .divisor = divisor,
+                       .root = NO_ROOT,
+                       .src = data,
+                       .dst = data,
                        .count = count},
                __builtin_return_address(0), out);
 }

@@ -110,17 +110,3 @@ ls_status buckets_build(ls_ddp *ddp)
     LS_TRY(take_memory(ddp));
     return take_views(ddp);
 }
-
-void bucket_divide(bucket *b, double divisor)
-{
-    if (b->dtype == LS_F64) {
-        double *restrict x = (double *)(void *)b->memory;
-        for (size_t i = 0; i < b->bytes / sizeof(*x); i++)
-            x[i] /= divisor;
-    } else {
-        float *restrict x = (float *)(void *)b->memory;
-        const float by = (float)divisor;
-        for (size_t i = 0; i < b->bytes / sizeof(*x); i++)
-            x[i] /= by;
-    }
-}

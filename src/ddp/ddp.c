@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* The small operation's values in front of the per-parameter ones. */
-enum { SMALL_WEIGHT, SMALL_HAS_DATA, SMALL_STOP, SMALL_FIXED };
+enum { SMALL_STOP, SMALL_FIXED };
 
 static const size_t default_first_bucket_bytes = (size_t)1 << 20;
 static const size_t default_bucket_bytes = (size_t)25 << 20;
@@ -130,12 +130,10 @@ void ls_ddp_destroy(ls_ddp *ddp)
 
 /* --- one backward --- */
 
-/* Starts the sum of weights, which a hook's division needs. */
+/* Starts the sum of weights. */
 static ls_status start_weight(ls_ddp *ddp, double weight)
 {
     ddp->total_weight = weight;
-    if (bucket_wire_type(ddp) == LS_F32 || ddp->options.plain_mean)
-        return LS_OK;
     comm_label(ddp->comm, "ddp weight");
     return ls_all_reduce(ddp->comm, &ddp->total_weight, &ddp->total_weight, 1, LS_F64, LS_SUM,
                          &ddp->weight_work);
@@ -149,35 +147,36 @@ static ls_status wait_weight(ls_ddp *ddp)
     return work == NULL ? LS_OK : ls_work_wait(work);
 }
 
-/* What packed buckets are divided by: before they are rounded, so that float16 holds a mean and no sum. */
-static ls_status pack_bucket(ls_ddp *ddp, bucket *b)
+/* What the sums of gradients are divided by. */
+static ls_status find_divisor(ls_ddp *ddp, double *divisor)
 {
-    double divisor = ls_comm_size(ddp->comm);
-
+    *divisor = ls_comm_size(ddp->comm);
+    if (ddp->options.plain_mean)
+        return LS_OK;
     LS_TRY(wait_weight(ddp));
-    if (!ddp->options.plain_mean)
-        divisor = ddp->total_weight > 0 ? ddp->total_weight : 1;
-    half_pack((const float *)(void *)b->memory, b->packed, b->bytes / sizeof(float), (float)divisor,
-              bucket_wire_type(ddp));
+    *divisor = ddp->total_weight > 0 ? ddp->total_weight : 1;
     return LS_OK;
 }
 
+/* Packed buckets are divided before they are rounded, so that float16 holds a mean and no sum; others as they are added up. */
 static ls_status start_bucket(ls_ddp *ddp, int i)
 {
     bucket *b = &ddp->buckets[i];
-    void *elements = b->packed != NULL ? (void *)b->packed : b->memory;
-    const ls_dtype type = b->packed != NULL ? bucket_wire_type(ddp) : b->dtype;
+    const size_t count = b->bytes / ls_dtype_size(b->dtype);
+    const ls_dtype wire_type = bucket_wire_type(ddp);
+    double divisor;
     char label[32];
 
+    LS_TRY(find_divisor(ddp, &divisor));
     if (b->packed != NULL)
-        LS_TRY(pack_bucket(ddp, b));
-
+        half_pack((const float *)(void *)b->memory, b->packed, count, (float)divisor, wire_type);
     if (i == 0)
         ddp->first_start_ns = ls_now_ns();
     text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
     comm_label(ddp->comm, label);
-    return ls_all_reduce(ddp->comm, elements, elements, b->bytes / ls_dtype_size(b->dtype), type,
-                         LS_SUM, &b->work);
+    if (b->packed != NULL)
+        return ls_all_reduce(ddp->comm, b->packed, b->packed, count, wire_type, LS_SUM, &b->work);
+    return comm_average(ddp->comm, b->memory, count, b->dtype, divisor, &b->work);
 }
 
 /* Starts every bucket that is complete, in the order of their numbers: the same order on every rank. */
@@ -280,12 +279,10 @@ static ls_status start_rest(ls_ddp *ddp)
     return LS_OK;
 }
 
-static ls_status reduce_small(ls_ddp *ddp, double weight)
+static ls_status reduce_small(ls_ddp *ddp)
 {
     const size_t count = SMALL_FIXED + (size_t)ddp->n_params;
 
-    ddp->small[SMALL_WEIGHT] = weight;
-    ddp->small[SMALL_HAS_DATA] = weight > 0;
     ddp->small[SMALL_STOP] = ddp->stop_requested;
     for (int i = 0; i < ddp->n_params; i++)
         ddp->small[SMALL_FIXED + i] = ddp->params[i].written;
@@ -293,17 +290,8 @@ static ls_status reduce_small(ls_ddp *ddp, double weight)
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
 
-static void finish_bucket(const ls_ddp *ddp, bucket *b, double divisor)
-{
-    if (b->packed != NULL)
-        half_unpack(b->packed, (float *)(void *)b->memory, b->bytes / sizeof(float),
-                    bucket_wire_type(ddp));
-    else if (divisor > 0)
-        bucket_divide(b, divisor);
-}
-
 /* Waits for every bucket, also after a failure: none may be under way when the caller goes on. */
-static ls_status wait_buckets(ls_ddp *ddp, double divisor)
+static ls_status wait_buckets(ls_ddp *ddp)
 {
     ls_status first = wait_weight(ddp);
 
@@ -315,8 +303,9 @@ static ls_status wait_buckets(ls_ddp *ddp, double divisor)
         b->work = NULL;
         if (first == LS_OK)
             first = st;
-        if (first == LS_OK)
-            finish_bucket(ddp, b, divisor);
+        if (first == LS_OK && b->packed != NULL)
+            half_unpack(b->packed, (float *)(void *)b->memory, b->bytes / sizeof(float),
+                        bucket_wire_type(ddp));
     }
     return first;
 }
@@ -344,25 +333,23 @@ static ls_status agree_on_order(ls_ddp *ddp)
     return LS_OK;
 }
 
-static ls_status finish_step(ls_ddp *ddp, double weight, ls_ddp_step *step)
+static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
 {
     const int64_t start_ns = ls_now_ns();
-    double divisor;
     ls_status st;
     ls_status buckets;
 
     st = start_rest(ddp);
     if (st == LS_OK)
-        st = reduce_small(ddp, weight);
-    divisor = ddp->options.plain_mean ? (double)ls_comm_size(ddp->comm) : ddp->small[SMALL_WEIGHT];
-    buckets = wait_buckets(ddp, st == LS_OK ? divisor : 0);
+        st = reduce_small(ddp);
+    buckets = wait_buckets(ddp);
     LS_TRY(st);
     LS_TRY(buckets);
     resolve_used(ddp);
     if (!ddp->ordered)
         LS_TRY(agree_on_order(ddp));
-    *step = (ls_ddp_step){.weight = ddp->small[SMALL_WEIGHT],
-                          .more_data = ddp->small[SMALL_HAS_DATA] > 0,
+    *step = (ls_ddp_step){.weight = ddp->total_weight,
+                          .more_data = ddp->total_weight > 0,
                           .stop = ddp->small[SMALL_STOP] > 0};
 
     const int64_t end_ns = ls_now_ns();
@@ -386,7 +373,7 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
     ls_comm_abort(ddp->comm, why);
     if (ddp->batch_group != NULL)
         ls_comm_abort(ddp->batch_group, why);
-    ignored = wait_buckets(ddp, 0);
+    ignored = wait_buckets(ddp);
     LS_UNUSED(ignored); /* the first failure is the one to report */
     ls_error_restore(why);
     return st;
@@ -403,7 +390,7 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     st = run_backward(ddp, tape, loss, rows, true);
     if (st != LS_OK)
         return give_up(ddp, st);
-    LS_TRY(finish_step(ddp, ddp->pending_weight + (double)rows, step));
+    LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
     return LS_OK;

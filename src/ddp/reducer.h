@@ -3,9 +3,9 @@
  * reducer.h - the inside of an ls_ddp: buckets of gradients that are reduced while backward still runs.
  *
  * Life of a step: gradients are written by autograd straight into bucket memory (each leaf's target is a view of its
- * bucket); as a bucket's last gradient becomes complete, its all-reduce starts, in the order of bucket numbers on every
- * rank; after backward the rest starts, followed by one small float64 operation (weights, flags, which parameters were
- * used); then everything is waited for and divided once by the sum of weights.
+ * bucket) while the sum of the ranks' weights is under way; as a bucket's last gradient becomes complete, its all-reduce
+ * starts, in the order of bucket numbers on every rank, and divides by that sum; after backward the rest starts, followed by
+ * one small float64 operation (flags, which parameters were used); then everything is waited for.
  */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
@@ -56,8 +56,7 @@ struct ls_ddp {
     ls_comm *batch_group; /* of synchronised batch norms; NULL: there are none */
     bool owns_batch_group;
 
-    /* With a hook the divisor is needed before the first bucket starts: its sum runs ahead. */
-    double total_weight;
+    double total_weight;  /* of all ranks: the divisor, whose sum runs ahead of the first bucket */
     ls_work *weight_work; /* while under way */
 
     char *buffer_block; /* all buffers back to back, for one broadcast; ls_comm_alloc */
@@ -87,8 +86,6 @@ void sync_batch_norm_end(ls_ddp *ddp);
 LS_MUST_USE ls_status
 buckets_build(ls_ddp *ddp); /* from ddp->order; the old ones are freed first */
 void buckets_free(ls_ddp *ddp);
-/* memory[i] /= divisor over the whole bucket. */
-void bucket_divide(bucket *b, double divisor);
 /* The type in which float32 gradients cross the wire. */
 ls_dtype bucket_wire_type(const ls_ddp *ddp);
 

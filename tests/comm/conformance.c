@@ -2,6 +2,7 @@
 #include "comm/conformance.h"
 
 #include "base/text.h"
+#include "comm/comm.h"
 #include "store/stamp.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ typedef struct trial {
     coll_kind kind;
     ls_dtype type;
     ls_reduce_op op;
+    double divisor; /* of LS_AVG; another one than the group's size is comm_average()'s */
     size_t count;
     int root;
     bool in_place;
@@ -67,10 +69,10 @@ static void put_expected(const trial *t, unsigned char *expected, size_t i)
     switch (t->kind) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
-        conformance_put_reduced(t->type, expected, i, i, t->size, t->op);
+        conformance_put_reduced(t->type, expected, i, i, t->size, t->op, t->divisor);
         break;
     case COLL_REDUCE_SCATTER:
-        conformance_put_reduced(t->type, expected, i, mine + i, t->size, t->op);
+        conformance_put_reduced(t->type, expected, i, mine + i, t->size, t->op, t->divisor);
         break;
     case COLL_BROADCAST:
         conformance_put(t->type, expected, i, input(t, t->root, i));
@@ -91,6 +93,8 @@ static ls_status start(const trial *t, const void *src, void *dst, ls_work **out
 {
     switch (t->kind) {
     case COLL_ALL_REDUCE:
+        if (t->divisor != t->size)
+            return comm_average(t->comm, dst, t->count, t->type, t->divisor, out);
         return ls_all_reduce(t->comm, src, dst, t->count, t->type, t->op, out);
     case COLL_REDUCE:
         return ls_reduce(t->comm, src, dst, t->count, t->type, t->op, t->root, out);
@@ -223,10 +227,31 @@ static ls_status try_places(trial t, int turn)
     return LS_OK;
 }
 
+/* Averages that are divided by what the caller says. */
+static ls_status try_averages(trial t, const size_t *counts, int n_counts)
+{
+    t.kind = COLL_ALL_REDUCE;
+    t.op = LS_AVG;
+    t.divisor = 10.5;
+    t.in_place = true;
+    for (int type = LS_F16; type < LS_DTYPE_COUNT; type++) {
+        for (int c = 0; c < n_counts; c++) {
+            t.type = (ls_dtype)type;
+            t.count = counts[c];
+            t.is_alloced = !t.is_alloced;
+            LS_TRY(try_one(&t));
+        }
+    }
+    return LS_OK;
+}
+
 ls_status conformance_reductions(ls_comm *comm, const size_t *counts, int n_counts)
 {
     static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_REDUCE, COLL_REDUCE_SCATTER};
-    trial t = {.comm = comm, .rank = ls_comm_rank(comm), .size = ls_comm_size(comm)};
+    trial t = {.comm = comm,
+               .rank = ls_comm_rank(comm),
+               .size = ls_comm_size(comm),
+               .divisor = ls_comm_size(comm)};
     int turn = 0;
 
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
@@ -245,7 +270,7 @@ ls_status conformance_reductions(ls_comm *comm, const size_t *counts, int n_coun
             }
         }
     }
-    return LS_OK;
+    return try_averages(t, counts, n_counts);
 }
 
 ls_status conformance_movers(ls_comm *comm, const size_t *counts, int n_counts)

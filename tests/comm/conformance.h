@@ -18,9 +18,9 @@
 int conformance_input(int rank, size_t i, ls_reduce_op op);
 /* Writes `value` as element i of an array of this type; integers wrap. */
 void conformance_put(ls_dtype type, void *array, size_t i, double value);
-/* Element i of the reduction over ranks 0..n-1, in the bits that every backend must give. */
+/* Element i of the reduction over ranks 0..n-1, in the bits that every backend must give; LS_AVG divides by `divisor`. */
 void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, int n,
-                             ls_reduce_op op);
+                             ls_reduce_op op, double divisor);
 
 /* --- guarded memory --- */
 

@@ -62,7 +62,7 @@ static double typed_input(ls_dtype type, int rank, size_t i, ls_reduce_op op)
 }
 
 void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, int n,
-                             ls_reduce_op op)
+                             ls_reduce_op op, double divisor)
 {
     double sum = typed_input(type, 0, i, op);
 
@@ -80,7 +80,7 @@ void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, in
     }
     // The average of all types but float64 divides in float32.
     if (op == LS_AVG)
-        sum = type == LS_F64 ? sum / n : (double)((float)sum / (float)n);
+        sum = type == LS_F64 ? sum / divisor : (double)((float)sum / (float)divisor);
     conformance_put(type, array, at, sum);
 }
 

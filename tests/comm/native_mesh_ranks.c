@@ -102,6 +102,7 @@ static void stamp(mesh_group *g, coll *op)
 void mesh_start(mesh_group *g, mesh_work *w, const coll *op)
 {
     w->b = (backend_work){.op = *op, .group = g->group, .source = -1};
+    w->b.op.divisor = g->info.size;
     w->group = g;
     w->is_done = false;
     w->status = LS_OK;

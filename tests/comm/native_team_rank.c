@@ -73,6 +73,7 @@ coll team_rank_op(coll_kind kind, ls_dtype type, ls_reduce_op redop, int root, c
 void team_rank_start(team_rank *r, int index, const coll *op)
 {
     r->works[index] = (backend_work){.op = *op};
+    r->works[index].op.divisor = r->info.size;
     r->works[index].op.stamp.sequence = ++r->sequence;
     r->is_done[index] = false;
     team_start(r->t, &r->works[index]);

@@ -62,7 +62,7 @@ static ls_status large(const ls_test_rank *self, void *arg)
         for (size_t k = 0; k < many[i]; k++) {
             float expected;
 
-            conformance_put_reduced(LS_F32, &expected, 0, k, self->size, LS_SUM);
+            conformance_put_reduced(LS_F32, &expected, 0, k, self->size, LS_SUM, 1);
             LS_CHECK(x[k] == expected);
         }
         LS_TRY(ls_broadcast(comm, x, x, many[i], LS_F32, self->size - 1, NULL));

@@ -161,7 +161,7 @@ void finish(const call &c, const void *partial)
 
     if (is_half(op->dtype) || op->redop == LS_AVG)
         c.group->state->host->reduce(op->dst, &all, 1, op->count, op->dtype, op->redop, true,
-                                     c.group->info->size);
+                                     op->divisor);
 }
 
 /* All_reduce and reduce; ranks other than root need room for what passes through them. */
@@ -329,7 +329,8 @@ void reduce_scatter(const call &c)
     }
     exchange(c, data(op->src), parts_of(c, true, op->src_counts, [](int) { return true; }),
              all.get(), from);
-    c.group->state->host->reduce(op->dst, operands.data(), n, own, op->dtype, op->redop, true, n);
+    c.group->state->host->reduce(op->dst, operands.data(), n, own, op->dtype, op->redop, true,
+                                 op->divisor);
 }
 
 // --- Gloo's own movers, which see bytes ---

@@ -379,7 +379,7 @@ void mpi_call_finish(mpi_job *j)
         return;
     if (is_half(op->dtype) || op->redop == LS_AVG)
         j->group->state->host->reduce(op->dst, &all, 1, count, op->dtype, op->redop, true,
-                                      info->size);
+                                      op->divisor);
     else if (result != op->dst && count > 0)
         memcpy(op->dst, result, count * size_of(op->dtype));
 }

@@ -122,7 +122,7 @@ static void do_reduce(lane *l, const plan_step *step)
                                        .partial = o->is_partial};
     }
     reduce_tree(target_at(l, step->to), operands, step->n_operands, step->count, op->dtype,
-                op->redop, step->is_final, l->work->group->info->size);
+                op->redop, step->is_final, op->divisor);
     if (operands != few)
         ls_free(operands);
 }

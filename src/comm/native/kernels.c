@@ -232,7 +232,7 @@ static size_t scratch_rooms(int n_operands)
     return (size_t)level_of(n_operands) + 2;
 }
 
-static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, int divisor)
+static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, double divisor)
 {
     _Alignas(64) char scratch[SCRATCH_BYTES];
     tree_node stack[LEVELS_MAX];
@@ -274,20 +274,18 @@ static bool fits_sum_f32(const reduce_operand *operands, int n_operands)
 }
 
 static void sum_f32(const kernel_table *k, float *dst, const reduce_operand *operands,
-                    int n_operands, size_t count, int divisor)
+                    int n_operands, size_t count, double divisor)
 {
     const float *src[SUM_F32_MAX];
 
     for (int i = 0; i < n_operands; i++)
         src[i] = operands[i].data;
-    k->sum_f32[n_operands](dst, src, count);
-    if (divisor != 1)
-        k->finish[LS_F32](dst, dst, count, divisor);
+    k->sum_f32[n_operands](dst, src, count, divisor);
 }
 
 /* Two operands need no scratch room: their combination goes straight to dst. */
 static void reduce_pair(combine_fn combine, finish_fn finish, char *dst,
-                        const reduce_operand *operands, size_t count, size_t bytes, int divisor)
+                        const reduce_operand *operands, size_t count, size_t bytes, double divisor)
 {
     const size_t block = PAIR_BYTES / bytes;
     const char *left = operands[0].data;
@@ -303,15 +301,15 @@ static void reduce_pair(combine_fn combine, finish_fn finish, char *dst,
 }
 
 void reduce_tree(void *dst, const reduce_operand *operands, int n_operands, size_t count,
-                 ls_dtype type, ls_reduce_op op, bool final, int divisor)
+                 ls_dtype type, ls_reduce_op op, bool final, double divisor)
 {
     const kernel_table *k = current_table();
     const ls_dtype partial = reduce_partial_type(type);
-    const int divide_by = final && op == LS_AVG ? divisor : 1;
+    const double divide_by = final && op == LS_AVG ? divisor : 1;
     const unsigned mode = enter_exact_mode();
 
     LS_ASSERT(n_operands >= 1);
-    if (type == LS_F32 && (op == LS_SUM || (op == LS_AVG && divide_by == 1)) &&
+    if (type == LS_F32 && (op == LS_SUM || (op == LS_AVG && final)) &&
         fits_sum_f32(operands, n_operands)) {
         sum_f32(k, dst, operands, n_operands, count, divide_by);
     } else if (n_operands == 2 && k->widen[type] == NULL) {

@@ -118,7 +118,7 @@ static inline uint16_t round_bf16(float x)
     return (uint16_t)((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
-static void finish_bf16(void *dst, const void *src, size_t count, int divisor)
+static void finish_bf16(void *dst, const void *src, size_t count, double divisor)
 {
     const float *s = src;
     uint16_t *d = dst;
@@ -135,7 +135,7 @@ static void finish_bf16(void *dst, const void *src, size_t count, int divisor)
         d[i] = round_bf16(s[i] / n);
 }
 
-static void finish_f16(void *dst, const void *src, size_t count, int divisor)
+static void finish_f16(void *dst, const void *src, size_t count, double divisor)
 {
     const float *s = src;
     uint16_t *d = dst;
@@ -155,7 +155,7 @@ static void finish_f16(void *dst, const void *src, size_t count, int divisor)
 }
 
 #define FINISH_FLOAT(name, type)                                                                   \
-    static void finish_##name(void *dst, const void *src, size_t count, int divisor)               \
+    static void finish_##name(void *dst, const void *src, size_t count, double divisor)            \
     {                                                                                              \
         const type *s = src;                                                                       \
         type *d = dst;                                                                             \
@@ -174,38 +174,30 @@ FINISH_FLOAT(f32, float)
 FINISH_FLOAT(f64, double)
 // NOLINTEND(bugprone-macro-parentheses)
 
-static void sum2_f32(float *dst, const float *const *src, size_t count)
-{
-    const float *a = src[0];
-    const float *b = src[1];
-
-    KERNEL_LOOP
-    for (size_t i = 0; i < count; i++)
-        dst[i] = canonical_f32(a[i] + b[i]);
-}
-
-static void sum3_f32(float *dst, const float *const *src, size_t count)
-{
-    const float *a = src[0];
-    const float *b = src[1];
-    const float *c = src[2];
-
-    KERNEL_LOOP
-    for (size_t i = 0; i < count; i++)
-        dst[i] = canonical_f32((a[i] + b[i]) + c[i]);
-}
-
-static void sum4_f32(float *dst, const float *const *src, size_t count)
-{
-    const float *a = src[0];
-    const float *b = src[1];
-    const float *c = src[2];
-    const float *d = src[3];
-
-    KERNEL_LOOP
-    for (size_t i = 0; i < count; i++)
-        dst[i] = canonical_f32((a[i] + b[i]) + (c[i] + d[i]));
-}
+// NOLINTBEGIN(bugprone-macro-parentheses)
+#define SUM_F32(n, value)                                                                          \
+    static void sum##n##_f32(float *dst, const float *const *src, size_t count, double divisor)    \
+    {                                                                                              \
+        const float *a = src[0];                                                                   \
+        const float *b = src[1];                                                                   \
+        const float *c = n > 2 ? src[2] : a;                                                       \
+        const float *d = n > 3 ? src[3] : a;                                                       \
+        const float by = (float)divisor;                                                           \
+        (void)c, (void)d;                                                                          \
+        if (divisor == 1) {                                                                        \
+            KERNEL_LOOP                                                                            \
+            for (size_t i = 0; i < count; i++)                                                     \
+                dst[i] = canonical_f32(value);                                                     \
+            return;                                                                                \
+        }                                                                                          \
+        KERNEL_LOOP                                                                                \
+        for (size_t i = 0; i < count; i++)                                                         \
+            dst[i] = canonical_f32((value) / by);                                                  \
+    }
+SUM_F32(2, a[i] + b[i])
+SUM_F32(3, (a[i] + b[i]) + c[i])
+SUM_F32(4, (a[i] + b[i]) + (c[i] + d[i]))
+// NOLINTEND(bugprone-macro-parentheses)
 
 #define COMBINE_ROW(name)                                                                          \
     {                                                                                              \

@@ -14,9 +14,9 @@ typedef void (*combine_fn)(void *dst, const void *left, const void *right, size_
 /* dst (float32) = src (fp16 or bf16). */
 typedef void (*widen_fn)(void *dst, const void *src, size_t count);
 /* dst (the type) = src (its partial type) / divisor, rounded, each NaN the canonical one. */
-typedef void (*finish_fn)(void *dst, const void *src, size_t count, int divisor);
-/* The whole tree over 2, 3 or 4 float32 contributions at once, each NaN the canonical one. */
-typedef void (*sum_f32_fn)(float *dst, const float *const *src, size_t count);
+typedef void (*finish_fn)(void *dst, const void *src, size_t count, double divisor);
+/* The whole tree over 2, 3 or 4 float32 contributions at once / divisor, each NaN the canonical one. */
+typedef void (*sum_f32_fn)(float *dst, const float *const *src, size_t count, double divisor);
 
 #define SUM_F32_MAX 4
 

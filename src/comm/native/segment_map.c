@@ -17,9 +17,12 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define HUGE_FROM  (HUGE_BYTES / 2) /* smaller segments would waste most of a huge page */
 
-// Linux 5.14; older headers lack it and older kernels refuse it.
+// Linux 5.14 and 6.1; older headers lack them and older kernels refuse them.
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 static ls_mutex list_lock = {PTHREAD_MUTEX_INITIALIZER};
@@ -104,6 +107,23 @@ static ls_status make_memfd(segment_map *m)
     return LS_OK;
 }
 
+/*
+ * Pages for all of it now: otherwise they come with the first touch, and memory that is missing then kills the process. Huge ones
+ * as far as the kernel has some: where shmem_enabled says never, it still makes one of a piece in which one small page is there.
+ */
+static ls_status populate(const segment_map *m)
+{
+    char *base = m->base;
+
+    for (size_t at = 0; m->is_huge && at < m->mapped; at += HUGE_BYTES)
+        (void)madvise(base + at, PAGE_BYTES, MADV_POPULATE_WRITE);
+    if (m->is_huge)
+        (void)madvise(base, m->mapped, MADV_COLLAPSE);
+    if (madvise(base, m->mapped, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM)
+        return ls_fail(LS_ENOMEM, "no %zu bytes of shared memory", m->bytes);
+    return LS_OK;
+}
+
 ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk, segment_map **out)
 {
     segment_map *m = NULL;
@@ -113,14 +133,11 @@ ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk, segment
     st = make_memfd(m);
     if (st == LS_OK)
         st = map_aligned(m, m->fd, "this rank");
+    if (st == LS_OK && is_bulk)
+        st = populate(m);
     if (st != LS_OK) {
         destroy(m);
         return st;
-    }
-    // Without it the pages come with the first touch, and memory that is missing then kills the process.
-    if (is_bulk && madvise(m->base, m->mapped, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
-        destroy(m);
-        return ls_fail(LS_ENOMEM, "no %zu bytes of shared memory", bytes);
     }
     m->token = token;
     ls_mutex_lock(&list_lock);

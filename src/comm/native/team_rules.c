@@ -106,5 +106,5 @@ void team_reduce(const team *t, void *dst, const char *const *src, size_t count)
 {
     for (int k = 0; k < t->n; k++)
         t->operands[k] = (reduce_operand){.data = src[k], .first = k, .n_ranks = 1};
-    reduce_tree(dst, t->operands, t->n, count, t->op->dtype, t->op->redop, true, t->n);
+    reduce_tree(dst, t->operands, t->n, count, t->op->dtype, t->op->redop, true, t->op->divisor);
 }
