@@ -13,7 +13,7 @@ function(ls_layer name)
 endfunction()
 
 # ls_test(NAME LABEL SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...])
-# One test binary, registered with ctest under its label; exit 77 means skipped.
+# One test binary, registered with ctest under its label; exit 77 means skipped. What may take long starts first.
 function(ls_test name label)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -24,5 +24,5 @@ function(ls_test name label)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()

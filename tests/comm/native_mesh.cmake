@@ -2,7 +2,7 @@
 # Tests of src/comm/native's message half; included by tests/comm/CMakeLists.txt.
 set(mesh_test_libs ls_comm PkgConfig::CMOCKA m)
 set(mesh_ranks ${CMAKE_CURRENT_LIST_DIR}/native_mesh_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c)
-ls_test(test_comm_native_plan unit SOURCES
+ls_test(test_comm_native_plan "unit;no-tsan" SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_mesh_plan.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${mesh_test_libs} TIMEOUT 120)
 ls_test(test_comm_native_link unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_link.c

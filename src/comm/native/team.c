@@ -135,7 +135,7 @@ static void publish_refs(team *t, team_slot *s)
         (void)segment_find(t->l, op->src, team_contribution(op, t->n), &s->src);
         s->src_at = (uintptr_t)op->src;
     }
-    if (team_needs_dst(op, t->rank)) {
+    if (team_needs_dst(op, t->rank) || (team_pushes(op->kind) && team_gets(op, t->rank))) {
         (void)segment_find(t->l, op->dst, team_result(op, t->n), &s->dst);
         s->dst_at = (uintptr_t)op->dst;
     }
@@ -324,7 +324,8 @@ static ls_status resolve_member(team *t, int k)
                                &t->views[2 * (size_t)k], &memory));
         t->src[k] = memory;
     }
-    if (team_needs_dst(t->op, k)) {
+    t->dst[k] = NULL;
+    if (team_needs_dst(t->op, k) || (team_pushes(t->op->kind) && s->dst.id != 0)) {
         LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n),
                                &t->views[2 * (size_t)k + 1], &memory));
         t->dst[k] = memory;

@@ -189,6 +189,8 @@ size_t team_result(const coll *op, int n);       /* bytes that one (receiving) r
 bool team_gives(const coll *op, int rank);       /* whether it contributes */
 bool team_gets(const coll *op, int rank);        /* whether it receives */
 bool team_reduces(coll_kind kind);
+/* Whether sources may write into their readers' memory: where otherwise one side would have all the work, and the other none. */
+bool team_pushes(coll_kind kind);
 /* Whether member `other` reads or writes the memory of member `rank` when the operation runs in shared memory. */
 bool team_touches(const coll *op, int other, int rank);
 /* Whether shared memory is needed of member `rank`, for its source or destination. */

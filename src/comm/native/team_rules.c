@@ -69,12 +69,23 @@ bool team_gets(const coll *op, int rank)
     return op->kind != COLL_BARRIER && (!has_one_reader(op->kind) || rank == op->root);
 }
 
+bool team_pushes(coll_kind kind)
+{
+    return has_one_source(kind) || kind == COLL_GATHER;
+}
+
+static bool moves_between(const coll *op, int source, int reader)
+{
+    return team_gives(op, source) && team_gets(op, reader);
+}
+
 bool team_touches(const coll *op, int other, int rank)
 {
+    if (other == rank)
+        return false;
     // Every rank reduces its slice of everybody's memory, also where only the root gets the result.
-    if (team_reduces(op->kind))
-        return other != rank;
-    return other != rank && team_gives(op, rank) && team_gets(op, other);
+    return team_reduces(op->kind) || moves_between(op, rank, other) ||
+           (team_pushes(op->kind) && moves_between(op, other, rank));
 }
 
 bool team_needs_src(const coll *op, int rank)
@@ -94,7 +105,7 @@ bool team_moves(const coll *op, int source, int reader, team_move *out)
     const bool joined =
         op->kind == COLL_ALL_GATHER || op->kind == COLL_GATHER || op->kind == COLL_ALL_TO_ALL;
 
-    if (!team_gives(op, source) || !team_gets(op, reader))
+    if (!moves_between(op, source, reader))
         return false;
     out->from = cut ? (size_t)reader * bytes : 0;
     out->to = joined ? (size_t)source * bytes : 0;

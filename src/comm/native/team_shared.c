@@ -6,7 +6,10 @@
  *                       then waits until all have. Bytes per rank: m read, m written (n slices of m / n each way).
  *                       In place too, because a slice of anybody's memory is read by its reducer only.
  * reduce_scatter        the same with the destination's own part as slice: n * c read, c written (c: one part).
- * the others            each reader copies from the sources' memory; sources wait for their readers. Bytes as the result.
+ * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their readers. Bytes as the result.
+ * broadcast, scatter    the same, but of n parts of what a reader gets the root writes one, so that it does not just wait (unless it has
+ *                       a copy of its own to make).
+ * gather                each source writes its part into the root's memory. These two where the destinations are shared too.
  *
  * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5), with both
  * phases in one pass, as the memory is shared. Inside a slice work goes in blocks small enough that a block just reduced
@@ -79,28 +82,65 @@ static void copy_plain(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-/* Copies from the sources, `at` bytes of whose parts are done; true at the end. */
-static bool move_some(team *t)
+/* Whether what this member gets from itself is in its place already. */
+static bool is_in_place(const team *t, int member)
+{
+    const team_slot *s = team_slot_of(t, member);
+    team_move m;
+
+    return team_moves(t->op, member, member, &m) && s->dst_at + m.to == s->src_at + m.from;
+}
+
+/* How many of the bytes that `reader` gets from `source` are written by the source: the first ones. */
+static size_t pushed_bytes(const team *t, int source, int reader, size_t bytes)
+{
+    if (source == reader || !team_pushes(t->op->kind) || t->dst[reader] == NULL)
+        return 0;
+    if (t->op->kind == COLL_GATHER)
+        return bytes;
+    return is_in_place(t, source) ? bytes / (size_t)t->n / 64 * 64 : 0;
+}
+
+/* Copies a chunk of this rank's share, of which `at` bytes are done, of what `reader` gets from `source`; true: there is more. */
+static bool move_chunk(const team *t, int source, int reader)
 {
     void (*copy)(void *, const void *, size_t) =
         team_result(t->op, t->n) > COPY_AROUND_BYTES ? copy_around : copy_plain;
-    size_t total = 0;
+    char *dst = reader == t->rank ? t->op->dst : t->dst[reader];
+    const bool is_reader = reader == t->rank;
+    team_move m;
+    size_t pushed;
+    size_t at;
+    size_t end;
+
+    if (!team_moves(t->op, source, reader, &m))
+        return false;
+    pushed = pushed_bytes(t, source, reader, m.bytes);
+    at = (is_reader ? pushed : 0) + t->at;
+    end = is_reader ? m.bytes : pushed;
+    if (at >= end || dst + m.to == t->src[source] + m.from)
+        return false;
+    if (end - at > TEAM_CHUNK_BYTES)
+        end = at + TEAM_CHUNK_BYTES;
+    copy(dst + m.to + at, t->src[source] + m.from + at, end - at);
+    return end < (is_reader ? m.bytes : pushed);
+}
+
+/* True at the end. */
+static bool move_some(team *t)
+{
+    bool more = false;
 
     for (int k = 0; k < t->n; k++) {
         // Everybody begins with itself, so that not all read the same memory at once.
-        const int source = (t->rank + k) % t->n;
-        team_move m;
-        size_t bytes;
+        const int other = (t->rank + k) % t->n;
 
-        if (!team_moves(t->op, source, t->rank, &m))
-            continue;
-        total = m.bytes;
-        bytes = m.bytes - t->at < TEAM_CHUNK_BYTES ? m.bytes - t->at : TEAM_CHUNK_BYTES;
-        if ((char *)t->op->dst + m.to != t->src[source] + m.from)
-            copy((char *)t->op->dst + m.to + t->at, t->src[source] + m.from + t->at, bytes);
+        more |= move_chunk(t, other, t->rank);
+        if (other != t->rank)
+            more |= move_chunk(t, t->rank, other);
     }
     t->at += TEAM_CHUNK_BYTES;
-    return t->at >= total;
+    return !more;
 }
 
 static team_step step(team *t)
