@@ -41,27 +41,73 @@ static history_point join(const history_point *a, const history_point *b)
     return p;
 }
 
+/* How far apart what remains should be after making room in a list of `n`: then a quarter to a half of it is in use. Old entries, which are
+ * that far apart already, stay as they are, so that the whole run keeps one resolution and not its end alone. */
+static double room_step(double first, double last, int n)
+{
+    return (last - first) / (n / 4);
+}
+
+/* Neighbours become one up to `width` steps; out may be the points themselves. */
+static int join_points(const history_point *points, int n, double width, history_point *out)
+{
+    // Where the first one begins is not known: likely it is as wide as the second.
+    double begin = n > 1 ? 2 * points[0].step - points[1].step : 0;
+    int at = 0;
+
+    out[0] = points[0];
+    for (int i = 1; i < n; i++) {
+        if (points[i].step - begin <= width) {
+            out[at] = join(&out[at], &points[i]);
+            continue;
+        }
+        begin = out[at].step;
+        out[++at] = points[i];
+    }
+    return at + 1;
+}
+
+int history_even(const history *h, int n, history_point *out)
+{
+    if (h->n_points == 0)
+        return 0;
+    return join_points(h->points, h->n_points,
+                       (h->points[h->n_points - 1].step - h->points[0].step) / n, out);
+}
+
 void history_add(history *h, const history_point *p)
 {
     if (h->points == NULL)
         return;
-    if (h->n_points == HISTORY_POINTS) {
-        for (int i = 0; i < HISTORY_POINTS / 2; i++)
-            h->points[i] = join(&h->points[2 * i], &h->points[2 * i + 1]);
-        h->n_points = HISTORY_POINTS / 2;
-    }
+    if (h->n_points == HISTORY_POINTS)
+        h->n_points = join_points(
+            h->points, h->n_points,
+            room_step(h->points[0].step, h->points[HISTORY_POINTS - 1].step, HISTORY_POINTS),
+            h->points);
     h->points[h->n_points++] = *p;
+}
+
+/* Of those near each other the latest stays. */
+static void thin_tests(history *h)
+{
+    double begin = h->tests[0].step;
+    const double step = room_step(begin, h->tests[h->n_tests - 1].step, HISTORY_TESTS);
+    int n = 0;
+
+    for (int i = 1; i < h->n_tests; i++) {
+        if (h->tests[i].step - begin > step)
+            begin = h->tests[n++].step;
+        h->tests[n] = h->tests[i];
+    }
+    h->n_tests = n + 1;
 }
 
 void history_add_test(history *h, const history_test *t)
 {
     if (h->tests == NULL)
         return;
-    if (h->n_tests == HISTORY_TESTS) {
-        for (int i = 0; i < HISTORY_TESTS / 2; i++)
-            h->tests[i] = h->tests[2 * i + 1];
-        h->n_tests = HISTORY_TESTS / 2;
-    }
+    if (h->n_tests == HISTORY_TESTS)
+        thin_tests(h);
     h->tests[h->n_tests++] = *t;
 }
 

@@ -41,11 +41,15 @@ typedef struct history {
 ls_status history_open(history *h) LS_MUST_USE;
 void history_free(history *h);
 
-/* When there is no room, neighbours become one. */
+/* When there is no room, neighbours become one, such that the whole run keeps about one resolution. */
 void history_add(history *h, const history_point *p);
 void history_add_test(history *h, const history_test *t);
 /* Time that belongs to the last point. */
 void history_add_seconds(history *h, const double *seconds);
+
+/* The points again, each a mean over about an n-th of the run; out: HISTORY_POINTS. Gives how many there are: at most 2 n + 2, and not more
+ * than before. */
+int history_even(const history *h, int n, history_point *out);
 
 /* Seconds of the training phases of a point. */
 double history_training_s(const history_point *p);

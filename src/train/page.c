@@ -9,10 +9,15 @@
 #include "base/file.h"
 #include "train/chart.h"
 
-enum { COLUMNS = 48, TABLE_ROWS = 30 };
+#include <math.h>
+
+enum { COLUMNS = 48, LINE_POINTS = 200, TABLE_ROWS = 30 };
 
 /* The history as arrays, one a curve. */
 typedef struct curves {
+    history_point
+        points[HISTORY_POINTS]; /* as many as a picture can show, all means over as many steps */
+    int n_points;
     double x[HISTORY_POINTS];
     double loss[HISTORY_POINTS];
     double top1[HISTORY_POINTS];
@@ -21,6 +26,7 @@ typedef struct curves {
     double test_loss[HISTORY_TESTS];
     double test_top1[HISTORY_TESTS];
     double test_top5[HISTORY_TESTS];
+    double begin; /* the step before the first one that is known */
     double column_x[COLUMNS];
     double phases[PHASE_TRAINING][COLUMNS]; /* milliseconds a step */
     int n_columns;
@@ -30,42 +36,49 @@ typedef struct curves {
 
 static void fill_lines(curves *c, const history *h)
 {
-    for (int i = 0; i < h->n_points; i++) {
-        const history_point *p = &h->points[i];
+    c->n_points = history_even(h, LINE_POINTS, c->points);
+    for (int i = 0; i < c->n_points; i++) {
+        const history_point *p = &c->points[i];
         const double seconds = history_training_s(p);
         c->x[i] = p->step;
         c->loss[i] = p->loss;
-        c->top1[i] = p->top1;
+        c->top1[i] = 100 * p->top1;
         c->rate[i] = seconds > 0 ? p->rows / seconds : -1;
     }
     for (int i = 0; i < h->n_tests; i++) {
         c->test_x[i] = h->tests[i].step;
         c->test_loss[i] = h->tests[i].loss;
-        c->test_top1[i] = h->tests[i].top1;
-        c->test_top5[i] = h->tests[i].top5;
+        c->test_top1[i] = 100 * h->tests[i].top1;
+        c->test_top5[i] = 100 * h->tests[i].top5;
     }
 }
 
-static void fill_column(curves *c, const history *h, int column, int begin, int end)
+/* Where the history begins: the first point tells by its rows how many steps it has, as a run need not start at step 0. */
+static void find_begin(curves *c, double rows_a_step)
 {
-    const double before = begin > 0 ? h->points[begin - 1].step : 0;
-    const double steps = h->points[end - 1].step - before;
+    if (c->n_points > 0)
+        c->begin = fmax(0, c->points[0].step - ceil(c->points[0].rows / rows_a_step));
+}
 
-    c->column_x[column] = h->points[end - 1].step;
+static void fill_column(curves *c, int column, int begin, int end)
+{
+    const double before = begin > 0 ? c->points[begin - 1].step : c->begin;
+    const double steps = c->points[end - 1].step - before;
+
+    c->column_x[column] = c->points[end - 1].step;
     for (int k = 0; k < PHASE_TRAINING; k++) {
         double sum = 0;
         for (int i = begin; i < end; i++)
-            sum += h->points[i].seconds[k];
+            sum += c->points[i].seconds[k];
         c->phases[k][column] = steps > 0 ? 1e3 * sum / steps : 0;
     }
 }
 
-static void fill_columns(curves *c, const history *h)
+static void fill_columns(curves *c)
 {
-    c->n_columns = h->n_points < COLUMNS ? h->n_points : COLUMNS;
+    c->n_columns = c->n_points < COLUMNS ? c->n_points : COLUMNS;
     for (int i = 0; i < c->n_columns; i++)
-        fill_column(c, h, i, (int)((int64_t)i * h->n_points / c->n_columns),
-                    (int)((int64_t)(i + 1) * h->n_points / c->n_columns));
+        fill_column(c, i, i * c->n_points / c->n_columns, (i + 1) * c->n_points / c->n_columns);
 }
 
 /* --- the parts of the page --- */
@@ -73,83 +86,133 @@ static void fill_columns(curves *c, const history *h)
 static void append_head(text_buf *t)
 {
     text_append(
-        t,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
-        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>"
-        "<title>Training run</title>\n<style>\n"
-        ":root{--ink:#1d2430;--soft:#5c6675;--rule:#dfe3e9;--card:#fff;--ground:#f5f6f8}\n"
-        "@media(prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa5b4;--rule:#313945;"
-        "--card:#1b2129;--ground:#12161c}}\n"
-        "body{margin:0 auto;padding:24px;max-width:1360px;background:var(--ground);"
-        "color:var(--ink);font:15px/1.45 system-ui,sans-serif}\n"
-        "h1{font-size:22px;margin:0 0 4px}.run{color:var(--soft);margin:0 0 16px}\n"
-        ".facts,.charts{display:grid;gap:14px;margin-bottom:14px}\n"
-        ".facts{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}\n"
-        ".charts{grid-template-columns:repeat(auto-fit,minmax(min(100%%,480px),1fr))}\n"
-        ".facts div{border:1px solid var(--rule);border-radius:8px;background:var(--card);"
-        "padding:10px 14px}.facts b{display:block;font-size:20px}.facts span{color:var(--soft)}\n"
-        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-        "td,th{padding:3px 14px 3px 0;text-align:right}th{color:var(--soft);font-weight:400}\n");
+        t, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
+           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>"
+           "<title>Training run</title>\n<style>\n"
+           ":root{--ink:#1d2430;--soft:#5c6675;--rule:#dfe3e9;--card:#fff;--ground:#f5f6f8;"
+           "color-scheme:light dark}\n"
+           "@media(prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa5b4;--rule:#313945;"
+           "--card:#1b2129;--ground:#12161c}}\n"
+           "*{box-sizing:border-box}body{margin:0 auto;padding:24px;max-width:1360px;"
+           "background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,sans-serif}\n"
+           "h1{font-size:22px;margin:0 0 4px}.run{color:var(--soft);margin:0 0 16px}\n"
+           ".facts,.charts{display:grid;gap:14px;margin-bottom:14px}\n"
+           ".facts{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}\n"
+           ".charts{grid-template-columns:repeat(auto-fit,minmax(min(100%%,480px),1fr));"
+           "align-items:start}\n"
+           ".facts div{border:1px solid var(--rule);border-radius:8px;background:var(--card);"
+           "padding:10px 14px}.facts b{display:block;font-size:20px}.facts "
+           "span{color:var(--soft);font-size:13px}\n"
+           "table{border-collapse:collapse;width:100%%;font-variant-numeric:tabular-nums}"
+           "td,th{padding:3px 0 3px 10px;text-align:right;white-space:nowrap}"
+           "td:first-child,th:first-child{padding-left:0;text-align:left}"
+           "th{color:var(--soft);font-weight:400}\n"
+           ".bar{width:40%%}.bar i{display:block;margin:0;min-width:1px}\n"
+           "@media(max-width:520px){body{padding:12px}.facts{grid-template-columns:1fr 1fr}}\n");
     text_append(t, "%s</style></head><body>\n", chart_style());
 }
 
-static void append_fact(text_buf *t, const char *name, int digits, double value, const char *unit)
+static void append_fact(text_buf *t, const char *name, const char *value)
 {
-    text_append(t, "<div><span>%s</span><b>%.*f%s</b></div>", name, digits, value, unit);
+    text_append(t, "<div><span>%s</span><b>%s</b></div>", name, value);
+}
+
+static void append_number(text_buf *t, const char *name, int digits, double value, const char *unit)
+{
+    char text[64];
+
+    text_format(text, sizeof(text), "%.*f%s", digits, value, unit);
+    append_fact(t, name, text);
+}
+
+/* As many digits as say something: 4.52, 45.2, 452. */
+static void append_rate(text_buf *t, const char *name, double value)
+{
+    append_number(t, name, value < 10 ? 2 : value < 100 ? 1 : 0, value, "");
+}
+
+static void append_duration(text_buf *t, const char *name, int64_t seconds)
+{
+    char text[64];
+
+    text_format(text, sizeof(text), "%lld:%02d:%02d", (long long)(seconds / 3600),
+                (int)(seconds / 60 % 60), (int)(seconds % 60));
+    append_fact(t, name, text);
 }
 
 static void append_facts(text_buf *t, const ls_run *run)
 {
     const ls_train_flags *f = run->flags;
     const ls_run_state *s = &run->state;
+    const int ranks = run_size(run);
 
-    text_append(t,
-                "<h1>Training run</h1><p class=\"run\">%d ranks, %lld samples a rank and step, %s, "
-                "learning rate %g %s, seed %lld, %s</p>\n<div class=\"facts\">",
-                run_size(run), (long long)f->batch_size,
-                f->optimizer != NULL ? f->optimizer : "sgd", f->lr,
-                f->schedule != NULL ? f->schedule : "constant", (long long)f->seed,
-                ls_device_fingerprint(run->device));
-    append_fact(t, "epochs", 0, (double)run->at.epoch, "");
-    append_fact(t, "steps", 0, (double)run->at.step, "");
-    append_fact(t, "loss", 4, s->loss, "");
+    text_append(
+        t,
+        "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld samples a rank and step, %s, "
+        "learning rate %g %s, seed %lld, %s</p>\n<div class=\"facts\">",
+        ranks, ranks == 1 ? "" : "s", (long long)f->batch_size,
+        f->optimizer != NULL ? f->optimizer : "sgd", f->lr,
+        f->schedule != NULL ? f->schedule : "constant", (long long)f->seed,
+        ls_device_fingerprint(run->device));
+    append_number(t, "epochs", 0, (double)run->at.epoch, "");
+    append_number(t, "steps", 0, (double)run->at.step, "");
+    append_number(t, "training loss", 4, s->loss, "");
     if (s->accuracy >= 0) {
-        append_fact(t, "test accuracy", 4, s->accuracy, "");
-        append_fact(t, "best", 4, s->best_accuracy, "");
+        append_number(t, "test accuracy", 2, 100 * s->accuracy, " %");
+        append_number(t, "best so far", 2, 100 * s->best_accuracy, " %");
     }
-    append_fact(t, "samples/s", 0, s->samples_per_s, "");
-    append_fact(t, "samples/s a rank", 0, s->samples_per_s / run_size(run), "");
-    append_fact(t, "waiting for data", 1, 100 * s->data_wait, " %");
-    append_fact(t, "seconds", 0, (double)(ls_now_ms() - run->start_ms) * 1e-3, "");
+    append_rate(t, "samples/s", s->samples_per_s);
+    if (ranks > 1)
+        append_rate(t, "samples/s a rank", s->samples_per_s / ranks);
+    append_duration(t, run->flags->resume != NULL ? "since resume" : "time",
+                    (ls_now_ms() - run->start_ms) / 1000);
     if (s->bad_images > 0)
-        append_fact(t, "broken images", 0, (double)s->bad_images, "");
+        append_number(t, "broken images", 0, (double)s->bad_images, "");
     text_append(t, "</div>\n");
 }
 
 static void append_charts(text_buf *t, const curves *c, const history *h)
 {
-    const chart_series loss[] = {{"training", c->x, c->loss, h->n_points},
+    const chart_series loss[] = {{"training", c->x, c->loss, c->n_points},
                                  {"test", c->test_x, c->test_loss, h->n_tests}};
-    const chart_series accuracy[] = {{"training top-1", c->x, c->top1, h->n_points},
+    const chart_series accuracy[] = {{"training top-1", c->x, c->top1, c->n_points},
                                      {"test top-1", c->test_x, c->test_top1, h->n_tests},
                                      {"test top-5", c->test_x, c->test_top5, h->n_tests}};
-    const chart_series rate[] = {{"all ranks", c->x, c->rate, h->n_points}};
+    const chart_series rate[] = {{"all ranks", c->x, c->rate, c->n_points}};
     chart_series phases[PHASE_TRAINING];
 
     for (int k = 0; k < PHASE_TRAINING; k++)
         phases[k] = (chart_series){phase_name((phase)k), c->column_x, c->phases[k], c->n_columns};
     text_append(t, "<div class=\"charts\">\n");
     chart_append(t, &(chart){.title = "Loss", .series = loss, .n_series = 2});
-    chart_append(
-        t, &(chart){.title = "Accuracy", .series = accuracy, .n_series = 3, .from_zero = true});
-    chart_append(
-        t, &(chart){.title = "Samples a second", .series = rate, .n_series = 1, .from_zero = true});
-    chart_append(t, &(chart){.title = "Milliseconds a step",
+    chart_append(t, &(chart){.title = "Accuracy",
+                             .unit = "%",
+                             .series = accuracy,
+                             .n_series = 3,
+                             .from_zero = true});
+    chart_append(t, &(chart){.title = "Throughput",
+                             .unit = "samples/s",
+                             .series = rate,
+                             .n_series = 1,
+                             .from_zero = true});
+    chart_append(t, &(chart){.title = "Time of a step",
+                             .unit = "ms",
                              .series = phases,
                              .n_series = PHASE_TRAINING,
                              .from_zero = true,
-                             .stacked = true});
+                             .stacked = true,
+                             .begin = c->begin});
     text_append(t, "</div>\n");
+}
+
+static void append_time(text_buf *t, phase k, double seconds, double all)
+{
+    const double share = all > 0 ? 100 * seconds / all : 0;
+
+    text_append(t, "<tr><th><i class=\"s%d\"></i>%s</th><td>%.2f</td><td>%.1f %%</td>", (int)k,
+                phase_name(k), seconds, share);
+    text_append(t, "<td class=\"bar\"><i class=\"s%d\" style=\"width:%.1f%%\"></i></td></tr>\n",
+                (int)k, share);
 }
 
 static void append_times(text_buf *t, const history *h)
@@ -164,24 +227,26 @@ static void append_times(text_buf *t, const history *h)
         all += seconds[k];
     text_append(
         t, "<figure><figcaption>Time per phase, mean over ranks</figcaption><table><tr><th></th>"
-           "<th>seconds</th><th>share</th></tr>");
+           "<th>seconds</th><th>share</th><th></th></tr>\n");
     for (int k = 0; k < PHASES; k++)
-        text_append(t, "<tr><th>%s</th><td>%.2f</td><td>%.1f %%</td></tr>", phase_name((phase)k),
-                    seconds[k], all > 0 ? 100 * seconds[k] / all : 0);
+        append_time(t, (phase)k, seconds[k], all);
     text_append(t, "</table></figure>\n");
 }
 
+/* The latest first. */
 static void append_tests(text_buf *t, const history *h)
 {
     if (h->n_tests == 0)
         return;
     text_append(
         t, "<figure><figcaption>Evaluations</figcaption><table><tr><th>epochs</th><th>step</th>"
-           "<th>loss</th><th>top-1</th><th>top-5</th></tr>");
-    for (int i = h->n_tests > TABLE_ROWS ? h->n_tests - TABLE_ROWS : 0; i < h->n_tests; i++) {
+           "<th>loss</th><th>top-1</th><th>top-5</th></tr>\n");
+    for (int i = h->n_tests - 1; i >= 0 && i >= h->n_tests - TABLE_ROWS; i--) {
         const history_test *e = &h->tests[i];
-        text_append(t, "<tr><td>%.0f</td><td>%.0f</td><td>%.4f</td><td>%.4f</td><td>%.4f</td></tr>",
-                    e->epoch, e->step, e->loss, e->top1, e->top5);
+        text_append(t,
+                    "<tr><td>%.0f</td><td>%.0f</td><td>%.4f</td><td>%.2f %%</td><td>%.2f %%</td>"
+                    "</tr>\n",
+                    e->epoch, e->step, e->loss, 100 * e->top1, 100 * e->top5);
     }
     text_append(t, "</table></figure>\n");
 }
@@ -193,7 +258,8 @@ static ls_status make_page(const ls_run *run, text_buf *t)
     if (c == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the page of metrics");
     fill_lines(c, &run->history);
-    fill_columns(c, &run->history);
+    find_begin(c, (double)run->flags->batch_size * run_size(run));
+    fill_columns(c);
     append_head(t);
     append_facts(t, run);
     append_charts(t, c, &run->history);

@@ -141,6 +141,24 @@ static void an_evaluation_alone_changes_nothing_and_has_a_line(void **state)
 
 /* --- the page --- */
 
+/* The values that each chart gives its script. */
+static int count_values(const char *text)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, "application/json\">")) != NULL; n++) {
+        const char *begin = at + strlen("application/json\">");
+        json_value *v = NULL;
+
+        at = strstr(begin, "</script>");
+        assert_non_null(at);
+        assert_int_equal(json_parse(begin, (size_t)(at - begin), "chart", &v), LS_OK);
+        assert_non_null(json_get(v, "series"));
+        json_free(v);
+    }
+    return n;
+}
+
 static void the_page_is_one_file_with_four_charts(void **state)
 {
     ls_train_flags flags = small_flags(dir);
@@ -158,6 +176,9 @@ static void the_page_is_one_file_with_four_charts(void **state)
     for (const char *at = text; (at = strstr(at, "<svg")) != NULL; at++)
         n++;
     assert_int_equal(n, 4);
+    assert_int_equal(count_values(text), 4);
+    assert_non_null(strstr(text, "evaluation</th><td>"));
+    assert_null(strstr(text, "evaluation</th><td>0.00</td><td>0.0 %"));
     assert_non_null(strstr(text, "</html>"));
     ls_free(text);
 }

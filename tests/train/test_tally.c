@@ -97,7 +97,7 @@ static void a_long_history_keeps_sums_and_means(void **state)
         p.seconds[PHASE_FORWARD] = 2;
         history_add(&h, &p);
     }
-    assert_true(h.n_points <= HISTORY_POINTS && h.n_points > HISTORY_POINTS / 2);
+    assert_true(h.n_points <= HISTORY_POINTS && h.n_points >= HISTORY_POINTS / 4);
     for (int i = 0; i < h.n_points; i++) {
         assert_true(i == 0 || h.points[i].step > h.points[i - 1].step);
         rows += h.points[i].rows;
@@ -109,6 +109,29 @@ static void a_long_history_keeps_sums_and_means(void **state)
     assert_true(seconds == 2.0 * n);
     assert_true(fabs(loss / rows - (double)(n / 2) / n) < 1e-12);
     history_free(&h);
+}
+
+/* Of 10000 reports, and of one that begins in the middle: no stretch of the run is crushed to a few points. */
+static void a_long_history_keeps_its_beginning(void **state)
+{
+    (void)state;
+    for (int first = 0; first <= 5000; first += 5000) {
+        const int n = 10000;
+        double widest = 0;
+        history h = {0};
+
+        assert_int_equal(history_open(&h), LS_OK);
+        for (int i = 0; i < n; i++) {
+            history_add(&h, &(history_point){.step = first + i + 1, .rows = 1});
+            history_add_test(&h, &(history_test){.step = first + i + 1});
+        }
+        for (int i = 1; i < h.n_points; i++)
+            widest = fmax(widest, h.points[i].step - h.points[i - 1].step);
+        for (int i = 1; i < h.n_tests; i++)
+            widest = fmax(widest, h.tests[i].step - h.tests[i - 1].step);
+        assert_true(widest <= 8.0 * n / HISTORY_POINTS);
+        history_free(&h);
+    }
 }
 
 static void a_history_without_memory_takes_nothing(void **state)
@@ -143,6 +166,7 @@ int main(void)
         cmocka_unit_test(the_loss_is_the_cross_entropy),
         cmocka_unit_test(a_label_that_is_no_class_is_an_error),
         cmocka_unit_test(a_long_history_keeps_sums_and_means),
+        cmocka_unit_test(a_long_history_keeps_its_beginning),
         cmocka_unit_test(a_history_without_memory_takes_nothing),
         cmocka_unit_test(old_evaluations_make_room),
     };
