@@ -18,21 +18,11 @@ static uint64_t rotate_left(uint64_t v, unsigned n)
     return v << n | v >> (64 - n);
 }
 
-/* splitmix64's output function: a bijection in which every input bit moves every output bit. */
-static uint64_t mix(uint64_t v)
-{
-    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
-    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
-    return v ^ v >> 31;
-}
-
-#define GOLDEN 0x9E3779B97F4A7C15U
-
 void ls_rng_seed(ls_rng *rng, uint64_t seed)
 {
     for (int i = 0; i < 4; i++) {
-        seed += GOLDEN;
-        rng->s[i] = mix(seed);
+        seed += LS_GOLDEN;
+        rng->s[i] = ls_mix(seed);
     }
 }
 
@@ -130,15 +120,15 @@ double ls_rng_normal(ls_rng *rng)
 
 uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c)
 {
-    return mix(mix(mix(a + GOLDEN) + b + GOLDEN) + c + GOLDEN);
+    return ls_mix(ls_mix(ls_mix(a + LS_GOLDEN) + b + LS_GOLDEN) + c + LS_GOLDEN);
 }
 
 uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed)
 {
     const unsigned char *p = data;
-    uint64_t hash = 0xCBF29CE484222325U ^ mix(seed);
+    uint64_t hash = 0xCBF29CE484222325U ^ ls_mix(seed);
 
     for (size_t i = 0; i < bytes; i++)
         hash = (hash ^ p[i]) * 0x100000001B3U;
-    return mix(hash);
+    return ls_mix(hash);
 }

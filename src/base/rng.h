@@ -24,6 +24,19 @@ double ls_rng_double(ls_rng *rng);
 double ls_rng_normal(ls_rng *rng);
 /* A well-mixed 64-bit value of three: the same on every machine. */
 uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c);
+
+/* What ls_hash3 mixes its numbers with, for loops over its second one: ls_hash3(a, b, c) is
+ * ls_mix(ls_mix(ls_mix(a + LS_GOLDEN) + b + LS_GOLDEN) + c + LS_GOLDEN). */
+#define LS_GOLDEN 0x9E3779B97F4A7C15U
+
+/* splitmix64's output function: a bijection in which every input bit moves every output bit. */
+static inline uint64_t ls_mix(uint64_t v)
+{
+    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
+    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
+    return v ^ v >> 31;
+}
+
 /* FNV-1a with a final mix, for tables and signatures; not against attackers. */
 uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed);
 

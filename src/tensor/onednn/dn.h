@@ -268,6 +268,11 @@ ls_status dn_linear_backward_data(device_state *self, const op_call *call);
 ls_status dn_linear_backward_weights(device_state *self, const op_call *call);
 ls_status dn_cross_entropy(device_state *self, const op_call *call);
 ls_status dn_cross_entropy_backward(device_state *self, const op_call *call);
+ls_status dn_log_softmax(device_state *self, const op_call *call);
+ls_status dn_log_softmax_backward(device_state *self, const op_call *call);
+ls_status dn_nll(device_state *self, const op_call *call);
+ls_status dn_nll_backward(device_state *self, const op_call *call);
+ls_status dn_dropout(device_state *self, const op_call *call);
 ls_status dn_mse(device_state *self, const op_call *call);
 ls_status dn_mse_backward(device_state *self, const op_call *call);
 

@@ -120,6 +120,11 @@ static const kernel_fn kernels[OP_COUNT] = {
     [OP_LINEAR_BACKWARD_WEIGHTS] = dn_linear_backward_weights,
     [OP_CROSS_ENTROPY] = dn_cross_entropy,
     [OP_CROSS_ENTROPY_BACKWARD] = dn_cross_entropy_backward,
+    [OP_LOG_SOFTMAX] = dn_log_softmax,
+    [OP_LOG_SOFTMAX_BACKWARD] = dn_log_softmax_backward,
+    [OP_NLL] = dn_nll,
+    [OP_NLL_BACKWARD] = dn_nll_backward,
+    [OP_DROPOUT] = dn_dropout,
     [OP_MSE] = dn_mse,
     [OP_MSE_BACKWARD] = dn_mse_backward,
 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_loss.c - cross-entropy and mean squared error. Their tensors are small: one thread, plain layouts.
+ * dn_loss.c - cross-entropy whole and in two parts, and mean squared error. Their tensors are small: one thread, plain layouts; only
+ * log-softmax, which may stand anywhere in a network, uses all.
  */
 #include "tensor/onednn/dn.h"
 
 #include <math.h>
+#include <string.h>
 
 static ls_status all_plain(ls_tensor *const *tensors, int n)
 {
@@ -27,33 +29,28 @@ static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_
 
 /* --- cross-entropy --- */
 
-static float largest(const float *row, size_t n)
+/* out = exp(row - top). Gives log(sum exp(row - top)) and the sum itself. */
+static double log_sum(const simd_table *simd, const float *row, size_t n, float top, float *out,
+                      double *sum)
 {
-    float top = row[0];
-
-    for (size_t k = 1; k < n; k++)
-        top = row[k] > top ? row[k] : top;
-    return top;
+    simd->exp_below(row, top, out, n);
+    *sum = simd->sum(out, n);
+    return log(*sum);
 }
 
 /* The loss of one row; `out` gets its probabilities. */
 static double row_loss(const simd_table *simd, const float *row, size_t n, size_t target,
                        double smoothing, float *out)
 {
-    const float top = largest(row, n);
+    const float top = simd->largest(row, n);
     double below = (1 - smoothing) * ((double)top - (double)row[target]);
-    double sum = 0;
-    float inverse;
+    double sum;
+    const double norm = log_sum(simd, row, n, top, out, &sum);
 
-    simd->exp_below(row, top, out, n);
-    for (size_t k = 0; k < n; k++)
-        sum += (double)out[k];
-    inverse = (float)(1 / sum);
-    for (size_t k = 0; k < n; k++)
-        out[k] *= inverse;
-    for (size_t k = 0; smoothing > 0 && k < n; k++)
-        below += smoothing / (double)n * ((double)top - (double)row[k]);
-    return log(sum) + below;
+    simd->shift_scale(out, 0, (float)(1 / sum), out, n);
+    if (smoothing > 0)
+        below += smoothing * ((double)top - simd->sum(row, n) / (double)n);
+    return norm + below;
 }
 
 ls_status dn_cross_entropy(device_state *self, const op_call *call)
@@ -99,7 +96,6 @@ ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
     float *dlogits;
     float factor;
 
-    LS_UNUSED(self);
     LS_TRY(all_plain(call->in, 3));
     LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
     probabilities = dn_data(call->in[0]);
@@ -110,10 +106,117 @@ ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
         float *row = dlogits + n * n_classes;
         const float *p = probabilities + n * n_classes;
 
-        for (size_t k = 0; k < n_classes; k++)
-            row[k] = (p[k] - spread) * factor;
+        self->simd->shift_scale(p, spread, factor, row, n_classes);
         row[targets[n]] = (p[targets[n]] - spread - hit) * factor;
     }
+    return LS_OK;
+}
+
+/* --- its two parts --- */
+
+typedef struct softmax_work {
+    const simd_table *simd;
+    size_t n_classes;
+    const float *in; /* x; backward: y */
+    const float *dy;
+    float *out;
+} softmax_work;
+
+static void log_softmax_rows(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const softmax_work *w = arg;
+    const size_t n = w->n_classes;
+
+    LS_UNUSED(thread);
+    for (size_t i = begin; i < end; i++) {
+        const float *x = w->in + i * n;
+        float *y = w->out + i * n;
+        const float top = w->simd->largest(x, n);
+        double sum;
+        const double norm = log_sum(w->simd, x, n, top, y, &sum);
+
+        // The larger number first: together they could be rounded to more than what is left.
+        w->simd->shift(x, top, (float)norm, y, n);
+    }
+}
+
+static void log_softmax_rows_back(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const softmax_work *w = arg;
+    const size_t n = w->n_classes;
+
+    LS_UNUSED(thread);
+    for (size_t i = begin * n; i < end * n; i += n) {
+        const float sum = (float)w->simd->sum(w->dy + i, n);
+
+        w->simd->log_softmax_dx(w->in + i, w->dy + i, sum, w->out + i, n);
+    }
+}
+
+ls_status dn_log_softmax(device_state *self, const op_call *call)
+{
+    softmax_work w = {.simd = self->simd, .n_classes = (size_t)call->in[0]->dims[1]};
+
+    LS_TRY(all_plain(call->in, 1));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    w.in = dn_data(call->in[0]);
+    w.out = dn_data(call->out[0]);
+    threads_for(self, (size_t)call->in[0]->dims[0], w.n_classes, log_softmax_rows, &w);
+    return LS_OK;
+}
+
+/* dx = dy - softmax(x) sum dy */
+ls_status dn_log_softmax_backward(device_state *self, const op_call *call)
+{
+    softmax_work w = {.simd = self->simd, .n_classes = (size_t)call->in[0]->dims[1]};
+
+    LS_TRY(all_plain(call->in, 2));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    w.in = dn_data(call->in[0]);
+    w.dy = dn_data(call->in[1]);
+    w.out = dn_data(call->out[0]);
+    threads_for(self, (size_t)call->in[0]->dims[0], w.n_classes, log_softmax_rows_back, &w);
+    return LS_OK;
+}
+
+ls_status dn_nll(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const int64_t *targets;
+    const float *x;
+    double sum = 0;
+
+    LS_UNUSED(self);
+    LS_TRY(all_plain(call->in, 2));
+    x = dn_data(call->in[0]);
+    targets = dn_data(call->in[1]);
+    LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    for (size_t n = 0; n < n_rows; n++)
+        sum -= (double)x[n * n_classes + (size_t)targets[n]];
+    *(float *)dn_data(call->out[0]) = (float)(sum / (double)n_rows);
+    return LS_OK;
+}
+
+/* -dloss / N at the target, 0 elsewhere */
+ls_status dn_nll_backward(device_state *self, const op_call *call)
+{
+    const size_t n_rows = (size_t)call->in[0]->dims[0];
+    const size_t n_classes = (size_t)call->in[0]->dims[1];
+    const int64_t *targets;
+    double dloss;
+    float *dx;
+
+    LS_UNUSED(self);
+    LS_TRY(all_plain(call->in + 1, 2));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    targets = dn_data(call->in[1]);
+    dloss = (double)*(const float *)dn_data(call->in[2]);
+    dx = dn_data(call->out[0]);
+    memset(dx, 0, n_rows * n_classes * sizeof(*dx));
+    for (size_t n = 0; n < n_rows; n++)
+        dx[n * n_classes + (size_t)targets[n]] = (float)(-dloss / (double)n_rows);
     return LS_OK;
 }
 

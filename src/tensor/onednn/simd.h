@@ -88,6 +88,16 @@ typedef struct small_product {
     bool add;
 } small_product;
 
+/* Which numbers of a tensor become 0: number i where the upper 53 bits of ls_hash3(random, i, 0) are below `threshold`. The first of a
+ * run of them is number `first`, each next one `step` further. */
+typedef struct drop_run {
+    uint64_t random;
+    uint64_t threshold;
+    uint64_t first;
+    uint64_t step;
+    float scale; /* of the others */
+} drop_run;
+
 typedef struct simd_table {
     const char *isa;
 
@@ -133,6 +143,16 @@ typedef struct simd_table {
 
     /* out = exp(x - top), 0 where that is below the smallest normal number. */
     void (*exp_below)(const float *x, float top, float *out, size_t n);
+
+    /* The largest leaves NaNs out, and is -INFINITY of none. */
+    float (*largest)(const float *x, size_t n);
+    double (*sum)(const float *x, size_t n);
+    void (*shift)(const float *x, float a, float b, float *y, size_t n);       /* y = (x - a) - b */
+    void (*shift_scale)(const float *x, float a, float b, float *y, size_t n); /* y = (x - a) * b */
+    /* dx = dy - exp(y) * sum, where y <= 0 */
+    void (*log_softmax_dx)(const float *y, const float *dy, float sum, float *dx, size_t n);
+
+    void (*dropout)(const drop_run *r, const float *x, float *y, size_t n);
 } simd_table;
 
 /* The i-th best table that this processor can use; NULL past the last. */

@@ -38,6 +38,12 @@ void SIMD_NAME(wino_weights)(const float *taps, size_t size, size_t count, float
 void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float *taps);
 void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c);
 void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
+float SIMD_NAME(largest)(const float *x, size_t n);
+double SIMD_NAME(sum)(const float *x, size_t n);
+void SIMD_NAME(shift)(const float *x, float a, float b, float *y, size_t n);
+void SIMD_NAME(shift_scale)(const float *x, float a, float b, float *y, size_t n);
+void SIMD_NAME(log_softmax_dx)(const float *y, const float *dy, float sum, float *dx, size_t n);
+void SIMD_NAME(dropout)(const drop_run *r, const float *x, float *y, size_t n);
 
 extern const simd_table SIMD_NAME(simd_table);
 

@@ -4,7 +4,9 @@
  */
 #include "tensor/onednn/simd_isa.h"
 
-#include <string.h>
+#include "base/rng.h"
+
+enum { DROP_CHUNK = 16 };
 
 void SIMD_NAME(relu)(const float *x, float *y, size_t n)
 {
@@ -33,38 +35,22 @@ void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n)
     }
 }
 
-/*
- * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial to r^7, whose rest is below a
- * tenth of a rounding error. ln 2 is split in two, so that t - k ln 2 is exact to the last place. Adding 1.5 * 2^23 rounds to an
- * integer, which then stands in the low bits.
- */
-static inline float exp_of(float t)
+/* A chunk's masks first, as their 64-bit arithmetic has half as many lanes. */
+void SIMD_NAME(dropout)(const drop_run *r, const float *x, float *y, size_t n)
 {
-    const float shifter = 12582912.0F;
-    const float shifted = t * 1.44269504F + shifter;
-    const float k = shifted - shifter;
-    const float r = (t - k * 0.693359375F) - k * -2.12194440e-4F;
-    float p = 1.0F / 5040;
-    uint32_t bits;
-    float power;
+    const drop_run run = *r; // y may be anywhere
+    const uint64_t base = ls_mix(run.random + LS_GOLDEN) + LS_GOLDEN;
+    uint32_t kept[DROP_CHUNK];
+    size_t count;
 
-    p = p * r + 1.0F / 720;
-    p = p * r + 1.0F / 120;
-    p = p * r + 1.0F / 24;
-    p = p * r + 1.0F / 6;
-    p = p * r + 0.5F;
-    p = p * r * r + r + 1.0F;
-    memcpy(&bits, &shifted, sizeof(bits));
-    bits = (bits + 127U) << 23;
-    memcpy(&power, &bits, sizeof(power));
-    return p * power;
-}
+    for (size_t at = 0; at < n; at += count) {
+        count = n - at < DROP_CHUNK ? n - at : DROP_CHUNK;
+        for (size_t i = 0; i < DROP_CHUNK; i++) {
+            const uint64_t number = run.first + (at + i) * run.step;
 
-void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float t = x[i] - top;
-
-        out[i] = t < -87.0F ? 0.0F : exp_of(t);
+            kept[i] = ls_mix(ls_mix(base + number) + LS_GOLDEN) >> 11 >= run.threshold;
+        }
+        for (size_t i = 0; i < count; i++)
+            y[at + i] = kept[i] != 0 ? x[at + i] * run.scale : 0;
     }
 }

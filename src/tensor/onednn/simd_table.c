@@ -30,4 +30,10 @@ const simd_table SIMD_NAME(simd_table) = {
     .wino_taps = SIMD_NAME(wino_taps),
     .product = SIMD_NAME(product),
     .exp_below = SIMD_NAME(exp_below),
+    .largest = SIMD_NAME(largest),
+    .sum = SIMD_NAME(sum),
+    .shift = SIMD_NAME(shift),
+    .shift_scale = SIMD_NAME(shift_scale),
+    .log_softmax_dx = SIMD_NAME(log_softmax_dx),
+    .dropout = SIMD_NAME(dropout),
 };

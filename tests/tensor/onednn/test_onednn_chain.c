@@ -388,6 +388,54 @@ static void a_pool_of_equals_picks_the_first_in_any_layout(void **state)
     }
 }
 
+/* --- dropout --- */
+
+/* Of a convolution's result, whose last block of channels is not full. */
+static ls_tensor *dropped_gradient(ls_device *device, ls_tape *tape, ls_tensor **w)
+{
+    const shape weights = {4, {CHANNELS + 3, CHANNELS, 3, 3}};
+    const shape image = {4, {3, CHANNELS, 5, 4}};
+    const shape scores = {2, {CLASSES, (CHANNELS + 3) * 5 * 4}};
+    const ls_conv2d_params padded = {.padding = {1, 1}};
+    const int64_t rows = 3;
+    ls_tensor *const x = seeded(device, LS_F32, &image, 5);
+    ls_tensor *const fc = seeded(device, LS_F32, &scores, 6);
+    ls_tensor *targets = NULL;
+    ls_tensor *h;
+
+    *w = seeded(device, LS_F32, &weights, 7);
+    assert_status(LS_OK, ls_require_grad(*w));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, &rows, &targets));
+    ls_tape_set_random(tape, 7, 3);
+    h = ls_dropout(tape, ls_conv2d(tape, x, *w, NULL, &padded), 0.4);
+    h = ls_linear(tape, ls_flatten(tape, ls_relu(tape, h)), fc, NULL);
+    h = ls_nll_loss(tape, ls_log_softmax(tape, h), targets);
+    assert_status(LS_OK, ls_backward(tape, h, 1));
+    ls_tape_reset(tape);
+    destroy_all((ls_tensor *[]){x, fc, targets}, 3);
+    return ls_grad(*w);
+}
+
+static void dropout_drops_the_same_in_any_layout(void **state)
+{
+    ls_device *devices[2] = {onednn(1), open_reference()};
+    ls_tensor *w[2];
+    ls_tensor *dw[2];
+    ls_tape *tapes[2];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        assert_status(LS_OK, ls_tape_create(devices[i], &tapes[i]));
+        dw[i] = dropped_gradient(devices[i], tapes[i], &w[i]);
+    }
+    assert_true(relative_distance(dw[0], dw[1]) <= 1e-5);
+    for (int i = 0; i < 2; i++) {
+        ls_tensor_destroy(w[i]);
+        ls_tape_destroy(tapes[i]);
+        ls_device_close(devices[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +446,7 @@ int main(void)
         cmocka_unit_test(packed_weights_follow_every_write),
         cmocka_unit_test(weights_that_share_a_storage_are_told_apart),
         cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
+        cmocka_unit_test(dropout_drops_the_same_in_any_layout),
     };
     ls_device *device = NULL;
 

@@ -69,6 +69,27 @@ static void run_pointwise(const simd_table *t, outputs *o)
     t->add_relu(input[0], input[1], o->f[4], FLOATS - 3);
 }
 
+static void run_rows(const simd_table *t, outputs *o)
+{
+    static const size_t counts[] = {1, 15, 16, 1000, FLOATS - 400};
+    const drop_run near = {.random = 11, .threshold = (uint64_t)1 << 52, .step = 1, .scale = 2};
+    const drop_run apart = {
+        .random = 12, .threshold = (uint64_t)1 << 51, .first = 7, .step = 49, .scale = 1.5F};
+
+    for (size_t i = 0; i < LS_COUNT_OF(counts); i++) {
+        o->f[0][i] = t->largest(input[0] + 350, counts[i]);
+        o->f[0][10 + i] = t->largest(input[0], counts[i]);
+        o->f[0][20 + i] = (float)t->sum(input[1], counts[i]);
+    }
+    t->shift(input[0], 0.5F, 0.3F, o->f[1], FLOATS - 3);
+    t->shift_scale(input[0], 0.5F, 0.3F, o->f[2], FLOATS - 3);
+    for (size_t i = 0; i < FLOATS; i++)
+        o->f[3][i] = -fabsf(input[1][i]) * 40;
+    t->log_softmax_dx(o->f[3], input[0], 0.7F, o->f[3], FLOATS - 3);
+    t->dropout(&near, input[0], o->f[4], FLOATS - 3);
+    t->dropout(&apart, input[0], o->f[5], FLOATS - 3);
+}
+
 static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
 {
     const size_t rows = FLOATS / lanes;
@@ -138,6 +159,9 @@ static void all_tables_give_the_same_bits(void **state)
         run_pointwise(t, &got);
         run_pointwise(plainest(), &want);
         assert_same(t, "pointwise loops", 1);
+        run_rows(t, &got);
+        run_rows(plainest(), &want);
+        assert_same(t, "loops over rows", 1);
         for (size_t k = 0; k < LS_COUNT_OF(lane_counts); k++) {
             run_batch_norm(t, lane_counts[k], &got);
             run_batch_norm(plainest(), lane_counts[k], &want);
@@ -222,12 +246,47 @@ static void exp_is_near_the_libraries(void **state)
     }
 }
 
+static void a_rows_largest_and_sum_are_right_at_every_length(void **state)
+{
+    const simd_table *t = simd_table_at(0);
+    float x[70];
+    double sum = 0;
+
+    LS_UNUSED(state);
+    for (size_t n = 0; n < LS_COUNT_OF(x); n++) {
+        x[n] = n == 41 ? 9 : (float)n / 64 - 1;
+        sum += (double)x[n];
+        assert_true(t->sum(x, n + 1) == sum);
+        assert_true(t->largest(x, n + 1) == (n >= 41 ? 9 : x[n]));
+    }
+    x[3] = (float)NAN;
+    assert_true(t->largest(x, 3) == x[2] && t->largest(x, 4) == x[2]);
+    assert_true(isnan(t->sum(x, 4)));
+}
+
+static void dropout_drops_what_the_hash_says(void **state)
+{
+    const drop_run r = {
+        .random = 99, .threshold = (uint64_t)3 << 50, .first = 5, .step = 3, .scale = 2};
+    float x[100];
+    float y[100];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(x); i++)
+        x[i] = 1 + (float)i;
+    simd_table_at(0)->dropout(&r, x, y, LS_COUNT_OF(x));
+    for (size_t i = 0; i < LS_COUNT_OF(x); i++)
+        assert_true(y[i] == (ls_hash3(99, 5 + 3 * i, 0) >> 11 < r.threshold ? 0 : 2 * x[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_tables_give_the_same_bits),
         cmocka_unit_test(all_tables_convolve_alike),
         cmocka_unit_test(exp_is_near_the_libraries),
+        cmocka_unit_test(a_rows_largest_and_sum_are_right_at_every_length),
+        cmocka_unit_test(dropout_drops_what_the_hash_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

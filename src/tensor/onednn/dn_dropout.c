@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_dropout.c - dropout in the layout of what comes in. What is dropped depends on where an element stands row by row, so that every
+ * layout, and every device, drops the same.
+ */
+#include "tensor/onednn/dn.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct drop_work {
+    const simd_table *simd;
+    drop_run run;
+    grid g;
+    const float *x;
+    float *y;
+} drop_work;
+
+/* device_drops() says that h 2^-53 < drop, and h is an integer. */
+static drop_run run_of(const op_attrs *a)
+{
+    return (drop_run){.random = a->random,
+                      .threshold = (uint64_t)ceil(a->drop * 0x1p53),
+                      .step = 1,
+                      .scale = a->drop < 1 ? (float)(1 / (1 - a->drop)) : 0};
+}
+
+static void drop_plain(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const drop_work *w = arg;
+    drop_run run = w->run;
+
+    LS_UNUSED(thread);
+    run.first = begin;
+    w->simd->dropout(&run, w->x + begin, w->y + begin, end - begin);
+}
+
+/* Planes of positions of neighbouring channels: these are a plane apart, row by row. What fills up the last block stays 0. */
+static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const drop_work *w = arg;
+    const size_t inner = w->g.inner;
+    const size_t area = w->g.h * w->g.w;
+    drop_run run = w->run;
+
+    LS_UNUSED(thread);
+    run.step = area;
+    for (size_t plane = begin; plane < end; plane++) {
+        const size_t c = plane % w->g.blocks * inner;
+        const size_t used = w->g.c - c < inner ? w->g.c - c : inner;
+
+        for (size_t i = 0; i < area; i++) {
+            const size_t at = (plane * area + i) * inner;
+
+            run.first = (plane / w->g.blocks * w->g.c + c) * area + i;
+            w->simd->dropout(&run, w->x + at, w->y + at, used);
+            memset(w->y + at + used, 0, (inner - used) * sizeof(float));
+        }
+    }
+}
+
+ls_status dn_dropout(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    drop_work w = {.simd = self->simd, .run = run_of(&call->attrs)};
+    const layout *l;
+
+    if (x->storage->layout != NULL)
+        LS_TRY(grid_walkable(x, &w.g));
+    l = layout_of(self, x);
+    LS_TRY(layout_place(call->out[0], l));
+    w.x = dn_data(x);
+    w.y = dn_data(call->out[0]);
+    if (x->storage->layout == NULL)
+        threads_for(self, l->bytes / sizeof(float), 1, drop_plain, &w);
+    else
+        threads_for(self, w.g.n * w.g.blocks, w.g.h * w.g.w * w.g.inner, drop_planes, &w);
+    return LS_OK;
+}
