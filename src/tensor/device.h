@@ -122,7 +122,17 @@ typedef struct device_state device_state; /* each device's own */
  * bumped by device_run(). On failure outputs it placed are released by the caller. */
 typedef ls_status (*kernel_fn)(device_state *self, const op_call *call);
 
-#define DEVICE_ABI 1
+/* Elements brought from one layout into another beside an operator's work. */
+typedef struct device_move {
+    bool of_parameter; /* weights, or a gradient of weights */
+    int n_dims;
+    const int64_t *dims;
+    size_t bytes;
+} device_move;
+
+typedef void (*device_watch)(void *arg, const device_move *m);
+
+#define DEVICE_ABI 2
 
 typedef struct device_ops {
     uint32_t abi; /* DEVICE_ABI */
@@ -144,6 +154,9 @@ typedef struct device_ops {
     void (*free_packed)(device_state *self, packed *p);
     /* optional: waits for queued work; NULL for devices that run at once */
     ls_status (*synchronize)(device_state *self);
+    /* optional: tells `fn` each move from now on, from the thread that runs operators; NULL ends it. For tests that pin down where
+     * layouts change. */
+    void (*watch)(device_state *self, device_watch fn, void *arg);
 } device_ops;
 
 /* What a module gets instead of our internal symbols. */

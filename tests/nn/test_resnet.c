@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_resnet.c - the ResNets of models/: torchvision's names, sizes and initial values; steps that allocate nothing.
+ * test_resnet.c - the ResNets of models/: torchvision's names, sizes and initial values; steps that allocate nothing and leave every
+ * activation where its kernel has put it.
  */
 #include "tensor/testing.h"
 
 #include "base/alloc.h"
 #include "models/resnet.h"
+#include "tensor/device.h"
 
 #include <math.h>
 #include <string.h>
@@ -182,6 +184,67 @@ static void a_warm_step_allocates_nothing(void **state)
     destroy_all((ls_tensor *[]){x, y}, 2);
 }
 
+typedef struct moves {
+    int64_t side;
+    int parameters;
+    int images;
+    int others; /* activations and their gradients */
+    int64_t dims[4];
+} moves;
+
+static void note_move(void *arg, const device_move *m)
+{
+    moves *seen = arg;
+
+    if (m->of_parameter) {
+        seen->parameters++;
+    } else if (m->n_dims == 4 && m->dims[1] == 3 && m->dims[2] == seen->side) {
+        seen->images++;
+    } else {
+        seen->others++;
+        memcpy(seen->dims, m->dims, sizeof(*m->dims) * (size_t)m->n_dims);
+    }
+}
+
+static moves moves_of_a_warm_step(bench *b, int64_t rows, int64_t side)
+{
+    const device_ops *ops = b->device->ops;
+    moves seen = {.side = side};
+    ls_tensor *x;
+    ls_tensor *y;
+
+    make_batch(b, rows, side, &x, &y);
+    (void)step(b, x, y);
+    ops->watch(b->device->state, note_move, &seen);
+    (void)step(b, x, y);
+    ops->watch(b->device->state, NULL, NULL);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    return seen;
+}
+
+/* In a step layouts change for weights (packed) and for gradients of weights (into their places), and of the images for the first convolution,
+ * once forward and once backward; from there to the loss and back nothing is moved. */
+static void nothing_is_moved_between_stem_and_loss(void **state)
+{
+    bench *const nets[] = {&small, &large};
+
+    LS_UNUSED(state);
+    if (small.device->ops->watch == NULL) {
+        print_message("device %s has one layout\n", ls_device_name(small.device));
+        skip();
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(nets); i++) {
+        const moves seen = moves_of_a_warm_step(nets[i], 1, 224);
+
+        if (seen.others > 0)
+            fail_msg("%s: %d activations are moved, one of (%lld, %lld, %lld, %lld)",
+                     nets[i]->net.arch->name, seen.others, (long long)seen.dims[0],
+                     (long long)seen.dims[1], (long long)seen.dims[2], (long long)seen.dims[3]);
+        assert_true(seen.parameters > 0);
+        assert_in_range(seen.images, 0, 2);
+    }
+}
+
 static void a_batch_of_no_rows_gives_gradients_of_zero(void **state)
 {
     const ls_named *p;
@@ -209,6 +272,7 @@ int main(void)
         cmocka_unit_test(names_come_in_the_order_of_torchvisions_state_dict),
         cmocka_unit_test(weights_start_as_torchvisions),
         cmocka_unit_test(a_warm_step_allocates_nothing),
+        cmocka_unit_test(nothing_is_moved_between_stem_and_loss),
         cmocka_unit_test(a_batch_of_no_rows_gives_gradients_of_zero),
     };
 

@@ -30,6 +30,8 @@ struct device_state {
     size_t n_primitives;
     void *scratch; /* what primitives need while they run; as large as the greediest one wants */
     size_t scratch_bytes;
+    device_watch watch; /* NULL: nobody does */
+    void *watch_arg;
     char fingerprint[96];
 };
 
@@ -88,9 +90,14 @@ LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call,
 LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
                                      ls_tensor **temporary, void **out);
 
-/* Copies between two layouts of equal dimensions; with `add` adds to what is there. */
+enum {
+    REORDER_ADDS = 1,     /* to what is there */
+    REORDER_PARAMETER = 2 /* for those who watch: weights, or a gradient of weights */
+};
+
+/* Copies between two layouts of equal dimensions. */
 LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, const void *src,
-                                     const layout *to, void *dst, bool add);
+                                     const layout *to, void *dst, unsigned how);
 
 void layout_free_all(device_state *self);
 

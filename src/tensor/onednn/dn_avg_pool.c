@@ -76,6 +76,12 @@ static void run(const device_state *self, avg_work *w, range_fn fn)
     threads_for(self, w->in.n * w->in.blocks, w->in.h * w->in.w * w->in.inner, fn, w);
 }
 
+/* Of one position, channels lie one after the other in every layout but one whose last block is filled up. */
+static bool is_row(const ls_tensor *t, size_t inner)
+{
+    return t->dims[2] == 1 && t->dims[3] == 1 && (size_t)t->dims[1] % inner == 0;
+}
+
 ls_status dn_avg_pool2d(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
@@ -85,7 +91,12 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
 
     LS_TRY(grid_walkable(x, &w.in));
     like = layout_of(self, x);
-    LS_TRY(layout_place(y, like == NULL ? NULL : layout_like(self, like, 4, y->dims)));
+    if (like != NULL && is_row(y, w.in.inner))
+        like =
+            layout_plain(self, 4, y->dims); // what comes after a network's pool has nothing to move
+    else if (like != NULL)
+        like = layout_like(self, like, 4, y->dims);
+    LS_TRY(layout_place(y, like));
     (void)grid_of(y, &w.out);
     w.from = dn_data(x);
     w.to = dn_data(y);
@@ -93,17 +104,28 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* dx gets the layout of dy, which is that of x when nobody in between has changed it. */
+/* The layout of dx: that of dy, which is that of x when nobody in between has changed it. Where the pool's results were rows, dy does not
+ * tell, and the one that most convolutions like is the best guess. */
+static const layout *gradient_layout(device_state *self, const ls_tensor *dy, const ls_tensor *dx)
+{
+    const int block = self->blocks_of_8 ? 8 : 16;
+    const layout *like = layout_of(self, dy);
+
+    if (like == NULL)
+        return NULL;
+    if (like->kind == LAYOUT_PLAIN && is_row(dy, (size_t)block))
+        return layout_blocked(self, block, dx->dims);
+    return layout_like(self, like, 4, dx->dims);
+}
+
 ls_status dn_avg_pool2d_backward(device_state *self, const op_call *call)
 {
     ls_tensor *const dy = call->in[0];
     ls_tensor *const dx = call->out[0];
     avg_work w = {.simd = self->simd, .attrs = &call->attrs};
-    const layout *like;
 
     LS_TRY(grid_walkable(dy, &w.out));
-    like = layout_of(self, dy);
-    LS_TRY(layout_place(dx, like == NULL ? NULL : layout_like(self, like, 4, dx->dims)));
+    LS_TRY(layout_place(dx, gradient_layout(self, dy, dx)));
     (void)grid_of(dx, &w.in);
     w.from = dn_data(dy);
     w.to = dn_data(dx);

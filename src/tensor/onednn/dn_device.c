@@ -76,6 +76,12 @@ static const char *dn_fingerprint(device_state *self)
     return self->fingerprint;
 }
 
+static void dn_watch(device_state *self, device_watch fn, void *arg)
+{
+    self->watch = fn;
+    self->watch_arg = arg;
+}
+
 /* --- memory --- */
 
 /* Large blocks ask for huge pages: an activation is read from end to end, which with small pages costs a table walk every 4 KiB. */
@@ -182,6 +188,7 @@ static const device_ops ops = {
     .free = dn_free,
     .find_kernel = find_kernel,
     .free_packed = packed_free,
+    .watch = dn_watch,
 };
 
 LS_API const device_ops *lockstep_device(const device_host *host);

@@ -192,8 +192,18 @@ static ls_status make_reorder(device_state *self, const primitive_key *key, prim
     return st;
 }
 
+static void tell(const device_state *self, const layout *l, unsigned how)
+{
+    const device_move m = {.of_parameter = (how & REORDER_PARAMETER) != 0,
+                           .n_dims = l->n_dims,
+                           .dims = l->dims,
+                           .bytes = l->bytes};
+
+    self->watch(self->watch_arg, &m);
+}
+
 ls_status layout_reorder(device_state *self, const layout *from, const void *src, const layout *to,
-                         void *dst, bool add)
+                         void *dst, unsigned how)
 {
     primitive_key key;
     primitive *p;
@@ -206,12 +216,14 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
         return dn_fail(LS_ENOMEM, "no memory for a layout");
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_REORDER;
-    key.prop = add;
+    key.prop = (how & REORDER_ADDS) != 0;
     key.layouts[0] = from;
     key.layouts[1] = to;
     p = primitive_find(self, &key);
     if (p == NULL)
         LS_TRY(make_reorder(self, &key, &p));
+    if (self->watch != NULL)
+        tell(self, from, how);
     return primitive_run(self, p, (void *const[]){source.plain, dst});
 }
 
@@ -229,5 +241,5 @@ ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
     LS_TRY(dn_host->tensor_shape(t->device, t->dtype, t->n_dims, t->dims, temporary));
     LS_TRY(layout_place(*temporary, want));
     *out = dn_data(*temporary);
-    return layout_reorder(self, have, dn_data(t), want, *out, false);
+    return layout_reorder(self, have, dn_data(t), want, *out, 0);
 }

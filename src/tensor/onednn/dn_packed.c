@@ -67,7 +67,7 @@ static ls_status pack_once(device_state *self, const ls_tensor *weights, const l
     LS_TRY(dn_floats(weights->device, want->bytes / sizeof(float), temporary, &copy));
     *data = copy;
     return layout_reorder(self, layout_plain(self, want->n_dims, want->dims), plain, want, copy,
-                          false);
+                          REORDER_PARAMETER);
 }
 
 ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want, size_t uses,
@@ -89,7 +89,7 @@ ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *w
     // Memory of the caller's may be written without our knowledge.
     if (p->version != weights->storage->version || weights->storage->borrowed) {
         plain = layout_plain(self, want->n_dims, want->dims);
-        LS_TRY(layout_reorder(self, plain, *out, want, p->data, false));
+        LS_TRY(layout_reorder(self, plain, *out, want, p->data, REORDER_PARAMETER));
         p->version = weights->storage->version;
     }
     *out = p->data;
@@ -122,7 +122,7 @@ ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradi
         return LS_OK;
     if (l->kind != LAYOUT_PLAIN)
         return layout_reorder(self, l, dn_data(temporary), layout_plain(self, l->n_dims, l->dims),
-                              sum, call->accumulate);
+                              sum, REORDER_PARAMETER | (call->accumulate ? REORDER_ADDS : 0));
     self->simd->add(sum, dn_data(temporary), sum, l->bytes / sizeof(float));
     return LS_OK;
 }

@@ -45,7 +45,7 @@ ls_status dn_copy(device_state *self, const op_call *call)
     }
     from = layout_of(self, src);
     to = layout_of(self, dst);
-    return layout_reorder(self, from, dn_data(src), to, dn_data(dst), false);
+    return layout_reorder(self, from, dn_data(src), to, dn_data(dst), 0);
 }
 
 /* --- sums --- */
@@ -87,7 +87,7 @@ ls_status dn_add_into(device_state *self, const op_call *call)
     const layout *to = layout_of(self, dst);
 
     if (from != to || from == NULL)
-        return layout_reorder(self, from, dn_data(src), to, dn_data(dst), true);
+        return layout_reorder(self, from, dn_data(src), to, dn_data(dst), REORDER_ADDS);
     add(self, (add_work){.a = dn_data(dst), .b = dn_data(src), .y = dn_data(dst)},
         from->bytes / sizeof(float), add_range);
     return LS_OK;
