@@ -258,6 +258,8 @@ static void every_collective_matches_the_oracle(void **state)
 
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(plans); i++) {
+        if (plans[i].kind == AS_PROCESSES && IS_TSAN)
+            continue; // as below
         print_message("%d ranks as %s\n", plans[i].n,
                       plans[i].kind == AS_THREADS ? "threads" : "processes");
         assert_int_equal(ranks_run(plans[i].kind, plans[i].n, run_all_kinds, NULL), 0);
@@ -309,7 +311,7 @@ static int be_late_in_turn(const comm_boot *boot, void *arg)
     LS_UNUSED(arg);
     RANK_CHECK(b != NULL && open_bench(boot, b, 9001 * 8) == 0);
     ls_rng_seed(&rng, SEED + (uint64_t)boot->rank);
-    for (uint64_t i = 0; i < 300 && failed == 0; i++) {
+    for (uint64_t i = 0; i < (IS_TSAN ? 60 : 300) && failed == 0; i++) {
         const coll_kind kind = kinds[ls_hash3(i, 1, SEED) % 8];
         const coll op = team_rank_op(kind, LS_F32, LS_SUM, (int)(i % (uint64_t)boot->size), NULL,
                                      NULL, counts[ls_hash3(i, 2, SEED) % LS_COUNT_OF(counts)]);
