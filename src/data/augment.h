@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
-#include "data/image.h"
+#include "data/images/image.h"
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "data/image_write.h"
+#include "data/images/image_write.h"
 #include "data/sample.h"
 
 #include <errno.h>

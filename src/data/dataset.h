@@ -8,7 +8,7 @@
 #include <lockstep/data.h>
 
 #include "base/status.h"
-#include "data/image.h"
+#include "data/images/image.h"
 
 #include <stdbool.h>
 

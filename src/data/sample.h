@@ -6,7 +6,7 @@
 #define LS_DATA_SAMPLE_H
 
 #include "data/dataset.h"
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 /* What one thread reads with. Zero-initialise. */
 typedef struct sample_reader {

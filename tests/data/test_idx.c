@@ -4,7 +4,7 @@
 #include <lockstep/data.h>
 
 #include "base/alloc.h"
-#include "data/idx.h"
+#include "data/formats/idx.h"
 #include "data/sample.h"
 #include "data/temp_files.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "data/image.h"
+#include "data/images/image.h"
 #include "data/temp_files.h"
 #include "data/test_pictures.h"
 

@@ -7,7 +7,7 @@
 
 #include <lockstep/data.h>
 
-#include "data/image.h"
+#include "data/images/image.h"
 #include "data/temp_files.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_DATA_TEST_PICTURES_H
 #define TESTS_DATA_TEST_PICTURES_H
 
-#include "data/image_write.h"
+#include "data/images/image_write.h"
 
 /* A soft picture with an edge, which `seed` moves; channels 1 or 3. Its bytes are free()d by the caller. */
 flat_image picture_make(int width, int height, int channels, int seed);

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 #include <math.h>
 #include <stdlib.h>

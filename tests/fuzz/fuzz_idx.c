@@ -6,7 +6,7 @@
 
 #include <lockstep/data.h>
 
-#include "data/idx.h"
+#include "data/formats/idx.h"
 #include "data/sample.h"
 #include "base/alloc.h"
 

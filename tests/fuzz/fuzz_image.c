@@ -5,8 +5,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/rng.h"
-#include "data/image.h"
-#include "data/resize.h"
+#include "data/images/image.h"
+#include "data/images/resize.h"
 
 /* Real files are larger; a fuzzer learns nothing from waiting for them. */
 #define MAX_PIXELS (1 << 20)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/png_library.h"
+#include "data/images/png_library.h"
 
 #include "base/alloc.h"
 

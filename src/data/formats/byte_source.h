@@ -7,7 +7,7 @@
 #define LS_DATA_BYTE_SOURCE_H
 
 #include "base/status.h"
-#include "data/gz_stream.h"
+#include "data/formats/gz_stream.h"
 
 typedef struct byte_source {
     int fd;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image_write.h"
+#include "data/images/image_write.h"
 
 #include "data/codec_library.h"
-#include "data/png_library.h"
+#include "data/images/png_library.h"
 
 typedef struct png_writer {
     void *codec;

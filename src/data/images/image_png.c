@@ -3,11 +3,11 @@
  * image_png.c - all kinds of PNG as red, green and blue: transparency and gamma are left out, 16 bits lose the lower 8, except that
  * those of grey images without alpha are cut off at 255. All of this is what Pillow does.
  */
-#include "data/image_png.h"
+#include "data/images/image_png.h"
 
 #include "base/alloc.h"
 #include "data/codec_library.h"
-#include "data/png_library.h"
+#include "data/images/png_library.h"
 
 #define MAX_CHUNK_BYTES ((size_t)64 << 20) /* of text, profiles and the like, which are read over */
 

@@ -3,10 +3,10 @@
  * idx.c - the format: two zero bytes, the element type, the number of dimensions, then each
  * dimension as a big-endian signed 32-bit number, then the elements.
  */
-#include "data/idx.h"
+#include "data/formats/idx.h"
 
 #include "base/alloc.h"
-#include "data/byte_source.h"
+#include "data/formats/byte_source.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

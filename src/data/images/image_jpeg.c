@@ -4,11 +4,11 @@
  *
  * libjpeg reports errors by calling back; from there the only way out is longjmp(), so each of its calls happens inside guarded().
  */
-#include "data/image_jpeg.h"
+#include "data/images/image_jpeg.h"
 
 #include "base/alloc.h"
 #include "data/codec_library.h"
-#include "data/jpeg_library.h"
+#include "data/images/jpeg_library.h"
 
 #include <setjmp.h>
 

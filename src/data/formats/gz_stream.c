@@ -3,7 +3,7 @@
  * gz_stream.c - inflates a file piece by piece through a fixed input buffer; what it needs besides
  * does not depend on what the file claims.
  */
-#include "data/gz_stream.h"
+#include "data/formats/gz_stream.h"
 
 #include "base/alloc.h"
 #include "data/codec_library.h"

@@ -3,7 +3,7 @@
  * resize_rows.c - the inner loops of a resize, in SSE2, which every x86-64 has, and in plain C. Both add the same integers, so they
  * give the same bytes. RESIZE_PLAIN leaves the plain ones alone, for their test.
  */
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 #if defined(__SSE2__) && !defined(RESIZE_PLAIN)
 #define WITH_SSE2 1

@@ -5,7 +5,7 @@
 #ifndef LS_DATA_IMAGE_PNG_H
 #define LS_DATA_IMAGE_PNG_H
 
-#include "data/image.h"
+#include "data/images/image.h"
 
 typedef struct png_codec png_codec;
 

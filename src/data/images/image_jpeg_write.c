@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image_write.h"
+#include "data/images/image_write.h"
 
 #include "data/codec_library.h"
-#include "data/jpeg_library.h"
+#include "data/images/jpeg_library.h"
 
 #include <setjmp.h>
 

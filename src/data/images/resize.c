@@ -3,7 +3,7 @@
  * resize.c - plans the weights and drives the two passes. The arithmetic is that of Pillow (src/libImaging/Resample.c, the 8-bit path
  * with its triangle filter), step by step, as results are compared bit by bit.
  */
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 #include "base/alloc.h"
 

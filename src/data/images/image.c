@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image.h"
+#include "data/images/image.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "data/image_jpeg.h"
-#include "data/image_png.h"
+#include "data/images/image_jpeg.h"
+#include "data/images/image_png.h"
 
 #include <errno.h>
 #include <fcntl.h>

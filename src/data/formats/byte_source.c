@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/byte_source.h"
+#include "data/formats/byte_source.h"
 
 #include "base/file.h"
 

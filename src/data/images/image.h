@@ -8,7 +8,7 @@
 #ifndef LS_DATA_IMAGE_H
 #define LS_DATA_IMAGE_H
 
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 /* No image has more pixels or a longer side, no file more bytes. */
 #define IMAGE_MAX_PIXELS     ((int64_t)1 << 26)

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "data/dataset.h"
-#include "data/idx.h"
+#include "data/formats/idx.h"
 
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 #ifndef LS_DATA_IMAGE_JPEG_H
 #define LS_DATA_IMAGE_JPEG_H
 
-#include "data/image.h"
+#include "data/images/image.h"
 
 typedef struct jpeg_codec jpeg_codec;
 
