@@ -75,6 +75,44 @@ static ls_status large_parts(ls_comm *comm, const ls_test_rank *self)
     return LS_OK;
 }
 
+/* Round the ring, all at once; each rank sends twice, from and to memory of both kinds. */
+static ls_status large_messages(ls_comm *comm, const ls_test_rank *self)
+{
+    const size_t count = 400013;
+    const int next = (self->rank + 1) % self->size;
+    const int last = (self->rank + self->size - 1) % self->size;
+    guarded from[2];
+    guarded to[2];
+    ls_work *works[4];
+
+    for (int i = 0; i < 2; i++) {
+        float *x;
+
+        LS_TRY(guarded_make(&from[i], comm, count * sizeof(float)));
+        LS_TRY(guarded_make(&to[i], i == 0 ? comm : NULL, count * sizeof(float)));
+        guarded_poison(&to[i]);
+        x = (float *)(void *)from[i].data;
+        for (size_t k = 0; k < count; k++)
+            x[k] = (float)conformance_input(self->rank, k + (size_t)i, LS_SUM);
+        LS_TRY(ls_send(comm, x, count, LS_F32, next, i, &works[i]));
+    }
+    for (int i = 1; i >= 0; i--)
+        LS_TRY(ls_recv(comm, to[i].data, count, LS_F32, i == 0 ? LS_ANY_SOURCE : last, i,
+                       &works[2 + i]));
+    for (int i = 0; i < 4; i++)
+        LS_TRY(ls_work_wait(works[i]));
+    for (int i = 0; i < 2; i++) {
+        const float *x = (const float *)(const void *)to[i].data;
+
+        for (size_t k = 0; k < count; k++)
+            LS_CHECK(x[k] == (float)conformance_input(last, k + (size_t)i, LS_SUM));
+        LS_TRY(guarded_check(&to[i], "messages"));
+        guarded_free(&from[i]);
+        guarded_free(&to[i]);
+    }
+    return LS_OK;
+}
+
 /* Few types and many elements, with pieces of the default size. */
 static ls_status large(const ls_test_rank *self, void *arg)
 {
@@ -103,6 +141,7 @@ static ls_status large(const ls_test_rank *self, void *arg)
         guarded_free(&g);
     }
     LS_TRY(large_parts(comm, self));
+    LS_TRY(large_messages(comm, self));
     ls_comm_destroy(comm);
     return LS_OK;
 }

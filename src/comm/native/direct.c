@@ -8,7 +8,6 @@
  */
 #include "comm/native/mesh.h"
 #include "comm/native/native.h"
-#include "comm/native/segment.h"
 
 #include "base/alloc.h"
 
@@ -17,6 +16,8 @@
 
 #define PIECE_BYTES  (256U << 10)
 #define PIECES_AHEAD 2
+#define SHARE_BYTES                                                                                \
+    ((size_t)512 << 10) /* from here on both sides copy, where both can reach both places */
 
 // --- works ---
 
@@ -38,6 +39,8 @@ static native_work *new_work(native_state *s)
 
 void direct_release(native_work *w)
 {
+    segment_release(w->group->state->local, w->direct.view);
+    w->direct.view = NULL;
     list_append(&w->group->state->free_directs, &w->node);
 }
 
@@ -77,8 +80,8 @@ static void queue_pieces(transfer *t)
 
 void direct_sent(transfer *t, size_t bytes)
 {
-    if (t->queued == 0 && t->is_offered)
-        return; // that was the offer
+    if (t->queued == 0 && (t->is_offered || !t->is_send))
+        return; // that was the offer, or the answer to one
     t->moved += bytes;
     if (t->moved == t->bytes)
         t->finished(t);
@@ -125,17 +128,27 @@ static void start_send(transfer *t)
     }
 }
 
-static ls_status on_ready(native_peer *p, const message *m)
+static bool is_answered_by(const transfer *t, const message *m)
+{
+    return t->is_direct && t->sequence == m->sequence && t->group->info->id == m->group;
+}
+
+static ls_status on_answer(native_peer *p, const message *m, uint8_t **place)
 {
     list_for_each (node, &p->awaiting) {
         transfer *t = list_entry(node, transfer, node);
 
-        if (!t->is_direct || t->sequence != m->sequence || t->group->info->id != m->group)
+        if (!is_answered_by(t, m))
             continue;
+        if (m->type != MESSAGE_READY && !t->is_offered)
+            return ls_fail(LS_EPROTO, "a message was taken that was not offered");
+        if (m->type == MESSAGE_SHARED) {
+            p->into = t;
+            *place = (uint8_t *)&t->offered;
+            return LS_OK;
+        }
         if (!agrees(t, p, m))
             return LS_OK;
-        if (m->type == MESSAGE_TAKEN && !t->is_offered)
-            return ls_fail(LS_EPROTO, "a message was taken that was not offered");
         list_remove(&t->node);
         if (t->bytes == 0 || m->type == MESSAGE_TAKEN)
             t->finished(t);
@@ -144,6 +157,31 @@ static ls_status on_ready(native_peer *p, const message *m)
         return LS_OK;
     }
     return ls_fail(LS_EPROTO, "answer to a message that was not announced");
+}
+
+/* How much of a message that both sides copy is the receiver's: whole lines. */
+static size_t first_half(const transfer *t)
+{
+    return t->bytes / 2 / 64 * 64;
+}
+
+// The sender's part of a message that both sides copy.
+static void write_half(transfer *t)
+{
+    local *l = t->group->state->local;
+    const segment_ref ref = {.offset = t->offered.offset, .id = t->offered.id};
+    const size_t at = first_half(t);
+    segment_view *view = NULL;
+    void *to = NULL;
+
+    if (segment_resolve(l, t->peer->rank, ref, t->bytes, &view, &to) != LS_OK) {
+        native_break(t->group, CAUSE_FAULT, t->peer->rank, "a message to rank %d: %s",
+                     t->peer->rank, ls_last_error());
+        return;
+    }
+    memcpy((uint8_t *)to + at, t->from + at, t->bytes - at);
+    segment_release(l, view);
+    match_queue_control(t->peer, MESSAGE_WRITTEN, t);
 }
 
 // --- receiving ---
@@ -187,17 +225,37 @@ static int member_of(const native_group *g, const native_peer *p)
     return i;
 }
 
-static bool read_segment(const transfer *t)
+// The sender's memory, where it is shared; NULL: it is not, or cannot be reached.
+static const uint8_t *map_offered(transfer *t)
 {
-    local *l = t->group->state->local;
     const segment_ref ref = {.offset = t->offered.offset, .id = t->offered.id};
-    segment_view *view = NULL;
     void *from = NULL;
 
-    if (ref.id == 0 || segment_resolve(l, t->peer->rank, ref, t->bytes, &view, &from) != LS_OK)
+    if (ref.id != 0)
+        (void)!segment_resolve(t->group->state->local, t->peer->rank, ref, t->bytes, &t->view,
+                               &from);
+    return from;
+}
+
+static void took(transfer *t)
+{
+    match_queue_control(t->peer, MESSAGE_TAKEN, t);
+    t->finished(t);
+}
+
+// A large message between two places that both sides can reach: the sender, who would only wait, copies the other half.
+static bool share(transfer *t, const uint8_t *from)
+{
+    segment_ref ref = {0};
+
+    if (t->bytes < SHARE_BYTES || !segment_find(t->group->state->local, t->to, t->bytes, &ref))
         return false;
-    memmove(t->to, from, t->bytes); // between threads of a process they may overlap
-    segment_release(l, view);
+    t->offered = (message_offer){.offset = ref.offset, .id = ref.id};
+    t->in_pieces = true;
+    list_append(&t->peer->pieces, &t->node);
+    match_queue_payload(t, (const uint8_t *)&t->offered, MESSAGE_OFFER_BYTES, MESSAGE_SHARED,
+                        false);
+    memcpy(t->to, from, first_half(t));
     return true;
 }
 
@@ -206,17 +264,37 @@ static bool read_segment(const transfer *t)
 static void take_offer(transfer *t)
 {
     team *members = t->group->team;
+    const uint8_t *from = members == NULL ? NULL : map_offered(t);
 
     t->is_offered = false;
-    if (members != NULL &&
-        (read_segment(t) ||
-         team_read(members, member_of(t->group, t->peer),
-                   (const char *)(uintptr_t)t->offered.address, (char *)t->to, t->bytes))) {
-        match_queue_control(t->peer, MESSAGE_TAKEN, t);
-        t->finished(t);
+    if (from != NULL && share(t, from))
+        return;
+    if (from != NULL) {
+        memmove(t->to, from, t->bytes); // between threads of a process they may overlap
+        took(t);
+    } else if (members != NULL &&
+               team_read(members, member_of(t->group, t->peer),
+                         (const char *)(uintptr_t)t->offered.address, (char *)t->to, t->bytes)) {
+        took(t);
     } else {
         ask(t);
     }
+}
+
+static ls_status on_written(native_peer *p, const message *m)
+{
+    list_for_each (node, &p->pieces) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (!is_answered_by(t, m))
+            continue;
+        if (t->view == NULL)
+            return ls_fail(LS_EPROTO, "a message was written that was not shared");
+        list_remove(&t->node);
+        took(t);
+        return LS_OK;
+    }
+    return ls_fail(LS_EPROTO, "a message was written that nobody asked for");
 }
 
 void direct_parcel_taken(parcel *c, transfer *t)
@@ -311,7 +389,7 @@ static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
     list_for_each (node, &p->pieces) {
         transfer *t = list_entry(node, transfer, node);
 
-        if (t->sequence != m->sequence || t->group->info->id != m->group)
+        if (!is_answered_by(t, m) || t->view != NULL)
             continue;
         if (m->bytes > t->bytes - t->moved)
             return ls_fail(LS_EPROTO, "message longer than announced");
@@ -324,6 +402,10 @@ static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
 
 void direct_received(transfer *t, size_t bytes)
 {
+    if (t->is_send) {
+        write_half(t);
+        return;
+    }
     if (t->is_offered) {
         take_offer(t);
         return;
@@ -341,7 +423,10 @@ ls_status direct_begin(native_peer *p, native_group *g, const message *m, uint8_
     switch (m->type) {
     case MESSAGE_READY:
     case MESSAGE_TAKEN:
-        return on_ready(p, m);
+    case MESSAGE_SHARED:
+        return on_answer(p, m, place);
+    case MESSAGE_WRITTEN:
+        return on_written(p, m);
     case MESSAGE_PIECE:
         return on_piece(p, m, place);
     case MESSAGE_DATA:

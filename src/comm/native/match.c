@@ -400,6 +400,8 @@ static ls_status on_begin(void *self, const message *m, uint8_t **place)
     case MESSAGE_CREDIT:
     case MESSAGE_OFFER:
     case MESSAGE_TAKEN:
+    case MESSAGE_SHARED:
+    case MESSAGE_WRITTEN:
         break;
     }
     return ls_fail(LS_EPROTO, "piece of a collective");

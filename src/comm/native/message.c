@@ -31,10 +31,10 @@ void message_encode(const message *m, uint8_t out[MESSAGE_HEADER_BYTES])
 
 ls_status message_check(const message *m)
 {
-    const bool has_payload =
-        m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || m->type == MESSAGE_OFFER;
+    const bool has_place = m->type == MESSAGE_OFFER || m->type == MESSAGE_SHARED;
+    const bool has_payload = m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || has_place;
 
-    if (m->type < MESSAGE_DATA || m->type > MESSAGE_TAKEN)
+    if (m->type < MESSAGE_DATA || m->type > MESSAGE_WRITTEN)
         return ls_fail(LS_EPROTO, "message of unknown type %d", (int)m->type);
     if (m->bytes > (has_payload ? MESSAGE_MAX_BYTES : 0))
         return ls_fail(LS_EPROTO, "message with a payload of %llu bytes",
@@ -47,9 +47,9 @@ ls_status message_check(const message *m)
                        (unsigned long long)m->total);
     if (m->type == MESSAGE_PIECE && (!m->is_direct || m->bytes == 0))
         return ls_fail(LS_EPROTO, "piece that belongs to no message");
-    if ((m->type == MESSAGE_OFFER || m->type == MESSAGE_TAKEN) && !m->is_direct)
+    if (m->type >= MESSAGE_OFFER && !m->is_direct)
         return ls_fail(LS_EPROTO, "offer that is no point to point message");
-    if (m->type == MESSAGE_OFFER && m->bytes != MESSAGE_OFFER_BYTES)
+    if (has_place && m->bytes != MESSAGE_OFFER_BYTES)
         return ls_fail(LS_EPROTO, "offer of %llu bytes", (unsigned long long)m->bytes);
     return LS_OK;
 }

@@ -26,13 +26,16 @@ typedef enum message_type {
     MESSAGE_PIECE,    /* a part of an announced point to point message */
     MESSAGE_CREDIT,   /* nothing but the credit, which every message carries */
     MESSAGE_OFFER, /* as ANNOUNCE, within a host; the payload is a message_offer as it lies in memory */
-    MESSAGE_TAKEN /* answers OFFER instead of READY: the receiver has read it all */
+    MESSAGE_TAKEN,  /* answers OFFER instead of READY: the receiver has it all */
+    MESSAGE_SHARED, /* answers OFFER instead of READY: the receiver reads the first half itself, the sender writes the other to
+                     * the place in the payload, a message_offer; TAKEN still comes */
+    MESSAGE_WRITTEN /* answers SHARED: the second half is there */
 } message_type;
 
-/* Where the receiver may read the payload. */
+/* Where the receiver may read the payload, or the sender write it. */
 typedef struct message_offer {
-    uint64_t address; /* in the sender's address space */
-    uint64_t offset;  /* in the sender's segment `id` (segment.h)... */
+    uint64_t address; /* in the owner's address space; 0 in SHARED */
+    uint64_t offset;  /* in the owner's segment `id` (segment.h)... */
     uint32_t id;      /* ...0: it is in none */
     uint32_t unused;
 } message_offer;

@@ -16,6 +16,7 @@
 #include "comm/native/link.h"
 #include "comm/native/local.h"
 #include "comm/native/schedule.h"
+#include "comm/native/segment.h"
 #include "comm/native/team.h"
 
 #define NATIVE_LANES      4          /* chunks of one operation under way */
@@ -44,7 +45,8 @@ struct transfer {
     bool in_pieces;        /* direct receives: stands in peer->pieces */
     bool announce;         /* tell the peer at once, though the payload waits */
     bool is_offered;       /* direct: the receiver may read it from... */
-    message_offer offered; /* ...there */
+    message_offer offered; /* ...there; SHARED: where the second half goes */
+    segment_view *view;    /* direct receives: the sender's memory, while both copy; else NULL */
     uint64_t sequence;     /* direct sends: the peer's next_message */
     uint64_t step;         /* direct: the tag */
     const uint8_t *from;
