@@ -254,8 +254,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s BACKEND SCENE,SCENE... RANKS\n", argv[0]);
         return 2;
     }
-    if (play_all(argv[1], argv[2], (int)strtol(argv[3], NULL, 10)) == LS_OK)
+    if (play_all(argv[1], argv[2], (int)strtol(argv[3], NULL, 10)) == LS_OK) {
+        printf("all scenes held\n");
         return 0;
+    }
     fprintf(stderr, "%s\n", ls_last_error());
     return 1;
 }

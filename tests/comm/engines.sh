@@ -38,6 +38,7 @@ case $scenes in
     ;;
 abort_all | quarrel) # how MPI's starters take ranks that leave without MPI_Finalize is theirs
     ! grep -qE 'does not hold|No such file|Alarm clock|Segmentation|Sanitizer|runtime error' "$out" || fail "a rank was not told what it should"
+    grep -q 'all scenes held' "$out" || fail "no rank came to its end"
     ;;
 *) [ $status -eq 0 ] || fail "status $status" ;;
 esac
