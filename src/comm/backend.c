@@ -24,6 +24,7 @@ typedef struct backend_entry {
     const backend_variant *variants; /* NULL, or its modules: liblockstep_NAME-VARIANT.so */
 } backend_entry;
 
+// OMPI_COMM_WORLD_* are set by others as well, for programs that look at them.
 static const backend_variant mpi_variants[] = {
     {"openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
     {"mpich", {"PMI_FD", "PMI_PORT", "PMI_RANK"}},
@@ -46,7 +47,8 @@ static ls_status no_such_name(const char *name)
 }
 
 /* "mpi:openmpi" is variant openmpi of the family mpi; *variant is NULL where none is named. */
-static ls_status find_entry(const char *name, const backend_entry **out, const char **variant)
+static ls_status find_entry(const char *name, const backend_entry **out,
+                            const backend_variant **variant)
 {
     const size_t n = strcspn(name, ":");
 
@@ -61,15 +63,16 @@ static ls_status find_entry(const char *name, const backend_entry **out, const c
             return LS_OK;
         for (int v = 0; e->variants != NULL && e->variants[v].name != NULL; v++) {
             if (text_equal(e->variants[v].name, name + n + 1))
-                *variant = e->variants[v].name;
+                *variant = &e->variants[v];
         }
         return *variant != NULL ? LS_OK : no_such_name(name);
     }
     return no_such_name(name);
 }
 
-static ls_status load(const backend_entry *e, const char *variant, const backend_ops **out)
+static ls_status load(const backend_entry *e, const backend_variant *v, const backend_ops **out)
 {
+    const char *variant = v == NULL ? NULL : v->name;
     char module[NAME_BYTES];
     void *object = NULL;
     const backend_ops *ops;
@@ -101,23 +104,27 @@ static ls_status check_fit(const backend_ops *ops, const backend_need *need,
     return LS_OK;
 }
 
-static ls_status load_fitting(const backend_entry *e, const char *variant, const backend_need *need,
-                              const backend_ops **out)
-{
-    const backend_ops *ops = NULL;
-
-    LS_TRY(load(e, variant, &ops));
-    LS_ASSERT(ops != NULL);
-    return check_fit(ops, need, out);
-}
-
 static bool is_launched_for(const backend_variant *v)
 {
     for (size_t i = 0; i < LS_COUNT_OF(v->launcher) && v->launcher[i] != NULL; i++) {
-        if (getenv(v->launcher[i]) != NULL) // NOLINT(concurrency-mt-unsafe): nobody sets it
+        const char *value = getenv(v->launcher[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it
+
+        if (value != NULL && *value != '\0')
             return true;
     }
     return false;
+}
+
+static ls_status load_fitting(const backend_entry *e, const backend_variant *v,
+                              const backend_need *asked, const backend_ops **out)
+{
+    backend_need need = *asked;
+    const backend_ops *ops = NULL;
+
+    LS_TRY(load(e, v, &ops));
+    LS_ASSERT(ops != NULL);
+    need.is_launched = v != NULL && is_launched_for(v);
+    return check_fit(ops, &need, out);
 }
 
 /* The variant that started this process; if none did, the reasons of all. */
@@ -129,10 +136,10 @@ static ls_status find_variant(const backend_entry *e, const backend_need *need,
 
     for (const backend_variant *v = e->variants; v->name != NULL; v++) {
         if (is_launched_for(v))
-            return load_fitting(e, v->name, need, out);
+            return load_fitting(e, v, need, out);
     }
     for (const backend_variant *v = e->variants; v->name != NULL && st != LS_OK; v++) {
-        st = load_fitting(e, v->name, need, out);
+        st = load_fitting(e, v, need, out);
         if (st != LS_OK)
             text_append(&reasons, "%s%s", v == e->variants ? "" : "; ", ls_last_error());
     }
@@ -175,7 +182,7 @@ ls_status backend_find(const backend_need *asked, const backend_ops **out)
 {
     backend_need need = *asked;
     const backend_entry *e = NULL;
-    const char *variant = NULL;
+    const backend_variant *variant = NULL;
     ls_status st;
 
     need.host = &early_host;

@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 3
+#define BACKEND_ABI 4
 
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
@@ -119,6 +119,7 @@ typedef struct backend_need {
     const char *name;      /* as asked: "auto", "native", "mpi:openmpi"... */
     const char *transport; /* "auto", "shm", "tcp" */
     int world_size;
+    bool is_launched;      /* by what the module's row in backend.c knows as its launcher */
     const comm_host *host; /* without `self`: for error texts */
 } backend_need;
 

@@ -6,15 +6,10 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <poll.h>
+#include <netdb.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 namespace
 {
@@ -24,13 +19,24 @@ constexpr int never_ms = 1000000000; // the engine watches over how long operati
 constexpr int end_ms = 500;          // for the threads of a group that broke
 constexpr int sleep_ms = 100;        // a wake that another sleeper saw first costs this at most
 
-/* Without the place in Gloo's sources that stands in front. */
-std::string words_of(const std::exception &e)
+/* How the exception under way is told; Gloo's own without the place in its sources that stands in front. */
+ls_status tell(std::string *text)
 {
-    const std::string all = e.what();
-    const size_t place = all.compare(0, 1, "[") == 0 ? all.find("] ") : std::string::npos;
+    try {
+        throw;
+    } catch (const std::bad_alloc &) {
+        *text = "no memory for an operation";
+        return LS_ENOMEM;
+    } catch (const gloo_mismatch &e) {
+        *text = e.what();
+        return LS_EMISMATCH;
+    } catch (const std::exception &e) {
+        const std::string all = e.what();
+        const size_t place = all.compare(0, 1, "[") == 0 ? all.find("] ") : std::string::npos;
 
-    return "Gloo: " + (place == std::string::npos ? all : all.substr(place + 2));
+        *text = "Gloo: " + (place == std::string::npos ? all : all.substr(place + 2));
+        return LS_EPEER;
+    }
 }
 
 // --- what connects a group ---
@@ -85,7 +91,7 @@ gloo::transport::tcp::attr choose_address(const comm_boot *boot)
     const char *name =
         getenv("GLOO_SOCKET_IFNAME"); // NOLINT(concurrency-mt-unsafe): nobody sets it
     const boot_record *own = &boot->records[boot->rank];
-    char host[INET6_ADDRSTRLEN] = "127.0.0.1";
+    char host[NI_MAXHOST] = "127.0.0.1";
     gloo::transport::tcp::attr attr;
 
     if (name != nullptr && *name != '\0') {
@@ -95,12 +101,8 @@ gloo::transport::tcp::attr choose_address(const comm_boot *boot)
     if (own->n_addresses > 0) {
         const sockaddr_storage *at = &own->addresses[0].socket;
 
-        if (at->ss_family == AF_INET)
-            (void)inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in *>(at)->sin_addr, host,
-                            sizeof(host));
-        else
-            (void)inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6 *>(at)->sin6_addr, host,
-                            sizeof(host));
+        (void)getnameinfo(reinterpret_cast<const sockaddr *>(at), sizeof(*at), host, sizeof(host),
+                          nullptr, 0, NI_NUMERICHOST);
     }
     attr.hostname = host;
     return attr;
@@ -108,40 +110,24 @@ gloo::transport::tcp::attr choose_address(const comm_boot *boot)
 
 // --- threads ---
 
-void notify(const backend_state *s)
+/* Runs an operation. The end of one whose group broke is nobody's any more, nor is its record. */
+void attempt(backend_group *g, gloo_work *record, const gloo_run &run)
 {
-    const uint64_t one = 1;
+    gloo_work end;
 
-    (void)!write(s->wake_fd, &one, sizeof(one)); // full means awake already
-}
-
-/* The end of an operation whose group broke is nobody's any more. */
-void report(backend_group *g, const gloo_end &end)
-{
+    try {
+        end.source = run();
+    } catch (...) {
+        end.status = tell(&end.text);
+    }
     std::lock_guard<std::mutex> lock(g->mu);
 
     if (g->is_ending)
         return;
-    g->under_way.erase(std::find(g->under_way.begin(), g->under_way.end(), end.work));
-    g->ended.push_back(end);
-    notify(g->state);
-}
-
-void attempt(backend_group *g, backend_work *work, const std::function<gloo_end()> &run)
-{
-    gloo_end end;
-
-    try {
-        end = run();
-    } catch (const std::bad_alloc &) {
-        end.status = LS_ENOMEM;
-        end.text = "no memory for an operation";
-    } catch (const std::exception &e) {
-        end.status = LS_EPEER;
-        end.text = words_of(e);
-    }
-    end.work = work;
-    report(g, end);
+    end.work = record->work;
+    end.has_ended = true;
+    *record = std::move(end);
+    foreign_wake(&g->state->waker);
 }
 
 void serve(backend_group *g, gloo_worker *w)
@@ -155,59 +141,56 @@ void serve(backend_group *g, gloo_worker *w)
             g->changed.wait(lock);
             continue;
         }
-        const std::function<void()> task = std::move(w->tasks.front());
+        {
+            const std::function<void()> task = std::move(w->tasks.front());
 
-        w->tasks.pop_front();
-        lock.unlock();
-        task();
+            w->tasks.pop_front();
+            lock.unlock();
+            task();
+        }
         lock.lock();
     }
     w->is_back = true;
     g->changed.notify_all();
 }
 
-/* Under g->mu. */
-void give(backend_group *g, gloo_worker *w, backend_work *work, std::function<gloo_end()> run)
+/* For a message a thread that nobody uses, a new one if there is none. Under g->mu. */
+gloo_worker *find_worker(backend_group *g, bool is_message)
 {
-    w->tasks.emplace_back([g, work, run = std::move(run)] { attempt(g, work, run); });
-    w->is_back = false;
+    if (!is_message)
+        return &g->workers.front();
+    for (auto w = std::next(g->workers.begin()); w != g->workers.end(); ++w) {
+        if (w->is_back)
+            return &*w;
+    }
+    g->workers.emplace_back();
+    return &g->workers.back();
+}
+
+void give(backend_group *g, backend_work *work, bool is_message, gloo_run run)
+{
+    std::lock_guard<std::mutex> lock(g->mu);
+    gloo_worker *w = find_worker(g, is_message);
+
     if (!w->thread.joinable())
         w->thread = std::thread(serve, g, w);
-    g->under_way.push_back(work);
+    g->works.emplace_back();
+    g->works.back().work = work;
+    w->tasks.emplace_back(
+        [g, record = &g->works.back(), run = std::move(run)] { attempt(g, record, run); });
+    w->is_back = false;
     g->changed.notify_all();
-}
-
-/* A thread that nobody uses, a new one if there is none. Under g->mu. */
-gloo_worker *find_messenger(backend_group *g)
-{
-    for (gloo_worker &w : g->messengers) {
-        if (w.is_back)
-            return &w;
-    }
-    g->messengers.emplace_back();
-    return &g->messengers.back();
-}
-
-std::vector<gloo_worker *> all_workers(backend_group *g)
-{
-    std::vector<gloo_worker *> all = {&g->collectives};
-
-    for (gloo_worker &w : g->messengers)
-        all.push_back(&w);
-    return all;
 }
 
 /* Ends all waits: of connections by Gloo's own way when a wait takes too long, of what it then forgets by hand. */
 void end_waits(backend_group *g)
 {
-    for (const std::unique_ptr<gloo_message> &m : g->messages)
-        m->give_up();
-    if (g->waits_on[0] != nullptr)
-        g->waits_on[0]->abortWaitRecv();
-    if (g->waits_on[1] != nullptr)
-        g->waits_on[1]->abortWaitSend();
+    for (gloo::transport::UnboundBuffer *each : g->transfers) {
+        each->abortWaitSend();
+        each->abortWaitRecv();
+    }
     try {
-        const gloo_buffer late = g->context->createUnboundBuffer(nullptr, 0);
+        const auto late = g->context->createUnboundBuffer(nullptr, 0);
 
         late->waitRecv(nullptr, std::chrono::milliseconds(0));
     } catch (const std::exception &) {
@@ -219,10 +202,10 @@ void end_waits(backend_group *g)
 bool end_workers(backend_group *g, bool has_broken)
 {
     std::unique_lock<std::mutex> lock(g->mu);
-    const std::vector<gloo_worker *> workers = all_workers(g);
-    const auto are_back = [&workers] {
-        return std::all_of(workers.begin(), workers.end(),
-                           [](const gloo_worker *w) { return w->is_back; });
+    std::list<std::thread> to_join;
+    const auto are_back = [g] {
+        return std::all_of(g->workers.begin(), g->workers.end(),
+                           [](const gloo_worker &w) { return w.is_back; });
     };
 
     g->is_ending = true;
@@ -230,14 +213,16 @@ bool end_workers(backend_group *g, bool has_broken)
     if (has_broken)
         end_waits(g);
     const bool all_back = g->changed.wait_for(lock, std::chrono::milliseconds(end_ms), are_back);
-    lock.unlock();
-    for (gloo_worker *w : workers) {
-        if (!w->thread.joinable())
-            continue;
-        if (w->is_back)
-            w->thread.join();
+    for (gloo_worker &w : g->workers) {
+        if (w.is_back)
+            to_join.push_back(std::move(w.thread));
         else
-            w->thread.detach();
+            w.thread.detach();
+    }
+    lock.unlock();
+    for (std::thread &thread : to_join) {
+        if (thread.joinable())
+            thread.join();
     }
     return all_back;
 }
@@ -253,33 +238,22 @@ int gloo_probe(const backend_need *need)
     return 0;
 }
 
-void close_listeners(const comm_boot *boot)
-{
-    if (boot->local_fd >= 0)
-        close(boot->local_fd);
-    if (boot->listen_fd >= 0)
-        close(boot->listen_fd);
-}
-
 ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state **out)
 {
     auto s = std::make_unique<backend_state>();
+    const ls_status st = foreign_open(boot, host, "Gloo", &s->waker);
+    std::string why;
 
-    close_listeners(boot);
-    if (boot->security != NET_AUTH)
-        return comm_host_fail(
-            host, LS_EUNSUPPORTED,
-            "Gloo's connections are not protected, but LOCKSTEP_SECURITY asks for it");
+    if (st != LS_OK)
+        return st;
     s->host = host;
-    s->control_fd = boot->control_fd;
     try {
         s->device = gloo::transport::tcp::CreateDevice(choose_address(boot));
-    } catch (const std::exception &e) {
-        return comm_host_fail(host, LS_ESYSTEM, "%s", words_of(e).c_str());
+    } catch (...) {
+        foreign_close(&s->waker);
+        (void)tell(&why);
+        return comm_host_fail(host, LS_ESYSTEM, "%s", why.c_str());
     }
-    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake_fd < 0)
-        return comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno);
     *out = s.release();
     return LS_OK;
 }
@@ -288,13 +262,14 @@ void gloo_close(backend_state *s, int64_t timeout_ms)
 {
     LS_UNUSED(timeout_ms); // what was sent is the kernel's, which delivers it
     s->device.reset();
-    close(s->wake_fd);
+    foreign_close(&s->waker);
     delete s;
 }
 
 ls_status gloo_open_group(backend_state *s, const group_info *info, backend_group **out)
 {
     auto g = std::make_unique<backend_group>();
+    std::string why;
 
     g->state = s;
     g->info = info;
@@ -305,9 +280,10 @@ ls_status gloo_open_group(backend_state *s, const group_info *info, backend_grou
         g->context->setTimeout(std::chrono::milliseconds(connect_ms));
         g->context->connectFullMesh(store, s->device);
         g->context->setTimeout(std::chrono::milliseconds(never_ms));
-    } catch (const std::exception &e) {
-        return comm_host_fail(s->host, LS_EPEER, "a group of %d ranks: %s", info->size,
-                              words_of(e).c_str());
+    } catch (...) {
+        const ls_status st = tell(&why);
+
+        return comm_host_fail(s->host, st, "a group of %d ranks: %s", info->size, why.c_str());
     }
     s->groups.push_back(g.get());
     *out = g.release();
@@ -331,80 +307,43 @@ const char *gloo_transport_name(backend_group *g)
 
 // --- works ---
 
-gloo_end wait_for_message(backend_group *g, gloo_message *m)
-{
-    const auto forget = [g, m] {
-        std::lock_guard<std::mutex> lock(g->mu);
-
-        if (!g->is_ending) // else whoever ends the group looks at it
-            g->messages.remove_if(
-                [m](const std::unique_ptr<gloo_message> &each) { return each.get() == m; });
-    };
-
-    try {
-        const gloo_end end = m->wait();
-
-        forget();
-        return end;
-    } catch (...) {
-        forget();
-        throw;
-    }
-}
-
-void start_message(backend_group *g, backend_work *work)
-{
-    auto m = std::make_unique<gloo_message>(g, work);
-    gloo_message *borrowed = m.get();
-    std::lock_guard<std::mutex> lock(g->mu);
-
-    g->messages.push_back(std::move(m));
-    give(g, find_messenger(g), work, [g, borrowed] { return wait_for_message(g, borrowed); });
-}
-
-void start_collective(backend_group *g, backend_work *work)
-{
-    std::lock_guard<std::mutex> lock(g->mu);
-
-    give(g, &g->collectives, work, [g, op = work->op] {
-        gloo_call_run(g, op);
-        return gloo_end{};
-    });
-}
-
 void gloo_start(backend_group *g, backend_work *work)
 {
     const comm_host *host = g->state->host;
+    const bool is_message = work->op.kind == COLL_SEND || work->op.kind == COLL_RECV;
+    std::string why;
 
     try {
-        if (work->op.kind == COLL_SEND || work->op.kind == COLL_RECV)
-            start_message(g, work);
+        if (is_message)
+            give(g, work, true, gloo_call_message(g, work->op));
         else
-            start_collective(g, work);
-    } catch (const std::exception &e) {
-        host->done(host->self, work, LS_EPEER, words_of(e).c_str());
+            give(g, work, false, [g, op = work->op] { return gloo_call_run(g, op); });
+    } catch (...) {
+        const ls_status st = tell(&why);
+
+        host->done(host->self, work, st, why.c_str());
     }
 }
 
-/* The operation that ended first. */
-bool take_ended(backend_group *g, gloo_end *out)
+bool take_ended(backend_group *g, gloo_work *out)
 {
     std::lock_guard<std::mutex> lock(g->mu);
+    const auto it = std::find_if(g->works.begin(), g->works.end(),
+                                 [](const gloo_work &w) { return w.has_ended; });
 
-    if (g->ended.empty())
+    if (it == g->works.end())
         return false;
-    *out = std::move(g->ended.front());
-    g->ended.pop_front();
+    *out = std::move(*it);
+    g->works.erase(it);
     return true;
 }
 
 bool gloo_progress(backend_state *s)
 {
     bool moved = false;
-    uint64_t wakes;
-    gloo_end end;
+    gloo_work end;
 
-    if (read(s->wake_fd, &wakes, sizeof(wakes)) < 0)
+    if (!foreign_drain(&s->waker))
         return false;
     for (backend_group *g : s->groups) {
         while (take_ended(g, &end)) {
@@ -418,57 +357,42 @@ bool gloo_progress(backend_state *s)
 
 void gloo_wait(backend_state *s, int timeout_ms)
 {
-    pollfd fds[2] = {{s->wake_fd, POLLIN, 0}, {s->control_fd, POLLIN, 0}};
-
-    (void)poll(fds, 2, timeout_ms < sleep_ms ? timeout_ms : sleep_ms);
+    (void)foreign_wait(&s->waker, int64_t{1000} * std::min(timeout_ms, sleep_ms));
 }
 
 void gloo_wake(backend_state *s)
 {
-    notify(s);
+    foreign_wake(&s->waker);
 }
 
 /* Nothing of the group touches the caller's memory when this returns: what is stuck only waits, on closed connections. */
 void gloo_abort_group(backend_group *g, ls_status status, const char *text)
 {
     const comm_host *host = g->state->host;
-    std::vector<backend_work *> works;
 
-    {
-        std::lock_guard<std::mutex> lock(g->mu);
-
-        works.assign(g->under_way.begin(), g->under_way.end());
-        for (const gloo_end &end : g->ended)
-            works.push_back(end.work);
-    }
-    if (works.empty())
+    if (g->works.empty()) // only this thread adds and removes
         return;
     g->is_stuck = !end_workers(g, true);
-    for (backend_work *work : works)
-        host->done(host->self, work, status, text);
-}
-
-backend_ops make_ops()
-{
-    backend_ops ops{};
-
-    ops.abi = BACKEND_ABI;
-    ops.name = "gloo";
-    ops.compares_calls = true;
-    ops.probe = gloo_probe;
-    ops.open = gloo_open;
-    ops.open_group = gloo_open_group;
-    ops.close_group = gloo_close_group;
-    ops.start = gloo_start;
-    ops.progress = gloo_progress;
-    ops.wait = gloo_wait;
-    ops.wake = gloo_wake;
-    ops.abort_group = gloo_abort_group;
-    ops.transport = gloo_transport_name;
-    ops.close = gloo_close;
-    return ops;
+    for (const gloo_work &w : g->works)
+        host->done(host->self, w.work, status, text);
+    g->works.clear();
 }
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) const backend_ops lockstep_backend = make_ops();
+extern "C" __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
+    .abi = BACKEND_ABI,
+    .name = "gloo",
+    .compares_calls = true,
+    .probe = gloo_probe,
+    .open = gloo_open,
+    .open_group = gloo_open_group,
+    .close_group = gloo_close_group,
+    .start = gloo_start,
+    .progress = gloo_progress,
+    .wait = gloo_wait,
+    .wake = gloo_wake,
+    .abort_group = gloo_abort_group,
+    .transport = gloo_transport_name,
+    .close = gloo_close,
+};

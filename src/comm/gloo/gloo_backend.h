@@ -2,15 +2,15 @@
 /*
  * gloo_backend.h - Gloo's collectives over its TCP transport behind our contract. The one folder in C++, as Gloo is.
  *
- *   gloo_backend.cc   life, groups, what connects them, and the threads in which Gloo's calls block
- *   gloo_calls.cc     one collective
- *   gloo_messages.cc  one send or receive
+ *   gloo_backend.cc  life, groups, what connects them, and the threads in which Gloo's calls block
+ *   gloo_calls.cc    one operation
  */
 #ifndef LS_GLOO_BACKEND_H
 #define LS_GLOO_BACKEND_H
 
 extern "C" {
-#include "comm/backend.h"
+#include "comm/compose.h"
+#include "comm/foreign.h"
 }
 
 #include <gloo/rendezvous/context.h>
@@ -22,86 +22,63 @@ extern "C" {
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
 
-using gloo_buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+/* What runs an operation to its end and throws what Gloo throws; of a receive it gives the rank that sent. */
+using gloo_run = std::function<int()>;
+
+/* The peer's message is another than this rank expects. */
+class gloo_mismatch : public std::runtime_error
+{
+    using std::runtime_error::runtime_error;
+};
 
 struct backend_state {
     const comm_host *host = nullptr;
-    int control_fd = -1;
-    int wake_fd = -1;
+    foreign_waker waker{};
     std::shared_ptr<gloo::transport::Device> device;
     std::list<backend_group *> groups;
 };
 
-/* How one operation has ended. */
-struct gloo_end {
+/* One operation under way, and how it has ended. */
+struct gloo_work {
     backend_work *work = nullptr;
+    bool has_ended = false;
     ls_status status = LS_OK;
     std::string text;
     int source = -1;
 };
 
-/* A thread "ls-gloo", which does what it is given, one after the other. */
+/*
+ * A thread "ls-gloo", which does what it is given, one after the other: a group's first one its collectives, each other one a
+ * message at a time, so that none waits for another.
+ */
 struct gloo_worker {
     std::thread thread;
     std::deque<std::function<void()>> tasks;
     bool is_back = true; // waits for a task, or has ended
 };
 
-class gloo_message;
-
 struct backend_group {
     backend_state *state = nullptr;
     const group_info *info = nullptr;
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::list<std::unique_ptr<gloo_message>> messages;
+    bool is_stuck = false; // a thread of it stays inside Gloo
 
     std::mutex mu; // guards what follows; leaf
     std::condition_variable changed;
-    gloo_worker collectives;           // in their order
-    std::list<gloo_worker> messengers; // one for each message at a time: none waits for another
-    std::deque<backend_work *> under_way;
-    std::deque<gloo_end> ended;
-    gloo::transport::UnboundBuffer *waits_on[2] = {}; // buffers of ours in which a collective waits
     bool is_ending = false;
-
-    bool is_stuck = false; // a thread of it stays inside Gloo
+    std::set<gloo::transport::UnboundBuffer *> transfers; // of ours, in which threads may wait
+    std::list<gloo_work> works;
+    std::list<gloo_worker> workers = std::list<gloo_worker>(1);
 };
 
-/* Runs one collective to its end; throws what Gloo throws. */
-void gloo_call_run(backend_group *g, const coll &op);
-
-/* One send or receive under way. The constructor starts it and does not block. */
-class gloo_message
-{
-  public:
-    gloo_message(backend_group *g, backend_work *work);
-    /* Waits for its end; throws what Gloo throws. */
-    gloo_end wait();
-    /* Ends wait() in another thread. */
-    void give_up();
-
-  private:
-    struct header {
-        uint64_t count;
-        uint64_t sequence;
-        uint64_t dtype;
-    };
-    void carry(int peer, uint64_t sequence, void *at);
-    std::string misfit(int source) const;
-    void wait_on(gloo::transport::UnboundBuffer *buffer, int *source);
-
-    backend_group *const group;
-    backend_work *const work;
-    const coll op;
-    header head{};
-    gloo_buffer head_buffer;
-    std::mutex mu;           // guards what follows
-    gloo_buffer body_buffer; // NULL: not asked for yet, or nothing to carry
-    bool is_aborted = false;
-};
+/* Runs one collective to its end. */
+int gloo_call_run(backend_group *g, const coll &op);
+/* Starts a send or receive without blocking; gives what waits for its end. */
+gloo_run gloo_call_message(backend_group *g, const coll &op);
 
 #endif

@@ -9,15 +9,9 @@
  */
 #include "comm/mpi/mpi_backend.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #ifdef OPEN_MPI
 #define LIBRARY "mpi:openmpi"
@@ -70,35 +64,16 @@ static ls_status fail_mpi(const comm_host *host, int code, const char *what)
     return comm_host_fail(host, LS_EPEER, "%s: %s: %s", ENGINE, what, error_text(code, text));
 }
 
-/* --- fit --- */
-
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
-
-    return value != NULL && *value != '\0';
-}
-
-static bool can_find_others(void)
-{
-#ifdef OPEN_MPI
-    // OMPI_COMM_WORLD_* are set by others as well, for programs that look at them.
-    return is_set("PMIX_NAMESPACE") || is_set("OMPI_MCA_ess_base_jobid");
-#else
-    return is_set("PMI_FD") || is_set("PMI_PORT") || is_set("PMI_RANK");
-#endif
-}
+/* --- life --- */
 
 static int mpi_probe(const backend_need *need)
 {
-    if (need->world_size == 1 || can_find_others())
+    if (need->world_size == 1 || need->is_launched)
         return 5;
     (void)comm_host_fail(need->host, LS_EUNSUPPORTED, "%s finds its ranks only under %s", ENGINE,
                          STARTER);
     return 0;
 }
-
-/* --- life --- */
 
 static void end_library(void)
 {
@@ -171,52 +146,38 @@ static ls_status make_world(backend_state *s, const comm_boot *boot)
     return LS_OK;
 }
 
-static void close_listeners(const comm_boot *boot)
-{
-    if (boot->local_fd >= 0)
-        close(boot->local_fd);
-    if (boot->listen_fd >= 0)
-        close(boot->listen_fd);
-}
-
 static void free_state(backend_state *s)
 {
     while (!list_empty(&s->free_jobs)) {
         mpi_job *j = list_entry(s->free_jobs.next, mpi_job, node);
 
         list_remove(&j->node);
-        if (j->requests != j->first)
-            s->host->free(j->requests);
+        s->host->free(j->requests);
         s->host->free(j);
     }
-    if (s->wake_fd >= 0)
-        close(s->wake_fd);
+    foreign_close(&s->waker);
     s->host->free(s);
 }
 
 static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_state **out)
 {
-    backend_state *s = host->alloc(1, sizeof(*s));
-    ls_status st;
+    foreign_waker waker;
+    ls_status st = foreign_open(boot, host, ENGINE, &waker);
+    backend_state *s;
 
-    close_listeners(boot);
-    if (s == NULL)
+    if (st != LS_OK)
+        return st;
+    s = host->alloc(1, sizeof(*s));
+    if (s == NULL) {
+        foreign_close(&waker);
         return comm_host_fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
+    }
     s->host = host;
-    s->control_fd = boot->control_fd;
-    s->wake_fd = -1;
+    s->waker = waker;
     s->piece = boot->piece_elements;
     list_init(&s->groups);
     list_init(&s->free_jobs);
-    if (boot->security != NET_AUTH) {
-        free_state(s);
-        return comm_host_fail(
-            host, LS_EUNSUPPORTED,
-            "%s does not protect its connections, but LOCKSTEP_SECURITY asks for it", ENGINE);
-    }
-    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    st = s->wake_fd < 0 ? comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno)
-                        : start_library(host);
+    st = start_library(host);
     if (st == LS_OK)
         st = make_world(s, boot);
     if (st != LS_OK) {
@@ -313,8 +274,6 @@ static mpi_job *take_job(backend_group *g, backend_work *work)
         j = s->host->alloc(1, sizeof(*j));
         if (j == NULL)
             return NULL;
-        j->requests = j->first;
-        j->capacity = FIRST_REQUESTS;
     } else {
         j = list_entry(s->free_jobs.next, mpi_job, node);
         list_remove(&j->node);
@@ -330,14 +289,9 @@ static mpi_job *take_job(backend_group *g, backend_work *work)
 /* MPI is done with the job; what it borrowed can be used again. */
 static void give_back(mpi_job *j)
 {
-    backend_state *s = j->group->state;
-
-    s->host->free(j->from);
-    s->host->free(j->to);
-    j->from = NULL;
-    j->to = NULL;
+    compose_free(&j->c);
     list_remove(&j->node);
-    list_append(&s->free_jobs, &j->node);
+    list_append(&j->group->state->free_jobs, &j->node);
 }
 
 /* MPI keeps the job, its requests and its buffers. */
@@ -361,6 +315,13 @@ static bool is_over(mpi_job *j, MPI_Status *status, int *rc)
     return *rc != MPI_SUCCESS || j->n_done == j->n_requests;
 }
 
+static ls_status status_of(int class)
+{
+    if (class == MPI_ERR_TRUNCATE)
+        return LS_EMISMATCH;
+    return class == MPI_ERR_NO_MEM ? LS_ENOMEM : LS_EPEER;
+}
+
 static void end_failed(mpi_job *j, int rc)
 {
     backend_state *s = j->group->state;
@@ -375,26 +336,29 @@ static void end_failed(mpi_job *j, int rc)
         abandon(j);
     else
         give_back(j);
-    s->host->done(s->host->self, work, class == MPI_ERR_TRUNCATE ? LS_EMISMATCH : LS_EPEER, text);
+    s->host->done(s->host->self, work, status_of(class), text);
 }
 
 /* A message that is longer than expected is MPI's error, one that is shorter ours. */
 static void end_receive(mpi_job *j, const MPI_Status *status)
 {
-    const backend_state *s = j->group->state;
-    const int *members = j->group->info->members;
+    const comm_host *host = j->group->state->host;
+    const group_info *info = j->group->info;
     backend_work *work = j->work;
     MPI_Count count = 0;
     char text[160];
 
     (void)MPI_Get_elements_x(status, mpi_call_type(work->op.dtype), &count);
     work->source = status->MPI_SOURCE;
-    snprintf(text, sizeof(text), "rank %d expects %zu elements of rank %d, but %lld have come",
-             members[j->group->info->rank], work->op.count, members[work->source],
-             (long long)count);
     give_back(j);
-    s->host->done(s->host->self, work, (size_t)count == work->op.count ? LS_OK : LS_EMISMATCH,
-                  text);
+    if ((size_t)count == work->op.count) {
+        host->done(host->self, work, LS_OK, NULL);
+        return;
+    }
+    snprintf(text, sizeof(text), "rank %d expects %zu elements of rank %d, but %lld have come",
+             info->members[info->rank], work->op.count, info->members[work->source],
+             (long long)count);
+    host->done(host->self, work, LS_EMISMATCH, text);
 }
 
 /* False when the job is still under way. */
@@ -412,7 +376,7 @@ static bool try_end(mpi_job *j)
     } else if (work->op.kind == COLL_RECV) {
         end_receive(j, &status);
     } else {
-        mpi_call_finish(j);
+        compose_finish(&j->c);
         give_back(j);
         s->host->done(s->host->self, work, LS_OK, NULL);
     }
@@ -444,24 +408,12 @@ static void mpi_start(backend_group *g, backend_work *work)
         host->done(host->self, work, LS_ENOMEM, "no memory for an operation");
         return;
     }
-    expect(g->state, mpi_call_bytes(j));
+    expect(g->state, work->op.bytes * (size_t)g->info->size);
     rc = mpi_call_start(j);
     if (rc != MPI_SUCCESS)
         end_failed(j, rc);
     else
         (void)try_end(j);
-}
-
-/* The others cannot go on without this rank. */
-static void tell_loss(backend_state *s)
-{
-    const job_cause cause = {
-        .kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1, .text = LOST_TEXT};
-
-    if (s->is_told)
-        return;
-    s->is_told = true;
-    s->host->broken(s->host->self, &cause);
 }
 
 static bool progress_group(backend_group *g)
@@ -480,10 +432,11 @@ static bool progress_group(backend_group *g)
 
 static bool mpi_progress(backend_state *s)
 {
+    const job_cause loss = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1, .text = LOST_TEXT};
     bool moved = false;
 
     if (library.is_lost) {
-        tell_loss(s);
+        s->host->broken(s->host->self, &loss); // the others cannot go on without this rank
         return false;
     }
     list_for_each (it, &s->groups)
@@ -498,25 +451,17 @@ static bool mpi_progress(backend_state *s)
  */
 static void mpi_wait(backend_state *s, int timeout_ms)
 {
-    struct pollfd fds[2] = {{.fd = s->wake_fd, .events = POLLIN},
-                            {.fd = s->control_fd, .events = POLLIN}};
     const bool is_expected = now_ns() < atomic_load_explicit(&s->expected_ns, memory_order_relaxed);
-    int64_t us = is_expected ? NAP_US : LONG_NAP_US;
-    struct timespec nap;
-    uint64_t wakes;
+    const int64_t nap_us = is_expected ? NAP_US : LONG_NAP_US;
+    const int64_t most_us = (int64_t)timeout_ms * 1000;
 
-    if (us > (int64_t)timeout_ms * 1000)
-        us = (int64_t)timeout_ms * 1000;
-    nap = (struct timespec){.tv_nsec = us * 1000};
-    if (ppoll(fds, 2, &nap, NULL) > 0 && fds[0].revents != 0)
-        (void)!read(s->wake_fd, &wakes, sizeof(wakes));
+    if (foreign_wait(&s->waker, nap_us < most_us ? nap_us : most_us))
+        (void)foreign_drain(&s->waker);
 }
 
 static void mpi_wake(backend_state *s)
 {
-    const uint64_t one = 1;
-
-    (void)!write(s->wake_fd, &one, sizeof(one));
+    foreign_wake(&s->waker);
 }
 
 /* What can be ended is: receives are taken back, and what is complete was only not noticed yet. */
@@ -547,7 +492,7 @@ static void mpi_abort_group(backend_group *g, ls_status status, const char *text
 /* Peers are to see the end of the parent, not of the child: of MPI's own descriptors nothing is known. */
 static void mpi_forked(backend_state *s)
 {
-    close(s->wake_fd);
+    foreign_close(&s->waker);
 }
 
 __attribute__((visibility("default"))) extern const backend_ops lockstep_backend;

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/compose.h"
+
+#include <string.h>
+
+size_t compose_size(ls_dtype type)
+{
+    static const size_t sizes[] = {[LS_I8] = 1,  [LS_U8] = 1,   [LS_I32] = 4, [LS_I64] = 8,
+                                   [LS_F16] = 2, [LS_BF16] = 2, [LS_F32] = 4, [LS_F64] = 8};
+
+    return sizes[type];
+}
+
+static bool is_half(ls_dtype type)
+{
+    return type == LS_F16 || type == LS_BF16;
+}
+
+ls_dtype compose_partial(ls_dtype type)
+{
+    return is_half(type) ? LS_F32 : type;
+}
+
+/* --- parts of buffers that are cut by rank --- */
+
+/* The operations with one array of counts have it where their cut buffer is. */
+static const size_t *counts_of(const coll *op, bool of_src)
+{
+    if (of_src)
+        return op->src_counts != NULL ? op->src_counts : op->dst_counts;
+    return op->dst_counts != NULL ? op->dst_counts : op->src_counts;
+}
+
+static size_t part_count(const coll *op, bool of_src, int rank)
+{
+    const size_t *counts = counts_of(op, of_src);
+
+    return counts == NULL ? op->count : counts[rank];
+}
+
+/* The bytes in front of a rank's part. */
+static size_t part_offset(const coll *op, bool of_src, int rank)
+{
+    const size_t *counts = counts_of(op, of_src);
+    size_t elements = counts == NULL ? op->count * (size_t)rank : 0;
+
+    for (int r = 0; counts != NULL && r < rank; r++)
+        elements += counts[r];
+    return elements * compose_size(op->dtype);
+}
+
+static bool src_is_cut(coll_kind kind)
+{
+    return kind == COLL_SCATTER || kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_TO_ALL;
+}
+
+static bool dst_is_cut(coll_kind kind)
+{
+    return kind == COLL_GATHER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL;
+}
+
+static bool gives(const coll *op, int from, int to)
+{
+    return (op->kind != COLL_GATHER || to == op->root) &&
+           (op->kind != COLL_SCATTER || from == op->root);
+}
+
+/* Of reduce_scatter what comes waits in the room, behind the operands that describe it. */
+static char *contribution(const composed *c, int rank)
+{
+    const size_t bytes =
+        part_count(c->op, true, c->info->rank) * compose_size(c->op->dtype) * (size_t)rank;
+
+    return (char *)c->room + (size_t)c->info->size * sizeof(reduce_operand) + bytes;
+}
+
+/* What this rank has for another. */
+static void find_out(const composed *c, compose_leg *leg)
+{
+    const coll *op = c->op;
+    const bool is_cut = src_is_cut(op->kind);
+
+    leg->n_out = part_count(op, true, is_cut ? leg->to : c->info->rank);
+    if (leg->n_out > 0)
+        leg->out = (const char *)op->src + (is_cut ? part_offset(op, true, leg->to) : 0);
+}
+
+/* What another has for this rank. */
+static void find_in(const composed *c, compose_leg *leg)
+{
+    const coll *op = c->op;
+    const bool is_cut = dst_is_cut(op->kind);
+
+    leg->n_in = part_count(op, false, is_cut ? leg->from : c->info->rank);
+    if (op->kind == COLL_REDUCE_SCATTER)
+        leg->in = contribution(c, leg->from);
+    else if (leg->n_in > 0)
+        leg->in = (char *)op->dst + (is_cut ? part_offset(op, false, leg->from) : 0);
+}
+
+compose_leg compose_leg_at(const composed *c, int step)
+{
+    const int n = c->info->size;
+    const int me = c->info->rank;
+    compose_leg leg = {.to = (me + step) % n, .from = (me + n - step) % n};
+
+    if (gives(c->op, me, leg.to))
+        find_out(c, &leg);
+    if (gives(c->op, leg.from, me))
+        find_in(c, &leg);
+    return leg;
+}
+
+void compose_keep_own(const composed *c)
+{
+    const compose_leg own = compose_leg_at(c, 0);
+
+    if (c->op->kind != COLL_REDUCE_SCATTER && own.n_out > 0 && own.in != own.out)
+        memcpy(own.in, own.out, own.n_out * compose_size(c->op->dtype));
+}
+
+/* --- before and after --- */
+
+static bool make_room(composed *c, size_t bytes)
+{
+    c->room = c->host->alloc(bytes > 0 ? bytes : 1, 1);
+    return c->room != NULL;
+}
+
+static bool has_result(const composed *c)
+{
+    return c->op->kind != COLL_REDUCE || c->op->root == c->info->rank;
+}
+
+/* Memory of its own, which is both in and out. */
+static bool widen(composed *c)
+{
+    const coll *op = c->op;
+    const reduce_operand own = {op->src, 0, 1, false};
+
+    if (!make_room(c, op->count * sizeof(float)))
+        return false;
+    c->host->reduce(c->room, &own, 1, op->count, op->dtype, op->redop, false, 1);
+    c->in = c->room;
+    c->out = c->room;
+    return true;
+}
+
+static bool begin_reduction(composed *c, compose_way way)
+{
+    const coll *op = c->op;
+    const size_t bytes = op->count * compose_size(op->dtype);
+    const bool is_idle = !has_result(c) && way == COMPOSE_IN_PLACE; // it only contributes
+
+    c->in = op->src;
+    c->out = op->dst;
+    if (is_half(op->dtype)) {
+        if (!widen(c))
+            return false;
+    } else if (!has_result(c) && !is_idle) {
+        if (!make_room(c, bytes))
+            return false;
+        c->out = c->room;
+    } else if (way == COMPOSE_IN_PLACE && has_result(c)) {
+        if (op->dst != op->src)
+            memcpy(op->dst, op->src, bytes);
+        c->in = op->dst;
+    }
+    if (is_idle)
+        c->out = NULL;
+    return true;
+}
+
+bool compose_begin(composed *c, const comm_host *host, const group_info *info, const coll *op,
+                   compose_way way)
+{
+    const size_t n = (size_t)info->size;
+
+    *c = (composed){.host = host, .info = info, .op = op};
+    switch (op->kind) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+        return begin_reduction(c, way);
+    case COLL_REDUCE_SCATTER:
+        return make_room(c, n * (sizeof(reduce_operand) +
+                                 part_count(op, true, info->rank) * compose_size(op->dtype)));
+    case COLL_BROADCAST:
+        c->out = op->dst;
+        if (op->root == info->rank && op->src != op->dst)
+            memcpy(op->dst, op->src, op->count * compose_size(op->dtype));
+        return true;
+    default:
+        return true;
+    }
+}
+
+/* This rank's own contribution is read where it is; dst may be there as well. */
+static void add_contributions(const composed *c)
+{
+    const coll *op = c->op;
+    const int n = c->info->size;
+    const int me = c->info->rank;
+    reduce_operand *operands = c->room;
+    const size_t count = part_count(op, true, me);
+
+    for (int r = 0; r < n; r++)
+        operands[r] = (reduce_operand){contribution(c, r), r, 1, false};
+    operands[me].data = (const char *)op->src + part_offset(op, true, me);
+    c->host->reduce(op->dst, operands, n, count, op->dtype, op->redop, true, op->divisor);
+}
+
+void compose_finish(const composed *c)
+{
+    const coll *op = c->op;
+    const reduce_operand all = {c->out, 0, c->info->size, true};
+    const bool is_reduced = op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE;
+
+    if (op->kind == COLL_REDUCE_SCATTER) {
+        if (part_count(op, true, c->info->rank) > 0)
+            add_contributions(c);
+    } else if (is_reduced && has_result(c) && (is_half(op->dtype) || op->redop == LS_AVG)) {
+        c->host->reduce(op->dst, &all, 1, op->count, op->dtype, op->redop, true, op->divisor);
+    }
+}
+
+void compose_free(composed *c)
+{
+    if (c->room != NULL)
+        c->host->free(c->room);
+    c->room = NULL;
+}
