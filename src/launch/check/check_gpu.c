@@ -159,7 +159,9 @@ static int compare_lists(const check *c, const bus_list *bus, const gpu_list *se
 
     for (int i = 0; i < bus->n; i++) {
         const gpu_seen *there = find_seen(seen, &bus->gpus[i].place);
-        if (bus->gpus[i].is_lost || there == NULL || !there->is_usable)
+        const bool is_usable = there != NULL && there->is_usable;
+
+        if (bus->gpus[i].is_lost || !is_usable)
             add_unusable(c, &bus->gpus[i], there);
     }
     for (int i = 0; i < seen->n; i++)
