@@ -37,5 +37,6 @@ if(LOCKSTEP_SANITIZE)
 endif()
 if(LOCKSTEP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_compile_options(-Wno-pass-failed) # loops that -O1 does not vectorise
   add_link_options(-fsanitize=address,undefined)
 endif()
