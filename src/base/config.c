@@ -32,6 +32,10 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,
                                (int64_t)1 << 30,
                                "elements that one call of an MPI library is given at most"},
+    [CONFIG_CONNECTIONS] =
+        {"LOCKSTEP_CONNECTIONS", CONFIG_TYPE_INT, "1", NULL, 1, 8,
+         "TCP connections between each two ranks that use the native backend over TCP; several "
+         "where one does not fill the link"},
     [CONFIG_IFACE] =
         {"LOCKSTEP_IFACE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
          "network interface or CIDR for data between hosts; empty: the one that routes "

@@ -18,6 +18,7 @@ typedef enum config_id {
     CONFIG_LATE_MS,        /* LOCKSTEP_LATE_MS */
     CONFIG_SEGMENT_BYTES,  /* LOCKSTEP_SEGMENT: bytes of one pipelined piece */
     CONFIG_PIECE_ELEMENTS, /* LOCKSTEP_PIECE: elements that one call of a foreign engine is given */
+    CONFIG_CONNECTIONS,    /* LOCKSTEP_CONNECTIONS: of two ranks of different hosts */
     CONFIG_IFACE,          /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
     CONFIG_KEY_FILE,       /* LOCKSTEP_KEY_FILE */
     CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */

@@ -48,6 +48,7 @@ typedef struct comm_boot {
     bool shares_cores;      /* the ranks that run on this one's cores are more than these */
     size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
     size_t piece_elements;  /* LOCKSTEP_PIECE */
+    int connections;        /* LOCKSTEP_CONNECTIONS; 0 as 1 */
     const char *algorithms; /* LOCKSTEP_ALGORITHMS; NULL as "" */
 } comm_boot;
 

@@ -40,6 +40,7 @@ ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
     wire_write_u64(out, p->segment_bytes);
     wire_write_text(out, p->algorithms);
     wire_write_u8(out, (uint8_t)p->security);
+    wire_write_u8(out, (uint8_t)p->connections);
     write_address(out, &b->local);
     wire_write_u16(out, (uint16_t)b->n_addresses);
     for (int i = 0; i < b->n_addresses; i++)
@@ -66,6 +67,7 @@ static ls_status read_fields(wire_reader *r, boot_publication *out)
     out->segment_bytes = wire_read_u64(r);
     wire_read_text(r, out->algorithms, sizeof(out->algorithms));
     out->security = (net_security)wire_read_u8(r);
+    out->connections = wire_read_u8(r);
     LS_TRY(read_address(r, &b->local));
     b->n_addresses = wire_read_u16(r);
     if (b->n_addresses > BOOT_ADDRESSES_MAX)
@@ -134,6 +136,10 @@ ls_status boot_record_compare(const boot_publication *own, const boot_publicatio
     if (own->security != other->security)
         return differ(own, other, "LOCKSTEP_SECURITY", net_security_text(own->security),
                       net_security_text(other->security));
+    if (own->connections != other->connections)
+        return differ(own, other, "LOCKSTEP_CONNECTIONS",
+                      text_format(a, sizeof(a), "%d", own->connections),
+                      text_format(b, sizeof(b), "%d", other->connections));
     if (own->record.generation != other->record.generation)
         return differ(own, other, "generation",
                       text_format(a, sizeof(a), "%u", own->record.generation),

@@ -7,7 +7,7 @@
 
 #include "comm/boot.h"
 
-#define BOOT_RECORD_VERSION   2
+#define BOOT_RECORD_VERSION   3
 #define BOOT_RECORD_MAX_BYTES 8192
 #define BOOT_NAME_BYTES       32
 #define BOOT_ROWS_BYTES       1024
@@ -23,6 +23,7 @@ typedef struct boot_publication {
     uint64_t segment_bytes;
     char algorithms[BOOT_ROWS_BYTES]; /* LOCKSTEP_ALGORITHMS */
     net_security security;
+    int connections; /* LOCKSTEP_CONNECTIONS */
 } boot_publication;
 
 LS_MUST_USE ls_status boot_record_encode(const boot_publication *p, wire_writer *out);

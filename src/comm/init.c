@@ -31,6 +31,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
 {
     int64_t segment;
     int64_t piece;
+    int64_t connections;
 
     s->key_file = opt->key_file;
     s->insecure = opt->insecure != 0;
@@ -43,6 +44,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     LS_TRY(net_security_setting(&s->security));
     LS_TRY(config_int(CONFIG_SEGMENT_BYTES, &segment));
     LS_TRY(config_int(CONFIG_PIECE_ELEMENTS, &piece));
+    LS_TRY(config_int(CONFIG_CONNECTIONS, &connections));
     LS_TRY(config_text(CONFIG_ALGORITHMS, &s->algorithms));
     LS_TRY(config_int(CONFIG_LATE_MS, late_ms));
     if (s->join_ms == 0)
@@ -58,6 +60,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
         return ls_fail(LS_EINVAL, "transport \"%.40s\": must be auto, shm or tcp", s->transport);
     s->segment_bytes = (size_t)segment;
     s->piece_elements = (size_t)piece;
+    s->connections = (int)connections;
     s->deadline_ms = ls_deadline_ms(s->join_ms);
     return LS_OK;
 }

@@ -65,6 +65,7 @@ static void describe_self(join *j, const join_settings *s)
     j->own.segment_bytes = s->segment_bytes;
     (void)text_format(j->own.algorithms, sizeof(j->own.algorithms), "%s", s->algorithms);
     j->own.security = s->security;
+    j->own.connections = s->connections;
 }
 
 static ls_status publish(join *j)
@@ -162,6 +163,7 @@ static void describe_boot(join *j, const join_settings *s)
     b->shares_cores = j->core_sharers > j->cores;
     b->segment_bytes = s->segment_bytes;
     b->piece_elements = s->piece_elements;
+    b->connections = s->connections;
     b->algorithms = s->algorithms;
 }
 

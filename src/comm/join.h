@@ -29,6 +29,7 @@ typedef struct join_settings {
     int64_t join_ms;       /* for messages */
     size_t segment_bytes;
     size_t piece_elements;
+    int connections;
     const char *algorithms;
     ls_store *store; /* HUB_STORE */
 } join_settings;

@@ -112,7 +112,7 @@ static void encode_hello(const handshake_claim *claim, uint8_t *out)
     out[4] = VERSION;
     out[5] = (uint8_t)claim->purpose;
     out[6] = (uint8_t)claim->security;
-    out[7] = 0;
+    out[7] = claim->strand;
     memset(out + 8, 0, JOB_CHARS);
     memcpy(out + 8, claim->job, strnlen(claim->job, JOB_CHARS));
     wire_put_u32(out + 24, claim->from);
@@ -129,10 +129,11 @@ static ls_status decode_hello(handshake *h, const uint8_t *in)
         return finish(h, ls_fail(LS_EPROTO, "%s speaks version %d of the protocol, not %d", h->name,
                                  in[4], VERSION));
     if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] > NET_ENCRYPT ||
-        in[7] != 0)
+        (in[7] != 0 && in[5] != NET_PURPOSE_DATA))
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
     h->peer.purpose = (net_purpose)in[5];
     h->peer.security = (net_security)in[6];
+    h->peer.strand = in[7];
     memcpy(h->peer.job, in + 8, JOB_CHARS);
     h->peer.job[JOB_CHARS] = 0;
     h->peer.from = wire_get_u32(in + 24);

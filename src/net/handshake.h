@@ -2,7 +2,7 @@
 /*
  * handshake.h - both ends of a new connection prove that they know the job's key before anything else is read.
  *
- *   C -> S  "LSTP" version purpose security 0 | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
+ *   C -> S  "LSTP" version purpose security strand | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
  *   S -> C  nonce[32] | HMAC(K, "srv" | transcript)[32]                                               64
  *   C -> S  HMAC(K, "cli" | transcript)[32]                                                           32
  *   S -> C  verdict u32 | value u32 | HMAC(K, "end" | transcript | verdict | value)[32]               40
@@ -41,6 +41,8 @@ typedef struct handshake_claim {
     uint32_t to;                   /* the server's rank, or HANDSHAKE_ANYONE */
     uint32_t generation;
     net_security security; /* must be the same on both sides; without a key NET_AUTH only */
+    uint8_t
+        strand; /* NET_PURPOSE_DATA: which connection of the pair, from 0; a server ignores it in what it expects. Else 0 */
 } handshake_claim;
 
 typedef enum handshake_state {

@@ -348,6 +348,8 @@ static void a_bad_value_names_variable_value_and_what_is_allowed(void **state)
     refuse(CONFIG_SEGMENT_BYTES, "1X", "at most 64 MiB");
     refuse(CONFIG_SEGMENT_BYTES, "1G", "at most 64 MiB");
     refuse(CONFIG_SEGMENT_BYTES, "16", "4 KiB");
+    refuse(CONFIG_CONNECTIONS, "0", "from 1 to 8");
+    refuse(CONFIG_CONNECTIONS, "9", "from 1 to 8");
     refuse(CONFIG_LOG, "comm=loud", "error, warn, info, debug, trace");
 }
 

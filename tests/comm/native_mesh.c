@@ -22,10 +22,11 @@
 #endif
 
 static const int sizes[] = {2, 3, 4, 5, 8};
+static bool is_short; /* fewer ranks, hosts and bytes: the same with other settings */
 
 static void run_everywhere(mesh_fn fn, void *arg)
 {
-    for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
+    for (size_t i = 0; i < (is_short ? 2 : LS_COUNT_OF(sizes)); i++) {
         const mesh_job job = {
             .size = sizes[i], .transport = "tcp", .segment_bytes = 4096, .fn = fn, .arg = arg};
 
@@ -45,7 +46,7 @@ static void run_on_hosts(mesh_fn fn)
                                     {0, 0, 1, 1, 2, 0}};
     static const int n[] = {3, 6, 5, 4, 10, 8, 6};
 
-    for (size_t i = 0; i < LS_COUNT_OF(n); i++) {
+    for (size_t i = 0; i < (is_short ? 1 : LS_COUNT_OF(n)); i++) {
         const mesh_job job = {
             .size = n[i], .transport = "auto", .segment_bytes = 4096, .fn = fn, .hosts = hosts[i]};
 
@@ -83,7 +84,7 @@ static int all_reduces(mesh_rank *r, void *arg)
 
     LS_UNUSED(arg);
     for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
-        for (size_t t = 0; t < LS_COUNT_OF(types); t++) {
+        for (size_t t = 0; t < (is_short ? 1 : LS_COUNT_OF(types)); t++) {
             const size_t bytes = counts[c] * ls_dtype_size(types[t]);
             void *src[MESH_RANKS_MAX];
             void *expected = ls_calloc(1, bytes);
@@ -359,7 +360,7 @@ static int big_message(mesh_rank *r, void *arg)
 
 static void a_large_message_arrives_whole(void **state)
 {
-    size_t bytes = LARGE_BYTES + 13;
+    size_t bytes = (is_short ? (size_t)8 << 20 : LARGE_BYTES) + 13;
     const mesh_job over_tcp = {.size = 2, .transport = "tcp", .fn = big_message, .arg = &bytes};
     const mesh_job shared = {.size = 2, .transport = "auto", .fn = big_message, .arg = &bytes};
 
@@ -379,6 +380,7 @@ static void a_large_message_arrives_whole(void **state)
 // The root is far ahead: its messages wait in bounded memory, and nothing is lost.
 static int flood(mesh_rank *r, void *arg)
 {
+    const int32_t n = is_short ? FLOOD / 10 : FLOOD;
     const coll hold = {.kind = COLL_RECV, .dtype = LS_U8, .count = 1, .root = 0, .tag = 9};
     uint8_t byte = 0;
     coll op = {.kind = COLL_BROADCAST, .dtype = LS_I32, .count = 1};
@@ -387,10 +389,10 @@ static int flood(mesh_rank *r, void *arg)
 
     LS_UNUSED(arg);
     MESH_CHECK(works != NULL && values != NULL);
-    for (int32_t i = 0; i < FLOOD; i++) {
+    for (int32_t i = 0; i < n; i++) {
         coll receive = hold;
 
-        if (r->rank == 0 && i == FLOOD / 2) // only now the others begin
+        if (r->rank == 0 && i == n / 2) // only now the others begin
             for (int to = 1; to < r->size; to++)
                 MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_SEND,
                                                       .dtype = LS_U8,
@@ -406,7 +408,7 @@ static int flood(mesh_rank *r, void *arg)
         op.dst = &values[i];
         mesh_start(&r->world, &works[i], &op);
     }
-    for (int32_t i = 0; i < FLOOD; i++) {
+    for (int32_t i = 0; i < n; i++) {
         MESH_CHECK(mesh_wait(&works[i]) == LS_OK);
         MESH_CHECK(values[i] == i);
     }
@@ -569,7 +571,7 @@ static void operations_allocate_nothing_once_warm(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_end_on_every_rank),
@@ -585,5 +587,6 @@ int main(void)
         cmocka_unit_test(operations_allocate_nothing_once_warm),
     };
 
+    is_short = argc > 1 && strcmp(argv[1], "short") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

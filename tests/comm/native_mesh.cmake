@@ -5,11 +5,13 @@ set(mesh_ranks ${CMAKE_CURRENT_LIST_DIR}/native_mesh_ranks.c ${CMAKE_CURRENT_LIS
 ls_test(test_comm_native_plan "unit;no-tsan" SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_mesh_plan.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${mesh_test_libs} TIMEOUT 120)
-ls_test(test_comm_native_link unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_link.c
+ls_test(test_comm_native_link "unit;no-tsan" SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_link.c
   LIBS ${mesh_test_libs})
 ls_test(test_comm_native_mesh multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_mesh_fault multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_fault.c ${mesh_ranks}
+  LIBS ${mesh_test_libs} TIMEOUT 240)
+ls_test(test_comm_native_strands multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_strands.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_many multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_many.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
@@ -21,4 +23,12 @@ ls_test(test_comm_native_shim fault SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mes
   LIBS ${mesh_test_libs} TIMEOUT 240)
 foreach(call sendmsg recvmsg send recv poll)
   target_link_options(test_comm_native_shim PRIVATE -Wl,--wrap=${call})
+endforeach()
+# The same with several connections a pair.
+foreach(row "mesh short" "mesh_fault *named* *told* *left* *memory*" "shim")
+  separate_arguments(row)
+  list(POP_FRONT row name)
+  add_test(NAME test_comm_native_${name}_striped COMMAND test_comm_native_${name} ${row})
+  set_tests_properties(test_comm_native_${name}_striped PROPERTIES LABELS multiproc TIMEOUT 240
+                       ENVIRONMENT LS_TEST_CONNECTIONS=3)
 endforeach()

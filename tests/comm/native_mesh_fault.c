@@ -669,7 +669,8 @@ static void a_rank_that_waits_uses_no_core(void **state)
     }
 }
 
-int main(void)
+// The tests that match one of the patterns given, or all.
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_disagree_are_named_with_what_they_called),
@@ -686,6 +687,11 @@ int main(void)
         cmocka_unit_test(a_wake_up_is_never_lost),
         cmocka_unit_test(a_rank_that_waits_uses_no_core),
     };
+    int failed = 0;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 1; i < argc; i++) {
+        cmocka_set_test_filter(argv[i]);
+        failed += cmocka_run_group_tests_name(argv[i], tests, NULL, NULL);
+    }
+    return argc > 1 ? failed : cmocka_run_group_tests(tests, NULL, NULL);
 }

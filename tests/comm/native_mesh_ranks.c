@@ -9,6 +9,7 @@
 #include "net/socket.h"
 
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -184,6 +185,15 @@ static void run_rank(void *arg)
         native_backend_ops.close(r->state, 5000);
 }
 
+static int connections_of(const mesh_job *job)
+{
+    const char *number = getenv("LS_TEST_CONNECTIONS");
+
+    if (job->connections != 0 || number == NULL)
+        return job->connections;
+    return (int)strtol(number, NULL, 10);
+}
+
 static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
 {
     mesh_rank *r = &t->ranks[rank];
@@ -207,7 +217,8 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
                           .control_fd = -1,
                           .transport = job->transport,
                           .deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS),
-                          .segment_bytes = job->segment_bytes};
+                          .segment_bytes = job->segment_bytes,
+                          .connections = connections_of(job)};
     r->host = (comm_host){.abi = BACKEND_ABI, .self = r, .done = on_done, .broken = on_broken};
     if (!text_equal(job->transport, "tcp")) {
         LS_TRY(net_address_fresh_unix("test", &record->local));

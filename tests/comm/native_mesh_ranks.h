@@ -62,6 +62,7 @@ typedef struct mesh_job {
     bool no_world;       /* fn opens by itself */
     const net_key *keys; /* one a rank; NULL: all have the same */
     const net_security *modes; /* one a rank; NULL: NET_AUTH */
+    int connections;           /* of a pair; 0: what LS_TEST_CONNECTIONS says, else one */
 } mesh_job;
 
 /* Runs fn on every rank, with the world group open; gives the number of ranks that failed. */

@@ -22,7 +22,8 @@ static boot_publication example(void)
                           .world_group = 12,
                           .backend = "native",
                           .transport = "auto",
-                          .segment_bytes = 262144};
+                          .segment_bytes = 262144,
+                          .connections = 4};
 
     parse("unix:@lockstep-rank-x", &p.record.local);
     parse("tcp://10.0.0.3:4000", &p.record.addresses[0]);
@@ -49,6 +50,7 @@ static void a_record_survives_the_wire(void **state)
     assert_int_equal(q.core_share, 77);
     assert_int_equal(q.world_group, 12);
     assert_int_equal(q.segment_bytes, 262144);
+    assert_int_equal(q.connections, 4);
     assert_ok(boot_record_compare(&p, &q));
     wire_writer_free(&w);
 }
@@ -125,6 +127,10 @@ static void ranks_that_differ_are_told_both_values(void **state)
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
     assert_told("LOCKSTEP_SECURITY is auth on rank 3");
     assert_told("encrypt on rank 3");
+    other = example();
+    other.connections = 1;
+    assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
+    assert_told("LOCKSTEP_CONNECTIONS is 4 on rank 3 (node7), but 1 on rank 3");
 }
 
 int main(void)

@@ -179,20 +179,22 @@ static void what_the_client_wants_must_be_what_the_server_is(void **state)
         const char *client_told;
         const char *server_told;
     } cases[] = {
-        {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2, NET_AUTH}, "is not a hub", "wants a hub"},
-        {{NET_PURPOSE_CONTROL, "fedcba9876543210", 0, 0, 2, NET_AUTH},
+        {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2, NET_AUTH, 0},
+         "is not a hub",
+         "wants a hub"},
+        {{NET_PURPOSE_CONTROL, "fedcba9876543210", 0, 0, 2, NET_AUTH, 0},
          "another job",
          "fedcba9876543210"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcde", 0, 0, 2, NET_AUTH},
+        {{NET_PURPOSE_CONTROL, "0123456789abcde", 0, 0, 2, NET_AUTH, 0},
          "another job",
          "0123456789abcde'"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 3, NET_AUTH},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 3, NET_AUTH, 0},
          "generation 3",
          "generation 2"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 5, 2, NET_AUTH},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 5, 2, NET_AUTH, 0},
          "is rank 5",
          "this is rank 5"},
-        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 2, NET_MAC},
+        {{NET_PURPOSE_CONTROL, "0123456789abcdef", 0, 0, 2, NET_MAC, 0},
          "auth here, mac at",
          "mac here, auth at"},
     };
@@ -266,6 +268,34 @@ static bool stop_at(void *arg, bool to_server, size_t at, uint8_t *byte)
 
     LS_UNUSED(byte);
     return c->to_server != to_server || at < c->at;
+}
+
+/* Which connection of a pair it is cannot be changed on the way, and stands in no other hello. */
+static void the_number_of_a_data_connection_is_proved(void **state)
+{
+    const net_key key = key_of(7);
+    handshake_claim claim = good_claim;
+    handshake_claim expected = good_claim;
+    garble g = {true, 7, 1};
+    exchange x;
+
+    LS_UNUSED(state);
+    claim.purpose = NET_PURPOSE_DATA;
+    expected.purpose = NET_PURPOSE_DATA;
+    for (int strand = 0; strand < 256; strand += 51) {
+        claim.strand = (uint8_t)strand;
+        run(&x, &key, &key, &claim, &expected, SIZE_MAX, NULL, NULL);
+        assert_int_equal(x.client.state, HANDSHAKE_DONE);
+        assert_int_equal(x.server.state, HANDSHAKE_DONE);
+        assert_int_equal(x.server.peer.strand, strand);
+        run(&x, &key, &key, &claim, &expected, SIZE_MAX, flip_one, &g);
+        assert_int_equal(x.client_status, LS_EAUTH);
+        assert_int_equal(x.server_status, LS_EAUTH);
+    }
+    claim.purpose = NET_PURPOSE_CONTROL;
+    run(&x, &key, &key, &claim, &good_claim, SIZE_MAX, NULL, NULL);
+    assert_int_equal(x.server_status, LS_EPROTO);
+    assert_non_null(strstr(x.server_text, "unknown fields"));
 }
 
 static void a_truncated_exchange_never_ends_well(void **state)
@@ -517,6 +547,7 @@ int main(void)
         cmocka_unit_test(another_key_is_told_to_both_sides_with_the_file_to_copy),
         cmocka_unit_test(what_the_client_wants_must_be_what_the_server_is),
         cmocka_unit_test(one_changed_bit_anywhere_is_found),
+        cmocka_unit_test(the_number_of_a_data_connection_is_proved),
         cmocka_unit_test(a_truncated_exchange_never_ends_well),
         cmocka_unit_test(a_recorded_client_cannot_be_played_again),
         cmocka_unit_test(a_reflected_proof_is_refused),

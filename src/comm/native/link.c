@@ -6,6 +6,7 @@
 #include "base/text.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define BATCH_ITEMS 8
 #define CALL_BYTES  (2U << 20) /* moved by one call at most, so that no link starves the others */
@@ -76,6 +77,14 @@ void link_destroy(peer_link *l)
         l->ops->close(l);
     ls_free(l->staging);
     ls_free(l);
+}
+
+void link_forked(const peer_link *l)
+{
+    if (l->ops != NULL && l->ops->forked != NULL)
+        l->ops->forked(l);
+    else if (l->fd >= 0)
+        close(l->fd);
 }
 
 bool link_post(peer_link *l, const message *m, const uint8_t *payload)
@@ -173,6 +182,12 @@ static int fill_iov(peer_link *l, struct iovec *iov, size_t *bytes)
     return n;
 }
 
+static void settle(peer_link *l)
+{
+    if (l->ops->settle != NULL)
+        l->ops->settle(l);
+}
+
 bool link_flush(peer_link *l)
 {
     size_t total = 0;
@@ -200,6 +215,7 @@ bool link_flush(peer_link *l)
             break;
         }
     }
+    settle(l);
     return total > 0 || l->is_cut;
 }
 
@@ -288,14 +304,10 @@ static bool take_posts(peer_link *l)
     return any;
 }
 
-bool link_receive(peer_link *l)
+static bool receive_stream(peer_link *l)
 {
     size_t total = 0;
 
-    if (l->ops == NULL)
-        return false;
-    if (take_posts(l))
-        return true;
     while (!l->is_ended && (total < CALL_BYTES || l->unread > 0)) {
         struct iovec iov[2];
         int n = 0;
@@ -332,4 +344,17 @@ bool link_receive(peer_link *l)
             break; // the stream is empty: asking again would only cost a call
     }
     return total > 0;
+}
+
+bool link_receive(peer_link *l)
+{
+    bool moved;
+
+    if (l->ops == NULL)
+        return false;
+    if (take_posts(l))
+        return true;
+    moved = receive_stream(l);
+    settle(l);
+    return moved;
 }

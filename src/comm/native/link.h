@@ -4,7 +4,7 @@
  *
  * link.c cuts the stream into messages: payloads are read straight into the place that the sink names and written
  * straight from the sender's memory; both directions keep their partial progress. link_tcp.c, link_sealed.c and link_shm.c are
- * the streams.
+ * the streams, link_striped.c makes one of several.
  */
 #ifndef LS_NATIVE_LINK_H
 #define LS_NATIVE_LINK_H
@@ -18,6 +18,7 @@
 
 #define LINK_STAGING_BYTES 20480 /* small messages and their headers, several at a time */
 #define LINK_POST_BYTES    1040  /* payload of a post at most */
+#define LINK_STRANDS_MAX   8     /* streams of a striped link */
 
 typedef struct peer_link peer_link;
 
@@ -37,6 +38,11 @@ typedef struct link_ops {
     /* No more will be written. */
     void (*finish)(peer_link *l);
     void (*close)(peer_link *l);
+    /* Optional, these two. Nobody writes or reads for now: fd is to be readable when one of them could go on, link->wants_write
+     * says whether the first could. Where it is missing, fd is to be polled for both. */
+    void (*settle)(peer_link *l);
+    /* In a forked child: closes the descriptors that it inherited, where fd is not the only one. */
+    void (*forked)(const peer_link *l);
 } link_ops;
 
 /* A message to be sent. The sink hears when it is out or dropped. */
@@ -102,6 +108,9 @@ bool link_post(peer_link *l, const message *m, const uint8_t *payload);
 /* Queues; link_flush() sends. */
 void link_send(peer_link *l, link_item *item);
 
+/* In a forked child, which must use nothing of it: closes what it inherited. */
+void link_forked(const peer_link *l);
+
 bool link_has_output(const peer_link *l); /* something is left to be flushed */
 bool link_is_delivered(peer_link *l);     /* all that was written has reached the peer's side */
 
@@ -124,5 +133,15 @@ LS_MUST_USE ls_status link_tcp_create(int fd, const link_sink *sink, peer_link *
 /* The same in records. */
 LS_MUST_USE ls_status link_sealed_create(int fd, const seal_pair *seals, const link_sink *sink,
                                          peer_link **out);
+
+/*
+ * One link over n streams (2 to LINK_STRANDS_MAX), its strands: what is written goes over them block by block in turn, so the order is the
+ * stream's own. Strands are links of either kind of which nothing has been used, with the same number at both ends; what belongs to
+ * one that is not there yet waits for it. An error of one is the link's.
+ */
+LS_MUST_USE ls_status link_striped_create(int n, const link_sink *sink, peer_link **out);
+/* Takes the strand, also on failure. It must not be there yet. */
+LS_MUST_USE ls_status link_striped_add(peer_link *l, int number, peer_link *strand);
+bool link_striped_has(const peer_link *l, int number);
 
 #endif

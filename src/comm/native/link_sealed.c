@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "comm/native/pieces.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -58,32 +59,7 @@ static bool push(peer_link *l, sealed_stream *s)
     return true;
 }
 
-// Where in a list of pieces somebody is.
-typedef struct cursor {
-    const struct iovec *iov;
-    int n;
-    size_t at; // in iov[0]
-} cursor;
-
-// The next bytes of the list, at most `max`; 0 at its end.
-static size_t next_piece(cursor *c, size_t max, uint8_t **piece)
-{
-    size_t bytes;
-
-    while (c->n > 0 && c->at == c->iov->iov_len) {
-        c->iov++;
-        c->n--;
-        c->at = 0;
-    }
-    if (c->n == 0)
-        return 0;
-    bytes = c->iov->iov_len - c->at < max ? c->iov->iov_len - c->at : max;
-    *piece = (uint8_t *)c->iov->iov_base + c->at;
-    c->at += bytes;
-    return bytes;
-}
-
-static size_t gather(cursor *c, uint8_t *out)
+static size_t gather(pieces *p, uint8_t *out)
 {
     size_t done = 0;
     size_t n = 1;
@@ -91,7 +67,7 @@ static size_t gather(cursor *c, uint8_t *out)
     while (done < SEAL_RECORD_MAX && n > 0) {
         uint8_t *piece;
 
-        n = next_piece(c, SEAL_RECORD_MAX - done, &piece);
+        n = pieces_next(p, SEAL_RECORD_MAX - done, &piece);
         if (n > 0)
             memcpy(out + done, piece, n);
         done += n;
@@ -102,13 +78,13 @@ static size_t gather(cursor *c, uint8_t *out)
 static ssize_t sealed_write(peer_link *l, const struct iovec *iov, int n)
 {
     sealed_stream *s = l->stream;
-    cursor c = {.iov = iov, .n = n};
+    pieces p = {.iov = iov, .n = n};
     size_t moved = 0;
 
     if (!push(l, s))
         return -1;
     for (int i = 0; i < RECORDS_A_CALL && l->unsent == 0; i++) {
-        const size_t bytes = gather(&c, s->out + SEAL_HEAD_BYTES);
+        const size_t bytes = gather(&p, s->out + SEAL_HEAD_BYTES);
 
         if (bytes == 0)
             break;
@@ -165,13 +141,13 @@ static int fetch_record(peer_link *l, sealed_stream *s)
     }
 }
 
-static size_t scatter(peer_link *l, sealed_stream *s, cursor *c)
+static size_t scatter(peer_link *l, sealed_stream *s, pieces *p)
 {
     size_t moved = 0;
 
     while (l->unread > 0) {
         uint8_t *piece;
-        const size_t n = next_piece(c, l->unread, &piece);
+        const size_t n = pieces_next(p, l->unread, &piece);
 
         if (n == 0)
             return moved;
@@ -189,7 +165,7 @@ static size_t scatter(peer_link *l, sealed_stream *s, cursor *c)
 static ssize_t sealed_read(peer_link *l, const struct iovec *iov, int n)
 {
     sealed_stream *s = l->stream;
-    cursor c = {.iov = iov, .n = n};
+    pieces p = {.iov = iov, .n = n};
 
     if (l->unread == 0) {
         const int have = fetch_record(l, s);
@@ -197,7 +173,7 @@ static ssize_t sealed_read(peer_link *l, const struct iovec *iov, int n)
         if (have <= 0)
             return have;
     }
-    return (ssize_t)scatter(l, s, &c);
+    return (ssize_t)scatter(l, s, &p);
 }
 
 // --- the rest ---

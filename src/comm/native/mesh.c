@@ -5,20 +5,19 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "comm/native/strands.h"
 #include "net/dial.h"
 #include "net/door.h"
-#include "net/socket.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define USER_TIMEOUT_MS 6000 /* a vanished host is noticed after this */
-#define GIVE_WAY_MS     3 /* in most operations both need each other: the lower rank calls first */
-#define EXPECT_MS       1000
-#define AGAIN_MS        20
-#define LOST_MAX        50 /* connections of one peer that ended before a word was said */
+#define GIVE_WAY_MS 3 /* in most operations both need each other: the lower rank calls first */
+#define EXPECT_MS   1000
+#define AGAIN_MS    20
+#define LOST_MAX    50 /* connections of one peer that ended before a word was said */
 
 typedef struct contact contact;
 
@@ -35,8 +34,10 @@ struct contact {
     mesh *m;
     native_peer *peer;
     dial *call;
-    poll_timer timer; /* until the next call, or until a failure is told */
-    candidate ours;   /* we called */
+    net_address called_at; /* where the call that `ours` is succeeded */
+    strands *more;         /* connections behind the first; NULL: there is one only */
+    poll_timer timer;      /* until the next call, or until a failure is told */
+    candidate ours;        /* we called */
     candidate theirs;
     int n_lost;
 };
@@ -95,29 +96,77 @@ static void fail(contact *c, const char *why)
 {
     native_peer *p = c->peer;
 
-    text_printable(p->unreachable, sizeof(p->unreachable), why); // hang_up() may end what holds it
+    text_printable(p->unreachable, sizeof(p->unreachable), why); // ending it may end what holds it
     hang_up(c);
+    strands_hang_up(c->more);
     c->m->n_moved++;
     p->link->is_ended = true;
     p->link->is_cut = true;
+    if (p->link->ops != NULL)
+        p->link->ops->finish(p->link); // the peer is to notice
     native_peer_ended(p);
+}
+
+// --- several connections ---
+
+static void on_strand_joined(void *self)
+{
+    contact *c = self;
+
+    c->m->n_moved++;
+    (void)link_flush(c->peer->link);
+    sleep_update(c->peer->state->sleepers, c->peer);
+}
+
+// Who has left in good order needs no more connections, and what it has sent counts.
+static void on_strand_failed(void *self, const char *why)
+{
+    contact *c = self;
+    peer_link *l = c->peer->link;
+
+    while (!l->is_ended && link_receive(l))
+        continue;
+    if (!l->is_ended) {
+        fail(c, why);
+        return;
+    }
+    strands_hang_up(c->more);
+    c->m->n_moved++;
+    native_peer_ended(c->peer);
 }
 
 // --- connected ---
 
 // Takes fd.
-static ls_status make_link(native_peer *p, int fd, const seal_pair *seals)
+static ls_status make_stream(const contact *c, int fd, const seal_pair *seals, peer_link **out)
 {
-    const link_sink sink = match_sink(p);
-    ls_status st = net_set_stream_options(fd, USER_TIMEOUT_MS);
-    peer_link *fresh;
+    const link_sink sink = match_sink(c->peer);
+    peer_link *first;
+    ls_status st;
 
+    LS_TRY(strand_open(c->peer, fd, seals, &first));
+    if (c->more == NULL) {
+        *out = first;
+        return LS_OK;
+    }
+    st = link_striped_create(c->m->boot->connections, &sink, out);
     if (st != LS_OK) {
-        close(fd);
+        link_destroy(first);
         return st;
     }
-    LS_TRY(seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, &fresh)
-                                       : link_sealed_create(fd, seals, &sink, &fresh));
+    st = link_striped_add(*out, 0, first);
+    if (st != LS_OK)
+        link_destroy(*out);
+    return st;
+}
+
+// Takes fd.
+static ls_status make_link(const contact *c, int fd, const seal_pair *seals)
+{
+    native_peer *p = c->peer;
+    peer_link *fresh;
+
+    LS_TRY(make_stream(c, fd, seals, &fresh));
     link_take_stream(p->link, fresh);
     ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", p->rank,
            net_security_text(seals->out.mode));
@@ -125,14 +174,14 @@ static ls_status make_link(native_peer *p, int fd, const seal_pair *seals)
 }
 
 // This is the connection. Takes fd.
-static void adopt(contact *c, int fd, const seal_pair *seals)
+static void adopt(contact *c, int fd, const seal_pair *seals, bool is_ours)
 {
     native_peer *p = c->peer;
     const seal_pair own = *seals; // may lie in what hang_up() wipes
     ls_status st;
 
     hang_up(c);
-    st = make_link(p, fd, &own);
+    st = make_link(c, fd, &own);
     if (st != LS_OK) {
         fail(c, ls_last_error());
         return;
@@ -142,6 +191,10 @@ static void adopt(contact *c, int fd, const seal_pair *seals)
         match_greet(p);
     (void)link_flush(p->link);
     sleep_update(p->state->sleepers, p);
+    if (c->more != NULL && is_ours)
+        strands_call(c->more, &c->called_at);
+    else if (c->more != NULL)
+        strands_expect(c->more);
 }
 
 // --- calling ---
@@ -208,7 +261,7 @@ static void on_candidate(void *arg, unsigned events)
     poller_unwatch(k->watch);
     k->watch = NULL;
     k->fd = -1; // adopt()'s now
-    adopt(k->owner, fd, &k->seals);
+    adopt(k->owner, fd, &k->seals, k == &k->owner->ours);
 }
 
 // Takes fd.
@@ -226,16 +279,17 @@ static void on_called(void *self, int fd, const net_address *at, ls_status statu
     contact *c = self;
     seal_pair seals = *dial_seals(c->call);
 
-    LS_UNUSED(at);
     LS_UNUSED(status);
     if (fd < 0 && c->theirs.fd < 0) {
         fail(c, why);
         return;
     }
+    if (fd >= 0)
+        c->called_at = *at;
     dial_close(c->call);
     c->call = NULL;
     if (fd >= 0 && is_lower(c))
-        adopt(c, fd, &seals);
+        adopt(c, fd, &seals, true);
     else if (fd >= 0)
         wait_for_choice(&c->ours, fd, &seals);
     seal_pair_wipe(&seals);
@@ -249,10 +303,12 @@ static void on_enter(void *self, const door_guest *guest)
     const uint32_t from = guest->claim.from;
     contact *c = from < (uint32_t)m->s->size ? &m->contacts[from] : NULL;
 
-    if (c == NULL || c->m == NULL || !is_idle(c))
+    if (c != NULL && c->more != NULL && guest->claim.strand > 0)
+        strands_enter(c->more, guest);
+    else if (c == NULL || c->m == NULL || !is_idle(c) || guest->claim.strand > 0)
         close(guest->fd);
     else if (is_lower(c))
-        adopt(c, guest->fd, &guest->seals);
+        adopt(c, guest->fd, &guest->seals, false);
     else
         wait_for_choice(&c->theirs, guest->fd, &guest->seals);
 }
@@ -318,6 +374,41 @@ static ls_status open_door(mesh *m, int listen_fd)
     return door_listen_take(m->door, listen_fd);
 }
 
+static ls_status make_strands(contact *c)
+{
+    const comm_boot *boot = c->m->boot;
+
+    if (boot->connections <= 1)
+        return LS_OK;
+    return strands_create(
+        &(strands_options){.n = boot->connections,
+                           .loop = c->m->loop,
+                           .key = boot->key,
+                           .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
+                           .peer = c->peer,
+                           .self = c,
+                           .joined = on_strand_joined,
+                           .failed = on_strand_failed},
+        &c->more);
+}
+
+static ls_status make_contacts(mesh *m)
+{
+    native_state *s = m->s;
+
+    for (int i = 0; i < s->size; i++) {
+        contact *c = &m->contacts[i];
+
+        if (i == s->rank || s->peers[i].is_local)
+            continue;
+        *c = (contact){.m = m, .peer = &s->peers[i]};
+        c->ours = (candidate){.owner = c, .fd = -1};
+        c->theirs = c->ours;
+        LS_TRY(make_strands(c));
+    }
+    return LS_OK;
+}
+
 ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out)
 {
     mesh *m = ls_calloc(1, sizeof(*m));
@@ -333,16 +424,9 @@ ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out)
     }
     m->s = s;
     m->boot = boot;
-    for (int i = 0; i < s->size; i++) {
-        contact *c = &m->contacts[i];
-
-        if (i == s->rank || s->peers[i].is_local)
-            continue;
-        *c = (contact){.m = m, .peer = &s->peers[i]};
-        c->ours = (candidate){.owner = c, .fd = -1};
-        c->theirs = c->ours;
-    }
     st = open_door(m, boot->listen_fd);
+    if (st == LS_OK)
+        st = make_contacts(m);
     if (st != LS_OK) {
         mesh_close(m);
         return st;
@@ -355,9 +439,12 @@ void mesh_close(mesh *m)
 {
     if (m == NULL)
         return;
-    for (int i = 0; i < m->s->size; i++)
-        if (m->contacts[i].m != NULL)
-            hang_up(&m->contacts[i]);
+    for (int i = 0; i < m->s->size; i++) {
+        if (m->contacts[i].m == NULL)
+            continue;
+        hang_up(&m->contacts[i]);
+        strands_destroy(m->contacts[i].more);
+    }
     door_destroy(m->door);
     poller_destroy(m->loop);
     ls_free(m->contacts);
@@ -377,6 +464,7 @@ void mesh_forked(const mesh *m)
             close(c->ours.fd);
         if (c->theirs.fd >= 0)
             close(c->theirs.fd);
+        strands_forked(c->more);
     }
     door_forked(m->door);
     poller_forked(m->loop);

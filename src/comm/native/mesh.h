@@ -5,7 +5,8 @@
  * Who has something to send calls, while the other may call as well. The lower of the two ranks chooses: it sends over the first
  * connection that has proved itself in either direction and closes the other, and the higher sends nothing before it has heard
  * from the lower. So two calls that cross end in one connection, whatever their timing, and no byte of a message is ever
- * on a connection that is given up.
+ * on a connection that is given up. With several connections a pair (LOCKSTEP_CONNECTIONS) this is the first of them, and whose call
+ * it was calls for the others (strands.h).
  *
  * Nothing waits: everything moves in mesh_progress(). A peer whose system has taken the call may take its time to answer, as a rank
  * that computes looks at no connection; one where nobody listens any more, or nothing answers for MESH_CONNECT_MS, has failed.

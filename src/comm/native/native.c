@@ -610,8 +610,8 @@ static void native_close(native_state *s, int64_t timeout_ms)
 static void native_forked(native_state *s)
 {
     for (int i = 0; i < s->size; i++)
-        if (s->peers[i].link != NULL && s->peers[i].link->fd >= 0)
-            close(s->peers[i].link->fd);
+        if (s->peers[i].link != NULL)
+            link_forked(s->peers[i].link);
     if (s->mesh != NULL)
         mesh_forked(s->mesh);
     if (s->local != NULL)

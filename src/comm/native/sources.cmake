@@ -26,6 +26,7 @@ list(APPEND native_sources
   native/link.c
   native/link_shm.c
   native/link_sealed.c
+  native/link_striped.c
   native/link_tcp.c
   native/match.c
   native/mesh.c
@@ -40,7 +41,8 @@ list(APPEND native_sources
   native/plan_reduce.c
   native/pool.c
   native/schedule.c
-  native/sleep.c)
+  native/sleep.c
+  native/strands.c)
 
 # The reduction loops are one source, compiled once an instruction set and chosen at run time.
 set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")

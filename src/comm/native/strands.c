@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/native/strands.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "comm/native/mesh.h"
+#include "net/dial.h"
+#include "net/socket.h"
+
+#include <unistd.h>
+
+#define USER_TIMEOUT_MS 6000 /* a vanished host is noticed after this */
+
+/* One connection that has not joined the link. */
+typedef struct strand {
+    strands *owner;
+    int number;
+    dial *call;
+    int fd; /* it came before the link was made; -1: it did not */
+    seal_pair seals;
+} strand;
+
+struct strands {
+    strands_options opt;
+    bool is_caller;
+    net_address at;
+    strand list[LINK_STRANDS_MAX]; /* by number; that of the first is not used */
+};
+
+ls_status strand_open(native_peer *p, int fd, const seal_pair *seals, peer_link **out)
+{
+    const link_sink sink = match_sink(p);
+    const ls_status st = net_set_stream_options(fd, USER_TIMEOUT_MS);
+
+    if (st != LS_OK) {
+        close(fd);
+        return st;
+    }
+    return seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, out)
+                                       : link_sealed_create(fd, seals, &sink, out);
+}
+
+static void fail(const strand *k, const char *why)
+{
+    const strands_options *opt = &k->owner->opt;
+    char text[LS_ERROR_BYTES];
+
+    opt->failed(opt->self, text_format(text, sizeof(text), "connection %d of %d: %s", k->number + 1,
+                                       opt->n, why));
+}
+
+// Takes fd.
+static void join(const strand *k, int fd, const seal_pair *seals)
+{
+    const strands_options *opt = &k->owner->opt;
+    peer_link *fresh;
+    ls_status st = strand_open(opt->peer, fd, seals, &fresh);
+
+    if (st == LS_OK)
+        st = link_striped_add(opt->peer->link, k->number, fresh);
+    if (st == LS_OK)
+        opt->joined(opt->self);
+    else
+        fail(k, ls_last_error());
+}
+
+// --- calling ---
+
+static void on_called(void *self, int fd, const net_address *at, ls_status status, const char *why)
+{
+    strand *k = self;
+    seal_pair seals = *dial_seals(k->call);
+
+    LS_UNUSED(at);
+    LS_UNUSED(status);
+    if (fd < 0) {
+        fail(k, why);
+        return;
+    }
+    dial_close(k->call);
+    k->call = NULL;
+    join(k, fd, &seals);
+    seal_pair_wipe(&seals);
+}
+
+static ls_status call(strand *k)
+{
+    const strands *all = k->owner;
+    dial_options opt = {.list = &all->at,
+                        .n_list = 1,
+                        .key = all->opt.key,
+                        .claim = all->opt.claim,
+                        .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
+                        .patience_ms = MESH_CONNECT_MS,
+                        .self = k,
+                        .done = on_called};
+
+    opt.claim.strand = (uint8_t)k->number;
+    return dial_open(all->opt.loop, &opt, &k->call);
+}
+
+void strands_call(strands *all, const net_address *at)
+{
+    strands_hang_up(all);
+    all->is_caller = true;
+    all->at = *at;
+    for (int i = 1; i < all->opt.n; i++) {
+        if (call(&all->list[i]) != LS_OK) {
+            fail(&all->list[i], ls_last_error());
+            return;
+        }
+    }
+}
+
+// --- being called ---
+
+void strands_expect(strands *all)
+{
+    for (int i = 1; i < all->opt.n; i++) {
+        strand *k = &all->list[i];
+        const int fd = k->fd;
+
+        k->fd = -1;
+        if (fd >= 0)
+            join(k, fd, &k->seals);
+        seal_pair_wipe(&k->seals);
+    }
+}
+
+static bool is_expected(const strands *all, int number)
+{
+    const peer_link *l = all->opt.peer->link;
+
+    if (number < 1 || number >= all->opt.n || all->is_caller || l->is_ended)
+        return false;
+    return l->ops == NULL ? all->list[number].fd < 0 : !link_striped_has(l, number);
+}
+
+void strands_enter(strands *all, const door_guest *guest)
+{
+    const int number = guest->claim.strand;
+    strand *k = &all->list[number < LINK_STRANDS_MAX ? number : 0];
+
+    if (!is_expected(all, number)) {
+        ls_log(LS_LOG_DEBUG, "native", "closed connection %d of rank %d, which is not expected",
+               number + 1, all->opt.peer->rank);
+        close(guest->fd);
+    } else if (all->opt.peer->link->ops != NULL) {
+        join(k, guest->fd, &guest->seals);
+    } else {
+        k->fd = guest->fd;
+        k->seals = guest->seals;
+    }
+}
+
+// --- life ---
+
+ls_status strands_create(const strands_options *opt, strands **out)
+{
+    strands *all = ls_calloc(1, sizeof(*all));
+
+    LS_ASSERT(opt->n >= 2 && opt->n <= LINK_STRANDS_MAX);
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for connections with rank %d", opt->peer->rank);
+    all->opt = *opt;
+    for (int i = 0; i < LINK_STRANDS_MAX; i++)
+        all->list[i] = (strand){.owner = all, .number = i, .fd = -1};
+    *out = all;
+    return LS_OK;
+}
+
+void strands_hang_up(strands *all)
+{
+    for (int i = 1; all != NULL && i < all->opt.n; i++) {
+        strand *k = &all->list[i];
+
+        dial_close(k->call);
+        k->call = NULL;
+        file_close(&k->fd);
+        seal_pair_wipe(&k->seals);
+    }
+}
+
+void strands_destroy(strands *all)
+{
+    strands_hang_up(all);
+    ls_free(all);
+}
+
+void strands_forked(const strands *all)
+{
+    for (int i = 1; all != NULL && i < all->opt.n; i++) {
+        if (all->list[i].call != NULL)
+            dial_forked(all->list[i].call);
+        if (all->list[i].fd >= 0)
+            close(all->list[i].fd);
+    }
+}

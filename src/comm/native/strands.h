@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * strands.h - the connections of one peer behind the first, where its link has several (link_striped.c).
+ *
+ * Whose call has become the first connection calls for the others too, at the same address, as soon as it knows. They
+ * may come to the other rank before it has heard the first word on the first one; then they wait for that.
+ */
+#ifndef LS_NATIVE_STRANDS_H
+#define LS_NATIVE_STRANDS_H
+
+#include "comm/native/native.h"
+#include "net/door.h"
+
+typedef struct strands strands;
+
+typedef struct strands_options {
+    int n; /* connections of the link, the first among them */
+    poller *loop;
+    const net_key *key;
+    handshake_claim claim; /* of a call of ours */
+    native_peer *peer;
+    void *self;
+    void (*joined)(void *self); /* one more: the link may move again */
+    /* One cannot be had. strands_hang_up() may be called from here. */
+    void (*failed)(void *self, const char *why);
+} strands_options;
+
+LS_MUST_USE ls_status strands_create(const strands_options *opt, strands **out);
+void strands_destroy(strands *all);      /* NULL is allowed, here and in the next two */
+void strands_hang_up(strands *all);      /* gives up what has not joined the link yet */
+void strands_forked(const strands *all); /* closes what a forked child inherited */
+
+/* The link has its first connection, which was our call to this address, or... */
+void strands_call(strands *all, const net_address *at);
+/* ... the peer's. */
+void strands_expect(strands *all);
+/* Somebody has proved to be the peer with one of them. Takes its descriptor. */
+void strands_enter(strands *all, const door_guest *guest);
+
+/* The link of a connected socket, which it takes, also on failure. */
+LS_MUST_USE ls_status strand_open(native_peer *p, int fd, const seal_pair *seals, peer_link **out);
+
+#endif
