@@ -12,12 +12,14 @@ function(engine_test engine starter ranks scenes labels)
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/engines.sh ${CMAKE_BINARY_DIR} ${engine} ${starter} ${ranks}
                                 ${scenes})
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 300 SKIP_RETURN_CODE 77)
-  if(ARGV5)
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT ${ARGV5})
+  set(environment ${ARGV5})
+  if(LOCKSTEP_SANITIZE STREQUAL "thread")
+    # UCX, beneath MPICH, has ending threads call its memory hooks when the sanitizer has already forgotten them.
+    list(APPEND environment UCX_MEM_EVENTS=no)
   endif()
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}")
 endfunction()
 
-# MPI libraries and Gloo are not built for the thread sanitizer, which then sees races that are none.
 foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
   separate_arguments(row)
   list(GET row 0 engine)
@@ -41,6 +43,14 @@ foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
     engine_test(${engine} ${starter} 3 everything "slow;conformance;no-tsan" LOCKSTEP_PIECE=1000 _pieces)
   endif()
 endforeach()
+
+# All of these pass under the thread sanitizer as well; in ./check it has time for the short ones.
+if(LOCKSTEP_SANITIZE STREQUAL "thread")
+  foreach(row "openmpi mpirun" "mpich mpirun" "gloo run")
+    separate_arguments(row)
+    engine_test(${row} 2 core,numbers,places,abort_half "conformance")
+  endforeach()
+endif()
 
 # Gloo among the harness's own ranks.
 if(TARGET lockstep_gloo)

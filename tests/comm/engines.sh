@@ -17,6 +17,7 @@ esac
 # Root may run Open MPI here; more ranks than cores are what is tested; the libraries' own leaks are not ours.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
+export TSAN_OPTIONS="${TSAN_OPTIONS:-} suppressions=$(dirname "$0")/engines.supp"
 case $starter in
 run) set -- "$bin/bin/lockstep" run -n "$ranks" ;;
 mpirun)
@@ -34,7 +35,7 @@ fail() { cat "$out"; echo "$*"; exit 1; }
 case $scenes in
 *death*)
     [ $status -ne 0 ] || fail "a rank was killed, and nobody said so"
-    ! grep -q 'does not hold' "$out" || fail "a survivor was not told what it should"
+    ! grep -qE 'does not hold|Sanitizer|runtime error' "$out" || fail "a survivor was not told what it should"
     ;;
 abort_all | quarrel) # how MPI's starters take ranks that leave without MPI_Finalize is theirs
     ! grep -qE 'does not hold|No such file|Alarm clock|Segmentation|Sanitizer|runtime error' "$out" || fail "a rank was not told what it should"
