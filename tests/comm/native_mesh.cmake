@@ -5,8 +5,10 @@ set(mesh_ranks ${CMAKE_CURRENT_LIST_DIR}/native_mesh_ranks.c ${CMAKE_CURRENT_LIS
 ls_test(test_comm_native_plan "unit;no-tsan" SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_mesh_plan.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${mesh_test_libs} TIMEOUT 120)
-ls_test(test_comm_native_link "unit;no-tsan" SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_link.c
-  LIBS ${mesh_test_libs})
+foreach(name link striped)
+  ls_test(test_comm_native_${name} "unit;no-tsan" SOURCES
+    ${CMAKE_CURRENT_LIST_DIR}/native_mesh_${name}.c ${CMAKE_CURRENT_LIST_DIR}/native_mesh_ends.c LIBS ${mesh_test_libs})
+endforeach()
 ls_test(test_comm_native_mesh multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_mesh_fault multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_fault.c ${mesh_ranks}

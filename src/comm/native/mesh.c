@@ -138,35 +138,12 @@ static void on_strand_failed(void *self, const char *why)
 // --- connected ---
 
 // Takes fd.
-static ls_status make_stream(const contact *c, int fd, const seal_pair *seals, peer_link **out)
-{
-    const link_sink sink = match_sink(c->peer);
-    peer_link *first;
-    ls_status st;
-
-    LS_TRY(strand_open(c->peer, fd, seals, &first));
-    if (c->more == NULL) {
-        *out = first;
-        return LS_OK;
-    }
-    st = link_striped_create(c->m->boot->connections, &sink, out);
-    if (st != LS_OK) {
-        link_destroy(first);
-        return st;
-    }
-    st = link_striped_add(*out, 0, first);
-    if (st != LS_OK)
-        link_destroy(*out);
-    return st;
-}
-
-// Takes fd.
 static ls_status make_link(const contact *c, int fd, const seal_pair *seals)
 {
     native_peer *p = c->peer;
     peer_link *fresh;
 
-    LS_TRY(make_stream(c, fd, seals, &fresh));
+    LS_TRY(strands_open(c->more, p, fd, seals, &fresh));
     link_take_stream(p->link, fresh);
     ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", p->rank,
            net_security_text(seals->out.mode));

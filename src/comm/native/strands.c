@@ -29,7 +29,8 @@ struct strands {
     strand list[LINK_STRANDS_MAX]; /* by number; that of the first is not used */
 };
 
-ls_status strand_open(native_peer *p, int fd, const seal_pair *seals, peer_link **out)
+// Takes fd.
+static ls_status open_one(native_peer *p, int fd, const seal_pair *seals, peer_link **out)
 {
     const link_sink sink = match_sink(p);
     const ls_status st = net_set_stream_options(fd, USER_TIMEOUT_MS);
@@ -40,6 +41,27 @@ ls_status strand_open(native_peer *p, int fd, const seal_pair *seals, peer_link 
     }
     return seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, out)
                                        : link_sealed_create(fd, seals, &sink, out);
+}
+
+ls_status strands_open(const strands *all, native_peer *p, int fd, const seal_pair *seals,
+                       peer_link **out)
+{
+    const link_sink sink = match_sink(p);
+    peer_link *first;
+    ls_status st;
+
+    if (all == NULL)
+        return open_one(p, fd, seals, out);
+    LS_TRY(open_one(p, fd, seals, &first));
+    st = link_striped_create(all->opt.n, &sink, out);
+    if (st != LS_OK) {
+        link_destroy(first);
+        return st;
+    }
+    st = link_striped_add(*out, 0, first);
+    if (st != LS_OK)
+        link_destroy(*out);
+    return st;
 }
 
 static void fail(const strand *k, const char *why)
@@ -56,7 +78,7 @@ static void join(const strand *k, int fd, const seal_pair *seals)
 {
     const strands_options *opt = &k->owner->opt;
     peer_link *fresh;
-    ls_status st = strand_open(opt->peer, fd, seals, &fresh);
+    ls_status st = open_one(opt->peer, fd, seals, &fresh);
 
     if (st == LS_OK)
         st = link_striped_add(opt->peer->link, k->number, fresh);

@@ -26,18 +26,18 @@ typedef struct strands_options {
 } strands_options;
 
 LS_MUST_USE ls_status strands_create(const strands_options *opt, strands **out);
-void strands_destroy(strands *all);      /* NULL is allowed, here and in the next two */
+void strands_destroy(strands *all);      /* NULL is allowed, here and in the next three */
 void strands_hang_up(strands *all);      /* gives up what has not joined the link yet */
 void strands_forked(const strands *all); /* closes what a forked child inherited */
 
-/* The link has its first connection, which was our call to this address, or... */
+/* A link over the first connection, whose socket it takes, also on failure; `all` NULL: it stays the only one. */
+LS_MUST_USE ls_status strands_open(const strands *all, native_peer *p, int fd,
+                                   const seal_pair *seals, peer_link **out);
+/* The peer's link has that stream now; it was our call to this address, or... */
 void strands_call(strands *all, const net_address *at);
 /* ... the peer's. */
 void strands_expect(strands *all);
 /* Somebody has proved to be the peer with one of them. Takes its descriptor. */
 void strands_enter(strands *all, const door_guest *guest);
-
-/* The link of a connected socket, which it takes, also on failure. */
-LS_MUST_USE ls_status strand_open(native_peer *p, int fd, const seal_pair *seals, peer_link **out);
 
 #endif
