@@ -220,6 +220,27 @@ static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
     ls_free(payload);
 }
 
+static void what_any_strand_holds_is_not_delivered(void **state)
+{
+    uint8_t *payload = ls_calloc(1, BLOCK);
+    int others[LINK_STRANDS_MAX];
+    end e;
+
+    LS_UNUSED(state);
+    assert_non_null(payload);
+    open_bare(&e, 2, others);
+    link_send(e.link, end_item(payload, BLOCK)); // so its last bytes are the second strand's
+    assert_true(link_flush(e.link));
+    assert_false(link_has_output(e.link));
+    assert_false(link_is_delivered(e.link));
+    assert_int_equal(read_all(others[0], payload, BLOCK), BLOCK);
+    assert_false(link_is_delivered(e.link));
+    assert_int_equal(read_all(others[1], payload, BLOCK), MESSAGE_HEADER_BYTES);
+    assert_true(link_is_delivered(e.link));
+    close_bare(&e, 2, others);
+    ls_free(payload);
+}
+
 static void a_striped_link_without_memory_closes_its_strands(void **state)
 {
     end e = {0};
@@ -248,6 +269,7 @@ int main(void)
         cmocka_unit_test(only_what_can_move_wakes_a_sleeper),
         cmocka_unit_test(a_strand_that_is_not_there_yet_is_waited_for),
         cmocka_unit_test(a_strand_that_breaks_out_of_turn_ends_the_link),
+        cmocka_unit_test(what_any_strand_holds_is_not_delivered),
         cmocka_unit_test(a_striped_link_without_memory_closes_its_strands),
     };
 
