@@ -24,7 +24,7 @@ typedef struct backend_entry {
     const backend_variant *variants; /* NULL, or its modules: liblockstep_NAME-VARIANT.so */
 } backend_entry;
 
-// OMPI_COMM_WORLD_* are set by others as well, for programs that look at them.
+/* OMPI_COMM_WORLD_* are set by others as well, for programs that look at them. */
 static const backend_variant mpi_variants[] = {
     {"openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
     {"mpich", {"PMI_FD", "PMI_PORT", "PMI_RANK"}},

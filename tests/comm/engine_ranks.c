@@ -137,10 +137,11 @@ static ls_status quarrel(ls_comm *comm)
     return LS_OK;
 }
 
-/* The last rank is killed: the others are told by name, unless their launcher is faster. */
+/* The last rank is killed: the others are told by name. MPI's launchers then kill the others as well, who may be named first. */
 static ls_status death(ls_comm *comm)
 {
     const int rank = ls_comm_rank(comm), last = ls_comm_size(comm) - 1;
+    const bool is_ours = getenv("LOCKSTEP_RANK") != NULL;
     char name[32];
     float x = 1;
 
@@ -150,7 +151,7 @@ static ls_status death(ls_comm *comm)
     }
     LS_CHECK(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL) == LS_EPEER);
     (void)snprintf(name, sizeof(name), "rank %d ", last);
-    LS_CHECK(strstr(ls_last_error(), name) != NULL);
+    LS_CHECK(strstr(ls_last_error(), is_ours ? name : "rank ") != NULL);
     printf("told: %s\n", ls_last_error());
     return LS_OK;
 }
