@@ -3,8 +3,10 @@
 """learn_parity.py LEARN-PEER LOCKSTEP: optimizers, clipping, SyncBatchNorm, communication hooks and schedules against PyTorch.
 
 A small network with two batch norms is trained 20 steps from the same weights on the same batches by both. Distances of parameters and
-running statistics are L2 norms of each tensor, relative: at most 1e-3. With gradients in 16 bits, where float32's last place may tip a
-rounding over that is worth a thousand of it, only 5 steps are compared. Learning rates are compared point by point, to 1e-12 relative. Exit 77: skipped, with a reason.
+running statistics are L2 norms of each tensor, relative: at most 1e-3, with gradients in 16 bits too. There float32's last place may tip a
+rounding over that is worth 2^-11 (float16) or 2^-8 (bfloat16) of a number, and each step makes more of it; at the rate of the others 20 steps
+in bfloat16 carry even PyTorch 2e-3 away from PyTorch with a batch's rows in another order, so that they are taken at 0.02. Learning rates are
+compared point by point, to 1e-12 relative. Exit 77: skipped, with a reason.
 """
 import os
 import subprocess
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import warnings
 
-STEPS, HALF_STEPS, RANKS, BATCH, BOUND = 20, 5, 2, 8, 1e-3
+STEPS, RANKS, BATCH, BOUND = 20, 2, 8, 1e-3
 
 
 def skip(why):
@@ -54,8 +56,7 @@ def make_input(folder):
         nn.init.uniform_(bn.bias, -0.5, 0.5)
     y = torch.randint(0, 5, (STEPS, RANKS * BATCH))
     x = torch.randn(STEPS, RANKS * BATCH, 2, 8, 8) + y[:, :, None, None, None] * 0.3 + 1
-    for steps in (STEPS, HALF_STEPS):
-        write_safetensors(f"{folder}/in-{steps}.safetensors", {**net.state_dict(), "x": x[:steps].contiguous(), "y": y[:steps].contiguous()})
+    write_safetensors(f"{folder}/in.safetensors", {**net.state_dict(), "x": x, "y": y})
 
 
 def make_optimizer(net, r):
@@ -67,7 +68,7 @@ def make_optimizer(net, r):
 
 def run_torch(net, r, x, y):
     optimizer = make_optimizer(net, r)
-    for step in range(r["steps"]):
+    for step in range(STEPS):
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(x[step]), y[step], label_smoothing=r["smoothing"]).backward()
         if r["clip"] > 0:
@@ -76,7 +77,7 @@ def run_torch(net, r, x, y):
 
 
 def start(folder, r):
-    tensors = read_safetensors(f"{folder}/in-{r['steps']}.safetensors")
+    tensors = read_safetensors(f"{folder}/in.safetensors")
     x, y = tensors.pop("x"), tensors.pop("y")
     net = Net()
     net.load_state_dict(tensors)
@@ -121,13 +122,13 @@ def lockstep_result(peer, tool, folder, r):
     out = f"{folder}/lockstep-{r['name']}.safetensors"
     values = [f"{k}={r[k]}" for k in ("optimizer", "lr", "momentum", "wd", "clip", "smoothing", "hook", "sync", "plain")]
     values += [f"rows={n}" for n in r["rows"]]
-    subprocess.run([tool, "run", "--nproc-per-node", str(RANKS), peer, "train", f"{folder}/in-{r['steps']}.safetensors", out] + values,
+    subprocess.run([tool, "run", "--nproc-per-node", str(RANKS), peer, "train", f"{folder}/in.safetensors", out] + values,
                    check=True, timeout=120)
     return read_safetensors(out)
 
 
 DEFAULTS = {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9, "wd": 5e-4, "clip": 0.0, "smoothing": 0.0, "hook": 0, "sync": 0, "plain": 0,
-            "whole": False, "rows": [], "steps": STEPS}
+            "whole": False, "rows": []}
 
 # `whole`: PyTorch in one process with the batch of all ranks.
 TRAININGS = [
@@ -139,14 +140,14 @@ TRAININGS = [
     {"name": "sync-batch-norm", "sync": 1, "whole": True},
     {"name": "sync-batch-norm-unequal-rows", "sync": 1, "whole": True, "rows": [1, 15]},
     {"name": "sync-batch-norm-no-rows", "sync": 1, "whole": True, "rows": [16, 0]},
-    {"name": "fp16", "hook": 1, "steps": HALF_STEPS},
-    {"name": "bf16", "hook": 2, "steps": HALF_STEPS},
+    {"name": "fp16", "hook": 1},
+    {"name": "bf16", "hook": 2, "lr": 0.02},
 ]
 
 
 def compare_training(peer, tool, folder, given):
     r = {**DEFAULTS, **given}
-    begun = read_safetensors(f"{folder}/in-{r['steps']}.safetensors")
+    begun = read_safetensors(f"{folder}/in.safetensors")
     ours, theirs = lockstep_result(peer, tool, folder, r), torch_result(folder, r)
     assert sorted(ours) == sorted(theirs), f"names differ: {sorted(ours)} and {sorted(theirs)}"
     apart = {name: distance(ours[name], theirs[name]) for name in theirs}
