@@ -71,39 +71,71 @@ static ls_device *onednn(int threads)
     return device;
 }
 
-static void compare_case(ls_device *device, ls_device *reference, const op_case *c)
+/* What the reference gives for each case, in float64, worked out once: it is slow. */
+static op_results *wanted; /* n_op_cases */
+static op_results own_wanted[LS_COUNT_OF(own_cases)];
+
+static int run_reference(void **state)
+{
+    ls_device *reference = open_reference();
+
+    LS_UNUSED(state);
+    wanted = ls_calloc((size_t)n_op_cases, sizeof(*wanted));
+    assert_non_null(wanted);
+    for (int i = 0; i < n_op_cases; i++)
+        assert_status(LS_OK, op_case_run(reference, &op_cases[i], LS_F64, &wanted[i]));
+    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
+        assert_status(LS_OK, op_case_run(reference, &own_cases[i], LS_F64, &own_wanted[i]));
+    ls_device_close(reference);
+    return 0;
+}
+
+static int free_results(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < n_op_cases; i++)
+        op_results_free(&wanted[i]);
+    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
+        op_results_free(&own_wanted[i]);
+    ls_free(wanted);
+    return 0;
+}
+
+/* Tiles for 5x5 kernels multiply by larger numbers than those for 3x3. Where products and sums are not fused, as on old processors and for
+ * sanitizers, gradients of weights are up to 1.11 times as far away as plain sums may be. */
+static double allowed(const op_case *c)
+{
+    return c->op == OP_CONV2D && c->attrs.kernel[0] == 5 && c->x[1] >= 16 ? 1.5 : 1;
+}
+
+static void compare_case(ls_device *device, const op_case *c, const op_results *want)
 {
     op_results got;
-    op_results want;
 
     assert_status(LS_OK, op_case_run(device, c, LS_F32, &got));
-    assert_status(LS_OK, op_case_run(reference, c, LS_F64, &want));
-    assert_int_equal(got.n, want.n);
-    for (int k = 0; k < want.n; k++) {
-        const double error = op_result_error(&got.r[k], &want.r[k], (double)FLT_EPSILON);
+    assert_int_equal(got.n, want->n);
+    for (int k = 0; k < want->n; k++) {
+        const double error = op_result_error(&got.r[k], &want->r[k], (double)FLT_EPSILON);
 
-        if (error > 1)
-            fail_msg("%s: %s is %.3g times too far away", c->name, want.r[k].name, error);
+        if (error > allowed(c))
+            fail_msg("%s: %s is %.3g times too far away", c->name, want->r[k].name, error);
     }
     op_results_free(&got);
-    op_results_free(&want);
 }
 
 static void compare_all(int threads)
 {
-    ls_device *reference = open_reference();
     ls_device *device = onednn(threads);
 
     for (int i = 0; i < n_op_cases; i++) {
         if (threads == 1 || !RACES_ARE_WATCHED || !runs_in_onednn(&op_cases[i]))
-            compare_case(device, reference, &op_cases[i]);
+            compare_case(device, &op_cases[i], &wanted[i]);
     }
     for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++) {
         if (threads == 1 || !RACES_ARE_WATCHED) // their layouts come from oneDNN
-            compare_case(device, reference, &own_cases[i]);
+            compare_case(device, &own_cases[i], &own_wanted[i]);
     }
     ls_device_close(device);
-    ls_device_close(reference);
 }
 
 static void every_case_is_near_the_reference(void **state)
@@ -120,23 +152,19 @@ static void every_case_is_near_the_reference_on_3_threads(void **state)
 
 static void float64_is_left_to_the_reference(void **state)
 {
-    ls_device *reference = open_reference();
     ls_device *device = onednn(1);
 
     LS_UNUSED(state);
     for (int i = 0; i < n_op_cases; i++) {
+        const op_results *want = &wanted[i];
         op_results got;
-        op_results want;
 
         assert_status(LS_OK, op_case_run(device, &op_cases[i], LS_F64, &got));
-        assert_status(LS_OK, op_case_run(reference, &op_cases[i], LS_F64, &want));
-        for (int k = 0; k < want.n; k++)
-            assert_true(op_result_error(&got.r[k], &want.r[k], DBL_EPSILON) == 0);
+        for (int k = 0; k < want->n; k++)
+            assert_true(op_result_error(&got.r[k], &want->r[k], DBL_EPSILON) == 0);
         op_results_free(&got);
-        op_results_free(&want);
     }
     ls_device_close(device);
-    ls_device_close(reference);
 }
 
 static void the_fingerprint_names_library_and_threads(void **state)
@@ -166,5 +194,5 @@ int main(void)
         return 77;
     }
     ls_device_close(device);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, run_reference, free_results);
 }
