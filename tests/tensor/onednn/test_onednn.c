@@ -42,7 +42,7 @@ static const op_case own_cases[] = {
      .attrs = {.kernel = {3, 3}}},
     {.name = "3x3 by tiles with much padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 16, 6, 6}, .out = 24,
      .attrs = {.padding = {2, 2}, .kernel = {3, 3}}},
-    {.name = "3x3 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {7, 40, 19, 23}, .out = 48,
+    {.name = "3x3 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {4, 40, 19, 23}, .out = 48,
      .attrs = {.padding = {1, 0}, .kernel = {3, 3}}},
     {.name = "5x5 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 16, 13, 9}, .out = 24,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
@@ -50,7 +50,7 @@ static const op_case own_cases[] = {
      .attrs = {.padding = {0, 1}, .kernel = {5, 5}}},
     {.name = "5x5 by tiles with full padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 3, 4}, .out = 16,
      .attrs = {.padding = {4, 4}, .kernel = {5, 5}}},
-    {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {5, 32, 17, 16}, .out = 48, .no_bias = true,
+    {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {2, 32, 17, 16}, .out = 48, .no_bias = true,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
 };
 /* clang-format on */
