@@ -220,6 +220,35 @@ static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
     ls_free(payload);
 }
 
+// A call that has moved enough stops in the middle of a record only if somebody asks for the rest.
+static void nothing_is_left_that_no_descriptor_shows(void **state)
+{
+    enum { LARGE = 7, LARGE_BYTES = 300000, SMALL_BYTES = 1000 };
+    uint8_t *payload = ls_calloc(1, LARGE_BYTES);
+    end ends[2];
+
+    LS_UNUSED(state);
+    assert_non_null(payload);
+    end_strands = LINK_STRANDS_MAX; // so that the buffers hold all of it
+    for (end_security = NET_AUTH; end_security <= NET_ENCRYPT; end_security++) {
+        end_open_pair(ends, 212992);
+        for (int i = 0; i < LARGE; i++)
+            link_send(ends[0].link, end_item(payload, LARGE_BYTES));
+        link_send(ends[0].link, end_item(payload, SMALL_BYTES));
+        for (int turn = 0; turn < 10; turn++)
+            (void)link_flush(ends[0].link);
+        assert_false(link_has_output(ends[0].link));
+        while (is_ready(&ends[1]))
+            (void)link_receive(ends[1].link);
+        assert_int_equal(ends[1].n_ended, LARGE + 1);
+        end_close(&ends[0]);
+        end_close(&ends[1]);
+    }
+    end_security = NET_AUTH;
+    end_strands = 1;
+    ls_free(payload);
+}
+
 static void what_any_strand_holds_is_not_delivered(void **state)
 {
     uint8_t *payload = ls_calloc(1, BLOCK);
@@ -269,6 +298,7 @@ int main(void)
         cmocka_unit_test(only_what_can_move_wakes_a_sleeper),
         cmocka_unit_test(a_strand_that_is_not_there_yet_is_waited_for),
         cmocka_unit_test(a_strand_that_breaks_out_of_turn_ends_the_link),
+        cmocka_unit_test(nothing_is_left_that_no_descriptor_shows),
         cmocka_unit_test(what_any_strand_holds_is_not_delivered),
         cmocka_unit_test(a_striped_link_without_memory_closes_its_strands),
     };
