@@ -6,9 +6,9 @@ import shutil
 import signal
 import time
 
-from job import (DATA, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
+from job import (DATA, SLOW, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
 
-STEPS = ("--steps", "12")
+STEPS = ("--steps", "4" if SLOW else "12")
 
 
 def elastic_ddp_says_one_whole_line_a_rank():

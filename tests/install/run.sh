@@ -30,7 +30,7 @@ find_package(lockstep REQUIRED)
 add_executable(by-cmake outside.c)
 target_link_libraries(by-cmake lockstep::lockstep)
 CMAKE
-cmake -S "$work/outside" -B "$work/outside/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
+cmake -G Ninja -S "$work/outside" -B "$work/outside/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
 cmake --build "$work/outside/build" >/dev/null
 test "$("$work/outside/build/by-cmake")" = "lockstep 0.1.0: 1.5"
 

@@ -16,7 +16,7 @@ python3 -m venv "$work/venv" >/dev/null 2>&1 || { echo "skipped: python3-venv is
 "$work/venv/bin/pip" install -q --no-deps onednn-devel-cpu-gomp onednn-cpu-gomp >"$work/pip.log" 2>&1 ||
     { echo "skipped: onednn-devel-cpu-gomp cannot be had: $(tail -n 1 "$work/pip.log")"; exit 77; }
 
-cmake -S "$source" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_WERROR=ON \
+cmake -G Ninja -S "$source" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_WERROR=ON \
     -DDNNL_INCLUDE_DIR="$work/venv/include" -DDNNL_LIBRARY="$work/venv/lib/libdnnl.so" >"$work/cmake.log"
 grep 'device onednn: with' "$work/cmake.log"
 # shellcheck disable=SC2086 # targets are words
