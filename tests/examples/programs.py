@@ -9,6 +9,7 @@ import time
 from job import (DATA, SLOW, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
 
 STEPS = ("--steps", "4" if SLOW else "12")
+SMALL = ("--batch-size", "10" if SLOW else "100")
 
 
 def elastic_ddp_says_one_whole_line_a_rank():
@@ -59,7 +60,7 @@ def every_way_of_starting_two_ranks_gives_the_same_bits():
 
 def metrics_are_json_lines():
     with folder() as f:
-        run(*launched(2, *mnist("--steps", "40", "--metrics", f"{f}/m.jsonl")))
+        run(*launched(2, *mnist("--steps", "40", *SMALL, "--metrics", f"{f}/m.jsonl")))
         with open(f"{f}/m.jsonl") as lines:
             rows = [json.loads(line) for line in lines]
         assert len(rows) == 2, rows
@@ -69,14 +70,14 @@ def metrics_are_json_lines():
 
 
 def the_bar_shows_what_was_measured_only():
-    output = run(*mnist("--steps", "60"), env={"LOCKSTEP_TTY": "1"})  # as a terminal behind the pipe
+    output = run(*mnist("--steps", "60", *SMALL), env={"LOCKSTEP_TTY": "1"})  # as a terminal behind the pipe
     assert "step " in output and "loss 0.0000" not in output and " 0 samples/s" not in output, output
 
 
 def a_stopped_run_resumes_with_the_same_bits():
     with folder() as f:
         whole, parts = f"{f}/whole.safetensors", f"{f}/parts.safetensors"
-        flags = ("--steps", "60", "--schedule", "constant")
+        flags = ("--steps", "60", *SMALL, "--schedule", "constant")
         run(*launched(2, *mnist(*flags, "--save", whole)))
         job = start(*launched(2, *mnist(*flags, "--save", parts, "--metrics", f"{f}/m.jsonl")))
         end = time.monotonic() + 60
