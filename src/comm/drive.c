@@ -8,6 +8,7 @@
 #define SPIN_NS (20 * INT64_C(1000))
 #define YIELD_NS                                                                                   \
     (2000 * INT64_C(1000)) /* a sleeping core takes long to come back: see bench/ddp_cost */
+#define YIELD_MAX_NS  (20000 * INT64_C(1000)) /* what learn() makes of it */
 #define SLEEP_MAX_MS  500
 #define STOPPED_NS    (1000 * INT64_C(1000000)) /* asleep so much longer than asked: not our doing */
 #define PASSES_A_LOOK 32                        /* passes that move something may skip the clock */
@@ -73,14 +74,31 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 
 /* One driver's patience: spin, then yield, then sleep, from anew whenever something has moved. */
 typedef struct patience {
+    int64_t since_ns;
     int64_t spin_until_ns; /* 0: not set yet */
     int64_t yield_until_ns;
     bool has_yielded;
+    bool has_slept;
 } patience;
+
+/*
+ * It slept, and now something has moved. Where cores come back later than others stay awake (a virtual machine on a busy host), each
+ * would be asleep by the time the other is back, in every operation from then on. So who waited for little longer than he was awake
+ * stays awake next time; who waited for long does not.
+ */
+static void learn(engine *e, patience *p)
+{
+    const int64_t waited_ns = ls_now_ns() - p->since_ns;
+
+    p->has_slept = false;
+    if (e->parts.has_own_core)
+        e->yield_ns = waited_ns < YIELD_MAX_NS ? earlier(2 * waited_ns, YIELD_MAX_NS) : YIELD_NS;
+}
 
 static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_ns)
 {
     if (p->spin_until_ns == 0) {
+        p->since_ns = now_ns;
         p->spin_until_ns = now_ns + e->spin_ns;
         p->yield_until_ns = p->spin_until_ns + e->yield_ns;
         p->has_yielded = false;
@@ -91,6 +109,7 @@ static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_
         p->has_yielded = true;
         yield_core(e);
     } else {
+        p->has_slept = true;
         sleep_until(e, deadline_ns < 0 ? INT64_MAX : deadline_ns, now_ns);
     }
 }
@@ -104,6 +123,8 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
         const bool has_moved = progress(e);
         int64_t now_ns;
 
+        if (has_moved && p.has_slept)
+            learn(e, &p);
         if (w->phase == WORK_ENDED)
             break;
         give_way(e);

@@ -146,7 +146,7 @@ struct engine {
     int n_waiting; /* callers that wait on `changed` */
     int n_held;    /* running works with handles */
     int64_t spin_ns;
-    int64_t yield_ns;
+    int64_t yield_ns; /* adapts itself: see learn() */
 
     /* watch.c */
     int64_t next_control_ns;

@@ -59,6 +59,7 @@ static void start(backend_group *group, backend_work *work)
 
     s->last = work->op;
     s->works[s->n_works++] = work;
+    s->started_ns = ls_now_ns();
     if (s->end_in_start > 0) {
         s->end_in_start--;
         end_work(s, s->n_works - 1, LS_OK, NULL);
@@ -67,19 +68,26 @@ static void start(backend_group *group, backend_work *work)
 
 static bool progress(backend_state *self)
 {
+    bool ends = false;
+
     atomic_fetch_add(&self->n_progress, 1);
-    if (self->end_after == 0 || self->n_works == 0 || ++self->passes % self->end_after != 0)
-        return false;
-    end_work(self, 0, LS_OK, NULL);
-    return true;
+    if (self->n_works > 0 && self->end_after > 0)
+        ends = ++self->passes % self->end_after == 0;
+    else if (self->n_works > 0 && self->end_late_ns > 0)
+        ends = ls_now_ns() - self->started_ns >= self->end_late_ns;
+    if (ends)
+        end_work(self, 0, LS_OK, NULL);
+    return ends;
 }
 
 static void wait_for_news(backend_state *self, int timeout_ms)
 {
+    const int most_ms = self->nap_ms > 0 && self->nap_ms < timeout_ms ? self->nap_ms : timeout_ms;
+
     atomic_fetch_add(&self->n_wait, 1);
     ls_mutex_lock(&self->mu);
     if (!self->is_awake)
-        (void)ls_cond_wait(&self->wakened, &self->mu, ls_deadline_ms(timeout_ms));
+        (void)ls_cond_wait(&self->wakened, &self->mu, ls_deadline_ms(most_ms));
     self->is_awake = false;
     ls_mutex_unlock(&self->mu);
 }
@@ -134,6 +142,7 @@ ls_status fake_world(int size, int64_t operation_ms, backend_state *state, ls_co
                           .control_fd = -1,
                           .size = size,
                           .operation_ms = operation_ms,
+                          .has_own_core = true,
                           .late_ms = 10000};
     int *members = ls_calloc((size_t)size, sizeof(*members));
     engine *e;

@@ -17,11 +17,15 @@ struct backend_state {
     int end_in_start; /* this many further works end inside start() */
     int end_after;    /* progress() ends the oldest work every so many passes; 0: never */
     int passes;
+    int64_t
+        end_late_ns; /* progress() ends the oldest work so long after the last start; 0: never */
+    int64_t started_ns;
     atomic_int n_progress;
     atomic_int n_wait;
     ls_mutex mu;
     ls_cond wakened;
     bool is_awake;
+    int nap_ms; /* wait() lasts no longer; 0: as asked */
     int n_groups;
     bool opens_never; /* open_group() waits until it is told that there is no reason to */
     atomic_bool is_opening;

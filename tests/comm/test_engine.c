@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,6 +178,37 @@ static void the_progress_thread_carries_on_and_sleeps(void **state)
     before = atomic_load(&s.n_progress);
     (void)usleep(30000);
     assert_in_range(atomic_load(&s.n_progress) - before, 0, 3);
+    ls_comm_destroy(comm);
+}
+
+/* The naps that `n` operations take which end `late_ms` after their start, when sleepers look every millisecond. */
+static int naps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
+{
+    const int before = atomic_load(&s->n_wait);
+
+    s->end_late_ns = late_ms * 1000000;
+    for (int i = 0; i < n; i++)
+        assert_ok(sum(comm, NULL));
+    return atomic_load(&s->n_wait) - before;
+}
+
+/* Otherwise two ranks that come back late could wake each other in every operation. */
+static void who_slept_for_little_stays_awake_next_time(void **state)
+{
+    backend_state s;
+    ls_comm *comm;
+    int n_naps = 0;
+
+    LS_UNUSED(state);
+    assert_ok(fake_world(2, -1, &s, &comm));
+    s.nap_ms = 1;
+    // Without learning each takes some 6. Others may take the core away meanwhile, so only many tell.
+    assert_in_range(naps(comm, &s, 30, 8), 1, 60);
+    for (int i = 0; i < 3; i++) {
+        assert_in_range(naps(comm, &s, 1, 60), 1, INT_MAX); // not worth it
+        n_naps += naps(comm, &s, 1, 8);
+    }
+    assert_in_range(n_naps, 1, INT_MAX);
     ls_comm_destroy(comm);
 }
 
@@ -468,6 +500,7 @@ int main(void)
         cmocka_unit_test(all_to_all_in_place_reads_from_a_copy),
         cmocka_unit_test(waiting_for_a_while_leaves_the_work_pending),
         cmocka_unit_test(the_progress_thread_carries_on_and_sleeps),
+        cmocka_unit_test(who_slept_for_little_stays_awake_next_time),
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),
         cmocka_unit_test(handles_outlive_their_group),
         cmocka_unit_test(operations_end_at_their_timeout),
