@@ -738,9 +738,24 @@ static void rows_between_hosts_are_given_alike(void **state)
     algorithm_table_free(t);
 }
 
+/* One exchange instead of two, of as many bytes. */
+static void two_ranks_exchange_all_of_it(void **state)
+{
+    const size_t most = ((size_t)64 << 10) / sizeof(float);
+    coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = most};
+
+    (void)state;
+    assert_string_equal(plan_choose(&op, 2, NULL, 1 << 18, NULL).rule->name, "whole");
+    assert_int_equal(plan_choose(&op, 2, NULL, 4096, NULL).n_chunks, 16);
+    assert_string_equal(plan_choose(&op, 3, NULL, 1 << 18, NULL).rule->name, "slices");
+    op.count++;
+    assert_string_equal(plan_choose(&op, 2, NULL, 1 << 18, NULL).rule->name, "slices");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_exchange_all_of_it),
         cmocka_unit_test(rows_between_hosts_are_given_alike),
         cmocka_unit_test(every_plan_gives_what_its_operation_says),
         cmocka_unit_test(plans_of_many_ranks_give_what_their_operations_say),

@@ -486,7 +486,7 @@ static void a_row_that_makes_no_sense_is_named(void **state)
     } bad[] = {
         {"all_reduce", "\"all_reduce\" is not [hosts/]OPERATION:ALGORITHM"},
         {"hosts/all_reduce:staged", "no algorithm \"staged\" between hosts"},
-        {"hosts/all_reduce:whole", "whole carries at most 8192 bytes"},
+        {"hosts/all_reduce:doubling", "doubling carries at most 2048 bytes"},
         {"hosts/all:slices", "\"all\" is no operation"},
         {"allreduce:staged", "\"allreduce\" is no operation"},
         {"all_reduce:ring", "\"ring\" is none of inline, staged, shared, direct"},

@@ -10,13 +10,15 @@
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
 #define WHOLE_BYTES   8192
+#define PAIR_BYTES    65536 /* which are sent without asking */
 #define FEW_RANKS     8 /* an exchange of all with all is one round of this many messages at most */
 #define MANY_RANKS    17 /* from here on a rank talks to O(log n) others where it can */
 #define HALVING_PARTS 8  /* segments in a chunk of "halving", whose largest message is half of it */
 
-// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two. Many ranks
-// exchange with few others: 64 ranks of 8 bytes are 6 messages each instead of 63.
+// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two, and between two
+// ranks as many bytes. Many ranks exchange with few others: 64 ranks of 8 bytes are 6 messages each instead of 63.
 static const plan_rule rules[] = {
+    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, PAIR_BYTES, 2, .whole = false},
     {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, FEW_RANKS, .whole = true},
     {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, MANY_RANKS - 1, .whole = true},
     {COLL_ALL_REDUCE, "doubling", plan_all_reduce_doubling, 2048, INT_MAX, .power = true,
