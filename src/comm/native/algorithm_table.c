@@ -32,10 +32,11 @@ struct algorithm_table {
         .memory = memory_                                                                          \
     }
 
-// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins.
+// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins (far later where they share cores).
 #define INLINE_ROWS(kind_)                                                                         \
     ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
-        ROW(kind_, "inline", 1024, 16, TEAM_ANY_MEMORY),                                           \
+        ROW(kind_, "inline", 4096, 8, TEAM_ANY_MEMORY),                                            \
+        ROW(kind_, "inline", 2048, 16, TEAM_ANY_MEMORY),                                           \
         ROW(kind_, "inline", 256, INT_MAX, TEAM_ANY_MEMORY)
 
 // `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.

@@ -193,7 +193,7 @@ bool team_nap(team *t)
 }
 
 /*
- * Nobody reads this rank's next slot any more (it was used three operations ago), but its lines still stand in the others' caches: they
+ * Nobody reads this rank's next slot any more (it was used two operations ago), but its lines still stand in the others' caches: they
  * are called back while this rank waits anyway. As many as this operation took; the next is often alike.
  */
 static void call_back_slot(const team *t)

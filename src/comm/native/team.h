@@ -2,7 +2,7 @@
 /*
  * team.h - collectives of a group whose ranks are all on this host, over counters in shared memory.
  *
- * Each member owns one part of the group's shared memory: a line of counters, a table of two slots in which it publishes an
+ * Each member owns one part of the group's shared memory: a line of counters, a table of slots in which it publishes an
  * operation's stamp and the places of its buffers, and staging room. Operations run one after the other in the order they
  * were started. Every member waits until all have published, compares the stamps, and picks the algorithm from what all
  * published (so all pick the same): team_inline.c, team_staged.c, team_shared.c or team_direct.c, as algorithm_table.h says.

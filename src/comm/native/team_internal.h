@@ -4,12 +4,12 @@
  *
  * A member's part of the shared memory, written by its owner alone and read by all:
  *
- *   team_part        counters, slots: operation number n stands in slot n % 4
+ *   team_part        counters, slots: operation number n stands in slot n % 3
  *   TEAM_STAGING_AT  rooms: in 0, in 1, out 0, out 1, each of one piece
  *
  * Two slots would be enough: a member publishes operation n + 1 only after it has seen all members publish n, and they publish n
  * only after they have finished n - 1. So when it overwrites the slot of n - 1, nobody reads that any more. For the same reason
- * all staging rooms are free as soon as all have published n. With four, a member can fetch its next slot's lines away from
+ * all staging rooms are free as soon as all have published n. With three, a member can fetch its next slot's lines away from
  * the others' caches while it waits for them.
  */
 #ifndef LS_NATIVE_TEAM_INTERNAL_H
@@ -24,10 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TEAM_SLOTS         4
-#define TEAM_INLINE_BYTES  4096 /* that fit into a slot */
-#define TEAM_SMALL_BYTES   32   /* that fit into its first line */
-#define TEAM_STAGING_AT    20480
+#define TEAM_SLOTS         3
+#define TEAM_INLINE_BYTES  16384 /* that fit into a slot */
+#define TEAM_SMALL_BYTES   32    /* that fit into its first line */
+#define TEAM_STAGING_AT    53248
 #define TEAM_ROOMS         2 /* `in` rooms, and as many `out`; more did not make it faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
 #define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* worked on in one call of team_progress() */
