@@ -94,7 +94,8 @@ LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 /* --- memory that is reduced without copies --- */
 
 /* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging. Free it with
- * ls_comm_free() before the group is destroyed. Any rank may call it alone. */
+ * ls_comm_free() before the group is destroyed. Any rank may call it alone. After an operation on it has failed, ranks that
+ * have not heard of that yet may still write to it: it is then to be freed, and not used again. */
 LS_API LS_MUST_USE ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out);
 LS_API void ls_comm_free(ls_comm *comm, void *memory); /* NULL is allowed */
 
