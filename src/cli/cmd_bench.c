@@ -72,7 +72,7 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
          "write the source before each operation and read the destination after it, as training "
          "does; neither is timed"},
         {"vs", 0, LS_FLAG_TEXT, &o->vs, 0, 0,
-         "another backend (mpi:openmpi, mpi:mpich, gloo, native) in the same run, in turn"},
+         "other backends (mpi:openmpi,mpi:mpich,gloo) in the same run, in turn"},
         {"bind-to", 0, LS_FLAG_TEXT, &o->bind, 0, 0,
          "none (default), or core (with --vs): each rank its own, where there are enough"},
         {"watch", 0, LS_FLAG_ATTACHED_TEXT, &o->watch, 0, 0,

@@ -274,6 +274,8 @@ static void wrong_flags_are_told(void **state)
     expect_refused(BENCH("all_reduce", "--watch"), 2, "--watch is for sendrecv");
     expect_refused(BENCH("all_reduce", "--bind-to", "moon"), 2, "--bind-to moon: none or core");
     expect_refused(BENCH("all_reduce", "--vs", "native", "-N", "0"), 2, "-N 0 has no end");
+    expect_refused(BENCH("all_reduce", "--vs", "native,,gloo"), 2, "backends by commas");
+    expect_refused(BENCH("all_reduce", "--vs", "a,b,c,d,e,f,g,h"), 2, "7 backends are the most");
     expect_refused(BENCH("sendrecv", "-m", "2"), 2, "sendrecv is several operations already");
     expect_refused(BENCH("broadcast", "-r", "x"), 2, "--root");
     expect_refused(BENCH("all_reduce", "-d", "complex"), 2, "-d complex is no type: int8");
@@ -359,6 +361,33 @@ static void two_sets_of_ranks_take_turns(void **state)
     job_expect_gone(j);
 }
 
+static void three_sets_have_a_line_for_each_rival(void **state)
+{
+    char path[] = "/tmp/lockstep-test-XXXXXX";
+    const int fd = mkstemp(path);
+    int64_t n_with_ratio = 0;
+    json_value *v;
+    job *j;
+
+    LS_UNUSED(state);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    j = job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "512", "-f", "8", "-n", "4",
+                        "-N", "2", "--vs", "native,auto", "-J", path),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "and of native, auto (theirs, a line each), medians of 2"));
+    job_expect(j, count_rows(j) == 4 && job_said(j, 0, "  auto\n"));
+    v = load(j, path);
+    (void)unlink(path);
+    job_expect(j, json_size(v) == 12); // two sizes, out of place and in place, three sets
+    for (size_t i = 0; i < json_size(v); i++)
+        n_with_ratio += json_as_real(json_get(json_at(v, i), "ratio"), -1) > 0;
+    job_expect(j, n_with_ratio == 8);
+    json_free(v);
+    job_expect_gone(j);
+}
+
 static void an_engine_that_is_not_there_ends_both_sets(void **state)
 {
     job *j =
@@ -428,6 +457,7 @@ int main(void)
         test(a_json_file_that_cannot_be_written_is_told),
         test(the_choice_of_algorithms_is_shown),
         test(two_sets_of_ranks_take_turns),
+        test(three_sets_have_a_line_for_each_rival),
         test(an_engine_that_is_not_there_ends_both_sets),
         test(nothing_is_left_when_the_giver_of_turns_is_killed),
         test(throughput_is_shown_pair_by_pair),

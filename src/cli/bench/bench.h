@@ -47,7 +47,7 @@ typedef struct bench_options {
     const char *transport;
     const char *memory; /* "user", "registered" */
     const char *bind;   /* "none", "core" */
-    const char *vs;     /* NULL, or the other backend */
+    const char *vs;     /* NULL, or the other backends: "mpi:openmpi,gloo" */
     const char *watch;  /* NULL: no; "": until interrupted; else so many reports */
     int touch; /* write the source before each operation and read the destination after it */
     int show_algorithms; /* print the choice of the native backend, and nothing else */
@@ -125,12 +125,23 @@ LS_MUST_USE ls_status bench_run(ls_comm *world, const bench_options *opt);
 
 /* --- table.c --- */
 
+/* Another engine, and how it does in the present row; out of place, in place. */
+typedef struct bench_rival {
+    const char *backend;
+    const char *transport;
+    bench_result result;
+    double ratio[2];  /* its time over ours */
+    double spread[2]; /* the distance between the ratio's quartiles in percent of it */
+} bench_rival;
+
+#define BENCH_RIVALS_MAX 7
+
 typedef struct bench_table {
     const bench_options *opt;
     const char *backend;
     const char *transport;
-    const char *vs_backend; /* NULL: one set of ranks */
-    const char *vs_transport;
+    bench_rival rivals[BENCH_RIVALS_MAX];
+    int n_rivals; /* 0: one set of ranks */
     text_buf json;
     json_writer writer;
     double busbw_sum;
@@ -140,9 +151,8 @@ typedef struct bench_table {
 
 void bench_table_begin(bench_table *t, int n_ranks);
 void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r);
-/* `ratio`: the other's time over ours, `spread`: the distance between its quartiles in percent of it; out of place, in place. */
-void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours,
-                        const bench_result *theirs, const double ratio[2], const double spread[2]);
+/* Beside the rivals' results: a line for each. */
+void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours);
 /* The footer and the JSON file. LS_EINTERNAL when results were wrong, or less bandwidth was reached than NCCL_TESTS_MIN_BW asks. */
 LS_MUST_USE ls_status bench_table_end(bench_table *t);
 void bench_table_free(bench_table *t);
@@ -154,14 +164,14 @@ typedef struct bench_turn bench_turn;
 /* `at` as vs.c has named it. */
 LS_MUST_USE ls_status bench_turn_open(const char *at, ls_comm *comm, bench_turn **out);
 void bench_turn_close(bench_turn *t); /* NULL is allowed */
-/* Sleeps until it is this rank's turn. *has_turn: false when there will be none, because the other set of ranks has failed. */
+/* Sleeps until it is this rank's turn. *has_turn: false when there will be none, because another set of ranks has failed. */
 LS_MUST_USE ls_status bench_turn_wait(bench_turn *t, bool *has_turn);
 /* Rank 0 tells what has been measured; the others have nothing to say. */
 LS_MUST_USE ls_status bench_turn_end(bench_turn *t, const bench_result *r);
 
 /* --- vs.c --- */
 
-/* Starts a set of ranks for each of the two engines and lets them measure in turn. argv: of this command, for the ranks. */
+/* Starts a set of ranks for each of the engines and lets them measure in turn. argv: of this command, for the ranks. */
 LS_MUST_USE ls_status bench_vs(const bench_options *opt, int argc, char **argv);
 
 /* --- watch.c --- */

@@ -65,9 +65,11 @@ static void print_own_header(const bench_table *t)
 
 static void print_vs_header(const bench_table *t)
 {
-    print_out("# time of %s (ours) and of %s (theirs), medians of %lld turns each; ratio: theirs / "
-              "ours, inside a turn\n#\n",
-              t->backend, t->vs_backend, (long long)t->opt->cycles);
+    print_out("# time of %s (ours) and of ", t->backend);
+    for (int i = 0; i < t->n_rivals; i++)
+        print_out("%s%s", i > 0 ? ", " : "", t->rivals[i].backend);
+    print_out(" (theirs%s), medians of %lld turns each; ratio: theirs / ours, inside a turn\n#\n",
+              t->n_rivals > 1 ? ", a line each" : "", (long long)t->opt->cycles);
     print_out("# %11s %13s %9s %7s %7s  %38s  %38s\n", "", "", "", "", "", "out-of-place",
               "in-place");
     print_out("# %11s %13s %9s %7s %7s", "size", "count", "type", "redop", "root");
@@ -84,7 +86,7 @@ void bench_table_begin(bench_table *t, int n_ranks)
     print_out("# lockstep %s %s, %d ranks, backend %s, transport %s, memory %s%s\n", ls_version(),
               bench_kind_name(t->opt->kind), n_ranks, t->backend, t->transport, t->opt->memory,
               t->opt->touch ? ", touched" : "");
-    if (t->vs_backend != NULL) {
+    if (t->n_rivals > 0) {
         print_vs_header(t);
     } else {
         print_out("#\n");
@@ -142,9 +144,9 @@ static void append_clock(text_buf *line)
         text_append(line, "  %s", text);
 }
 
-/* is_other: the other set's side of a --vs row. ratio 0: none. */
+/* rival: whose time it is, NULL: ours. */
 static void add_json(bench_table *t, const bench_case *c, bool in_place, const bench_time *m,
-                     bool is_other, double ratio)
+                     const bench_rival *rival)
 {
     json_writer *w = &t->writer;
 
@@ -157,8 +159,8 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     json_put_int(w, "root", c->root);
     json_put_int(w, "ranks", c->n);
     json_put_bool(w, "in_place", in_place);
-    json_put_string(w, "backend", is_other ? t->vs_backend : t->backend);
-    json_put_string(w, "transport", is_other ? t->vs_transport : t->transport);
+    json_put_string(w, "backend", rival != NULL ? rival->backend : t->backend);
+    json_put_string(w, "transport", rival != NULL ? rival->transport : t->transport);
     json_put_string(w, "memory", t->opt->memory);
     json_put_real(w, "time_us", m->time_us);
     json_put_real(w, "algbw_gbs", algorithm_bandwidth(c, m));
@@ -167,8 +169,8 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
         json_put_int(w, "wrong", m->wrong);
     else
         json_put_real(w, "wrong", (double)NAN); // null: nobody has looked
-    if (ratio > 0)
-        json_put_real(w, "ratio", ratio);
+    if (rival != NULL)
+        json_put_real(w, "ratio", rival->ratio[in_place]);
     json_close(w, '}');
 }
 
@@ -189,7 +191,7 @@ void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r)
         if (r->side[side].time_us <= 0)
             continue;
         count_in(t, c, &r->side[side]);
-        add_json(t, c, side == 1, &r->side[side], false, 0);
+        add_json(t, c, side == 1, &r->side[side], NULL);
     }
     if (t->opt->timestamps > 0)
         append_clock(&line);
@@ -202,30 +204,45 @@ static int64_t wrong_of_both(const bench_time *a, const bench_time *b)
     return a->wrong < 0 || b->wrong < 0 ? -1 : a->wrong + b->wrong;
 }
 
-void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours,
-                        const bench_result *theirs, const double ratio[2], const double spread[2])
+static void append_versus(text_buf *line, const bench_time *ours, const bench_rival *rival,
+                          int side)
 {
-    text_buf line = {0};
+    const bench_time *theirs = &rival->result.side[side];
 
-    append_case(&line, c);
-    for (int side = 0; side < 2; side++) {
-        const bench_time *a = &ours->side[side];
-        const bench_time *b = &theirs->side[side];
-
-        if (a->time_us <= 0) {
-            text_append(&line, " %9s %9s %6s %5s %6s", "N/A", "N/A", "N/A", "N/A", "N/A");
-            continue;
-        }
-        text_append(&line, " %9.2f %9.2f %6.2f %5.0f", a->time_us, b->time_us, ratio[side],
-                    spread[side]);
-        append_wrong(&line, wrong_of_both(a, b));
-        count_in(t, c, a);
-        t->wrong += b->wrong > 0 ? b->wrong : 0;
-        add_json(t, c, side == 1, a, false, ratio[side]);
-        add_json(t, c, side == 1, b, true, 0);
+    if (ours->time_us <= 0) {
+        text_append(line, " %9s %9s %6s %5s %6s", "N/A", "N/A", "N/A", "N/A", "N/A");
+        return;
     }
-    print_out("%s\n", text_str(&line));
-    text_free(&line);
+    text_append(line, " %9.2f %9.2f %6.2f %5.0f", ours->time_us, theirs->time_us,
+                rival->ratio[side], rival->spread[side]);
+    append_wrong(line, wrong_of_both(ours, theirs));
+}
+
+void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours)
+{
+    for (int side = 0; side < 2; side++) {
+        if (ours->side[side].time_us <= 0)
+            continue;
+        count_in(t, c, &ours->side[side]);
+        add_json(t, c, side == 1, &ours->side[side], NULL);
+        for (int i = 0; i < t->n_rivals; i++) {
+            const bench_time *theirs = &t->rivals[i].result.side[side];
+
+            t->wrong += theirs->wrong > 0 ? theirs->wrong : 0;
+            add_json(t, c, side == 1, theirs, &t->rivals[i]);
+        }
+    }
+    for (int i = 0; i < t->n_rivals; i++) {
+        text_buf line = {0};
+
+        append_case(&line, c);
+        for (int side = 0; side < 2; side++)
+            append_versus(&line, &ours->side[side], &t->rivals[i], side);
+        if (t->n_rivals > 1)
+            text_append(&line, "  %s", t->rivals[i].backend);
+        print_out("%s\n", text_str(&line));
+        text_free(&line);
+    }
 }
 
 /* --- footer --- */

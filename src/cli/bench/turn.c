@@ -21,7 +21,7 @@ static ls_status connect_to(const char *at, int *side, int *fd)
 {
     net_address address;
 
-    if ((at[0] != '0' && at[0] != '1') || at[1] != ':')
+    if (at[0] < '0' || at[0] >= '0' + TURN_SIDES || at[1] != ':')
         return ls_fail(LS_EINVAL, "--turn %.80s: is for the ranks of --vs only", at);
     *side = at[0] - '0';
     LS_TRY(net_address_decode(at + 2, &address));

@@ -14,9 +14,10 @@
 #include "cli/bench/bench.h"
 
 #define TURN_PACKET 'T'
+#define TURN_SIDES  (1 + BENCH_RIVALS_MAX) /* at most 10, as a digit tells a rank its own */
 
 typedef struct turn_hello {
-    int side; /* 0: ours, 1: theirs */
+    int side; /* 0: ours, from 1 on theirs */
     int rank;
     int size;
     char backend[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vs.c - two engines in one run: a set of ranks for each, which measure every row in turn, so that a slow spell of the machine hits
- * both. Who has no turn sleeps in a read, whatever its engine would do while it waits.
+ * vs.c - several engines in one run: a set of ranks for each, which measure every row in turn, so that a slow spell of the machine hits
+ * all. Who has no turn sleeps in a read, whatever its engine would do while it waits.
  *
  * The sets are this program again: under mpirun for MPI, else with ranks of its own. They end when this process does: their
  * sockets end with it, and the kernel sends SIGTERM to what it has started.
@@ -32,9 +32,10 @@
 #define STEP_MS   20
 #define ARGS_MAX  256
 #define RANKS_MAX 1024
+#define NAME_BYTES 64
 
 typedef struct side {
-    const char *backend;
+    char backend[NAME_BYTES];
     pid_t pid; /* 0: has ended, or was not started */
     int code;  /* how, once it has */
     int fds[RANKS_MAX];
@@ -47,7 +48,8 @@ typedef struct versus {
     int n;
     int listener;
     net_address address;
-    side sides[2];
+    side sides[TURN_SIDES]; /* the first is ours */
+    int n_sides;
 } versus;
 
 /* --- starting a set --- */
@@ -140,7 +142,7 @@ static ls_status start_set(versus *v, int index, int argc, char **argv)
 /* Fails when a set has ended; its ranks have said on stderr why. */
 static ls_status check_sets(versus *v)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < v->n_sides; i++) {
         side *s = &v->sides[i];
         int status;
 
@@ -163,7 +165,7 @@ static ls_status take_rank(versus *v, int fd)
     if (user != geteuid())
         return ls_fail(LS_EAUTH, "a process of user %u", (unsigned)user);
     LS_TRY(net_recv_all(fd, "a rank", &hello, sizeof(hello), ls_deadline_ms(COME_MS)));
-    if (hello.side < 0 || hello.side > 1 || hello.rank < 0 || hello.rank >= v->n ||
+    if (hello.side < 0 || hello.side >= v->n_sides || hello.rank < 0 || hello.rank >= v->n ||
         hello.size != v->n || v->sides[hello.side].fds[hello.rank] >= 0)
         return ls_fail(LS_EPROTO, "rank %d of %d", hello.rank, hello.size);
     hello.backend[sizeof(hello.backend) - 1] = '\0';
@@ -177,9 +179,10 @@ static ls_status take_rank(versus *v, int fd)
 static ls_status gather_ranks(versus *v)
 {
     const int64_t deadline_ms = ls_deadline_ms(COME_MS);
+    const int all = v->n_sides * v->n;
     int n = 0;
 
-    while (n < 2 * v->n) {
+    while (n < all) {
         int fd = -1;
 
         if (net_wait(v->listener, POLLIN, ls_deadline_ms(STEP_MS)) == LS_OK)
@@ -190,7 +193,7 @@ static ls_status gather_ranks(versus *v)
             file_close(&fd);
         LS_TRY(check_sets(v));
         if (ls_deadline_left(deadline_ms) == 0)
-            return ls_fail(LS_ETIMEOUT, "%d of %d ranks have come within %d s", n, 2 * v->n,
+            return ls_fail(LS_ETIMEOUT, "%d of %d ranks have come within %d s", n, all,
                            COME_MS / 1000);
     }
     return LS_OK;
@@ -224,23 +227,29 @@ static double median_of(double *values, size_t n)
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* The row from all turns: median times, what was found in the first one's check, and the ratio inside turns. */
-static void sum_up(versus *v, double *scratch, int in_place, bench_result rows[2], double *ratio,
-                   double *spread)
+/* Median time of all turns, and what was found in the first one's check. */
+static bench_time median_time(const versus *v, const side *s, double *scratch, int in_place)
+{
+    const size_t n = (size_t)v->opt->cycles;
+    bench_time all = s->results[0].side[in_place];
+
+    for (size_t k = 0; k < n; k++)
+        scratch[k] = s->results[k].side[in_place].time_us;
+    all.time_us = median_of(scratch, n);
+    return all;
+}
+
+/* The rival's side of a row: its time, and the ratio inside turns. */
+static void sum_up(const versus *v, const side *s, double *scratch, int in_place, bench_rival *out)
 {
     const size_t n = (size_t)v->opt->cycles;
 
-    for (int i = 0; i < 2; i++) {
-        for (size_t k = 0; k < n; k++)
-            scratch[k] = v->sides[i].results[k].side[in_place].time_us;
-        rows[i].side[in_place] = v->sides[i].results[0].side[in_place];
-        rows[i].side[in_place].time_us = median_of(scratch, n);
-    }
+    out->result.side[in_place] = median_time(v, s, scratch, in_place);
     for (size_t k = 0; k < n; k++)
-        scratch[k] = v->sides[1].results[k].side[in_place].time_us /
-                     v->sides[0].results[k].side[in_place].time_us;
-    *ratio = median_of(scratch, n);
-    *spread = 100 * (scratch[3 * n / 4] - scratch[n / 4]) / *ratio;
+        scratch[k] =
+            s->results[k].side[in_place].time_us / v->sides[0].results[k].side[in_place].time_us;
+    out->ratio[in_place] = median_of(scratch, n);
+    out->spread[in_place] = 100 * (scratch[3 * n / 4] - scratch[n / 4]) / out->ratio[in_place];
 }
 
 /* A broken connection is the end of a set, as soon as all its ranks have ended. */
@@ -257,22 +266,22 @@ static ls_status explain(versus *v, ls_status status)
 
 static ls_status run_row(versus *v, bench_table *t, const bench_case *c, double *scratch)
 {
-    bench_result rows[2] = {0};
-    double ratio[2] = {0};
-    double spread[2] = {0};
+    bench_result ours = {0};
 
     for (int64_t k = 0; k < v->opt->cycles; k++)
-        for (int i = 0; i < 2; i++) {
-            side *s = &v->sides[(k + i) % 2];
+        for (int i = 0; i < v->n_sides; i++) {
+            side *s = &v->sides[(k + i) % v->n_sides];
             const ls_status st = give_turn(v, s, &s->results[k]);
 
             if (st != LS_OK)
                 return explain(v, st);
         }
-    for (int in_place = 0; in_place < 2; in_place++)
-        if (in_place == 0 || bench_has_in_place(c->kind))
-            sum_up(v, scratch, in_place, rows, &ratio[in_place], &spread[in_place]);
-    bench_table_vs_row(t, c, &rows[0], &rows[1], ratio, spread);
+    for (int in_place = 0; in_place < (bench_has_in_place(c->kind) ? 2 : 1); in_place++) {
+        ours.side[in_place] = median_time(v, &v->sides[0], scratch, in_place);
+        for (int i = 1; i < v->n_sides; i++)
+            sum_up(v, &v->sides[i], scratch, in_place, &t->rivals[i - 1]);
+    }
+    bench_table_vs_row(t, c, &ours);
     return LS_OK;
 }
 
@@ -296,10 +305,12 @@ static ls_status compare(versus *v)
     bench_table t = {.opt = v->opt,
                      .backend = v->sides[0].hello.backend,
                      .transport = v->sides[0].hello.transport,
-                     .vs_backend = v->sides[1].backend,
-                     .vs_transport = v->sides[1].hello.transport};
+                     .n_rivals = v->n_sides - 1};
     ls_status st;
 
+    for (int i = 1; i < v->n_sides; i++)
+        t.rivals[i - 1] =
+            (bench_rival){.backend = v->sides[i].backend, .transport = v->sides[i].hello.transport};
     bench_table_begin(&t, v->n);
     st = run_rows(v, &t);
     if (st == LS_OK)
@@ -310,23 +321,41 @@ static ls_status compare(versus *v)
 
 /* --- life --- */
 
+static ls_status add_side(versus *v, const char *name, size_t length)
+{
+    side *s = &v->sides[v->n_sides];
+
+    if (length == 0 || length >= NAME_BYTES)
+        return ls_fail(LS_EINVAL, "--vs %.80s: backends by commas, as mpi:openmpi,gloo",
+                       v->opt->vs);
+    if (v->n_sides == TURN_SIDES)
+        return ls_fail(LS_EINVAL, "--vs %.80s: %d backends are the most", v->opt->vs,
+                       BENCH_RIVALS_MAX);
+    text_format(s->backend, sizeof(s->backend), "%.*s", (int)length, name);
+    for (int r = 0; r < RANKS_MAX; r++)
+        s->fds[r] = -1;
+    s->results = ls_calloc((size_t)v->opt->cycles, sizeof(bench_result));
+    if (s->results == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %lld turns", (long long)v->opt->cycles);
+    v->n_sides++;
+    return LS_OK;
+}
+
 static ls_status open_sides(versus *v)
 {
+    const char *own = v->opt->backend != NULL ? v->opt->backend : "auto";
+    const char *name = v->opt->vs;
+
     v->listener = -1;
-    v->sides[0].backend = v->opt->backend != NULL ? v->opt->backend : "auto";
-    v->sides[1].backend = v->opt->vs;
-    for (int i = 0; i < 2; i++)
-        for (int r = 0; r < RANKS_MAX; r++)
-            v->sides[i].fds[r] = -1;
     if (v->n > RANKS_MAX)
         return ls_fail(LS_EINVAL, "-g %d: %d ranks are the most with --vs", v->n, RANKS_MAX);
-    for (int i = 0; i < 2; i++) {
-        v->sides[i].results = ls_calloc((size_t)v->opt->cycles, sizeof(bench_result));
-        if (v->sides[i].results == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for %lld turns", (long long)v->opt->cycles);
+    LS_TRY(add_side(v, own, strlen(own)));
+    for (bool more = true; more; name += strcspn(name, ",") + more) {
+        more = strchr(name, ',') != NULL;
+        LS_TRY(add_side(v, name, strcspn(name, ",")));
     }
     LS_TRY(net_address_fresh_unix("bench", &v->address));
-    return net_listen(&v->address, NET_PACKET, 2 * v->n, &v->listener, NULL);
+    return net_listen(&v->address, NET_PACKET, v->n_sides * v->n, &v->listener, NULL);
 }
 
 static void wait_for_end(pid_t pid, int64_t deadline_ms)
@@ -345,7 +374,7 @@ static void close_sides(versus *v)
 {
     const int64_t deadline_ms = ls_deadline_ms(LEAVE_MS);
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < v->n_sides; i++) {
         side *s = &v->sides[i];
 
         for (int r = 0; r < v->n && r < RANKS_MAX; r++)
@@ -353,7 +382,7 @@ static void close_sides(versus *v)
         ls_free(s->results);
     }
     file_close(&v->listener);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < v->n_sides; i++)
         wait_for_end(v->sides[i].pid, deadline_ms);
 }
 
@@ -363,11 +392,11 @@ ls_status bench_vs(const bench_options *opt, int argc, char **argv)
     ls_status st;
 
     if (v == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for two sets of ranks");
+        return ls_fail(LS_ENOMEM, "no memory for sets of ranks");
     v->opt = opt;
     v->n = (int)(opt->ranks * opt->threads);
     st = open_sides(v);
-    for (int i = 0; i < 2 && st == LS_OK; i++)
+    for (int i = 0; i < v->n_sides && st == LS_OK; i++)
         st = start_set(v, i, argc, argv);
     if (st == LS_OK)
         st = gather_ranks(v);
