@@ -42,6 +42,7 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     tensor_release(t);
 }
 
+// NOLINTNEXTLINE(misc-no-recursion): as deep as values that are made again from such values
 static ls_status restore(ls_tape *tape, value *v)
 {
     const node *maker = &tape->nodes[v->node];
@@ -51,7 +52,7 @@ static ls_status restore(ls_tape *tape, value *v)
     return maker->class->remake(tape, maker);
 }
 
-// NOLINTNEXTLINE(misc-no-recursion): as deep as values that are made again from such values
+// NOLINTNEXTLINE(misc-no-recursion): see restore()
 ls_status done_restore(ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_in; i++) {

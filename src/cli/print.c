@@ -9,7 +9,7 @@ void print_out(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    (void)vprintf(format, args);
+    (void)vprintf(format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is
     va_end(args);
     (void)fflush(stdout);
 }
@@ -19,7 +19,7 @@ void print_error(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    (void)vfprintf(stderr, format, args);
+    (void)vfprintf(stderr, format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is
     va_end(args);
 }
 

@@ -31,7 +31,7 @@ typedef struct trace {
 
 /* For agent_spec.keep_ring: reads the recorder behind `fd`. What earlier starts of the job have left is forgotten; a rank that has
  * recorded nothing, or for which there is no memory, is left out. */
-void trace_keep(void *t, uint32_t generation, int rank, const char *host, int64_t behind_ns,
+void trace_keep(void *arg, uint32_t generation, int rank, const char *host, int64_t behind_ns,
                 int fd);
 
 /* The timeline as JSON. Times count from its first event. */

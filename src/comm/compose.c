@@ -115,7 +115,7 @@ void compose_keep_own(const composed *c)
 {
     const compose_leg own = compose_leg_at(c, 0);
 
-    if (c->op->kind != COLL_REDUCE_SCATTER && own.n_out > 0 && own.in != own.out)
+    if (c->op->kind != COLL_REDUCE_SCATTER && own.n_out > 0 && own.in != NULL && own.in != own.out)
         memcpy(own.in, own.out, own.n_out * compose_size(c->op->dtype));
 }
 

@@ -108,7 +108,7 @@ static bool mac_is(const handshake *h, const char *role, const uint8_t *more, si
 
 static void encode_hello(const handshake_claim *claim, uint8_t *out)
 {
-    memcpy(out, MAGIC, 4);
+    memcpy(out, MAGIC, 4); // NOLINT(bugprone-not-null-terminated-result): no text
     out[4] = VERSION;
     out[5] = (uint8_t)claim->purpose;
     out[6] = (uint8_t)claim->security;

@@ -22,11 +22,13 @@ static void add_squares(const optim_loops *loops, const grad_range *g, double *v
     *value += loops->sum_of_squares(g);
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): a clip_pass has one type of function
 static void scale(const optim_loops *loops, const grad_range *g, double *value)
 {
     loops->scale(g, *value);
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): a clip_pass has one type of function
 static void clamp(const optim_loops *loops, const grad_range *g, double *value)
 {
     loops->clamp(g, *value);

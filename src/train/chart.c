@@ -82,7 +82,7 @@ static void widen(frame *f, double x, double y)
 /* False when there is nothing to show. */
 static bool find_frame(const chart *c, frame *f)
 {
-    *f = (frame){INFINITY, -INFINITY, INFINITY, -INFINITY, 1, 1};
+    *f = (frame){HUGE_VAL, -HUGE_VAL, HUGE_VAL, -HUGE_VAL, 1, 1};
     for (int s = 0; s < c->n_series; s++) {
         const chart_series *one = &c->series[s];
         for (int i = 0; i < one->n; i++)

@@ -24,8 +24,8 @@ typedef struct plot {
 static void fill_plot(plot *p, const history *h)
 {
     p->n = h->n_points < PLOT_COLUMNS ? h->n_points : PLOT_COLUMNS;
-    p->low = INFINITY;
-    p->high = -INFINITY;
+    p->low = HUGE_VAL;
+    p->high = -HUGE_VAL;
     for (int c = 0; c < p->n; c++) {
         const int begin = (int)((int64_t)c * h->n_points / p->n);
         const int end = (int)((int64_t)(c + 1) * h->n_points / p->n);

@@ -122,7 +122,7 @@ static void dropout_keeps_a_share_and_its_mean(void **state)
         kept += y[i] != 0;
     }
     // The share's deviation is 0.004.
-    assert_true(kept > N * 0.78 && kept < N * 0.82);
+    assert_true((double)kept > (double)N * 0.78 && (double)kept < (double)N * 0.82);
     ls_tensor_destroy(x);
     tear_down(&s);
 }

@@ -170,8 +170,10 @@ static void our_programs_meet_through_pmi_under_mpich(void **state)
     LS_UNUSED(state);
     skip_without("mpirun.mpich", "HYDRA");
     lab_build(2, "");
-    for (int round = 0; round < job_rounds(); round++)
+    for (int round = 0; round < job_rounds(); round++) {
         expect_passed(start_hydra(JOB_LIST(LOCKSTEP_BIN "/message_passing")));
+        (void)job_clean_up(NULL);
+    }
     job_expect_code(
         start_hydra(JOB_LIST(LOCKSTEP_BIN "/mnist", "--steps", "3", "--batch_size", "16")), 0);
 }
@@ -204,8 +206,10 @@ static void our_programs_meet_through_pmix_under_open_mpi(void **state)
     LS_UNUSED(state);
     skip_without("mpirun.openmpi", "Open");
     lab_build(2, "");
-    for (int round = 0; round < job_rounds(); round++)
+    for (int round = 0; round < job_rounds(); round++) {
         expect_passed(start_open_mpi(JOB_LIST(LOCKSTEP_BIN "/message_passing")));
+        (void)job_clean_up(NULL);
+    }
 }
 
 /* The MPI comes to the starter's board after us. */

@@ -81,7 +81,7 @@ static void numbers_at_ticks_have_the_digits_that_differ(void **state)
 /* Numbers behind each `what` in the chart, in per cent, are inside and at least `apart` from each other. Gives how many there are. */
 static int check_places(const char *text, const char *what, double apart)
 {
-    double before = NAN;
+    double before = (double)NAN;
     int n = 0;
 
     for (const char *at = text; (at = strstr(at, what)) != NULL; n++) {
@@ -128,7 +128,7 @@ static void one_value_is_a_point_of_its_own(void **state)
     y[0] = 2.3;
     assert_non_null(strstr(draw(&t, 1, false), "M1000.0 500.0h0"));
     assert_non_null(strstr(text_str(&t), "training <b>2.3</b>"));
-    y[0] = NAN;
+    y[0] = (double)NAN;
     assert_non_null(strstr(draw(&t, 1, false), "nothing yet"));
     text_free(&t);
 }

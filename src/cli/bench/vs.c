@@ -25,13 +25,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COME_MS   60000         /* for all ranks to come */
-#define TURN_MS   (3600 * 1000) /* for one turn */
-#define LEAVE_MS  10000         /* for the sets to end */
-#define END_MS    2000          /* from a rank's end to that of its set */
-#define STEP_MS   20
-#define ARGS_MAX  256
-#define RANKS_MAX 1024
+#define COME_MS    60000            /* for all ranks to come */
+#define TURN_MS    INT64_C(3600000) /* for one turn */
+#define LEAVE_MS   10000            /* for the sets to end */
+#define END_MS     2000             /* from a rank's end to that of its set */
+#define STEP_MS    20
+#define ARGS_MAX   256
+#define RANKS_MAX  1024
 #define NAME_BYTES 64
 
 typedef struct side {

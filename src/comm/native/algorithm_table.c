@@ -28,8 +28,8 @@ struct algorithm_table {
 
 #define ROW(kind_, algorithm_, bytes_, ranks_, memory_)                                            \
     {                                                                                              \
-        .kind = kind_, .algorithm = algorithm_, .max_bytes = bytes_, .max_ranks = ranks_,          \
-        .memory = memory_                                                                          \
+        .kind = (kind_), .algorithm = (algorithm_), .max_bytes = (bytes_), .max_ranks = (ranks_),  \
+        .memory = (memory_)                                                                        \
     }
 
 // Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins (far later where they share cores).

@@ -9,7 +9,7 @@
 
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
-#define WHOLE_BYTES   8192
+#define WHOLE_BYTES   ((size_t)8192)
 #define PAIR_BYTES    65536 /* which are sent without asking */
 #define FEW_RANKS     8 /* an exchange of all with all is one round of this many messages at most */
 #define MANY_RANKS    17 /* from here on a rank talks to O(log n) others where it can */

@@ -91,9 +91,9 @@ typedef struct plan_rule {
     size_t max_bytes; /* of one part */
     int max_ranks;
     int min_ranks;
+    int segments; /* of every part in a chunk, unless it is sliced; 0: one */
     bool power;   /* only where the number of ranks is a power of two */
-    bool sliced;  /* a chunk is cut into one segment a rank; else it is `segments` of every part */
-    int segments; /* 0: one */
+    bool sliced;  /* a chunk is cut into one segment a rank */
     bool whole;   /* never cut into chunks */
     bool hosts;   /* for groups whose layout helps */
 } plan_rule;

@@ -78,7 +78,7 @@ typedef enum agent_phase {
     AGENT_FAILING   /* a rank of the job has failed: SIGTERM soon, SIGKILL after that */
 } agent_phase;
 
-struct agent {
+struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one, ordered by subject
     const agent_spec *spec; /* own_spec */
     agent_spec own_spec;    /* the caller's; with hosts, what follows from them is filled in */
     agent_nodes own_nodes;

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 enum {
-    PIECE_BYTES = 8 * 1024,
+    PIECE_BYTES = 8192,
     AHEAD_BYTES = 1024 * 1024, /* that wait to be sent, before more is read */
     SEND_MS = 10000            /* for all of them: a timeline must not keep a job from its end */
 };

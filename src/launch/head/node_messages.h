@@ -16,7 +16,7 @@
 #define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
 #define NODE_DETAILS_MAX  ((size_t)64 * 1024)
 #define NODE_REPORT_MAX   ((size_t)192 * 1024) /* a few details and what is said about them */
-#define NODE_RING_MAX     ((uint32_t)4 * 1024 * 1024)
+#define NODE_RING_MAX     (UINT32_C(4) << 20)
 #define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
 #define NODE_BEAT_MS      1000
 #define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
