@@ -45,7 +45,9 @@ static history_point join(const history_point *a, const history_point *b)
  * that far apart already, stay as they are, so that the whole run keeps one resolution and not its end alone. */
 static double room_step(double first, double last, int n)
 {
-    return (last - first) / (n / 4);
+    const int parts = n / 4;
+
+    return (last - first) / parts;
 }
 
 /* Neighbours become one up to `width` steps; out may be the points themselves. */

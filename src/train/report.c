@@ -55,13 +55,13 @@ static double seconds_left(const ls_run *run)
 {
     const int64_t total = run_total_steps(run);
     const double steps = (double)(total - run->at.step);
-    double tests = 0;
+    int64_t tests = 0;
 
     if (run->steps_done == 0 || run->epoch_steps == 0)
         return -1;
     if (run->test.set != NULL)
-        tests = (double)(total / run->epoch_steps - run->at.epoch);
-    return steps * run->train_s / (double)run->steps_done + tests * run->evaluate_s;
+        tests = total / run->epoch_steps - run->at.epoch;
+    return steps * run->train_s / (double)run->steps_done + (double)tests * run->evaluate_s;
 }
 
 static void update_state(ls_run *run, const history_point *p)

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define EXP_LEAST -87.0F /* below, a result would not be a normal number */
+#define EXP_LEAST (-87.0F) /* below, a result would not be a normal number */
 
 enum { PARTS = 16 };
 
