@@ -78,6 +78,7 @@ static int role_hog(char **args)
         if (memory == NULL)
             return 3;
         memset(memory, (int)i | 1, piece);
+        __asm__ volatile("" : : "r"(memory) : "memory"); // or clang leaves both out
     }
     return say("had room");
 }
