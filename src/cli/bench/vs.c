@@ -326,8 +326,8 @@ static ls_status add_side(versus *v, const char *name, size_t length)
     side *s = &v->sides[v->n_sides];
 
     if (length == 0 || length >= NAME_BYTES)
-        return ls_fail(LS_EINVAL, "--vs %.80s: backends by commas, as mpi:openmpi,gloo",
-                       v->opt->vs);
+        return ls_fail(LS_EINVAL, "\"%.40s\" is no backend; --vs: backends by commas, as mpi,gloo",
+                       name);
     if (v->n_sides == TURN_SIDES)
         return ls_fail(LS_EINVAL, "--vs %.80s: %d backends are the most", v->opt->vs,
                        BENCH_RIVALS_MAX);
