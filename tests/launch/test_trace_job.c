@@ -130,6 +130,9 @@ static void a_killed_rank_has_its_last_operations_there(void **state)
                   NULL);
     job_await_text(j, 0, "rank 1 has joined");
     job_listen(j, 200);
+    // Stopped first: rank 0 is to be in an operation, which then fails, and not between two.
+    job_expect(j, kill(job_find(j, JOB_RANK, 1), SIGSTOP) == 0);
+    job_listen(j, 300);
     job_expect(j, kill(job_find(j, JOB_RANK, 1), SIGKILL) == 0);
     job_expect_code(j, 128 + SIGKILL);
     load(&t);
