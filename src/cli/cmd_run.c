@@ -26,21 +26,25 @@ static bool ends_with(const char *s, const char *end)
     return n >= strlen(end) && text_equal(s + n - strlen(end), end);
 }
 
-/* A bare name that PATH does not have may be one of the programs that stand beside the tool. */
+/* A bare name that PATH does not have may be a program in the tool's folder, as in a build tree, or
+ * in libexec, where programs are installed. */
 static char *find_program(char *program)
 {
-    static char beside[4096 + 256];
+    static const char *const folders[] = {"", LOCKSTEP_PROGRAM_FOLDER "/"};
+    static char path[4096 + 512];
     ssize_t n;
 
     if (strchr(program, '/') != NULL || strlen(program) > 255 || program_is_in_path(program))
         return program;
-    n = readlink("/proc/self/exe", beside, 4096);
-    while (n > 0 && beside[n - 1] != '/')
+    n = readlink("/proc/self/exe", path, 4096);
+    while (n > 0 && path[n - 1] != '/')
         n--;
-    if (n <= 0)
-        return program;
-    text_format(beside + n, sizeof(beside) - (size_t)n, "%s", program);
-    return access(beside, X_OK) == 0 ? beside : program;
+    for (size_t i = 0; n > 0 && i < LS_COUNT_OF(folders); i++) {
+        text_format(path + n, sizeof(path) - (size_t)n, "%s%s", folders[i], program);
+        if (access(path, X_OK) == 0)
+            return path;
+    }
+    return program;
 }
 
 /* torchrun takes every program for a script unless it is told otherwise; we look at its name. */

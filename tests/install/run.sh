@@ -1,32 +1,56 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh BUILD-DIR CC: installs the build and compiles a program outside the tree against it, once with pkg-config, once
-# with CMake's find_package.
+# run.sh SOURCE-DIR BUILD-DIR CC: configures as README says, without cmocka; installs the build,
+# moves the installed tree, and compiles a program against it, with pkg-config and with CMake.
 set -eu
-build=$1
-cc=$2
+source=$1
+build=$2
+cc=$3
 here=$(cd "$(dirname "$0")" && pwd)
 grep -q '^LOCKSTEP_SANITIZE:STRING=..*' "$build/CMakeCache.txt" && { echo "skipped: a sanitized library needs a sanitized program"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "$*" >&2
+    exit 1
+}
 
-cmake --install "$build" --prefix "$work/prefix" >/dev/null
+mkdir "$work/tools"
+cat >"$work/tools/pkg-config" <<'SCRIPT'
+#!/bin/sh
+case "$*" in *cmocka*) exit 1 ;; esac
+exec /usr/bin/pkg-config "$@"
+SCRIPT
+chmod +x "$work/tools/pkg-config"
+PKG_CONFIG="$work/tools/pkg-config" cmake -S "$source" --preset release -B "$work/configured" \
+    -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 || fail "the preset fails: $(cat "$work/log")"
+
+cmake --install "$build" --prefix "$work/first" >"$work/install.log"
+tail -n 1 "$work/install.log" | grep -q "ldconfig.*-Wl,-rpath,$work/first/" ||
+    fail "the install does not name ldconfig"
+mv "$work/first" "$work/prefix"
 pc=$(find "$work/prefix" -name lockstep.pc)
 lib=$(dirname "$(dirname "$pc")")
-export LD_LIBRARY_PATH="$lib"
 unset LOCKSTEP_MODULE_DIR RANK WORLD_SIZE LOCAL_RANK
 
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
 # shellcheck disable=SC2046 # flags are words
-PKG_CONFIG_PATH=$(dirname "$pc") "$cc" -o "$work/by-pkg-config" "$here/outside.c" \
-    $(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --define-variable=prefix="$work/prefix" --cflags --libs lockstep)
-test "$("$work/by-pkg-config")" = "lockstep 0.1.0: 1.5"
+"$cc" -o "$work/by-pkg-config" "$here/outside.c" $(pkg-config --cflags --libs lockstep)
+test "$(LD_LIBRARY_PATH="$lib" "$work/by-pkg-config")" = "lockstep 0.1.0: 1.5"
+readelf -d "$work/by-pkg-config" | grep -q 'NEEDED.*\[liblockstep.so.0.1\]' ||
+    fail "the soname is not of this minor version"
 
 mkdir "$work/outside"
 cp "$here/outside.c" "$work/outside/"
 cat >"$work/outside/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.16)
 project(outside C)
-find_package(lockstep REQUIRED)
+find_package(lockstep 0.2 QUIET)
+if(lockstep_FOUND)
+  message(FATAL_ERROR "version 0.1 passes for 0.2")
+endif()
+find_package(lockstep 0.1 REQUIRED)
 add_executable(by-cmake outside.c)
 target_link_libraries(by-cmake lockstep::lockstep)
 CMAKE
@@ -34,7 +58,10 @@ cmake -G Ninja -S "$work/outside" -B "$work/outside/build" -DCMAKE_PREFIX_PATH="
 cmake --build "$work/outside/build" >/dev/null
 test "$("$work/outside/build/by-cmake")" = "lockstep 0.1.0: 1.5"
 
-for program in lockstep mnist message_passing elastic_ddp; do
-    test -x "$work/prefix/bin/$program" || { echo "bin/$program is not installed" >&2; exit 1; }
+# Nothing in PATH but the tool; it finds the installed programs.
+commands=$(ls "$work/prefix/bin")
+test "$commands" = lockstep || fail "bin/ has more than lockstep: $commands"
+for program in mnist message_passing elastic_ddp resnet imagenet; do
+    "$work/prefix/bin/lockstep" run "$program" --help </dev/null >"$work/log" 2>&1 ||
+        fail "$program: $(cat "$work/log")"
 done
-"$work/prefix/bin/mnist" --help >/dev/null
