@@ -2,10 +2,10 @@
 /*
  * handshake.c - both sides of the exchange in handshake.h as one state machine over bytes.
  *
- * The transcript is the client's hello and the server's nonce; every MAC covers all of it, so a changed byte in the hello
- * is found by both sides. A client that finds the server's MAC wrong still sends 32 bytes (zeros, which prove nothing), so
- * that the server can tell its own user too. Numbers in the verdict are covered by a MAC: nobody in between can
- * invent a reason.
+ * The transcript is the client's hello and the server's share; every MAC covers all of it, so a
+ * changed byte in the hello or in a share is found by both sides. A client that finds the server's
+ * MAC wrong still sends 32 bytes (zeros, which prove nothing), so that the server can report the
+ * wrong key too. Numbers in the verdict are covered by a MAC: an attacker cannot invent a reason.
  */
 #include "net/handshake.h"
 
@@ -21,18 +21,24 @@
 #include <string.h>
 
 #define MAGIC           "LSTP"
-#define VERSION         1
-#define NONCE_BYTES     32
+#define VERSION         2
+#define HEAD_BYTES      5 /* magic and version, which begin the first message of each side */
+#define SHARE_BYTES     crypto_kx_PUBLICKEYBYTES
 #define MAC_BYTES       crypto_auth_hmacsha256_BYTES
 #define HELLO_BYTES     68
-#define CHALLENGE_BYTES (NONCE_BYTES + MAC_BYTES)
+#define CHALLENGE_BYTES (HEAD_BYTES + SHARE_BYTES + MAC_BYTES)
 #define PROOF_BYTES     MAC_BYTES
 #define VERDICT_BYTES   (8 + MAC_BYTES)
-#define TRANSCRIPT      (HELLO_BYTES + NONCE_BYTES)
+#define SHARE_AT        (HELLO_BYTES - SHARE_BYTES) /* the client's; the server's follows it */
+#define TRANSCRIPT      (HELLO_BYTES + SHARE_BYTES)
 #define JOB_CHARS       (HANDSHAKE_JOB_BYTES - 1)
 
 _Static_assert(TRANSCRIPT <= HANDSHAKE_BYTES && CHALLENGE_BYTES <= HANDSHAKE_BYTES,
                "a message fits its buffer");
+_Static_assert(HANDSHAKE_SECRET_BYTES == crypto_kx_SECRETKEYBYTES &&
+                   HANDSHAKE_SECRET_BYTES == crypto_kx_SESSIONKEYBYTES &&
+                   SEAL_KEY_BYTES == crypto_kx_SESSIONKEYBYTES,
+               "keys of crypto_kx fit");
 
 /* What a server finds wrong with a client that knows the key. */
 typedef enum verdict {
@@ -46,6 +52,7 @@ typedef enum verdict {
 
 static ls_status finish(handshake *h, ls_status st)
 {
+    sodium_memzero(h->secret, sizeof(h->secret));
     h->state = HANDSHAKE_FAILED;
     h->verdict = st;
     return st;
@@ -106,10 +113,55 @@ static bool mac_is(const handshake *h, const char *role, const uint8_t *more, si
 
 /* --- the hello --- */
 
-static void encode_hello(const handshake_claim *claim, uint8_t *out)
+static void encode_head(uint8_t out[HEAD_BYTES])
 {
     memcpy(out, MAGIC, 4); // NOLINT(bugprone-not-null-terminated-result): no text
     out[4] = VERSION;
+}
+
+/*
+ * The peer's first message begins with a head in every version. A server that does not have the
+ * client's version answers with its own head alone, which the client reports.
+ */
+static ls_status check_head(handshake *h)
+{
+    const uint8_t version = h->in[4];
+
+    if (h->step > 0 || h->in_bytes < HEAD_BYTES)
+        return LS_OK;
+    // A server of another protocol does not become ours: LS_EAUTH ends the client's attempts.
+    if (memcmp(h->in, MAGIC, 4) != 0)
+        return finish(h, ls_fail(h->is_server ? LS_EPROTO : LS_EAUTH,
+                                 "%s does not speak Lockstep's protocol", h->name));
+    if (version == VERSION)
+        return LS_OK;
+    if (h->is_server) {
+        encode_head(h->out);
+        h->out_bytes = HEAD_BYTES;
+    }
+    return finish(h, ls_fail(LS_EMISMATCH,
+                             "%s speaks version %d of Lockstep's protocol, not %d: install the "
+                             "same version of Lockstep on both hosts",
+                             h->name, version, VERSION));
+}
+
+/*
+ * 32 fresh bytes: where session keys are made, the public half of a key pair of this connection
+ * alone, whose other half goes to h->secret. Else nothing but a nonce, which costs no computation.
+ */
+static void make_share(handshake *h, uint8_t share[SHARE_BYTES])
+{
+    if (h->own.security == NET_AUTH)
+        randombytes_buf(share, SHARE_BYTES);
+    else
+        crypto_kx_keypair(share, h->secret);
+}
+
+static void encode_hello(handshake *h, uint8_t *out)
+{
+    const handshake_claim *claim = &h->own;
+
+    encode_head(out);
     out[5] = (uint8_t)claim->purpose;
     out[6] = (uint8_t)claim->security;
     out[7] = claim->strand;
@@ -118,16 +170,11 @@ static void encode_hello(const handshake_claim *claim, uint8_t *out)
     wire_put_u32(out + 24, claim->from);
     wire_put_u32(out + 28, claim->to);
     wire_put_u32(out + 32, claim->generation);
-    randombytes_buf(out + 36, NONCE_BYTES);
+    make_share(h, out + SHARE_AT);
 }
 
 static ls_status decode_hello(handshake *h, const uint8_t *in)
 {
-    if (memcmp(in, MAGIC, 4) != 0)
-        return finish(h, ls_fail(LS_EPROTO, "%s does not speak Lockstep's protocol", h->name));
-    if (in[4] != VERSION)
-        return finish(h, ls_fail(LS_EPROTO, "%s speaks version %d of the protocol, not %d", h->name,
-                                 in[4], VERSION));
     if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] > NET_ENCRYPT ||
         (in[7] != 0 && in[5] != NET_PURPOSE_DATA))
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
@@ -161,7 +208,7 @@ ls_status handshake_client(handshake *h, const net_key *key, const handshake_cla
                            const char *peer)
 {
     LS_TRY(begin(h, key, claim, peer));
-    encode_hello(claim, h->out);
+    encode_hello(h, h->out);
     h->out_bytes = HELLO_BYTES;
     memcpy(h->transcript, h->out, HELLO_BYTES);
     h->in_need = CHALLENGE_BYTES;
@@ -177,26 +224,60 @@ ls_status handshake_server(handshake *h, const net_key *key, const handshake_cla
     return LS_OK;
 }
 
+/* --- the keys of the session --- */
+
+/*
+ * crypto_kx gives a key for each direction from the two shares, X25519 and BLAKE2b. Only the shared
+ * key in it makes sure of the peer, only the shares in it are gone when the connection ends.
+ */
+static void derive_key(const handshake *h, const char *direction,
+                       const uint8_t exchanged[HANDSHAKE_SECRET_BYTES], uint8_t *out)
+{
+    uint8_t both[NET_KEY_BYTES + HANDSHAKE_SECRET_BYTES];
+    uint8_t extracted[KDF_BYTES];
+
+    memcpy(both, h->key->bytes, NET_KEY_BYTES);
+    memcpy(both + NET_KEY_BYTES, exchanged, HANDSHAKE_SECRET_BYTES);
+    kdf_extract(h->transcript, TRANSCRIPT, both, sizeof(both), extracted);
+    kdf_expand(extracted, direction, strlen(direction), out, SEAL_KEY_BYTES);
+    sodium_memzero(both, sizeof(both));
+    sodium_memzero(extracted, sizeof(extracted));
+}
+
+/* Needs a peer that has proved the key, shares and all. Erases this side's secret. */
+static ls_status agree_on_keys(handshake *h)
+{
+    const uint8_t *client = h->transcript + SHARE_AT;
+    const uint8_t *server = h->transcript + HELLO_BYTES;
+    uint8_t in[crypto_kx_SESSIONKEYBYTES];
+    uint8_t out[crypto_kx_SESSIONKEYBYTES];
+    int failed;
+
+    if (h->own.security == NET_AUTH)
+        return LS_OK;
+    failed = h->is_server ? crypto_kx_server_session_keys(in, out, server, h->secret, client)
+                          : crypto_kx_client_session_keys(in, out, client, h->secret, server);
+    if (failed == 0) {
+        derive_key(h, h->is_server ? "lockstep client" : "lockstep server", in, h->key_in);
+        derive_key(h, h->is_server ? "lockstep server" : "lockstep client", out, h->key_out);
+    }
+    sodium_memzero(h->secret, sizeof(h->secret));
+    sodium_memzero(in, sizeof(in));
+    sodium_memzero(out, sizeof(out));
+    if (failed != 0)
+        return finish(
+            h, ls_fail(LS_EPROTO, "%s sent a public key that gives no session key", h->name));
+    return LS_OK;
+}
+
 void handshake_seals(const handshake *h, seal_pair *out)
 {
-    static const char to_server[] = "lockstep client";
-    static const char to_client[] = "lockstep server";
-    seal *up = h->is_server ? &out->in : &out->out;
-    seal *down = h->is_server ? &out->out : &out->in;
-    uint8_t secret[KDF_BYTES];
-    uint8_t key[SEAL_KEY_BYTES];
-
     LS_ASSERT(h->state == HANDSHAKE_DONE);
     memset(out, 0, sizeof(*out));
     if (h->own.security == NET_AUTH)
         return;
-    kdf_extract(h->transcript, TRANSCRIPT, h->key->bytes, NET_KEY_BYTES, secret);
-    kdf_expand(secret, to_server, sizeof(to_server) - 1, key, sizeof(key));
-    seal_start(up, h->own.security, key);
-    kdf_expand(secret, to_client, sizeof(to_client) - 1, key, sizeof(key));
-    seal_start(down, h->own.security, key);
-    sodium_memzero(secret, sizeof(secret));
-    sodium_memzero(key, sizeof(key));
+    seal_start(&out->out, h->own.security, h->key_out);
+    seal_start(&out->in, h->own.security, h->key_in);
 }
 
 void handshake_wipe(handshake *h)
@@ -216,9 +297,10 @@ static ls_status server_challenge(handshake *h)
 {
     LS_TRY(decode_hello(h, h->in));
     memcpy(h->transcript, h->in, HELLO_BYTES);
-    randombytes_buf(h->transcript + HELLO_BYTES, NONCE_BYTES);
-    memcpy(h->out, h->transcript + HELLO_BYTES, NONCE_BYTES);
-    mac(h, "srv", NULL, 0, h->out + NONCE_BYTES);
+    make_share(h, h->transcript + HELLO_BYTES);
+    encode_head(h->out);
+    memcpy(h->out + HEAD_BYTES, h->transcript + HELLO_BYTES, SHARE_BYTES);
+    mac(h, "srv", NULL, 0, h->out + HEAD_BYTES + SHARE_BYTES);
     h->out_bytes = CHALLENGE_BYTES;
     h->in_need = PROOF_BYTES;
     return LS_OK;
@@ -271,6 +353,8 @@ static ls_status server_verdict(handshake *h)
     if (!mac_is(h, "cli", NULL, 0, h->in))
         return fail_auth(h);
     v = judge(h, &value);
+    if (v == VERDICT_OK)
+        LS_TRY(agree_on_keys(h));
     wire_put_u32(h->out, (uint32_t)v);
     wire_put_u32(h->out + 4, value);
     mac(h, "end", h->out, 8, h->out + 8);
@@ -286,9 +370,9 @@ static ls_status server_verdict(handshake *h)
 
 static ls_status client_proof(handshake *h)
 {
-    memcpy(h->transcript + HELLO_BYTES, h->in, NONCE_BYTES);
+    memcpy(h->transcript + HELLO_BYTES, h->in + HEAD_BYTES, SHARE_BYTES);
     h->out_bytes = PROOF_BYTES;
-    if (!mac_is(h, "srv", NULL, 0, h->in + NONCE_BYTES)) {
+    if (!mac_is(h, "srv", NULL, 0, h->in + HEAD_BYTES + SHARE_BYTES)) {
         memset(h->out, 0, PROOF_BYTES);
         h->is_last = true;
         return fail_auth(h);
@@ -307,6 +391,7 @@ static ls_status client_end(handshake *h)
         return fail_auth(h);
     switch (v) {
     case VERDICT_OK:
+        LS_TRY(agree_on_keys(h));
         h->in_need = 0;
         h->state = HANDSHAKE_DONE;
         return LS_OK;
@@ -353,6 +438,7 @@ ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *u
         memcpy(h->in + h->in_bytes, at + *used, n);
         h->in_bytes += n;
         *used += n;
+        LS_TRY(check_head(h));
         if (h->in_bytes == h->in_need) {
             const ls_status st = take_message(h);
 
@@ -406,6 +492,15 @@ static ls_status read_input(handshake *h, int fd, bool *moved_any)
     return handshake_feed(h, data, moved, &used);
 }
 
+/* A server older than this version's head closes the connection where another would answer. */
+static ls_status fail_io(handshake *h, ls_status st)
+{
+    if (st == LS_EPEER && !h->is_server && h->step == 0 && h->in_bytes == 0)
+        return finish(h, ls_context(st, "no answer in the handshake (an older version of Lockstep "
+                                        "gives none)"));
+    return finish(h, ls_context(st, "in the handshake"));
+}
+
 ls_status handshake_step(handshake *h, int fd, short *events)
 {
     ls_status st = LS_OK;
@@ -415,12 +510,12 @@ ls_status handshake_step(handshake *h, int fd, short *events)
     while (h->state == HANDSHAKE_RUNNING && moved) {
         st = send_output(h, fd);
         if (st != LS_OK)
-            return finish(h, ls_context(st, "in the handshake"));
+            return fail_io(h, st);
         moved = false;
         if (h->state == HANDSHAKE_RUNNING && h->out_bytes == 0)
             st = read_input(h, fd, &moved);
         if (st != LS_OK && h->state == HANDSHAKE_RUNNING)
-            return finish(h, ls_context(st, "in the handshake"));
+            return fail_io(h, st);
     }
     if (h->state == HANDSHAKE_FAILED) {
         char kept[LS_ERROR_BYTES];

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handshake.h - both ends of a new connection prove that they know the job's key before anything else is read.
+ * handshake.h - both ends of a new connection prove that they know the job's key before anything
+ * else is read.
  *
- *   C -> S  "LSTP" version purpose security strand | job[16] | from u32 | to u32 | generation u32 | nonce[32]    68 bytes
- *   S -> C  nonce[32] | HMAC(K, "srv" | transcript)[32]                                               64
- *   C -> S  HMAC(K, "cli" | transcript)[32]                                                           32
- *   S -> C  verdict u32 | value u32 | HMAC(K, "end" | transcript | verdict | value)[32]               40
+ *   C -> S  "LSTP" version purpose security strand |                                       68 bytes
+ *           job[16] | from u32 | to u32 | generation u32 | share[32]
+ *   S -> C  "LSTP" version | share[32] | HMAC(K, "srv" | transcript)[32]                   69
+ *   C -> S  HMAC(K, "cli" | transcript)[32]                                                32
+ *   S -> C  verdict u32 | value u32 | HMAC(K, "end" | transcript | verdict | value)[32]    40
  *
- * Roles in the MACs stop reflection, fresh nonces on both sides replay, the generation stale peers. A server says nothing
- * about its job, rank or generation to somebody who does not know the key. At most HANDSHAKE_BYTES of input are ever
- * held, and not one byte behind the handshake is consumed. What comes behind it is protected as the claim says (seal.h), by a
- * key for each direction: HKDF with salt = transcript, secret = K.
+ * Transcript: the hello and the server's share. Roles in the MACs stop reflection, fresh shares on
+ * both sides replay, the generation stale peers. A server sends nothing about its job, rank or
+ * generation to a peer without the key, and to one of another version only magic and version. At
+ * most HANDSHAKE_BYTES of input are ever held, and not one byte behind the handshake is consumed.
+ *
+ * What comes behind it is protected as the claim says (seal.h). With NET_AUTH it is not, and a
+ * share is a nonce. Else a share is a public key of X25519, made for this connection. libsodium's
+ * crypto_kx gives a key for each direction from the two; the session key of a direction is HKDF
+ * with salt = transcript, secret = K | that key. So recorded traffic and K do not give it.
  */
 #ifndef LS_NET_HANDSHAKE_H
 #define LS_NET_HANDSHAKE_H
@@ -20,10 +27,11 @@
 
 #include <stdbool.h>
 
-#define HANDSHAKE_BYTES     128        /* more than any message */
-#define HANDSHAKE_JOB_BYTES 17         /* 16 characters and a 0 */
-#define HANDSHAKE_ANYONE    UINT32_MAX /* no rank: a client that has none, a server that serves all */
-#define HANDSHAKE_PEER_TEXT 160
+#define HANDSHAKE_BYTES        128        /* more than any message */
+#define HANDSHAKE_JOB_BYTES    17         /* 16 characters and a 0 */
+#define HANDSHAKE_ANYONE       UINT32_MAX /* no rank: a client without one, a server that serves all */
+#define HANDSHAKE_PEER_TEXT    160
+#define HANDSHAKE_SECRET_BYTES 32 /* of the key pair of one connection */
 
 typedef enum net_purpose {
     NET_PURPOSE_CONTROL = 1, /* a rank's connection to its hub */
@@ -62,7 +70,10 @@ typedef struct handshake {
     const net_key *key;
     char name[HANDSHAKE_PEER_TEXT]; /* the peer in error texts */
     int step;
-    uint8_t transcript[HANDSHAKE_BYTES]; /* hello and server nonce: 100 bytes */
+    uint8_t transcript[HANDSHAKE_BYTES];    /* hello and server's share: 100 bytes */
+    uint8_t secret[HANDSHAKE_SECRET_BYTES]; /* zeros once it has ended, well or not */
+    uint8_t key_out[SEAL_KEY_BYTES];        /* once done, unless NET_AUTH */
+    uint8_t key_in[SEAL_KEY_BYTES];
     uint8_t in[HANDSHAKE_BYTES];
     size_t in_bytes;
     size_t in_need; /* bytes of the message that is awaited */
@@ -81,13 +92,15 @@ LS_MUST_USE ls_status handshake_server(handshake *h, const net_key *key,
 /* For what comes behind a handshake that is done. Once only: numbers of records start at 0. */
 void handshake_seals(const handshake *h, seal_pair *out);
 
-/* Overwrites it with zeros, proofs and all. */
+/* Overwrites it with zeros, proofs, secret and session keys. */
 void handshake_wipe(handshake *h);
 
 /*
  * Takes bytes that came; *used of them. It stops while there is output and behind the last message: give the rest again
- * once the output has gone. A failure is LS_EAUTH (keys differ: which file to copy), LS_EMISMATCH (job, generation, rank, purpose or
- * security differ: both values) or LS_EPROTO; there may still be output that tells the peer.
+ * once the output has gone. A failure is LS_EAUTH (keys differ: which file to copy; a server that
+ * is not Lockstep), LS_EMISMATCH (job, generation, rank, purpose, security or version differ: both
+ * values) or LS_EPROTO (a client that is not Lockstep, no valid public key); there may still be
+ * output that tells the peer.
  */
 LS_MUST_USE ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used);
 

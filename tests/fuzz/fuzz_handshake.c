@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-static const handshake_claim claim = {.purpose = NET_PURPOSE_CONTROL,
-                                      .job = "0123456789abcdef",
-                                      .from = 1,
-                                      .to = HANDSHAKE_ANYONE,
-                                      .generation = 2};
+static handshake_claim claim = {.purpose = NET_PURPOSE_CONTROL,
+                                .job = "0123456789abcdef",
+                                .from = 1,
+                                .to = HANDSHAKE_ANYONE,
+                                .generation = 2};
 
 /* Feeds all of it in pieces of at most `piece`, taking the output as the socket would. */
 static ls_status feed_all(handshake *h, const uint8_t *data, size_t size, size_t piece)
@@ -64,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
+    claim.security = (net_security)(data[0] % (NET_ENCRYPT + 1));
     check_side(true, data + 1, size - 1, 1 + data[0] % 70);
     check_side(false, data + 1, size - 1, 1 + data[0] % 70);
     return 0;

@@ -7,13 +7,16 @@
 #include "net/handshake.h"
 #include "net/socket.h"
 
+#include <sodium.h>
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define HELLO     68
-#define NONCE     32 /* the end of a hello, the start of a challenge */
-#define CHALLENGE 64
+#define HEAD      5  /* of a hello and of a challenge: magic and version */
+#define SHARE     32 /* the end of a hello; behind the head of a challenge */
+#define CHALLENGE 69
 #define PROOF     32
 #define VERDICT   40
 
@@ -101,7 +104,7 @@ static void both_ends_meet(void **state)
     assert_string_equal(x.server.peer.job, good_claim.job);
 }
 
-static void both_ends_draw_a_fresh_nonce_each_time(void **state)
+static void both_ends_make_a_fresh_share_each_time(void **state)
 {
     const net_key key = key_of(7);
     handshake client[2];
@@ -121,9 +124,9 @@ static void both_ends_draw_a_fresh_nonce_each_time(void **state)
         challenge[i] = handshake_output(&server[i], &n);
         assert_int_equal(n, CHALLENGE);
     }
-    assert_memory_equal(hello[0], hello[1], HELLO - NONCE);
-    assert_memory_not_equal(hello[0] + HELLO - NONCE, hello[1] + HELLO - NONCE, NONCE);
-    assert_memory_not_equal(challenge[0], challenge[1], NONCE);
+    assert_memory_equal(hello[0], hello[1], HELLO - SHARE);
+    assert_memory_not_equal(hello[0] + HELLO - SHARE, hello[1] + HELLO - SHARE, SHARE);
+    assert_memory_not_equal(challenge[0] + HEAD, challenge[1] + HEAD, SHARE);
 }
 
 static void pieces_of_any_size_give_the_same_result(void **state)
@@ -232,29 +235,100 @@ static bool flip_one(void *arg, bool to_server, size_t at, uint8_t *byte)
     return true;
 }
 
-static void one_changed_bit_anywhere_is_found(void **state)
+static void flip_each_byte(net_security security, uint8_t flip)
 {
-    static const uint8_t flips[] = {0x01, 0x80, 0xff};
     const net_key key = key_of(7);
+    handshake_claim claim = good_claim;
     exchange x;
 
-    LS_UNUSED(state);
+    claim.security = security;
     for (int direction = 0; direction < 2; direction++) {
         const bool to_server = direction == 0;
         const size_t n = to_server ? HELLO + PROOF : CHALLENGE + VERDICT;
 
         for (size_t at = 0; at < n; at++) {
-            for (size_t i = 0; i < LS_COUNT_OF(flips); i++) {
-                garble g = {to_server, at, flips[i]};
+            garble g = {to_server, at, flip};
 
-                run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, flip_one, &g);
-                assert_int_not_equal(x.client.state, HANDSHAKE_DONE);
-                // The last message is the server's: who changes it harms the client only.
-                if (to_server || at < CHALLENGE)
-                    assert_int_not_equal(x.server.state, HANDSHAKE_DONE);
-            }
+            run(&x, &key, &key, &claim, &claim, SIZE_MAX, flip_one, &g);
+            assert_int_not_equal(x.client.state, HANDSHAKE_DONE);
+            // The last message is the server's: who changes it harms the client only.
+            if (to_server || at < CHALLENGE)
+                assert_int_not_equal(x.server.state, HANDSHAKE_DONE);
         }
     }
+}
+
+/* Public keys of the exchange included, with which the attacker would be in the middle. */
+static void one_changed_bit_anywhere_is_found(void **state)
+{
+    static const uint8_t flips[] = {0x01, 0x80, 0xff};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(flips); i++) {
+        flip_each_byte(NET_AUTH, flips[i]);
+        flip_each_byte(NET_ENCRYPT, flips[i]);
+    }
+}
+
+/* The server's MAC over what the server would have sent with the share in its transcript. */
+static void replace_server_share(handshake *server, const net_key *key)
+{
+    crypto_auth_hmacsha256_state mac;
+
+    memset(server->transcript + HELLO, 0, SHARE);
+    memset(server->out + HEAD, 0, SHARE);
+    crypto_auth_hmacsha256_init(&mac, key->bytes, NET_KEY_BYTES);
+    crypto_auth_hmacsha256_update(&mac, (const uint8_t *)"srv", 3);
+    crypto_auth_hmacsha256_update(&mac, server->transcript, HELLO + SHARE);
+    crypto_auth_hmacsha256_final(&mac, server->out + HEAD + SHARE);
+}
+
+static void public_key_without_a_secret_is_refused(void **state)
+{
+    const net_key key = key_of(7);
+    handshake_claim claim = good_claim;
+    exchange x;
+
+    LS_UNUSED(state);
+    claim.security = NET_ENCRYPT;
+    for (int is_server = 0; is_server < 2; is_server++) {
+        memset(&x, 0, sizeof(x));
+        assert_ok(handshake_client(&x.client, &key, &claim, "the hub"));
+        assert_ok(handshake_server(&x.server, &key, &claim, "rank 3"));
+        if (!is_server) {
+            memset(x.client.transcript + HELLO - SHARE, 0, SHARE);
+            memset(x.client.out + HELLO - SHARE, 0, SHARE);
+        }
+        assert_true(pump(&x, true, SIZE_MAX, NULL, NULL));
+        if (is_server)
+            replace_server_share(&x.server, &key);
+        while (pump(&x, false, SIZE_MAX, NULL, NULL) || pump(&x, true, SIZE_MAX, NULL, NULL))
+            continue;
+        assert_int_equal(is_server ? x.client_status : x.server_status, LS_EPROTO);
+        assert_non_null(strstr(is_server ? x.client_text : x.server_text, "public key"));
+        assert_int_not_equal(x.client.state, HANDSHAKE_DONE);
+    }
+}
+
+static void secret_is_erased_at_the_end(void **state)
+{
+    static const uint8_t zeros[HANDSHAKE_SECRET_BYTES];
+    const net_key keys[] = {key_of(7), key_of(8)};
+    handshake_claim claim = good_claim;
+    exchange x;
+
+    LS_UNUSED(state);
+    claim.security = NET_ENCRYPT;
+    for (int other = 0; other < 2; other++) {
+        run(&x, &keys[0], &keys[other], &claim, &claim, SIZE_MAX, NULL, NULL);
+        assert_int_equal(x.client.state, other ? HANDSHAKE_FAILED : HANDSHAKE_DONE);
+        assert_memory_equal(x.client.secret, zeros, sizeof(zeros));
+        assert_memory_equal(x.server.secret, zeros, sizeof(zeros));
+    }
+    assert_ok(handshake_client(&x.client, &keys[0], &claim, "the hub"));
+    assert_memory_not_equal(x.client.secret, zeros, sizeof(zeros));
+    handshake_wipe(&x.client);
+    assert_memory_equal(x.client.secret, zeros, sizeof(zeros));
 }
 
 typedef struct cut {
@@ -370,7 +444,7 @@ static void a_reflected_proof_is_refused(void **state)
     out = handshake_output(&client, &n);
     assert_ok(handshake_feed(&server, out, n, &used));
     out = handshake_output(&server, &n);
-    memcpy(mac, out + 32, sizeof(mac));
+    memcpy(mac, out + HEAD + SHARE, sizeof(mac));
     handshake_sent(&server, n);
     assert_status(handshake_feed(&server, mac, sizeof(mac), &used), LS_EAUTH);
     // A client that gets its own bytes back.
@@ -411,16 +485,47 @@ static void a_stranger_learns_nothing_but_a_nonce_and_a_mac(void **state)
     assert_int_equal(n, 0);
 }
 
-static void another_version_is_named(void **state)
+static void another_version_is_named_to_both_sides(void **state)
 {
     const net_key key = key_of(7);
-    garble g = {true, 4, 3};
-    exchange x;
+    uint8_t hello[HELLO] = "LSTP\1\1";
+    handshake h;
+    const uint8_t *out;
+    size_t n;
+    size_t used;
 
     LS_UNUSED(state);
-    run(&x, &key, &key, &good_claim, &good_claim, SIZE_MAX, flip_one, &g);
-    assert_int_equal(x.server_status, LS_EPROTO);
-    assert_non_null(strstr(x.server_text, "version 2"));
+    assert_ok(handshake_server(&h, &key, &good_claim, "rank 3"));
+    assert_status(handshake_feed(&h, hello, HELLO, &used), LS_EMISMATCH);
+    assert_told("rank 3 speaks version 1 of Lockstep's protocol, not 2: install the same");
+    out = handshake_output(&h, &n);
+    assert_int_equal(n, HEAD);
+    assert_memory_equal(out, "LSTP\2", HEAD);
+    assert_ok(handshake_client(&h, &key, &good_claim, "the hub"));
+    handshake_sent(&h, HELLO);
+    assert_status(handshake_feed(&h, "LSTP\3", HEAD, &used), LS_EMISMATCH);
+    assert_told("the hub speaks version 3 of Lockstep's protocol, not 2: install the same");
+}
+
+/* Version 1 answers a hello of another version with the end of the connection. */
+static void missing_answer_names_an_older_version(void **state)
+{
+    const net_key key = key_of(7);
+    uint8_t hello[HELLO];
+    short events;
+    handshake h;
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    assert_ok(handshake_client(&h, &key, &good_claim, "the hub"));
+    assert_ok(handshake_step(&h, fds[0], &events));
+    assert_int_equal(read(fds[1], hello, HELLO), HELLO);
+    close(fds[1]);
+    assert_status(handshake_step(&h, fds[0], &events), LS_EPEER);
+    assert_told("the hub closed the connection");
+    assert_told("an older version of Lockstep");
+    close(fds[0]);
 }
 
 static void bytes_behind_the_handshake_stay_untouched(void **state)
@@ -541,7 +646,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_meet),
-        cmocka_unit_test(both_ends_draw_a_fresh_nonce_each_time),
+        cmocka_unit_test(both_ends_make_a_fresh_share_each_time),
         cmocka_unit_test(pieces_of_any_size_give_the_same_result),
         cmocka_unit_test(without_a_key_the_claims_are_still_compared),
         cmocka_unit_test(another_key_is_told_to_both_sides_with_the_file_to_copy),
@@ -552,7 +657,10 @@ int main(void)
         cmocka_unit_test(a_recorded_client_cannot_be_played_again),
         cmocka_unit_test(a_reflected_proof_is_refused),
         cmocka_unit_test(a_stranger_learns_nothing_but_a_nonce_and_a_mac),
-        cmocka_unit_test(another_version_is_named),
+        cmocka_unit_test(another_version_is_named_to_both_sides),
+        cmocka_unit_test(missing_answer_names_an_older_version),
+        cmocka_unit_test(public_key_without_a_secret_is_refused),
+        cmocka_unit_test(secret_is_erased_at_the_end),
         cmocka_unit_test(bytes_behind_the_handshake_stay_untouched),
         cmocka_unit_test(sockets_carry_it_and_what_follows),
         cmocka_unit_test(both_ends_of_a_socket_hear_of_another_key),

@@ -8,6 +8,8 @@
 #include "net/kdf.h"
 #include "net/wire.h"
 
+#include <sodium.h>
+
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -101,15 +103,16 @@ static void pass(handshake *from, handshake *to)
         assert_int_equal(to->state, HANDSHAKE_FAILED);
 }
 
+static const net_key job_key = {.bytes = {1, 2, 3}};
+
 static void shake(handshake *client, net_security here, handshake *server, net_security there)
 {
-    static const net_key key = {.bytes = {1, 2, 3}};
     handshake_claim claim = plain_claim;
 
     claim.security = here;
-    assert_ok(handshake_client(client, &key, &claim, "the head"));
+    assert_ok(handshake_client(client, &job_key, &claim, "the head"));
     claim.security = there;
-    assert_ok(handshake_server(server, &key, &claim, "node 3"));
+    assert_ok(handshake_server(server, &job_key, &claim, "node 3"));
     for (int i = 0; i < 2; i++) {
         pass(client, server);
         pass(server, client);
@@ -137,6 +140,94 @@ static void both_ends_get_the_same_two_keys_and_each_connection_others(void **st
         }
         assert_memory_not_equal(client[0].out.key, client[1].out.key, SEAL_KEY_BYTES);
     }
+}
+
+/* --- an attacker who has recorded the traffic and gets the job's key afterwards --- */
+
+#define HELLO 68
+#define SHARE crypto_kx_PUBLICKEYBYTES
+
+typedef struct recording {
+    uint8_t transcript[HELLO + SHARE]; /* the hello and the server's share, as on the wire */
+    uint8_t record[SEAL_OVERHEAD + 6]; /* from the client */
+} recording;
+
+/* Whether the job's key and `secret`, as the client's, give the key of the recorded record. */
+static bool opens_with(const recording *r, const uint8_t *secret, size_t bytes)
+{
+    static const char direction[] = "lockstep client";
+    uint8_t both[NET_KEY_BYTES + crypto_kx_SESSIONKEYBYTES];
+    uint8_t extracted[KDF_BYTES];
+    uint8_t key[SEAL_KEY_BYTES];
+    uint8_t record[sizeof(r->record)];
+    size_t whole;
+    size_t n;
+    seal s;
+
+    memcpy(both, job_key.bytes, NET_KEY_BYTES);
+    memcpy(both + NET_KEY_BYTES, secret, bytes);
+    kdf_extract(r->transcript, sizeof(r->transcript), both, NET_KEY_BYTES + bytes, extracted);
+    kdf_expand(extracted, direction, sizeof(direction) - 1, key, sizeof(key));
+    seal_start(&s, NET_ENCRYPT, key);
+    memcpy(record, r->record, sizeof(record));
+    return seal_open(&s, record, sizeof(record), &whole, &n) == LS_OK && whole > 0;
+}
+
+/* The client's sending key, as crypto_kx gives it to the owner of `secret`. */
+static bool opens_with_exchange(const recording *r, const uint8_t secret[SHARE])
+{
+    const uint8_t *client = r->transcript + HELLO - SHARE;
+    const uint8_t *server = r->transcript + HELLO;
+    uint8_t in[crypto_kx_SESSIONKEYBYTES];
+    uint8_t out[crypto_kx_SESSIONKEYBYTES];
+
+    return crypto_kx_client_session_keys(in, out, client, secret, server) == 0 &&
+           opens_with(r, out, sizeof(out));
+}
+
+/* A connection as the wire has it; gives the client's secret, which is not on the wire. */
+static void record_connection(recording *r, uint8_t secret[SHARE])
+{
+    handshake_claim claim = plain_claim;
+    handshake c;
+    handshake s;
+    seal_pair seals;
+    size_t n;
+
+    claim.security = NET_ENCRYPT;
+    assert_ok(handshake_client(&c, &job_key, &claim, "the head"));
+    assert_ok(handshake_server(&s, &job_key, &claim, "node 3"));
+    memcpy(secret, c.secret, SHARE);
+    memcpy(r->transcript, handshake_output(&c, &n), HELLO);
+    pass(&c, &s);
+    memcpy(r->transcript + HELLO, handshake_output(&s, &n) + 5, SHARE);
+    pass(&s, &c);
+    pass(&c, &s);
+    pass(&s, &c);
+    assert_int_equal(c.state, HANDSHAKE_DONE);
+    handshake_seals(&c, &seals);
+    memcpy(r->record + SEAL_HEAD_BYTES, "secret", 6);
+    assert_int_equal(seal_close(&seals.out, r->record, 6), sizeof(r->record));
+}
+
+static void recorded_traffic_and_the_job_key_do_not_give_the_session_keys(void **state)
+{
+    static const uint8_t zeros[SHARE];
+    uint8_t secret[SHARE];
+    recording r;
+
+    LS_UNUSED(state);
+    record_connection(&r, secret);
+    assert_true(opens_with_exchange(&r, secret)); // so the attempts below can succeed
+    assert_false(opens_with(&r, zeros, 0));
+    assert_false(opens_with(&r, zeros, sizeof(zeros)));
+    assert_false(opens_with(&r, job_key.bytes, sizeof(job_key.bytes)));
+    assert_false(opens_with(&r, r.transcript + HELLO - SHARE, SHARE));
+    assert_false(opens_with(&r, r.transcript + HELLO, SHARE));
+    assert_false(opens_with_exchange(&r, job_key.bytes));
+    assert_false(opens_with_exchange(&r, zeros));
+    secret[7] ^= 1; // libsodium ignores some bits of the first and the last byte
+    assert_false(opens_with_exchange(&r, secret));
 }
 
 static void without_a_mode_nothing_is_sealed(void **state)
@@ -627,6 +718,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hkdf_gives_the_rfcs_vectors),
         cmocka_unit_test(both_ends_get_the_same_two_keys_and_each_connection_others),
+        cmocka_unit_test(recorded_traffic_and_the_job_key_do_not_give_the_session_keys),
         cmocka_unit_test(without_a_mode_nothing_is_sealed),
         cmocka_unit_test(another_mode_is_told_to_both_sides),
         cmocka_unit_test(without_a_key_there_is_no_mode),
