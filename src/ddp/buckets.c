@@ -16,6 +16,7 @@ void buckets_free(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
         ddp_param *p = &ddp->params[i];
+        ls_zero_grad(p->leaf); // else it would be copied into memory that the device keeps
         autograd_set_grad_target(p->leaf, NULL);
         ls_tensor_destroy(p->target);
         p->target = NULL;

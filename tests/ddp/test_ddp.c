@@ -5,6 +5,7 @@
 #include "ddp/small_net.h"
 
 #include "harness/ranks.h"
+#include "tensor/device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -447,6 +448,58 @@ static void a_rank_whose_forward_fails_tells_the_others(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
 }
 
+/* --- memory --- */
+
+static _Thread_local size_t live_bytes;
+
+static void *counting_alloc(device_state *self, size_t bytes)
+{
+    live_bytes += bytes;
+    return cpu_ref_device_ops.alloc(self, bytes);
+}
+
+static void counting_free(device_state *self, void *block, size_t bytes)
+{
+    live_bytes -= bytes;
+    cpu_ref_device_ops.free(self, block, bytes);
+}
+
+/* The second step lays the buckets out anew; gradients lie in buckets before and afterwards. */
+static ls_status body_memory(const ls_test_rank *self, void *arg)
+{
+    device_ops ops = cpu_ref_device_ops;
+    ls_comm *comm;
+    ls_ddp_step step;
+    small_net n;
+    size_t before;
+
+    LS_UNUSED(arg);
+    ops.alloc = counting_alloc;
+    ops.free = counting_free;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    live_bytes = (size_t)1 << 30; /* blocks from before may be freed */
+    n.device->ops = &ops;
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(rows_through(&n, ddp_backward, 0, 0, 2, &step));
+    before = live_bytes;
+    for (int i = 1; i < 4; i++)
+        LS_TRY(rows_through(&n, ddp_backward, i, 0, 2, &step));
+    LS_CHECK(live_bytes == before);
+    ls_ddp_destroy(n.ddp);
+    n.ddp = NULL;
+    LS_CHECK(live_bytes == before);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void new_buckets_leave_no_copies_of_gradients(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_memory}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_replica_that_went_astray_is_named),
         cmocka_unit_test(buffers_become_those_of_rank_0),
         cmocka_unit_test(a_rank_whose_forward_fails_tells_the_others),
+        cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
