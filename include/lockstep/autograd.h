@@ -56,10 +56,12 @@ LS_API ls_tensor *ls_grad(const ls_tensor *t);
 /* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to it. */
 LS_API void ls_zero_grad(ls_tensor *t);
 
-/* d(seed * loss)/d(leaf) for all leaves; `loss` has one element and stays readable until the reset. With mean
- * losses, seeding with the number of rows gives sums over samples. Everything recorded so far is used up, whether the loss
- * depends on it or not; operators may follow, for another backward. Reports the tape's first failure; a
- * failure of its own becomes it, and leaves gradients undefined. */
+/* d(seed * loss)/d(leaf) for all leaves; `loss` has one element and stays readable until the
+ * reset. With mean losses, seeding with the number of rows gives sums over samples. A parameter
+ * that an ls_ddp reduces is LS_EINVAL: its backward is ls_ddp_backward(). Everything recorded so
+ * far is used up, whether the loss depends on it or not; operators may follow, for another
+ * backward. Reports the tape's first failure; a failure of its own becomes it, and leaves
+ * gradients undefined. */
 LS_API LS_MUST_USE ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed);
 
 /* Called during ls_backward() in the order in which leaves' gradients become complete, once per leaf and

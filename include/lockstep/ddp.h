@@ -2,8 +2,9 @@
 /*
  * ddp.h - distributed data-parallel training: every rank holds the same model and sees its own share of each batch.
  *
- *     ls_ddp_create(comm, model, NULL, &ddp);          once
+ *     ls_ddp_create(comm, model, NULL, &ddp);          once, when the model has all its layers
  *     ...
+ *     ls_ddp_begin(ddp, rows);                         before forward; may be left out
  *     ls_ddp_backward(ddp, tape, loss, rows, &step);   instead of ls_backward()
  *
  * Gradients are collected in buckets (the first of 1 MiB, then of 25 MiB, in reverse order of use) which are reduced while
@@ -44,14 +45,20 @@ typedef struct ls_ddp_options {
 } ls_ddp_options;
 
 /*
- * Joins `model` on all ranks: names, shapes and types of parameters and buffers are compared (LS_EMISMATCH names the first
- * that differ and where), then rank 0's values are broadcast. comm and model must outlive it. Collective; blocks. `opt` may
- * be NULL.
+ * Joins `model` on all ranks: names, shapes and types of parameters and buffers are compared
+ * (LS_EMISMATCH names the first that differ and where), then rank 0's values are broadcast. comm
+ * and model must outlive it. Layers that are added to the model later make every later call
+ * LS_EINVAL. Until ls_ddp_destroy() the parameters' gradients belong to the ls_ddp: ls_backward()
+ * through one is LS_EINVAL (ls_ddp_accumulate() gives a rank's own gradients), and so is a second
+ * ls_ddp for the model. Collective; blocks. `opt` may be NULL.
  */
 LS_API LS_MUST_USE ls_status ls_ddp_create(ls_comm *comm, ls_model *model,
                                            const ls_ddp_options *opt, ls_ddp **out);
-LS_API void
-ls_ddp_destroy(ls_ddp *ddp); /* NULL is allowed; the parameters' gradients are gone afterwards */
+
+/* The parameters' gradients are gone afterwards. After an ls_ddp_begin() without
+ * ls_ddp_backward() it blocks until all ranks have made that call or the group fails. NULL is
+ * allowed. */
+LS_API void ls_ddp_destroy(ls_ddp *ddp);
 
 /* Makes the buffers equal on all ranks (rank 0's). Called at the start of each training forward; the first step after a
  * switch to evaluation or a save needs it too (ls_run does). Starts nothing when there are none. Collective. */
@@ -63,6 +70,15 @@ typedef struct ls_ddp_step {
     int more_data; /* 1: at least one rank gave rows > 0 */
     int stop; /* 1: some rank has asked to stop (ls_ddp_request_stop): all see it at this step */
 } ls_ddp_step;
+
+/*
+ * Starts a step before its forward, so that the sum of all ranks' rows is complete when the first
+ * bucket is. `rows` is what ls_ddp_backward() gets afterwards; without this call it starts the sum
+ * itself. LS_EINVAL, which breaks the group: two calls in a step, other rows in ls_ddp_backward(),
+ * and ls_ddp_accumulate() in between. Collective, at the same place in every rank's order of
+ * operations; blocks only to compare replicas (check_replicas).
+ */
+LS_API LS_MUST_USE ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows);
 
 /*
  * Runs backward from the mean loss over `rows` rows, reduces all gradients on the way, and leaves the weighted mean in

@@ -23,6 +23,28 @@ ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target);
 /* Where the leaf's gradient is written, whether or not there is one: the target, else its own memory, else NULL. */
 ls_tensor *autograd_grad_memory(const ls_tensor *t);
 
+/* What turns the gradients of its leaves into something else during backward: an ls_ddp. */
+typedef struct autograd_owner {
+    ls_grad_ready_fn ready; /* called before the tape's own, for the owner's leaves only */
+    void *arg;
+    const char
+        *reason; /* in the error of a backward by others: what the owner is, and what to call */
+} autograd_owner;
+
+/*
+ * From now on only autograd_backward() by this owner computes the gradient of the leaf `t`; any
+ * other backward that reaches it fails and names it `name`. Owner and name are borrowed until the
+ * release. False: the leaf has an owner already.
+ */
+LS_MUST_USE bool autograd_claim(ls_tensor *t, const autograd_owner *owner, const char *name);
+
+/* Ends the claim; one of another owner stays. */
+void autograd_release(ls_tensor *t, const autograd_owner *owner);
+
+/* ls_backward() by the owner of some leaves. NULL: by none. */
+LS_MUST_USE ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
+                                        const autograd_owner *owner);
+
 /* Declares that the gradient's memory holds a gradient, or that it does not (as ls_zero_grad). Without any memory nothing
  * changes. */
 void autograd_set_has_grad(ls_tensor *t, bool has_grad);

@@ -52,9 +52,11 @@ static ls_status leaf_passed(ls_tape *tape, ls_tensor *t)
     LS_ASSERT(l != NULL && l->n_pending > 0);
     l->has_grad = true;
     l->n_pending--;
-    if (l->n_pending > 0 || tape->on_ready == NULL)
+    if (l->n_pending > 0)
         return LS_OK;
-    return tape->on_ready(tape->on_ready_arg, t);
+    if (l->owner != NULL)
+        LS_TRY(l->owner->ready(l->owner->arg, t));
+    return tape->on_ready == NULL ? LS_OK : tape->on_ready(tape->on_ready_arg, t);
 }
 
 static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
@@ -188,7 +190,7 @@ ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *w
 /* --- the walks --- */
 
 /* Finds what the node's output is made of: marks values, counts the uses of leaves. */
-static void reach_inputs(ls_tape *tape, const node *n)
+static ls_status reach_inputs(ls_tape *tape, const node *n, const autograd_owner *by)
 {
     for (int i = 0; i < n->class->n_grad; i++) {
         value *v = value_of(n->in[i]);
@@ -198,21 +200,26 @@ static void reach_inputs(ls_tape *tape, const node *n)
             v->is_reached = true;
         if (l == NULL)
             continue;
+        if (l->owner != NULL && l->owner != by)
+            return ls_fail(LS_EINVAL, "backward: the gradient of %s belongs to %s", l->owner_name,
+                           l->owner->reason);
         if (l->backward != tape->backward)
             l->n_pending = 0;
         l->backward = tape->backward;
         l->n_pending++;
     }
+    return LS_OK;
 }
 
-static void reach_all(ls_tape *tape, int last)
+static ls_status reach_all(ls_tape *tape, int last, const autograd_owner *by)
 {
     for (int i = last; i >= tape->n_passed; i--) {
         const node *n = &tape->nodes[i];
 
         if (value_of(n->out)->is_reached)
-            reach_inputs(tape, n);
+            LS_TRY(reach_inputs(tape, n, by));
     }
+    return LS_OK;
 }
 
 /* Gives back what only this node's backward needed. */
@@ -292,7 +299,8 @@ static ls_status seed_loss(ls_tape *tape, value *v, double seed)
     return LS_OK;
 }
 
-ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed)
+ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
+                            const autograd_owner *owner)
 {
     value *v = value_of(loss);
     ls_status st;
@@ -304,11 +312,16 @@ ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed)
     v->is_reached = true;
     tape->backward = ++tape->device->n_backwards;
     st = seed_loss(tape, v, seed);
-    if (st == LS_OK) {
-        reach_all(tape, v->node);
+    if (st == LS_OK)
+        st = reach_all(tape, v->node, owner);
+    if (st == LS_OK)
         st = pass_all(tape, v->node);
-    }
     if (st != LS_OK)
         (void)autograd_fail(tape, st);
     return st;
+}
+
+ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed)
+{
+    return autograd_backward(tape, loss, seed, NULL);
 }

@@ -88,6 +88,26 @@ void autograd_set_has_grad(ls_tensor *t, bool has_grad)
         l->has_grad = has_grad && autograd_grad_memory(t) != NULL;
 }
 
+bool autograd_claim(ls_tensor *t, const autograd_owner *owner, const char *name)
+{
+    leaf *l = leaf_of(t);
+
+    LS_ASSERT(l != NULL);
+    if (l->owner != NULL)
+        return false;
+    l->owner = owner;
+    l->owner_name = name;
+    return true;
+}
+
+void autograd_release(ls_tensor *t, const autograd_owner *owner)
+{
+    leaf *l = leaf_of(t);
+
+    if (l != NULL && l->owner == owner)
+        l->owner = NULL;
+}
+
 bool autograd_reached(const ls_tape *tape, const ls_tensor *t)
 {
     const leaf *l = leaf_of(t);

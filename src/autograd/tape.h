@@ -60,6 +60,8 @@ typedef struct leaf {
     tensor_extra extra;
     ls_tensor *own;    /* the gradient's memory unless there is a target; NULL until it is needed */
     ls_tensor *target; /* borrowed */
+    const autograd_owner *owner; /* borrowed; NULL: any backward may reach it */
+    const char *owner_name;      /* what the owner calls it; borrowed */
     bool has_grad;
     uint64_t backward; /* number of the last backward that reached it */
     int n_pending;     /* uses which that backward has not passed yet */

@@ -17,116 +17,12 @@
 /* The small operation's values in front of the per-parameter ones. */
 enum { SMALL_STOP, SMALL_FIXED };
 
+static const char why_not_ls_backward[] =
+    "an ls_ddp, which averages it over all ranks: call ls_ddp_backward() or ls_ddp_accumulate() "
+    "instead of ls_backward()";
+
 static const size_t default_first_bucket_bytes = (size_t)1 << 20;
 static const size_t default_bucket_bytes = (size_t)25 << 20;
-
-/* --- life --- */
-
-static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
-{
-    if (given != NULL)
-        memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
-    o->size = sizeof(*o);
-    if (o->first_bucket_bytes == 0)
-        o->first_bucket_bytes = default_first_bucket_bytes;
-    if (o->bucket_bytes == 0)
-        o->bucket_bytes = default_bucket_bytes;
-    if (o->hook != LS_DDP_HOOK_NONE && o->hook != LS_DDP_HOOK_FP16 && o->hook != LS_DDP_HOOK_BF16)
-        return ls_fail(LS_EINVAL, "ls_ddp_create: there is no communication hook %d", (int)o->hook);
-    return LS_OK;
-}
-
-static ls_status take_params(ls_ddp *ddp)
-{
-    int n;
-    const ls_named *list = ls_model_parameters(ddp->model, &n);
-
-    ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
-    ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
-    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
-    ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
-    if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
-    for (int i = 0; i < n; i++) {
-        const ls_dtype type = ls_tensor_dtype(list[i].tensor);
-        if (type != LS_F32 && type != LS_F64)
-            return ls_fail(LS_EUNSUPPORTED, "parameter %s is %s; ddp reduces float32 and float64",
-                           list[i].name, ls_dtype_name(type));
-        ddp->params[i].name = list[i].name;
-        ddp->params[i].leaf = list[i].tensor;
-        ddp->order[i] = n - 1 - i; /* backward meets the last one first */
-        ddp->stats.bytes_a_step +=
-            (int64_t)(ls_tensor_count(list[i].tensor) *
-                      ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
-    }
-    ddp->n_params = n;
-    return LS_OK;
-}
-
-static ls_status take_buffers(ls_ddp *ddp)
-{
-    int n;
-    void *block;
-    const ls_named *list = ls_model_buffers(ddp->model, &n);
-
-    for (int i = 0; i < n; i++)
-        ddp->buffer_bytes +=
-            ls_tensor_count(list[i].tensor) * ls_dtype_size(ls_tensor_dtype(list[i].tensor));
-    if (ddp->buffer_bytes == 0)
-        return LS_OK;
-    LS_TRY(ls_comm_alloc(ddp->comm, ddp->buffer_bytes, &block));
-    ddp->buffer_block = block;
-    return LS_OK;
-}
-
-ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
-{
-    ls_status st;
-    ls_ddp *ddp;
-
-    if (comm == NULL || model == NULL)
-        return ls_fail(LS_EINVAL, "ls_ddp_create needs a group and a model");
-    LS_TRY(ls_model_status(model));
-    ddp = ls_calloc(1, sizeof(*ddp));
-    if (ddp == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a ddp");
-    ddp->comm = comm;
-    ddp->model = model;
-
-    st = resolve_options(&ddp->options, opt);
-    if (st == LS_OK)
-        st = take_params(ddp);
-    if (st == LS_OK)
-        st = replicas_compare(ddp);
-    if (st == LS_OK)
-        st = replicas_broadcast(ddp);
-    if (st == LS_OK)
-        st = take_buffers(ddp);
-    if (st == LS_OK)
-        st = buckets_build(ddp);
-    if (st == LS_OK)
-        st = sync_batch_norm_begin(ddp);
-    if (st != LS_OK) {
-        ls_ddp_destroy(ddp);
-        return ls_context(st, "joining the model");
-    }
-    *out = ddp;
-    return LS_OK;
-}
-
-void ls_ddp_destroy(ls_ddp *ddp)
-{
-    if (ddp == NULL)
-        return;
-    sync_batch_norm_end(ddp);
-    buckets_free(ddp);
-    ls_comm_free(ddp->comm, ddp->buffer_block);
-    ls_free(ddp->params);
-    ls_free(ddp->order);
-    ls_free(ddp->small);
-    ls_free(ddp->unused);
-    ls_free(ddp);
-}
 
 /* --- one backward --- */
 
@@ -189,10 +85,11 @@ static ls_status start_ready(ls_ddp *ddp)
 
 static int find_param(const ls_ddp *ddp, const ls_tensor *leaf)
 {
-    for (int i = 0; i < ddp->n_params; i++)
-        if (ddp->params[i].leaf == leaf)
-            return i;
-    return -1;
+    int i = 0;
+
+    while (ddp->params[i].leaf != leaf)
+        i++;
+    return i;
 }
 
 static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
@@ -200,8 +97,6 @@ static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
     ls_ddp *ddp = arg;
     const int i = find_param(ddp, leaf);
 
-    if (i < 0)
-        return LS_OK; /* a leaf of the caller's that is no parameter of this model */
     ddp->params[i].fired = true;
     ddp->params[i].written = true;
     if (!ddp->ordered)
@@ -243,14 +138,8 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
     int64_t end_ns;
     ls_status st;
 
-    if (rows < 0)
-        return ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
     LS_TRY(begin_backward(ddp, reducing));
-    if (reducing)
-        LS_TRY(start_weight(ddp, ddp->pending_weight + (double)rows));
-    ls_tape_on_grad_ready(tape, on_grad_ready, ddp);
-    st = ls_backward(tape, loss, seed);
-    ls_tape_on_grad_ready(tape, NULL, NULL);
+    st = autograd_backward(tape, loss, seed, &ddp->owner);
     end_ns = ls_now_ns();
     comm_phase(ddp->comm, "backward", start_ns, end_ns);
     ddp->stats.backward_s += (double)(end_ns - start_ns) * 1e-9;
@@ -361,6 +250,126 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
     return LS_OK;
 }
 
+/* --- life --- */
+
+static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
+{
+    if (given != NULL)
+        memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
+    o->size = sizeof(*o);
+    if (o->first_bucket_bytes == 0)
+        o->first_bucket_bytes = default_first_bucket_bytes;
+    if (o->bucket_bytes == 0)
+        o->bucket_bytes = default_bucket_bytes;
+    if (o->hook != LS_DDP_HOOK_NONE && o->hook != LS_DDP_HOOK_FP16 && o->hook != LS_DDP_HOOK_BF16)
+        return ls_fail(LS_EINVAL, "ls_ddp_create: there is no communication hook %d", (int)o->hook);
+    return LS_OK;
+}
+
+static ls_status take_params(ls_ddp *ddp)
+{
+    int n;
+    const ls_named *list = ls_model_parameters(ddp->model, &n);
+
+    ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
+    ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
+    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
+    ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
+    if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
+    for (int i = 0; i < n; i++, ddp->n_params = i) {
+        const ls_dtype type = ls_tensor_dtype(list[i].tensor);
+        if (type != LS_F32 && type != LS_F64)
+            return ls_fail(LS_EUNSUPPORTED, "parameter %s is %s; ddp reduces float32 and float64",
+                           list[i].name, ls_dtype_name(type));
+        if (!autograd_claim(list[i].tensor, &ddp->owner, list[i].name))
+            return ls_fail(LS_EINVAL, "parameter %s belongs to another ls_ddp; destroy it first",
+                           list[i].name);
+        ddp->params[i].name = list[i].name;
+        ddp->params[i].leaf = list[i].tensor;
+        ddp->order[i] = n - 1 - i; /* backward meets the last one first */
+        ddp->stats.bytes_a_step +=
+            (int64_t)(ls_tensor_count(list[i].tensor) *
+                      ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
+    }
+    return LS_OK;
+}
+
+static ls_status take_buffers(ls_ddp *ddp)
+{
+    int n;
+    void *block;
+    const ls_named *list = ls_model_buffers(ddp->model, &n);
+
+    ddp->n_buffers = n;
+    for (int i = 0; i < n; i++)
+        ddp->buffer_bytes +=
+            ls_tensor_count(list[i].tensor) * ls_dtype_size(ls_tensor_dtype(list[i].tensor));
+    if (ddp->buffer_bytes == 0)
+        return LS_OK;
+    LS_TRY(ls_comm_alloc(ddp->comm, ddp->buffer_bytes, &block));
+    ddp->buffer_block = block;
+    return LS_OK;
+}
+
+ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
+{
+    ls_status st;
+    ls_ddp *ddp;
+
+    if (comm == NULL || model == NULL)
+        return ls_fail(LS_EINVAL, "ls_ddp_create needs a group and a model");
+    LS_TRY(ls_model_status(model));
+    ddp = ls_calloc(1, sizeof(*ddp));
+    if (ddp == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a ddp");
+    ddp->comm = comm;
+    ddp->model = model;
+    ddp->owner.ready = on_grad_ready;
+    ddp->owner.arg = ddp;
+    ddp->owner.reason = why_not_ls_backward;
+
+    st = resolve_options(&ddp->options, opt);
+    if (st == LS_OK)
+        st = take_params(ddp);
+    if (st == LS_OK)
+        st = replicas_compare(ddp);
+    if (st == LS_OK)
+        st = replicas_broadcast(ddp);
+    if (st == LS_OK)
+        st = take_buffers(ddp);
+    if (st == LS_OK)
+        st = buckets_build(ddp);
+    if (st == LS_OK)
+        st = sync_batch_norm_begin(ddp);
+    if (st != LS_OK) {
+        ls_ddp_destroy(ddp);
+        return ls_context(st, "joining the model");
+    }
+    *out = ddp;
+    return LS_OK;
+}
+
+void ls_ddp_destroy(ls_ddp *ddp)
+{
+    ls_status ignored;
+
+    if (ddp == NULL)
+        return;
+    ignored = wait_weight(ddp); // into memory that is freed here
+    LS_UNUSED(ignored);
+    sync_batch_norm_end(ddp);
+    buckets_free(ddp);
+    for (int i = 0; i < ddp->n_params; i++)
+        autograd_release(ddp->params[i].leaf, &ddp->owner);
+    ls_comm_free(ddp->comm, ddp->buffer_block);
+    ls_free(ddp->params);
+    ls_free(ddp->order);
+    ls_free(ddp->small);
+    ls_free(ddp->unused);
+    ls_free(ddp);
+}
+
 /* --- the public calls --- */
 
 /* A rank that cannot finish its backward must not leave the others waiting for its buckets. */
@@ -379,15 +388,71 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
     return st;
 }
 
-ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
-                          ls_ddp_step *step)
+ls_status ddp_check_model(ls_ddp *ddp)
+{
+    const char *added = NULL;
+    int n;
+    const ls_named *list = ls_model_buffers(ddp->model, &n);
+
+    if (n > ddp->n_buffers)
+        added = list[ddp->n_buffers].name;
+    list = ls_model_parameters(ddp->model, &n);
+    if (n > ddp->n_params)
+        added = list[ddp->n_params].name;
+    if (added == NULL)
+        return LS_OK;
+    return give_up(ddp, ls_fail(LS_EINVAL,
+                                "%s was added to the model after ls_ddp_create(), so that each "
+                                "rank would keep its own; make all layers before",
+                                added));
+}
+
+static ls_status check_rows(int64_t rows)
+{
+    return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
+}
+
+/* What comes before the first gradient: all ranks' weights, started. */
+static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 {
     const int every = ddp->options.check_replicas;
     ls_status st;
 
+    LS_TRY(ddp_check_model(ddp));
     if (every > 0 && ddp->stats.steps % every == 0)
         LS_TRY(replicas_check(ddp));
-    st = run_backward(ddp, tape, loss, rows, true);
+    st = check_rows(rows);
+    if (st == LS_OK)
+        st = start_weight(ddp, ddp->pending_weight + (double)rows);
+    if (st != LS_OK)
+        return give_up(ddp, st);
+    ddp->begun = true;
+    ddp->begun_rows = rows;
+    return LS_OK;
+}
+
+ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows)
+{
+    if (ddp->begun)
+        return give_up(ddp, ls_fail(LS_EINVAL,
+                                    "ls_ddp_begin: called twice before ls_ddp_backward(), with "
+                                    "%lld and %lld rows; call it once a step",
+                                    (long long)ddp->begun_rows, (long long)rows));
+    return begin_step(ddp, rows);
+}
+
+ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
+                          ls_ddp_step *step)
+{
+    ls_status st;
+
+    if (!ddp->begun)
+        LS_TRY(begin_step(ddp, rows));
+    ddp->begun = false;
+    st = ddp->begun_rows == rows
+             ? run_backward(ddp, tape, loss, rows, true)
+             : ls_fail(LS_EINVAL, "ls_ddp_backward: %lld rows, but ls_ddp_begin() was given %lld",
+                       (long long)rows, (long long)ddp->begun_rows);
     if (st != LS_OK)
         return give_up(ddp, st);
     LS_TRY(finish_step(ddp, step));
@@ -398,6 +463,11 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
 
 ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows)
 {
+    if (ddp->begun)
+        return give_up(ddp, ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
+                                               "and ls_ddp_backward(); call it before"));
+    LS_TRY(ddp_check_model(ddp));
+    LS_TRY(check_rows(rows));
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending = true;
     ddp->pending_weight += (double)rows;

@@ -2,16 +2,19 @@
 /*
  * reducer.h - the inside of an ls_ddp: buckets of gradients that are reduced while backward still runs.
  *
- * Life of a step: gradients are written by autograd straight into bucket memory (each leaf's target is a view of its
- * bucket) while the sum of the ranks' weights is under way; as a bucket's last gradient becomes complete, its all-reduce
- * starts, in the order of bucket numbers on every rank, and divides by that sum; after backward the rest starts, followed by
- * one small float64 operation (flags, which parameters were used); then everything is waited for.
+ * Life of a step: the sum of the ranks' weights starts, before forward (ls_ddp_begin) or with
+ * backward; gradients are written by autograd straight into bucket memory (each leaf's target is a
+ * view of its bucket); as a bucket's last gradient becomes complete, its all-reduce starts, in the
+ * order of bucket numbers on every rank, and divides by that sum; after backward the rest starts,
+ * followed by one small float64 operation (flags, which parameters were used); then everything is
+ * waited for.
  */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
 #include <lockstep/ddp.h>
 
+#include "autograd/autograd.h"
 #include "base/status.h"
 #include "ddp/bucket_plan.h"
 
@@ -45,8 +48,11 @@ struct ls_ddp {
     bucket *buckets;
     int n_buckets;
     bucket_plan plan;
-    int next_bucket; /* the first that has not started in this step */
-    bool reducing;   /* this backward starts reductions; false: it only accumulates */
+    int next_bucket;      /* the first that has not started in this step */
+    bool reducing;        /* this backward starts reductions; false: it only accumulates */
+    autograd_owner owner; /* of all parameters' gradients */
+    bool begun;           /* the sum of weights of the next ls_ddp_backward() has been started */
+    int64_t begun_rows;   /* this rank's share of it, without accumulated ones */
 
     int *order;   /* of completion in the first backward, then rank 0's for all */
     int n_fired;  /* entries of order seen in this backward */
@@ -61,6 +67,7 @@ struct ls_ddp {
 
     char *buffer_block; /* all buffers back to back, for one broadcast; ls_comm_alloc */
     size_t buffer_bytes;
+    int n_buffers;
 
     double pending_weight; /* of ls_ddp_accumulate, not reduced yet */
     bool pending;
@@ -72,6 +79,9 @@ struct ls_ddp {
     int64_t first_start_ns; /* of this step's first bucket */
     ls_ddp_stats stats;
 };
+
+/* LS_EINVAL, told to all ranks, when the model has other tensors than at ls_ddp_create(). */
+LS_MUST_USE ls_status ddp_check_model(ls_ddp *ddp);
 
 /* replicas.c: making and keeping the ranks' copies equal. All are collective. */
 LS_MUST_USE ls_status replicas_compare(ls_ddp *ddp);   /* names, shapes, types */

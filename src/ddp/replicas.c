@@ -151,6 +151,7 @@ static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 
 ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 {
+    LS_TRY(ddp_check_model(ddp));
     if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
         return LS_OK;
     LS_TRY(copy_buffers(ddp, true));

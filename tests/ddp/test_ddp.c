@@ -4,12 +4,17 @@
  */
 #include "ddp/small_net.h"
 
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/recorder.h"
 #include "harness/ranks.h"
 #include "tensor/device.h"
 
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -132,6 +137,7 @@ typedef struct shares {
     int rows[8];
     ls_ddp_options options;
     bool accumulate; /* the rank's rows come in two halves */
+    bool begin;      /* rank 0 begins each step before its forward, the others do not */
 } shares;
 
 static ls_status train_and_compare(small_net *ours, small_net *whole, ls_comm *comm,
@@ -151,6 +157,8 @@ static ls_status train_and_compare(small_net *ours, small_net *whole, ls_comm *c
         const int half = s->accumulate ? s->rows[rank] / 2 : 0;
         if (s->accumulate)
             LS_TRY(rows_through(ours, ddp_accumulate, i, first, half, &ignored));
+        if (s->begin && rank == 0)
+            LS_TRY(ls_ddp_begin(ours->ddp, s->rows[rank] - half));
         LS_TRY(rows_through(ours, ddp_backward, i, first + half, s->rows[rank] - half, &step));
         LS_CHECK(step.weight == total && step.more_data && !step.stop);
         LS_TRY(ls_optimizer_step(ours->sgd));
@@ -217,6 +225,14 @@ static void accumulated_gradients_are_one_larger_batch(void **state)
     run_shares(2, (shares){.rows = {6, 4},
                            .accumulate = true,
                            .options = {.first_bucket_bytes = 1, .bucket_bytes = 1}});
+}
+
+static void steps_may_begin_before_forward(void **state)
+{
+    (void)state;
+    run_shares(3, (shares){.rows = {3, 0, 5}, .begin = true});
+    run_shares(2, (shares){.rows = {6, 4}, .begin = true, .accumulate = true});
+    run_shares(2, (shares){.rows = {2, 3}, .begin = true, .options = {.check_replicas = 1}});
 }
 
 static void checked_replicas_that_are_equal_pass(void **state)
@@ -448,6 +464,256 @@ static void a_rank_whose_forward_fails_tells_the_others(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
 }
 
+/* --- the sum of weights --- */
+
+/* The operations "ddp weight" of this rank so far. */
+static int weights_in(int ring, recorder_entry *last)
+{
+    static recorder_entry entries[RECORDER_ENTRIES];
+    int n_weights = 0;
+    int n = 0;
+
+    if (recorder_read(ring, entries, RECORDER_ENTRIES, &n) != LS_OK)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(entries[i].stamp.site, "ddp weight") == 0) {
+            *last = entries[i];
+            n_weights++;
+        }
+    }
+    return n_weights;
+}
+
+static int64_t last_backward_ns(int ring)
+{
+    static recorder_span spans[RECORDER_ENTRIES];
+    int64_t start_ns = 0;
+    int n = 0;
+
+    if (recorder_read_phases(ring, spans, RECORDER_ENTRIES, &n) != LS_OK)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(spans[i].name, "backward") == 0)
+            start_ns = spans[i].start_ns;
+    }
+    return start_ns;
+}
+
+/* A group whose flight recorder this process reads. */
+static ls_status init_recorded(const ls_test_rank *self, ls_comm **comm, int *ring)
+{
+    char number[16];
+
+    LS_TRY(recorder_create_fd(ring));
+    text_format(number, sizeof(number), "%d", *ring);
+    LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
+    return ls_test_init(self, comm);
+}
+
+static ls_status body_weight_first(const ls_test_rank *self, void *arg)
+{
+    const int64_t deadline_ms = ls_now_ms() + 30000;
+    recorder_entry weight = {0};
+    ls_comm *comm;
+    ls_ddp_step step;
+    small_net n;
+    int ring;
+
+    LS_UNUSED(arg);
+    LS_TRY(init_recorded(self, &comm, &ring));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    for (int i = 1; i <= 3; i++) {
+        LS_TRY(ls_ddp_begin(n.ddp, 2));
+        LS_CHECK(weights_in(ring, &weight) == i);
+        while (weights_in(ring, &weight) == i && weight.end_ns == 0) {
+            LS_CHECK(ls_now_ms() < deadline_ms);
+            sched_yield();
+        }
+        LS_TRY(rows_through(&n, ddp_backward, i, 2 * self->rank, 2, &step));
+        LS_CHECK(step.weight == 4 && weights_in(ring, &weight) == i);
+        LS_CHECK(weight.end_ns <= last_backward_ns(ring));
+    }
+    LS_TRY(ls_ddp_begin(n.ddp, 2)); /* a step that all begin and none ends */
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void weights_are_summed_before_backward_starts(void **state)
+{
+    (void)state;
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_weight_first}, NULL));
+}
+
+/* What rank 1 does wrong with ls_ddp_begin(), and what all ranks are told. */
+typedef struct misuse {
+    ls_status (*call)(small_net *n, ls_comm *comm);
+    ls_status status; /* of rank 1 */
+    const char *text;
+} misuse;
+
+static ls_status begin_twice(small_net *n, ls_comm *comm)
+{
+    LS_UNUSED(comm);
+    LS_TRY(ls_ddp_begin(n->ddp, 1));
+    return ls_ddp_begin(n->ddp, 2);
+}
+
+static ls_status begin_with_other_rows(small_net *n, ls_comm *comm)
+{
+    ls_ddp_step step;
+
+    LS_UNUSED(comm);
+    LS_TRY(ls_ddp_begin(n->ddp, 3));
+    return rows_through(n, ddp_backward, 0, 0, 2, &step);
+}
+
+static ls_status accumulate_after_begin(small_net *n, ls_comm *comm)
+{
+    ls_ddp_step step;
+
+    LS_UNUSED(comm);
+    LS_TRY(ls_ddp_begin(n->ddp, 1));
+    return rows_through(n, ddp_accumulate, 0, 0, 1, &step);
+}
+
+/* An operation of the program's own, which rank 0 starts after its ls_ddp_begin(). */
+static ls_status skip_begin(small_net *n, ls_comm *comm)
+{
+    double value = 1;
+
+    LS_UNUSED(n);
+    return ls_all_reduce(comm, &value, &value, 1, LS_F64, LS_MAX, NULL);
+}
+
+static ls_status body_misuse(const ls_test_rank *self, void *arg)
+{
+    const misuse *m = arg;
+    ls_comm *comm;
+    ls_ddp_step step;
+    ls_status st;
+    small_net n;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    if (self->rank == 1) {
+        LS_CHECK(m->call(&n, comm) == m->status);
+    } else {
+        st = ls_ddp_begin(n.ddp, 1);
+        if (st == LS_OK)
+            st = rows_through(&n, ddp_backward, 0, 0, 1, &step);
+        LS_CHECK(st != LS_OK);
+    }
+    LS_CHECK(strstr(ls_last_error(), m->text) != NULL);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void wrong_order_of_begin_is_an_error_on_all_ranks(void **state)
+{
+    const misuse all[] = {
+        {begin_twice, LS_EINVAL, "ls_ddp_begin: called twice before ls_ddp_backward()"},
+        {begin_with_other_rows, LS_EINVAL, "2 rows, but ls_ddp_begin() was given 3"},
+        {accumulate_after_begin, LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin()"},
+        {skip_begin, LS_EMISMATCH, "ddp weight"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(all); i++) {
+        misuse m = all[i];
+        assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_misuse, .arg = &m}));
+    }
+}
+
+/* --- what the ranks share --- */
+
+static ls_status late_layer(small_net *n, ls_comm *comm)
+{
+    ls_ddp_step step;
+
+    LS_UNUSED(comm);
+    LS_CHECK(ls_nn_linear(n->model, "late", 2, 3, 1) != NULL);
+    return rows_through(n, ddp_backward, 0, 0, 1, &step);
+}
+
+static ls_status late_layer_accumulated(small_net *n, ls_comm *comm)
+{
+    ls_ddp_step step;
+
+    LS_UNUSED(comm);
+    LS_CHECK(ls_nn_linear(n->model, "late", 2, 3, 1) != NULL);
+    return rows_through(n, ddp_accumulate, 0, 0, 1, &step);
+}
+
+static ls_status late_batch_norm(small_net *n, ls_comm *comm)
+{
+    LS_UNUSED(comm);
+    LS_CHECK(ls_nn_batch_norm2d(n->model, "late", 3, NULL) != NULL);
+    return ls_ddp_sync_buffers(n->ddp);
+}
+
+static void layers_added_after_create_are_an_error_that_names_them(void **state)
+{
+    const misuse all[] = {
+        {late_layer, LS_EINVAL, "late.weight was added to the model after ls_ddp_create()"},
+        {late_layer_accumulated, LS_EINVAL, "late.weight was added to the model"},
+        {late_batch_norm, LS_EINVAL, "late.weight was added to the model"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(all); i++) {
+        misuse m = all[i];
+        assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_misuse, .arg = &m}));
+    }
+}
+
+static ls_status count_ready(void *arg, ls_tensor *leaf)
+{
+    LS_UNUSED(leaf);
+    ++*(int *)arg;
+    return LS_OK;
+}
+
+static ls_status body_owned(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp *second;
+    ls_ddp_step step;
+    small_net n;
+    int n_params;
+    int n_ready = 0;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_CHECK(rows_through(&n, plain_backward, 0, 0, 1, &step) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), "second.weight belongs to an ls_ddp") != NULL);
+    LS_CHECK(strstr(ls_last_error(), "call ls_ddp_backward()") != NULL);
+    LS_CHECK(ls_ddp_create(comm, n.model, NULL, &second) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), "first.weight belongs to another ls_ddp") != NULL);
+    ls_tape_on_grad_ready(n.tape, count_ready, &n_ready);
+    LS_TRY(rows_through(&n, ddp_accumulate, 0, 0, 1, &step)); /* a rank's own gradients */
+    LS_CHECK(ls_grad(ls_model_parameters(n.model, &n_params)[0].tensor) != NULL);
+    LS_TRY(rows_through(&n, ddp_backward, 0, 0, 1, &step));
+    LS_CHECK(n_params == 4 && n_ready == 2 * n_params);
+    ls_ddp_destroy(n.ddp);
+    n.ddp = NULL;
+    LS_TRY(rows_through(&n, plain_backward, 0, 0, 1, &step));
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_model_of_an_ls_ddp_has_no_other_backward(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_owned}));
+}
+
 /* --- memory --- */
 
 static _Thread_local size_t live_bytes;
@@ -507,6 +773,7 @@ int main(void)
         cmocka_unit_test(unequal_shares_count_each_row_once),
         cmocka_unit_test(many_small_buckets_change_nothing),
         cmocka_unit_test(accumulated_gradients_are_one_larger_batch),
+        cmocka_unit_test(steps_may_begin_before_forward),
         cmocka_unit_test(checked_replicas_that_are_equal_pass),
         cmocka_unit_test(ranks_without_data_go_on_until_all_have_none),
         cmocka_unit_test(a_stop_is_seen_by_all_at_the_same_step),
@@ -515,6 +782,10 @@ int main(void)
         cmocka_unit_test(a_replica_that_went_astray_is_named),
         cmocka_unit_test(buffers_become_those_of_rank_0),
         cmocka_unit_test(a_rank_whose_forward_fails_tells_the_others),
+        cmocka_unit_test(weights_are_summed_before_backward_starts),
+        cmocka_unit_test(wrong_order_of_begin_is_an_error_on_all_ranks),
+        cmocka_unit_test(layers_added_after_create_are_an_error_that_names_them),
+        cmocka_unit_test(a_model_of_an_ls_ddp_has_no_other_backward),
         cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
