@@ -119,6 +119,8 @@ static ls_status step(bench *b, int i)
     st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
     if (b->s.barrier)
         st = ls_barrier(b->comm, NULL);
+    if (st == LS_OK && b->s.ddp)
+        st = ls_ddp_begin(b->ddp, b->p->batch);
     if (st != LS_OK)
         return st;
     i %= b->p->n_batches;

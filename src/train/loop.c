@@ -149,6 +149,10 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
     LS_TRY(ls_loader_next(run->train.loader, batch));
     report_phase(run, PHASE_DATA);
     run->rows = batch->rows;
+    if (run->ddp == NULL)
+        return LS_OK;
+    LS_TRY(ls_ddp_begin(run->ddp, run->rows));
+    report_phase(run, PHASE_COMMUNICATION); // comparing replicas, where that is due
     return LS_OK;
 }
 

@@ -3,6 +3,7 @@
  * Several ranks: evaluation without a sample twice, resuming from the middle of an epoch, and what a number of ranks must not
  * change.
  */
+#include "comm/recorder.h"
 #include "harness/ranks.h"
 #include "train/small_run.h"
 
@@ -10,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -184,6 +186,43 @@ static void a_checkpoint_that_rank_0_cannot_read_fails_everywhere(void **state)
     assert_non_null(strstr(results[2].error, "rank 0"));
 }
 
+/* The flight recorder's times: each step's sum of weights starts before its forward. */
+static ls_status body_order(const ls_test_rank *self, void *arg)
+{
+    static recorder_entry entries[RECORDER_ENTRIES];
+    static recorder_span spans[RECORDER_ENTRIES];
+    char number[16];
+    int64_t forward_ns[8];
+    int n_forwards = 0;
+    int n_weights = 0;
+    int ring;
+    int n;
+
+    LS_TRY(recorder_create_fd(&ring));
+    snprintf(number, sizeof(number), "%d", ring);
+    LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
+    LS_TRY(rank_body(self, arg));
+    LS_TRY(recorder_read_phases(ring, spans, RECORDER_ENTRIES, &n));
+    for (int i = 0; i < n && n_forwards < 8; i++)
+        if (strcmp(spans[i].name, "forward") == 0)
+            forward_ns[n_forwards++] = spans[i].start_ns;
+    LS_TRY(recorder_read(ring, entries, RECORDER_ENTRIES, &n));
+    for (int i = 0; i < n; i++)
+        if (strcmp(entries[i].stamp.site, "ddp weight") == 0 && n_weights < n_forwards)
+            LS_CHECK(entries[i].start_ns <= forward_ns[n_weights++]);
+    LS_CHECK(n_forwards == 3 && n_weights == 3);
+    return LS_OK;
+}
+
+static void the_sum_of_weights_starts_before_forward(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    job.flags.steps = 3;
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_order, .arg = &job}, NULL));
+}
+
 static int make_set(void **state)
 {
     (void)state;
@@ -208,6 +247,7 @@ int main(void)
         cmocka_unit_test(with_sync_bn_ranks_do_what_one_rank_does),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_everywhere),
+        cmocka_unit_test(the_sum_of_weights_starts_before_forward),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }
