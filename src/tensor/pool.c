@@ -109,6 +109,22 @@ static void free_list_of_tensors(ls_tensor *t)
     }
 }
 
+/* Frees the blocks that nothing uses; true: there were some. */
+static bool trim(ls_device *device)
+{
+    tensor_pool *pool = device->pool;
+    bool found = false;
+
+    for (int lasting = 0; lasting < 2; lasting++) {
+        for (size_t i = 0; i < CLASS_COUNT; i++) {
+            found = found || pool->free_blocks[lasting][i] != NULL;
+            free_list_of_blocks(device, pool->free_blocks[lasting][i]);
+            pool->free_blocks[lasting][i] = NULL;
+        }
+    }
+    return found;
+}
+
 void pool_destroy(ls_device *device)
 {
     tensor_pool *pool = device->pool;
@@ -118,11 +134,9 @@ void pool_destroy(ls_device *device)
     if (pool->n_live_tensors > 0)
         ls_log(LS_LOG_ERROR, "tensor", "device %s closed while %zu of its tensors are alive",
                device->ops->name, pool->n_live_tensors);
-    for (int lasting = 0; lasting < 2; lasting++) {
-        for (size_t i = 0; i < CLASS_COUNT; i++)
-            free_list_of_blocks(device, pool->free_blocks[lasting][i]);
-        free_list_of_tensors(pool->free_tensors[lasting]);
-    }
+    (void)trim(device);
+    free_list_of_tensors(pool->free_tensors[0]);
+    free_list_of_tensors(pool->free_tensors[1]);
     free_list_of_blocks(device, pool->free_borrowed);
     ls_free(pool);
     device->pool = NULL;
@@ -163,6 +177,8 @@ ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out
     if (s != NULL)
         *list = s->next_free;
     else
+        s = make_block(device, rounded);
+    if (s == NULL && trim(device)) // what is free in other sizes may make room
         s = make_block(device, rounded);
     if (s == NULL)
         return no_memory(device, bytes);

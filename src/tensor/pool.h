@@ -5,7 +5,8 @@
  * Blocks are kept with their storage records, one list for each size class (eight classes a doubling), last in first out,
  * so that a repeated step finds the blocks of the step before, still warm, and allocates nothing. What is made to last
  * (parameters, gradients, optimizer state) has lists of its own: otherwise it would walk away, in the first step, with
- * blocks that the second one would have to make again.
+ * blocks that the second one would have to make again. When the device has no memory left, all free
+ * blocks are given back to it before an allocation fails.
  */
 #ifndef LS_TENSOR_POOL_H
 #define LS_TENSOR_POOL_H

@@ -275,6 +275,63 @@ static void packed_copies_are_freed_with_their_storage(void **state)
     ls_device_close(device);
 }
 
+/* --- a device with little memory --- */
+
+static size_t bytes_left;
+
+static void *limited_alloc(device_state *self, size_t bytes)
+{
+    if (bytes > bytes_left)
+        return NULL;
+    bytes_left -= bytes;
+    return cpu_ref_device_ops.alloc(self, bytes);
+}
+
+static void limited_free(device_state *self, void *block, size_t bytes)
+{
+    bytes_left += bytes;
+    cpu_ref_device_ops.free(self, block, bytes);
+}
+
+static ls_tensor *bytes_of(ls_device *device, int64_t n)
+{
+    ls_tensor *t = NULL;
+
+    assert_status(LS_OK, ls_tensor_create(device, LS_I8, 1, &n, &t));
+    return t;
+}
+
+/* A step's values and what lasts are in lists of their own; both make room. */
+static void a_full_device_frees_unused_blocks_of_other_sizes(void **state)
+{
+    ls_device *device = open_reference();
+    device_ops ops = cpu_ref_device_ops;
+    ls_tensor *used;
+    ls_tensor *large;
+    ls_tensor *value;
+    ls_tensor *none = NULL;
+
+    LS_UNUSED(state);
+    ops.alloc = limited_alloc;
+    ops.free = limited_free;
+    device->ops = &ops;
+    bytes_left = 4096;
+    used = bytes_of(device, 1024);
+    ls_tensor_destroy(bytes_of(device, 512));
+    value = unplaced_of(device, LS_I8, 1, (int64_t[]){768});
+    assert_status(LS_OK, tensor_place(value, NULL, 0));
+    ls_tensor_destroy(value);
+    assert_int_equal(bytes_left, 4096 - 1024 - 512 - 768);
+    large = bytes_of(device, 3072);
+    assert_int_equal(bytes_left, 0);
+    assert_status(LS_ENOMEM, ls_tensor_create(device, LS_I8, 1, (int64_t[]){64}, &none));
+    assert_error("64 bytes on device cpu_ref");
+    ls_tensor_destroy(used);
+    ls_tensor_destroy(large);
+    ls_device_close(device);
+    assert_int_equal(bytes_left, 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_missing_kernel_runs_on_plain_layouts),
         cmocka_unit_test(views_of_an_opaque_tensor_and_copies_into_it_agree),
         cmocka_unit_test(packed_copies_are_freed_with_their_storage),
+        cmocka_unit_test(a_full_device_frees_unused_blocks_of_other_sizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
