@@ -46,8 +46,9 @@ static const config_entry table[CONFIG_COUNT] = {
         {"LOCKSTEP_SECURITY", CONFIG_TYPE_CHOICE, "auth", "auth|mac|encrypt", 0, 0,
          "what protects TCP connections; auth: both ends prove the key, mac: and no "
          "byte can be changed, encrypt: nor read"},
-    [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_CHOICE, "cpu", "cpu|cpu_ref", 0, 0,
-                       "where tensors live and what computes on them"},
+    [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_TEXT, "cpu", NULL, 0, 0,
+                       "where tensors live and what computes on them: cpu (onednn where it is "
+                       "installed, else cpu_ref), onednn, cpu_ref or another module's name"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
                         "compute threads of a rank; 0: from the cores it may use"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,

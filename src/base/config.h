@@ -22,7 +22,7 @@ typedef enum config_id {
     CONFIG_IFACE,          /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
     CONFIG_KEY_FILE,       /* LOCKSTEP_KEY_FILE */
     CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */
-    CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, cpu_ref */
+    CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, onednn, cpu_ref or another module */
     CONFIG_THREADS,        /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
     CONFIG_ALGORITHMS, /* LOCKSTEP_ALGORITHMS: which algorithm serves which operation on a host */
     CONFIG_MODULE_DIR, /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */

@@ -90,7 +90,7 @@ static const char *first_set(const comm_env *env, const char *const names[IDENTI
     return NULL;
 }
 
-/* The first variable that the family lacks, NULL when it is complete. */
+/* The first variable that the family lacks, NULL when it is complete. A file needs no MASTER_*. */
 static const char *missing_variable(const comm_env *env, const identity_family *f)
 {
     if (identity_get(env, f->rank) == NULL)
@@ -98,7 +98,8 @@ static const char *missing_variable(const comm_env *env, const identity_family *
     if (first_set(env, f->size) == NULL)
         return f->size[0];
     for (int i = 0; i < IDENTITY_NEEDS && f->needs[i] != NULL; i++) {
-        if (identity_get(env, f->needs[i]) == NULL)
+        if (identity_get(env, f->needs[i]) == NULL &&
+            !(text_starts(f->needs[i], "MASTER_") && place_names_file(env)))
             return f->needs[i];
     }
     return NULL;
@@ -167,7 +168,8 @@ static void note_disagreement(const comm_env *env, const identity_family *chosen
 
         if (f <= chosen || text_equal(f->rank, chosen->rank) || missing_variable(env, f) != NULL)
             continue;
-        if (read_rank_and_size(env, f, &rank, &size) != LS_OK || (f->more_than_one && size < 2))
+        if (read_rank_and_size(env, f, &rank, &size) != LS_OK ||
+            ((f->more_than_one || id->is_inner) && size < 2))
             continue;
         if (rank == id->rank && size == id->size)
             continue;
@@ -187,6 +189,38 @@ static void note_lonely_pmix(const comm_env *env, identity *id)
                     "taken as a job of one");
 }
 
+/*
+ * `lockstep run mpirun -np 4 PROG`: our launcher says rank 0 of 1 in the variables of every family,
+ * so one that says more was set by a launcher inside, and this process is that launcher's rank.
+ */
+static const identity_family *inner_family(const comm_env *env)
+{
+    int rank;
+    int size;
+
+    if (read_rank_and_size(env, &families[0], &rank, &size) != LS_OK || size > 1)
+        return NULL;
+    for (size_t i = 1; i < LS_COUNT_OF(families); i++)
+        if (missing_variable(env, &families[i]) == NULL &&
+            read_rank_and_size(env, &families[i], &rank, &size) == LS_OK && size > 1)
+            return &families[i];
+    return NULL;
+}
+
+static void find_inner(const comm_env *env, identity *id, const identity_family **found)
+{
+    const identity_family *inner = NULL;
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_keep(kept);
+    if (*found == &families[0])
+        inner = inner_family(env);
+    ls_error_restore(kept);
+    id->is_inner = inner != NULL;
+    if (inner != NULL)
+        *found = inner;
+}
+
 static ls_status from_environment(const comm_env *env, identity *id, const identity_family **found)
 {
     char kept[LS_ERROR_BYTES];
@@ -199,6 +233,7 @@ static ls_status from_environment(const comm_env *env, identity *id, const ident
         if (speaks)
             *found = &families[i];
     }
+    find_inner(env, id, found);
     if (*found == NULL) {
         note_lonely_pmix(env, id);
         return LS_OK;
@@ -252,7 +287,8 @@ ls_status identity_find(const comm_env *env, const ls_init_options *opt, identit
         return ls_fail(LS_EINVAL, "joining through a store needs rank and world_size");
     else
         LS_TRY(from_environment(env, &id, &found));
-    LS_TRY(read_descriptors(env, &id));
+    if (!id.is_inner)
+        LS_TRY(read_descriptors(env, &id));
     if (id.size == 1) {
         id.local_rank = 0;
         id.local_size = 1;

@@ -4,7 +4,9 @@
  *
  * The families are tried in this order, the first complete one counts: options, LOCKSTEP_*, torchrun (complete with
  * LOCAL_RANK), Open MPI, PMIx, PMI, Slurm inside a step of more than one task, bare RANK + WORLD_SIZE + MASTER_*.
- * With none of them the job is this one process.
+ * With none of them the job is this one process. Where LOCKSTEP_* says rank 0 of 1, a later family
+ * that says more ranks counts: it is of a launcher inside, as in `lockstep run mpirun -np 4 PROG`.
+ * Then LOCKSTEP_*, MASTER_* and the descriptors are those of the outer job and do not count.
  */
 #ifndef LS_COMM_IDENTITY_H
 #define LS_COMM_IDENTITY_H
@@ -31,6 +33,7 @@ typedef struct identity {
     const char *family; /* "options", "LOCKSTEP", "torchrun", "Open MPI", ...; "" alone */
     int rank;
     int size;
+    bool is_inner;  /* by a launcher inside a job of one rank */
     int local_rank; /* -1: unknown */
     int local_size; /* 0: unknown */
     int n_nodes;    /* 0: unknown */

@@ -31,8 +31,23 @@ static ls_status master_place(const comm_env *env, int port_step, identity *id)
     return set_place(id, HUB_MASTER, text, "MASTER_ADDR");
 }
 
+bool place_names_file(const comm_env *env)
+{
+    const char *store = identity_get(env, "LOCKSTEP_STORE");
+
+    return store != NULL && text_starts(store, "file://") && store[strlen("file://")] != '\0';
+}
+
+/* What the user has set counts under every starter: launchers give the address of a hub. */
+static ls_status place_of_file(const comm_env *env, identity *id)
+{
+    return set_place(id, HUB_FILE, identity_get(env, "LOCKSTEP_STORE"), "LOCKSTEP_STORE");
+}
+
 ls_status place_of_master(const comm_env *env, identity *id)
 {
+    if (place_names_file(env))
+        return place_of_file(env, id);
     if (identity_get(env, "MASTER_ADDR") == NULL)
         return ls_fail(LS_EINVAL,
                        "rank %d of %d: MASTER_ADDR is not set, so nobody says where the "
@@ -65,8 +80,12 @@ static ls_status place_of_user(const comm_env *env, const char *starter, bool *d
     const char *store = identity_get(env, "LOCKSTEP_STORE");
 
     *done = true;
-    if (store != NULL && text_starts(store, "file://") && store[strlen("file://")] != '\0')
-        return set_place(id, HUB_FILE, store, "LOCKSTEP_STORE");
+    if (place_names_file(env))
+        return place_of_file(env, id);
+    if (id->is_inner) { // the others are the outer job's
+        *done = false;
+        return LS_OK;
+    }
     if (store != NULL)
         return ls_fail(LS_EINVAL, "LOCKSTEP_STORE \"%.80s\": under %s it must be file://PATH",
                        store, starter);
@@ -123,6 +142,8 @@ ls_status place_of_launcher(const comm_env *env, identity *id)
 {
     const char *store = identity_get(env, "LOCKSTEP_STORE");
 
+    if (place_names_file(env))
+        return place_of_file(env, id);
     LS_TRY(read_launcher_job(env, id));
     if (store != NULL)
         return set_place(id, HUB_URL, store, "LOCKSTEP_STORE");
@@ -136,6 +157,8 @@ ls_status place_of_torchrun(const comm_env *env, identity *id)
 {
     const char *agent_store = identity_get(env, "TORCHELASTIC_USE_AGENT_STORE");
 
+    if (place_names_file(env))
+        return place_of_file(env, id);
     if (is_one_host(id) && identity_get(env, "TORCHELASTIC_RUN_ID") != NULL)
         return name_place(id, "torchrun", identity_get(env, "TORCHELASTIC_RUN_ID"),
                           identity_get(env, "MASTER_PORT"),

@@ -34,6 +34,9 @@ const char *identity_get(const comm_env *env, const char *name); /* NULL: not se
 LS_MUST_USE ls_status identity_int(const comm_env *env, const char *name, int min, int max,
                                    int *out);
 
+/* Whether LOCKSTEP_STORE is file://PATH, where ranks of every family then meet. */
+bool place_names_file(const comm_env *env);
+
 /* `found` is NULL when options or nothing told the rank. */
 LS_MUST_USE ls_status place_find(const comm_env *env, const ls_init_options *opt,
                                  const identity_family *found, identity *id);

@@ -77,22 +77,17 @@ ls_status recorder_create_fd(int *fd)
     return LS_OK;
 }
 
-static ls_status check_size(int fd, ls_status otherwise)
+static bool is_recorder(int fd)
 {
     struct stat info;
 
-    if (fstat(fd, &info) != 0)
-        return ls_fail_errno("flight recorder: descriptor %d", fd);
-    if (!S_ISREG(info.st_mode) || info.st_size < (off_t)RING_BYTES)
-        return ls_fail(otherwise, "descriptor %d holds no flight recorder", fd);
-    return LS_OK;
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == (off_t)RING_BYTES;
 }
 
 static ls_status get_fd(int fd, int *own)
 {
-    if (fd < 0)
+    if (fd < 0 || !is_recorder(fd))
         return recorder_create_fd(own);
-    LS_TRY(check_size(fd, LS_EINVAL));
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); // it was inherited for this process, not for its children
     *own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return *own >= 0 ? LS_OK : ls_fail_errno("flight recorder: descriptor %d", fd);
@@ -272,7 +267,8 @@ static ls_status map_to_read(int fd, word **words)
 {
     void *base;
 
-    LS_TRY(check_size(fd, LS_EFORMAT));
+    if (!is_recorder(fd))
+        return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
     base = mmap(NULL, RING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return ls_fail_errno("cannot map the flight recorder");

@@ -27,7 +27,10 @@
 
 typedef struct recorder recorder;
 
-/* Uses the memfd `fd` (borrowed: duplicated), or an own one when it is -1. LS_EINVAL when fd is no memory of ours. */
+/*
+ * Uses the memfd `fd` (borrowed: duplicated), or an own one when it is -1, closed or something
+ * else: a program in between may have closed what the starter handed over.
+ */
 LS_MUST_USE ls_status recorder_open(int fd, int rank, recorder **out);
 void recorder_close(recorder *r); /* NULL is allowed; what was recorded stays behind fd */
 

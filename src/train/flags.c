@@ -37,7 +37,7 @@ static void add_place(flag_table *t, ls_train_flags *f)
     add(t, "id", 'i', LS_FLAG_INT, &f->node_id, 0, 65535, "which of the machines this is");
     add(t, "backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
         "communication: auto, native, mpi, mpi:openmpi, mpi:mpich, gloo");
-    add(t, "device", 0, LS_FLAG_TEXT, &f->device, 0, 0, "computation: cpu, cpu_ref");
+    add(t, "device", 0, LS_FLAG_TEXT, &f->device, 0, 0, "computation: cpu, onednn, cpu_ref");
     add(t, "master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "HOST[:PORT] of machine 0");
     add(t, "local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
         "accepted for torch.distributed.launch");

@@ -2,7 +2,7 @@
 #include "base/unit.h"
 #include "comm/identity.h"
 
-#define PAIRS 16
+#define PAIRS 24
 
 /* Variables as NAME, VALUE, NAME, VALUE, ... */
 typedef struct vars {
@@ -47,6 +47,12 @@ static ls_status find(const vars *v, const ls_init_options *opt, identity *id)
 #define SLURM                                                                                      \
     "SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "6", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "77",  \
         "SLURM_LOCALID", "2", "SLURM_NODEID", "1", "SLURM_STEP_TASKS_PER_NODE", "3(x2)"
+
+/* What a job of one rank gives, of which an inner launcher replaces a part. */
+#define OUTER                                                                                      \
+    "LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "1", "LOCKSTEP_STORE", "unix:@hub",               \
+        "LOCKSTEP_RING_FD", "20", "RANK", "0", "WORLD_SIZE", "1", "MASTER_ADDR", "127.0.0.1",      \
+        "MASTER_PORT", "9"
 
 typedef struct row {
     const char *what;
@@ -166,6 +172,89 @@ static const row good[] = {
      HUB_MASTER,
      "h:7",
      NULL},
+    {"bare variables with a file",
+     {{"RANK", "1", "WORLD_SIZE", "2", "LOCKSTEP_STORE", "file:///x"}},
+     "RANK",
+     1,
+     2,
+     0,
+     HUB_FILE,
+     "file:///x",
+     NULL},
+    {"bare variables with a master and a file",
+     {{"RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "h", "MASTER_PORT", "7", "LOCKSTEP_STORE",
+       "file:///x"}},
+     "RANK",
+     1,
+     2,
+     0,
+     HUB_FILE,
+     "file:///x",
+     NULL},
+    {"torchrun with a file",
+     {{TORCHRUN, "LOCKSTEP_STORE", "file:///x"}},
+     "torchrun",
+     2,
+     4,
+     2,
+     HUB_FILE,
+     "file:///x",
+     NULL},
+    {"the launcher's variables set by hand with a file",
+     {{"LOCKSTEP_RANK", "1", "LOCKSTEP_WORLD_SIZE", "2", "LOCKSTEP_STORE", "file:///x"}},
+     "LOCKSTEP",
+     1,
+     2,
+     0,
+     HUB_FILE,
+     "file:///x",
+     NULL},
+    {"mpirun of Open MPI inside a job of one rank",
+     {{OUTER, OPENMPI}},
+     "Open MPI",
+     3,
+     4,
+     4,
+     HUB_NAME,
+     "openmpi|817||",
+     NULL},
+    {"mpirun of Open MPI over hosts with a file, inside a job of one rank",
+     {{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "1", OPENMPI_FAR, "LOCKSTEP_STORE",
+       "file:///x"}},
+     "Open MPI",
+     3,
+     4,
+     2,
+     HUB_FILE,
+     "file:///x",
+     NULL},
+    {"mpirun of MPICH inside a job of one rank",
+     {{OUTER, PMI}},
+     "PMI",
+     0,
+     2,
+     2,
+     HUB_NAME,
+     "pmi|||",
+     NULL},
+    {"torchrun inside a job of one rank",
+     {{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "1", "LOCKSTEP_STORE", "unix:@hub", TORCHRUN}},
+     "torchrun",
+     2,
+     4,
+     2,
+     HUB_MASTER,
+     "10.0.0.1:29500",
+     NULL},
+    {"mpirun with one rank inside a job of one rank",
+     {{OUTER, "OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1"}},
+     "LOCKSTEP",
+     0,
+     1,
+     1,
+     HUB_NONE,
+     "",
+     NULL},
     {"the launcher before torchrun",
      {{LAUNCHER, "RANK", "1", "WORLD_SIZE", "3", "LOCAL_RANK", "1", "MASTER_ADDR", "h",
        "MASTER_PORT", "7"}},
@@ -278,6 +367,22 @@ static const bad_row bad[] = {
     {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2"}}, {"PMI_FD", NULL}},
 };
 
+/* They are the outer job's one rank's, which four ranks would share. */
+static void inner_launcher_has_no_descriptors_of_the_outer_job(void **state)
+{
+    identity id;
+
+    LS_UNUSED(state);
+    assert_ok(find(&(vars){{OUTER, "LOCKSTEP_LISTEN_FD", "21", OPENMPI}}, NULL, &id));
+    assert_true(id.is_inner);
+    assert_int_equal(id.ring_fd, -1);
+    assert_int_equal(id.listen_fd, -1);
+    assert_ok(find(&(vars){{OUTER, "LOCKSTEP_LISTEN_FD", "21"}}, NULL, &id));
+    assert_false(id.is_inner);
+    assert_int_equal(id.ring_fd, 20);
+    assert_int_equal(id.listen_fd, 21);
+}
+
 static void bad_values_are_named(void **state)
 {
     LS_UNUSED(state);
@@ -361,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_are_found_in_their_order),
+        cmocka_unit_test(inner_launcher_has_no_descriptors_of_the_outer_job),
         cmocka_unit_test(bad_values_are_named),
         cmocka_unit_test(options_beat_the_environment),
         cmocka_unit_test(bad_options_are_named),

@@ -58,6 +58,28 @@ static void elastic_ddp_takes_torchruns_variables(void **state)
                           2);
 }
 
+static void ranks_meet_at_the_file_of_the_environment(void **state)
+{
+    job *ranks[2];
+    char store[96], rank[32];
+
+    LS_UNUSED(state);
+    text_format(store, sizeof(store), "LOCKSTEP_STORE=file:///tmp/lockstep-test-foreign-%d",
+                (int)getpid());
+    (void)unlink(strchr(store, '/') + 2);
+    for (int r = 0; r < 2; r++) {
+        text_format(rank, sizeof(rank), "RANK=%d", r);
+        ranks[r] = job_start(JOB_LIST(LOCKSTEP_BIN "/elastic_ddp"),
+                             JOB_LIST(CLEAN, "LOCKSTEP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                                      "LOCAL_RANK", rank, "WORLD_SIZE=2", store));
+    }
+    for (int r = 0; r < 2; r++) {
+        job_expect_code(ranks[r], 0);
+        job_expect(ranks[r], job_said(ranks[r], 0, "Start running basic DDP example on rank"));
+    }
+    (void)unlink(strchr(store, '/') + 2);
+}
+
 /* Whether this mpirun is there and of this family. */
 static bool has_launcher(const char *launcher, const char *family)
 {
@@ -90,9 +112,15 @@ static void expect_programs_under(const char *launcher)
                         "Rank 2 has received 1 from rank 0.\n");
     expect_under_mpirun(JOB_LIST(launcher, "-np", "2", LOCKSTEP_BIN "/elastic_ddp"),
                         "Start running basic DDP example on rank 1.\n");
-    /* and the launcher itself inside ours, for programs that are not */
+    /* and the launcher itself inside ours, for its programs and for ours */
     expect_under_mpirun(JOB_LIST(JOB_TOOL, "run", launcher, "-np", "2", "echo", "hello"),
                         "hello\nhello\n");
+    expect_under_mpirun(
+        JOB_LIST(JOB_TOOL, "run", launcher, "-np", "3", LOCKSTEP_BIN "/message_passing"),
+        "Rank 2 has received 1 from rank 0.\n");
+    expect_under_mpirun(
+        JOB_LIST(JOB_TOOL, "run", launcher, "-np", "1", LOCKSTEP_BIN "/elastic_ddp"),
+        "Start running basic DDP example on rank 0.\n");
 }
 
 static void programs_run_under_open_mpi(void **state)
@@ -130,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(message_passing_takes_torchruns_variables),
         test(elastic_ddp_takes_torchruns_variables),
+        test(ranks_meet_at_the_file_of_the_environment),
         test(programs_run_under_open_mpi),
         test(programs_run_under_mpich),
         test(programs_run_under_our_own_launcher),

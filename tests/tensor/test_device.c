@@ -42,6 +42,19 @@ static void the_variable_chooses_where_the_caller_does_not(void **state)
     assert_status(LS_OK, ls_device_open(NULL, &device));
     assert_string_equal(ls_device_name(device), "cpu_ref");
     ls_device_close(device);
+    // The variable takes what the option takes.
+    assert_int_equal(setenv("LOCKSTEP_MODULE_DIR", "/nonexistent/modules", 1), 0);
+    assert_int_equal(setenv("LOCKSTEP_DEVICE", "npu", 1), 0);
+    assert_status(LS_EUNSUPPORTED, ls_device_open(NULL, &device));
+    assert_error("liblockstep_npu.so in /nonexistent/modules");
+    assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
+    assert_int_equal(setenv("LOCKSTEP_DEVICE", "onednn", 1), 0);
+    if (ls_device_open(NULL, &device) == LS_OK) {
+        assert_string_equal(ls_device_name(device), "onednn");
+        ls_device_close(device);
+    } else {
+        assert_error("liblockstep_onednn.so");
+    }
     assert_int_equal(unsetenv("LOCKSTEP_DEVICE"), 0);
 }
 
