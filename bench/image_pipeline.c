@@ -108,8 +108,9 @@ int main(int argc, char **argv)
 {
     options o = {.data = NULL, .image_size = 224, .batch = 16, .passes = 5};
     const ls_flag table[] = {
-        {"data", 0, LS_FLAG_TEXT, &o.data, 0, 0, "image folder, DIR/CLASS/*.jpg"},
-        {"image-size", 0, LS_FLAG_INT, &o.image_size, 1, 4096, "height and width of samples"},
+        {"data", 0, LS_FLAG_TEXT, &o.data, 0, 0, "`DIR` image folder, DIR/CLASS/*.jpg"},
+        {"image-size", 0, LS_FLAG_INT, &o.image_size, 1, 4096,
+         "`PIXELS` height and width of samples"},
         {"batch", 0, LS_FLAG_INT, &o.batch, 1, 65536, "rows of a batch"},
         {"passes", 0, LS_FLAG_INT, &o.passes, 1, MAX_PASSES, "over all images"},
         {"threads", 'j', LS_FLAG_INT, &o.threads, 0, 256, "that read; 0: the one that asks"},

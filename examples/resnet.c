@@ -148,21 +148,22 @@ static ls_status parse(int argc, char **argv, settings *s)
 {
     ls_train_flags *f = &s->common;
     const ls_flag own[] = {
+        {"The model and its data", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0,
-         "resnet18, resnet34, resnet50, resnet101, resnet152"},
+         "`NAME` resnet18, resnet34, resnet50, resnet101, resnet152"},
         {"num-epochs", 0, LS_FLAG_INT, &f->epochs, 0, 1e9, "passes over the training set"},
         {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "at the start"},
         {"random-seed", 0, LS_FLAG_INT, &f->seed, 0, 1e15, "decides everything that is random"},
         {"image-size", 0, LS_FLAG_INT, &s->image_size, 0, 4096,
-         "height and width; 0: 32 of CIFAR-10, 224 of synthetic images"},
+         "`PIXELS` height and width; 0: 32 of CIFAR-10, 224 of synthetic images"},
         {"augment", 0, LS_FLAG_TEXT, &s->augment, 0, 0,
-         "how training images are varied: crop (and flip), flip, none"},
+         "`WORD` how training images are varied: crop (and flip), flip, none"},
         {"use-syn", 0, LS_FLAG_BOOL, &s->use_syn, 0, 0, "synthetic images instead of CIFAR-10"},
         {"steps-syn", 0, LS_FLAG_INT, &s->steps_syn, 1, 1e9, "steps of an epoch of those"},
         {"model-dir", 0, LS_FLAG_TEXT, &s->model_dir, 0, 0,
-         "folder of the saved model, made when missing"},
+         "`DIR` folder of the saved model, made when missing"},
         {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
-         "FILE.safetensors in that folder"},
+         "`FILE` its name in that folder"},
         {"resume", 0, LS_FLAG_BOOL, &s->resume, 0, 0, "go on from the file in --model_dir"},
     };
     char problem[256];

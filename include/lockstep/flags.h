@@ -21,7 +21,9 @@ typedef enum ls_flag_kind {
     LS_FLAG_BOOL,          /* int; no value, or =true, =false */
     LS_FLAG_ATTACHED_TEXT, /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
     LS_FLAG_TEXTS,         /* ls_flag_texts; each time it is given adds one */
-    LS_FLAG_ARGUMENT /* const char *; an argument that is no flag: the first such row gets the first of them */
+    /* const char *; an argument that is no flag: the first such row gets the first of them */
+    LS_FLAG_ARGUMENT,
+    LS_FLAG_HEADING /* no flag: `name` is a heading of the help, over the flags that follow */
 } ls_flag_kind;
 
 /* The values of a flag that may come several times, in their order. */
@@ -39,7 +41,8 @@ typedef struct ls_flag {
     void *value;
     double min; /* numbers: bounds, when max > min */
     double max;
-    const char *help; /* NULL: accepted, but not listed */
+    /* NULL: accepted, but not listed. "`SECONDS` from ..." names the value: --grace SECONDS. */
+    const char *help;
 } ls_flag;
 
 /* What a program takes. Flags of a later table are hidden by those of an earlier one with the same name. */
@@ -51,6 +54,7 @@ typedef struct ls_flags {
     const ls_flag *tables[2];
     int n[2];
     int takes_rest; /* 1: the first argument that is no flag (and has no row) ends them; 0: there may be none */
+    int width; /* columns of the help; 0: those of the terminal behind stdout, or 80 */
 } ls_flags;
 
 /*
@@ -60,7 +64,11 @@ typedef struct ls_flags {
 LS_API LS_MUST_USE ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv,
                                             int *rest);
 
-/* The help text, with the values as they are now as defaults; call it before parsing. Free it with ls_flags_free(). */
+/*
+ * The help text: usage, summary, and the flags under their headings, in lines of at most 100
+ * columns that fit `width`. The defaults are the values as they are now: call it before parsing.
+ * Free it with ls_flags_free(). LS_ENOMEM: no memory. Does not block; any thread.
+ */
 LS_API LS_MUST_USE ls_status ls_flags_help(const ls_flags *flags, char **out);
 LS_API void ls_flags_free(char *text);
 

@@ -2,6 +2,7 @@
 #include <lockstep/flags.h>
 
 #include "base/alloc.h"
+#include "base/flag_table.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -21,16 +22,6 @@ static bool same_name(const char *name, const char *given, size_t n)
     return true;
 }
 
-static int n_flags(const ls_flags *f)
-{
-    return f->n[0] + f->n[1];
-}
-
-static const ls_flag *flag_at(const ls_flags *f, int i)
-{
-    return i < f->n[0] ? &f->tables[0][i] : &f->tables[1][i - f->n[0]];
-}
-
 /* Finds "--name", "--name=value", "-name" or "-x"; *value points behind the "=" or is NULL. */
 static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char **value)
 {
@@ -41,7 +32,7 @@ static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char *
     *value = name[n] == '=' ? name + n + 1 : NULL;
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
-        if (flag->kind == LS_FLAG_ARGUMENT)
+        if (flag->kind == LS_FLAG_ARGUMENT || flag->kind == LS_FLAG_HEADING)
             continue;
         if (!is_long && n == 1 ? flag->letter == name[0] : same_name(flag->name, name, n))
             return flag;
@@ -92,7 +83,7 @@ static ls_status unknown_flag(const ls_flags *f, const char *arg)
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
         const int distance = edit_distance(name + strspn(name, "-"), flag->name);
-        if (flag->help != NULL && distance < least) {
+        if (flag->help != NULL && flag->kind != LS_FLAG_HEADING && distance < least) {
             least = distance;
             nearest = flag->name;
         }
@@ -165,6 +156,8 @@ static ls_status set_value(const ls_flag *flag, const char *text)
         return LS_OK;
     case LS_FLAG_TEXTS:
         return add_text(flag, text);
+    case LS_FLAG_HEADING:
+        break;
     }
     return ls_fail(LS_EINTERNAL, "flag --%s has no kind", flag->name);
 }
@@ -218,62 +211,6 @@ ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv, int *rest
                        flags->program);
     if (rest != NULL)
         *rest = i;
-    return LS_OK;
-}
-
-/* --- help --- */
-
-static void append_default(text_buf *t, const ls_flag *flag)
-{
-    char bytes[32];
-
-    if (flag->kind == LS_FLAG_INT && *(int64_t *)flag->value != 0)
-        text_append(t, " (%lld)", (long long)*(int64_t *)flag->value);
-    else if (flag->kind == LS_FLAG_BYTES)
-        text_append(t, " (%s)",
-                    text_bytes(bytes, sizeof(bytes), (uint64_t) * (int64_t *)flag->value));
-    else if (flag->kind == LS_FLAG_REAL && *(double *)flag->value != 0)
-        text_append(t, " (%g)", *(double *)flag->value);
-    else if (flag->kind == LS_FLAG_TEXT && *(const char **)flag->value != NULL)
-        text_append(t, " (%s)", *(const char **)flag->value);
-}
-
-/* An earlier row has the same name. */
-static bool is_hidden(const ls_flags *f, int i)
-{
-    const ls_flag *flag = flag_at(f, i);
-
-    for (int k = 0; k < i; k++)
-        if (text_equal(flag_at(f, k)->name, flag->name))
-            return true;
-    return false;
-}
-
-ls_status ls_flags_help(const ls_flags *flags, char **out)
-{
-    text_buf t = {0};
-
-    text_append(&t, "usage: %s %s\n%s\n\n", flags->program, flags->usage, flags->summary);
-    for (int i = 0; i < n_flags(flags); i++) {
-        const ls_flag *flag = flag_at(flags, i);
-        char left[NAME_MOST + 16];
-        if (flag->help == NULL || is_hidden(flags, i))
-            continue;
-        if (flag->kind == LS_FLAG_ARGUMENT)
-            text_format(left, sizeof(left), "%s", flag->name);
-        else if (flag->letter != 0)
-            text_format(left, sizeof(left), "-%c, --%s", flag->letter, flag->name);
-        else
-            text_format(left, sizeof(left), "    --%s", flag->name);
-        text_append(&t, "  %-24s %s", left, flag->help);
-        append_default(&t, flag);
-        text_append(&t, "\n");
-    }
-    if (text_status(&t) != LS_OK) {
-        text_free(&t);
-        return LS_ENOMEM;
-    }
-    *out = t.data;
     return LS_OK;
 }
 

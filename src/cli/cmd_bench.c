@@ -14,7 +14,7 @@
 
 #define VS_TURNS 11
 
-enum { N_PEER_FLAGS = 27, N_OWN_FLAGS = 10 };
+enum { N_PEER_FLAGS = 28, N_OWN_FLAGS = 11 };
 
 #define OPERATIONS                                                                                 \
     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
@@ -25,14 +25,15 @@ static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_
 {
     const double most = 1e12;
     const ls_flag flags[N_PEER_FLAGS] = {
+        {"As in nccl-tests", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"minbytes", 'b', LS_FLAG_BYTES, &o->min_bytes, 0, 0, "smallest size"},
         {"maxbytes", 'e', LS_FLAG_BYTES, &o->max_bytes, 0, 0, "largest size"},
         {"stepbytes", 'i', LS_FLAG_BYTES, &o->step_bytes, 0, 0, "from size to size, without -f"},
         {"stepfactor", 'f', LS_FLAG_INT, &o->factor, 0, 1024, "times so much from size to size"},
-        {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0, "sum, avg, prod, min, max, all"},
+        {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0, "`NAME` sum, avg, prod, min, max, all"},
         {"datatype", 'd', LS_FLAG_TEXT, &o->type, 0, 0,
-         "int8, uint8, int32, int64, half, bfloat16, float, double, all"},
-        {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "a rank, or all"},
+         "`TYPE` int8, uint8, int32, int64, half, bfloat16, float, double, all"},
+        {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "`RANK` a rank, or all"},
         {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "operations that are timed"},
         {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "operations before them"},
         {"agg_iters", 'm', LS_FLAG_INT, &o->aggregate, 1, BENCH_AGGREGATE_MAX,
@@ -40,16 +41,18 @@ static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_
         {"run_cycles", 'N', LS_FLAG_INT, &o->cycles, 0, 1e6,
          "times to run the table, 0 for ever; with --vs turns of each row, 11 unless given"},
         {"average", 'a', LS_FLAG_INT, &o->average, 0, 3,
-         "time is that of rank 0 (0), the mean (1), least (2) or most (3) of all ranks'"},
-        {"check", 'c', LS_FLAG_INT, &o->check, 0, most, "0: do not check results"},
+         "`0-3` time is that of rank 0 (0), the mean (1), least (2) or most (3) of all ranks'"},
+        {"check", 'c', LS_FLAG_INT, &o->check, 0, most, "`0|1` 0: do not check results"},
         {"nthreads", 't', LS_FLAG_INT, &o->threads, 1, 4096, "ranks to start here, times -g"},
         {"ngpus", 'g', LS_FLAG_INT, &o->ranks, 1, 4096, "ranks to start on this machine"},
-        {"timeout", 'T', LS_FLAG_INT, &o->timeout_s, 0, 1e6, "seconds that an operation may take"},
+        {"timeout", 'T', LS_FLAG_INT, &o->timeout_s, 0, 1e6, "`SECONDS` timeout of an operation"},
         {"report_intervals", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
-         "1: also least, most, 99th percentile and variation of single operations"},
-        {"report_timestamps", 'S', LS_FLAG_INT, &o->timestamps, 0, 1, "1: the time of each row"},
-        {"local_register", 'R', LS_FLAG_INT, &o->registration, 0, 2, "1: as --memory registered"},
-        {"json", 'J', LS_FLAG_TEXT, &o->json, 0, 0, "FILE for an array of all measurements"},
+         "`0|1` 1: also least, most, 99th percentile and variation of single operations"},
+        {"report_timestamps", 'S', LS_FLAG_INT, &o->timestamps, 0, 1,
+         "`0|1` 1: the time of each row"},
+        {"local_register", 'R', LS_FLAG_INT, &o->registration, 0, 2,
+         "`0|1` 1: as --memory registered"},
+        {"json", 'J', LS_FLAG_TEXT, &o->json, 0, 0, "`FILE` write an array of all measurements"},
         {"parallel_init", 'p', LS_FLAG_INT, nothing, 0, 0, NULL},
         {"blocking", 'z', LS_FLAG_INT, nothing, 0, 0, NULL},
         {"cudagraph", 'G', LS_FLAG_INT, nothing, 0, 0, NULL},
@@ -65,18 +68,20 @@ static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_
 static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAGS])
 {
     const ls_flag flags[N_OWN_FLAGS] = {
-        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "auto, native, mpi, gloo"},
-        {"transport", 0, LS_FLAG_TEXT, &o->transport, 0, 0, "auto, shm, tcp"},
-        {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0, "user, or registered: from ls_comm_alloc"},
+        {"Lockstep's own", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "`NAME` auto, native, mpi, gloo"},
+        {"transport", 0, LS_FLAG_TEXT, &o->transport, 0, 0, "`NAME` auto, shm, tcp"},
+        {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0,
+         "`KIND` user, or registered: from ls_comm_alloc"},
         {"touch", 0, LS_FLAG_BOOL, &o->touch, 0, 0,
          "write the source before each operation and read the destination after it, as training "
          "does; neither is timed"},
         {"vs", 0, LS_FLAG_TEXT, &o->vs, 0, 0,
-         "other backends (mpi:openmpi,mpi:mpich,gloo) in the same run, in turn"},
+         "`LIST` other backends (mpi:openmpi,mpi:mpich,gloo) in the same run, in turn"},
         {"bind-to", 0, LS_FLAG_TEXT, &o->bind, 0, 0,
-         "none (default), or core (with --vs): each rank its own, where there are enough"},
+         "`WHAT` none (default), or core (with --vs): each rank its own, where there are enough"},
         {"watch", 0, LS_FLAG_ATTACHED_TEXT, &o->watch, 0, 0,
-         "with sendrecv: throughput from rank to rank each second, until Ctrl-C; =N: N times"},
+         "`N` with sendrecv: throughput from rank to rank each second, until Ctrl-C; =N: N times"},
         {"show-algorithms", 0, LS_FLAG_BOOL, &o->show_algorithms, 0, 0,
          "print which algorithm of the native backend serves what, and end"},
         {"turn", 0, LS_FLAG_TEXT, &o->turn, 0, 0, NULL},

@@ -141,19 +141,21 @@ static int check_what_is_asked(const check_flags *f)
     return has_hosts ? check_hosts(f, &options) : check_machine(f, &options);
 }
 
-#define N_ONE  9
-#define N_MANY 8
+#define N_ONE  10
+#define N_MANY 9
 
 int cmd_check(int argc, char **argv)
 {
     check_flags f = {.nproc = "auto", .nnodes = 2};
     const ls_flag one[N_ONE] = {
+        {"This machine", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
-         "ranks on each machine, or auto: one a core that may be used; with hosts: their slots"},
+         "`N` ranks on each machine, or auto: one a core that may be used; with hosts: their "
+         "slots"},
         {"nnodes", 0, LS_FLAG_INT, &f.nnodes, 1, 65536,
          "machines of the job; with 1, names and networks matter less"},
         {"master-port", 0, LS_FLAG_INT, &f.master_port, 0, 65535,
-         "the port that the job is to use; 0: MASTER_PORT, or torchrun's"},
+         "`PORT` the port that the job is to use; 0: MASTER_PORT, or torchrun's"},
         {"gpu-check", 0, LS_FLAG_BOOL, &f.gpu_check, 0, 0,
          "open each GPU and use some of its memory; takes seconds, where one hangs a minute"},
         {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0,
@@ -166,19 +168,20 @@ int cmd_check(int argc, char **argv)
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
     const ls_flag many[N_MANY] = {
+        {"Several machines", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f.hosts, 0, 0,
-         "machines to look at by ssh, a:8,user@b:2, and the ways between them; in a Slurm "
+         "`LIST` machines to look at by ssh, a:8,user@b:2, and the ways between them; in a Slurm "
          "allocation those of the allocation"},
         {"host", 0, LS_FLAG_TEXT, &f.hosts, 0, 0, NULL},
         {"hostfile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0,
-         "the same from a file, one a line: a slots=8, or a:8"},
+         "`FILE` the same from a file, one a line: a slots=8, or a:8"},
         {"machinefile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0, NULL},
-        {"ssh", 0, LS_FLAG_TEXT, &f.ssh, 0, 0, "what to run in the place of ssh"},
-        {"ssh-port", 0, LS_FLAG_INT, &f.ssh_port, 0, 65535, "ssh's port"},
+        {"ssh", 0, LS_FLAG_TEXT, &f.ssh, 0, 0, "`COMMAND` what to run in the place of ssh"},
+        {"ssh-port", 0, LS_FLAG_INT, &f.ssh_port, 0, 65535, "`PORT` ssh's port"},
         {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0,
-         "which networks may be used: eth0,10.0.0.0/8,^docker0"},
+         "`LIST` which networks may be used: eth0,10.0.0.0/8,^docker0"},
         {"port-range", 0, LS_FLAG_TEXT, &f.port_range, 0, 0,
-         "A-B: the ports that hosts call each other at"},
+         "`A-B` the ports that hosts call each other at"},
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep check",

@@ -83,7 +83,7 @@ int cmd_clean(int argc, char **argv)
     int dry = 0;
     int help = 0;
     const ls_flag table[N_FLAGS] = {
-        {"job", 0, LS_FLAG_TEXT, &query.job, 0, 0, "only what this job has left"},
+        {"job", 0, LS_FLAG_TEXT, &query.job, 0, 0, "`NAME` only what this job has left"},
         {"dry-run", 0, LS_FLAG_BOOL, &dry, 0, 0, "tell what would be ended"},
         {"help", 'h', LS_FLAG_BOOL, &help, 0, 0, "print this text"},
     };

@@ -286,17 +286,20 @@ int cmd_data(int argc, char **argv)
 {
     data_flags f = {.threads = ls_usable_cores(NULL), .to = "folder", .from = "idx"};
     const ls_flag table[] = {
+        {"Describing a data set", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"threads", 'j', LS_FLAG_INT, &f.threads, 1, 256, "threads that look at images"},
         {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0, "look at sizes only, decode nothing"},
         {"classes", 0, LS_FLAG_BOOL, &f.classes, 0, 0, "list every class"},
         {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0, "print JSON"},
-        {"from", 0, LS_FLAG_TEXT, &f.from, 0, 0, "convert: what SOURCE is: idx, cifar, folder"},
-        {"to", 0, LS_FLAG_TEXT, &f.to, 0, 0, "convert: what DESTINATION becomes: cifar, folder"},
+        {"Converting one", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"from", 0, LS_FLAG_TEXT, &f.from, 0, 0, "`FORMAT` what SOURCE is: idx, cifar, folder"},
+        {"to", 0, LS_FLAG_TEXT, &f.to, 0, 0, "`FORMAT` what DESTINATION becomes: cifar, folder"},
         {"image-size", 0, LS_FLAG_INT, &f.image_size, 0, 16384,
-         "convert: height and width; 0: as they are"},
-        {"per-class", 0, LS_FLAG_INT, &f.per_class, 0, 1e9,
-         "convert: images of each class; 0: all"},
-        {"jpeg", 0, LS_FLAG_INT, &f.jpeg, 0, 100, "convert: JPEG of this quality; 0: PNG"},
+         "`PIXELS` height and width; 0: as they are"},
+        {"per-class", 0, LS_FLAG_INT, &f.per_class, 0, 1e9, "images of each class; 0: all"},
+        {"jpeg", 0, LS_FLAG_INT, &f.jpeg, 0, 100,
+         "`QUALITY` write JPEG of this quality, 1 to 100; 0: PNG"},
+        {"Both", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
     const ls_flags flags = {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAGS_MOST = 64, RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
+enum { FLAGS_MOST = 80, RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
 
 /* The flags in the order of the help text. */
 typedef struct flag_table {
@@ -28,55 +28,67 @@ static void add(flag_table *t, const ls_flag *flags, size_t n)
 static void add_machine_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
+        {"Ranks and hosts", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "ranks: a number, auto or cpu (one a usable core); with -H or --hostfile: of the whole "
+         "`N` ranks, or auto or cpu: one a usable core; with -H or --hostfile: of the whole "
          "job (1, or one in each slot)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f->host_text, 0, 0,
-         "machines and their ranks, a:8,b:2, which are started from here by ssh; without a number "
+         "`LIST` machines and their ranks, a:8,b:2, which are started from here by ssh; without a "
+         "number "
          "1"},
         {"host", 0, LS_FLAG_TEXT, &f->host_text, 0, 0, NULL},
         {"hostfile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0,
-         "the same from a file: \"a slots=8\" or \"a:8\" a line; without a number one a core"},
+         "`FILE` the same from a file: \"a slots=8\" or \"a:8\" a line; without a number one a "
+         "core"},
         {"machinefile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0, NULL},
         {"export", 'x', LS_FLAG_TEXTS, &f->exports, 0, 0,
-         "NAME or NAME=VALUE: a variable for all ranks, wherever they run; may be repeated"},
+         "`NAME[=VALUE]` a variable for all ranks, wherever they run; may be repeated"},
         {"ssh", 0, LS_FLAG_TEXT, &f->ssh, 0, 0,
-         "what to run in the place of ssh (of srun, under Slurm), with its arguments"},
-        {"ssh-port", 0, LS_FLAG_INT, &f->ssh_port, 0, 65535, "ssh's port on the machines"},
+         "`COMMAND` what to run in the place of ssh (of srun, under Slurm), with its arguments"},
+        {"ssh-port", 0, LS_FLAG_INT, &f->ssh_port, 0, 65535, "`PORT` ssh's port on the machines"},
+        {"Machines, with the command given on each", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0,
-         "machines: N, or MIN:MAX with --rdzv-backend c10d; the command is given on each"},
+         "`N` machines, or MIN:MAX with --rdzv-backend c10d; the command is given on each"},
         {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535,
          "which of the machines this is; 0 is the one at --master-addr"},
         {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0, "one machine, whatever is said else"},
-        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0, "where machine 0 is (127.0.0.1)"},
+        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
+         "`HOST` where machine 0 is (127.0.0.1)"},
         {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
-         "where its launcher listens for the others (29500); with one machine the port of the "
+         "`PORT` where its launcher listens for the others (29500); with one machine the port of "
+         "the "
          "store (a free one)"},
         {"rdzv-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
-         "static: machines are numbered by --node-rank; c10d: they come as they like"},
+         "`NAME` static: machines are numbered by --node-rank; c10d: they come as they like"},
         {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->endpoint, 0, 0,
-         "HOST[:PORT] where they meet (--master-addr:--master-port; c10d: port 29400)"},
+         "`HOST[:PORT]` where they meet (--master-addr:--master-port; c10d: port 29400)"},
         {"rdzv-conf", 0, LS_FLAG_TEXT, &f->conf, 0, 0,
-         "join_timeout=S,last_call_timeout=S,is_host=0|1; what else torchrun knows is accepted"},
+         "`LIST` join_timeout=S,last_call_timeout=S,is_host=0|1; what else torchrun knows is "
+         "accepted"},
+        {"Networks and security", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
-         "key file that all machines share (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+         "`FILE` key file that all machines share (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
         {"net", 0, LS_FLAG_TEXT, &f->net, 0, 0,
-         "which networks may be used: NAME, CIDR (10.0.0.0/24), ^NAME or ^CIDR, a comma list "
+         "`LIST` which networks may be used: NAME, CIDR (10.0.0.0/24), ^NAME or ^CIDR, a comma "
+         "list "
          "(LOCKSTEP_IFACE)"},
         {"port-range", 0, LS_FLAG_TEXT, &f->port_range, 0, 0,
-         "A-B: ports at which ranks and launchers listen to other machines; any free ones"},
+         "`A-B` ports at which ranks and launchers listen to other machines; any free ones"},
         {"security", 0, LS_FLAG_TEXT, &f->security, 0, 0,
-         "what protects connections to other machines: auth, mac or encrypt; the same on all "
+         "`MODE` what protects connections to other machines: auth, mac or encrypt; the same on "
+         "all "
          "(LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
          "let anybody on the network take part, without a key"},
+        {"The job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
-         "agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch programs; none: "
+         "`WHERE` agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch "
+         "programs; none: "
          "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
         {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0,
-         "the job's name, the same on all machines; TORCHELASTIC_RUN_ID"},
-        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "ROLE_NAME of the ranks; \"default\""},
+         "`NAME` the job's name, the same on all machines; TORCHELASTIC_RUN_ID"},
+        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "`NAME` ROLE_NAME of the ranks; \"default\""},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
          "how often all ranks are started again after a failure (0)"},
     };
@@ -88,6 +100,7 @@ static void add_machine_flags(flag_table *t, run_flags *f)
 static void add_program_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
+        {"The program", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"module", 'm', LS_FLAG_BOOL, &f->module, 0, 0,
          "PROG is a Python module: python3 -u -m PROG"},
         {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
@@ -95,7 +108,8 @@ static void add_program_flags(flag_table *t, run_flags *f)
         {"run-path", 0, LS_FLAG_BOOL, &f->run_path, 0, 0,
          "PROG is a Python script, whatever its name ends in"},
         {"pass-local-rank", 0, LS_FLAG_ATTACHED_TEXT, &f->pass_local_rank, 0, 0,
-         "give PROG --local-rank=N as torch.distributed.launch does; =underscore: --local_rank=N"},
+         "`STYLE` give PROG --local-rank=N as torch.distributed.launch does; =underscore: "
+         "--local_rank=N"},
         {"use-env", 0, LS_FLAG_BOOL, &f->ignored_switch, 0, 0,
          "the opposite of --pass-local-rank, as always without that"},
         {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
@@ -109,19 +123,22 @@ static void add_program_flags(flag_table *t, run_flags *f)
 static void add_output_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
+        {"Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"redirects", 'r', LS_FLAG_TEXT, &f->redirects, 0, 0,
-         "write to files and do not show: 0 nothing, 1 stdout, 2 stderr, 3 both; or 0:3,1:1 by "
+         "`STREAMS` write to files and do not show: 0 nothing, 1 stdout, 2 stderr, 3 both; or "
+         "0:3,1:1 by "
          "local rank"},
-        {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0, "write to files and show, likewise"},
+        {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0, "`STREAMS` write to files and show, likewise"},
         {"log-dir", 0, LS_FLAG_TEXT, &f->log_dir, 0, 0,
-         "where the files are: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; alone it "
+         "`DIR` where the files are: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
+         "alone it "
          "means --tee 3"},
         {"local-ranks-filter", 0, LS_FLAG_TEXT, &f->local_ranks, 0, 0,
-         "show the lines of these local ranks only: 0,3 or 0-3"},
+         "`LIST` show the lines of these local ranks only: 0,3 or 0-3"},
         {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
-         "show the lines of these ranks of the job only"},
+         "`LIST` show the lines of these ranks of the job only"},
         {"trace", 0, LS_FLAG_TEXT, &f->trace, 0, 0,
-         "FILE for a timeline of all ranks' last operations and phases, for Perfetto"},
+         "`FILE` a timeline of all ranks' last operations and phases, for Perfetto"},
         {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
          "ranks print to terminals, so that programs show bars and colours; what is typed goes to "
          "rank 0's"},
@@ -138,26 +155,31 @@ static void add_output_flags(flag_table *t, run_flags *f)
 static void add_end_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
+        {"The end of the job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
-         "seconds from SIGTERM to SIGKILL when the job is stopped"},
+         "`SECONDS` from SIGTERM to SIGKILL when the job is stopped"},
         {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
         {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
-         "signals that stop the job in good order; others do what they do without a launcher "
+         "`NAMES` signals that stop the job in good order; others do what they do without a "
+         "launcher "
          "(SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
         {"isolate", 0, LS_FLAG_ATTACHED_TEXT, &f->isolate, 0, 0,
-         "start the ranks of each machine in a namespace of processes, so that the kernel kills "
+         "`WORD` start the ranks of each machine in a namespace of processes, so that the kernel "
+         "kills "
          "all they have started; =pid the same, =off not (off)"},
 
+        {"Accepted from torchrun", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
-         "accepted, as are --start-method, --local-addr and --event-log-handler: they have no use "
+         "`SECONDS` accepted, as are --start-method, --local-addr and --event-log-handler: they "
+         "have no use "
          "here"},
         {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"event-log-handler", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
-         "\"default\": plug-ins of torchrun are Python and cannot be loaded"},
+         "`NAME` \"default\": plug-ins of torchrun are Python and cannot be loaded"},
         {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
-         "accepted; this version binds no rank to cores"},
+         "`NAME` accepted; this version binds no rank to cores"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
@@ -219,6 +241,8 @@ static ls_status read_environment(const ls_flags *flags)
         char name[64];
         char *value;
 
+        if (flag->kind == LS_FLAG_HEADING)
+            continue;
         text_format(name, sizeof(name), "PET_%s", flag->name);
         for (char *c = name; *c != 0; c++)
             *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));

@@ -31,34 +31,37 @@ static void add(flag_table *t, const char *name, char letter, ls_flag_kind kind,
 
 static void add_place(flag_table *t, ls_train_flags *f)
 {
+    add(t, "Ranks and machines", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL);
     add(t, "nodes", 'n', LS_FLAG_INT, &f->nodes, 0, 65536,
         "machines, when this program starts its own ranks");
-    add(t, "gpus", 'g', LS_FLAG_TEXT, &f->gpus, 0, 0, "ranks to start on each machine: 2, or 8,2");
+    add(t, "gpus", 'g', LS_FLAG_TEXT, &f->gpus, 0, 0,
+        "`LIST` ranks to start on each machine: 2, or 8,2");
     add(t, "id", 'i', LS_FLAG_INT, &f->node_id, 0, 65535, "which of the machines this is");
     add(t, "backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
-        "communication: auto, native, mpi, mpi:openmpi, mpi:mpich, gloo");
-    add(t, "device", 0, LS_FLAG_TEXT, &f->device, 0, 0, "computation: cpu, onednn, cpu_ref");
-    add(t, "master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "HOST[:PORT] of machine 0");
+        "`NAME` communication: auto, native, mpi, mpi:openmpi, mpi:mpich, gloo");
+    add(t, "device", 0, LS_FLAG_TEXT, &f->device, 0, 0, "`NAME` computation: cpu, onednn, cpu_ref");
+    add(t, "master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of machine 0");
     add(t, "local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
         "accepted for torch.distributed.launch");
 }
 
 static void add_work(flag_table *t, ls_train_flags *f)
 {
+    add(t, "Data and steps", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL);
     add(t, "epochs", 0, LS_FLAG_INT, &f->epochs, 0, most, "passes over the training set");
     add(t, "start-epoch", 0, LS_FLAG_INT, &f->start_epoch, 0, most,
         "begin at this one, counted from 0; --resume goes on where it was");
     add(t, "steps", 0, LS_FLAG_INT, &f->steps, 0, most, "stop after so many steps; 0: no limit");
     add(t, "batch-size", 'b', LS_FLAG_INT, &f->batch_size, 1, 1 << 24,
         "samples of one rank in one step");
-    add(t, "data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "folder of the data set");
+    add(t, "data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "`DIR` folder of the data set");
     add(t, "seed", 0, LS_FLAG_INT, &f->seed, 0, most,
         "decides initial values, order of samples and augmentation");
     add(t, "no-shuffle", 0, LS_FLAG_BOOL, &f->no_shuffle, 0, 0,
         "take the samples in the order of the files");
     add(t, "workers", 'j', LS_FLAG_INT, &f->workers, 0, 256, "threads that read ahead; 0: one");
     add(t, "bad-images", 0, LS_FLAG_TEXT, &f->bad_images, 0, 0,
-        "what a broken image does: fail, or skip (it is named and counted)");
+        "`WORD` what a broken image does: fail, or skip (it is named and counted)");
     add(t, "check-replicas", 0, LS_FLAG_INT, &f->check_replicas, 0, 1 << 30,
         "compare the ranks' parameters every so many steps; 0: never");
     add(t, "evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
@@ -67,7 +70,8 @@ static void add_work(flag_table *t, ls_train_flags *f)
 
 static void add_recipe(flag_table *t, ls_train_flags *f)
 {
-    add(t, "optimizer", 0, LS_FLAG_TEXT, &f->optimizer, 0, 0, "sgd (default), adam, adamw");
+    add(t, "Learning", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL);
+    add(t, "optimizer", 0, LS_FLAG_TEXT, &f->optimizer, 0, 0, "`NAME` sgd (default), adam, adamw");
     add(t, "lr", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "learning rate at the start");
     add(t, "momentum", 0, LS_FLAG_REAL, &f->momentum, 0, 1, "of SGD");
     add(t, "nesterov", 0, LS_FLAG_BOOL, &f->nesterov, 0, 0, "Nesterov's momentum");
@@ -76,11 +80,11 @@ static void add_recipe(flag_table *t, ls_train_flags *f)
     add(t, "eps", 0, LS_FLAG_REAL, &f->eps, 0, 1, "of Adam; 0: 1e-8");
     add(t, "weight-decay", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "as in torch.optim");
     add(t, "schedule", 0, LS_FLAG_TEXT, &f->schedule, 0, 0,
-        "of the learning rate: constant, step, multi-step, cosine");
+        "`NAME` of the learning rate: constant, step, multi-step, cosine");
     add(t, "lr-step-size", 0, LS_FLAG_INT, &f->lr_step_size, 0, most,
         "of step: epochs from one to the next; 0: a third of all");
     add(t, "lr-milestones", 0, LS_FLAG_TEXT, &f->lr_milestones, 0, 0,
-        "of multi-step: epochs, as 30,60,80");
+        "`LIST` of multi-step: epochs, as 30,60,80");
     add(t, "lr-gamma", 0, LS_FLAG_REAL, &f->lr_gamma, 0, 1, "factor of each step; 0: 0.1");
     add(t, "lr-min", 0, LS_FLAG_REAL, &f->lr_min, 0, 1e6, "where cosine ends");
     add(t, "lr-warmup-epochs", 0, LS_FLAG_REAL, &f->lr_warmup_epochs, 0, 1e6,
@@ -94,24 +98,27 @@ static void add_recipe(flag_table *t, ls_train_flags *f)
     add(t, "sync-bn", 0, LS_FLAG_BOOL, &f->sync_bn, 0, 0,
         "batch norms share the batches of all ranks, as SyncBatchNorm");
     add(t, "compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
-        "gradients between ranks as bf16 or fp16; none");
+        "`TYPE` gradients between ranks as bf16 or fp16; none");
 }
 
 static void add_output(flag_table *t, ls_train_flags *f)
 {
+    add(t, "Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL);
     add(t, "print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, most,
         "a line every so many steps; 0: every few seconds");
-    add(t, "metrics", 0, LS_FLAG_TEXT, &f->metrics, 0, 0, "FILE.jsonl: one JSON object a line");
+    add(t, "metrics", 0, LS_FLAG_TEXT, &f->metrics, 0, 0,
+        "`FILE` FILE.jsonl: one JSON object a line");
     add(t, "metrics-html", 0, LS_FLAG_TEXT, &f->metrics_html, 0, 0,
-        "FILE.html: a page with the course of the run, anew after each epoch");
-    add(t, "save", 0, LS_FLAG_TEXT, &f->save, 0, 0, "FILE.safetensors: weights, after each epoch");
+        "`FILE` FILE.html: a page with the course of the run, anew after each epoch");
+    add(t, "save", 0, LS_FLAG_TEXT, &f->save, 0, 0,
+        "`FILE` weights (safetensors), after each epoch");
     add(t, "save-best", 0, LS_FLAG_TEXT, &f->save_best, 0, 0,
-        "FILE.safetensors: those of the best evaluation; default beside the --save file");
+        "`FILE` those of the best evaluation; default beside the --save file");
     add(t, "on-save-error", 0, LS_FLAG_TEXT, &f->on_save_error, 0, 0,
-        "when a file cannot be written: continue, or stop; the old file stays");
-    add(t, "init", 0, LS_FLAG_TEXT, &f->init, 0, 0, "FILE.safetensors: start from these weights");
+        "`WORD` when a file cannot be written: continue, or stop; the old file stays");
+    add(t, "init", 0, LS_FLAG_TEXT, &f->init, 0, 0, "`FILE` start from these weights");
     add(t, "resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
-        "[FILE.safetensors]: go on where the run that saved it ended; default the --save file");
+        "`FILE` go on where the run that saved it ended; default the --save file");
     add(t, "help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text");
 }
 

@@ -30,9 +30,20 @@ static void a_missing_or_unknown_command_is_told(void **state)
     expect_error(TOOL("rnu"), 2, "lockstep: there is no command rnu");
 }
 
+static size_t longest_line(const char *text)
+{
+    size_t longest = 0;
+
+    for (size_t n = strcspn(text, "\n"); *text != 0; n = strcspn(text, "\n")) {
+        longest = n > longest ? n : longest;
+        text += n + (text[n] == '\n');
+    }
+    return longest;
+}
+
 static void help_and_version_end_well(void **state)
 {
-    static const char *const commands[] = {"run", "bench", "check", "clean"};
+    static const char *const commands[] = {"run", "join", "bench", "check", "clean", "data"};
     job *j;
 
     LS_UNUSED(state);
@@ -47,6 +58,7 @@ static void help_and_version_end_well(void **state)
         j = TOOL(commands[i], "--help");
         job_expect_code(j, 0);
         job_expect(j, text_starts(text_str(&j->out), "usage: lockstep "));
+        job_expect(j, longest_line(text_str(&j->out)) <= 80); /* where there is no terminal */
         job_expect(j, j->err.length == 0);
         job_clean_up(NULL);
     }

@@ -173,6 +173,74 @@ static void a_flag_may_be_given_several_times(void **state)
     ls_flags_free(help);
 }
 
+/* The help of a small table, `width` columns wide; the caller frees it. */
+static char *make_help(int width)
+{
+    static int64_t epochs = 5;
+    static int quiet;
+    static const char *path = "a b";
+    static const ls_flag table[] = {
+        {"Work", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"epochs", 'e', LS_FLAG_INT, &epochs, 0, 0,
+         "passes over the set, of which each takes all samples once, in an order of its own"},
+        {"Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"quiet", 0, LS_FLAG_BOOL, &quiet, 0, 0, "print nothing"},
+        {"file-with-a-long-name", 0, LS_FLAG_TEXT, &path, 0, 0, "`PATH` where it is written"},
+        {"mode", 0, LS_FLAG_ATTACHED_TEXT, &path, 0, 0, "`WORD` how"},
+        {"Hidden", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"old", 0, LS_FLAG_TEXT, &path, 0, 0, NULL},
+    };
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "prog",
+                            .usage = "[flags]",
+                            .summary = "Does what the flags say, and ends.\nSecond line.",
+                            .tables = {table},
+                            .n = {sizeof(table) / sizeof(table[0])},
+                            .width = width};
+    char *argv[] = {(char *)(uintptr_t) "prog", (char *)(uintptr_t) "--Output", NULL};
+    char *help;
+
+    assert_int_equal(ls_flags_parse(&flags, 2, argv, NULL), LS_EINVAL); // a heading is no flag
+    assert_null(strstr(ls_last_error(), "did you mean --Output"));
+    assert_int_equal(ls_flags_help(&flags, &help), LS_OK);
+    return help;
+}
+
+static void help_groups_flags_and_names_their_values(void **state)
+{
+    char *help = make_help(80);
+
+    (void)state;
+    assert_string_equal(
+        help, "usage: prog [flags]\nDoes what the flags say, and ends.\nSecond line.\n"
+              "\nWork:\n"
+              "  -e, --epochs N            passes over the set, of which each takes all samples\n"
+              "                            once, in an order of its own (5)\n"
+              "\nOutput:\n"
+              "      --quiet               print nothing\n"
+              "      --file-with-a-long-name PATH\n"
+              "                            where it is written (a b)\n"
+              "      --mode[=WORD]         how\n");
+    ls_flags_free(help);
+}
+
+static void help_fits_the_width_of_the_terminal(void **state)
+{
+    static const int widths[] = {30, 40, 59, 60, 80, 100, 5000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        char *help = make_help(widths[i]);
+        size_t longest = 0;
+
+        for (const char *line = help; *line != 0; line += strcspn(line, "\n") + 1)
+            longest = strcspn(line, "\n") > longest ? strcspn(line, "\n") : longest;
+        assert_in_range(longest, 1, widths[i] < 34 ? 34 : widths[i]); // the longest flag has 34
+        assert_in_range(longest, 1, 100);
+        ls_flags_free(help);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +250,8 @@ int main(void)
         cmocka_unit_test(errors_name_the_flag_and_the_nearest),
         cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
         cmocka_unit_test(a_flag_may_be_given_several_times),
+        cmocka_unit_test(help_groups_flags_and_names_their_values),
+        cmocka_unit_test(help_fits_the_width_of_the_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

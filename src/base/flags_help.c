@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flags_help.c - the help text of a flag table: flags under their headings, the names of their
+ * values, their meaning and defaults, broken into lines that fit the terminal.
+ */
+#include <lockstep/flags.h>
+
+#include "base/flag_table.h"
+#include "base/terminal.h"
+#include "base/text.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    COLUMNS_USUAL = 80, /* where the text is not for a terminal */
+    COLUMNS_MOST = 100, /* longer lines are hard to read */
+    COLUMNS_LEAST = 30,
+    COLUMNS_NARROW = 60, /* below: the meaning of a flag is under it, not beside it */
+    MEANING_AT = 28,
+    MEANING_AT_NARROW = 8,
+    LEFT_MOST = 96
+};
+
+/* --- lines --- */
+
+typedef struct page {
+    text_buf text;
+    int width;
+    int column; /* of the line that is being written */
+} page;
+
+static void begin_line(page *p, int indent)
+{
+    text_append(&p->text, "%s%*s", p->column > 0 ? "\n" : "", indent, "");
+    p->column = indent;
+}
+
+static void end_line(page *p)
+{
+    text_append(&p->text, "\n");
+    p->column = 0;
+}
+
+static void add_text(page *p, const char *text, int n)
+{
+    text_append_bytes(&p->text, text, (size_t)n);
+    p->column += n;
+}
+
+/* The words of `text`, in as many lines as they need; all but the first begin at `indent`. */
+static void add_words(page *p, const char *text, int indent)
+{
+    while (*text != 0) {
+        const int n = (int)strcspn(text, " \n");
+        const bool is_first = p->column <= indent;
+
+        if (!is_first && p->column + 1 + n > p->width)
+            begin_line(p, indent);
+        else if (!is_first)
+            add_text(p, " ", 1);
+        add_text(p, text, n);
+        text += n;
+        if (*text == '\n')
+            begin_line(p, indent);
+        text += *text != 0;
+    }
+}
+
+/* --- one flag --- */
+
+/* A help that begins with a word in backquotes names the value by it; *meaning is the rest. */
+static int value_name(const ls_flag *flag, const char **name, const char **meaning)
+{
+    const char *end = flag->help[0] == '`' ? strchr(flag->help + 1, '`') : NULL;
+
+    *meaning = flag->help;
+    if (end != NULL) {
+        *name = flag->help + 1;
+        *meaning = end + 1 + strspn(end + 1, " ");
+        return (int)(end - *name);
+    }
+    *name = flag->kind == LS_FLAG_INT     ? "N"
+            : flag->kind == LS_FLAG_REAL  ? "X"
+            : flag->kind == LS_FLAG_BYTES ? "BYTES"
+                                          : "TEXT";
+    return (int)strlen(*name);
+}
+
+/* "-b, --batch-size N"; gives what the flag means. */
+static const char *flag_usage(const ls_flag *flag, char left[LEFT_MOST])
+{
+    const char *name;
+    const char *meaning;
+    const char *before = " ";
+    const char *behind = "";
+    int n = value_name(flag, &name, &meaning);
+    char letter[8] = "    ";
+
+    if (flag->kind == LS_FLAG_ARGUMENT) {
+        text_format(left, LEFT_MOST, "%s", flag->name);
+        return meaning;
+    }
+    if (flag->letter != 0)
+        text_format(letter, sizeof(letter), "-%c, ", flag->letter);
+    if (flag->kind == LS_FLAG_BOOL) {
+        before = "";
+        n = 0;
+    } else if (flag->kind == LS_FLAG_OPTIONAL_TEXT || flag->kind == LS_FLAG_ATTACHED_TEXT) {
+        before = flag->kind == LS_FLAG_OPTIONAL_TEXT ? " [" : "[=";
+        behind = "]";
+    }
+    text_format(left, LEFT_MOST, "%s--%s%s%.*s%s", letter, flag->name, before, n, name, behind);
+    return meaning;
+}
+
+static void default_text(const ls_flag *flag, char *buf, size_t n)
+{
+    char bytes[32];
+
+    buf[0] = 0;
+    if (flag->kind == LS_FLAG_INT && *(int64_t *)flag->value != 0)
+        text_format(buf, n, "(%lld)", (long long)*(int64_t *)flag->value);
+    else if (flag->kind == LS_FLAG_BYTES)
+        text_format(buf, n, "(%s)",
+                    text_bytes(bytes, sizeof(bytes), (uint64_t) * (int64_t *)flag->value));
+    else if (flag->kind == LS_FLAG_REAL && *(double *)flag->value != 0)
+        text_format(buf, n, "(%g)", *(double *)flag->value);
+    else if (flag->kind == LS_FLAG_TEXT && *(const char **)flag->value != NULL)
+        text_format(buf, n, "(%s)", *(const char **)flag->value);
+}
+
+static void add_flag(page *p, const ls_flag *flag)
+{
+    const bool is_narrow = p->width < COLUMNS_NARROW;
+    const int at = is_narrow ? MEANING_AT_NARROW : MEANING_AT;
+    char left[LEFT_MOST];
+    char standard[256];
+    const char *meaning = flag_usage(flag, left);
+
+    begin_line(p, 2);
+    add_text(p, left, (int)strlen(left));
+    if (p->column + 2 > at)
+        begin_line(p, at);
+    text_append(&p->text, "%*s", at - p->column, "");
+    p->column = at;
+    add_words(p, meaning, at);
+    default_text(flag, standard, sizeof(standard));
+    add_words(p, standard, at);
+    end_line(p);
+}
+
+/* --- all of it --- */
+
+/* An earlier row has the same name. */
+static bool is_hidden(const ls_flags *f, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (flag_at(f, k)->kind != LS_FLAG_HEADING &&
+            text_equal(flag_at(f, k)->name, flag_at(f, i)->name))
+            return true;
+    return false;
+}
+
+static int choose_width(const ls_flags *flags)
+{
+    const int width = flags->width > 0 ? flags->width : terminal_columns(STDOUT_FILENO);
+
+    if (width == 0)
+        return COLUMNS_USUAL;
+    if (width > COLUMNS_MOST)
+        return COLUMNS_MOST;
+    return width < COLUMNS_LEAST ? COLUMNS_LEAST : width;
+}
+
+ls_status ls_flags_help(const ls_flags *flags, char **out)
+{
+    page p = {.width = choose_width(flags)};
+    const char *heading = "Flags";
+
+    add_words(&p, "usage:", 2);
+    add_words(&p, flags->program, 2);
+    add_words(&p, flags->usage, 2);
+    end_line(&p);
+    add_words(&p, flags->summary, 0);
+    end_line(&p);
+    for (int i = 0; i < n_flags(flags); i++) {
+        const ls_flag *flag = flag_at(flags, i);
+
+        if (flag->kind == LS_FLAG_HEADING)
+            heading = flag->name;
+        if (flag->kind == LS_FLAG_HEADING || flag->help == NULL || is_hidden(flags, i))
+            continue;
+        if (heading != NULL)
+            text_append(&p.text, "\n%s:\n", heading);
+        heading = NULL;
+        add_flag(&p, flag);
+    }
+    if (text_status(&p.text) != LS_OK) {
+        text_free(&p.text);
+        return LS_ENOMEM;
+    }
+    *out = p.text.data;
+    return LS_OK;
+}

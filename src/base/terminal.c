@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the kernel for a terminal's size at each call, because a window's size changes. */
+#include "base/terminal.h"
+
+#include <sys/ioctl.h>
+
+int terminal_columns(int fd)
+{
+    struct winsize window;
+
+    return ioctl(fd, TIOCGWINSZ, &window) == 0 ? window.ws_col : 0;
+}
