@@ -6,6 +6,7 @@
 #include <lockstep/flags.h>
 
 #include "base/flag_table.h"
+#include "base/options.h"
 #include "base/terminal.h"
 #include "base/text.h"
 
@@ -173,11 +174,15 @@ static int choose_width(const ls_flags *flags)
     return width < COLUMNS_LEAST ? COLUMNS_LEAST : width;
 }
 
-ls_status ls_flags_help(const ls_flags *flags, char **out)
+ls_status ls_flags_help(const ls_flags *given, char **out)
 {
-    page p = {.width = choose_width(flags)};
+    ls_flags copy;
+    const ls_flags *flags = &copy;
     const char *heading = "Flags";
+    page p = {0};
 
+    LS_TRY(OPTIONS_COPY(ls_flags, given, &copy));
+    p.width = choose_width(flags);
     add_words(&p, "usage:", 2);
     add_words(&p, flags->program, 2);
     add_words(&p, flags->usage, 2);

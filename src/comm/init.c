@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/process_id.h"
 #include "base/text.h"
 #include "comm/group.h"
@@ -11,20 +12,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-/* Options of a caller that was built against an older or newer header: what it does not know is 0. */
-static ls_status copy_options(const ls_init_options *opt, ls_init_options *out)
-{
-    *out = (ls_init_options){.size = sizeof(*out)};
-    if (opt == NULL)
-        return LS_OK;
-    if (opt->size == 0)
-        return ls_fail(LS_EINVAL, "ls_init_options.size is 0: must be sizeof(ls_init_options)");
-    memcpy(out, opt, opt->size < sizeof(*out) ? opt->size : sizeof(*out));
-    return LS_OK;
-}
 
 static ls_status read_settings(const ls_init_options *opt, join_settings *s, int64_t *operation_ms,
                                int64_t *late_ms)
@@ -197,7 +185,7 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
     identity id;
 
     *out = NULL;
-    LS_TRY(copy_options(options, &opt));
+    LS_TRY(OPTIONS_COPY(ls_init_options, options, &opt));
     LS_TRY(find_identity(env, &opt, &id));
     LS_TRY(read_settings(&opt, &s, &parts.operation_ms, &parts.late_ms));
     LS_TRY(backend_find(

@@ -6,6 +6,8 @@
  */
 #include "data/augment.h"
 
+#include "base/options.h"
+
 #include <math.h>
 
 #define AUGMENT_STREAM 0x617567U /* keeps this use of (seed, epoch) apart from others */
@@ -94,11 +96,9 @@ static ls_status check_channels(const ls_augment *a, int64_t channels)
 
 ls_status augment_check(const ls_augment *given, const int64_t dims[3], ls_augment *out)
 {
-    ls_augment a = *given;
+    ls_augment a;
 
-    if (a.size != sizeof(a))
-        return ls_fail(LS_EINVAL, "augmentation: options of %zu bytes, this library's have %zu",
-                       a.size, sizeof(a));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_augment, given, &a), "augmentation"));
     LS_TRY(check_size(&a, dims));
     a.width = a.width == 0 ? a.height : a.width;
     a.scale_min = a.scale_min == 0.0 ? 0.08 : a.scale_min;

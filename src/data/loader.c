@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/sample.h"
@@ -258,11 +259,8 @@ static void reader_thread(void *arg)
 
 static ls_status check_options(const ls_loader_options *opt)
 {
-    if (opt == NULL || opt->device == NULL || opt->dataset == NULL || opt->sampler == NULL)
+    if (opt->device == NULL || opt->dataset == NULL || opt->sampler == NULL)
         return ls_fail(LS_EINVAL, "loader: a device, a data set and a sampler are needed");
-    if (opt->size != sizeof(*opt))
-        return ls_fail(LS_EINVAL, "loader: options of %zu bytes, this library's have %zu",
-                       opt->size, sizeof(*opt));
     if (opt->batch_size < 1)
         return ls_fail(LS_EINVAL, "loader: a batch of %d rows", opt->batch_size);
     if (opt->threads > MAX_THREADS)
@@ -361,14 +359,16 @@ static ls_status start_threads(ls_loader *l)
 
 ls_status ls_loader_create(const ls_loader_options *opt, ls_loader **out)
 {
+    ls_loader_options o;
     ls_loader *l;
     ls_status st;
 
-    LS_TRY(check_options(opt));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_loader_options, opt, &o), "loader"));
+    LS_TRY(check_options(&o));
     l = ls_calloc(1, sizeof(*l));
     if (l == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a loader");
-    l->opt = *opt;
+    l->opt = o;
     ls_mutex_init(&l->lock);
     ls_cond_init(&l->work);
     ls_cond_init(&l->done);

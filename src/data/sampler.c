@@ -7,6 +7,7 @@
 #include "data/sampler.h"
 
 #include "base/alloc.h"
+#include "base/options.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -24,9 +25,6 @@ static ls_status check_options(const ls_sampler_options *opt)
 {
     const int world = opt->world_size == 0 ? 1 : opt->world_size;
 
-    if (opt->size != sizeof(*opt))
-        return ls_fail(LS_EINVAL, "sampler: options of %zu bytes, this library's have %zu",
-                       opt->size, sizeof(*opt));
     if (world < 1 || opt->rank < 0 || opt->rank >= world)
         return ls_fail(LS_EINVAL, "sampler: there is no rank %d of %d", opt->rank, world);
     if (opt->count > UINT32_MAX)
@@ -55,23 +53,25 @@ static size_t count_own(const ls_sampler *s)
 
 ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
 {
+    ls_sampler_options o;
     ls_sampler *s;
 
     if (opt == NULL)
         return ls_fail(LS_EINVAL, "sampler: options are needed");
-    LS_TRY(check_options(opt));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_sampler_options, opt, &o), "sampler"));
+    LS_TRY(check_options(&o));
     s = ls_calloc(1, sizeof(*s));
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a sampler");
-    s->opt = *opt;
-    s->rank = (size_t)opt->rank;
-    s->world = opt->world_size == 0 ? 1 : (size_t)opt->world_size;
+    s->opt = o;
+    s->rank = (size_t)o.rank;
+    s->world = o.world_size == 0 ? 1 : (size_t)o.world_size;
     s->n_own = count_own(s);
-    if (!opt->no_shuffle) {
-        s->order = ls_calloc(opt->count, sizeof(*s->order));
+    if (!o.no_shuffle) {
+        s->order = ls_calloc(o.count, sizeof(*s->order));
         if (s->order == NULL) {
             ls_free(s);
-            return ls_fail(LS_ENOMEM, "no memory for the order of %zu samples", opt->count);
+            return ls_fail(LS_ENOMEM, "no memory for the order of %zu samples", o.count);
         }
     }
     *out = s;

@@ -9,6 +9,7 @@
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "comm/comm.h"
 
@@ -254,9 +255,7 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
 
 static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
 {
-    if (given != NULL)
-        memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
-    o->size = sizeof(*o);
+    LS_TRY(ls_context(OPTIONS_COPY(ls_ddp_options, given, o), "ls_ddp_create"));
     if (o->first_bucket_bytes == 0)
         o->first_bucket_bytes = default_first_bucket_bytes;
     if (o->bucket_bytes == 0)

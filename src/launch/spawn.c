@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/launch.h"
 
+#include "base/options.h"
 #include "launch/hosts/meeting.h"
 #include "launch/process/process.h"
 
@@ -53,14 +54,13 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
 
 ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt)
 {
-    ls_spawn_options options = {.size = sizeof(options)};
+    ls_spawn_options options;
     agent_spec spec = {.n_ranks = n, .fn = fn, .fn_arg = arg};
     spawn_nodes where = {0};
     agent_result result;
     ls_status st;
 
-    if (opt != NULL)
-        memcpy(&options, opt, opt->size < sizeof(options) ? opt->size : sizeof(options));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_spawn_options, opt, &options), "ls_spawn"));
     if (fn == NULL || n < 1)
         return ls_fail(LS_EINVAL, "ls_spawn needs a function and at least one rank, not %d", n);
     if (process_count_threads() > 1)

@@ -3,6 +3,7 @@
  * adam.c - Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), by the rules of torch.optim.
  */
 #include "base/alloc.h"
+#include "base/options.h"
 #include "optim/exact.h"
 #include "optim/optim_kernel.h"
 #include "optim/optimizer.h"
@@ -68,13 +69,10 @@ static ls_status resolve_beta(const char *name, const char *which, double given,
 
 static ls_status resolve(const char *name, const ls_adam_options *given, ls_adam_options *opt)
 {
-    if (given->size != sizeof(*given))
-        return ls_fail(LS_EINVAL, "%s: options of %zu bytes, this library's have %zu", name,
-                       given->size, sizeof(*given));
-    *opt = *given;
-    LS_TRY(resolve_beta(name, "beta1", given->beta1, 0.9, &opt->beta1));
-    LS_TRY(resolve_beta(name, "beta2", given->beta2, 0.999, &opt->beta2));
-    opt->eps = given->eps == 0 ? 1e-8 : given->eps;
+    LS_TRY(ls_context(OPTIONS_COPY(ls_adam_options, given, opt), "%s", name));
+    LS_TRY(resolve_beta(name, "beta1", opt->beta1, 0.9, &opt->beta1));
+    LS_TRY(resolve_beta(name, "beta2", opt->beta2, 0.999, &opt->beta2));
+    opt->eps = opt->eps == 0 ? 1e-8 : opt->eps;
     LS_TRY(optimizer_check_rate(name, "lr", opt->lr));
     LS_TRY(optimizer_check_rate(name, "eps", opt->eps));
     return optimizer_check_rate(name, "weight_decay", opt->weight_decay);
@@ -97,8 +95,8 @@ static ls_status create(const char *name, const optimizer_ops *ops, const ls_nam
     a->common.grad_of = grad_of;
     st = resolve(name, opt, &a->opt);
     if (st == LS_OK) {
-        ls_optimizer_set_lr(&a->common, opt->lr);
-        st = optimizer_init(&a->common, parameters, n, opt->amsgrad ? 3 : 2);
+        ls_optimizer_set_lr(&a->common, a->opt.lr);
+        st = optimizer_init(&a->common, parameters, n, a->opt.amsgrad ? 3 : 2);
     }
     if (st != LS_OK) {
         ls_optimizer_destroy(&a->common);

@@ -3,6 +3,7 @@
  * sgd.c - stochastic gradient descent with momentum, torch.optim.SGD's rule to the letter.
  */
 #include "base/alloc.h"
+#include "base/options.h"
 #include "optim/optimizer.h"
 #include "optim/optim_kernel.h"
 
@@ -48,11 +49,9 @@ static const optimizer_ops sgd_ops = {.update = sgd_step,
                                       .count_bytes = 1,
                                       .most_updates = 1};
 
-static ls_status check_options(const ls_sgd_options *opt)
+static ls_status resolve(const ls_sgd_options *given, ls_sgd_options *opt)
 {
-    if (opt->size != sizeof(*opt))
-        return ls_fail(LS_EINVAL, "sgd: options of %zu bytes, this library's have %zu", opt->size,
-                       sizeof(*opt));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_sgd_options, given, opt), "sgd"));
     LS_TRY(optimizer_check_rate("sgd", "lr", opt->lr));
     LS_TRY(optimizer_check_rate("sgd", "momentum", opt->momentum));
     LS_TRY(optimizer_check_rate("sgd", "weight_decay", opt->weight_decay));
@@ -66,20 +65,21 @@ static ls_status check_options(const ls_sgd_options *opt)
 ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
                         const ls_sgd_options *opt, ls_optimizer **out)
 {
+    ls_sgd_options resolved;
     ls_status st;
     sgd *s;
 
     LS_TRY(optimizer_check("sgd", parameters, n, grad_of, opt));
-    LS_TRY(check_options(opt));
+    LS_TRY(resolve(opt, &resolved));
     s = ls_calloc(1, sizeof(*s));
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an optimizer");
-    s->opt = *opt;
+    s->opt = resolved;
     s->kernels = optim_kernels_at(0);
     s->common.ops = &sgd_ops;
     s->common.grad_of = grad_of;
-    ls_optimizer_set_lr(&s->common, opt->lr);
-    st = optimizer_init(&s->common, parameters, n, opt->momentum > 0 ? 1 : 0);
+    ls_optimizer_set_lr(&s->common, resolved.lr);
+    st = optimizer_init(&s->common, parameters, n, resolved.momentum > 0 ? 1 : 0);
     if (st != LS_OK) {
         ls_optimizer_destroy(&s->common);
         return st;

@@ -268,13 +268,10 @@ static ls_status serve(remote_store *r, const ls_store_options *opt, hublink_opt
 
 ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_store **out)
 {
-    const ls_store_options none = {.size = sizeof(none)};
     hublink_options to = {0};
     remote_store *r;
     ls_status st;
 
-    if (opt == NULL)
-        opt = &none;
     LS_TRY(net_address_resolve(url, NET_PORT_REQUIRED, to.hub, HUBLINK_ADDRESSES_MAX, &to.n_hub));
     r = ls_calloc(1, sizeof(*r));
     if (r == NULL)

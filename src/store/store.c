@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -92,16 +93,17 @@ ls_status store_missing(const kv_table *t, const kv_bytes *keys, int n)
 
 ls_status ls_store_open(const char *url, const ls_store_options *opt, ls_store **out)
 {
+    ls_store_options o;
+
     LS_TRY(check_handle((ls_store *)(void *)out, url));
     *out = NULL;
-    if (opt != NULL && opt->size != sizeof(*opt))
-        return ls_fail(LS_EINVAL, "ls_store_options.size is %zu, not %zu", opt->size, sizeof(*opt));
+    LS_TRY(OPTIONS_COPY(ls_store_options, opt, &o));
     if (text_starts(url, "mem:"))
         return store_memory_open(out);
     if (text_starts(url, "file://"))
         return store_file_open(url + strlen("file://"), out);
     if (text_starts(url, "tcp://") || text_starts(url, "unix:"))
-        return store_remote_open(url, opt, out);
+        return store_remote_open(url, &o, out);
     return ls_fail(LS_EINVAL,
                    "store '%s': expected tcp://HOST:PORT, unix:@NAME, file://PATH or mem:", url);
 }

@@ -6,13 +6,13 @@
 
 #include "base/alloc.h"
 #include "base/config.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "tensor/module.h"
 #include "tensor/pool.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const device_ops *const built_in[] = {&cpu_ref_device_ops};
 
@@ -142,15 +142,11 @@ static ls_status open_cpu(int threads, ls_device **out)
 
 ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
 {
-    ls_device_options o = {.size = sizeof(o)};
+    ls_device_options o;
     const char *name;
     int threads = 0;
 
-    if (opt != NULL) {
-        if (opt->size == 0)
-            return ls_fail(LS_EINVAL, "device: the options' size is not set");
-        memcpy(&o, opt, opt->size < sizeof(o) ? opt->size : sizeof(o));
-    }
+    LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
     name = o.name;
     if (name == NULL || name[0] == '\0')
         LS_TRY(config_text(CONFIG_DEVICE, &name));

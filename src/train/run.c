@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/options.h"
 
 #include <string.h>
 
@@ -108,13 +109,11 @@ ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
 
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
 {
-    ls_ddp_options with_flags = {.size = sizeof(with_flags)};
+    ls_ddp_options with_flags;
 
     if (run->started || run->comm != NULL)
         return ls_fail(LS_EINVAL, "ls_run_distribute comes once, before ls_run_start");
-    if (opt != NULL)
-        memcpy(&with_flags, opt, opt->size < sizeof(with_flags) ? opt->size : sizeof(with_flags));
-    with_flags.size = sizeof(with_flags);
+    LS_TRY(OPTIONS_COPY(ls_ddp_options, opt, &with_flags));
     if (run->flags->check_replicas > 0)
         with_flags.check_replicas = (int)run->flags->check_replicas;
     recipe_ask_ddp(run->flags, &with_flags);

@@ -32,7 +32,7 @@ static void wrong_options_say_what_is_wrong(void **state)
         ls_augment a;
         const char *told;
     } wrong[] = {
-        {{.size = 0, .height = 8}, "this library's have"},
+        {{.size = 0, .height = 8}, "must be sizeof"},
         {{.crop = (ls_crop)9, .height = 8}, "no crop"},
         {{.crop = LS_CROP_CENTER}, "a height and a width"},
         {{.crop = LS_CROP_NONE}, "a height and a width"},

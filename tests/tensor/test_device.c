@@ -101,7 +101,7 @@ static void options_are_checked(void **state)
 
     LS_UNUSED(state);
     assert_status(LS_EINVAL, ls_device_open(&opt, &device));
-    assert_error("size is not set");
+    assert_error("must be sizeof");
     opt.size = sizeof(opt);
     opt.threads = -1;
     assert_status(LS_EINVAL, ls_device_open(&opt, &device));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dataset_synthetic.c - random bytes as images: a training run without files, or without the time that files take. */
 #include "base/alloc.h"
+#include "base/options.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 
@@ -58,9 +59,6 @@ static int or_else(int value, int standard)
 
 static ls_status check_options(const ls_synthetic_options *o)
 {
-    if (o->size != sizeof(*o))
-        return ls_fail(LS_EINVAL, "synthetic data: options of %zu bytes, this library's have %zu",
-                       o->size, sizeof(*o));
     if (o->classes < 0 || o->classes > MAX_CLASSES)
         return ls_fail(LS_EINVAL, "synthetic data: %d classes, 1 to %d are possible", o->classes,
                        MAX_CLASSES);
@@ -75,22 +73,23 @@ static ls_status check_options(const ls_synthetic_options *o)
 
 ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset **out)
 {
-    const ls_synthetic_options standard = {.size = sizeof(standard)};
-    const ls_synthetic_options *o = opt != NULL ? opt : &standard;
-    const int height = or_else(o->height, 224);
+    ls_synthetic_options o;
     synthetic_dataset *d;
+    int height;
 
-    LS_TRY(check_options(o));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_synthetic_options, opt, &o), "synthetic data"));
+    LS_TRY(check_options(&o));
+    height = or_else(o.height, 224);
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for synthetic data");
     d->common.ops = &synthetic_ops;
-    d->common.count = o->count == 0 ? IMAGENET : o->count;
-    d->common.classes = or_else(o->classes, 1000);
-    d->common.dims[0] = or_else(o->channels, 3);
+    d->common.count = o.count == 0 ? IMAGENET : o.count;
+    d->common.classes = or_else(o.classes, 1000);
+    d->common.dims[0] = or_else(o.channels, 3);
     d->common.dims[1] = height;
-    d->common.dims[2] = or_else(o->width, height);
-    d->seed = o->seed;
+    d->common.dims[2] = or_else(o.width, height);
+    d->seed = o.seed;
     dataset_ready(&d->common);
     *out = &d->common;
     return LS_OK;

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * values.h - one valid value of each kind that the public functions take. Each is made when it is
+ * first asked for, is the same from then on, and is never freed: the tests use them in processes
+ * that end without cleaning up. Files are made in the current folder. What cannot be made ends the
+ * process with VALUES_FAILED.
+ */
+#ifndef TESTS_API_VALUES_H
+#define TESTS_API_VALUES_H
+
+#include <lockstep/lockstep.h>
+
+enum { VALUES_FAILED = 99 };
+
+/* Ends the process with the library's error text when a value cannot be made. */
+void value_needs(ls_status status, const char *what);
+
+ls_device *some_device(void); /* cpu_ref */
+
+ls_tensor *some_tensor(void);  /* (4,2) float32, ones */
+ls_tensor *some_targets(void); /* (4) int64 */
+ls_tensor *some_images(void);  /* (4,1,4,4) float32 */
+ls_tensor *some_kernel(void);  /* (1,1,3,3) float32 */
+ls_tensor *some_square(void);  /* (2,2) float32 */
+ls_tensor *some_channel(void); /* (1) float32 */
+ls_tensor *some_pair(void);    /* (2) float32 */
+ls_tensor *some_leaf(void);    /* (2,2) float64, requires a gradient */
+ls_tensor *const *some_leaves(void);
+const ls_named *some_items(void);      /* one, "item" */
+const ls_named *some_parameters(void); /* of the model: one weight and one bias */
+
+ls_tape *some_tape(void);
+ls_tensor *some_loss(void); /* of the model, on the tape */
+ls_tensor *sum_of_squares(ls_tape *tape, ls_tensor *const *inputs, void *arg);
+ls_status ignore_leaf(void *arg, ls_tensor *leaf);
+void ignore_difference(void *arg, const char *text);
+ls_model *some_model(void);
+ls_layer *some_layer(void);
+ls_ddp *some_ddp(void);
+ls_optimizer *some_optimizer(void);
+
+ls_comm *some_comm(void); /* one rank */
+ls_work *some_work(void);
+const float *some_floats(void);  /* 4 */
+float *other_floats(void);       /* 4 */
+void *shared_memory(void);       /* of ls_comm_alloc() */
+ls_work **message_to_self(void); /* sends 4 floats to this rank, and gives NULL */
+ls_status do_nothing(int local_rank, void *arg);
+
+ls_dataset *some_dataset(void); /* 8 images of (1,4,4), 2 classes */
+ls_dataset *free_dataset(void); /* a further one, which no loader reads */
+const char *image_folder(void); /* of one JPEG or PNG in one class */
+const char *idx_file(int i);    /* 0: images, 1: labels */
+ls_sampler *some_sampler(void);
+ls_loader *some_loader(void); /* an epoch has begun */
+ls_checkpoint *some_checkpoint(void);
+const char *checkpoint_path(void);
+
+ls_store *some_store(void); /* holds the key "key" */
+const char *const *some_keys(void);
+const ls_flag *some_flag(void);
+const ls_flags *some_flags(void);
+char **some_argv(void); /* 2 entries: a program and a flag that some_flags() has */
+
+ls_train_flags *some_train_flags(void);
+ls_run *some_run(void);    /* open */
+ls_run *running_run(void); /* started */
+
+#endif
