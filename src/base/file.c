@@ -154,28 +154,58 @@ static bool is_at_path(int fd, const char *path)
            by_fd.st_ino == by_path.st_ino;
 }
 
-/* Opens and locks f->tmp. The lock keeps two writers of one path from tearing each other's file; it
- * goes with a killed process. Where a file system has no locks, the caller's order must do. */
+/* The lock keeps two writers of one path apart; it goes with a killed process. Where a file system
+ * has no locks, the caller's order must do. *is_held is false when another writer has renamed or
+ * removed the file between open and lock. */
+static ls_status lock_tmp(const file_atomic *f, bool *is_held)
+{
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return ls_fail(LS_EIO, "%s is being written by another process", f->path);
+    *is_held = is_at_path(f->fd, f->tmp);
+    return LS_OK;
+}
+
+/* Removes what a killed process of this user has left at f->tmp. Nothing else is touched. */
+static ls_status remove_stale(file_atomic *f)
+{
+    struct stat info;
+    bool is_held = false;
+    ls_status st = LS_OK;
+
+    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    f->fd = open(f->tmp, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW);
+    if (f->fd < 0)
+        return errno == ENOENT ? LS_OK : fail_path(f->tmp, "open the leftover file");
+    if (fstat(f->fd, &info) != 0)
+        st = fail_path(f->tmp, "examine");
+    else if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
+        st = ls_fail(LS_EIO,
+                     "cannot create %s: what is there is not a regular file of this user; "
+                     "remove it",
+                     f->tmp);
+    else
+        st = lock_tmp(f, &is_held);
+    if (st == LS_OK && is_held && unlink(f->tmp) != 0)
+        st = fail_path(f->tmp, "remove");
+    file_close(&f->fd);
+    return st;
+}
+
+/* Makes and locks f->tmp, always as a new file: mode and owner are this process's. */
 static ls_status open_tmp(file_atomic *f)
 {
-    for (;;) {
-        f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (f->fd < 0)
-            return fail_path(f->tmp, "create");
-        if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-            file_close(&f->fd);
-            return ls_fail(LS_EIO, "%s is being written by another process", f->path);
-        }
-        // Between open and lock another writer may have renamed this very file to its place.
-        if (is_at_path(f->fd, f->tmp))
-            break;
-        file_close(&f->fd);
-    }
-    if (ftruncate(f->fd, 0) != 0) {
-        const ls_status st = fail_path(f->tmp, "empty");
+    bool is_held = false;
 
-        file_close(&f->fd);
-        return st;
+    while (!is_held) {
+        ls_status st;
+
+        f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0 && errno != EEXIST)
+            return fail_path(f->tmp, "create");
+        st = f->fd >= 0 ? lock_tmp(f, &is_held) : remove_stale(f);
+        if (!is_held)
+            file_close(&f->fd);
+        LS_TRY(st);
     }
     return LS_OK;
 }
@@ -188,6 +218,18 @@ ls_status file_atomic_begin(file_atomic *f, const char *path)
     (void)text_format(f->path, sizeof(f->path), "%s", path);
     (void)text_format(f->tmp, sizeof(f->tmp), "%s.tmp", path);
     return open_tmp(f);
+}
+
+ls_status file_atomic_probe(const char *path)
+{
+    struct stat info;
+    file_atomic f;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return ls_fail(LS_EIO, "cannot write %s: %s", path, ls_errno_text(EISDIR));
+    LS_TRY(file_atomic_begin(&f, path));
+    file_atomic_cancel(&f);
+    return LS_OK;
 }
 
 /* A rename lasts only when its folder is on the disk too. */

@@ -22,7 +22,8 @@ LS_MUST_USE ls_status file_pread_all(int fd, const char *path, void *dst, size_t
 LS_MUST_USE ls_status file_write_all(int fd, const char *path, const void *src, size_t bytes);
 
 /* A file that appears whole or not at all: written to PATH.tmp, then fsync, rename, fsync of the
- * folder. A PATH.tmp left by a killed process is overwritten. */
+ * folder. A PATH.tmp left by a killed process of this user is replaced; LS_EIO when something else
+ * is there. */
 typedef struct file_atomic {
     int fd;
     char path[4096];
@@ -31,6 +32,8 @@ typedef struct file_atomic {
 LS_MUST_USE ls_status file_atomic_begin(file_atomic *f, const char *path);
 LS_MUST_USE ls_status file_atomic_commit(file_atomic *f); /* on failure the old file stands */
 void file_atomic_cancel(file_atomic *f);                  /* removes the .tmp; safe after commit */
+/* Whether file_atomic_begin() works for this path now; leaves nothing behind. */
+LS_MUST_USE ls_status file_atomic_probe(const char *path);
 
 /* Closes if >= 0 and sets to -1. */
 void file_close(int *fd);

@@ -238,6 +238,78 @@ static void a_left_over_tmp_is_overwritten(void **state)
     expect_content(path, "new");
 }
 
+static mode_t mode_of(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+static void a_replaced_tmp_has_the_mode_of_the_umask(void **state)
+{
+    const mode_t old = umask(027);
+    char path[256];
+    char tmp[256];
+    file_atomic f;
+
+    LS_UNUSED(state);
+    put(in_folder(tmp, "mode.tmp"), "left", 4);
+    assert_int_equal(chmod(tmp, 0777), 0);
+    begin_with(&f, in_folder(path, "mode"), "new");
+    assert_ok(file_atomic_commit(&f));
+    assert_int_equal(mode_of(path), 0640);
+    (void)umask(old);
+}
+
+/* The test ends by its time limit where the writer waits for a reader of the pipe. */
+static void a_named_pipe_at_the_tmp_is_refused(void **state)
+{
+    char path[256];
+    char tmp[256];
+    file_atomic f;
+
+    LS_UNUSED(state);
+    assert_int_equal(mkfifo(in_folder(tmp, "pipe.tmp"), 0666), 0);
+    assert_int_equal(file_atomic_begin(&f, in_folder(path, "pipe")), LS_EIO);
+    assert_non_null(strstr(ls_last_error(), tmp));
+    assert_non_null(strstr(ls_last_error(), "not a regular file of this user"));
+    assert_int_equal(access(tmp, F_OK), 0);
+}
+
+static void a_tmp_of_another_user_is_refused(void **state)
+{
+    char path[256];
+    char tmp[256];
+    file_atomic f;
+
+    LS_UNUSED(state);
+    if (geteuid() != 0)
+        skip();
+    put(in_folder(tmp, "theirs.tmp"), "theirs", 6);
+    assert_int_equal(chown(tmp, 4711, 4711), 0);
+    assert_int_equal(file_atomic_begin(&f, in_folder(path, "theirs")), LS_EIO);
+    assert_non_null(strstr(ls_last_error(), "not a regular file of this user"));
+    expect_content(tmp, "theirs");
+}
+
+static void a_probe_finds_what_cannot_be_written_and_leaves_nothing(void **state)
+{
+    char path[256];
+    char tmp[256];
+
+    LS_UNUSED(state);
+    assert_ok(file_atomic_probe(in_folder(path, "new")));
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(access(in_folder(tmp, "new.tmp"), F_OK), -1);
+    put(path, "old", 3);
+    assert_ok(file_atomic_probe(path));
+    expect_content(path, "old");
+    assert_int_equal(file_atomic_probe(folder), LS_EIO);
+    assert_non_null(strstr(ls_last_error(), folder));
+    assert_int_equal(file_atomic_probe(in_folder(path, "absent/new")), LS_ENOTFOUND);
+    assert_non_null(strstr(ls_last_error(), path));
+}
+
 static void a_failed_commit_leaves_the_old_file(void **state)
 {
     char path[256];
@@ -509,6 +581,10 @@ int main(void)
         IN_FOLDER(short_writes_are_continued),
         IN_FOLDER(an_atomic_file_appears_at_its_commit),
         IN_FOLDER(a_left_over_tmp_is_overwritten),
+        IN_FOLDER(a_replaced_tmp_has_the_mode_of_the_umask),
+        IN_FOLDER(a_named_pipe_at_the_tmp_is_refused),
+        IN_FOLDER(a_tmp_of_another_user_is_refused),
+        IN_FOLDER(a_probe_finds_what_cannot_be_written_and_leaves_nothing),
         IN_FOLDER(a_failed_commit_leaves_the_old_file),
         IN_FOLDER(paths_that_cannot_be_written_are_told),
         IN_FOLDER(two_writers_of_one_path_do_not_mix),
