@@ -33,10 +33,11 @@ typedef struct rule_set {
     rule rules[MAX_RULES];
 } rule_set;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the next three
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the next four
 static rule_set active = {.standard = LS_LOG_WARN};
 static bool is_configured;
 static char rank_text[32];
+static int rank_set;
 
 // The most talkative level of any component; -1 until LOCKSTEP_LOG has been read. Relaxed: it only
 // spares the lock, under which everything is looked at again.
@@ -180,7 +181,18 @@ void log_set_rank(int rank, int size)
         (void)text_format(rank_text, sizeof(rank_text), "rank%d/%d ", rank, size);
     else
         rank_text[0] = '\0';
+    rank_set = size > 0 ? rank : 0;
     (void)pthread_mutex_unlock(&lock);
+}
+
+int log_rank(void)
+{
+    int rank;
+
+    (void)pthread_mutex_lock(&lock);
+    rank = rank_set;
+    (void)pthread_mutex_unlock(&lock);
+    return rank;
 }
 
 // NOLINTNEXTLINE(readability-non-const-parameter): written by the builtin

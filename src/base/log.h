@@ -12,6 +12,9 @@
 /* Puts "rank3/8" in this process's lines; size 0 takes it away. Thread-safe. */
 void log_set_rank(int rank, int size);
 
+/* The rank that was set last; 0 without one. Thread-safe. */
+int log_rank(void);
+
 /* Parses LOCKSTEP_LOG's grammar ("info", "warn,comm=debug"); LS_EINVAL names the bad part. */
 LS_MUST_USE ls_status log_configure(const char *spec);
 

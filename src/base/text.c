@@ -215,6 +215,11 @@ ls_status text_parse_bool(const char *s, const char *what, bool *out)
                    shown);
 }
 
+const char *text_plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 const char *text_bytes(char *buf, size_t n, uint64_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -37,6 +37,9 @@ LS_MUST_USE ls_status text_parse_bytes(const char *s, const char *what, uint64_t
 /* 1/0, true/false, yes/no, on/off. */
 LS_MUST_USE ls_status text_parse_bool(const char *s, const char *what, bool *out);
 
+/* The ending of a noun behind its number: "" for 1, "s" for all others. */
+const char *text_plural(int64_t n);
+
 /* "1.5 MiB", into `buf`, which it returns. */
 const char *text_bytes(char *buf, size_t n, uint64_t bytes);
 
