@@ -2,8 +2,11 @@
 /* dataset.c - what every data set answers by itself. */
 #include "data/dataset.h"
 
+#include "base/text.h"
 #include "data/augment.h"
+#include "data/describe.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Bytes become 0..1 and, with mean and standard deviation, are normalised in float32, in the order in which torchvision does it. */
@@ -42,6 +45,24 @@ ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
     augment_dims(&d->augment, d->dims, d->sample_dims);
     fill_values(d);
     return LS_OK;
+}
+
+void dataset_augment_text(const ls_dataset *d, char *buf, size_t n)
+{
+    const ls_augment *a = &d->augment;
+
+    if (!d->is_augmented) {
+        text_format(buf, n, "none");
+        return;
+    }
+    text_format(buf, n,
+                "crop %d to %d x %d, resize %d, pad %d, scale %.9g to %.9g, ratio %.9g to %.9g, "
+                "flip %d, channels %d, normalize %d (mean %.9g %.9g %.9g, std %.9g %.9g %.9g), "
+                "seed %" PRIu64 ", full decode %d",
+                (int)a->crop, a->width, a->height, a->resize, a->pad, a->scale_min, a->scale_max,
+                a->ratio_min, a->ratio_max, a->flip, a->channels, a->normalize, (double)a->mean[0],
+                (double)a->mean[1], (double)a->mean[2], (double)a->std[0], (double)a->std[1],
+                (double)a->std[2], a->seed, a->full_decode);
 }
 
 void ls_dataset_close(ls_dataset *d)

@@ -37,6 +37,10 @@ typedef struct dataset_facts {
     double std[3];
 } dataset_facts;
 
+/* How the set's samples are augmented, every option with its value; "none". For comparing and
+ * for messages. */
+void dataset_augment_text(const ls_dataset *d, char *buf, size_t n);
+
 /* Only what stops everything is an error: no memory, a codec that is not installed, a file that cannot be opened. */
 LS_MUST_USE ls_status dataset_describe(const ls_dataset *d, const describe_options *opt,
                                        dataset_facts *out);
