@@ -43,6 +43,7 @@ typedef struct ls_train_flags {
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
+    int drop_last;          /* --drop-last: leave the short last batch of an epoch out */
     int64_t workers;        /* --workers: loader threads */
     const char *bad_images; /* --bad-images fail|skip; NULL: fail */
     int64_t check_replicas; /* --check-replicas K */
@@ -57,6 +58,7 @@ typedef struct ls_train_flags {
     double eps;
     double weight_decay;       /* --weight-decay */
     const char *schedule;      /* --schedule constant|step|multi-step|cosine; NULL: constant */
+    int64_t schedule_steps;    /* --schedule-steps: length of cosine in steps; 0: all --epochs */
     int64_t lr_step_size;      /* --lr-step-size: epochs; 0: a third of all */
     const char *lr_milestones; /* --lr-milestones 30,60: epochs */
     double lr_gamma;           /* --lr-gamma; 0: 0.1 */
@@ -94,14 +96,18 @@ LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
 
 typedef struct ls_run ls_run;
 
-/* Opens the device, an empty model (initial values from --seed) and a tape. flags are borrowed until ls_run_close(). */
+/* Opens the device, an empty model (initial values from --seed) and a tape. On rank 0 of the
+ * process's job, which ls_init() has joined before, it also finds out whether the files of
+ * --save, --save-best, --metrics and --metrics-html can be written: LS_EIO or LS_ENOTFOUND names
+ * flag, path and reason. flags are borrowed until ls_run_close(). */
 LS_API LS_MUST_USE ls_status ls_run_open(const ls_train_flags *flags, ls_run **out);
 
 LS_API ls_device *ls_run_device(ls_run *run); /* borrowed, as the next two */
 LS_API ls_model *ls_run_model(ls_run *run);
 LS_API ls_tape *ls_run_tape(ls_run *run);
 
-/* The set to learn from, and the set to be tested on after each epoch. Both are taken, also on failure. */
+/* The set to learn from, and the set to be tested on after each epoch. Both are taken, also on
+ * failure. LS_EINVAL: there is one already, or it has no samples. */
 LS_API LS_MUST_USE ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set);
 LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
 
@@ -114,8 +120,10 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
 /* Logits (rows, classes) of the network for x; arg is the program's. */
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
-/* The last step before the loop: makes the optimizer and schedule of the flags, loads --init or --resume, opens the metrics
- * file (rank 0), takes SIGTERM and SIGINT. `forward` is used for evaluation; NULL when there is no test set. */
+/* The last step before the loop: makes the optimizer and schedule of the flags, loads --init or
+ * --resume, cuts the metrics file at its step (rank 0), takes SIGTERM and SIGINT. `forward` is
+ * used for evaluation; NULL when there is no test set. Collective. When rank 0 cannot load the
+ * checkpoint, it fails the group with its reason: LS_EPEER on the other ranks. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, across epochs; at the end of an epoch evaluates, reports and saves. 0 at the end of the run or

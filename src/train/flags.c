@@ -59,6 +59,8 @@ static void add_work(flag_table *t, ls_train_flags *f)
         "decides initial values, order of samples and augmentation");
     add(t, "no-shuffle", 0, LS_FLAG_BOOL, &f->no_shuffle, 0, 0,
         "take the samples in the order of the files");
+    add(t, "drop-last", 0, LS_FLAG_BOOL, &f->drop_last, 0, 0,
+        "leave the last batch of an epoch out where it is short");
     add(t, "workers", 'j', LS_FLAG_INT, &f->workers, 0, 256, "threads that read ahead; 0: one");
     add(t, "bad-images", 0, LS_FLAG_TEXT, &f->bad_images, 0, 0,
         "`WORD` what a broken image does: fail, or skip (it is named and counted)");
@@ -81,6 +83,8 @@ static void add_recipe(flag_table *t, ls_train_flags *f)
     add(t, "weight-decay", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "as in torch.optim");
     add(t, "schedule", 0, LS_FLAG_TEXT, &f->schedule, 0, 0,
         "`NAME` of the learning rate: constant, step, multi-step, cosine");
+    add(t, "schedule-steps", 0, LS_FLAG_INT, &f->schedule_steps, 0, most,
+        "length of cosine in steps; 0: all of --epochs, whatever --steps says");
     add(t, "lr-step-size", 0, LS_FLAG_INT, &f->lr_step_size, 0, most,
         "of step: epochs from one to the next; 0: a third of all");
     add(t, "lr-milestones", 0, LS_FLAG_TEXT, &f->lr_milestones, 0, 0,

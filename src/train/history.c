@@ -2,6 +2,9 @@
 #include "train/history.h"
 
 #include "base/alloc.h"
+#include "base/status.h"
+
+#include <math.h>
 
 ls_status history_open(history *h)
 {
@@ -17,6 +20,36 @@ void history_free(history *h)
     ls_free(h->points);
     ls_free(h->tests);
     *h = (history){0};
+}
+
+/* Doubles only, of which the first two are the epoch and the step. A loss may be no number. */
+static bool is_course(const double *records, int n, size_t width, double last)
+{
+    double before = 0;
+
+    for (int i = 0; i < n; i++) {
+        const double *r = records + (size_t)i * width;
+
+        if (!(r[0] >= 0 && r[0] <= last && r[1] >= before && r[1] <= last))
+            return false;
+        before = r[1];
+    }
+    return true;
+}
+
+ls_status history_check(const history *h, double step)
+{
+    const size_t of_point = sizeof(*h->points) / sizeof(double);
+    const size_t of_test = sizeof(*h->tests) / sizeof(double);
+
+    if (!is_course((const double *)h->points, h->n_points, of_point, step) ||
+        !is_course((const double *)h->tests, h->n_tests, of_test, step))
+        return ls_fail(LS_EFORMAT, "its steps do not rise to step %.0f", step);
+    for (int i = 0; i < h->n_points; i++)
+        for (int k = 0; k < PHASES; k++)
+            if (!(h->points[i].rows >= 0) || !isfinite(h->points[i].seconds[k]))
+                return ls_fail(LS_EFORMAT, "point %d of %d has no rows or times", i, h->n_points);
+    return LS_OK;
 }
 
 static double mean(double a, double weight_a, double b, double weight_b)

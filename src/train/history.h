@@ -41,6 +41,9 @@ typedef struct history {
 ls_status history_open(history *h) LS_MUST_USE;
 void history_free(history *h);
 
+/* LS_EFORMAT: what was read from a file is not the course of a run up to this step. */
+ls_status history_check(const history *h, double step) LS_MUST_USE;
+
 /* When there is no room, neighbours become one, such that the whole run keeps about one resolution. */
 void history_add(history *h, const history_point *p);
 void history_add_test(history *h, const history_test *t);

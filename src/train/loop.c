@@ -28,6 +28,8 @@ static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
     run->in_epoch = true;
+    if (run->at.batch == 0)
+        run->epoch_sums = (tally){.loss = 0};
     run->epoch_start_ns = ls_now_ns();
     run->epoch_samples = 0;
     run->state.epoch = run->at.epoch;
@@ -52,19 +54,23 @@ static ls_status test_epoch(ls_run *run, bool *is_best)
     return LS_OK;
 }
 
+/* Means over the epoch, of the rows of all ranks. */
 static void say_epoch(ls_run *run)
 {
     const ls_run_state *s = &run->state;
+    const tally *sums = &run->epoch_sums;
     char counted[64] = "";
     char tested[128] = "";
 
-    if (s->top1 >= 0)
-        text_format(counted, sizeof(counted), "  top-1 %.4f  top-5 %.4f", s->top1, s->top5);
+    if (sums->ranked > 0)
+        text_format(counted, sizeof(counted), "  top-1 %.4f  top-5 %.4f", sums->top1 / sums->ranked,
+                    sums->top5 / sums->ranked);
     if (run->test.set != NULL)
         text_format(tested, sizeof(tested), "  test accuracy %.4f  top-5 %.4f  test loss %.4f",
                     s->accuracy, s->accuracy5, s->test_loss);
     progress_line(&run->progress, "epoch %lld/%lld  loss %.4f%s%s  %.0f samples/s",
-                  (long long)run->at.epoch, (long long)run->flags->epochs, s->loss, counted, tested,
+                  (long long)run->at.epoch, (long long)run->flags->epochs,
+                  sums->rows > 0 ? sums->loss / sums->rows : s->loss, counted, tested,
                   s->samples_per_s);
 }
 

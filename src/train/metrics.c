@@ -2,29 +2,79 @@
 /*
  * metrics.c - --metrics FILE.jsonl, one object a line (docs/training.md lists the members):
  * {"epoch":0,"step":100,"loss":0.51,"lr":0.05,"samples_per_s":9000.0,...}, with "accuracy" and its kin in the line that ends an
- * epoch. A resumed run appends.
+ * epoch. A resumed run appends behind the lines of the steps that it resumes from.
  */
 #include "train/run.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 ls_status metrics_open(ls_run *run)
 {
     const char *path = run->flags->metrics;
-    const int mode = run->flags->resume != NULL ? O_APPEND : O_TRUNC;
+
+    if (path == NULL)
+        return LS_OK;
+    run->metrics_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return run->metrics_fd >= 0 ? LS_OK : ls_fail_errno("--metrics %s", path);
+}
+
+static bool is_later(const char *line, size_t n, int64_t step)
+{
+    json_value *v;
+    bool later;
+
+    if (json_parse(line, n, "a line of metrics", &v) != LS_OK)
+        return false;
+    later = json_as_int(json_get(v, "step"), 0) > step;
+    json_free(v);
+    return later;
+}
+
+/* The bytes of the whole lines before the first one behind `step`: a run that crashed after its
+ * last save has written those, and perhaps a torn last one. */
+static ls_status find_end(const char *path, int64_t step, int64_t *bytes)
+{
+    char *text;
+    const char *line;
+    const char *end;
+    size_t n;
+
+    LS_TRY(file_read(path, SIZE_MAX, &text, &n));
+    for (line = text; (end = memchr(line, '\n', n - (size_t)(line - text))) != NULL; line = end + 1)
+        if (is_later(line, (size_t)(end - line), step))
+            break;
+    *bytes = line - text;
+    ls_free(text);
+    return LS_OK;
+}
+
+ls_status metrics_begin(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
     struct stat info;
 
-    if (path == NULL || run_rank(run) != 0)
+    if (run_rank(run) != 0)
+        metrics_close(run);
+    else if (run->metrics_fd < 0)
+        LS_TRY(metrics_open(run));
+    if (run->metrics_fd < 0)
         return LS_OK;
-    run->metrics_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666);
-    if (run->metrics_fd < 0 || fstat(run->metrics_fd, &info) != 0)
-        return ls_fail_errno("--metrics %s", path);
-    run->metrics_bytes = info.st_size;
+    if (fstat(run->metrics_fd, &info) != 0)
+        return ls_fail_errno("--metrics %s", f->metrics);
+    if (!S_ISREG(info.st_mode)) /* a pipe or a terminal: nothing can be taken back */
+        return LS_OK;
+    run->metrics_bytes = f->resume != NULL ? info.st_size : 0;
+    if (f->resume != NULL && !f->evaluate)
+        LS_TRY(find_end(f->metrics, run->at.step, &run->metrics_bytes));
+    if (ftruncate(run->metrics_fd, run->metrics_bytes) != 0)
+        return ls_fail_errno("--metrics %s", f->metrics);
     return LS_OK;
 }
 
@@ -69,8 +119,7 @@ static ls_status write_line(ls_run *run, const text_buf *line)
         run->metrics_bytes += (int64_t)line->length;
         return LS_OK;
     }
-    if (ftruncate(run->metrics_fd, run->metrics_bytes) == 0)
-        LS_UNUSED(lseek(run->metrics_fd, 0, SEEK_END));
+    LS_UNUSED(ftruncate(run->metrics_fd, run->metrics_bytes));
     return save_failed(run, st, "metrics");
 }
 

@@ -4,6 +4,7 @@
  */
 #include "train/run.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -41,8 +42,10 @@ ls_status recipe_check(const ls_train_flags *f)
     LS_TRY(check_choice(&save_errors, f->on_save_error));
     LS_TRY(check_choice(&bad_images, f->bad_images));
     LS_TRY(check_choice(&compressions, f->compress));
-    if (f->lr_milestones != NULL && !text_equal(f->schedule, "multi-step"))
+    if (f->lr_milestones != NULL && (f->schedule == NULL || !text_equal(f->schedule, "multi-step")))
         return ls_fail(LS_EINVAL, "--lr-milestones goes with --schedule multi-step");
+    if (f->schedule_steps > 0 && (f->schedule == NULL || !text_equal(f->schedule, "cosine")))
+        return ls_fail(LS_EINVAL, "--schedule-steps goes with --schedule cosine");
     if (f->nesterov && f->optimizer != NULL && !text_equal(f->optimizer, "sgd"))
         return ls_fail(LS_EINVAL, "--nesterov goes with --optimizer sgd");
     return LS_OK;
@@ -59,6 +62,18 @@ void recipe_ask_ddp(const ls_train_flags *f, ls_ddp_options *opt)
 }
 
 /* --- schedule --- */
+
+/* The steps of n epochs; `flag` is where n comes from. */
+static ls_status epochs_to_steps(const ls_run *run, const char *flag, int64_t n, int64_t *steps)
+{
+    if (run->epoch_steps > 0 && n > STEPS_MAX / run->epoch_steps)
+        return ls_fail(LS_EINVAL,
+                       "%s %" PRId64 ": with %" PRId64 " steps an epoch that is more "
+                       "than the %" PRId64 " steps that a run may have",
+                       flag, n, run->epoch_steps, STEPS_MAX);
+    *steps = n * run->epoch_steps;
+    return LS_OK;
+}
 
 /* "30,60" in epochs into run->milestones in steps. */
 static ls_status read_milestones(ls_run *run)
@@ -90,6 +105,12 @@ static int64_t at_least_1(int64_t x)
     return x > 1 ? x : 1;
 }
 
+ls_status recipe_count_steps(ls_run *run)
+{
+    LS_TRY(epochs_to_steps(run, "--epochs", run->flags->epochs, &run->all_steps));
+    return epochs_to_steps(run, "--start-epoch", run->flags->start_epoch, &run->at.step);
+}
+
 ls_status recipe_make_schedule(ls_run *run)
 {
     const ls_train_flags *f = run->flags;
@@ -104,13 +125,15 @@ ls_status recipe_make_schedule(ls_run *run)
                        .warmup_factor = f->lr_warmup_factor};
     if (text_equal(name, "step")) {
         s->kind = LS_SCHEDULE_STEP;
-        s->step = at_least_1(period * run->epoch_steps);
+        LS_TRY(epochs_to_steps(run, "--lr-step-size", period, &s->step));
+        s->step = at_least_1(s->step);
     } else if (text_equal(name, "multi-step")) {
         s->kind = LS_SCHEDULE_MULTI_STEP;
         return read_milestones(run);
     } else if (text_equal(name, "cosine")) {
         s->kind = LS_SCHEDULE_COSINE;
-        s->total = at_least_1(run_total_steps(run) - s->warmup);
+        s->total =
+            at_least_1((f->schedule_steps > 0 ? f->schedule_steps : run->all_steps) - s->warmup);
     }
     return LS_OK;
 }

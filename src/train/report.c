@@ -79,24 +79,34 @@ static void update_state(ls_run *run, const history_point *p)
     s->seconds_left = seconds_left(run);
 }
 
-/* Sums the window over all ranks into *p and the state; the window goes on. */
-static ls_status look(ls_run *run, history_point *p)
+/* Sums the window over all ranks into *sum, *p and the state; the window goes on. */
+static ls_status look(ls_run *run, tally *sum, history_point *p)
 {
-    tally sum;
-
     run->window.bad += report_bad_images(run->train.loader, &run->bad_seen[0]);
-    LS_TRY(tally_sum(run->comm, &run->window, &sum));
-    *p = point_of(run, &sum);
-    run->state.bad_images = run->bad_reported + (int64_t)sum.bad;
+    LS_TRY(tally_sum(run->comm, &run->window, sum));
+    *p = point_of(run, sum);
+    run->state.bad_images = run->bad_reported + (int64_t)sum->bad;
     update_state(run, p);
     return LS_OK;
 }
 
+static void add_to_epoch(tally *epoch, const tally *sum)
+{
+    epoch->loss += sum->loss;
+    epoch->rows += sum->rows;
+    epoch->ranked += sum->ranked;
+    epoch->top1 += sum->top1;
+    epoch->top5 += sum->top5;
+}
+
 ls_status report_rest(ls_run *run, history_point *p)
 {
+    tally sum;
+
     run->mark_ns = ls_now_ns();
-    LS_TRY(look(run, p));
+    LS_TRY(look(run, &sum, p));
     run->window = (tally){.loss = 0};
+    add_to_epoch(&run->epoch_sums, &sum);
     run->bad_reported = run->state.bad_images;
     report_phase(run, PHASE_COMMUNICATION);
     if (!isfinite(p->loss))
@@ -119,10 +129,11 @@ ls_status report_step(ls_run *run)
 {
     const int64_t every = run->flags->print_freq > 0 ? run->flags->print_freq : REPORT_STEPS;
     history_point p;
+    tally sum;
 
     if (run->at.step % every == 0) {
         LS_TRY(report_rest(run, &p));
         return metrics_write(run, &p, false);
     }
-    return is_early_look(run->steps_done) ? look(run, &p) : LS_OK;
+    return is_early_look(run->steps_done) ? look(run, &sum, &p) : LS_OK;
 }

@@ -8,6 +8,8 @@
 
 #include <lockstep/log.h>
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,26 +17,53 @@
     "num_batches_tracked" /* files from before PyTorch had it lack it; nothing is computed from it */
 #define WRAPPER "module." /* what DistributedDataParallel puts before the names of what it wraps */
 
+#define HISTORY "history." /* names of the run's course, which a run goes on without */
+
 /* --- comparing --- */
 
-static void say_difference(void *arg, const char *text)
+enum { SHOWN_BYTES = 800 }; /* of differences in an error text: it names the file, too */
+
+typedef struct difference_list {
+    text_buf joined; /* for an error text */
+    text_buf lines;  /* for standard error */
+    int n;
+} difference_list;
+
+static void add_difference(void *arg, const char *text)
 {
-    text_append(arg, "  %s\n", text);
+    difference_list *d = arg;
+
+    if (text_starts(text, HISTORY))
+        return;
+    text_append(&d->joined, "%s%s", d->n > 0 ? "; " : "", text);
+    text_append(&d->lines, "  %s\n", text);
+    d->n++;
 }
 
-/* All differences to standard error: an error text has not the room for two architectures. */
-static ls_status load_or_list(ls_checkpoint *file, const name_list *list, ls_load_mode mode)
+/* All differences in the error text, or, where that has not the room, on standard error. */
+static ls_status fail_differences(const difference_list *d)
 {
-    text_buf text = {0};
-    int n_differences = 0;
-    ls_status st = ls_checkpoint_compare(file, list->items, list->n, mode, say_difference, &text,
-                                         &n_differences);
+    if (d->joined.length <= SHOWN_BYTES)
+        return ls_fail(LS_EFORMAT, "it does not fit: %s", text_str(&d->joined));
+    progress_write(STDERR_FILENO, text_str(&d->lines));
+    return ls_fail(LS_EFORMAT, "it does not fit: %d differences, listed above", d->n);
+}
 
-    if (st == LS_OK && n_differences > 1)
-        progress_write(STDERR_FILENO, text_str(&text));
-    text_free(&text);
+static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_load_mode mode)
+{
+    difference_list found = {.n = 0};
+    int n;
+    ls_status st =
+        ls_checkpoint_compare(file, list->items, list->n, mode, add_difference, &found, &n);
+
+    if (st == LS_OK)
+        st = text_status(&found.joined);
+    if (st == LS_OK && found.n > 0)
+        st = fail_differences(&found);
+    text_free(&found.joined);
+    text_free(&found.lines);
     LS_TRY(st);
-    return ls_checkpoint_load(file, list->items, list->n, mode);
+    return ls_checkpoint_load(file, list->items, list->n, LS_LOAD_SUBSET);
 }
 
 /* --- weights, on rank 0 --- */
@@ -94,7 +123,7 @@ static ls_status load_weights(ls_run *run, const char *path)
     ls_status st;
 
     LS_TRY(ls_checkpoint_open(path, &file));
-    if (has_entry(file, "history.points")) {
+    if (ls_checkpoint_meta(file, "world_size") != NULL) {
         prefix = "model.";
         mode = LS_LOAD_SUBSET;
     } else if (is_wrapped(file)) {
@@ -102,73 +131,128 @@ static ls_status load_weights(ls_run *run, const char *path)
     }
     st = weights_list(run, file, prefix, &list);
     if (st == LS_OK)
-        st = load_or_list(file, &list, mode);
+        st = load_fitting(file, &list, mode);
     name_list_free(&list);
     ls_checkpoint_close(file);
-    return st;
+    return ls_context(st, "loading %s", path);
 }
 
 /* --- the whole state, on rank 0 --- */
 
-static ls_status meta_number(const ls_checkpoint *file, const char *key, int64_t *out)
+static ls_status meta_number(const ls_checkpoint *file, const char *key, int64_t most, int64_t *out)
 {
     const char *text = ls_checkpoint_meta(file, key);
 
     if (text == NULL)
         return ls_fail(LS_EFORMAT, "its metadata has no %s", key);
-    return text_parse_int(text, key, 0, INT64_MAX, out);
+    return text_parse_int(text, key, 0, most, out);
 }
 
-/* What decides the order of samples and which of them a rank sees; differing ones give another run in mid-epoch. */
-typedef struct shards {
-    int64_t seed;
-    int64_t world_size;
-    int64_t batch_size;
-    int64_t samples;
-} shards;
-
-static ls_status read_shards(const ls_checkpoint *file, shards *s)
+/* Appends each setting of the file that this run has otherwise. A file without one is older than
+ * it. */
+static void append_differences(const ls_run *run, const ls_checkpoint *file, text_buf *out)
 {
-    LS_TRY(meta_number(file, "seed", &s->seed));
-    LS_TRY(meta_number(file, "world_size", &s->world_size));
-    LS_TRY(meta_number(file, "batch_size", &s->batch_size));
-    return meta_number(file, "samples", &s->samples);
+    save_setting here[SAVE_SETTINGS_MOST];
+    const int n = save_list_settings(run, here);
+
+    for (int i = 0; i < n; i++) {
+        const char *text = ls_checkpoint_meta(file, here[i].key);
+        char there[SAVE_SETTING_BYTES];
+
+        if (text == NULL || text_equal(text, here[i].value))
+            continue;
+        text_printable(there, sizeof(there), text);
+        text_append(out, "%s%s %s, not %s", out->length > 0 ? "; " : "", here[i].flag, there,
+                    here[i].value);
+    }
 }
 
-static bool same_shards(const ls_run *run, const shards *s)
+/* In mid-epoch other settings would give other samples than those that are left. */
+static ls_status check_settings(const ls_run *run, const ls_checkpoint *file)
 {
-    return s->seed == run->flags->seed && s->world_size == run_size(run) &&
-           s->batch_size == run->flags->batch_size &&
-           (run->train.set == NULL || s->samples == (int64_t)ls_dataset_count(run->train.set));
+    text_buf differences = {0};
+    ls_status st;
+
+    append_differences(run, file, &differences);
+    st = text_status(&differences);
+    if (st == LS_OK && differences.length > 0)
+        st = ls_fail(LS_EINVAL,
+                     "it was saved in the middle of an epoch with %s: resume with the "
+                     "same",
+                     text_str(&differences));
+    text_free(&differences);
+    return st;
+}
+
+static ls_status check_optimizer(const ls_run *run, const ls_checkpoint *file)
+{
+    const char *here = run->flags->optimizer != NULL ? run->flags->optimizer : "sgd";
+    const char *text = ls_checkpoint_meta(file, "optimizer");
+    char there[SAVE_SETTING_BYTES];
+
+    if (text == NULL || text_equal(text, here))
+        return LS_OK;
+    text_printable(there, sizeof(there), text);
+    return ls_fail(LS_EINVAL, "it was saved with --optimizer %s, not %s", there, here);
+}
+
+static void warn_of_other_bits(const ls_run *run, const char *device, int64_t ranks)
+{
+    const char *here = ls_device_fingerprint(run->device);
+    char there[SAVE_SETTING_BYTES];
+
+    if (ranks == run_size(run) && device != NULL && text_equal(device, here))
+        return;
+    text_printable(there, sizeof(there), device != NULL ? device : "an unknown device");
+    ls_log(LS_LOG_WARN, "train",
+           "resuming on %d rank%s with %s what %" PRId64 " rank%s with %s saved: the bits may "
+           "differ",
+           run_size(run), text_plural(run_size(run)), here, ranks, text_plural(ranks), there);
 }
 
 static ls_status check_same_run(const ls_run *run, const ls_checkpoint *file,
                                 const run_position *at)
 {
-    const char *here = run->flags->optimizer != NULL ? run->flags->optimizer : "sgd";
-    const char *optimizer = ls_checkpoint_meta(file, "optimizer");
-    const char *device = ls_checkpoint_meta(file, "device");
-    shards s;
+    int64_t ranks;
 
-    LS_TRY(read_shards(file, &s));
-    if (optimizer != NULL && !text_equal(optimizer, here))
-        return ls_fail(LS_EINVAL, "it was saved with --optimizer %s, not %s", optimizer, here);
-    if (at->batch > 0 && !same_shards(run, &s))
-        return ls_fail(LS_EINVAL,
-                       "it was saved in the middle of an epoch by %lld ranks with --seed %lld "
-                       "--batch-size %lld on %lld samples; resume with the same",
-                       (long long)s.world_size, (long long)s.seed, (long long)s.batch_size,
-                       (long long)s.samples);
-    if (s.world_size != run_size(run) || device == NULL ||
-        !text_equal(device, ls_device_fingerprint(run->device)))
-        ls_log(LS_LOG_WARN, "train",
-               "resuming on %d ranks with %s what %lld ranks with %s saved: the bits may differ",
-               run_size(run), ls_device_fingerprint(run->device), (long long)s.world_size,
-               device != NULL ? device : "an unknown device");
+    LS_TRY(meta_number(file, "world_size", INT32_MAX, &ranks));
+    LS_TRY(check_optimizer(run, file));
+    if (at->batch > 0)
+        LS_TRY(check_settings(run, file));
+    warn_of_other_bits(run, ls_checkpoint_meta(file, "device"), ranks);
     return LS_OK;
 }
 
-/* How many records of `size` bytes the file has under this name; LS_EFORMAT when that is no whole number of them or over `most`. */
+static ls_status read_position(const ls_checkpoint *file, run_position *at, double *best)
+{
+    const char *text = ls_checkpoint_meta(file, "best_accuracy");
+
+    LS_TRY(meta_number(file, "epoch", STEPS_MAX, &at->epoch));
+    LS_TRY(meta_number(file, "batch", STEPS_MAX, &at->batch));
+    LS_TRY(meta_number(file, "step", STEPS_MAX, &at->step));
+    LS_TRY(meta_number(file, "best_epoch", STEPS_MAX, &at->best_epoch));
+    return text_parse_double(text != NULL ? text : "", "best_accuracy", -1, 1, best);
+}
+
+/* What the epoch under way has added up so far; a sum that is no number stays none. */
+static void read_epoch_sums(const ls_checkpoint *file, tally *sums)
+{
+    save_sum list[SAVE_SUMS];
+
+    save_list_sums(sums, list);
+    for (int i = 0; i < SAVE_SUMS; i++) {
+        const char *text = ls_checkpoint_meta(file, list[i].key);
+
+        *list[i].value = 0;
+        if (text != NULL &&
+            text_parse_double(text, list[i].key, -HUGE_VAL, HUGE_VAL, list[i].value) != LS_OK)
+            *list[i].value = (double)NAN;
+    }
+}
+
+/* --- the history: telemetry, which decides nothing --- */
+
+/* How many records of `size` bytes the file has under this name, at most `most`. */
 static ls_status count_records(const ls_checkpoint *file, const char *name, size_t size, int most,
                                int *n)
 {
@@ -188,28 +272,28 @@ static ls_status count_records(const ls_checkpoint *file, const char *name, size
     return ls_fail(LS_EFORMAT, "%s is missing", name);
 }
 
-static ls_status add_history(ls_run *run, const ls_checkpoint *file, name_list *list)
+static ls_status read_history(history *h, ls_checkpoint *file, int64_t step)
+{
+    LS_TRY(count_records(file, HISTORY "points", sizeof(*h->points), HISTORY_POINTS, &h->n_points));
+    LS_TRY(count_records(file, HISTORY "tests", sizeof(*h->tests), HISTORY_TESTS, &h->n_tests));
+    const ls_named course[] = {
+        {HISTORY "points", NULL, h->points, (size_t)h->n_points * sizeof(*h->points)},
+        {HISTORY "tests", NULL, h->tests, (size_t)h->n_tests * sizeof(*h->tests)},
+    };
+    LS_TRY(ls_checkpoint_load(file, course, LS_COUNT_OF(course), LS_LOAD_SUBSET));
+    return history_check(h, (double)step);
+}
+
+static void load_history(ls_run *run, ls_checkpoint *file)
 {
     history *h = &run->history;
 
-    LS_TRY(count_records(file, "history.points", sizeof(*h->points), HISTORY_POINTS, &h->n_points));
-    LS_TRY(count_records(file, "history.tests", sizeof(*h->tests), HISTORY_TESTS, &h->n_tests));
-    const ls_named course[] = {
-        {"points", NULL, h->points, (size_t)h->n_points * sizeof(*h->points)},
-        {"tests", NULL, h->tests, (size_t)h->n_tests * sizeof(*h->tests)},
-    };
-    return name_list_add(list, "history.", course, 2);
-}
-
-static ls_status read_position(const ls_checkpoint *file, run_position *at, double *best)
-{
-    const char *text = ls_checkpoint_meta(file, "best_accuracy");
-
-    LS_TRY(meta_number(file, "epoch", &at->epoch));
-    LS_TRY(meta_number(file, "batch", &at->batch));
-    LS_TRY(meta_number(file, "step", &at->step));
-    LS_TRY(meta_number(file, "best_epoch", &at->best_epoch));
-    return text_parse_double(text != NULL ? text : "", "best_accuracy", -1, 1, best);
+    if (read_history(h, file, run->at.step) == LS_OK)
+        return;
+    h->n_points = 0;
+    h->n_tests = 0;
+    ls_log(LS_LOG_WARN, "train", "the checkpoint's history cannot be used, it starts anew: %s",
+           ls_last_error());
 }
 
 /* For the last words of a run that has nothing left to do. */
@@ -234,13 +318,13 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     LS_TRY(check_same_run(run, file, &at));
     st = save_state_list(run, &state);
     if (st == LS_OK)
-        st = add_history(run, file, &state);
-    if (st == LS_OK)
-        st = load_or_list(file, &state, LS_LOAD_STRICT);
+        st = load_fitting(file, &state, LS_LOAD_STRICT);
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;
     run->state.best_accuracy = best;
+    read_epoch_sums(file, &run->epoch_sums);
+    load_history(run, file);
     recall_results(run);
     return LS_OK;
 }
@@ -308,9 +392,20 @@ static ls_status share_state(ls_run *run)
     return st;
 }
 
+/* Rank 0's failure reaches all ranks as the group's: those wait for its broadcast meanwhile. */
+static ls_status share_failure(ls_run *run, ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+
+    if (run->comm == NULL)
+        return st;
+    text_format(why, sizeof(why), "%s", ls_last_error());
+    ls_comm_abort(run->comm, why);
+    return ls_fail(st, "%s", why);
+}
+
 ls_status resume_load(ls_run *run)
 {
-    int64_t loaded = 1;
     ls_status st = LS_OK;
 
     if (run->flags->resume == NULL && run->flags->init == NULL)
@@ -319,13 +414,8 @@ ls_status resume_load(ls_run *run)
         return ls_fail(LS_EINVAL, "--init starts anew and --resume goes on: give one of them");
     if (run_rank(run) == 0)
         st = run->flags->resume != NULL ? load_state(run) : load_weights(run, run->flags->init);
-    if (run->comm != NULL) {
-        loaded = st == LS_OK;
-        LS_TRY(ls_broadcast(run->comm, &loaded, &loaded, 1, LS_I64, 0, NULL));
-    }
-    LS_TRY(st);
-    if (!loaded)
-        return ls_fail(LS_EPEER, "rank 0 could not load the checkpoint");
+    if (st != LS_OK)
+        return share_failure(run, st);
     if (run->comm != NULL)
         LS_TRY(share_state(run));
     return ls_optimizer_loaded(run->optimizer);

@@ -6,8 +6,10 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/options.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* A signal can reach nothing but a global. */
@@ -35,9 +37,9 @@ bool run_stop_signalled(void)
 
 int64_t run_total_steps(const ls_run *run)
 {
-    const int64_t all = run->flags->epochs * run->epoch_steps;
+    const int64_t limit = run->flags->steps;
 
-    return run->flags->steps > 0 && run->flags->steps < all ? run->flags->steps : all;
+    return limit > 0 && limit < run->all_steps ? limit : run->all_steps;
 }
 
 /* --- life --- */
@@ -60,6 +62,10 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     run->state.top5 = -1;
     run->state.seconds_left = -1;
     st = recipe_check(flags);
+    if (st == LS_OK && log_rank() == 0)
+        st = save_probe(flags);
+    if (st == LS_OK && log_rank() == 0)
+        st = metrics_open(run);
     if (st == LS_OK)
         st = ls_device_open(&device, &run->device);
     if (st == LS_OK)
@@ -87,24 +93,31 @@ ls_tape *ls_run_tape(ls_run *run)
     return run->tape;
 }
 
-static ls_status take_set(split *s, ls_dataset *set, const char *what)
+static ls_status take_set(ls_run *run, split *s, ls_dataset *set, const char *what)
 {
-    if (s->set != NULL) {
+    const char *dir = run->flags->data;
+    ls_status st = LS_OK;
+
+    if (s->set != NULL)
+        st = ls_fail(LS_EINVAL, "the run has a %s set already", what);
+    else if (ls_dataset_count(set) == 0)
+        st = ls_fail(LS_EINVAL, "the %s set%s%s has no samples", what, dir != NULL ? " in " : "",
+                     dir != NULL ? dir : "");
+    if (st == LS_OK)
+        s->set = set;
+    else
         ls_dataset_close(set);
-        return ls_fail(LS_EINVAL, "the run has a %s set already", what);
-    }
-    s->set = set;
-    return LS_OK;
+    return st;
 }
 
 ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set)
 {
-    return take_set(&run->train, set, "training");
+    return take_set(run, &run->train, set, "training");
 }
 
 ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
 {
-    return take_set(&run->test, set, "test");
+    return take_set(run, &run->test, set, "test");
 }
 
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
@@ -194,6 +207,7 @@ static ls_status open_split(ls_run *run, split *s, bool training)
         .dataset = s->set,
         .sampler = s->sampler,
         .batch_size = (int)run->flags->batch_size,
+        .drop_last = run->flags->drop_last && training,
         .threads = (int)run->flags->workers,
         .bad_images = bad_images_of(run->flags, training),
     };
@@ -206,6 +220,12 @@ static ls_status agree_on_epoch_steps(ls_run *run)
     if (run->comm != NULL)
         LS_TRY(ls_all_reduce(run->comm, &run->epoch_steps, &run->epoch_steps, 1, LS_I64, LS_MAX,
                              NULL));
+    if (run->epoch_steps == 0)
+        return ls_fail(LS_EINVAL,
+                       "--drop-last leaves no batch of %" PRId64 " rows: the training "
+                       "set has %zu samples for %d rank%s",
+                       run->flags->batch_size, ls_dataset_count(run->train.set), run_size(run),
+                       text_plural(run_size(run)));
     return LS_OK;
 }
 
@@ -246,14 +266,14 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     run->forward = forward;
     run->forward_arg = arg;
     LS_TRY(open_splits(run));
+    run->at.epoch = run->flags->start_epoch;
+    LS_TRY(recipe_count_steps(run));
     LS_TRY(recipe_make_schedule(run));
     LS_TRY(recipe_make_optimizer(run));
-    run->at.epoch = run->flags->start_epoch;
-    run->at.step = run->at.epoch * run->epoch_steps;
     if (run_rank(run) == 0)
         LS_TRY(history_open(&run->history));
     LS_TRY(resume_load(run));
-    LS_TRY(metrics_open(run));
+    LS_TRY(metrics_begin(run));
     progress_init(&run->progress, run_rank(run));
     take_signals(run);
     run->started = true;

@@ -51,6 +51,9 @@ typedef struct run_position {
 
 enum { MILESTONES_MAX = 64 };
 
+/* The most steps of a run: numbers up to it are exact as doubles, and the sum of two fits. */
+#define STEPS_MAX (INT64_C(1) << 53)
+
 struct ls_run {
     const ls_train_flags *flags;
     ls_device *device;
@@ -68,6 +71,7 @@ struct ls_run {
 
     run_position at;
     int64_t epoch_steps; /* the most of any rank */
+    int64_t all_steps;   /* of --epochs */
     int64_t steps_done;  /* by this process */
     bool in_epoch;
     bool started;
@@ -89,6 +93,7 @@ struct ls_run {
     double backward_s;    /* of the ddp's statistics, at the last step */
     double wait_s;        /* the same */
     tally window;         /* of this rank since the last report */
+    tally epoch_sums;     /* of all ranks in this epoch, up to the last report */
     int64_t bad_reported; /* by all ranks before the window */
     uint64_t bad_seen[2]; /* broken images of this rank that have been counted: training, test */
 
@@ -111,7 +116,7 @@ int run_size(const ls_run *run);
 
 /* --- run.c --- */
 
-/* Steps of the whole run. */
+/* At which step the run ends: after --epochs, or at --steps where that comes first. */
 int64_t run_total_steps(const ls_run *run);
 /* SIGTERM or SIGINT has come. */
 bool run_stop_signalled(void);
@@ -122,6 +127,9 @@ bool run_stop_signalled(void);
 LS_MUST_USE ls_status recipe_check(const ls_train_flags *flags);
 /* What ranks do together: SyncBatchNorm, 16 bits on the wire. */
 void recipe_ask_ddp(const ls_train_flags *flags, ls_ddp_options *opt);
+/* run->all_steps, and the step that --start-epoch begins at. LS_EINVAL: a flag stands for more than
+ * STEPS_MAX steps. */
+LS_MUST_USE ls_status recipe_count_steps(ls_run *run);
 LS_MUST_USE ls_status recipe_make_schedule(ls_run *run);
 LS_MUST_USE ls_status recipe_make_optimizer(ls_run *run);
 
@@ -138,7 +146,10 @@ LS_MUST_USE ls_status report_rest(ls_run *run, history_point *seen);
 
 /* --- metrics.c: one JSON object a line, on rank 0 --- */
 
+/* Opens the file and leaves what it holds; LS_EIO names the flag, the path and the reason. */
 LS_MUST_USE ls_status metrics_open(ls_run *run);
+/* Before the first line: empties the file; for a resumed run, removes the lines behind its step. */
+LS_MUST_USE ls_status metrics_begin(ls_run *run);
 /* `seen`: since the last line; `tested`: with what the evaluation has given. */
 LS_MUST_USE ls_status metrics_write(ls_run *run, const history_point *seen, bool tested);
 void metrics_close(ls_run *run);
@@ -161,6 +172,8 @@ void summary_print(ls_run *run);
 /* Rank 0 writes the weights to --save, those of the best evaluation to --save-best, and everything a resumed run needs to the
  * file beside the former; and the page. What cannot be written is said, and ends the run with --on-save-error stop only. */
 LS_MUST_USE ls_status save_all(ls_run *run, bool is_best);
+/* Whether the files of the flags can be written; names the flag, the path and the reason. */
+LS_MUST_USE ls_status save_probe(const ls_train_flags *flags);
 /* The page of --metrics-html, anew, on rank 0. */
 LS_MUST_USE ls_status save_page(ls_run *run);
 /* What to do with a failure to write: LS_OK when the run goes on. */
@@ -178,6 +191,26 @@ typedef struct name_list {
 LS_MUST_USE ls_status name_list_add(name_list *list, const char *prefix, const ls_named *from,
                                     int n);
 void name_list_free(name_list *list);
+enum { SAVE_SETTINGS_MOST = 8, SAVE_SETTING_BYTES = 512, SAVE_SUMS = 5 };
+
+/* A setting that decides the order of samples and what a rank sees of them. */
+typedef struct save_setting {
+    const char *key;                /* in the metadata of the resume file */
+    const char *flag;               /* for a message */
+    char value[SAVE_SETTING_BYTES]; /* printable */
+} save_setting;
+
+/* The settings of this run; gives their number, at most SAVE_SETTINGS_MOST. */
+int save_list_settings(const ls_run *run, save_setting *list);
+
+/* A number of the epoch under way, under its name in the metadata. */
+typedef struct save_sum {
+    const char *key;
+    double *value;
+} save_sum;
+
+void save_list_sums(tally *sums, save_sum list[SAVE_SUMS]);
+
 /* Model and optimizer, under the names of the resume file. */
 LS_MUST_USE ls_status save_state_list(ls_run *run, name_list *list);
 

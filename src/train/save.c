@@ -10,6 +10,8 @@
 #include "train/run.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
+#include "data/describe.h"
 
 #include <lockstep/log.h>
 
@@ -75,35 +77,97 @@ ls_status save_path_beside(const char *path, const char *word, char *out, size_t
 
 /* --- what is said about the run --- */
 
-enum { META_MOST = 12 };
+static void add_setting(save_setting *list, int *n, const char *key, const char *flag,
+                        const char *value)
+{
+    save_setting *s = &list[(*n)++];
+
+    s->key = key;
+    s->flag = flag;
+    text_format(s->value, sizeof(s->value), "%s", value);
+}
+
+static void add_count(save_setting *list, int *n, const char *key, const char *flag, int64_t value)
+{
+    char text[32];
+
+    add_setting(list, n, key, flag, text_format(text, sizeof(text), "%" PRId64, value));
+}
+
+static const char *yes_or_no(int flag)
+{
+    return flag ? "yes" : "no";
+}
+
+int save_list_settings(const ls_run *run, save_setting *list)
+{
+    const ls_train_flags *f = run->flags;
+    const ls_dataset *set = run->train.set;
+    char augment[SAVE_SETTING_BYTES];
+    int n = 0;
+
+    add_count(list, &n, "world_size", "ranks", run_size(run));
+    add_count(list, &n, "seed", "--seed", f->seed);
+    add_count(list, &n, "batch_size", "--batch-size", f->batch_size);
+    add_setting(list, &n, "no_shuffle", "--no-shuffle", yes_or_no(f->no_shuffle));
+    add_setting(list, &n, "drop_last", "--drop-last", yes_or_no(f->drop_last));
+    if (set == NULL)
+        return n;
+    dataset_augment_text(set, augment, sizeof(augment));
+    add_count(list, &n, "samples", "training samples", (int64_t)ls_dataset_count(set));
+    add_setting(list, &n, "augment", "augmentation", augment);
+    return n;
+}
+
+void save_list_sums(tally *sums, save_sum list[SAVE_SUMS])
+{
+    const save_sum all[SAVE_SUMS] = {{"epoch_loss", &sums->loss},
+                                     {"epoch_rows", &sums->rows},
+                                     {"epoch_ranked", &sums->ranked},
+                                     {"epoch_top1", &sums->top1},
+                                     {"epoch_top5", &sums->top5}};
+
+    memcpy(list, all, sizeof(all));
+}
+
+enum { META_MOST = 16, META_BYTES = 32 };
 
 typedef struct meta_list {
-    ls_meta items[META_MOST];
-    char text[META_MOST][32];
+    ls_meta items[META_MOST + SAVE_SETTINGS_MOST];
+    char text[META_MOST][META_BYTES];
+    save_setting settings[SAVE_SETTINGS_MOST];
     int n;
 } meta_list;
 
 static void add_number(meta_list *m, const char *key, int64_t value)
 {
-    text_format(m->text[m->n], sizeof(m->text[0]), "%" PRId64, value);
+    text_format(m->text[m->n], META_BYTES, "%" PRId64, value);
     m->items[m->n] = (ls_meta){key, m->text[m->n]};
     m->n++;
 }
 
-static void describe_run(const ls_run *run, meta_list *m)
+static void add_real(meta_list *m, const char *key, double value)
 {
+    text_format(m->text[m->n], META_BYTES, "%.17g", value);
+    m->items[m->n] = (ls_meta){key, m->text[m->n]};
+    m->n++;
+}
+
+static void describe_run(ls_run *run, meta_list *m)
+{
+    const int n_settings = save_list_settings(run, m->settings);
+    save_sum sums[SAVE_SUMS];
+
+    save_list_sums(&run->epoch_sums, sums);
     add_number(m, "epoch", run->at.epoch);
     add_number(m, "batch", run->at.batch);
     add_number(m, "step", run->at.step);
     add_number(m, "best_epoch", run->at.best_epoch);
-    add_number(m, "seed", run->flags->seed);
-    add_number(m, "world_size", run_size(run));
-    add_number(m, "batch_size", run->flags->batch_size);
-    add_number(m, "samples",
-               run->train.set != NULL ? (int64_t)ls_dataset_count(run->train.set) : 0);
-    text_format(m->text[m->n], sizeof(m->text[0]), "%.17g", run->state.best_accuracy);
-    m->items[m->n] = (ls_meta){"best_accuracy", m->text[m->n]};
-    m->n++;
+    add_real(m, "best_accuracy", run->state.best_accuracy);
+    for (int i = 0; i < SAVE_SUMS; i++)
+        add_real(m, sums[i].key, *sums[i].value);
+    for (int i = 0; i < n_settings; i++)
+        m->items[m->n++] = (ls_meta){m->settings[i].key, m->settings[i].value};
     m->items[m->n++] =
         (ls_meta){"optimizer", run->flags->optimizer != NULL ? run->flags->optimizer : "sgd"};
     m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
@@ -170,6 +234,26 @@ static ls_status save_files(ls_run *run, bool is_best)
     return save_weights(run, run->flags->save);
 }
 
+static ls_status probe(const char *flag, const char *path)
+{
+    return is_named(path) ? ls_context(file_atomic_probe(path), "%s", flag) : LS_OK;
+}
+
+ls_status save_probe(const ls_train_flags *f)
+{
+    char beside[4096];
+
+    LS_TRY(probe("--metrics-html", f->metrics_html));
+    if (f->evaluate)
+        return LS_OK;
+    LS_TRY(probe("--save-best", f->save_best));
+    if (!is_named(f->save))
+        return LS_OK;
+    LS_TRY(probe("--save", f->save));
+    LS_TRY(save_path_beside(f->save, "resume", beside, sizeof(beside)));
+    return probe("--save", beside);
+}
+
 static bool goes_on(const ls_run *run)
 {
     return run->flags->on_save_error == NULL || text_equal(run->flags->on_save_error, "continue");
@@ -184,6 +268,12 @@ ls_status save_failed(ls_run *run, ls_status st, const char *what)
     return LS_OK;
 }
 
+/* No step is trained after it. */
+static bool is_last_save(const ls_run *run)
+{
+    return run->finished || run->at.step >= run_total_steps(run);
+}
+
 /* A save that failed is reported again at the end, unless a later one has gone well. */
 static ls_status weights_failed(ls_run *run, ls_status st)
 {
@@ -195,6 +285,8 @@ static ls_status weights_failed(ls_run *run, ls_status st)
                 "the weights of step %" PRId64 " could not be saved, %s: %s", run->at.step, since,
                 ls_last_error());
     run->unsaved = true;
+    if (goes_on(run) && is_last_save(run)) /* ls_run_close() reports it */
+        return LS_OK;
     return save_failed(run, st, "the weights");
 }
 

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 ls_train_flags small_flags(const char *dir)
 {
@@ -33,6 +35,8 @@ static void make_net(ls_model *model, const small_job *job, small_net *net)
     const int pixels = SMALL_SIDE * SMALL_SIDE;
 
     *net = (small_net){.dropout = job->dropout};
+    if (job->flat_batch_norm)
+        net->bn = ls_nn_batch_norm2d(model, "bn", pixels, NULL);
     if (job->batch_norm) {
         net->conv = ls_nn_conv2d(model, "conv", 1, CHANNELS, &conv);
         net->bn = ls_nn_batch_norm2d(model, "bn", CHANNELS, &bn_relu);
@@ -46,15 +50,25 @@ static ls_tensor *forward(void *arg, ls_tape *tape, ls_tensor *x)
 
     if (net->conv != NULL)
         x = ls_forward(tape, net->bn, ls_forward(tape, net->conv, x));
+    else if (net->bn != NULL)
+        x = ls_forward(tape, net->bn, ls_flatten(tape, x));
     return ls_forward(tape, net->fc, ls_dropout(tape, ls_flatten(tape, x), net->dropout));
 }
 
-static ls_status open_sets(ls_run *run, const ls_train_flags *flags)
+static ls_status open_sets(ls_run *run, const small_job *job)
 {
+    const ls_train_flags *flags = &job->flags;
+    const ls_augment padded = {.size = sizeof(padded),
+                               .crop = LS_CROP_PADDED,
+                               .height = SMALL_SIDE,
+                               .pad = job->pad,
+                               .seed = (uint64_t)flags->seed};
     ls_dataset *set;
 
     if (!flags->evaluate) {
         LS_TRY(ls_dataset_open_mnist(flags->data, "train", &set));
+        if (job->pad > 0)
+            LS_TRY(ls_dataset_augment(set, &padded));
         LS_TRY(ls_run_train_on_take(run, set));
     }
     LS_TRY(ls_dataset_open_mnist(flags->data, "t10k", &set));
@@ -83,7 +97,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
     small_net net;
 
     make_net(ls_run_model(run), job, &net);
-    LS_TRY(open_sets(run, &job->flags));
+    LS_TRY(open_sets(run, job));
     if (job->comm != NULL)
         LS_TRY(ls_run_distribute(run, job->comm, NULL));
     LS_TRY(ls_run_start(run, forward, &net));
@@ -112,5 +126,22 @@ small_result small_run(const small_job *job)
     r.status = ls_run_close(run, r.status);
     if (r.status != LS_OK)
         snprintf(r.error, sizeof(r.error), "%s", ls_last_error());
+    return r;
+}
+
+small_result small_run_captured(const small_job *job, int fd, char *text, size_t n)
+{
+    const int real = dup(fd);
+    const int kept = memfd_create("captured", MFD_CLOEXEC);
+    small_result r;
+    ssize_t got;
+
+    dup2(kept, fd);
+    r = small_run(job);
+    dup2(real, fd);
+    got = pread(kept, text, n - 1, 0);
+    text[got > 0 ? got : 0] = 0;
+    close(kept);
+    close(real);
     return r;
 }

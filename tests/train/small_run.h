@@ -24,6 +24,8 @@ typedef struct small_job {
     ls_comm *comm;        /* NULL: one process */
     int64_t stop_at;      /* raises SIGTERM before this step; 0: never */
     int batch_norm;       /* a convolution and a batch norm before the last layer */
+    int flat_batch_norm;  /* a batch norm of the pixels: a row has one value a channel */
+    int pad;              /* training images are padded and cropped at random; 0: as they are */
     double dropout;       /* before the last layer */
     int other_classes;    /* of the last layer; 0: as many as the set has */
 } small_job;
@@ -32,5 +34,8 @@ typedef struct small_job {
 ls_train_flags small_flags(const char *dir);
 
 small_result small_run(const small_job *job);
+
+/* The same; what the run writes to the descriptor (1 or 2) goes to `text`. */
+small_result small_run_captured(const small_job *job, int fd, char *text, size_t n);
 
 #endif

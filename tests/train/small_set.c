@@ -65,6 +65,11 @@ void small_set_make(char *dir, size_t n)
     put_split(dir, "t10k", SMALL_TEST, 2);
 }
 
+void small_set_empty(const char *dir, const char *split)
+{
+    put_split(dir, split, 0, 1);
+}
+
 void small_set_remove(const char *dir)
 {
     DIR *d = opendir(dir);

@@ -9,9 +9,11 @@
 
 #include <lockstep/checkpoint.h>
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +24,7 @@
 enum { STEPS_AN_EPOCH = (SMALL_TRAIN + 15) / 16 };
 
 static char dir[64];
+static char output[8192]; /* of a captured run */
 
 static const char *path_in(const char *name)
 {
@@ -105,6 +108,102 @@ static void metrics_are_json_lines_with_all_members(void **state)
     flags.print_freq = 5;
     assert_int_equal(run_with(&flags).status, LS_OK);
     assert_int_equal(count_lines(flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 5);
+}
+
+static void append(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "a");
+
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* What a run leaves that crashed after its last save: lines of later steps, and one that is
+ * torn. */
+static void a_resumed_run_cuts_its_metrics_at_its_step(void **state)
+{
+    static const char later[] = "{\"epoch\":1,\"step\":20}\n{\"epoch\":1,\"step\":25}\n";
+    small_job job = {.flags = small_flags(dir), .stop_at = 19};
+    int64_t before = 0;
+    int n_tested;
+    char *text;
+
+    (void)state;
+    job.flags.metrics = path_in("cut.jsonl");
+    job.flags.save = path_in("cut.safetensors");
+    job.flags.print_freq = 5;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    append(job.flags.metrics, later);
+    append(job.flags.metrics, "{\"epoch\":1,\"st");
+    job.flags.resume = "";
+    job.stop_at = 0;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    assert_int_equal(count_lines(job.flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 5);
+    text = text_of(job.flags.metrics);
+    for (const char *at = text; (at = strstr(at, "\"step\":")) != NULL; at++) {
+        const int64_t step = atoll(at + strlen("\"step\":"));
+        assert_true(step >= before);
+        before = step;
+    }
+    assert_int_equal(before, 3 * STEPS_AN_EPOCH);
+    ls_free(text);
+}
+
+/* The loss that the line of an epoch shows on standard output. */
+static double printed_loss(const char *text, int epoch)
+{
+    char begin[32];
+    const char *at;
+
+    snprintf(begin, sizeof(begin), "epoch %d/3  loss ", epoch);
+    at = strstr(text, begin);
+    assert_non_null(at);
+    return atof(at + strlen(begin));
+}
+
+/* Batches of one number of rows a line of metrics; the last one of an epoch has the rest. */
+static double mean_of_metrics(const char *path, int epoch)
+{
+    char *text = text_of(path);
+    double loss = 0;
+    double rows = 0;
+
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_value *v;
+        double n;
+
+        assert_int_equal(json_parse(line, (size_t)(end - line), "metrics", &v), LS_OK);
+        n = (double)(json_as_int(json_get(v, "step"), 0) % STEPS_AN_EPOCH == 0 ? 70 : 80);
+        if (json_as_int(json_get(v, "epoch"), -1) == epoch && json_get(v, "accuracy") == NULL) {
+            loss += n * json_as_real(json_get(v, "loss"), 0);
+            rows += n;
+        }
+        json_free(v);
+    }
+    ls_free(text);
+    assert_true(rows == SMALL_TRAIN);
+    return loss / rows;
+}
+
+/* Also of an epoch that was interrupted: the checkpoint has what was added up before. */
+static void the_line_of_an_epoch_has_the_mean_of_all_its_rows(void **state)
+{
+    small_job job = {.flags = small_flags(dir), .stop_at = 20};
+
+    (void)state;
+    job.flags.metrics = path_in("mean.jsonl");
+    job.flags.save = path_in("mean.safetensors");
+    job.flags.print_freq = 5;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status,
+                         LS_OK);
+        for (int epoch = i + 1; epoch <= 1 + 2 * i; epoch++)
+            assert_true(fabs(printed_loss(output, epoch) -
+                             mean_of_metrics(job.flags.metrics, epoch - 1)) < 1e-4);
+        job.stop_at = 0;
+        job.flags.resume = "";
+    }
 }
 
 static void an_evaluation_alone_changes_nothing_and_has_a_line(void **state)
@@ -305,6 +404,149 @@ static void weights_of_a_wrapped_model_load_without_its_prefix(void **state)
     assert_memory_equal(r.weights, weight, sizeof(weight));
 }
 
+enum { REWRITTEN_MOST = 16 };
+
+static void add_meta(const ls_checkpoint *file, ls_meta *meta, int *n)
+{
+    static const char *const keys[] = {"epoch",      "batch",         "step",      "best_epoch",
+                                       "world_size", "best_accuracy", "optimizer", "device"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(keys); i++)
+        if (ls_checkpoint_meta(file, keys[i]) != NULL)
+            meta[(*n)++] = (ls_meta){keys[i], ls_checkpoint_meta(file, keys[i])};
+}
+
+/* Writes the state again, with other records as its points; NULL: without a history. */
+static void rewrite_history(const char *path, const void *points, size_t n_bytes)
+{
+    ls_named items[REWRITTEN_MOST] = {{.name = "history.points"}};
+    ls_meta meta[REWRITTEN_MOST];
+    ls_checkpoint_entry entry;
+    ls_checkpoint *file;
+    ls_device *device;
+    int n_meta = 0;
+    int n = 0;
+
+    assert_int_equal(ls_device_open(NULL, &device), LS_OK);
+    assert_int_equal(ls_checkpoint_open(path, &file), LS_OK);
+    for (int i = 0; i < ls_checkpoint_count(file); i++) {
+        assert_int_equal(ls_checkpoint_entry_at(file, i, &entry), LS_OK);
+        if (strncmp(entry.name, "history.", 8) == 0)
+            continue;
+        items[n].name = entry.name;
+        assert_int_equal(
+            ls_tensor_create(device, entry.type, entry.n_dims, entry.dims, &items[n++].tensor),
+            LS_OK);
+    }
+    assert_int_equal(ls_checkpoint_load(file, items, n, LS_LOAD_SUBSET), LS_OK);
+    add_meta(file, meta, &n_meta);
+    items[n] = (ls_named){"history.points", NULL, (void *)(uintptr_t)points, n_bytes};
+    items[n + 1] = (ls_named){"history.tests", NULL, items[n].bytes, 0};
+    assert_int_equal(ls_checkpoint_save(path, items, points != NULL ? n + 2 : n, meta, n_meta),
+                     LS_OK);
+    for (int i = 0; i < n; i++)
+        ls_tensor_destroy(items[i].tensor);
+    ls_checkpoint_close(file);
+    ls_device_close(device);
+}
+
+/* A point has 14 doubles: one too many of them, half a point, steps that are none. */
+static void a_history_that_cannot_be_used_starts_anew(void **state)
+{
+    enum { POINT = 14, POINTS_MOST = 1024 };
+    static const double zeros[(POINTS_MOST + 1) * POINT];
+    double odd[POINT];
+    const struct {
+        const void *points;
+        size_t n_bytes;
+        const char *why;
+    } cases[] = {{NULL, 0, "history.points is missing"},
+                 {zeros, sizeof(zeros), "history.points is no list"},
+                 {zeros, 60, "history.points is no list"},
+                 {odd, sizeof(odd), "its steps do not rise"}};
+    static small_result whole;
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    whole = small_run(&job);
+    memset(odd, 0xff, sizeof(odd));
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        small_result r;
+
+        job.flags = small_flags(dir);
+        job.flags.save = path_in("odd.safetensors");
+        job.flags.metrics_html = path_in("odd.html");
+        job.flags.steps = STEPS_AN_EPOCH;
+        assert_int_equal(small_run(&job).status, LS_OK);
+        rewrite_history(path_in("odd.resume.safetensors"), cases[i].points, cases[i].n_bytes);
+        job.flags.steps = 0;
+        job.flags.resume = "";
+        r = small_run_captured(&job, STDERR_FILENO, output, sizeof(output));
+        assert_int_equal(r.status, LS_OK);
+        assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+        assert_non_null(strstr(output, "history cannot be used, it starts anew"));
+        assert_non_null(strstr(output, cases[i].why));
+    }
+}
+
+/* In the middle of an epoch, where they decide what is left of it. */
+static void a_state_of_other_settings_is_refused_with_their_names(void **state)
+{
+    const small_job saved = {.flags = small_flags(dir), .stop_at = 19};
+    small_job job = saved;
+    small_result r;
+
+    (void)state;
+    job.flags.save = path_in("set.safetensors");
+    assert_int_equal(small_run(&job).status, LS_OK);
+    job.stop_at = 0;
+    job.flags.resume = job.flags.save;
+    job.flags.save = NULL;
+    job.flags.no_shuffle = 1;
+    job.flags.drop_last = 1;
+    job.pad = 2;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "in the middle of an epoch with --no-shuffle no, not yes; "));
+    assert_non_null(strstr(r.error, "--drop-last no, not yes; "));
+    assert_non_null(strstr(r.error, "augmentation none, not crop 2 to 8 x 8, resize 0, pad 2"));
+    job.flags = saved.flags;
+    job.flags.resume = path_in("set.safetensors");
+    job.flags.batch_size = 8;
+    job.flags.seed = 5;
+    job.pad = 0;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "with --seed 0, not 5; --batch-size 16, not 8: "));
+}
+
+/* Neither a terminal's control characters nor a step that overflows get through. */
+static void texts_and_numbers_of_a_foreign_state_are_harmless(void **state)
+{
+    const ls_meta meta[] = {
+        {"epoch", "1"}, {"batch", "0"},      {"best_epoch", "0"},          {"best_accuracy", "0"},
+        {"step", "7"},  {"world_size", "1"}, {"optimizer", "\x1b[31madam"}};
+    const ls_meta far[] = {{"epoch", "1"}, {"batch", "0"}, {"step", "9223372036854775807"}};
+    const ls_named item = {.name = "x", .bytes = dir, .n_bytes = 1};
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    flags.resume = path_in("esc.safetensors");
+    assert_int_equal(
+        ls_checkpoint_save(path_in("esc.resume.safetensors"), &item, 1, meta, LS_COUNT_OF(meta)),
+        LS_OK);
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--optimizer ?[31madam, not sgd"));
+    assert_null(strchr(r.error, 0x1b));
+    assert_int_equal(ls_checkpoint_save(path_in("esc.resume.safetensors"), &item, 1, far, 3),
+                     LS_OK);
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "step: \"9223372036854775807\" is not a whole number"));
+}
+
 static void a_state_with_another_position_is_refused(void **state)
 {
     const ls_meta meta[] = {{"epoch", "1"}, {"batch", "-3"}, {"step", "4"}};
@@ -391,6 +633,62 @@ static void when_nothing_can_be_written_training_stops_as_asked(void **state)
     assert_non_null(strstr(r.error, "full"));
 }
 
+/* The data set is not there either: it comes later. */
+static void a_file_that_cannot_be_written_ends_the_run_before_the_data(void **state)
+{
+    static const char *const names[] = {"--save", "--save-best", "--metrics", "--metrics-html"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        ls_train_flags flags = small_flags("/nowhere");
+        const char *path = path_in("absent/file");
+        small_result r;
+
+        *(const char **[]){&flags.save, &flags.save_best, &flags.metrics, &flags.metrics_html}[i] =
+            path;
+        r = run_with(&flags);
+        assert_true(r.status != LS_OK);
+        assert_non_null(strstr(r.error, names[i]));
+        assert_non_null(strstr(r.error, path));
+        assert_non_null(strstr(r.error, "No such file or directory"));
+    }
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* A program prints the run's error at the end: what that says is not on standard error before. */
+static void a_run_prints_its_error_once(void **state)
+{
+    small_job job = {.flags = small_flags(dir), .other_classes = 9};
+    small_result r;
+
+    (void)state;
+    save_one_step(&job.flags);
+    job.flags.metrics = NULL;
+    job.flags.metrics_html = NULL;
+    job.flags.save = path_in("once.safetensors");
+    job.flags.epochs = 1;
+    job.other_classes = 0;
+    set_file_limit(700);
+    r = small_run_captured(&job, STDERR_FILENO, output, sizeof(output));
+    set_file_limit(RLIM_INFINITY);
+    assert_int_equal(r.status, LS_EIO);
+    assert_int_equal(count_of(output, "could not be saved"), 0);
+    job.flags.save = NULL;
+    job.flags.init = path_in("full.safetensors");
+    job.other_classes = 9;
+    r = small_run_captured(&job, STDERR_FILENO, output, sizeof(output));
+    assert_non_null(strstr(r.error, "fc.bias"));
+    assert_int_equal(count_of(output, "fc.bias"), 0);
+}
+
 /* --- words --- */
 
 static void assert_refused(const ls_train_flags *flags, const char *words)
@@ -447,6 +745,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_are_json_lines_with_all_members),
+        cmocka_unit_test(a_resumed_run_cuts_its_metrics_at_its_step),
+        cmocka_unit_test(the_line_of_an_epoch_has_the_mean_of_all_its_rows),
         cmocka_unit_test(an_evaluation_alone_changes_nothing_and_has_a_line),
         cmocka_unit_test(the_page_is_one_file_with_four_charts),
         cmocka_unit_test(a_page_without_steps_says_so),
@@ -455,9 +755,14 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_another_network_is_refused_whole),
         cmocka_unit_test(an_optimizer_of_another_kind_is_named),
         cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
+        cmocka_unit_test(a_history_that_cannot_be_used_starts_anew),
+        cmocka_unit_test(a_state_of_other_settings_is_refused_with_their_names),
+        cmocka_unit_test(texts_and_numbers_of_a_foreign_state_are_harmless),
         cmocka_unit_test(a_state_with_another_position_is_refused),
         cmocka_unit_test(when_nothing_can_be_written_training_goes_on),
         cmocka_unit_test(when_nothing_can_be_written_training_stops_as_asked),
+        cmocka_unit_test(a_file_that_cannot_be_written_ends_the_run_before_the_data),
+        cmocka_unit_test(a_run_prints_its_error_once),
         cmocka_unit_test(words_that_are_none_are_refused_with_those_there_are),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);

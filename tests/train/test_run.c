@@ -101,6 +101,93 @@ static void saved_weights_start_another_run(void **state)
     assert_memory_equal(first.weights, second.weights, sizeof(first.weights));
 }
 
+/* The default schedule first; the cosine of all epochs must not end where the run stops. */
+static void a_run_that_stopped_at_its_steps_resumes_with_the_same_bits(void **state)
+{
+    static const char *const schedules[] = {NULL, "constant", "cosine", "step"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        ls_train_flags flags = standard_flags();
+        small_result whole;
+
+        flags.schedule = schedules[i];
+        whole = run_with(&flags, 0);
+        flags.save = path_in("steps.safetensors");
+        flags.steps = 7 + 10 * i;
+        assert_int_equal(run_with(&flags, 0).state.step, flags.steps);
+        flags.steps = 0;
+        flags.resume = "";
+        assert_memory_equal(run_with(&flags, 0).weights, whole.weights, sizeof(whole.weights));
+    }
+}
+
+static void a_step_count_that_overflows_is_refused(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    flags.epochs = INT64_C(1000000000000000);
+    r = run_with(&flags, 0);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--epochs 1000000000000000: with 15 steps an epoch"));
+    flags = standard_flags();
+    flags.start_epoch = INT64_MAX / 2;
+    assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--start-epoch"));
+    flags = standard_flags();
+    flags.schedule = "step";
+    flags.lr_step_size = INT64_MAX / 3;
+    assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--lr-step-size"));
+}
+
+static void a_set_without_samples_is_named(void **state)
+{
+    static const char *const splits[] = {"train", "t10k"};
+    static const char *const words[] = {"the training set in ", "the test set in "};
+    char other[64];
+    ls_train_flags flags;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        small_result r;
+
+        small_set_make(other, sizeof(other));
+        small_set_empty(other, splits[i]);
+        flags = small_flags(other);
+        r = run_with(&flags, 0);
+        assert_int_equal(r.status, LS_EINVAL);
+        assert_non_null(strstr(r.error, words[i]));
+        assert_non_null(strstr(r.error, other));
+        assert_non_null(strstr(r.error, "has no samples"));
+        small_set_remove(other);
+    }
+}
+
+/* 230 rows in batches of 229: the last batch has one. */
+static void a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped(void **state)
+{
+    small_job job = {.flags = small_flags(dir), .flat_batch_norm = 1};
+    small_result r;
+
+    (void)state;
+    job.flags.batch_size = SMALL_TRAIN - 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "one value a channel"));
+    assert_non_null(strstr(r.error, "--drop-last"));
+    job.flags.drop_last = 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_OK);
+    assert_int_equal(r.state.step, 3);
+    job.flags.batch_size = SMALL_TRAIN + 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--drop-last leaves no batch of 231 rows"));
+}
+
 /* --- how to learn --- */
 
 static void check_rates(const small_result *r, const double *of_epoch)
@@ -150,6 +237,26 @@ static void a_warm_up_comes_before_the_schedule(void **state)
     assert_true(r.lr[SMALL_EPOCH] == 0.2); // the first step of the cosine
     for (int i = SMALL_EPOCH + 1; i < 3 * SMALL_EPOCH; i++)
         assert_true(r.lr[i] < r.lr[i - 1] && r.lr[i] >= 0.01);
+}
+
+static void schedule_steps_are_the_length_of_a_cosine(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    flags.schedule_steps = 10;
+    flags.lr_min = 0.01;
+    flags.steps = 20;
+    r = run_with(&flags, 0);
+    assert_int_equal(r.state.step, 20);
+    for (int i = 1; i <= 10; i++)
+        assert_true(r.lr[i] < r.lr[i - 1]);
+    for (int i = 10; i < 20; i++)
+        assert_true(r.lr[i] == 0.01);
+    flags.schedule = "step";
+    assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--schedule-steps goes with --schedule cosine"));
 }
 
 static void every_optimizer_learns_and_resumes(void **state)
@@ -242,6 +349,11 @@ int main(void)
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
         cmocka_unit_test(resuming_gives_the_bits_of_an_undisturbed_run),
         cmocka_unit_test(saved_weights_start_another_run),
+        cmocka_unit_test(a_run_that_stopped_at_its_steps_resumes_with_the_same_bits),
+        cmocka_unit_test(a_step_count_that_overflows_is_refused),
+        cmocka_unit_test(a_set_without_samples_is_named),
+        cmocka_unit_test(a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped),
+        cmocka_unit_test(schedule_steps_are_the_length_of_a_cosine),
         cmocka_unit_test(steps_and_milestones_are_counted_in_epochs),
         cmocka_unit_test(a_warm_up_comes_before_the_schedule),
         cmocka_unit_test(every_optimizer_learns_and_resumes),
