@@ -17,7 +17,7 @@ enum {
     COLUMNS_USUAL = 80, /* where the text is not for a terminal */
     COLUMNS_MOST = 100, /* longer lines are hard to read */
     COLUMNS_LEAST = 30,
-    COLUMNS_NARROW = 60, /* below: the meaning of a flag is under it, not beside it */
+    COLUMNS_NARROW = 72, /* below: the meaning of a flag is under it, not beside it */
     MEANING_AT = 28,
     MEANING_AT_NARROW = 8,
     LEFT_MOST = 96

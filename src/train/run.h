@@ -28,6 +28,8 @@ typedef struct progress {
 void progress_init(progress *p, int rank);
 /* Redraws the bar or writes a line, when it is time for one. */
 void progress_step(ls_run *run);
+/* The bar and what is beside it, as much as fits `columns` (always the epoch). Appends to *out. */
+void progress_bar_text(const ls_run *run, int columns, text_buf *out);
 /* A whole line, the bar out of the way first. Nothing on ranks that do not speak. */
 void progress_line(progress *p, const char *format, ...) LS_PRINTF(2, 3);
 /* All of `text` to a descriptor; what cannot be written is lost. */

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """programs.py BIN-DIR: the example programs, started in every way that one machine offers."""
+import fcntl
 import json
 import os
+import pty
+import re
 import shutil
 import signal
+import struct
+import subprocess
+import termios
 import time
 
 from job import (DATA, SLOW, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
@@ -70,8 +76,40 @@ def metrics_are_json_lines():
 
 
 def the_bar_shows_what_was_measured_only():
-    output = run(*mnist("--steps", "60", *SMALL), env={"LOCKSTEP_TTY": "1"})  # as a terminal behind the pipe
+    # As a terminal behind the pipe.
+    output = run(*mnist("--steps", "60", *SMALL), env={"LOCKSTEP_TTY": "80"})
     assert "step " in output and "loss 0.0000" not in output and " 0 samples/s" not in output, output
+
+
+def on_terminal(columns, *command):
+    """What a command shows on a terminal of this width: the texts between returns, no escapes."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # the last writer has closed it
+            break
+        shown += read
+    os.close(ours)
+    assert process.wait(60) == 0, shown
+    text = re.sub("\x1b\\[[?0-9;]*[a-zA-Z]", "", shown.decode())
+    return re.split("[\r\n]+", text)
+
+
+def progress_line_and_help_fit_the_terminal():
+    flags = ("--epochs", "1", "--steps", "2" if SLOW else "100", *SMALL)
+    for command in (mnist(*flags), launched(2, *mnist(*flags))):
+        bars = [line for line in on_terminal(80, *command)
+                if "epoch 1/1  " in line and "  step " in line]
+        assert all(len(line) <= 80 for line in bars), bars
+        assert SLOW or any("samples/s" in line and "ETA" in line for line in bars), bars
+    for name in ("mnist", "resnet", "imagenet"):
+        assert max(len(line) for line in run(program(name), "--help").splitlines()) <= 80, name
+        assert max(len(line) for line in on_terminal(60, program(name), "--help")) <= 60, name
 
 
 def a_stopped_run_resumes_with_the_same_bits():
@@ -126,4 +164,5 @@ def wrong_flags_and_files_get_a_clear_line():
 if __name__ == "__main__":
     run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
                every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines, the_bar_shows_what_was_measured_only,
+               progress_line_and_help_fit_the_terminal,
                a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line])

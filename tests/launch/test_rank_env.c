@@ -226,13 +226,13 @@ static void what_there_is_none_of_is_not_named(void **state)
 
     LS_UNUSED(state);
     p.key_fd = p.ring_fd = p.pmi_fd = -1;
-    p.terminal = true;
+    p.columns = 72;
     p.agent_store = true;
     env = make(LIST("A=1"), &p);
     assert_int_equal(count(env, "LOCKSTEP_KEY_FD"), 0);
     assert_int_equal(count(env, "LOCKSTEP_RING_FD"), 0);
     assert_int_equal(count(env, "PMI_FD") + count(env, "PMI_RANK") + count(env, "PMI_SIZE"), 0);
-    assert_true(has(env, "LOCKSTEP_TTY=1"));
+    assert_true(has(env, "LOCKSTEP_TTY=72"));
     assert_true(has(env, "TORCHELASTIC_USE_AGENT_STORE=True"));
     rank_env_free(env);
     rank_env_free(NULL);

@@ -221,7 +221,7 @@ static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "\x1b[36mrank 0|\x1b[0m [1]\r\n"));
+    job_expect(j, job_said(j, 0, "\x1b[36mrank 0|\x1b[0m [72]\r\n"));
     job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m []\r\n"));
     job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m 50%\r\n"));
 }

@@ -289,7 +289,7 @@ LS_MUST_USE ls_status agent_take_input(agent *a, const char *bytes, size_t n);
 LS_MUST_USE ls_status agent_want_stdin(agent *a, size_t more, void *self,
                                        void (*bytes)(void *self, const char *bytes, size_t n));
 
-/* --- agent_terminal.c: --pty --- */
+/* --- agent_terminal.c: what a rank has of ours --- */
 
 /* Of a rank's terminal, in a job of so many. */
 pty_size agent_terminal_size(const agent *a, int n_ranks);

@@ -105,8 +105,9 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.rank = r->rank;
     place.local_rank = shim->local_rank;
     place.ring_fd = r->ring_fd;
-    place.terminal = r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
-                     (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal);
+    if (r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
+        (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal))
+        place.columns = agent_terminal_size(a, job->world_size).columns;
     place.pmi_fd = shim->pmi_fd;
     place.is_isolated = a->spec->isolate;
     return make_words(a, &place, s);

@@ -141,8 +141,8 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_LISTEN_FD=%d", p->listen_fd);
     for (int i = 0; i < p->n_variables; i++)
         put(b, "%s=%s", p->variables[i].name, p->variables[i].value);
-    if (p->terminal)
-        put(b, "LOCKSTEP_TTY=1");
+    if (p->columns > 0)
+        put(b, "LOCKSTEP_TTY=%d", p->columns);
     if (p->is_isolated)
         put(b, PROCESS_SHOWN_ENV "=%*s", PID_ROOM, "");
 }

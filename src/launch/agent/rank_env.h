@@ -38,7 +38,7 @@ typedef struct rank_place {
     int listen_fd;           /* where other nodes' ranks come to; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
     int n_variables;
-    bool terminal;    /* a terminal is behind rank 0's pipe */
+    int columns;      /* for lines of rank 0, of the terminal behind its pipe; 0: there is none */
     bool is_isolated; /* rank_env_set_pid() says later by which number it is known */
     int threads;      /* compute threads a rank, from the cores it may use */
 } rank_place;
