@@ -79,8 +79,9 @@ struct ls_work {
     int64_t next_look_ns;  /* when watch.c looks at it again */
     int64_t next_late_ns;  /* when it is reported as late (again) */
     int64_t left_since_ns; /* it waits for a rank that has left, 0: it does not */
-    bool is_reported;      /* the hub was told that it takes long */
+    bool is_reported;      /* the hub was notified that it takes long */
     bool is_stamped;       /* start_ns is known, otherwise it is when the work before ended */
+    uint64_t ticket;       /* is_reported: of the last report */
     uint64_t record;       /* recorder's number */
     size_t *counts;        /* copies for the v-variants */
     size_t counts_capacity;
@@ -105,9 +106,10 @@ struct ls_comm {
     job_cause suspect;
     ls_status suspect_status;
     int64_t suspect_until_ns;
-    uint64_t sequence; /* of the last collective */
-    call_log *calls;   /* what the hub is told; NULL: the backend compares calls itself */
-    byte_map messages; /* numbers of receives and sends by (direction, peer, tag), but for... */
+    uint64_t sequence;    /* of the last collective */
+    call_log *calls;      /* what the hub is told; NULL: the backend compares calls itself */
+    uint64_t *left_after; /* by group rank: 1 + its last operation, 0: is here; NULL: all are */
+    byte_map messages;    /* numbers of receives and sends by (direction, peer, tag), but for... */
     message_count counting[2]; /* ...the last one of each direction */
     char label[STAMP_SITE_BYTES];
     list_node works;
@@ -214,11 +216,10 @@ void watch_arrived(engine *e, const ls_work *w);    /* a reported work has ended
 void watch_tell(engine *e, const job_cause *cause); /* the other ranks hear of it */
 /* A connection was lost while a group was made: waits shortly for the news that say why; gives the status to fail with. */
 ls_status watch_explain(engine *e, ls_status st);
-void watch_news(engine *e);                    /* news only, at once */
-void watch_forgive(engine *e, int64_t gap_ns); /* this process was stopped for so long */
-int64_t watch_next_ns(const engine *e);        /* when watch_look() has something to do */
-void watch_goodbye(engine *e,
-                   const ls_comm *comm); /* this rank leaves the group: how far it came */
+void watch_news(engine *e);                       /* news only, at once */
+void watch_forgive(engine *e, int64_t gap_ns);    /* this process was stopped for so long */
+int64_t watch_next_ns(const engine *e);           /* when watch_look() has something to do */
+void watch_leave(engine *e, const ls_comm *comm); /* this rank leaves the group: how far it came */
 
 /* --- forked.c --- */
 

@@ -31,6 +31,7 @@ static void free_group(ls_comm *comm)
 {
     byte_map_free(&comm->messages);
     ls_free(comm->calls);
+    ls_free(comm->left_after);
     ls_free(comm->members);
     ls_free(comm);
 }
@@ -134,7 +135,7 @@ void ls_comm_destroy(ls_comm *comm)
     e = comm->engine;
     engine_enter(e);
     deliver_sends(e, comm);
-    watch_goodbye(e, comm);
+    watch_leave(e, comm);
     engine_break(e, comm, &cause, LS_ECANCELED, false);
     release_handles(comm);
     if (comm->backend != NULL)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/engine.h"
@@ -10,8 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_NS (250 * INT64_C(1000000))
-#define KEY_BYTES     96
+#define LOOK_EVERY_NS (250 * INT64_C(1000000)) /* at a work that waits for a rank that has left */
 
 /* --- news from the hub --- */
 
@@ -64,25 +64,45 @@ static void lose_hub(engine *e)
 }
 
 /* Works that wait for a rank that has left are looked at soon. */
+static void look_soon(engine *e, ls_comm *comm, int64_t now_ns)
+{
+    list_for_each (at, &comm->works)
+        list_entry(at, ls_work, node)->next_look_ns = now_ns;
+    e->next_watch_ns = now_ns;
+}
+
 static void note_left(engine *e, int rank)
 {
     const int64_t now_ns = ls_now_ns();
 
-    if (rank < 0 || rank >= e->parts.size)
-        return;
     if (e->left_ns[rank] == 0)
         e->left_ns[rank] = now_ns;
-    list_for_each (it, &e->groups) {
-        list_for_each (at, &list_entry(it, ls_comm, node)->works) {
-            list_entry(at, ls_work, node)->next_look_ns = now_ns;
-        }
-    }
-    e->next_watch_ns = now_ns;
+    list_for_each (it, &e->groups)
+        look_soon(e, list_entry(it, ls_comm, node), now_ns);
+}
+
+/* Without memory for it the end of that rank's connection is all that is known. */
+static void note_group_leave(engine *e, const group_leave *leave)
+{
+    ls_comm *comm = engine_group(e, leave->group);
+    int r = 0;
+
+    if (comm == NULL)
+        return;
+    while (r < comm->info.size && comm->info.members[r] != leave->rank)
+        r++;
+    if (comm->left_after == NULL)
+        comm->left_after = ls_calloc((size_t)comm->info.size, sizeof(*comm->left_after));
+    if (r == comm->info.size || comm->left_after == NULL)
+        return;
+    comm->left_after[r] = leave->sequence + 1;
+    look_soon(e, comm, ls_now_ns());
 }
 
 void watch_news(engine *e)
 {
     char kept[LS_ERROR_BYTES];
+    group_leave leave;
     job_cause cause;
     ls_status st;
     int rank;
@@ -91,15 +111,12 @@ void watch_news(engine *e)
         return;
     ls_error_keep(kept);
     st = control_poll(e->parts.control);
+    while (control_next_group_leave(e->parts.control, &leave))
+        note_group_leave(e, &leave);
     while (control_next_left(e->parts.control, &rank))
         note_left(e, rank);
-    while (control_next_cause(e->parts.control, &cause)) {
-        // Whether a work still waits for a rank that left is known here, and not at the hub.
-        if (cause.kind == CAUSE_LEFT)
-            note_left(e, cause.rank);
-        else
-            break_groups(e, &cause);
-    }
+    while (control_next_cause(e->parts.control, &cause))
+        break_groups(e, &cause);
     if (st != LS_OK)
         lose_hub(e);
     ls_error_restore(kept);
@@ -126,44 +143,15 @@ ls_status watch_explain(engine *e, ls_status st)
 
 /* --- ranks that have left --- */
 
-static const char *left_key(const engine *e, uint32_t group, int rank, char buf[KEY_BYTES])
+/* The members that wait for this rank in the group are notified after which operation it left. */
+void watch_leave(engine *e, const ls_comm *comm)
 {
-    return text_format(buf, KEY_BYTES, "%sleft/%" PRIu32 "/%d", e->parts.scope, group, rank);
-}
-
-/* Others who still wait for this rank in the group learn from it after which operation it left. */
-void watch_goodbye(engine *e, const ls_comm *comm)
-{
-    char key[KEY_BYTES];
-    char value[24];
-
     if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
         return;
     if (comm->calls != NULL)
         calls_tell(comm->calls, e->parts.control, ls_now_ns());
-    text_format(value, sizeof(value), "%" PRIu64, comm->sequence);
-    if (ls_store_set(control_store(e->parts.control),
-                     left_key(e, comm->info.id, e->parts.rank, key), value, strlen(value)) != LS_OK)
+    if (control_leave(e->parts.control, comm->info.id, comm->sequence, comm->info.size) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
-}
-
-/* Whether a member has left the group, and after which of its operations. */
-static bool has_left_group(engine *e, const ls_comm *comm, int world_rank, uint64_t *sequence)
-{
-    char key[KEY_BYTES];
-    int64_t number;
-    void *value;
-    size_t bytes;
-    bool is_read;
-
-    if (e->parts.control == NULL ||
-        ls_store_get(control_store(e->parts.control), left_key(e, comm->info.id, world_rank, key),
-                     0, &value, &bytes) != LS_OK)
-        return false;
-    is_read = text_parse_int(value, "sequence", 0, INT64_MAX, &number) == LS_OK;
-    ls_store_free(value);
-    *sequence = is_read ? (uint64_t)number : 0;
-    return is_read;
 }
 
 static bool is_message(const ls_work *w)
@@ -171,19 +159,21 @@ static bool is_message(const ls_work *w)
     return w->b.op.stamp.kind == COLL_SEND || w->b.op.stamp.kind == COLL_RECV;
 }
 
-static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int world_rank,
-                       const uint64_t *sequence)
+/* r: group rank */
+static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int r)
 {
+    const int world_rank = comm->info.members[r];
+    const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
     job_cause cause = {.kind = CAUSE_LEFT, .group = comm->info.id, .rank = world_rank};
     char op[160];
     char after[48] = "";
 
-    if (sequence != NULL && !is_message(w))
-        text_format(after, sizeof(after), " after operation #%" PRIu64, *sequence);
+    if (left_after != 0 && !is_message(w))
+        text_format(after, sizeof(after), " after operation #%" PRIu64, left_after - 1);
     text_format(cause.text, sizeof(cause.text),
-                "rank %d (pid %d) left the job%s, but rank %d waits for it in %s", world_rank,
-                (int)e->parts.pids[world_rank], after, e->parts.rank,
-                stamp_text(op, sizeof(op), &w->b.op.stamp));
+                "rank %d (pid %d) left the %s%s, but rank %d waits for it in %s", world_rank,
+                (int)e->parts.pids[world_rank], e->left_ns[world_rank] != 0 ? "job" : "group",
+                after, e->parts.rank, stamp_text(op, sizeof(op), &w->b.op.stamp));
     engine_break(e, comm, &cause, cause_status(cause.kind), true);
 }
 
@@ -191,24 +181,18 @@ typedef enum absence { IS_HERE = 0, HAS_DONE_ITS_PART, MAY_BE_UNDER_WAY, NEVER_C
 
 /*
  * A rank that left after this operation has done its part in it; one that left before never will. For messages, and
- * where nobody can say when it left, what it sent may still be under way for a while.
+ * for a rank that exited without leaving the group, what it sent may still be under way for a
+ * while.
  */
-static absence absence_of(engine *e, const ls_comm *comm, const ls_work *w, int r,
-                          uint64_t *sequence, bool *knows_sequence)
+static absence absence_of(const engine *e, const ls_comm *comm, const ls_work *w, int r)
 {
-    const int world_rank = comm->info.members[r];
-    const bool has_left_job = e->left_ns[world_rank] != 0;
-    const bool is_world = comm->info.size == e->parts.size;
+    const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
 
-    *knows_sequence = false;
-    if (is_world && !has_left_job)
-        return IS_HERE;
-    *knows_sequence = has_left_group(e, comm, world_rank, sequence);
-    if (!*knows_sequence)
-        return has_left_job ? MAY_BE_UNDER_WAY : IS_HERE;
+    if (left_after == 0)
+        return e->left_ns[comm->info.members[r]] != 0 ? MAY_BE_UNDER_WAY : IS_HERE;
     if (is_message(w))
         return MAY_BE_UNDER_WAY;
-    return *sequence >= w->b.op.stamp.sequence ? HAS_DONE_ITS_PART : NEVER_COMES;
+    return left_after > w->b.op.stamp.sequence ? HAS_DONE_ITS_PART : NEVER_COMES;
 }
 
 /* Whether group rank `r` alone can keep the work from ending. A receive from any rank needs the last one that is here. */
@@ -221,57 +205,59 @@ static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_here)
     return w->b.op.root == r || (w->b.op.root == LS_ANY_SOURCE && n_here == 0);
 }
 
-static int count_here(engine *e, const ls_comm *comm, const ls_work *w)
+static int count_here(const engine *e, const ls_comm *comm, const ls_work *w)
 {
-    uint64_t sequence;
-    bool knows;
     int n = 0;
 
     for (int r = 0; r < comm->info.size; r++)
-        n += r != comm->info.rank && absence_of(e, comm, w, r, &sequence, &knows) == IS_HERE;
+        n += r != comm->info.rank && absence_of(e, comm, w, r) == IS_HERE;
     return n;
 }
 
-/* Of all that are to blame the first that left: the others may have left because of it. */
-typedef struct blame {
-    int rank; /* of the group, -1: nobody */
-    int64_t left_ns;
-    bool knows_sequence;
-    uint64_t sequence;
-} blame;
+/* What the hub knows of the group has come: only then it says something that a leave is not
+ * among it. */
+static bool knows_leaves(const engine *e, const ls_work *w)
+{
+    return e->parts.control == NULL ||
+           (w->is_reported && control_is_noted(e->parts.control, w->ticket));
+}
 
-static blame find_blame(engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
+/* Of the members that the work waits for and that have left, the first: the others may have left
+ * because of it. -1: none. */
+static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
     const int n_here = is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_here(e, comm, w) : 0;
     const bool is_over = w->left_since_ns != 0 && now_ns - w->left_since_ns >= LEFT_GRACE_NS;
-    blame worst = {.rank = -1, .left_ns = INT64_MAX};
+    int64_t first_ns = INT64_MAX;
+    int first = -1;
 
     for (int r = 0; r < comm->info.size; r++) {
         const int64_t left_ns = e->left_ns[comm->info.members[r]];
-        uint64_t sequence = 0;
-        bool knows;
         absence a;
 
         if (!needs_rank(comm, w, r, n_here))
             continue;
-        a = absence_of(e, comm, w, r, &sequence, &knows);
-        if (a == MAY_BE_UNDER_WAY && w->left_since_ns == 0)
+        a = absence_of(e, comm, w, r);
+        if (a == MAY_BE_UNDER_WAY)
+            w->next_look_ns = now_ns + LOOK_EVERY_NS;
+        if (a == MAY_BE_UNDER_WAY && w->left_since_ns == 0 && knows_leaves(e, w))
             w->left_since_ns = now_ns;
-        if ((a == NEVER_COMES || (a == MAY_BE_UNDER_WAY && is_over)) && left_ns < worst.left_ns)
-            worst = (blame){
-                .rank = r, .left_ns = left_ns, .knows_sequence = knows, .sequence = sequence};
+        if ((a == NEVER_COMES || (a == MAY_BE_UNDER_WAY && is_over)) && left_ns < first_ns) {
+            first = r;
+            first_ns = left_ns;
+        }
     }
-    return worst;
+    return first;
 }
 
 /* False when the group broke, because the work waits for a rank that has left. */
 static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const blame b = find_blame(e, comm, w, now_ns);
+    const int absent = find_absent(e, comm, w, now_ns);
 
-    if (b.rank < 0)
+    if (absent < 0)
         return true;
-    blame_left(e, comm, w, comm->info.members[b.rank], b.knows_sequence ? &b.sequence : NULL);
+    blame_left(e, comm, w, absent);
     return false;
 }
 
@@ -296,22 +282,25 @@ static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int
     const int pair[2] = {e->parts.rank,
                          w->b.op.root >= 0 ? comm->info.members[w->b.op.root] : e->parts.rank};
     const bool is_pair = is_message(w) && w->b.op.root >= 0;
+    const bool is_world = comm->info.size == e->parts.size;
+    const int *members = is_pair ? pair : is_world ? NULL : comm->info.members;
     char kept[LS_ERROR_BYTES];
 
     w->is_reported = true;
     if (e->parts.control == NULL)
         return;
     ls_error_keep(kept);
-    if (control_waiting(e->parts.control, &w->b.op.stamp, is_pair ? pair : comm->info.members,
-                        is_pair ? 2 : comm->info.size, is_late,
-                        (now_ns - w->start_ns) / 1000000) != LS_OK)
+    if (control_waiting(e->parts.control, &w->b.op.stamp, w->record, members,
+                        is_pair ? 2 : comm->info.size, is_late ? 0 : -1,
+                        (now_ns - w->start_ns) / 1000000, &w->ticket) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of a wait: %s", ls_last_error());
     ls_error_restore(kept);
 }
 
 void watch_arrived(engine *e, const ls_work *w)
 {
-    if (e->parts.control != NULL && control_arrived(e->parts.control, &w->b.op.stamp) != LS_OK)
+    if (e->parts.control != NULL &&
+        control_arrived(e->parts.control, &w->b.op.stamp, w->record) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of an end: %s", ls_last_error());
 }
 
@@ -350,9 +339,9 @@ static bool look_at_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
             report(e, comm, w, is_late, now_ns);
         if (is_late)
             w->next_late_ns = now_ns + (now_ns - w->start_ns);
+        w->next_look_ns = INT64_MAX;
         if (!check_left(e, comm, w, now_ns))
             return false;
-        w->next_look_ns = now_ns + LOOK_EVERY_NS;
     }
     if (w->next_look_ns > w->next_late_ns)
         w->next_look_ns = w->next_late_ns;
@@ -435,7 +424,8 @@ void watch_forgive(engine *e, int64_t gap_ns)
             ls_work *w = list_entry(at, ls_work, node);
 
             w->start_ns += gap_ns;
-            w->next_look_ns += gap_ns;
+            if (w->next_look_ns != INT64_MAX)
+                w->next_look_ns += gap_ns;
             w->next_late_ns += gap_ns;
         }
     }

@@ -30,13 +30,21 @@ typedef struct left_news {
     int rank;
 } left_news;
 
+typedef struct leave_news {
+    list_node node;
+    group_leave leave;
+} leave_news;
+
 struct control {
     hublink link;
     int rank;
     int world_size;
     list_node causes;
     list_node left;
+    list_node leaves;
     size_t n_news;
+    uint64_t n_waits; /* reports of waits that were sent, and */
+    uint64_t n_noted; /* ... that the hub has answered */
     wire_writer body;
 };
 
@@ -92,6 +100,40 @@ static ls_status take_left(control *c, wire_reader *r)
     return LS_OK;
 }
 
+static ls_status take_leave(control *c, wire_reader *r, uint32_t group)
+{
+    const uint32_t rank = wire_read_u32(r);
+    leave_news *news;
+
+    if (r->failed || rank >= (uint32_t)c->world_size)
+        return ls_fail(LS_EPROTO, "the hub names a rank of %d that has left a group",
+                       c->world_size);
+    news = ls_calloc(1, sizeof(*news));
+    LS_TRY(news_room(c, news));
+    news->leave = (group_leave){.group = group, .rank = (int)rank, .sequence = wire_read_u64(r)};
+    list_append(&c->leaves, &news->node);
+    return LS_OK;
+}
+
+static ls_status take_leaves(control *c, wire_reader *r)
+{
+    const uint32_t group = wire_read_u32(r);
+    const uint32_t n = wire_read_u32(r);
+
+    for (uint32_t i = 0; i < n && !r->failed; i++)
+        LS_TRY(take_leave(c, r, group));
+    return wire_reader_end(r, "ranks that have left a group");
+}
+
+static ls_status take_noted(control *c, const wire_reader *r)
+{
+    LS_TRY(wire_reader_end(r, "an answer to a wait"));
+    if (c->n_noted == c->n_waits)
+        return ls_fail(LS_EPROTO, "the hub answers a wait that was not reported");
+    c->n_noted++;
+    return LS_OK;
+}
+
 /* Called for each frame that is no answer. The hub is trusted to know the protocol, as it has proved the key. */
 static ls_status take_push(void *arg, const frame *f)
 {
@@ -103,6 +145,10 @@ static ls_status take_push(void *arg, const frame *f)
         return take_cause(c, &r);
     case MESSAGE_LEFT:
         return take_left(c, &r);
+    case MESSAGE_LEFT_GROUP:
+        return take_leaves(c, &r);
+    case MESSAGE_NOTED:
+        return take_noted(c, &r);
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
     }
@@ -132,6 +178,20 @@ bool control_next_left(control *c, int *rank)
     list_remove(&news->node);
     c->n_news--;
     *rank = news->rank;
+    ls_free(news);
+    return true;
+}
+
+bool control_next_group_leave(control *c, group_leave *out)
+{
+    leave_news *news;
+
+    if (list_empty(&c->leaves))
+        return false;
+    news = list_entry(c->leaves.next, leave_news, node);
+    list_remove(&news->node);
+    c->n_news--;
+    *out = news->leave;
     ls_free(news);
     return true;
 }
@@ -166,12 +226,15 @@ static ls_status meet(control *c, const hublink_options *hub)
 
 static void control_free(control *c)
 {
+    group_leave leave;
     job_cause cause;
     int rank;
 
     while (control_next_cause(c, &cause))
         continue;
     while (control_next_left(c, &rank))
+        continue;
+    while (control_next_group_leave(c, &leave))
         continue;
     hublink_close(&c->link);
     wire_writer_free(&c->body);
@@ -197,6 +260,7 @@ ls_status control_open(const control_options *opt, control **out)
         return ls_fail(LS_ENOMEM, "no memory for the connection to the hub");
     list_init(&c->causes);
     list_init(&c->left);
+    list_init(&c->leaves);
     c->rank = opt->rank;
     c->world_size = opt->world_size;
     to.hub[0] = opt->hub;
@@ -274,24 +338,46 @@ static void write_stamp(wire_writer *w, const op_stamp *stamp)
     wire_write_raw(w, wire, sizeof(wire));
 }
 
-ls_status control_waiting(control *c, const op_stamp *stamp, const int *members, int n_members,
-                          bool late, int64_t waited_ms)
+ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, const int *members,
+                          int n_members, int64_t late_in_ms, int64_t waited_ms, uint64_t *ticket)
 {
+    const int n = members == NULL ? 0 : n_members;
+
     wire_writer_reset(&c->body);
     write_stamp(&c->body, stamp);
-    wire_write_u8(&c->body, late);
+    wire_write_u64(&c->body, number);
+    wire_write_i64(&c->body, late_in_ms);
     wire_write_i64(&c->body, waited_ms);
-    wire_write_u32(&c->body, (uint32_t)n_members);
-    for (int i = 0; i < n_members; i++)
+    wire_write_u32(&c->body, (uint32_t)n);
+    for (int i = 0; i < n; i++)
         wire_write_u32(&c->body, (uint32_t)members[i]);
-    return hublink_send(&c->link, MESSAGE_WAITING, &c->body);
+    LS_TRY(hublink_send(&c->link, MESSAGE_WAITING, &c->body));
+    c->n_waits++;
+    if (ticket != NULL)
+        *ticket = c->n_waits;
+    return LS_OK;
 }
 
-ls_status control_arrived(control *c, const op_stamp *stamp)
+bool control_is_noted(const control *c, uint64_t ticket)
+{
+    return c->n_noted >= ticket;
+}
+
+ls_status control_arrived(control *c, const op_stamp *stamp, uint64_t number)
 {
     wire_writer_reset(&c->body);
     write_stamp(&c->body, stamp);
+    wire_write_u64(&c->body, number);
     return hublink_send(&c->link, MESSAGE_ARRIVED, &c->body);
+}
+
+ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members)
+{
+    wire_writer_reset(&c->body);
+    wire_write_u32(&c->body, group);
+    wire_write_u64(&c->body, sequence);
+    wire_write_u32(&c->body, (uint32_t)n_members);
+    return hublink_send(&c->link, MESSAGE_LEAVE, &c->body);
 }
 
 ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)

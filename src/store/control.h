@@ -69,17 +69,41 @@ bool control_next_cause(control *c, job_cause *out);
 /* Ranks that have left the job with a goodbye since the last call; false when there is no further one. */
 bool control_next_left(control *c, int *rank);
 
+/* A rank that has left a group, and the number of its last operation there. */
+typedef struct group_leave {
+    uint32_t group;
+    int rank; /* of the world */
+    uint64_t sequence;
+} group_leave;
+
+/* The same for groups in which this rank waits (control_waiting). A leave may be handed out
+ * twice. */
+bool control_next_group_leave(control *c, group_leave *out);
+
 /*
  * This rank has been waiting in this operation for a while (comm calls it after 20 ms): the hub compares the stamps of
- * all ranks of the group and breaks the group when they differ, or when a member has left the job. members: world ranks of the
- * group, this one included; for send and recv the two ends. Called again with `late` after late_ms, the hub makes the
- * late report, and repeats it by itself with growing pauses. Group ids must be unique in the job.
+ * all ranks of the group, breaks the group when they differ, and sends the leaves of the group from
+ * now on. number: tells this rank's operations apart. members: world ranks of the group, this one
+ * included; for send and recv the two ends; NULL: all ranks of the job. late_in_ms: after so long
+ * the hub makes the late report, and repeats it by itself with growing pauses; 0: at once;
+ * negative: not yet, the call will be repeated. Group ids must be unique in the job. *ticket (may be
+ * NULL) is for control_is_noted().
  */
-LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, const int *members,
-                                      int n_members, bool late, int64_t waited_ms);
+LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number,
+                                      const int *members, int n_members, int64_t late_in_ms,
+                                      int64_t waited_ms, uint64_t *ticket);
 
-/* That operation has ended here. Only needed when control_waiting was called for it; group, sequence and kind tell which. */
-LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp);
+/* Whether the hub has answered that control_waiting(): all that it knew then about the group has
+ * come. */
+bool control_is_noted(const control *c, uint64_t ticket);
+
+/* That operation has ended here. Only needed when control_waiting was called for it; group,
+ * sequence, kind and number tell which. */
+LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp, uint64_t number);
+
+/* This rank leaves a group of so many members after operation `sequence`: members that wait in
+ * the group are notified. */
+LS_MUST_USE ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members);
 
 /*
  * What this rank has called: n collectives of any group, in order, each with a digest of all that the group has

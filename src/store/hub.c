@@ -46,6 +46,7 @@ ls_status hub_create(poller *p, const hub_options *opt, hub **out)
     list_init(&h->held);
     list_init(&h->ops);
     list_init(&h->calls);
+    list_init(&h->leaves);
     st = hub_ranks_create(h);
     if (st == LS_OK)
         st = make_door(h);
@@ -78,6 +79,11 @@ void hub_count(const hub *h, int *n_open, int *n_unproved)
 {
     *n_unproved = door_count(h->door);
     *n_open = *n_unproved + h->n_conns;
+}
+
+uint64_t hub_frames(const hub *h)
+{
+    return h->n_frames;
 }
 
 ls_status hub_listen(hub *h, const net_address *at, net_address *bound)

@@ -75,6 +75,9 @@ void hub_rank_left(hub *h, int rank);
 /* How many connections are open, and how many of them have not proved the key yet. */
 void hub_count(const hub *h, int *n_open, int *n_unproved);
 
+/* How many frames all connections have sent so far. */
+uint64_t hub_frames(const hub *h);
+
 /* Rank 0's own hub: a thread "ls-hub" with a poller of its own, on which all events are called. stop waits until all
  * connections are closed or grace_ms has passed; then it closes them. */
 typedef struct hub_thread hub_thread;

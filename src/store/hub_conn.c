@@ -103,6 +103,7 @@ static ls_status on_frame(void *arg, const frame *f)
 {
     hub_conn *c = arg;
 
+    c->owner->n_frames++;
     switch (c->state) {
     case CONN_NAMELESS:
         return hub_rank_hello(c, f);

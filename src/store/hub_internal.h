@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
- * operations (hub_watch.c), calls (hub_calls.c). All run on the poller's thread.
+ * operations (hub_watch.c), leaves (hub_leaves.c), calls (hub_calls.c). All run on the poller's
+ * thread.
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
 #define LS_STORE_HUB_INTERNAL_H
@@ -82,8 +83,9 @@ typedef struct op_entry {
 typedef struct hub_op {
     list_node node;
     hub *owner;
-    op_stamp id;   /* group, sequence; for send and recv also kind and root */
-    int only_rank; /* of a send or recv, which belongs to one rank; -1 for collectives */
+    op_stamp id;
+    int only_rank;   /* of a send or recv, which belongs to one rank; -1 for collectives */
+    uint64_t number; /* of a send or recv: tells this rank's apart */
     int *members;
     int n_members;
     op_entry *entries;
@@ -92,7 +94,6 @@ typedef struct hub_op {
     int64_t since_ms; /* when the first began to wait */
     poll_timer late;
     int64_t late_pause_ms; /* 0: no report yet */
-    poll_timer left;
 } hub_op;
 
 /* What the ranks of one group have called. */
@@ -106,6 +107,7 @@ struct hub {
     list_node conns; /* oldest first */
     list_node dead;
     int n_conns;
+    uint64_t n_frames; /* that all of them have sent */
     poll_timer reaper;
     kv_table table;
     list_node waits;
@@ -121,6 +123,9 @@ struct hub {
     list_node held;
     list_node ops;
     int n_ops;
+    bool has_untracked_op; /* there were too many at some time */
+    list_node leaves;      /* by group; the last change last */
+    int n_leaves;
     list_node calls; /* by group; last heard of last */
     int n_calls;
     wire_writer body; /* of the message being made */
@@ -172,8 +177,14 @@ LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
 /* Adds to the cause of a timeout who was missing in what this rank waited for. */
 void hub_watch_explain(hub *h, int rank, job_cause *cause);
-void hub_watch_left(hub *h, int rank);            /* it said goodbye */
 void hub_watch_forget(hub *h, int rank);          /* it waits in nothing any more */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
+/* Sends the hub's `body` to every rank that waits in an operation of the group. */
+void hub_watch_send(hub *h, uint32_t group, uint32_t type);
+
+/* --- hub_leaves.c --- */
+LS_MUST_USE ls_status hub_leave_message(hub_conn *c, const frame *f);
+void hub_leaves_send(hub_conn *c, uint32_t group); /* all that are known, if any */
+void hub_leaves_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 
 #endif

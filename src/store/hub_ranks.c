@@ -77,6 +77,7 @@ static bool spread(hub *h, const job_cause *cause, job_cause *recorded)
     broadcast_body(h, MESSAGE_CAUSE);
     hub_watch_end_group(h, recorded->group);
     hub_calls_end_group(h, recorded->group);
+    hub_leaves_end_group(h, recorded->group);
     return true;
 }
 
@@ -314,7 +315,6 @@ static void rank_left(hub *h, int rank)
     wire_writer_reset(&h->body);
     wire_write_u32(&h->body, (uint32_t)rank);
     broadcast_body(h, MESSAGE_LEFT);
-    hub_watch_left(h, rank);
 }
 
 static void report_loss(void *arg)
@@ -377,6 +377,8 @@ ls_status hub_rank_message(hub_conn *c, const frame *f)
         return hub_watch_waiting(c, f);
     case MESSAGE_ARRIVED:
         return hub_watch_arrived(c, f);
+    case MESSAGE_LEAVE:
+        return hub_leave_message(c, f);
     case MESSAGE_CALLED:
         return hub_calls_told(c, f);
     case MESSAGE_FAIL:
@@ -415,6 +417,7 @@ void hub_ranks_free(hub *h)
 {
     hub_watch_end_group(h, GROUP_ALL);
     hub_calls_end_group(h, GROUP_ALL);
+    hub_leaves_end_group(h, GROUP_ALL);
     while (!list_empty(&h->held))
         free_held(list_entry(h->held.next, held_cause, node));
     for (int i = 0; h->ranks != NULL && i < h->opt.world_size; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_watch.c - operations in which ranks wait. Ranks tell only after a while (20 ms), so nothing of this costs a job that runs
- * well. From what they tell, the hub sees three things: ranks that wait in different operations of the same number; members
- * that have left; and, after late_ms, who keeps the others waiting.
+ * well. From what they tell, the hub sees ranks that wait in different operations of the same
+ * number and, after late_ms, which ranks keep the others waiting; and it knows to which ranks it
+ * sends the leaves of a group.
  */
 #include "store/hub_internal.h"
 
@@ -14,7 +15,6 @@
 
 #include <string.h>
 
-#define LEFT_MS        300 /* data of a rank that has left may still be under way */
 #define LATE_MIN_MS    20
 #define LATE_MAX_MS    ((int64_t)3600 * 1000)
 #define OPS_PER_RANK   64
@@ -28,18 +28,16 @@ static bool is_message(const op_stamp *s)
 
 /* --- the list of operations --- */
 
-static hub_op *find_op(hub *h, const op_stamp *stamp, int rank)
+/* Messages are numbered per peer and tag: what tells them apart is the rank that waits, and its
+ * own number. */
+static hub_op *find_op(hub *h, const op_stamp *stamp, uint64_t number, int rank)
 {
     list_for_each (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        if (op->id.group != stamp->group || op->id.sequence != stamp->sequence)
-            continue;
-        if (!is_message(stamp) && op->only_rank < 0)
-            return op;
-        // Messages are numbered per peer and tag, so what tells them apart is who waits, for whom, and how.
-        if (is_message(stamp) && op->only_rank == rank && op->id.kind == stamp->kind &&
-            op->id.root == stamp->root)
+        if (is_message(stamp) ? op->only_rank == rank && op->number == number
+                              : op->only_rank < 0 && op->id.group == stamp->group &&
+                                    op->id.sequence == stamp->sequence)
             return op;
     }
     return NULL;
@@ -59,13 +57,13 @@ static void free_op(hub_op *op)
     list_remove(&op->node);
     op->owner->n_ops--;
     poller_timer_cancel(&op->late);
-    poller_timer_cancel(&op->left);
     ls_free(op->members);
     ls_free(op->entries);
     ls_free(op);
 }
 
-static hub_op *make_op(hub *h, const op_stamp *stamp, int rank, const int *members, int n_members)
+static hub_op *make_op(hub *h, const op_stamp *stamp, uint64_t number, int rank, const int *members,
+                       int n_members)
 {
     hub_op *op;
 
@@ -77,6 +75,7 @@ static hub_op *make_op(hub *h, const op_stamp *stamp, int rank, const int *membe
     op->owner = h;
     op->id = *stamp;
     op->only_rank = is_message(stamp) ? rank : -1;
+    op->number = number;
     op->since_ms = INT64_MAX;
     list_append(&h->ops, &op->node);
     h->n_ops++;
@@ -164,57 +163,24 @@ static bool break_if_different(hub_op *op, const op_entry *mine)
     return false;
 }
 
-/* --- ranks that have left --- */
-
-/* A member that has left without a word about this operation, -1: none. A receive from anybody still has hope as long as one
- * other member is here. */
-static int missing_for_good(const hub_op *op)
+void hub_watch_send(hub *h, uint32_t group, uint32_t type)
 {
-    const bool any_will_do = op->id.kind == COLL_RECV && op->id.root < 0;
-    int gone = -1;
-
-    for (int i = 0; i < op->n_members; i++) {
-        const int rank = op->members[i];
-
-        if (find_entry(op, rank) != NULL)
-            continue;
-        if (op->owner->ranks[rank].has_left)
-            gone = rank;
-        else if (any_will_do)
-            return -1;
-        if (gone >= 0 && !any_will_do)
-            return gone;
+    for (int i = 0; h->has_untracked_op && i < h->opt.world_size; i++) {
+        if (h->ranks[i].conn != NULL)
+            conn_send_body(h->ranks[i].conn, type);
     }
-    return gone;
-}
-
-static void left_is_due(void *arg)
-{
-    hub_op *op = arg;
-    hub *h = op->owner;
-    const int rank = missing_for_good(op);
-    job_cause cause = {.kind = CAUSE_LEFT, .group = op->id.group, .rank = rank};
-    char text[STAMP_TEXT_MAX];
-
-    if (rank < 0)
+    if (h->has_untracked_op)
         return;
-    text_format(cause.text, sizeof(cause.text),
-                "rank %d left the job (exited) while %s waits for it", rank,
-                stamp_text(text, sizeof(text), &op->id));
-    hub_break(h, &cause);
-}
+    list_for_each (it, &h->ops) {
+        const hub_op *op = list_entry(it, hub_op, node);
 
-static void expect_end(hub_op *op)
-{
-    if (!op->left.is_set && missing_for_good(op) >= 0)
-        poller_timer_set(op->owner->loop, &op->left, ls_now_ms() + LEFT_MS, left_is_due, op);
-}
+        for (int i = 0; op->id.group == group && i < op->n_entries; i++) {
+            const hub_rank *r = &h->ranks[op->entries[i].rank];
 
-void hub_watch_left(hub *h, int rank)
-{
-    LS_UNUSED(rank);
-    list_for_each (it, &h->ops)
-        expect_end(list_entry(it, hub_op, node));
+            if (op->entries[i].is_waiting && r->conn != NULL)
+                conn_send_body(r->conn, type);
+        }
+    }
 }
 
 /* --- the late report --- */
@@ -370,14 +336,21 @@ static void late_is_due(void *arg)
     report(op); // last: its owner may break the group, and the operation is gone
 }
 
-/* The first report comes when the first rank asks; the following pauses are that wait, doubled each time. */
-static void begin_reports(hub_op *op, int64_t waited_ms)
+/* The first report comes when the first rank wants it; the following pauses are that wait,
+ * doubled each time. */
+static void expect_report(hub_op *op, int64_t in_ms, int64_t waited_ms)
 {
+    int64_t pause_ms = waited_ms + in_ms;
+
     if (op->late_pause_ms != 0)
         return;
-    op->late_pause_ms = waited_ms < LATE_MIN_MS ? LATE_MIN_MS : waited_ms;
-    if (op->late_pause_ms > LATE_MAX_MS)
-        op->late_pause_ms = LATE_MAX_MS;
+    pause_ms = pause_ms < LATE_MIN_MS ? LATE_MIN_MS : pause_ms;
+    op->late_pause_ms = pause_ms > LATE_MAX_MS ? LATE_MAX_MS : pause_ms;
+    if (in_ms > 0) {
+        op->late_pause_ms = (op->late_pause_ms + 1) / 2; // doubled when it is due
+        poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + in_ms, late_is_due, op);
+        return;
+    }
     poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, late_is_due, op);
     report(op);
 }
@@ -401,14 +374,14 @@ static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int 
     bool has_sender = false;
     int *members;
 
-    if (r->failed || count == 0 || count > (uint32_t)h->opt.world_size ||
-        r->bytes - r->at != (size_t)count * 4)
+    if (r->failed || count > (uint32_t)h->opt.world_size || r->bytes - r->at != (size_t)count * 4)
         return ls_fail(LS_EPROTO, "a waiting operation with %u members", count);
-    members = ls_calloc(count, sizeof(*members));
+    *n = count == 0 ? h->opt.world_size : (int)count;
+    members = ls_calloc((size_t)*n, sizeof(*members));
     if (members == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u members", count);
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t rank = wire_read_u32(r);
+        return ls_fail(LS_ENOMEM, "no memory for %d members", *n);
+    for (uint32_t i = 0; i < (uint32_t)*n; i++) {
+        const uint32_t rank = count == 0 ? i : wire_read_u32(r);
 
         if (rank >= (uint32_t)h->opt.world_size) {
             ls_free(members);
@@ -423,55 +396,69 @@ static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int 
         return ls_fail(LS_EPROTO, "a waiting operation of others");
     }
     *out = members;
-    *n = (int)count;
     return LS_OK;
 }
 
-static void note_waiting(hub_conn *c, const op_stamp *stamp, const int *members, int n_members,
-                         int64_t waited_ms, bool is_late)
+/* One wait as a rank reports it. */
+typedef struct wait_report {
+    op_stamp stamp;
+    uint64_t number;
+    int64_t late_in_ms;
+    int64_t waited_ms;
+    int *members;
+    int n_members;
+} wait_report;
+
+/* All operations that a rank waits in, but for those of groups that are broken. */
+static void note_waiting(hub_conn *c, const wait_report *w)
 {
     hub *h = c->owner;
-    hub_op *op = find_op(h, stamp, c->rank);
+    hub_op *op = find_op(h, &w->stamp, w->number, c->rank);
     op_entry *e;
 
     if (op == NULL)
-        op = make_op(h, stamp, c->rank, members, n_members);
+        op = make_op(h, &w->stamp, w->number, c->rank, w->members, w->n_members);
     e = op == NULL ? NULL : entry_of(op, c->rank);
-    if (e == NULL)
-        return; // no memory, or too many: this operation goes without
+    if (e == NULL) { // no memory, or too many
+        h->has_untracked_op = true;
+        return;
+    }
     if (!e->is_waiting)
         op->n_waiting++;
     e->is_waiting = true;
-    e->stamp = *stamp;
-    if (ls_now_ms() - waited_ms < op->since_ms)
-        op->since_ms = ls_now_ms() - waited_ms;
+    e->stamp = w->stamp;
+    if (ls_now_ms() - w->waited_ms < op->since_ms)
+        op->since_ms = ls_now_ms() - w->waited_ms;
     if (break_if_different(op, e)) // the operation is gone then
         return;
-    expect_end(op);
-    if (is_late)
-        begin_reports(op, waited_ms);
+    if (w->late_in_ms >= 0)
+        expect_report(op, w->late_in_ms, w->waited_ms);
+}
+
+static ls_status read_wait(const hub_conn *c, const frame *f, wait_report *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    LS_TRY(read_stamp(&r, &out->stamp));
+    out->number = wire_read_u64(&r);
+    out->late_in_ms = wire_read_i64(&r);
+    out->waited_ms = wire_read_i64(&r);
+    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 2 || out->late_in_ms > LATE_MAX_MS)
+        return ls_fail(LS_EPROTO, "an operation that has waited for less than nothing");
+    return read_members(c, &r, &out->members, &out->n_members);
 }
 
 ls_status hub_watch_waiting(hub_conn *c, const frame *f)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    op_stamp stamp = {0};
-    bool is_late;
-    int64_t waited_ms;
-    int *members = NULL;
-    int n_members = 0;
+    wait_report w = {.members = NULL};
 
-    LS_TRY(read_stamp(&r, &stamp));
-    is_late = wire_read_u8(&r) != 0;
-    waited_ms = wire_read_i64(&r);
-    LS_TRY(read_members(c, &r, &members, &n_members));
-    if (waited_ms < 0 || waited_ms > INT64_MAX / 2) {
-        ls_free(members);
-        return ls_fail(LS_EPROTO, "an operation that has waited for less than nothing");
+    LS_TRY(read_wait(c, f, &w));
+    if (!hub_is_broken(c->owner, w.stamp.group)) {
+        hub_leaves_send(c, w.stamp.group);
+        note_waiting(c, &w);
     }
-    if (members != NULL && !hub_is_broken(c->owner, stamp.group))
-        note_waiting(c, &stamp, members, n_members, waited_ms, is_late);
-    ls_free(members);
+    ls_free(w.members);
+    conn_send(c, MESSAGE_NOTED, NULL, 0);
     return LS_OK;
 }
 
@@ -479,11 +466,13 @@ ls_status hub_watch_arrived(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     op_stamp stamp = {0};
+    uint64_t number;
     hub_op *op;
 
     LS_TRY(read_stamp(&r, &stamp));
+    number = wire_read_u64(&r);
     LS_TRY(wire_reader_end(&r, "the end of a waiting operation"));
-    op = find_op(c->owner, &stamp, c->rank);
+    op = find_op(c->owner, &stamp, number, c->rank);
     if (op != NULL)
         stop_waiting(op, find_entry(op, c->rank));
     return LS_OK;

@@ -29,16 +29,21 @@ typedef enum message_type {
      * text. */
     MESSAGE_REPLY = 18,
 
-    /* From ranks, without an answer. */
-    MESSAGE_WAITING = 20, /* stamp, late u8, waited i64 (ms), n u32, n members u32 */
-    MESSAGE_ARRIVED = 21, /* stamp */
+    /* From ranks. WAITING is answered by LEFT_GROUP, if members have left the group, and by
+     * NOTED. The others have no answer. */
+    /* stamp, number u64, late in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all ranks */
+    MESSAGE_WAITING = 20,
+    MESSAGE_ARRIVED = 21, /* stamp, number u64 */
     MESSAGE_FAIL = 22,    /* cause */
     MESSAGE_GOODBYE = 23, /* empty */
     MESSAGE_CALLED = 24,  /* n u32, n times: stamp, digest u64 */
+    MESSAGE_LEAVE = 25,   /* group u32, sequence u64, number of members u32 */
 
     /* To ranks, at any time after WELCOME. */
-    MESSAGE_CAUSE = 30, /* cause */
-    MESSAGE_LEFT = 31   /* rank u32 */
+    MESSAGE_CAUSE = 30,     /* cause */
+    MESSAGE_LEFT = 31,      /* rank u32 */
+    MESSAGE_NOTED = 32,     /* empty */
+    MESSAGE_LEFT_GROUP = 33 /* group u32, n u32, n times: rank u32, sequence u64 */
 } message_type;
 
 /* The largest request is a compare_set; a wait's keys share the same bound. */

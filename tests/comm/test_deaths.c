@@ -59,6 +59,108 @@ static void a_rank_that_leaves_early_is_named(void **state)
     }
 }
 
+/* Ranks 0 to 2 make a group; rank 1 destroys its own after the first operation there, and stays
+ * in the job. */
+static ls_status group_leaver_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *world;
+    ls_comm *part = NULL;
+    float x = 1;
+
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, self->rank < 3 ? 0 : -1, 0, &part));
+    if (part != NULL)
+        LS_TRY(ls_all_reduce(part, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    if (self->rank == 0 || self->rank == 2)
+        LS_TRY(scene_note(arg, self->rank, ls_all_reduce(part, &x, &x, 1, LS_F32, LS_SUM, NULL)));
+    ls_comm_destroy(part);
+    LS_TRY(ls_barrier(world, NULL)); // the job goes on
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void a_rank_that_leaves_a_group_early_is_named_with_both_operations(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        scene *s = scene_create();
+
+        assert_true(scene_run(s, 4, group_leaver_body, scene_transports[t]));
+        for (int r = 0; r < 3; r += 2) {
+            scene_assert_told(s, r, LS_EPEER, "rank 1 (pid ");
+            scene_assert_told(s, r, LS_EPEER, "left the group after operation #1, but rank ");
+            scene_assert_told(s, r, LS_EPEER, "waits for it in all_reduce #2");
+        }
+        scene_destroy(s);
+    }
+}
+
+/* Rank 0 receives from any rank of the group: it fails only when the last other member has left. */
+static ls_status any_source_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    ls_comm *world;
+    ls_comm *part = NULL;
+    ls_work *w = NULL;
+    int x = 0;
+
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, self->rank < 3 ? 0 : -1, 0, &part));
+    if (self->rank == 0) {
+        LS_TRY(ls_recv(part, &x, 1, LS_I32, LS_ANY_SOURCE, 0, &w));
+        LS_CHECK(ls_work_wait_for(w, 1000) == LS_ETIMEOUT); // without rank 1, longer than any grace
+        atomic_store(&s->ranks[0].n_done, 1);
+        LS_TRY(scene_note(s, 0, ls_work_wait(w)));
+    }
+    while (self->rank == 2 && atomic_load(&s->ranks[0].n_done) == 0)
+        (void)usleep(1000);
+    ls_comm_destroy(part);
+    LS_TRY(ls_barrier(world, NULL));
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void a_receive_from_any_rank_fails_when_the_last_member_has_left(void **state)
+{
+    scene *s = scene_create();
+
+    LS_UNUSED(state);
+    assert_true(scene_run(s, 4, any_source_body, "shm"));
+    scene_assert_told(s, 0, LS_EPEER, "left the group, but rank 0 waits for it in recv #1");
+    scene_destroy(s);
+}
+
+/* Ranks 1 to 5 of a group wait long for its rank 0; rank 6 is no member. */
+static ls_status long_wait_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *world;
+    ls_comm *part = NULL;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, self->rank < 6 ? 0 : -1, 0, &part));
+    if (self->rank == 0)
+        (void)usleep(2000000);
+    if (part != NULL)
+        LS_TRY(ls_barrier(part, NULL));
+    ls_comm_destroy(part);
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+/* Each rank reports the beginning and the end of a wait, and nothing in between. */
+static void a_long_wait_in_a_group_costs_the_hub_a_fixed_number_of_frames_a_rank(void **state)
+{
+    enum { RANKS = 7, FRAMES_A_RANK = 20 };
+    uint64_t frames = 0;
+    const ls_test_job job = {.n = RANKS, .body = long_wait_body, .hub_frames = &frames};
+
+    LS_UNUSED(state);
+    assert_true(ls_test_ranks(&job, NULL));
+    print_message("%d frames of %d ranks\n", (int)frames, RANKS);
+    assert_in_range(frames, 1, RANKS * FRAMES_A_RANK);
+}
+
 /* All leave at once after their last operation: that is no failure, whoever is first. */
 static ls_status farewell_body(const ls_test_rank *self, void *arg)
 {
@@ -306,6 +408,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_leaves_early_is_named),
+        cmocka_unit_test(a_rank_that_leaves_a_group_early_is_named_with_both_operations),
+        cmocka_unit_test(a_receive_from_any_rank_fails_when_the_last_member_has_left),
+        cmocka_unit_test(a_long_wait_in_a_group_costs_the_hub_a_fixed_number_of_frames_a_rank),
         cmocka_unit_test(leaving_after_the_last_operation_is_no_failure),
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
         cmocka_unit_test(a_killed_rank_is_named_without_a_starter),

@@ -318,6 +318,8 @@ static void dissolve(family *f)
             (void)close(c->pidfd);
         }
     }
+    if (f->hub != NULL && f->job->hub_frames != NULL)
+        *f->job->hub_frames = hub_frames(f->hub);
     hub_destroy(f->hub);
     poller_destroy(f->loop);
 }

@@ -175,7 +175,7 @@ const int everybody[4] = {0, 1, 2, 3};
 
 void waits(control *c, const op_stamp *s, int n_members)
 {
-    assert_ok(control_waiting(c, s, everybody, n_members, false, 20));
+    assert_ok(control_waiting(c, s, 0, everybody, n_members, -1, 20, NULL));
 }
 int run_hub_tests(const struct CMUnitTest *tests, size_t n, const struct CMUnitTest *sealed,
                   size_t n_sealed)

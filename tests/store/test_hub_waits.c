@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "net/socket.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -54,7 +55,7 @@ static void agreeing_ranks_and_other_numbers_are_left_in_peace(void **state)
     other.group = 9; // the same number in another group
     other.sequence = 1;
     waits(b, &other, 2);
-    assert_ok(control_arrived(b, &s));
+    assert_ok(control_arrived(b, &s, 0));
     // Messages have numbers of their own.
     s = stamp_of(COLL_SEND, 1, 3, "h");
     s.root = 1;
@@ -71,83 +72,129 @@ static void agreeing_ranks_and_other_numbers_are_left_in_peace(void **state)
     hub_thread_stop(t, SOON);
 }
 
-static void a_rank_that_left_is_named_to_those_who_wait_for_it(void **state)
+/* Until the hub has sent a leave. */
+static group_leave await_leave(control *c)
+{
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    group_leave leave = {0};
+
+    while (!control_next_group_leave(c, &leave)) {
+        assert_ok(net_wait(control_fd(c), POLLIN, deadline_ms));
+        assert_ok(control_poll(c));
+    }
+    return leave;
+}
+
+static bool has_leave(control *c)
+{
+    group_leave leave;
+
+    assert_ok(ls_store_set(control_store(c), "k", "v", 1)); // all that the hub sent before has come
+    return control_next_group_leave(c, &leave);
+}
+
+static void members_that_wait_are_notified_of_a_leave(void **state)
 {
     hub_thread *t = start(3);
     control *c[3];
     const op_stamp s = stamp_of(COLL_ALL_REDUCE, 4, 100, "f+0x1c");
-    const int64_t start_ms = ls_now_ms();
-    job_cause cause;
+    group_leave leave;
     int rank = -1;
 
     LS_UNUSED(state);
     for (int i = 0; i < 3; i++)
         c[i] = join(t, i, 3);
     waits(c[0], &s, 3);
+    assert_ok(ls_store_set(control_store(c[0]), "k", "v", 1)); // the hub has read all of it
+    assert_ok(control_leave(c[1], 9, 77, 3));                  // another group
+    assert_ok(control_leave(c[1], 0, 3, 3));
     control_close(c[1]);
-    cause = await_cause(c[0]);
-    assert_true(ls_now_ms() - start_ms >= 300);
-    assert_int_equal(cause.kind, CAUSE_LEFT);
-    assert_int_equal(cause.rank, 1);
-    assert_non_null(strstr(cause.text, "rank 1 left the job (exited) while all_reduce #4"));
-    assert_int_equal(await_cause(c[2]).kind, CAUSE_LEFT);
+    leave = await_leave(c[0]);
+    assert_int_equal(leave.group, 0);
+    assert_int_equal(leave.rank, 1);
+    assert_int_equal(leave.sequence, 3);
+    await_count(&news.n_left, 1);
+    assert_false(has_leave(c[0]));
     assert_true(control_next_left(c[0], &rank));
     assert_int_equal(rank, 1);
     assert_false(control_next_left(c[0], &rank));
-    control_close(c[0]);
-    control_close(c[2]);
-    hub_thread_stop(t, SOON);
-}
-
-static void a_wait_for_a_rank_that_left_before_is_ended_too(void **state)
-{
-    hub_thread *t = start(2);
-    control *a = join(t, 0, 2);
-    const op_stamp s = stamp_of(COLL_BARRIER, 9, 0, "f");
-
-    LS_UNUSED(state);
-    control_close(join(t, 1, 2));
-    await_count(&news.n_left, 1);
-    waits(a, &s, 2);
-    assert_int_equal(await_cause(a).kind, CAUSE_LEFT);
-    control_close(a);
-    hub_thread_stop(t, SOON);
-}
-
-static void data_that_still_arrives_saves_the_group(void **state)
-{
-    hub_thread *t = start(2);
-    control *a = join(t, 0, 2);
-    const op_stamp s = stamp_of(COLL_BROADCAST, 9, 10, "f");
-
-    LS_UNUSED(state);
-    waits(a, &s, 2);
-    control_close(join(t, 1, 2));
-    assert_ok(control_arrived(a, &s));
-    await_count(&news.n_left, 1);
-    poll(NULL, 0, 400); // longer than the hub waits
-    assert_false(has_cause(a));
-    control_close(a);
-    hub_thread_stop(t, SOON);
-}
-
-static void a_receive_from_anybody_hopes_for_the_others(void **state)
-{
-    hub_thread *t = start(3);
-    control *c[3];
-    op_stamp s = stamp_of(COLL_RECV, 2, 10, "f");
-
-    LS_UNUSED(state);
-    for (int i = 0; i < 3; i++)
-        c[i] = join(t, i, 3);
-    waits(c[0], &s, 3);
-    control_close(c[1]);
-    await_count(&news.n_left, 1);
-    poll(NULL, 0, 400);
+    assert_false(has_leave(c[2])); // it does not wait
+    assert_true(control_next_left(c[2], &rank));
     assert_false(has_cause(c[0]));
-    control_close(c[2]);
-    assert_int_equal(await_cause(c[0]).kind, CAUSE_LEFT);
     control_close(c[0]);
+    control_close(c[2]);
+    hub_thread_stop(t, SOON);
+}
+
+static void a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group(void **state)
+{
+    hub_thread *t = start(4);
+    control *c[4];
+    const op_stamp s = stamp_of(COLL_BARRIER, 9, 0, "f");
+    uint64_t ticket = 0;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 4; i++)
+        c[i] = join(t, i, 4);
+    for (int i = 1; i < 3; i++) {
+        assert_ok(control_leave(c[i], 0, (uint64_t)i, 4));
+        assert_ok(ls_store_set(control_store(c[i]), "k", "v", 1));
+    }
+    assert_ok(control_waiting(c[0], &s, 1, NULL, 0, -1, 20, &ticket));
+    assert_false(control_is_noted(c[0], ticket));
+    for (int i = 1; i < 3; i++) {
+        const group_leave leave = await_leave(c[0]);
+
+        assert_int_equal(leave.rank, i);
+        assert_int_equal(leave.sequence, i);
+    }
+    assert_false(has_leave(c[0]));
+    assert_true(control_is_noted(c[0], ticket));
+    // The record goes with the last member.
+    assert_ok(control_leave(c[0], 0, 9, 4));
+    assert_ok(control_leave(c[3], 0, 9, 4));
+    assert_ok(ls_store_set(control_store(c[3]), "k", "v", 1));
+    waits(c[3], &s, 4);
+    assert_false(has_leave(c[3]));
+    for (int i = 0; i < 4; i++)
+        control_close(c[i]);
+    hub_thread_stop(t, SOON);
+}
+
+/* Receives from one peer with different tags have the same number there. */
+static void two_receives_of_a_rank_from_one_peer_are_told_apart(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    control *b = join(t, 1, 2);
+    op_stamp s = stamp_of(COLL_RECV, 1, 10, "f");
+
+    LS_UNUSED(state);
+    s.root = 1;
+    assert_ok(control_waiting(a, &s, 1, everybody, 2, -1, 20, NULL));
+    assert_ok(control_waiting(a, &s, 2, everybody, 2, 0, 50, NULL));
+    assert_ok(control_arrived(a, &s, 1));
+    await_count(&news.n_late, 3); // the other one is still reported
+    assert_ok(control_arrived(a, &s, 2));
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
+static void the_hub_makes_a_late_report_when_it_was_asked_for(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    const op_stamp s = stamp_of(COLL_BARRIER, 3, 0, "f");
+
+    LS_UNUSED(state);
+    assert_ok(control_waiting(a, &s, 1, NULL, 0, 60, 20, NULL));
+    await_count(&news.n_late, 2);
+    ls_mutex_lock(&news.lock);
+    assert_non_null(strstr(news.late, "barrier #3"));
+    assert_non_null(strstr(news.late, "arrived 0, not arrived 1 (has not joined)"));
+    ls_mutex_unlock(&news.lock);
+    control_close(a);
     hub_thread_stop(t, SOON);
 }
 
@@ -163,7 +210,7 @@ static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
         c[i] = join(t, i, 4);
     waits(c[2], &other, 4);
     waits(c[1], &s, 4);
-    assert_ok(control_waiting(c[0], &s, everybody, 4, true, 10200));
+    assert_ok(control_waiting(c[0], &s, 0, everybody, 4, 0, 10200, NULL));
     await_count(&news.n_late, 1);
     ls_mutex_lock(&news.lock);
     print_message("%s\n", news.late);
@@ -189,12 +236,12 @@ static void late_reports_come_again_with_growing_pauses(void **state)
     int n;
 
     LS_UNUSED(state);
-    assert_ok(control_waiting(a, &s, everybody, 2, true, 100));
-    assert_ok(control_waiting(a, &s, everybody, 2, true, 100)); // no second line
+    assert_ok(control_waiting(a, &s, 0, everybody, 2, 0, 100, NULL));
+    assert_ok(control_waiting(a, &s, 0, everybody, 2, 0, 100, NULL)); // no second line
     await_count(&news.n_late, 3);
     assert_true(news.late_ms[1] - start_ms >= 100);
     assert_true(news.late_ms[2] - start_ms >= 300);
-    assert_ok(control_arrived(a, &s));
+    assert_ok(control_arrived(a, &s, 0));
     assert_ok(ls_store_set(control_store(a), "k", "v", 1));
     n = count_of(&news.n_late);
     poll(NULL, 0, 450);
@@ -284,10 +331,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_disagree_are_both_named_to_all),
         cmocka_unit_test(agreeing_ranks_and_other_numbers_are_left_in_peace),
-        cmocka_unit_test(a_rank_that_left_is_named_to_those_who_wait_for_it),
-        cmocka_unit_test(a_wait_for_a_rank_that_left_before_is_ended_too),
-        cmocka_unit_test(data_that_still_arrives_saves_the_group),
-        cmocka_unit_test(a_receive_from_anybody_hopes_for_the_others),
+        cmocka_unit_test(members_that_wait_are_notified_of_a_leave),
+        cmocka_unit_test(a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group),
+        cmocka_unit_test(two_receives_of_a_rank_from_one_peer_are_told_apart),
+        cmocka_unit_test(the_hub_makes_a_late_report_when_it_was_asked_for),
         cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
         cmocka_unit_test(late_reports_come_again_with_growing_pauses),
         cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
