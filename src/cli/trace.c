@@ -109,7 +109,7 @@ static int by_operation_and_time(const void *a, const void *b)
 
 static void note_time(writer *w, int64_t start_ns, int64_t end_ns)
 {
-    if (w->first_ns == 0 || start_ns < w->first_ns)
+    if (start_ns < w->first_ns)
         w->first_ns = start_ns;
     if (end_ns > w->last_ns)
         w->last_ns = end_ns;
@@ -265,7 +265,7 @@ static void put_rank(writer *w, const trace_rank *r)
 
 ls_status trace_text(const trace *t, text_buf *out)
 {
-    writer w = {.trace = t};
+    writer w = {.trace = t, .first_ns = INT64_MAX, .last_ns = INT64_MIN};
     const ls_status st = collect(&w);
 
     if (st == LS_OK) {

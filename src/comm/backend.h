@@ -61,7 +61,8 @@ typedef struct coll {
      * src is cut by rank (scatter, reduce_scatter) and dst_counts where dst is (gather, all_gather). */
     const size_t *src_counts;
     const size_t *dst_counts;
-    size_t bytes; /* of src and dst together, as far as this rank's are looked at */
+    size_t bytes;   /* of src and dst together, as far as this rank's are looked at */
+    size_t payload; /* bytes of the larger side, looked at or not: the size in nccl-tests */
     op_stamp stamp;
 } coll;
 

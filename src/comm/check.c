@@ -185,6 +185,7 @@ static ls_status check_buffers(coll *op, int rank, int size)
     uintptr_t dst;
 
     LS_TRY(both_bytes(op, rank, size, &src_bytes, &dst_bytes));
+    op->payload = src_bytes > dst_bytes ? src_bytes : dst_bytes;
     if (!is_looked_at(op, shape->src_at_root, rank)) {
         op->src = NULL;
         src_bytes = 0;

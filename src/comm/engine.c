@@ -380,7 +380,7 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
     w->start_ns = w->is_stamped ? ls_ticks_now_ns(&e->ticks) : e->last_ns;
     if (comm->calls != NULL && w->b.op.kind != COLL_SEND && w->b.op.kind != COLL_RECV)
         calls_note(comm->calls, &w->b.op.stamp);
-    w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp, op->bytes, w->start_ns);
+    w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp, op->payload, w->start_ns);
     reduce_to_barrier(&w->b.op);
     list_append(&comm->works, &w->node);
     *out = w;

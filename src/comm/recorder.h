@@ -50,7 +50,7 @@ LS_MUST_USE ls_status recorder_create_fd(int *fd);
 typedef struct recorder_entry {
     uint64_t number; /* n-th operation of the rank, from 1 */
     op_stamp stamp;
-    uint64_t bytes;
+    uint64_t bytes;   /* of the payload, see coll */
     int64_t start_ns; /* CLOCK_MONOTONIC of that machine */
     int64_t end_ns;   /* 0: not ended */
     ls_status status;

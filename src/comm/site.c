@@ -5,7 +5,9 @@
 
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 static const char *base_name(const char *path)
 {
@@ -14,8 +16,34 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
+static const void *module_of(const void *address)
+{
+    Dl_info info;
+
+    return dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+/* Whether the address lies in the shared library that this file is linked to. */
+static bool is_inside_library(const void *address)
+{
+    static const char here;
+    const void *own = module_of(&here);
+    const void *program = module_of((const void *)(uintptr_t)getauxval(AT_ENTRY));
+
+    return own != program && module_of(address) == own;
+}
+
+/* An operation of the library's own without a label: its public function, if one is known. */
+static void resolve_inside(const void *address, char out[STAMP_SITE_BYTES])
+{
+    Dl_info info;
+    const bool is_found = dladdr(address, &info) != 0 && info.dli_sname != NULL;
+
+    text_format(out, STAMP_SITE_BYTES, "%s", is_found ? info.dli_sname : "Lockstep");
+}
+
 /* Long names keep their beginning, and always their offset. */
-static void resolve(const void *address, char out[STAMP_SITE_BYTES])
+static void resolve_program(const void *address, char out[STAMP_SITE_BYTES])
 {
     const uintptr_t at = (uintptr_t)address;
     const char *name = "?";
@@ -43,7 +71,10 @@ const char *site_text(site_cache *cache, const void *address)
 
     if (cache->slots[slot].address != address) {
         cache->slots[slot].address = address;
-        resolve(address, cache->slots[slot].text);
+        if (is_inside_library(address))
+            resolve_inside(address, cache->slots[slot].text);
+        else
+            resolve_program(address, cache->slots[slot].text);
     }
     return cache->slots[slot].text;
 }

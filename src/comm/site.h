@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site.h - the place in the program that started an operation, as text: "train_step+0x1c", else "mnist+0x40a1".
+ * site.h - the place in the program that started an operation, as text: "train_step+0x1c", else
+ * "mnist+0x40a1". Of an operation that the library starts by itself it is the public function
+ * ("ls_ddp_create"), else "Lockstep": those have a comm_label() as a rule.
  */
 #ifndef LS_COMM_SITE_H
 #define LS_COMM_SITE_H

@@ -218,6 +218,7 @@ static ls_status agree_on_order(ls_ddp *ddp)
     for (int i = ddp->n_params - 1; i >= 0; i--)
         if (!ddp->params[i].fired)
             ddp->order[ddp->n_fired++] = i;
+    comm_label(ddp->comm, "ddp order");
     LS_TRY(ls_broadcast(ddp->comm, ddp->order, ddp->order, (size_t)ddp->n_params, LS_I32, 0, NULL));
     ddp->ordered = true;
     return LS_OK;

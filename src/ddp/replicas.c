@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/comm.h"
 
 #include <string.h>
 
@@ -58,12 +59,14 @@ static ls_status share_description(ls_comm *comm, const text_buf *mine, char **o
     char *theirs;
     ls_status st;
 
+    comm_label(comm, "ddp model");
     LS_TRY(ls_broadcast(comm, &bytes, &bytes, 1, LS_I64, 0, NULL));
     theirs = ls_calloc((size_t)bytes + 1, 1);
     if (theirs == NULL)
         return ls_fail(LS_ENOMEM, "no memory for rank 0's model description");
     if (ls_comm_rank(comm) == 0)
         memcpy(theirs, text_str(mine), (size_t)bytes);
+    comm_label(comm, "ddp model");
     st = ls_broadcast(comm, theirs, theirs, (size_t)bytes, LS_I8, 0, NULL);
     if (st != LS_OK) {
         ls_free(theirs);
@@ -82,6 +85,7 @@ static ls_status agree(ls_comm *comm, const char mine[DIFFERENCE_BYTES])
 
     if (all == NULL)
         return ls_fail(LS_ENOMEM, "no memory to compare %d ranks' models", size);
+    comm_label(comm, "ddp model");
     st = ls_all_gather(comm, mine, all, DIFFERENCE_BYTES, LS_I8, NULL);
     for (int r = 0; st == LS_OK && r < size; r++) {
         const char *difference = all + (size_t)r * DIFFERENCE_BYTES;
@@ -122,6 +126,7 @@ ls_status replicas_broadcast(ls_ddp *ddp)
         void *data = ls_tensor_data(t);
         if (data == NULL && ls_tensor_count(t) > 0)
             return LS_ENOMEM;
+        comm_label(ddp->comm, state[i].name);
         ls_status st =
             ls_broadcast(ddp->comm, data, data, ls_tensor_count(t), ls_tensor_dtype(t), 0, NULL);
         if (st != LS_OK)
@@ -155,6 +160,7 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
     if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
         return LS_OK;
     LS_TRY(copy_buffers(ddp, true));
+    comm_label(ddp->comm, "ddp buffers");
     LS_TRY(ls_broadcast(ddp->comm, ddp->buffer_block, ddp->buffer_block, ddp->buffer_bytes, LS_U8,
                         0, NULL));
     return ls_comm_rank(ddp->comm) == 0 ? LS_OK : copy_buffers(ddp, false);
@@ -192,6 +198,7 @@ ls_status replicas_check(ls_ddp *ddp)
         if (data != NULL)
             hashes[i] = (int64_t)ls_hash_bytes(data, bytes, 0);
     }
+    comm_label(ddp->comm, "ddp check");
     st = ls_all_gather(ddp->comm, hashes, hashes + n, n, LS_I64, NULL);
     if (st == LS_OK)
         st = compare_hashes(ddp, hashes + n);

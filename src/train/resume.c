@@ -5,6 +5,7 @@
 #include "train/run.h"
 
 #include "base/alloc.h"
+#include "comm/comm.h"
 
 #include <lockstep/log.h>
 
@@ -364,6 +365,7 @@ static ls_status load_state(ls_run *run)
 /* One item's bytes from rank 0 to everybody. */
 static ls_status share_item(ls_comm *comm, const ls_named *item)
 {
+    comm_label(comm, item->name);
     if (item->tensor == NULL)
         return ls_broadcast(comm, item->bytes, item->bytes, item->n_bytes, LS_U8, 0, NULL);
     void *data = ls_tensor_data(item->tensor);
@@ -379,8 +381,10 @@ static ls_status share_state(ls_run *run)
     name_list state = {0};
     ls_status st;
 
+    comm_label(run->comm, "resume");
     LS_TRY(ls_broadcast(run->comm, &run->at, &run->at, sizeof(run->at) / sizeof(int64_t), LS_I64, 0,
                         NULL));
+    comm_label(run->comm, "resume");
     LS_TRY(ls_broadcast(run->comm, results, results, LS_COUNT_OF(results), LS_F64, 0, NULL));
     run->state.best_accuracy = results[0];
     run->state.accuracy = results[1];

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "comm/comm.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -217,9 +218,11 @@ static ls_status open_split(ls_run *run, split *s, bool training)
 static ls_status agree_on_epoch_steps(ls_run *run)
 {
     run->epoch_steps = (int64_t)ls_loader_batches(run->train.loader);
-    if (run->comm != NULL)
+    if (run->comm != NULL) {
+        comm_label(run->comm, "steps of an epoch");
         LS_TRY(ls_all_reduce(run->comm, &run->epoch_steps, &run->epoch_steps, 1, LS_I64, LS_MAX,
                              NULL));
+    }
     if (run->epoch_steps == 0)
         return ls_fail(LS_EINVAL,
                        "--drop-last leaves no batch of %" PRId64 " rows: the training "
@@ -278,6 +281,8 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     take_signals(run);
     run->started = true;
     run->start_ms = ls_now_ms();
+    run->mark_ns = ls_now_ns();
+    run->step_ns = run->mark_ns;
     run->state.epoch = run->at.epoch;
     run->state.step = run->at.step;
     run->state.best_epoch = run->at.best_epoch;

@@ -2,6 +2,7 @@
 #include "train/tally.h"
 
 #include "base/status.h"
+#include "comm/comm.h"
 
 #include <math.h>
 
@@ -18,6 +19,7 @@ ls_status tally_sum(ls_comm *comm, const tally *mine, tally *out)
     *out = *mine;
     if (comm == NULL)
         return LS_OK;
+    comm_label(comm, "report");
     return ls_all_reduce(comm, out, out, sizeof(*out) / sizeof(double), LS_F64, LS_SUM, NULL);
 }
 

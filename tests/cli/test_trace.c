@@ -173,6 +173,20 @@ static void what_never_ended_reaches_to_the_end(void **state)
     finish(&s);
 }
 
+/* Which no clock has, but a recorder may hold. */
+static void a_phase_from_time_0_is_where_the_timeline_begins(void **state)
+{
+    const done list[] = {{COLL_BARRIER, 1, 0, 30, LS_OK, -1}, {COLL_BARRIER, 2, 40, 60, LS_OK, -1}};
+    scene s = {0};
+
+    LS_UNUSED(state);
+    record(&s, 0, 0, list, 2);
+    parse(&s);
+    assert_true(real_at(find(&s, "backward", 0, 0), "ts") == 0);
+    assert_true(real_at(find(&s, "barrier", 0, 1), "ts") == 40);
+    finish(&s);
+}
+
 static void a_restart_begins_a_timeline_of_its_own(void **state)
 {
     const done list[] = {{COLL_BARRIER, 1, 100, 300, LS_OK, -1}};
@@ -206,6 +220,7 @@ int main(void)
         cmocka_unit_test(ranks_stand_on_one_clock),
         cmocka_unit_test(operations_under_way_together_have_lines_of_their_own),
         cmocka_unit_test(what_never_ended_reaches_to_the_end),
+        cmocka_unit_test(a_phase_from_time_0_is_where_the_timeline_begins),
         cmocka_unit_test(a_restart_begins_a_timeline_of_its_own),
         cmocka_unit_test(a_job_without_operations_gives_an_empty_timeline),
     };

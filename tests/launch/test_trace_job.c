@@ -3,6 +3,7 @@
 #include "launch/job.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -101,6 +102,44 @@ static void ranks_of_one_machine_are_on_one_timeline(void **state)
     json_free(t.json);
 }
 
+static const char *arg_of(const json_value *e, const char *name)
+{
+    return json_as_string(json_get(json_get(e, "args"), name), "");
+}
+
+static int64_t bytes_of(const json_value *e)
+{
+    return json_as_int(json_get(json_get(e, "args"), "bytes"), -1);
+}
+
+static void events_have_times_and_names_and_bytes_of_the_program(void **state)
+{
+    const int64_t start_ns = ls_now_ns();
+    timeline t;
+    job *j;
+
+    LS_UNUSED(state);
+    name_file(&t);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "--trace", t.path, LOCKSTEP_BIN "/elastic_ddp"), NULL);
+    job_expect_code(j, 0);
+    load(&t);
+    for (size_t i = 0; i < json_size(t.events); i++) {
+        const json_value *e = json_at(t.events, i);
+
+        if (!text_equal(json_as_string(json_get(e, "ph"), ""), "X"))
+            continue;
+        job_expect(j, start_of(e) >= 0 && end_of(e) >= start_of(e));
+        job_expect(j, end_of(e) < 1e-3 * (double)(ls_now_ns() - start_ns));
+        job_expect(j, strstr(arg_of(e, "site"), "liblockstep") == NULL);
+        if (text_equal(arg_of(e, "site"), "net1.weight"))
+            job_expect(j, bytes_of(e) == 400); // 10 x 10 float32, on either rank
+    }
+    job_expect(j, text_equal(arg_of(find(&t, "broadcast", 1, 2), "site"), "net1.weight"));
+    job_expect(j, bytes_of(find(&t, "all_gather", 0, 0)) == 512); // of 2 ranks
+    json_free(t.json);
+}
+
 static void ranks_of_several_hosts_are_on_one_clock(void **state)
 {
     timeline t;
@@ -158,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(ranks_of_one_machine_are_on_one_timeline),
+        test(events_have_times_and_names_and_bytes_of_the_program),
         test(ranks_of_several_hosts_are_on_one_clock),
         test(a_killed_rank_has_its_last_operations_there),
         test(a_file_that_cannot_be_written_is_told_before_the_start),
