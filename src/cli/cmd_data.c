@@ -101,7 +101,7 @@ static void tell_progress(void *arg, size_t n_done, size_t n_all)
     const report *r = arg;
 
     if (r->is_terminal)
-        print_error("%zu of %zu images\n", n_done, n_all);
+        print_error("%zu of %zu image%s\n", n_done, n_all, text_plural((int64_t)n_all));
 }
 
 static ls_status describe(report *r, const char *name, const ls_dataset *d)
@@ -199,7 +199,7 @@ static ls_status convert_split(const data_flags *flags, const data_kind *to, con
         LS_TRY(convert_to_folder(d, &options, path, &n));
     else
         LS_TRY(convert_to_cifar(d, &options, dir, split == 0, &n));
-    print_out("%s: %zu images\n", path, n);
+    print_out("%s: %zu image%s\n", path, n, text_plural((int64_t)n));
     return LS_OK;
 }
 

@@ -51,11 +51,13 @@ static void print_class_counts(const ls_dataset *d, const dataset_facts *f, bool
     if (f->n_classes == 0)
         return;
     if (f->classes[r.least] == f->classes[r.most])
-        print_out("  classes   %d of %zu images each\n", f->n_classes, f->classes[0]);
+        print_out("  classes   %d of %zu image%s each\n", f->n_classes, f->classes[0],
+                  text_plural((int64_t)f->classes[0]));
     else
-        print_out("  classes   %d of %zu (%s) to %zu (%s) images\n", f->n_classes,
+        print_out("  classes   %d of %zu (%s) to %zu (%s) image%s\n", f->n_classes,
                   f->classes[r.least], class_text(d, r.least, least, sizeof(least)),
-                  f->classes[r.most], class_text(d, r.most, most, sizeof(most)));
+                  f->classes[r.most], class_text(d, r.most, most, sizeof(most)),
+                  text_plural((int64_t)f->classes[r.most]));
     for (int i = 0; i < f->n_classes && with_classes; i++)
         print_out("  %8zu  %s\n", f->classes[i], class_text(d, i, least, sizeof(least)));
 }
@@ -66,6 +68,16 @@ static void print_channels(const char *what, const double *values, int n)
     for (int c = 0; c < n; c++)
         print_out(" %.4f", values[c]);
     print_out("\n");
+}
+
+static void print_broken(const dataset_facts *f)
+{
+    if (!f->is_quick)
+        print_out("  broken    %zu\n", f->n_bad);
+    else if (f->n_bad > 0)
+        print_out("  broken    %zu or more: --quick reads beginnings only\n", f->n_bad);
+    else
+        print_out("  broken    unknown: --quick decodes nothing\n");
 }
 
 void data_report_print(const char *name, const ls_dataset *d, const dataset_facts *f,
@@ -83,9 +95,9 @@ void data_report_print(const char *name, const ls_dataset *d, const dataset_fact
         print_channels("std", f->std, f->n_channels);
     }
     if (f->n_others > 0)
-        print_out("  others    %zu files that are not named .jpg, .jpeg or .png are left out\n",
-                  f->n_others);
-    print_out("  broken    %zu\n", f->n_bad);
+        print_out("  others    %zu file%s with other endings than .jpg, .jpeg or .png: left out\n",
+                  f->n_others, text_plural((int64_t)f->n_others));
+    print_broken(f);
 }
 
 static void put_numbers(json_writer *w, const char *key, const double *values, int n)
@@ -111,7 +123,9 @@ void data_report_json(json_writer *w, const char *name, const ls_dataset *d, con
     json_open(w, NULL, '{');
     json_put_string(w, "name", name);
     json_put_int(w, "images", (int64_t)f->count);
-    json_put_int(w, "broken", (int64_t)f->n_bad);
+    json_put_bool(w, "quick", f->is_quick);
+    if (!f->is_quick || f->n_bad > 0)
+        json_put_int(w, "broken", (int64_t)f->n_bad);
     json_put_int(w, "jpeg", (int64_t)f->n_jpeg);
     json_put_int(w, "png", (int64_t)f->n_png);
     json_put_int(w, "others", (int64_t)f->n_others);

@@ -240,7 +240,7 @@ ls_status dataset_describe(const ls_dataset *d, const describe_options *opt, dat
     survey s = {.set = d, .opt = opt};
     ls_status st;
 
-    *out = (dataset_facts){0};
+    *out = (dataset_facts){.is_quick = opt->is_quick};
     if (!opt->is_quick && d->dims[0] <= 3)
         s.n_channels = (int)d->dims[0];
     ls_mutex_init(&s.lock);

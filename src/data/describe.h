@@ -24,6 +24,7 @@ typedef struct describe_options {
 typedef struct dataset_facts {
     size_t count;
     size_t n_bad;
+    bool is_quick; /* as asked for: there may be more broken ones */
     size_t n_jpeg; /* of those that are not broken, as the next */
     size_t n_png;
     size_t n_others; /* files beside those of the set, which are not read */

@@ -28,6 +28,16 @@ static double last_of(const chart *c, const chart_series *one)
     return last >= 0 ? one->y[last] : (double)NAN;
 }
 
+/* Whether there are values that cannot be shown because they are NaN or infinite. */
+static bool has_not_finite(const chart *c)
+{
+    for (int s = 0; s < c->n_series; s++)
+        for (int i = 0; i < c->series[s].n; i++)
+            if (!isfinite(c->series[s].y[i]))
+                return true;
+    return false;
+}
+
 /* --- axes --- */
 
 double chart_tick(double range)
@@ -284,7 +294,9 @@ void chart_append(text_buf *t, const chart *c)
     append_keys(t, c);
     text_append(t, "</figcaption>\n");
     if (!find_frame(c, &f)) {
-        text_append(t, "<p class=\"none\">nothing yet</p></figure>\n");
+        text_append(t, "<p class=\"none\">%s</p></figure>\n",
+                    has_not_finite(c) ? "no value is a finite number (NaN or infinite)"
+                                      : "nothing yet");
         return;
     }
     text_append(t, "<div class=\"plot\">");

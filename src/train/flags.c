@@ -220,8 +220,8 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
     if (flags->nodes == 0)
         nodes = n_listed;
     if (n_listed != nodes)
-        return ls_fail(LS_EINVAL, "--gpus %s names %d machines, --nodes says %d", flags->gpus,
-                       n_listed, nodes);
+        return ls_fail(LS_EINVAL, "--gpus %s names %d machine%s, --nodes says %d", flags->gpus,
+                       n_listed, text_plural(n_listed), nodes);
     if (flags->node_id >= nodes)
         return ls_fail(LS_EINVAL, "--id %lld, but there %s", (long long)flags->node_id,
                        nodes == 1 ? "is one machine: 0" : "are fewer machines");

@@ -148,9 +148,9 @@ static void append_facts(text_buf *t, const ls_run *run)
 
     text_append(
         t,
-        "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld samples a rank and step, %s, "
+        "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld sample%s a rank and step, %s, "
         "learning rate %g %s, seed %lld, %s</p>\n<div class=\"facts\">",
-        ranks, ranks == 1 ? "" : "s", (long long)f->batch_size,
+        ranks, text_plural(ranks), (long long)f->batch_size, text_plural(f->batch_size),
         f->optimizer != NULL ? f->optimizer : "sgd", f->lr,
         f->schedule != NULL ? f->schedule : "constant", (long long)f->seed,
         ls_device_fingerprint(run->device));

@@ -68,9 +68,9 @@ static ls_status epochs_to_steps(const ls_run *run, const char *flag, int64_t n,
 {
     if (run->epoch_steps > 0 && n > STEPS_MAX / run->epoch_steps)
         return ls_fail(LS_EINVAL,
-                       "%s %" PRId64 ": with %" PRId64 " steps an epoch that is more "
+                       "%s %" PRId64 ": with %" PRId64 " step%s an epoch that is more "
                        "than the %" PRId64 " steps that a run may have",
-                       flag, n, run->epoch_steps, STEPS_MAX);
+                       flag, n, run->epoch_steps, text_plural(run->epoch_steps), STEPS_MAX);
     *steps = n * run->epoch_steps;
     return LS_OK;
 }

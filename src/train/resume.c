@@ -47,7 +47,8 @@ static ls_status fail_differences(const difference_list *d)
     if (d->joined.length <= SHOWN_BYTES)
         return ls_fail(LS_EFORMAT, "it does not fit: %s", text_str(&d->joined));
     progress_write(STDERR_FILENO, text_str(&d->lines));
-    return ls_fail(LS_EFORMAT, "it does not fit: %d differences, listed above", d->n);
+    return ls_fail(LS_EFORMAT, "it does not fit: %d difference%s, listed above", d->n,
+                   text_plural(d->n));
 }
 
 static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_load_mode mode)

@@ -58,8 +58,10 @@ static void print_plot(ls_run *run)
     if (h->n_points < PLOT_POINTS_MIN)
         return;
     fill_plot(&p, h);
-    if (!isfinite(p.low))
+    if (!isfinite(p.low)) {
+        progress_line(&run->progress, "no plot: no loss is a finite number (NaN or infinite)");
         return;
+    }
     for (int row = PLOT_ROWS - 1; row >= 0; row--) {
         char line[PLOT_COLUMNS + 1];
         memset(line, ' ', sizeof(line));
@@ -101,6 +103,7 @@ void summary_print(ls_run *run)
 {
     const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
     const ls_run_state *s = &run->state;
+    const int ranks = run_size(run);
 
     if (!run->progress.speaks || (run->train.set == NULL && !run->flags->evaluate))
         return;
@@ -108,19 +111,23 @@ void summary_print(ls_run *run)
     print_plot(run);
     print_times(run);
     if (s->bad_images > 0)
-        progress_line(&run->progress, "%lld broken images were skipped", (long long)s->bad_images);
+        progress_line(&run->progress, "%lld broken image%s skipped", (long long)s->bad_images,
+                      s->bad_images == 1 ? " was" : "s were");
     if (run->flags->evaluate)
         progress_line(
             &run->progress,
-            "test accuracy %.4f  top-5 %.4f  loss %.4f  of %.0f samples on %d ranks, %.1f s",
-            s->accuracy, s->accuracy5, s->test_loss, run->tested, run_size(run), seconds);
+            "test accuracy %.4f  top-5 %.4f  loss %.4f  of %.0f sample%s on %d rank%s, %.1f s",
+            s->accuracy, s->accuracy5, s->test_loss, run->tested, text_plural((int64_t)run->tested),
+            ranks, text_plural(ranks), seconds);
     else if (s->accuracy >= 0)
-        progress_line(&run->progress, "test accuracy %.4f after %lld epochs on %d ranks, %.1f s",
-                      s->accuracy, (long long)run->at.epoch, run_size(run), seconds);
+        progress_line(&run->progress, "test accuracy %.4f after %lld epoch%s on %d rank%s, %.1f s",
+                      s->accuracy, (long long)run->at.epoch, text_plural(run->at.epoch), ranks,
+                      text_plural(ranks), seconds);
     else
-        progress_line(&run->progress, "%lld steps on %d ranks, loss %.4f, %.1f s",
-                      (long long)run->at.step, run_size(run), s->loss, seconds);
+        progress_line(&run->progress, "%lld step%s on %d rank%s, loss %.4f, %.1f s",
+                      (long long)run->at.step, text_plural(run->at.step), ranks, text_plural(ranks),
+                      s->loss, seconds);
     if (!run->flags->evaluate && s->best_accuracy > s->accuracy)
-        progress_line(&run->progress, "best test accuracy %.4f after %lld epochs", s->best_accuracy,
-                      (long long)s->best_epoch);
+        progress_line(&run->progress, "best test accuracy %.4f after %lld epoch%s",
+                      s->best_accuracy, (long long)s->best_epoch, text_plural(s->best_epoch));
 }

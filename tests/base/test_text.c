@@ -165,6 +165,14 @@ static void the_programs_locale_changes_nothing(void **state)
     (void)setlocale(LC_ALL, "C");
 }
 
+static void all_numbers_but_1_have_a_plural(void **state)
+{
+    LS_UNUSED(state);
+    assert_string_equal(text_plural(1), "");
+    assert_string_equal(text_plural(0), "s");
+    assert_string_equal(text_plural(2), "s");
+}
+
 static void sizes_are_binary_multiples(void **state)
 {
     static const struct {
@@ -378,6 +386,7 @@ int main(void)
         cmocka_unit_test(numbers_are_read_exactly),
         cmocka_unit_test(what_is_no_number_is_refused),
         cmocka_unit_test(the_programs_locale_changes_nothing),
+        cmocka_unit_test(all_numbers_but_1_have_a_plural),
         cmocka_unit_test(sizes_are_binary_multiples),
         cmocka_unit_test(switches_take_the_usual_words),
         cmocka_unit_test(sizes_are_shown_rounded),

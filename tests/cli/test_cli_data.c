@@ -112,6 +112,32 @@ static void broken_images_are_named_and_end_it_with_1(void **state)
     job_expect(j, job_said(j, 0, "  broken    1\n") && job_said(j, 0, "  broken    0\n"));
 }
 
+/* A look at sizes finds only those whose beginning is broken. */
+static void a_quick_look_does_not_count_broken_images(void **state)
+{
+    json_value *splits;
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    j = TOOL("folder", in_folder("set"), "--quick");
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "  broken    unknown: --quick decodes nothing\n") &&
+                      !job_said(j, 0, "broken    0"));
+    job_clean_up(NULL);
+    j = TOOL("folder", in_folder("set"), "--quick", "--json");
+    job_expect_code(j, 0);
+    assert_ok(json_parse(text_str(&j->out), j->out.length, "the report", &splits));
+    assert_null(json_get(json_at(splits, 0), "broken"));
+    assert_true(json_as_bool(json_get(json_at(splits, 0), "quick"), false));
+    json_free(splits);
+    job_clean_up(NULL);
+    temp_write(in_folder("set/train/1/bad.png"), "GIF89a", 6);
+    j = TOOL("folder", in_folder("set"), "--quick");
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 0, "  broken    1 or more: --quick reads beginnings only\n"));
+}
+
 static void what_is_missing_in_val_is_told(void **state)
 {
     job *j;
@@ -166,6 +192,7 @@ int main(void)
         test(wrong_calls_are_told_in_one_line),
         test(a_folder_is_described),
         test(broken_images_are_named_and_end_it_with_1),
+        test(a_quick_look_does_not_count_broken_images),
         test(what_is_missing_in_val_is_told),
         test(conversions_go_both_ways),
     };

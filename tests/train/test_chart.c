@@ -128,8 +128,9 @@ static void one_value_is_a_point_of_its_own(void **state)
     y[0] = 2.3;
     assert_non_null(strstr(draw(&t, 1, false), "M1000.0 500.0h0"));
     assert_non_null(strstr(text_str(&t), "training <b>2.3</b>"));
+    assert_non_null(strstr(draw(&t, 0, false), "nothing yet"));
     y[0] = (double)NAN;
-    assert_non_null(strstr(draw(&t, 1, false), "nothing yet"));
+    assert_non_null(strstr(draw(&t, 1, false), "no value is a finite number (NaN or infinite)"));
     text_free(&t);
 }
 

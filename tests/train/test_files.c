@@ -691,6 +691,31 @@ static void a_run_prints_its_error_once(void **state)
 
 /* --- words --- */
 
+static void one_of_a_thing_is_printed_as_one(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    job.flags.epochs = 1;
+    (void)small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
+    assert_non_null(strstr(output, " after 1 epoch on 1 rank, "));
+    job.flags.epochs = 3;
+    (void)small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
+    assert_non_null(strstr(output, " after 3 epochs on 1 rank, "));
+}
+
+static void a_plot_without_finite_losses_is_replaced_by_a_line(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    job.flags.lr = 1e38;
+    job.flags.print_freq = 5;
+    (void)small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
+    assert_non_null(strstr(output, "no plot: no loss is a finite number (NaN or infinite)"));
+    assert_null(strstr(output, "loss +"));
+}
+
 static void assert_refused(const ls_train_flags *flags, const char *words)
 {
     const small_result r = run_with(flags);
@@ -763,6 +788,8 @@ int main(void)
         cmocka_unit_test(when_nothing_can_be_written_training_stops_as_asked),
         cmocka_unit_test(a_file_that_cannot_be_written_ends_the_run_before_the_data),
         cmocka_unit_test(a_run_prints_its_error_once),
+        cmocka_unit_test(one_of_a_thing_is_printed_as_one),
+        cmocka_unit_test(a_plot_without_finite_losses_is_replaced_by_a_line),
         cmocka_unit_test(words_that_are_none_are_refused_with_those_there_are),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);

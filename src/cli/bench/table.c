@@ -68,8 +68,9 @@ static void print_vs_header(const bench_table *t)
     print_out("# time of %s (ours) and of ", t->backend);
     for (int i = 0; i < t->n_rivals; i++)
         print_out("%s%s", i > 0 ? ", " : "", t->rivals[i].backend);
-    print_out(" (theirs%s), medians of %lld turns each; ratio: theirs / ours, inside a turn\n#\n",
-              t->n_rivals > 1 ? ", a line each" : "", (long long)t->opt->cycles);
+    print_out(" (theirs%s), medians of %lld turn%s each; ratio: theirs / ours, inside a turn\n#\n",
+              t->n_rivals > 1 ? ", a line each" : "", (long long)t->opt->cycles,
+              text_plural(t->opt->cycles));
     print_out("# %11s %13s %9s %7s %7s  %38s  %38s\n", "", "", "", "", "", "out-of-place",
               "in-place");
     print_out("# %11s %13s %9s %7s %7s", "size", "count", "type", "redop", "root");
@@ -83,9 +84,9 @@ static void print_vs_header(const bench_table *t)
 
 void bench_table_begin(bench_table *t, int n_ranks)
 {
-    print_out("# lockstep %s %s, %d ranks, backend %s, transport %s, memory %s%s\n", ls_version(),
-              bench_kind_name(t->opt->kind), n_ranks, t->backend, t->transport, t->opt->memory,
-              t->opt->touch ? ", touched" : "");
+    print_out("# lockstep %s %s, %d rank%s, backend %s, transport %s, memory %s%s\n", ls_version(),
+              bench_kind_name(t->opt->kind), n_ranks, text_plural(n_ranks), t->backend,
+              t->transport, t->opt->memory, t->opt->touch ? ", touched" : "");
     if (t->n_rivals > 0) {
         print_vs_header(t);
     } else {
@@ -288,7 +289,8 @@ ls_status bench_table_end(bench_table *t)
     if (t->opt->json != NULL)
         LS_TRY(write_json(t));
     if (t->wrong > 0)
-        return ls_fail(LS_EINTERNAL, "%lld elements are wrong", (long long)t->wrong);
+        return ls_fail(LS_EINTERNAL, "%lld element%s wrong", (long long)t->wrong,
+                       t->wrong == 1 ? " is" : "s are");
     return check_bandwidth(mean);
 }
 

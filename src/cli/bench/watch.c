@@ -159,8 +159,8 @@ static void print_head(const watch *w)
     char size[32];
 
     print_out(
-        "# lockstep %s sendrecv --watch, %d ranks, backend %s, transport %s, messages of %s\n",
-        ls_version(), w->n, ls_comm_backend(w->comm), ls_comm_transport(w->comm),
+        "# lockstep %s sendrecv --watch, %d rank%s, backend %s, transport %s, messages of %s\n",
+        ls_version(), w->n, text_plural(w->n), ls_comm_backend(w->comm), ls_comm_transport(w->comm),
         text_bytes(size, sizeof(size), w->bytes));
     for (int r = 0; r < w->n; r++)
         print_out("# rank %d is on %s\n", r, w->hosts[r]);
