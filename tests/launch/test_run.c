@@ -211,6 +211,41 @@ static void a_reader_that_goes_ends_the_job(void **state)
     job_expect_gone(j);
 }
 
+static void a_full_disk_behind_stdout_is_an_error_that_is_named(void **state)
+{
+    static const char *const commands[] = {"yes", "echo hi"};
+    char line[256];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++) {
+        text_format(line, sizeof(line), "exec %s run -n 2 %s >/dev/full", JOB_TOOL, commands[i]);
+        job *j = job_start(JOB_LIST("sh", "-c", line), NULL);
+
+        job_expect_code(j, 1);
+        job_expect(j, job_said(j, 1, "cannot write what the ranks print to stdout: No space left"));
+        job_expect_gone(j);
+        job_clean_up(NULL);
+    }
+    text_format(line, sizeof(line), "exec %s run -n 2 sh -c 'echo hi >&2' 2>/dev/full", JOB_TOOL);
+    job_expect_code(job_start(JOB_LIST("sh", "-c", line), NULL), 1);
+}
+
+/* As with a checkpoint that takes its time. */
+static void ranks_end_in_good_order_where_stdout_is_full(void **state)
+{
+    char line[256];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(line, sizeof(line),
+                "exec %s run sh -c 'trap \"sleep 1; echo saved >&2; exit\" TERM; "
+                "while :; do echo y; done' >/dev/full",
+                JOB_TOOL);
+    j = job_start(JOB_LIST("sh", "-c", line), NULL);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "saved\n"));
+}
+
 /* --- terminals --- */
 
 static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
@@ -435,6 +470,8 @@ int main(void)
         test(a_reader_that_takes_its_time_gets_everything),
         test(a_death_is_handled_while_nobody_reads),
         test(a_reader_that_goes_ends_the_job),
+        test(a_full_disk_behind_stdout_is_an_error_that_is_named),
+        test(ranks_end_in_good_order_where_stdout_is_full),
         test(a_terminal_gets_colours_and_only_rank_0_hears_of_it),
         test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),

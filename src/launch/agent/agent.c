@@ -140,6 +140,8 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
     if (st == LS_OK)
         st = run_loop(&a);
     agent_close(&a);
+    if (a.has_lost_output && (out->exit_code == 0 || out->exit_code == 128 + SIGPIPE))
+        out->exit_code = 1;
     if (st == LS_OK && a.failure != LS_OK)
         st = ls_fail(a.failure, "%s", a.failure_text);
     return st;

@@ -124,6 +124,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     bool signals_taken;
     int stop_signal; /* that came here, 0: none has */
     output_sink sinks[2];
+    bool has_lost_output;      /* stdout or stderr took no more, and that was said */
     poll_watch *sink_watch[2]; /* while something waits */
     log_folder logs;
     bool has_job;    /* agent_open_job() has succeeded */

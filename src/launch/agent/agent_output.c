@@ -97,8 +97,25 @@ static bool has_job(const agent *a)
     return a->phase == AGENT_RUNNING || (a->hosts != NULL && a->stop_signal == 0 && !a->is_over);
 }
 
-/* After anything was written or flushed: waits for a reader, or no longer; a reader that has gone ends the job, as it ends
- * any program that writes. */
+/* A reader that has gone ends the job as it ends any program that writes. Where a disk is full or a
+ * terminal is lost, that is an error: it is reported, and ranks get their time to save their state. */
+static void stop_without_sink(agent *a, int which)
+{
+    const int error = a->sinks[which].error;
+
+    if (error == 0 && has_job(a))
+        agent_stop(a, SIGPIPE);
+    if (error == 0 || a->has_lost_output)
+        return;
+    a->has_lost_output = true;
+    agent_note(a, "cannot write what the ranks print to %s: %s; the job ends",
+               which == 0 ? "stdout" : "stderr", ls_errno_text(error));
+    if (has_job(a) && a->stop_signal == 0)
+        agent_stop(a, SIGPIPE);
+}
+
+/* After anything was written or flushed: waits for a reader, or no longer; a sink that is
+ * broken ends the job. */
 static void mind_sink(agent *a, int which)
 {
     const poll_fn handlers[] = {on_stdout_writable, on_stderr_writable};
@@ -125,8 +142,8 @@ static void mind_sink(agent *a, int which)
                                     output_waiting(&a->sinks[1]) > OUTPUT_QUEUE_MOST);
     if (sink->is_broken && which == 0 && a->spec->far != NULL && a->far_watch != NULL)
         agent_far_lost(a);
-    else if (sink->is_broken && a->spec->far == NULL && has_job(a))
-        agent_stop(a, SIGPIPE);
+    else if (sink->is_broken && a->spec->far == NULL)
+        stop_without_sink(a, which);
 }
 
 void agent_note(agent *a, const char *format, ...)

@@ -77,6 +77,8 @@ static bool write_once(output_sink *s, struct iovec **pieces, int *n)
         return true;
     if (done < 0) {
         s->is_broken = errno != EAGAIN && errno != ENOBUFS;
+        if (s->is_broken && errno != EPIPE && errno != ECONNRESET)
+            s->error = errno;
         return false;
     }
     while (*n > 0 && (size_t)done >= (*pieces)->iov_len) {

@@ -30,6 +30,7 @@ typedef struct output_sink {
     bool is_socket;
     bool terminal;  /* colours, and lines that are not ended are shown */
     bool is_broken; /* nobody will ever read it; what is written is lost */
+    int error;      /* why, if its reader has not just gone: ENOSPC, EIO, ...; else 0 */
     const struct output_stream
         *shown_of;  /* whose unfinished line stands on the terminal, NULL: none */
     text_buf shown; /* that line, as it was written */
