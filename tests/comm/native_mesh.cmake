@@ -26,7 +26,13 @@ ls_test(test_comm_native_shim fault SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mes
 foreach(call sendmsg recvmsg send recv poll)
   target_link_options(test_comm_native_shim PRIVATE -Wl,--wrap=${call})
 endforeach()
-# The same with several connections a pair.
+# A reader is stopped in the middle of a copy from another rank's memory.
+ls_test(test_comm_native_gave_up multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_gave_up.c
+  ${mesh_ranks} LIBS ${mesh_test_libs} TIMEOUT 240)
+foreach(call memcpy memmove reduce_tree)
+  target_link_options(test_comm_native_gave_up PRIVATE -Wl,--wrap=${call})
+endforeach()
+# Some of these with several connections a pair.
 foreach(row "mesh short" "mesh_fault *named* *told* *left* *memory*" "shim")
   separate_arguments(row)
   list(POP_FRONT row name)

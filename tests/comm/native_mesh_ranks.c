@@ -218,6 +218,7 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
                           .transport = job->transport,
                           .deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS),
                           .segment_bytes = job->segment_bytes,
+                          .algorithms = job->algorithms,
                           .connections = connections_of(job)};
     r->host = (comm_host){.abi = BACKEND_ABI, .self = r, .done = on_done, .broken = on_broken};
     if (!text_equal(job->transport, "tcp")) {

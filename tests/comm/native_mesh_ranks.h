@@ -63,6 +63,7 @@ typedef struct mesh_job {
     const net_key *keys; /* one a rank; NULL: all have the same */
     const net_security *modes; /* one a rank; NULL: NET_AUTH */
     int connections;           /* of a pair; 0: what LS_TEST_CONNECTIONS says, else one */
+    const char *algorithms;    /* rows of LOCKSTEP_ALGORITHMS; NULL: none */
 } mesh_job;
 
 /* Runs fn on every rank, with the world group open; gives the number of ranks that failed. */

@@ -237,8 +237,18 @@ static const uint8_t *map_offered(transfer *t)
     return from;
 }
 
+// The receiver has read all that it reads itself. A sender that has given up the message may have
+// changed it meanwhile.
 static void took(transfer *t)
 {
+    char buf[96];
+
+    if (team_gave_up(t->group->team, member_of(t->group, t->peer))) {
+        native_break(t->group, CAUSE_FAULT, -1,
+                     "%s gave up a message of %zu bytes before rank %d had read it",
+                     native_peer_text(t->peer, buf, sizeof(buf)), t->bytes, t->group->state->rank);
+        return;
+    }
     match_queue_control(t->peer, MESSAGE_TAKEN, t);
     t->finished(t);
 }

@@ -23,7 +23,7 @@
 #include <stdatomic.h>
 
 #define CHANNEL_BYTES 56
-#define CHANNEL_MAGIC UINT32_C(0x314C534C) /* changes with anything that ranks of one host share */
+#define CHANNEL_MAGIC UINT32_C(0x324C534C) /* changes with anything that ranks of one host share */
 
 typedef enum channel_type {
     CHANNEL_HELLO = 1,

@@ -383,7 +383,7 @@ static bool prepare(team *t)
     return true;
 }
 
-bool team_all_left(const team *t)
+static bool all_left(const team *t)
 {
     for (int k = 0; k < t->n; k++) {
         if (team_touches(t->op, k, t->rank) &&
@@ -391,6 +391,52 @@ bool team_all_left(const team *t)
             return false;
     }
     return true;
+}
+
+/*
+ * A read-modify-write that changes nothing. As a release it comes after this rank's reads of the
+ * owner's buffer, and after those of the ranks that published `done` before. If it finds no mark,
+ * the owner's exchange in team_abort() acquires it: all that the owner writes to its buffer
+ * afterwards happens after the reads.
+ */
+static uint64_t read_mark(team_part *part)
+{
+    return atomic_fetch_add_explicit(&part->given_up, 0, memory_order_acq_rel);
+}
+
+bool team_gave_up(const team *t, int member)
+{
+    return read_mark(t->parts[member]) != 0;
+}
+
+static void break_given_up(team *t, int member)
+{
+    char op[160];
+    char text[sizeof(((job_cause *)NULL)->text)];
+
+    text_format(text, sizeof(text), "rank %d gave up %s before rank %d had read its buffer",
+                t->info->members[member], stamp_text(op, sizeof(op), &t->op->stamp),
+                t->info->members[t->rank]);
+    // No rank is named as the cause: the engine would ignore one that has left the job since.
+    team_break(t, CAUSE_FAULT, -1, text);
+}
+
+team_step team_leave(team *t)
+{
+    if (!all_left(t))
+        return TEAM_WAITS;
+    for (int k = 0; k < t->n; k++) {
+        uint64_t mark;
+
+        if (k == t->rank || !team_gives(t->op, k) || !team_gets(t->op, t->rank))
+            continue;
+        mark = read_mark(t->parts[k]);
+        if (mark != 0 && mark <= t->number) {
+            break_given_up(t, k);
+            return TEAM_WAITS;
+        }
+    }
+    return TEAM_FINISHED;
 }
 
 /* --- ending --- */
@@ -484,6 +530,10 @@ void team_abort(team *t, ls_status status, const char *text)
     if (t->status != LS_OK)
         return;
     t->status = status;
+    // Before any call of this rank returns: see read_mark().
+    (void)atomic_exchange_explicit(&t->parts[t->rank]->given_up,
+                                   t->phase == TEAM_IDLE ? t->number + 1 : t->number,
+                                   memory_order_acq_rel);
     text_format(t->text, sizeof(t->text), "%s", text != NULL ? text : ls_status_text(status));
     release_views(t);
     t->phase = TEAM_IDLE;

@@ -8,7 +8,9 @@
  * published (so all pick the same): team_inline.c, team_staged.c, team_shared.c or team_direct.c, as algorithm_table.h says.
  *
  * Failure    A member that died leaves its counters standing: team_progress() then never moves. The engine learns of the
- *            death elsewhere and calls team_abort(). After it this rank touches no caller's buffer. Memory from ls_comm_alloc
+ *            death elsewhere and calls team_abort(). After it this rank touches no caller's buffer.
+ *            A member that still reads this rank's buffer then fails, as the buffer may have
+ *            changed meanwhile. Memory from ls_comm_alloc
  *            that was part of an aborted operation may still be read, and a destination written, by members that have not heard
  *            of the abort, for as long as one step of theirs takes; freeing it is safe at any time (segment.h).
  * Threads    Under the engine's lock.
@@ -52,6 +54,10 @@ bool team_progress(team *t);
 bool team_can_read(const team *t);
 /* bytes from a member's address `from`; false: they cannot be read (any more). For messages between members. */
 bool team_read(const team *t, int member, const char *from, char *to, size_t bytes);
+
+/* Whether a member has given up its pending operations, messages included. Called after the
+ * member's buffer has been read; false: what was read is what the member sent. */
+bool team_gave_up(const team *t, int member);
 
 /* Sleeps until all members have published the current operation, about a millisecond at most. False: this is not what it waits
  * for, or no member shares cores. */

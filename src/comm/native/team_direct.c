@@ -260,7 +260,7 @@ static team_step step(team *t)
             leave(t);
         return TEAM_MOVED;
     }
-    return team_all_left(t) ? TEAM_FINISHED : TEAM_WAITS;
+    return team_leave(t);
 }
 
 const team_algorithm team_direct = {.name = "direct", .begin = begin, .step = step};

@@ -2,7 +2,7 @@
 /*
  * team_internal.h - what team.c, team_rules.c and the algorithms share.
  *
- * A member's part of the shared memory, written by its owner alone and read by all:
+ * A member's part of the shared memory, written by its owner alone (except given_up), read by all:
  *
  *   team_part        counters, slots: operation number n stands in slot n % 3
  *   TEAM_STAGING_AT  rooms: in 0, in 1, out 0, out 1, each of one piece
@@ -71,6 +71,9 @@ typedef struct team_part {
     uint64_t probe_at;         /* where its owner's address space holds... */
     uint64_t probe_value;      /* ...this */
     int64_t pid;               /* its owner's, as that knows it */
+    /* Number of the first operation that the owner has given up, 0: none. The owner, and the ranks
+     * that have read its buffers, access it by read-modify-writes only: see read_mark(). */
+    _Atomic uint64_t given_up;
     /* Of member 0's part, used by all of a team that naps: who comes last wakes the others with one call. */
     _Alignas(128) _Atomic uint64_t arrivals; /* of all members at all operations */
     _Atomic uint32_t complete; /* the last operation to which all have come; a futex */
@@ -172,8 +175,10 @@ struct team {
 /* Stores one of this rank's counters and rings the others. */
 void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
 team_slot *team_slot_of(const team *t, int member); /* of the current operation */
-/* Whether all that touch this rank's memory are done with it. */
-bool team_all_left(const team *t);
+/* The last step of an algorithm that reads the members' own buffers: waits until all that touch
+ * this rank's memory are done with it. Then fails if a member whose buffer is part of this rank's
+ * result has given up the operation. */
+team_step team_leave(team *t);
 /* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
 void team_break(team *t, cause_kind kind, int rank, const char *text);
 

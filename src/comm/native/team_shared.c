@@ -151,7 +151,7 @@ static team_step step(team *t)
         t->stage = WAITING;
         team_publish(t, &t->parts[t->rank]->done, t->number);
     }
-    return team_all_left(t) ? TEAM_FINISHED : TEAM_WAITS;
+    return team_leave(t);
 }
 
 const team_algorithm team_shared = {.name = "shared", .begin = begin, .step = step};
