@@ -99,7 +99,10 @@ int run_flags_help(bool as_torchrun); /* gives an exit code */
 /* What the flags about nodes mean together (run_nodes.c); n_ranks is known. */
 LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);
 
-/* --net, --port-range and LOCKSTEP_SECURITY, for both. */
+/* --port-range, also where it has no effect. */
+LS_MUST_USE ls_status run_flags_settle_ports(run_flags *f);
+
+/* --net and LOCKSTEP_SECURITY, for both. */
 LS_MUST_USE ls_status run_flags_settle_networks(run_flags *f);
 
 /* Hosts that are started from here, if they are asked for or Slurm has given us some (run_hosts.c); then it takes the other's place. */

@@ -295,6 +295,7 @@ ls_status run_flags_settle_hosts(run_flags *f)
     const bool is_given = f->host_text != NULL || f->hostfile != NULL;
     const bool is_slurm = !is_given && is_in_allocation(f);
 
+    LS_TRY(run_flags_settle_ports(f));
     LS_TRY(read_exports(f));
     if (!is_given && !is_slurm)
         return LS_OK;

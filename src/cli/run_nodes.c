@@ -7,8 +7,10 @@
 #include "base/config.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "net/socket.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { TIMEOUT_MOST_S = 86400 * 30 };
 
@@ -122,7 +124,8 @@ static ls_status find_meeting_place(run_flags *f, bool by_id)
     return LS_OK;
 }
 
-static ls_status read_ports(run_flags *f)
+/* Checked also where no port will be needed: a wrong flag is an error on one machine too. */
+ls_status run_flags_settle_ports(run_flags *f)
 {
     const char *dash = f->port_range != NULL ? strchr(f->port_range, '-') : NULL;
     char first[16];
@@ -132,15 +135,17 @@ static ls_status read_ports(run_flags *f)
     if (f->port_range == NULL)
         return LS_OK;
     text_format(first, sizeof(first), "%.*s", (int)strcspn(f->port_range, "-"), f->port_range);
-    LS_TRY(text_parse_int(first, "--port-range (A-B)", 1, 65535, &a));
-    LS_TRY(text_parse_int(dash != NULL ? dash + 1 : "", "--port-range (A-B)", a, 65535, &b));
+    if (dash == NULL || text_parse_int(first, "A", 1, 65535, &a) != LS_OK ||
+        text_parse_int(dash + 1, "B", a, 65535, &b) != LS_OK)
+        return ls_fail(LS_EINVAL,
+                       "--port-range %s: must be A-B, two ports from 1 to 65535, A not above B",
+                       f->port_range);
     f->ports = (net_ports){(int)a, (int)b};
     return LS_OK;
 }
 
 ls_status run_flags_settle_networks(run_flags *f)
 {
-    LS_TRY(read_ports(f));
     if (f->net == NULL)
         LS_TRY(config_text(CONFIG_IFACE, &f->net));
     return net_security_setting(&f->nodes.security);
@@ -167,6 +172,27 @@ static ls_status choose_head(run_flags *f, bool by_id, int is_host)
         f->nodes.may_be_guest = f->nodes.is_head && is_host < 0;
     }
     return f->nodes.is_head ? meeting_listen_address(f->head, &f->nodes.listen) : LS_OK;
+}
+
+/* Port 0 is a free one, found here: other machines and the key of the meeting need its number. */
+static ls_status choose_port(run_flags *f)
+{
+    char *port = strrchr(f->head, ':') + 1;
+    const size_t n = sizeof(f->head) - (size_t)(port - f->head);
+    net_address bound;
+    int fd;
+
+    if (!text_equal(port, "0"))
+        return LS_OK;
+    if (!f->nodes.is_head)
+        return ls_fail(LS_EINVAL,
+                       "--rdzv-endpoint %s: which port does the head of the job listen at?",
+                       f->head);
+    LS_TRY(net_listen(&f->nodes.listen, NET_STREAM, 1, &fd, &bound));
+    close(fd);
+    net_address_set_port(&f->nodes.listen, net_address_port(&bound));
+    text_format(port, n, "%d", net_address_port(&bound));
+    return LS_OK;
 }
 
 ls_status run_flags_settle_nodes(run_flags *f)
@@ -198,6 +224,7 @@ ls_status run_flags_settle_nodes(run_flags *f)
     LS_TRY(run_flags_settle_networks(f));
     LS_TRY(find_meeting_place(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
+    LS_TRY(choose_port(f));
     if (f->insecure)
         return LS_OK;
     f->nodes.key = &f->key;

@@ -85,6 +85,14 @@ static void wrong_flags_of_run_are_told_in_one_line(void **state)
     expect_error(TOOL("run", "--nnodes", "2", "--rdzv-conf", "jointime=3", "true"), 2, "jointime");
     expect_error(TOOL("run", "--nnodes", "2", "--token-file", "/none", "true"), 1, "/none");
     expect_error(TOOL("run", "--grace", "-1", "true"), 2, "--grace");
+    expect_error(TOOL("run", "--port-range", "5-3", "true"), 2, "--port-range 5-3: must be A-B");
+    expect_error(TOOL("run", "--port-range", "5", "true"), 2, "--port-range 5: must be A-B");
+    expect_error(TOOL("run", "--port-range", "0-9", "true"), 2, "--port-range 0-9: must be A-B");
+    expect_error(TOOL("run", "--port-range", "1-65536", "-H", "127.0.0.1", "true"), 2,
+                 "must be A-B");
+    expect_error(
+        TOOL("run", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "localhost:0", "true"),
+        2, "--rdzv-endpoint localhost:0: which port");
 }
 
 /* What a rank is told about the store. */

@@ -277,6 +277,23 @@ static void a_node_may_join_with_nothing_but_the_place(void **state)
     job_expect(b, job_said(b, 0, "rank 2 of 3, WARN there 'two  words' in "));
 }
 
+/* Port 0 is no place that another machine could join. */
+static void hint_names_the_port_that_was_free(void **state)
+{
+    job *a = start_agent(JOB_LIST("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                  "127.0.0.1:0", "-n", "1"),
+                         JOB_LIST("true"));
+    const long port = job_await_number(a, 1, "lockstep join 127.0.0.1:");
+    char endpoint[32];
+    job *b;
+
+    LS_UNUSED(state);
+    job_expect(a, port > 0);
+    text_format(endpoint, sizeof(endpoint), "127.0.0.1:%ld", port);
+    b = job_start(JOB_LIST(JOB_TOOL, "join", endpoint), JOB_LIST(place.key_env));
+    expect_both(a, b, 0);
+}
+
 static void a_joiner_needs_its_number_where_nodes_have_one(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
@@ -644,6 +661,7 @@ int main(void)
         test(a_node_killed_while_others_wait_may_come_again),
         test(a_head_killed_while_nodes_wait_is_told_to_them),
         test(a_node_may_join_with_nothing_but_the_place),
+        test(hint_names_the_port_that_was_free),
         test(a_joiner_needs_its_number_where_nodes_have_one),
         test(a_joiner_waits_for_the_head_and_ends_with_it),
         test(one_cause_is_told_at_every_node),
