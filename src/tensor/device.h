@@ -132,7 +132,7 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
-#define DEVICE_ABI 2
+#define DEVICE_ABI 3
 
 typedef struct device_ops {
     uint32_t abi; /* DEVICE_ABI */
@@ -152,6 +152,8 @@ typedef struct device_ops {
     kernel_fn (*find_kernel)(device_state *self, const op_call *call);
     /* optional: frees what storage.packed holds */
     void (*free_packed)(device_state *self, packed *p);
+    /* optional: a storage that was placed under this layout no longer refers to it */
+    void (*drop_layout)(device_state *self, const layout *l);
     /* optional: waits for queued work; NULL for devices that run at once */
     ls_status (*synchronize)(device_state *self);
     /* optional: tells `fn` each move from now on, from the thread that runs operators; NULL ends it. For tests that pin down where

@@ -184,7 +184,6 @@ ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out
         return no_memory(device, bytes);
     block_unpoison(s->data, s->bytes);
     s->next_free = NULL;
-    s->layout = NULL;
     s->n_refs = 1;
     s->version++;
     s->lasting = lasting;
@@ -208,7 +207,6 @@ ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storag
     s->device = device;
     s->data = data;
     s->bytes = bytes;
-    s->layout = NULL;
     s->version++;
     s->borrowed = true;
     *out = s;
@@ -225,6 +223,9 @@ void pool_give(storage *s)
         device->ops->free_packed(device->state, s->packed);
         s->packed = NULL;
     }
+    if (s->layout != NULL && device->ops->drop_layout != NULL)
+        device->ops->drop_layout(device->state, s->layout);
+    s->layout = NULL;
     if (s->borrowed) {
         s->data = NULL;
     } else {

@@ -24,10 +24,10 @@ struct device_state {
     int threads;
     const simd_table *simd;
     bool blocks_of_8; /* oneDNN's convolutions like channels in blocks of 8 here */
-    face_list descs;
-    layout *layouts;
+    layout *layouts;  /* the one that was looked up last is the first */
     primitive *primitives[PRIMITIVE_BUCKETS];
     size_t n_primitives;
+    uint64_t n_lookups; /* of primitives: the time that they were last used at */
     void *scratch; /* what primitives need while they run; as large as the greediest one wants */
     size_t scratch_bytes;
     device_watch watch; /* NULL: nobody does */
@@ -56,6 +56,7 @@ typedef enum layout_kind {
 
 struct layout {
     layout *next;
+    int n_users; /* storages, packed weights and primitives that refer to it: it stays */
     face_desc desc;
     size_t bytes;
     layout_kind kind;
@@ -64,7 +65,10 @@ struct layout {
     int64_t dims[FACE_MAX_DIMS];
 };
 
-/* The one layout of `desc`; NULL without memory, or of NULL. */
+/*
+ * The one layout of `desc`; NULL without memory, or of NULL. A layout without users stays until
+ * LAYOUTS_IDLE_MOST others have been looked up after it, which is more than a kernel does.
+ */
 const layout *layout_intern(device_state *self, face_desc desc);
 
 /* Row-major. NULL without memory. */
@@ -79,8 +83,13 @@ const layout *layout_like(device_state *self, const layout *like, int n_dims, co
 /* The layout of a placed tensor, plain or not. NULL without memory. */
 const layout *layout_of(device_state *self, const ls_tensor *t);
 
-/* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM). */
+/* One user more (`by` = 1) or less (-1); NULL is allowed. */
+void layout_use(const layout *l, int by);
+
+/* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM); `bytes` for elements that
+ * are no floats. Its storage is a user of the layout. */
 LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
+LS_MUST_USE ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes);
 
 /* Places out[0] under `l`, over the memory of a spent in[1] where that lies so. */
 LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, const layout *l);
@@ -123,7 +132,14 @@ LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
 
-/* --- primitives, made once --- */
+/* --- primitives, made once for each problem, as long as there are not too many --- */
+
+/* Seven batch shapes of a ResNet-152, which needs 132 for each. One more takes the place of the one
+ * that was used least recently. */
+#define PRIMITIVES_MOST 1024
+
+/* Layouts that no tensor, weight or primitive refers to. */
+#define LAYOUTS_IDLE_MOST 256
 
 typedef enum primitive_kind {
     PRIMITIVE_CONV2D = 1,
@@ -149,6 +165,7 @@ typedef struct primitive_key {
 
 struct primitive {
     primitive *next;
+    uint64_t last_use;
     primitive_key key;
     dnnl_primitive_t handle;
     const layout *src; /* the layouts that it wants, or gives */
@@ -170,7 +187,8 @@ typedef struct primitive_arg {
     const layout *layout;
 } primitive_arg;
 
-/* Makes a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and remembers it under `key`. */
+/* Makes a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and remembers it under `key`.
+ * Others that this kernel has found stay. */
 LS_MUST_USE ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
                                     const primitive_arg *args, int n_args, primitive **out);
 

@@ -76,6 +76,12 @@ static const char *dn_fingerprint(device_state *self)
     return self->fingerprint;
 }
 
+static void dn_drop_layout(device_state *self, const layout *l)
+{
+    LS_UNUSED(self);
+    layout_use(l, -1);
+}
+
 static void dn_watch(device_state *self, device_watch fn, void *arg)
 {
     self->watch = fn;
@@ -188,6 +194,7 @@ static const device_ops ops = {
     .free = dn_free,
     .find_kernel = find_kernel,
     .free_packed = packed_free,
+    .drop_layout = dn_drop_layout,
     .watch = dn_watch,
 };
 

@@ -22,27 +22,26 @@ void face_list_free(face_list *list)
         face_entry *entry = list->first;
 
         list->first = entry->next;
-        version_desc_destroy(entry->desc);
+        face_desc_destroy(entry->desc);
         dn_host->free(entry);
     }
 }
 
-/* The one that equals d_take, which is kept when there is none yet and destroyed otherwise; NULL gives NULL. */
-static face_desc intern_take(face_list *list, face_desc d_take)
+bool face_desc_equal(face_desc a, face_desc b)
+{
+    return dnnl_memory_desc_equal(a, b) != 0;
+}
+
+/* Puts d_take into the list, which destroys it later; NULL gives NULL. */
+static face_desc list_take(face_list *list, face_desc d_take)
 {
     face_entry *entry;
 
     if (d_take == NULL)
         return NULL;
-    for (entry = list->first; entry != NULL; entry = entry->next) {
-        if (dnnl_memory_desc_equal(entry->desc, d_take) != 0) {
-            version_desc_destroy(d_take);
-            return entry->desc;
-        }
-    }
     entry = dn_host->alloc(1, sizeof(*entry));
     if (entry == NULL) {
-        version_desc_destroy(d_take);
+        face_desc_destroy(d_take);
         return NULL;
     }
     entry->desc = d_take;
@@ -53,7 +52,7 @@ static face_desc intern_take(face_list *list, face_desc d_take)
 
 static face_desc by_tag(face_list *list, int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
 {
-    return intern_take(list, version_desc_by_tag(n_dims, dims, tag));
+    return list_take(list, version_desc_by_tag(n_dims, dims, tag));
 }
 
 face_desc face_desc_plain(face_list *list, int n_dims, const int64_t *dims)
@@ -180,7 +179,7 @@ void face_pd_destroy(face_pd pd)
         (void)dnnl_primitive_desc_destroy(pd);
 }
 
-face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role role)
+face_desc face_pd_desc(face_pd pd, face_prop prop, face_role role)
 {
     static const dnnl_query_t forward[] = {
         [FACE_SRC] = dnnl_query_src_md,
@@ -188,7 +187,6 @@ face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role ro
         [FACE_DST] = dnnl_query_dst_md,
     };
     dnnl_query_t what = forward[role];
-    face_desc d;
 
     if (role == FACE_SRC && prop == FACE_BACKWARD_DATA)
         what = dnnl_query_diff_src_md;
@@ -196,19 +194,14 @@ face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role ro
         what = dnnl_query_diff_weights_md;
     if (role == FACE_DST && prop != FACE_FORWARD)
         what = dnnl_query_diff_dst_md;
-    d = dnnl_primitive_desc_query_md(pd, what, 0);
-    return d == NULL ? NULL : intern_take(list, version_desc_copy(d));
+    return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
-bool face_pd_scratch(face_list *list, face_pd pd, face_desc *out)
+face_desc face_pd_scratch(face_pd pd)
 {
     const face_desc d = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
 
-    *out = NULL;
-    if (d == NULL || face_desc_bytes(d) == 0)
-        return true;
-    *out = intern_take(list, version_desc_copy(d));
-    return *out != NULL;
+    return d == NULL || face_desc_bytes(d) == 0 ? NULL : d;
 }
 
 const char *face_pd_name(face_pd pd)

@@ -16,19 +16,24 @@
 
 #define FACE_MAX_DIMS 6
 
-/* How elements lie in memory; all are float32. Interned: equal ones are the same pointer, which lives as long as its list. */
+/* How elements lie in memory; all are float32. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t face_desc;
 #else
 typedef const dnnl_memory_desc_t *face_desc;
 #endif
 
-/* The interned ones; begins zeroed. There is one for each form of each shape: few enough to look through. */
+/* Descriptions that are freed together; begins zeroed. Those that a function makes "in" a list
+ * belong to it; NULL from such a function: no memory. */
 typedef struct face_list {
     struct face_entry *first;
 } face_list;
 
 void face_list_free(face_list *list);
+
+bool face_desc_equal(face_desc a, face_desc b);
+face_desc face_desc_copy(face_desc d); /* the caller's; NULL: no memory, or of NULL */
+void face_desc_destroy(face_desc d);   /* of a copy; NULL is allowed */
 
 /* A primitive descriptor: one implementation of one operator for one problem. Owned by who got it. */
 typedef dnnl_primitive_desc_t face_pd;
@@ -68,11 +73,11 @@ void face_pd_destroy(face_pd pd); /* NULL is allowed */
 
 typedef enum face_role { FACE_SRC, FACE_WEIGHTS, FACE_DST } face_role;
 
-/* What the implementation expects in a role, be it the value or its gradient. NULL: no memory. */
-face_desc face_pd_desc(face_list *list, face_pd pd, face_prop prop, face_role role);
+/* What the implementation expects in a role, be it the value or its gradient; pd's. */
+face_desc face_pd_desc(face_pd pd, face_prop prop, face_role role);
 
-/* Its scratchpad's; in *out NULL when it needs none. False: no memory. */
-bool face_pd_scratch(face_list *list, face_pd pd, face_desc *out);
+/* Its scratchpad's; NULL when it needs none; pd's. */
+face_desc face_pd_scratch(face_pd pd);
 
 /* "jit:avx2", "gemm:jit", "ref:any", ... Lives as long as pd. */
 const char *face_pd_name(face_pd pd);

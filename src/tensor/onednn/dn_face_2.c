@@ -18,19 +18,22 @@ face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t
 
     if (dnnl_memory_desc_init_by_tag(&d, n_dims, dims, dnnl_f32, tag) != dnnl_success)
         return NULL;
-    return version_desc_copy(&d);
+    return face_desc_copy(&d);
 }
 
-face_desc version_desc_copy(face_desc d)
+face_desc face_desc_copy(face_desc d)
 {
-    dnnl_memory_desc_t *copy = dn_host->alloc(1, sizeof(*copy));
+    dnnl_memory_desc_t *copy;
 
+    if (d == NULL)
+        return NULL;
+    copy = dn_host->alloc(1, sizeof(*copy));
     if (copy != NULL)
         *copy = *d;
     return copy;
 }
 
-void version_desc_destroy(face_desc d)
+void face_desc_destroy(face_desc d)
 {
     dn_host->free((void *)(uintptr_t)d);
 }

@@ -19,16 +19,17 @@ face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t
     return d;
 }
 
-face_desc version_desc_copy(face_desc d)
+face_desc face_desc_copy(face_desc d)
 {
     dnnl_memory_desc_t copy = NULL;
 
-    return dnnl_memory_desc_clone(&copy, d) == dnnl_success ? copy : NULL;
+    return d != NULL && dnnl_memory_desc_clone(&copy, d) == dnnl_success ? copy : NULL;
 }
 
-void version_desc_destroy(face_desc d)
+void face_desc_destroy(face_desc d)
 {
-    (void)dnnl_memory_desc_destroy((dnnl_memory_desc_t)(uintptr_t)d);
+    if (d != NULL)
+        (void)dnnl_memory_desc_destroy((dnnl_memory_desc_t)(uintptr_t)d);
 }
 
 int version_desc_dims(face_desc d, int64_t *dims)

@@ -7,10 +7,8 @@
 
 #include "tensor/onednn/dn_face.h"
 
-/* Descriptions that the caller owns; NULL: no memory, or the tag does not fit. */
+/* Freed with face_desc_destroy(). NULL: no memory, or the tag does not fit. */
 face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag);
-face_desc version_desc_copy(face_desc d);
-void version_desc_destroy(face_desc d);
 
 int version_desc_dims(face_desc d, int64_t *dims);
 

@@ -3,6 +3,7 @@
  * dn_layout.c - interned layouts, and moving tensors between them.
  *
  * A handful of layouts exists for each batch shape, so a list that is searched from the front does.
+ * It is in the order of use, so that those of shapes which no longer occur are at its end.
  */
 #include "tensor/onednn/dn.h"
 
@@ -15,27 +16,77 @@ static bool same_dims(const layout *l, int n_dims, const int64_t *dims)
     return l->n_dims == n_dims && memcmp(l->dims, dims, (size_t)n_dims * sizeof(*dims)) == 0;
 }
 
-/* Finds out by comparison, so that nobody has to take descriptors apart. Plain comes first: with one channel, or one
- * position, several forms are the same. */
-static void classify(device_state *self, layout *l)
+static layout *list_first(device_state *self, layout **at)
 {
-    static const int blocks[] = {8, 16, 4};
+    layout *l = *at;
+
+    *at = l->next;
+    l->next = self->layouts;
+    self->layouts = l;
+    return l;
+}
+
+static face_desc desc_of(face_list *list, layout_kind kind, int block, int n_dims,
+                         const int64_t *dims)
+{
+    if (kind == LAYOUT_NHWC)
+        return face_desc_nhwc(list, dims);
+    if (kind == LAYOUT_BLOCKED)
+        return face_desc_blocked(list, dims, block);
+    return face_desc_plain(list, n_dims, dims);
+}
+
+/* Finds the kind by comparison, so that no descriptor is taken apart. Plain comes first: with one
+ * channel, or one position, several kinds are the same. */
+static void classify(layout *l)
+{
+    static const struct {
+        layout_kind kind;
+        int block;
+    } forms[] = {{LAYOUT_PLAIN, 0},
+                 {LAYOUT_NHWC, 0},
+                 {LAYOUT_BLOCKED, 8},
+                 {LAYOUT_BLOCKED, 16},
+                 {LAYOUT_BLOCKED, 4}};
+    const size_t n_forms = l->n_dims == 4 ? LS_COUNT_OF(forms) : 1;
+    face_list list = {0};
 
     l->kind = LAYOUT_OTHER;
-    if (face_desc_plain(&self->descs, l->n_dims, l->dims) == l->desc) {
-        l->kind = LAYOUT_PLAIN;
-        return;
-    }
-    if (l->n_dims != 4)
-        return;
-    if (face_desc_nhwc(&self->descs, l->dims) == l->desc)
-        l->kind = LAYOUT_NHWC;
-    for (size_t i = 0; i < LS_COUNT_OF(blocks) && l->kind == LAYOUT_OTHER; i++) {
-        if (face_desc_blocked(&self->descs, l->dims, blocks[i]) == l->desc) {
-            l->kind = LAYOUT_BLOCKED;
-            l->block = blocks[i];
+    for (size_t i = 0; i < n_forms && l->kind == LAYOUT_OTHER; i++) {
+        const face_desc d = desc_of(&list, forms[i].kind, forms[i].block, l->n_dims, l->dims);
+
+        if (d != NULL && face_desc_equal(d, l->desc)) {
+            l->kind = forms[i].kind;
+            l->block = forms[i].block;
         }
     }
+    face_list_free(&list);
+}
+
+static void layout_free(layout *l)
+{
+    face_desc_destroy(l->desc);
+    dn_host->free(l);
+}
+
+/* Frees the last layout without users when there are too many of them. */
+static void drop_idle(device_state *self)
+{
+    layout **last = NULL;
+    size_t n_idle = 0;
+    layout *l;
+
+    for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
+        if ((*at)->n_users == 0) {
+            last = at;
+            n_idle++;
+        }
+    }
+    if (n_idle < LAYOUTS_IDLE_MOST)
+        return;
+    l = *last;
+    *last = l->next;
+    layout_free(l);
 }
 
 const layout *layout_intern(device_state *self, face_desc desc)
@@ -44,37 +95,46 @@ const layout *layout_intern(device_state *self, face_desc desc)
 
     if (desc == NULL)
         return NULL;
-
-    for (l = self->layouts; l != NULL; l = l->next) {
-        if (l->desc == desc)
-            return l;
+    for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
+        if (face_desc_equal((*at)->desc, desc))
+            return list_first(self, at);
     }
+    drop_idle(self);
     l = dn_host->alloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
-    l->desc = desc;
+    l->desc = face_desc_copy(desc);
+    if (l->desc == NULL) {
+        layout_free(l);
+        return NULL;
+    }
     l->bytes = face_desc_bytes(desc);
     l->n_dims = face_desc_dims(desc, l->dims);
-    classify(self, l);
+    classify(l);
     l->next = self->layouts;
     self->layouts = l;
     return l;
 }
 
+void layout_use(const layout *l, int by)
+{
+    if (l != NULL)
+        ((layout *)(uintptr_t)l)->n_users += by; // all others only read a layout
+}
+
 static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
                                  const int64_t *dims)
 {
-    face_list *descs = &self->descs;
+    face_list list = {0};
+    const layout *l;
 
-    for (const layout *l = self->layouts; l != NULL; l = l->next) {
-        if (l->kind == kind && l->block == block && same_dims(l, n_dims, dims))
-            return l;
+    for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
+        if ((*at)->kind == kind && (*at)->block == block && same_dims(*at, n_dims, dims))
+            return list_first(self, at);
     }
-    if (kind == LAYOUT_NHWC)
-        return layout_intern(self, face_desc_nhwc(descs, dims));
-    if (kind == LAYOUT_BLOCKED)
-        return layout_intern(self, face_desc_blocked(descs, dims, block));
-    return layout_intern(self, face_desc_plain(descs, n_dims, dims));
+    l = layout_intern(self, desc_of(&list, kind, block, n_dims, dims));
+    face_list_free(&list);
+    return l;
 }
 
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
@@ -107,9 +167,8 @@ void layout_free_all(device_state *self)
         layout *l = self->layouts;
 
         self->layouts = l->next;
-        dn_host->free(l);
+        layout_free(l);
     }
-    face_list_free(&self->descs);
 }
 
 /* --- tensors --- */
@@ -119,11 +178,20 @@ void *dn_data(const ls_tensor *t)
     return (char *)t->storage->data + t->offset;
 }
 
+ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes)
+{
+    const layout *kept = l->kind == LAYOUT_PLAIN ? NULL : l;
+
+    LS_TRY(dn_host->tensor_place(t, kept, bytes));
+    layout_use(kept, 1);
+    return LS_OK;
+}
+
 ls_status layout_place(ls_tensor *t, const layout *l)
 {
     if (l == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    return dn_host->tensor_place(t, l->kind == LAYOUT_PLAIN ? NULL : l, l->bytes);
+    return layout_place_bytes(t, l, l->bytes);
 }
 
 ls_status layout_place_over(device_state *self, const op_call *call, const layout *l)

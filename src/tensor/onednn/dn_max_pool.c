@@ -67,8 +67,7 @@ bool max_pool_fits(const op_call *call)
 static ls_status place_where(ls_tensor *where, const layout *x, const layout *y, uint8_t **out)
 {
     where->dtype = LS_U8;
-    LS_TRY(
-        dn_host->tensor_place(where, x->kind == LAYOUT_PLAIN ? NULL : x, y->bytes / sizeof(float)));
+    LS_TRY(layout_place_bytes(where, x, y->bytes / sizeof(float)));
     *out = dn_data(where);
     return LS_OK;
 }

@@ -19,6 +19,7 @@ void packed_free(device_state *self, packed *p)
     while (p != NULL) {
         packed *next = p->next;
 
+        layout_use(p->layout, -1);
         dn_host->free(p->data);
         dn_host->free(p);
         p = next;
@@ -47,6 +48,7 @@ static packed *make(const ls_tensor *weights, const layout *want)
         return NULL;
     }
     p->layout = want;
+    layout_use(want, 1);
     p->offset = weights->offset;
     p->version = weights->storage->version - 1;
     p->next = weights->storage->packed;

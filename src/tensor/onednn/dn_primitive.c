@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_primitive.c - primitives, made once for each problem and kept until the device is closed.
+ * dn_primitive.c - primitives, made once for each problem and kept while they are in use.
  *
  * Making one takes milliseconds (oneDNN writes machine code for it); running one only points its memory objects elsewhere.
  */
@@ -26,11 +26,18 @@ primitive *primitive_find(device_state *self, const primitive_key *key)
 
     while (p != NULL && memcmp(&p->key, key, sizeof(*key)) != 0)
         p = p->next;
+    if (p != NULL)
+        p->last_use = ++self->n_lookups;
     return p;
 }
 
 static void destroy(primitive *p)
 {
+    layout_use(p->key.layouts[0], -1);
+    layout_use(p->key.layouts[1], -1);
+    layout_use(p->src, -1);
+    layout_use(p->weights, -1);
+    layout_use(p->dst, -1);
     for (int i = 0; i <= PRIMITIVE_MAX_ARGS; i++) {
         if (p->args[i].memory != NULL)
             (void)dnnl_memory_destroy(p->args[i].memory);
@@ -51,6 +58,24 @@ void primitive_free_all(device_state *self)
         }
     }
     self->n_primitives = 0;
+}
+
+/* Destroys the primitive that was used least recently. */
+static void drop_oldest(device_state *self)
+{
+    primitive **oldest = NULL;
+    primitive *p;
+
+    for (size_t i = 0; i < PRIMITIVE_BUCKETS; i++) {
+        for (primitive **at = &self->primitives[i]; *at != NULL; at = &(*at)->next) {
+            if (oldest == NULL || (*at)->last_use < (*oldest)->last_use)
+                oldest = at;
+        }
+    }
+    p = *oldest;
+    *oldest = p->next;
+    destroy(p);
+    self->n_primitives--;
 }
 
 static bool grow_scratch(device_state *self, size_t bytes)
@@ -85,14 +110,12 @@ static bool add_memory(device_state *self, primitive *p, int id, face_desc desc)
 static bool build(device_state *self, primitive *p, face_pd pd, const primitive_arg *args,
                   int n_args)
 {
-    face_desc scratch;
+    const face_desc scratch = face_pd_scratch(pd);
 
     for (int i = 0; i < n_args; i++) {
         if (args[i].layout == NULL || !add_memory(self, p, args[i].id, args[i].layout->desc))
             return false;
     }
-    if (!face_pd_scratch(&self->descs, pd, &scratch))
-        return false;
     p->scratch_bytes = scratch == NULL ? 0 : face_desc_bytes(scratch);
     if (scratch != NULL && (!grow_scratch(self, p->scratch_bytes) ||
                             !add_memory(self, p, DNNL_ARG_SCRATCHPAD, scratch)))
@@ -103,7 +126,7 @@ static bool build(device_state *self, primitive *p, face_pd pd, const primitive_
 ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
                         const primitive_arg *args, int n_args, primitive **out)
 {
-    primitive **list = &self->primitives[bucket_of(key)];
+    primitive **list;
     primitive *p;
     bool ok;
 
@@ -120,7 +143,13 @@ ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd
         destroy(p);
         return dn_fail(LS_ENOMEM, "oneDNN could not make a primitive");
     }
+    if (self->n_primitives >= PRIMITIVES_MOST)
+        drop_oldest(self);
     p->key = *key;
+    layout_use(key->layouts[0], 1);
+    layout_use(key->layouts[1], 1);
+    p->last_use = ++self->n_lookups;
+    list = &self->primitives[bucket_of(key)];
     p->next = *list;
     *list = p;
     self->n_primitives++;
@@ -235,33 +264,35 @@ static int rank_of(face_pd pd)
 }
 
 /* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the weights as plain. */
-static face_pd try_variant(device_state *self, const primitive_key *key, unsigned variant)
+static face_pd try_variant(const device_state *self, face_list *descs, const primitive_key *key,
+                           unsigned variant)
 {
     face_problem p;
 
-    if (!describe(&self->descs, key, &p) || !fix_plain(&self->descs, key, &p))
+    if (!describe(descs, key, &p) || !fix_plain(descs, key, &p))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if ((variant >> i & 1) != 0 && key->layouts[i] != NULL)
             *desc_in(&p, inputs_of[p.prop][i]) = key->layouts[i]->desc;
     }
     if ((variant & 4) != 0)
-        p.weights = face_desc_plain(&self->descs, 2, key->weights);
-    return p.weights == NULL ? NULL : face_pd_create(&self->descs, self->engine, &p);
+        p.weights = face_desc_plain(descs, 2, key->weights);
+    return p.weights == NULL ? NULL : face_pd_create(descs, self->engine, &p);
 }
 
 /* Fewest rearrangements first; a later variant must be of a quicker family to win. */
-static face_pd choose(device_state *self, const primitive_key *key)
+static face_pd choose(const device_state *self, const primitive_key *key)
 {
     static const unsigned activations[] = {3, 1, 2, 0};
     static const unsigned weights[] = {4, 0};
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
     const unsigned *variants = spatial ? activations : weights;
     const size_t n_variants = spatial ? LS_COUNT_OF(activations) : LS_COUNT_OF(weights);
+    face_list descs = {0};
     face_pd best = NULL;
 
     for (size_t i = 0; i < n_variants; i++) {
-        const face_pd pd = try_variant(self, key, variants[i]);
+        const face_pd pd = try_variant(self, &descs, key, variants[i]);
 
         if (pd != NULL && (best == NULL || rank_of(pd) > rank_of(best))) {
             face_pd_destroy(best);
@@ -270,13 +301,14 @@ static face_pd choose(device_state *self, const primitive_key *key)
             face_pd_destroy(pd);
         }
     }
+    face_list_free(&descs);
     return best;
 }
 
 static const layout *layout_in(device_state *self, face_pd pd, const primitive_key *key,
                                face_role role)
 {
-    return layout_intern(self, face_pd_desc(&self->descs, pd, (face_prop)key->prop, role));
+    return layout_intern(self, face_pd_desc(pd, (face_prop)key->prop, role));
 }
 
 /* The arguments in the order: src, weights, dst, bias. */
@@ -301,6 +333,8 @@ static ls_status add_operator(device_state *self, const primitive_key *key, face
     (*out)->src = args[0].layout;
     (*out)->weights = args[1].layout;
     (*out)->dst = args[2].layout;
+    for (int i = 0; i < 3; i++)
+        layout_use(args[i].layout, 1);
     return LS_OK;
 }
 

@@ -259,6 +259,53 @@ static void after_a_step_of_each_shape_nothing_is_made(void **state)
     ls_device_close(device);
 }
 
+/* How often memory is allocated for an operator on (rows, 3): none when all for this shape is there. */
+static uint64_t allocations_for(ls_tape *tape, ls_tensor *weight, int rows)
+{
+    const shape s = {2, {rows, 3}};
+    ls_tensor *x = seeded(ls_tensor_device(weight), LS_F32, &s, 5);
+    const uint64_t before = ls_alloc_count();
+    const ls_tensor *y = weight->n_dims == 2 ? ls_linear(tape, x, weight, NULL) : ls_relu(tape, x);
+    const uint64_t n = ls_alloc_count() - before;
+
+    assert_non_null(y);
+    ls_tape_reset(tape);
+    ls_tensor_destroy(x);
+    return n;
+}
+
+/* After `most` shapes the first is forgotten; one that comes again and again stays. */
+static void check_many_shapes(const shape *weight_shape, int most)
+{
+    enum { OFTEN = 3 };
+    ls_device *device = onednn(1);
+    ls_tensor *weight = seeded(device, LS_F32, weight_shape, 6);
+    ls_tape *tape = NULL;
+
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    for (int i = 0; i < 2; i++) // fills the pool, too
+        for (int rows = 1; rows <= most; rows += most - 1)
+            (void)allocations_for(tape, weight, rows);
+    assert_int_equal(allocations_for(tape, weight, 1), 0);
+    (void)allocations_for(tape, weight, OFTEN);
+    for (int rows = 2; rows <= most; rows++) {
+        (void)allocations_for(tape, weight, rows);
+        assert_int_equal(allocations_for(tape, weight, OFTEN), 0);
+    }
+    assert_int_equal(allocations_for(tape, weight, most), 0);
+    assert_true(allocations_for(tape, weight, 1) > 0);
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(weight);
+    ls_device_close(device);
+}
+
+static void shapes_that_are_no_longer_used_are_forgotten(void **state)
+{
+    LS_UNUSED(state);
+    check_many_shapes(&(shape){2, {2, 3}}, 1100); // more than there are primitives
+    check_many_shapes(&(shape){1, {1}}, 300);     // more than there are layouts that nothing uses
+}
+
 enum { CHANNELS = 16 };
 
 /* A 1x1 convolution over 16 channels that scales by `factor`. */
@@ -443,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_net_on_3_threads_has_the_references_gradients),
         cmocka_unit_test(a_batch_of_no_rows_gives_zero_gradients),
         cmocka_unit_test(after_a_step_of_each_shape_nothing_is_made),
+        cmocka_unit_test(shapes_that_are_no_longer_used_are_forgotten),
         cmocka_unit_test(packed_weights_follow_every_write),
         cmocka_unit_test(weights_that_share_a_storage_are_told_apart),
         cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
