@@ -25,23 +25,33 @@ static void after_fork_in_parent(void)
 }
 
 /*
+ * Whether it is a stream socket at the hub's address. A hub at all addresses of this host has taken
+ * its connections at any of them; its port is nobody else's then.
+ */
+static bool is_of_hub(int fd, const net_address *served_at)
+{
+    net_address at = {.bytes = sizeof(at.socket)};
+    int type = 0;
+    socklen_t bytes = sizeof(type);
+
+    if (getsockname(fd, (struct sockaddr *)&at.socket, &at.bytes) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM)
+        return false;
+    if (net_address_is_any(served_at))
+        return net_address_family(&at) == net_address_family(served_at) &&
+               net_address_port(&at) == net_address_port(served_at);
+    return net_address_equal(&at, served_at);
+}
+
+/*
  * The hub thread of rank 0 may have been anywhere in its lists, so its sockets are found from outside: they are those whose
  * own address is the hub's.
  */
 static void close_hub(const net_address *served_at)
 {
-    const net_family family = net_address_family(served_at);
-
-    for (int fd = 0; fd < HUB_FDS_MAX; fd++) {
-        net_address at = {.bytes = sizeof(at.socket)};
-
-        if (getsockname(fd, (struct sockaddr *)&at.socket, &at.bytes) != 0 ||
-            net_address_family(&at) != family)
-            continue;
-        if (family == NET_UNIX ? net_address_equal(&at, served_at)
-                               : net_address_port(&at) == net_address_port(served_at))
+    for (int fd = 0; fd < HUB_FDS_MAX; fd++)
+        if (is_of_hub(fd, served_at))
             (void)close(fd);
-    }
 }
 
 /* Other threads are gone and may have held any lock: descriptors are closed, nothing else is touched. */

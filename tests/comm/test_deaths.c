@@ -9,8 +9,12 @@
 #include "base/rng.h"
 #include "base/text.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Rank 1 says goodbye and exits with 0 while the others want one more operation. */
@@ -404,6 +408,99 @@ static void ranks_that_do_not_come_are_listed(void **state)
 }
 
 /* An argument chooses tests by pattern: '*killed*'. */
+/* --- a child that a rank forks --- */
+
+/* Listens at this address and the hub's port. */
+static ls_status bind_beside(const char *host, int type, int port, int *fd)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+
+    LS_CHECK(inet_pton(AF_INET, host, &at.sin_addr) == 1);
+    *fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
+    LS_CHECK(*fd >= 0 && bind(*fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+    LS_CHECK(type == SOCK_DGRAM || listen(*fd, 1) == 0);
+    return LS_OK;
+}
+
+/* Descriptors of stream sockets at 127.0.0.1 and the hub's port. */
+static int count_hub_sockets(int port)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in at = {0};
+        socklen_t bytes = sizeof(at);
+        int type = 0;
+        socklen_t type_bytes = sizeof(type);
+
+        n += getsockname(fd, (struct sockaddr *)&at, &bytes) == 0 && at.sin_family == AF_INET &&
+             getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_bytes) == 0 && type == SOCK_STREAM &&
+             at.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && at.sin_port == htons((uint16_t)port);
+    }
+    return n;
+}
+
+static ls_status fork_beside_hub(int port, const int foreign[2])
+{
+    int status = -1;
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        _exit((fcntl(foreign[0], F_GETFD) < 0 ? 1 : 0) + (fcntl(foreign[1], F_GETFD) < 0 ? 2 : 0) +
+              (count_hub_sockets(port) > 0 ? 4 : 0));
+    LS_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    LS_CHECK(count_hub_sockets(port) >= 2); // the hub's, and its connection with rank 1
+    LS_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return LS_OK;
+}
+
+static ls_status forker_body(const ls_test_rank *self, void *arg)
+{
+    const int port = *(const int *)arg;
+    int foreign[2];
+    ls_comm *comm;
+
+    if (self->rank == 0) {
+        LS_TRY(bind_beside("127.0.0.2", SOCK_STREAM, port, &foreign[0]));
+        LS_TRY(bind_beside("127.0.0.1", SOCK_DGRAM, port, &foreign[1]));
+    }
+    LS_TRY(ls_test_init(self, &comm));
+    if (self->rank == 0)
+        LS_TRY(fork_beside_hub(port, foreign));
+    LS_TRY(ls_barrier(comm, NULL));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void forked_child_closes_the_hubs_sockets_and_no_others(void **state)
+{
+    ls_test_job job = {.n = 2,
+                       .body = forker_body,
+                       .meeting = LS_TEST_AT_MASTER,
+                       .env = {"MASTER_ADDR=127.0.0.1"}};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char home[] = "/tmp/lockstep-test-XXXXXX";
+    char home_variable[64];
+    char port_variable[32];
+    char remove_home[64];
+    int port;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(home));
+    assert_int_equal(bind(probe, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(getsockname(probe, (struct sockaddr *)&at, &bytes), 0);
+    port = ntohs(at.sin_port);
+    close(probe);
+    job.env[1] = text_format(port_variable, sizeof(port_variable), "MASTER_PORT=%d", port);
+    job.env[2] = text_format(home_variable, sizeof(home_variable), "HOME=%s", home);
+    job.arg = &port;
+    assert_true(ls_test_ranks(&job, NULL));
+    text_format(remove_home, sizeof(remove_home), "rm -r '%s'", home);
+    assert_int_equal(system(remove_home), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +515,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
         cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),
         cmocka_unit_test(ranks_that_do_not_come_are_listed),
+        cmocka_unit_test(forked_child_closes_the_hubs_sockets_and_no_others),
     };
 
     if (argc > 1)

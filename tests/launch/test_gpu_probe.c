@@ -9,8 +9,11 @@
 #include "launch/check/gpu_try.h"
 #include "launch/agent/visible_devices.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define LONG_MS 20000
 
@@ -184,6 +187,45 @@ static void answers_may_be_long_or_missing(void **state)
     assert_told("it: the process that asked exited with code 3");
 }
 
+static volatile sig_atomic_t n_alarms;
+
+static void count_alarm(int number)
+{
+    LS_UNUSED(number);
+    n_alarms++;
+}
+
+static ls_status never_answer(void *arg, void *answer)
+{
+    LS_UNUSED(arg);
+    LS_UNUSED(answer);
+    (void)pause();
+    return LS_OK;
+}
+
+/* The second signal, much later, ends a read that should not have begun. */
+static void signal_does_not_extend_the_limit(void **state)
+{
+    const struct itimerval twice = {.it_value = {.tv_usec = 50000}, .it_interval = {.tv_sec = 20}};
+    const struct itimerval off = {.it_value = {0}};
+    struct sigaction count = {.sa_handler = count_alarm};
+    struct sigaction before;
+    char answer[8];
+
+    LS_UNUSED(state);
+    assert_int_equal(sigaction(SIGALRM, &count, &before), 0);
+    for (int is_program = 0; is_program < 2; is_program++) {
+        n_alarms = 0;
+        assert_int_equal(setitimer(ITIMER_REAL, &twice, NULL), 0);
+        assert_status(is_program ? run("sleep 1000", 500, answer, sizeof(answer))
+                                 : child_ask("it", 500, never_answer, NULL, answer, sizeof(answer)),
+                      LS_ETIMEOUT);
+        assert_int_equal(setitimer(ITIMER_REAL, &off, NULL), 0);
+        assert_int_equal(n_alarms, 1);
+    }
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+}
+
 /* --- CUDA_VISIBLE_DEVICES --- */
 
 static void lists_end_at_the_first_wrong_entry(void **state)
@@ -240,6 +282,7 @@ int main(void)
         cmocka_unit_test(without_cuda_nothing_is_tried),
         cmocka_unit_test(programs_are_heard_for_a_while),
         cmocka_unit_test(answers_may_be_long_or_missing),
+        cmocka_unit_test(signal_does_not_extend_the_limit),
         cmocka_unit_test(lists_end_at_the_first_wrong_entry),
     };
 

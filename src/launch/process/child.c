@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launch/process/process.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,10 +64,9 @@ static ls_status read_all(int fd, void *into, size_t bytes, int64_t deadline_ms)
     size_t done = 0;
 
     while (done < bytes) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
         ssize_t n;
 
-        if (poll(&p, 1, ls_deadline_left(deadline_ms)) == 0)
+        if (net_wait(fd, POLLIN, deadline_ms) != LS_OK)
             return LS_ETIMEOUT;
         n = read(fd, (char *)into + done, bytes - done);
         if (n == 0 || (n < 0 && errno != EINTR))
@@ -175,11 +175,10 @@ static ls_status read_text(int fd, char *out, size_t n, int64_t deadline_ms)
     size_t done = 0;
 
     for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
         const bool is_full = done == n - 1;
         ssize_t got;
 
-        if (poll(&p, 1, ls_deadline_left(deadline_ms)) == 0)
+        if (net_wait(fd, POLLIN, deadline_ms) != LS_OK)
             return LS_ETIMEOUT;
         got = read(fd, is_full ? rest : out + done, is_full ? sizeof(rest) : n - 1 - done);
         if (got == 0 || (got < 0 && errno != EINTR))
