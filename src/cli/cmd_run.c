@@ -176,6 +176,7 @@ static int run_job(const run_flags *f, char **command)
                        .hosts = f->has_hosts ? &f->hosts : NULL,
                        .rendezvous = f->rendezvous,
                        .make_ring = recorder_create_fd,
+                       .read_activity = recorder_read_activity,
                        .describe_ring = describe_ring};
     agent_result result;
     ls_status st;

@@ -57,5 +57,6 @@ agent_spec far_orders_spec(const orders *o)
                         .net = o->net,
                         .ports = o->ports,
                         .make_ring = recorder_create_fd,
+                        .read_activity = recorder_read_activity,
                         .describe_ring = describe_ring};
 }

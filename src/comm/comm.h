@@ -19,6 +19,11 @@ LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_d
  * end. */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
 
+/* Notes what this rank must not exit in the middle of ("saving step 40 to FILE"), until the next
+ * call; NULL: nothing. Lockstep's launcher takes an exit in between for a failure, also with
+ * code 0. */
+void comm_activity(ls_comm *comm, const char *text);
+
 /* Where variables come from, so that tests give their own. Returns NULL for what is not set. */
 typedef struct comm_env {
     const char *(*get)(void *self, const char *name);

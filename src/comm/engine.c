@@ -509,6 +509,13 @@ void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_n
     engine_leave(comm->engine);
 }
 
+void comm_activity(ls_comm *comm, const char *text)
+{
+    engine_enter(comm->engine);
+    recorder_set_activity(comm->engine->parts.recorder, text != NULL ? text : "");
+    engine_leave(comm->engine);
+}
+
 void engine_end_work(engine *e, ls_work *w, ls_status status)
 {
     LS_ASSERT(w->phase != WORK_ENDED);

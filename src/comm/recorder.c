@@ -21,7 +21,7 @@
 #define RING_BYTES  ((PHASES_AT + RECORDER_ENTRIES * PHASE_WORDS) * sizeof(uint64_t))
 
 /* Words of the header. */
-enum { HEAD_MAGIC = 0, HEAD_ENTRIES, HEAD_RANK, HEAD_LAST, HEAD_LAST_PHASE };
+enum { HEAD_MAGIC = 0, HEAD_ENTRIES, HEAD_RANK, HEAD_LAST, HEAD_LAST_PHASE, HEAD_ACTIVITY };
 
 /* Words of an entry. */
 enum {
@@ -221,6 +221,27 @@ void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end
     put_text(&p[PHASE_NAME], text);
     put(&r->words[HEAD_LAST_PHASE], number);
     atomic_store_explicit(&p[PHASE_NUMBER], number, memory_order_release);
+}
+
+void recorder_set_activity(recorder *r, const char *text)
+{
+    uint64_t words[RECORDER_ACTIVITY_BYTES / sizeof(uint64_t)] = {0};
+
+    text_format((char *)words, sizeof(words), "%s", text);
+    for (size_t i = 0; i < LS_COUNT_OF(words); i++)
+        put(&r->words[HEAD_ACTIVITY + i], words[i]);
+}
+
+void recorder_read_activity(int fd, text_buf *out)
+{
+    char text[RECORDER_ACTIVITY_BYTES];
+
+    if (!is_recorder(fd) || file_pread_all(fd, "the flight recorder", text, sizeof(text),
+                                           HEAD_ACTIVITY * sizeof(uint64_t)) != LS_OK)
+        return;
+    text[sizeof(text) - 1] = '\0';
+    text_printable(text, sizeof(text), text);
+    text_append(out, "%s", text);
 }
 
 /* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or changed. */

@@ -5,7 +5,8 @@
  * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep the descriptor and read it
  * at any time, also after SIGKILL. Layout, all fields little-endian 64-bit words written one by one:
  *
- *   header   magic, entry count, rank, number of the last entry, number of the last phase
+ *   header   magic, entry count, rank, number of the last entry, number of the last phase,
+ *            activity[88]
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes | start_ns | end_ns
  *            | status and peer | site[40]
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes behind the entries; what the program did beside
@@ -16,11 +17,13 @@
  * runs and is the last word written at its end.
  *
  * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
- * Threads    recorder_begin(), _restart(), _end() and _phase() under the engine's lock; reading anywhere.
+ * Threads    recorder_begin(), _restart(), _end(), _phase() and _set_activity() under the engine's
+ *            lock; reading anywhere.
  */
 #ifndef LS_COMM_RECORDER_H
 #define LS_COMM_RECORDER_H
 
+#include "base/text.h"
 #include "store/stamp.h"
 
 #define RECORDER_ENTRIES 4096
@@ -43,6 +46,14 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
 
 /* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are kept. */
 void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
+
+#define RECORDER_ACTIVITY_BYTES 88
+
+/* Notes what the rank must not exit in the middle of; "": nothing. Longer texts are cut. */
+void recorder_set_activity(recorder *r, const char *text);
+
+/* Appends what a rank that has ended noted last, printable; nothing where fd holds no recorder. */
+void recorder_read_activity(int fd, text_buf *out);
 
 /* A memfd of the right size, CLOEXEC, for a starter to hand over. */
 LS_MUST_USE ls_status recorder_create_fd(int *fd);

@@ -107,6 +107,9 @@ typedef struct agent_spec {
 
     /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
     ls_status (*make_ring)(int *fd);
+    /* Appends what a rank that has ended noted that it must not exit in the middle of; may be
+     * NULL. */
+    void (*read_activity)(int ring_fd, text_buf *out);
     /* Appends what a dead rank's flight recorder says; may be NULL. */
     void (*describe_ring)(int ring_fd, text_buf *out);
     /* Where the head is: gets the flight recorder of every rank that has ended, on any node, in this start of the job (generation).

@@ -193,6 +193,8 @@ int ls_run_next(ls_run *run, ls_batch *batch)
                       : ls_fail(LS_EINVAL, "ls_run_next comes after ls_run_start");
     if (st != LS_OK)
         fail_run(run, st);
+    else if (run->finished)
+        run_set_activity(run, NULL);
     return run->failure == LS_OK && !run->finished;
 }
 

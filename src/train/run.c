@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "comm/comm.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,6 +30,12 @@ int run_rank(const ls_run *run)
 int run_size(const ls_run *run)
 {
     return run->comm != NULL ? ls_comm_size(run->comm) : 1;
+}
+
+void run_set_activity(ls_run *run, const char *text)
+{
+    if (run->comm != NULL)
+        comm_activity(run->comm, text);
 }
 
 bool run_stop_signalled(void)
@@ -146,6 +153,7 @@ static void close_split(split *s)
 static void free_run(ls_run *run)
 {
     if (run->started) {
+        run_set_activity(run, NULL);
         sigaction(SIGTERM, &run->old_term, NULL);
         sigaction(SIGINT, &run->old_int, NULL);
         sigaction(SIGXFSZ, &run->old_xfsz, NULL);
@@ -280,6 +288,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     progress_init(&run->progress, run_rank(run));
     take_signals(run);
     run->started = true;
+    run_set_activity(run, "training");
     run->start_ms = ls_now_ms();
     run->mark_ns = ls_now_ns();
     run->step_ns = run->mark_ns;

@@ -120,6 +120,8 @@ int run_size(const ls_run *run);
 
 /* At which step the run ends: after --epochs, or at --steps where that comes first. */
 int64_t run_total_steps(const ls_run *run);
+/* Notes what this rank must not exit in the middle of; NULL: nothing. */
+void run_set_activity(ls_run *run, const char *text);
 /* SIGTERM or SIGINT has come. */
 bool run_stop_signalled(void);
 

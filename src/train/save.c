@@ -299,11 +299,16 @@ ls_status save_page(ls_run *run)
 
 ls_status save_all(ls_run *run, bool is_best)
 {
+    char activity[4096];
     ls_status st;
 
     if (run_rank(run) != 0)
         return LS_OK;
+    text_format(activity, sizeof(activity), "saving step %" PRId64 " to %s", run->at.step,
+                is_named(run->flags->save) ? run->flags->save : "the --save-best file");
+    run_set_activity(run, activity);
     st = save_files(run, is_best);
+    run_set_activity(run, "training");
     if (st != LS_OK) {
         LS_TRY(weights_failed(run, st));
     } else {

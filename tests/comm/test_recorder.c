@@ -187,10 +187,42 @@ static void other_memory_is_left_alone(void **state)
     (void)close(fd);
 }
 
+static void the_last_activity_is_read_back_printable_and_cut(void **state)
+{
+    char long_text[200];
+    text_buf t = {0};
+    recorder *r;
+    int fd;
+
+    LS_UNUSED(state);
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = 0;
+    assert_ok(recorder_create_fd(&fd));
+    recorder_read_activity(fd, &t);
+    assert_int_equal(t.length, 0);
+    assert_ok(recorder_open(fd, 0, &r));
+    recorder_set_activity(r, "saving \x1b[1m");
+    recorder_read_activity(fd, &t);
+    assert_string_equal(text_str(&t), "saving ?[1m");
+    text_free(&t);
+    recorder_set_activity(r, long_text);
+    recorder_read_activity(fd, &t);
+    assert_int_equal(t.length, RECORDER_ACTIVITY_BYTES - 1);
+    text_free(&t);
+    recorder_set_activity(r, "");
+    recorder_close(r);
+    recorder_read_activity(fd, &t);
+    assert_int_equal(t.length, 0);
+    (void)close(fd);
+    recorder_read_activity(STDIN_FILENO, &t);
+    assert_int_equal(t.length, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_recorded_is_read_back),
+        cmocka_unit_test(the_last_activity_is_read_back_printable_and_cut),
         cmocka_unit_test(phases_have_a_ring_of_their_own),
         cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
         cmocka_unit_test(a_reader_never_sees_half_an_entry),

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -106,6 +107,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         ls_run_get_state(run, &r->state);
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
             raise(SIGTERM);
+        if (job->exit_at > 0 && r->state.step + 1 == job->exit_at)
+            exit(0);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
         r->lr[(r->state.step - 1) % SMALL_STEPS] = r->state.lr;

@@ -236,6 +236,25 @@ static void tell_rank_left(const agent_rank *r)
     wire_writer_free(&w);
 }
 
+/* A rank that exits with code 0 in the middle of what it does has failed; r->message says where. */
+static void check_unfinished(agent_rank *r)
+{
+    const agent_spec *spec = r->agent->spec;
+    text_buf activity = {0};
+
+    if (r->agent->phase != AGENT_RUNNING || !agent_ended_well(r) || spec->read_activity == NULL ||
+        r->ring_fd < 0)
+        return;
+    spec->read_activity(r->ring_fd, &activity);
+    if (activity.length > 0) {
+        text_format(r->message, sizeof(r->message),
+                    "exited with code 0 before it finalized, while %s", text_str(&activity));
+        r->failed_code = 1;
+        note_failure(r);
+    }
+    text_free(&activity);
+}
+
 static void rank_ended(agent_rank *r, int wait_status)
 {
     agent *a = r->agent;
@@ -249,6 +268,7 @@ static void rank_ended(agent_rank *r, int wait_status)
     if (!a->is_killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
         (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
     a->n_ended++;
+    check_unfinished(r);
     a->n_failed += !agent_ended_well(r);
     agent_tell_mpi(a); /* before its end: nobody waits for itself */
     if (!agent_ended_well(r)) {
