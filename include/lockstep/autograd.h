@@ -101,7 +101,8 @@ typedef struct ls_batch_norm_params {
 
 /* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C). Training uses
  * the batch's statistics and moves the running ones (variance: unbiased); evaluation uses the running ones.
- * With N = 0 the running statistics stay; one value a channel is refused in training, as PyTorch does. */
+ * With N = 0 the running statistics stay; one value a channel is refused in training, as PyTorch does.
+ * params may be NULL. */
 LS_API ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                                 ls_tensor *running_mean, ls_tensor *running_var,
                                 const ls_batch_norm_params *params);

@@ -6,9 +6,12 @@
  *            until the next failing call of that thread.
  * Ownership  Pointers are borrowed for the call unless a comment says otherwise. What a _create,
  *            _open or _start gives belongs to the caller until _destroy, _close or _wait.
- * Options    An options struct begins with its own size: set it to sizeof, and all fields that you do not need to 0, which means
- *            their default. A library that is newer than the program's header takes the fields it does not get as 0; an
- *            older one refuses fields that it does not know unless they are 0 (LS_EINVAL).
+ * NULL       A pointer argument that is NULL where no comment allows it is LS_EINVAL. Functions
+ *            that give no status then do nothing, and give 0 or NULL unless a comment says what.
+ * Options    An options struct begins with its own size: set it to sizeof, and all fields that you
+ *            do not need to 0, which means their default. A library that is newer than the program's
+ *            header takes the fields it does not get as 0; an older one refuses fields that it does
+ *            not know unless they are 0 (LS_EINVAL).
  * Threads    An object is used by one thread at a time; each header lists its exceptions.
  */
 #ifndef LOCKSTEP_BASE_H

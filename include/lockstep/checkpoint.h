@@ -52,7 +52,8 @@ typedef enum ls_load_mode {
 /* Called for each difference between file and list: "conv1.weight is (64, 3, 7, 7) F32 in the file and (16, 1) float32 here". */
 typedef void (*ls_checkpoint_difference_fn)(void *arg, const char *text);
 
-/* Compares names, shapes and types; `each` gets every difference. *n_differences: how many. Changes nothing. */
+/* Compares names, shapes and types; `each` (may be NULL) gets every difference. *n_differences: how
+ * many. Changes nothing. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items,
                                                    int n_items, ls_load_mode mode,
                                                    ls_checkpoint_difference_fn each, void *arg,

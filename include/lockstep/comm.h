@@ -72,14 +72,15 @@ LS_API LS_MUST_USE ls_status ls_init(const ls_init_options *opt, ls_comm **out);
  */
 LS_API void ls_comm_destroy(ls_comm *comm);
 
-/* Fails all pending and future operations of this group, on every rank of it: `reason` reaches them, with this
- * rank's number. Safe from any thread, at any time until ls_comm_destroy(). */
+/* Fails all pending and future operations of this group, on every rank of it: `reason` (may be
+ * NULL) reaches them, with this rank's number. Safe from any thread, at any time until ls_comm_destroy(). */
 LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Makes sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color joins none and gives
  * *out = NULL. Collective over `comm`; blocks. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 
+/* The two ranks of NULL are -1. */
 LS_API int ls_comm_rank(const ls_comm *comm);
 LS_API int ls_comm_size(const ls_comm *comm);
 LS_API int
@@ -181,10 +182,11 @@ LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
  * status; the handle stays for ls_work_wait(). */
 LS_API LS_MUST_USE ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms);
 
-/* 1 when the operation has ended (well or not), without blocking. */
+/* 1 when the operation has ended (well or not), without blocking. NULL has ended. */
 LS_API int ls_work_test(ls_work *work);
 
-/* The rank an any-source receive got its message from; valid after the end, -1 for other operations. */
+/* The rank an any-source receive got its message from; valid after the end, -1 for other operations
+ * and for NULL. */
 LS_API int ls_work_source(const ls_work *work);
 
 LS_END_DECLS

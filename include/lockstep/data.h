@@ -60,7 +60,8 @@ LS_API size_t ls_dataset_count(const ls_dataset *d);
 LS_API int ls_dataset_classes(const ls_dataset *d); /* idx: largest label + 1 */
 /* Borrowed; NULL where the format has no names. */
 LS_API const char *ls_dataset_class_name(const ls_dataset *d, int label);
-LS_API int64_t ls_dataset_label(const ls_dataset *d, size_t index); /* without reading pixels */
+/* Reads no pixels; -1 for NULL. */
+LS_API int64_t ls_dataset_label(const ls_dataset *d, size_t index);
 /* Shape of one sample, as it comes out of the augmentation: 3 dimensions (C,H,W); H and W are 0 while images differ in size. */
 LS_API const int64_t *ls_dataset_sample_dims(const ls_dataset *d);
 

@@ -36,7 +36,7 @@ LS_API LS_MUST_USE ls_status ls_store_open(const char *url, const ls_store_optio
                                            ls_store **out);
 LS_API void ls_store_close(ls_store *s); /* NULL is allowed */
 
-/* Where others reach it: the url with the real port. Lives as long as the store. */
+/* Where others reach it: the url with the real port. Lives as long as the store. "" for NULL. */
 LS_API const char *ls_store_url(const ls_store *s);
 
 /* A view of `s` in which every key gets `prefix` in front; `s` is borrowed. */
@@ -46,16 +46,17 @@ LS_API LS_MUST_USE ls_status ls_store_set(ls_store *s, const char *key, const vo
                                           size_t bytes);
 
 /* Waits at most timeout_ms (negative: for ever) for the key. *out is the caller's, free it with ls_store_free(); it has
- * a 0 byte behind it. LS_ETIMEOUT names the key. */
+ * a 0 byte behind it. `bytes` may be NULL. LS_ETIMEOUT names the key. */
 LS_API LS_MUST_USE ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms,
                                           void **out, size_t *bytes);
 LS_API void ls_store_free(void *value);
 
-/* Adds to a counter kept as decimal text (absent: 0); *out is the new value. */
+/* Adds to a counter kept as decimal text (absent: 0); *out (may be NULL) is the new value. */
 LS_API LS_MUST_USE ls_status ls_store_add(ls_store *s, const char *key, int64_t delta,
                                           int64_t *out);
 
-/* Sets the key when its value equals `expected` (expected_bytes 0: when it is absent); *swapped tells. */
+/* Sets the key when its value equals `expected` (expected_bytes 0: when it is absent). *swapped
+ * (may be NULL): whether it has done so. */
 LS_API LS_MUST_USE ls_status ls_store_compare_set(ls_store *s, const char *key,
                                                   const void *expected, size_t expected_bytes,
                                                   const void *desired, size_t desired_bytes,
@@ -67,6 +68,7 @@ LS_API LS_MUST_USE ls_status ls_store_wait(ls_store *s, const char *const *keys,
 
 LS_API LS_MUST_USE ls_status ls_store_check(ls_store *s, const char *const *keys, int n,
                                             int *all_exist);
+/* *existed (may be NULL): whether the key was there. */
 LS_API LS_MUST_USE ls_status ls_store_delete(ls_store *s, const char *key, int *existed);
 LS_API LS_MUST_USE ls_status ls_store_count(ls_store *s, int64_t *out);
 

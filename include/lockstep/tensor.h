@@ -67,10 +67,12 @@ LS_API int64_t ls_tensor_dim(const ls_tensor *t,
                              int i); /* i < 0 counts from the end; else 1 past it */
 LS_API const int64_t *ls_tensor_dims(const ls_tensor *t);
 LS_API size_t ls_tensor_count(const ls_tensor *t); /* elements */
+/* LS_DTYPE_COUNT, which is no type, for NULL. */
 LS_API ls_dtype ls_tensor_dtype(const ls_tensor *t);
 LS_API ls_device *ls_tensor_device(const ls_tensor *t);
 
-/* Copies all elements, row-major, out of or into the tensor; `count` must be the tensor's. */
+/* Copies all elements, row-major, out of or into the tensor; `count` must be the tensor's.
+ * With no elements the memory may be NULL. */
 LS_API LS_MUST_USE ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count);
 LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count);
 

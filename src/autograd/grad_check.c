@@ -148,6 +148,8 @@ ls_status ls_grad_check(ls_grad_check_fn fn, void *arg, ls_tensor *const *inputs
         .fn = fn, .arg = arg, .inputs = inputs, .n_inputs = n_inputs, .tolerance = tolerance};
     ls_status st;
 
+    LS_TRY(LS_GIVEN(fn));
+    LS_TRY(LS_GIVEN(inputs));
     LS_TRY(check_inputs(inputs, n_inputs));
     LS_TRY(ls_tape_create(inputs[0]->device, &c.tape));
     st = check_all(&c);

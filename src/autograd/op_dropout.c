@@ -34,6 +34,8 @@ ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
 
 void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)
 {
+    if (tape == NULL)
+        return;
     tape->random = ls_hash3(seed, (uint64_t)step, 0);
     tape->n_random = 0;
 }

@@ -66,6 +66,8 @@ static ls_status resolve(const ls_tensor *x, int n_dims, const int64_t *asked, i
 
     if (n_dims < 0 || n_dims > LS_MAX_DIMS)
         return ls_fail(LS_EINVAL, "%d dimensions, 0 to %d are possible", n_dims, LS_MAX_DIMS);
+    if (n_dims > 0 && asked == NULL)
+        return ls_fail(LS_EINVAL, "dims is NULL, %d dimensions are needed", n_dims);
     for (int i = 0; i < n_dims; i++) {
         dims[i] = asked[i];
         if (asked[i] == -1 && open < 0)

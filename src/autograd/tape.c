@@ -16,6 +16,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
 {
     ls_tape *tape;
 
+    LS_TRY(LS_GIVEN(out));
     if (device == NULL)
         return ls_fail(LS_EINVAL, "tape: the device is NULL");
     tape = ls_calloc(1, sizeof(*tape));
@@ -39,6 +40,8 @@ static void node_drop_saved(node *n)
 
 void ls_tape_reset(ls_tape *tape)
 {
+    if (tape == NULL)
+        return;
     for (int i = 0; i < tape->n_nodes; i++)
         node_drop_saved(&tape->nodes[i]);
     for (int i = 0; i < tape->n_values; i++) {
@@ -69,6 +72,8 @@ void ls_tape_destroy(ls_tape *tape)
 
 void ls_tape_set_training(ls_tape *tape, int training)
 {
+    if (tape == NULL)
+        return;
     if (tape->is_training == (training != 0))
         return;
     ls_tape_reset(tape);
@@ -77,11 +82,12 @@ void ls_tape_set_training(ls_tape *tape, int training)
 
 int ls_tape_training(const ls_tape *tape)
 {
-    return tape->is_training;
+    return tape == NULL ? 0 : tape->is_training;
 }
 
 ls_status ls_tape_status(ls_tape *tape)
 {
+    LS_TRY(LS_GIVEN(tape));
     return tape->failure == LS_OK ? LS_OK : ls_fail(tape->failure, "%s", tape->failure_text);
 }
 
@@ -95,6 +101,8 @@ void ls_tape_keep(ls_tape *tape, ls_tensor *t)
 
 void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg)
 {
+    if (tape == NULL)
+        return;
     tape->on_ready = fn;
     tape->on_ready_arg = arg;
 }

@@ -61,6 +61,7 @@ ls_status ls_top_k_correct(const ls_tensor *logits, const ls_tensor *targets, co
     const int64_t *wanted;
     int64_t n_classes;
 
+    LS_TRY(LS_GIVEN(correct));
     LS_TRY(check(logits, targets, k, n));
     n_classes = logits->dims[1];
     rows = ls_tensor_data_const(logits);

@@ -185,15 +185,17 @@ static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
     return set_value(flag, value);
 }
 
-ls_status ls_flags_parse(const ls_flags *given, int argc, char **argv, int *rest)
+ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv, int *rest)
 {
     ls_flags copy;
-    const ls_flags *flags = &copy;
     bool only_arguments = false; /* "--" has been passed */
     int n_arguments = 0;
     int i;
 
-    LS_TRY(OPTIONS_COPY(ls_flags, given, &copy));
+    LS_TRY(LS_GIVEN(flags));
+    LS_TRY(LS_GIVEN(argv));
+    LS_TRY(OPTIONS_COPY(ls_flags, flags, &copy));
+    flags = &copy;
     for (i = 1; i < argc; i++) {
         const ls_flag *argument;
         if (!only_arguments && text_equal(argv[i], "--")) {

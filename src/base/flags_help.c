@@ -174,14 +174,16 @@ static int choose_width(const ls_flags *flags)
     return width < COLUMNS_LEAST ? COLUMNS_LEAST : width;
 }
 
-ls_status ls_flags_help(const ls_flags *given, char **out)
+ls_status ls_flags_help(const ls_flags *flags, char **out)
 {
     ls_flags copy;
-    const ls_flags *flags = &copy;
     const char *heading = "Flags";
     page p = {0};
 
-    LS_TRY(OPTIONS_COPY(ls_flags, given, &copy));
+    LS_TRY(LS_GIVEN(flags));
+    LS_TRY(LS_GIVEN(out));
+    LS_TRY(OPTIONS_COPY(ls_flags, flags, &copy));
+    flags = &copy;
     p.width = choose_width(flags);
     add_words(&p, "usage:", 2);
     add_words(&p, flags->program, 2);

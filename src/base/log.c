@@ -158,7 +158,7 @@ int ls_log_enabled(ls_log_level level, const char *component)
 {
     ls_log_level limit;
 
-    if ((unsigned)level > LS_LOG_TRACE)
+    if ((unsigned)level > LS_LOG_TRACE || component == NULL)
         return 0;
     if (atomic_load_explicit(&most_level, memory_order_relaxed) < 0)
         configure_once();
@@ -259,7 +259,7 @@ void ls_log(ls_log_level level, const char *component, const char *format, ...)
     int length;
     va_list args;
 
-    if (!ls_log_enabled(level, component))
+    if (format == NULL || !ls_log_enabled(level, component))
         return;
     used = put_head(line, sizeof(line) - 1, level, component);
     room = sizeof(line) - 1 - used; // one byte stays for the newline

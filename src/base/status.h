@@ -40,6 +40,11 @@ const char *ls_errno_text(int error);
             return st_try;                                                                         \
     } while (0)
 
+/* LS_EINVAL with the names of this (public) function and of its argument when that is NULL: for
+ * LS_TRY(). */
+#define LS_GIVEN(argument)                                                                         \
+    ((argument) != NULL ? LS_OK : ls_fail(LS_EINVAL, "%s: %s is NULL", __func__, #argument))
+
 /* A broken invariant of our own code: says where and aborts. Never for input, files or peers. */
 void ls_assert_failed(const char *expr, const char *file, int line) __attribute__((noreturn));
 #define LS_ASSERT(expr) ((expr) ? (void)0 : ls_assert_failed(#expr, __FILE__, __LINE__))

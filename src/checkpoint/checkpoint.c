@@ -74,6 +74,7 @@ ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
     ls_checkpoint *c;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     if (path == NULL)
         return ls_fail(LS_EINVAL, "a checkpoint has a path");
     c = ls_calloc(1, sizeof(*c));
@@ -107,13 +108,15 @@ void ls_checkpoint_close(ls_checkpoint *c)
 
 int ls_checkpoint_count(const ls_checkpoint *c)
 {
-    return c->index.n_entries;
+    return c == NULL ? 0 : c->index.n_entries;
 }
 
 ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_entry *out)
 {
     const safetensors_entry *e;
 
+    LS_TRY(LS_GIVEN(c));
+    LS_TRY(LS_GIVEN(out));
     if (i < 0 || i >= c->index.n_entries)
         return ls_fail(LS_EINVAL, "%s has %d entries, none is number %d", c->path,
                        c->index.n_entries, i);
@@ -128,5 +131,7 @@ ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_en
 
 const char *ls_checkpoint_meta(const ls_checkpoint *c, const char *key)
 {
+    if (c == NULL)
+        return NULL;
     return json_as_string(json_get(json_get(c->index.root, SAFETENSORS_META), key), NULL);
 }

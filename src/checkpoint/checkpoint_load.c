@@ -183,8 +183,11 @@ ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items, i
 {
     listener l = {.each = each, .arg = arg};
     load_plan plan;
-    ls_status st = make_plan(c, items, n_items, &plan);
+    ls_status st;
 
+    LS_TRY(LS_GIVEN(c));
+    LS_TRY(LS_GIVEN(n_differences));
+    st = make_plan(c, items, n_items, &plan);
     if (st == LS_OK)
         st = compare(c, &plan, mode, &l);
     free_plan(&plan);
@@ -275,8 +278,10 @@ ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items, int n_item
                              ls_load_mode mode)
 {
     load_plan plan;
-    ls_status st = make_plan(c, items, n_items, &plan);
+    ls_status st;
 
+    LS_TRY(LS_GIVEN(c));
+    st = make_plan(c, items, n_items, &plan);
     if (st == LS_OK)
         st = load_items(c, &plan, mode);
     free_plan(&plan);

@@ -151,11 +151,14 @@ void ls_comm_destroy(ls_comm *comm)
 
 void ls_comm_abort(ls_comm *comm, const char *reason)
 {
-    engine *e = comm->engine;
-    job_cause cause = {.kind = CAUSE_ABORTED, .group = comm->info.id, .rank = e->parts.rank};
+    job_cause cause = {.kind = CAUSE_ABORTED};
+    engine *e;
 
-    if (e->is_forked)
+    if (comm == NULL || comm->engine->is_forked)
         return;
+    e = comm->engine;
+    cause.group = comm->info.id;
+    cause.rank = e->parts.rank;
     text_format(cause.text, sizeof(cause.text), "rank %d aborted: %.400s", e->parts.rank,
                 reason == NULL || *reason == '\0' ? "no reason given" : reason);
     engine_abort_group(e, comm, &cause);
@@ -335,39 +338,43 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
 
 int ls_comm_rank(const ls_comm *comm)
 {
-    return comm->info.rank;
+    return comm == NULL ? -1 : comm->info.rank;
 }
 
 int ls_comm_size(const ls_comm *comm)
 {
-    return comm->info.size;
+    return comm == NULL ? 0 : comm->info.size;
 }
 
 int ls_comm_local_rank(const ls_comm *comm)
 {
-    return comm->local_rank;
+    return comm == NULL ? -1 : comm->local_rank;
 }
 
 int ls_comm_local_size(const ls_comm *comm)
 {
-    return comm->local_size;
+    return comm == NULL ? 0 : comm->local_size;
 }
 
 const char *ls_comm_backend(const ls_comm *comm)
 {
-    return comm->engine->parts.ops->name;
+    return comm == NULL ? NULL : comm->engine->parts.ops->name;
 }
 
 const char *ls_comm_transport(const ls_comm *comm)
 {
+    if (comm == NULL)
+        return NULL;
     return comm->backend == NULL ? "self" : comm->engine->parts.ops->transport(comm->backend);
 }
 
 ls_status ls_comm_status(ls_comm *comm)
 {
-    engine *e = comm->engine;
+    engine *e;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(comm));
+    e = comm->engine;
     if (e->is_forked)
         return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
     engine_enter(e);
@@ -393,9 +400,12 @@ static bool has_own_memory(const engine *e)
 
 ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
 {
-    engine *e = comm->engine;
+    engine *e;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(comm));
+    LS_TRY(LS_GIVEN(out));
+    e = comm->engine;
     *out = NULL;
     if (e->is_forked)
         return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
@@ -416,10 +426,11 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
 
 void ls_comm_free(ls_comm *comm, void *memory)
 {
-    engine *e = comm->engine;
+    engine *e;
 
-    if (memory == NULL || e->is_forked)
+    if (comm == NULL || memory == NULL || comm->engine->is_forked)
         return;
+    e = comm->engine;
     if (!has_own_memory(e)) {
         ls_free(memory);
         return;

@@ -26,6 +26,7 @@ ls_status ls_work_wait(ls_work *work)
     engine *e;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(work));
     if (work->comm == NULL) {
         st = end_of_orphan(work);
         ls_free(work->text);
@@ -50,6 +51,7 @@ ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
     engine *e;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(work));
     if (work->comm == NULL)
         return end_of_orphan(work);
     e = work->comm->engine;
@@ -73,7 +75,7 @@ int ls_work_test(ls_work *work)
     engine *e;
     int has_ended;
 
-    if (work->comm == NULL || work->comm->engine->is_forked)
+    if (work == NULL || work->comm == NULL || work->comm->engine->is_forked)
         return 1;
     e = work->comm->engine;
     engine_enter(e);
@@ -86,7 +88,7 @@ int ls_work_test(ls_work *work)
 
 int ls_work_source(const ls_work *work)
 {
-    const coll *op = &work->b.op;
-
-    return op->kind == COLL_RECV && op->root == LS_ANY_SOURCE ? work->b.source : -1;
+    if (work == NULL || work->b.op.kind != COLL_RECV || work->b.op.root != LS_ANY_SOURCE)
+        return -1;
+    return work->b.source;
 }

@@ -18,6 +18,8 @@
 
 void ls_augment_imagenet(int train, int image_size, ls_augment *out)
 {
+    if (out == NULL)
+        return;
     *out = (ls_augment){
         .size = sizeof(*out),
         .crop = train ? LS_CROP_RANDOM_RESIZED : LS_CROP_CENTER,
@@ -33,6 +35,8 @@ void ls_augment_imagenet(int train, int image_size, ls_augment *out)
 
 void ls_augment_cifar(int train, ls_augment *out)
 {
+    if (out == NULL)
+        return;
     *out = (ls_augment){
         .size = sizeof(*out),
         .crop = train ? LS_CROP_PADDED : LS_CROP_NONE,

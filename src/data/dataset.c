@@ -33,6 +33,7 @@ void dataset_ready(ls_dataset *d)
 
 ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
 {
+    LS_TRY(LS_GIVEN(d));
     if (augment == NULL) {
         dataset_ready(d);
         return LS_OK;
@@ -73,28 +74,30 @@ void ls_dataset_close(ls_dataset *d)
 
 size_t ls_dataset_count(const ls_dataset *d)
 {
-    return d->count;
+    return d == NULL ? 0 : d->count;
 }
 
 int ls_dataset_classes(const ls_dataset *d)
 {
-    return d->classes;
+    return d == NULL ? 0 : d->classes;
 }
 
 const char *ls_dataset_class_name(const ls_dataset *d, int label)
 {
-    if (d->ops->class_name == NULL || label < 0 || label >= d->classes)
+    if (d == NULL || d->ops->class_name == NULL || label < 0 || label >= d->classes)
         return NULL;
     return d->ops->class_name(d, label);
 }
 
 int64_t ls_dataset_label(const ls_dataset *d, size_t index)
 {
+    if (d == NULL)
+        return -1;
     LS_ASSERT(index < d->count);
     return d->ops->label(d, index);
 }
 
 const int64_t *ls_dataset_sample_dims(const ls_dataset *d)
 {
-    return d->sample_dims;
+    return d == NULL ? NULL : d->sample_dims;
 }

@@ -363,6 +363,7 @@ ls_status ls_loader_create(const ls_loader_options *opt, ls_loader **out)
     ls_loader *l;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_loader_options, opt, &o), "loader"));
     LS_TRY(check_options(&o));
     l = ls_calloc(1, sizeof(*l));
@@ -430,6 +431,7 @@ static void stop_reading(ls_loader *l)
 
 ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
 {
+    LS_TRY(LS_GIVEN(l));
     if (first_batch > l->n_batches)
         return ls_fail(LS_EINVAL, "loader: epoch %" PRIu64 " cannot begin at batch %zu of %zu",
                        epoch, first_batch, l->n_batches);
@@ -552,6 +554,8 @@ static ls_status give_batch(ls_loader *l, ls_batch *out)
 
 ls_status ls_loader_next(ls_loader *l, ls_batch *out)
 {
+    LS_TRY(LS_GIVEN(l));
+    LS_TRY(LS_GIVEN(out));
     if (!l->is_started)
         return ls_fail(LS_EINVAL, "loader: ls_loader_start() begins an epoch");
     if (l->failure != NULL)
@@ -569,10 +573,10 @@ ls_status ls_loader_next(ls_loader *l, ls_batch *out)
 
 uint64_t ls_loader_bad_images(const ls_loader *l)
 {
-    return l->n_bad;
+    return l == NULL ? 0 : l->n_bad;
 }
 
 size_t ls_loader_batches(const ls_loader *l)
 {
-    return l->n_batches;
+    return l == NULL ? 0 : l->n_batches;
 }

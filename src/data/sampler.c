@@ -56,6 +56,7 @@ ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
     ls_sampler_options o;
     ls_sampler *s;
 
+    LS_TRY(LS_GIVEN(out));
     if (opt == NULL)
         return ls_fail(LS_EINVAL, "sampler: options are needed");
     LS_TRY(ls_context(OPTIONS_COPY(ls_sampler_options, opt, &o), "sampler"));
@@ -88,11 +89,13 @@ void ls_sampler_destroy(ls_sampler *s)
 
 ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch)
 {
-    const size_t n = s->opt.count;
+    size_t n;
     ls_rng rng;
 
+    LS_TRY(LS_GIVEN(s));
     if (s->order == NULL)
         return LS_OK;
+    n = s->opt.count;
     for (size_t i = 0; i < n; i++)
         s->order[i] = (uint32_t)i;
     ls_rng_seed(&rng, ls_hash3(s->opt.seed, epoch, SHUFFLE_STREAM));
@@ -108,13 +111,15 @@ ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch)
 
 size_t ls_sampler_count(const ls_sampler *s)
 {
-    return s->n_own;
+    return s == NULL ? 0 : s->n_own;
 }
 
 size_t ls_sampler_index(const ls_sampler *s, size_t i)
 {
     size_t position;
 
+    if (s == NULL)
+        return 0;
     LS_ASSERT(i < s->n_own);
     // Padding begins again at the front of the order.
     position = (i * s->world + s->rank) % s->opt.count;

@@ -317,6 +317,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ls_status st;
     ls_ddp *ddp;
 
+    LS_TRY(LS_GIVEN(out));
     if (comm == NULL || model == NULL)
         return ls_fail(LS_EINVAL, "ls_ddp_create needs a group and a model");
     LS_TRY(ls_model_status(model));
@@ -433,6 +434,7 @@ static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 
 ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows)
 {
+    LS_TRY(LS_GIVEN(ddp));
     if (ddp->begun)
         return give_up(ddp, ls_fail(LS_EINVAL,
                                     "ls_ddp_begin: called twice before ls_ddp_backward(), with "
@@ -446,6 +448,9 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
 {
     ls_status st;
 
+    LS_TRY(LS_GIVEN(ddp));
+    LS_TRY(LS_GIVEN(tape));
+    LS_TRY(LS_GIVEN(step));
     if (!ddp->begun)
         LS_TRY(begin_step(ddp, rows));
     ddp->begun = false;
@@ -463,6 +468,8 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
 
 ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows)
 {
+    LS_TRY(LS_GIVEN(ddp));
+    LS_TRY(LS_GIVEN(tape));
     if (ddp->begun)
         return give_up(ddp, ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
                                                "and ls_ddp_backward(); call it before"));
@@ -476,16 +483,22 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
 
 void ls_ddp_request_stop(ls_ddp *ddp)
 {
+    if (ddp == NULL)
+        return;
     ddp->stop_requested = true;
 }
 
 const char *const *ls_ddp_unused(const ls_ddp *ddp, int *n)
 {
-    *n = ddp->n_unused;
-    return ddp->unused;
+    if (n == NULL)
+        return NULL;
+    *n = ddp == NULL ? 0 : ddp->n_unused;
+    return ddp == NULL ? NULL : ddp->unused;
 }
 
 void ls_ddp_get_stats(const ls_ddp *ddp, ls_ddp_stats *out)
 {
+    if (ddp == NULL || out == NULL)
+        return;
     *out = ddp->stats;
 }

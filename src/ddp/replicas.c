@@ -156,6 +156,7 @@ static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 
 ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 {
+    LS_TRY(LS_GIVEN(ddp));
     LS_TRY(ddp_check_model(ddp));
     if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
         return LS_OK;

@@ -132,6 +132,8 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
 
 void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
 {
+    if (model == NULL)
+        return;
     for (ls_layer *layer = model->first; layer != NULL; layer = layer->next) {
         if (layer->forward != batch_norm_forward)
             continue;

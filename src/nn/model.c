@@ -13,6 +13,7 @@ ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out)
 {
     ls_model *model;
 
+    LS_TRY(LS_GIVEN(out));
     if (device == NULL)
         return ls_fail(LS_EINVAL, "model: the device is NULL");
     model = ls_calloc(1, sizeof(*model));
@@ -51,6 +52,7 @@ void ls_model_destroy(ls_model *model)
 
 ls_status ls_model_status(ls_model *model)
 {
+    LS_TRY(LS_GIVEN(model));
     return model->failure == LS_OK ? LS_OK : ls_fail(model->failure, "%s", model->failure_text);
 }
 
@@ -67,27 +69,31 @@ ls_layer *model_fail(ls_model *model, ls_status status)
 
 static const ls_named *give_list(const named_list *list, int *n)
 {
-    *n = list->n;
-    return list->items;
+    if (n == NULL)
+        return NULL;
+    *n = list == NULL ? 0 : list->n;
+    return list == NULL ? NULL : list->items;
 }
 
 const ls_named *ls_model_parameters(const ls_model *model, int *n)
 {
-    return give_list(&model->parameters, n);
+    return give_list(model == NULL ? NULL : &model->parameters, n);
 }
 
 const ls_named *ls_model_buffers(const ls_model *model, int *n)
 {
-    return give_list(&model->buffers, n);
+    return give_list(model == NULL ? NULL : &model->buffers, n);
 }
 
 const ls_named *ls_model_state(const ls_model *model, int *n)
 {
-    return give_list(&model->state, n);
+    return give_list(model == NULL ? NULL : &model->state, n);
 }
 
 void ls_model_zero_grad(ls_model *model)
 {
+    if (model == NULL)
+        return;
     for (int i = 0; i < model->parameters.n; i++)
         ls_zero_grad(model->parameters.items[i].tensor);
 }

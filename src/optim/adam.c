@@ -109,11 +109,13 @@ static ls_status create(const char *name, const optimizer_ops *ops, const ls_nam
 ls_status ls_adam_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
                          const ls_adam_options *opt, ls_optimizer **out)
 {
+    LS_TRY(LS_GIVEN(out));
     return create("adam", &adam_ops, parameters, n, grad_of, opt, out);
 }
 
 ls_status ls_adamw_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
                           const ls_adam_options *opt, ls_optimizer **out)
 {
+    LS_TRY(LS_GIVEN(out));
     return create("adamw", &adamw_ops, parameters, n, grad_of, opt, out);
 }

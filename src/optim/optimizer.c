@@ -212,6 +212,7 @@ static void note_update(const ls_optimizer *o, optimizer_param *p)
 
 ls_status ls_optimizer_step(ls_optimizer *o)
 {
+    LS_TRY(LS_GIVEN(o));
     for (int i = 0; i < o->n_params; i++)
         LS_TRY(collect(o, &o->params[i]));
     o->ops->update(o);
@@ -224,21 +225,25 @@ ls_status ls_optimizer_step(ls_optimizer *o)
 
 void ls_optimizer_set_lr(ls_optimizer *o, double lr)
 {
+    if (o == NULL)
+        return;
     o->lr = lr;
     encode_lr(o->saved_lr, lr);
 }
 
 double ls_optimizer_lr(const ls_optimizer *o)
 {
-    return o->lr;
+    return o == NULL ? 0 : o->lr;
 }
 
 /* --- state --- */
 
 const ls_named *ls_optimizer_state(ls_optimizer *o, int *n)
 {
-    *n = o->n_state;
-    return o->state;
+    if (n == NULL)
+        return NULL;
+    *n = o == NULL ? 0 : o->n_state;
+    return o == NULL ? NULL : o->state;
 }
 
 static ls_status check_loaded(const ls_optimizer *o)
@@ -260,8 +265,10 @@ static ls_status check_loaded(const ls_optimizer *o)
 
 ls_status ls_optimizer_loaded(ls_optimizer *o)
 {
-    const ls_status st = check_loaded(o);
+    ls_status st;
 
+    LS_TRY(LS_GIVEN(o));
+    st = check_loaded(o);
     if (st == LS_OK)
         o->lr = decode_lr(o->saved_lr);
     else

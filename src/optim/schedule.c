@@ -44,9 +44,13 @@ static double rate_at(const ls_schedule *s, int64_t t)
 
 double ls_schedule_lr(const ls_schedule *s, int64_t t)
 {
-    const double first = s->warmup_factor != 0 ? s->warmup_factor : 1.0 / 3;
-    const int64_t warmup = s->warmup < 0 ? 0 : s->warmup;
+    double first;
+    int64_t warmup;
 
+    if (s == NULL)
+        return 0;
+    first = s->warmup_factor != 0 ? s->warmup_factor : 1.0 / 3;
+    warmup = s->warmup < 0 ? 0 : s->warmup;
     if (t < 0)
         t = 0;
     if (t < warmup)

@@ -69,6 +69,7 @@ ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of
     ls_status st;
     sgd *s;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(optimizer_check("sgd", parameters, n, grad_of, opt));
     LS_TRY(resolve(opt, &resolved));
     s = ls_calloc(1, sizeof(*s));

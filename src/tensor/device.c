@@ -146,6 +146,7 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     const char *name;
     int threads = 0;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
     name = o.name;
     if (name == NULL || name[0] == '\0')
@@ -168,12 +169,12 @@ void ls_device_close(ls_device *device)
 
 const char *ls_device_name(const ls_device *device)
 {
-    return device->ops->name;
+    return device == NULL ? NULL : device->ops->name;
 }
 
 const char *ls_device_fingerprint(const ls_device *device)
 {
-    return device->ops->fingerprint(device->state);
+    return device == NULL ? NULL : device->ops->fingerprint(device->state);
 }
 
 /* --- running --- */

@@ -25,6 +25,8 @@ static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
     if (n_dims < 0 || n_dims > LS_MAX_DIMS)
         return ls_fail(LS_EINVAL, "tensor: %d dimensions, 0 to %d are possible", n_dims,
                        LS_MAX_DIMS);
+    if (n_dims > 0 && dims == NULL)
+        return ls_fail(LS_EINVAL, "tensor: dims is NULL, %d dimensions are needed", n_dims);
     for (int i = 0; i < n_dims; i++) {
         if (dims[i] < 0)
             return ls_fail(LS_EINVAL, "tensor: dimension %d is %lld", i, (long long)dims[i]);
@@ -205,6 +207,7 @@ ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const i
     ls_tensor *t;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
     st = pool_take(device, tensor_bytes(t), true, &t->storage);
     if (st != LS_OK) {
@@ -222,6 +225,7 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
     ls_tensor *t;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
     if (data == NULL && tensor_bytes(t) > 0)
         st = ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
@@ -244,6 +248,8 @@ ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims, ls_tenso
     ls_tensor *view;
     void *data;
 
+    LS_TRY(LS_GIVEN(t));
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(tensor_plain(t, &data));
     LS_TRY(make_shape(t->device, t->dtype, n_dims, dims, true, &view));
     if (ls_tensor_count(view) != ls_tensor_count(t)) {
@@ -271,25 +277,30 @@ void ls_tensor_destroy(ls_tensor *t)
 
 int ls_tensor_n_dims(const ls_tensor *t)
 {
-    return t->n_dims;
+    return t == NULL ? 0 : t->n_dims;
 }
 
 int64_t ls_tensor_dim(const ls_tensor *t, int i)
 {
-    const int at = i < 0 ? t->n_dims + i : i;
+    int at;
 
+    if (t == NULL)
+        return 0;
+    at = i < 0 ? t->n_dims + i : i;
     return at >= 0 && at < t->n_dims ? t->dims[at] : 1;
 }
 
 const int64_t *ls_tensor_dims(const ls_tensor *t)
 {
-    return t->dims;
+    return t == NULL ? NULL : t->dims;
 }
 
 size_t ls_tensor_count(const ls_tensor *t)
 {
     size_t count = 1;
 
+    if (t == NULL)
+        return 0;
     for (int i = 0; i < t->n_dims; i++)
         count *= (size_t)t->dims[i];
     return count;
@@ -297,12 +308,12 @@ size_t ls_tensor_count(const ls_tensor *t)
 
 ls_dtype ls_tensor_dtype(const ls_tensor *t)
 {
-    return t->dtype;
+    return t == NULL ? (ls_dtype)LS_DTYPE_COUNT : t->dtype;
 }
 
 ls_device *ls_tensor_device(const ls_tensor *t)
 {
-    return t->device;
+    return t == NULL ? NULL : t->device;
 }
 
 /* The plain elements once all queued work on them is done. */
@@ -328,7 +339,10 @@ ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count)
 {
     void *data;
 
+    LS_TRY(LS_GIVEN(t));
     LS_TRY(check_count(t, count));
+    if (count > 0)
+        LS_TRY(LS_GIVEN(dst));
     LS_TRY(settled_elements(t, &data));
     if (count > 0)
         memcpy(dst, data, tensor_bytes(t));
@@ -339,7 +353,10 @@ ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
 {
     void *data;
 
+    LS_TRY(LS_GIVEN(t));
     LS_TRY(check_count(t, count));
+    if (count > 0)
+        LS_TRY(LS_GIVEN(src));
     LS_TRY(settled_elements(t, &data));
     if (count > 0)
         memcpy(data, src, tensor_bytes(t));
@@ -351,14 +368,14 @@ const void *ls_tensor_data_const(const ls_tensor *t)
 {
     void *data;
 
-    return settled_elements(t, &data) == LS_OK ? data : NULL;
+    return t != NULL && settled_elements(t, &data) == LS_OK ? data : NULL;
 }
 
 void *ls_tensor_data(ls_tensor *t)
 {
     void *data;
 
-    if (settled_elements(t, &data) != LS_OK)
+    if (t == NULL || settled_elements(t, &data) != LS_OK)
         return NULL;
     tensor_written(t);
     return data;
@@ -368,10 +385,13 @@ ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src)
 {
     char to[TENSOR_TEXT_BYTES];
     char from[TENSOR_TEXT_BYTES];
-    ls_tensor seen = *src;
+    ls_tensor seen;
     op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
     void *data;
 
+    LS_TRY(LS_GIVEN(dst));
+    LS_TRY(LS_GIVEN(src));
+    seen = *src;
     if (dst->dtype != src->dtype || !tensor_same_shape(dst, src))
         return ls_fail(LS_EINVAL, "tensor: %s cannot be copied into %s",
                        tensor_text(from, sizeof(from), src), tensor_text(to, sizeof(to), dst));

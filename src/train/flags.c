@@ -152,10 +152,17 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     char usage[64] = "[flags]";
     ls_flags flags = {
         .size = sizeof(flags), .program = program, .usage = usage, .summary = summary};
-    ls_train_flags defaults = *common;
+    ls_train_flags defaults;
     flag_table table = {.n = 0};
     flag_table shown = {.n = 0};
 
+    LS_TRY(LS_GIVEN(program));
+    LS_TRY(LS_GIVEN(summary));
+    LS_TRY(LS_GIVEN(argv));
+    LS_TRY(LS_GIVEN(common));
+    if (n_own > 0)
+        LS_TRY(LS_GIVEN(own));
+    defaults = *common;
     for (int i = 0; i < n_own; i++)
         if (own[i].kind == LS_FLAG_ARGUMENT)
             text_format(usage, sizeof(usage), "[flags] %s", own[i].name);
@@ -198,9 +205,12 @@ static ls_status read_gpus(ls_train_flags *flags, int *n_listed)
 ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
 {
     const char *rank = getenv("LOCKSTEP_RANK"); // NOLINT(concurrency-mt-unsafe): nobody sets it
-    int nodes = flags->nodes > 1 ? (int)flags->nodes : 1;
+    int nodes;
     int n_listed;
 
+    LS_TRY(LS_GIVEN(flags));
+    LS_TRY(LS_GIVEN(n));
+    nodes = flags->nodes > 1 ? (int)flags->nodes : 1;
     *n = 0;
     if (flags->gpus == NULL) {
         if (flags->nodes > 0 || flags->node_id > 0)
@@ -235,6 +245,7 @@ ls_status ls_train_refuse(const char *format, ...)
     va_list args;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(format));
     va_start(args, format);
     st = ls_vfail(LS_EINVAL, format, args);
     va_end(args);
@@ -247,7 +258,7 @@ int ls_train_exit(const char *program, ls_status status)
 
     if (status == LS_OK)
         return EXIT_SUCCESS;
-    text_append(&t, "%s: %s\n", program, ls_last_error());
+    text_append(&t, "%s: %s\n", program == NULL ? "program" : program, ls_last_error());
     progress_write(STDERR_FILENO, text_str(&t));
     text_free(&t);
     return EXIT_FAILURE;

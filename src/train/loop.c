@@ -187,8 +187,12 @@ int ls_run_next(ls_run *run, ls_batch *batch)
 {
     ls_status st;
 
-    if (run->failure != LS_OK || run->finished)
+    if (run == NULL || run->failure != LS_OK || run->finished)
         return 0;
+    if (batch == NULL) {
+        fail_run(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
+        return 0;
+    }
     st = run->started ? next_batch(run, batch)
                       : ls_fail(LS_EINVAL, "ls_run_next comes after ls_run_start");
     if (st != LS_OK)
@@ -202,11 +206,12 @@ int ls_run_next(ls_run *run, ls_batch *batch)
 
 ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
 {
-    const ls_cross_entropy_params params = {.label_smoothing = run->flags->label_smoothing};
+    ls_cross_entropy_params params;
     ls_status st;
 
-    if (logits == NULL)
+    if (run == NULL || logits == NULL)
         return NULL;
+    params = (ls_cross_entropy_params){.label_smoothing = run->flags->label_smoothing};
     st = tally_logits(&run->window, logits, targets, false);
     if (st != LS_OK) {
         fail_run(run, st);
@@ -301,7 +306,7 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
 {
     ls_status st;
 
-    if (run->failure != LS_OK)
+    if (run == NULL || run->failure != LS_OK)
         return;
     if (run->train.set == NULL)
         run->rows = 1;

@@ -54,10 +54,14 @@ int64_t run_total_steps(const ls_run *run)
 
 ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
 {
-    const ls_device_options device = {.size = sizeof(device), .name = flags->device};
-    ls_run *run = ls_calloc(1, sizeof(*run));
+    ls_device_options device = {.size = sizeof(device)};
+    ls_run *run;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(flags));
+    LS_TRY(LS_GIVEN(out));
+    device.name = flags->device;
+    run = ls_calloc(1, sizeof(*run));
     if (run == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a run");
     run->flags = flags;
@@ -88,17 +92,17 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
 
 ls_device *ls_run_device(ls_run *run)
 {
-    return run->device;
+    return run == NULL ? NULL : run->device;
 }
 
 ls_model *ls_run_model(ls_run *run)
 {
-    return run->model;
+    return run == NULL ? NULL : run->model;
 }
 
 ls_tape *ls_run_tape(ls_run *run)
 {
-    return run->tape;
+    return run == NULL ? NULL : run->tape;
 }
 
 static ls_status take_set(ls_run *run, split *s, ls_dataset *set, const char *what)
@@ -118,13 +122,23 @@ static ls_status take_set(ls_run *run, split *s, ls_dataset *set, const char *wh
     return st;
 }
 
+static ls_status check_set(const ls_run *run, ls_dataset *set)
+{
+    if (run != NULL && set != NULL)
+        return LS_OK;
+    ls_dataset_close(set);
+    return ls_fail(LS_EINVAL, "the %s is NULL", run == NULL ? "run" : "data set");
+}
+
 ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set)
 {
+    LS_TRY(check_set(run, set));
     return take_set(run, &run->train, set, "training");
 }
 
 ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
 {
+    LS_TRY(check_set(run, set));
     return take_set(run, &run->test, set, "test");
 }
 
@@ -132,6 +146,7 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
 {
     ls_ddp_options with_flags;
 
+    LS_TRY(LS_GIVEN(run));
     if (run->started || run->comm != NULL)
         return ls_fail(LS_EINVAL, "ls_run_distribute comes once, before ls_run_start");
     LS_TRY(OPTIONS_COPY(ls_ddp_options, opt, &with_flags));
@@ -271,6 +286,7 @@ static ls_status open_splits(ls_run *run)
 
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
+    LS_TRY(LS_GIVEN(run));
     LS_TRY(ls_model_status(run->model));
     if (run->test.set != NULL && forward == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function to be evaluated with");
@@ -300,5 +316,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 
 void ls_run_get_state(const ls_run *run, ls_run_state *out)
 {
+    if (run == NULL || out == NULL)
+        return;
     *out = run->state;
 }

@@ -41,10 +41,9 @@ ls_optimizer *some_optimizer(void);
 
 ls_comm *some_comm(void); /* one rank */
 ls_work *some_work(void);
-const float *some_floats(void);  /* 4 */
-float *other_floats(void);       /* 4 */
-void *shared_memory(void);       /* of ls_comm_alloc() */
-ls_work **message_to_self(void); /* sends 4 floats to this rank, and gives NULL */
+const float *some_floats(void); /* 4 */
+float *other_floats(void);      /* 4 */
+void *shared_memory(void);      /* of ls_comm_alloc() */
 ls_status do_nothing(int local_rank, void *arg);
 
 ls_dataset *some_dataset(void); /* 8 images of (1,4,4), 2 classes */

@@ -269,6 +269,7 @@ ls_status ls_dataset_open_cifar(const char *dir, const char *split, ls_dataset *
     text_buf folder = {0};
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     if (dir == NULL || split == NULL || (!text_equal(split, "train") && !text_equal(split, "test")))
         return ls_fail(LS_EINVAL, "a folder and a split, train or test, are needed (split: %s)",
                        split != NULL ? split : "none");

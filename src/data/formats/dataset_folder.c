@@ -330,6 +330,7 @@ ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dat
     folder_dataset *d;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     if (dir == NULL)
         return ls_fail(LS_EINVAL, "an image folder needs a name");
     d = ls_calloc(1, sizeof(*d));

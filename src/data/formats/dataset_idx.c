@@ -85,6 +85,7 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     idx_dataset *d;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     if (images == NULL || labels == NULL)
         return ls_fail(LS_EINVAL, "a data set needs an image file and a label file");
     d = ls_calloc(1, sizeof(*d));
@@ -124,6 +125,7 @@ ls_status ls_dataset_open_mnist(const char *dir, const char *split, ls_dataset *
     text_buf labels = {0};
     ls_status st;
 
+    LS_TRY(LS_GIVEN(out));
     if (dir == NULL || split == NULL || (!text_equal(split, "train") && !text_equal(split, "t10k")))
         return ls_fail(LS_EINVAL, "a folder and a split, train or t10k, are needed (split: %s)",
                        split != NULL ? split : "none");

@@ -77,6 +77,7 @@ ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset 
     synthetic_dataset *d;
     int height;
 
+    LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_synthetic_options, opt, &o), "synthetic data"));
     LS_TRY(check_options(&o));
     height = or_else(o.height, 224);
