@@ -169,7 +169,7 @@ static ls_status check(settings *s)
 
     s->net = resnet_find(s->arch, problem, sizeof(problem));
     if (s->net == NULL)
-        return ls_train_refuse("--arch %s: %s", s->arch, problem);
+        return ls_train_refuse("--arch: %s", problem);
     if (s->common.data == NULL && !s->dummy)
         return ls_train_refuse("DIR is missing: the folder with train/ and val/ (or --dummy)");
     if (s->world_size > 1 && (s->rank < 0 || s->rank >= s->world_size))

@@ -172,7 +172,7 @@ static ls_status parse(int argc, char **argv, settings *s)
                        f, own, sizeof(own) / sizeof(own[0])));
     s->net = resnet_find(s->arch, problem, sizeof(problem));
     if (s->net == NULL)
-        return ls_train_refuse("--arch %s: %s", s->arch, problem);
+        return ls_train_refuse("--arch: %s", problem);
     if (strcmp(s->augment, "crop") != 0 && strcmp(s->augment, "flip") != 0 &&
         strcmp(s->augment, "none") != 0)
         return ls_train_refuse("--augment %s: there are crop, flip, none", s->augment);

@@ -108,7 +108,8 @@ static void put_test(json_writer *w, const ls_run *run)
     json_put_int(w, "test_samples", (int64_t)run->tested);
 }
 
-/* A line that did not fit is taken back, so that the file stays one of whole lines. */
+/* A line that did not fit is taken back, so that the file stays one of whole lines. Of several in a
+ * row the first failure is reported. */
 static ls_status write_line(ls_run *run, const text_buf *line)
 {
     ls_status st = text_status(line);
@@ -117,9 +118,13 @@ static ls_status write_line(ls_run *run, const text_buf *line)
         st = file_write_all(run->metrics_fd, run->flags->metrics, text_str(line), line->length);
     if (st == LS_OK) {
         run->metrics_bytes += (int64_t)line->length;
+        run->metrics_failed = false;
         return LS_OK;
     }
     LS_UNUSED(ftruncate(run->metrics_fd, run->metrics_bytes));
+    if (run->metrics_failed)
+        return LS_OK;
+    run->metrics_failed = true;
     return save_failed(run, st, "metrics");
 }
 

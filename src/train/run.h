@@ -103,7 +103,7 @@ struct ls_run {
     history history;
     int metrics_fd;
     int64_t metrics_bytes; /* of whole lines */
-    bool metrics_failed;   /* said once */
+    bool metrics_failed;   /* the last line could not be written, which has been reported */
     int64_t saved_step;    /* of what stands on disk; -1: nothing that this process has written */
     bool unsaved;          /* the last save has failed */
     char unsaved_text[LS_ERROR_BYTES];

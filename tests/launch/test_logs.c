@@ -225,7 +225,10 @@ static void a_folder_that_cannot_be_made_stops_the_job_before_it_starts(void **s
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, j->out.length == 0 && job_said(j, 1, "/dev/null/logs: Not a directory"));
+    job_expect(j,
+               j->out.length == 0 && job_said(j, 1,
+                                              "--log-dir: cannot make the folder /dev/null/logs: "
+                                              "Not a directory"));
     job_expect_gone(j);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that exit with code 0 in the middle of a run: the launcher reports a failure, and where it
- * was. The program is its own rank: it defines fsync(), which a save calls, and exits there.
+ * What the launcher reports of a run that fails on rank 0, or that a rank ends with code 0 in its
+ * middle. The program is its own rank: it defines fsync(), which a save calls, and exits there.
  */
 #include "launch/job.h"
 #include "train/small_run.h"
@@ -23,7 +23,7 @@ int fsync(int fd)
 }
 
 typedef struct rank_job {
-    /* save: exits inside its save; step: exits in training; well: does neither */
+    /* save: exits inside its save; step: exits in training; resume: goes on; well: trains */
     const char *how;
     const char *dir;
     const char *save;
@@ -39,6 +39,7 @@ static ls_status run_rank(const rank_job *r)
     small.exit_at = text_equal(r->how, "step") && ls_comm_rank(small.comm) == 0 ? 5 : 0;
     small.flags.save = r->save;
     small.flags.epochs = 1;
+    small.flags.resume = text_equal(r->how, "resume") ? "" : NULL;
     st = small_run(&small).status;
     ls_comm_destroy(small.comm);
     return st;
@@ -102,6 +103,34 @@ static void an_exit_in_training_is_a_failure(void **state)
     job_expect(j, job_said(j, 1, "exited with code 0 before it finalized, while training"));
 }
 
+static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
+{
+    char absent[128];
+    char line[256];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(absent, sizeof(absent), "%s/absent", dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "resume", dir, absent), NULL);
+    job_expect_code(j, 1);
+    text_format(line, sizeof(line), "cannot open %s.resume.safetensors: No such file", absent);
+    job_expect(j, job_said(j, 1, "lockstep: rank 0 ") && job_said(j, 1, line));
+}
+
+static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "well", dir, "/absent/w.safetensors"),
+        NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "lockstep: rank 0 (pid "));
+    job_expect(j, job_said(j, 1,
+                           "  | rank: --save: cannot create /absent/w.safetensors.tmp: No "
+                           "such file or directory"));
+}
+
 static int make_set(void **state)
 {
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -125,6 +154,8 @@ int main(int argc, char **argv)
         test(every_run_that_ends_well_has_code_0),
         test(an_exit_in_a_save_is_a_failure_with_its_place),
         test(an_exit_in_training_is_a_failure),
+        test(a_checkpoint_that_rank_0_cannot_load_is_the_cause),
+        test(a_file_that_rank_0_cannot_write_is_the_cause),
     };
 
     if (argc > 4 && text_equal(argv[1], "rank"))

@@ -567,6 +567,15 @@ static void a_state_with_another_position_is_refused(void **state)
 
 /* --- a full disk --- */
 
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text++)
+        n++;
+    return n;
+}
+
 static void set_file_limit(rlim_t bytes)
 {
     struct rlimit limit;
@@ -600,7 +609,7 @@ static void when_nothing_can_be_written_training_goes_on(void **state)
     save_one_step(&flags);
     assert_int_equal(file_read(flags.save, 1 << 20, &before, &n_before), LS_OK);
     set_file_limit(700); // room for some lines of metrics, for no weights
-    r = run_with(&flags);
+    r = small_run_captured(&(small_job){.flags = flags}, STDERR_FILENO, output, sizeof(output));
     set_file_limit(RLIM_INFINITY);
     assert_int_equal(r.state.step, 3 * STEPS_AN_EPOCH); // to the end
     assert_int_equal(r.status, LS_EIO);                 // which is then told
@@ -614,6 +623,7 @@ static void when_nothing_can_be_written_training_goes_on(void **state)
     ls_free(before);
     ls_free(after);
     count_lines(flags.metrics, &(int){0}); // whole lines only
+    assert_int_equal(count_of(output, "train: metrics could not be saved"), 1);
 }
 
 static void when_nothing_can_be_written_training_stops_as_asked(void **state)
@@ -652,15 +662,6 @@ static void a_file_that_cannot_be_written_ends_the_run_before_the_data(void **st
         assert_non_null(strstr(r.error, path));
         assert_non_null(strstr(r.error, "No such file or directory"));
     }
-}
-
-static int count_of(const char *text, const char *part)
-{
-    int n = 0;
-
-    for (; (text = strstr(text, part)) != NULL; text++)
-        n++;
-    return n;
 }
 
 /* A program prints the run's error at the end: what that says is not on standard error before. */

@@ -60,10 +60,13 @@ ls_status agent_open_logs(agent *a)
 
     if (!wants_folder(spec))
         return LS_OK;
-    LS_TRY(log_folder_create(spec->log_dir, spec->run_id != NULL ? spec->run_id : a->place.job,
-                             &a->logs));
-    if (spec->log_dir == NULL)
-        agent_note(a, "what the ranks print is written below %s", a->logs.path);
+    const char *name = spec->run_id != NULL ? spec->run_id : a->place.job;
+    const ls_status st = log_folder_create(spec->log_dir, name, &a->logs);
+
+    if (spec->log_dir != NULL)
+        return ls_context(st, "--log-dir");
+    LS_TRY(st);
+    agent_note(a, "what the ranks print is written below %s", a->logs.path);
     return LS_OK;
 }
 
