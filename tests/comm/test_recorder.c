@@ -200,6 +200,7 @@ static void the_last_activity_is_read_back_printable_and_cut(void **state)
     assert_ok(recorder_create_fd(&fd));
     recorder_read_activity(fd, &t);
     assert_int_equal(t.length, 0);
+    text_free(&t);
     assert_ok(recorder_open(fd, 0, &r));
     recorder_set_activity(r, "saving \x1b[1m");
     recorder_read_activity(fd, &t);
@@ -216,6 +217,7 @@ static void the_last_activity_is_read_back_printable_and_cut(void **state)
     (void)close(fd);
     recorder_read_activity(STDIN_FILENO, &t);
     assert_int_equal(t.length, 0);
+    text_free(&t);
 }
 
 int main(void)

@@ -740,6 +740,10 @@ static void words_that_are_none_are_refused_with_those_there_are(void **state)
     assert_refused(&flags, "multi-step");
     flags.schedule = "multi-step";
     assert_refused(&flags, "--lr-milestones");
+    flags.schedule = NULL;
+    flags.lr_milestones = "1";
+    assert_refused(&flags, "--lr-milestones goes with --schedule multi-step");
+    flags.schedule = "multi-step";
     flags.lr_milestones = "1,x";
     assert_refused(&flags, "--lr-milestones");
     flags = small_flags(dir);
