@@ -21,8 +21,8 @@ static ls_status check_nodes(const ls_spawn_options *o, int n)
     if (o->node < 0 || o->node >= o->nodes)
         return ls_fail(LS_EINVAL, "node %d of %d: 0 to %d", o->node, o->nodes, o->nodes - 1);
     if (o->per_node != NULL && o->per_node[o->node] != n)
-        return ls_fail(LS_EINVAL, "%d ranks here, but the list says %d for node %d", n,
-                       o->per_node[o->node], o->node);
+        return ls_fail(LS_EINVAL, "%d rank%s here, but the list says %d for node %d", n,
+                       text_plural(n), o->per_node[o->node], o->node);
     return LS_OK;
 }
 

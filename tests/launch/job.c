@@ -206,6 +206,23 @@ void job_await_text(job *j, int which, const char *text)
     }
 }
 
+bool job_counts_others(const job *j, int n)
+{
+    const char *failed = strstr(text_str(&j->err), " failed after it\n");
+    const char *stopped = strstr(text_str(&j->err), " stopped because of it\n");
+    const char *const ends[] = {failed, stopped};
+    long sum = 0;
+
+    for (size_t i = 0; i < LS_COUNT_OF(ends); i++) {
+        const char *at = ends[i];
+
+        while (at != NULL && at > text_str(&j->err) && at[-1] != '\n')
+            at--;
+        sum += at != NULL ? strtol(at, NULL, 10) : 0;
+    }
+    return sum == n;
+}
+
 long job_await_number(job *j, int which, const char *word)
 {
     const char *at;

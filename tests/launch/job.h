@@ -65,6 +65,8 @@ bool job_said(const job *j, int which, const char *text);
     } while (0)
 /* The launcher's report blames this rank, and no other, in these words; nothing of the job is left. */
 void job_expect_blame(job *j, int rank, const char *how);
+/* The report counts so many others, failed or (where they took their time) stopped. */
+bool job_counts_others(const job *j, int n);
 void job_fail(const job *j, const char *file, int line, const char *condition)
     __attribute__((noreturn));
 

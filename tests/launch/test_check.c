@@ -198,6 +198,9 @@ static void limits_are_held_against_the_ranks(void **state)
     fake_put(&machine, "/sys/fs/cgroup/pids/pids.current", "80\n");
     fake_put(&machine, "/sys/fs/cgroup/pids/job/pids.max", "max\n");
     expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "20 more", "--pids-limit");
+    options.n_ranks = 1;
+    machine.files.rlim_max = 64;
+    expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "the launcher of 1 rank needs", "ulimit -Hn");
 }
 
 static void locked_memory_matters_with_infiniband(void **state)

@@ -80,6 +80,7 @@ static void a_failure_ends_all_with_one_cause(void **state)
     scene *s = begin_running(3, 2, 0);
     const node_end end = {.generation = 1,
                           .n_failed = 2,
+                          .n_stopped = 3,
                           .local_rank = 1,
                           .exit_code = 7,
                           .text = "rank 3 (pid 4711) exited with code 7",
@@ -96,7 +97,9 @@ static void a_failure_ends_all_with_one_cause(void **state)
     say_end(&s->fakes[1], &end);
     say_finished(&s->fakes[2], 1, true);
     expect_over(s, 3, 7, "node 1 (host1): rank 3 (pid 4711) exited with code 7\n  its last lines:");
-    expect_over(s, 3, 7, "| caf\xc3\xa9 ?[31m\n  1 other rank failed after it\n");
+    expect_over(s, 3, 7,
+                "| caf\xc3\xa9 ?[31m\n  1 other rank failed after it\n"
+                "  3 other ranks were stopped because of it\n");
     assert_true(s->fakes[2].over.failed);
     finish(s);
 }

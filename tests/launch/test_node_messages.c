@@ -382,6 +382,7 @@ static void an_end_comes_as_it_was_and_its_details_are_bounded(void **state)
     const node_end end = {.generation = 3,
                           .stopped = true,
                           .n_failed = RDZV_LOCAL_MAX,
+                          .n_stopped = RDZV_LOCAL_MAX - 1,
                           .local_rank = RDZV_LOCAL_MAX - 1,
                           .exit_code = 255,
                           .crashed = true,
@@ -402,6 +403,7 @@ static void an_end_comes_as_it_was_and_its_details_are_bounded(void **state)
     assert_int_equal(got.generation, 3);
     assert_true(got.stopped && got.crashed);
     assert_int_equal(got.n_failed, end.n_failed);
+    assert_int_equal(got.n_stopped, end.n_stopped);
     assert_int_equal(got.local_rank, end.local_rank);
     assert_int_equal(got.exit_code, 255);
     assert_true(got.error_s == INT64_MIN);

@@ -46,7 +46,8 @@ static void a_failure_is_reported_with_rank_pid_and_reason(void **state)
     job_expect(j, sscanf(text_str(&j->err), "lockstep: rank 2 (pid %d) exited with code %d", &pid,
                          &code) == 2);
     job_expect(j, pid > 1 && code == 7);
-    job_expect(j, job_said(j, 1, "2 other ranks failed after it"));
+    job_expect(j, job_said(j, 1, "2 other ranks were stopped because of it\n"));
+    job_expect(j, !job_said(j, 1, "failed after it"));
     job_expect_gone(j);
 }
 

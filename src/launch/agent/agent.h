@@ -55,6 +55,7 @@ typedef struct agent_rank {
     output_kept kept;
     bool ended;
     int wait_status;
+    bool was_stopped; /* it ended after it had been signalled from here */
     int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
     int64_t peak_bytes;
     char memory[256]; /* it was killed for want of memory: whose limit that was; "": it was not */
@@ -153,10 +154,10 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     poll_timer fold_timer;
     agent_phase phase;
     uint32_t finished; /* the generation that the head was told has finished */
-    bool is_killed;    /* SIGKILL was sent to them from here */
+    bool is_signalled; /* SIGTERM or SIGKILL was sent to them from here */
+    bool is_killed;    /* SIGKILL was */
     bool drained;      /* enough waiting for pipes that somebody else still holds */
     int n_ended;
-    int n_failed;
     int root;          /* the local rank that failed first, -1 */
     int64_t started_s; /* since 1970 */
     int64_t failed_ms;
@@ -339,6 +340,7 @@ void agent_far_lost(agent *a);              /* its stdout is broken */
 
 /* The rank that failed first by what is known now, and the lines about it. */
 void agent_make_report(agent *a, node_end *end, text_buf *details);
+void agent_count_ends(const agent *a, node_end *end); /* behind it, where there is a report */
 
 /* --- agent_pmi.c: MPI programs that ask for their launcher --- */
 

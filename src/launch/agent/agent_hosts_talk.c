@@ -32,7 +32,8 @@ ls_status hosts_open_streams(agent_hosts *h)
 {
     h->streams = ls_calloc((size_t)h->world_size * 2, sizeof(*h->streams));
     if (h->streams == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the lines of %d ranks", h->world_size);
+        return ls_fail(LS_ENOMEM, "no memory for the lines of %d rank%s", h->world_size,
+                       text_plural(h->world_size));
     LS_TRY(agent_open_fold(h->agent));
     for (int i = 0; i < h->spec->list->n; i++) {
         far_host *host = &h->list[i];

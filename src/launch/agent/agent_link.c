@@ -61,7 +61,6 @@ void agent_tell_finished(agent *a)
 {
     node_end end = {.generation = a->place.place.generation,
                     .stopped = a->phase != AGENT_RUNNING,
-                    .n_failed = a->n_failed,
                     .local_rank = -1,
                     .text = "",
                     .details = ""};
@@ -75,6 +74,7 @@ void agent_tell_finished(agent *a)
         end.text = text;
         end.details = text_str(&details);
     }
+    agent_count_ends(a, &end);
     node_write_end(&w, &end);
     agent_send(a, NODE_FINISHED, &w);
     a->finished = end.generation;
@@ -168,8 +168,8 @@ static ls_status take_welcome(agent *a, const frame *f)
 
     LS_TRY(node_read_welcome(f, &welcome));
     if (welcome.place.n_local != a->spec->n_ranks)
-        return ls_fail(LS_EPROTO, "a welcome with %d ranks for a node that has %d",
-                       welcome.place.n_local, a->spec->n_ranks);
+        return ls_fail(LS_EPROTO, "a welcome with %d rank%s for a node that has %d",
+                       welcome.place.n_local, text_plural(welcome.place.n_local), a->spec->n_ranks);
     if (a->place.job[0] != 0 && !text_equal(a->place.job, welcome.job))
         return ls_fail(LS_EPROTO, "a welcome to another job");
     if (a->phase != AGENT_IDLE)

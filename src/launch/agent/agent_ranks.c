@@ -148,7 +148,8 @@ static ls_status open_isolated(agent *a, const rank_place *job)
     ls_status st = LS_OK;
 
     if (starts.list == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", a->spec->n_ranks);
+        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", a->spec->n_ranks,
+                       text_plural(a->spec->n_ranks));
     while (st == LS_OK && starts.n < a->spec->n_ranks) {
         st = prepare_rank(a, &a->ranks[starts.n], job, &starts.list[starts.n]);
         starts.n++;
@@ -166,10 +167,10 @@ static ls_status open_isolated(agent *a, const rank_place *job)
 void agent_prepare_ranks(agent *a)
 {
     a->n_ended = 0;
-    a->n_failed = 0;
     a->root = -1;
     a->failed_ms = 0;
     a->drained = false;
+    a->is_signalled = false;
     a->is_killed = false;
     a->started_s = (int64_t)time(NULL);
     for (int i = 0; i < a->spec->n_ranks; i++)

@@ -41,6 +41,7 @@ static void settle_root(agent *a)
         }
     }
     a->root = (int)(root - a->ranks);
+    root->was_stopped = false;
     if (root == seen || !WIFSIGNALED(root->wait_status))
         return;
     /* It had failed, but was still there when all were ended: that signal says nothing about it. */
@@ -93,6 +94,19 @@ static void append_folder(const agent_rank *r, text_buf *out)
         text_append(
             out, "  its files: %s\n",
             log_folder_path(&a->logs, r->attempt, (int)(r - a->ranks), NULL, path, sizeof(path)));
+}
+
+/* A rank that MPI or the hub has called failed is so however it ended. */
+void agent_count_ends(const agent *a, node_end *end)
+{
+    for (int i = 0; i < a->spec->n_ranks; i++) {
+        const agent_rank *r = &a->ranks[i];
+
+        if (!r->ended || agent_ended_well(r))
+            continue;
+        end->n_stopped += r->was_stopped && r->failed_code == 0;
+        end->n_failed += !r->was_stopped || r->failed_code != 0;
+    }
 }
 
 void agent_make_report(agent *a, node_end *end, text_buf *details)

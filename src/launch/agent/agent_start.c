@@ -177,7 +177,8 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     LS_TRY(process_list_fds(&a->users));
     a->ranks = ls_calloc((size_t)spec->n_ranks + 1, sizeof(*a->ranks)); /* there may be none */
     if (a->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", spec->n_ranks);
+        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", spec->n_ranks,
+                       text_plural(spec->n_ranks));
     agent_prepare_ranks(a);
     raise_descriptor_limit(spec);
     for (int i = 0; i < 2 && spec->capture && spec->far == NULL; i++)

@@ -73,6 +73,7 @@ void agent_kill_ranks(agent *a)
         return;
     if (a->phase == AGENT_RUNNING)
         a->phase = AGENT_FAILING;
+    a->is_signalled = true;
     a->is_killed = true;
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
@@ -90,6 +91,7 @@ static void terminate_ranks(void *arg)
 {
     agent *a = arg;
 
+    a->is_signalled = true;
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
@@ -129,6 +131,7 @@ void agent_stop_ranks(agent *a, const node_stop *stop)
         return;
     a->phase = AGENT_STOPPING;
     a->grace_ms = stop->grace_ms;
+    a->is_signalled = true;
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
@@ -216,7 +219,6 @@ static void note_failure(agent_rank *r)
 
 void agent_rank_failed(agent_rank *r, int code)
 {
-    r->agent->n_failed += r->ended && agent_ended_well(r);
     r->failed_code = code;
     note_failure(r);
 }
@@ -255,6 +257,13 @@ static void check_unfinished(agent_rank *r)
     text_free(&activity);
 }
 
+/* An end that neither SIGTERM nor SIGKILL explains. */
+static bool has_fault(const agent_rank *r)
+{
+    return WIFSIGNALED(r->wait_status) && WTERMSIG(r->wait_status) != SIGTERM &&
+           WTERMSIG(r->wait_status) != SIGKILL;
+}
+
 static void rank_ended(agent_rank *r, int wait_status)
 {
     agent *a = r->agent;
@@ -265,11 +274,11 @@ static void rank_ended(agent_rank *r, int wait_status)
     agent_end_pmi(r);
     r->ended = true;
     r->wait_status = wait_status;
+    r->was_stopped = a->is_signalled && !has_fault(r);
     if (!a->is_killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
         (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
     a->n_ended++;
     check_unfinished(r);
-    a->n_failed += !agent_ended_well(r);
     agent_tell_mpi(a); /* before its end: nobody waits for itself */
     if (!agent_ended_well(r)) {
         if (r->failed_code == 0)

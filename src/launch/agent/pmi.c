@@ -398,7 +398,7 @@ ls_status pmi_create(const char *name, int n_ranks, int world_size, const char *
 
 fail:
     pmi_destroy(p);
-    return ls_fail(LS_ENOMEM, "no memory to serve PMI to %d ranks", n_ranks);
+    return ls_fail(LS_ENOMEM, "no memory to serve PMI to %d rank%s", n_ranks, text_plural(n_ranks));
 }
 
 void pmi_destroy(pmi *p)

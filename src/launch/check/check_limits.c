@@ -37,8 +37,8 @@ void check_files(check *c)
                 (unsigned long long)needed);
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed)
         finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, mend,
-                    "a process may open %s files; the launcher of %d ranks needs %llu", most,
-                    c->n_ranks, (unsigned long long)needed);
+                    "a process may open %s files; the launcher of %d rank%s needs %llu", most,
+                    c->n_ranks, text_plural(c->n_ranks), (unsigned long long)needed);
     else
         finding_add(c->out, FINDING_FILES_OK_KIND, FINDING_OK, NULL,
                     "files that a process may open: %s", most);
@@ -89,14 +89,15 @@ void check_processes(check *c)
         limit.rlim_cur < needed)
         finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
                     "ulimit -u unlimited   # as root, or in /etc/security/limits.conf",
-                    "this user may have %llu processes and threads, for %d ranks",
-                    (unsigned long long)limit.rlim_cur, c->n_ranks);
+                    "this user may have %llu processes and threads, for %d rank%s",
+                    (unsigned long long)limit.rlim_cur, c->n_ranks, text_plural(c->n_ranks));
     else if (check_group_limit(c, "pids", "pids.max", "pids.current", &left) && left < needed)
         finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
                     "docker run --pids-limit=-1   # or the limit of the pod or of the service",
-                    "the control group may have %llu more processes and threads, for %d ranks",
-                    (unsigned long long)left, c->n_ranks);
+                    "the control group may have %llu more processes and threads, for %d rank%s",
+                    (unsigned long long)left, c->n_ranks, text_plural(c->n_ranks));
     else
         finding_add(c->out, FINDING_PROCESSES_OK_KIND, FINDING_OK, NULL,
-                    "there may be enough processes for %d ranks", c->n_ranks);
+                    "there may be enough processes for %d rank%s", c->n_ranks,
+                    text_plural(c->n_ranks));
 }

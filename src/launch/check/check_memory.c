@@ -36,8 +36,8 @@ void check_shm(check *c)
                     "/dev/shm has %s", total_text);
     else if (unused < wanted)
         finding_add(c->out, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "ls -lS /dev/shm",
-                    "/dev/shm has %s free of %s, for %d ranks", unused_text, total_text,
-                    c->n_ranks);
+                    "/dev/shm has %s free of %s, for %d rank%s", unused_text, total_text,
+                    c->n_ranks, text_plural(c->n_ranks));
     else
         finding_add(c->out, FINDING_SHM_OK_KIND, FINDING_OK, NULL, "/dev/shm has %s free",
                     unused_text);
@@ -78,8 +78,8 @@ void check_memory(check *c)
     text_bytes(text, sizeof(text), available);
     if (available < wanted)
         finding_add(c->out, FINDING_MEMORY_LOW_KIND, FINDING_WARNING,
-                    "ps -eo pid,user,rss,args --sort=-rss | head", "%s has %s left, for %d ranks",
-                    whose, text, c->n_ranks);
+                    "ps -eo pid,user,rss,args --sort=-rss | head", "%s has %s left, for %d rank%s",
+                    whose, text, c->n_ranks, text_plural(c->n_ranks));
     else
         finding_add(c->out, FINDING_MEMORY_OK_KIND, FINDING_OK, NULL, "%s has %s left", whose,
                     text);

@@ -235,7 +235,8 @@ static ls_status copy_places(head *h)
     h->losses = ls_calloc((size_t)h->n_places, sizeof(*h->losses));
     h->ranks = ls_calloc((size_t)h->world_size, sizeof(*h->ranks));
     if (h->places == NULL || h->ends == NULL || h->losses == NULL || h->ranks == NULL) {
-        const ls_status st = ls_fail(LS_ENOMEM, "no memory for %d ranks", h->world_size);
+        const ls_status st = ls_fail(LS_ENOMEM, "no memory for %d rank%s", h->world_size,
+                                     text_plural(h->world_size));
 
         free_places(h);
         return st;

@@ -190,13 +190,23 @@ static bool has_cause(const head *h, const head_end *root)
            h->failed_ms - h->broken_ms < CAUSE_MS;
 }
 
-static int count_failed(const head *h)
+/* What became of the ranks that are not the cause. */
+static void append_others(const head *h, const head_end *root, text_buf *out)
 {
-    int n = 0;
+    int n_failed = root != NULL ? -1 : 0;
+    int n_stopped = 0;
 
-    for (int i = 0; i < h->n_places; i++)
-        n += h->ends[i].has_come ? h->ends[i].end.n_failed : 0;
-    return n;
+    for (int i = 0; i < h->n_places; i++) {
+        if (!h->ends[i].has_come)
+            continue;
+        n_failed += h->ends[i].end.n_failed;
+        n_stopped += h->ends[i].end.n_stopped;
+    }
+    if (n_failed > 0)
+        text_append(out, "  %d other rank%s failed after it\n", n_failed, text_plural(n_failed));
+    if (n_stopped > 0)
+        text_append(out, "  %d other rank%s stopped because of it\n", n_stopped,
+                    n_stopped == 1 ? " was" : "s were");
 }
 
 /* "node 1 (b): ", where there are several, or it is elsewhere. */
@@ -279,7 +289,6 @@ void head_make_report(const head *h, const char *otherwise, text_buf *out, int *
     const job_cause *blamed = rdzv_root_cause(h->machine, NULL);
     const head_end *root;
     node_set set = {.has = ls_calloc((size_t)h->n_places + 1, sizeof(*set.has))};
-    int n_after;
 
     if (blamed->kind == CAUSE_NONE || set.has == NULL) {
         text_append(out, "%s\n", otherwise != NULL ? otherwise : "");
@@ -290,8 +299,6 @@ void head_make_report(const head *h, const char *otherwise, text_buf *out, int *
     append_root(h, blamed, root, &set, out);
     if (root != NULL)
         *exit_code = root->end.exit_code;
-    n_after = count_failed(h) - (root != NULL);
-    if (n_after > 0)
-        text_append(out, "  %d other rank%s failed after it\n", n_after, n_after == 1 ? "" : "s");
+    append_others(h, root, out);
     ls_free(set.has);
 }

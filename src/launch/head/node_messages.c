@@ -152,6 +152,7 @@ void node_write_end(wire_writer *w, const node_end *e)
     wire_write_u32(w, e->generation);
     wire_write_u8(w, e->stopped);
     write_int(w, e->n_failed);
+    write_int(w, e->n_stopped);
     write_int(w, e->local_rank);
     write_int(w, e->exit_code);
     wire_write_u8(w, e->crashed);
@@ -168,6 +169,7 @@ ls_status node_read_end(const frame *f, node_end *out, text_buf *text, text_buf 
     out->generation = wire_read_u32(&r);
     out->stopped = read_bool(&r);
     out->n_failed = read_int(&r, 0, RDZV_LOCAL_MAX);
+    out->n_stopped = read_int(&r, 0, RDZV_LOCAL_MAX);
     out->local_rank = read_int(&r, -1, RDZV_LOCAL_MAX - 1);
     out->exit_code = read_int(&r, 0, 255);
     out->crashed = read_bool(&r);
@@ -235,9 +237,9 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
         p->rank_base > p->world_size - p->n_local || !is_job_id(out->job) ||
         (out->hub_port != 0 && out->hub_unix[0] != 0) || !pmi_is_layout(out->mpi_layout))
-        return ls_fail(LS_EPROTO,
-                       "a welcome that makes no sense: node %d of %d, %d ranks from %d of %d",
-                       p->node, p->n_nodes, p->n_local, p->rank_base, p->world_size);
+        return ls_fail(
+            LS_EPROTO, "a welcome that makes no sense: node %d of %d, %d rank%s from %d of %d",
+            p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base, p->world_size);
     return LS_OK;
 }
 

@@ -83,6 +83,7 @@ typedef struct node_end {
     uint32_t generation;
     bool stopped; /* a stop, abort or kill had come */
     int n_failed;
+    int n_stopped;  /* that its agent has ended because others had failed */
     int local_rank; /* that failed first, -1: none */
     int exit_code;
     bool crashed;
