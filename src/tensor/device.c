@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "tensor/module.h"
+#include "tensor/omp_spin.h"
 #include "tensor/pool.h"
 
 #include <stdlib.h>
@@ -78,8 +79,10 @@ static ls_status local_ranks(int64_t *out)
     return LS_OK;
 }
 
-static ls_status resolve_threads(int asked, int *out)
+/* The device's threads, and GOMP_SPINCOUNT for those of all ranks together. */
+static ls_status resolve_threads(int asked, int *out, const char **spin_count)
 {
+    const int cores = ls_usable_cores(NULL);
     int64_t threads = asked;
     int64_t ranks;
 
@@ -87,11 +90,11 @@ static ls_status resolve_threads(int asked, int *out)
         return ls_fail(LS_EINVAL, "device: %d threads", asked);
     if (threads == 0)
         LS_TRY(config_int(CONFIG_THREADS, &threads));
-    if (threads == 0) {
-        LS_TRY(local_ranks(&ranks));
-        threads = ls_usable_cores(NULL) / ranks;
-    }
+    LS_TRY(local_ranks(&ranks));
+    if (threads == 0)
+        threads = cores / ranks;
     *out = threads < 1 ? 1 : (int)threads;
+    *spin_count = omp_spin_count(*out * ranks, cores);
     return LS_OK;
 }
 
@@ -120,29 +123,35 @@ static ls_status open_ops(const device_ops *ops, void *module, int threads, ls_d
     return LS_OK;
 }
 
-static ls_status open_named(const char *name, int threads, ls_device **out)
+static ls_status open_named(const char *name, int threads, const char *spin_count, ls_device **out)
 {
     const device_ops *ops = find_built_in(name);
     void *module = NULL;
+    char **environment;
+    ls_status st;
 
-    if (ops == NULL)
-        LS_TRY(module_load(name, &ops, &module));
-    return open_ops(ops, module, threads, out);
+    if (ops != NULL)
+        return open_ops(ops, NULL, threads, out);
+    environment = omp_spin_enter(spin_count);
+    st = module_load(name, &ops, &module);
+    omp_spin_leave(environment);
+    return st == LS_OK ? open_ops(ops, module, threads, out) : st;
 }
 
 /* The best processor device there is: slower is better than nothing, but not silently. */
-static ls_status open_cpu(int threads, ls_device **out)
+static ls_status open_cpu(int threads, const char *spin_count, ls_device **out)
 {
-    if (open_named("onednn", threads, out) == LS_OK)
+    if (open_named("onednn", threads, spin_count, out) == LS_OK)
         return LS_OK;
     ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
            ls_last_error());
-    return open_named("cpu_ref", threads, out);
+    return open_named("cpu_ref", threads, spin_count, out);
 }
 
 ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
 {
     ls_device_options o;
+    const char *spin_count = NULL;
     const char *name;
     int threads = 0;
 
@@ -151,10 +160,10 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     name = o.name;
     if (name == NULL || name[0] == '\0')
         LS_TRY(config_text(CONFIG_DEVICE, &name));
-    LS_TRY(resolve_threads(o.threads, &threads));
+    LS_TRY(resolve_threads(o.threads, &threads, &spin_count));
     if (text_equal(name, "cpu"))
-        return open_cpu(threads, out);
-    return open_named(name, threads, out);
+        return open_cpu(threads, spin_count, out);
+    return open_named(name, threads, spin_count, out);
 }
 
 void ls_device_close(ls_device *device)

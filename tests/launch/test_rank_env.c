@@ -28,7 +28,8 @@ static const rank_place place = {.rank = 5,
                                  .ring_fd = 12,
                                  .pmi_fd = -1,
                                  .listen_fd = -1,
-                                 .threads = 6};
+                                 .threads = 6,
+                                 .cores = 24};
 
 static char **make(const char *const *inherited, const rank_place *p)
 {
@@ -219,6 +220,36 @@ static void the_users_own_values_win_where_they_are_choices(void **state)
     rank_env_free(env);
 }
 
+/* 4 ranks on 24 cores. */
+static void threads_sleep_where_they_outnumber_the_cores(void **state)
+{
+    static const struct {
+        const char *inherited[3];
+        int cores;
+        const char *wanted; /* NULL: none is set */
+    } cases[] = {
+        {{"A=1"}, 24, NULL},
+        {{"A=1"}, 23, "OMP_WAIT_POLICY=passive"},
+        {{"OMP_NUM_THREADS=7"}, 24, "OMP_WAIT_POLICY=passive"},
+        {{"OMP_NUM_THREADS=7,2"}, 24, "OMP_WAIT_POLICY=passive"},
+        {{"OMP_NUM_THREADS=5"}, 23, NULL},
+        {{"OMP_NUM_THREADS=7", "OMP_WAIT_POLICY=active"}, 24, "OMP_WAIT_POLICY=active"},
+        {{"OMP_NUM_THREADS=7", "GOMP_SPINCOUNT=9"}, 24, NULL},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        rank_place p = place;
+        char **env;
+
+        p.cores = cases[i].cores;
+        env = make(cases[i].inherited, &p);
+        assert_int_equal(count(env, "OMP_WAIT_POLICY"), cases[i].wanted != NULL);
+        assert_true(cases[i].wanted == NULL || has(env, cases[i].wanted));
+        rank_env_free(env);
+    }
+}
+
 static void what_there_is_none_of_is_not_named(void **state)
 {
     rank_place p = place;
@@ -342,6 +373,7 @@ int main(void)
         cmocka_unit_test(identities_of_other_launchers_are_removed),
         cmocka_unit_test(what_only_looks_like_an_identity_stays),
         cmocka_unit_test(the_users_own_values_win_where_they_are_choices),
+        cmocka_unit_test(threads_sleep_where_they_outnumber_the_cores),
         cmocka_unit_test(what_there_is_none_of_is_not_named),
         cmocka_unit_test(an_error_file_is_named_and_replaces_an_inherited_one),
         cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),

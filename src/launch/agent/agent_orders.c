@@ -20,9 +20,9 @@ static bool is_sent(const char *entry)
                                        "PYTHONPATH=", "VIRTUAL_ENV=",
                                        "CONDA_",      "LOCKSTEP_",
                                        "NCCL_",       "GLOO_",
-                                       "OMP_",        "CUDA_",
-                                       "TORCH_",      "TERM=",
-                                       "COLORTERM="};
+                                       "OMP_",        "GOMP_",
+                                       "CUDA_",       "TORCH_",
+                                       "TERM=",       "COLORTERM="};
     static const char *const own[] = {"LOCKSTEP_JOB=", "LOCKSTEP_KEY_F",
                                       "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
 

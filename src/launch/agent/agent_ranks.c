@@ -244,7 +244,8 @@ static ls_status open_ranks(agent *a)
     const rdzv_place *p = &a->place.place;
     char url[NET_ADDRESS_TEXT_MAX];
     char host[NET_ADDRESS_TEXT_MAX];
-    const int threads = ls_usable_cores(NULL) / spec->n_ranks;
+    const int cores = ls_usable_cores(NULL);
+    const int threads = cores / spec->n_ranks;
     rank_place place = {
         .world_size = p->world_size,
         .local_size = p->n_local,
@@ -262,6 +263,7 @@ static ls_status open_ranks(agent *a)
         .virtual_local_rank = spec->virtual_local_rank,
         .key_fd = a->key_fd,
         .threads = threads > 0 ? threads : 1,
+        .cores = cores,
     };
 
     if (a->pick.n > 0)

@@ -7,6 +7,7 @@
 #include "launch/process/process.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OWN_MOST 64
@@ -209,12 +210,24 @@ static void put_pmi(builder *b, const rank_place *p)
     put(b, "MPI_LOCALNRANKS=%d", p->local_size);
 }
 
+/* Where the threads of the ranks outnumber the cores they must not spin: one that does holds the
+ * core that the thread which it waits for needs. */
+static void put_wait_policy(builder *b, char *const *inherited, const rank_place *p)
+{
+    const char *given = value_of(inherited, "OMP_NUM_THREADS");
+    const long threads = given == NULL ? p->threads : strtol(given, NULL, 10); // of "4,2" the 4
+
+    if (threads > p->cores / p->local_size && value_of(inherited, "GOMP_SPINCOUNT") == NULL)
+        put_default(b, inherited, "OMP_WAIT_POLICY", "passive");
+}
+
 static void put_surroundings(builder *b, char *const *inherited, const rank_place *p)
 {
     char threads[16];
 
     text_format(threads, sizeof(threads), "%d", p->threads);
     put_default(b, inherited, "OMP_NUM_THREADS", threads);
+    put_wait_policy(b, inherited, p);
     put_default(b, inherited, "PYTHONUNBUFFERED", "1");
 }
 

@@ -41,6 +41,7 @@ typedef struct rank_place {
     int columns;      /* for lines of rank 0, of the terminal behind its pipe; 0: there is none */
     bool is_isolated; /* rank_env_set_pid() says later by which number it is known */
     int threads;      /* compute threads a rank, from the cores it may use */
+    int cores;        /* that the ranks of this machine share */
 } rank_place;
 
 /* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). LOCKSTEP_AGENT_PROCESS becomes the calling process: the one that watches

@@ -8,7 +8,10 @@
 #include "tensor/testing.h"
 
 #include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Nobody built oneDNN and libgomp for the thread sanitizer: it takes their own work on several threads for races. Ours it can
  * judge. */
@@ -179,16 +182,78 @@ static void the_fingerprint_names_library_and_threads(void **state)
     ls_device_close(device);
 }
 
-int main(void)
+/* --- threads that wait --- */
+
+/* What libgomp, loaded in a process of its own with these variables, has read as GOMP_SPINCOUNT. */
+static void spin_count_of(const char *variables, int threads, char *out, int n)
+{
+    char command[256];
+    char line[256];
+    FILE *f;
+
+    assert_true(snprintf(command, sizeof(command),
+                         "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE %s "
+                         "/proc/%d/exe %d 2>&1",
+                         variables, (int)getpid(), threads) < (int)sizeof(command));
+    f = popen(command, "re");
+    assert_non_null(f);
+    *out = '\0';
+    while (fgets(line, sizeof(line), f) != NULL) {
+        const char *value = strstr(line, "GOMP_SPINCOUNT = ");
+
+        if (value != NULL)
+            (void)snprintf(out, (size_t)n, "%.*s", (int)strcspn(value + 17, "\n"), value + 17);
+    }
+    assert_int_equal(pclose(f), 0);
+}
+
+/* Opens the device, and finds the environment as it was. */
+static int open_only(int threads)
+{
+    ls_device *device = NULL;
+    const ls_status st = open_onednn(threads, &device);
+    const char *given = getenv("GOMP_SPINCOUNT");
+
+    ls_device_close(device);
+    return st != LS_OK || (given != NULL && strcmp(given, "77") != 0);
+}
+
+static void threads_spin_briefly_or_not_at_all_unless_the_user_says_how(void **state)
+{
+    static const struct {
+        const char *variables;
+        int threads;
+        const char *wanted;
+    } cases[] = {
+        {"", 1, "'3000'"},
+        {"", 1000000, "'0'"},
+        {"LOCKSTEP_LOCAL_WORLD_SIZE=1000000", 1, "'0'"},
+        {"GOMP_SPINCOUNT=77", 1000000, "'77'"},
+        {"OMP_WAIT_POLICY=active", 1, "'30000000000'"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        char got[64];
+
+        spin_count_of(cases[i].variables, cases[i].threads, got, sizeof(got));
+        assert_string_equal(got, cases[i].wanted);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_is_near_the_reference),
         cmocka_unit_test(every_case_is_near_the_reference_on_3_threads),
         cmocka_unit_test(float64_is_left_to_the_reference),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
+        cmocka_unit_test(threads_spin_briefly_or_not_at_all_unless_the_user_says_how),
     };
     ls_device *device = NULL;
 
+    if (argc > 1)
+        return open_only(atoi(argv[1]));
     if (open_onednn(1, &device) != LS_OK) {
         print_message("skipped: %s\n", ls_last_error());
         return 77;
