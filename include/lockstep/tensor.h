@@ -34,8 +34,9 @@ typedef struct ls_device_options {
 /* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED says why a device cannot be had and what works. */
 LS_API LS_MUST_USE ls_status ls_device_open(const ls_device_options *opt, ls_device **out);
 
-/* Closes it; all its tensors and tapes must be gone. NULL is allowed. */
-LS_API void ls_device_close(ls_device *device);
+/* Closes it. While tensors, tapes or models of it exist it stays open: LS_EINVAL tells how many.
+ * NULL is allowed. */
+LS_API ls_status ls_device_close(ls_device *device);
 
 /* "onednn", "cpu_ref", ... Static. */
 LS_API const char *ls_device_name(const ls_device *device);

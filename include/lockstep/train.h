@@ -139,7 +139,8 @@ LS_API ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *tar
  * failure is reported by ls_run_close. */
 LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
 
-/* Restores signals, says the last word (rank 0), frees everything. Returns `st` if that is a failure, else the first failure
+/* Destroy the program's own tensors on the run's device before: LS_EINVAL when there are some.
+ * Restores signals, says the last word (rank 0), frees everything. Returns `st` if that is a failure, else the first failure
  * of the run. NULL gives `st`. */
 LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run, ls_status st);
 

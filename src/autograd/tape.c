@@ -23,6 +23,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     if (tape == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a tape");
     tape->device = device;
+    device->n_users++;
     tape->is_training = true;
     ls_tape_set_random(tape, 0, 0);
     *out = tape;
@@ -63,6 +64,7 @@ void ls_tape_destroy(ls_tape *tape)
     if (tape == NULL)
         return;
     ls_tape_reset(tape);
+    tape->device->n_users--;
     for (int i = 0; i < tape->values_made; i++)
         ls_free(tape->values[i]);
     ls_free(tape->values);

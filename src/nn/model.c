@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "tensor/device.h"
 
 #include <string.h>
 
@@ -20,6 +21,7 @@ ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out)
     if (model == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a model");
     model->device = device;
+    device->n_users++;
     ls_rng_seed(&model->rng, seed);
     *out = model;
     return LS_OK;
@@ -47,6 +49,7 @@ void ls_model_destroy(ls_model *model)
     ls_free(model->parameters.items);
     ls_free(model->buffers.items);
     ls_free(model->state.items);
+    model->device->n_users--;
     ls_free(model);
 }
 

@@ -166,14 +166,23 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     return open_named(name, threads, spin_count, out);
 }
 
-void ls_device_close(ls_device *device)
+ls_status ls_device_close(ls_device *device)
 {
+    size_t n_tensors;
+
     if (device == NULL)
-        return;
+        return LS_OK;
+    n_tensors = pool_live_tensors(device);
+    if (n_tensors > 0 || device->n_users > 0)
+        return ls_fail(LS_EINVAL,
+                       "device %s stays open: %zu tensors and %zu tapes and models still use it; "
+                       "destroy them first",
+                       device->ops->name, n_tensors, device->n_users);
     pool_destroy(device);
     device->ops->close(device->state);
     module_unload(device->module);
     ls_free(device);
+    return LS_OK;
 }
 
 const char *ls_device_name(const ls_device *device)

@@ -189,6 +189,7 @@ struct ls_device {
     void *module; /* dlopen handle, NULL for built-in ones */
     struct tensor_pool
         *pool;            /* freed blocks by size, so that a step allocates nothing after warm-up */
+    size_t n_users;       /* tapes and models, which hold no tensor of it for some time */
     uint64_t n_backwards; /* autograd's: numbers the backwards of all tapes on this device */
 };
 

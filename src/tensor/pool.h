@@ -17,7 +17,10 @@ typedef struct tensor_pool tensor_pool;
 
 LS_MUST_USE ls_status pool_create(tensor_pool **out);
 
-/* Frees all that lies in the device's pool and the pool; says in the log when tensors are still alive. */
+/* Tensors of the device that have not been destroyed. */
+size_t pool_live_tensors(const ls_device *device);
+
+/* Frees all that lies in the device's pool, and the pool; no tensor is alive. */
 void pool_destroy(ls_device *device);
 
 /* Storage of at least `bytes` with one user, undefined contents. */

@@ -165,8 +165,10 @@ static void close_split(split *s)
     ls_dataset_close(s->set);
 }
 
-static void free_run(ls_run *run)
+static ls_status free_run(ls_run *run)
 {
+    ls_status st;
+
     if (run->started) {
         run_set_activity(run, NULL);
         sigaction(SIGTERM, &run->old_term, NULL);
@@ -181,13 +183,15 @@ static void free_run(ls_run *run)
     close_split(&run->test);
     ls_ddp_destroy(run->ddp);
     ls_model_destroy(run->model);
-    ls_device_close(run->device);
+    st = ls_device_close(run->device);
     ls_free(run);
+    return st;
 }
 
 ls_status ls_run_close(ls_run *run, ls_status st)
 {
     char why[LS_ERROR_BYTES];
+    ls_status closed;
 
     if (run == NULL)
         return st;
@@ -198,9 +202,8 @@ ls_status ls_run_close(ls_run *run, ls_status st)
     if (st == LS_OK && run->unsaved)
         st = ls_fail(LS_EIO, "%s", run->unsaved_text);
     text_format(why, sizeof(why), "%s", ls_last_error());
-    free_run(run);
-    return st == LS_OK ? LS_OK
-                       : ls_fail(st, "%s", why); /* freeing may have had something to say, too */
+    closed = free_run(run);
+    return st == LS_OK ? closed : ls_fail(st, "%s", why);
 }
 
 /* --- start --- */

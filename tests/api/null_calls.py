@@ -118,6 +118,7 @@ OPTIONAL = {f"const ls_{name} *" for name in (
 ANY = "anything"  # something but NULL
 NULL_GIVES = {
     # Documented as "NULL is allowed", or with what NULL gives.
+    ("ls_device_close", "device"): "LS_OK",
     ("ls_store_get", "bytes"): "LS_OK", ("ls_store_add", "out"): "LS_OK",
     ("ls_store_compare_set", "swapped"): "LS_OK", ("ls_store_delete", "existed"): "LS_OK",
     ("ls_conv2d", "bias"): ANY, ("ls_conv2d", "params"): ANY, ("ls_linear", "bias"): ANY,

@@ -337,6 +337,32 @@ static void a_model_without_memory_fails_cleanly(void **state)
     ls_device_close(device);
 }
 
+static void a_device_stays_open_while_something_uses_it(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *t = random_tensor(device, LS_F32, 1, (const int64_t[]){4}, 1);
+    ls_tensor *view = NULL;
+    ls_tape *tape = NULL;
+    ls_model *model = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_view(t, 2, (const int64_t[]){2, 2}, &view));
+    assert_status(LS_EINVAL, ls_device_close(device));
+    assert_non_null(strstr(ls_last_error(), "2 tensors and 0 tapes and models still use it"));
+    ls_tensor_destroy(t);
+    assert_status(LS_EINVAL, ls_device_close(device));
+    (void)element_of(view, 3);
+    ls_tensor_destroy(view);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_EINVAL, ls_device_close(device));
+    assert_non_null(strstr(ls_last_error(), "0 tensors and 2 tapes and models still use it"));
+    ls_tape_destroy(tape);
+    assert_status(LS_EINVAL, ls_device_close(device));
+    ls_model_destroy(model);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_missing_layer_marks_the_tape),
         cmocka_unit_test(a_failing_layer_is_named),
         cmocka_unit_test(a_model_without_memory_fails_cleanly),
+        cmocka_unit_test(a_device_stays_open_while_something_uses_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
