@@ -16,9 +16,9 @@ typedef struct ls_optimizer ls_optimizer;
 /* torch.optim.SGD: g += weight_decay*p; buf = momentum*buf + (1-dampening)*g (first step: buf = g);
  * g = nesterov ? g + momentum*buf : buf; p -= lr*g. Terms whose factor is 0 are left out. */
 typedef struct ls_sgd_options {
-    size_t size; /* sizeof(ls_sgd_options) */
-    double lr;   /* at least 0, as momentum and weight_decay */
-    double momentum;
+    size_t size;     /* sizeof(ls_sgd_options) */
+    double lr;       /* over 0; ls_optimizer_set_lr() takes 0, too */
+    double momentum; /* at least 0, as weight_decay */
     double dampening;
     double weight_decay;
     int nesterov; /* needs momentum > 0 and dampening 0 */
@@ -38,7 +38,7 @@ LS_API LS_MUST_USE ls_status ls_sgd_create(const ls_named *parameters, int n, ls
  * stands under the root. */
 typedef struct ls_adam_options {
     size_t size;  /* sizeof(ls_adam_options) */
-    double lr;    /* at least 0; PyTorch's default is 0.001 */
+    double lr;    /* over 0 (PyTorch's default is 0.001); ls_optimizer_set_lr() takes 0, too */
     double beta1; /* below 1; 0 means 0.9, negative: none (0) */
     double beta2; /* below 1; 0 means 0.999, negative: none (0) */
     double eps;   /* 0 means 1e-8 */

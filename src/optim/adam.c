@@ -73,7 +73,7 @@ static ls_status resolve(const char *name, const ls_adam_options *given, ls_adam
     LS_TRY(resolve_beta(name, "beta1", opt->beta1, 0.9, &opt->beta1));
     LS_TRY(resolve_beta(name, "beta2", opt->beta2, 0.999, &opt->beta2));
     opt->eps = opt->eps == 0 ? 1e-8 : opt->eps;
-    LS_TRY(optimizer_check_rate(name, "lr", opt->lr));
+    LS_TRY(optimizer_check_lr(name, opt->lr));
     LS_TRY(optimizer_check_rate(name, "eps", opt->eps));
     return optimizer_check_rate(name, "weight_decay", opt->weight_decay);
 }

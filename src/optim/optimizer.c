@@ -62,6 +62,16 @@ ls_status optimizer_check_rate(const char *optimizer, const char *name, double v
     return ls_fail(LS_EINVAL, "%s: %s is %g, it must be at least 0", optimizer, name, value);
 }
 
+ls_status optimizer_check_lr(const char *optimizer, double lr)
+{
+    if (lr == 0)
+        return ls_fail(LS_EINVAL,
+                       "%s: lr is 0 or not set, and nothing would be learnt; "
+                       "ls_optimizer_set_lr() sets 0 where that is meant",
+                       optimizer);
+    return optimizer_check_rate(optimizer, "lr", lr);
+}
+
 static ls_status check_parameters(const ls_named *parameters, int n)
 {
     byte_map names = {0};

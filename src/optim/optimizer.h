@@ -64,4 +64,7 @@ LS_MUST_USE ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad,
 /* LS_EINVAL unless `value` is finite and at least 0. */
 LS_MUST_USE ls_status optimizer_check_rate(const char *optimizer, const char *name, double value);
 
+/* LS_EINVAL unless the first learning rate is finite and over 0: 0 is a field that was not set. */
+LS_MUST_USE ls_status optimizer_check_lr(const char *optimizer, double lr);
+
 #endif

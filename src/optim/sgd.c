@@ -52,7 +52,7 @@ static const optimizer_ops sgd_ops = {.update = sgd_step,
 static ls_status resolve(const ls_sgd_options *given, ls_sgd_options *opt)
 {
     LS_TRY(ls_context(OPTIONS_COPY(ls_sgd_options, given, opt), "sgd"));
-    LS_TRY(optimizer_check_rate("sgd", "lr", opt->lr));
+    LS_TRY(optimizer_check_lr("sgd", opt->lr));
     LS_TRY(optimizer_check_rate("sgd", "momentum", opt->momentum));
     LS_TRY(optimizer_check_rate("sgd", "weight_decay", opt->weight_decay));
     if (!isfinite(opt->dampening))

@@ -202,10 +202,11 @@ static void wrong_options_say_what_is_wrong(void **state)
     } cases[] = {
         {{.size = 1, .lr = 0.1}, "options"},
         {{.size = sizeof(ls_adam_options), .lr = -1}, "lr"},
-        {{.size = sizeof(ls_adam_options), .beta1 = 1}, "beta1"},
-        {{.size = sizeof(ls_adam_options), .beta2 = (double)NAN}, "beta2"},
-        {{.size = sizeof(ls_adam_options), .eps = -1e-8}, "eps"},
-        {{.size = sizeof(ls_adam_options), .weight_decay = (double)INFINITY}, "weight_decay"},
+        {{.size = sizeof(ls_adam_options), .lr = 1, .beta1 = 1}, "beta1"},
+        {{.size = sizeof(ls_adam_options), .lr = 1, .beta2 = (double)NAN}, "beta2"},
+        {{.size = sizeof(ls_adam_options), .lr = 1, .eps = -1e-8}, "eps"},
+        {{.size = sizeof(ls_adam_options), .lr = 1, .weight_decay = (double)INFINITY},
+         "weight_decay"},
     };
     ls_tensor *t = make_tensor(LS_F32, 3);
     const ls_named named = {.name = "p", .tensor = t};
