@@ -105,7 +105,8 @@ LS_API void ls_augment_imagenet(int train, int image_size, ls_augment *out);
 LS_API void ls_augment_cifar(int train, ls_augment *out);
 
 /* From now on samples are given so, and ls_dataset_sample_dims() tells their shape; replaces what was set before, NULL takes it away.
- * Before a loader is made. LS_EINVAL says what does not fit the set. */
+ * LS_EINVAL says what does not fit the set, or that a loader reads it: no loader of the set may
+ * exist. */
 LS_API LS_MUST_USE ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment);
 
 /* --- which samples a rank sees, in which order --- */

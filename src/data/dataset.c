@@ -31,9 +31,19 @@ void dataset_ready(ls_dataset *d)
     fill_values(d);
 }
 
+void dataset_count_loader(const ls_dataset *d, int more)
+{
+    ls_dataset *counted = (ls_dataset *)(uintptr_t)d;
+
+    (void)atomic_fetch_add_explicit(&counted->n_loaders, more, memory_order_relaxed);
+}
+
 ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
 {
     LS_TRY(LS_GIVEN(d));
+    if (atomic_load_explicit(&d->n_loaders, memory_order_relaxed) > 0)
+        return ls_fail(LS_EINVAL, "augmentation: a loader reads the data set: call "
+                                  "ls_dataset_augment() before ls_loader_create()");
     if (augment == NULL) {
         dataset_ready(d);
         return LS_OK;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "data/images/image.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 typedef struct dataset_ops {
@@ -31,6 +32,7 @@ struct ls_dataset {
     int64_t dims[3]; /* C, H, W of its images; H and W are 0 where they differ */
     size_t n_others; /* files beside those of the set, which are not read */
 
+    atomic_int n_loaders; /* that read it now: samples keep their shape while there are any */
     bool is_augmented;
     ls_augment augment;
     int64_t sample_dims[3];
@@ -38,6 +40,9 @@ struct ls_dataset {
         [3]
         [256]; /* what a byte becomes, for each channel: rounded once, and quicker than dividing */
 };
+
+/* Counts the loaders of the set, which is theirs to read only: +1 or -1. */
+void dataset_count_loader(const ls_dataset *d, int more);
 
 /* The last act of opening: samples are the images as they are. */
 void dataset_ready(ls_dataset *d);

@@ -305,6 +305,13 @@ static ls_status open_memory(batch_memory *m)
     return tensor_plain(m->y, &m->labels);
 }
 
+/* What was read from it is void from now on, whenever it is really overwritten. */
+static void end_memory(batch_memory *m)
+{
+    tensor_written(m->x);
+    tensor_written(m->y);
+}
+
 static void plan_epoch(ls_loader *l)
 {
     const int64_t *chw = ls_dataset_sample_dims(l->opt.dataset);
@@ -370,6 +377,7 @@ ls_status ls_loader_create(const ls_loader_options *opt, ls_loader **out)
     if (l == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a loader");
     l->opt = o;
+    dataset_count_loader(o.dataset, 1);
     ls_mutex_init(&l->lock);
     ls_cond_init(&l->work);
     ls_cond_init(&l->done);
@@ -410,6 +418,7 @@ void ls_loader_destroy(ls_loader *l)
     ls_mutex_destroy(&l->lock);
     ls_free(l->threads);
     ls_free(l->slots);
+    dataset_count_loader(l->opt.dataset, -1);
     ls_free(l);
 }
 
@@ -438,9 +447,11 @@ ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
     stop_reading(l);
     LS_TRY(ls_sampler_set_epoch(l->opt.sampler, epoch));
     for (size_t i = 0; i < l->n_slots; i++) {
+        end_memory(&l->slots[i].memory);
         LS_TRY(open_memory(&l->slots[i].memory));
         l->slots[i].is_ready = false;
     }
+    end_memory(&l->tail);
     LS_TRY(open_memory(&l->tail));
     ls_mutex_lock(&l->lock);
     l->epoch = epoch;
@@ -460,6 +471,7 @@ static ls_status free_previous(ls_loader *l, size_t batch)
 {
     if (batch == l->freed)
         return LS_OK;
+    end_memory(memory_of(l, batch - 1));
     LS_TRY(open_memory(memory_of(l, batch - 1)));
     ls_mutex_lock(&l->lock);
     l->freed = batch;
