@@ -8,7 +8,10 @@
  *            with the operator's name and shapes, and ls_backward() and ls_tape_status() report it.
  * Ownership  What operators give belongs to the tape until ls_tape_reset(), and its memory may be
  *            reused as soon as backward has passed it (see ls_tape_keep). What they are given by the
- *            caller must stay as it is until backward or the reset.
+ *            caller must stay as it is until backward or the reset: a backward that reads a tensor
+ *            that was written or destroyed since is LS_EINVAL and names operator and input. (What
+ *            is written later through a pointer of ls_tensor_data() or ls_tensor_wrap() is not
+ *            seen.)
  * Threads    A tape is used by one thread.
  */
 #ifndef LOCKSTEP_AUTOGRAD_H
@@ -163,8 +166,10 @@ LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *t
  * dropped depends on what ls_tape_set_random() says, the number of the call since then, and the element: on nothing else. */
 LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
 
-/* Where randomness on this tape comes from, until the next call (before the first: seed 0, step 0). A program gives the number of its
- * step, and each rank a seed of its own; then a resumed run draws what an uninterrupted one does. */
+/* Where randomness on this tape comes from, until the next call; before the first one ls_dropout()
+ * fails in training. A program gives the number of its step, and each rank a seed of its own: ranks
+ * with the same seed drop the same elements. Then a resumed run draws what an uninterrupted one
+ * does. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
 
 /* --- measuring --- */

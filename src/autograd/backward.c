@@ -8,6 +8,8 @@
  */
 #include "autograd/tape.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 /* What a backward has passed is a constant from then on. */
@@ -238,9 +240,33 @@ static void give_back(node *n)
     v->grad = NULL;
 }
 
+/* Whether all that the node's backward reads is what forward has read or made. */
+static ls_status check_contents(const node *n)
+{
+    char text[TENSOR_TEXT_BYTES];
+
+    for (int i = 0; i < NODE_MAX_IN + 1; i++) {
+        const ls_tensor *t = node_tensor(n, i);
+        const value *v = value_of(t);
+        char which[24] = "its output";
+
+        if (t == NULL || (v != NULL && v->is_remade) ||
+            (t->storage == n->seen[i].storage && t->storage->version == n->seen[i].version))
+            continue;
+        if (i != NODE_OUT)
+            (void)text_format(which, sizeof(which), "input %d", i + 1);
+        return ls_fail(LS_EINVAL,
+                       "%s %s has been overwritten or destroyed since forward; do that after "
+                       "backward",
+                       which, tensor_text(text, sizeof(text), t));
+    }
+    return LS_OK;
+}
+
 static ls_status pass(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     LS_TRY(done_restore(tape, n));
+    LS_TRY(check_contents(n));
     return n->class->backward(tape, n, dy);
 }
 

@@ -49,6 +49,7 @@ static ls_status restore(ls_tape *tape, value *v)
 
     LS_TRY(done_restore(tape, maker));
     v->is_dropped = false;
+    v->is_remade = true;
     return maker->class->remake(tape, maker);
 }
 

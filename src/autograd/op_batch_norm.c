@@ -53,18 +53,21 @@ static ls_status batch_norm_remake(ls_tape *tape, const node *n)
     return device_run(tape->device, &call);
 }
 
+/* The running statistics may move on: backward has those of the batch. */
+#define BATCH_NORM_UNREAD (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
+
 static const op_class batch_norm_class = {.name = "batch_norm",
                                           .n_required = N_INPUTS,
                                           .n_typed = N_INPUTS,
                                           .n_grad = 3,
-                                          .unread = 1U << NODE_OUT,
+                                          .unread = BATCH_NORM_UNREAD,
                                           .backward = batch_norm_backward,
                                           .remake = batch_norm_remake};
 static const op_class bn_relu_class = {.name = "bn_relu",
                                        .n_required = N_INPUTS,
                                        .n_typed = N_INPUTS,
                                        .n_grad = 3,
-                                       .unread = 1U << NODE_OUT,
+                                       .unread = BATCH_NORM_UNREAD,
                                        .backward = batch_norm_backward,
                                        .remake = batch_norm_remake};
 

@@ -28,7 +28,7 @@ static const op_class conv2d_class = {.name = "conv2d",
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
-                                      .unread = 1U << NODE_OUT,
+                                      .unread = 1U << NODE_OUT | 1U << 2,
                                       .backward = conv2d_backward};
 
 static ls_status resolve(const ls_conv2d_params *params, const ls_tensor *weight, op_attrs *a)

@@ -15,8 +15,12 @@ static ls_status dropout_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run(tape, &call, 0, n->in[0]);
 }
 
-static const op_class dropout_class = {
-    .name = "dropout", .n_required = 1, .n_typed = 1, .n_grad = 1, .backward = dropout_backward};
+static const op_class dropout_class = {.name = "dropout",
+                                       .n_required = 1,
+                                       .n_typed = 1,
+                                       .n_grad = 1,
+                                       .unread = 1U << NODE_OUT | 1U << 0,
+                                       .backward = dropout_backward};
 
 ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
 {
@@ -28,6 +32,10 @@ ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
         return node_reject(tape, &n, ls_fail(LS_EINVAL, "probability %g is outside 0 to 1", p));
     if (!tape->is_training || p == 0)
         return x;
+    if (!tape->has_random)
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "call ls_tape_set_random() before: without it all "
+                                              "ranks would drop the same elements"));
     n.attrs.random = ls_hash3(tape->random, tape->n_random++, 0);
     return node_run(tape, &n, OP_DROPOUT, x->n_dims, x->dims);
 }
@@ -38,4 +46,5 @@ void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)
         return;
     tape->random = ls_hash3(seed, (uint64_t)step, 0);
     tape->n_random = 0;
+    tape->has_random = true;
 }

@@ -22,7 +22,7 @@ static const op_class linear_class = {.name = "linear",
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
-                                      .unread = 1U << NODE_OUT,
+                                      .unread = 1U << NODE_OUT | 1U << 2,
                                       .backward = linear_backward};
 
 static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)

@@ -25,7 +25,6 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     tape->device = device;
     device->n_users++;
     tape->is_training = true;
-    ls_tape_set_random(tape, 0, 0);
     *out = tape;
     return LS_OK;
 }
@@ -250,6 +249,24 @@ static ls_status reserve_value(ls_tape *tape)
     return LS_OK;
 }
 
+const ls_tensor *node_tensor(const node *n, int i)
+{
+    if ((n->class->unread >> i & 1) != 0)
+        return NULL;
+    return i == NODE_OUT ? n->out : n->in[i];
+}
+
+/* Remembers what backward will read. */
+static void note_contents(node *n)
+{
+    for (int i = 0; i < NODE_MAX_IN + 1; i++) {
+        const ls_tensor *t = node_tensor(n, i);
+
+        if (t != NULL)
+            n->seen[i] = (contents){.storage = t->storage, .version = t->storage->version};
+    }
+}
+
 /* Makes `out` the tape's; room has been reserved. */
 static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 {
@@ -270,6 +287,8 @@ ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out)
         return reject_with_shapes(tape, n, st);
     }
     n->out = out;
+    if (n->records)
+        note_contents(n);
     own_value(tape, out, n->records ? tape->n_nodes : -1);
     if (n->records)
         tape->nodes[tape->n_nodes++] = *n;

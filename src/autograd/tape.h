@@ -31,6 +31,12 @@ typedef struct op_class {
     ls_status (*remake)(ls_tape *tape, const node *n);
 } op_class;
 
+/* What a tensor held: one write of one storage. */
+typedef struct contents {
+    const storage *storage;
+    uint64_t version;
+} contents;
+
 /* One operator as it ran. */
 struct node {
     const op_class *class;
@@ -39,7 +45,8 @@ struct node {
     ls_tensor *in[NODE_MAX_IN];
     ls_tensor *saved[NODE_MAX_SAVED]; /* made by the kernel for backward; the node's own */
     ls_tensor *out;
-    bool records; /* a backward may come: what it needs must be saved */
+    contents seen[NODE_MAX_IN + 1]; /* of what backward reads: the inputs, the output */
+    bool records;                   /* a backward may come: what it needs must be saved */
 };
 
 /* What hangs on a tensor that a tape owns. */
@@ -53,6 +60,7 @@ typedef struct value {
     bool is_kept;
     bool is_dropped; /* given back, to be made again for backward */
     bool is_reached; /* the loss depends on it */
+    bool is_remade;  /* it was dropped, and its elements are those of forward again */
 } value;
 
 /* What hangs on a tensor that ls_require_grad() was called on. */
@@ -83,7 +91,8 @@ struct ls_tape {
     uint64_t backward; /* number of the last one */
     ls_grad_ready_fn on_ready;
     void *on_ready_arg;
-    uint64_t random;   /* of ls_tape_set_random */
+    bool has_random;   /* ls_tape_set_random has been called */
+    uint64_t random;   /* of it */
     uint64_t n_random; /* random operators since then */
 };
 
@@ -92,6 +101,9 @@ struct ls_tape {
 /* Checks that the tape has not failed and that the inputs are there, on its device and of fitting types; otherwise marks the
  * tape. Decides n->records. */
 bool node_begin(ls_tape *tape, node *n);
+
+/* Input `i` of the node, or its output for NODE_OUT, when its backward reads that; else NULL. */
+const ls_tensor *node_tensor(const node *n, int i);
 
 /* Makes room for the kernel's output `i` + 1, a tensor for backward alone; does nothing when nothing is recorded. */
 LS_MUST_USE ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims,

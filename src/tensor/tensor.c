@@ -271,6 +271,7 @@ void ls_tensor_destroy(ls_tensor *t)
         return;
     if (t->extra != NULL)
         t->extra->drop(t->extra);
+    t->extra = NULL;
     tensor_release(t);
     pool_give_tensor(t);
 }
