@@ -81,6 +81,45 @@ static void the_report_has_the_last_lines_and_operations_of_that_rank(void **sta
     job_expect(j, !job_said(j, 1, "  | line 10\n"));
 }
 
+static void lines_in_view_are_not_printed_again(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                                "if [ $RANK = 1 ]; then echo bad >&2; exit 4; fi; exec sleep 100"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 4);
+    job_expect(j, job_said(j, 1, "rank 1| bad\n"));
+    job_expect(j, !job_said(j, 1, "last lines"));
+    // On one terminal stdout is in view too.
+    j = job_start(JOB_LIST("sh", "-c", "exec " JOB_TOOL " run sh -c 'echo bad; exit 4' 2>&1"),
+                  NULL);
+    job_expect_code(j, 4);
+    job_expect(j, job_said(j, 0, "bad\nlockstep: rank 0 (pid "));
+    job_expect(j, !job_said(j, 0, "last lines"));
+}
+
+static void lines_out_of_view_are_printed_again(void **state)
+{
+    char file[64], script[512];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(file, sizeof(file), "/tmp/lockstep-test-cause-%d", (int)getpid());
+    text_format(script, sizeof(script),
+                "if [ $RANK = 1 ]; then echo bad >&2; : >%s.1; "
+                "until [ -e %s.2 ]; do sleep 0.01; done; exit 4; fi; "
+                "until [ -e %s.1 ]; do sleep 0.01; done; seq 30 >&2; : >%s.2; exec sleep 100",
+                file, file, file, file);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script), NULL);
+    job_expect_code(j, 4);
+    job_expect(j, job_said(j, 1, "  its last lines:\n  | bad\n"));
+    for (int i = 1; i <= 2; i++) {
+        text_format(script, sizeof(script), "%s.%d", file, i);
+        (void)unlink(script);
+    }
+}
+
 static void the_flight_recorder_speaks_for_the_dead(void **state)
 {
     job *j = start_steps();
@@ -189,6 +228,8 @@ int main(void)
         test(a_killed_rank_is_named_by_every_other_within_a_second),
         test(a_rank_that_only_sleeps_is_ended_after_a_failure),
         test(the_report_has_the_last_lines_and_operations_of_that_rank),
+        test(lines_in_view_are_not_printed_again),
+        test(lines_out_of_view_are_printed_again),
         test(the_flight_recorder_speaks_for_the_dead),
         test(a_crash_is_the_root_of_an_exit_that_followed_at_once),
         test(a_rank_that_leaves_while_others_wait_is_named),

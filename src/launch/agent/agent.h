@@ -125,6 +125,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     bool signals_taken;
     int stop_signal; /* that came here, 0: none has */
     output_sink sinks[2];
+    size_t n_console;          /* lines on stderr, and on stdout where that is the same place */
     bool has_lost_output;      /* stdout or stderr took no more, and that was said */
     poll_watch *sink_watch[2]; /* while something waits */
     log_folder logs;

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,20 @@ static ls_status name_agent(agent *a)
     return LS_OK;
 }
 
+/* Of several machines each prints the report, and one has printed the lines. */
+static void count_console(agent *a)
+{
+    struct stat out;
+    struct stat err;
+
+    if (a->spec->nodes != NULL || a->spec->hosts != NULL)
+        return;
+    a->sinks[1].n_console = &a->n_console;
+    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+        out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+        a->sinks[0].n_console = &a->n_console;
+}
+
 ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
 {
     prepare(a, spec, result);
@@ -183,6 +198,8 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     raise_descriptor_limit(spec);
     for (int i = 0; i < 2 && spec->capture && spec->far == NULL; i++)
         output_sink_open(&a->sinks[i], STDOUT_FILENO + i);
+    if (spec->capture && spec->far == NULL)
+        count_console(a);
     LS_TRY(poller_create(&a->poller));
     LS_TRY(take_signals(a));
     if (spec->far != NULL)

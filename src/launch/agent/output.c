@@ -147,6 +147,8 @@ void output_write_line(output_sink *sink, const output_stream *by, const char *p
     struct iovec pieces[PIECES_MOST];
     int n = 0;
 
+    if (sink->n_console != NULL)
+        ++*sink->n_console;
     if (sink->shown_of != NULL)
         add_piece(pieces, &n, CLEAR_LINE, strlen(CLEAR_LINE));
     add_piece(pieces, &n, prefix, strlen(prefix));
@@ -205,6 +207,8 @@ static void keep_line(const output_stream *s, const char *line, size_t n)
     }
     n = output_clean(copy.data + n_prefix, copy.length - n_prefix, false);
     copy.data[n_prefix + n] = 0;
+    kept->console_at[kept->n % OUTPUT_KEPT] =
+        s->is_hidden || s->sink->n_console == NULL ? SIZE_MAX : *s->sink->n_console;
     slot = &kept->lines[kept->n++ % OUTPUT_KEPT];
     ls_free(*slot);
     *slot = copy.data;
@@ -263,9 +267,9 @@ static void finish_line(output_stream *s)
     if (bytes > 0 || !s->is_redrawn) {
         if (s->sink->terminal)
             bytes = output_clean(line, bytes, true);
-        show_line(s, line, bytes);
         if (s->kept != NULL)
             keep_line(s, line, bytes);
+        show_line(s, line, bytes);
     } else {
         stop_showing(s);
     }
@@ -383,6 +387,16 @@ void output_note(output_sink *sink, const char *format, ...)
     (void)vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     output_write_line(sink, NULL, "", line, strlen(line));
+}
+
+bool output_kept_is_in_view(const output_kept *kept, size_t n_console)
+{
+    const size_t n = kept->n < OUTPUT_KEPT ? kept->n : OUTPUT_KEPT;
+
+    for (size_t i = 0; i < n; i++)
+        if (kept->console_at[i] == SIZE_MAX || n_console - kept->console_at[i] > OUTPUT_KEPT)
+            return false;
+    return true;
 }
 
 void output_append_kept(const output_kept *kept, size_t most, text_buf *out)

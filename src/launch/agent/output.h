@@ -31,6 +31,8 @@ typedef struct output_sink {
     bool terminal;  /* colours, and lines that are not ended are shown */
     bool is_broken; /* nobody will ever read it; what is written is lost */
     int error;      /* why, if its reader has not just gone: ENOSPC, EIO, ...; else 0 */
+    size_t
+        *n_console; /* counts lines at the place where reports go; NULL: this sink is elsewhere */
     const struct output_stream
         *shown_of;  /* whose unfinished line stands on the terminal, NULL: none */
     text_buf shown; /* that line, as it was written */
@@ -42,7 +44,8 @@ typedef struct output_sink {
 typedef struct output_kept {
     bool names_rank; /* "rank 1| " stands in front of each */
     char *lines[OUTPUT_KEPT];
-    size_t n; /* of all time; the newest is lines[(n - 1) % OUTPUT_KEPT] */
+    size_t console_at[OUTPUT_KEPT]; /* lines at that place before it; SIZE_MAX: not shown there */
+    size_t n;                       /* of all time; the newest is lines[(n - 1) % OUTPUT_KEPT] */
 } output_kept;
 
 /* One pipe of one rank. */
@@ -92,6 +95,9 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n);
 /* A line of the agent's own; longer than OUTPUT_NOTE_MOST it is cut. */
 #define OUTPUT_NOTE_MOST 8192
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);
+
+/* Whether all remembered lines are among the last OUTPUT_KEPT at the place where the report goes. */
+bool output_kept_is_in_view(const output_kept *kept, size_t n_console);
 
 /* Appends the newest of the remembered lines, indented; at most so many. */
 void output_append_kept(const output_kept *kept, size_t most, text_buf *out);
