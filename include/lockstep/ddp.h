@@ -88,7 +88,8 @@ LS_API LS_MUST_USE ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows);
 LS_API LS_MUST_USE ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss,
                                              int64_t rows, ls_ddp_step *step);
 
-/* Backward without communication (PyTorch's no_sync): gradients and rows add up until the next ls_ddp_backward(). */
+/* Backward without communication (PyTorch's no_sync): gradients and rows add up until the next
+ * ls_ddp_backward(). ls_model_zero_grad() before that, or before its ls_ddp_begin(), drops both. */
 LS_API LS_MUST_USE ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss,
                                                int64_t rows);
 

@@ -99,7 +99,6 @@ static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
     const int i = find_param(ddp, leaf);
 
     ddp->params[i].fired = true;
-    ddp->params[i].written = true;
     if (!ddp->ordered)
         ddp->order[ddp->n_fired++] = i;
     if (!ddp->reducing)
@@ -116,10 +115,8 @@ static ls_status begin_backward(ls_ddp *ddp, bool reducing)
             LS_TRY(buckets_build(ddp));
             ddp->rebuilt = true;
         }
-        for (int i = 0; i < ddp->n_params; i++) {
+        for (int i = 0; i < ddp->n_params; i++)
             ls_zero_grad(ddp->params[i].leaf);
-            ddp->params[i].written = false;
-        }
     }
     for (int i = 0; i < ddp->n_params; i++)
         ddp->params[i].fired = false;
@@ -150,12 +147,12 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 /* --- after backward --- */
 
 /* Places of parameters that this rank did not use count as zeros. */
-static void clear_unwritten(ls_ddp *ddp)
+static void clear_unused(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
         const ddp_param *p = &ddp->params[i];
         const plan_slot *slot = &ddp->plan.slots[i];
-        if (!p->written)
+        if (ls_grad(p->leaf) == NULL)
             memset(ddp->buckets[slot->bucket].memory + slot->offset, 0,
                    ls_tensor_count(p->leaf) * ls_dtype_size(ls_tensor_dtype(p->leaf)));
     }
@@ -163,7 +160,7 @@ static void clear_unwritten(ls_ddp *ddp)
 
 static ls_status start_rest(ls_ddp *ddp)
 {
-    clear_unwritten(ddp);
+    clear_unused(ddp);
     while (ddp->next_bucket < ddp->n_buckets)
         LS_TRY(start_bucket(ddp, ddp->next_bucket++));
     return LS_OK;
@@ -175,7 +172,7 @@ static ls_status reduce_small(ls_ddp *ddp)
 
     ddp->small[SMALL_STOP] = ddp->stop_requested;
     for (int i = 0; i < ddp->n_params; i++)
-        ddp->small[SMALL_FIXED + i] = ddp->params[i].written;
+        ddp->small[SMALL_FIXED + i] = ls_grad(ddp->params[i].leaf) != NULL;
     comm_label(ddp->comm, "ddp step");
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
@@ -413,6 +410,16 @@ static ls_status check_rows(int64_t rows)
     return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
 }
 
+/* Rows whose gradients the program has forgotten meanwhile (ls_model_zero_grad) do not count. */
+static void drop_forgotten(ls_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        if (ls_grad(ddp->params[i].leaf) != NULL)
+            return;
+    ddp->pending = false;
+    ddp->pending_weight = 0;
+}
+
 /* What comes before the first gradient: all ranks' weights, started. */
 static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 {
@@ -420,6 +427,7 @@ static ls_status begin_step(ls_ddp *ddp, int64_t rows)
     ls_status st;
 
     LS_TRY(ddp_check_model(ddp));
+    drop_forgotten(ddp);
     if (every > 0 && ddp->stats.steps % every == 0)
         LS_TRY(replicas_check(ddp));
     st = check_rows(rows);
@@ -475,6 +483,7 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
                                                "and ls_ddp_backward(); call it before"));
     LS_TRY(ddp_check_model(ddp));
     LS_TRY(check_rows(rows));
+    drop_forgotten(ddp);
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending = true;
     ddp->pending_weight += (double)rows;

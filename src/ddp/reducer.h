@@ -35,7 +35,6 @@ typedef struct ddp_param {
     ls_tensor *leaf;
     ls_tensor *target; /* view of its bucket's memory */
     bool fired;        /* complete in this backward */
-    bool written;      /* holds a gradient since the last reduction (accumulated ones count) */
 } ddp_param;
 
 struct ls_ddp {

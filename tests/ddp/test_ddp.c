@@ -714,6 +714,45 @@ static void a_model_of_an_ls_ddp_has_no_other_backward(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_owned}));
 }
 
+/* Rank 1 uses a layer in what it accumulates, forgets that, and does not use the layer again. */
+static ls_status body_forgotten(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp_step step;
+    ls_tensor *x;
+    ls_tensor *goal;
+    small_net n;
+    int n_params;
+    int n_unused;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(ls_tensor_create(n.device, LS_F32, 2, (int64_t[]){1, IN}, &x));
+    LS_TRY(ls_tensor_create(n.device, LS_F32, 2, (int64_t[]){1, HIDDEN}, &goal));
+    if (self->rank == 1)
+        LS_TRY(rows_through(&n, ddp_accumulate, 0, 0, 5, &step));
+    ls_model_zero_grad(n.model);
+    LS_TRY(ls_ddp_backward(
+        n.ddp, n.tape, ls_mse_loss(n.tape, ls_forward(n.tape, n.layers[0], x), goal), 1, &step));
+    LS_CHECK(step.weight == self->size);
+    LS_CHECK(strcmp(ls_ddp_unused(n.ddp, &n_unused)[0], "second.weight") == 0 && n_unused == 2);
+    LS_CHECK(ls_grad(ls_model_parameters(n.model, &n_params)[2].tensor) == NULL);
+    ls_tape_reset(n.tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(goal);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void forgotten_gradients_are_not_reduced_and_their_rows_not_counted(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_forgotten}));
+}
+
 /* --- memory --- */
 
 static _Thread_local size_t live_bytes;
@@ -786,6 +825,7 @@ int main(void)
         cmocka_unit_test(wrong_order_of_begin_is_an_error_on_all_ranks),
         cmocka_unit_test(layers_added_after_create_are_an_error_that_names_them),
         cmocka_unit_test(a_model_of_an_ls_ddp_has_no_other_backward),
+        cmocka_unit_test(forgotten_gradients_are_not_reduced_and_their_rows_not_counted),
         cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
