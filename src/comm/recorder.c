@@ -225,7 +225,7 @@ void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end
 
 void recorder_set_activity(recorder *r, const char *text)
 {
-    uint64_t words[RECORDER_ACTIVITY_BYTES / sizeof(uint64_t)] = {0};
+    uint64_t words[ACTIVITY_BYTES / sizeof(uint64_t)] = {0};
 
     text_format((char *)words, sizeof(words), "%s", text);
     for (size_t i = 0; i < LS_COUNT_OF(words); i++)
@@ -234,7 +234,7 @@ void recorder_set_activity(recorder *r, const char *text)
 
 void recorder_read_activity(int fd, text_buf *out)
 {
-    char text[RECORDER_ACTIVITY_BYTES];
+    char text[ACTIVITY_BYTES];
 
     if (!is_recorder(fd) || file_pread_all(fd, "the flight recorder", text, sizeof(text),
                                            HEAD_ACTIVITY * sizeof(uint64_t)) != LS_OK)

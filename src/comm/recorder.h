@@ -23,6 +23,7 @@
 #ifndef LS_COMM_RECORDER_H
 #define LS_COMM_RECORDER_H
 
+#include "base/activity.h"
 #include "base/text.h"
 #include "store/stamp.h"
 
@@ -46,8 +47,6 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
 
 /* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are kept. */
 void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
-
-#define RECORDER_ACTIVITY_BYTES 88
 
 /* Notes what the rank must not exit in the middle of; "": nothing. Longer texts are cut. */
 void recorder_set_activity(recorder *r, const char *text);

@@ -4,6 +4,7 @@
  */
 #include "train/run.h"
 
+#include "base/activity.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,6 +35,7 @@ int run_size(const ls_run *run)
 
 void run_set_activity(ls_run *run, const char *text)
 {
+    activity_set(text);
     if (run->comm != NULL)
         comm_activity(run->comm, text);
 }

@@ -6,6 +6,8 @@
 #include "launch/job.h"
 #include "train/small_run.h"
 
+#include <lockstep/launch.h>
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,8 +31,9 @@ typedef struct rank_job {
     const char *save;
 } rank_job;
 
-static ls_status run_rank(const rank_job *r)
+static ls_status run_rank(int local_rank, void *arg)
 {
+    const rank_job *r = arg;
     small_job small = {.flags = small_flags(r->dir)};
     ls_status st;
 
@@ -40,17 +43,19 @@ static ls_status run_rank(const rank_job *r)
     small.flags.save = r->save;
     small.flags.epochs = 1;
     small.flags.resume = text_equal(r->how, "resume") ? "" : NULL;
+    LS_UNUSED(local_rank);
     st = small_run(&small).status;
     ls_comm_destroy(small.comm);
     return st;
 }
 
-/* HOW DIR SAVE */
+/* HOW DIR SAVE [RANKS]: with a number, the ranks are started by ls_spawn(). */
 static int rank_main(char **args)
 {
-    const rank_job r = {.how = args[0], .dir = args[1], .save = args[2]};
+    rank_job r = {.how = args[0], .dir = args[1], .save = args[2]};
+    const int n = args[3] != NULL ? atoi(args[3]) : 0;
 
-    return ls_train_exit("rank", run_rank(&r));
+    return ls_train_exit("rank", n > 0 ? ls_spawn(run_rank, n, &r, NULL) : run_rank(0, &r));
 }
 
 /* --- the tests --- */
@@ -94,6 +99,20 @@ static void an_exit_in_a_save_is_a_failure_with_its_place(void **state)
     }
 }
 
+static void an_exit_in_a_save_of_a_spawned_rank_is_a_failure(void **state)
+{
+    char told[256];
+    job *j = job_start(JOB_LIST(self, "rank", "well", dir, save, "2"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_clean_up(NULL);
+    j = job_start(JOB_LIST(self, "rank", "save", dir, save, "1"), NULL);
+    job_expect_code(j, 1);
+    text_format(told, sizeof(told), "finalized, while saving step 15 to %s", save);
+    job_expect(j, job_said(j, 1, "rank: rank 0 (pid ") && job_said(j, 1, told));
+}
+
 static void an_exit_in_training_is_a_failure(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", self, "rank", "step", dir, save), NULL);
@@ -127,7 +146,7 @@ static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
     job_expect_code(j, 1);
     job_expect(j, job_said(j, 1, "lockstep: rank 0 (pid "));
     job_expect(j, job_said(j, 1,
-                           "  | rank: --save: cannot create /absent/w.safetensors.tmp: No "
+                           "rank: --save: cannot create /absent/w.safetensors.tmp: No "
                            "such file or directory"));
 }
 
@@ -153,6 +172,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         test(every_run_that_ends_well_has_code_0),
         test(an_exit_in_a_save_is_a_failure_with_its_place),
+        test(an_exit_in_a_save_of_a_spawned_rank_is_a_failure),
         test(an_exit_in_training_is_a_failure),
         test(a_checkpoint_that_rank_0_cannot_load_is_the_cause),
         test(a_file_that_rank_0_cannot_write_is_the_cause),

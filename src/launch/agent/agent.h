@@ -17,6 +17,7 @@
 #include "launch/process/oom.h"
 #include "launch/agent/output.h"
 #include "launch/agent/output_fold.h"
+#include "base/activity.h"
 #include "launch/agent/pmi.h"
 #include "launch/agent/pseudo_terminal.h"
 #include "launch/process/shim.h"
@@ -59,6 +60,8 @@ typedef struct agent_rank {
     int failed_code; /* it has failed, whatever its wait status: the job's exit code then; 0: nothing is known of that */
     int64_t peak_bytes;
     char memory[256]; /* it was killed for want of memory: whose limit that was; "": it was not */
+    char
+        activity[ACTIVITY_BYTES]; /* what its function was in the middle of when it called exit() */
     char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
 

@@ -244,10 +244,11 @@ static void check_unfinished(agent_rank *r)
     const agent_spec *spec = r->agent->spec;
     text_buf activity = {0};
 
-    if (r->agent->phase != AGENT_RUNNING || !agent_ended_well(r) || spec->read_activity == NULL ||
-        r->ring_fd < 0)
+    if (r->agent->phase != AGENT_RUNNING || !agent_ended_well(r))
         return;
-    spec->read_activity(r->ring_fd, &activity);
+    text_append(&activity, "%s", r->activity);
+    if (spec->read_activity != NULL && r->ring_fd >= 0)
+        spec->read_activity(r->ring_fd, &activity);
     if (activity.length > 0) {
         text_format(r->message, sizeof(r->message),
                     "exited with code 0 before it finalized, while %s", text_str(&activity));
@@ -317,6 +318,11 @@ static void take_record(agent_rank *r, const shim_record *record)
         return;
     case SHIM_EXEC_FAILED:
         describe_exec(r, record->value);
+        return;
+    case SHIM_UNFINISHED:
+        text_format(r->activity, sizeof(r->activity), "%.*s", (int)sizeof(record->text) - 1,
+                    record->text);
+        text_printable(r->activity, sizeof(r->activity), r->activity);
         return;
     case SHIM_MESSAGE:
         text_format(r->message, sizeof(r->message), "%.*s", (int)sizeof(record->text) - 1,

@@ -18,9 +18,11 @@ typedef enum shim_news {
     SHIM_STARTED,     /* value: pid of the rank */
     SHIM_NOT_STARTED, /* value: errno */
     SHIM_EXEC_FAILED, /* value: errno; from the rank */
-    SHIM_MESSAGE,     /* text: why the rank's function failed; from the rank */
-    SHIM_ENDED,       /* value: wait status of the rank */
-    SHIM_LEFT         /* value: pid of a process below the rank that cannot be killed */
+    SHIM_UNFINISHED, /* text: what its function was in the middle of when it called exit(); from the
+                         rank */
+    SHIM_MESSAGE,    /* text: why the rank's function failed; from the rank */
+    SHIM_ENDED,      /* value: wait status of the rank */
+    SHIM_LEFT        /* value: pid of a process below the rank that cannot be killed */
 } shim_news;
 
 typedef struct shim_record {
