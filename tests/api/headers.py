@@ -36,7 +36,8 @@ def declarations(text):
 
 
 def parameter(text, function_types):
-    match = re.fullmatch(r"((?:const )?[a-z]\w*(?: ?(?:\*|const\b))* ?)([a-z]\w*)", text.strip())
+    match = re.fullmatch(r"((?:const )?[a-z]\w*(?: ?(?:\*|const\b))* ?)(?<=[ *])([a-z]\w*)",
+                         text.strip())
     if match is None:
         raise Unreadable(f"parameter '{text}'")
     kind = match[1].strip()
@@ -71,20 +72,20 @@ def members(body):
 
 def read(folder):
     """(functions, options structs) of all headers in the folder."""
-    found = [(path.name, text) for path in sorted(Path(folder).glob("*.h"))
-             for text in declarations(strip(path.read_text()))]
-    function_types = {m[1] for _, text in found
-                      if (m := re.match(r"typedef [^({]*\(\*(\w+)\)", text))}
+    texts = [(p.name, strip(p.read_text())) for p in sorted(Path(folder).glob("*.h"))]
+    function_types = {name for _, text in texts
+                      for name in re.findall(r"typedef [^({;]*\(\*(\w+)\)", text)}
     functions, options = [], []
-    for header, text in found:
+    for header, header_text in texts:
         try:
-            struct = re.fullmatch(r"typedef struct (\w+) \{(.*)\} (\w+)", text)
-            if text.startswith("LS_API"):
-                functions.append(function(header, text, function_types))
-            elif struct is not None and re.match(r"\s*size_t size;", struct[2]):
-                options.append(Options(header, struct[3], members(struct[2])))
-            elif not text.startswith("typedef "):
-                raise Unreadable(text)
+            for text in declarations(header_text):
+                struct = re.fullmatch(r"typedef struct (\w+) \{(.*)\} (\w+)", text)
+                if text.startswith("LS_API"):
+                    functions.append(function(header, text, function_types))
+                elif struct is not None and re.match(r"\s*size_t size;", struct[2]):
+                    options.append(Options(header, struct[3], members(struct[2])))
+                elif not text.startswith("typedef "):
+                    raise Unreadable(text)
         except Unreadable as e:
             raise SystemExit(f"{header}: a declaration that the test cannot read: {e}") from None
     return functions, options
