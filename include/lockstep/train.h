@@ -50,7 +50,7 @@ typedef struct ls_train_flags {
     int evaluate;           /* -e/--evaluate: the test set once, no training */
     /* how to learn */
     const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */
-    double lr;             /* --lr */
+    double lr;             /* --lr; over 0, except with --evaluate */
     double momentum;       /* --momentum */
     int nesterov;          /* --nesterov */
     double beta1;          /* --beta1, --beta2, --eps of Adam; 0: PyTorch's defaults */

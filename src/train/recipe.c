@@ -143,13 +143,14 @@ ls_status recipe_make_schedule(ls_run *run)
 ls_status recipe_make_optimizer(ls_run *run)
 {
     const ls_train_flags *f = run->flags;
+    const double lr = f->evaluate ? 1 : f->lr; // an evaluation makes no step
     const ls_sgd_options sgd = {.size = sizeof(sgd),
-                                .lr = f->lr,
+                                .lr = lr,
                                 .momentum = f->momentum,
                                 .weight_decay = f->weight_decay,
                                 .nesterov = f->nesterov};
     const ls_adam_options adam = {.size = sizeof(adam),
-                                  .lr = f->lr,
+                                  .lr = lr,
                                   .beta1 = f->beta1,
                                   .beta2 = f->beta2,
                                   .eps = f->eps,
@@ -157,6 +158,9 @@ ls_status recipe_make_optimizer(ls_run *run)
     int n;
     const ls_named *parameters = ls_model_parameters(run->model, &n);
 
+    if (lr == 0)
+        return ls_fail(LS_EINVAL, "--lr is 0 or not given: nothing would be learnt; give a "
+                                  "learning rate over 0");
     if (f->optimizer != NULL && text_equal(f->optimizer, "adam"))
         return ls_adam_create(parameters, n, ls_grad, &adam, &run->optimizer);
     if (f->optimizer != NULL && text_equal(f->optimizer, "adamw"))

@@ -335,6 +335,21 @@ static int make_set(void **state)
     return 0;
 }
 
+static void a_run_without_a_learning_rate_is_refused(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    small_result r;
+
+    (void)state;
+    job.flags.lr = 0;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--lr is 0 or not given"));
+    job.flags.evaluate = 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_OK);
+}
+
 static int remove_set(void **state)
 {
     (void)state;
@@ -360,6 +375,7 @@ int main(void)
         cmocka_unit_test(clipping_bounds_what_a_step_changes),
         cmocka_unit_test(the_step_limit_stops_a_run),
         cmocka_unit_test(resuming_needs_something_to_resume),
+        cmocka_unit_test(a_run_without_a_learning_rate_is_refused),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }
