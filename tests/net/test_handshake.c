@@ -451,9 +451,9 @@ static void a_reflected_proof_is_refused(void **state)
     assert_ok(handshake_client(&client, &key, &good_claim, "mirror"));
     out = handshake_output(&client, &n);
     {
-        uint8_t hello[HELLO];
+        uint8_t hello[CHALLENGE] = {0};
 
-        memcpy(hello, out, sizeof(hello));
+        memcpy(hello, out, HELLO);
         handshake_sent(&client, n);
         assert_status(handshake_feed(&client, hello, CHALLENGE, &used), LS_EAUTH);
     }

@@ -96,7 +96,7 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n);
 #define OUTPUT_NOTE_MOST 8192
 void output_note(output_sink *sink, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Whether all remembered lines are among the last OUTPUT_KEPT at the place where the report goes. */
+/* Whether all remembered lines are among the last OUTPUT_KEPT where the report goes. */
 bool output_kept_is_in_view(const output_kept *kept, size_t n_console);
 
 /* Appends the newest of the remembered lines, indented; at most so many. */
