@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 4
+#define BACKEND_ABI 5
 
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
@@ -97,6 +97,8 @@ struct comm_host {
     ls_status (*publish)(void *self, const char *key, const void *value, size_t bytes);
     ls_status (*lookup)(void *self, const char *key, int64_t timeout_ms, void **value,
                         size_t *bytes);
+    /* For rush(): the time, from ls_ticks, which the engine takes as the end of what ends next. */
+    int64_t (*now_ns)(void *self);
     /* The arithmetic of native/kernels.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                    ls_dtype type, ls_reduce_op op, bool final, double divisor);
@@ -142,9 +144,10 @@ typedef struct backend_ops {
     void (*start)(backend_group *group, backend_work *work);
     /* required: carries everything on without blocking; true when something moved */
     bool (*progress)(backend_state *self);
-    /* optional: a caller waits for the works of this group and for nothing else: carries them on alone, spinning (where ranks
-     * share cores: yielding), until none is pending, *others is not 0, or nothing has moved for some microseconds. The rest
-     * of progress() may wait meanwhile. */
+    /* optional: a caller waits for the works of this group and for nothing else: carries them on
+     * alone, spinning (where ranks share cores: yielding), until none is pending, *others is not 0,
+     * or nothing has moved for some microseconds. It calls host->now_ns() after each pass that
+     * moves nothing. The rest of progress() may wait meanwhile. */
     void (*rush)(backend_group *group, bool has_own_core, const backend_counter *others);
     /* required: sleeps until something may have moved, boot->control_fd is readable, wake() or timeout_ms (>= 0). Several
      * threads may wait at once. */

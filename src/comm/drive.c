@@ -158,7 +158,9 @@ void drive_rush(engine *e, const ls_work *w)
     if (ops->rush == NULL || e->is_driven || e->n_held > 0 || e->n_waiting > 0)
         return;
     e->is_driven = true;
+    e->seen_ns = w->start_ns;
     ops->rush(w->comm->backend, e->parts.has_own_core, &e->n_entering);
+    e->seen_ns = 0;
     e->is_driven = false;
     if (w->phase == WORK_ENDED && w->end_ns >= e->next_control_ns)
         watch_look(e, w->end_ns);

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define CLOSE_MS 5000 /* delivering what was sent, at the end */
-/* Operations so small are stamped when they have been started: what it takes hides in the time that others need to answer. */
+/* Operations up to this size are recorded after they have been started, while the other ranks
+ * answer, and end at a time that rush() has read. */
 #define SMALL_BYTES 8192
 #define HUB_MS      1000 /* how long rank 0's own hub waits for the others to leave */
 
@@ -85,6 +86,14 @@ static ls_status host_check(void *self)
     return LS_OK;
 }
 
+static int64_t host_now_ns(void *self)
+{
+    engine *e = self;
+
+    e->seen_ns = ls_ticks_now_ns(&e->ticks);
+    return e->seen_ns;
+}
+
 static void host_free(void *block)
 {
     ls_free(block);
@@ -135,6 +144,7 @@ static void set_host(engine *e)
                           .check = host_check,
                           .publish = host_publish,
                           .lookup = host_lookup,
+                          .now_ns = host_now_ns,
                           .reduce = reduce_tree};
 }
 
@@ -174,7 +184,6 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     list_init(&e->free_works);
     set_host(e);
     ls_ticks_init(&e->ticks);
-    e->last_ns = ls_now_ns();
     drive_init(e);
     e->next_watch_ns = INT64_MAX;
     forked_add(e);
@@ -345,7 +354,23 @@ static void reduce_to_barrier(coll *op)
         op->kind = COLL_BARRIER;
 }
 
-static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+/* Field by field: to copy or to clear the whole, with its stamp, takes longer than all the rest. */
+static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
+{
+    op->kind = call->kind;
+    op->dtype = call->dtype;
+    op->redop = call->redop;
+    op->divisor = call->divisor != 0 ? call->divisor : comm->info.size;
+    op->root = call->root;
+    op->tag = call->tag;
+    op->src = call->src;
+    op->dst = call->dst;
+    op->count = call->count;
+    op->src_counts = call->src_counts;
+    op->dst_counts = call->dst_counts;
+}
+
+static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
     ls_work *w = take_work(e);
@@ -353,8 +378,7 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
 
     if (w == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an operation");
-    // Field by field: clearing the whole would cost as much as all the rest of this function.
-    w->b.op = *op;
+    fill_op(comm, call, &w->b.op);
     w->b.group = comm->backend;
     w->b.state = NULL;
     w->b.source = -1;
@@ -365,7 +389,9 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
     w->is_held = false;
     w->is_reported = false;
     w->left_since_ns = 0;
-    st = keep_counts(w, comm->info.size);
+    st = check_coll(&w->b.op, comm->info.rank, comm->info.size);
+    if (st == LS_OK)
+        st = keep_counts(w, comm->info.size);
     if (st == LS_OK)
         st = keep_source(w, comm);
     if (st == LS_OK)
@@ -376,11 +402,9 @@ static ls_status begin_work(ls_comm *comm, const coll *op, const void *site, ls_
         engine_free_work(e, w);
         return st;
     }
-    w->is_stamped = op->bytes > SMALL_BYTES;
-    w->start_ns = w->is_stamped ? ls_ticks_now_ns(&e->ticks) : e->last_ns;
+    w->record = 0;
     if (comm->calls != NULL && w->b.op.kind != COLL_SEND && w->b.op.kind != COLL_RECV)
         calls_note(comm->calls, &w->b.op.stamp);
-    w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp, op->payload, w->start_ns);
     reduce_to_barrier(&w->b.op);
     list_append(&comm->works, &w->node);
     *out = w;
@@ -401,11 +425,10 @@ static void run_alone(engine *e, ls_work *w)
     engine_end_work(e, w, LS_OK);
 }
 
-static void stamp_start(engine *e, ls_work *w, int64_t now_ns)
+static void record_start(engine *e, ls_work *w, int64_t now_ns)
 {
     w->start_ns = now_ns;
-    w->is_stamped = true;
-    recorder_restart(e->parts.recorder, w->record, now_ns);
+    w->record = recorder_begin(e->parts.recorder, &w->b.op.stamp, w->b.op.payload, now_ns);
 }
 
 static void start_work(engine *e, ls_comm *comm, ls_work *w)
@@ -414,11 +437,13 @@ static void start_work(engine *e, ls_comm *comm, ls_work *w)
         run_alone(e, w);
         return;
     }
+    if (w->b.op.bytes > SMALL_BYTES)
+        record_start(e, w, ls_ticks_now_ns(&e->ticks));
     e->parts.ops->start(comm->backend, &w->b);
     if (w->phase == WORK_ENDED)
         return;
-    if (!w->is_stamped)
-        stamp_start(e, w, ls_ticks_now_ns(&e->ticks));
+    if (w->record == 0)
+        record_start(e, w, ls_ticks_now_ns(&e->ticks));
     watch_start(e, w);
 }
 
@@ -444,7 +469,7 @@ static void tell_calls(engine *e, ls_comm *comm)
 }
 
 /* Under the lock; hands the work out or waits for it. */
-static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
     ls_work *w = NULL;
@@ -454,7 +479,7 @@ static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_
         tell_calls(e, comm);
     st = check_usable(comm);
     if (st == LS_OK)
-        st = begin_work(comm, op, site, &w);
+        st = begin_work(comm, call, site, &w);
     if (w == NULL)
         return st;
     start_work(e, comm, w);
@@ -480,12 +505,12 @@ static ls_status run_locked(ls_comm *comm, const coll *op, const void *site, ls_
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", comm->text);
 }
 
-ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **out)
+ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     ls_status st;
 
     engine_enter(comm->engine);
-    st = run_locked(comm, op, site, out);
+    st = run_locked(comm, call, site, out);
     engine_leave(comm->engine);
     return st;
 }
@@ -521,10 +546,10 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
     LS_ASSERT(w->phase != WORK_ENDED);
     if (w->is_reported && status == LS_OK)
         watch_arrived(e, w);
-    w->end_ns = ls_ticks_now_ns(&e->ticks);
-    if (!w->is_stamped)
-        stamp_start(e, w, w->end_ns);
-    e->last_ns = w->end_ns;
+    w->end_ns =
+        e->seen_ns != 0 && w->b.op.bytes <= SMALL_BYTES ? e->seen_ns : ls_ticks_now_ns(&e->ticks);
+    if (w->record == 0)
+        record_start(e, w, w->end_ns);
     recorder_end(e->parts.recorder, w->record, status, peer_of(w), w->end_ns);
     w->phase = WORK_ENDED;
     w->status = status;

@@ -80,9 +80,8 @@ struct ls_work {
     int64_t next_late_ns;  /* when it is reported as late (again) */
     int64_t left_since_ns; /* it waits for a rank that has left, 0: it does not */
     bool is_reported;      /* the hub was notified that it takes long */
-    bool is_stamped;       /* start_ns is known, otherwise it is when the work before ended */
     uint64_t ticket;       /* is_reported: of the last report */
-    uint64_t record;       /* recorder's number */
+    uint64_t record;       /* recorder's number; 0: not recorded yet */
     size_t *counts;        /* copies for the v-variants */
     size_t counts_capacity;
     void *bounce; /* copy of src where an in-place operation needs one */
@@ -133,7 +132,7 @@ struct engine {
     uint32_t next_group; /* ids where there is no hub */
     list_node free_works;
     ls_ticks ticks;  /* for stamps */
-    int64_t last_ns; /* when the last work ended */
+    int64_t seen_ns; /* the time when rush() last looked at it; 0: no rush() is under way */
     site_cache sites;
     bool is_forked; /* set in a forked child: nothing may be used there */
     list_node fork_node;
@@ -171,8 +170,24 @@ void engine_destroy(engine *e);
 void engine_enter(engine *e);
 void engine_leave(engine *e);
 
-/* Starts an operation that has been checked. out NULL: waits for its end. Not under the lock. */
-LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll *op, const void *site, ls_work **out);
+/* What a caller asks for: a coll without what the engine fills in. */
+typedef struct coll_call {
+    coll_kind kind;
+    ls_dtype dtype;
+    ls_reduce_op redop;
+    double divisor; /* of LS_AVG; 0: the group's size */
+    int root;
+    int tag;
+    const void *src;
+    void *dst;
+    size_t count;
+    const size_t *src_counts;
+    const size_t *dst_counts;
+} coll_call;
+
+/* Checks and starts an operation. out NULL: waits for its end. Not under the lock. */
+LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
+                                 ls_work **out);
 
 /* Breaks the group from any thread, whatever another one waits for: served by who has the lock, at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);

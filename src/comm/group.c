@@ -214,7 +214,7 @@ static ls_status exchange(ls_comm *comm, int color, int key, const void *site, s
     const size_t n = (size_t)comm->info.size;
     int64_t mine[3] = {color, key, 0};
     int64_t *all = ls_calloc(3 * n, sizeof(*all));
-    coll op = {
+    const coll_call call = {
         .kind = COLL_ALL_GATHER, .dtype = LS_I64, .root = -1, .src = mine, .dst = all, .count = 3};
     ls_status st;
 
@@ -222,9 +222,7 @@ static ls_status exchange(ls_comm *comm, int color, int key, const void *site, s
         return ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
     st = reserve_ids(comm, &mine[2]);
     if (st == LS_OK)
-        st = check_coll(&op, comm->info.rank, comm->info.size);
-    if (st == LS_OK)
-        st = engine_run(comm, &op, site, NULL);
+        st = engine_run(comm, &call, site, NULL);
     for (int r = 0; st == LS_OK && r < comm->info.size; r++)
         entries[r] =
             (split_entry){.color = all[3 * (size_t)r], .key = all[3 * (size_t)r + 1], .rank = r};
@@ -291,10 +289,7 @@ static void break_parent(ls_comm *comm)
 /* Nobody uses a new group before all have it. */
 static ls_status confirm(ls_comm *comm, const void *site)
 {
-    coll op = {.kind = COLL_BARRIER, .root = -1};
-
-    LS_TRY(check_coll(&op, comm->info.rank, comm->info.size));
-    return engine_run(comm, &op, site, NULL);
+    return engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, NULL);
 }
 
 static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_comm **out)

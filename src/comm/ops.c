@@ -6,46 +6,17 @@
 
 #define NO_ROOT (-1)
 
-/* What a caller asks for: a coll without what is filled in later, which would have to be cleared each time. */
-typedef struct call {
-    coll_kind kind;
-    ls_dtype dtype;
-    ls_reduce_op redop;
-    double divisor; /* 0: the group's size */
-    int root;
-    int tag;
-    const void *src;
-    void *dst;
-    size_t count;
-    const size_t *src_counts;
-    const size_t *dst_counts;
-} call;
-
-static ls_status run(ls_comm *comm, const call *c, const void *site, ls_work **out)
+static ls_status run(ls_comm *comm, const coll_call *c, const void *site, ls_work **out)
 {
-    coll op;
-
     if (out != NULL)
         *out = NULL;
     if (comm == NULL)
         return ls_fail(LS_EINVAL, "%s: comm is NULL", coll_name(c->kind));
-    op.kind = c->kind;
-    op.dtype = c->dtype;
-    op.redop = c->redop;
-    op.divisor = c->divisor != 0 ? c->divisor : comm->info.size;
-    op.root = c->root;
-    op.tag = c->tag;
-    op.src = c->src;
-    op.dst = c->dst;
-    op.count = c->count;
-    op.src_counts = c->src_counts;
-    op.dst_counts = c->dst_counts;
-    LS_TRY(check_coll(&op, comm->info.rank, comm->info.size));
-    return engine_run(comm, &op, site, out);
+    return engine_run(comm, c, site, out);
 }
 
 /* The v-variants: without counts the description would mean something else. */
-static ls_status run_v(ls_comm *comm, const call *op, const void *site, ls_work **out)
+static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_work **out)
 {
     const bool wants_src =
         op->kind == COLL_SCATTER || op->kind == COLL_REDUCE_SCATTER || op->kind == COLL_ALL_TO_ALL;
@@ -63,13 +34,13 @@ ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_reduce_op op, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_ALL_REDUCE,
-                       .dtype = type,
-                       .redop = op,
-                       .root = NO_ROOT,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_ALL_REDUCE,
+                            .dtype = type,
+                            .redop = op,
+                            .root = NO_ROOT,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -77,14 +48,14 @@ ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type, d
                        ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_ALL_REDUCE,
-                       .dtype = type,
-                       .redop = LS_AVG,
-                       .divisor = divisor,
-                       .root = NO_ROOT,
-                       .src = data,
-                       .dst = data,
-                       .count = count},
+               &(coll_call){.kind = COLL_ALL_REDUCE,
+                            .dtype = type,
+                            .redop = LS_AVG,
+                            .divisor = divisor,
+                            .root = NO_ROOT,
+                            .src = data,
+                            .dst = data,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -92,13 +63,13 @@ ls_status ls_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_
                     ls_reduce_op op, int root, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_REDUCE,
-                       .dtype = type,
-                       .redop = op,
-                       .root = root,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_REDUCE,
+                            .dtype = type,
+                            .redop = op,
+                            .root = root,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -106,12 +77,12 @@ ls_status ls_broadcast(ls_comm *comm, const void *src, void *dst, size_t count, 
                        int root, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_BROADCAST,
-                       .dtype = type,
-                       .root = root,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_BROADCAST,
+                            .dtype = type,
+                            .root = root,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -119,12 +90,12 @@ ls_status ls_all_gather(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_ALL_GATHER,
-                       .dtype = type,
-                       .root = NO_ROOT,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_ALL_GATHER,
+                            .dtype = type,
+                            .root = NO_ROOT,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -132,12 +103,12 @@ ls_status ls_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_
                     int root, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_GATHER,
-                       .dtype = type,
-                       .root = root,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_GATHER,
+                            .dtype = type,
+                            .root = root,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -145,12 +116,12 @@ ls_status ls_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls
                      int root, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_SCATTER,
-                       .dtype = type,
-                       .root = root,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_SCATTER,
+                            .dtype = type,
+                            .root = root,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -158,13 +129,13 @@ ls_status ls_reduce_scatter(ls_comm *comm, const void *src, void *dst, size_t co
                             ls_reduce_op op, ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_REDUCE_SCATTER,
-                       .dtype = type,
-                       .redop = op,
-                       .root = NO_ROOT,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_REDUCE_SCATTER,
+                            .dtype = type,
+                            .redop = op,
+                            .root = NO_ROOT,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -172,12 +143,12 @@ ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count,
                         ls_work **out)
 {
     return run(comm,
-               &(call){.kind = COLL_ALL_TO_ALL,
-                       .dtype = type,
-                       .root = NO_ROOT,
-                       .src = src,
-                       .dst = dst,
-                       .count = count},
+               &(coll_call){.kind = COLL_ALL_TO_ALL,
+                            .dtype = type,
+                            .root = NO_ROOT,
+                            .src = src,
+                            .dst = dst,
+                            .count = count},
                __builtin_return_address(0), out);
 }
 
@@ -185,12 +156,12 @@ ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst, const size_
                           ls_dtype type, ls_work **out)
 {
     return run_v(comm,
-                 &(call){.kind = COLL_ALL_GATHER,
-                         .dtype = type,
-                         .root = NO_ROOT,
-                         .src = src,
-                         .dst = dst,
-                         .dst_counts = counts},
+                 &(coll_call){.kind = COLL_ALL_GATHER,
+                              .dtype = type,
+                              .root = NO_ROOT,
+                              .src = src,
+                              .dst = dst,
+                              .dst_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -198,12 +169,12 @@ ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *c
                       ls_dtype type, int root, ls_work **out)
 {
     return run_v(comm,
-                 &(call){.kind = COLL_GATHER,
-                         .dtype = type,
-                         .root = root,
-                         .src = src,
-                         .dst = dst,
-                         .dst_counts = counts},
+                 &(coll_call){.kind = COLL_GATHER,
+                              .dtype = type,
+                              .root = root,
+                              .src = src,
+                              .dst = dst,
+                              .dst_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -211,12 +182,12 @@ ls_status ls_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *
                        ls_dtype type, int root, ls_work **out)
 {
     return run_v(comm,
-                 &(call){.kind = COLL_SCATTER,
-                         .dtype = type,
-                         .root = root,
-                         .src = src,
-                         .dst = dst,
-                         .src_counts = counts},
+                 &(coll_call){.kind = COLL_SCATTER,
+                              .dtype = type,
+                              .root = root,
+                              .src = src,
+                              .dst = dst,
+                              .src_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -224,13 +195,13 @@ ls_status ls_reduce_scatter_v(ls_comm *comm, const void *src, void *dst, const s
                               ls_dtype type, ls_reduce_op op, ls_work **out)
 {
     return run_v(comm,
-                 &(call){.kind = COLL_REDUCE_SCATTER,
-                         .dtype = type,
-                         .redop = op,
-                         .root = NO_ROOT,
-                         .src = src,
-                         .dst = dst,
-                         .src_counts = counts},
+                 &(coll_call){.kind = COLL_REDUCE_SCATTER,
+                              .dtype = type,
+                              .redop = op,
+                              .root = NO_ROOT,
+                              .src = src,
+                              .dst = dst,
+                              .src_counts = counts},
                  __builtin_return_address(0), out);
 }
 
@@ -238,20 +209,20 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
                           const size_t *dst_counts, ls_dtype type, ls_work **out)
 {
     return run_v(comm,
-                 &(call){.kind = COLL_ALL_TO_ALL,
-                         .dtype = type,
-                         .root = NO_ROOT,
-                         .src = src,
-                         .dst = dst,
-                         .src_counts = src_counts,
-                         .dst_counts = dst_counts},
+                 &(coll_call){.kind = COLL_ALL_TO_ALL,
+                              .dtype = type,
+                              .root = NO_ROOT,
+                              .src = src,
+                              .dst = dst,
+                              .src_counts = src_counts,
+                              .dst_counts = dst_counts},
                  __builtin_return_address(0), out);
 }
 
 ls_status ls_barrier(ls_comm *comm, ls_work **out)
 {
-    return run(comm, &(call){.kind = COLL_BARRIER, .root = NO_ROOT}, __builtin_return_address(0),
-               out);
+    return run(comm, &(coll_call){.kind = COLL_BARRIER, .root = NO_ROOT},
+               __builtin_return_address(0), out);
 }
 
 ls_status ls_send(ls_comm *comm, const void *src, size_t count, ls_dtype type, int peer, int tag,
@@ -259,7 +230,7 @@ ls_status ls_send(ls_comm *comm, const void *src, size_t count, ls_dtype type, i
 {
     return run(
         comm,
-        &(call){
+        &(coll_call){
             .kind = COLL_SEND, .dtype = type, .root = peer, .tag = tag, .src = src, .count = count},
         __builtin_return_address(0), out);
 }
@@ -269,7 +240,7 @@ ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_dtype type, int pee
 {
     return run(
         comm,
-        &(call){
+        &(coll_call){
             .kind = COLL_RECV, .dtype = type, .root = peer, .tag = tag, .dst = dst, .count = count},
         __builtin_return_address(0), out);
 }

@@ -183,14 +183,6 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     return number;
 }
 
-void recorder_restart(recorder *r, uint64_t number, int64_t now_ns)
-{
-    word *e = entry_at(r->words, number);
-
-    if (get(&e[AT_NUMBER]) == number)
-        put(&e[AT_START], (uint64_t)now_ns);
-}
-
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns)
 {
     word *e = entry_at(r->words, number);

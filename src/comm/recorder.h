@@ -17,7 +17,7 @@
  * runs and is the last word written at its end.
  *
  * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
- * Threads    recorder_begin(), _restart(), _end(), _phase() and _set_activity() under the engine's
+ * Threads    recorder_begin(), _end(), _phase() and _set_activity() under the engine's
  *            lock; reading anywhere.
  */
 #ifndef LS_COMM_RECORDER_H
@@ -40,8 +40,6 @@ void recorder_close(recorder *r); /* NULL is allowed; what was recorded stays be
 
 /* Notes the start of an operation; gives its number, for recorder_end(). */
 uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns);
-/* It started at now_ns, which was not known before. */
-void recorder_restart(recorder *r, uint64_t number, int64_t now_ns);
 /* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone round since. */
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
 

@@ -17,6 +17,7 @@
 
 #define PAGE_BYTES      4096
 #define RUSH_IDLE       400  /* passes without movement: about 10 us */
+#define RUSH_TIGHT      64   /* passes without a pause: less than 1 us */
 #define RUSH_YIELDS     1024 /* over the number of ranks: after so many a rank naps */
 #define RUSH_NAPS       20
 #define RUSH_PASSES     4000
@@ -291,8 +292,11 @@ static bool rest(native_group *g, bool has_own_core, int idle)
 {
     const int yields = 1 + RUSH_YIELDS / g->info->size;
 
+    // The reading of the clock takes as long as a short pause.
+    (void)g->state->host->now_ns(g->state->host->self);
     if (has_own_core) {
-        core_relax();
+        if (idle > RUSH_TIGHT)
+            core_relax();
         return idle < RUSH_IDLE;
     }
     if (idle >= yields && g->team != NULL && team_busy(g->team) && team_nap(g->team))
