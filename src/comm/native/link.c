@@ -93,6 +93,12 @@ bool link_post(peer_link *l, const message *m, const uint8_t *payload)
            list_empty(&l->out) && !l->is_cut && l->ops->post(l, m, payload);
 }
 
+bool link_take(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit)
+{
+    return l->ops != NULL && l->ops->take != NULL && !l->is_ended && !l->in_payload &&
+           l->ops->take(l, wanted, to, credit);
+}
+
 void link_send(peer_link *l, link_item *item)
 {
     item->done = 0;

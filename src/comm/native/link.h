@@ -22,17 +22,30 @@
 
 typedef struct peer_link peer_link;
 
+/* A charged point to point message that a receive waits for. */
+typedef struct link_wanted {
+    uint32_t group;
+    uint8_t dtype;
+    uint64_t step;
+    uint64_t bytes;
+    uint64_t credit_min; /* a credit outside these two is not this rank's */
+    uint64_t credit_max;
+} link_wanted;
+
 /* A stream. read and write give the bytes moved, 0 when nothing can move now, -1 when the stream has ended: link->error is
  * then 0 for an orderly end or an errno. */
 typedef struct link_ops {
     ssize_t (*write)(peer_link *l, const struct iovec *iov, int n);
     ssize_t (*read)(peer_link *l, const struct iovec *iov, int n);
-    /* Optional, these three: puts a whole small message where the peer finds it with one look, behind all that was written
-     * before; false: there is no room. */
+    /* Optional, these four: puts a whole small message where the peer finds it with one look, behind
+     * all that was written before; false: there is no room. */
     bool (*post)(peer_link *l, const message *m, const uint8_t *payload);
     /* The oldest post not yet taken; what it points to is good until drop(). False: none. */
     bool (*peek)(peer_link *l, message *m, const uint8_t **payload);
     void (*drop)(peer_link *l);
+    /* peek(), copy and drop() in one, for a message that is exactly the one described; *credit is
+     * its credit. False: the oldest post is another, or there is none. */
+    bool (*take)(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit);
     /* Whether all that was written has reached the peer's side. */
     bool (*is_delivered)(peer_link *l);
     /* No more will be written. */
@@ -104,6 +117,10 @@ void link_destroy(
 
 /* Sends a small message at once, if the link can do so and nothing is queued; false: it is to be queued. */
 bool link_post(peer_link *l, const message *m, const uint8_t *payload);
+
+/* Takes the next message into `to` if it is this one and is already there whole; false: link_receive()
+ * finds out what there is. */
+bool link_take(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit);
 
 /* Queues; link_flush() sends. */
 void link_send(peer_link *l, link_item *item);

@@ -188,6 +188,23 @@ static void shm_drop(peer_link *l)
     atomic_store_explicit(&s->in->taken, ++s->n_taken, memory_order_release);
 }
 
+static bool shm_take(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit)
+{
+    const shm_stream *s = l->stream;
+    const shm_post *p = &s->in->posts[s->n_taken % POSTS];
+
+    if (!has_post(s) || p->type != ((unsigned)MESSAGE_DATA | POST_CHARGED | POST_DIRECT) ||
+        p->group != wanted->group || p->step != wanted->step || p->dtype != wanted->dtype ||
+        p->bytes != wanted->bytes || p->total != wanted->bytes || p->bytes > LINK_POST_BYTES ||
+        p->credit < wanted->credit_min || p->credit > wanted->credit_max)
+        return false;
+    *credit = p->credit;
+    if (wanted->bytes > 0)
+        memcpy(to, p->data, (size_t)wanted->bytes);
+    shm_drop(l);
+    return true;
+}
+
 static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
@@ -263,6 +280,7 @@ static const link_ops shm_ops = {
     .post = shm_post_message,
     .peek = shm_peek,
     .drop = shm_drop,
+    .take = shm_take,
     .is_delivered = shm_is_delivered,
     .finish = shm_finish,
     .close = shm_close,

@@ -149,11 +149,37 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
     queue_item(p, item, &m);
 }
 
+static bool has_credit(const native_peer *p, size_t bytes)
+{
+    return p->charged - p->credit + CHARGE(bytes) <= NATIVE_CREDIT;
+}
+
 bool match_charge(native_peer *p, size_t bytes)
 {
-    if (p->charged - p->credit + CHARGE(bytes) > NATIVE_CREDIT)
+    if (!has_credit(p, bytes))
         return false;
     p->charged += CHARGE(bytes);
+    return true;
+}
+
+bool match_post(native_peer *p, const message *m, const uint8_t *payload)
+{
+    if (!has_credit(p, (size_t)m->bytes) || !post(p, m, payload))
+        return false;
+    p->charged += CHARGE(m->bytes);
+    return true;
+}
+
+bool match_take(native_peer *p, link_wanted *wanted, uint8_t *to)
+{
+    uint64_t credit;
+
+    wanted->credit_min = p->credit;
+    wanted->credit_max = p->charged;
+    if (!link_take(p->link, wanted, to, &credit))
+        return false;
+    p->credit = credit;
+    match_consumed(p, &(message){.is_charged = true, .bytes = wanted->bytes});
     return true;
 }
 

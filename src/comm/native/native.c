@@ -18,6 +18,7 @@
 #define PAGE_BYTES      4096
 #define RUSH_IDLE       400  /* passes without movement: about 10 us */
 #define RUSH_TIGHT      64   /* passes without a pause: less than 1 us */
+#define RUSH_EVERYTHING 16   /* passes between looks at all links */
 #define RUSH_YIELDS     1024 /* over the number of ranks: after so many a rank naps */
 #define RUSH_NAPS       20
 #define RUSH_PASSES     4000
@@ -282,6 +283,31 @@ static bool rush_links(native_group *g)
     return moved;
 }
 
+/* The one message that the group waits for, from a known rank; NULL: there are more, or others. */
+static transfer *expected_message(const native_group *g)
+{
+    list_node *first = g->receives.next;
+    transfer *t;
+
+    if (!list_empty(&g->works) || first == &g->receives || first->next != &g->receives)
+        return NULL;
+    t = list_entry(first, transfer, node);
+    return t->peer == NULL ? NULL : t;
+}
+
+/* A look for the one message that is expected; now and then at everything. */
+static bool rush_messages(native_group *g, int pass)
+{
+    transfer *t = pass % RUSH_EVERYTHING == 0 ? NULL : expected_message(g);
+
+    if (t == NULL)
+        return rush_links(g);
+    if (!direct_take(t))
+        return false;
+    native_settle(g->state);
+    return true;
+}
+
 static bool has_links_pending(const native_group *g)
 {
     return !list_empty(&g->directs) || !list_empty(&g->works);
@@ -310,12 +336,12 @@ static void native_rush(native_group *g, bool has_own_core, const backend_counte
 {
     int idle = 0;
 
-    for (int pass = 0; pass < RUSH_PASSES; pass++) {
+    for (int pass = 1; pass <= RUSH_PASSES; pass++) {
         const bool is_team = g->team != NULL && team_busy(g->team);
 
         if ((!is_team && !has_links_pending(g)) || g->is_broken)
             return;
-        if (is_team ? team_progress(g->team) : rush_links(g)) {
+        if (is_team ? team_progress(g->team) : rush_messages(g, pass)) {
             idle = 0;
             continue;
         }

@@ -234,6 +234,10 @@ void match_queue_control(native_peer *p, message_type type, const transfer *t);
 void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message_type type,
                          bool is_charged);
 bool match_charge(native_peer *p, size_t bytes);
+/* Charges and posts a message that needs no queue; false: neither. */
+bool match_post(native_peer *p, const message *m, const uint8_t *payload);
+/* Takes the peer's next message if it is already there and is this one; credits are filled in. */
+bool match_take(native_peer *p, link_wanted *wanted, uint8_t *to);
 void match_consumed(native_peer *p, const message *m);
 /* Keeps a message until its receive is posted; *place is where its payload goes. */
 LS_MUST_USE ls_status match_keep(native_peer *p, const message *m, list_node *list,
@@ -276,6 +280,9 @@ LS_MUST_USE ls_status direct_begin(native_peer *p, native_group *g, const messag
                                    uint8_t **place);
 /* These bytes of the payload have come. */
 void direct_received(transfer *t, size_t bytes);
+/* Ends a receive from a known rank whose message is already there; false: it is not, or is not
+ * one that can be taken at once. */
+bool direct_take(transfer *t);
 void direct_parcel_taken(parcel *c, transfer *t);
 void direct_sent(transfer *t, size_t bytes);
 void direct_release(native_work *w);
