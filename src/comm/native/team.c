@@ -141,25 +141,27 @@ static void publish_refs(team *t, team_slot *s)
     }
 }
 
-/* The line is copied at once: others poll it, and would take it away between one store and the next. */
+static uint64_t pack_what(const op_stamp *s)
+{
+    return (uint64_t)(uint32_t)s->root | (uint64_t)s->kind << 32 | (uint64_t)s->dtype << 40 |
+           (uint64_t)s->redop << 48 | (uint64_t)s->vector << 56;
+}
+
+/* The data comes first: its loads may miss, and the stores to the line that others poll follow each
+ * other at once. */
 static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
 {
     const size_t bytes = team_contribution(t->op, t->n);
-    const bool gives = t->is_inline && team_gives(t->op, t->rank);
-    team_head head;
 
-    head.sequence = stamp->sequence;
-    head.count = stamp->count;
-    head.root = stamp->root;
-    head.kind = stamp->kind;
-    head.dtype = stamp->dtype;
-    head.redop = stamp->redop;
-    head.vector = stamp->vector;
-    if (gives && bytes <= TEAM_SMALL_BYTES)
-        memcpy(head.small, t->op->src, bytes);
-    else if (gives)
-        memcpy(s->data, t->op->src, bytes);
-    memcpy(&s->head, &head, sizeof(head));
+    if (t->is_inline && team_gives(t->op, t->rank)) {
+        if (bytes == sizeof(uint64_t))
+            memcpy(s->head.small, t->op->src, sizeof(uint64_t));
+        else
+            memcpy(bytes <= TEAM_SMALL_BYTES ? s->head.small : s->data, t->op->src, bytes);
+    }
+    s->head.sequence = stamp->sequence;
+    s->head.count = stamp->count;
+    s->head.what = t->what;
 }
 
 /* Counts this member's arrival; the last one wakes those that nap. */
@@ -222,6 +224,7 @@ static void publish(team *t)
     // Most calls come from where the one before came from; the line then stays as it is.
     if (memcmp(s->site, stamp->site, sizeof(s->site)) != 0)
         memcpy(s->site, stamp->site, sizeof(s->site));
+    t->what = pack_what(stamp);
     publish_head(t, s, stamp);
     t->arrived = 0;
     t->awaited = -1;
@@ -240,11 +243,11 @@ static void stamp_of_slot(const team *t, const team_slot *s, op_stamp *out)
 
     *out = (op_stamp){.group = t->info->id,
                       .sequence = h->sequence,
-                      .kind = h->kind,
-                      .dtype = h->dtype,
-                      .redop = h->redop,
-                      .vector = h->vector,
-                      .root = h->root,
+                      .kind = (uint8_t)(h->what >> 32),
+                      .dtype = (uint8_t)(h->what >> 40),
+                      .redop = (uint8_t)(h->what >> 48),
+                      .vector = (uint8_t)(h->what >> 56),
+                      .root = (int32_t)(uint32_t)h->what,
                       .count = h->count};
     memcpy(out->site, s->site, sizeof(out->site));
     out->site[sizeof(out->site) - 1] = '\0';
@@ -265,11 +268,11 @@ static void break_mismatch(team *t, int member)
     team_break(t, CAUSE_MISMATCH, -1, text);
 }
 
-static bool same_operation(const team_head *h, const op_stamp *mine)
+static bool is_same_operation(const team *t, const team_head *h)
 {
-    return h->sequence == mine->sequence && h->count == mine->count && h->root == mine->root &&
-           h->kind == mine->kind && h->dtype == mine->dtype && h->redop == mine->redop &&
-           h->vector == mine->vector;
+    const op_stamp *mine = &t->op->stamp;
+
+    return h->sequence == mine->sequence && h->count == mine->count && h->what == t->what;
 }
 
 /* Whether all have published; compares each once. */
@@ -284,7 +287,7 @@ static bool gather(team *t)
             t->awaited = t->info->members[t->arrived]; // whom we miss last has come last
             return false;
         }
-        if (!same_operation(&s->head, &t->op->stamp)) {
+        if (!is_same_operation(t, &s->head)) {
             break_mismatch(t, t->arrived);
             return false;
         }

@@ -36,11 +36,7 @@
 typedef struct team_head {
     uint64_t sequence; /* from here on the stamp's fields */
     uint64_t count;
-    int32_t root;
-    uint8_t kind;
-    uint8_t dtype;
-    uint8_t redop;
-    uint8_t vector;
+    uint64_t what; /* root, kind, dtype, redop, vector: from the low end, 32 + 4 x 8 bits */
     unsigned char small[TEAM_SMALL_BYTES];
 } team_head;
 
@@ -135,6 +131,7 @@ struct team {
     bool can_read;      /* all members can read each other's memory */
     bool naps;          /* some member shares its core with another */
     bool is_inline;     /* the current operation is */
+    uint64_t what;      /* team_head's, of the current operation */
     uint64_t probe;     /* what others read to try it */
     team_reader *readers;
     team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
