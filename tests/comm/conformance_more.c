@@ -230,6 +230,31 @@ static ls_status order(ls_comm *comm, bool is_late)
     return is_late ? ls_barrier(comm, NULL) : LS_OK;
 }
 
+/* Rank 1 receives small messages of rank 0 in another order than they come in, and answers each. */
+static ls_status answers_by_tag(ls_comm *comm)
+{
+    const int rank = ls_comm_rank(comm);
+    enum { TAGS = 4, ROUNDS = 50 };
+
+    for (int i = 0; i < ROUNDS * TAGS && rank < 2; i++) {
+        const int tag = rank == 0 ? i % TAGS : TAGS - 1 - i % TAGS;
+        int32_t value = i / TAGS * TAGS + tag;
+
+        if (rank == 0)
+            LS_TRY(ls_send(comm, &value, 1, LS_I32, 1, tag, NULL));
+        else
+            LS_TRY(ls_recv(comm, &value, 1, LS_I32, 0, tag, NULL));
+        LS_CHECK(value == i / TAGS * TAGS + tag);
+        if (rank == 1)
+            LS_TRY(ls_send(comm, &value, 1, LS_I32, 0, TAGS, NULL));
+        for (int k = TAGS - 1; rank == 0 && tag == TAGS - 1 && k >= 0; k--) {
+            LS_TRY(ls_recv(comm, &value, 1, LS_I32, 1, TAGS, NULL));
+            LS_CHECK(value == i / TAGS * TAGS + k);
+        }
+    }
+    return LS_OK;
+}
+
 static ls_status any_source(ls_comm *comm)
 {
     const int n = ls_comm_size(comm), rank = ls_comm_rank(comm);
@@ -266,6 +291,7 @@ ls_status conformance_messages(ls_comm *comm)
         LS_TRY(ls_context(ring(comm, counts[i]), "ring of %zu", counts[i]));
     LS_TRY(ls_context(order(comm, false), "order"));
     LS_TRY(ls_context(order(comm, true), "order of late receives"));
+    LS_TRY(ls_context(answers_by_tag(comm), "answers by tag"));
     LS_TRY(ls_context(any_source(comm), "any source"));
     return ls_barrier(comm, NULL);
 }
