@@ -50,8 +50,6 @@ struct ls_ddp {
     int next_bucket;      /* the first that has not started in this step */
     bool reducing;        /* this backward starts reductions; false: it only accumulates */
     autograd_owner owner; /* of all parameters' gradients */
-    bool begun;           /* the sum of weights of the next ls_ddp_backward() has been started */
-    int64_t begun_rows;   /* this rank's share of it, without accumulated ones */
 
     int *order;   /* of completion in the first backward, then rank 0's for all */
     int n_fired;  /* entries of order seen in this backward */
@@ -69,7 +67,9 @@ struct ls_ddp {
     int n_buffers;
 
     double pending_weight; /* of ls_ddp_accumulate, not reduced yet */
+    int64_t begun_rows;    /* of ls_ddp_begin(), without accumulated ones */
     bool pending;
+    bool begun; /* the sum of weights of the next ls_ddp_backward() has been started */
     bool stop_requested;
     double *small; /* the small operation: SMALL_FIXED values, then one a parameter */
     const char **unused;
