@@ -22,6 +22,9 @@
 #define RUSH_YIELDS     1024 /* over the number of ranks: after so many a rank naps */
 #define RUSH_NAPS       20
 #define RUSH_PASSES     4000
+#define RUSH_NS         (20 * INT64_C(1000000)) /* most operations end long before */
+#define RUSH_LOOK_SPIN  256 /* passes between looks at the clock (a power of two) that spin... */
+#define RUSH_LOOK_YIELD 8   /* ...and that may each give the core away for milliseconds */
 #define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
 #define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
 #define CLOSE_STEP_MS   2
@@ -331,15 +334,29 @@ static bool rest(native_group *g, bool has_own_core, int idle)
     return idle < yields + RUSH_NAPS;
 }
 
-/* Passes that moved something are bounded too, as nobody reads news meanwhile. */
+/* Whether RUSH_NS have passed since the first call, which finds *until_ns 0. */
+static bool has_lasted(int64_t *until_ns)
+{
+    const int64_t now_ns = ls_now_ns();
+
+    if (*until_ns == 0)
+        *until_ns = now_ns + RUSH_NS;
+    return now_ns >= *until_ns;
+}
+
+/* The control connection is not read meanwhile, so the time is bounded: by the number of passes
+ * where they are short, by the clock where passes copy much or other processes use the core. */
 static void native_rush(native_group *g, bool has_own_core, const backend_counter *others)
 {
+    const int look_mask = (has_own_core ? RUSH_LOOK_SPIN : RUSH_LOOK_YIELD) - 1;
+    int64_t until_ns = 0;
     int idle = 0;
 
     for (int pass = 1; pass <= RUSH_PASSES; pass++) {
         const bool is_team = g->team != NULL && team_busy(g->team);
 
-        if ((!is_team && !has_links_pending(g)) || g->is_broken)
+        if ((!is_team && !has_links_pending(g)) || g->is_broken ||
+            ((pass & look_mask) == look_mask && has_lasted(&until_ns)))
             return;
         if (is_team ? team_progress(g->team) : rush_messages(g, pass)) {
             idle = 0;
