@@ -2,6 +2,7 @@
 /*
  * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over shared memory and over TCP.
  * LS_TEST_ROUNDS repeats what depends on timing (default 3).
+ * LS_TEST_SEED=N repeats the random choices of a run that printed it.
  */
 #include "comm/scene.h"
 
@@ -271,13 +272,22 @@ static void kill_one(ls_test_body body, const char *transport, ls_test_meeting m
     scene_destroy(s);
 }
 
+/* Another choice of victims and moments in each run. */
+static void seed_printed(ls_rng *rng)
+{
+    const int seed = ls_test_number("LS_TEST_SEED", (int)(ls_now_ns() % 1000000000));
+
+    print_message("LS_TEST_SEED=%d\n", seed);
+    ls_rng_seed(rng, (uint64_t)seed);
+}
+
 static void a_killed_rank_is_named_within_a_second(void **state)
 {
     const int rounds = ls_test_number("LS_TEST_ROUNDS", 3);
     ls_rng rng;
 
     LS_UNUSED(state);
-    ls_rng_seed(&rng, (uint64_t)ls_now_ns());
+    seed_printed(&rng);
     for (int i = 0; i < rounds; i++) {
         const int n = 2 + i % 3;
 
@@ -373,7 +383,7 @@ static void a_rank_killed_while_ranks_join_is_named(void **state)
     ls_rng rng;
 
     LS_UNUSED(state);
-    ls_rng_seed(&rng, (uint64_t)ls_now_ns());
+    seed_printed(&rng);
     for (int i = 0; i < 2 * rounds; i++) {
         const int victim = (int)ls_rng_below(&rng, 3);
 
