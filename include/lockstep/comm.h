@@ -77,7 +77,8 @@ LS_API void ls_comm_destroy(ls_comm *comm);
 LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Makes sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color joins none and gives
- * *out = NULL. Collective over `comm`; blocks. */
+ * *out = NULL. Collective over `comm`; blocks. Where it fails on one rank it fails on all, with
+ * that rank's reason, and `comm` is broken; only NULL arguments fail the call alone. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 
 /* The two ranks of NULL are -1. */

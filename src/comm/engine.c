@@ -79,11 +79,7 @@ static ls_status host_check(void *self)
 
     engine_serve_aborts(e);
     watch_news(e);
-    if (e->end.kind != CAUSE_NONE)
-        return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
-    if (e->opening != NULL && e->opening->status != LS_OK)
-        return ls_fail(e->opening->status, "%s", e->opening->text);
-    return LS_OK;
+    return watch_failure(e);
 }
 
 static int64_t host_now_ns(void *self)

@@ -229,6 +229,9 @@ void watch_start(engine *e, ls_work *w);    /* a work has begun */
 void watch_look(engine *e, int64_t now_ns); /* news and what is late, when it is time for them */
 void watch_arrived(engine *e, const ls_work *w);    /* a reported work has ended well */
 void watch_tell(engine *e, const job_cause *cause); /* the other ranks hear of it */
+/* Fails with the cause that the job has ended for, or the group of which a part is being opened.
+ * LS_OK: neither has. */
+ls_status watch_failure(const engine *e);
 /* A connection was lost while a group was made: waits shortly for the news that say why; gives the status to fail with. */
 ls_status watch_explain(engine *e, ls_status st);
 void watch_news(engine *e);                       /* news only, at once */

@@ -273,7 +273,8 @@ static ls_status make_child(ls_comm *comm, const split_entry *entries, int color
                         members, out);
 }
 
-/* A rank that could not make its part of the new group must not leave the others with theirs. */
+/* A rank that failed does not leave the others waiting in the split, or with their parts of the new
+ * group: the parent breaks, with this rank's reason, unless it is broken already. */
 static void break_parent(ls_comm *comm)
 {
     job_cause cause = {
@@ -298,27 +299,26 @@ static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_c
     char kept[LS_ERROR_BYTES];
     ls_comm *child = NULL;
     int64_t first_id = 0;
-    ls_status st;
+    ls_status st = LS_OK;
 
     if (entries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
-    st = exchange(comm, color < 0 ? -1 : color, key, site, entries, &first_id);
-    if (st == LS_OK && color >= 0) {
+        st = ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
+    if (st == LS_OK)
+        st = exchange(comm, color < 0 ? -1 : color, key, site, entries, &first_id);
+    if (st == LS_OK && color >= 0)
         st = make_child(comm, entries, color, first_id, &child);
-        if (st != LS_OK)
-            break_parent(comm);
-    }
-    ls_free(entries);
     if (st == LS_OK)
         st = confirm(comm, site);
-    if (st != LS_OK) {
-        ls_error_keep(kept);
-        ls_comm_destroy(child);
-        ls_error_restore(kept);
-        return st;
+    ls_free(entries);
+    if (st == LS_OK) {
+        *out = child;
+        return LS_OK;
     }
-    *out = child;
-    return LS_OK;
+    ls_error_keep(kept);
+    break_parent(comm);
+    ls_comm_destroy(child);
+    ls_error_restore(kept);
+    return st;
 }
 
 ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
@@ -326,6 +326,8 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
     if (comm == NULL || out == NULL)
         return ls_fail(LS_EINVAL, "split: %s is NULL", comm == NULL ? "comm" : "out");
     *out = NULL;
+    if (comm->engine->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", comm->engine->parts.rank);
     return split(comm, color, key, __builtin_return_address(0), out);
 }
 

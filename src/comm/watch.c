@@ -122,6 +122,20 @@ void watch_news(engine *e)
     ls_error_restore(kept);
 }
 
+ls_status watch_failure(const engine *e)
+{
+    if (e->end.kind != CAUSE_NONE)
+        return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+    if (e->opening != NULL && e->opening->status != LS_OK)
+        return ls_fail(e->opening->status, "%s", e->opening->text);
+    return LS_OK;
+}
+
+static bool has_failed(const engine *e)
+{
+    return e->end.kind != CAUSE_NONE || (e->opening != NULL && e->opening->status != LS_OK);
+}
+
 /* A rank that still joins sees no more of a death than a connection that ends, or a peer that cannot be found. */
 ls_status watch_explain(engine *e, ls_status st)
 {
@@ -131,14 +145,11 @@ ls_status watch_explain(engine *e, ls_status st)
     if (st == LS_OK || st == LS_EINVAL || st == LS_ENOMEM || st == LS_EMISMATCH || st == LS_EAUTH)
         return st;
     watch_news(e);
-    while (e->end.kind == CAUSE_NONE && e->parts.control != NULL &&
-           ls_deadline_left(deadline_ms) != 0) {
+    while (!has_failed(e) && e->parts.control != NULL && ls_deadline_left(deadline_ms) != 0) {
         (void)poll(&at, 1, ls_deadline_left(deadline_ms));
         watch_news(e);
     }
-    if (e->end.kind == CAUSE_NONE)
-        return st;
-    return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
+    return has_failed(e) ? watch_failure(e) : st;
 }
 
 /* --- ranks that have left --- */

@@ -4,6 +4,7 @@
  */
 #include "comm/scene.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -271,6 +272,74 @@ static void new_groups_work_after_a_failure(void **state)
     }
 }
 
+/* The n-th allocation of the victim's split fails. */
+typedef struct short_split {
+    scene *s;
+    int victim;
+    uint64_t fail_at;     /* 0: none does */
+    atomic_int *n_allocs; /* of the victim's split */
+} short_split;
+
+static ls_status split_body(const ls_test_rank *self, void *arg)
+{
+    const short_split *now = arg;
+    const bool is_victim = self->rank == now->victim;
+    ls_comm *comm;
+    ls_comm *half = NULL;
+    uint64_t before;
+    ls_status st;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_barrier(comm, NULL));
+    before = ls_alloc_count();
+    ls_alloc_fail_at(is_victim ? now->fail_at : 0);
+    st = ls_comm_split(comm, 0, 0, &half);
+    ls_alloc_fail_at(0);
+    if (is_victim)
+        atomic_store(now->n_allocs, (int)(ls_alloc_count() - before));
+    if (st == LS_OK)
+        atomic_store(&now->s->ranks[self->rank].n_done, 1);
+    else
+        LS_TRY(scene_note(now->s, self->rank, st));
+    ls_comm_destroy(half);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+/* Gives the number of the victim's allocations. */
+static int split_short(int victim, uint64_t fail_at)
+{
+    scene *s = scene_create();
+    short_split now = {.s = s, .victim = victim, .fail_at = fail_at, .n_allocs = &s->pids[0]};
+    const ls_test_job job = {.n = 2, .body = split_body, .arg = &now, .deadline_ms = 20000};
+    int n_allocs;
+    char text[64];
+
+    if (!ls_test_ranks(&job, NULL))
+        fail_msg("allocation %d of rank %d's split failed", (int)fail_at, victim);
+    text_format(text, sizeof(text), "rank %d could not split the group: ", victim);
+    assert_int_equal(atomic_load(&s->ranks[0].n_done), atomic_load(&s->ranks[1].n_done));
+    if (atomic_load(&s->ranks[victim].n_done) == 0) {
+        assert_int_equal(s->ranks[victim].status, LS_ENOMEM);
+        scene_assert_told(s, 1 - victim, LS_EPEER, text);
+    }
+    n_allocs = atomic_load(&s->pids[0]);
+    scene_destroy(s);
+    return n_allocs;
+}
+
+static void split_that_fails_on_one_rank_fails_on_all(void **state)
+{
+    LS_UNUSED(state);
+    for (int victim = 0; victim < 2; victim++) {
+        const int n_allocs = split_short(victim, 0);
+
+        assert_true(n_allocs > 2);
+        for (int at = 1; at <= n_allocs; at++)
+            (void)split_short(victim, (uint64_t)at);
+    }
+}
+
 /* A child of a rank can neither use the group nor keep its connections open when the rank dies. */
 static ls_status forking_body(const ls_test_rank *self, void *arg)
 {
@@ -286,8 +355,11 @@ static ls_status forking_body(const ls_test_rank *self, void *arg)
         if (fork() == 0) {
             const bool refused = ls_barrier(comm, NULL) == LS_EINVAL;
 
+            ls_comm *part = NULL;
+            const bool no_split = ls_comm_split(comm, 0, 0, &part) == LS_EINVAL;
+
             ls_comm_destroy(comm);
-            atomic_store(&w->n_done, refused ? 1 : 2);
+            atomic_store(&w->n_done, refused && no_split ? 1 : 2);
             (void)sleep(5);
             _exit(0);
         }
@@ -339,6 +411,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_operation_ends_at_its_timeout),
         cmocka_unit_test(a_stopped_rank_goes_on_with_the_same_bits),
         cmocka_unit_test(new_groups_work_after_a_failure),
+        cmocka_unit_test(split_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
     };
 
