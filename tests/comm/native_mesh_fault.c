@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/native/message.h"
+#include "comm/native/team.h"
 #include "net/socket.h"
 
 #include <poll.h>
@@ -677,6 +678,59 @@ static void a_rank_that_waits_uses_no_core(void **state)
     }
 }
 
+// --- memory that cannot be read after all ---
+
+bool __real_team_read(const team *t, int member, const char *from, char *to, size_t bytes);
+bool __wrap_team_read(const team *t, int member, const char *from, char *to, size_t bytes);
+
+static _Thread_local bool reads_fail;
+
+bool __wrap_team_read(const team *t, int member, const char *from, char *to, size_t bytes)
+{
+    return !reads_fail && __real_team_read(t, member, from, to, bytes);
+}
+
+// Rank 1 receives nothing until rank 0 has used all its credit, so that the small message is
+// offered.
+static int receive_without_reading(mesh_rank *r, void *arg)
+{
+    enum { BLOCK = 65536 - MESSAGE_HEADER_BYTES, BLOCKS = 16, SMALL = 1000 };
+    atomic_int *has_sent = arg;
+    uint8_t *data = ls_calloc(1, BLOCK);
+    mesh_work w = {0};
+    coll op = {.kind = r->rank == 0 ? COLL_SEND : COLL_RECV,
+               .dtype = LS_U8,
+               .root = 1 - r->rank,
+               .count = BLOCK,
+               .src = data,
+               .dst = data};
+
+    MESH_CHECK(data != NULL);
+    reads_fail = r->rank == 1;
+    if (r->rank == 1)
+        mesh_drive_until(r, has_sent, 1);
+    for (int i = 0; i < BLOCKS; i++)
+        MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
+    op.count = SMALL;
+    data[SMALL - 1] = r->rank == 0 ? 99 : 0;
+    mesh_start(&r->world, &w, &op);
+    atomic_store(has_sent, 1);
+    MESH_CHECK(mesh_wait(&w) == LS_OK);
+    MESH_CHECK(data[SMALL - 1] == 99);
+    ls_free(data);
+    return 0;
+}
+
+static void small_message_is_sent_when_the_receiver_cannot_read_it(void **state)
+{
+    atomic_int has_sent = 0;
+    const mesh_job job = {
+        .size = 2, .transport = "auto", .fn = receive_without_reading, .arg = &has_sent};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 // --- waiting beside other processes ---
 
 int __real_sched_yield(void);
@@ -746,6 +800,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_join_without_memory_leaves_nothing_behind),
         cmocka_unit_test(a_wake_up_is_never_lost),
         cmocka_unit_test(a_rank_that_waits_uses_no_core),
+        cmocka_unit_test(small_message_is_sent_when_the_receiver_cannot_read_it),
         cmocka_unit_test(rank_that_rushes_on_a_busy_machine_soon_reads_news_again),
     };
     int failed = 0;

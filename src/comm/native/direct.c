@@ -73,8 +73,9 @@ static void queue_pieces(transfer *t)
         const size_t left = t->bytes - t->queued;
         const size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-        match_queue_payload(t, t->from + t->queued, bytes, MESSAGE_PIECE, false);
+        // First, as the piece may go out at once, and direct_sent() is called then.
         t->queued += bytes;
+        match_queue_payload(t, t->from + t->queued - bytes, bytes, MESSAGE_PIECE, false);
     }
 }
 
