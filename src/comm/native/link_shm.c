@@ -82,9 +82,10 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
     for (int i = 0; i < n; i++)
         wanted += iov[i].iov_len;
     // The reader's counter stands in its core's cache, so it is looked at only when the room that is known of is too small.
-    // Acquire: the reader has copied those bytes out before it moved its counter.
+    // Sequentially consistent: the look before a sleep (local.h), when the ring is full. Acquires:
+    // the reader has copied those bytes out before it moved its counter.
     if (wanted > s->ring_bytes - (size_t)held) {
-        s->seen = atomic_load_explicit(&ring->read, memory_order_acquire);
+        s->seen = atomic_load_explicit(&ring->read, memory_order_seq_cst);
         held = at - s->seen;
     }
     if (s->peer_ended || held > s->ring_bytes) {
@@ -118,7 +119,9 @@ static bool can_post(shm_stream *s)
     shm_ring *ring = s->out;
     const uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
 
-    // Both counters are looked at only when what is known of them does not do, as in shm_write(); acquire as there.
+    // Both counters are looked at only when what is known of them does not do, as in shm_write().
+    // Acquire is enough: a message that cannot be posted is queued, and shm_write() looks again
+    // before a sleep.
     if (s->seen != at)
         s->seen = atomic_load_explicit(&ring->read, memory_order_acquire);
     if (s->n_posted - s->n_posted_taken >= POSTS)
@@ -211,8 +214,8 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
     shm_ring *ring = s->in;
     uint64_t at = atomic_load_explicit(&ring->read, memory_order_relaxed); // only we write it
     const bool is_over =
-        s->peer_ended || atomic_load_explicit(&ring->is_finished, memory_order_acquire) != 0;
-    // Sequentially consistent: the look before a sleep (local.h); acquires the bytes.
+        s->peer_ended || atomic_load_explicit(&ring->is_finished, memory_order_seq_cst) != 0;
+    // Both sequentially consistent: the look before a sleep (local.h). This one acquires the bytes.
     const uint64_t held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
     const uint64_t start = at;
     size_t left = (size_t)held;
