@@ -50,15 +50,20 @@ struct recorder {
     int fd;
 };
 
-/* Words are stored one by one and relaxed: the reader is another process and orders itself by AT_NUMBER alone. */
+/*
+ * The reader is another process and orders itself by the words alone: no word becomes visible
+ * before those that were stored earlier, and none is read before those that were read earlier. So a
+ * reader that sees one new word of an entry does not see the old number any more when it looks
+ * again.
+ */
 static void put(word *at, uint64_t v)
 {
-    atomic_store_explicit(at, v, memory_order_relaxed);
+    atomic_store_explicit(at, v, memory_order_release);
 }
 
 static uint64_t get(const word *at)
 {
-    return atomic_load_explicit(at, memory_order_relaxed);
+    return atomic_load_explicit(at, memory_order_acquire);
 }
 
 ls_status recorder_create_fd(int *fd)
@@ -164,9 +169,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     word *e = entry_at(r->words, number);
 
     put(&e[AT_NUMBER], 0);
-    // Release, with the reader's acquire of a word behind: nobody sees new words under the old number.
-    atomic_store_explicit(&e[AT_SEQUENCE], stamp->sequence, memory_order_release);
-    atomic_store_explicit(&e[AT_WHAT], pack_what(stamp), memory_order_release);
+    put(&e[AT_SEQUENCE], stamp->sequence);
+    put(&e[AT_WHAT], pack_what(stamp));
     put(&e[AT_ROOT], (uint64_t)(uint32_t)stamp->root);
     put(&e[AT_COUNT], stamp->count);
     put(&e[AT_BYTES], bytes);
@@ -175,7 +179,7 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put(&e[AT_STATUS], 0);
     put_text(&e[AT_SITE], stamp->site);
     put(&r->words[HEAD_LAST], number);
-    atomic_store_explicit(&e[AT_NUMBER], number, memory_order_release);
+    put(&e[AT_NUMBER], number);
     // The ring is larger than the caches near the core: a store that misses would hold up those behind it.
     e = entry_at(r->words, number + 1);
     core_own((const void *)(uintptr_t)e);
@@ -190,8 +194,7 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
     if (get(&e[AT_NUMBER]) != number)
         return;
     put(&e[AT_STATUS], (uint64_t)(uint32_t)status | (uint64_t)(uint32_t)peer << 32);
-    // Pairs with the reader's acquire: who sees the end sees how it ended.
-    atomic_store_explicit(&e[AT_END], (uint64_t)now_ns, memory_order_release);
+    put(&e[AT_END], (uint64_t)now_ns); // a reader that sees the end sees how it ended
 }
 
 static word *phase_at(word *words, uint64_t number)
@@ -207,12 +210,11 @@ void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end
 
     text_format(text, sizeof(text), "%s", name);
     put(&p[PHASE_NUMBER], 0);
-    // Release, as in recorder_begin().
-    atomic_store_explicit(&p[PHASE_START], (uint64_t)start_ns, memory_order_release);
-    atomic_store_explicit(&p[PHASE_END], (uint64_t)end_ns, memory_order_release);
+    put(&p[PHASE_START], (uint64_t)start_ns);
+    put(&p[PHASE_END], (uint64_t)end_ns);
     put_text(&p[PHASE_NAME], text);
     put(&r->words[HEAD_LAST_PHASE], number);
-    atomic_store_explicit(&p[PHASE_NUMBER], number, memory_order_release);
+    put(&p[PHASE_NUMBER], number);
 }
 
 void recorder_set_activity(recorder *r, const char *text)
@@ -239,18 +241,16 @@ void recorder_read_activity(int fd, text_buf *out)
 /* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or changed. */
 static uint64_t copy_words(const word *from, uint64_t *to, size_t n)
 {
-    to[0] = atomic_load_explicit(&from[0], memory_order_acquire);
-    // Acquire loads keep the second look at the number behind them.
-    for (size_t i = 1; i < n; i++)
-        to[i] = atomic_load_explicit(&from[i], memory_order_acquire);
+    for (size_t i = 0; i < n; i++)
+        to[i] = get(&from[i]);
     return get(&from[0]) == to[0] ? to[0] : 0;
 }
 
 /* False when the entry is not whole, or changed while it was copied. */
 static bool read_entry(const word *e, recorder_entry *out)
 {
-    // Who sees the end sees how it ended: it is read before the rest.
-    const int64_t end_ns = (int64_t)atomic_load_explicit(&e[AT_END], memory_order_acquire);
+    // Read before the rest: see recorder_end().
+    const int64_t end_ns = (int64_t)get(&e[AT_END]);
     uint64_t w[ENTRY_WORDS];
     const uint64_t number = copy_words(e, w, AT_SITE + SITE_WORDS);
 
