@@ -6,12 +6,25 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static float x[64], y[64];
+
+/* A clock that moves on when it is looked at, and when the fake backend sleeps. 0: the system's. */
+static int64_t clock_ns;
+
+int64_t __real_ls_now_ns(void);
+int64_t __wrap_ls_now_ns(void);
+
+int64_t __wrap_ls_now_ns(void)
+{
+    if (clock_ns == 0)
+        return __real_ls_now_ns();
+    clock_ns += 500000;
+    return clock_ns;
+}
 
 static ls_status sum(ls_comm *comm, ls_work **out)
 {
@@ -181,8 +194,9 @@ static void the_progress_thread_carries_on_and_sleeps(void **state)
     ls_comm_destroy(comm);
 }
 
-/* The naps that `n` operations take which end `late_ms` after their start, when sleepers look every millisecond. */
-static int naps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
+/* How often `n` operations sleep that end `late_ms` after their start, when sleepers wake every
+ * millisecond. */
+static int count_sleeps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
 {
     const int before = atomic_load(&s->n_wait);
 
@@ -193,22 +207,22 @@ static int naps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
 }
 
 /* Otherwise two ranks that come back late could wake each other in every operation. */
-static void who_slept_for_little_stays_awake_next_time(void **state)
+static void rank_that_slept_for_little_stays_awake_next_time(void **state)
 {
     backend_state s;
     ls_comm *comm;
-    int n_naps = 0;
 
     LS_UNUSED(state);
+    clock_ns = ls_now_ns();
     assert_ok(fake_world(2, -1, &s, &comm));
     s.nap_ms = 1;
-    // Without learning each takes some 6. Others may take the core away meanwhile, so only many tell.
-    assert_in_range(naps(comm, &s, 30, 8), 1, 60);
+    s.clock_ns = &clock_ns;
     for (int i = 0; i < 3; i++) {
-        assert_in_range(naps(comm, &s, 1, 60), 1, INT_MAX); // not worth it
-        n_naps += naps(comm, &s, 1, 8);
+        assert_in_range(count_sleeps(comm, &s, 1, 8), 1, 8);
+        assert_int_equal(count_sleeps(comm, &s, 3, 8), 0);
+        assert_in_range(count_sleeps(comm, &s, 1, 60), 1, 60); // too long to stay awake for
     }
-    assert_in_range(n_naps, 1, INT_MAX);
+    clock_ns = 0;
     ls_comm_destroy(comm);
 }
 
@@ -500,7 +514,7 @@ int main(void)
         cmocka_unit_test(all_to_all_in_place_reads_from_a_copy),
         cmocka_unit_test(waiting_for_a_while_leaves_the_work_pending),
         cmocka_unit_test(the_progress_thread_carries_on_and_sleeps),
-        cmocka_unit_test(who_slept_for_little_stays_awake_next_time),
+        cmocka_unit_test(rank_that_slept_for_little_stays_awake_next_time),
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),
         cmocka_unit_test(handles_outlive_their_group),
         cmocka_unit_test(operations_end_at_their_timeout),
