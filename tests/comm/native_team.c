@@ -2,7 +2,9 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "comm/native/segment_map.h"
+#include "comm/native/team_internal.h"
 #include "comm/algorithms.h"
 #include "comm/native_oracle.h"
 #include "comm/native_team_rank.h"
@@ -13,6 +15,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -600,7 +603,115 @@ static void where_the_kernel_forbids_reading_all_ranks_stage(void **state)
     algorithm_table_free(t);
 }
 
-int main(void)
+/* Rank 1 is the root of a broadcast, and the second half of its buffer cannot be read. */
+static int offer_unreadable_memory(const comm_boot *boot, void *arg)
+{
+    enum { BYTES = 1 << 20 };
+    team_rank *r = ls_calloc(1, sizeof(*r));
+    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    coll op = team_rank_op(COLL_BROADCAST, LS_U8, LS_SUM, 1, memory, memory, BYTES);
+
+    RANK_CHECK(r != NULL && memory != MAP_FAILED);
+    r->table = arg;
+    RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
+    RANK_CHECK(boot->rank != 1 || mprotect(memory + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
+    if (boot->rank == 0) {
+        RANK_CHECK(team_rank_run(r, &op) == LS_EPEER);
+        RANK_CHECK(r->cause.kind == CAUSE_FAULT && r->cause.rank == 1);
+        RANK_CHECK(strstr(r->text, "rank 1's buffer in broadcast #1") != NULL);
+        RANK_CHECK(strstr(r->text, "is not readable memory") != NULL);
+    } else {
+        RANK_CHECK(team_rank_run(r, &op) == LS_ETIMEOUT && r->saw_end);
+        team_abort(r->t, LS_EPEER, "over");
+    }
+    team_rank_close(r);
+    ls_free(r);
+    return 0;
+}
+
+static void reader_fails_when_a_buffer_is_not_readable(void **state)
+{
+    algorithm_table *t = NULL;
+
+    (void)state;
+    assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, offer_unreadable_memory, t), 0);
+    algorithm_table_free(t);
+}
+
+/* --- the count of arrivals --- */
+
+void __real_local_ring(local *l, int peer);
+void __wrap_local_ring(local *l, int peer);
+
+typedef struct arrivals {
+    atomic_int n_begun;      /* ranks whose first operation has begun */
+    atomic_bool has_gone_on; /* rank 2 has begun the second */
+} arrivals;
+
+static _Thread_local arrivals *stops_for;
+
+static void wait_for_rank_2(const arrivals *a)
+{
+    const int64_t deadline_ms = ls_deadline_ms(RANKS_TIMEOUT_MS);
+
+    while (!atomic_load(&a->has_gone_on) && ls_deadline_left(deadline_ms) != 0)
+        (void)poll(NULL, 0, 1);
+}
+
+/* Stops a rank that has published its operation and has not counted its arrival yet. */
+void __wrap_local_ring(local *l, int peer)
+{
+    arrivals *a = stops_for;
+
+    stops_for = NULL;
+    if (a != NULL) {
+        atomic_fetch_add(&a->n_begun, 1);
+        wait_for_rank_2(a);
+    }
+    __real_local_ring(l, peer);
+}
+
+/* Rank 0 stops before it counts. Rank 1 counts and waits. Rank 2 finishes, and counts a second
+ * time. */
+static int arrive(const comm_boot *boot, void *arg)
+{
+    arrivals *a = arg;
+    team_rank *r = ls_calloc(1, sizeof(*r));
+    const coll op = team_rank_op(COLL_BARRIER, LS_F32, LS_SUM, -1, NULL, NULL, 0);
+
+    RANK_CHECK(r != NULL);
+    r->shares_cores = true;
+    RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
+    stops_for = boot->rank == 0 ? a : NULL;
+    while (boot->rank == 2 && atomic_load(&a->n_begun) < 2)
+        (void)poll(NULL, 0, 1);
+    team_rank_start(r, 0, &op);
+    if (boot->rank == 1) {
+        atomic_fetch_add(&a->n_begun, 1);
+        wait_for_rank_2(a);
+    }
+    if (boot->rank == 0)
+        RANK_CHECK(atomic_load(&r->t->parts[0]->complete) == 1);
+    RANK_CHECK(team_rank_wait(r, 0) == LS_OK);
+    team_rank_start(r, 1, &op);
+    atomic_store(&a->has_gone_on, atomic_load(&a->has_gone_on) || boot->rank == 2);
+    RANK_CHECK(team_rank_wait(r, 1) == LS_OK);
+    team_rank_close(r);
+    ls_free(r);
+    return 0;
+}
+
+static void sleepers_are_woken_when_the_count_has_passed_theirs(void **state)
+{
+    arrivals a = {.n_begun = 0};
+
+    (void)state;
+    assert_int_equal(ranks_run(AS_THREADS, 3, arrive, &a), 0);
+}
+
+/* An argument chooses tests by pattern: '*oracle*'. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_matches_the_oracle),
@@ -615,8 +726,12 @@ int main(void)
         cmocka_unit_test(the_table_can_be_printed),
         cmocka_unit_test(every_algorithm_matches_the_oracle),
         cmocka_unit_test(where_the_kernel_forbids_reading_all_ranks_stage),
+        cmocka_unit_test(reader_fails_when_a_buffer_is_not_readable),
+        cmocka_unit_test(sleepers_are_woken_when_the_count_has_passed_theirs),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     print_message("seed %llu\n", (unsigned long long)SEED);
     return cmocka_run_group_tests_name("native team", tests, NULL, NULL);
 }

@@ -39,7 +39,9 @@ ls_status team_rank_open(team_rank *r, const comm_boot *boot, size_t piece_bytes
     r->info = (group_info){.id = 0, .rank = boot->rank, .size = boot->size, .members = r->members};
     LS_TRY(local_join(boot, &r->l));
     return team_open(r->l, &r->host, &r->info,
-                     &(team_options){.segment_bytes = piece_bytes, .table = r->table},
+                     &(team_options){.segment_bytes = piece_bytes,
+                                     .table = r->table,
+                                     .shares_cores = r->shares_cores},
                      boot->deadline_ms, &r->t);
 }
 

@@ -19,6 +19,7 @@ typedef struct team_rank {
     local *l;
     team *t;
     const algorithm_table *table; /* set before team_rank_open(); NULL: the defaults */
+    bool shares_cores;            /* the same */
     comm_host host;
     group_info info;
     int members[64];

@@ -164,13 +164,18 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
     s->head.what = t->what;
 }
 
-/* Counts this member's arrival; the last one wakes those that nap. */
+/*
+ * Counts this member's arrival; the last one wakes those that nap. A member counts after it has
+ * published, so others may have gone on and counted their next arrival before: the count then
+ * passes `all`. It reaches `all` only when every member has published this operation, as none
+ * publishes the next before.
+ */
 static void count_arrival(team *t)
 {
     team_part *meeting = t->parts[0];
     const uint64_t all = t->number * (uint64_t)t->n;
 
-    if (atomic_fetch_add_explicit(&meeting->arrivals, 1, memory_order_seq_cst) + 1 != all)
+    if (atomic_fetch_add_explicit(&meeting->arrivals, 1, memory_order_seq_cst) + 1 < all)
         return;
     // Pairs with team_nap(): either it sees the number or this sees the napper.
     atomic_store_explicit(&meeting->complete, (uint32_t)t->number, memory_order_seq_cst);
@@ -336,16 +341,16 @@ static ls_status resolve_member(team *t, int k)
     return LS_OK;
 }
 
-/* The addresses of all memory that is shared. A member that has freed its own has given up this operation: why, everybody will
- * hear from the engine, and better than it could be told here. */
+/* The addresses of all memory that is shared. A member that has freed its own has given up the
+ * operation or ended: the engine learns of an end. */
 static bool resolve_all(team *t)
 {
     for (int k = 0; k < t->n; k++) {
         const ls_status st = resolve_member(t, k);
 
-        if (st == LS_EPEER)
+        if (st == LS_EPEER && !team_break_given_up(t, k))
             t->is_stuck = true;
-        else if (st != LS_OK)
+        else if (st != LS_OK && st != LS_EPEER)
             team_break(t, CAUSE_FAULT, k, ls_last_error());
         if (st != LS_OK)
             return false;
@@ -412,16 +417,20 @@ bool team_gave_up(const team *t, int member)
     return read_mark(t->parts[member]) != 0;
 }
 
-static void break_given_up(team *t, int member)
+bool team_break_given_up(team *t, int member)
 {
+    const uint64_t mark = read_mark(t->parts[member]);
     char op[160];
     char text[sizeof(((job_cause *)NULL)->text)];
 
+    if (mark == 0 || mark > t->number)
+        return false;
     text_format(text, sizeof(text), "rank %d gave up %s before rank %d had read its buffer",
                 t->info->members[member], stamp_text(op, sizeof(op), &t->op->stamp),
                 t->info->members[t->rank]);
     // No rank is named as the cause: the engine would ignore one that has left the job since.
     team_break(t, CAUSE_FAULT, -1, text);
+    return true;
 }
 
 team_step team_leave(team *t)
@@ -429,15 +438,9 @@ team_step team_leave(team *t)
     if (!all_left(t))
         return TEAM_WAITS;
     for (int k = 0; k < t->n; k++) {
-        uint64_t mark;
-
-        if (k == t->rank || !team_gives(t->op, k) || !team_gets(t->op, t->rank))
-            continue;
-        mark = read_mark(t->parts[k]);
-        if (mark != 0 && mark <= t->number) {
-            break_given_up(t, k);
+        if (k != t->rank && team_gives(t->op, k) && team_gets(t->op, t->rank) &&
+            team_break_given_up(t, k))
             return TEAM_WAITS;
-        }
     }
     return TEAM_FINISHED;
 }

@@ -27,18 +27,26 @@
 
 #define AHEAD 2 /* blocks reduced before they are taken by all */
 
-/* Why a read failed, in words; the members hear of a death from the engine, and better. */
+/* The process has ended (ESRCH): the engine learns how. Anything else breaks the group here. */
 static void fail_read(team *t, int member, int error)
 {
-    char text[160];
+    const int rank = t->info->members[member];
+    char op[160];
+    char text[320];
 
-    if (error == ESRCH || error == EFAULT) {
+    if (error == ESRCH)
         t->is_stuck = true;
+    if (error == ESRCH || team_break_given_up(t, member))
         return;
-    }
-    team_break(t, CAUSE_FAULT, member,
-               text_format(text, sizeof(text), "rank %d's memory cannot be read: %s",
-                           t->info->members[member], ls_errno_text(error)));
+    if (error == EFAULT)
+        text_format(text, sizeof(text),
+                    "rank %d's buffer in %s is not readable memory: it was freed before the "
+                    "operation ended, or is smaller than the count says",
+                    rank, stamp_text(op, sizeof(op), &t->op->stamp));
+    else
+        text_format(text, sizeof(text), "rank %d's memory cannot be read: %s", rank,
+                    ls_errno_text(error));
+    team_break(t, CAUSE_FAULT, member, text);
 }
 
 /* Yama's mode 1 lets a process be read by its parents only, and by whom it names: ranks are siblings, and there is room for one name. */

@@ -176,6 +176,8 @@ team_slot *team_slot_of(const team *t, int member); /* of the current operation 
  * this rank's memory are done with it. Then fails if a member whose buffer is part of this rank's
  * result has given up the operation. */
 team_step team_leave(team *t);
+/* Breaks the group if the member has given up the current operation; false: it has not. */
+bool team_break_given_up(team *t, int member);
 /* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
 void team_break(team *t, cause_kind kind, int rank, const char *text);
 
