@@ -44,6 +44,7 @@ struct ls_ddp {
 
     ddp_param *params;
     int n_params;
+    int n_buffers; /* of the model, as n_params at ls_ddp_create() */
     bucket *buckets;
     int n_buckets;
     bucket_plan plan;
@@ -64,7 +65,6 @@ struct ls_ddp {
 
     char *buffer_block; /* all buffers back to back, for one broadcast; ls_comm_alloc */
     size_t buffer_bytes;
-    int n_buffers;
 
     double pending_weight; /* of ls_ddp_accumulate, not reduced yet */
     int64_t begun_rows;    /* of ls_ddp_begin(), without accumulated ones */
