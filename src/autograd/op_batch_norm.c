@@ -89,7 +89,7 @@ static ls_status check_shapes(const node *n, bool alone)
     }
     if (alone && ls_tensor_count(x) == (size_t)x->dims[1])
         return ls_fail(LS_EINVAL,
-                       "input %s has one value a channel, training needs more: leave a last batch "
+                       "input %s has one value per channel, training needs more: leave a last batch "
                        "of one row out (--drop-last)",
                        first);
     return LS_OK;

@@ -339,7 +339,6 @@ static void a_bad_value_names_variable_value_and_what_is_allowed(void **state)
     refuse(CONFIG_TRANSPORT, "aut", "auto|shm|tcp");
     refuse(CONFIG_TRANSPORT, "shm|tcp", "auto|shm|tcp");
     refuse(CONFIG_TRANSPORT, "TCP", "auto|shm|tcp");
-    refuse(CONFIG_DEVICE, "cuda", "cpu|cpu_ref");
     refuse(CONFIG_OP_MS, "soon", "from 1 to");
     refuse(CONFIG_OP_MS, "0", "from 1 to");
     refuse(CONFIG_OP_MS, "-5", "from 1 to");
