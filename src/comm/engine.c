@@ -79,6 +79,8 @@ static ls_status host_check(void *self)
 
     engine_serve_aborts(e);
     watch_news(e);
+    if (e->parts.control != NULL)
+        (void)control_watch(e->parts.control);
     return watch_failure(e);
 }
 

@@ -36,6 +36,25 @@ static void free_group(ls_comm *comm)
     ls_free(comm);
 }
 
+/* Other members may come late, or not at all: the hub is notified of the wait as of an
+ * operation's. */
+static ls_status open_group(engine *e, ls_comm *comm)
+{
+    char what[STAMP_SITE_BYTES];
+    const control_stage stage = {
+        .group = comm->info.id,
+        .members = comm->info.members,
+        .n_members = comm->info.size,
+        .what = text_format(what, sizeof(what), "opening group %" PRIu32, comm->info.id),
+        .is_blind = e->parts.ops != &native_backend_ops};
+    ls_status st;
+
+    control_begin_stage(e->parts.control, &stage);
+    st = watch_explain(e, e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend));
+    control_end_stage(e->parts.control);
+    return st;
+}
+
 ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size, int *members,
                        ls_comm **out)
 {
@@ -61,8 +80,7 @@ ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int 
     else if (st == LS_OK && e->end.kind != CAUSE_NONE)
         st = ls_fail(cause_status(e->end.kind), "%s", e->end.text);
     else if (st == LS_OK && size > 1)
-        st = watch_explain(e,
-                           e->parts.ops->open_group(e->parts.backend, &comm->info, &comm->backend));
+        st = open_group(e, comm);
     e->opening = NULL;
     if (st == LS_OK) {
         list_append(&e->groups, &comm->node);
@@ -82,7 +100,7 @@ ls_status group_reserve(control *c, int n, uint32_t *first)
     int64_t next;
 
     LS_TRY(ls_store_add(control_store(c), GROUPS_KEY, n, &next));
-    if (next < n || next >= (int64_t)GROUP_ALL)
+    if (next < n || next > (int64_t)GROUP_ID_END)
         return ls_fail(LS_EUNSUPPORTED, "this job has made %" PRId64 " groups: no more ids", next);
     *first = (uint32_t)(next - n);
     return LS_OK;

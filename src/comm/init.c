@@ -80,6 +80,7 @@ static ls_status take_join(engine_parts *p, join *j)
     j->control = NULL;
     j->hub = NULL;
     text_format(p->scope, sizeof(p->scope), "%s", j->scope);
+    control_set_answer_limit(p->control, p->operation_ms);
     p->control_fd = fcntl(control_fd(p->control), F_DUPFD_CLOEXEC, 0);
     j->boot.control_fd = p->control_fd;
     return p->control_fd >= 0 ? LS_OK : ls_fail_errno("cannot duplicate the hub's connection");
@@ -92,7 +93,13 @@ static ls_status open_backend(engine *e)
 
     if (j == NULL)
         return LS_OK;
+    control_begin_stage(e->parts.control,
+                        &(control_stage){.group = GROUP_CONNECT,
+                                         .n_members = e->parts.size,
+                                         .what = "connecting to the other ranks",
+                                         .is_blind = e->parts.ops != &native_backend_ops});
     st = watch_explain(e, e->parts.ops->open(&j->boot, &e->host, &e->parts.backend));
+    control_end_stage(e->parts.control);
     // The listeners are the backend's in any case.
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;

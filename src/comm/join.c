@@ -14,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEY_BYTES   64
-#define NAMES_SHOWN 16 /* ranks that a message lists */
+#define KEY_BYTES 64
 
 static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
 {
@@ -85,31 +84,6 @@ static ls_status publish(join *j)
     return st;
 }
 
-/* "rank 1, 3 of 4 did not come within 600.0 s". */
-static ls_status name_missing(join *j, const join_settings *s)
-{
-    text_buf names = {0};
-    char key[KEY_BYTES];
-    int n = 0;
-    ls_status st;
-
-    for (int r = 0; r < j->id.size; r++) {
-        const char *keys[1] = {record_key(j, r, key)};
-        int is_there = 0;
-
-        if (ls_store_check(control_store(j->control), keys, 1, &is_there) != LS_OK)
-            break;
-        if (!is_there && ++n <= NAMES_SHOWN)
-            text_append(&names, n == 1 ? "%d" : ", %d", r);
-    }
-    if (n > NAMES_SHOWN)
-        text_append(&names, " and %d more", n - NAMES_SHOWN);
-    st = ls_fail(LS_ETIMEOUT, "rank%s %s of %d did not come within %.1f s", n == 1 ? "" : "s",
-                 text_str(&names), j->id.size, (double)s->join_ms / 1000);
-    text_free(&names);
-    return st;
-}
-
 static ls_status take_record(void *arg, int rank, const void *value, size_t bytes)
 {
     join *j = arg;
@@ -128,6 +102,7 @@ static ls_status take_record(void *arg, int rank, const void *value, size_t byte
 static ls_status fetch_all(join *j, const join_settings *s)
 {
     const size_t n = (size_t)j->id.size;
+    char kept[LS_ERROR_BYTES];
     char prefix[KEY_BYTES];
     ls_status st;
     int rank;
@@ -138,8 +113,10 @@ static ls_status fetch_all(join *j, const join_settings *s)
         return ls_fail(LS_ENOMEM, "no memory for the records of %d ranks", j->id.size);
     st = control_gather(j->control, text_format(prefix, sizeof(prefix), "%sboot/", j->scope),
                         j->id.size, ls_deadline_left(s->deadline_ms), take_record, j);
-    if (st == LS_ETIMEOUT)
-        return name_missing(j, s);
+    if (st == LS_ETIMEOUT) {
+        ls_error_keep(kept);
+        return ls_fail(st, "%s within %.1f s", kept, (double)s->join_ms / 1000);
+    }
     LS_TRY(st);
     // Who left before its record came has come again since: it was in the join before.
     while (control_next_left(j->control, &rank))
@@ -187,10 +164,15 @@ static void tell_failure(join *j, ls_status st)
 static ls_status meet(join *j, const join_settings *s)
 {
     describe_self(j, s);
+    control_begin_stage(
+        j->control,
+        &(control_stage){.group = GROUP_JOIN, .n_members = j->id.size, .what = "joining the job"});
     LS_TRY(share_key(j, s));
     LS_TRY(join_listen(j, s));
     LS_TRY(publish(j));
-    return fetch_all(j, s);
+    LS_TRY(fetch_all(j, s));
+    control_end_stage(j->control);
+    return LS_OK;
 }
 
 ls_status join_job(const identity *id, const join_settings *s, join **out)
@@ -204,6 +186,7 @@ ls_status join_job(const identity *id, const join_settings *s, join **out)
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;
     j->boot.control_fd = -1;
+    j->late = late_begin(late_setting_ms());
     st = join_reach_hub(j, s);
     if (st == LS_OK)
         st = ls_context(meet(j, s), "rank %d of %d could not join", id->rank, id->size);

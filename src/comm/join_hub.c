@@ -2,6 +2,7 @@
 #include "comm/join_internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "net/interface.h"
@@ -12,10 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RETRY_MS    5
-#define MASTER_PORT 29500 /* where tcp:// names none, as everywhere */
-#define HOST_KEY    "%shost/%d"
-#define KEY_BYTES   64
+#define RETRY_MS     5
+#define MASTER_PORT  29500 /* where tcp:// names none, as everywhere */
+#define HOST_KEY     "%shost/%d"
+#define KEY_BYTES    64
+#define ABSENT_SHOWN 16 /* ranks that a line lists */
+
 /* --- names, numbers, keys --- */
 
 /* A job's 16 digits where no starter gave any: both sides derive them from what they were told. */
@@ -79,6 +82,7 @@ static ls_status connect_once(join *j, const join_settings *s)
                            .world_size = j->id.size,
                            .generation = j->id.generation,
                            .is_there = j->hub_is_there,
+                           .server = j->hub_at_rank_0 ? "rank 0" : NULL,
                            .timeout_ms = ls_deadline_left(s->deadline_ms)};
 
     memcpy(opt.job, j->id.job, sizeof(opt.job));
@@ -212,6 +216,59 @@ static ls_status reach_name(join *j, const join_settings *s)
     return join_connect_to_hub(j, s);
 }
 
+static bool has_come(ls_store *store, const char *scope, int rank)
+{
+    char key[KEY_BYTES];
+    const char *keys[1] = {text_format(key, sizeof(key), HOST_KEY, scope, rank)};
+    int is_there = 0;
+
+    return ls_store_check(store, keys, 1, &is_there) == LS_OK && is_there;
+}
+
+/* Rank 0 needs a key of every rank, the others need one of rank 0, which waits for all before. */
+static void log_absent(const join *j, ls_store *store, const char *scope)
+{
+    text_buf ranks = {0};
+    int n = 0;
+
+    for (int r = 0; r < (j->id.rank == 0 ? j->id.size : 1); r++) {
+        if (!has_come(store, scope, r) && ++n <= ABSENT_SHOWN)
+            text_append(&ranks, n == 1 ? "%d" : ", %d", r);
+    }
+    if (n > ABSENT_SHOWN)
+        text_append(&ranks, " and %d more", n - ABSENT_SHOWN);
+    if (n == 0)
+        ls_log(LS_LOG_WARN, "comm", "joining at %s has waited for %.1f s: rank 0 waits for others",
+               ls_store_url(store), late_seconds(&j->late));
+    else
+        ls_log(LS_LOG_WARN, "comm",
+               "joining at %s has waited for %.1f s: rank%s %s of %d ha%s not come",
+               ls_store_url(store), late_seconds(&j->late), n == 1 ? "" : "s", text_str(&ranks),
+               j->id.size, n == 1 ? "s" : "ve");
+    text_free(&ranks);
+}
+
+/* A value that another rank puts into the store. Waits are cut so that the lines are this one's
+ * and not the store's. */
+static ls_status await_value(join *j, const join_settings *s, ls_store *store, const char *scope,
+                             const char *key, void **value, size_t *bytes)
+{
+    for (;;) {
+        const int64_t late_ms = late_deadline_ms(&j->late, s->deadline_ms);
+        const int64_t piece_ms = ls_deadline_ms(late_setting_ms());
+        const ls_status st = ls_store_get(
+            store, key, ls_deadline_left(late_ms < piece_ms ? late_ms : piece_ms), value, bytes);
+        char kept[LS_ERROR_BYTES];
+
+        if (st != LS_ETIMEOUT || ls_deadline_left(s->deadline_ms) == 0)
+            return st;
+        ls_error_keep(kept);
+        if (late_is_due(&j->late))
+            log_absent(j, store, scope);
+        ls_error_restore(kept);
+    }
+}
+
 /* Rank 0 learns whether all ranks are on its host, which decides between a unix socket and TCP. */
 static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *store,
                                  const char *scope, bool *all)
@@ -229,7 +286,7 @@ static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *stor
         void *value;
 
         text_format(key, sizeof(key), HOST_KEY, scope, r);
-        LS_TRY(ls_store_get(store, key, ls_deadline_left(s->deadline_ms), &value, &bytes));
+        LS_TRY(await_value(j, s, store, scope, key, &value, &bytes));
         *all = *all && text_equal(value, text);
         ls_store_free(value);
     }
@@ -254,13 +311,14 @@ static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, c
     return ls_store_set(store, key, text, strlen(text));
 }
 
-static ls_status find_hub(join *j, const join_settings *s, ls_store *store, const char *key)
+static ls_status find_hub(join *j, const join_settings *s, ls_store *store, const char *scope,
+                          const char *key)
 {
     size_t bytes;
     void *value;
     ls_status st;
 
-    LS_TRY(ls_store_get(store, key, ls_deadline_left(s->deadline_ms), &value, &bytes));
+    LS_TRY(await_value(j, s, store, scope, key, &value, &bytes));
     st = net_address_decode(value, &j->hub_address);
     ls_store_free(value);
     if (st != LS_OK)
@@ -287,7 +345,7 @@ static ls_status reach_through_store(join *j, const join_settings *s, ls_store *
     if (j->id.rank == 0)
         LS_TRY(publish_hub(j, s, store, key, one_host));
     else
-        LS_TRY(find_hub(j, s, store, key));
+        LS_TRY(find_hub(j, s, store, scope, key));
     return join_connect_to_hub(j, s);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/pmi_client.h"
 
+#include "base/clock.h"
+#include "base/late.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
@@ -15,12 +17,30 @@
 enum { LINE_BYTES = 2048, SHOWN = 80 };
 
 static const char peer[] = "the PMI server behind PMI_FD";
+static const char all_came[] = "barrier_out";
 
 /* --- lines --- */
 
-/* There is one answer to each request, so nothing is read beyond its end. */
-static ls_status read_line(const pmi_client *c, char line[LINE_BYTES])
+/* The server does not tell which ranks have not come. */
+static ls_status await_bytes(const pmi_client *c, const char *answer, late_notice *late)
 {
+    for (;;) {
+        const ls_status st = net_wait(c->fd, POLLIN, late_deadline_ms(late, c->deadline_ms));
+
+        if (st != LS_ETIMEOUT || ls_deadline_left(c->deadline_ms) == 0)
+            return ls_context(st, "%s", peer);
+        if (late_is_due(late))
+            ls_log(LS_LOG_WARN, "comm", "joining has waited for %.1f s: %s", late_seconds(late),
+                   text_equal(answer, all_came)
+                       ? "not all ranks have come to the starter's PMI barrier"
+                       : "the starter's PMI server does not answer");
+    }
+}
+
+/* There is one answer to each request, so nothing is read beyond its end. */
+static ls_status read_line(const pmi_client *c, char line[LINE_BYTES], const char *answer)
+{
+    late_notice late = late_begin(late_setting_ms());
     size_t n = 0;
 
     for (;;) {
@@ -36,7 +56,7 @@ static ls_status read_line(const pmi_client *c, char line[LINE_BYTES])
         if (n == LINE_BYTES - 1)
             return ls_fail(LS_EPROTO, "%s: a line of more than %zu bytes", peer, n);
         if (moved == 0)
-            LS_TRY(ls_context(net_wait(c->fd, POLLIN, c->deadline_ms), "%s", peer));
+            LS_TRY(await_bytes(c, answer, &late));
     }
     line[n - 1] = 0;
     return LS_OK;
@@ -87,7 +107,7 @@ static ls_status ask(const pmi_client *c, char line[LINE_BYTES], const char *ans
     if (n < 0 || n >= LINE_BYTES)
         return ls_fail(LS_EINVAL, "a line to %s is too long", peer);
     LS_TRY(net_send_all(c->fd, peer, line, (size_t)n, c->deadline_ms));
-    LS_TRY(read_line(c, line));
+    LS_TRY(read_line(c, line, answer));
     if (!find(line, "cmd", command, sizeof(command)) || !text_equal(command, answer))
         return refuse(line);
     return LS_OK;
@@ -152,7 +172,7 @@ ls_status pmi_client_get(pmi_client *c, const char *key, char *value, size_t n)
 ls_status pmi_client_barrier(pmi_client *c)
 {
     char line[LINE_BYTES];
-    const ls_status st = ask(c, line, "barrier_out", "cmd=barrier_in\n");
+    const ls_status st = ask(c, line, all_came, "cmd=barrier_in\n");
 
     if (st != LS_OK)
         return ls_context(st, "waiting for all ranks");

@@ -2,7 +2,10 @@
 #include "comm/pmix_client.h"
 
 #include "base/clock.h"
+#include "base/late.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -15,9 +18,9 @@
  * version 2, which is what the number behind libpmix.so stands for.
  */
 enum { SPACE_BYTES = 256, KEY_BYTES = 512 };
-enum { IS_STRING = 3, IS_INT = 6 };       /* pmix_data_type_t */
-enum { FOR_ALL = 3 };                     /* pmix_scope_t */
-enum { DONE = 0, WAITED_TOO_LONG = -24 }; /* pmix_status_t */
+enum { IS_STRING = 3, IS_INT = 6 };                            /* pmix_data_type_t */
+enum { FOR_ALL = 3 };                                          /* pmix_scope_t */
+enum { DONE = 0, DONE_AT_ONCE = -157, WAITED_TOO_LONG = -24 }; /* pmix_status_t */
 
 typedef struct pmix_name {
     char space[SPACE_BYTES];
@@ -44,7 +47,8 @@ typedef struct pmix_library {
     int (*finalize)(const pmix_wish *wishes, size_t n);
     int (*put)(uint8_t scope, const char *key, pmix_content *value);
     int (*commit)(void);
-    int (*fence)(const pmix_name *who, size_t n_who, const pmix_wish *wishes, size_t n);
+    int (*fence)(const pmix_name *who, size_t n_who, const pmix_wish *wishes, size_t n,
+                 void (*done)(int code, void *arg), void *arg);
     int (*get)(const pmix_name *whose, const char *key, const pmix_wish *wishes, size_t n,
                pmix_content **value);
     const char *(*error_text)(int code);
@@ -73,7 +77,7 @@ static ls_status load(pmix_library *out)
     LS_TRY(find(handle, "PMIx_Finalize", &out->finalize));
     LS_TRY(find(handle, "PMIx_Put", &out->put));
     LS_TRY(find(handle, "PMIx_Commit", &out->commit));
-    LS_TRY(find(handle, "PMIx_Fence", &out->fence));
+    LS_TRY(find(handle, "PMIx_Fence_nb", &out->fence));
     LS_TRY(find(handle, "PMIx_Get", &out->get));
     return find(handle, "PMIx_Error_string", &out->error_text);
 }
@@ -143,11 +147,57 @@ ls_status pmix_client_put(pmix_client *c, const char *key, const char *value)
     return check(c, c->calls->commit(), "PMIx_Commit");
 }
 
+/* Written by PMIx's own thread. */
+typedef struct fence_wait {
+    ls_mutex mu;
+    ls_cond changed;
+    bool is_done;
+    int code;
+} fence_wait;
+
+static void fence_done(int code, void *arg)
+{
+    fence_wait *w = arg;
+
+    ls_mutex_lock(&w->mu);
+    w->is_done = true;
+    w->code = code;
+    ls_cond_broadcast(&w->changed);
+    ls_mutex_unlock(&w->mu);
+}
+
+/* PMIx keeps the deadline; which ranks have not come it does not tell. */
+static void await_fence(fence_wait *w)
+{
+    late_notice late = late_begin(late_setting_ms());
+
+    ls_mutex_lock(&w->mu);
+    while (!w->is_done) {
+        (void)ls_cond_wait(&w->changed, &w->mu, late.next_ms);
+        if (!w->is_done && late_is_due(&late))
+            ls_log(LS_LOG_WARN, "comm",
+                   "joining has waited for %.1f s: not all ranks have come to the starter's PMIx "
+                   "fence",
+                   late_seconds(&late));
+    }
+    ls_mutex_unlock(&w->mu);
+}
+
 ls_status pmix_client_fence(pmix_client *c)
 {
     const pmix_wish limit = time_limit(c);
+    fence_wait w = {.code = DONE};
 
-    return check(c, c->calls->fence(NULL, 0, &limit, 1), "PMIx_Fence");
+    ls_mutex_init(&w.mu);
+    ls_cond_init(&w.changed);
+    w.code = c->calls->fence(NULL, 0, &limit, 1, fence_done, &w);
+    if (w.code == DONE)
+        await_fence(&w);
+    else if (w.code == DONE_AT_ONCE)
+        w.code = DONE;
+    ls_cond_destroy(&w.changed);
+    ls_mutex_destroy(&w.mu);
+    return check(c, w.code, "PMIx_Fence_nb");
 }
 
 ls_status pmix_client_get(pmix_client *c, int rank, const char *key, char *value, size_t n)

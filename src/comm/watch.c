@@ -421,6 +421,8 @@ void watch_look(engine *e, int64_t now_ns)
     engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
         watch_news(e);
+        if (e->parts.control != NULL)
+            (void)control_watch(e->parts.control);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;
     }
     if (now_ns >= e->next_watch_ns)

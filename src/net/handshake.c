@@ -10,6 +10,7 @@
 #include "net/handshake.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "net/kdf.h"
 #include "net/socket.h"
@@ -530,7 +531,7 @@ ls_status handshake_step(handshake *h, int fd, short *events)
     return LS_OK;
 }
 
-static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
+static ls_status run_until(handshake *h, int fd, int64_t deadline_ms, late_notice *late)
 {
     short events = 0;
 
@@ -540,7 +541,13 @@ static ls_status run_until(handshake *h, int fd, int64_t deadline_ms)
         LS_TRY(handshake_step(h, fd, &events));
         if (h->state == HANDSHAKE_DONE)
             return LS_OK;
-        st = net_wait(fd, events, deadline_ms);
+        st = net_wait(fd, events, late == NULL ? deadline_ms : late_deadline_ms(late, deadline_ms));
+        if (st == LS_ETIMEOUT && late != NULL && late_is_due(late))
+            ls_log(LS_LOG_WARN, "net",
+                   "%s has not answered for %.1f s: is it stopped, or is something else listening?",
+                   h->name, late_seconds(late));
+        if (st == LS_ETIMEOUT && ls_deadline_left(deadline_ms) != 0)
+            continue;
         if (st == LS_ETIMEOUT)
             return ls_fail(st, "%s did not finish the handshake in time", h->name);
         LS_TRY(st);
@@ -558,14 +565,15 @@ handshake_claim handshake_claim_for(int fd, const handshake_claim *claim)
 }
 
 ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
-                            const char *peer, int64_t deadline_ms, seal_pair *seals)
+                            const char *peer, int64_t deadline_ms, late_notice *late,
+                            seal_pair *seals)
 {
     const handshake_claim own = handshake_claim_for(fd, claim);
     handshake h = {0};
     ls_status st = handshake_client(&h, key, &own, peer);
 
     if (st == LS_OK)
-        st = run_until(&h, fd, deadline_ms);
+        st = run_until(&h, fd, deadline_ms, late);
     if (st == LS_OK)
         handshake_seals(&h, seals);
     handshake_wipe(&h);

@@ -10,6 +10,11 @@
 #define JOB_ID_BYTES 17         /* 16 hexadecimal digits and a 0 */
 #define GROUP_ALL    UINT32_MAX /* the whole job, not one group */
 
+/* Where ranks wait for each other besides groups (control_begin_stage). */
+#define GROUP_JOIN    (GROUP_ALL - 1)
+#define GROUP_CONNECT (GROUP_ALL - 2)
+#define GROUP_ID_END  GROUP_CONNECT /* no group of a job has this or a higher id */
+
 typedef enum cause_kind {
     CAUSE_NONE = 0,
     CAUSE_DIED,     /* a rank ended by signal, with a code, or without a goodbye */

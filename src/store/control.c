@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/late.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/process_id.h"
 #include "base/text.h"
@@ -16,9 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GOODBYE_MS 500
-#define STOPPED_MS 4000 /* the hub answers at once; it waits a little longer for a name */
-#define NEWS_MAX   ((size_t)256 * 1024) /* causes and goodbyes that nobody has asked for yet */
+#define GOODBYE_MS      500
+#define REPORT_AFTER_MS 20   /* of a stage, as of operations */
+#define SILENT_MS       1000 /* without an answer to a late report */
+#define STOPPED_MS      4000 /* the hub answers at once; it waits a little longer for a name */
+#define NEWS_MAX        ((size_t)256 * 1024) /* causes and goodbyes that nobody has asked for yet */
 
 typedef struct cause_news {
     list_node node;
@@ -45,6 +49,13 @@ struct control {
     size_t n_news;
     uint64_t n_waits; /* reports of waits that were sent, and */
     uint64_t n_noted; /* ... that the hub has answered */
+    uint64_t asked;   /* the first late report that it has not answered, 0: none; since then: */
+    late_notice silence;
+    bool has_stage;
+    control_stage stage;
+    op_stamp stage_stamp;
+    int64_t stage_tell_ms; /* when it is reported for the first time; INT64_MAX: it is */
+    late_notice stage_late;
     wire_writer body;
 };
 
@@ -131,6 +142,8 @@ static ls_status take_noted(control *c, const wire_reader *r)
     if (c->n_noted == c->n_waits)
         return ls_fail(LS_EPROTO, "the hub answers a wait that was not reported");
     c->n_noted++;
+    if (c->n_noted >= c->asked)
+        c->asked = 0;
     return LS_OK;
 }
 
@@ -208,6 +221,11 @@ static ls_status introduce(control *c, int64_t deadline_ms)
     return hublink_expect(&c->link, MESSAGE_WELCOME, deadline_ms);
 }
 
+static int64_t watch_while_waiting(void *arg)
+{
+    return control_watch(arg);
+}
+
 /* Who proved the key but was stopped (Ctrl-Z) before it could say its name has lost its place with the hub, and comes again. */
 static ls_status meet(control *c, const hublink_options *hub)
 {
@@ -217,6 +235,7 @@ static ls_status meet(control *c, const hublink_options *hub)
         ls_status st;
 
         LS_TRY(met);
+        c->link.on_wait = watch_while_waiting;
         st = introduce(c, hub->deadline_ms);
         if (st != LS_EPEER || ls_now_ms() - since_ms < STOPPED_MS)
             return st;
@@ -247,6 +266,8 @@ ls_status control_open(const control_options *opt, control **out)
                           .is_there = opt->is_there,
                           .key = opt->key,
                           .insecure = opt->insecure,
+                          .server = opt->server == NULL ? "the launcher" : opt->server,
+                          .answer_ms = opt->timeout_ms,
                           .deadline_ms = ls_deadline_ms(opt->timeout_ms)};
     control *c;
     ls_status st;
@@ -287,6 +308,11 @@ void control_close(control *c)
     if (hublink_send(&c->link, MESSAGE_GOODBYE, &c->body) == LS_OK)
         hublink_finish(&c->link, ls_deadline_ms(GOODBYE_MS));
     control_free(c);
+}
+
+void control_set_answer_limit(control *c, int64_t ms)
+{
+    c->link.answer_ms = ms;
 }
 
 int control_fd(const control *c)
@@ -353,6 +379,10 @@ ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, co
         wire_write_u32(&c->body, (uint32_t)members[i]);
     LS_TRY(hublink_send(&c->link, MESSAGE_WAITING, &c->body));
     c->n_waits++;
+    if (late_in_ms == 0 && c->asked == 0) {
+        c->asked = c->n_waits;
+        c->silence = late_begin(SILENT_MS);
+    }
     if (ticket != NULL)
         *ticket = c->n_waits;
     return LS_OK;
@@ -390,6 +420,85 @@ ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *dig
         wire_write_u64(&c->body, digests[i]);
     }
     return hublink_send(&c->link, MESSAGE_CALLED, &c->body);
+}
+
+/* --- stages --- */
+
+static void report_stage(control *c, int64_t late_in_ms)
+{
+    c->stage_tell_ms = INT64_MAX;
+    if (control_waiting(c, &c->stage_stamp, 0, c->stage.members, c->stage.n_members, late_in_ms,
+                        ls_now_ms() - c->stage_late.since_ms, NULL) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "hub", "%s: %s", c->stage_stamp.site, ls_last_error());
+}
+
+void control_begin_stage(control *c, const control_stage *stage)
+{
+    const int64_t late_ms = late_setting_ms();
+
+    if (c == NULL)
+        return;
+    c->has_stage = true;
+    c->stage = *stage;
+    c->stage_stamp = (op_stamp){
+        .group = stage->group, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
+    text_format(c->stage_stamp.site, sizeof(c->stage_stamp.site), "%s", stage->what);
+    c->stage_tell_ms = ls_now_ms() + REPORT_AFTER_MS;
+    c->stage_late = late_begin(late_ms);
+    if (!stage->is_blind)
+        return;
+    report_stage(c, late_ms);
+}
+
+void control_end_stage(control *c)
+{
+    if (c == NULL || !c->has_stage)
+        return;
+    c->has_stage = false;
+    if (c->stage_tell_ms == INT64_MAX && control_arrived(c, &c->stage_stamp, 0) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "hub", "the end of a stage: %s", ls_last_error());
+}
+
+static void watch_stage(control *c)
+{
+    if (late_is_due(&c->stage_late))
+        report_stage(c, 0);
+    else if (ls_now_ms() >= c->stage_tell_ms)
+        report_stage(c, -1);
+}
+
+/* The hub answers each report at once, so this is all that shows that it is stopped while the
+ * ranks wait for each other. */
+static void watch_silence(control *c)
+{
+    char text[NET_ADDRESS_TEXT_MAX + 128];
+
+    if (late_is_due(&c->silence))
+        ls_log(LS_LOG_WARN, "hub", "%s, which watches over the job, has not answered for %.1f s",
+               hublink_text(&c->link, text, sizeof(text)), late_seconds(&c->silence));
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int64_t control_watch(control *c)
+{
+    char kept[LS_ERROR_BYTES];
+    int64_t next_ms = INT64_MAX;
+
+    ls_error_keep(kept);
+    if (c->has_stage && !c->stage.is_blind) {
+        watch_stage(c);
+        next_ms = earlier(c->stage_tell_ms, c->stage_late.next_ms);
+    }
+    if (c->asked != 0) {
+        watch_silence(c);
+        next_ms = earlier(next_ms, c->silence.next_ms);
+    }
+    ls_error_restore(kept);
+    return next_ms;
 }
 
 ls_status control_fail(control *c, const job_cause *cause)

@@ -32,6 +32,7 @@ typedef struct control_options {
     uint32_t generation;
     bool is_there;      /* the hub listens, or has gone */
     int64_t timeout_ms; /* of connecting; otherwise connection refused is tried again until then */
+    const char *server; /* the hub's process, for messages: "rank 0"; NULL: "the launcher" */
 } control_options;
 
 /* Connects and introduces this rank. LS_EAUTH: another key or user; LS_EMISMATCH: another job, world size or
@@ -92,6 +93,31 @@ bool control_next_group_leave(control *c, group_leave *out);
 LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number,
                                       const int *members, int n_members, int64_t late_in_ms,
                                       int64_t waited_ms, uint64_t *ticket);
+
+/* What the ranks of a job wait for besides operations: joining, connecting, opening a group. */
+typedef struct control_stage {
+    uint32_t group;     /* GROUP_JOIN, GROUP_CONNECT or the group */
+    const int *members; /* borrowed until the end; NULL: all ranks of the job */
+    int n_members;
+    const char *what; /* "joining the job"; borrowed for the call */
+    bool is_blind; /* control_watch() may not be called until the end: the hub times the report */
+} control_stage;
+
+/*
+ * From now until control_end_stage() a wait for other ranks is reported as an operation's: all
+ * requests of this connection, and control_watch(), see to that. One stage at a time. NULL: there
+ * is no hub (any more).
+ */
+void control_begin_stage(control *c, const control_stage *stage);
+void control_end_stage(control *c);
+
+/* Does what is due: reports of the stage; a line when the hub has not answered a late report. Gives
+ * the point in time (ms) at which it is to be called again. */
+int64_t control_watch(control *c);
+
+/* How long the hub may take for an answer from now on (ms, negative: for ever); then it counts as
+ * gone. At first it is control_options.timeout_ms. */
+void control_set_answer_limit(control *c, int64_t ms);
 
 /* Whether the hub has answered that control_waiting(): all that it knew then about the group has
  * come. */

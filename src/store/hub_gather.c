@@ -11,11 +11,12 @@
 
 #include <string.h>
 
-#define GATHERS_MAX  8 /* kept answers, unless more are waited for */
-#define ANSWER_HEAD  12
-#define NUMBER_BYTES 12
+#define GATHERS_MAX   8 /* kept answers, unless more are waited for */
+#define ANSWER_HEAD   12
+#define NUMBER_BYTES  12
+#define MISSING_SHOWN 16
 
-typedef struct hub_gather {
+struct hub_gather {
     list_node node; /* in hub.gathers, oldest first */
     uint8_t *key;   /* the prefix, and room for a number */
     size_t prefix_bytes;
@@ -24,7 +25,7 @@ typedef struct hub_gather {
     uint8_t *answer; /* id u64, status u32, then n values; NULL: not made, or not true any more */
     size_t answer_bytes;
     list_node waiters; /* hub_conn.wait */
-} hub_gather;
+};
 
 static kv_bytes key_at(const hub_gather *g, uint32_t i)
 {
@@ -174,13 +175,34 @@ void hub_gather_changed(hub *h, kv_bytes key)
     }
 }
 
+/* "ranks 1, 3 of 4 did not come": values are records of ranks. */
+static ls_status fail_missing(const hub *h, const hub_gather *g)
+{
+    text_buf numbers = {0};
+    kv_bytes value;
+    int n_missing = 0;
+    ls_status st;
+
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (!table_get(&h->table, key_at(g, i), &value) && ++n_missing <= MISSING_SHOWN)
+            text_append(&numbers, n_missing == 1 ? "%u" : ", %u", (unsigned)i);
+    }
+    if (n_missing > MISSING_SHOWN)
+        text_append(&numbers, " and %d more", n_missing - MISSING_SHOWN);
+    st = ls_fail(LS_ETIMEOUT, "rank%s %s of %u did not come", n_missing == 1 ? "" : "s",
+                 text_str(&numbers), (unsigned)g->n);
+    text_free(&numbers);
+    return st;
+}
+
 static void gather_timed_out(void *arg)
 {
     hub_conn *c = arg;
     const uint64_t id = c->wait.id;
+    const ls_status st = fail_missing(c->owner, c->wait.gather);
 
     hub_store_forget(c);
-    hub_store_reply_failure(c, id, ls_fail(LS_ETIMEOUT, "not all values came in time"));
+    hub_store_reply_failure(c, id, st);
 }
 
 ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r)
@@ -208,6 +230,7 @@ ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r)
     }
     c->wait.id = id;
     c->wait.is_active = true;
+    c->wait.gather = g;
     list_append(&g->waiters, &c->wait.node);
     if (timeout_ms >= 0)
         poller_timer_set(h->loop, &c->wait.timer, ls_deadline_ms(timeout_ms), gather_timed_out, c);

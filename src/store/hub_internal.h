@@ -26,7 +26,9 @@ typedef enum conn_state {
     CONN_DEAD     /* closed; freed by the reaper */
 } conn_state;
 
-/* A get or wait that is not answered yet. */
+typedef struct hub_gather hub_gather;
+
+/* A get, wait or gather that is not answered yet. */
 typedef struct conn_wait {
     list_node node; /* in hub.waits, or of a gather, while active */
     bool is_active;
@@ -36,6 +38,7 @@ typedef struct conn_wait {
     kv_bytes *keys; /* into body */
     int n_keys;
     int missing; /* index of the key that is waited for now */
+    hub_gather *gather;
     poll_timer timer;
 } conn_wait;
 

@@ -232,17 +232,14 @@ static void append_doing(text_buf *t, const hub_op *op, int rank)
     char told[128] = "";
     char stamp[STAMP_TEXT_MAX];
 
-    if (!r->has_joined) {
-        text_append(t, "has not joined");
-        return;
-    }
+    if (events->describe != NULL)
+        events->describe(events->self, rank, told, sizeof(told));
     if (r->conn == NULL) {
-        text_append(t, r->has_left ? "left the job" : "lost");
+        text_append(t, !r->has_joined ? "has not joined" : r->has_left ? "left the job" : "lost");
+        text_append(t, "%s%s", told[0] == 0 ? "" : ", ", told);
         return;
     }
     text_append(t, "pid %d, ", (int)r->pid);
-    if (events->describe != NULL)
-        events->describe(events->self, rank, told, sizeof(told));
     if (told[0] != 0)
         text_append(t, "%s", told);
     else if (r->local_pid > 0)
@@ -327,12 +324,13 @@ static void report(hub_op *op)
     text_free(&t);
 }
 
-static void late_is_due(void *arg)
+static void report_is_due(void *arg)
 {
     hub_op *op = arg;
 
     op->late_pause_ms = op->late_pause_ms < LATE_MAX_MS / 2 ? 2 * op->late_pause_ms : LATE_MAX_MS;
-    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, late_is_due, op);
+    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, report_is_due,
+                     op);
     report(op); // last: its owner may break the group, and the operation is gone
 }
 
@@ -348,10 +346,11 @@ static void expect_report(hub_op *op, int64_t in_ms, int64_t waited_ms)
     op->late_pause_ms = pause_ms > LATE_MAX_MS ? LATE_MAX_MS : pause_ms;
     if (in_ms > 0) {
         op->late_pause_ms = (op->late_pause_ms + 1) / 2; // doubled when it is due
-        poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + in_ms, late_is_due, op);
+        poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + in_ms, report_is_due, op);
         return;
     }
-    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, late_is_due, op);
+    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, report_is_due,
+                     op);
     report(op);
 }
 
@@ -443,8 +442,8 @@ static ls_status read_wait(const hub_conn *c, const frame *f, wait_report *out)
     out->number = wire_read_u64(&r);
     out->late_in_ms = wire_read_i64(&r);
     out->waited_ms = wire_read_i64(&r);
-    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 2 || out->late_in_ms > LATE_MAX_MS)
-        return ls_fail(LS_EPROTO, "an operation that has waited for less than nothing");
+    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 4 || out->late_in_ms > INT64_MAX / 4)
+        return ls_fail(LS_EPROTO, "an operation that has waited for an impossible time");
     return read_members(c, &r, &out->members, &out->n_members);
 }
 

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/late.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
 #include "store/messages.h"
@@ -11,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_MS       10000 /* how much later than promised an answer may come */
+#define ANSWER_MS       10000 /* how much later than its timeout an answer may come */
 #define USER_TIMEOUT_MS 5000
 #define RETRY_MS        20
 
@@ -53,44 +55,69 @@ static ls_status check_keyless(const hublink_options *opt, int fd)
     return LS_OK;
 }
 
-static ls_status connect_hub(const hublink_options *opt, hublink *l)
+static const char *server_of(const hublink_options *opt)
+{
+    return opt->server == NULL ? "the store" : opt->server;
+}
+
+static ls_status try_to_connect(const hublink_options *opt, int64_t deadline_ms, int *fd,
+                                int *which)
+{
+    if (opt->is_there || opt->n_hub > 1)
+        return net_connect_any(opt->hub, opt->n_hub, deadline_ms, fd, which);
+    return net_connect_retry(&opt->hub[0], NET_STREAM, deadline_ms, fd);
+}
+
+/* Until there is a connection: a line says when that takes long. */
+static ls_status connect_hub(const hublink_options *opt, hublink *l, late_notice *late)
 {
     int which = 0;
 
     l->name[0] = 0;
-    if (opt->is_there) {
-        LS_TRY(net_connect_any(opt->hub, opt->n_hub, opt->deadline_ms, &l->fd, &which));
-    } else if (opt->n_hub == 1) {
-        LS_TRY(net_connect_retry(&opt->hub[0], NET_STREAM, opt->deadline_ms, &l->fd));
-    } else {
-        for (;;) {
-            const ls_status st =
-                net_connect_any(opt->hub, opt->n_hub, opt->deadline_ms, &l->fd, &which);
+    for (;;) {
+        const ls_status st =
+            try_to_connect(opt, late_deadline_ms(late, opt->deadline_ms), &l->fd, &which);
 
-            if (st == LS_OK)
-                break;
-            if (st != LS_EPEER || ls_deadline_left(opt->deadline_ms) == 0)
-                return st;
-            poll(NULL, 0, RETRY_MS);
-        }
+        if (st == LS_OK)
+            break;
+        if (late_is_due(late))
+            ls_log(LS_LOG_WARN, "hub", "%s has not been reached for %.1f s: %s", server_of(opt),
+                   late_seconds(late), ls_last_error());
+        if ((st != LS_ETIMEOUT && (st != LS_EPEER || opt->is_there)) ||
+            ls_deadline_left(opt->deadline_ms) == 0)
+            return st;
+        poll(NULL, 0, RETRY_MS);
     }
     net_address_text(l->name, sizeof(l->name), &opt->hub[which]);
     text_format(l->store.url, sizeof(l->store.url), "%s", l->name);
     return LS_OK;
 }
 
-/* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
-static ls_status open_once(const hublink_options *opt, hublink *l)
+const char *hublink_text(const hublink *l, char *buf, size_t n)
 {
+    if (l->server_pid > 0)
+        return text_format(buf, n, "%s at %s (pid %d, %s)", l->server, l->name, (int)l->server_pid,
+                           file_process_state_text(file_process_state(l->server_pid)));
+    return text_format(buf, n, "%s at %s", l->server, l->name);
+}
+
+/* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
+static ls_status open_once(const hublink_options *opt, hublink *l, late_notice *late)
+{
+    char text[sizeof(l->server) + sizeof(l->name) + 8];
     seal_pair seals;
     ls_status st;
 
-    LS_TRY(connect_hub(opt, l));
+    LS_TRY(connect_hub(opt, l, late));
+    if (net_peer_user(l->fd, NULL, &l->server_pid) != LS_OK)
+        l->server_pid = 0;
     st = net_set_stream_options(l->fd, USER_TIMEOUT_MS);
     if (st == LS_OK)
         st = check_keyless(opt, l->fd);
     if (st == LS_OK)
-        st = handshake_connect(l->fd, opt->key, &opt->claim, l->name, opt->deadline_ms, &seals);
+        st = handshake_connect(l->fd, opt->key, &opt->claim,
+                               text_format(text, sizeof(text), "%s at %s", l->server, l->name),
+                               opt->deadline_ms, late, &seals);
     if (st != LS_OK) {
         file_close(&l->fd);
         return st;
@@ -104,9 +131,12 @@ static ls_status open_once(const hublink_options *opt, hublink *l)
 ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void *push_arg,
                        hublink *out)
 {
+    late_notice late = late_begin(late_setting_ms());
     ls_status st;
 
     memset(out, 0, sizeof(*out));
+    text_format(out->server, sizeof(out->server), "%s", server_of(opt));
+    out->answer_ms = opt->answer_ms;
     out->store.ops = &hublink_borrowed_store;
     out->fd = -1;
     out->on_push = on_push;
@@ -116,7 +146,7 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
     for (;;) {
         const int left = ls_deadline_left(opt->deadline_ms);
 
-        st = open_once(opt, out);
+        st = open_once(opt, out, &late);
         if (st != LS_EPEER || left == 0 || (opt->is_there && out->name[0] == 0))
             break;
         poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
@@ -234,13 +264,39 @@ ls_status hublink_poll(hublink *l)
     return LS_OK;
 }
 
-/* Sleeps until the hub has sent something, or can take more of what is queued. */
-static ls_status await_news(hublink *l, int64_t deadline_ms)
+/* What else is due while this process waits; until when it may sleep then. */
+static int64_t serve_wait(hublink *l, int64_t deadline_ms)
 {
-    const short events = frame_queue_bytes(&l->out) > 0 ? POLLIN | POLLOUT : POLLIN;
+    const int64_t next_ms = l->on_wait == NULL ? INT64_MAX : l->on_wait(l->push_arg);
 
-    LS_TRY(net_wait(l->fd, events, deadline_ms));
-    return flush(l);
+    return next_ms < deadline_ms ? next_ms : deadline_ms;
+}
+
+static void log_silence(const hublink *l, const late_notice *late)
+{
+    char text[sizeof(l->server) + sizeof(l->name) + 64];
+
+    ls_log(LS_LOG_WARN, "hub", "%s has not answered for %.1f s",
+           hublink_text(l, text, sizeof(text)), late_seconds(late));
+}
+
+/* Sleeps until the hub has sent something, or can take more of what is queued. late: NULL when
+ * an answer may take long. */
+static ls_status await_news(hublink *l, int64_t deadline_ms, late_notice *late)
+{
+    for (;;) {
+        const int64_t due_ms = late == NULL ? deadline_ms : late_deadline_ms(late, deadline_ms);
+        const int64_t until_ms = serve_wait(l, due_ms);
+        const short events = frame_queue_bytes(&l->out) > 0 ? POLLIN | POLLOUT : POLLIN;
+        const ls_status st = net_wait(l->fd, events, until_ms);
+
+        if (st == LS_OK)
+            return flush(l);
+        if (st != LS_ETIMEOUT || ls_deadline_left(deadline_ms) == 0)
+            return st;
+        if (late != NULL && late_is_due(late))
+            log_silence(l, late);
+    }
 }
 
 void hublink_finish(hublink *l, int64_t deadline_ms)
@@ -262,6 +318,7 @@ void hublink_finish(hublink *l, int64_t deadline_ms)
 
 ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
 {
+    late_notice late = late_begin(late_setting_ms());
     char text[MESSAGE_TEXT_MAX];
     frame f;
     bool have;
@@ -279,7 +336,7 @@ ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
             return hand_on_rest(l);
         if (have)
             return ls_fail(LS_EPROTO, "%s sent message %u, not %u", l->name, f.type, type);
-        LS_TRY(await_news(l, deadline_ms));
+        LS_TRY(await_news(l, deadline_ms, &late));
     }
 }
 
@@ -307,35 +364,50 @@ static ls_status read_reply(hublink *l, wire_reader *r)
 }
 
 /* Waits for the next frame; pushes are handed on. *have = true: *f is an answer, to whatever request. */
-static ls_status next_answer(hublink *l, int64_t deadline_ms, frame *f, bool *have)
+static ls_status next_answer(hublink *l, int64_t deadline_ms, late_notice *late, frame *f,
+                             bool *have)
 {
-    ls_status st;
-
     LS_TRY(take_frame(l, f, have));
     if (*have && !is_reply(f)) {
         *have = false;
         LS_TRY(hand_on(l, f));
         return check_over(l);
     }
-    if (*have)
-        return LS_OK;
-    st = await_news(l, deadline_ms);
-    if (st == LS_ETIMEOUT)
-        return hublink_break(
-            l, ls_fail(LS_EPEER, "%s has not answered for %d s", l->name, ANSWER_MS / 1000));
-    return st;
+    return *have ? LS_OK : await_news(l, deadline_ms, late);
+}
+
+/* An answer that comes later is passed over, so the connection stays; but not where the hub had
+ * only to answer. */
+static ls_status give_up(hublink *l, int64_t timeout_ms)
+{
+    char text[sizeof(l->server) + sizeof(l->name) + 64];
+
+    hublink_text(l, text, sizeof(text));
+    if (timeout_ms > 0)
+        return ls_fail(LS_ETIMEOUT, "%s has not answered for %.1f s", text,
+                       (double)(timeout_ms + ANSWER_MS) / 1e3);
+    return hublink_break(
+        l, ls_fail(LS_EPEER, "%s has not answered for %.1f s", text, (double)l->answer_ms / 1e3));
 }
 
 ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_reader *reply)
 {
-    const int64_t deadline_ms = ls_deadline_ms(timeout_ms < 0 ? -1 : timeout_ms + ANSWER_MS);
+    const int64_t limit_ms = timeout_ms == 0  ? l->answer_ms
+                             : timeout_ms < 0 ? -1
+                                              : timeout_ms + ANSWER_MS;
+    const int64_t deadline_ms = ls_deadline_ms(limit_ms);
+    late_notice late = late_begin(late_setting_ms());
     frame f = {0};
     bool have = false;
 
     LS_TRY(check_over(l));
     LS_TRY(hublink_send(l, type, &l->body));
     for (;;) {
-        LS_TRY(next_answer(l, deadline_ms, &f, &have));
+        const ls_status st = next_answer(l, deadline_ms, timeout_ms == 0 ? &late : NULL, &f, &have);
+
+        if (st == LS_ETIMEOUT)
+            return give_up(l, timeout_ms);
+        LS_TRY(st);
         if (!have)
             continue;
         *reply = wire_reader_over(f.body, f.bytes);

@@ -22,6 +22,8 @@ typedef struct hublink_options {
     handshake_claim claim;
     bool is_there;       /* somebody listens there, or has gone */
     int64_t deadline_ms; /* otherwise nobody listening there (yet) is tried again until then */
+    const char *server;  /* for messages: "rank 0"; NULL: "the store" */
+    int64_t answer_ms;   /* after so long without an answer the hub is gone; negative: never */
 } hublink_options;
 
 typedef struct hublink hublink;
@@ -29,10 +31,17 @@ typedef struct hublink hublink;
 /* What comes without having been asked for. Not LS_OK: it makes no sense, and the connection breaks with that. */
 typedef ls_status (*hublink_push_fn)(void *arg, const frame *f);
 
+/* Called while an answer is awaited; gives the point in time (ms) at which it is to be called
+ * again. It may send. */
+typedef int64_t (*hublink_wait_fn)(void *arg);
+
 struct hublink {
     ls_store store; /* first: a store's operations find the link by it */
     int fd;         /* -1: closed */
     char name[NET_ADDRESS_TEXT_MAX];
+    char server[32];
+    pid_t server_pid; /* of a unix socket; 0: unknown */
+    int64_t answer_ms;
     frame_reader in;
     frame_queue out;
     wire_writer body; /* of the message being made */
@@ -42,6 +51,7 @@ struct hublink {
     ls_status over; /* no further requests, and why: hublink_end() */
     char over_text[LS_ERROR_BYTES];
     hublink_push_fn on_push;
+    hublink_wait_fn on_wait; /* NULL: none */
     void *push_arg;
 };
 
@@ -62,12 +72,17 @@ LS_MUST_USE ls_status hublink_poll(hublink *l);
 wire_writer *hublink_begin(hublink *l);
 
 /* Sends it and waits until its answer is there: LS_OK with the rest of the reply in *reply (valid until the next call), or
- * what the hub answered. timeout_ms as the hub was told; 0: it answers at once. */
+ * what the hub answered. timeout_ms as the request says; 0: the hub answers at once. When it does
+ * not, a line is logged after LOCKSTEP_LATE_MS and then less and less often; after answer_ms the
+ * connection breaks. */
 LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
                                       wire_reader *reply);
 
 /* Waits for one frame of this type or MESSAGE_REFUSED (LS_EMISMATCH with its text). */
 LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms);
+
+/* "rank 0 at unix:@name (pid 4711, stopped)", into buf, which it returns. */
+const char *hublink_text(const hublink *l, char *buf, size_t n);
 
 /* Breaks the connection: all later calls fail with this status and this thread's error text. Returns st. */
 ls_status hublink_break(hublink *l, ls_status st);

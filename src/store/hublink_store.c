@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/text.h"
 #include "net/interface.h"
 #include "store/messages.h"
@@ -169,6 +170,7 @@ static void close_borrowed(ls_store *s)
 }
 
 const store_ops hublink_borrowed_store = {
+    .is_watched = true,
     .close = close_borrowed,
     .set = link_set,
     .get = link_get,
@@ -266,6 +268,14 @@ static ls_status serve(remote_store *r, const ls_store_options *opt, hublink_opt
     return LS_OK;
 }
 
+/* As an operation's: a server that is stopped may go on. */
+static int64_t answer_limit(void)
+{
+    int64_t ms = 0;
+
+    return config_int(CONFIG_OP_MS, &ms) == LS_OK ? ms : -1;
+}
+
 ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_store **out)
 {
     hublink_options to = {0};
@@ -278,6 +288,7 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
         return ls_fail(LS_ENOMEM, "no memory for a store");
     r->link.fd = -1;
     to.insecure = opt->insecure != 0;
+    to.answer_ms = answer_limit();
     to.deadline_ms = ls_deadline_ms(opt->timeout_ms == 0 ? OPEN_MS : opt->timeout_ms);
     to.claim = (handshake_claim){
         .purpose = NET_PURPOSE_STORE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE};

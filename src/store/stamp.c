@@ -47,10 +47,11 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
     memcpy(out + AT_SITE, s->site, strnlen(s->site, STAMP_SITE_BYTES - 1));
 }
 
+/* Number 0 is a stage's, which looks like a barrier. */
 static bool is_sound(const op_stamp *s)
 {
-    return s->sequence != 0 && s->kind < COLL_KIND_COUNT && s->vector <= 1 && s->root >= -1 &&
-           (s->dtype < LS_DTYPE_COUNT || s->dtype == NO_VALUE) &&
+    return (s->sequence != 0 || s->kind == COLL_BARRIER) && s->kind < COLL_KIND_COUNT &&
+           s->vector <= 1 && s->root >= -1 && (s->dtype < LS_DTYPE_COUNT || s->dtype == NO_VALUE) &&
            (s->redop < LS_COUNT_OF(redop_names) || s->redop == NO_VALUE);
 }
 
@@ -116,6 +117,8 @@ const char *stamp_text(char *buf, size_t n, const op_stamp *s)
 {
     text_buf t = {0};
 
+    if (s->sequence == 0) // a stage, not an operation
+        return text_format(buf, n, "%s", s->site);
     text_append(&t, "%s%s #%" PRIu64, coll_name((coll_kind)s->kind), s->vector ? "_v" : "",
                 s->sequence);
     if (s->group != 0)

@@ -32,7 +32,7 @@ typedef enum coll_kind {
 
 typedef struct op_stamp {
     uint32_t group;              /* id of the group; 0 is the world */
-    uint64_t sequence;           /* of the operation in its group, from 1 */
+    uint64_t sequence;           /* of the operation in its group, from 1; 0: a stage (control.h) */
     uint8_t kind;                /* coll_kind */
     uint8_t dtype;               /* ls_dtype, 255 for none */
     uint8_t redop;               /* ls_reduce_op, 255 for none */

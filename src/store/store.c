@@ -6,6 +6,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/late.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/text.h"
 
@@ -125,19 +127,36 @@ ls_status ls_store_set(ls_store *s, const char *key, const void *value, size_t b
     return s->ops->set(s, key_of(key), bytes_of(value, bytes));
 }
 
+/* Waits are cut where a line is due that says what is missing. */
+static int64_t piece_of(const ls_store *s, int64_t deadline_ms, const late_notice *late)
+{
+    return s->ops->is_watched ? deadline_ms : late_deadline_ms(late, deadline_ms);
+}
+
+static bool goes_on_waiting(const ls_store *s, ls_status st, int64_t deadline_ms, late_notice *late)
+{
+    if (st != LS_ETIMEOUT || s->ops->is_watched || ls_deadline_left(deadline_ms) == 0)
+        return false;
+    if (late_is_due(late))
+        ls_log(LS_LOG_WARN, "store", "waiting for store %s for %.1f s: %s", s->url,
+               late_seconds(late), ls_last_error());
+    return true;
+}
+
 ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms, void **out, size_t *bytes)
 {
-    char text[80];
+    const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
+    late_notice late = late_begin(late_setting_ms());
     size_t got;
     ls_status st;
 
     LS_TRY(check_call(s, key, NULL, 0));
     LS_TRY(check_handle(s, out));
     *out = NULL;
-    st = s->ops->get(s, key_of(key), ls_deadline_ms(timeout_ms), out, bytes == NULL ? &got : bytes);
-    if (st == LS_ETIMEOUT)
-        return ls_fail(st, "nobody has set key %s",
-                       table_key_text(text, sizeof(text), key_of(key)));
+    do {
+        st = s->ops->get(s, key_of(key), piece_of(s, deadline_ms, &late), out,
+                         bytes == NULL ? &got : bytes);
+    } while (goes_on_waiting(s, st, deadline_ms, &late));
     return st;
 }
 
@@ -191,11 +210,15 @@ static ls_status take_keys(const ls_store *s, const char *const *keys, int n, kv
 
 ls_status ls_store_wait(ls_store *s, const char *const *keys, int n, int64_t timeout_ms)
 {
+    const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
+    late_notice late = late_begin(late_setting_ms());
     kv_bytes *taken;
     ls_status st;
 
     LS_TRY(take_keys(s, keys, n, &taken));
-    st = s->ops->wait(s, taken, n, ls_deadline_ms(timeout_ms));
+    do {
+        st = s->ops->wait(s, taken, n, piece_of(s, deadline_ms, &late));
+    } while (goes_on_waiting(s, st, deadline_ms, &late));
     ls_free(taken);
     return st;
 }

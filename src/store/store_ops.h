@@ -13,11 +13,12 @@
 
 #define STORE_WAIT_KEYS_MAX (128 * 1024) /* keys in one wait or check */
 
-/* All members are required. `deadline_ms` is a point in time. */
+/* All functions are required. `deadline_ms` is a point in time. */
 typedef struct store_ops {
+    bool is_watched; /* the owner of the connection says what is missing in a long wait */
     void (*close)(ls_store *s);
     ls_status (*set)(ls_store *s, kv_bytes key, kv_bytes value);
-    /* *out from ls_realloc(), with a 0 byte behind it. LS_ETIMEOUT: the caller adds the key. */
+    /* *out from ls_realloc(), with a 0 byte behind it. LS_ETIMEOUT with store_missing()'s text. */
     ls_status (*get)(ls_store *s, kv_bytes key, int64_t deadline_ms, void **out, size_t *bytes);
     ls_status (*add)(ls_store *s, kv_bytes key, int64_t delta, int64_t *out);
     ls_status (*compare_set)(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,

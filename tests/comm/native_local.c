@@ -22,7 +22,7 @@ static int join_and_look(const comm_boot *boot, void *arg)
     local *l = NULL;
 
     LS_UNUSED(arg);
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     RANK_CHECK(local_count(l) == boot->size && local_rank(l) == boot->rank);
     for (int r = 0; r < boot->size; r++) {
         const bool same = boot->records[r].instance == boot->records[boot->rank].instance;
@@ -60,7 +60,7 @@ static int join_without_one(const comm_boot *boot, void *arg)
         if (boot->rank == 1 ? r != 1 : r == 1)
             RANK_CHECK(net_address_fresh_unix("test", &records[r].local) == LS_OK);
     }
-    RANK_CHECK(local_join(&own, &l) == LS_OK);
+    RANK_CHECK(local_join(&own, NULL, &l) == LS_OK);
     RANK_CHECK(local_count(l) == (boot->rank == 1 ? 1 : 3));
     for (int r = 0; r < 4; r++)
         RANK_CHECK(local_has(l, r) == ((r == 1) == (boot->rank == 1)));
@@ -97,7 +97,7 @@ static int join_among_strangers(const comm_boot *boot, void *arg)
         if (i % 3 == 2)
             RANK_CHECK(channel_send(fds[i], &m, -1, &sent) == LS_OK && sent);
     }
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     RANK_CHECK(local_count(l) == boot->size);
     for (size_t i = 0; i < LS_COUNT_OF(fds); i++)
         file_close(&fds[i]);
@@ -127,7 +127,7 @@ static int die_or_notice(const comm_boot *boot, void *arg)
         }
         return 0;
     }
-    RANK_CHECK(local_join(&own, &l) == LS_EPEER);
+    RANK_CHECK(local_join(&own, NULL, &l) == LS_EPEER);
     RANK_CHECK(strstr(ls_last_error(), "rank 2") != NULL || boot->rank != 0);
     return 0;
 }
@@ -152,10 +152,41 @@ static int come_late(const comm_boot *boot, void *arg)
         return 0;
     }
     own.deadline_ms = ls_deadline_ms(400);
-    RANK_CHECK(local_join(&own, &l) == LS_ETIMEOUT);
+    RANK_CHECK(local_join(&own, NULL, &l) == LS_ETIMEOUT);
     RANK_CHECK(strstr(ls_last_error(), "rank 1") != NULL);
     *(volatile int *)arg = 1;
     return 0;
+}
+
+/* What the engine says when the hub has told it of a death. */
+static ls_status say_dead(void *self)
+{
+    *(int *)self += 1;
+    return ls_fail(LS_EPEER, "rank 1 was killed");
+}
+
+static int ask_while_joining(const comm_boot *boot, void *arg)
+{
+    comm_boot own = *boot;
+    int n_asked = 0;
+    const comm_host host = {.abi = BACKEND_ABI, .self = &n_asked, .check = say_dead};
+    local *l = NULL;
+
+    if (boot->rank == 1) {
+        while (ls_deadline_left(boot->deadline_ms) > 0 && *(volatile int *)arg == 0)
+            poll(NULL, 0, 10);
+        return 0;
+    }
+    RANK_CHECK(local_join(&own, &host, &l) == LS_EPEER);
+    RANK_CHECK(strcmp(ls_last_error(), "rank 1 was killed") == 0 && n_asked > 0);
+    *(volatile int *)arg = 1;
+    return 0;
+}
+
+static void a_join_asks_while_it_waits_whether_the_job_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, ask_while_joining, ranks_shared(4096)), 0);
 }
 
 static void a_rank_that_does_not_answer_is_named_at_the_deadline(void **state)
@@ -187,7 +218,7 @@ static int ring_back_and_forth(const comm_boot *boot, void *arg)
     atomic_uint *counters = arg; // 64 apart
     local *l = NULL;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     for (unsigned i = 1; i <= BELL_ROUNDS; i++) {
         if (boot->rank == 1)
             RANK_CHECK(sleep_until(boot, l, &counters[0], i) == 0);
@@ -214,7 +245,7 @@ static int leave_or_see_it(const comm_boot *boot, void *arg)
     int rank = -1;
 
     LS_UNUSED(arg);
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 1)
         _exit(0); // as if killed: no local_leave
     while (rank != 1) {
@@ -247,7 +278,7 @@ static int fork_and_leave(const comm_boot *boot, void *arg)
     local *l = NULL;
     int rank = -1;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 1) {
         if (fork() == 0) {
             local_forked(l);
@@ -303,6 +334,7 @@ int main(void)
         cmocka_unit_test(an_unreachable_rank_is_not_local),
         cmocka_unit_test(silent_and_lying_connections_do_not_disturb_a_join),
         cmocka_unit_test(a_rank_that_dies_while_joining_is_named),
+        cmocka_unit_test(a_join_asks_while_it_waits_whether_the_job_goes_on),
         cmocka_unit_test(a_rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_bell_is_lost),
         cmocka_unit_test(the_end_of_a_peer_is_seen_and_told_once),

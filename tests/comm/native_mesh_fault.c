@@ -277,8 +277,8 @@ static int meet_impostor(mesh_rank *r, void *arg)
         memcpy(claim.job, r->boot.job, sizeof(claim.job));
         MESH_CHECK(net_connect(&r->boot.records[0].addresses[0], NET_STREAM, deadline_ms, &fd) ==
                    LS_OK);
-        MESH_CHECK(handshake_connect(fd, r->boot.key, &claim, "rank 0", deadline_ms, &seals) ==
-                   LS_OK);
+        MESH_CHECK(handshake_connect(fd, r->boot.key, &claim, "rank 0", deadline_ms, NULL,
+                                     &seals) == LS_OK);
         MESH_CHECK(net_send_all(fd, "rank 0", i->bytes, i->n_bytes, deadline_ms) == LS_OK);
         // It is closed on us, or has ended at what we sent.
         if (i->n_bytes < MESSAGE_HEADER_BYTES)

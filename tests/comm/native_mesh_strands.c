@@ -309,7 +309,7 @@ static ls_status call_by_hand(const mesh_rank *r, uint8_t strand, int *fd)
 
     memcpy(claim.job, r->boot.job, sizeof(claim.job));
     LS_TRY(net_connect(&r->boot.records[0].addresses[0], NET_STREAM, deadline_ms, fd));
-    return handshake_connect(*fd, r->boot.key, &claim, "rank 0", deadline_ms, &seals);
+    return handshake_connect(*fd, r->boot.key, &claim, "rank 0", deadline_ms, NULL, &seals);
 }
 
 static ls_status answer_by_hand(const mesh_rank *r, int *fd)

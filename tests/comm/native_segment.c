@@ -44,7 +44,7 @@ static int share_one(const comm_boot *boot, void *arg)
     notes *n = arg;
     local *l = NULL;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
         const size_t bytes = sizes[i];
         segment_view *view = NULL;
@@ -102,7 +102,7 @@ static int destroy_while_held(const comm_boot *boot, void *arg)
     void *memory = NULL;
     local *l = NULL;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 0) {
         RANK_CHECK(segment_create(l, KEY(1), 8192, &memory) == LS_OK);
         memset(memory, 42, 8192);
@@ -151,7 +151,7 @@ static int announce_many(const comm_boot *boot, void *arg)
     segment_ref ref;
     local *l = NULL;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 0) {
         for (int i = 0; i < MANY; i++) {
             RANK_CHECK(segment_create(l, KEY(i), 64, &memory) == LS_OK);
@@ -198,7 +198,7 @@ static int churn(const comm_boot *boot, void *arg)
     void *seen = NULL;
     local *l = NULL;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     for (int i = 0; i < 3000; i++) {
         void **m = &memory[i % 8];
 
@@ -248,7 +248,7 @@ static int fill_table(const comm_boot *boot, void *arg)
     int n = 0;
 
     LS_UNUSED(arg);
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     while (segment_create(l, KEY(0), 4096, &memory) == LS_OK) {
         last = memory;
         n++;
@@ -277,7 +277,7 @@ static int lie(const comm_boot *boot, void *arg)
     local *l = NULL;
     bool sent;
 
-    RANK_CHECK(local_join(boot, &l) == LS_OK);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 1) {
         const int to = local_find_peer(l, 0)->fd;
         int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -344,7 +344,7 @@ static int run_out_of_memory(const comm_boot *boot, void *arg)
 
     own.deadline_ms = ls_deadline_ms(20000);
     ls_alloc_fail_at(boot->rank == 0 ? at : 0);
-    st = local_join(&own, &l);
+    st = local_join(&own, NULL, &l);
     if (st == LS_OK)
         st = segment_create(l, KEY(1), 4096, &memory);
     ls_alloc_fail_at(0);

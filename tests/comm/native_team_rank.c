@@ -37,7 +37,7 @@ ls_status team_rank_open(team_rank *r, const comm_boot *boot, size_t piece_bytes
     for (int i = 0; i < boot->size; i++)
         r->members[i] = i;
     r->info = (group_info){.id = 0, .rank = boot->rank, .size = boot->size, .members = r->members};
-    LS_TRY(local_join(boot, &r->l));
+    LS_TRY(local_join(boot, NULL, &r->l));
     return team_open(r->l, &r->host, &r->info,
                      &(team_options){.segment_bytes = piece_bytes,
                                      .table = r->table,

@@ -4,10 +4,12 @@
 
 #include "base/clock.h"
 #include "comm/pmi_client.h"
+#include "harness/lines.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SOON_MS = 30000 };
@@ -79,6 +81,36 @@ static void a_whole_conversation(void **state)
     expect_question("cmd=barrier_in\n");
     expect_question("cmd=get kvsname=kvs_1_0_node0 key=a\n");
     expect_question("cmd=finalize\n");
+    end(&c);
+}
+
+/* The barrier ends when a line has said that it takes long. */
+static void a_long_barrier_is_reported(void **state)
+{
+    const int lines = lines_create();
+    pmi_client c = begin();
+    int status = -1;
+    int old;
+    pid_t helper;
+
+    LS_UNUSED(state);
+    (void)setenv("LOCKSTEP_LATE_MS", "100", 1);
+    helper = fork();
+    if (helper == 0) {
+        const bool is_said =
+            lines_await(lines, "not all ranks have come to the starter's PMI barrier");
+
+        will_answer("cmd=barrier_out\n");
+        _exit(is_said ? 0 : 1);
+    }
+    old = lines_take_stderr(lines);
+    assert_ok(pmi_client_barrier(&c));
+    (void)dup2(old, STDERR_FILENO);
+    assert_int_equal(waitpid(helper, &status, 0), helper);
+    assert_int_equal(status, 0);
+    (void)unsetenv("LOCKSTEP_LATE_MS");
+    (void)close(old);
+    (void)close(lines);
     end(&c);
 }
 
@@ -185,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_conversation),
+        cmocka_unit_test(a_long_barrier_is_reported),
         cmocka_unit_test(an_answer_may_come_in_pieces),
         cmocka_unit_test(what_is_no_answer_is_shown),
         cmocka_unit_test(answers_are_bounded),

@@ -250,14 +250,22 @@ static ls_status watch_children(family *f)
     return LS_OK;
 }
 
+static void on_late(void *self, const char *text)
+{
+    const family *f = self;
+
+    (void)!write(*f->job->late_lines, text, strlen(text));
+}
+
 static ls_status serve(family *f)
 {
-    hub_options opt = {.world_size = f->job->n};
+    hub_options opt = {.world_size = f->job->n, .events.self = f};
     net_address bound;
 
     LS_TRY(poller_create(&f->loop));
     if (f->job->meeting == LS_TEST_AT_STARTER) {
         memcpy(opt.job, f->job_id, sizeof(opt.job));
+        opt.events.late = f->job->late_lines == NULL ? NULL : on_late;
         LS_TRY(hub_create(f->loop, &opt, &f->hub));
         LS_TRY(hub_listen(f->hub, &f->hub_at, &bound));
     }

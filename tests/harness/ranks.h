@@ -45,6 +45,7 @@ typedef struct ls_test_job {
     int64_t timeout_ms;      /* of each operation; 0: the default */
     int64_t join_timeout_ms; /* 0: the default */
     int64_t deadline_ms;     /* of everything; 0: 60 s */
+    const int *late_lines;   /* the hub's late reports are written there (lines.h); NULL: logged */
     uint64_t *hub_frames;    /* gets how many frames the ranks have sent to the hub; NULL: none */
 } ls_test_job;
 

@@ -22,6 +22,42 @@ static job *start_role(const char *grace, const char *role, const char *argument
     return j;
 }
 
+/* --- ranks that are stopped and need not be --- */
+
+/* Rank 1 is a shell that stops itself before or after its part in the job; a line names it, and
+ * then it goes on. */
+static void expect_stopped_rank_named(const char *script, const char *line)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script),
+                       JOB_LIST("LOCKSTEP_LATE_MS=300"));
+    const long number = job_await_number(j, 0, "shell 1 is ");
+
+    job_await_text(j, 1, line);
+    assert_int_equal(kill((pid_t)number, SIGCONT), 0);
+    job_expect_code(j, 0);
+    job_expect_gone(j);
+}
+
+#define STOP "if [ $LOCKSTEP_RANK = 1 ]; then echo shell 1 is $$; kill -STOP $$; fi;"
+
+static void a_rank_stopped_before_it_joins_is_named_by_those_that_join(void **state)
+{
+    LS_UNUSED(state);
+    expect_stopped_rank_named(STOP JOB_ACTOR " once", " 1 (has not joined, stopped)");
+}
+
+static void a_rank_stopped_after_it_has_left_is_named_by_the_launcher(void **state)
+{
+    LS_UNUSED(state);
+    expect_stopped_rank_named(JOB_ACTOR " once;" STOP, ") is stopped, for ");
+}
+
+static void a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher(void **state)
+{
+    LS_UNUSED(state);
+    expect_stopped_rank_named(STOP "true", "rank 1 is stopped, for ");
+}
+
 /* --- the job is asked to end --- */
 
 static void an_ended_job_says_by_which_signal(void **state)
@@ -200,6 +236,9 @@ static void a_rank_that_stays_stopped_is_ended_at_the_operations_timeout(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test(a_rank_stopped_before_it_joins_is_named_by_those_that_join),
+        test(a_rank_stopped_after_it_has_left_is_named_by_the_launcher),
+        test(a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher),
         test(an_ended_job_says_by_which_signal),
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),

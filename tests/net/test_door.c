@@ -109,7 +109,7 @@ static int come_in(const house *h)
 {
     const int fd = knock(h);
 
-    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON), &seals));
+    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON), NULL, &seals));
     return fd;
 }
 
@@ -209,13 +209,15 @@ static void another_key_or_purpose_stays_outside(void **state)
     assert_ok(net_key_random(&other));
     open_house(&h, &opt, "127.0.0.1:0");
     fd = knock(&h);
-    assert_int_equal(handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON), &seals),
-                     LS_EAUTH);
+    assert_int_equal(
+        handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON), NULL, &seals),
+        LS_EAUTH);
     close(fd);
     rank.purpose = NET_PURPOSE_CONTROL;
     fd = knock(&h);
-    assert_int_equal(handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON), &seals),
-                     LS_EMISMATCH);
+    assert_int_equal(
+        handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON), NULL, &seals),
+        LS_EMISMATCH);
     assert_non_null(strstr(ls_last_error(), "is not a hub"));
     close(fd);
     close(come_in(&h));
@@ -292,7 +294,7 @@ static void without_a_key_it_listens_at_unix_sockets_only(void **state)
     opt.key = NULL;
     open_house(&h, &opt, NULL);
     fd = knock(&h);
-    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON), &seals));
+    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON), NULL, &seals));
     close(fd);
     wait_for_guests(&h, 1);
     close_house(&h);

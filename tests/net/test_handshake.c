@@ -590,8 +590,8 @@ static void sockets_carry_it_and_what_follows(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     a.fd = fds[1];
     assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
-    assert_ok(
-        handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), &seals));
+    assert_ok(handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), NULL,
+                                &seals));
     assert_ok(net_send_all(fds[0], "server", "first", 5, ls_deadline_ms(10000)));
     ls_thread_join(&thread);
     assert_ok(a.st);
@@ -615,7 +615,7 @@ static void both_ends_of_a_socket_hear_of_another_key(void **state)
     a.fd = fds[1];
     assert_ok(ls_thread_start(&thread, "accept", accept_one, &a));
     assert_status(
-        handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), &seals),
+        handshake_connect(fds[0], &key, &good_claim, "server", ls_deadline_ms(10000), NULL, &seals),
         LS_EAUTH);
     ls_thread_join(&thread);
     assert_status(a.st, LS_EAUTH);
@@ -631,13 +631,13 @@ static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
     LS_UNUSED(state);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_status(
-        handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50), &seals),
+        handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50), NULL, &seals),
         LS_ETIMEOUT);
     assert_told("the hub");
     close(fds[1]);
-    assert_status(
-        handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000), &seals),
-        LS_EPEER);
+    assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000),
+                                    NULL, &seals),
+                  LS_EPEER);
     assert_told("the hub");
     close(fds[0]);
 }

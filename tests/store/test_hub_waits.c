@@ -9,6 +9,7 @@
 #include "net/socket.h"
 
 #include <poll.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* --- waiting operations --- */
@@ -251,6 +252,47 @@ static void late_reports_come_again_with_growing_pauses(void **state)
     hub_thread_stop(t, SOON);
 }
 
+/* --- stages --- */
+
+/* Ranks 0 and 1 connect; rank 0 watches over its stage itself, rank 1's engine does not let it. */
+static void a_stage_that_lasts_is_reported(void **state)
+{
+    const control_stage stage = {
+        .group = GROUP_CONNECT, .n_members = 3, .what = "connecting to the other ranks"};
+    control_stage blind = stage;
+    hub_thread *t = start(3);
+    control *a = join(t, 0, 3);
+    control *b = join(t, 1, 3);
+
+    LS_UNUSED(state);
+    setenv("LOCKSTEP_LATE_MS", "60", 1);
+    control_begin_stage(a, &stage);
+    while (count_of(&news.n_late) == 0) {
+        assert_ok(control_poll(a));
+        (void)control_watch(a);
+        poll(NULL, 0, 1);
+    }
+    ls_mutex_lock(&news.lock);
+    assert_int_equal(strncmp(news.late, "connecting to the other ranks has waited for ", 45), 0);
+    assert_non_null(strstr(news.late, "arrived 0, not arrived 1 ("));
+    assert_non_null(strstr(news.late, ", 2 (has not joined)"));
+    ls_mutex_unlock(&news.lock);
+    control_end_stage(a);
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // no report of it is to come any more
+    ls_mutex_lock(&news.lock);
+    news.n_late = 0;
+    ls_mutex_unlock(&news.lock);
+    blind.is_blind = true;
+    control_begin_stage(b, &blind);
+    while (count_of(&news.n_late) == 0)
+        poll(NULL, 0, 1);
+    control_end_stage(b);
+    unsetenv("LOCKSTEP_LATE_MS");
+    control_close(a);
+    control_close(b);
+    hub_thread_stop(t, SOON);
+}
+
 /* --- what was called, where the backend does not compare it --- */
 
 static void tell(control *c, coll_kind kind, uint64_t sequence, uint64_t digest)
@@ -337,6 +379,7 @@ int main(void)
         cmocka_unit_test(the_hub_makes_a_late_report_when_it_was_asked_for),
         cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
         cmocka_unit_test(late_reports_come_again_with_growing_pauses),
+        cmocka_unit_test(a_stage_that_lasts_is_reported),
         cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
         cmocka_unit_test(calls_that_differed_between_samples_are_told),
         cmocka_unit_test(equal_calls_at_any_pace_are_left_in_peace),

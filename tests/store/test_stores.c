@@ -128,7 +128,7 @@ static void check_values(const store_kind *kind)
     assert_ok(ls_store_delete(p.a, "k", &existed));
     assert_int_equal(existed, 0);
     assert_status(ls_store_get(p.a, "k", 0, &got, &bytes), LS_ETIMEOUT);
-    assert_told("'k'");
+    assert_told("k'");
     assert_null(got);
     close_pair(&p);
 }

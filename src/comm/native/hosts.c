@@ -30,6 +30,12 @@ static void exchange_broken(void *self, const job_cause *cause)
     *result = ls_fail(cause_status(cause->kind), "%s", cause->text);
 }
 
+/* check() also reports a wait that takes long, so it is called in each step. */
+static bool is_over(const comm_host *engine, struct pollfd *hub)
+{
+    return engine->check == NULL ? poll(hub, 1, 0) > 0 : engine->check(engine->self) != LS_OK;
+}
+
 /* s->host is the exchange's own meanwhile; `engine` is who knows whether the job goes on. */
 static void run_exchange(native_state *s, const comm_host *engine, const comm_boot *boot,
                          backend_work *work, ls_status *result)
@@ -45,8 +51,7 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
             continue;
         native_backend_ops.wait(s, EXCHANGE_STEP_MS);
         // As in join.c: the end of the job leaves no time.
-        if (hub.fd >= 0 && poll(&hub, 1, 0) > 0 &&
-            (engine->check == NULL || engine->check(engine->self) != LS_OK)) {
+        if (hub.fd >= 0 && is_over(engine, &hub)) {
             hub.fd = -1;
             deadline_ms = ls_now_ms();
         }

@@ -12,8 +12,7 @@
 
 static ls_status join_local(native_state *s, const comm_boot *boot)
 {
-    LS_TRY(local_join(boot, &s->local));
-    local_check_with(s->local, s->host);
+    LS_TRY(local_join(boot, s->host, &s->local));
     for (int rank = 0; rank < s->size; rank++) {
         const link_sink sink = match_sink(&s->peers[rank]);
 

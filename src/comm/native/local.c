@@ -127,11 +127,6 @@ local_peer *local_find_peer(const local *l, int rank)
     return l->peers[l->peer_of[rank]];
 }
 
-void local_check_with(local *l, const comm_host *host)
-{
-    l->host = host;
-}
-
 ls_status local_check(const local *l)
 {
     return l->host == NULL || l->host->check == NULL ? LS_OK : l->host->check(l->host->self);

@@ -22,9 +22,10 @@ typedef struct local local;
 /*
  * Finds the ranks of this host; every rank of the job calls it. Takes boot->local_fd (also on failure; -1: no other rank is
  * local). Blocks until each reachable rank has answered; boot->records must stay valid until local_leave().
- * LS_ETIMEOUT and LS_EPEER name the rank that did not answer or ended meanwhile.
+ * LS_ETIMEOUT and LS_EPEER name the rank that did not answer or ended meanwhile. All that block ask
+ * host->check() now and then whether the job goes on, and fail as it does; NULL: there is none.
  */
-LS_MUST_USE ls_status local_join(const comm_boot *boot, local **out);
+LS_MUST_USE ls_status local_join(const comm_boot *boot, const comm_host *host, local **out);
 
 /* Closes all channels, unmaps all segments. Works that use them have ended. NULL is allowed. */
 void local_leave(local *l);
@@ -32,13 +33,11 @@ void local_leave(local *l);
 /* In a forked child: closes its copies of the descriptors and nothing else, so that peers see this rank's own end. */
 void local_forked(const local *l);
 
-bool local_has(const local *l, int rank); /* world rank; true for this rank */
-/* From now on whoever blocks asks host->check() now and then whether it is in vain, by local_check(). */
-void local_check_with(local *l, const comm_host *host);
-LS_MUST_USE ls_status local_check(const local *l);
-int local_count(const local *l);                /* this rank included */
-const int *local_ranks(const local *l);         /* world ranks, ascending */
-int local_rank(const local *l);                 /* world rank of this process */
+bool local_has(const local *l, int rank);          /* world rank; true for this rank */
+LS_MUST_USE ls_status local_check(const local *l); /* host->check() */
+int local_count(const local *l);                   /* this rank included */
+const int *local_ranks(const local *l);            /* world ranks, ascending */
+int local_rank(const local *l);                    /* world rank of this process */
 bool local_is_thread(const local *l, int rank); /* a local peer that is a thread of this process */
 
 /* --- sleeping and waking ---

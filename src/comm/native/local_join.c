@@ -20,7 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGERS_EXTRA 16 /* connections without a HELLO that are kept, besides one a rank */
+#define CHECK_MS        100 /* how often the host is asked whether the job goes on */
+#define STRANGERS_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
 
 typedef enum pair_state {
     PAIR_APART = 0, /* not local */
@@ -243,6 +244,7 @@ static ls_status check_awaited(joining *j, int rank)
 static ls_status wait_for_any(joining *j)
 {
     int n = 0;
+    int left_ms;
 
     j->polled[n++] = (struct pollfd){.fd = j->listener, .events = POLLIN};
     for (int i = 0; i < j->n_strangers; i++)
@@ -251,10 +253,11 @@ static ls_status wait_for_any(joining *j)
         if (j->state[r] == PAIR_GREETED || j->state[r] == PAIR_AWAITED)
             j->polled[n++] = (struct pollfd){.fd = j->channel[r], .events = POLLIN};
     }
-    if (ls_deadline_left(j->deadline_ms) == 0)
+    left_ms = ls_deadline_left(j->deadline_ms);
+    if (left_ms == 0)
         return describe_late(j);
-    (void)poll(j->polled, (nfds_t)n, ls_deadline_left(j->deadline_ms));
-    return LS_OK;
+    (void)poll(j->polled, (nfds_t)n, left_ms < 0 || left_ms > CHECK_MS ? CHECK_MS : left_ms);
+    return local_check(j->l);
 }
 
 /* What the connections to other ranks say. */
@@ -361,13 +364,14 @@ static ls_status share_pages(local *l, int64_t deadline_ms)
     return LS_OK;
 }
 
-static ls_status make_local(const comm_boot *boot, local **out)
+static ls_status make_local(const comm_boot *boot, const comm_host *host, local **out)
 {
     local *l = ls_calloc(1, sizeof(*l));
 
     if (l == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d ranks of this host", boot->size);
     *out = l;
+    l->host = host;
     l->rank = boot->rank;
     l->size = boot->size;
     memcpy(l->job, boot->job, sizeof(l->job));
@@ -381,11 +385,11 @@ static ls_status make_local(const comm_boot *boot, local **out)
     return LS_OK;
 }
 
-ls_status local_join(const comm_boot *boot, local **out)
+ls_status local_join(const comm_boot *boot, const comm_host *host, local **out)
 {
     joining j = {.listener = boot->local_fd};
     local *l = NULL;
-    ls_status st = make_local(boot, &l);
+    ls_status st = make_local(boot, host, &l);
 
     if (st == LS_OK)
         st = joining_init(&j, l, boot);

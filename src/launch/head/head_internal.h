@@ -9,6 +9,7 @@
 
 #include "launch/head/head.h"
 
+#include "base/late.h"
 #include "base/map.h"
 #include "launch/clock_offset.h"
 #include "launch/network/net_choice.h"
@@ -50,8 +51,11 @@ typedef struct head_rank {
     int n_joins;     /* connections to the hub that it has made */
     bool left;       /* the last of them ended with a goodbye */
     bool ended;      /* with code 0 */
-    pid_t pid;       /* of one that has */
+    pid_t pid;       /* of one that has joined or ended; 0: unknown */
     pmi_stage stage; /* likewise */
+    bool is_stopped; /* by SIGSTOP or the like; since then: */
+    late_notice stopped;
+    int64_t named_ms; /* when the hub's last report that names it came */
 } head_rank;
 
 /* What a node said when its ranks had ended. */
@@ -87,6 +91,7 @@ struct head {
     poll_timer reaper;
     uint64_t last_id;
     int64_t resumed_ms;
+    poll_timer stop_watch;
     net_choice choice;       /* the last one made, and from what: */
     net_offer *tried_offers; /* choice.n_nodes */
 

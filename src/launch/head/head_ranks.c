@@ -17,7 +17,9 @@
 enum {
     BROKEN_MS = 60000, /* within which a second broken group is a consequence of the first */
     BACKLOG = 4096,
-    RESUMED_MS = 2000 /* after Ctrl-Z and fg: what seems late then was only stopped */
+    RESUMED_MS = 2000,  /* after Ctrl-Z and fg: what seems late then was only stopped */
+    LOOK_MS = 1000,     /* how often the head looks for ranks that are stopped */
+    HUB_FIRST_MS = 1000 /* how long the hub has for a report that names such a rank */
 };
 
 /* --- events of the hub --- */
@@ -79,7 +81,7 @@ static void on_joined(void *self, int rank, pid_t pid)
 {
     head *h = self;
 
-    LS_UNUSED(pid);
+    h->ranks[rank].pid = pid;
     h->ranks[rank].n_joins++;
     h->ranks[rank].left = false;
     end_vain_joins(h);
@@ -103,7 +105,12 @@ static void on_failed(void *self, const job_cause *cause)
 static void on_late(void *self, const char *text)
 {
     head *h = self;
+    char name[16];
 
+    for (int i = 0; i < h->world_size; i++) {
+        if (strstr(text, text_format(name, sizeof(name), " %d (", i)) != NULL)
+            h->ranks[i].named_ms = ls_now_ms();
+    }
     if (ls_now_ms() - h->resumed_ms > RESUMED_MS)
         head_tell_all(h, text);
 }
@@ -122,6 +129,57 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
     else if (node != NULL && letter != 0)
         text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : file_process_state_text(letter),
                     node->place->host);
+}
+
+/* --- ranks that are stopped --- */
+
+/* Ctrl-Z stops all ranks, and the job goes on as soon as it is told to. */
+static bool is_paused(const head *h)
+{
+    list_for_each (it, &h->nodes) {
+        if (list_entry(it, head_node, node)->is_paused)
+            return true;
+    }
+    return false;
+}
+
+/* The hub names a stopped rank that others wait for in an operation; this is for all other waits:
+ * of the user for the end of the job, first of all. */
+static void look_at_rank(head *h, int rank)
+{
+    head_rank *r = &h->ranks[rank];
+    char doing[128] = "";
+    char text[256];
+
+    describe_rank(h, rank, doing, sizeof(doing));
+    if (is_paused(h) || !text_starts(doing, file_process_state_text('T'))) {
+        r->is_stopped = false;
+        return;
+    }
+    if (!r->is_stopped)
+        r->stopped = late_begin(late_setting_ms() + HUB_FIRST_MS);
+    r->is_stopped = true;
+    if (!late_is_due(&r->stopped) || r->named_ms >= r->stopped.since_ms)
+        return;
+    if (r->pid > 0)
+        text_format(text, sizeof(text),
+                    "rank %d (pid %d) is %s, for %.1f s now: SIGCONT continues it", rank,
+                    (int)r->pid, doing, late_seconds(&r->stopped));
+    else
+        text_format(text, sizeof(text), "rank %d is %s, for %.1f s now: SIGCONT continues it", rank,
+                    doing, late_seconds(&r->stopped));
+    head_tell_all(h, text);
+}
+
+static void look_at_ranks(void *arg)
+{
+    head *h = arg;
+    const int64_t late_ms = late_setting_ms();
+
+    for (int i = 0; i < h->world_size; i++)
+        look_at_rank(h, i);
+    poller_timer_set(h->loop, &h->stop_watch, ls_now_ms() + (late_ms < LOOK_MS ? late_ms : LOOK_MS),
+                     look_at_ranks, h);
 }
 
 void head_rank_ended_well(head *h, int rank, const node_left *left)
@@ -280,7 +338,9 @@ ls_status head_open_generation(head *h)
     head_open_mpi(h);
     LS_TRY(head_open_networks(h));
     LS_TRY(open_hub(h));
-    return open_store(h);
+    LS_TRY(open_store(h));
+    look_at_ranks(h);
+    return LS_OK;
 }
 
 void head_close_generation(head *h)
@@ -292,6 +352,7 @@ void head_close_generation(head *h)
         head_drop_ring(node);
         stream_mux_end(&node->streams);
     }
+    poller_timer_cancel(&h->stop_watch);
     hub_destroy(h->hub);
     h->hub = NULL;
     h->hub_port = 0;
