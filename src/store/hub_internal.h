@@ -178,7 +178,8 @@ void hub_calls_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 /* --- hub_watch.c --- */
 LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
-/* Adds to the cause of a timeout who was missing in what this rank waited for. */
+/* Adds to the cause of a timeout which ranks were missing, or are stopped, in what this rank waited
+ * for. */
 void hub_watch_explain(hub *h, int rank, job_cause *cause);
 void hub_watch_forget(hub *h, int rank);          /* it waits in nothing any more */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */

@@ -222,33 +222,63 @@ static const op_entry *waits_elsewhere(const hub_op *but, int rank)
     return NULL;
 }
 
-/* What a rank that has not arrived is doing, from whoever knows best. */
+/* What its process does, as far as that can be seen from here; "" otherwise. */
+static const char *process_text(const hub *h, int rank, char *buf, size_t n)
+{
+    const hub_events *events = &h->opt.events;
+    const hub_rank *r = &h->ranks[rank];
+
+    buf[0] = 0;
+    if (events->describe != NULL)
+        events->describe(events->self, rank, buf, n);
+    if (buf[0] == 0 && r->conn != NULL && r->local_pid > 0)
+        text_format(buf, n, "%s", file_process_state_text(file_process_state(r->local_pid)));
+    return buf;
+}
+
+/* What a rank that has not arrived is doing. */
 static void append_doing(text_buf *t, const hub_op *op, int rank)
 {
-    hub *h = op->owner;
+    const hub *h = op->owner;
     const hub_rank *r = &h->ranks[rank];
-    const hub_events *events = &h->opt.events;
     const op_entry *elsewhere = waits_elsewhere(op, rank);
-    char told[128] = "";
     char stamp[STAMP_TEXT_MAX];
+    char text[128];
 
-    if (events->describe != NULL)
-        events->describe(events->self, rank, told, sizeof(told));
+    process_text(h, rank, text, sizeof(text));
     if (r->conn == NULL) {
         text_append(t, !r->has_joined ? "has not joined" : r->has_left ? "left the job" : "lost");
-        text_append(t, "%s%s", told[0] == 0 ? "" : ", ", told);
+        text_append(t, "%s%s", text[0] == 0 ? "" : ", ", text);
         return;
     }
     text_append(t, "pid %d, ", (int)r->pid);
-    if (told[0] != 0)
-        text_append(t, "%s", told);
-    else if (r->local_pid > 0)
-        text_append(t, "%s", file_process_state_text(file_process_state(r->local_pid)));
+    if (text[0] != 0)
+        text_append(t, "%s", text);
     else
         text_append(t, "last heard of %.1f s ago",
                     (double)(ls_now_ms() - r->conn->link.heard_ms) / 1e3);
     if (elsewhere != NULL)
         text_append(t, ", in %s", stamp_text(stamp, sizeof(stamp), &elsewhere->stamp));
+}
+
+/* Ranks that have arrived, but whose processes are stopped: the others wait for their part. */
+static void append_stopped(text_buf *t, const hub_op *op)
+{
+    const char *stopped = file_process_state_text('T');
+    char text[128];
+    int n = 0;
+
+    for (int i = 0; i < op->n_entries; i++) {
+        const int rank = op->entries[i].rank;
+
+        if (!text_starts(process_text(op->owner, rank, text, sizeof(text)), stopped))
+            continue;
+        if (++n <= DESCRIBED_MAX)
+            text_append(t, "%s %d (pid %d, %s)", n == 1 ? "; stopped:" : ",", rank,
+                        (int)op->owner->ranks[rank].pid, text);
+    }
+    if (n > DESCRIBED_MAX)
+        text_append(t, " and %d more", n - DESCRIBED_MAX);
 }
 
 static void append_missing(text_buf *t, const hub_op *op)
@@ -279,11 +309,14 @@ void hub_watch_explain(hub *h, int rank, job_cause *cause)
     list_for_each (it, &h->ops) {
         const hub_op *op = list_entry(it, hub_op, node);
 
-        if (op->id.group != cause->group || find_entry(op, rank) == NULL ||
-            op->n_entries == op->n_members)
+        if (op->id.group != cause->group || find_entry(op, rank) == NULL)
             continue;
-        text_append(&t, "%.300s; not arrived", cause->text);
-        append_missing(&t, op);
+        text_append(&t, "%.300s", cause->text);
+        if (op->n_entries < op->n_members) {
+            text_append(&t, "; not arrived");
+            append_missing(&t, op);
+        }
+        append_stopped(&t, op);
         text_format(cause->text, sizeof(cause->text), "%s", text_str(&t));
         break;
     }
@@ -317,6 +350,7 @@ static void report(hub_op *op)
     } else {
         text_append(&t, ": all are there");
     }
+    append_stopped(&t, op);
     if (events->late != NULL)
         events->late(events->self, text_str(&t));
     else

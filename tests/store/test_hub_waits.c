@@ -227,6 +227,40 @@ static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
     hub_thread_stop(t, SOON);
 }
 
+static void describe_stopped(void *self, int rank, char *buf, size_t n)
+{
+    LS_UNUSED(self);
+    text_format(buf, n, "%s", rank == 1 ? "stopped" : "running");
+}
+
+static void a_rank_that_is_stopped_after_it_arrived_is_named(void **state)
+{
+    const op_stamp s = stamp_of(COLL_ALL_REDUCE, 1, 1, "f");
+    hub_options opt = options(2);
+    hub_thread *t;
+    control *c[2];
+    job_cause cause = {.kind = CAUSE_DEADLINE, .group = 0, .rank = -1, .text = "its timeout"};
+
+    LS_UNUSED(state);
+    opt.events.describe = describe_stopped;
+    t = start_with(&opt);
+    for (int i = 0; i < 2; i++)
+        c[i] = join(t, i, 2);
+    waits(c[1], &s, 2);
+    assert_ok(ls_store_set(control_store(c[1]), "k", "v", 1)); // the hub has read it
+    assert_ok(control_waiting(c[0], &s, 0, everybody, 2, 0, 5000, NULL));
+    await_count(&news.n_late, 1);
+    ls_mutex_lock(&news.lock);
+    assert_non_null(strstr(news.late, "arrived 0-1: all are there; stopped: 1 (pid "));
+    ls_mutex_unlock(&news.lock);
+    assert_ok(control_fail(c[0], &cause));
+    cause = await_cause(c[0]);
+    assert_non_null(strstr(cause.text, "its timeout; stopped: 1 (pid "));
+    for (int i = 0; i < 2; i++)
+        control_close(c[i]);
+    hub_thread_stop(t, SOON);
+}
+
 static void late_reports_come_again_with_growing_pauses(void **state)
 {
     hub_thread *t = start(2);
@@ -378,6 +412,7 @@ int main(void)
         cmocka_unit_test(two_receives_of_a_rank_from_one_peer_are_told_apart),
         cmocka_unit_test(the_hub_makes_a_late_report_when_it_was_asked_for),
         cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
+        cmocka_unit_test(a_rank_that_is_stopped_after_it_arrived_is_named),
         cmocka_unit_test(late_reports_come_again_with_growing_pauses),
         cmocka_unit_test(a_stage_that_lasts_is_reported),
         cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
