@@ -2,6 +2,7 @@
 """Starting the built programs, and looking at what they leave behind. Standard library only."""
 import json
 import os
+import select
 import shutil
 import socket
 import struct
@@ -28,13 +29,30 @@ def start(*command, env=None, **options):
                             stdin=subprocess.DEVNULL, **options)
 
 
+SAID = {}
+
+
+def await_text(process, *words, timeout=120):
+    """Reads what it prints until there is a line with all these words."""
+    end = time.monotonic() + timeout
+    said = SAID.get(process.pid, "")
+    while not any(all(w in line for w in words) for line in said.splitlines()):
+        left = end - time.monotonic()
+        assert left > 0, f"{process.args} did not say {words} in {timeout} s\n{said}"
+        if select.select([process.stdout], [], [], left)[0]:
+            more = os.read(process.stdout.fileno(), 65536).decode(errors="replace")
+            assert more, f"{process.args} ended without saying {words}\n{said}"
+            said = SAID[process.pid] = said + more
+
+
 def finish(process, code=0, timeout=120):
     """Waits; a different exit code shows the output and fails."""
+    said = SAID.pop(process.pid, "")
     try:
-        output = process.communicate(timeout=timeout)[0]
+        output = said + process.communicate(timeout=timeout)[0]
     except subprocess.TimeoutExpired:
         process.kill()
-        output = process.communicate()[0]
+        output = said + process.communicate()[0]
         raise AssertionError(f"{process.args} did not end in {timeout} s\n{output}") from None
     if code is not None:
         assert process.returncode == code, f"{process.args} ended with {process.returncode}, not {code}\n{output}"
