@@ -7,6 +7,7 @@
 
 #include "net/key.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -212,6 +213,29 @@ static void our_programs_meet_through_pmix_under_open_mpi(void **state)
     }
 }
 
+/* Rank 1 joins when a line has said that the others wait. */
+static void joining_through_pmix_says_that_it_takes_long(void **state)
+{
+    char file[96];
+    char script[512];
+    job *j;
+
+    LS_UNUSED(state);
+    skip_without("mpirun.openmpi", "Open");
+    lab_build(2, "");
+    text_format(file, sizeof(file), "/tmp/lockstep-mpi-late-%d", (int)getpid());
+    text_format(
+        script, sizeof(script),
+        "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then while [ ! -e %s ]; do sleep 0.02; done; fi; "
+        "exec " LOCKSTEP_BIN "/message_passing",
+        file);
+    j = start_open_mpi(JOB_LIST("-x", "LOCKSTEP_LATE_MS=200", "sh", "-c", script));
+    job_await_text(j, 1, "not all ranks have come to the starter's PMIx fence");
+    assert_int_equal(close(creat(file, 0600)), 0);
+    expect_passed(j);
+    (void)unlink(file);
+}
+
 /* The MPI comes to the starter's board after us. */
 static void an_mpi_library_as_backend_joins_behind_us(void **state)
 {
@@ -262,6 +286,7 @@ int main(void)
         test(our_programs_meet_through_pmi_under_mpich),
         test(keys_that_differ_are_named_under_mpich),
         test(our_programs_meet_through_pmix_under_open_mpi),
+        test(joining_through_pmix_says_that_it_takes_long),
         test(an_mpi_library_as_backend_joins_behind_us),
         test(a_master_and_a_file_serve_as_well),
     };

@@ -58,6 +58,27 @@ static void a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher(
     expect_stopped_rank_named(STOP "true", "rank 1 is stopped, for ");
 }
 
+/* The hub is stopped with its process, and cannot name rank 1: rank 0, which waits, names the
+ * hub. */
+static void a_stopped_launcher_is_named_and_the_job_goes_on(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_ACTOR, "spawn", "2", "steps", "400", "2"),
+                       JOB_LIST("LOCKSTEP_LATE_MS=300"));
+    pid_t rank;
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "step 100");
+    rank = job_find(j, JOB_RANK, 1);
+    assert_int_equal(kill(j->pid, SIGSTOP), 0);
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    job_await_text(j, 1, "stopped), which watches over the job, has not answered for ");
+    assert_int_equal(kill(j->pid, SIGCONT), 0);
+    job_await_text(j, 1, "not arrived 1 (");
+    assert_int_equal(kill(rank, SIGCONT), 0);
+    job_expect_code(j, 0);
+    job_expect_gone(j);
+}
+
 /* --- the job is asked to end --- */
 
 static void an_ended_job_says_by_which_signal(void **state)
@@ -239,6 +260,7 @@ int main(void)
         test(a_rank_stopped_before_it_joins_is_named_by_those_that_join),
         test(a_rank_stopped_after_it_has_left_is_named_by_the_launcher),
         test(a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher),
+        test(a_stopped_launcher_is_named_and_the_job_goes_on),
         test(an_ended_job_says_by_which_signal),
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),
