@@ -152,7 +152,8 @@ static void look_at_rank(head *h, int rank)
     char text[256];
 
     describe_rank(h, rank, doing, sizeof(doing));
-    if (is_paused(h) || !text_starts(doing, file_process_state_text('T'))) {
+    if (is_paused(h) || ls_now_ms() - h->resumed_ms < RESUMED_MS ||
+        !text_starts(doing, file_process_state_text('T'))) {
         r->is_stopped = false;
         return;
     }
