@@ -88,10 +88,11 @@ static ls_status check_shapes(const node *n, bool alone)
                            tensor_dims_text(second, sizeof(second), n->in[i]), first);
     }
     if (alone && ls_tensor_count(x) == (size_t)x->dims[1])
-        return ls_fail(LS_EINVAL,
-                       "input %s has one value per channel, training needs more: leave a last batch "
-                       "of one row out (--drop-last)",
-                       first);
+        return ls_fail(
+            LS_EINVAL,
+            "input %s has one value per channel, training needs more: leave a last batch "
+            "of one row out (--drop-last)",
+            first);
     return LS_OK;
 }
 

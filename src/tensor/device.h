@@ -64,7 +64,7 @@ typedef enum op_kind {
  *                 written as 0, the running ones stay. Evaluation: the running ones are used, out[1..3] are NULL.
  *                 attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
  *                 attrs.sync: the batch is that of all ranks. Forward and backward each call sum() once, with N = 0 as well, on
- *                 what batch_sync.h says; one value a channel over all ranks is LS_EINVAL. dweight and dbias are this rank's alone.
+ *                 what batch_sync.h says; one value per channel over all ranks is LS_EINVAL. dweight and dbias are this rank's alone.
  * where           is made by the forward kernel for the backward kernel of the same device. It arrives with y's shape and
  *                 type I32, unplaced, only where a backward may follow (batch norm: only with attrs.relu). cpu_ref's max pool
  *                 places it plain: the index h*W+w, within x's plane, of each window's first maximum, or of a NaN where

@@ -126,9 +126,10 @@ static void batch_norm_names_what_does_not_fit(void **state)
                    "bn_relu: running_var (4) does not fit input (2, 3, 4, 4)");
     assert_refused(&s, ls_batch_norm(s.tape, c, c, c, c, c, NULL),
                    "batch_norm: input (3) is neither (N, C, H, W) nor (N, C)");
-    assert_refused(&s, ls_batch_norm(s.tape, one, c, c, c, c, NULL),
-                   "batch_norm: input (1, 3) has one value per channel, training needs more: leave a "
-                   "last batch of one row out (--drop-last)");
+    assert_refused(
+        &s, ls_batch_norm(s.tape, one, c, c, c, c, NULL),
+        "batch_norm: input (1, 3) has one value per channel, training needs more: leave a "
+        "last batch of one row out (--drop-last)");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c, &(ls_batch_norm_params){.momentum = 2}),
                    "batch_norm: momentum 2 must be 0 to 1, eps 1e-05 over 0");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL),

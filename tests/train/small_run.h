@@ -25,7 +25,7 @@ typedef struct small_job {
     int64_t stop_at;      /* raises SIGTERM before this step; 0: never */
     int64_t exit_at;      /* exits with code 0 before this step; 0: never */
     int batch_norm;       /* a convolution and a batch norm before the last layer */
-    int flat_batch_norm;  /* a batch norm of the pixels: a row has one value a channel */
+    int flat_batch_norm;  /* a batch norm of the pixels: a row has one value per channel */
     int pad;              /* training images are padded and cropped at random; 0: as they are */
     double dropout;       /* before the last layer */
     int other_classes;    /* of the last layer; 0: as many as the set has */

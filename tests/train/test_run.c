@@ -176,7 +176,7 @@ static void a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped(void **st
     job.flags.batch_size = SMALL_TRAIN - 1;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "one value a channel"));
+    assert_non_null(strstr(r.error, "one value per channel"));
     assert_non_null(strstr(r.error, "--drop-last"));
     job.flags.drop_last = 1;
     r = small_run(&job);

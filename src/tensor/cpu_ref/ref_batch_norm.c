@@ -164,7 +164,7 @@ static ls_status share_moments(const op_call *call, double *values)
     LS_TRY(batch_sync_sum(call, values, n_channels));
     if (values[0] == 1)
         return ls_fail(LS_EINVAL,
-                       "all ranks together have one value a channel, training needs more");
+                       "all ranks together have one value per channel, training needs more");
     return LS_OK;
 }
 

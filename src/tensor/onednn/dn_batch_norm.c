@@ -294,7 +294,7 @@ static ls_status share_moments(const op_call *call, bn_work *w, double count)
     LS_TRY(batch_sync_sum(call, w->shared, w->channels));
     if (w->shared[0] == 1)
         return dn_fail(LS_EINVAL,
-                       "all ranks together have one value a channel, training needs more");
+                       "all ranks together have one value per channel, training needs more");
     return LS_OK;
 }
 
