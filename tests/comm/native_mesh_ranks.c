@@ -53,6 +53,12 @@ static void on_broken(void *self, const job_cause *cause)
     }
 }
 
+static int64_t on_now(void *self)
+{
+    LS_UNUSED(self);
+    return ls_now_ns();
+}
+
 ls_status mesh_open_group(mesh_rank *r, mesh_group *g, uint32_t id, const int *members, int n)
 {
     *g = (mesh_group){.rank = r, .info = {.id = id, .size = n, .rank = -1}};
@@ -220,7 +226,8 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
                           .segment_bytes = job->segment_bytes,
                           .algorithms = job->algorithms,
                           .connections = connections_of(job)};
-    r->host = (comm_host){.abi = BACKEND_ABI, .self = r, .done = on_done, .broken = on_broken};
+    r->host = (comm_host){
+        .abi = BACKEND_ABI, .self = r, .done = on_done, .broken = on_broken, .now_ns = on_now};
     if (!text_equal(job->transport, "tcp")) {
         LS_TRY(net_address_fresh_unix("test", &record->local));
         LS_TRY(net_listen(&record->local, NET_PACKET, 64, &r->boot.local_fd, NULL));

@@ -23,8 +23,7 @@
 #define RUSH_NAPS       20
 #define RUSH_PASSES     4000
 #define RUSH_NS         (20 * INT64_C(1000000)) /* most operations end long before */
-#define RUSH_LOOK_SPIN  256 /* passes between looks at the clock (a power of two) that spin... */
-#define RUSH_LOOK_YIELD 8   /* ...and that may each give the core away for milliseconds */
+#define RUSH_LOOK       256 /* passes between looks at the clock where each moves something */
 #define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
 #define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
 #define CLOSE_STEP_MS   2
@@ -316,13 +315,25 @@ static bool has_links_pending(const native_group *g)
     return !list_empty(&g->directs) || !list_empty(&g->works);
 }
 
+/* Whether RUSH_NS have passed since the first call, which finds *until_ns 0. */
+static bool has_lasted(const native_group *g, int64_t *until_ns)
+{
+    const comm_host *host = g->state->host;
+    const int64_t now_ns = host->now_ns(host->self);
+
+    if (*until_ns == 0)
+        *until_ns = now_ns + RUSH_NS;
+    return now_ns >= *until_ns;
+}
+
 /* Waits a little. False: that was long enough. */
-static bool rest(native_group *g, bool has_own_core, int idle)
+static bool rest(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
 {
     const int yields = 1 + RUSH_YIELDS / g->info->size;
 
-    // The reading of the clock takes as long as a short pause.
-    (void)g->state->host->now_ns(g->state->host->self);
+    // The reading of the clock takes as long as a short pause. A yield may take many milliseconds.
+    if (has_lasted(g, until_ns))
+        return false;
     if (has_own_core) {
         if (idle > RUSH_TIGHT)
             core_relax();
@@ -334,21 +345,10 @@ static bool rest(native_group *g, bool has_own_core, int idle)
     return idle < yields + RUSH_NAPS;
 }
 
-/* Whether RUSH_NS have passed since the first call, which finds *until_ns 0. */
-static bool has_lasted(int64_t *until_ns)
-{
-    const int64_t now_ns = ls_now_ns();
-
-    if (*until_ns == 0)
-        *until_ns = now_ns + RUSH_NS;
-    return now_ns >= *until_ns;
-}
-
-/* The control connection is not read meanwhile, so the time is bounded: by the number of passes
- * where they are short, by the clock where passes copy much or other processes use the core. */
+/* The control connection is not read meanwhile, so the time is bounded: passes may copy much, and
+ * other processes may use the core. */
 static void native_rush(native_group *g, bool has_own_core, const backend_counter *others)
 {
-    const int look_mask = (has_own_core ? RUSH_LOOK_SPIN : RUSH_LOOK_YIELD) - 1;
     int64_t until_ns = 0;
     int idle = 0;
 
@@ -356,14 +356,14 @@ static void native_rush(native_group *g, bool has_own_core, const backend_counte
         const bool is_team = g->team != NULL && team_busy(g->team);
 
         if ((!is_team && !has_links_pending(g)) || g->is_broken ||
-            ((pass & look_mask) == look_mask && has_lasted(&until_ns)))
+            (pass % RUSH_LOOK == 0 && has_lasted(g, &until_ns)))
             return;
         if (is_team ? team_progress(g->team) : rush_messages(g, pass)) {
             idle = 0;
             continue;
         }
         if (atomic_load_explicit(others, memory_order_relaxed) != 0 ||
-            !rest(g, has_own_core, ++idle))
+            !rest(g, has_own_core, ++idle, &until_ns))
             return;
     }
 }
