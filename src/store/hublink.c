@@ -199,7 +199,7 @@ static ls_status take_frame(hublink *l, frame *f, bool *have)
         if (st == LS_OK && moved > 0)
             st = frame_reader_next(&l->in, f, have);
     }
-    return st == LS_OK ? st : hublink_break(l, ls_context(st, "the hub"));
+    return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->server));
 }
 
 static bool is_reply(const frame *f)

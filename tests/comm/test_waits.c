@@ -8,6 +8,7 @@
 
 #include <lockstep/store.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "net/socket.h"
 
@@ -87,6 +88,40 @@ static void joining_names_rank_0_that_serves_no_hub(void **state)
 {
     LS_UNUSED(state);
     assert_true(run(3, late_server_body, NULL, LS_TEST_AT_RANK_0));
+    (void)close(lines);
+}
+
+/* Rank 0, which serves the hub, is killed while it waits for rank 2. */
+static ls_status killed_server_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    ls_comm *comm;
+
+    (void)lines_take_stderr(lines);
+    atomic_store(&s->pids[self->rank], getpid());
+    if (self->rank < 2)
+        return scene_note(s, self->rank, ls_test_init(self, &comm));
+    scene_wait_for_all(s, 2);
+    LS_CHECK(lines_await(lines, "not arrived 2 (has not joined"));
+    atomic_store(&s->event_ms, ls_now_ms());
+    return kill(atomic_load(&s->pids[0]), SIGKILL) == 0 ? LS_OK : LS_ESYSTEM;
+}
+
+static void joining_ends_with_the_name_of_rank_0_when_it_is_killed(void **state)
+{
+    scene *s = scene_create();
+    static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
+    const ls_test_job job = {
+        .n = 3, .body = killed_server_body, .arg = s, .meeting = LS_TEST_AT_RANK_0, .env = {LATE}};
+
+    LS_UNUSED(state);
+    lines = lines_create();
+    (void)ls_test_ranks(&job, outcomes);
+    assert_int_equal(outcomes[0].signal, SIGKILL);
+    assert_int_equal(outcomes[2].code, 0);
+    scene_assert_told(s, 1, LS_EPEER, "rank 0");
+    scene_assert_in_time(s, 1);
+    scene_destroy(s);
     (void)close(lines);
 }
 
@@ -266,6 +301,7 @@ static void a_stopped_store_is_named_and_answers_later(void **state)
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_ok(ls_store_open(url, NULL, &store));
     assert_int_equal(kill(server, SIGSTOP), 0);
+    assert_int_equal(waitpid(server, NULL, WUNTRACED), server); // all its threads have stopped
     helper = after_line("has not answered for ", continue_process, &server);
     old = lines_take_stderr(lines);
     assert_ok(ls_store_set(store, "k", "v", 1));
@@ -330,6 +366,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joining_names_a_rank_that_has_not_come),
         cmocka_unit_test(joining_names_rank_0_that_serves_no_hub),
+        cmocka_unit_test(joining_ends_with_the_name_of_rank_0_when_it_is_killed),
         cmocka_unit_test(joining_at_a_store_names_ranks_that_have_not_come),
         cmocka_unit_test(a_stopped_hub_is_named_and_the_job_goes_on),
         cmocka_unit_test(a_wait_in_a_store_names_the_keys),
