@@ -236,21 +236,24 @@ static ls_status answers_by_tag(ls_comm *comm)
     const int rank = ls_comm_rank(comm);
     enum { TAGS = 4, ROUNDS = 50 };
 
-    for (int i = 0; i < ROUNDS * TAGS && rank < 2; i++) {
-        const int tag = rank == 0 ? i % TAGS : TAGS - 1 - i % TAGS;
-        int32_t value = i / TAGS * TAGS + tag;
+    for (int32_t round = 0; round < ROUNDS && rank < 2; round++) {
+        int32_t out[TAGS];
+        ls_work *sends[TAGS];
 
-        if (rank == 0)
-            LS_TRY(ls_send(comm, &value, 1, LS_I32, 1, tag, NULL));
-        else
-            LS_TRY(ls_recv(comm, &value, 1, LS_I32, 0, tag, NULL));
-        LS_CHECK(value == i / TAGS * TAGS + tag);
-        if (rank == 1)
-            LS_TRY(ls_send(comm, &value, 1, LS_I32, 0, TAGS, NULL));
-        for (int k = TAGS - 1; rank == 0 && tag == TAGS - 1 && k >= 0; k--) {
-            LS_TRY(ls_recv(comm, &value, 1, LS_I32, 1, TAGS, NULL));
-            LS_CHECK(value == i / TAGS * TAGS + k);
+        for (int32_t tag = 0; tag < TAGS && rank == 0; tag++) {
+            out[tag] = round * TAGS + tag;
+            LS_TRY(ls_send(comm, &out[tag], 1, LS_I32, 1, tag, &sends[tag]));
         }
+        for (int32_t tag = TAGS - 1; tag >= 0; tag--) {
+            int32_t in = -1;
+
+            LS_TRY(ls_recv(comm, &in, 1, LS_I32, 1 - rank, rank == 0 ? TAGS : tag, NULL));
+            LS_CHECK(in == round * TAGS + tag);
+            if (rank == 1)
+                LS_TRY(ls_send(comm, &in, 1, LS_I32, 0, TAGS, NULL));
+        }
+        for (int tag = 0; tag < TAGS && rank == 0; tag++)
+            LS_TRY(ls_work_wait(sends[tag]));
     }
     return LS_OK;
 }

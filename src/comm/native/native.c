@@ -280,8 +280,10 @@ static bool rush_links(native_group *g)
     moved |= exec_run(s);
     for (int i = 0; i < g->info->size; i++)
         moved |= flush_peer(g->peers[i]);
-    if (moved)
+    if (moved) {
+        (void)s->host->now_ns(s->host->self);
         native_settle(s);
+    }
     return moved;
 }
 
@@ -331,18 +333,16 @@ static bool rest(native_group *g, bool has_own_core, int idle, int64_t *until_ns
 {
     const int yields = 1 + RUSH_YIELDS / g->info->size;
 
-    // The reading of the clock takes as long as a short pause. A yield may take many milliseconds.
-    if (has_lasted(g, until_ns))
-        return false;
     if (has_own_core) {
         if (idle > RUSH_TIGHT)
             core_relax();
-        return idle < RUSH_IDLE;
+        // The reading of the clock takes as long as a short pause.
+        return idle < RUSH_IDLE && !has_lasted(g, until_ns);
     }
-    if (idle >= yields && g->team != NULL && team_busy(g->team) && team_nap(g->team))
-        return idle < yields + RUSH_NAPS;
-    (void)sched_yield();
-    return idle < yields + RUSH_NAPS;
+    if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_nap(g->team))
+        (void)sched_yield();
+    // What has come meanwhile ends now, not before.
+    return idle < yields + RUSH_NAPS && !has_lasted(g, until_ns);
 }
 
 /* The control connection is not read meanwhile, so the time is bounded: passes may copy much, and
