@@ -26,7 +26,7 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_OP_MS] = {"LOCKSTEP_OP_TIMEOUT_MS", CONFIG_TYPE_INT, "1800000", NULL, 1, 7 * DAY_MS,
                       "how long one operation may take before it breaks the group"},
     [CONFIG_LATE_MS] = {"LOCKSTEP_LATE_MS", CONFIG_TYPE_INT, "10000", NULL, 1, 7 * DAY_MS,
-                        "how long a rank may be late before it is named in a warning"},
+                        "after so long a wait for ranks names those that are missing"},
     [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
                               (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
     [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,
