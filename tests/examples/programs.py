@@ -123,8 +123,9 @@ def a_stopped_run_resumes_with_the_same_bits():
             time.sleep(0.01)
         job.send_signal(signal.SIGTERM)
         output = finish(job, None)
-        stopped = "as asked" in output  # not when the signal came after the last step
-        assert job.returncode == (143 if stopped else 0), f"ended with {job.returncode}\n{output}"
+        stopped = "as asked" in output
+        # After the last step the signal stops no training; the launcher may still have received it.
+        assert job.returncode in ((143,) if stopped else (0, 143)), f"ended with {job.returncode}\n{output}"
         assert stopped or tensors(parts) == tensors(whole)
         run(*launched(2, *mnist(*flags, "--save", parts, "--resume")))
         assert tensors(parts) == tensors(whole), "the weights differ"
