@@ -44,12 +44,24 @@ static void finish_is_over(void *arg)
     tell_end(l);
 }
 
+/* The peer has closed the connection. The end of the link is found by reading, behind the frames that
+ * the peer sent before: a rank that fails reports the cause and exits. */
+static void cut(frame_link *l)
+{
+    l->is_cut = true;
+    if (poller_change(l->watch, POLL_READ) != LS_OK)
+        end_soon(l, false, ls_last_error());
+}
+
 static void flush(frame_link *l)
 {
     bool wants_write;
 
     if (frame_queue_flush(&l->out, l->fd, l->peer) != LS_OK) {
-        end_soon(l, true, ls_last_error());
+        if (l->is_finishing)
+            end_soon(l, true, ls_last_error());
+        else
+            cut(l);
         return;
     }
     wants_write = frame_queue_bytes(&l->out) > 0;
@@ -110,7 +122,7 @@ static void on_event(void *arg, unsigned events)
 {
     frame_link *l = arg;
 
-    if ((events & POLL_WRITE) != 0)
+    if ((events & POLL_WRITE) != 0 && !l->is_cut)
         flush(l);
     if (l->fd < 0 || (events & (POLL_READ | POLL_BROKEN)) == 0)
         return;
@@ -129,6 +141,7 @@ ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, si
     l->heard_ms = ls_now_ms();
     l->wants_write = false;
     l->is_finishing = false;
+    l->is_cut = false;
     l->why[0] = 0;
     l->is_gone = false;
     frame_reader_init(&l->in, body_max);
@@ -147,7 +160,7 @@ void frame_link_seal(frame_link *l, const seal_pair *seals)
 
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes)
 {
-    if (l->watch == NULL || l->is_finishing)
+    if (l->watch == NULL || l->is_finishing || l->is_cut)
         return;
     if (frame_queue_add(&l->out, type, body, bytes) != LS_OK)
         end_soon(l, false, "it does not read what it is sent");
@@ -161,7 +174,7 @@ void frame_link_finish(frame_link *l)
         return;
     l->is_finishing = true;
     poller_timer_set(l->loop, &l->end, ls_now_ms() + FINISH_MS, finish_is_over, l);
-    if (!l->wants_write)
+    if (!l->wants_write && !l->is_cut)
         flush(l);
 }
 

@@ -17,6 +17,7 @@ typedef struct frame_link {
     poll_watch *watch;
     bool wants_write;
     bool is_finishing; /* closes when all is sent */
+    bool is_cut;       /* the peer takes nothing any more; what it has sent is still read */
     int64_t heard_ms;  /* last bytes */
     const char *peer;  /* for messages; borrowed */
     frame_reader in;
@@ -40,7 +41,8 @@ LS_MUST_USE ls_status frame_link_open(frame_link *l, poller *p, int fd, const ch
 /* Right after opening: all that is sent and comes is sealed like this. */
 void frame_link_seal(frame_link *l, const seal_pair *seals);
 
-/* Queues one frame and sends what the socket takes; nothing once the link has ended. */
+/* Queues one frame and sends what the socket takes; nothing once the link has ended. Where the peer
+ * has closed the connection, `ended` is called after the peer's last frame. */
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes);
 
 /* Sends what is queued and waits until the peer has closed, for at most two seconds together; then closes and calls `ended`. What

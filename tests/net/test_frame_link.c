@@ -173,6 +173,23 @@ static void a_peer_that_goes_ends_the_link_behind_its_last_frame(void **state)
     finish(&s);
 }
 
+static void last_frame_of_a_peer_is_read_although_nothing_can_be_sent(void **state)
+{
+    scene s;
+
+    LS_UNUSED(state);
+    begin(&s, false);
+    send_frame(&s.b, 5, "why", 3);
+    frame_link_close(&s.b.link);
+    send_frame(&s.a, 6, "answer", 6);
+    send_frame(&s.a, 6, "answer", 6);
+    until(&s, s.a.n_ended == 1);
+    assert_int_equal(s.a.n_messages, 1);
+    assert_int_equal(s.a.last_type, 5);
+    assert_true(s.a.link.is_gone);
+    finish(&s);
+}
+
 static void a_message_that_is_refused_ends_the_link_in_its_words(void **state)
 {
     scene s;
@@ -368,6 +385,7 @@ int main(void)
         cmocka_unit_test(frames_go_both_ways),
         cmocka_unit_test(a_frame_may_come_byte_by_byte),
         cmocka_unit_test(a_peer_that_goes_ends_the_link_behind_its_last_frame),
+        cmocka_unit_test(last_frame_of_a_peer_is_read_although_nothing_can_be_sent),
         cmocka_unit_test(a_message_that_is_refused_ends_the_link_in_its_words),
         cmocka_unit_test(a_frame_that_claims_too_much_ends_the_link),
         cmocka_unit_test(a_peer_that_does_not_read_is_given_up),
