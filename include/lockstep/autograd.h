@@ -119,6 +119,8 @@ typedef struct ls_pool2d_params {
     int kernel[2];  /* height, width */
     int stride[2];  /* 0 means the kernel's */
     int padding[2]; /* at most half the kernel */
+    int ceil_mode;  /* 1: a last window that begins inside the image or its leading padding counts,
+                       even if it reaches over the end; as PyTorch's */
 } ls_pool2d_params;
 
 /* Max over windows; of equal values the first in row order gets the gradient, as PyTorch. */

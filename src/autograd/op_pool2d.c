@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_pool2d.c - the largest value, or the mean, of each window. x: (N,C,H,W), y: (N,C,H',W') with
- * H' = (H + 2 padding - kernel) / stride + 1, rounded down; or with the H' that was asked for (adaptive).
+ * H' = (H + 2 padding - kernel) / stride + 1, rounded down; or with the H' that was asked for
+ * (adaptive). With ceil_mode H' is rounded up, less the last window if that would begin behind the
+ * image.
  */
 #include "autograd/tape.h"
 
@@ -38,6 +40,17 @@ static ls_status check_input(const ls_tensor *x)
                    tensor_dims_text(text, sizeof(text), x));
 }
 
+/* How many windows fit along an axis of `size` positions, which has `room` beyond the first one. */
+static int64_t window_count(const op_attrs *a, int axis, int64_t size, int64_t room, bool ceil_mode)
+{
+    const int64_t stride = a->stride[axis];
+    const int64_t last = (room + stride - 1) / stride; // of ceil_mode
+
+    if (!ceil_mode)
+        return room / stride + 1;
+    return last * stride >= size + a->padding[axis] ? last : last + 1;
+}
+
 static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *dims)
 {
     char text[TENSOR_TEXT_BYTES];
@@ -57,7 +70,7 @@ static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *
                            "input %s with padding (%d, %d) is smaller than kernel (%d, %d)", text,
                            a->padding[0], a->padding[1], a->kernel[0], a->kernel[1]);
         dims[i] = x->dims[i];
-        dims[2 + i] = room / a->stride[i] + 1;
+        dims[2 + i] = window_count(a, i, x->dims[2 + i], room, params->ceil_mode != 0);
     }
     return LS_OK;
 }

@@ -71,7 +71,8 @@ typedef enum op_kind {
  *                 there is one; cpu_ref's batch norm places it plain: 1 where the result is positive, else 0. A device may read and
  *                 make that form, or place its own under a layout of its own (it may also change dtype and dims); whose
  *                 forward makes its own also has the backward, and gives no kernel for another's.
- * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins.
+ * OP_MAX_POOL2D   NaN in a window makes the result NaN, as PyTorch. padding never wins. The last
+ *                 window of an axis may reach over its end (ceil_mode), so may OP_AVG_POOL2D's.
  * OP_AVG_POOL2D   A window's sum over the size it has, the padding counted as zeros. attrs.adaptive: no kernel, stride or padding;
  *                 along an axis of H positions, window i of O covers [floor(i H / O), ceil((i + 1) H / O)).
  * OP_CROSS_ENTROPY, OP_NLL  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.

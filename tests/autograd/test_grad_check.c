@@ -273,6 +273,12 @@ static void max_pool_has_the_right_gradients(void **state)
          {{4, {1, 2, 5, 5}}},
          .pool = {.kernel = {1, 3}, .stride = {2, 2}, .padding = {0, 1}}},
         {"no rows", pool, 1, 1, {{4, {0, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
+        {"windows over the end",
+         pool,
+         1,
+         1,
+         {{4, {2, 2, 5, 6}}},
+         .pool = {.kernel = {2, 3}, .stride = {2, 2}, .ceil_mode = 1}},
     };
 
     LS_UNUSED(state);
@@ -301,6 +307,12 @@ static void average_pool_has_the_right_gradients(void **state)
          1,
          {{4, {3, 1, 6, 5}}},
          .pool = {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}}},
+        {"windows over the end",
+         avg_pool,
+         1,
+         1,
+         {{4, {2, 2, 5, 6}}},
+         .pool = {.kernel = {2, 3}, .stride = {2, 2}, .ceil_mode = 1}},
         {"no rows", avg_pool, 1, 1, {{4, {0, 3, 4, 6}}}, .pool = {.kernel = {2, 2}}},
         {"adaptive to one",
          adaptive_avg_pool,

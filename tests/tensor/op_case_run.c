@@ -178,6 +178,19 @@ static int64_t window_count(int64_t size, const op_attrs *a, int axis)
     return (size + 2 * (int64_t)a->padding[axis] - reach) / a->stride[axis] + 1;
 }
 
+/* Height (axis 0) or width (axis 1) of what a pool gives. */
+static int64_t pooled_size(const case_run *r, int axis)
+{
+    const op_attrs *a = &r->attrs;
+    const int64_t size = r->c->x[2 + axis];
+    const int64_t n = window_count(size, a, axis);
+    const int64_t next = n * a->stride[axis]; // where the window behind the last full one begins
+    const bool has_rest =
+        next - a->stride[axis] + a->kernel[axis] < size + 2 * (int64_t)a->padding[axis];
+
+    return r->c->ceil_mode && has_rest && next < size + a->padding[axis] ? n + 1 : n;
+}
+
 static void run_conv2d(case_run *r)
 {
     const op_case *c = r->c;
@@ -327,8 +340,8 @@ static void run_avg_pool2d(case_run *r)
 {
     const op_case *c = r->c;
     const op_attrs *a = &r->attrs;
-    const int64_t ydims[4] = {c->x[0], c->x[1], a->adaptive ? c->out : window_count(c->x[2], a, 0),
-                              a->adaptive ? c->out : window_count(c->x[3], a, 1)};
+    const int64_t ydims[4] = {c->x[0], c->x[1], a->adaptive ? c->out : pooled_size(r, 0),
+                              a->adaptive ? c->out : pooled_size(r, 1)};
     const double area =
         a->adaptive ? (double)(c->x[2] * c->x[3]) : (double)a->kernel[0] * a->kernel[1];
     ls_tensor *x = noise(r, 4, c->x, 1, 0);
@@ -346,8 +359,7 @@ static void run_avg_pool2d(case_run *r)
 static void run_max_pool2d(case_run *r)
 {
     const op_case *c = r->c;
-    const int64_t ydims[4] = {c->x[0], c->x[1], window_count(c->x[2], &r->attrs, 0),
-                              window_count(c->x[3], &r->attrs, 1)};
+    const int64_t ydims[4] = {c->x[0], c->x[1], pooled_size(r, 0), pooled_size(r, 1)};
     const double area = (double)r->attrs.kernel[0] * r->attrs.kernel[1];
     ls_tensor *x = noise(r, 4, c->x, 1, 0);
     ls_tensor *dy = noise(r, 4, ydims, 1, 0);

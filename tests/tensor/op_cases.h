@@ -15,6 +15,7 @@ typedef struct op_case {
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width */
     bool no_bias;
+    bool ceil_mode; /* pools */
     bool ties;      /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;   /* of the first input; 0 means 1 */
     op_attrs attrs; /* 0 in stride, dilation, groups means 1; pool: stride 0 is the kernel */

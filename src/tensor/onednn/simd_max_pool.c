@@ -103,7 +103,7 @@ SIMD_INLINE void max_2x2(const pool_plane *p, size_t lanes, const float *x, floa
 static bool is_2x2(const pool_plane *p)
 {
     return p->kernel[0] == 2 && p->kernel[1] == 2 && p->stride[0] == 2 && p->stride[1] == 2 &&
-           p->padding[0] == 0 && p->padding[1] == 0;
+           p->padding[0] == 0 && p->padding[1] == 0 && 2 * p->out_h <= p->h && 2 * p->out_w <= p->w;
 }
 
 void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where)
