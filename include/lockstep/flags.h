@@ -2,8 +2,9 @@
 /*
  * flags.h - the flags of a command line, by table.
  *
- * "-" and "_" in names are the same; "--name VALUE", "--name=VALUE" and "-x VALUE" are understood, and one dash before a long
- * name, too ("-np 2").
+ * "-" and "_" in names are the same; "--name VALUE", "--name=VALUE" and "-x VALUE" are understood,
+ * one dash before a long name, too ("-np 2"), and a value that begins with a digit directly behind
+ * its letter ("-b8").
  */
 #ifndef LOCKSTEP_FLAGS_H
 #define LOCKSTEP_FLAGS_H

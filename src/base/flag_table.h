@@ -7,6 +7,9 @@
 
 #include <lockstep/flags.h>
 
+#include <stdbool.h>
+#include <string.h>
+
 static inline int n_flags(const ls_flags *f)
 {
     return f->n[0] + f->n[1];
@@ -15,6 +18,17 @@ static inline int n_flags(const ls_flags *f)
 static inline const ls_flag *flag_at(const ls_flags *f, int i)
 {
     return i < f->n[0] ? &f->tables[0][i] : &f->tables[1][i - f->n[0]];
+}
+
+/* Whether `n` bytes of `given` are the flag's name. "-" and "_" are the same, in both. */
+static inline bool is_flag_name(const char *name, const char *given, size_t n)
+{
+    if (strlen(name) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((name[i] == '_' ? '-' : name[i]) != (given[i] == '_' ? '-' : given[i]))
+            return false;
+    return true;
 }
 
 #endif

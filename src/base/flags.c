@@ -12,18 +12,22 @@
 
 /* --- looking a flag up --- */
 
-/* "-" and "_" are the same; `n` bytes of `given` count. */
-static bool same_name(const char *name, const char *given, size_t n)
+/* The row of a flag with this letter, or with this name of `n` bytes. */
+static bool is_flag(const ls_flag *flag, const char *name, size_t n, bool by_letter)
 {
-    if (strlen(name) != n)
+    if (flag->kind == LS_FLAG_ARGUMENT || flag->kind == LS_FLAG_HEADING)
         return false;
-    for (size_t i = 0; i < n; i++)
-        if (name[i] != (given[i] == '_' ? '-' : given[i]))
-            return false;
-    return true;
+    return by_letter ? flag->letter == name[0] : is_flag_name(flag->name, name, n);
 }
 
-/* Finds "--name", "--name=value", "-name" or "-x"; *value points behind the "=" or is NULL. */
+/* "-b8" as getopt reads it: a letter and its value, which begins with a digit. */
+static bool has_value_attached(const ls_flag *flag, const char *name)
+{
+    return flag->kind != LS_FLAG_BOOL && flag->letter == name[0] && name[1] >= '0' &&
+           name[1] <= '9';
+}
+
+/* Finds "--name", "--name=value", "-name", "-x" or "-x8"; *value points to the value or is NULL. */
 static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char **value)
 {
     const bool is_long = text_starts(arg, "--");
@@ -31,13 +35,13 @@ static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char *
     const size_t n = strcspn(name, "=");
 
     *value = name[n] == '=' ? name + n + 1 : NULL;
-    for (int i = 0; i < n_flags(f); i++) {
-        const ls_flag *flag = flag_at(f, i);
-        if (flag->kind == LS_FLAG_ARGUMENT || flag->kind == LS_FLAG_HEADING)
-            continue;
-        if (!is_long && n == 1 ? flag->letter == name[0] : same_name(flag->name, name, n))
-            return flag;
-    }
+    for (int i = 0; i < n_flags(f); i++)
+        if (is_flag(flag_at(f, i), name, n, !is_long && n == 1))
+            return flag_at(f, i);
+    *value = name + 1;
+    for (int i = 0; i < n_flags(f) && !is_long; i++)
+        if (is_flag(flag_at(f, i), name, 1, true) && has_value_attached(flag_at(f, i), name))
+            return flag_at(f, i);
     return NULL;
 }
 

@@ -158,7 +158,7 @@ static bool is_hidden(const ls_flags *f, int i)
 {
     for (int k = 0; k < i; k++)
         if (flag_at(f, k)->kind != LS_FLAG_HEADING &&
-            text_equal(flag_at(f, k)->name, flag_at(f, i)->name))
+            is_flag_name(flag_at(f, k)->name, flag_at(f, i)->name, strlen(flag_at(f, i)->name)))
             return true;
     return false;
 }

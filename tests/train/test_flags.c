@@ -40,6 +40,33 @@ static void both_spellings_and_all_forms_are_understood(void **state)
     assert_int_equal(f.no_shuffle, 1);
 }
 
+static void a_name_with_underscores_matches_both_spellings(void **state)
+{
+    int64_t n = 0;
+    int on = 0;
+    const ls_flag table[] = {{"warmup_iters", 'w', LS_FLAG_INT, &n, 0, 0, "help"},
+                             {"nothing_else", 'e', LS_FLAG_BOOL, &on, 0, 0, "help"}};
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "prog",
+                            .usage = "",
+                            .summary = "",
+                            .tables = {table},
+                            .n = {2}};
+    const char *const good[] = {"--warmup_iters=7", "--warmup-iters=7", "-warmup_iters=7", "-w7"};
+    const char *const bad[] = {"-wx", "-w", "-e1", "--w7"};
+    char *argv[] = {(char *)(uintptr_t) "prog", NULL, NULL};
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        n = 0;
+        argv[1] = (char *)(uintptr_t)good[i];
+        assert_int_equal(ls_flags_parse(&flags, 2, argv, NULL), LS_OK);
+        assert_int_equal(n, 7);
+        argv[1] = (char *)(uintptr_t)bad[i];
+        assert_int_equal(ls_flags_parse(&flags, 2, argv, NULL), LS_EINVAL);
+    }
+}
+
 static void resume_takes_a_path_or_none(void **state)
 {
     ls_train_flags f = {0};
@@ -245,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_all_forms_are_understood),
+        cmocka_unit_test(a_name_with_underscores_matches_both_spellings),
         cmocka_unit_test(resume_takes_a_path_or_none),
         cmocka_unit_test(a_value_may_be_taken_only_when_attached),
         cmocka_unit_test(errors_name_the_flag_and_the_nearest),
