@@ -14,6 +14,8 @@
 int cmd_run(int argc, char **argv);
 int cmd_torchrun(int argc, char **argv); /* the same by that name: it ends with 1 on any failure */
 int cmd_bench(int argc, char **argv);
+/* The same by a name of nccl-tests, "all_reduce_perf" (see bench_kind_of_program()). */
+int cmd_perf(const char *program, int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);

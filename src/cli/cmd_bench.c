@@ -217,7 +217,14 @@ static ls_status show_algorithms(void)
     return st;
 }
 
-int cmd_bench(int argc, char **argv)
+static int fail_bench(const char *program, ls_status status)
+{
+    print_error("%s: %s\n", program, ls_last_error());
+    return status == LS_EINVAL ? 2 : 1;
+}
+
+/* argv: the flags, behind any first word. kind -1: no operation is named. */
+static int bench_command(const ls_flags *described, int kind, int argc, char **argv)
 {
     bench_options o = {.min_bytes = 32 << 20,
                        .max_bytes = 32 << 20,
@@ -236,29 +243,49 @@ int cmd_bench(int argc, char **argv)
                        .memory = "user"};
     ls_flag peers[N_PEER_FLAGS];
     ls_flag own[N_OWN_FLAGS];
+    ls_flags flags = *described;
     int64_t nothing = 0;
     int help = 0;
+    ls_status st;
+
+    make_peer_table(&o, &nothing, peers);
+    make_own_table(&o, &help, own);
+    flags.tables[0] = peers;
+    flags.tables[1] = own;
+    flags.n[0] = N_PEER_FLAGS;
+    flags.n[1] = N_OWN_FLAGS;
+    st = ls_flags_parse(&flags, argc, argv, NULL);
+    if (st == LS_OK && (help || (kind < 0 && !o.show_algorithms)))
+        return print_help(&flags);
+    o.kind = (bench_kind)kind;
+    if (st == LS_OK)
+        st = o.show_algorithms ? show_algorithms() : run(&o, argc - 1, argv + 1);
+    return st == LS_OK ? 0 : fail_bench(flags.program, st);
+}
+
+int cmd_bench(int argc, char **argv)
+{
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep bench",
                             .usage = "OPERATION [flags]",
                             .summary = "Times an operation with the flags and columns of "
-                                       "nccl-tests: " OPERATIONS ".",
-                            .tables = {peers, own},
-                            .n = {N_PEER_FLAGS, N_OWN_FLAGS}};
+                                       "nccl-tests: " OPERATIONS "."};
     const bool named = argc > 1 && argv[1][0] != '-';
     const int kind = named ? bench_kind_of(argv[1]) : -1;
-    ls_status st = LS_OK;
 
-    make_peer_table(&o, &nothing, peers);
-    make_own_table(&o, &help, own);
     if (named && kind < 0)
-        st = ls_fail(LS_EINVAL, "%.40s is no operation: " OPERATIONS, argv[1]);
-    if (st == LS_OK)
-        st = ls_flags_parse(&flags, argc - named, argv + named, NULL);
-    if (st == LS_OK && (help || (!named && !o.show_algorithms)))
-        return print_help(&flags);
-    o.kind = (bench_kind)kind;
-    if (st == LS_OK)
-        st = o.show_algorithms ? show_algorithms() : run(&o, argc, argv);
-    return st == LS_OK ? 0 : print_failure("bench", st);
+        return fail_bench(flags.program,
+                          ls_fail(LS_EINVAL, "%.40s is no operation: " OPERATIONS, argv[1]));
+    return bench_command(&flags, kind, argc - named, argv + named);
+}
+
+int cmd_perf(const char *program, int argc, char **argv)
+{
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = program,
+                            .usage = "[flags]",
+                            .summary = "Times the operation that the program is named after, as "
+                                       "lockstep bench OPERATION does."};
+
+    return bench_command(&flags, bench_kind_of_program(program), argc, argv);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - lockstep COMMAND ..., or torchrun ... by a link of that name
+ * main.c - lockstep COMMAND ..., or by links of these names torchrun ... and all_reduce_perf ...
  */
 #include "cli/cli.h"
 
 #include "base/text.h"
+#include "cli/bench/case.h"
 #include "launch/check/check.h"
 
 #include <fcntl.h>
@@ -53,18 +54,22 @@ static void open_standard_streams(void)
         (void)close(fd);
 }
 
-static bool is_called(const char *path, const char *name)
+static const char *file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
-    return text_equal(slash != NULL ? slash + 1 : path, name);
+    return slash != NULL ? slash + 1 : path;
 }
 
 int main(int argc, char **argv)
 {
+    const char *program = argc > 0 ? file_name(argv[0]) : "";
+
     open_standard_streams();
-    if (argc > 0 && is_called(argv[0], "torchrun"))
+    if (text_equal(program, "torchrun"))
         return cmd_torchrun(argc, argv);
+    if (bench_kind_of_program(program) >= 0)
+        return cmd_perf(program, argc, argv);
     if (argc < 2) {
         (void)help();
         return 2;

@@ -49,6 +49,11 @@ static void names_lead_there_and_back(void **state)
     assert_int_equal(bench_redop("all"), -1);
     assert_int_equal(bench_kind_of("all_to_all"), BENCH_ALL_TO_ALL);
     assert_int_equal(bench_kind_of("allreduce"), -1);
+    assert_int_equal(bench_kind_of_program("all_reduce_perf"), BENCH_ALL_REDUCE);
+    assert_int_equal(bench_kind_of_program("alltoall_perf_mpi"), BENCH_ALL_TO_ALL);
+    assert_int_equal(bench_kind_of_program("all_reduce"), -1);
+    assert_int_equal(bench_kind_of_program("all_reduce_perfect"), -1);
+    assert_int_equal(bench_kind_of_program("lockstep"), -1);
 }
 
 /* The columns that nccl-tests prints for 1 MiB of float32 on 4 ranks, from its documentation's formulas. */

@@ -171,6 +171,59 @@ static void ways_of_measuring_change_no_result(void **state)
     job_expect(j, job_said(j, 0, "values : 0 OK"));
 }
 
+static void a_program_of_nccl_tests_runs_its_operation(void **state)
+{
+    static const char *const names[] = {"all_reduce_perf", "all_gather_perf", "reduce_scatter_perf",
+                                        "broadcast_perf",  "reduce_perf",     "alltoall_perf",
+                                        "alltoallv_perf",  "gather_perf",     "scatter_perf",
+                                        "sendrecv_perf",   "hypercube_perf"};
+    char path[512];
+    char header[64];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        job *j;
+
+        text_format(path, sizeof(path), "%s/%s", LOCKSTEP_BIN, names[i]);
+        text_format(header, sizeof(header), " %.*s, 2 ranks",
+                    (int)(strlen(names[i]) - strlen("_perf")), names[i]);
+        j = job_start(JOB_LIST(path, "-b8", "-e", "64", "-f8", "--warmup_iters", "0", "-g2"), NULL);
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0, header) && count_rows(j) == 2);
+        job_clean_up(NULL);
+    }
+}
+
+static void a_program_of_nccl_tests_is_named_in_help_and_errors(void **state)
+{
+    job *j = job_start(JOB_LIST(LOCKSTEP_BIN "/all_reduce_perf", "--help"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, text_starts(text_str(&j->out), "usage: all_reduce_perf [flags]\n"));
+    job_clean_up(NULL);
+    j = job_start(JOB_LIST(LOCKSTEP_BIN "/all_reduce_perf", "--warmup"), NULL);
+    job_expect_code(j, 2);
+    job_expect(j, text_starts(text_str(&j->err), "all_reduce_perf: unknown flag --warmup"));
+}
+
+/* As programs of ranks that the launcher starts, and as the ranks that --vs starts. */
+static void a_program_of_nccl_tests_runs_as_ranks(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "broadcast_perf", "-b", "8", "-e", "8"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, " broadcast, 2 ranks"));
+    job_clean_up(NULL);
+    j = job_start(JOB_LIST(LOCKSTEP_BIN "/reduce_perf", "-b", "8", "-e", "8", "-g", "2", "--vs",
+                           "native", "-N", "2"),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, " reduce, 2 ranks") && job_said(j, 0, "medians of 2 turns"));
+}
+
 static void too_little_bandwidth_fails_where_it_is_asked_for(void **state)
 {
     const char *const *argv = BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "-n", "2");
@@ -449,6 +502,9 @@ int main(void)
         test(every_type_and_reduction_is_right),
         test(every_operation_is_right),
         test(ways_of_measuring_change_no_result),
+        test(a_program_of_nccl_tests_runs_its_operation),
+        test(a_program_of_nccl_tests_is_named_in_help_and_errors),
+        test(a_program_of_nccl_tests_runs_as_ranks),
         test(too_little_bandwidth_fails_where_it_is_asked_for),
         test(json_holds_what_the_table_shows),
         test(unchecked_results_are_not_called_right),

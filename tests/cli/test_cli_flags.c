@@ -119,6 +119,7 @@ static void every_command_accepts_its_flags_in_both_spellings(void **state)
     for (int i = 0; i < n; i++)
         expect_both_spellings(PROGRAM(JOB_TOOL, names[i]));
     expect_both_spellings(PROGRAM(LOCKSTEP_BIN "/torchrun"));
+    expect_both_spellings(PROGRAM(LOCKSTEP_BIN "/all_reduce_perf"));
 }
 
 static void every_training_program_accepts_its_flags_in_both_spellings(void **state)

@@ -23,7 +23,12 @@ exec /usr/bin/pkg-config "$@"
 SCRIPT
 chmod +x "$work/tools/pkg-config"
 PKG_CONFIG="$work/tools/pkg-config" cmake -S "$source" --preset release -B "$work/configured" \
+    -DLOCKSTEP_INSTALL_TORCHRUN=ON -DLOCKSTEP_INSTALL_NCCL_TESTS=ON \
     -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 || fail "the preset fails: $(cat "$work/log")"
+for name in torchrun all_reduce_perf hypercube_perf; do
+    grep -q "/$name\"" "$work/configured/src/cli/cmake_install.cmake" ||
+        fail "$name is not installed on request"
+done
 
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 tail -n 1 "$work/install.log" | grep -q "ldconfig.*-Wl,-rpath,$work/first/" ||

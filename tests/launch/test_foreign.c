@@ -112,6 +112,9 @@ static void expect_programs_under(const char *launcher)
                         "Rank 2 has received 1 from rank 0.\n");
     expect_under_mpirun(JOB_LIST(launcher, "-np", "2", LOCKSTEP_BIN "/elastic_ddp"),
                         "Start running basic DDP example on rank 1.\n");
+    expect_under_mpirun(
+        JOB_LIST(launcher, "-np", "2", LOCKSTEP_BIN "/all_gather_perf", "-b", "8", "-e", "8"),
+        " all_gather, 2 ranks");
     /* and the launcher itself inside ours, for its programs and for ours */
     expect_under_mpirun(JOB_LIST(JOB_TOOL, "run", launcher, "-np", "2", "echo", "hello"),
                         "hello\nhello\n");

@@ -171,7 +171,8 @@ LS_MUST_USE ls_status bench_turn_end(bench_turn *t, const bench_result *r);
 
 /* --- vs.c --- */
 
-/* Starts a set of ranks for each of the engines and lets them measure in turn. argv: of this command, for the ranks. */
+/* Starts a set of ranks for each of the engines and lets them measure in turn. argv: the flags, which
+ * the ranks get, too. */
 LS_MUST_USE ls_status bench_vs(const bench_options *opt, int argc, char **argv);
 
 /* --- watch.c --- */

@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 
+#include <string.h>
+
 typedef struct kind_facts {
     const char *name;
     const char *other; /* understood, too */
@@ -45,6 +47,17 @@ int bench_kind_of(const char *name)
             (kinds[i].other != NULL && text_equal(kinds[i].other, name)))
             return i;
     return -1;
+}
+
+int bench_kind_of_program(const char *name)
+{
+    const char *end = strstr(name, "_perf");
+    char operation[32];
+
+    if (end == NULL || (end[5] != '\0' && end[5] != '_'))
+        return -1;
+    text_format(operation, sizeof(operation), "%.*s", (int)(end - name), name);
+    return bench_kind_of(operation);
 }
 
 const char *bench_kind_name(bench_kind kind)

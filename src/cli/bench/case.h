@@ -40,6 +40,9 @@ typedef struct bench_case {
 /* --- names, as nccl-tests spells them ("alltoall", "float", "half"); all_to_all is understood, too. -1: no such name --- */
 
 int bench_kind_of(const char *name);
+/* Of a program of nccl-tests: "all_reduce_perf", or with the suffix of some builds
+ * "all_reduce_perf_mpi". */
+int bench_kind_of_program(const char *name);
 const char *bench_kind_name(bench_kind kind);
 int bench_type(const char *name);
 const char *bench_type_name(ls_dtype type);

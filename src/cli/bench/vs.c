@@ -111,6 +111,7 @@ static ls_status start_set(versus *v, int index, int argc, char **argv)
     char at[NET_ADDRESS_TEXT_MAX];
     char self[4096] = {0};
     char *args[ARGS_MAX];
+    const char *first[] = {self, "bench", bench_kind_name(v->opt->kind)};
     const char *last[] = {"--backend", s->backend, "--turn", turn};
     int n;
 
@@ -121,7 +122,8 @@ static ls_status start_set(versus *v, int index, int argc, char **argv)
     if (argc > ARGS_MAX - 20)
         return ls_fail(LS_EINVAL, "%d arguments are more than bench has flags", argc);
     n = add_launcher(args, s, n_text);
-    args[n++] = self;
+    for (size_t i = 0; i < LS_COUNT_OF(first); i++)
+        args[n++] = (char *)(uintptr_t)first[i];
     for (int i = 0; i < argc; i++)
         args[n++] = argv[i];
     for (size_t i = 0; i < LS_COUNT_OF(last); i++)
