@@ -75,8 +75,9 @@ typedef enum ls_crop {
 } ls_crop;
 
 /*
- * Zero-initialise, or begin with one of the two below. Resizing is Pillow's bilinear one with antialias, bit by bit on the same decoded
- * pixels. What is random depends on (seed, epoch, index of the sample) alone.
+ * Zero-initialise, or begin with one of the two below. Resizing is the bilinear one with antialias
+ * of Pillow 13, bit by bit on the same decoded pixels (docs/data.md: how older ones differ). What is
+ * random depends on (seed, epoch, index of the sample) alone.
  */
 typedef struct ls_augment {
     size_t size; /* sizeof(ls_augment) */

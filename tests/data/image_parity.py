@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""image_parity.py DUMP: our decoding, resizing and augmentation against Pillow's and torchvision's, byte by byte."""
+"""image_parity.py DUMP: our decoding, resizing and augmentation against Pillow's and
+torchvision's, byte by byte.
+
+Resizing is that of Pillow 13. An older Pillow always takes the rows first; here it gets the order
+of Pillow 13.
+"""
 import io
 import os
 import random
@@ -13,6 +18,7 @@ import zlib
 try:
     import numpy as np
     import torch
+    import PIL
     from PIL import Image
     import torchvision.transforms.functional as F
     from torchvision import datasets, transforms
@@ -39,6 +45,21 @@ def ours(*words):
 
 def same(a, b):
     return a.shape == b.shape and np.array_equal(a, b)
+
+
+old_resize = Image.Image.resize
+
+
+def resize_in_order_of_13(image, size, *rest, **options):
+    """Image.resize() of an older Pillow, the columns first where Pillow 13 takes them first."""
+    less_high = image.height - size[1]
+    if less_high > 0 and less_high > 2 * (image.width - size[0]):
+        image = old_resize(image, (image.width, size[1]), *rest, **options)
+    return old_resize(image, size, *rest, **options)
+
+
+if int(PIL.__version__.split(".")[0]) < 13:
+    Image.Image.resize = resize_in_order_of_13
 
 
 def picture(width, height, seed):
@@ -146,7 +167,7 @@ def compare_parts(folder, names):
 
 def compare_resizing(folder):
     r = random.Random(2)
-    for width, height in ((301, 203), (1, 1), (2, 5), (64, 64), (700, 3)):
+    for width, height in ((301, 203), (203, 301), (1, 1), (2, 5), (64, 64), (700, 3)):
         path = os.path.join(folder, "resize.png")
         image = picture(width, height, width) if width > 8 and height > 8 else picture(90, 90, 3).resize((width, height))
         image.save(path)

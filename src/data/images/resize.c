@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resize.c - plans the weights and drives the two passes. The arithmetic is that of Pillow (src/libImaging/Resample.c, the 8-bit path
- * with its triangle filter), step by step, as results are compared bit by bit.
+ * resize.c - plans the weights and drives the two passes. The arithmetic is that of Pillow 13
+ * (src/libImaging/Resample.c, the 8-bit path with its triangle filter), step by step, as results
+ * are compared bit by bit.
  */
 #include "data/images/resize.h"
 
@@ -138,13 +139,13 @@ static ls_status pass_along(resizer *r, image_view *image)
 
     if (a->in == a->out)
         return LS_OK;
-    LS_TRY(room_reserve(&r->columns, stride * (size_t)image->height));
+    LS_TRY(room_reserve(&r->along, stride * (size_t)image->height));
     for (int y = 0; y < image->height; y++)
         resize_along_row(image->pixels + (size_t)y * image->stride,
                          (const int *)(const void *)a->starts.data,
                          (const resize_weight *)(const void *)a->weights.data, a->n_taps / 2,
-                         r->columns.data + (size_t)y * stride, (size_t)a->count);
-    *image = (image_view){r->columns.data, stride, a->count, image->height};
+                         r->along.data + (size_t)y * stride, (size_t)a->count);
+    *image = (image_view){r->along.data, stride, a->count, image->height};
     return LS_OK;
 }
 
@@ -157,17 +158,27 @@ static ls_status pass_across(resizer *r, image_view *image)
 
     if (a->in == a->out)
         return LS_OK;
-    LS_TRY(room_reserve(&r->result, stride * (size_t)a->count));
+    LS_TRY(room_reserve(&r->across, stride * (size_t)a->count));
     for (int y = 0; y < a->count; y++) {
         const size_t left = (size_t)(image->height - starts[y]);
         const size_t n_rows = left < a->n_taps ? left : a->n_taps;
 
         resize_across_rows(image->pixels + (size_t)starts[y] * image->stride, image->stride, n_rows,
-                           weights + (size_t)y * a->n_taps / 2, r->result.data + (size_t)y * stride,
+                           weights + (size_t)y * a->n_taps / 2, r->across.data + (size_t)y * stride,
                            stride);
     }
-    *image = (image_view){r->result.data, stride, image->width, a->count};
+    *image = (image_view){r->across.data, stride, image->width, a->count};
     return LS_OK;
+}
+
+/* Pillow 13 takes the columns first where the height shrinks by more than twice what the width
+ * shrinks by; before 13 the rows always came first. The first pass is rounded, so the results
+ * differ. */
+static bool is_across_first(const resizer *r)
+{
+    const int less_high = r->y.in - r->y.out;
+
+    return less_high > 0 && less_high > 2 * (r->x.in - r->x.out);
 }
 
 ls_status resize_run(resizer *r, const image_view *source, image_view *out)
@@ -175,8 +186,13 @@ ls_status resize_run(resizer *r, const image_view *source, image_view *out)
     image_view image = *source;
 
     LS_ASSERT(source->width == r->x.end - r->x.first && source->height == r->y.end - r->y.first);
-    LS_TRY(pass_along(r, &image));
-    LS_TRY(pass_across(r, &image));
+    if (is_across_first(r)) {
+        LS_TRY(pass_across(r, &image));
+        LS_TRY(pass_along(r, &image));
+    } else {
+        LS_TRY(pass_along(r, &image));
+        LS_TRY(pass_across(r, &image));
+    }
     *out = image;
     return LS_OK;
 }
@@ -188,6 +204,6 @@ void resizer_free(resizer *r)
     room_free(&r->y.starts);
     room_free(&r->y.weights);
     room_free(&r->sums);
-    room_free(&r->columns);
-    room_free(&r->result);
+    room_free(&r->along);
+    room_free(&r->across);
 }

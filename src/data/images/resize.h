@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resize.h - Pillow's bilinear resize with antialias of 8-bit images, bit by bit, and only the part of the result that is wanted.
+ * resize.h - Pillow 13's bilinear resize with antialias of 8-bit images, bit by bit, and only the
+ * part of the result that is wanted.
  *
- * Images are rows of pixels of 4 bytes, whatever these mean. A result's pixel is the mean of the source's pixels under a triangle whose
- * half width is the step from one result pixel to the next, at least 1; first along rows, rounded to a byte, then along columns.
+ * Images are rows of pixels of 4 bytes, whatever these mean. A result's pixel is the mean of the
+ * source's pixels under a triangle whose half width is the step from one result pixel to the next,
+ * at least 1; first along rows, rounded to a byte, then along columns. Where the height shrinks by
+ * more than twice what the width shrinks by, the columns come first.
  */
 #ifndef LS_DATA_RESIZE_H
 #define LS_DATA_RESIZE_H
@@ -37,9 +40,9 @@ typedef struct resize_axis {
 typedef struct resizer {
     resize_axis x;
     resize_axis y;
-    room sums;    /* double weights of one pixel, while planning */
-    room columns; /* after the first pass */
-    room result;
+    room sums;   /* double weights of one pixel, while planning */
+    room along;  /* the result of the pass along the rows */
+    room across; /* the result of the pass along the columns */
 } resizer;
 
 /* Plans to make the part (x, y, width, height) of the result out_w x out_h from a source of in_w x in_h. Afterwards
