@@ -133,16 +133,48 @@ LS_API ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_par
 LS_API ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int width);
 
 LS_API ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x);
-LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* equal shapes */
 LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a,
-                              ls_tensor *b); /* max(0, a + b), in one pass */
+                              ls_tensor *b); /* max(0, a + b), in one pass; equal shapes */
+
+/* The function of each element; LS_ACT_*: tensor.h. */
+LS_API ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function);
+
+/* a + b and a * b, element by element, of a's shape. b may lack leading dimensions of a, and may have
+ * size 1 where a has more: there each element of b serves all of a's. So (N,C,1,1) scales or shifts
+ * the channels of each sample of (N,C,H,W), (C,1,1) those of all samples, (1,T,D) or (T,D) is added to
+ * each sample of (N,T,D). */
+LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+LS_API ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+
+/* x repeated to that shape, under the same rule; no dimension may be -1. */
+LS_API ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
 
 /* The same elements in another shape; one dimension may be -1. */
 LS_API ls_tensor *ls_reshape(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
 LS_API ls_tensor *ls_flatten(ls_tape *tape, ls_tensor *x); /* (N, ...) -> (N, rest) */
 
-/* (N,I) * (O,I)^T + (O) -> (N,O); bias may be NULL. */
+/* Dimension i of the result is dimension order[i] of x; order names each of x's dimensions once. */
+LS_API ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order);
+
+/* x[0..n) one after the other along dimension `axis`; their other dimensions are equal. n >= 1. */
+LS_API ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis);
+
+/* Positions begin to begin + length - 1 of x along dimension `axis`; length >= 1. */
+LS_API ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_t length);
+
+/* (...,I) * (O,I)^T + (O) -> (...,O), of 2 dimensions or more; bias may be NULL. */
 LS_API ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
+
+/* (...,M,K) * (...,K,N) -> (...,M,N), for each of the leading dimensions, which are equal. With
+ * transpose_b b is (...,N,K) and each of its matrices is transposed first. */
+LS_API ls_tensor *ls_matmul(ls_tape *tape, ls_tensor *a, ls_tensor *b, int transpose_b);
+
+/* Normalises each row of the last dimension: x: (...,D), weight, bias: (D); eps 0 means 1e-5. */
+LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                                double eps);
+
+/* softmax(scale * x) over the last dimension. */
+LS_API ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale);
 
 /* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). N = 0 gives 0. */
 LS_API ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets);
@@ -168,8 +200,12 @@ LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *t
  * dropped depends on what ls_tape_set_random() says, the number of the call since then, and the element: on nothing else. */
 LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
 
+/* Training: each row of (N, ...) is 0 as a whole with probability p (0 to 1), else divided by 1 - p, as
+ * torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random as ls_dropout(). */
+LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
+
 /* Where randomness on this tape comes from, until the next call; before the first one ls_dropout()
- * fails in training. A program gives the number of its step, and each rank a seed of its own: ranks
+ * and ls_stochastic_depth() fail in training. A program gives the number of its step, and each rank a seed of its own: ranks
  * with the same seed drop the same elements. Then a resumed run draws what an uninterrupted one
  * does. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);

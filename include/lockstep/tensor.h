@@ -45,6 +45,16 @@ LS_API const char *ls_device_name(const ls_device *device);
  * the device. Checkpoints record it. */
 LS_API const char *ls_device_fingerprint(const ls_device *device);
 
+/* Functions of one number, with the derivatives that PyTorch gives them at their corners. */
+typedef enum ls_activation {
+    LS_ACT_RELU6 = 1,   /* min(max(0, x), 6) */
+    LS_ACT_SIGMOID,     /* 1 / (1 + exp(-x)) */
+    LS_ACT_SILU,        /* x * sigmoid(x) */
+    LS_ACT_HARDSIGMOID, /* min(max(0, x + 3), 6) / 6 */
+    LS_ACT_HARDSWISH,   /* x * hardsigmoid(x) */
+    LS_ACT_GELU         /* x * (1 + erf(x / sqrt(2))) / 2 */
+} ls_activation;
+
 /* --- tensors --- */
 
 /* A tensor of zeros; dims has n_dims entries, each >= 0 (a dimension of 0 gives an empty tensor). */

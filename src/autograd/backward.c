@@ -189,6 +189,22 @@ ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *w
     return st;
 }
 
+ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
+{
+    ls_tensor *dx = NULL;
+    ls_status st;
+
+    if (grad_wanted(in[0]))
+        LS_TRY(grad_shape(tape, in[0], &dx));
+    call->out[0] = dx;
+    st = grad_run_weights(tape, call, 1, in[1], in[2]);
+    if (st != LS_OK) {
+        ls_tensor_destroy(dx);
+        return st;
+    }
+    return dx == NULL ? LS_OK : grad_give(tape, in[0], dx);
+}
+
 /* --- the walks --- */
 
 /* Finds what the node's output is made of: marks values, counts the uses of leaves. */

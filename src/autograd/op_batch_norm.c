@@ -8,22 +8,6 @@
 enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_INPUTS };
 enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_WHERE };
 
-static ls_status backward_call(ls_tape *tape, const node *n, op_call *call)
-{
-    ls_tensor *dx = NULL;
-    ls_status st = LS_OK;
-
-    if (grad_wanted(n->in[X]))
-        LS_TRY(grad_shape(tape, n->in[X], &dx));
-    call->out[0] = dx;
-    st = grad_run_weights(tape, call, 1, n->in[WEIGHT], n->in[BIAS]);
-    if (st != LS_OK) {
-        ls_tensor_destroy(dx);
-        return st;
-    }
-    return dx == NULL ? LS_OK : grad_give(tape, n->in[X], dx);
-}
-
 /* One kernel gives all three gradients: the sums for dweight and dbias are also what dx is made of. */
 static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
@@ -35,7 +19,7 @@ static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
                     .in = {n->in[X], dy, n->in[WEIGHT], n->in[BIAS], n->saved[SAVED_MEAN],
                            n->saved[SAVED_VARIANCE], n->saved[SAVED_WHERE]}};
 
-    return backward_call(tape, n, &call);
+    return grad_run_norm(tape, &call, n->in);
 }
 
 /* With the saved statistics as the running ones, which training saved as it used them. */

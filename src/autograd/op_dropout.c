@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_dropout.c - dropout (Srivastava et al., 2014), inverted: what is kept is scaled in training, so that evaluation is the identity.
+ * op_dropout.c - dropout (Srivastava et al., 2014) of elements, and of rows: stochastic depth (Huang et
+ * al., "Deep Networks with Stochastic Depth", 2016). Both inverted: what is kept is scaled in training,
+ * so that evaluation is the identity.
  *
  * Nothing is saved for backward: what was dropped is computed again from the same number.
  */
@@ -22,22 +24,46 @@ static const op_class dropout_class = {.name = "dropout",
                                        .unread = 1U << NODE_OUT | 1U << 0,
                                        .backward = dropout_backward};
 
-ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
-{
-    node n = {.class = &dropout_class, .n_in = 1, .in = {x}, .attrs = {.drop = p}};
+static const op_class stochastic_depth_class = {.name = "stochastic_depth",
+                                                .n_required = 1,
+                                                .n_typed = 1,
+                                                .n_grad = 1,
+                                                .unread = 1U << NODE_OUT | 1U << 0,
+                                                .backward = dropout_backward};
 
-    if (!node_begin(tape, &n))
+static ls_tensor *drop(ls_tape *tape, node *n, double p)
+{
+    ls_tensor *x = n->in[0];
+
+    if (!node_begin(tape, n))
         return NULL;
     if (!(p >= 0 && p <= 1))
-        return node_reject(tape, &n, ls_fail(LS_EINVAL, "probability %g is outside 0 to 1", p));
+        return node_reject(tape, n, ls_fail(LS_EINVAL, "probability %g is outside 0 to 1", p));
+    if (n->attrs.drops_rows && x->n_dims == 0)
+        return node_reject(tape, n, ls_fail(LS_EINVAL, "input () has no rows"));
     if (!tape->is_training || p == 0)
         return x;
     if (!tape->has_random)
-        return node_reject(tape, &n,
+        return node_reject(tape, n,
                            ls_fail(LS_EINVAL, "call ls_tape_set_random() before: without it all "
                                               "ranks would drop the same elements"));
-    n.attrs.random = ls_hash3(tape->random, tape->n_random++, 0);
-    return node_run(tape, &n, OP_DROPOUT, x->n_dims, x->dims);
+    n->attrs.drop = p;
+    n->attrs.random = ls_hash3(tape->random, tape->n_random++, 0);
+    return node_run(tape, n, OP_DROPOUT, x->n_dims, x->dims);
+}
+
+ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
+{
+    node n = {.class = &dropout_class, .n_in = 1, .in = {x}};
+
+    return drop(tape, &n, p);
+}
+
+ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p)
+{
+    node n = {.class = &stochastic_depth_class, .n_in = 1, .in = {x}, .attrs.drops_rows = true};
+
+    return drop(tape, &n, p);
 }
 
 void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)

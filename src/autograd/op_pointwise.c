@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_pointwise.c - relu, add, and both in one.
+ * op_pointwise.c - relu, add of equal shapes, and both in one.
  */
 #include "autograd/tape.h"
 
@@ -106,6 +106,8 @@ ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 {
     node n = {.class = &add_class, .n_in = 2, .in = {a, b}};
 
+    if (a != NULL && b != NULL && !tensor_same_shape(a, b))
+        return broadcast_add(tape, a, b);
     return sum(tape, &n, OP_ADD);
 }
 

@@ -143,6 +143,13 @@ LS_MUST_USE ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *i
 LS_MUST_USE ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *weight,
                                        ls_tensor *bias);
 
+/* Runs `call`, whose outputs are the gradients of in[0] (skipped where it is not wanted) and of the
+ * weight in[1] and bias in[2], as grad_run_weights() gives them. */
+LS_MUST_USE ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in);
+
+/* ls_add() of unequal shapes. */
+ls_tensor *broadcast_add(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+
 /* --- leaves --- */
 
 leaf *leaf_of(const ls_tensor *t);   /* NULL when it is none */

@@ -45,6 +45,19 @@ static const char *const op_names[OP_COUNT] = {
     [OP_DROPOUT] = "dropout",
     [OP_MSE] = "mse",
     [OP_MSE_BACKWARD] = "mse backward",
+    [OP_ACTIVATE] = "activation",
+    [OP_ACTIVATE_BACKWARD] = "activation backward",
+    [OP_BROADCAST] = "broadcast",
+    [OP_BROADCAST_BACKWARD] = "broadcast backward",
+    [OP_PERMUTE] = "permute",
+    [OP_CONCAT] = "concat",
+    [OP_SLICE] = "slice",
+    [OP_SLICE_BACKWARD] = "slice backward",
+    [OP_MATMUL] = "matmul",
+    [OP_LAYER_NORM] = "layer norm",
+    [OP_LAYER_NORM_BACKWARD] = "layer norm backward",
+    [OP_SOFTMAX] = "softmax",
+    [OP_SOFTMAX_BACKWARD] = "softmax backward",
 };
 
 const char *device_op_name(op_kind op)

@@ -23,7 +23,7 @@
  * layout it likes) unless marked [placed]. N may be 0. `?` = may be NULL.
  *
  * The caller (autograd) has checked shapes, types and devices: a kernel may trust them. All floating tensors of a call have
- * one type. [placed] outputs of *_WEIGHTS and BATCH_NORM_BACKWARD are plain and are written, or added to with
+ * one type. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are written, or added to with
  * op_call.accumulate; with N = 0 that means zeros are written, or nothing is added.
  */
 typedef enum op_kind {
@@ -54,6 +54,19 @@ typedef enum op_kind {
     OP_DROPOUT,                 /* x -> y; as its own backward: dy -> dx */
     OP_MSE,                     /* prediction, target -> loss */
     OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction?, dtarget? */
+    OP_ACTIVATE,                /* x -> y */
+    OP_ACTIVATE_BACKWARD,       /* x, dy -> dx */
+    OP_BROADCAST,               /* b, a? -> y                        (a has y's shape) */
+    OP_BROADCAST_BACKWARD,      /* dy, a? -> db                      (db has b's shape) */
+    OP_PERMUTE,                 /* x -> y */
+    OP_CONCAT,                  /* x1, x2?, ... -> y */
+    OP_SLICE,                   /* x -> y */
+    OP_SLICE_BACKWARD,          /* dy -> dx                          (dx has x's shape) */
+    OP_MATMUL,                  /* a, b -> y */
+    OP_LAYER_NORM,              /* x, weight, bias -> y, mean?, inverse? */
+    OP_LAYER_NORM_BACKWARD, /* x, dy, weight, mean, inverse -> dx?, dweight[placed], dbias[placed] */
+    OP_SOFTMAX,             /* x -> y */
+    OP_SOFTMAX_BACKWARD,    /* y, dy -> dx */
     OP_COUNT
 } op_kind;
 
@@ -76,7 +89,21 @@ typedef enum op_kind {
  * OP_AVG_POOL2D   A window's sum over the size it has, the padding counted as zeros. attrs.adaptive: no kernel, stride or padding;
  *                 along an axis of H positions, window i of O covers [floor(i H / O), ceil((i + 1) H / O)).
  * OP_CROSS_ENTROPY, OP_NLL  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
- * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
+ * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop). With
+ *                 attrs.drops_rows the number of its row, a position of the first dimension, is i.
+ * OP_ACTIVATE     attrs.activation of each element. NaN stays NaN.
+ * OP_BROADCAST    y = b, or with a b + a, or with attrs.multiplies b * a, where b is repeated along
+ *                 dimensions that it lacks in front or where its size is 1. Backward: the sums of
+ *                 dy, or with a of dy * a, over the positions that one element of b serves.
+ * OP_PERMUTE      dimension i of y is dimension attrs.order[i] of x.
+ * OP_CONCAT       in[0..n_in) along attrs.axis.
+ * OP_SLICE        the positions from attrs.begin on along attrs.axis, as many as y has. Backward:
+ *                 0 at the others.
+ * OP_MATMUL       y (...,M,N), a (...,M,K), b (...,K,N); a or b has its last two dimensions swapped
+ *                 where attrs.transposed[0] or [1] says so.
+ * OP_LAYER_NORM   y = (x - mean) inverse weight + bias for each row of the last dimension; inverse is
+ *                 1 / sqrt(variance + eps) with the biased variance. mean and inverse: (rows), plain.
+ * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension.
  * dloss           is a scalar of the loss's type, plain.
  */
 
@@ -101,7 +128,15 @@ typedef struct op_attrs {
     double label_smoothing; /* of cross entropy and its backward */
     double drop;            /* of dropout: probability of a 0 */
     uint64_t random; /* of dropout: with an element's number, decides whether it is dropped */
-} op_attrs;          /* all resolved: no zero stands for a default */
+    bool drops_rows;
+    ls_activation activation;
+    bool multiplies;
+    int order[LS_MAX_DIMS];
+    int axis;
+    int64_t begin;
+    bool transposed[2];
+    double scale;
+} op_attrs; /* all resolved: no zero stands for a default */
 
 #define OP_MAX_TENSORS 8
 
@@ -133,7 +168,7 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
-#define DEVICE_ABI 3
+#define DEVICE_ABI 4
 
 typedef struct device_ops {
     uint32_t abi; /* DEVICE_ABI */
@@ -200,7 +235,7 @@ LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
 /* "conv2d backward weights", ...: for messages and tests. */
 const char *device_op_name(op_kind op);
 
-/* Whether dropout makes element `i` 0: the same on every device. */
+/* Whether dropout makes element (or row) `i` 0: the same on every device. */
 static inline bool device_drops(const op_attrs *a, size_t i)
 {
     return (double)(ls_hash3(a->random, i, 0) >> 11) * 0x1p-53 < a->drop;

@@ -42,7 +42,11 @@ VALUES = {
     ("ls_train_parse", "argc"): "2", ("ls_log", "component"): '"test"',
     ("ls_log", "format"): '"text"', ("ls_log_enabled", "component"): '"test"',
     ("ls_nn_conv2d", "name"): '"conv"', ("ls_nn_batch_norm2d", "name"): '"bn"',
-    ("ls_nn_linear", "name"): '"linear"', ("ls_sgd_create", "n"): "2", ("ls_adam_create", "n"): "2",
+    ("ls_nn_linear", "name"): '"linear"', ("ls_nn_layer_norm", "name"): '"norm"',
+    ("ls_nn_self_attention", "name"): '"attention"', ("ls_nn_parameter", "name"): '"token"',
+    ("ls_layer_tensor", "name"): '"weight"', "ls_fill": "LS_FILL_NORMAL",
+    ("ls_concat", "x"): "some_leaves()", ("ls_permute", "order"): "ones",
+    "ls_activation": "LS_ACT_SILU", ("ls_sgd_create", "n"): "2", ("ls_adam_create", "n"): "2",
     ("ls_adamw_create", "n"): "2", ("ls_store_open", "url"): '"mem:"',
     ("ls_store_prefix", "prefix"): '"a/"', ("ls_store_get", "timeout_ms"): "0",
     ("ls_store_compare_set", "expected"): '"7"', ("ls_store_compare_set", "expected_bytes"): "1",
@@ -74,7 +78,7 @@ VALUES = {
     "ls_tape *": "some_tape()", "const ls_tape *": "some_tape()", "ls_tensor *": "some_tensor()",
     "const ls_tensor *": "some_tensor()", "ls_device *": "some_device()",
     "const ls_device *": "some_device()", "ls_model *": "some_model()",
-    "const ls_model *": "some_model()", "ls_layer *": "some_layer()", "ls_ddp *": "some_ddp()",
+    "const ls_model *": "some_model()", "ls_layer *": "some_layer()", "const ls_layer *": "some_layer()", "ls_ddp *": "some_ddp()",
     "const ls_ddp *": "some_ddp()", "ls_optimizer *": "some_optimizer()",
     "const ls_optimizer *": "some_optimizer()", "ls_comm *": "some_comm()",
     "const ls_comm *": "some_comm()", "ls_work *": "some_work()", "const ls_work *": "some_work()",
@@ -113,7 +117,8 @@ OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 # A type whose only valid value in these calls is "all default".
 OPTIONAL = {f"const ls_{name} *" for name in (
     "init_options", "ddp_options", "spawn_options", "store_options", "device_options",
-    "synthetic_options", "batch_norm_params", "cross_entropy_params", "nn_batch_norm_options")}
+    "synthetic_options", "batch_norm_params", "cross_entropy_params", "nn_batch_norm_options",
+    "nn_layer_norm_options")}
 
 ANY = "anything"  # something but NULL
 NULL_GIVES = {
@@ -124,6 +129,7 @@ NULL_GIVES = {
     ("ls_conv2d", "bias"): ANY, ("ls_conv2d", "params"): ANY, ("ls_linear", "bias"): ANY,
     ("ls_batch_norm", "params"): ANY, ("ls_bn_relu", "params"): ANY,
     ("ls_cross_entropy_with", "params"): ANY, ("ls_nn_batch_norm2d", "opt"): ANY,
+    ("ls_nn_layer_norm", "opt"): ANY,
     ("ls_grad_check", "arg"): "LS_OK", ("ls_grad_check", "worst"): "LS_OK",
     ("ls_checkpoint_compare", "each"): "LS_OK", ("ls_checkpoint_compare", "arg"): "LS_OK",
     ("ls_init", "opt"): "LS_OK", ("ls_ddp_create", "opt"): "LS_OK", ("ls_spawn", "arg"): "LS_OK",

@@ -418,6 +418,116 @@ static void pointwise_and_linear_have_the_right_gradients(void **state)
     check_each(cases, LS_COUNT_OF(cases));
 }
 
+/* --- what architectures after ResNet need --- */
+
+static ls_tensor *activations(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *y = ls_activate(tape, in[0], LS_ACT_RELU6);
+
+    LS_UNUSED(c);
+    for (ls_activation f = LS_ACT_SIGMOID; f <= LS_ACT_GELU; f++)
+        y = ls_add(tape, y, ls_activate(tape, in[f % 2], f));
+    return y;
+}
+
+static ls_tensor *mul(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_mul(tape, in[0], in[1]);
+}
+
+static ls_tensor *expand(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_expand(tape, in[0], 3, (int64_t[]){4, 2, 3});
+}
+
+static ls_tensor *permute(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_permute(tape, in[0], (int[]){2, 0, 3, 1});
+}
+
+/* The second input twice, and more inputs than one call of a kernel takes. */
+static ls_tensor *concat(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_concat(tape, (ls_tensor *[]){in[0], in[1], in[2], in[1], in[0], in[0], in[2]}, 7, 1);
+}
+
+/* Two parts that overlap. */
+static ls_tensor *slices(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_mul(tape, ls_slice(tape, in[0], 1, 0, 3), ls_slice(tape, in[0], 1, 2, 3));
+}
+
+static ls_tensor *matmul(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_matmul(tape, in[0], in[1], 0);
+}
+
+static ls_tensor *matmul_transposed(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_matmul(tape, in[0], in[1], 1);
+}
+
+static ls_tensor *layer_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_layer_norm(tape, in[0], in[1], in[2], c->norm.eps);
+}
+
+static ls_tensor *softmax(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_softmax(tape, in[0], 1.5);
+}
+
+static ls_tensor *stochastic_depth(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    ls_tape_set_random(tape, 3, 14);
+    return ls_stochastic_depth(tape, in[0], 0.5);
+}
+
+static void later_architectures_have_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"activations", activations, 2, 2, .in = {{2, {7, 9}}, {2, {7, 9}}}},
+        {"activations of no rows", activations, 2, 2, .in = {{2, {0, 9}}, {2, {0, 9}}}},
+        {"mul of equal shapes", mul, 2, 2, .in = {{3, {2, 3, 1}}, {3, {2, 3, 1}}}},
+        {"mul by channels of samples", mul, 2, 2, .in = {{4, {2, 3, 4, 2}}, {4, {2, 3, 1, 1}}}},
+        {"mul by channels", mul, 2, 2, .in = {{4, {2, 3, 4, 2}}, {3, {3, 1, 1}}}},
+        {"mul by a constant number", mul, 1, 2, .in = {{2, {2, 3}}, {0, {0}}}},
+        {"mul of no rows", mul, 2, 2, .in = {{4, {0, 3, 4, 2}}, {3, {3, 1, 1}}}},
+        {"add to each sample", add, 2, 2, .in = {{3, {3, 4, 2}}, {3, {1, 4, 2}}}},
+        {"add along two dimensions", add, 2, 2, .in = {{4, {3, 4, 2, 2}}, {4, {1, 4, 1, 2}}}},
+        {"expand", expand, 1, 1, .in = {{2, {1, 3}}}},
+        {"permute", permute, 1, 1, .in = {{4, {2, 3, 4, 5}}}},
+        {"concat", concat, 3, 3, .in = {{3, {2, 1, 3}}, {3, {2, 4, 3}}, {3, {2, 2, 3}}}},
+        {"concat with constants", concat, 1, 3, .in = {{2, {2, 1}}, {2, {2, 4}}, {2, {2, 2}}}},
+        {"slices", slices, 1, 1, .in = {{3, {2, 5, 3}}}},
+        {"matmul", matmul, 2, 2, .in = {{4, {2, 3, 4, 5}}, {4, {2, 3, 5, 2}}}},
+        {"matmul of one matrix", matmul, 2, 2, .in = {{2, {1, 5}}, {2, {5, 3}}}},
+        {"matmul transposed", matmul_transposed, 2, 2, .in = {{3, {2, 4, 5}}, {3, {2, 3, 5}}}},
+        {"matmul by a constant", matmul, 1, 2, .in = {{3, {2, 4, 5}}, {3, {2, 5, 3}}}},
+        {"linear of tokens", linear, 3, 3, .in = {{3, {2, 3, 5}}, {2, {4, 5}}, {1, {4}}}},
+        {"layer norm", layer_norm, 3, 3, .in = {{3, {2, 3, 5}}, {1, {5}}, {1, {5}}}},
+        {"layer norm of images", layer_norm, 3, 3, .in = {{4, {2, 2, 1, 7}}, {1, {7}}, {1, {7}}},
+         .norm = {.eps = 1e-2}},
+        {"layer norm of no rows", layer_norm, 3, 3, .in = {{2, {0, 5}}, {1, {5}}, {1, {5}}}},
+        {"only the input", layer_norm, 1, 3, .in = {{2, {3, 5}}, {1, {5}}, {1, {5}}}},
+        {"softmax", softmax, 1, 1, .in = {{4, {2, 3, 2, 5}}}},
+        {"softmax of no rows", softmax, 1, 1, .in = {{2, {0, 5}}}},
+        {"stochastic depth", stochastic_depth, 1, 1, .in = {{3, {6, 2, 3}}}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
 /* --- values and leaves that are used several times --- */
 
 static ls_tensor *twice_added(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -606,6 +716,7 @@ int main(void)
         cmocka_unit_test(max_pool_has_the_right_gradients),
         cmocka_unit_test(average_pool_has_the_right_gradients),
         cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
+        cmocka_unit_test(later_architectures_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
         cmocka_unit_test(losses_of_classes_have_the_right_gradients),
         cmocka_unit_test(mse_has_the_right_gradients_on_both_sides),

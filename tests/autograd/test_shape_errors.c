@@ -71,8 +71,8 @@ static void linear_names_what_does_not_fit(void **state)
                    "linear: input (100, 1568) does not fit weight (10, 1569)");
     assert_refused(&s, ls_linear(s.tape, x, vector(&s, 1568), NULL),
                    "linear: input (100, 1568) does not fit weight (1568)");
-    assert_refused(&s, ls_linear(s.tape, images(&s, 1, 1, 2, 2), matrix(&s, 3, 2), NULL),
-                   "linear: input (1, 1, 2, 2) does not fit weight (3, 2)");
+    assert_refused(&s, ls_linear(s.tape, images(&s, 1, 5, 2, 3), matrix(&s, 3, 2), NULL),
+                   "linear: input (10, 3) does not fit weight (3, 2)");
     assert_refused(&s, ls_linear(s.tape, x, matrix(&s, 10, 1568), vector(&s, 9)),
                    "linear: bias (9) does not fit weight (10, 1568)");
     tear_down(&s);
@@ -187,7 +187,7 @@ static void shapes_that_must_be_equal_are_both_told(void **state)
     ls_tensor *b = matrix(&s, 3, 2);
 
     LS_UNUSED(state);
-    assert_refused(&s, ls_add(s.tape, a, b), "add: (2, 3) and (3, 2) have not the same shape");
+    assert_refused(&s, ls_add(s.tape, a, b), "add: (3, 2) cannot be repeated to (2, 3)");
     assert_refused(&s, ls_add_relu(s.tape, a, b),
                    "add_relu: (2, 3) and (3, 2) have not the same shape");
     assert_refused(&s, ls_mse_loss(s.tape, a, b),
@@ -262,6 +262,44 @@ static void types_and_devices_must_agree(void **state)
     ls_device_close(other);
 }
 
+static void operators_of_later_architectures_name_what_does_not_fit(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = matrix(&s, 4, 3);
+    ls_tensor *y = matrix(&s, 4, 2);
+    ls_tensor *three = vector(&s, 3);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_activate(s.tape, x, 0), "activate: 0 is no ls_activation");
+    assert_refused(&s, ls_mul(s.tape, x, y), "mul: (4, 2) cannot be repeated to (4, 3)");
+    assert_refused(&s, ls_mul(s.tape, three, x), "mul: (4, 3) cannot be repeated to (3)");
+    assert_refused(&s, ls_expand(s.tape, x, 1, (int64_t[]){3}),
+                   "expand: (4, 3) cannot be repeated to (3)");
+    assert_refused(&s, ls_expand(s.tape, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 3}),
+                   "expand: 7 dimensions at dims: 0 to 6 are possible");
+    assert_refused(&s, ls_permute(s.tape, x, (int[]){1, 1}),
+                   "permute: dimension 1 in place 1 of 2: each of 0 to 1 is needed once");
+    assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 0),
+                   "concat: (4, 2) does not fit (4, 3) along dimension 0");
+    assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, NULL}, 2, 0),
+                   "concat: NULL does not fit (4, 3) along dimension 0");
+    assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 2),
+                   "concat: input (4, 3) has no dimension 2");
+    assert_refused(&s, ls_slice(s.tape, x, 1, 2, 2),
+                   "slice: 2 positions from 2 on: dimension 1 has 3");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 0), "matmul: (4, 3) does not fit (4, 2)");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 1), "matmul: (4, 3) does not fit (4, 2) transposed");
+    assert_refused(&s, ls_layer_norm(s.tape, y, three, three, 0),
+                   "layer_norm: weight (3) does not fit input (4, 2)");
+    assert_refused(&s, ls_layer_norm(s.tape, x, three, three, -1),
+                   "layer_norm: eps -1 must be over 0");
+    assert_refused(&s, ls_softmax(s.tape, zeros(&s, LS_F32, 0, NULL), 1),
+                   "softmax: input () has no rows");
+    assert_refused(&s, ls_stochastic_depth(s.tape, x, 2),
+                   "stochastic_depth: probability 2 is outside 0 to 1");
+    tear_down(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +312,7 @@ int main(void)
         cmocka_unit_test(cross_entropy_names_what_does_not_fit),
         cmocka_unit_test(reshape_names_what_does_not_fit),
         cmocka_unit_test(types_and_devices_must_agree),
+        cmocka_unit_test(operators_of_later_architectures_name_what_does_not_fit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

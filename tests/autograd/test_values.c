@@ -73,10 +73,136 @@ static void pools_in_ceil_mode_reach_over_the_end(void **state)
     tear_down(&s);
 }
 
+/* Values and derivatives at -6, -4.5, ... 6, which are corners of some. */
+static void activations_are_those_of_pytorch(void **state)
+{
+    static const struct {
+        ls_activation function;
+        double y[9];
+        double dx[9];
+    } cases[] = {
+        {LS_ACT_RELU6, {0, 0, 0, 0, 0, 1.5, 3, 4.5, 6}, {0, 0, 0, 0, 0, 1, 1, 1, 0}},
+        {LS_ACT_SIGMOID,
+         {0.00247262, 0.01098694, 0.04742587, 0.18242552, 0.5, 0.81757448, 0.95257413, 0.98901306,
+          0.99752738},
+         {0.00246651, 0.01086623, 0.04517666, 0.14914645, 0.25, 0.14914645, 0.04517666, 0.01086623,
+          0.00246651}},
+        {LS_ACT_SILU,
+         {-0.01483574, -0.04944124, -0.14227762, -0.27363829, 0, 1.22636171, 2.85772238, 4.45055876,
+          5.98516426},
+         {-0.01232643, -0.03791109, -0.08810411, -0.04129415, 0.5, 1.04129415, 1.08810411,
+          1.03791109, 1.01232643}},
+        {LS_ACT_HARDSIGMOID,
+         {0, 0, 0, 0.25, 0.5, 0.75, 1, 1, 1},
+         {0, 0, 0, 1.0 / 6, 1.0 / 6, 1.0 / 6, 0, 0, 0}},
+        {LS_ACT_HARDSWISH, {0, 0, 0, -0.375, 0, 1.125, 3, 4.5, 6}, {0, 0, 0, 0, 0.5, 1, 1, 1, 1}},
+        {LS_ACT_GELU,
+         {0, -1.528953e-5, -0.00404969, -0.1002108, 0, 1.3997892, 2.99595031, 4.49998471, 6},
+         {0, -6.852916e-5, -0.01194565, -0.12746919, 0.5, 1.12746919, 1.01194565, 1.00006853, 1}},
+    };
+    bench s = set_up();
+    ls_tensor *x = counting(&s, 1, (int64_t[]){9}, -6, 1.5);
+    ls_tensor *ones = counting(&s, 1, (int64_t[]){9}, 1, 0);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(x));
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        ls_tensor *y = ls_activate(s.tape, x, cases[i].function);
+
+        assert_gives(&s, y, 1, (int64_t[]){9}, cases[i].y);
+        y = ls_linear(s.tape, ls_reshape(s.tape, y, 2, (int64_t[]){1, 9}),
+                      ls_reshape(s.tape, ones, 2, (int64_t[]){1, 9}), NULL);
+        ls_zero_grad(x);
+        assert_status(LS_OK, ls_backward(s.tape, y, 1));
+        assert_elements(ls_grad(x), cases[i].dx, 1e-6);
+    }
+    tear_down(&s);
+}
+
+static void shapes_are_rearranged_as_pytorch_does(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = counting(&s, 3, (int64_t[]){2, 1, 3}, 0, 1);
+    ls_tensor *y = counting(&s, 3, (int64_t[]){2, 2, 3}, 10, 1);
+    ls_tensor *scale = counting(&s, 3, (int64_t[]){2, 1, 1}, 2, 1);
+
+    LS_UNUSED(state);
+    assert_gives(&s, ls_permute(s.tape, x, (int[]){2, 0, 1}), 3, (int64_t[]){3, 2, 1},
+                 (double[]){0, 3, 1, 4, 2, 5});
+    assert_gives(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 1), 3, (int64_t[]){2, 3, 3},
+                 (double[]){0, 1, 2, 10, 11, 12, 13, 14, 15, 3, 4, 5, 16, 17, 18, 19, 20, 21});
+    assert_gives(&s, ls_slice(s.tape, y, 2, 1, 2), 3, (int64_t[]){2, 2, 2},
+                 (double[]){11, 12, 14, 15, 17, 18, 20, 21});
+    assert_gives(&s, ls_mul(s.tape, x, scale), 3, (int64_t[]){2, 1, 3},
+                 (double[]){0, 2, 4, 9, 12, 15});
+    assert_gives(&s, ls_add(s.tape, x, ls_slice(s.tape, x, 0, 1, 1)), 3, (int64_t[]){2, 1, 3},
+                 (double[]){3, 5, 7, 6, 8, 10});
+    assert_gives(&s, ls_expand(s.tape, scale, 4, (int64_t[]){2, 2, 1, 2}), 4,
+                 (int64_t[]){2, 2, 1, 2}, (double[]){2, 2, 3, 3, 2, 2, 3, 3});
+    tear_down(&s);
+}
+
+static void transformers_parts_are_those_of_pytorch(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = counting(&s, 2, (int64_t[]){2, 3}, 0, 0.5);
+    ls_tensor *weight = counting(&s, 1, (int64_t[]){3}, 1, 1);
+    ls_tensor *bias = counting(&s, 1, (int64_t[]){3}, 0, 1);
+    ls_tensor *a = counting(&s, 3, (int64_t[]){2, 2, 3}, -2, 0.5);
+    ls_tensor *b = counting(&s, 3, (int64_t[]){2, 2, 3}, -4, 1);
+
+    LS_UNUSED(state);
+    assert_gives(&s, ls_layer_norm(s.tape, x, weight, bias, 0), 2, (int64_t[]){2, 3},
+                 (double[]){-1.22470813, 1, 5.67412439, -1.22470813, 1, 5.67412439});
+    assert_gives(
+        &s, ls_softmax(s.tape, ls_mul(s.tape, x, x), 0.7), 2, (int64_t[]){2, 3},
+        (double[]){0.23781219, 0.28329287, 0.47889494, 0.04796436, 0.16327865, 0.78875699});
+    assert_gives(&s, ls_matmul(s.tape, a, b, 1), 3, (int64_t[]){2, 2, 2},
+                 (double[]){14.5, 1, 1, 1, 14.5, 28, 28, 55});
+    tear_down(&s);
+}
+
+/* Rows are dropped as a whole, and which ones depends on seed, step and call alone. */
+static void stochastic_depth_drops_rows(void **state)
+{
+    bench s = set_up();
+    ls_tensor *x = counting(&s, 2, (int64_t[]){64, 3}, 1, 0);
+    double first[64];
+    int n_kept = 0;
+
+    LS_UNUSED(state);
+    assert_null(ls_stochastic_depth(s.tape, x, 0.25));
+    assert_status(LS_EINVAL, ls_tape_status(s.tape));
+    ls_tape_reset(s.tape);
+    for (int pass = 0; pass < 2; pass++) {
+        const ls_tensor *y;
+
+        ls_tape_set_random(s.tape, 5, 6);
+        y = ls_stochastic_depth(s.tape, x, 0.25);
+        for (size_t row = 0; row < 64; row++) {
+            const double v = element_of(y, 3 * row);
+
+            assert_true(v == 0 || v == 1 / 0.75);
+            assert_true(element_of(y, 3 * row + 1) == v && element_of(y, 3 * row + 2) == v);
+            assert_true(pass == 0 || first[row] == v);
+            first[row] = v;
+            n_kept += v != 0;
+        }
+    }
+    assert_in_range(n_kept, 2 * 32, 2 * 63);
+    ls_tape_set_training(s.tape, 0);
+    assert_ptr_equal(ls_stochastic_depth(s.tape, x, 0.25), x);
+    tear_down(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_in_ceil_mode_reach_over_the_end),
+        cmocka_unit_test(activations_are_those_of_pytorch),
+        cmocka_unit_test(shapes_are_rearranged_as_pytorch_does),
+        cmocka_unit_test(transformers_parts_are_those_of_pytorch),
+        cmocka_unit_test(stochastic_depth_drops_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,9 @@ const op_case op_cases[] = {
     {.name = "dropout of everything", .op = OP_DROPOUT, .n_dims = 2, .x = {9, 31}, .attrs = {.drop = 1, .random = 1}},
     {.name = "dropout of no rows", .op = OP_DROPOUT, .n_dims = 2, .x = {0, 31}, .attrs = {.drop = 0.5, .random = 1}},
 
+    {.name = "dropout of whole rows", .op = OP_DROPOUT, .n_dims = 4, .x = {9, 19, 3, 5},
+     .attrs = {.drop = 0.3, .random = 4711, .drops_rows = true}},
+
     {.name = "mse", .op = OP_MSE, .n_dims = 2, .x = {20, 5}},
     {.name = "mse of images", .op = OP_MSE, .n_dims = 4, .x = {2, 3, 5, 7}},
     {.name = "mse of no rows", .op = OP_MSE, .n_dims = 2, .x = {0, 5}},

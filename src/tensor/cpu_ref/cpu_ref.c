@@ -35,6 +35,19 @@ static const kernel_fn kernels[OP_COUNT] = {
     [OP_DROPOUT] = ref_dropout,
     [OP_MSE] = ref_mse,
     [OP_MSE_BACKWARD] = ref_mse_backward,
+    [OP_ACTIVATE] = ref_activate,
+    [OP_ACTIVATE_BACKWARD] = ref_activate_backward,
+    [OP_BROADCAST] = ref_broadcast,
+    [OP_BROADCAST_BACKWARD] = ref_broadcast_backward,
+    [OP_PERMUTE] = ref_permute,
+    [OP_CONCAT] = ref_concat,
+    [OP_SLICE] = ref_slice,
+    [OP_SLICE_BACKWARD] = ref_slice_backward,
+    [OP_MATMUL] = ref_matmul,
+    [OP_LAYER_NORM] = ref_layer_norm,
+    [OP_LAYER_NORM_BACKWARD] = ref_layer_norm_backward,
+    [OP_SOFTMAX] = ref_softmax,
+    [OP_SOFTMAX_BACKWARD] = ref_softmax_backward,
 };
 
 kernel_fn ref_find_kernel(device_state *self, const op_call *call)

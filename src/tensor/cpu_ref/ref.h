@@ -66,5 +66,18 @@ ls_status ref_nll_backward(device_state *self, const op_call *call);
 ls_status ref_dropout(device_state *self, const op_call *call);
 ls_status ref_mse(device_state *self, const op_call *call);
 ls_status ref_mse_backward(device_state *self, const op_call *call);
+ls_status ref_activate(device_state *self, const op_call *call);
+ls_status ref_activate_backward(device_state *self, const op_call *call);
+ls_status ref_broadcast(device_state *self, const op_call *call);
+ls_status ref_broadcast_backward(device_state *self, const op_call *call);
+ls_status ref_permute(device_state *self, const op_call *call);
+ls_status ref_concat(device_state *self, const op_call *call);
+ls_status ref_slice(device_state *self, const op_call *call);
+ls_status ref_slice_backward(device_state *self, const op_call *call);
+ls_status ref_matmul(device_state *self, const op_call *call);
+ls_status ref_layer_norm(device_state *self, const op_call *call);
+ls_status ref_layer_norm_backward(device_state *self, const op_call *call);
+ls_status ref_softmax(device_state *self, const op_call *call);
+ls_status ref_softmax_backward(device_state *self, const op_call *call);
 
 #endif

@@ -2,6 +2,7 @@
 /*
  * ref_pointwise.c - copies, sums and ReLU, element by element.
  */
+#include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
 
 #include <string.h>
@@ -127,9 +128,10 @@ REF_INLINE void dropout(const op_call *call, bool wide)
     void *y = tensor_elements(call->out[0]);
     const size_t count = ls_tensor_count(call->in[0]);
     const double scale = call->attrs.drop < 1 ? 1 / (1 - call->attrs.drop) : 0;
+    const size_t run = call->attrs.drops_rows ? axis_split(call->in[0], 0).inner : 1;
 
     for (size_t i = 0; i < count; i++)
-        ref_put(y, i, device_drops(&call->attrs, i) ? 0 : ref_get(x, i, wide) * scale, wide);
+        ref_put(y, i, device_drops(&call->attrs, i / run) ? 0 : ref_get(x, i, wide) * scale, wide);
 }
 
 ls_status ref_dropout(device_state *self, const op_call *call)

@@ -12,6 +12,7 @@ typedef struct drop_work {
     const simd_table *simd;
     drop_run run;
     grid g;
+    size_t row_floats; /* of a position of the first dimension */
     const float *x;
     float *y;
 } drop_work;
@@ -59,6 +60,20 @@ static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* Whole rows, which follow one another in every layout that a grid has: all elements of a row have its
+ * number. */
+static void drop_rows(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const drop_work *w = arg;
+    drop_run run = w->run;
+
+    LS_UNUSED(thread);
+    run.step = 0;
+    for (run.first = begin; run.first < end; run.first++)
+        w->simd->dropout(&run, w->x + run.first * w->row_floats, w->y + run.first * w->row_floats,
+                         w->row_floats);
+}
+
 ls_status dn_dropout(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
@@ -71,7 +86,10 @@ ls_status dn_dropout(device_state *self, const op_call *call)
     LS_TRY(layout_place(call->out[0], l));
     w.x = dn_data(x);
     w.y = dn_data(call->out[0]);
-    if (x->storage->layout == NULL)
+    w.row_floats = l->bytes / sizeof(float) / (size_t)x->dims[0];
+    if (call->attrs.drops_rows)
+        threads_for(self, (size_t)x->dims[0], w.row_floats, drop_rows, &w);
+    else if (x->storage->layout == NULL)
         threads_for(self, l->bytes / sizeof(float), 1, drop_plain, &w);
     else
         threads_for(self, w.g.n * w.g.blocks, w.g.h * w.g.w * w.g.inner, drop_planes, &w);

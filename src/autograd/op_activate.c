@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_activate.c - functions of single elements but ReLU, which works from its result (op_pointwise.c).
+ */
+#include "autograd/tape.h"
+
+static ls_status activate_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_ACTIVATE_BACKWARD,
+                    .attrs = n->attrs,
+                    .spends = grad_is_spent(n),
+                    .n_in = 2,
+                    .n_out = 1,
+                    .in = {n->in[0], dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class activate_class = {.name = "activate",
+                                        .n_required = 1,
+                                        .n_typed = 1,
+                                        .n_grad = 1,
+                                        .unread = 1U << NODE_OUT,
+                                        .backward = activate_backward};
+
+ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)
+{
+    node n = {.class = &activate_class, .n_in = 1, .in = {x}, .attrs.activation = function};
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (function < LS_ACT_RELU6 || function > LS_ACT_GELU)
+        return node_reject(tape, &n, ls_fail(LS_EINVAL, "%d is no ls_activation", (int)function));
+    return node_run(tape, &n, OP_ACTIVATE, x->n_dims, x->dims);
+}

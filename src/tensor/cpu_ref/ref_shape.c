@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref_shape.c - operators that move or repeat elements: broadcast, permute, concat, slice.
+ */
+#include "tensor/axis.h"
+#include "tensor/cpu_ref/ref.h"
+
+#include <string.h>
+
+/* The elements of one tensor in row order, and where each of them stands in another one. */
+typedef struct walk {
+    int n_dims;
+    int64_t dims[LS_MAX_DIMS];
+    size_t step[LS_MAX_DIMS]; /* in the other tensor, from one position to the next */
+    int64_t index[LS_MAX_DIMS];
+    size_t at; /* in the other tensor */
+} walk;
+
+REF_INLINE void walk_on(walk *w)
+{
+    for (int d = w->n_dims - 1; d >= 0; d--) {
+        w->at += w->step[d];
+        if (++w->index[d] < w->dims[d])
+            return;
+        w->at -= w->step[d] * (size_t)w->dims[d];
+        w->index[d] = 0;
+    }
+}
+
+/* Along `over`, with all steps 0. */
+static walk walk_over(const ls_tensor *over)
+{
+    walk w = {.n_dims = over->n_dims};
+
+    memcpy(w.dims, over->dims, sizeof(w.dims));
+    return w;
+}
+
+/* --- broadcast --- */
+
+/* Over y's elements, and the element of b that serves each. */
+static walk served_by(const ls_tensor *y, const ls_tensor *b)
+{
+    const int lacks = y->n_dims - b->n_dims;
+    walk w = walk_over(y);
+    size_t step = 1;
+
+    for (int d = b->n_dims - 1; d >= 0; d--) {
+        w.step[lacks + d] = b->dims[d] == 1 ? 0 : step;
+        step *= (size_t)b->dims[d];
+    }
+    return w;
+}
+
+ls_status ref_broadcast(device_state *self, const op_call *call)
+{
+    const ls_tensor *b = call->in[0];
+    const ls_tensor *a = call->in[1];
+    ls_tensor *y = call->out[0];
+    const bool wide = ref_wide(b);
+    walk w = served_by(y, b);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(y, NULL, 0));
+    for (size_t i = 0; i < ls_tensor_count(y); i++, walk_on(&w)) {
+        double v = ref_get(tensor_elements(b), w.at, wide);
+
+        if (a != NULL && call->attrs.multiplies)
+            v *= ref_get(tensor_elements(a), i, wide);
+        else if (a != NULL)
+            v += ref_get(tensor_elements(a), i, wide);
+        ref_put(tensor_elements(y), i, v, wide);
+    }
+    return LS_OK;
+}
+
+ls_status ref_broadcast_backward(device_state *self, const op_call *call)
+{
+    const ls_tensor *dy = call->in[0];
+    const ls_tensor *a = call->in[1];
+    ls_tensor *db = call->out[0];
+    const bool wide = ref_wide(dy);
+    walk w = served_by(dy, db);
+    ls_tensor *memory = NULL;
+    double *sums;
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(db, NULL, 0));
+    LS_TRY(ls_tensor_create(dy->device, LS_F64, db->n_dims, db->dims, &memory));
+    sums = tensor_elements(memory);
+    for (size_t i = 0; i < ls_tensor_count(dy); i++, walk_on(&w))
+        sums[w.at] += ref_get(tensor_elements(dy), i, wide) *
+                      (a == NULL ? 1 : ref_get(tensor_elements(a), i, wide));
+    for (size_t i = 0; i < ls_tensor_count(db); i++)
+        ref_put(tensor_elements(db), i, sums[i], wide);
+    ls_tensor_destroy(memory);
+    return LS_OK;
+}
+
+/* --- permute --- */
+
+ls_status ref_permute(device_state *self, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    ls_tensor *y = call->out[0];
+    const bool wide = ref_wide(x);
+    walk w = walk_over(y);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(y, NULL, 0));
+    for (int d = 0; d < y->n_dims; d++)
+        w.step[d] = axis_split(x, call->attrs.order[d]).inner;
+    for (size_t i = 0; i < ls_tensor_count(y); i++, walk_on(&w))
+        ref_put(tensor_elements(y), i, ref_get(tensor_elements(x), w.at, wide), wide);
+    return LS_OK;
+}
+
+/* --- concat and slice: runs of neighbours that are moved as a whole --- */
+
+/* Copies `part` between itself and the positions from `begin` on of `whole`. */
+static void copy_part(const op_call *call, const ls_tensor *part, const ls_tensor *whole,
+                      int64_t begin, bool into_whole)
+{
+    const axis_parts p = axis_split(part, call->attrs.axis);
+    const axis_parts all = axis_split(whole, call->attrs.axis);
+    const size_t width = ref_wide(part) ? sizeof(double) : sizeof(float);
+    const size_t run = p.n * p.inner * width;
+    const size_t step = all.n * all.inner * width;
+    char *small = tensor_elements(part);
+    char *large = tensor_elements(whole);
+
+    if (run == 0)
+        return;
+    large += (size_t)begin * p.inner * width;
+    for (size_t i = 0; i < p.outer; i++, small += run, large += step)
+        memcpy(into_whole ? large : small, into_whole ? small : large, run);
+}
+
+ls_status ref_concat(device_state *self, const op_call *call)
+{
+    int64_t begin = 0;
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (int i = 0; i < call->n_in; i++) {
+        copy_part(call, call->in[i], call->out[0], begin, true);
+        begin += call->in[i]->dims[call->attrs.axis];
+    }
+    return LS_OK;
+}
+
+ls_status ref_slice(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    copy_part(call, call->out[0], call->in[0], call->attrs.begin, false);
+    return LS_OK;
+}
+
+ls_status ref_slice_backward(device_state *self, const op_call *call)
+{
+    ls_tensor *dx = call->out[0];
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(dx, NULL, 0));
+    if (tensor_bytes(dx) > 0)
+        memset(tensor_elements(dx), 0, tensor_bytes(dx));
+    copy_part(call, call->in[0], dx, call->attrs.begin, true);
+    return LS_OK;
+}
