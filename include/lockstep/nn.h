@@ -83,6 +83,40 @@ LS_API void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *
 /* weight (out, in), bias (out) unless no_bias; as torch.nn.Linear. */
 LS_API ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int no_bias);
 
+typedef struct ls_nn_layer_norm_options {
+    double eps;         /* 0 means 1e-5 */
+    int channels_first; /* 1: x is (N,width,H,W), as torchvision's LayerNorm2d; else (...,width) */
+} ls_nn_layer_norm_options;
+
+/* weight 1, bias 0, both (width); as torch.nn.LayerNorm. opt may be NULL. */
+LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
+                                  const ls_nn_layer_norm_options *opt);
+
+/* (N,T,width) -> (N,T,width), each of T tokens with all of them, as
+ * torch.nn.MultiheadAttention(width, heads, batch_first=True)(x, x, x), started as it does:
+ * in_proj_weight (3 width, width), in_proj_bias, out_proj.weight (width, width), out_proj.bias. */
+LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int width, int heads);
+
+/* A parameter that belongs to no layer, of zeros, float32; its name is `name`. The model's own. NULL
+ * marks the model. */
+LS_API ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims,
+                                  const int64_t *dims);
+
+/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model's own. NULL when
+ * it has none. */
+LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
+
+typedef enum ls_fill {
+    LS_FILL_CONSTANT = 1, /* value */
+    LS_FILL_UNIFORM,      /* uniform in -value to value */
+    LS_FILL_NORMAL        /* normal, of mean 0 and standard deviation value */
+} ls_fill;
+
+/* Starts a float32 tensor of the model anew, for models that torchvision does not start as torch.nn
+ * does. Random numbers come from the model's seed, in the order of calls. A NULL or other tensor marks
+ * the model. */
+LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, double value);
+
 /* y = layer(x). */
 LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);
 

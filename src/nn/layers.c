@@ -13,21 +13,6 @@
 
 enum { WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES };
 
-static bool can_add(const ls_model *model)
-{
-    if (model == NULL)
-        (void)ls_fail(LS_EINVAL, "layer: the model is NULL");
-    return model != NULL && model->failure == LS_OK;
-}
-
-static void fill(ls_tensor *t, float value)
-{
-    float *data = ls_tensor_data(t);
-
-    for (size_t i = 0; i < ls_tensor_count(t); i++)
-        data[i] = value;
-}
-
 /* --- conv2d --- */
 
 static ls_tensor *conv2d_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
@@ -77,7 +62,7 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
     ls_layer *layer;
     ls_status st;
 
-    if (!can_add(model))
+    if (!model_can_add(model))
         return NULL;
     st = check_conv2d(name == NULL ? "NULL" : name, in, out, &o);
     if (st != LS_OK)
@@ -153,7 +138,7 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                 {"num_batches_tracked", true, LS_I64, 0, {0}}};
     ls_layer *layer;
 
-    if (!can_add(model))
+    if (!model_can_add(model))
         return NULL;
     if (channels < 1)
         return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d channels",
@@ -165,8 +150,8 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
     if (opt != NULL)
         layer->batch_norm =
             (ls_batch_norm_params){.momentum = opt->momentum, .eps = opt->eps, .relu = opt->relu};
-    fill(layer->tensors[WEIGHT], 1);
-    fill(layer->tensors[RUNNING_VAR], 1);
+    ls_model_fill(model, layer->tensors[WEIGHT], LS_FILL_CONSTANT, 1);
+    ls_model_fill(model, layer->tensors[RUNNING_VAR], LS_FILL_CONSTANT, 1);
     return layer;
 }
 
@@ -183,7 +168,7 @@ ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int n
                                 {"bias", false, LS_F32, 1, {out}}};
     ls_layer *layer;
 
-    if (!can_add(model))
+    if (!model_can_add(model))
         return NULL;
     if (in < 1 || out < 1)
         return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d to %d features",

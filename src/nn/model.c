@@ -59,6 +59,13 @@ ls_status ls_model_status(ls_model *model)
     return model->failure == LS_OK ? LS_OK : ls_fail(model->failure, "%s", model->failure_text);
 }
 
+bool model_can_add(const ls_model *model)
+{
+    if (model == NULL)
+        (void)ls_fail(LS_EINVAL, "layer: the model is NULL");
+    return model != NULL && model->failure == LS_OK;
+}
+
 ls_layer *model_fail(ls_model *model, ls_status status)
 {
     if (model->failure == LS_OK) {
@@ -143,7 +150,7 @@ static ls_status make_tensor(ls_layer *layer, const layer_slot *slot)
     const int i = layer->n_tensors;
     text_buf full = {0};
 
-    text_append(&full, "%s.%s", layer->name, slot->suffix);
+    text_append(&full, slot->suffix == NULL ? "%s" : "%s.%s", layer->name, slot->suffix);
     if (text_status(&full) != LS_OK) {
         text_free(&full);
         return ls_fail(LS_ENOMEM, "no memory for a name");
@@ -211,6 +218,73 @@ ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, 
     LS_ASSERT(layer != NULL);
     register_layer(model, layer, slots);
     return layer;
+}
+
+ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims, const int64_t *dims)
+{
+    layer_slot slot = {.type = LS_F32, .n_dims = n_dims};
+    ls_layer *layer;
+
+    if (!model_can_add(model))
+        return NULL;
+    if (n_dims < 0 || n_dims > (int)LS_COUNT_OF(slot.dims) || (n_dims > 0 && dims == NULL)) {
+        (void)model_fail(model, ls_fail(LS_EINVAL, "parameter %s: %d dimensions%s",
+                                        name == NULL ? "NULL" : name, n_dims,
+                                        dims == NULL ? " at NULL" : ""));
+        return NULL;
+    }
+    for (int i = 0; i < n_dims; i++)
+        slot.dims[i] = dims[i];
+    layer = model_add(model, name, &slot, 1);
+    return layer == NULL ? NULL : layer->tensors[0];
+}
+
+ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name)
+{
+    if (layer == NULL || name == NULL)
+        return NULL;
+    for (int i = 0; i < layer->n_tensors; i++) {
+        if (text_equal(layer->tensor_names[i] + strlen(layer->name) + 1, name))
+            return layer->tensors[i];
+    }
+    return NULL;
+}
+
+static bool has_tensor(const ls_model *model, const ls_tensor *t)
+{
+    for (int i = 0; i < model->state.n; i++) {
+        if (model->state.items[i].tensor == t)
+            return true;
+    }
+    return false;
+}
+
+void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
+{
+    float *data;
+
+    if (!model_can_add(model))
+        return;
+    if (!has_tensor(model, t) || t->dtype != LS_F32) {
+        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %s is no float32 tensor of this model",
+                                        t == NULL ? "NULL" : "the tensor"));
+        return;
+    }
+    data = ls_tensor_data(t);
+    switch (how) {
+    case LS_FILL_CONSTANT:
+        for (size_t i = 0; i < ls_tensor_count(t); i++)
+            data[i] = (float)value;
+        break;
+    case LS_FILL_UNIFORM:
+        model_fill_uniform(model, t, value);
+        break;
+    case LS_FILL_NORMAL:
+        model_fill_normal(model, t, value);
+        break;
+    default:
+        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %d is no ls_fill", (int)how));
+    }
 }
 
 void model_fill_uniform(ls_model *model, ls_tensor *t, double bound)

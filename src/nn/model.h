@@ -39,7 +39,7 @@ struct ls_model {
 
 /* One tensor of a layer: made, registered and named by model_add(). */
 typedef struct layer_slot {
-    const char *suffix; /* "weight" */
+    const char *suffix; /* "weight"; NULL: the layer's name is the tensor's */
     bool is_buffer;     /* saved, not trained */
     ls_dtype type;
     int n_dims;
@@ -58,7 +58,12 @@ struct ls_layer {
     ls_batch_norm_params batch_norm;
     ls_batch_norm_sync sync; /* of ls_model_sync_batch_norm */
     double n_shared_values;  /* a channel, in the last batch that was shared */
+    ls_nn_layer_norm_options layer_norm;
+    int heads; /* of attention */
 };
+
+/* Whether there is a model, and it has not failed; says that there is none. */
+bool model_can_add(const ls_model *model);
 
 /* A layer with zeroed tensors, trained ones being leaves; NULL after the model has been marked. */
 ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, int n_slots);

@@ -229,6 +229,118 @@ static void layers_without_bias_have_none(void **state)
     ls_device_close(device);
 }
 
+/* Elements -3 to 3 in turn, times `step`. */
+static void fill_in_turn(ls_tensor *t, int cycle, double first, double step)
+{
+    float *data = ls_tensor_data(t);
+
+    for (size_t i = 0; i < ls_tensor_count(t); i++)
+        data[i] = (float)(step * ((double)(i % (size_t)cycle) + first));
+}
+
+/* What torch.nn.MultiheadAttention(4, 2, batch_first=True) of PyTorch 2.11 gives with these weights. */
+static void self_attention_is_that_of_pytorch(void **state)
+{
+    static const char *const names[] = {"a.in_proj_weight", "a.in_proj_bias", "a.out_proj.weight",
+                                        "a.out_proj.bias"};
+    const double want[] = {-0.47273878, 2.5370846,   0.34362017,  -2.1167593,  -0.06152822,
+                           0.1139596,   0.31715478,  -1.21531623, 0.86593141,  -3.84228352,
+                           0.66620204,  -0.14823215, -1.58017399, -1.63888605, -0.87449442,
+                           1.07322383,  -0.74509396, -0.8283852,  -0.22986774, 0.29942244,
+                           0.08873484,  -1.4725085,  0.3811314,   0.16592944};
+    ls_device *device = open_reference();
+    ls_tensor *x = NULL;
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    const ls_named *items;
+    ls_layer *layer;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 3, (int64_t[]){2, 3, 4}, &x));
+    layer = ls_nn_self_attention(model, "a", 4, 2);
+    items = ls_model_parameters(model, &n);
+    assert_names(items, n, names, 4);
+    for (int i = 0; i < n; i++)
+        fill_in_turn(items[i].tensor, 7, -3, 0.25);
+    fill_in_turn(x, 5, -2, 1);
+    assert_elements(ls_forward(tape, layer, x), want, 1e-5);
+    assert_null(ls_forward(tape, layer, ls_reshape(tape, x, 2, (int64_t[]){6, 4})));
+    assert_status(LS_EINVAL, ls_tape_status(tape));
+    assert_string_equal(ls_last_error(), "a: an input of 2 dimensions is not (N, T, D)");
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(x);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void layer_norm_normalises_channels_first_or_last(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *x = NULL;
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    ls_layer *first;
+    ls_layer *last;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 4, (int64_t[]){1, 2, 1, 2}, &x));
+    fill_in_turn(x, 3, 0, 1); // 0 1, 2 0
+    last = ls_nn_layer_norm(model, "last", 2, NULL);
+    first = ls_nn_layer_norm(model, "first", 2,
+                             &(ls_nn_layer_norm_options){.eps = 0.75, .channels_first = 1});
+    ls_model_fill(model, ls_layer_tensor(first, "bias"), LS_FILL_CONSTANT, 3);
+    assert_elements(ls_forward(tape, last, x), (double[]){-1, 1, 1, -1}, 1e-4);
+    // Means 1 and 1/2, variances 1 and 1/4.
+    assert_elements(ls_forward(tape, first, x),
+                    (double[]){3 - 1 / sqrt(1.75), 3.5, 3 + 1 / sqrt(1.75), 2.5}, 1e-6);
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(x);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void parameters_are_named_and_filled(void **state)
+{
+    static const char *const names[] = {"class_token", "fc.weight", "fc.bias"};
+    ls_device *device = open_reference();
+    ls_tensor *token;
+    ls_model *model = NULL;
+    const ls_named *items;
+    ls_layer *layer;
+    double squares = 0;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    token = ls_nn_parameter(model, "class_token", 3, (int64_t[]){1, 1, 500});
+    layer = ls_nn_linear(model, "fc", 2, 1, 0);
+    items = ls_model_parameters(model, &n);
+    assert_names(items, n, names, 3);
+    assert_ptr_equal(items[0].tensor, token);
+    assert_true(element_of(token, 499) == 0);
+    assert_ptr_equal(ls_layer_tensor(layer, "bias"), items[2].tensor);
+    assert_null(ls_layer_tensor(layer, "c.bias"));
+    ls_model_fill(model, token, LS_FILL_NORMAL, 0.1);
+    for (size_t i = 0; i < 500; i++)
+        squares += element_of(token, i) * element_of(token, i);
+    assert_true(fabs(sqrt(squares / 500) - 0.1) < 0.02);
+    ls_model_fill(model, token, LS_FILL_UNIFORM, 0.1);
+    for (size_t i = 0; i < 500; i++)
+        assert_true(fabs(element_of(token, i)) <= 0.1 + 1e-7 && element_of(token, i) != 0);
+    assert_status(LS_OK, ls_model_status(model));
+    ls_model_fill(model, NULL, LS_FILL_CONSTANT, 1);
+    assert_status(LS_EINVAL, ls_model_status(model));
+    assert_string_equal(ls_last_error(), "fill: NULL is no float32 tensor of this model");
+    assert_null(ls_nn_self_attention(model, "a", 6, 4));
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
 static void bad_layers_mark_the_model(void **state)
 {
     static const char *const texts[] = {
@@ -377,6 +489,9 @@ int main(void)
         cmocka_unit_test(a_failing_layer_is_named),
         cmocka_unit_test(a_model_without_memory_fails_cleanly),
         cmocka_unit_test(a_device_stays_open_while_something_uses_it),
+        cmocka_unit_test(self_attention_is_that_of_pytorch),
+        cmocka_unit_test(layer_norm_normalises_channels_first_or_last),
+        cmocka_unit_test(parameters_are_named_and_filled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
