@@ -328,3 +328,18 @@ bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
+
+bool text_next_item(const char **at, char *buf, size_t n)
+{
+    static const char blanks[] = " \t";
+    const char *item = *at + strspn(*at, blanks);
+    size_t length = strcspn(item, ",");
+
+    if (**at == '\0')
+        return false;
+    *at = item + length + (item[length] == ',');
+    while (length > 0 && strchr(blanks, item[length - 1]) != NULL)
+        length--;
+    (void)text_format(buf, n, "%.*s", (int)(length < n ? length : n - 1), item);
+    return true;
+}

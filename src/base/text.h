@@ -37,6 +37,10 @@ LS_MUST_USE ls_status text_parse_bytes(const char *s, const char *what, uint64_t
 /* 1/0, true/false, yes/no, on/off. */
 LS_MUST_USE ls_status text_parse_bool(const char *s, const char *what, bool *out);
 
+/* Copies the next item of a comma-separated list to `buf`, without the blanks around it, and moves
+ * *at behind it and its comma. An item that does not fit is cut. false: the list has ended. */
+bool text_next_item(const char **at, char *buf, size_t n);
+
 /* The ending of a noun behind its number: "" for 1, "s" for all others. */
 const char *text_plural(int64_t n);
 

@@ -53,13 +53,20 @@ static bool read_part(const char **at, bool has_streams, rank_part *part)
     return read_streams(at, &part->streams);
 }
 
+static const char *skip_blanks(const char *s)
+{
+    return s + strspn(s, " \t");
+}
+
 /* All parts, or the place of the first that is none in *at. */
 static bool read_parts(const char **at, bool has_streams, rank_list *out)
 {
     for (out->n = 0; out->n < RANK_LIST_MOST; ++*at) {
-        const char *begin = *at;
+        const char *begin = *at = skip_blanks(*at);
+        const bool is_part = read_part(at, has_streams, &out->parts[out->n]);
 
-        if (!read_part(at, has_streams, &out->parts[out->n]) || (**at != ',' && **at != 0)) {
+        *at = skip_blanks(*at);
+        if (!is_part || (**at != ',' && **at != 0)) {
             *at = begin;
             return false;
         }

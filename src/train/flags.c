@@ -184,18 +184,15 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
 static ls_status read_gpus(ls_train_flags *flags, int *n_listed)
 {
     const char *at = flags->gpus;
+    char number[16];
 
-    for (*n_listed = 0; *at != 0; ++*n_listed) {
-        char number[16];
-        const size_t length = strcspn(at, ",");
+    for (*n_listed = 0; text_next_item(&at, number, sizeof(number)); ++*n_listed) {
         int64_t ranks;
 
         if (*n_listed == LS_TRAIN_NODES_MAX)
             return ls_fail(LS_EINVAL, "--gpus: more than %d machines", LS_TRAIN_NODES_MAX);
-        text_format(number, sizeof(number), "%.*s", (int)(length < 15 ? length : 15), at);
         LS_TRY(text_parse_int(number, "--gpus", 1, 4096, &ranks));
         flags->per_node[*n_listed] = (int)ranks;
-        at += length + (at[length] == ',');
     }
     if (*n_listed == 0)
         return ls_fail(LS_EINVAL, "--gpus is empty: give the ranks of each machine, as 2 or 8,2");

@@ -79,21 +79,18 @@ static ls_status epochs_to_steps(const ls_run *run, const char *flag, int64_t n,
 static ls_status read_milestones(ls_run *run)
 {
     const char *at = run->flags->lr_milestones;
-    int n = 0;
+    char number[24];
+    int n;
 
     if (at == NULL || *at == 0)
         return ls_fail(LS_EINVAL, "--schedule multi-step needs --lr-milestones: epochs, as 30,60");
-    for (; *at != 0; n++) {
-        const size_t length = strcspn(at, ",");
-        char number[24];
+    for (n = 0; text_next_item(&at, number, sizeof(number)); n++) {
         int64_t epoch;
 
         if (n == MILESTONES_MAX)
             return ls_fail(LS_EINVAL, "--lr-milestones: more than %d", MILESTONES_MAX);
-        text_format(number, sizeof(number), "%.*s", (int)(length < 23 ? length : 23), at);
         LS_TRY(text_parse_int(number, "--lr-milestones", 0, 1 << 30, &epoch));
         run->milestones[n] = epoch * run->epoch_steps;
-        at += length + (at[length] == ',');
     }
     run->schedule.milestones = run->milestones;
     run->schedule.n_milestones = n;

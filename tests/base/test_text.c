@@ -375,9 +375,24 @@ static void words_are_compared_whole_and_by_prefix(void **state)
     assert_false(text_starts("--ran", "--rank="));
 }
 
+static void items_of_a_list_have_no_blanks_around_them(void **state)
+{
+    static const char *const items[] = {"8", "2", "", "long"};
+    const char *list = " 8 ,\t2,, longer,";
+    char item[5];
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(items); i++) {
+        assert_true(text_next_item(&list, item, sizeof(item)));
+        assert_string_equal(item, items[i]);
+    }
+    assert_false(text_next_item(&list, item, sizeof(item)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_of_a_list_have_no_blanks_around_them),
         cmocka_unit_test(whole_numbers_are_read_to_the_last_bit),
         cmocka_unit_test(what_is_no_whole_number_is_refused),
         cmocka_unit_test(bounds_of_whole_numbers_hold),

@@ -54,6 +54,11 @@ static void ranks_may_be_given_one_by_one_or_from_to(void **state)
     assert_ok(rank_list_parse_ranks("2-2,4-6", "--ranks", &list));
     for (int i = 0; i < 8; i++)
         assert_int_equal(rank_list_streams(&list, i) != 0, i == 2 || (i >= 4 && i <= 6));
+    assert_ok(rank_list_parse_ranks(" 2 , 4-6 ", "--ranks", &list));
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(rank_list_streams(&list, i) != 0, i == 2 || (i >= 4 && i <= 6));
+    assert_ok(rank_list_parse_streams("0:3, 1:1", "--tee", &list));
+    assert_int_equal(rank_list_streams(&list, 1), RANK_STDOUT);
 }
 
 static void what_is_no_list_is_told_with_the_part(void **state)

@@ -166,6 +166,29 @@ static void ranks_of_this_machine_come_from_gpus(void **state)
     unsetenv("LOCKSTEP_RANK");
 }
 
+static void gpus_may_have_blanks_around_its_numbers(void **state)
+{
+    static const char *const lists[] = {"8, 2", " 8 ,2 ", "8\t,\t2"};
+    ls_train_flags f;
+    int n = -1;
+
+    (void)state;
+    unsetenv("LOCKSTEP_RANK");
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        f = (ls_train_flags){.gpus = lists[i], .node_id = 1};
+        assert_int_equal(ls_train_local_ranks(&f, &n), LS_OK);
+        assert_int_equal(f.nodes, 2);
+        assert_int_equal(f.per_node[0], 8);
+        assert_int_equal(n, 2);
+    }
+    f = (ls_train_flags){.gpus = "8 2"};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = "8, ,2"};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+    f = (ls_train_flags){.gpus = " "};
+    assert_int_equal(ls_train_local_ranks(&f, &n), LS_EINVAL);
+}
+
 static void a_flag_may_be_given_several_times(void **state)
 {
     const char *items[2];
@@ -277,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_value_may_be_taken_only_when_attached),
         cmocka_unit_test(errors_name_the_flag_and_the_nearest),
         cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
+        cmocka_unit_test(gpus_may_have_blanks_around_its_numbers),
         cmocka_unit_test(a_flag_may_be_given_several_times),
         cmocka_unit_test(help_groups_flags_and_names_their_values),
         cmocka_unit_test(help_fits_the_width_of_the_terminal),

@@ -192,6 +192,7 @@ static void a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped(void **st
 
 static void check_rates(const small_result *r, const double *of_epoch)
 {
+    assert_int_equal(r->status, LS_OK);
     for (int i = 0; i < r->state.step; i++)
         assert_true(r->lr[i] == of_epoch[i / SMALL_EPOCH]);
 }
@@ -209,7 +210,7 @@ static void steps_and_milestones_are_counted_in_epochs(void **state)
     r = run_with(&flags, 0);
     check_rates(&r, (double[]){0.5, 0.25, 0.125});
     flags.schedule = "multi-step";
-    flags.lr_milestones = "2,1";
+    flags.lr_milestones = "2, 1";
     r = run_with(&flags, 0);
     check_rates(&r, (double[]){0.5, 0.25, 0.125});
     flags.lr_milestones = "2";
