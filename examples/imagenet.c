@@ -236,6 +236,7 @@ static ls_status choose_ranks(settings *s, ls_spawn_options *where, int *n)
                                "already rank %s of a job",
                                getenv("LOCKSTEP_RANK"));
     *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    TRY(ls_backend_check(s->common.backend, *n));
     where->nodes = s->world_size > 1 ? (int)s->world_size : 1;
     where->node = where->nodes > 1 ? (int)s->rank : 0;
     where->per_node = NULL; /* each node says its own */

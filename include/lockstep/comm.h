@@ -66,6 +66,15 @@ typedef struct ls_init_options {
 LS_API LS_MUST_USE ls_status ls_init(const ls_init_options *opt, ls_comm **out);
 
 /*
+ * Finds out before any rank waits for another one whether ls_init() can use the backend `name`
+ * (as in ls_init_options; NULL: that of LOCKSTEP_BACKEND) in a job of `ranks` ranks that are started
+ * as this process is. A program that starts ranks on several machines calls it first. It loads the
+ * backend's library, waits for no other process, and may be called from any thread. LS_EINVAL:
+ * there is no backend of this name. LS_EUNSUPPORTED: says why, and which backends there are.
+ */
+LS_API LS_MUST_USE ls_status ls_backend_check(const char *name, int ranks);
+
+/*
  * Leaves a group and frees it; NULL is allowed. What is pending fails with LS_ECANCELED; sends already started are
  * delivered first (bounded by 5 s). Ranks still waiting for this one get an error naming it. Blocks shortly, needs no
  * other rank.

@@ -82,14 +82,18 @@ typedef struct ls_train_flags {
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, by ls_train_local_ranks() */
 } ls_train_flags;
 
-/* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is LS_EINVAL and names the nearest known
- * one. --help prints to standard output. Text values point into argv. */
+/* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is LS_EINVAL
+ * and names the nearest known one. --help prints to standard output. Text values point into argv.
+ * Without --help it also finds out whether --backend and --device are part of this installation:
+ * LS_EUNSUPPORTED names those that are. Loads the backend's library; waits for no other process. */
 LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *summary, int argc,
                                             char **argv, ls_train_flags *common, const ls_flag *own,
                                             int n_own);
 
-/* Checks --gpus, --nodes and --id against each other and reads the list into flags->per_node, for ls_spawn(). *n: ranks to spawn
- * on this machine; 0 when the program takes its place from its launcher. LS_EINVAL says what does not fit. */
+/* Checks --gpus, --nodes and --id against each other and reads the list into flags->per_node, for
+ * ls_spawn(). *n: ranks to spawn on this machine; 0 when the program takes its place from its
+ * launcher. LS_EINVAL says what does not fit. LS_EUNSUPPORTED: --backend cannot serve ranks that are
+ * started so (ls_backend_check()). */
 LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n);
 
 /* --- a run: owns device, model, tape, loaders and optimizer, and frees them --- */

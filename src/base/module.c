@@ -31,15 +31,60 @@ static bool own_folder(char *buf)
     return true;
 }
 
-/* FOLDER/liblockstep_NAME.so; *found tells whether there is such a file. */
-static ls_status try_folder(const char *folder, const char *name, void **out, bool *found)
-{
-    char path[PATH_MAX + 64];
+/* Where modules may lie. */
+typedef struct module_folders {
+    const char *list[3];
+    int n;
+    char own[PATH_MAX];
+    char beside[PATH_MAX + 8];
+} module_folders;
 
-    (void)text_format(path, sizeof(path), "%s/liblockstep_%s.so", folder, name);
-    *found = access(path, R_OK) == 0;
-    if (!*found)
-        return LS_OK;
+enum { MODULE_PATH_BYTES = PATH_MAX + 64 };
+
+static ls_status find_folders(module_folders *f)
+{
+    const char *asked;
+
+    f->n = 0;
+    LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
+    if (asked[0] != '\0')
+        f->list[f->n++] = asked;
+    if (own_folder(f->own)) {
+        (void)text_format(f->beside, sizeof(f->beside), "%s/../lib", f->own);
+        f->list[f->n++] = f->own;
+        f->list[f->n++] = f->beside;
+    }
+    return LS_OK;
+}
+
+/* The first FOLDER/liblockstep_NAME.so that there is, in `path`. */
+static ls_status find_file(const char *name, char *path)
+{
+    module_folders f;
+
+    LS_TRY(find_folders(&f));
+    for (int i = 0; i < f.n; i++) {
+        (void)text_format(path, MODULE_PATH_BYTES, "%s/liblockstep_%s.so", f.list[i], name);
+        if (access(path, R_OK) == 0)
+            return LS_OK;
+    }
+    return ls_fail(LS_ENOTFOUND, "no liblockstep_%s.so in %s%s%s", name,
+                   f.n > 0 ? f.list[0] : "any folder", f.n > 1 ? ", " : "",
+                   f.n > 1 ? f.list[1] : "");
+}
+
+ls_status module_find(const char *name)
+{
+    char path[MODULE_PATH_BYTES];
+
+    return find_file(name, path);
+}
+
+ls_status module_open(const char *name, void **out)
+{
+    char path[MODULE_PATH_BYTES];
+
+    LS_TRY(find_file(name, path));
     *out = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*out == NULL) {
         const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
@@ -47,31 +92,4 @@ static ls_status try_folder(const char *folder, const char *name, void **out, bo
         return ls_fail(LS_EUNSUPPORTED, "cannot load %s", why == NULL ? path : why);
     }
     return LS_OK;
-}
-
-ls_status module_open(const char *name, void **out)
-{
-    char own[PATH_MAX];
-    char beside[PATH_MAX + 8];
-    const char *folders[3];
-    const char *asked;
-    int n = 0;
-
-    LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
-    if (asked[0] != '\0')
-        folders[n++] = asked;
-    if (own_folder(own)) {
-        (void)text_format(beside, sizeof(beside), "%s/../lib", own);
-        folders[n++] = own;
-        folders[n++] = beside;
-    }
-    for (int i = 0; i < n; i++) {
-        bool found;
-        const ls_status st = try_folder(folders[i], name, out, &found);
-
-        if (found)
-            return st;
-    }
-    return ls_fail(LS_ENOTFOUND, "no liblockstep_%s.so in %s%s%s", name,
-                   n > 0 ? folders[0] : "any folder", n > 1 ? ", " : "", n > 1 ? folders[1] : "");
 }

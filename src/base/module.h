@@ -14,4 +14,7 @@
  */
 LS_MUST_USE ls_status module_open(const char *name, void **out);
 
+/* LS_OK when module_open() finds a file of this name. Loads nothing. LS_ENOTFOUND: as above. */
+LS_MUST_USE ls_status module_find(const char *name);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/backend.h"
 
+#include "base/config.h"
 #include "base/module.h"
 #include "base/text.h"
 
@@ -115,6 +116,16 @@ static bool is_launched_for(const backend_variant *v)
     return false;
 }
 
+/* The variant whose launcher has started this process, or NULL. */
+static const backend_variant *launched_variant(const backend_entry *e)
+{
+    for (const backend_variant *v = e->variants; v->name != NULL; v++) {
+        if (is_launched_for(v))
+            return v;
+    }
+    return NULL;
+}
+
 static ls_status load_fitting(const backend_entry *e, const backend_variant *v,
                               const backend_need *asked, const backend_ops **out)
 {
@@ -134,10 +145,8 @@ static ls_status find_variant(const backend_entry *e, const backend_need *need,
     text_buf reasons = {0};
     ls_status st = LS_EUNSUPPORTED;
 
-    for (const backend_variant *v = e->variants; v->name != NULL; v++) {
-        if (is_launched_for(v))
-            return load_fitting(e, v, need, out);
-    }
+    if (launched_variant(e) != NULL)
+        return load_fitting(e, launched_variant(e), need, out);
     for (const backend_variant *v = e->variants; v->name != NULL && st != LS_OK; v++) {
         st = load_fitting(e, v, need, out);
         if (st != LS_OK)
@@ -164,18 +173,36 @@ static ls_status find_best(const backend_need *need, const backend_ops **out)
     return best > 0 ? LS_OK : ls_context(LS_EUNSUPPORTED, "no backend fits");
 }
 
-/* Adds to the reason what would do instead. */
-static ls_status tell_what_works(const backend_entry *e)
+static void append_variants(text_buf *out, const backend_entry *e)
 {
-    const backend_variant *v = e->variants;
+    const backend_variant *launched = launched_variant(e);
+    char module[NAME_BYTES];
 
-    while (v != NULL && v->name != NULL && !is_launched_for(v))
-        v++;
-    if (v != NULL && v->name != NULL)
-        return ls_fail(LS_EUNSUPPORTED, "%.800s; backends %s:%s and native work here",
-                       ls_last_error(), e->name, v->name);
-    return ls_fail(LS_EUNSUPPORTED, "%.800s; backend native works here, over shared memory and TCP",
-                   ls_last_error());
+    for (const backend_variant *v = e->variants; v->name != NULL; v++) {
+        text_format(module, sizeof(module), "%s-%s", e->name, v->name);
+        if ((launched == NULL || launched == v) && module_find(module) == LS_OK)
+            text_append(out, ", %s:%s%s", e->name, v->name,
+                        launched == NULL ? " (under its mpirun)" : "");
+    }
+}
+
+/* Adds to the reason which backends this installation has. */
+static ls_status fail_with_alternatives(void)
+{
+    text_buf text = {0};
+    ls_status st;
+
+    text_append(&text, "%.700s; available here: native (the default, over shared memory and TCP)",
+                ls_last_error());
+    for (size_t i = 0; i < LS_COUNT_OF(entries); i++) {
+        if (entries[i].variants != NULL)
+            append_variants(&text, &entries[i]);
+        else if (entries[i].ops == NULL && module_find(entries[i].name) == LS_OK)
+            text_append(&text, ", %s", entries[i].name);
+    }
+    st = ls_fail(LS_EUNSUPPORTED, "%s", text_str(&text));
+    text_free(&text);
+    return st;
 }
 
 ls_status backend_find(const backend_need *asked, const backend_ops **out)
@@ -195,5 +222,15 @@ ls_status backend_find(const backend_need *asked, const backend_ops **out)
         st = find_variant(e, &need, out);
     else
         st = load_fitting(e, variant, &need, out);
-    return st == LS_OK ? LS_OK : tell_what_works(e);
+    return st == LS_OK ? LS_OK : fail_with_alternatives();
+}
+
+ls_status ls_backend_check(const char *name, int ranks)
+{
+    const backend_ops *ops;
+
+    if (name == NULL)
+        LS_TRY(config_text(CONFIG_BACKEND, &name));
+    return backend_find(&(backend_need){.name = name, .transport = "auto", .world_size = ranks},
+                        &ops);
 }

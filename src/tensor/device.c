@@ -161,6 +161,33 @@ static ls_status open_cpu(int threads, const char *spin_count, ls_device **out)
     return open_named("cpu_ref", threads, spin_count, out);
 }
 
+static ls_status resolve_name(const char *given, const char **out)
+{
+    *out = given;
+    return given != NULL && given[0] != '\0' ? LS_OK : config_text(CONFIG_DEVICE, out);
+}
+
+/* Adds to the reason which devices there are for users: cpu_ref is for tests. */
+static ls_status fail_with_alternatives(ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+
+    text_format(why, sizeof(why), "%.700s", ls_last_error());
+    return ls_fail(st, "%s; available here: cpu (the default)%s", why,
+                   module_check("onednn") == LS_OK ? ", which computes with oneDNN" : "");
+}
+
+ls_status device_check(const char *name)
+{
+    ls_status st;
+
+    LS_TRY(resolve_name(name, &name));
+    if (text_equal(name, "cpu") || find_built_in(name) != NULL)
+        return LS_OK;
+    st = module_check(name);
+    return st == LS_OK ? LS_OK : fail_with_alternatives(st);
+}
+
 ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
 {
     ls_device_options o;
@@ -170,9 +197,8 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
 
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
-    name = o.name;
-    if (name == NULL || name[0] == '\0')
-        LS_TRY(config_text(CONFIG_DEVICE, &name));
+    LS_TRY(device_check(o.name));
+    LS_TRY(resolve_name(o.name, &name));
     LS_TRY(resolve_threads(o.threads, &threads, &spin_count));
     if (text_equal(name, "cpu"))
         return open_cpu(threads, spin_count, out);

@@ -233,6 +233,10 @@ struct ls_device {
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
 
 /* "conv2d backward weights", ...: for messages and tests. */
+/* Whether there is a device `name` (NULL, "": that of LOCKSTEP_DEVICE) that ls_device_open() could
+ * open. Loads nothing. LS_EINVAL, LS_EUNSUPPORTED: the text says which devices there are. */
+LS_MUST_USE ls_status device_check(const char *name);
+
 const char *device_op_name(op_kind op);
 
 /* Whether dropout makes element (or row) `i` 0: the same on every device. */

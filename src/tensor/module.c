@@ -33,7 +33,19 @@ static ls_status check_name(const char *name)
     if (length > 0 && length <= 32 &&
         strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == length)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "device: '%.40s' is no name of a device; cpu works", name);
+    return ls_fail(LS_EINVAL, "device: '%.40s' is no name of a device", name);
+}
+
+ls_status module_check(const char *name)
+{
+    ls_status st;
+
+    LS_TRY(check_name(name));
+    st = module_find(name);
+    if (st == LS_ENOTFOUND)
+        return ls_fail(LS_EUNSUPPORTED, "device %s is not part of this installation (%.600s)", name,
+                       ls_last_error());
+    return st;
 }
 
 ls_status module_load(const char *name, const device_ops **ops, void **out)
@@ -41,15 +53,9 @@ ls_status module_load(const char *name, const device_ops **ops, void **out)
     device_entry_fn entry = NULL;
     void *module = NULL;
     void *symbol;
-    ls_status st;
 
-    LS_TRY(check_name(name));
-    st = module_open(name, &module);
-    if (st == LS_ENOTFOUND)
-        return ls_fail(LS_EUNSUPPORTED, "device: %.600s; cpu_ref works everywhere",
-                       ls_last_error());
-    if (st != LS_OK)
-        return ls_context(st, "device");
+    LS_TRY(module_check(name));
+    LS_TRY(ls_context(module_open(name, &module), "device"));
     symbol = dlsym(module, DEVICE_ENTRY);
     memcpy(&entry, &symbol, sizeof(entry)); // C has no conversion between these two
     *ops = entry == NULL ? NULL : entry(&host);

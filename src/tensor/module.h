@@ -11,6 +11,9 @@
  * this code is in, or from ../lib beside that. LS_EUNSUPPORTED tells where it was looked for, or why it cannot be loaded. */
 LS_MUST_USE ls_status module_load(const char *name, const device_ops **ops, void **out);
 
+/* Whether there is such a file, as module_load() does, without loading it. */
+LS_MUST_USE ls_status module_check(const char *name);
+
 void module_unload(void *module); /* NULL is allowed */
 
 #endif

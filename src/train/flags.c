@@ -5,6 +5,7 @@
 #include "train/run.h"
 
 #include "base/text.h"
+#include "tensor/device.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -172,8 +173,10 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     flags.tables[1] = table.flags;
     flags.n[1] = table.n;
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
-    if (!common->help)
-        return LS_OK;
+    if (!common->help) {
+        LS_TRY(device_check(common->device));
+        return ls_backend_check(common->backend, 1);
+    }
     add_common(&shown,
                &defaults); /* the help shows the defaults, not what was given beside --help */
     flags.tables[1] = shown.flags;
@@ -197,6 +200,16 @@ static ls_status read_gpus(ls_train_flags *flags, int *n_listed)
     if (*n_listed == 0)
         return ls_fail(LS_EINVAL, "--gpus is empty: give the ranks of each machine, as 2 or 8,2");
     return LS_OK;
+}
+
+/* Whether the backend can serve all ranks of the job, before the machines wait for each other. */
+static ls_status check_job(const ls_train_flags *flags, int nodes)
+{
+    int ranks = 0;
+
+    for (int i = 0; i < nodes; i++)
+        ranks += flags->per_node[i];
+    return ls_backend_check(flags->backend, ranks);
 }
 
 ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
@@ -232,6 +245,7 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
     if (flags->node_id >= nodes)
         return ls_fail(LS_EINVAL, "--id %lld, but there %s", (long long)flags->node_id,
                        nodes == 1 ? "is one machine: 0" : "are fewer machines");
+    LS_TRY(check_job(flags, nodes));
     flags->nodes = nodes;
     *n = flags->per_node[flags->node_id];
     return LS_OK;

@@ -132,6 +132,7 @@ NULL_GIVES = {
     ("ls_nn_layer_norm", "opt"): ANY,
     ("ls_grad_check", "arg"): "LS_OK", ("ls_grad_check", "worst"): "LS_OK",
     ("ls_checkpoint_compare", "each"): "LS_OK", ("ls_checkpoint_compare", "arg"): "LS_OK",
+    ("ls_backend_check", "name"): "LS_OK",
     ("ls_init", "opt"): "LS_OK", ("ls_ddp_create", "opt"): "LS_OK", ("ls_spawn", "arg"): "LS_OK",
     ("ls_spawn", "opt"): "LS_OK", ("ls_dataset_open_folder", "like"): "LS_OK",
     ("ls_dataset_open_synthetic", "opt"): "LS_OK", ("ls_dataset_augment", "augment"): "LS_OK",

@@ -152,8 +152,6 @@ def machines_with_other_lists_are_both_told():
 def wrong_flags_and_files_get_a_clear_line():
     assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
     assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
-    assert "cuda" in run(*mnist("--device", "cuda"), code=1)
-    assert "nccl" in run(*mnist("--backend", "nccl"), code=1)
     with folder() as f:
         for name in ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
             with open(f"{DATA}/{name}", "rb") as source, open(f"{f}/{name}", "wb") as copy:
@@ -162,8 +160,29 @@ def wrong_flags_and_files_get_a_clear_line():
         assert "train-" in output and "ubyte.gz" in output, output
 
 
+def missing_backends_and_devices_are_refused_before_any_rank_waits():
+    place = f"127.0.0.1:{free_port()}"
+    nothing = ("--data", "/nonexistent")
+    two_nodes = ("-n", "2", "-g", "1, 1", "-i", "0", "--master", place)
+    for command in ((program("mnist"), *nothing), (program("mnist"), *nothing, *two_nodes), (program("imagenet"), "/nonexistent"),
+                    (program("imagenet"), "/nonexistent", "--dist-url", f"tcp://{place}", "--world-size", "2", "--rank", "0"),
+                    (program("imagenet"), "/nonexistent", "--dist-url", f"tcp://{place}", "--multiprocessing-distributed",
+                     "--nproc", "1", "--world-size", "2", "--rank", "0"), launched(2, program("mnist"), *nothing)):
+        flag = "--dist-backend" if program("imagenet") in command else "--backend"
+        output = run(*command, flag, "nccl", code=1, timeout=60)
+        assert "backend nccl is not part of this installation" in output and "available here: native" in output, output
+        assert "waiting for" not in output and "/nonexistent" not in output, output
+        output = run(*command, "--device", "cuda", code=1, timeout=60)
+        assert "device cuda is not part of this installation" in output and "available here: cpu (the default)" in output, output
+        assert "cpu_ref" not in output and "waiting for" not in output and "/nonexistent" not in output, output
+    # MPI's ranks cannot be started by the program itself.
+    output = run(*mnist(*two_nodes, "--backend", "mpi"), code=1, timeout=60)
+    assert "backend mpi" in output and "waiting for" not in output, output
+
+
 if __name__ == "__main__":
     run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
                every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines, the_bar_shows_what_was_measured_only,
                progress_line_and_help_fit_the_terminal,
-               a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line])
+               a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line,
+               missing_backends_and_devices_are_refused_before_any_rank_waits])
