@@ -96,6 +96,42 @@ def a_stopped_rank_is_named_and_goes_on_with_the_same_bits():
         assert tensors(undisturbed) == tensors(stopped), "the weights differ"
 
 
+def stop_in_a_save(rank, where):
+    """Stops the process while it writes a file there: a file.tmp exists before and after the stop."""
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
+        written = [name for name in os.listdir(where) if name.endswith(".tmp")]
+        if not written:
+            continue
+        os.kill(rank, signal.SIGSTOP)
+        while state(rank) != "T":
+            time.sleep(0.001)
+        if all(os.path.exists(f"{where}/{name}") for name in written):
+            return
+        os.kill(rank, signal.SIGCONT)
+    raise AssertionError("rank 0 did not save")
+
+
+def saved_at(path):
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+def a_rank_that_is_stopped_in_a_save_is_named_and_goes_on():
+    with folder() as f:
+        launcher = training("--save", f"{f}/w.safetensors", "--batch-size", "10000", n=2,
+                            env={"LOCKSTEP_LATE_MS": "1000"})
+        saver = ranks_of(launcher, want=2)[0]
+        stop_in_a_save(saver, f)
+        await_text(launcher, "lockstep:", " 0 (pid ", "stopped")
+        before = saved_at(f"{f}/w.resume.safetensors")
+        os.kill(saver, signal.SIGCONT)
+        while saved_at(f"{f}/w.resume.safetensors") == before:
+            assert launcher.poll() is None, finish(launcher, None)
+            time.sleep(0.01)
+        os.kill(launcher.pid, signal.SIGTERM)
+        finish(launcher, None)
+
+
 def a_stopped_rank_is_ended_at_the_operations_timeout():
     # Longer than a rank may wait for another one that starts beside it on a busy machine.
     launcher = training(n=2, env={"LOCKSTEP_OP_TIMEOUT_MS": "6000", "LOCKSTEP_LATE_MS": "1000"})
@@ -114,4 +150,5 @@ if __name__ == "__main__":
     run_tests([a_killed_rank_ends_all_others_by_name, the_others_say_who_died_before_they_are_ended,
                a_killed_launcher_leaves_nothing, killed_while_saving_there_is_always_a_state_to_resume_from,
                a_stopped_rank_is_named_and_goes_on_with_the_same_bits,
+               a_rank_that_is_stopped_in_a_save_is_named_and_goes_on,
                a_stopped_rank_is_ended_at_the_operations_timeout])
