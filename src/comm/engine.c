@@ -148,29 +148,13 @@ static void set_host(engine *e)
 
 /* --- life --- */
 
-/* An engine of others may wait in it for all ranks: MPI does when it is finalized. */
-static void close_backend(engine_parts *p)
-{
-    const bool is_foreign = p->ops != &native_backend_ops;
-
-    if (p->backend == NULL)
-        return;
-    if (is_foreign)
-        control_begin_stage(p->control, &(control_stage){.group = GROUP_LEAVE,
-                                                         .n_members = p->size,
-                                                         .what = "leaving the job",
-                                                         .is_blind = true});
-    p->ops->close(p->backend, CLOSE_MS);
-    if (is_foreign)
-        control_end_stage(p->control);
-}
-
 void engine_free_parts(engine_parts *p)
 {
     char kept[LS_ERROR_BYTES];
 
     ls_error_keep(kept);
-    close_backend(p);
+    if (p->backend != NULL)
+        p->ops->close(p->backend, CLOSE_MS);
     control_close(p->control);
     hub_thread_stop(p->hub, HUB_MS);
     recorder_close(p->recorder);

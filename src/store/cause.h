@@ -13,8 +13,7 @@
 /* Where ranks wait for each other besides groups (control_begin_stage). */
 #define GROUP_JOIN    (GROUP_ALL - 1)
 #define GROUP_CONNECT (GROUP_ALL - 2)
-#define GROUP_LEAVE   (GROUP_ALL - 3)
-#define GROUP_ID_END  GROUP_LEAVE /* no group of a job has this or a higher id */
+#define GROUP_ID_END  GROUP_CONNECT /* no group of a job has this or a higher id */
 
 typedef enum cause_kind {
     CAUSE_NONE = 0,
