@@ -33,7 +33,6 @@ typedef struct settings {
     int64_t steps_syn;
     const char *model_dir;
     const char *model_filename;
-    int resume;
     char path[4096]; /* of the file in model_dir */
     const resnet_arch *net;
 } settings;
@@ -164,7 +163,6 @@ static ls_status parse(int argc, char **argv, settings *s)
          "`DIR` folder of the saved model, made when missing"},
         {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
          "`FILE` its name in that folder"},
-        {"resume", 0, LS_FLAG_BOOL, &s->resume, 0, 0, "go on from the file in --model_dir"},
     };
     char problem[256];
 
@@ -190,8 +188,6 @@ static ls_status choose_file(settings *s)
             return ls_train_refuse("--model_dir %s: %s", s->model_dir, strerror(errno));
         f->save = s->path;
     }
-    if (s->resume)
-        f->resume = "";
     return LS_OK;
 }
 

@@ -129,6 +129,7 @@ typedef struct ls_sampler_options {
     uint64_t seed;
     int no_shuffle;
     ls_sampler_mode mode;
+    size_t skip; /* the first samples of each epoch's order, which no rank gets; at most count */
 } ls_sampler_options;
 
 LS_API LS_MUST_USE ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out);

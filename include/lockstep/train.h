@@ -77,7 +77,7 @@ typedef struct ls_train_flags {
     const char *save_best;     /* --save-best FILE.safetensors; NULL: beside the --save file */
     const char *on_save_error; /* --on-save-error continue|stop; NULL: continue */
     const char *init;          /* --init FILE.safetensors */
-    const char *resume;        /* --resume [PATH]; without PATH: the --save file */
+    const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if there is one */
     int help;                  /* --help was given: the text has been printed, leave with 0 */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, by ls_train_local_ranks() */
 } ls_train_flags;
@@ -125,7 +125,9 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
 /* The last step before the loop: makes the optimizer and schedule of the flags, loads --init or
- * --resume, cuts the metrics file at its step (rank 0), takes SIGTERM and SIGINT. `forward` is
+ * --resume, cuts the metrics file at its step (rank 0), takes SIGTERM and SIGINT. In a job that its
+ * launcher has started again, what the job has saved to --save comes before --init and --resume.
+ * Files of another run that --save would overwrite are renamed (docs/training.md). `forward` is
  * used for evaluation; NULL when there is no test set. Collective. When rank 0 cannot load the
  * checkpoint, it fails the group with its reason: LS_EPEER on the other ranks. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sampler.c - one order of all samples, dealt out to the ranks like cards: rank r takes positions
- * r, r + world, r + 2*world, ... The order is Fisher and Yates' shuffle driven by base/rng.h, hence
- * the same everywhere; it is not torch.randperm's.
+ * r, r + world, r + 2*world, ... behind those that are skipped. The order is Fisher and Yates'
+ * shuffle driven by base/rng.h, hence the same everywhere; it is not torch.randperm's.
  */
 #include "data/sampler.h"
 
@@ -29,6 +29,9 @@ static ls_status check_options(const ls_sampler_options *opt)
         return ls_fail(LS_EINVAL, "sampler: there is no rank %d of %d", opt->rank, world);
     if (opt->count > UINT32_MAX)
         return ls_fail(LS_EINVAL, "sampler: %zu samples are more than 2^32 - 1", opt->count);
+    if (opt->skip > opt->count)
+        return ls_fail(LS_EINVAL, "sampler: %zu samples are skipped, there are %zu", opt->skip,
+                       opt->count);
     if (opt->mode != LS_SAMPLER_PAD && opt->mode != LS_SAMPLER_DROP_LAST &&
         opt->mode != LS_SAMPLER_UNEVEN)
         return ls_fail(LS_EINVAL, "sampler: %d is no mode", (int)opt->mode);
@@ -37,8 +40,8 @@ static ls_status check_options(const ls_sampler_options *opt)
 
 static size_t count_own(const ls_sampler *s)
 {
-    const size_t each = s->opt.count / s->world;
-    const size_t rest = s->opt.count % s->world;
+    const size_t each = (s->opt.count - s->opt.skip) / s->world;
+    const size_t rest = (s->opt.count - s->opt.skip) % s->world;
 
     switch (s->opt.mode) {
     case LS_SAMPLER_DROP_LAST:
@@ -122,7 +125,7 @@ size_t ls_sampler_index(const ls_sampler *s, size_t i)
         return 0;
     LS_ASSERT(i < s->n_own);
     // Padding begins again at the front of the order.
-    position = (i * s->world + s->rank) % s->opt.count;
+    position = (s->opt.skip + i * s->world + s->rank) % s->opt.count;
     return s->order != NULL ? s->order[position] : position;
 }
 

@@ -123,7 +123,8 @@ static void add_output(flag_table *t, ls_train_flags *f)
         "`WORD` when a file cannot be written: continue, or stop; the old file stays");
     add(t, "init", 0, LS_FLAG_TEXT, &f->init, 0, 0, "`FILE` start from these weights");
     add(t, "resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
-        "`FILE` go on where the run that saved it ended; default the --save file");
+        "`FILE` go on where the run that saved it ended; default the --save file; auto: "
+        "that, or anew where there is none");
     add(t, "help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text");
 }
 

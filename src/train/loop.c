@@ -26,9 +26,10 @@ static void fail_run(ls_run *run, ls_status st)
 
 static ls_status begin_epoch(ls_run *run)
 {
+    LS_TRY(run_deal_epoch(run));
     LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
     run->in_epoch = true;
-    if (run->at.batch == 0)
+    if (run->at.batch == 0 && run->at.skip == 0)
         run->epoch_sums = (tally){.loss = 0};
     run->epoch_start_ns = ls_now_ns();
     run->epoch_samples = 0;
@@ -102,6 +103,7 @@ static ls_status end_epoch(ls_run *run)
     LS_TRY(report_rest(run, &seen));
     run->in_epoch = false;
     run->at.epoch++;
+    run->at.skip = 0;
     run->at.batch = 0;
     LS_TRY(test_epoch(run, &is_best));
     note_evaluation(run, &seen);
@@ -162,25 +164,34 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
     return LS_OK;
 }
 
+/* Ends and begins epochs until one has a batch left, or the run is finished. */
+static ls_status find_batch(ls_run *run)
+{
+    for (;;) {
+        if (run->in_epoch && run->at.batch >= run->epoch_batches)
+            LS_TRY(end_epoch(run));
+        if (run->at.epoch >= run->flags->epochs) {
+            run->finished = true;
+            return LS_OK;
+        }
+        if (run->state.stopping || (run->flags->steps > 0 && run->at.step >= run->flags->steps)) {
+            run->finished = true;
+            return end_early(run);
+        }
+        if (run->in_epoch)
+            return LS_OK;
+        LS_TRY(begin_epoch(run));
+    }
+}
+
 static ls_status next_batch(ls_run *run, ls_batch *batch)
 {
     if (run->flags->evaluate)
         return evaluate_only(run);
     if (run->train.loader == NULL)
         return ls_fail(LS_EINVAL, "ls_run_next needs a training set and ls_run_start");
-    if (run->in_epoch && run->at.batch >= run->epoch_steps)
-        LS_TRY(end_epoch(run));
-    if (run->at.epoch >= run->flags->epochs) {
-        run->finished = true;
-        return LS_OK;
-    }
-    if (run->state.stopping || (run->flags->steps > 0 && run->at.step >= run->flags->steps)) {
-        run->finished = true;
-        return end_early(run);
-    }
-    if (!run->in_epoch)
-        LS_TRY(begin_epoch(run));
-    return get_batch(run, batch);
+    LS_TRY(find_batch(run));
+    return run->finished ? LS_OK : get_batch(run, batch);
 }
 
 int ls_run_next(ls_run *run, ls_batch *batch)
@@ -290,7 +301,7 @@ static ls_status train_step(ls_run *run, ls_tensor *loss)
     ls_ddp_step step;
 
     LS_TRY(read_loss(loss, &value));
-    run->state.lr = ls_schedule_lr(&run->schedule, run->at.step);
+    run->state.lr = ls_schedule_lr(&run->schedule, run_schedule_step(run));
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
     if (step.more_data)

@@ -70,8 +70,8 @@ ls_status metrics_begin(ls_run *run)
         return ls_fail_errno("--metrics %s", f->metrics);
     if (!S_ISREG(info.st_mode)) /* a pipe or a terminal: nothing can be taken back */
         return LS_OK;
-    run->metrics_bytes = f->resume != NULL ? info.st_size : 0;
-    if (f->resume != NULL && !f->evaluate)
+    run->metrics_bytes = run->resumed || (f->evaluate && f->resume != NULL) ? info.st_size : 0;
+    if (run->resumed)
         LS_TRY(find_end(f->metrics, run->at.step, &run->metrics_bytes));
     if (ftruncate(run->metrics_fd, run->metrics_bytes) != 0)
         return ls_fail_errno("--metrics %s", f->metrics);

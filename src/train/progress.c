@@ -80,7 +80,7 @@ static void make_pieces(const ls_run *run, piece pieces[N_PIECES])
 
 static void make_bar(const ls_run *run, int cells, piece out)
 {
-    const int64_t of = run->epoch_steps > 0 ? run->epoch_steps : 1;
+    const int64_t of = run->epoch_batches > 0 ? run->epoch_batches : 1;
     const int full = (int)(run->at.batch * cells / of);
     char drawn[BAR_CELLS_MOST + 1] = "";
 

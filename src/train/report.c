@@ -53,15 +53,14 @@ static history_point point_of(const ls_run *run, const tally *sum)
 
 static double seconds_left(const ls_run *run)
 {
-    const int64_t total = run_total_steps(run);
-    const double steps = (double)(total - run->at.step);
+    const int64_t steps = run_steps_left(run);
     int64_t tests = 0;
 
     if (run->steps_done == 0 || run->epoch_steps == 0)
         return -1;
     if (run->test.set != NULL)
-        tests = total / run->epoch_steps - run->at.epoch;
-    return steps * run->train_s / (double)run->steps_done + (double)tests * run->evaluate_s;
+        tests = (run_schedule_step(run) + steps) / run->epoch_steps - run->at.epoch;
+    return (double)steps * run->train_s / (double)run->steps_done + (double)tests * run->evaluate_s;
 }
 
 static void update_state(ls_run *run, const history_point *p)

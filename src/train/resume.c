@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resume.c - where a run starts from: --init takes weights, --resume the whole state of save.c. Rank 0 reads and everybody gets it.
+ * resume.c - what a run starts from: --init takes weights, --resume the whole state of save.c.
+ * After a restart the state that this job has saved comes first. Rank 0 reads, all ranks get it.
  */
 #include "train/run.h"
 
@@ -169,7 +170,7 @@ static void append_differences(const ls_run *run, const ls_checkpoint *file, tex
     }
 }
 
-/* In mid-epoch other settings would give other samples than those that are left. */
+/* In the middle of an epoch other settings give another order of samples. */
 static ls_status check_settings(const ls_run *run, const ls_checkpoint *file)
 {
     text_buf differences = {0};
@@ -212,15 +213,40 @@ static void warn_of_other_bits(const ls_run *run, const char *device, int64_t ra
            run_size(run), text_plural(run_size(run)), here, ranks, text_plural(ranks), there);
 }
 
-static ls_status check_same_run(const ls_run *run, const ls_checkpoint *file,
-                                const run_position *at)
+/* Another number of ranks, or batches of another size, begin behind the samples that those of the
+ * file have trained on. */
+static ls_status deal_rest(const ls_run *run, const ls_checkpoint *file, int64_t ranks,
+                           run_position *at)
+{
+    const int64_t samples = (int64_t)ls_dataset_count(run->train.set);
+    int64_t rows;
+
+    LS_TRY(meta_number(file, "batch_size", 1 << 24, &rows));
+    if (at->skip > samples || ranks < 1 || rows < 1)
+        return ls_fail(LS_EFORMAT,
+                       "its position, %" PRId64 " samples and %" PRId64 " batches of %" PRId64
+                       " rows on %" PRId64 " ranks, is not one of %" PRId64 " samples",
+                       at->skip, at->batch, rows, ranks, samples);
+    if (ranks == run_size(run) && rows == run->flags->batch_size)
+        return LS_OK;
+    if (at->batch > (samples - at->skip) / (ranks * rows))
+        at->skip = samples;
+    else
+        at->skip += at->batch * ranks * rows;
+    at->batch = 0;
+    return LS_OK;
+}
+
+static ls_status check_same_run(const ls_run *run, const ls_checkpoint *file, run_position *at)
 {
     int64_t ranks;
 
     LS_TRY(meta_number(file, "world_size", INT32_MAX, &ranks));
     LS_TRY(check_optimizer(run, file));
-    if (at->batch > 0)
+    if (at->batch > 0 || at->skip > 0)
         LS_TRY(check_settings(run, file));
+    if ((at->batch > 0 || at->skip > 0) && run->train.set != NULL)
+        LS_TRY(deal_rest(run, file, ranks, at));
     warn_of_other_bits(run, ls_checkpoint_meta(file, "device"), ranks);
     return LS_OK;
 }
@@ -229,6 +255,9 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
 {
     const char *text = ls_checkpoint_meta(file, "best_accuracy");
 
+    at->skip = 0; // of files that are older than it
+    if (ls_checkpoint_meta(file, "skip") != NULL)
+        LS_TRY(meta_number(file, "skip", STEPS_MAX, &at->skip));
     LS_TRY(meta_number(file, "epoch", STEPS_MAX, &at->epoch));
     LS_TRY(meta_number(file, "batch", STEPS_MAX, &at->batch));
     LS_TRY(meta_number(file, "step", STEPS_MAX, &at->step));
@@ -324,11 +353,17 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;
+    run->resumed = true;
     run->state.best_accuracy = best;
     read_epoch_sums(file, &run->epoch_sums);
     load_history(run, file);
     recall_results(run);
     return LS_OK;
+}
+
+static bool is_auto(const ls_train_flags *f)
+{
+    return f->resume != NULL && text_equal(f->resume, "auto");
 }
 
 /* The file beside PATH, or PATH when that is such a file itself. */
@@ -342,28 +377,63 @@ static ls_status state_path(const char *path, char *out, size_t n)
     return LS_OK;
 }
 
-static ls_status load_state(ls_run *run)
+/* Takes the file. */
+static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *path)
+{
+    const ls_status st = load_state_from(run, file);
+
+    ls_checkpoint_close(file);
+    if (st != LS_OK)
+        return ls_context(st, "resuming from %s", path);
+    progress_line(&run->progress, "resuming from %s: epoch %" PRId64 ", step %" PRId64, path,
+                  run->at.epoch + 1, run->at.step);
+    return LS_OK;
+}
+
+static ls_status load_given_state(ls_run *run)
 {
     const ls_train_flags *f = run->flags;
-    const char *given = f->resume[0] != 0 ? f->resume : f->save;
+    const char *given = f->resume[0] != 0 && !is_auto(f) ? f->resume : f->save;
     char path[4096];
     ls_checkpoint *file;
-    ls_status st;
 
-    if (given == NULL)
+    if (!save_is_named(given))
         return ls_fail(LS_EINVAL, "--resume needs a path, or --save FILE to go on from");
     if (f->evaluate)
         return load_weights(run, given);
     LS_TRY(state_path(given, path, sizeof(path)));
     LS_TRY(ls_checkpoint_open(path, &file));
-    st = load_state_from(run, file);
+    return load_state_take(run, file, path);
+}
+
+/* The state at the --save path, where --resume auto or a restart asks for one that is there. After
+ * a restart that is one of this job: where it has saved none yet, it starts as the flags say. */
+static ls_status load_saved_state(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+    const bool is_any = is_auto(f);
+    const char *job;
+    char path[4096];
+    ls_checkpoint *file;
+    ls_status st;
+
+    if (f->evaluate || !save_is_named(f->save) || (!is_any && !earlier_is_restart()))
+        return LS_OK;
+    LS_TRY(save_path_beside(f->save, "resume", path, sizeof(path)));
+    st = ls_checkpoint_open(path, &file);
+    if (st == LS_ENOTFOUND)
+        return LS_OK;
+    LS_TRY(st);
+    job = ls_checkpoint_meta(file, "job");
+    if (is_any || (job != NULL && text_equal(job, earlier_job())))
+        return load_state_take(run, file, path);
     ls_checkpoint_close(file);
-    return ls_context(st, "resuming from %s", path);
+    return LS_OK;
 }
 
 /* --- and on all ranks --- */
 
-/* One item's bytes from rank 0 to everybody. */
+/* One item's bytes from rank 0 to all ranks. */
 static ls_status share_item(ls_comm *comm, const ls_named *item)
 {
     comm_label(comm, item->name);
@@ -376,11 +446,21 @@ static ls_status share_item(ls_comm *comm, const ls_named *item)
                         ls_tensor_dtype(item->tensor), 0, NULL);
 }
 
-static ls_status share_state(ls_run *run)
+static ls_status share_tensors(ls_run *run)
 {
-    double results[] = {run->state.best_accuracy, run->state.accuracy, run->state.loss};
     name_list state = {0};
-    ls_status st;
+    ls_status st = save_state_list(run, &state);
+
+    for (int i = 0; st == LS_OK && i < state.n; i++)
+        st = share_item(run->comm, &state.items[i]);
+    name_list_free(&state);
+    return st;
+}
+
+/* *has_state: rank 0 has read tensors; all ranks get them. */
+static ls_status share_state(ls_run *run, bool *has_state)
+{
+    double results[] = {run->state.best_accuracy, run->state.accuracy, run->state.loss, *has_state};
 
     comm_label(run->comm, "resume");
     LS_TRY(ls_broadcast(run->comm, &run->at, &run->at, sizeof(run->at) / sizeof(int64_t), LS_I64, 0,
@@ -390,11 +470,8 @@ static ls_status share_state(ls_run *run)
     run->state.best_accuracy = results[0];
     run->state.accuracy = results[1];
     run->state.loss = results[2];
-    st = save_state_list(run, &state);
-    for (int i = 0; st == LS_OK && i < state.n; i++)
-        st = share_item(run->comm, &state.items[i]);
-    name_list_free(&state);
-    return st;
+    *has_state = results[3] != 0;
+    return *has_state ? share_tensors(run) : LS_OK;
 }
 
 /* Rank 0's failure reaches all ranks as the group's: those wait for its broadcast meanwhile. */
@@ -409,19 +486,43 @@ static ls_status share_failure(ls_run *run, ls_status st)
     return ls_fail(st, "%s", why);
 }
 
+/* --resume with a path, or with a word that leaves no other way than to load. */
+static bool must_resume(const ls_train_flags *f)
+{
+    return f->resume != NULL && (!is_auto(f) || f->evaluate || !save_is_named(f->save));
+}
+
+/* *has_state: tensors have been read. */
+static ls_status load(ls_run *run, bool *has_state)
+{
+    const ls_train_flags *f = run->flags;
+
+    LS_TRY(load_saved_state(run));
+    if (!run->resumed && must_resume(f))
+        LS_TRY(load_given_state(run));
+    else if (!run->resumed && f->init != NULL)
+        LS_TRY(load_weights(run, f->init));
+    *has_state = run->resumed || must_resume(f) || f->init != NULL;
+    if (is_auto(f) && !*has_state)
+        progress_line(&run->progress, "nothing is saved at %s yet: starting anew", f->save);
+    return earlier_keep(run);
+}
+
 ls_status resume_load(ls_run *run)
 {
+    const ls_train_flags *f = run->flags;
+    bool has_state = false;
     ls_status st = LS_OK;
 
-    if (run->flags->resume == NULL && run->flags->init == NULL)
+    if (f->resume == NULL && f->init == NULL && !save_is_named(f->save))
         return LS_OK;
-    if (run->flags->resume != NULL && run->flags->init != NULL)
+    if (f->resume != NULL && f->init != NULL && !is_auto(f))
         return ls_fail(LS_EINVAL, "--init starts anew and --resume goes on: give one of them");
     if (run_rank(run) == 0)
-        st = run->flags->resume != NULL ? load_state(run) : load_weights(run, run->flags->init);
+        st = load(run, &has_state);
     if (st != LS_OK)
         return share_failure(run, st);
     if (run->comm != NULL)
-        LS_TRY(share_state(run));
-    return ls_optimizer_loaded(run->optimizer);
+        LS_TRY(share_state(run, &has_state));
+    return has_state ? ls_optimizer_loaded(run->optimizer) : LS_OK;
 }

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
-#include "comm/comm.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -45,11 +44,21 @@ bool run_stop_signalled(void)
     return stop_signal != 0;
 }
 
-int64_t run_total_steps(const ls_run *run)
+int64_t run_schedule_step(const ls_run *run)
 {
-    const int64_t limit = run->flags->steps;
+    const int64_t rows = run->flags->batch_size * run_size(run);
+    const int64_t skipped = run->at.skip > 0 ? run->at.skip / rows : 0;
 
-    return limit > 0 && limit < run->all_steps ? limit : run->all_steps;
+    return run->at.epoch * run->epoch_steps + skipped + run->at.batch;
+}
+
+int64_t run_steps_left(const ls_run *run)
+{
+    const int64_t of_epochs = run->all_steps - run_schedule_step(run);
+    const int64_t of_limit = run->flags->steps - run->at.step;
+    const int64_t left = run->flags->steps > 0 && of_limit < of_epochs ? of_limit : of_epochs;
+
+    return left > 0 ? left : 0;
 }
 
 /* --- life --- */
@@ -160,10 +169,17 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     return LS_OK;
 }
 
-static void close_split(split *s)
+static void close_loader(split *s)
 {
     ls_loader_destroy(s->loader);
     ls_sampler_destroy(s->sampler);
+    s->loader = NULL;
+    s->sampler = NULL;
+}
+
+static void close_split(split *s)
+{
+    close_loader(s);
     ls_dataset_close(s->set);
 }
 
@@ -227,6 +243,7 @@ static ls_status open_split(ls_run *run, split *s, bool training)
         .seed = (uint64_t)run->flags->seed,
         .no_shuffle = run->flags->no_shuffle || !training,
         .mode = training ? LS_SAMPLER_PAD : LS_SAMPLER_UNEVEN,
+        .skip = training ? (size_t)run->at.skip : 0,
     };
 
     LS_TRY(ls_sampler_create(&sampler, &s->sampler));
@@ -243,14 +260,31 @@ static ls_status open_split(ls_run *run, split *s, bool training)
     return ls_loader_create(&loader, &s->loader);
 }
 
-static ls_status agree_on_epoch_steps(ls_run *run)
+static ls_status deal_training_set(ls_run *run)
 {
-    run->epoch_steps = (int64_t)ls_loader_batches(run->train.loader);
-    if (run->comm != NULL) {
-        comm_label(run->comm, "steps of an epoch");
-        LS_TRY(ls_all_reduce(run->comm, &run->epoch_steps, &run->epoch_steps, 1, LS_I64, LS_MAX,
-                             NULL));
-    }
+    LS_TRY(open_split(run, &run->train, true));
+    run->dealt_from = run->at.skip;
+    run->epoch_batches = (int64_t)ls_loader_batches(run->train.loader);
+    if (run->comm == NULL)
+        return LS_OK;
+    comm_label(run->comm, "steps of an epoch");
+    return ls_all_reduce(run->comm, &run->epoch_batches, &run->epoch_batches, 1, LS_I64, LS_MAX,
+                         NULL);
+}
+
+ls_status run_deal_epoch(ls_run *run)
+{
+    if (run->at.skip == run->dealt_from)
+        return LS_OK;
+    close_loader(&run->train);
+    run->bad_seen[0] = 0; // which the loader counts
+    return deal_training_set(run);
+}
+
+static ls_status open_training_set(ls_run *run)
+{
+    LS_TRY(deal_training_set(run));
+    run->epoch_steps = run->epoch_batches;
     if (run->epoch_steps == 0)
         return ls_fail(LS_EINVAL,
                        "--drop-last leaves no batch of %" PRId64 " rows: the training "
@@ -280,10 +314,8 @@ static ls_status open_splits(ls_run *run)
 {
     if (run->flags->evaluate && run->test.set == NULL)
         return ls_fail(LS_EINVAL, "--evaluate needs a test set");
-    if (run->train.set != NULL) {
-        LS_TRY(open_split(run, &run->train, true));
-        LS_TRY(agree_on_epoch_steps(run));
-    }
+    if (run->train.set != NULL)
+        LS_TRY(open_training_set(run));
     if (run->test.set != NULL)
         LS_TRY(open_split(run, &run->test, false));
     return LS_OK;
@@ -304,9 +336,9 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     LS_TRY(recipe_make_optimizer(run));
     if (run_rank(run) == 0)
         LS_TRY(history_open(&run->history));
+    progress_init(&run->progress, run_rank(run));
     LS_TRY(resume_load(run));
     LS_TRY(metrics_begin(run));
-    progress_init(&run->progress, run_rank(run));
     take_signals(run);
     run->started = true;
     run_set_activity(run, "training");

@@ -46,7 +46,8 @@ typedef struct split {
 /* Where a run stands; all a resumed run needs beside tensors. Goes over the wire as LS_I64. */
 typedef struct run_position {
     int64_t epoch;
-    int64_t batch; /* of this epoch: the next one to train on */
+    int64_t skip;  /* samples of this epoch's order that another number of ranks has trained on */
+    int64_t batch; /* of what is left of the epoch: the next one to train on */
     int64_t step;
     int64_t best_epoch;
 } run_position;
@@ -72,9 +73,12 @@ struct ls_run {
     void *forward_arg;
 
     run_position at;
-    int64_t epoch_steps; /* the most of any rank */
-    int64_t all_steps;   /* of --epochs */
-    int64_t steps_done;  /* by this process */
+    int64_t epoch_steps;   /* of a whole epoch, the most of any rank */
+    int64_t epoch_batches; /* of this epoch behind at.skip, the most of any rank */
+    int64_t dealt_from;    /* at.skip when the training set was dealt to the ranks */
+    int64_t all_steps;     /* of --epochs */
+    int64_t steps_done;    /* by this process */
+    bool resumed;          /* from a whole state */
     bool in_epoch;
     bool started;
     bool finished;
@@ -118,8 +122,13 @@ int run_size(const ls_run *run);
 
 /* --- run.c --- */
 
-/* At which step the run ends: after --epochs, or at --steps where that comes first. */
-int64_t run_total_steps(const ls_run *run);
+/* Steps from the first epoch's start to here, counted with this run's number of ranks and batch:
+ * run->at.step where neither has changed. */
+int64_t run_schedule_step(const ls_run *run);
+/* Steps to the end of --epochs, or to --steps where that comes first. */
+int64_t run_steps_left(const ls_run *run);
+/* Deals what is left of the epoch to the ranks, where at.skip has changed. Collective. */
+LS_MUST_USE ls_status run_deal_epoch(ls_run *run);
 /* Notes what this rank must not exit in the middle of; NULL: nothing. */
 void run_set_activity(ls_run *run, const char *text);
 /* SIGTERM or SIGINT has come. */
@@ -182,6 +191,8 @@ LS_MUST_USE ls_status save_probe(const ls_train_flags *flags);
 LS_MUST_USE ls_status save_page(ls_run *run);
 /* What to do with a failure to write: LS_OK when the run goes on. */
 LS_MUST_USE ls_status save_failed(ls_run *run, ls_status st, const char *what);
+/* False for NULL and for "", which takes a program's default away. */
+bool save_is_named(const char *path);
 /* NAME.safetensors -> NAME.WORD.safetensors. */
 LS_MUST_USE ls_status save_path_beside(const char *path, const char *word, char *out, size_t n);
 
@@ -218,9 +229,21 @@ void save_list_sums(tally *sums, save_sum list[SAVE_SUMS]);
 /* Model and optimizer, under the names of the resume file. */
 LS_MUST_USE ls_status save_state_list(ls_run *run, name_list *list);
 
+/* --- earlier.c: what another process has saved to the --save path --- */
+
+/* The launcher's name of this job, the same after a restart; "": there is none. */
+const char *earlier_job(void);
+/* The launcher has started this job's ranks again, after a failure or for more nodes. */
+bool earlier_is_restart(void);
+/* Renames the files of a run that this run does not go on from, and that are of a later step than
+ * its start: NAME becomes NAME.earlier. Of two such runs the one of the later step is kept.
+ * On rank 0. */
+LS_MUST_USE ls_status earlier_keep(const ls_run *run);
+
 /* --- resume.c --- */
 
-/* --init or --resume: rank 0 reads, all ranks get it. Collective. */
+/* What the run starts from: a saved state, weights, or nothing. Rank 0 finds it and reads it, all
+ * ranks get it. Files of another run that --save would replace are kept. Collective. */
 LS_MUST_USE ls_status resume_load(ls_run *run);
 
 #endif

@@ -106,9 +106,7 @@ int save_list_settings(const ls_run *run, save_setting *list)
     char augment[SAVE_SETTING_BYTES];
     int n = 0;
 
-    add_count(list, &n, "world_size", "ranks", run_size(run));
     add_count(list, &n, "seed", "--seed", f->seed);
-    add_count(list, &n, "batch_size", "--batch-size", f->batch_size);
     add_setting(list, &n, "no_shuffle", "--no-shuffle", yes_or_no(f->no_shuffle));
     add_setting(list, &n, "drop_last", "--drop-last", yes_or_no(f->drop_last));
     if (set == NULL)
@@ -130,7 +128,7 @@ void save_list_sums(tally *sums, save_sum list[SAVE_SUMS])
     memcpy(list, all, sizeof(all));
 }
 
-enum { META_MOST = 16, META_BYTES = 32 };
+enum { META_MOST = 18, META_BYTES = 32 };
 
 typedef struct meta_list {
     ls_meta items[META_MOST + SAVE_SETTINGS_MOST];
@@ -159,7 +157,10 @@ static void describe_run(ls_run *run, meta_list *m)
     save_sum sums[SAVE_SUMS];
 
     save_list_sums(&run->epoch_sums, sums);
+    add_number(m, "world_size", run_size(run));
+    add_number(m, "batch_size", run->flags->batch_size);
     add_number(m, "epoch", run->at.epoch);
+    add_number(m, "skip", run->at.skip);
     add_number(m, "batch", run->at.batch);
     add_number(m, "step", run->at.step);
     add_number(m, "best_epoch", run->at.best_epoch);
@@ -171,6 +172,7 @@ static void describe_run(ls_run *run, meta_list *m)
     m->items[m->n++] =
         (ls_meta){"optimizer", run->flags->optimizer != NULL ? run->flags->optimizer : "sgd"};
     m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
+    m->items[m->n++] = (ls_meta){"job", earlier_job()};
 }
 
 /* --- the files --- */
@@ -207,8 +209,7 @@ static ls_status save_state(ls_run *run)
     return st;
 }
 
-/* A flag that is given as "" takes a program's default away. */
-static bool is_named(const char *path)
+bool save_is_named(const char *path)
 {
     return path != NULL && path[0] != 0;
 }
@@ -217,7 +218,7 @@ static ls_status save_best(ls_run *run)
 {
     char beside[4096];
 
-    if (is_named(run->flags->save_best))
+    if (save_is_named(run->flags->save_best))
         return save_weights(run, run->flags->save_best);
     LS_TRY(save_path_beside(run->flags->save, "best", beside, sizeof(beside)));
     return save_weights(run, beside);
@@ -226,9 +227,9 @@ static ls_status save_best(ls_run *run)
 /* The best weights come before the state that knows of them: after a crash in between they are written again. */
 static ls_status save_files(ls_run *run, bool is_best)
 {
-    if (is_best && (is_named(run->flags->save) || is_named(run->flags->save_best)))
+    if (is_best && (save_is_named(run->flags->save) || save_is_named(run->flags->save_best)))
         LS_TRY(save_best(run));
-    if (!is_named(run->flags->save))
+    if (!save_is_named(run->flags->save))
         return LS_OK;
     LS_TRY(save_state(run));
     return save_weights(run, run->flags->save);
@@ -236,7 +237,7 @@ static ls_status save_files(ls_run *run, bool is_best)
 
 static ls_status probe(const char *flag, const char *path)
 {
-    return is_named(path) ? ls_context(file_atomic_probe(path), "%s", flag) : LS_OK;
+    return save_is_named(path) ? ls_context(file_atomic_probe(path), "%s", flag) : LS_OK;
 }
 
 ls_status save_probe(const ls_train_flags *f)
@@ -247,7 +248,7 @@ ls_status save_probe(const ls_train_flags *f)
     if (f->evaluate)
         return LS_OK;
     LS_TRY(probe("--save-best", f->save_best));
-    if (!is_named(f->save))
+    if (!save_is_named(f->save))
         return LS_OK;
     LS_TRY(probe("--save", f->save));
     LS_TRY(save_path_beside(f->save, "resume", beside, sizeof(beside)));
@@ -271,7 +272,7 @@ ls_status save_failed(ls_run *run, ls_status st, const char *what)
 /* No step is trained after it. */
 static bool is_last_save(const ls_run *run)
 {
-    return run->finished || run->at.step >= run_total_steps(run);
+    return run->finished || run_steps_left(run) == 0;
 }
 
 /* A save that failed is reported again at the end, unless a later one has gone well. */
@@ -305,7 +306,7 @@ ls_status save_all(ls_run *run, bool is_best)
     if (run_rank(run) != 0)
         return LS_OK;
     text_format(activity, sizeof(activity), "saving step %" PRId64 " to %s", run->at.step,
-                is_named(run->flags->save) ? run->flags->save : "the --save-best file");
+                save_is_named(run->flags->save) ? run->flags->save : "the --save-best file");
     run_set_activity(run, activity);
     st = save_files(run, is_best);
     run_set_activity(run, "training");

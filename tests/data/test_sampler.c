@@ -114,6 +114,37 @@ static void each_mode_visits_what_it_says(void **state)
     }
 }
 
+/* Ranks of one number take the first `skip` samples of an order, ranks of another number the
+ * rest. */
+static void skipped_samples_are_those_that_other_ranks_have_had(void **state)
+{
+    size_t order[29];
+    ls_sampler *whole = make(29, 0, 1, LS_SAMPLER_UNEVEN, 0);
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < 29; i++)
+        order[i] = ls_sampler_index(whole, i);
+    ls_sampler_destroy(whole);
+    for (size_t skip = 0; skip <= 29; skip++) {
+        for (int rank = 0; rank < 3; rank++) {
+            const ls_sampler_options opt = {.size = sizeof(opt),
+                                            .count = 29,
+                                            .rank = rank,
+                                            .world_size = 3,
+                                            .seed = 7,
+                                            .mode = LS_SAMPLER_PAD,
+                                            .skip = skip};
+            ls_sampler *s;
+
+            assert_ok(ls_sampler_create(&opt, &s));
+            assert_int_equal(ls_sampler_count(s), (29 - skip + 2) / 3);
+            for (size_t i = 0; i < ls_sampler_count(s); i++)
+                assert_int_equal(ls_sampler_index(s, i), order[(skip + 3 * i + (size_t)rank) % 29]);
+            ls_sampler_destroy(s);
+        }
+    }
+}
+
 static void uneven_lengths_differ_by_at_most_one(void **state)
 {
     LS_UNUSED(state);
@@ -181,6 +212,7 @@ static void wrong_options_say_what_is_wrong(void **state)
         {{.size = sizeof(ls_sampler_options), .world_size = -2}, "of -2"},
         {{.size = sizeof(ls_sampler_options), .count = SIZE_MAX}, "2^32"},
         {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "no mode"},
+        {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4}, "4 samples are skipped"},
     };
     ls_sampler *s;
 
@@ -215,6 +247,7 @@ int main(void)
         cmocka_unit_test(padding_repeats_as_often_as_needed),
         cmocka_unit_test(dropping_gives_every_rank_as_many),
         cmocka_unit_test(each_mode_visits_what_it_says),
+        cmocka_unit_test(skipped_samples_are_those_that_other_ranks_have_had),
         cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
         cmocka_unit_test(seed_and_epoch_alone_decide_the_order),
         cmocka_unit_test(the_order_never_changes),

@@ -2,12 +2,14 @@
 #include "train/small_run.h"
 
 #include "base/status.h"
+#include "train/run.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 ls_train_flags small_flags(const char *dir)
@@ -92,6 +94,16 @@ static ls_status read_weights(const ls_model *model, small_result *r)
     return LS_OK;
 }
 
+static void wait_for_stop(int64_t step)
+{
+    const struct timespec millisecond = {.tv_nsec = 1000000};
+
+    printf("waiting before step %d\n", (int)step);
+    fflush(stdout);
+    while (!run_stop_signalled())
+        nanosleep(&millisecond, NULL);
+}
+
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     ls_batch batch;
@@ -109,6 +121,10 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             raise(SIGTERM);
         if (job->exit_at > 0 && r->state.step + 1 == job->exit_at)
             exit(0);
+        if (job->kill_at > 0 && r->state.step + 1 == job->kill_at)
+            raise(SIGKILL);
+        if (job->wait_at > 0 && r->state.step + 1 == job->wait_at)
+            wait_for_stop(job->wait_at);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
         r->lr[(r->state.step - 1) % SMALL_STEPS] = r->state.lr;

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the launcher reports of a run that fails on rank 0, or that a rank ends with code 0 in its
- * middle. The program is its own rank: it defines fsync(), which a save calls, and exits there.
+ * middle; and that a run which the launcher starts again loses nothing that it has saved. The
+ * program is its own rank: it defines fsync(), which a save calls, and exits there.
  */
+#include "base/alloc.h"
+#include "base/file.h"
 #include "launch/job.h"
+#include "net/key.h"
+#include "net/socket.h"
 #include "train/small_run.h"
 
+#include <lockstep/checkpoint.h>
 #include <lockstep/launch.h>
 
 #include <stdlib.h>
@@ -25,11 +31,31 @@ int fsync(int fd)
 }
 
 typedef struct rank_job {
-    /* save: exits inside its save; step: exits in training; resume: goes on; well: trains */
+    /* save: exits inside its save; step: exits in training; resume: goes on; well: trains; whole:
+     * three epochs; kill, grow: the same, but in the first generation rank 1 kills itself, or all
+     * ranks wait for a stop signal */
     const char *how;
     const char *dir;
     const char *save;
 } rank_job;
+
+/* What happens in the first generation only. */
+static void set_trouble(const rank_job *r, small_job *small)
+{
+    const char *generation = getenv("LOCKSTEP_GENERATION");
+
+    if (generation == NULL || !text_equal(generation, "1"))
+        return;
+    if (text_equal(r->how, "kill") && ls_comm_rank(small->comm) == 1)
+        small->kill_at = 20;
+    if (text_equal(r->how, "grow"))
+        small->wait_at = 12;
+}
+
+static bool is_long(const char *how)
+{
+    return text_equal(how, "whole") || text_equal(how, "kill") || text_equal(how, "grow");
+}
 
 static ls_status run_rank(int local_rank, void *arg)
 {
@@ -41,7 +67,8 @@ static ls_status run_rank(int local_rank, void *arg)
     exits_in_fsync = text_equal(r->how, "save") && ls_comm_rank(small.comm) == 0;
     small.exit_at = text_equal(r->how, "step") && ls_comm_rank(small.comm) == 0 ? 5 : 0;
     small.flags.save = r->save;
-    small.flags.epochs = 1;
+    small.flags.epochs = is_long(r->how) ? 3 : 1;
+    set_trouble(r, &small);
     small.flags.resume = text_equal(r->how, "resume") ? "" : NULL;
     LS_UNUSED(local_rank);
     st = small_run(&small).status;
@@ -150,6 +177,98 @@ static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
                            "such file or directory"));
 }
 
+/* --- restarts --- */
+
+static void assert_same_file(const char *a, const char *b)
+{
+    char *bytes[2];
+    size_t n[2];
+
+    assert_int_equal(file_read(a, 1 << 20, &bytes[0], &n[0]), LS_OK);
+    assert_int_equal(file_read(b, 1 << 20, &bytes[1], &n[1]), LS_OK);
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    ls_free(bytes[0]);
+    ls_free(bytes[1]);
+}
+
+/* Rank 1 dies in the last of three epochs; two of them are saved. */
+static void a_restarted_run_ends_with_the_bits_of_an_undisturbed_one(void **state)
+{
+    char whole[128];
+    char line[256];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(whole, sizeof(whole), "%s/whole.safetensors", dir);
+    text_format(save, sizeof(save), "%s/killed.safetensors", dir);
+    job_expect_code(
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "whole", dir, whole), NULL),
+        0);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", self, "rank", "kill",
+                           dir, save),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "was killed by signal 9"));
+    text_format(line, sizeof(line), "resuming from %s/killed.resume.safetensors: epoch 3, step 16",
+                dir);
+    job_expect(j, job_said(j, 0, line));
+    assert_same_file(whole, save);
+}
+
+static job *start_node(const char *endpoint, const char *key)
+{
+    return job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "1:2", "--rdzv-backend", "c10d",
+                              "--rdzv-endpoint", endpoint, "--rdzv-conf", "last_call_timeout=0",
+                              "-n", "1", self, "rank", "grow", dir, save),
+                     JOB_LIST(key));
+}
+
+static void find_endpoint(char *endpoint, size_t n)
+{
+    net_address any;
+    net_address bound;
+    int fd;
+
+    assert_int_equal(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any), LS_OK);
+    assert_int_equal(net_listen(&any, NET_STREAM, 1, &fd, &bound), LS_OK);
+    close(fd);
+    text_format(endpoint, n, "127.0.0.1:%d", net_address_port(&bound));
+}
+
+/* 12 of 15 steps of the first epoch on 1 rank, the other 38 samples in 2 steps on 2 ranks. */
+static void a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch(void **state)
+{
+    char endpoint[32];
+    char key[256];
+    char line[256];
+    net_key secret;
+    ls_checkpoint *file;
+    job *a;
+    job *b;
+
+    LS_UNUSED(state);
+    find_endpoint(endpoint, sizeof(endpoint));
+    text_format(key, sizeof(key), NET_KEY_FILE_ENV "=%s/key", dir);
+    assert_int_equal(net_key_random(&secret), LS_OK);
+    assert_int_equal(net_key_write_file(strchr(key, '=') + 1, &secret), LS_OK);
+    text_format(save, sizeof(save), "%s/grown.safetensors", dir);
+    a = start_node(endpoint, key);
+    job_await_text(a, 0, "waiting before step 12");
+    b = start_node(endpoint, key);
+    job_expect_code(a, 0);
+    job_expect_code(b, 0);
+    text_format(line, sizeof(line), "resuming from %s/grown.resume.safetensors: epoch 1, step 12",
+                dir);
+    job_expect(a, job_said(a, 0, "stopping at step 12 as asked") && job_said(a, 0, line));
+    text_format(line, sizeof(line), "%s/grown.resume.safetensors", dir);
+    assert_int_equal(ls_checkpoint_open(line, &file), LS_OK);
+    assert_string_equal(ls_checkpoint_meta(file, "step"), "30"); // 12 + 2 + 2 * 8
+    assert_string_equal(ls_checkpoint_meta(file, "epoch"), "3");
+    assert_string_equal(ls_checkpoint_meta(file, "world_size"), "2");
+    ls_checkpoint_close(file);
+}
+
 static int make_set(void **state)
 {
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -176,6 +295,8 @@ int main(int argc, char **argv)
         test(an_exit_in_training_is_a_failure),
         test(a_checkpoint_that_rank_0_cannot_load_is_the_cause),
         test(a_file_that_rank_0_cannot_write_is_the_cause),
+        test(a_restarted_run_ends_with_the_bits_of_an_undisturbed_one),
+        test(a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch),
     };
 
     if (argc > 4 && text_equal(argv[1], "rank"))

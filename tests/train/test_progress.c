@@ -13,7 +13,7 @@ static const ls_train_flags flags = {.epochs = 90};
 static ls_run make_run(void)
 {
     return (ls_run){.flags = &flags,
-                    .epoch_steps = 100,
+                    .epoch_batches = 100,
                     .at = {.batch = 50},
                     .state = {.epoch = 11,
                               .step = 1250,

@@ -4,11 +4,15 @@
  */
 #include "train/small_run.h"
 
+#include <lockstep/checkpoint.h>
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -329,6 +333,142 @@ static void resuming_needs_something_to_resume(void **state)
     assert_non_null(strstr(ls_last_error(), "absent"));
 }
 
+/* --- restarts --- */
+
+static void set_job(const char *job, const char *generation, const char *restarts)
+{
+    const char *const names[] = {"LOCKSTEP_JOB", "LOCKSTEP_GENERATION",
+                                 "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"};
+    const char *const values[] = {generation != NULL ? job : NULL, generation, restarts, job};
+
+    for (int i = 0; i < 4; i++)
+        if (values[i] == NULL || unsetenv(names[i]) != 0 || setenv(names[i], values[i], 1) != 0)
+            unsetenv(names[i]);
+}
+
+static small_result run_restarted(const ls_train_flags *flags, const char *job,
+                                  const char *generation, const char *restarts)
+{
+    small_result r;
+
+    set_job(job, generation, restarts);
+    r = run_with(flags, 0);
+    set_job(NULL, NULL, NULL);
+    return r;
+}
+
+static int64_t stop_at(const ls_train_flags *flags, int64_t step)
+{
+    const small_result r = run_with(flags, step);
+
+    assert_int_equal(r.status, LS_OK);
+    return r.state.step;
+}
+
+/* Neither flags that say otherwise nor an older file matter to a job that has saved something. */
+static void a_restarted_job_goes_on_from_what_it_has_saved(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    const small_result whole = run_with(&flags, 0);
+    const char *const launchers[][3] = {{"1", "4", NULL}, {NULL, NULL, "1"}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        small_result r;
+
+        flags = standard_flags();
+        flags.save = path_in("other.safetensors");
+        (void)stop_at(&flags, 3);
+        flags.save = path_in("job.safetensors");
+        set_job("0123456789abcdef", launchers[i][0], i == 0 ? NULL : "0");
+        assert_int_equal(stop_at(&flags, 19), 19);
+        flags.resume = path_in("other.safetensors");
+        r = run_restarted(&flags, "0123456789abcdef", launchers[i][1], launchers[i][2]);
+        assert_int_equal(r.status, LS_OK);
+        assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+        assert_true(r.lr[18] == 0 && r.lr[19] == whole.lr[19]);
+    }
+}
+
+/* The files of another job are no progress of this one. */
+static void a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    const small_result whole = run_with(&flags, 0);
+    small_result r;
+
+    (void)state;
+    flags.save = path_in("two.safetensors");
+    set_job("0123456789abcdef", "1", NULL);
+    assert_int_equal(stop_at(&flags, 19), 19);
+    r = run_restarted(&flags, "fedcba9876543210", "2", NULL);
+    assert_int_equal(r.status, LS_OK);
+    assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+    assert_true(r.lr[0] == whole.lr[0]);
+    flags.save = NULL;
+    flags.resume = path_in("two.earlier.safetensors");
+    r = run_with(&flags, 0);
+    assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+    assert_true(r.lr[18] == 0 && r.lr[19] == whole.lr[19]);
+}
+
+static void resume_auto_goes_on_where_something_is_saved(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    const small_result whole = run_with(&flags, 0);
+    small_result r;
+
+    (void)state;
+    flags.resume = "auto";
+    assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--resume needs a path, or --save FILE"));
+    flags.save = path_in("auto.safetensors");
+    r = run_with(&flags, 19);
+    assert_int_equal(r.status, LS_OK);
+    assert_true(r.lr[0] == whole.lr[0]);
+    r = run_with(&flags, 0);
+    assert_int_equal(r.status, LS_OK);
+    assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+    assert_true(r.lr[18] == 0 && r.lr[19] == whole.lr[19]);
+}
+
+static int64_t saved_step(const char *path)
+{
+    ls_checkpoint *file;
+    int64_t step;
+
+    if (ls_checkpoint_open(path, &file) != LS_OK)
+        return -1;
+    step = atoll(ls_checkpoint_meta(file, "step"));
+    ls_checkpoint_close(file);
+    return step;
+}
+
+/* Of two that no run goes on from, the later one stays. */
+static void a_run_overwrites_no_state_of_a_later_step(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    char save[128];
+
+    (void)state;
+    snprintf(save, sizeof(save), "%s", path_in("k.safetensors"));
+    flags.save = save;
+    (void)stop_at(&flags, 22);
+    assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), -1);
+    (void)stop_at(&flags, 7);
+    assert_int_equal(saved_step(path_in("k.resume.safetensors")), 7);
+    assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
+    assert_int_equal(access(path_in("k.earlier.safetensors"), F_OK), 0);
+    assert_int_equal(access(path_in("k.earlier.best.safetensors"), F_OK), 0);
+    (void)stop_at(&flags, 5);
+    assert_int_equal(saved_step(path_in("k.resume.safetensors")), 5);
+    assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
+    flags.resume = path_in("k.earlier.safetensors");
+    (void)stop_at(&flags, 23);
+    assert_int_equal(saved_step(path_in("k.resume.safetensors")), 23);
+    assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
+}
+
 static int make_set(void **state)
 {
     (void)state;
@@ -377,6 +517,10 @@ int main(void)
         cmocka_unit_test(the_step_limit_stops_a_run),
         cmocka_unit_test(resuming_needs_something_to_resume),
         cmocka_unit_test(a_run_without_a_learning_rate_is_refused),
+        cmocka_unit_test(a_restarted_job_goes_on_from_what_it_has_saved),
+        cmocka_unit_test(a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say),
+        cmocka_unit_test(resume_auto_goes_on_where_something_is_saved),
+        cmocka_unit_test(a_run_overwrites_no_state_of_a_later_step),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }

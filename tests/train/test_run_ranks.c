@@ -108,6 +108,41 @@ static void ranks_resume_with_the_bits_of_an_undisturbed_run(void **state)
     assert_int_equal(part.state.step, whole.state.step);
 }
 
+/* 2 ranks with half the batch each take the same samples in the same steps as 1 rank; 5 ranks with
+ * the same batch end the epoch, and the schedule, in a fifth of the steps. */
+static void another_number_of_ranks_takes_the_rest_of_an_epoch(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+    const int64_t epoch = SMALL_TRAIN / 10;
+    const int64_t stop_at = epoch + 9; // 140 samples of the second epoch are left
+    small_result whole;
+    small_result rest;
+
+    (void)state;
+    job.flags.batch_size = 10;
+    whole = small_run(&job);
+    assert_int_equal(whole.status, LS_OK);
+    for (int i = 0; i < 2; i++) {
+        job.flags.batch_size = 10;
+        job.flags.save = path_in("rest.safetensors");
+        job.flags.resume = NULL;
+        job.stop_at = stop_at;
+        assert_int_equal(small_run(&job).state.step, stop_at);
+        job.stop_at = 0;
+        job.flags.batch_size = i == 0 ? 5 : 10;
+        job.flags.resume = "";
+        rest = run_on(i == 0 ? 2 : 5, &job);
+        if (i == 0)
+            for (int k = 0; k < SMALL_WEIGHTS; k++)
+                assert_true(fabsf(rest.weights[k] - whole.weights[k]) < 1e-4F);
+        assert_int_equal(rest.state.epoch, 2);
+        assert_int_equal(rest.state.step, i == 0 ? 3 * epoch : stop_at + 3 + 5);
+        assert_true(rest.state.accuracy > 0.95);
+    }
+    // 90 samples are 1 whole step of 50: the cosine goes on at step 5 + 1 of 15.
+    assert_true(fabs(rest.lr[stop_at] - 0.1 * (1 + cos(acos(-1) * 6 / 15))) < 1e-6);
+}
+
 static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
 {
     small_job job = {.flags = small_flags(dir)};
@@ -245,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_evaluation_counts_every_sample_once_on_any_number_of_ranks),
         cmocka_unit_test(ranks_resume_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(another_number_of_ranks_takes_the_rest_of_an_epoch),
         cmocka_unit_test(ranks_that_share_a_batch_do_what_one_rank_does),
         cmocka_unit_test(with_sync_bn_ranks_do_what_one_rank_does),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
