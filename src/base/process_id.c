@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -206,4 +207,50 @@ pid_t process_shown_pid(void)
         !take_number(&text, 0, &outer) || *text != 0 || outer == 0 || outer > INT_MAX)
         return getpid();
     return (pid_t)outer;
+}
+
+/* --- ages and command lines --- */
+
+int64_t process_uptime(const char *root)
+{
+    char path[PATH_MAX];
+    char line[64] = "";
+    FILE *file;
+
+    text_format(path, sizeof(path), "%s/proc/uptime", root);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        if (fgets(line, sizeof(line), file) == NULL)
+            line[0] = 0;
+        (void)fclose(file);
+    }
+    return strtoll(line, NULL, 10);
+}
+
+static uint64_t ticks_a_second(void)
+{
+    const long ticks = sysconf(_SC_CLK_TCK);
+
+    return ticks > 0 ? (uint64_t)ticks : 100;
+}
+
+int64_t process_age(int64_t uptime_s, const process_facts *facts)
+{
+    const int64_t age_s = uptime_s - (int64_t)(facts->start / ticks_a_second());
+
+    return age_s > 0 ? age_s : 0;
+}
+
+void process_command(const char *root, pid_t pid, char *buf, size_t n)
+{
+    char path[PATH_MAX];
+    char line[1024];
+    ssize_t bytes;
+
+    text_format(path, sizeof(path), "%s/proc/%d/cmdline", root, (int)pid);
+    bytes = read_start(path, line, sizeof(line));
+    for (ssize_t i = 0; i + 1 < bytes; i++)
+        if (line[i] == 0 || isspace((unsigned char)line[i]))
+            line[i] = ' ';
+    text_printable(buf, n, bytes > 0 ? line : "");
 }

@@ -65,4 +65,11 @@ bool process_facts_read(const char *root, pid_t pid, process_facts *out);
 /* Has ended, and only waits for its parent to look: the last thread of a process whose first has ended still runs. */
 bool process_facts_ended(const process_facts *facts);
 
+int64_t process_uptime(const char *root); /* seconds since the machine's start; 0: unknown */
+int64_t process_age(int64_t uptime_s, const process_facts *facts); /* seconds */
+
+/* The command line, arguments separated by blanks, printable and cut to n; "" where there is none
+ * or it cannot be read. */
+void process_command(const char *root, pid_t pid, char *buf, size_t n);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "net/port_holder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ fail:
     return -1;
 }
 
-ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd, net_address *bound)
+static ls_status listen_once(const net_address *at, net_kind kind, int backlog, int *fd,
+                             net_address *bound)
 {
     char text[NET_ADDRESS_TEXT_MAX];
     net_address v4;
@@ -89,6 +91,11 @@ ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd,
     return LS_OK;
 }
 
+ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd, net_address *bound)
+{
+    return port_holder_explain(listen_once(at, kind, backlog, fd, bound), at);
+}
+
 ls_status net_listen_in(const net_address *at, net_ports range, int offset, net_kind kind,
                         int backlog, int *fd, net_address *bound)
 {
@@ -100,11 +107,12 @@ ls_status net_listen_in(const net_address *at, net_ports range, int offset, net_
         return net_listen(at, kind, backlog, fd, bound);
     for (int i = 0; i < n_ports; i++) {
         net_address_set_port(&here, range.first + (offset + i) % n_ports);
-        st = net_listen(&here, kind, backlog, fd, bound);
+        st = listen_once(&here, kind, backlog, fd, bound);
         if (st != LS_ESYSTEM)
             return st;
     }
-    return ls_context(st, "no port of --port-range %d-%d is free", range.first, range.last);
+    return ls_context(port_holder_explain(st, &here), "no port of --port-range %d-%d is free",
+                      range.first, range.last);
 }
 
 ls_status net_accept(int listener, int *fd)

@@ -19,7 +19,8 @@ typedef enum net_kind {
 
 /*
  * Listens with SO_REUSEADDR, never SO_REUSEPORT; nonblocking. Port 0 takes a free one; *bound gets the real address
- * (may be NULL). `at` being every interface over IPv6 also takes IPv4. LS_ESYSTEM names the address.
+ * (may be NULL). `at` being every interface over IPv6 also takes IPv4. LS_ESYSTEM names the address,
+ * and the holder of a TCP port that is in use (port_holder.h); errno is EADDRINUSE then.
  */
 LS_MUST_USE ls_status net_listen(const net_address *at, net_kind kind, int backlog, int *fd,
                                  net_address *bound);

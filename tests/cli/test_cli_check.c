@@ -71,6 +71,77 @@ static void a_held_port_is_an_error_with_its_holder(void **state)
     (void)close(fd);
 }
 
+/* --- ports that are held, at the start --- */
+
+typedef struct held_port {
+    int fd;
+    char number[16];
+    char endpoint[32];
+    char holder[96];
+} held_port;
+
+static held_port hold_port(void)
+{
+    held_port h;
+    net_address any, bound;
+
+    assert_ok(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
+    assert_ok(net_listen(&any, NET_STREAM, 1, &h.fd, &bound));
+    text_format(h.number, sizeof(h.number), "%d", net_address_port(&bound));
+    text_format(h.endpoint, sizeof(h.endpoint), "127.0.0.1:%s", h.number);
+    text_format(h.holder, sizeof(h.holder), "Address already in use. The port is held by pid %d (",
+                (int)getpid());
+    return h;
+}
+
+static void expect_holder(held_port *h, job *j, int code)
+{
+    job_expect_code(j, code);
+    job_expect(j, job_said(j, 1, h->holder) && job_said(j, 1, "test_cli_check"));
+    job_clean_up(NULL);
+}
+
+static void holder_of_the_master_port_is_named(void **state)
+{
+    held_port h = hold_port();
+
+    LS_UNUSED(state);
+    expect_holder(&h, TOOL("run", "--master-port", h.number, "true"), 1);
+    expect_holder(&h,
+                  TOOL("run", "--nnodes", "2", "--node-rank", "0", "--insecure", "--master-port",
+                       h.number, "true"),
+                  1);
+    (void)close(h.fd);
+}
+
+static void holder_of_the_rendezvous_endpoint_is_named(void **state)
+{
+    held_port h = hold_port();
+
+    LS_UNUSED(state);
+    expect_holder(&h,
+                  TOOL("run", "--nnodes", "2", "--rdzv-backend", "c10d", "--insecure",
+                       "--rdzv-conf", "join_timeout=1", "--rdzv-endpoint", h.endpoint, "true"),
+                  1);
+    (void)close(h.fd);
+}
+
+static void native_rank_0_names_the_holder_of_its_port(void **state)
+{
+    held_port h = hold_port();
+    char port[32];
+
+    LS_UNUSED(state);
+    text_format(port, sizeof(port), "MASTER_PORT=%s", h.number);
+    expect_holder(
+        &h,
+        job_start(JOB_LIST(LOCKSTEP_BIN "/message_passing"),
+                  JOB_LIST("LOCKSTEP_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                           "LOCAL_RANK", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port)),
+        1);
+    (void)close(h.fd);
+}
+
 /* The slots of this machine are what limits are held against. */
 static void this_machine_alone_needs_no_ssh(void **state)
 {
@@ -159,6 +230,9 @@ int main(void)
         test(wrong_flags_are_told_in_one_line),
         test(the_exit_code_tells_the_worst),
         test(a_held_port_is_an_error_with_its_holder),
+        test(holder_of_the_master_port_is_named),
+        test(holder_of_the_rendezvous_endpoint_is_named),
+        test(native_rank_0_names_the_holder_of_its_port),
         test(this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
         test(the_quick_part_is_quick),

@@ -8,7 +8,7 @@
 #include "base/process_id.h"
 #include "base/text.h"
 #include "launch/process/leftover.h"
-#include "launch/check/port_holder.h"
+#include "net/port_holder.h"
 #include "launch/agent/visible_devices.h"
 
 #include <string.h>

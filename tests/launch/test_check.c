@@ -269,7 +269,7 @@ static void who_holds_a_port_is_told(void **state)
                       "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
                       " 0        0 777 1 0\n");
     expect(FINDING_PORT_HELD_KIND, FINDING_NOTE,
-           "port 29500 is held by a process of root that cannot be seen", "ss -ltnp");
+           "port 29500 is held by a process of root that cannot be seen", "ss -tanp");
     fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
     fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
     options.master_port = 29500;
@@ -284,6 +284,28 @@ static void who_holds_a_port_is_told(void **state)
     expect(FINDING_PORT_HELD_KIND, FINDING_ERROR, "port 29496", "kill 5000001");
     options.master_port = 40000;
     expect(FINDING_PORT_RANGE_KIND, FINDING_NOTE, "port 40000", "--master-port");
+}
+
+/* The launcher of this job, process 5000009, does not exist. */
+static void holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean(void **state)
+{
+    static const char environment[] =
+        "LOCKSTEP_JOB=feed\0LOCKSTEP_AGENT_PROCESS=5000009.7." FAKE_SPACE;
+    const finding *f;
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/proc/net/tcp",
+             TCP_HEAD "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
+                      " 0        0 777 1 0\n");
+    fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
+    fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
+    fake_put_bytes(&machine, "/proc/5000001/cmdline", "python3\0train\n.py", 17);
+    options.master_port = 29500;
+    look();
+    f = get(FINDING_PORT_HELD_KIND);
+    assert_non_null(strstr(f->what, "pid 5000001 (python3 train .py) of root, 2 h old, left of job "
+                                    "feed, whose launcher is dead"));
+    assert_true(text_starts(f->mend, geteuid() == 0 ? "lockstep clean" : "sudo -u root lockstep"));
 }
 
 /* --- clock, key, kernel, ssh, settings --- */
@@ -598,6 +620,7 @@ int main(void)
         test(cores_are_held_against_the_ranks),
         test(memory_is_held_against_the_ranks),
         test(who_holds_a_port_is_told),
+        test(holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean),
         test(a_wrong_clock_is_told),
         test(keys_that_are_refused_are_told),
         test(a_key_that_was_never_finished_is_told),

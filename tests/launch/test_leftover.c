@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "launch/process/leftover.h"
-#include "launch/check/port_holder.h"
+#include "net/port_holder.h"
 #include "launch/process/process_text.h"
 #include "net/key.h"
 #include "net/socket.h"

@@ -4,9 +4,11 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "net/socket.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -97,6 +99,67 @@ static void a_free_port_is_taken_and_told(void **state)
     assert_told("Address already in use");
     assert_int_equal(third, -1);
     close_pair(fds);
+}
+
+static void error_for_a_held_port_names_its_holder(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address bound;
+    char holder[64], fix[64], program[64];
+    int fds[2];
+    int third;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fds[0], &bound));
+    text_format(holder, sizeof(holder), "The port is held by pid %d (", (int)getpid());
+    text_format(fix, sizeof(fix), "kill %d", (int)getpid());
+    text_format(program, sizeof(program), "%s", program_invocation_short_name);
+    assert_status(net_listen(&bound, NET_STREAM, 16, &third, NULL), LS_ESYSTEM);
+    assert_int_equal(errno, EADDRINUSE);
+    assert_told("Address already in use");
+    assert_told(holder);
+    assert_told(program);
+    assert_told(fix);
+    file_close(&fds[0]);
+}
+
+static void error_for_a_range_without_a_free_port_names_a_holder(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address bound;
+    net_ports range;
+    char holder[64];
+    int fd;
+    int other;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fd, &bound));
+    range = (net_ports){net_address_port(&bound), net_address_port(&bound)};
+    text_format(holder, sizeof(holder), "The port is held by pid %d (", (int)getpid());
+    assert_status(net_listen_in(&any, range, 0, NET_STREAM, 16, &other, NULL), LS_ESYSTEM);
+    assert_told("no port of --port-range");
+    assert_told(holder);
+    file_close(&fd);
+}
+
+/* A port that is the local one of a connection cannot be listened at either. */
+static void error_for_the_port_of_a_connection_names_its_holder(void **state)
+{
+    const net_address any = at("127.0.0.1:0");
+    net_address bound;
+    net_address local;
+    char holder[64];
+    int listener, fd, other;
+
+    LS_UNUSED(state);
+    assert_ok(net_listen(&any, NET_STREAM, 16, &listener, &bound));
+    assert_ok(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fd));
+    assert_ok(net_address_of_socket(fd, &local));
+    text_format(holder, sizeof(holder), "that of a connection of pid %d (", (int)getpid());
+    assert_status(net_listen(&local, NET_STREAM, 16, &other, NULL), LS_ESYSTEM);
+    assert_told(holder);
+    file_close(&fd);
+    file_close(&listener);
 }
 
 static void a_refused_connection_names_the_address(void **state)
@@ -309,6 +372,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_descriptor_is_closed_on_exec_and_nonblocking),
         cmocka_unit_test(a_free_port_is_taken_and_told),
+        cmocka_unit_test(error_for_a_held_port_names_its_holder),
+        cmocka_unit_test(error_for_a_range_without_a_free_port_names_a_holder),
+        cmocka_unit_test(error_for_the_port_of_a_connection_names_its_holder),
         cmocka_unit_test(a_refused_connection_names_the_address),
         cmocka_unit_test(connecting_waits_for_a_listener_that_comes_later),
         cmocka_unit_test(the_first_address_that_answers_wins),

@@ -98,7 +98,8 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     bool is_paused; /* the head has said that it will be silent */
     net_address head_at;
     char join_hint[512];
-    net_address listens_at; /* the head, if it is here */
+    char not_head[LS_ERROR_BYTES + 64]; /* why the head could not be here, for messages; or "" */
+    net_address listens_at;             /* the head, if it is here */
     char head_text[NET_ADDRESS_TEXT_MAX];
     poll_timer beat;
     poll_timer patience;    /* until a line says what we wait for */

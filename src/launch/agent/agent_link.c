@@ -380,7 +380,8 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
 
     poller_timer_cancel(&a->patience);
     if (fd < 0) {
-        (void)ls_fail(st, "%s at %s: %s", name_of_head(a), a->spec->nodes->head, why);
+        (void)ls_fail(st, "%s at %s: %s%s", name_of_head(a), a->spec->nodes->head, why,
+                      a->not_head);
         agent_give_up(a, st);
         return;
     }
@@ -396,8 +397,8 @@ static void say_what_we_wait_for(void *arg)
     agent *a = arg;
     const char *trouble = dial_trouble(a->dial);
 
-    agent_note(a, "waiting for %s at %s%s%s", name_of_head(a), a->spec->nodes->head,
-               trouble[0] != 0 ? ": " : "", trouble);
+    agent_note(a, "waiting for %s at %s%s%s%s", name_of_head(a), a->spec->nodes->head,
+               trouble[0] != 0 ? ": " : "", trouble, a->not_head);
     poller_timer_set(a->poller, &a->patience, ls_now_ms() + PATIENCE_AGAIN_MS, say_what_we_wait_for,
                      a);
 }
@@ -463,6 +464,8 @@ ls_status agent_open_head(agent *a)
         head_listen(a->head, &spec->nodes->listen, &a->listens_at) != LS_OK) {
         const bool is_taken = errno == EADDRINUSE;
 
+        text_format(a->not_head, sizeof(a->not_head), "; this launcher is not the head: %s",
+                    ls_last_error());
         head_destroy(a->head);
         a->head = NULL;
         return spec->nodes->may_be_guest && is_taken ? call_head(a) : LS_ESYSTEM;

@@ -2,7 +2,7 @@
 #include "launch/agent/rank_env.h"
 
 #include "base/alloc.h"
-#include "base/process_id.h"
+#include "base/process_marks.h"
 #include "base/text.h"
 #include "launch/process/process.h"
 

@@ -1,54 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_port.c - the ports at which programs meet: who listens there, from the kernel's tables and everybody's descriptors.
+ * check_port.c - the ports at which programs meet, and which processes hold them.
  */
 #include "launch/check/check_internal.h"
 
 #include "base/text.h"
-#include "launch/process/leftover_internal.h"
-#include "launch/check/port_holder.h"
-#include "launch/process/process_text.h"
+#include "net/port_holder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { STATIC_PORT = 29500, RENDEZVOUS_PORT = 29400 }; /* torchrun's */
 
-/* "pid 4711 (python3) of bob, 3 h old, of job 0123456789abcdef" */
-static void describe_holder(const check *c, const port_holder *who, char *buf, size_t n)
-{
-    char user[64];
-    char age[32];
-    char job[LEFTOVER_JOB_BYTES];
-    const int64_t age_s = leftover_age(c->from->root, who->pid);
-
-    process_user_text(user, sizeof(user), who->uid);
-    leftover_job_of(c->from->root, who->pid, job, sizeof(job));
-    if (who->pid == 0)
-        text_format(buf, n, "a process of %s that cannot be seen from here", user);
-    else
-        text_format(buf, n, "pid %d (%s) of %s, %s old%s%s", (int)who->pid, who->program, user,
-                    process_age_text(age, sizeof(age), age_s), job[0] != 0 ? ", of job " : "", job);
-}
-
 static void check_port(check *c, int port, finding_severity severity)
 {
-    port_holder who;
-    char text[256];
-    char mend[128];
+    port_holder holder;
+    char text[PORT_HOLDER_TEXT_BYTES];
+    char fix[96];
+    char mend[160];
 
-    if (!port_holder_find(c->from->root, port, &who)) {
+    if (!port_holder_find(c->from->root, port, &holder)) {
         finding_add(c->out, FINDING_PORT_OK_KIND, FINDING_OK, NULL, "port %d is free", port);
         return;
     }
-    describe_holder(c, &who, text, sizeof(text));
-    if (who.pid > 0)
-        text_format(mend, sizeof(mend), "kill %d   # or --master-port with another one",
-                    (int)who.pid);
-    else
-        text_format(mend, sizeof(mend), "sudo ss -ltnp 'sport = :%d'", port);
+    port_holder_fix(&holder, port, fix, sizeof(fix));
+    text_format(mend, sizeof(mend), "%s%s", fix,
+                holder.pid > 0 ? "   # or --master-port with another one" : "");
     finding_add(c->out, FINDING_PORT_HELD_KIND, severity, mend, "port %d is held by %s", port,
-                text);
+                port_holder_text(c->from->root, &holder, text, sizeof(text)));
 }
 
 /* Ports that the kernel gives to outgoing connections. */

@@ -24,70 +24,12 @@
 
 /* --- the marks of a process --- */
 
-/* Names of jobs are printed and given back as arguments: letters and digits. */
-static bool is_job_name(const char *text)
-{
-    const size_t n =
-        strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_");
-
-    return n > 0 && text[n] == 0 && n < LEFTOVER_JOB_BYTES;
-}
-
-static void take_entry(mark_scan *scan)
-{
-    static const char job[] = PROCESS_JOB_ENV "=";
-    static const char agent[] = PROCESS_AGENT_ID_ENV "=";
-
-    if (scan->n >= sizeof(scan->entry))
-        return; /* too long for any of them */
-    scan->entry[scan->n] = 0;
-    if (text_starts(scan->entry, job) && is_job_name(scan->entry + sizeof(job) - 1))
-        text_format(scan->job, sizeof(scan->job), "%s", scan->entry + sizeof(job) - 1);
-    else if (text_starts(scan->entry, agent))
-        text_format(scan->agent, sizeof(scan->agent), "%s", scan->entry + sizeof(agent) - 1);
-}
-
-void mark_scan_feed(mark_scan *scan, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (bytes[i] == 0) {
-            take_entry(scan);
-            scan->n = 0;
-        } else {
-            if (scan->n < sizeof(scan->entry))
-                scan->entry[scan->n] = bytes[i];
-            scan->n += scan->n < sizeof(scan->entry);
-        }
-    }
-}
-
-static void scan_environment(const char *root, pid_t pid, mark_scan *scan)
-{
-    char path[PATH_MAX];
-    char piece[4096];
-    ssize_t n;
-    int fd;
-
-    memset(scan, 0, sizeof(*scan));
-    text_format(path, sizeof(path), "%s/proc/%d/environ", root, (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return; /* gone, or not ours to read */
-    do {
-        n = read(fd, piece, sizeof(piece));
-        if (n > 0)
-            mark_scan_feed(scan, piece, (size_t)n);
-    } while (n > 0 || (n < 0 && errno == EINTR));
-    close(fd);
-    mark_scan_feed(scan, "", 1);
-}
-
 /* What the marks say together. */
 typedef struct verdict {
     bool is_dead;      /* at least one belongs to a dead job */
     bool is_protected; /* at least one does not */
     process_id agent;
-    char job[LEFTOVER_JOB_BYTES];
+    char job[PROCESS_JOB_BYTES];
 } verdict;
 
 static void judge(const leftover_scan *s, const process_id *id, const char *job, verdict *v)
@@ -157,7 +99,7 @@ static void judge_groups(const leftover_scan *s, pid_t pid, verdict *v)
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
         for (const char *at = strchr(line, '/'); at != NULL; at = strchr(at + 1, '/'))
             if (text_starts(line, "0::") && cgroup_parse_name(at + 1, job, &agent))
-                judge(s, &agent, is_job_name(job) ? job : "", v);
+                judge(s, &agent, process_is_job_name(job) ? job : "", v);
     if (file != NULL)
         (void)fclose(file);
 }
@@ -167,7 +109,7 @@ static verdict judge_process(const leftover_scan *s, pid_t pid)
     mark_scan marks;
     verdict v = {0};
 
-    scan_environment(s->query->root, pid, &marks);
+    process_marks_read(s->query->root, pid, &marks);
     judge_text(s, marks.agent, marks.job, &v);
     if (!v.is_protected)
         judge_groups(s, pid, &v);
@@ -226,51 +168,6 @@ static bool is_spared(const leftover_scan *s, pid_t pid)
 
 /* --- one look --- */
 
-static int64_t seconds_since_boot(const char *root)
-{
-    char path[PATH_MAX];
-    char line[64] = "";
-    FILE *file;
-
-    text_format(path, sizeof(path), "%s/proc/uptime", root);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        if (fgets(line, sizeof(line), file) == NULL)
-            line[0] = 0;
-        (void)fclose(file);
-    }
-    return strtoll(line, NULL, 10);
-}
-
-static uint64_t ticks_a_second(void)
-{
-    const long ticks = sysconf(_SC_CLK_TCK);
-
-    return ticks > 0 ? (uint64_t)ticks : 100;
-}
-
-static int64_t age_of(int64_t uptime_s, const process_facts *facts)
-{
-    const int64_t age_s = uptime_s - (int64_t)(facts->start / ticks_a_second());
-
-    return age_s > 0 ? age_s : 0;
-}
-
-int64_t leftover_age(const char *root, pid_t pid)
-{
-    process_facts facts;
-
-    return process_facts_read(root, pid, &facts) ? age_of(seconds_since_boot(root), &facts) : 0;
-}
-
-void leftover_job_of(const char *root, pid_t pid, char *buf, size_t n)
-{
-    mark_scan marks;
-
-    scan_environment(root, pid, &marks);
-    text_format(buf, n, "%s", marks.job);
-}
-
 bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
 {
     process_facts facts;
@@ -288,7 +185,7 @@ bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
     *out = (leftover){.id = {.pid = pid, .start = facts.start, .space = s->space},
                       .uid = (uid_t)uid[0],
                       .agent = v.agent,
-                      .age_s = age_of(s->uptime_s, &facts)};
+                      .age_s = process_age(s->uptime_s, &facts)};
     text_format(out->job, sizeof(out->job), "%s", v.job);
     text_format(out->program, sizeof(out->program), "%s", facts.name);
     return true;
@@ -355,7 +252,7 @@ ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_s
     *out = (leftovers){0};
     *s = (leftover_scan){.query = query, .out = out};
     LS_TRY(process_space(query->root, &s->space));
-    s->uptime_s = seconds_since_boot(query->root);
+    s->uptime_s = process_uptime(query->root);
     note_spared(s);
     return LS_OK;
 }

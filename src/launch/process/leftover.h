@@ -11,18 +11,16 @@
 #ifndef LS_LAUNCH_LEFTOVER_H
 #define LS_LAUNCH_LEFTOVER_H
 
-#include "base/process_id.h"
+#include "base/process_marks.h"
 #include "base/status.h"
 
 #include <sys/types.h>
 
-#define LEFTOVER_JOB_BYTES 32
-
 typedef struct leftover {
     process_id id;
     uid_t uid;
-    process_id agent;             /* dead */
-    char job[LEFTOVER_JOB_BYTES]; /* "": nothing that is left of it tells */
+    process_id agent;            /* dead */
+    char job[PROCESS_JOB_BYTES]; /* "": nothing that is left of it tells */
     char program[64];
     int64_t age_s;
 } leftover;
@@ -56,17 +54,5 @@ LS_MUST_USE ls_status leftover_end(const leftover_query *query, int64_t deadline
 
 /* Removes what dead jobs have left besides processes: empty control groups. */
 void leftover_tidy(void);
-
-/* --- for tests: the marks of one environment, fed in pieces of any size --- */
-
-typedef struct mark_scan {
-    char entry[128]; /* what there is of the current entry */
-    size_t n;
-    char job[LEFTOVER_JOB_BYTES];
-    char agent[PROCESS_ID_TEXT_MAX];
-} mark_scan;
-
-/* Zero-initialise; feed the file /proc/PID/environ, then a zero byte. */
-void mark_scan_feed(mark_scan *scan, const char *bytes, size_t n);
 
 #endif

@@ -24,10 +24,4 @@ LS_MUST_USE ls_status leftover_begin(const leftover_query *query, leftovers *out
 /* Whether this process is a leftover; it may not belong to query->job. */
 bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out);
 
-/* How long a process has been running; 0 when that is unknown. */
-int64_t leftover_age(const char *root, pid_t pid);
-
-/* The job that a process names in its environment, or "", into buf. */
-void leftover_job_of(const char *root, pid_t pid, char *buf, size_t n);
-
 #endif

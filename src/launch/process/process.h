@@ -10,12 +10,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Environment variables that every process of a job carries: the job, and the agent that has started it there. */
-#define PROCESS_JOB_ENV   "LOCKSTEP_JOB"
+/* The environment variable that every process of a job carries: the agent that started it. Others
+ * are in base/process_marks.h. */
 #define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
-
-/* And which process that agent is: process_id_text(). */
-#define PROCESS_AGENT_ID_ENV "LOCKSTEP_AGENT_PROCESS"
 
 /* A descriptor that becomes readable when the process ends, CLOEXEC; -1 where the kernel has none (before 5.3). */
 int process_open(pid_t pid);
