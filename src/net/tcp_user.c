@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp_user.c - the kernel's socket monitor answers for one connection; where it is not built in, /proc/net/tcp is searched.
+ * tcp_user.c - the kernel's socket monitor answers for one connection; where it is not built in, /proc/net/tcp
+ * or tcp6 is searched.
  *
  * A socket that its process has closed lives on for a while and belongs to nobody: both sources show it with inode 0, and with
  * user 0, which must not be taken for root.
@@ -8,6 +9,7 @@
 #include "net/tcp_user.h"
 
 #include "base/file.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,39 +17,65 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Our end and the other one, as the kernel stores them. */
-typedef struct ends {
-    struct sockaddr_in own;
-    struct sockaddr_in peer;
-} ends;
+/* The end whose owner is asked for, and the other one, as the kernel stores them. */
+typedef struct tcp_ends {
+    int family;
+    uint32_t near[4]; /* IPv4: one word */
+    uint32_t far[4];
+    uint16_t near_port;
+    uint16_t far_port;
+} tcp_ends;
 
-static ls_status nobody(const ends *e)
+static ls_status nobody(const tcp_ends *e)
 {
     return ls_fail(LS_ENOTFOUND, "no process of this host holds port %d any more",
-                   (int)ntohs(e->peer.sin_port));
+                   (int)ntohs(e->near_port));
 }
 
-static ls_status find_ends(int fd, ends *e)
+static bool read_end(const net_address *a, uint32_t words[4], uint16_t *port)
 {
-    socklen_t own_bytes = sizeof(e->own);
-    socklen_t peer_bytes = sizeof(e->peer);
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
 
-    memset(e, 0, sizeof(*e));
-    if (getsockname(fd, (struct sockaddr *)&e->own, &own_bytes) != 0 ||
-        getpeername(fd, (struct sockaddr *)&e->peer, &peer_bytes) != 0) {
-        if (errno == ENOTCONN)
-            return ls_fail(LS_ENOTFOUND, "it is not connected any more");
-        return ls_fail_errno("the ends of a connection");
+    if (net_address_family(a) == NET_IPV4) {
+        memcpy(&v4, &a->socket, sizeof(v4));
+        words[0] = v4.sin_addr.s_addr;
+        *port = v4.sin_port;
+    } else if (net_address_family(a) == NET_IPV6) {
+        memcpy(&v6, &a->socket, sizeof(v6));
+        memcpy(words, &v6.sin6_addr, sizeof(v6.sin6_addr));
+        *port = v6.sin6_port;
     }
-    if (e->own.sin_family != AF_INET)
-        return ls_fail(LS_EINVAL, "not an IPv4 connection");
+    return net_address_family(a) == NET_IPV4 || net_address_family(a) == NET_IPV6;
+}
+
+static ls_status make_ends(const net_address *near, const net_address *far, tcp_ends *e)
+{
+    *e = (tcp_ends){.family = net_address_family(near) == NET_IPV4 ? AF_INET : AF_INET6};
+    if (net_address_family(near) != net_address_family(far) ||
+        !read_end(near, e->near, &e->near_port) || !read_end(far, e->far, &e->far_port))
+        return ls_fail(LS_EINVAL, "not a TCP connection");
     return LS_OK;
+}
+
+static ls_status find_ends(int fd, tcp_ends *e)
+{
+    net_address near;
+    net_address far;
+    ls_status st = net_address_of_peer(fd, &near);
+
+    if (st == LS_OK)
+        st = net_address_of_socket(fd, &far);
+    if (st != LS_OK && errno == ENOTCONN)
+        return ls_fail(LS_ENOTFOUND, "it is not connected any more");
+    return st == LS_OK ? make_ends(&near, &far, e) : st;
 }
 
 /* --- the socket monitor --- */
@@ -62,7 +90,7 @@ typedef union diag_answer {
     char bytes[4096];
 } diag_answer;
 
-static ls_status read_answer(const ends *e, const diag_answer *answer, ssize_t n, uid_t *uid)
+static ls_status read_answer(const tcp_ends *e, const diag_answer *answer, ssize_t n, uid_t *uid)
 {
     const struct nlmsghdr *header = &answer->header;
     const size_t body_bytes = n < (ssize_t)sizeof(*header) ? 0 : (size_t)n - NLMSG_HDRLEN;
@@ -80,25 +108,23 @@ static ls_status read_answer(const ends *e, const diag_answer *answer, ssize_t n
         return ls_fail(LS_ESYSTEM, "the kernel's socket monitor gives no answer");
     memcpy(&found, answer->bytes + NLMSG_HDRLEN, sizeof(found));
     /* Where there is no such connection, somebody who listens at that port is found instead. */
-    if (found.idiag_inode == 0 || found.id.idiag_dport != e->own.sin_port)
+    if (found.idiag_inode == 0 || found.id.idiag_dport != e->far_port)
         return nobody(e);
     *uid = found.idiag_uid;
     return LS_OK;
 }
 
-static ls_status ask_monitor(const ends *e, uid_t *uid)
+static ls_status ask_monitor(const tcp_ends *e, uid_t *uid)
 {
-    const diag_question question = {
+    diag_question question = {
         .header = {.nlmsg_len = sizeof(question),
                    .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                    .nlmsg_flags = NLM_F_REQUEST},
-        .body = {.sdiag_family = AF_INET,
+        .body = {.sdiag_family = (uint8_t)e->family,
                  .sdiag_protocol = IPPROTO_TCP,
                  .idiag_states = ~0U,
-                 .id = {.idiag_sport = e->peer.sin_port,
-                        .idiag_dport = e->own.sin_port,
-                        .idiag_src = {e->peer.sin_addr.s_addr},
-                        .idiag_dst = {e->own.sin_addr.s_addr},
+                 .id = {.idiag_sport = e->near_port,
+                        .idiag_dport = e->far_port,
                         .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
     diag_answer answer;
     ssize_t n;
@@ -107,6 +133,8 @@ static ls_status ask_monitor(const ends *e, uid_t *uid)
 
     if (fd < 0)
         return ls_fail_errno("the kernel's socket monitor");
+    memcpy(question.body.id.idiag_src, e->near, sizeof(e->near));
+    memcpy(question.body.id.idiag_dst, e->far, sizeof(e->far));
     /* The kernel answers within the call that asks, so the answer is there or never comes. */
     n = send(fd, &question, sizeof(question), 0);
     if (n >= 0)
@@ -116,40 +144,62 @@ static ls_status ask_monitor(const ends *e, uid_t *uid)
     return st;
 }
 
-/* --- /proc/net/tcp --- */
+/* --- /proc/net/tcp and tcp6 --- */
 
-/* Whether this line is the other end's; "sl local remote state tx:rx tr:when retransmits uid timeout inode ...". */
-static bool is_their_line(const char *line, const ends *e, uid_t *uid, uint64_t *inode)
+enum { END_BYTES = 4 * 8 + 1 + 4 + 1 };
+
+/* "0100007F:1F90": each word of the address as a number of this host, then the port. */
+static void write_end(const tcp_ends *e, const uint32_t words[4], uint16_t port, char *out)
 {
-    uint32_t address[2];
-    uint32_t port[2];
+    const int n = e->family == AF_INET ? 1 : 4;
 
-    return sscanf(line, // NOLINT(cert-err34-c): the kernel writes it
-                  " %*d: %8" SCNx32 ":%4" SCNx32 " %8" SCNx32 ":%4" SCNx32
-                  " %*x %*x:%*x %*x:%*x %*x %u %*d %" SCNu64,
-                  &address[0], &port[0], &address[1], &port[1], uid, inode) == 6 &&
-           address[0] == e->peer.sin_addr.s_addr && port[0] == ntohs(e->peer.sin_port) &&
-           address[1] == e->own.sin_addr.s_addr && port[1] == ntohs(e->own.sin_port);
+    for (int i = 0; i < n; i++)
+        text_format(out + (ptrdiff_t)8 * i, 9, "%08" PRIX32, words[i]);
+    text_format(out + (ptrdiff_t)8 * n, 6, ":%04X", (unsigned)ntohs(port));
 }
 
-static ls_status search_proc(const ends *e, uid_t *uid)
+/* Whether this line is that end's; "sl: local remote state tx:rx tr:when retransmits uid timeout inode ...". */
+static bool is_their_line(const char *line, const char *both, uid_t *uid, uint64_t *inode)
 {
-    FILE *table = fopen("/proc/net/tcp", "re");
+    const char *rest = strstr(line, both);
+
+    return rest != NULL && sscanf(rest + strlen(both), // NOLINT(cert-err34-c): the kernel writes it
+                                  " %*x %*x:%*x %*x:%*x %*x %u %*d %" SCNu64, uid, inode) == 2;
+}
+
+static ls_status search_proc(const tcp_ends *e, uid_t *uid)
+{
+    FILE *table = fopen(e->family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6", "re");
+    char near[END_BYTES];
+    char far[END_BYTES];
+    char both[2 * END_BYTES + 4];
     uint64_t inode = 0;
     bool found = false;
     char line[512];
 
     if (table == NULL)
         return ls_fail_errno("/proc/net/tcp");
+    write_end(e, e->near, e->near_port, near);
+    write_end(e, e->far, e->far_port, far);
+    text_format(both, sizeof(both), ": %s %s ", near, far);
     while (!found && fgets(line, sizeof(line), table) != NULL)
-        found = is_their_line(line, e, uid, &inode);
+        found = is_their_line(line, both, uid, &inode);
     (void)fclose(table);
     return found && inode != 0 ? LS_OK : nobody(e);
 }
 
+/* --- both --- */
+
+static ls_status ask_both(const tcp_ends *e, uid_t *uid)
+{
+    const ls_status st = ask_monitor(e, uid);
+
+    return st == LS_ESYSTEM ? search_proc(e, uid) : st;
+}
+
 ls_status net_tcp_user_from_proc(int fd, uid_t *uid)
 {
-    ends e;
+    tcp_ends e;
 
     LS_TRY(find_ends(fd, &e));
     return search_proc(&e, uid);
@@ -157,10 +207,16 @@ ls_status net_tcp_user_from_proc(int fd, uid_t *uid)
 
 ls_status net_tcp_user(int fd, uid_t *uid)
 {
-    ends e;
-    ls_status st;
+    tcp_ends e;
 
     LS_TRY(find_ends(fd, &e));
-    st = ask_monitor(&e, uid);
-    return st == LS_ESYSTEM ? search_proc(&e, uid) : st;
+    return ask_both(&e, uid);
+}
+
+ls_status net_tcp_user_of(const net_address *near, const net_address *far, uid_t *uid)
+{
+    tcp_ends e;
+
+    LS_TRY(make_ends(near, far, &e));
+    return ask_both(&e, uid);
 }

@@ -15,14 +15,19 @@
 typedef ls_status (*source_fn)(int fd, uid_t *uid);
 static const source_fn sources[] = {net_tcp_user, net_tcp_user_from_proc};
 
-static int listen_here(net_address *at)
+static int listen_at(const char *where, net_address *at)
 {
     net_address any;
     int fd;
 
-    assert_ok(net_address_decode("tcp://127.0.0.1:0", &any));
+    assert_ok(net_address_decode(where, &any));
     assert_ok(net_listen(&any, NET_STREAM, 8, &fd, at));
     return fd;
+}
+
+static int listen_here(net_address *at)
+{
+    return listen_at("tcp://127.0.0.1:0", at);
 }
 
 static int accept_one(int listener)
@@ -54,6 +59,53 @@ static void a_connection_of_our_own_is_ours(void **state)
     close(client);
     close(server);
     close(listener);
+}
+
+static void ipv6_connection_of_our_own_is_ours(void **state)
+{
+    net_address at;
+    net_address client_at;
+    uid_t uid = (uid_t)-1;
+    int listener;
+    int client;
+    int server;
+
+    LS_UNUSED(state);
+    if (access("/proc/net/if_inet6", F_OK) != 0) {
+        print_message("this kernel has no IPv6\n");
+        skip();
+    }
+    listener = listen_at("tcp://[::1]:0", &at);
+    assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &client));
+    server = accept_one(listener);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        uid = (uid_t)-1;
+        assert_ok(sources[i](server, &uid));
+        assert_int_equal(uid, geteuid());
+    }
+    /* The same by its addresses; and not with another port. */
+    assert_ok(net_address_of_socket(client, &client_at));
+    assert_ok(net_tcp_user_of(&client_at, &at, &uid));
+    assert_int_equal(uid, geteuid());
+    net_address_set_port(&at, net_address_port(&at) == 65535 ? 1 : net_address_port(&at) + 1);
+    assert_status(net_tcp_user_of(&client_at, &at, &uid), LS_ENOTFOUND);
+    close(client);
+    close(server);
+    close(listener);
+}
+
+static void addresses_of_two_families_are_no_connection(void **state)
+{
+    net_address a;
+    net_address b;
+    uid_t uid;
+
+    LS_UNUSED(state);
+    assert_ok(net_address_decode("tcp://127.0.0.1:1", &a));
+    assert_ok(net_address_decode("tcp://[::1]:1", &b));
+    assert_status(net_tcp_user_of(&a, &b, &uid), LS_EINVAL);
+    assert_ok(net_address_decode("unix:@x", &b));
+    assert_status(net_tcp_user_of(&b, &b, &uid), LS_EINVAL);
 }
 
 /* Root would be taken for the owner of what nobody owns. */
@@ -136,6 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_of_our_own_is_ours),
+        cmocka_unit_test(ipv6_connection_of_our_own_is_ours),
+        cmocka_unit_test(addresses_of_two_families_are_no_connection),
         cmocka_unit_test(a_closed_end_belongs_to_nobody),
         cmocka_unit_test(another_user_is_named),
         cmocka_unit_test(what_is_no_connection_is_an_error),

@@ -10,10 +10,13 @@
 #include "net/user_door.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SOON 30000
+
+enum { ASKED_MOST = 256, OPEN_MOST = 64 };
 
 typedef struct scene {
     poller *loop;
@@ -22,6 +25,9 @@ typedef struct scene {
     int fd; /* of the last */
     char peer[NET_ADDRESS_TEXT_MAX];
     ls_status verdict;
+    uint32_t questions[ASKED_MOST];
+    int n_questions;
+    net_address client; /* of the last question */
 } scene;
 
 static ls_status enter(void *self, int fd, const char *peer)
@@ -39,14 +45,43 @@ static ls_status enter(void *self, int fd, const char *peer)
     return LS_OK;
 }
 
-static void begin(scene *s)
-{
-    const user_door_options opt = {.name = "store", .user = geteuid(), .self = s, .enter = enter};
+/* --- connections that seem to come from another host --- */
 
+static bool is_elsewhere;
+
+ls_status __real_net_tcp_user(int fd, uid_t *uid);
+ls_status __wrap_net_tcp_user(int fd, uid_t *uid);
+
+ls_status __wrap_net_tcp_user(int fd, uid_t *uid)
+{
+    return is_elsewhere ? ls_fail(LS_ENOTFOUND, "not here") : __real_net_tcp_user(fd, uid);
+}
+
+static void ask(void *self, uint32_t question, const net_address *client, const net_address *server)
+{
+    scene *s = self;
+
+    s->questions[s->n_questions++ % ASKED_MOST] = question;
+    s->client = *client;
+    assert_int_equal(net_address_port(server), user_door_port(s->door));
+}
+
+static void begin_with(scene *s, bool asks)
+{
+    user_door_options opt = {.name = "store", .user = geteuid(), .self = s, .enter = enter};
+
+    if (asks)
+        opt.ask = ask;
+    is_elsewhere = asks;
     memset(s, 0, sizeof(*s));
     s->fd = -1;
     assert_ok(poller_create(&s->loop));
     assert_ok(user_door_open(s->loop, &opt, &s->door));
+}
+
+static void begin(scene *s)
+{
+    begin_with(s, false);
 }
 
 static void finish(scene *s)
@@ -261,6 +296,116 @@ static void a_port_that_is_taken_is_named(void **state)
     finish(&s);
 }
 
+static void await_questions(scene *s, int n)
+{
+    for (int64_t until_ms = ls_deadline_ms(SOON); s->n_questions < n;) {
+        assert_true(ls_deadline_left(until_ms) > 0);
+        assert_ok(poller_run_once(s->loop, 100));
+    }
+    assert_int_equal(s->n_questions, n);
+}
+
+static void expect_closed(scene *s, int fd)
+{
+    char byte;
+
+    for (int64_t until_ms = ls_deadline_ms(SOON); recv(fd, &byte, 1, MSG_DONTWAIT) != 0;) {
+        assert_true(ls_deadline_left(until_ms) > 0);
+        assert_ok(poller_run_once(s->loop, 20));
+    }
+}
+
+static void connection_from_another_host_waits_for_the_answer(void **state)
+{
+    net_address own;
+    scene s;
+    int fds[2];
+
+    LS_UNUSED(state);
+    begin_with(&s, true);
+    for (int i = 0; i < 2; i++) {
+        fds[i] = knock(&s);
+        await_questions(&s, i + 1);
+    }
+    assert_ok(net_address_of_socket(fds[1], &own));
+    assert_true(net_address_equal(&own, &s.client));
+    user_door_answer(s.door, 12345, true); /* nobody has asked that */
+    assert_int_equal(s.n_entered, 0);
+    user_door_answer(s.door, s.questions[0], true);
+    assert_int_equal(s.n_entered, 1);
+    user_door_answer(s.door, s.questions[0], true);
+    assert_int_equal(s.n_entered, 1);
+    user_door_answer(s.door, s.questions[1], false);
+    expect_closed(&s, fds[1]);
+    assert_int_equal(s.n_entered, 1);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    finish(&s);
+}
+
+static void question_without_an_answer_ends_after_5_s(void **state)
+{
+    const int64_t since_ms = ls_now_ms();
+    scene s;
+    int fd;
+
+    LS_UNUSED(state);
+    begin_with(&s, true);
+    fd = knock(&s);
+    await_questions(&s, 1);
+    expect_closed(&s, fd);
+    assert_true(ls_now_ms() - since_ms >= 5000);
+    user_door_answer(s.door, s.questions[0], true);
+    assert_int_equal(s.n_entered, 0);
+    (void)close(fd);
+    finish(&s);
+}
+
+static void further_connections_wait_while_64_are_asked_about(void **state)
+{
+    int fds[OPEN_MOST + 10];
+    scene s;
+
+    LS_UNUSED(state);
+    begin_with(&s, true);
+    for (int i = 0; i < OPEN_MOST + 10; i++)
+        fds[i] = knock(&s);
+    await_questions(&s, OPEN_MOST);
+    assert_ok(poller_run_once(s.loop, 50));
+    assert_int_equal(s.n_questions, OPEN_MOST);
+    for (int i = 0; i < OPEN_MOST; i++)
+        user_door_answer(s.door, s.questions[i], i % 2 == 0);
+    await_questions(&s, OPEN_MOST + 10);
+    for (int i = OPEN_MOST; i < OPEN_MOST + 10; i++)
+        user_door_answer(s.door, s.questions[i], true);
+    assert_int_equal(s.n_entered, OPEN_MOST / 2 + 10);
+    for (int i = 0; i < OPEN_MOST + 10; i++)
+        (void)close(fds[i]);
+    finish(&s); /* with none open; the next one closes with some */
+    begin_with(&s, true);
+    fds[0] = knock(&s);
+    await_questions(&s, 1);
+    finish(&s);
+    assert_int_equal(recv(fds[0], &s, 1, 0), 0);
+    (void)close(fds[0]);
+}
+
+static void connection_from_another_host_is_refused_where_none_is_asked(void **state)
+{
+    scene s;
+    int fd;
+
+    LS_UNUSED(state);
+    begin(&s);
+    is_elsewhere = true;
+    fd = knock(&s);
+    expect_closed(&s, fd);
+    assert_int_equal(s.n_entered, 0);
+    (void)close(fd);
+    finish(&s);
+    is_elsewhere = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +417,10 @@ int main(void)
         cmocka_unit_test(whose_connection_it_is_can_be_asked_with_the_last_descriptor),
         cmocka_unit_test(a_guest_for_whom_there_is_no_room_is_no_end),
         cmocka_unit_test(a_port_that_is_taken_is_named),
+        cmocka_unit_test(connection_from_another_host_waits_for_the_answer),
+        cmocka_unit_test(question_without_an_answer_ends_after_5_s),
+        cmocka_unit_test(further_connections_wait_while_64_are_asked_about),
+        cmocka_unit_test(connection_from_another_host_is_refused_where_none_is_asked),
     };
 
     if (log_configure("error") != LS_OK)
