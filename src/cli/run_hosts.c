@@ -266,22 +266,6 @@ static ls_status settle_slots(run_flags *f, bool has_counts)
     return LS_OK;
 }
 
-/* Where rank 0 hosts a store itself, all must know its machine by an address. */
-static ls_status settle_master(run_flags *f)
-{
-    const char *name = f->host_list.hosts[0].name;
-    const char *host = strchr(name, '@') != NULL ? strchr(name, '@') + 1 : name;
-    net_address at;
-
-    if (f->master_addr != NULL || f->store == NULL || !text_equal(f->store, "none") ||
-        f->hosts.own == 0)
-        return LS_OK;
-    LS_TRY(ls_context(net_address_parse(host, 0, &at),
-                      "--store none needs the address of rank 0's machine (--master-addr)"));
-    f->master_addr = net_address_host(f->head, sizeof(f->head), &at);
-    return LS_OK;
-}
-
 static void find_tool(run_flags *f)
 {
     const ssize_t n = readlink("/proc/self/exe", f->tool, sizeof(f->tool) - 1);
@@ -318,7 +302,6 @@ ls_status run_flags_settle_hosts(run_flags *f)
     f->nodes.is_head = true;
     f->nodes.head = "here";
     f->nodes.key = &f->key;
-    LS_TRY(settle_master(f));
     LS_TRY(net_key_random(&f->key));
     LS_TRY(run_flags_settle_networks(f));
     return choose_listen_address(f);

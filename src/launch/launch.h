@@ -79,9 +79,8 @@ typedef struct agent_spec {
         capture; /* ranks write into pipes that the agent prints line by line; otherwise they inherit its own */
     bool prefix; /* "rank 1| " in front of each line */
     bool pty;    /* captured ranks write to terminals; rank 0 reads from one if our stdin is one */
-    bool
-        hosts_store; /* the agent hosts the store of PyTorch programs, at 127.0.0.1 and MASTER_PORT */
-    const char *master_addr; /* MASTER_ADDR without that store; NULL: 127.0.0.1 */
+    bool hosts_store; /* the launcher hosts the store of PyTorch programs, see agent_store.c */
+    const char *master_addr; /* MASTER_ADDR without that store; NULL: rank 0's machine */
     int master_port;         /* 0: a free one */
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
     const char *role;        /* ROLE_NAME; NULL: "default" */

@@ -68,9 +68,6 @@ struct c10d_store {
 
 /* --- c10d_store.c --- */
 
-/* A store that does not listen, for tests of what comes after. */
-LS_MUST_USE ls_status c10d_store_create_closed(poller *p, c10d_store **out);
-
 /* Adds to the answers. A client that does not read them is dropped; after that nothing is added. */
 void c10d_answer(c10d_conn *c, const void *data, size_t bytes);
 void c10d_answer_u8(c10d_conn *c, uint8_t v);

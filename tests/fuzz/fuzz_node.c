@@ -182,7 +182,7 @@ static void say_finished(session *s, uint32_t generation)
 static ls_status on_own_message(void *self, const frame *f)
 {
     session *s = self;
-    uint8_t number[4];
+    uint8_t number[8] = {0}; /* also of a ready node without a port */
     text_buf text = {0};
     node_welcome welcome;
     node_over over;

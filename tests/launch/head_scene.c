@@ -11,6 +11,7 @@ static ls_status on_message(void *self, const frame *f)
     fake *a = self;
     wire_reader r = wire_reader_over(f->body, f->bytes);
     text_buf text = {0};
+    node_master master;
 
     assert_in_range(f->type, 1, TYPES - 1);
     a->n[f->type]++;
@@ -19,7 +20,9 @@ static ls_status on_message(void *self, const frame *f)
         assert_ok(node_read_welcome(f, &a->welcome));
         break;
     case NODE_START:
-        assert_ok(node_read_number(f, &a->started));
+        assert_ok(node_read_master(f, &master));
+        a->started = master.generation;
+        a->master_port = master.port;
         break;
     case NODE_END_RANKS:
         assert_ok(node_read_stop(f, &a->stop));
@@ -45,6 +48,12 @@ static ls_status on_message(void *self, const frame *f)
         break;
     case NODE_MPI_BARRIER:
         assert_ok(node_read_barrier(f, &a->barrier));
+        break;
+    case NODE_OWNER:
+        assert_ok(node_read_owner(f, &a->owner));
+        break;
+    case NODE_OWNED:
+        assert_ok(node_read_owned(f, &a->owned));
         break;
     case NODE_VAIN:
         assert_ok(node_read_failure(f, &a->vain));
@@ -259,13 +268,22 @@ bool was_told(const fake *a, const char *part)
     return strstr(text_str(&a->said), part) != NULL;
 }
 
+void say_ready(fake *a, uint32_t generation, int port)
+{
+    const node_master master = {.generation = generation, .port = port};
+    wire_writer w = {0};
+
+    node_write_master(&w, &master);
+    send_body(a, NODE_READY, &w);
+}
+
 /* All n are here, ready and started. */
 void start(scene *s, int n, int n_local, uint32_t generation)
 {
     for (int i = 0; i < n; i++)
         until(s, s->fakes[i].welcome.place.generation == generation);
     for (int i = 0; i < n; i++)
-        send_number(&s->fakes[i], NODE_READY, generation);
+        say_ready(&s->fakes[i], generation, 0);
     for (int i = 0; i < n; i++)
         until(s, s->fakes[i].started == generation);
     assert_int_equal(s->head->world_size, n * n_local);

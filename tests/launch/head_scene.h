@@ -19,6 +19,9 @@ typedef struct fake {
     text_buf said; /* notes and the like, a line each */
     node_welcome welcome;
     uint32_t started; /* generation */
+    int master_port;
+    node_owner owner;
+    node_owned owned;
     node_stop stop;
     job_cause abort;
     node_over over;
@@ -66,6 +69,7 @@ void leave(fake *a);
 void send_body(fake *a, node_message type, wire_writer *w);
 void send_number(fake *a, node_message type, uint32_t number);
 void say_hello(scene *s, int i, int n_local);
+void say_ready(fake *a, uint32_t generation, int port);
 void say_failure(fake *a, uint32_t generation, int local_rank, int code);
 void say_left(fake *a, uint32_t generation, int local_rank);
 void say_end(fake *a, const node_end *end);

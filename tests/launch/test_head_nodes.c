@@ -189,7 +189,9 @@ static void garbage_behind_the_hello_ends_the_connection(void **state)
         const char *why;
     } cases[] = {
         {NODE_READY, "123", 3, "a node's message: bad field at byte 0"},
-        {NODE_READY, "12345", 5, "a node's message: 1 bytes too many"},
+        {NODE_READY, "1234\0\0\0\0x", 9, "a node's message: 1 bytes too many"},
+        {NODE_OWNER, "12345678", 8, "a question whose a connection is: bad field"},
+        {NODE_OWNED, "12345678", 8, "whose a connection is: bad field"},
         {NODE_FAILED, "", 0, "a rank's failure: bad field"},
         {NODE_RANK_LEFT, "1234", 4, "the end of a rank: bad field"},
         {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
@@ -324,8 +326,6 @@ static void streams_lead_to_the_store_of_the_job(void **state)
     come_in(s, 0, 1);
     start(s, 2, 1, 1);
     assert_true(b->welcome.has_store);
-    assert_int_equal(b->welcome.store_port, 0);
-    assert_int_equal(s->fakes[0].welcome.store_port, s->head->store_port);
     for (size_t i = 0; i < sizeof(store_ping); i++)
         say_stream(b, 2, store_ping + i, 1);
     until(s, b->n_stream == 4);
@@ -375,6 +375,58 @@ static void a_node_that_waits_for_a_place_has_no_store(void **state)
     finish(s);
 }
 
+/* --- whose a connection to the store is --- */
+
+static void ask_owner(scene *s, fake *a, uint32_t generation, uint32_t question, const char *client)
+{
+    node_owner o = {.generation = generation, .question = question};
+    wire_writer w = {0};
+
+    assert_ok(net_address_decode(client, &o.client));
+    assert_ok(net_address_decode("tcp://10.77.0.10:29500", &o.server));
+    node_write_owner(&w, &o);
+    send_body(a, NODE_OWNER, &w);
+    turn(s);
+}
+
+static void node_with_the_address_is_asked_whose_a_connection_is(void **state)
+{
+    scene *s = begin_running(3, 1, 0);
+    fake *a = &s->fakes[0];
+    fake *c = &s->fakes[2];
+    const node_owned yes = {.generation = 1, .question = 5, .is_users = true};
+    wire_writer w = {0};
+
+    LS_UNUSED(state);
+    for (int k = 0; k < 3; k++) {
+        char text[32];
+
+        text_format(text, sizeof(text), "tcp://10.77.0.1%d:80", k);
+        s->head->has_offer[k] = true;
+        s->head->offers[k].n = 1;
+        assert_ok(net_address_decode(text, &s->head->offers[k].at[0].address));
+    }
+    ask_owner(s, a, 1, 5, "tcp://10.77.0.12:40000");
+    until(s, c->n[NODE_OWNER] == 1);
+    assert_int_equal(c->owner.question, 5);
+    assert_int_equal(s->fakes[1].n[NODE_OWNER], 0);
+    assert_int_equal(a->n[NODE_OWNED], 0);
+    node_write_owned(&w, &yes);
+    send_body(c, NODE_OWNED, &w);
+    until(s, a->n[NODE_OWNED] == 1);
+    assert_true(a->owned.is_users && a->owned.question == 5);
+    /* An address of no node of the job. */
+    ask_owner(s, a, 1, 6, "tcp://10.77.0.13:40000");
+    until(s, a->n[NODE_OWNED] == 2);
+    assert_true(!a->owned.is_users && a->owned.question == 6);
+    /* Only node 0 asks, and only about the present generation. */
+    ask_owner(s, &s->fakes[1], 1, 7, "tcp://10.77.0.12:40000");
+    ask_owner(s, a, 2, 8, "tcp://10.77.0.12:40000");
+    assert_int_equal(c->n[NODE_OWNER], 1);
+    assert_int_equal(a->n[NODE_OWNED], 2);
+    finish(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +446,7 @@ int main(void)
         cmocka_unit_test(states_of_ranks_are_kept_if_they_are_of_all_of_them),
         cmocka_unit_test(streams_lead_to_the_store_of_the_job),
         cmocka_unit_test(a_node_that_waits_for_a_place_has_no_store),
+        cmocka_unit_test(node_with_the_address_is_asked_whose_a_connection_is),
     };
 
     if (log_configure("error") != LS_OK)

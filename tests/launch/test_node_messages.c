@@ -474,7 +474,6 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .world_size = INT32_MAX},
                       .has_store = true,
                       .wants_rings = true,
-                      .store_port = 65535,
                       .max_restarts = INT32_MAX,
                       .mpi_layout = "(vector,(0,1,65536))"};
     char *path = long_text(sizeof(v.hub_unix) - 1);
@@ -498,7 +497,6 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_string_equal(got.hub_unix, path);
     assert_int_equal(got.hub_port, 0);
     assert_true(got.has_store && got.wants_rings);
-    assert_int_equal(got.store_port, 65535);
     assert_int_equal(got.max_restarts, INT32_MAX);
     assert_string_equal(got.mpi_layout, v.mpi_layout);
     wire_writer_free(&w);
@@ -547,7 +545,6 @@ static void a_welcome_that_makes_no_sense_is_refused(void **state)
     expect_no_welcome(v.hub_port = 65536);
     expect_no_welcome(v.hub_port = -1);
     expect_no_welcome(memcpy(v.hub_unix, "unix:@x", 8));
-    expect_no_welcome(v.store_port = 65536);
     expect_no_welcome(v.max_restarts = -1);
     expect_no_welcome(memcpy(v.mpi_layout, "(vector)\ncmd=abort", 18));
     expect_no_welcome(memcpy(v.mpi_layout, "(0,1,2)", 8));
@@ -724,6 +721,78 @@ static ls_status read_mpi(const frame *f)
     return node_read_mpi(f, &out);
 }
 
+static ls_status read_master(const frame *f)
+{
+    node_master out;
+
+    return node_read_master(f, &out);
+}
+
+static ls_status read_owner(const frame *f)
+{
+    node_owner out;
+
+    return node_read_owner(f, &out);
+}
+
+static ls_status read_owned(const frame *f)
+{
+    node_owned out;
+
+    return node_read_owned(f, &out);
+}
+
+static void messages_about_the_store_come_as_they_were(void **state)
+{
+    node_master master = {.generation = 7, .port = 65535};
+    node_owner owner = {.generation = UINT32_MAX, .question = 3};
+    node_owned owned = {.generation = 1, .question = UINT32_MAX, .is_users = true};
+    wire_writer w = {0};
+    frame f;
+
+    LS_UNUSED(state);
+    assert_ok(net_address_decode("tcp://10.77.0.11:40000", &owner.client));
+    assert_ok(net_address_decode("tcp://[fd77::10]:29500", &owner.server));
+    node_write_master(&w, &master);
+    expect_exact(&w, read_master);
+    f = frame_of(&w);
+    master = (node_master){0};
+    assert_ok(node_read_master(&f, &master));
+    assert_true(master.generation == 7 && master.port == 65535);
+    wire_writer_free(&w);
+    w = (wire_writer){0};
+    node_write_master(&w, &(node_master){.generation = 1, .port = 65536});
+    f = frame_of(&w);
+    assert_status(read_master(&f), LS_EPROTO);
+    wire_writer_free(&w);
+    w = (wire_writer){0};
+    node_write_owner(&w, &owner);
+    expect_exact(&w, read_owner);
+    f = frame_of(&w);
+    owner = (node_owner){0};
+    assert_ok(node_read_owner(&f, &owner));
+    assert_true(owner.generation == UINT32_MAX && owner.question == 3);
+    assert_true(net_address_port(&owner.client) == 40000 &&
+                net_address_family(&owner.server) == NET_IPV6);
+    wire_writer_free(&w);
+    w = (wire_writer){0};
+    wire_write_u32(&w, 1);
+    wire_write_u32(&w, 1);
+    wire_write_text(&w, "a name:80"); /* is not looked up */
+    wire_write_text(&w, "tcp://10.0.0.1:80");
+    f = frame_of(&w);
+    assert_status(read_owner(&f), LS_EPROTO);
+    wire_writer_free(&w);
+    w = (wire_writer){0};
+    node_write_owned(&w, &owned);
+    expect_exact(&w, read_owned);
+    f = frame_of(&w);
+    owned = (node_owned){0};
+    assert_ok(node_read_owned(&f, &owned));
+    assert_true(owned.generation == 1 && owned.question == UINT32_MAX && owned.is_users);
+    wire_writer_free(&w);
+}
+
 static ls_status read_barrier(const frame *f)
 {
     node_barrier out;
@@ -795,6 +864,7 @@ int main(void)
         cmocka_unit_test(a_piece_of_a_recorder_lies_within_it),
         cmocka_unit_test(what_ranks_do_in_mpi_is_told_as_it_was),
         cmocka_unit_test(a_number_is_four_bytes),
+        cmocka_unit_test(messages_about_the_store_come_as_they_were),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,6 +145,117 @@ static void a_late_rank_elsewhere_is_named_with_its_state(void **state)
     job_expect_gone(b);
 }
 
+/* --- the store of PyTorch programs --- */
+
+static void start_two(job **jobs, const char *const *more, const char *const *program)
+{
+    for (int i = 0; i < 2; i++)
+        jobs[i] = start_node(i, 2, more, program);
+}
+
+static void every_node_has_node_0s_address_and_port_of_the_store(void **state)
+{
+    char line[64];
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    start_two(jobs, JOB_LIST("-n", "2"), JOB_LIST(STORE_CLIENT, "own"));
+    text_format(line, sizeof(line), "met at 10.77.0.10 port %ld ",
+                job_await_number(jobs[0], 0, "met at 10.77.0.10 port "));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0, line));
+        job_expect(jobs[i], job_said(jobs[i], 0, "rank 0's own port is reached"));
+    }
+    for (int i = 0; i < 2; i++)
+        job_expect_gone(jobs[i]);
+}
+
+static void restart_gives_every_node_a_fresh_store(void **state)
+{
+    static const char script[] = STORE_CLIENT " meet && [ \"$TORCHELASTIC_RESTART_COUNT\" = 1 ]";
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    start_two(jobs, JOB_LIST("--max-restarts", "1"), JOB_LIST("sh", "-c", script));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0, "met at 10.77.0.10 port "));
+        job_expect(jobs[i], job_said(jobs[i], 0, " restart 1"));
+    }
+}
+
+/* With encrypt the store's bytes stay inside the launchers' own connections. */
+static void encrypted_job_reaches_its_store_at_loopback_and_one_port(void **state)
+{
+    char line[64];
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    start_two(jobs, JOB_LIST("--security", "encrypt"), JOB_LIST(STORE_CLIENT, "meet"));
+    text_format(line, sizeof(line), "met at 127.0.0.1 port %ld ",
+                job_await_number(jobs[0], 0, "met at 127.0.0.1 port "));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0, line));
+    }
+}
+
+static void without_a_store_every_node_has_node_0s_address(void **state)
+{
+    static const char script[] = "echo at $MASTER_ADDR port $MASTER_PORT";
+    char line[64];
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    start_two(jobs, JOB_LIST("--store", "none", "--port-range", "42000-42020"),
+              JOB_LIST("sh", "-c", script));
+    text_format(line, sizeof(line), "at 10.77.0.10 port %ld",
+                job_await_number(jobs[0], 0, "at 10.77.0.10 port "));
+    for (int i = 0; i < 2; i++) {
+        job_expect_code(jobs[i], 0);
+        job_expect(jobs[i], job_said(jobs[i], 0, line));
+    }
+}
+
+enum { ANSWERED = 0, CLOSED = 3 };
+
+static bool store_client_ends_with(int code, int node, long port, const char *user)
+{
+    char command[256];
+
+    text_format(command, sizeof(command), STORE_CLIENT " knock 10.77.0.10 %ld %s; [ $? = %d ]",
+                port, user, code);
+    return netlab_run(&lab, node, command);
+}
+
+static void other_users_and_hosts_do_not_reach_the_store(void **state)
+{
+    job *jobs[2];
+    long port;
+
+    LS_UNUSED(state);
+    lab_build(NODES, "");
+    start_two(jobs, NULL, JOB_LIST(STORE_CLIENT, "wait"));
+    port = job_await_number(jobs[0], 0, "met at 10.77.0.10 port ");
+    job_await_text(jobs[1], 0, "met at ");
+    for (int i = 0; i < 2; i++) {
+        assert_true(store_client_ends_with(ANSWERED, i, port, ""));
+        assert_true(store_client_ends_with(CLOSED, i, port, "65534"));
+    }
+    assert_true(store_client_ends_with(CLOSED, 2, port, "")); /* not of this job */
+    job_await_text(jobs[0], 1, "refused a connection to port ");
+    assert_int_equal(kill(jobs[0]->pid, SIGTERM), 0);
+    for (int i = 0; i < 2; i++) {
+        job_await_end(jobs[i]);
+        job_expect_gone(jobs[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +264,11 @@ int main(void)
         test(where_nothing_works_the_whole_matrix_is_told),
         test(a_host_that_vanishes_is_named_and_ends_its_own_ranks),
         test(a_late_rank_elsewhere_is_named_with_its_state),
+        test(every_node_has_node_0s_address_and_port_of_the_store),
+        test(restart_gives_every_node_a_fresh_store),
+        test(encrypted_job_reaches_its_store_at_loopback_and_one_port),
+        test(without_a_store_every_node_has_node_0s_address),
+        test(other_users_and_hosts_do_not_reach_the_store),
     };
 
     return cmocka_run_group_tests(tests, lab_make_key, lab_remove_key);

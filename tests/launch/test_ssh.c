@@ -228,6 +228,11 @@ static void programs_are_told_where_their_store_is(void **state)
                       job_said(j, 0, "rank 1| True at 127.0.0.1"));
     j = start_on("127.0.0.2,localhost", "--store=none", SHELL(ask), NULL);
     expect_end(j, 0);
+    job_expect(j, job_said(j, 0, "rank 0| False at 127.0.0.1") &&
+                      job_said(j, 0, "rank 1| False at 127.0.0.1"));
+    j = start_on("127.0.0.2,localhost", "--store=none",
+                 JOB_LIST("--master-addr", "127.0.0.2", "--", "sh", "-c", ask), NULL);
+    expect_end(j, 0);
     job_expect(j, job_said(j, 0, "rank 0| False at 127.0.0.2") &&
                       job_said(j, 0, "rank 1| False at 127.0.0.2"));
 }

@@ -148,8 +148,9 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     node_welcome place; /* generation 0: none yet */
     net_probe *probe;   /* while a network is sought */
     net_pick pick;      /* what was found; n 0: one node needs none */
+    int master_port;    /* MASTER_PORT of the job; 0: not known */
     user_door *
-        store_door; /* PyTorch programs come here for the store that the head has; NULL: they reach it themselves */
+        store_door; /* PyTorch programs connect to it for the store that the head has; NULL: they reach it without us */
     stream_mux streams;  /* their connections */
     pmi *pmi;            /* NULL when the ranks run a function */
     node_mpi mpi_told;   /* what the head knows of it */
@@ -215,6 +216,21 @@ LS_MUST_USE ls_status agent_send_rings(agent *a);
 LS_MUST_USE ls_status agent_offer_addresses(agent *a);
 LS_MUST_USE ls_status agent_try_networks(agent *a, const frame *f);
 LS_MUST_USE ls_status agent_take_network(agent *a, const frame *f);
+void agent_tell_ready(agent *a); /* to start ranks; or why not */
+
+/* --- agent_store.c: where PyTorch programs meet --- */
+
+/* On node 0 of several, before its ranks are ready: *port becomes MASTER_PORT of all nodes. Elsewhere 0. */
+LS_MUST_USE ls_status agent_choose_master(agent *a, int *port);
+
+/* Before the ranks start: *port is their MASTER_PORT, and what listens there, if it is to be here. */
+LS_MUST_USE ls_status agent_open_store(agent *a, int *port);
+void agent_close_store(agent *a);
+const char *agent_master_host(const agent *a, char *buf, size_t n); /* MASTER_ADDR */
+
+/* Whether a connection to node 0's listener is a process's of our user; and the answer of another node's agent. */
+LS_MUST_USE ls_status agent_tell_owner(agent *a, const frame *f);
+LS_MUST_USE ls_status agent_take_owned(agent *a, const frame *f);
 
 /* Whether this machine has InfiniBand or the like. */
 bool agent_has_rdma(void);

@@ -181,7 +181,7 @@ static ls_status take_welcome(agent *a, const frame *f)
     if (st == LS_OK && welcome.place.n_nodes > 1)
         st = agent_offer_addresses(a);
     else if (st == LS_OK)
-        agent_send_number(a, NODE_READY, welcome.place.generation);
+        agent_tell_ready(a);
     if (st != LS_OK)
         agent_tell_failure(a, NULL);
     return LS_OK;
@@ -189,11 +189,12 @@ static ls_status take_welcome(agent *a, const frame *f)
 
 static ls_status take_start(agent *a, const frame *f)
 {
-    uint32_t generation;
+    node_master master;
 
-    LS_TRY(node_read_number(f, &generation));
-    if (generation != a->place.place.generation || a->phase != AGENT_IDLE)
+    LS_TRY(node_read_master(f, &master));
+    if (master.generation != a->place.place.generation || a->phase != AGENT_IDLE)
         return LS_OK;
+    a->master_port = master.port;
     if (agent_start_ranks(a) == LS_OK)
         return LS_OK;
     if (a->head != NULL && a->spec->nodes == NULL)
@@ -328,6 +329,10 @@ static ls_status on_message(void *arg, const frame *f)
         return agent_take_vain(a, f);
     case NODE_STREAM:
         return stream_mux_hear(&a->streams, f);
+    case NODE_OWNER:
+        return agent_tell_owner(a, f);
+    case NODE_OWNED:
+        return agent_take_owned(a, f);
     case NODE_CLOCK:
         return tell_clock(a, f);
     case NODE_BEAT:

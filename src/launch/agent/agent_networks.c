@@ -88,6 +88,26 @@ ls_status agent_try_networks(agent *a, const frame *f)
     return st;
 }
 
+static void send_ready(agent *a, int port)
+{
+    const node_master master = {.generation = a->place.place.generation, .port = port};
+    wire_writer w = {0};
+
+    node_write_master(&w, &master);
+    agent_send(a, NODE_READY, &w);
+    wire_writer_free(&w);
+}
+
+void agent_tell_ready(agent *a)
+{
+    int port;
+
+    if (agent_choose_master(a, &port) == LS_OK)
+        send_ready(a, port);
+    else
+        agent_tell_failure(a, NULL);
+}
+
 ls_status agent_take_network(agent *a, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
@@ -97,7 +117,7 @@ ls_status agent_take_network(agent *a, const frame *f)
     net_pick_read(&r, &a->pick);
     LS_TRY(wire_reader_end(&r, "a network"));
     close_probe(a);
-    agent_send_number(a, NODE_READY, a->place.place.generation);
+    agent_tell_ready(a);
     return LS_OK;
 }
 

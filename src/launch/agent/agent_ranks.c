@@ -186,46 +186,6 @@ void agent_prepare_ranks(agent *a)
                                    .pmi_fd = -1};
 }
 
-static ls_status enter_store(void *arg, int fd, const char *peer)
-{
-    agent *a = arg;
-
-    LS_UNUSED(peer);
-    return stream_mux_begin(&a->streams, fd);
-}
-
-/* Where programs that are not ours meet. */
-static ls_status open_master(agent *a, rank_place *place)
-{
-    const user_door_options door = {
-        .name = "store", .user = geteuid(), .self = a, .enter = enter_store};
-
-    place->agent_store = a->place.has_store;
-    place->master_port = a->place.store_port;
-    if (a->place.has_store && a->place.store_port == 0) {
-        LS_TRY(user_door_open(a->poller, &door, &a->store_door));
-        place->master_port = user_door_port(a->store_door);
-    }
-    return LS_OK;
-}
-
-/* The machine of rank 0, where it hosts a store itself. */
-static const char *master_host(const agent *a, char *buf, size_t n)
-{
-    const agent_nodes *nodes = a->spec->nodes;
-
-    const bool is_started_from_one = a->spec->hosts != NULL || a->spec->far != NULL;
-
-    if (a->spec->master_addr != NULL && (nodes == NULL || is_started_from_one))
-        return a->spec->master_addr;
-    if (nodes == NULL)
-        return "127.0.0.1";
-    if (a->head == NULL)
-        return net_address_host(buf, n, &a->head_at);
-    return net_address_is_any(&nodes->listen) ? "127.0.0.1"
-                                              : net_address_host(buf, n, &nodes->listen);
-}
-
 static void write_hub_url(const agent *a, char *url, size_t n)
 {
     net_address hub = a->head_at;
@@ -254,7 +214,8 @@ static ls_status open_ranks(agent *a)
         .job = a->place.job,
         .agent = a->name,
         .store = url,
-        .master_addr = a->place.has_store ? "127.0.0.1" : master_host(a, host, sizeof(host)),
+        .master_addr = agent_master_host(a, host, sizeof(host)),
+        .agent_store = a->place.has_store,
         .run_id = spec->run_id != NULL ? spec->run_id : a->place.job,
         .role = spec->role != NULL ? spec->role : "default",
         .generation = p->generation,
@@ -275,7 +236,7 @@ static ls_status open_ranks(agent *a)
         LS_TRY(
             pmi_create(a->place.job, spec->n_ranks, p->world_size, a->place.mpi_layout, &a->pmi));
     LS_TRY(agent_open_fold(a));
-    LS_TRY(open_master(a, &place));
+    LS_TRY(agent_open_store(a, &place.master_port));
     if (spec->isolate)
         return open_isolated(a, &place);
     for (int i = 0; i < spec->n_ranks; i++)
@@ -348,8 +309,7 @@ void agent_close_ranks(agent *a)
         a->fold = NULL;
     }
     stream_mux_end(&a->streams);
-    user_door_close(a->store_door);
-    a->store_door = NULL;
+    agent_close_store(a);
     pmi_destroy(a->pmi);
     a->pmi = NULL;
     a->phase = AGENT_IDLE;

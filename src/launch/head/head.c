@@ -81,24 +81,22 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     node->mpi_barrier = 0;
     memcpy(v.job, h->job, sizeof(v.job));
     memcpy(v.mpi_layout, h->mpi_layout, sizeof(v.mpi_layout));
-    if (node->is_own) {
+    if (node->is_own)
         net_address_text(v.hub_unix, sizeof(v.hub_unix), &h->hub_unix);
-        v.store_port = h->store_port;
-    } else {
+    else
         v.hub_port = h->hub_port;
-        v.store_port = h->store != NULL ? 0 : h->store_port;
-    }
     node_write_welcome(&w, &v);
     head_send(node, NODE_WELCOME, &w);
     wire_writer_free(&w);
 }
 
-static void send_number(head_node *node, node_message type, uint32_t number)
+static void send_start(const head *h, head_node *node, uint32_t generation)
 {
+    const node_master master = {.generation = generation, .port = h->store_port};
     wire_writer w = {0};
 
-    wire_write_u32(&w, number);
-    head_send(node, type, &w);
+    node_write_master(&w, &master);
+    head_send(node, NODE_START, &w);
     wire_writer_free(&w);
 }
 
@@ -156,7 +154,7 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
         frame_link_finish(&node->link);
         break;
     case RDZV_DO_START:
-        send_number(node, NODE_START, action->place->generation);
+        send_start(h, node, action->place->generation);
         head_compare_clock(node);
         break;
     case RDZV_DO_STOP:

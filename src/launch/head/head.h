@@ -77,6 +77,9 @@ bool head_has_guests(const head *h);
 /* This process was stopped until just now: what seems late was not. */
 void head_resumed(head *h);
 
+/* Serves a PyTorch program's connection that the head's own agent has admitted. Takes fd. */
+LS_MUST_USE ls_status head_serve_store(head *h, int fd);
+
 /* The key of a job's ranks. */
 LS_MUST_USE ls_status head_job_key(const net_key *key, const char *job, net_key *out);
 

@@ -114,7 +114,7 @@ struct head {
     bool *has_report;
     int n_offers;
     int n_reports;
-    int store_port; /* MASTER_PORT here; without a store, for the one that rank 0 hosts */
+    int store_port; /* MASTER_PORT; of several nodes node 0 chooses it, 0 until then */
     job_cause
         broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
     int64_t broken_ms;
@@ -149,6 +149,10 @@ void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
 LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
+
+/* Whose a connection to that store is: node 0's question for another node, and the answer. */
+LS_MUST_USE ls_status head_take_owner(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_take_owned(head_node *node, const frame *f);
 
 /* --- head_pmi.c --- */
 void head_open_mpi(head *h); /* for a generation */

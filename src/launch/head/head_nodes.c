@@ -251,10 +251,16 @@ static ls_status take_hello(head_node *node, const frame *f)
 
 static ls_status take_ready(head_node *node, const frame *f)
 {
+    head *h = node->owner;
+    node_master master;
     rdzv_event ready = {.kind = RDZV_READY, .conn = node->id};
 
-    LS_TRY(node_read_number(f, &ready.generation));
-    head_event(node->owner, &ready);
+    LS_TRY(node_read_master(f, &master));
+    if (master.generation == h->generation && node->place != NULL && node->place->node == 0 &&
+        master.port != 0)
+        h->store_port = master.port;
+    ready.generation = master.generation;
+    head_event(h, &ready);
     return LS_OK;
 }
 
@@ -384,6 +390,10 @@ static ls_status on_message(void *arg, const frame *f)
         return take_pause(node, f);
     case NODE_STREAM:
         return stream_mux_hear(&node->streams, f);
+    case NODE_OWNER:
+        return head_take_owner(node, f);
+    case NODE_OWNED:
+        return head_take_owned(node, f);
     case NODE_RING:
         return head_take_ring(node, f);
     case NODE_CLOCK:

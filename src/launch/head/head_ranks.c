@@ -225,6 +225,83 @@ ls_status head_open_store(void *arg, int *fd)
     return LS_ESYSTEM;
 }
 
+ls_status head_serve_store(head *h, int fd)
+{
+    if (h->store != NULL)
+        return c10d_store_adopt(h->store, fd);
+    file_close(&fd);
+    return ls_fail(LS_ENOTFOUND, "there is no store");
+}
+
+/* --- whose a connection to the store is --- */
+
+static bool has_address(const net_offer *offer, const net_address *a)
+{
+    net_address host = *a;
+
+    net_address_set_port(&host, 0);
+    for (int i = 0; i < offer->n; i++) {
+        net_address own = offer->at[i].address;
+
+        net_address_set_port(&own, 0);
+        if (net_address_equal(&own, &host))
+            return true;
+    }
+    return false;
+}
+
+static head_node *node_with_address(const head *h, const net_address *a)
+{
+    for (int k = 1; k < h->n_places; k++)
+        if (h->offers != NULL && h->has_offer[k] && has_address(&h->offers[k], a))
+            return head_find_node(h, h->places[k].conn);
+    return NULL;
+}
+
+static void answer_owner(const head *h, const node_owned *answer)
+{
+    head_node *node = head_find_node(h, h->places[0].conn);
+    wire_writer w = {0};
+
+    node_write_owned(&w, answer);
+    if (node != NULL)
+        head_send(node, NODE_OWNED, &w);
+    wire_writer_free(&w);
+}
+
+ls_status head_take_owner(head_node *node, const frame *f)
+{
+    const head *h = node->owner;
+    node_owner o;
+    head_node *owner;
+    wire_writer w = {0};
+
+    LS_TRY(node_read_owner(f, &o));
+    if (o.generation != h->generation || node->place == NULL || node->place->node != 0)
+        return LS_OK;
+    owner = node_with_address(h, &o.client);
+    if (owner == NULL) {
+        const node_owned no = {.generation = o.generation, .question = o.question};
+
+        answer_owner(h, &no);
+        return LS_OK;
+    }
+    node_write_owner(&w, &o);
+    head_send(owner, NODE_OWNER, &w);
+    wire_writer_free(&w);
+    return LS_OK;
+}
+
+ls_status head_take_owned(head_node *node, const frame *f)
+{
+    node_owned answer;
+
+    LS_TRY(node_read_owned(f, &answer));
+    if (answer.generation == node->owner->generation && node->place != NULL)
+        answer_owner(node->owner, &answer);
+    return LS_OK;
+}
+
 /* --- life --- */
 
 /* Whether ranks of this view are elsewhere. */
@@ -318,12 +395,14 @@ static ls_status free_port(int *port)
     return LS_OK;
 }
 
-/* A store of our own holds its port from now on, so nobody else can take it. */
+/* A store of our own holds its port from now on, so no other process can take it. Of several nodes node 0's agent listens. */
 static ls_status open_store(head *h)
 {
     const c10d_store_options options = {.port = h->opt.store_port, .user = geteuid()};
 
-    h->store_port = h->opt.store_port;
+    h->store_port = h->n_places > 1 ? 0 : h->opt.store_port;
+    if (h->n_places > 1)
+        return h->opt.hosts_store ? c10d_store_create_closed(h->loop, &h->store) : LS_OK;
     if (!h->opt.hosts_store)
         return h->store_port != 0 ? LS_OK : free_port(&h->store_port);
     LS_TRY(ls_context(c10d_store_create(h->loop, &options, &h->store),

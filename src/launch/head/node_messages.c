@@ -200,7 +200,6 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     wire_write_text(w, v->job);
     write_int(w, v->hub_port);
     wire_write_text(w, v->hub_unix);
-    write_int(w, v->store_port);
     wire_write_u8(w, v->has_store);
     wire_write_u8(w, v->wants_rings);
     wire_write_text(w, v->mpi_layout);
@@ -229,7 +228,6 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     wire_read_text(&r, out->job, sizeof(out->job));
     out->hub_port = read_int(&r, 0, 65535);
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
-    out->store_port = read_int(&r, 0, 65535);
     out->has_store = read_bool(&r);
     out->wants_rings = read_bool(&r);
     wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
@@ -241,6 +239,76 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
             LS_EPROTO, "a welcome that makes no sense: node %d of %d, %d rank%s from %d of %d",
             p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base, p->world_size);
     return LS_OK;
+}
+
+/* --- where PyTorch programs meet --- */
+
+void node_write_master(wire_writer *w, const node_master *m)
+{
+    wire_write_u32(w, m->generation);
+    write_int(w, m->port);
+}
+
+ls_status node_read_master(const frame *f, node_master *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    out->generation = wire_read_u32(&r);
+    out->port = read_int(&r, 0, 65535);
+    return wire_reader_end(&r, "a node's message");
+}
+
+static void write_address(wire_writer *w, const net_address *a)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    wire_write_text(w, net_address_text(text, sizeof(text), a));
+}
+
+static void read_address(wire_reader *r, net_address *out)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    wire_read_text(r, text, sizeof(text));
+    if (!r->failed && net_address_decode(text, out) != LS_OK)
+        r->failed = true;
+}
+
+void node_write_owner(wire_writer *w, const node_owner *o)
+{
+    wire_write_u32(w, o->generation);
+    wire_write_u32(w, o->question);
+    write_address(w, &o->client);
+    write_address(w, &o->server);
+}
+
+ls_status node_read_owner(const frame *f, node_owner *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    memset(out, 0, sizeof(*out));
+    out->generation = wire_read_u32(&r);
+    out->question = wire_read_u32(&r);
+    read_address(&r, &out->client);
+    read_address(&r, &out->server);
+    return wire_reader_end(&r, "a question whose a connection is");
+}
+
+void node_write_owned(wire_writer *w, const node_owned *o)
+{
+    wire_write_u32(w, o->generation);
+    wire_write_u32(w, o->question);
+    wire_write_u8(w, o->is_users);
+}
+
+ls_status node_read_owned(const frame *f, node_owned *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    out->generation = wire_read_u32(&r);
+    out->question = wire_read_u32(&r);
+    out->is_users = read_bool(&r);
+    return wire_reader_end(&r, "whose a connection is");
 }
 
 /* --- orders to end --- */

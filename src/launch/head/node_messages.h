@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "launch/agent/pmi.h"
 #include "launch/head/rendezvous.h"
+#include "net/address.h"
 #include "net/frame.h"
 #include "net/wire.h"
 
@@ -27,14 +28,15 @@ typedef enum node_message {
     NODE_ASK,       /* nothing; in the place of hello: what is to be run? */
     NODE_OFFER,     /* generation u32, net_offer: where it can be called */
     NODE_TRIED,     /* generation u32, net_report: whom it has reached */
-    NODE_READY,     /* generation u32 */
+    NODE_READY,     /* node_master; the port is node 0's choice, 0 of the other nodes */
     NODE_FAILED,    /* node_failure: a rank */
     NODE_RANK_LEFT, /* node_left */
     NODE_FINISHED,  /* node_end */
     NODE_STOP,      /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
-    NODE_RING, /* node_ring: of a rank that has ended, before NODE_FINISHED */
-    NODE_MPI,  /* node_mpi */
+    NODE_RING,  /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,   /* node_mpi */
+    NODE_OWNED, /* node_owned: the answer to NODE_OWNER */
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
@@ -43,7 +45,7 @@ typedef enum node_message {
     NODE_REJECT,       /* text; then the head closes */
     NODE_TRY,          /* generation u32, n u32, n of net_peer */
     NODE_NETWORK,      /* generation u32, net_pick; with several nodes it is ready only then */
-    NODE_START,        /* generation u32 */
+    NODE_START,        /* node_master */
     NODE_END_RANKS,    /* node_stop: in good order */
     NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
     NODE_KILL,         /* nothing */
@@ -59,6 +61,7 @@ typedef enum node_message {
     NODE_CLOCK,       /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
     NODE_MPI_KEYS,    /* generation u32, then as pmi_tell() writes them, for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
+    NODE_OWNER, /* node_owner: node 0 asks; the head passes it to the node that has the address */
 } node_message;
 
 /* rdzv_hello with its strings. */
@@ -98,12 +101,31 @@ typedef struct node_welcome {
     int hub_port; /* at the head's address, 0: */
     char hub_unix
         [128];      /* ... or a unix socket, for the head's own node; "": none, it will not start */
-    bool has_store; /* for PyTorch programs, at 127.0.0.1 and: */
-    int store_port; /* ... MASTER_PORT; 0: by NODE_STREAM. Without a store, of the one that rank 0 hosts */
+    bool has_store; /* for PyTorch programs */
     int max_restarts;
     bool wants_rings; /* the head keeps flight recorders */
     char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
+
+/* MASTER_PORT, the same on all nodes. */
+typedef struct node_master {
+    uint32_t generation;
+    int port; /* 0: not chosen */
+} node_master;
+
+/* Whether a process of the user who runs the job holds the end `client` of a connection to `server`. */
+typedef struct node_owner {
+    uint32_t generation;
+    uint32_t question;
+    net_address client;
+    net_address server;
+} node_owner;
+
+typedef struct node_owned {
+    uint32_t generation;
+    uint32_t question;
+    bool is_users;
+} node_owned;
 
 /* The orderly end of a node's ranks. */
 typedef struct node_stop {
@@ -154,6 +176,9 @@ void node_write_hello(wire_writer *w, const rdzv_hello *hello);
 void node_write_failure(wire_writer *w, const node_failure *f);
 void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
 void node_write_welcome(wire_writer *w, const node_welcome *v);
+void node_write_master(wire_writer *w, const node_master *m);
+void node_write_owner(wire_writer *w, const node_owner *o);
+void node_write_owned(wire_writer *w, const node_owned *o);
 void node_write_stop(wire_writer *w, const node_stop *s);
 void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
 void node_write_left(wire_writer *w, const node_left *l);
@@ -169,6 +194,9 @@ LS_MUST_USE ls_status node_read_failure(const frame *f, node_failure *out);
 LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *text,
                                     text_buf *details);
 LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
+LS_MUST_USE ls_status node_read_master(const frame *f, node_master *out);
+LS_MUST_USE ls_status node_read_owner(const frame *f, node_owner *out);
+LS_MUST_USE ls_status node_read_owned(const frame *f, node_owned *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
 LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
 LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
