@@ -100,6 +100,8 @@ static void tell_what_is_wrong_here(const run_flags *f)
     const finding_severity least = isatty(STDERR_FILENO) ? FINDING_WARNING : FINDING_ERROR;
     findings found = {0};
 
+    if (f->n_ranks == 0) // all ranks run on other machines
+        return;
     if (check_quick(&options, &found) == LS_OK)
         for (int i = 0; i < found.n; i++)
             if (found.items[i].severity >= least)

@@ -142,6 +142,25 @@ static void native_rank_0_names_the_holder_of_its_port(void **state)
     (void)close(h.fd);
 }
 
+static void missing_interface_of_a_variable_is_named_at_the_start(void **state)
+{
+    static const char *const variables[] = {"NCCL_SOCKET_IFNAME=nosuch0",
+                                            "GLOO_SOCKET_IFNAME=lo,nosuch0"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(variables); i++) {
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "true"), JOB_LIST(variables[i]));
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 1, "lockstep: error: ") && job_said(j, 1, variables[i]));
+        job_expect(j, job_said(j, 1, "no interface") && job_said(j, 1, "(interfaces: "));
+        job_clean_up(NULL);
+        j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick"), JOB_LIST(variables[i]));
+        job_expect_code(j, 1);
+        job_expect(j, job_said(j, 0, "error    net-variable: ") && job_said(j, 0, variables[i]));
+        job_clean_up(NULL);
+    }
+}
+
 /* The slots of this machine are what limits are held against. */
 static void this_machine_alone_needs_no_ssh(void **state)
 {
@@ -233,6 +252,7 @@ int main(void)
         test(holder_of_the_master_port_is_named),
         test(holder_of_the_rendezvous_endpoint_is_named),
         test(native_rank_0_names_the_holder_of_its_port),
+        test(missing_interface_of_a_variable_is_named_at_the_start),
         test(this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
         test(the_quick_part_is_quick),

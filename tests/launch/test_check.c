@@ -174,10 +174,46 @@ static void variables_that_choose_no_network_are_told(void **state)
     machine.variables[1] = "GLOO_SOCKET_IFNAME=^lo";
     expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "\"^lo\"", "GLOO_SOCKET_IFNAME=eth0");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0,../../..";
-    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "\"../../..\"", "eth0");
+    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "no interface \"../../..\" (interfaces: eth0",
+           "eth0");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0";
     look();
     assert_false(has(FINDING_NET_VARIABLE_KIND));
+}
+
+static void interface_names_of_nccl_are_matched_as_nccl_does(void **state)
+{
+    static const struct {
+        const char *variable;
+        const char *what; /* NULL: fine */
+    } cases[] = {
+        {"NCCL_SOCKET_IFNAME=eth", NULL},
+        {"NCCL_SOCKET_IFNAME==eth0", NULL},
+        {"NCCL_SOCKET_IFNAME=ib,eth", NULL},
+        {"NCCL_SOCKET_IFNAME=eth0:1", NULL},
+        {"NCCL_SOCKET_IFNAME=^docker,ib", NULL},
+        {"NCCL_SOCKET_IFNAME=", NULL},
+        {"NCCL_SOCKET_IFNAME=ib0,ens", "begins so (interfaces: docker0, eth0, lo)"},
+        {"NCCL_SOCKET_IFNAME==eth,ib0", "no interface has such a name (interfaces: docker0"},
+        {"NCCL_SOCKET_IFNAME=^eth,lo,docker", "excludes all interfaces"},
+        {"NCCL_SOCKET_IFNAME=^=eth0,lo,docker0", "excludes all interfaces"},
+        {"NCCL_SOCKET_IFNAME=^=eth,lo,docker", NULL},
+    };
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/sys/class/net/lo/address", "00:00:00:00:00:00\n");
+    fake_put(&machine, "/sys/class/net/docker0/address", "02:42:00:00:00:00\n");
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        print_message("%s\n", cases[i].variable);
+        machine.variables[1] = cases[i].variable;
+        if (cases[i].what != NULL) {
+            expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, cases[i].what,
+                   "export NCCL_SOCKET_IFNAME=eth0");
+            continue;
+        }
+        look();
+        assert_false(has(FINDING_NET_VARIABLE_KIND));
+    }
 }
 
 /* --- limits --- */
@@ -615,6 +651,7 @@ int main(void)
         test(the_size_of_packets_is_told),
         test(a_slow_network_is_told),
         test(variables_that_choose_no_network_are_told),
+        test(interface_names_of_nccl_are_matched_as_nccl_does),
         test(limits_are_held_against_the_ranks),
         test(locked_memory_matters_with_infiniband),
         test(cores_are_held_against_the_ranks),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_network.c - interfaces, and the variables that choose among them.
+ * check_network.c - the network interfaces of this machine (check_ifname.c: variables that choose).
  */
 #include "launch/check/check_internal.h"
 
@@ -79,65 +79,4 @@ void check_networks(check *c)
                     c->options->several_nodes ? FINDING_ERROR : FINDING_NOTE, "ip address show",
                     "there is no network but %s",
                     c->n_faces > 0 ? "bridges of this machine's own" : "loopback");
-}
-
-/* --- variables --- */
-
-static void check_filter(check *c)
-{
-    const char *filter = c->from->variable(c->from->self, "LOCKSTEP_IFACE");
-    char have[512] = "";
-    net_interface one;
-    size_t used = 0;
-    int n = 0;
-    ls_status st;
-
-    if (filter == NULL || filter[0] == 0)
-        return;
-    st = c->from->interfaces(c->from->self, filter, &one, 1, &n);
-    if (st == LS_OK && n > 0)
-        return;
-    for (int i = 0; i < c->n_faces && used < sizeof(have); i++) {
-        text_format(have + used, sizeof(have) - used, "%s%s", i > 0 ? ", " : "", c->faces[i].name);
-        used = strlen(have);
-    }
-    finding_add(c->out, FINDING_NET_FILTER_KIND, FINDING_ERROR, "unset LOCKSTEP_IFACE",
-                "LOCKSTEP_IFACE=%s %s (there is %s)", filter,
-                st == LS_OK ? "matches nothing here" : "cannot be understood",
-                have[0] != 0 ? have : "nothing but loopback");
-}
-
-/* gloo takes a comma list of exact names; ^ and = are NCCL's. */
-static void check_gloo(check *c)
-{
-    const char *at = c->from->variable(c->from->self, "GLOO_SOCKET_IFNAME");
-    const char *given = at;
-    char mend[128];
-
-    if (at == NULL || at[0] == 0)
-        return;
-    if (c->n_faces > 0)
-        text_format(mend, sizeof(mend), "export GLOO_SOCKET_IFNAME=%s", c->faces[0].name);
-    else
-        text_format(mend, sizeof(mend), "unset GLOO_SOCKET_IFNAME");
-    while (at != NULL) {
-        const size_t n = strcspn(at, ",");
-        char path[128];
-        char name[64];
-        text_format(name, sizeof(name), "%.*s", (int)n, at);
-        text_format(path, sizeof(path), "/sys/class/net/%s", name);
-        if (n == 0 || n >= NET_INTERFACE_NAME_MAX || strchr(name, '/') != NULL ||
-            !check_exists(c, path)) {
-            finding_add(c->out, FINDING_NET_VARIABLE_KIND, FINDING_ERROR, mend,
-                        "GLOO_SOCKET_IFNAME=%s: there is no interface \"%s\"", given, name);
-            return;
-        }
-        at = at[n] == ',' ? at + n + 1 : NULL;
-    }
-}
-
-void check_network_variables(check *c)
-{
-    check_filter(c);
-    check_gloo(c);
 }

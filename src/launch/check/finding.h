@@ -42,7 +42,8 @@ typedef enum finding_severity {
       "never do")                                                                                  \
     X(NET_SLOW, "net-slow", "the gradients of a model of 25 million weights take 8 s there")       \
     X(NET_FILTER, "net-filter", "no network is left to connect through")                           \
-    X(NET_VARIABLE, "net-variable", "gloo takes exact names only, and ends the program otherwise") \
+    X(NET_VARIABLE, "net-variable",                                                                \
+      "Gloo and NCCL end a program when they find no interface by that name")                      \
     X(FILES_OK, "files-ok", "")                                                                    \
     X(FILES_LOW, "files-low", "each rank needs 14 descriptors of its launcher")                    \
     X(MEMLOCK_OK, "memlock-ok", "")                                                                \
