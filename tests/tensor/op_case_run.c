@@ -489,6 +489,174 @@ static void run_mse(case_run *r)
     result(r, "dprediction alone", alone, 1);
 }
 
+/* Forward, and a backward that reads the forward's input or result and dy. */
+static void run_pointwise(case_run *r, op_kind op, op_kind back, bool reads_y, double k)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, c->scale == 0 ? 1 : c->scale, 0);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = op, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, k);
+    run_op(r,
+           (op_call){.op = back, .n_in = 2, .n_out = 1, .in = {reads_y ? y : x, dy}, .out = {dx}});
+    result(r, "dx", dx, k);
+    if (r->status == LS_OK)
+        tensor_release(dx);
+    run_op(r, (op_call){.op = back,
+                        .spends = true,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .in = {reads_y ? y : x, dy},
+                        .out = {dx}});
+    result(r, "dx over dy", dx, k);
+}
+
+static void run_activate(case_run *r)
+{
+    run_pointwise(r, OP_ACTIVATE, OP_ACTIVATE_BACKWARD, false, 1);
+}
+
+static void run_softmax(case_run *r)
+{
+    const op_case *c = r->c;
+    const double size = c->attrs.scale * (c->scale == 0 ? 1 : c->scale);
+
+    // As in run_cross_entropy().
+    run_pointwise(r, OP_SOFTMAX, OP_SOFTMAX_BACKWARD, true,
+                  (double)c->x[c->n_dims - 1] * (size > 1 ? size * size : 1));
+}
+
+static void run_broadcast(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *a = c->no_bias ? NULL : noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *b = noise(r, c->n_other, c->other, 1, 0);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *db = unplaced(r, r->type, c->n_other, c->other);
+
+    run_op(r, (op_call){.op = OP_BROADCAST, .n_in = 2, .n_out = 1, .in = {b, a}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){.op = OP_BROADCAST_BACKWARD,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .in = {dy, r->attrs.multiplies ? a : NULL},
+                        .out = {db}});
+    result(r, "db", db,
+           r->status == LS_OK ? (double)ls_tensor_count(dy) / (double)ls_tensor_count(db) : 1);
+}
+
+static void run_permute(case_run *r)
+{
+    const op_case *c = r->c;
+    int64_t dims[4];
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y;
+
+    for (int i = 0; i < c->n_dims; i++)
+        dims[i] = c->x[c->attrs.order[i]];
+    y = unplaced(r, r->type, c->n_dims, dims);
+    run_op(r, (op_call){.op = OP_PERMUTE, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, 1);
+}
+
+/* The first, the other and the first again. */
+static void run_concat(case_run *r)
+{
+    const op_case *c = r->c;
+    const int axis = c->attrs.axis;
+    int64_t dims[4];
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *other = noise(r, c->n_dims, c->other, 1, 0);
+    ls_tensor *y;
+
+    memcpy(dims, c->x, sizeof(dims));
+    dims[axis] = 2 * c->x[axis] + c->other[axis];
+    y = unplaced(r, r->type, c->n_dims, dims);
+    run_op(r, (op_call){.op = OP_CONCAT, .n_in = 3, .n_out = 1, .in = {x, other, x}, .out = {y}});
+    result(r, "y", y, 1);
+}
+
+static void run_slice(case_run *r)
+{
+    const op_case *c = r->c;
+    int64_t dims[4];
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *y;
+
+    memcpy(dims, c->x, sizeof(dims));
+    dims[c->attrs.axis] = c->out;
+    y = unplaced(r, r->type, c->n_dims, dims);
+    run_op(r, (op_call){.op = OP_SLICE, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){.op = OP_SLICE_BACKWARD, .n_in = 1, .n_out = 1, .in = {y}, .out = {dx}});
+    result(r, "dx", dx, 1);
+}
+
+static void run_matmul(case_run *r)
+{
+    const op_case *c = r->c;
+    const int rows = c->n_dims - 2;
+    const int columns = c->n_dims - 1;
+    const int64_t depth = c->x[c->attrs.transposed[0] ? rows : columns];
+    int64_t dims[4];
+    ls_tensor *a = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *b = noise(r, c->n_other, c->other, 1, 0);
+    ls_tensor *y;
+
+    memcpy(dims, c->x, sizeof(dims));
+    dims[rows] = c->x[c->attrs.transposed[0] ? columns : rows];
+    dims[columns] = c->other[c->attrs.transposed[1] ? rows : columns];
+    y = unplaced(r, r->type, c->n_dims, dims);
+    run_op(r, (op_call){.op = OP_MATMUL, .n_in = 2, .n_out = 1, .in = {a, b}, .out = {y}});
+    result(r, "y", y, (double)depth);
+}
+
+static void run_layer_norm(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t *width = &c->x[c->n_dims - 1];
+    const double scale = c->scale == 0 ? 1 : c->scale;
+    int64_t rows = 1;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
+    ls_tensor *w = noise(r, 1, width, 1, 0);
+    ls_tensor *b = noise(r, 1, width, 1, 0);
+    ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *alone = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *mean;
+    ls_tensor *inverse;
+
+    for (int i = 0; i < c->n_dims - 1; i++)
+        rows *= c->x[i];
+    mean = unplaced(r, r->type, 1, &rows);
+    inverse = unplaced(r, r->type, 1, &rows);
+    run_op(r,
+           (op_call){.op = OP_LAYER_NORM, .n_in = 3, .n_out = 3, .in = {x, w, b}, .out = {alone}});
+    result(r, "y in evaluation", alone, (double)*width * scale * scale);
+    run_op(r, (op_call){.op = OP_LAYER_NORM,
+                        .n_in = 3,
+                        .n_out = 3,
+                        .in = {x, w, b},
+                        .out = {y, mean, inverse}});
+    result(r, "y", y, (double)*width * scale * scale);
+    result(r, "mean", mean, (double)*width);
+    result(r, "inverse", inverse, (double)*width * scale * scale);
+    run_gradients(r,
+                  (op_call){.op = OP_LAYER_NORM_BACKWARD,
+                            .n_in = 5,
+                            .n_out = 3,
+                            .in = {x, dy, w, mean, inverse},
+                            .out = {dx, w, b}},
+                  1, gradient_names, (double)rows * scale * scale);
+    result(r, "dx", dx, (double)*width * scale * scale);
+}
+
 /* --- the face --- */
 
 static void resolve(op_attrs *a, op_kind op)
@@ -532,6 +700,22 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_dropout;
     case OP_MSE:
         return run_mse;
+    case OP_ACTIVATE:
+        return run_activate;
+    case OP_BROADCAST:
+        return run_broadcast;
+    case OP_PERMUTE:
+        return run_permute;
+    case OP_CONCAT:
+        return run_concat;
+    case OP_SLICE:
+        return run_slice;
+    case OP_MATMUL:
+        return run_matmul;
+    case OP_LAYER_NORM:
+        return run_layer_norm;
+    case OP_SOFTMAX:
+        return run_softmax;
     default:
         return NULL;
     }

@@ -13,8 +13,11 @@ typedef struct op_case {
     op_kind op; /* the forward operator */
     int n_dims;
     int64_t x[4]; /* shape of the first input */
-    int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width */
-    bool no_bias;
+    int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
+                    slice: positions */
+    int n_other;  /* broadcast, concat, matmul: dimensions of the second input */
+    int64_t other[4];
+    bool no_bias;   /* broadcast: the first input alone */
     bool ceil_mode; /* pools */
     bool ties;      /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;   /* of the first input; 0 means 1 */

@@ -144,7 +144,9 @@ void *dn_data(const ls_tensor *t);
 typedef enum primitive_kind {
     PRIMITIVE_CONV2D = 1,
     PRIMITIVE_LINEAR,
-    PRIMITIVE_REORDER
+    PRIMITIVE_REORDER,
+    PRIMITIVE_PERMUTE,
+    PRIMITIVE_MATMUL
 } primitive_kind;
 
 /* What decides which primitive it is. Zeroed before it is filled: all bytes are compared. */
@@ -241,6 +243,9 @@ void threads_leave(int before);
 /* Whether our `where` can number the positions of this window. */
 bool max_pool_fits(const op_call *call);
 
+/* Whether it adds or multiplies, with the second operand repeated before and behind, not in between. */
+bool broadcast_fits(const op_call *call);
+
 /* Convolutions of images with few channels, where oneDNN is slow. c, o: channels in and out. */
 bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int64_t o);
 ls_status conv2d_few(device_state *self, const op_call *call);
@@ -300,5 +305,18 @@ ls_status dn_nll_backward(device_state *self, const op_call *call);
 ls_status dn_dropout(device_state *self, const op_call *call);
 ls_status dn_mse(device_state *self, const op_call *call);
 ls_status dn_mse_backward(device_state *self, const op_call *call);
+ls_status dn_activate(device_state *self, const op_call *call);
+ls_status dn_activate_backward(device_state *self, const op_call *call);
+ls_status dn_broadcast(device_state *self, const op_call *call);
+ls_status dn_broadcast_backward(device_state *self, const op_call *call);
+ls_status dn_permute(device_state *self, const op_call *call);
+ls_status dn_concat(device_state *self, const op_call *call);
+ls_status dn_slice(device_state *self, const op_call *call);
+ls_status dn_slice_backward(device_state *self, const op_call *call);
+ls_status dn_matmul(device_state *self, const op_call *call);
+ls_status dn_layer_norm(device_state *self, const op_call *call);
+ls_status dn_layer_norm_backward(device_state *self, const op_call *call);
+ls_status dn_softmax(device_state *self, const op_call *call);
+ls_status dn_softmax_backward(device_state *self, const op_call *call);
 
 #endif

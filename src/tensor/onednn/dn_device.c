@@ -139,6 +139,19 @@ static const kernel_fn kernels[OP_COUNT] = {
     [OP_DROPOUT] = dn_dropout,
     [OP_MSE] = dn_mse,
     [OP_MSE_BACKWARD] = dn_mse_backward,
+    [OP_ACTIVATE] = dn_activate,
+    [OP_ACTIVATE_BACKWARD] = dn_activate_backward,
+    [OP_BROADCAST] = dn_broadcast,
+    [OP_BROADCAST_BACKWARD] = dn_broadcast_backward,
+    [OP_PERMUTE] = dn_permute,
+    [OP_CONCAT] = dn_concat,
+    [OP_SLICE] = dn_slice,
+    [OP_SLICE_BACKWARD] = dn_slice_backward,
+    [OP_MATMUL] = dn_matmul,
+    [OP_LAYER_NORM] = dn_layer_norm,
+    [OP_LAYER_NORM_BACKWARD] = dn_layer_norm_backward,
+    [OP_SOFTMAX] = dn_softmax,
+    [OP_SOFTMAX_BACKWARD] = dn_softmax_backward,
 };
 
 static bool has_elements(const ls_tensor *t)
@@ -180,6 +193,8 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
         call->out[0]->storage->layout == NULL)
         return NULL;
     if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
+        return NULL;
+    if ((call->op == OP_BROADCAST || call->op == OP_BROADCAST_BACKWARD) && !broadcast_fits(call))
         return NULL;
     return kernels[call->op];
 }

@@ -65,6 +65,12 @@ face_desc face_desc_plain(face_list *list, int n_dims, const int64_t *dims)
     return by_tag(list, n_dims, dims, tags[n_dims]);
 }
 
+face_desc face_desc_strided(face_list *list, int n_dims, const int64_t *dims,
+                            const int64_t *strides)
+{
+    return list_take(list, version_desc_by_strides(n_dims, dims, strides));
+}
+
 face_desc face_desc_any(face_list *list, int n_dims, const int64_t *dims)
 {
     return by_tag(list, n_dims, dims, dnnl_format_tag_any);
@@ -171,6 +177,18 @@ face_pd face_pd_reorder(dnnl_engine_t engine, face_desc from, face_desc to, bool
     if (attr != NULL)
         (void)dnnl_primitive_attr_destroy(attr);
     return st == dnnl_success ? pd : NULL;
+}
+
+face_pd face_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst)
+{
+    const dnnl_primitive_attr_t attr = user_scratch();
+    face_pd pd;
+
+    if (attr == NULL)
+        return NULL;
+    pd = version_pd_matmul(engine, a, b, dst, attr);
+    (void)dnnl_primitive_attr_destroy(attr);
+    return pd;
 }
 
 void face_pd_destroy(face_pd pd)

@@ -40,6 +40,9 @@ typedef dnnl_primitive_desc_t face_pd;
 
 /* Row-major, or "whatever the implementation likes best". NULL: no memory, or not that many dimensions. */
 face_desc face_desc_plain(face_list *list, int n_dims, const int64_t *dims);
+/* With the distance, in elements, of two positions of each dimension. */
+face_desc face_desc_strided(face_list *list, int n_dims, const int64_t *dims,
+                            const int64_t *strides);
 face_desc face_desc_any(face_list *list, int n_dims, const int64_t *dims);
 /* 4-D only: channels last, or in blocks of 4, 8 or 16. */
 face_desc face_desc_nhwc(face_list *list, const int64_t *dims);
@@ -68,6 +71,9 @@ face_pd face_pd_create(face_list *list, dnnl_engine_t engine, const face_problem
 
 /* Rearranges, or with `add` adds to what is there. */
 face_pd face_pd_reorder(dnnl_engine_t engine, face_desc from, face_desc to, bool add);
+
+/* dst = a b for each of a batch: (B,M,K), (B,K,N), (B,M,N). NULL when there is no implementation. */
+face_pd face_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst);
 
 void face_pd_destroy(face_pd pd); /* NULL is allowed */
 

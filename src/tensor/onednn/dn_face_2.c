@@ -21,6 +21,15 @@ face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t
     return face_desc_copy(&d);
 }
 
+face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+{
+    dnnl_memory_desc_t d;
+
+    if (dnnl_memory_desc_init_by_strides(&d, n_dims, dims, dnnl_f32, strides) != dnnl_success)
+        return NULL;
+    return face_desc_copy(&d);
+}
+
 face_desc face_desc_copy(face_desc d)
 {
     dnnl_memory_desc_t *copy;
@@ -94,6 +103,18 @@ face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_a
 
     if (st != dnnl_success ||
         dnnl_primitive_desc_create(&pd, &d, attr, engine, hint) != dnnl_success)
+        return NULL;
+    return pd;
+}
+
+face_pd version_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst,
+                          dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t d;
+    face_pd pd = NULL;
+
+    if (dnnl_matmul_desc_init(&d, a, b, NULL, dst) != dnnl_success ||
+        dnnl_primitive_desc_create(&pd, &d, attr, engine, NULL) != dnnl_success)
         return NULL;
     return pd;
 }

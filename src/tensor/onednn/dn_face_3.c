@@ -19,6 +19,15 @@ face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t
     return d;
 }
 
+face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+{
+    dnnl_memory_desc_t d = NULL;
+
+    if (dnnl_memory_desc_create_with_strides(&d, n_dims, dims, dnnl_f32, strides) != dnnl_success)
+        return NULL;
+    return d;
+}
+
 face_desc face_desc_copy(face_desc d)
 {
     dnnl_memory_desc_t copy = NULL;
@@ -91,6 +100,16 @@ face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_a
                                         : inner_product(engine, p, attr, hint, &pd);
 
     return st == dnnl_success ? pd : NULL;
+}
+
+face_pd version_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst,
+                          dnnl_primitive_attr_t attr)
+{
+    face_pd pd = NULL;
+
+    if (dnnl_matmul_primitive_desc_create(&pd, engine, a, b, NULL, dst, attr) != dnnl_success)
+        return NULL;
+    return pd;
 }
 
 dnnl_status_t version_append_sum(dnnl_post_ops_t ops)

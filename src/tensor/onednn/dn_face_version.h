@@ -10,11 +10,16 @@
 /* Freed with face_desc_destroy(). NULL: no memory, or the tag does not fit. */
 face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag);
 
+face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides);
+
 int version_desc_dims(face_desc d, int64_t *dims);
 
 /* As face_pd_create, with `hint` a forward's descriptor for backwards. */
 face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_attr_t attr,
                    face_pd hint);
+
+face_pd version_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst,
+                          dnnl_primitive_attr_t attr);
 
 /* dst = 1 * dst + result. */
 dnnl_status_t version_append_sum(dnnl_post_ops_t ops);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_pointwise.c - copies, sums and ReLU. Element by element the layout does not matter as long as all agree; what fills
+ * dn_pointwise.c - copies, sums, ReLU and other activations. Element by element the layout does not matter as long as all agree; what fills
  * up the last block of channels is 0 and stays 0.
  */
 #include "tensor/onednn/dn.h"
@@ -179,6 +179,80 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
             .simd = self->simd, .x = dn_data(call->in[0]), .dy = dy, .out = dn_data(call->out[0])};
 
         threads_for(self, l->bytes / sizeof(float), 1, relu_backward_range, &w);
+    }
+    dn_host->tensor_destroy(moved);
+    return st;
+}
+
+/* --- activations --- */
+
+typedef struct activate_work {
+    const simd_table *simd;
+    ls_activation function;
+    const float *x;
+    const float *dy;
+    float *out;
+} activate_work;
+
+static void activate_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const activate_work *w = arg;
+
+    LS_UNUSED(thread);
+    w->simd->activate(w->function, w->x + begin, w->out + begin, end - begin);
+}
+
+static void activate_backward_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const activate_work *w = arg;
+
+    LS_UNUSED(thread);
+    w->simd->activate_backward(w->function, w->x + begin, w->dy + begin, w->out + begin,
+                               end - begin);
+}
+
+/* Whether the function leaves the zeros that fill up a last block as they are. */
+static bool keeps_filling(ls_activation f, const ls_tensor *x)
+{
+    const layout *l = x->storage->layout;
+
+    if (l == NULL || l->kind == LAYOUT_NHWC || (f != LS_ACT_SIGMOID && f != LS_ACT_HARDSIGMOID))
+        return true;
+    return l->kind == LAYOUT_BLOCKED && x->dims[1] % l->block == 0;
+}
+
+ls_status dn_activate(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    activate_work w = {.simd = self->simd, .function = call->attrs.activation};
+    const layout *l;
+    void *data;
+
+    if (!keeps_filling(w.function, x))
+        LS_TRY(dn_host->tensor_plain(x, &data));
+    l = layout_of(self, x);
+    LS_TRY(layout_place(call->out[0], l));
+    w.x = dn_data(x);
+    w.out = dn_data(call->out[0]);
+    threads_for(self, l->bytes / sizeof(float), 1, activate_range, &w);
+    return LS_OK;
+}
+
+ls_status dn_activate_backward(device_state *self, const op_call *call)
+{
+    const layout *l = layout_of(self, call->in[0]);
+    activate_work w = {.simd = self->simd, .function = call->attrs.activation};
+    ls_tensor *moved = NULL;
+    void *dy = NULL;
+    ls_status st;
+
+    LS_TRY(layout_place_over(self, call, l));
+    st = layout_arrange(self, call->in[1], l, &moved, &dy);
+    if (st == LS_OK) {
+        w.x = dn_data(call->in[0]);
+        w.dy = dy;
+        w.out = dn_data(call->out[0]);
+        threads_for(self, l->bytes / sizeof(float), 1, activate_backward_range, &w);
     }
     dn_host->tensor_destroy(moved);
     return st;

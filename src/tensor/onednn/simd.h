@@ -10,6 +10,8 @@
 #ifndef LS_TENSOR_ONEDNN_SIMD_H
 #define LS_TENSOR_ONEDNN_SIMD_H
 
+#include <lockstep/tensor.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -98,6 +100,14 @@ typedef struct drop_run {
     float scale; /* of the others */
 } drop_run;
 
+/* A row of layer norm. */
+typedef struct norm_row {
+    float mean;
+    float inverse; /* 1 / sqrt(variance + eps) */
+    float mean_g;  /* backward: means of g and of g xhat */
+    float mean_g_xhat;
+} norm_row;
+
 typedef struct simd_table {
     const char *isa;
 
@@ -153,6 +163,27 @@ typedef struct simd_table {
     void (*log_softmax_dx)(const float *y, const float *dy, float sum, float *dx, size_t n);
 
     void (*dropout)(const drop_run *r, const float *x, float *y, size_t n);
+
+    void (*activate)(ls_activation f, const float *x, float *y, size_t n);
+    /* dx may be dy. */
+    void (*activate_backward)(ls_activation f, const float *x, const float *dy, float *dx,
+                              size_t n);
+
+    double (*dot)(const float *x, const float *y, size_t n);
+    double (*spread)(const float *x, float mean, size_t n); /* sum of squared distances */
+
+    /* One row of layer norm: y; xhat and g = dy weight; dx of these; what dweight and dbias get. */
+    void (*norm_apply)(const norm_row *r, const float *x, const float *weight, const float *bias,
+                       float *y, size_t n);
+    void (*norm_slopes)(const norm_row *r, const float *x, const float *dy, const float *weight,
+                        float *xhat, float *g, size_t n);
+    void (*norm_dx)(const norm_row *r, const float *xhat, const float *g, float *dx, size_t n);
+    void (*norm_sums)(const norm_row *r, const float *x, const float *dy, double *dweight,
+                      double *dbias, size_t n);
+
+    /* dx = scale y (dy - sum) */
+    void (*softmax_dx)(const float *y, const float *dy, float sum, float scale, float *dx,
+                       size_t n);
 } simd_table;
 
 /* The i-th best table that this processor can use; NULL past the last. */

@@ -36,4 +36,13 @@ const simd_table SIMD_NAME(simd_table) = {
     .shift_scale = SIMD_NAME(shift_scale),
     .log_softmax_dx = SIMD_NAME(log_softmax_dx),
     .dropout = SIMD_NAME(dropout),
+    .activate = SIMD_NAME(activate),
+    .activate_backward = SIMD_NAME(activate_backward),
+    .dot = SIMD_NAME(dot),
+    .spread = SIMD_NAME(spread),
+    .norm_apply = SIMD_NAME(norm_apply),
+    .norm_slopes = SIMD_NAME(norm_slopes),
+    .norm_dx = SIMD_NAME(norm_dx),
+    .norm_sums = SIMD_NAME(norm_sums),
+    .softmax_dx = SIMD_NAME(softmax_dx),
 };

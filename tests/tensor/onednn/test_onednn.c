@@ -23,7 +23,7 @@ enum { RACES_ARE_WATCHED = 0 };
 
 static bool runs_in_onednn(const op_case *c)
 {
-    return c->op == OP_CONV2D || c->op == OP_LINEAR;
+    return c->op == OP_CONV2D || c->op == OP_LINEAR || c->op == OP_MATMUL || c->op == OP_PERMUTE;
 }
 
 /* Convolutions that this device does by itself: few input channels; 3x3 and 5x5 by Winograd's algorithm. */

@@ -90,6 +90,40 @@ static void run_rows(const simd_table *t, outputs *o)
     t->dropout(&apart, input[0], o->f[5], FLOATS - 3);
 }
 
+static void run_activations(const simd_table *t, outputs *o)
+{
+    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_GELU; f++)
+        t->activate(f, input[0], o->f[f - LS_ACT_RELU6], FLOATS - 3);
+}
+
+static void run_activation_slopes(const simd_table *t, outputs *o)
+{
+    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_GELU; f++)
+        t->activate_backward(f, input[0], input[1], o->f[f - LS_ACT_RELU6], FLOATS - 3);
+}
+
+static void run_norms(const simd_table *t, outputs *o)
+{
+    static const size_t counts[] = {1, 15, 16, 33, 1000};
+    const norm_row r = {.mean = 0.3F, .inverse = 1.7F, .mean_g = -0.2F, .mean_g_xhat = 0.9F};
+    double dweight[64] = {0};
+    double dbias[64] = {0};
+
+    for (size_t i = 0; i < LS_COUNT_OF(counts); i++) {
+        o->f[0][i] = (float)t->dot(input[0] + 350, input[1], counts[i]);
+        o->f[0][10 + i] = (float)t->spread(input[1], 0.25F, counts[i]);
+    }
+    t->norm_sums(&r, input[1] + 7, input[1], dweight, dbias, 61);
+    for (size_t i = 0; i < 61; i++) {
+        o->f[0][20 + i] = (float)dweight[i];
+        o->f[0][100 + i] = (float)dbias[i];
+    }
+    t->norm_apply(&r, input[0], input[1], input[1] + 1, o->f[1], FLOATS - 3);
+    t->norm_slopes(&r, input[0], input[1], input[1] + 2, o->f[2], o->f[3], FLOATS - 3);
+    t->norm_dx(&r, input[0], input[1], o->f[4], FLOATS - 3);
+    t->softmax_dx(input[0], input[1], 0.6F, 1.3F, o->f[5], FLOATS - 3);
+}
+
 static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
 {
     const size_t rows = FLOATS / lanes;
@@ -162,6 +196,15 @@ static void all_tables_give_the_same_bits(void **state)
         run_rows(t, &got);
         run_rows(plainest(), &want);
         assert_same(t, "loops over rows", 1);
+        run_activations(t, &got);
+        run_activations(plainest(), &want);
+        assert_same(t, "activations", 1);
+        run_activation_slopes(t, &got);
+        run_activation_slopes(plainest(), &want);
+        assert_same(t, "slopes of activations", 1);
+        run_norms(t, &got);
+        run_norms(plainest(), &want);
+        assert_same(t, "layer norms and softmax", 1);
         for (size_t k = 0; k < LS_COUNT_OF(lane_counts); k++) {
             run_batch_norm(t, lane_counts[k], &got);
             run_batch_norm(plainest(), lane_counts[k], &want);
@@ -246,6 +289,26 @@ static void exp_is_near_the_libraries(void **state)
     }
 }
 
+/* Over all of what is not 0 or 1, against erfc() of the C library. */
+static void gelu_is_near_its_definition(void **state)
+{
+    enum { N = 2800 };
+    static float x[N];
+    static float y[N];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i - N / 2) / 100;
+    simd_table_at(0)->activate(LS_ACT_GELU, x, y, N);
+    for (int i = 0; i < N; i++) {
+        const double v = (double)x[i];
+        const double right = v * erfc(-v * sqrt(0.5)) / 2;
+
+        // exp(-x^2 / 2) loses as many places as its argument has in front of the point.
+        assert_true(fabs((double)y[i] - right) <= (4e-7 + 3e-8 * v * v) * fabs(right) + 1e-37);
+    }
+}
+
 static void a_rows_largest_and_sum_are_right_at_every_length(void **state)
 {
     const simd_table *t = simd_table_at(0);
@@ -285,6 +348,7 @@ int main(void)
         cmocka_unit_test(all_tables_give_the_same_bits),
         cmocka_unit_test(all_tables_convolve_alike),
         cmocka_unit_test(exp_is_near_the_libraries),
+        cmocka_unit_test(gelu_is_near_its_definition),
         cmocka_unit_test(a_rows_largest_and_sum_are_right_at_every_length),
         cmocka_unit_test(dropout_drops_what_the_hash_says),
     };

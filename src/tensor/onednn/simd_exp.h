@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_exp.h - the exponential function, plain enough for the compiler to vectorise.
+ */
+#ifndef LS_TENSOR_ONEDNN_SIMD_EXP_H
+#define LS_TENSOR_ONEDNN_SIMD_EXP_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define EXP_LEAST (-87.0F) /* below, a result would not be a normal number */
+
+/*
+ * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial to r^7, whose rest is below a
+ * tenth of a rounding error. ln 2 is split in two, so that t - k ln 2 is exact to the last place. Adding 1.5 * 2^23 rounds to an
+ * integer, which then stands in the low bits.
+ */
+static inline float exp_of(float t)
+{
+    const float shifter = 12582912.0F;
+    const float shifted = t * 1.44269504F + shifter;
+    const float k = shifted - shifter;
+    const float r = (t - k * 0.693359375F) - k * -2.12194440e-4F;
+    float p = 1.0F / 5040;
+    uint32_t bits;
+    float power;
+
+    p = p * r + 1.0F / 720;
+    p = p * r + 1.0F / 120;
+    p = p * r + 1.0F / 24;
+    p = p * r + 1.0F / 6;
+    p = p * r + 0.5F;
+    p = p * r * r + r + 1.0F;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (bits + 127U) << 23;
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+
+#endif
