@@ -14,14 +14,14 @@
 
 #define VS_TURNS 11
 
-enum { N_PEER_FLAGS = 28, N_OWN_FLAGS = 11 };
+enum { N_PEER_FLAGS = 33, N_OWN_FLAGS = 12 };
 
 #define OPERATIONS                                                                                 \
     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
     "scatter, sendrecv, hypercube"
 
-/* nccl-tests', with its letters; NULL: about GPUs, accepted and without effect. */
-static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_PEER_FLAGS])
+/* nccl-tests', with its letters. What is about GPUs has no effect, and says why. */
+static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
 {
     const double most = 1e12;
     const ls_flag flags[N_PEER_FLAGS] = {
@@ -34,32 +34,53 @@ static void make_peer_table(bench_options *o, int64_t *nothing, ls_flag table[N_
         {"datatype", 'd', LS_FLAG_TEXT, &o->type, 0, 0,
          "`TYPE` int8, uint8, int32, int64, half, bfloat16, float, double, all"},
         {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "`RANK` a rank, or all"},
-        {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "operations that are timed"},
-        {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "operations before them"},
+        {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "iterations that are timed"},
+        {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "iterations before them"},
         {"agg_iters", 'm', LS_FLAG_INT, &o->aggregate, 1, BENCH_AGGREGATE_MAX,
-         "operations started together"},
+         "operations of an iteration, started together"},
         {"run_cycles", 'N', LS_FLAG_INT, &o->cycles, 0, 1e6,
          "times to run the table, 0 for ever; with --vs turns of each row, 11 unless given"},
         {"average", 'a', LS_FLAG_INT, &o->average, 0, 3,
          "`0-3` time is that of rank 0 (0), the mean (1), least (2) or most (3) of all ranks'"},
-        {"check", 'c', LS_FLAG_INT, &o->check, 0, most, "`0|1` 0: do not check results"},
+        {"check", 'c', LS_FLAG_INT, &o->check, 0, most,
+         "operations whose results are checked, 0: none"},
         {"nthreads", 't', LS_FLAG_INT, &o->threads, 1, 4096, "ranks to start here, times -g"},
         {"ngpus", 'g', LS_FLAG_INT, &o->ranks, 1, 4096, "ranks to start on this machine"},
         {"timeout", 'T', LS_FLAG_INT, &o->timeout_s, 0, 1e6, "`SECONDS` timeout of an operation"},
-        {"report_intervals", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
-         "`0|1` 1: also least, most, 99th percentile and variation of single operations"},
+        {"blocking", 'z', LS_FLAG_INT, &o->blocking, 0, 3,
+         "`0-3` 1: wait and barrier after each operation; 2: wait after each; 3: barrier after "
+         "each iteration, which is not timed"},
+        {"per_iter_timing", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
+         "`0|1` 1: also least, most, 99th percentile and variation of single iterations, of the "
+         "slowest rank each"},
+        {"report_intervals", 0, LS_FLAG_INT, &o->intervals, 0, 1, NULL},
+        {"per_iter_skip", 'K', LS_FLAG_INT, &o->skip, 0, most,
+         "leading iterations that -I leaves out of these"},
+        {"report_cputime", 'C', LS_FLAG_INT, &o->cpu_time, 0, 1,
+         "`0|1` 1: in the place of the time, that until the call has returned, which goes on "
+         "without it; bandwidths stay those of the time"},
         {"report_timestamps", 'S', LS_FLAG_INT, &o->timestamps, 0, 1,
          "`0|1` 1: the time of each row"},
         {"local_register", 'R', LS_FLAG_INT, &o->registration, 0, 2,
-         "`0|1` 1: as --memory registered"},
-        {"json", 'J', LS_FLAG_TEXT, &o->json, 0, 0, "`FILE` write an array of all measurements"},
-        {"parallel_init", 'p', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"blocking", 'z', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"cudagraph", 'G', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"report_cputime", 'C', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"memory_report", 'M', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"stream_null", 'u', LS_FLAG_INT, nothing, 0, 0, NULL},
-        {"device_implementation", 'D', LS_FLAG_INT, nothing, 0, 0, NULL},
+         "`0-2` 1, 2: as --memory registered"},
+        {"unalign", 'u', LS_FLAG_INT, &o->unalign, 0, 1 << 20,
+         "elements by which the buffers are moved off their alignment"},
+        {"memory_report", 'M', LS_FLAG_INT, &o->memory_report, 0, 1,
+         "`0|1` 1: memory that joining, the buffers and the operations take (also --memory 1)"},
+        {"output_file", 'J', LS_FLAG_TEXT, &o->output_file, 0, 0,
+         "`FILE` write nccl-tests' JSON report; where FILE exists, FILE.0"},
+        {"parallel_init", 'p', LS_FLAG_TEXT, &o->unused[0], 0, 0,
+         "`0|1` no effect: ranks are processes, which always join at the same time"},
+        {"stream_null", 'y', LS_FLAG_TEXT, &o->unused[1], 0, 0,
+         "`0|1` no effect: CPUs have no CUDA streams"},
+        {"cudagraph", 'G', LS_FLAG_TEXT, &o->unused[2], 0, 0,
+         "`N` no effect: CPUs have no CUDA graphs"},
+        {"cta_policy", 'x', LS_FLAG_TEXT, &o->unused[3], 0, 0,
+         "`0-2` no effect: CPUs have no thread blocks"},
+        {"device_implementation", 'D', LS_FLAG_TEXT, &o->unused[4], 0, 0,
+         "`N` no effect: NCCL's device API is for GPUs"},
+        {"device_cta_count", 'V', LS_FLAG_TEXT, &o->unused[5], 0, 0,
+         "`N` no effect: CPUs have no thread blocks"},
     };
 
     memcpy(table, flags, sizeof(flags));
@@ -73,6 +94,7 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
         {"transport", 0, LS_FLAG_TEXT, &o->transport, 0, 0, "`NAME` auto, shm, tcp"},
         {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0,
          "`KIND` user, or registered: from ls_comm_alloc"},
+        {"json", 0, LS_FLAG_TEXT, &o->json, 0, 0, "`FILE` write an array of all measurements"},
         {"touch", 0, LS_FLAG_BOOL, &o->touch, 0, 0,
          "write the source before each operation and read the destination after it, as training "
          "does; neither is timed"},
@@ -110,7 +132,7 @@ static ls_status check_names(const bench_options *o)
     if (!text_equal(o->root, "all"))
         LS_TRY(text_parse_int(o->root, "--root", -1, INT32_MAX, &root));
     if (!text_equal(o->memory, "user") && !text_equal(o->memory, "registered"))
-        return ls_fail(LS_EINVAL, "--memory %s: user or registered", o->memory);
+        return ls_fail(LS_EINVAL, "--memory %s: user or registered, or 0 or 1 as -M", o->memory);
     if (!text_equal(o->bind, "none") && !text_equal(o->bind, "core"))
         return ls_fail(LS_EINVAL, "--bind-to %s: none or core", o->bind);
     return LS_OK;
@@ -123,13 +145,48 @@ static ls_status check_together(const bench_options *o)
                        (long long)o->max_bytes);
     if (o->factor < 2 && o->step_bytes < 1)
         return ls_fail(LS_EINVAL, "-i or -f must lead from one size to the next");
-    if (o->aggregate > 1 && (o->kind == BENCH_SEND_RECV || o->kind == BENCH_HYPERCUBE))
-        return ls_fail(LS_EINVAL, "-m: %s is several operations already", bench_kind_name(o->kind));
+    if (o->skip >= o->iterations)
+        return ls_fail(LS_EINVAL, "-K %lld leaves no iteration: -n is %lld", (long long)o->skip,
+                       (long long)o->iterations);
     if (o->watch != NULL && o->kind != BENCH_SEND_RECV)
         return ls_fail(LS_EINVAL, "--watch is for sendrecv");
     if (o->vs != NULL && o->cycles < 1)
         return ls_fail(LS_EINVAL, "-N 0 has no end, and --vs needs one");
+    if (o->vs != NULL && o->output_file != NULL)
+        return ls_fail(LS_EINVAL, "-J is the report of one engine: with --vs use --json");
     return LS_OK;
+}
+
+// --- flags without effect ---
+
+/* A line for each that is given: "# -G 10 has no effect: CPUs have no CUDA graphs". */
+static ls_status note_unused(const ls_flag *peers, text_buf *notes)
+{
+    for (int i = N_PEER_FLAGS - BENCH_UNUSED_FLAGS; i < N_PEER_FLAGS; i++) {
+        const char *value = *(const char **)peers[i].value;
+        char what[64];
+        int64_t number;
+
+        if (value == NULL)
+            continue;
+        text_format(what, sizeof(what), "--%s", peers[i].name);
+        LS_TRY(text_parse_int(value, what, INT32_MIN, INT32_MAX, &number));
+        text_append(notes, "# -%c %lld has %s\n", peers[i].letter, (long long)number,
+                    strstr(peers[i].help, "no effect"));
+    }
+    return LS_OK;
+}
+
+static void note_others(const bench_options *o, bool launched, text_buf *notes)
+{
+    if (launched && o->turn == NULL && o->ranks * o->threads > 1)
+        text_append(notes, "# -g and -t have no effect: the launcher has started the ranks\n");
+    if (o->skip > 0 && o->intervals == 0)
+        text_append(notes, "# -K has no effect without -I 1\n");
+    if (o->vs != NULL && o->cpu_time > 0)
+        text_append(notes, "# -C has no effect with --vs, which compares times\n");
+    if (o->vs != NULL && o->memory_report > 0)
+        text_append(notes, "# -M has no effect with --vs\n");
 }
 
 // --- ranks ---
@@ -157,6 +214,7 @@ static ls_status run_rank(int local_rank, void *arg)
                                   .backend = o->backend,
                                   .transport = o->transport,
                                   .timeout_ms = o->timeout_s * 1000};
+    const int64_t resident = bench_resident();
     ls_comm *comm = NULL;
     ls_status st;
 
@@ -164,7 +222,7 @@ static ls_status run_rank(int local_rank, void *arg)
     LS_TRY(ls_init(&init, &comm));
     if (text_equal(o->bind, "core"))
         bind_to_core(comm);
-    st = o->watch != NULL ? bench_watch(comm, o) : bench_run(comm, o);
+    st = o->watch != NULL ? bench_watch(comm, o) : bench_run(comm, o, resident);
     ls_comm_destroy(comm);
     return st;
 }
@@ -186,22 +244,37 @@ static bool was_launched(void)
     return has_variable("SLURM_PROCID") && has_variable("SLURM_STEP_ID");
 }
 
-static ls_status run(bench_options *o, int argc, char **argv)
+/* nccl-tests' --memory is -M; ours says which memory. */
+static void set_memory(bench_options *o)
 {
+    if (text_equal(o->memory, "0") || text_equal(o->memory, "1")) {
+        o->memory_report = text_equal(o->memory, "1");
+        o->memory = "user";
+    }
     if (o->registration > 0)
         o->memory = "registered";
+}
+
+static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
+{
+    const bool launched = was_launched();
+
+    set_memory(o);
     if (o->bind == NULL)
         o->bind = o->vs != NULL ? "core" : "none";
     if (o->vs != NULL && o->cycles == 1)
         o->cycles = VS_TURNS;
     LS_TRY(check_names(o));
     LS_TRY(check_together(o));
-    if (was_launched() && o->vs != NULL && o->turn == NULL)
+    if (launched && o->vs != NULL && o->turn == NULL)
         return ls_fail(LS_EINVAL, "--vs starts its own ranks: call it without a launcher (-g N)");
+    LS_TRY(note_unused(peers, notes));
+    note_others(o, launched, notes);
+    LS_TRY(text_status(notes));
+    o->notes = text_str(notes);
     if (o->vs != NULL && o->turn == NULL)
-        return bench_vs(o, argc, argv);
-    return was_launched() ? run_rank(0, o)
-                          : ls_spawn(run_rank, (int)(o->ranks * o->threads), o, NULL);
+        return bench_vs(o, o->argc - 1, o->argv + 1);
+    return launched ? run_rank(0, o) : ls_spawn(run_rank, (int)(o->ranks * o->threads), o, NULL);
 }
 
 static ls_status show_algorithms(void)
@@ -240,15 +313,17 @@ static int bench_command(const ls_flags *described, int kind, int argc, char **a
                        .check = 1,
                        .threads = 1,
                        .ranks = 1,
-                       .memory = "user"};
+                       .memory = "user",
+                       .argc = argc,
+                       .argv = argv};
     ls_flag peers[N_PEER_FLAGS];
     ls_flag own[N_OWN_FLAGS];
     ls_flags flags = *described;
-    int64_t nothing = 0;
+    text_buf notes = {0};
     int help = 0;
     ls_status st;
 
-    make_peer_table(&o, &nothing, peers);
+    make_peer_table(&o, peers);
     make_own_table(&o, &help, own);
     flags.tables[0] = peers;
     flags.tables[1] = own;
@@ -259,7 +334,8 @@ static int bench_command(const ls_flags *described, int kind, int argc, char **a
         return print_help(&flags);
     o.kind = (bench_kind)kind;
     if (st == LS_OK)
-        st = o.show_algorithms ? show_algorithms() : run(&o, argc - 1, argv + 1);
+        st = o.show_algorithms ? show_algorithms() : run(&o, peers, &notes);
+    text_free(&notes);
     return st == LS_OK ? 0 : fail_bench(flags.program, st);
 }
 

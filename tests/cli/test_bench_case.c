@@ -306,9 +306,37 @@ static void in_place_is_as_the_library_defines_it(void **state)
         }
 }
 
+static void split_is_read_as_nccl_tests_reads_it(void **state)
+{
+    static const struct {
+        const char *split, *mask;
+        int color; /* of rank 13; -1: refused */
+    } cases[] = {
+        {"AND 0x7", NULL, 5}, {"&7", NULL, 5},      {"and 0b11", NULL, 1}, {"OR 2", NULL, 15},
+        {"|0x2", NULL, 15},   {"MOD 8", NULL, 5},   {"%8", NULL, 5},       {"Div 4", NULL, 3},
+        {"/4", NULL, 3},      {NULL, "10", 0},      {NULL, "1c", 12},      {NULL, "0x7", 5},
+        {"MOD 8", "1", 1},    {"MOD 0", NULL, -1},  {"/0", NULL, -1},      {"XOR 1", NULL, -1},
+        {"AND", NULL, -1},    {"AND 1x", NULL, -1}, {"& -1", NULL, -1},    {"7", NULL, -1},
+        {NULL, "x", -1},      {NULL, "", -1},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        int color = -1;
+        const ls_status st = bench_split_color(cases[i].split, cases[i].mask, 13, &color);
+
+        assert_int_equal(st, cases[i].color < 0 ? LS_EINVAL : LS_OK);
+        if (st == LS_OK)
+            assert_int_equal(color, cases[i].color);
+        else
+            assert_told("NCCL_TESTS_SPLIT");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(split_is_read_as_nccl_tests_reads_it),
         cmocka_unit_test(names_lead_there_and_back),
         cmocka_unit_test(sizes_and_bandwidths_are_counted_as_nccl_tests_does),
         cmocka_unit_test(what_every_operation_must_give_is_known),

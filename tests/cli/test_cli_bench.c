@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,6 +225,231 @@ static void a_program_of_nccl_tests_runs_as_ranks(void **state)
     job_expect(j, job_said(j, 0, " reduce, 2 ranks") && job_said(j, 0, "medians of 2 turns"));
 }
 
+/* --- nccl-tests' flags --- */
+
+static void every_flag_of_nccl_tests_is_accepted(void **state)
+{
+    static const char *const flags[][3] = {
+        {"--nthreads", "-t", "1"},
+        {"--ngpus", "-g", "1"},
+        {"--minbytes", "-b", "8"},
+        {"--maxbytes", "-e", "8"},
+        {"--stepbytes", "-i", "8"},
+        {"--stepfactor", "-f", "2"},
+        {"--iters", "-n", "2"},
+        {"--agg_iters", "-m", "2"},
+        {"--warmup_iters", "-w", "1"},
+        {"--run_cycles", "-N", "1"},
+        {"--parallel_init", "-p", "1"},
+        {"--check", "-c", "2"},
+        {"--op", "-o", "max"},
+        {"--datatype", "-d", "double"},
+        {"--root", "-r", "0"},
+        {"--blocking", "-z", "1"},
+        {"--stream_null", "-y", "0"},
+        {"--timeout", "-T", "60"},
+        {"--cudagraph", "-G", "3"},
+        {"--report_cputime", "-C", "1"},
+        {"--average", "-a", "2"},
+        {"--report_timestamps", "-S", "1"},
+        {"--local_register", "-R", "1"},
+        {"--cta_policy", "-x", "1"},
+        {"--memory", "-M", "1"},
+        {"--device_implementation", "-D", "1"},
+        {"--unalign", "-u", "1"},
+        {"--device_cta_count", "-V", "16"},
+        {"--per_iter_timing", "-I", "1"},
+        {"--per_iter_skip", "-K", "1"},
+    };
+
+    LS_UNUSED(state);
+    for (int form = 0; form < 2; form++) {
+        const char *words[2 * LS_COUNT_OF(flags) + 2] = {LOCKSTEP_BIN "/all_reduce_perf"};
+        job *j;
+
+        for (size_t i = 0; i < LS_COUNT_OF(flags); i++) {
+            words[2 * i + 1] = flags[i][form];
+            words[2 * i + 2] = flags[i][2];
+        }
+        j = job_start(words, NULL);
+        job_expect_code(j, 0);
+        job_expect(j, count_rows(j) == 1 && job_said(j, 0, "values : 0 OK"));
+        job_expect(j, job_said(j, 0, "memory registered") && job_said(j, 0, "# Memory usage"));
+        job_expect(j, job_said(j, 0, "cputime") && job_said(j, 0, "i_p99"));
+        job_expect(j, job_said(j, 0, "# -z 1: wait and barrier after each operation"));
+        job_clean_up(NULL);
+    }
+}
+
+static void a_flag_without_effect_is_named_with_the_reason(void **state)
+{
+    job *j = job_start(BENCH("all_reduce", "-b8", "-e8", "-p", "0", "-y1", "-G", "10", "-x2", "-D1",
+                             "-V", "3", "-K", "1"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "# -p 0 has no effect: ranks are processes"));
+    job_expect(j, job_said(j, 0, "# -y 1 has no effect: CPUs have no CUDA streams"));
+    job_expect(j, job_said(j, 0, "# -G 10 has no effect: CPUs have no CUDA graphs"));
+    job_expect(j, job_said(j, 0, "# -x 2 has no effect: CPUs have no thread blocks"));
+    job_expect(j, job_said(j, 0, "# -D 1 has no effect: NCCL's device API is for GPUs"));
+    job_expect(j, job_said(j, 0, "# -V 3 has no effect: CPUs have no thread blocks"));
+    job_expect(j, job_said(j, 0, "# -K has no effect without -I 1"));
+    job_clean_up(NULL);
+    j = job_start(BENCH("all_reduce", "-b8", "-e8"), NULL);
+    job_expect_code(j, 0);
+    job_expect(j, !job_said(j, 0, "no effect"));
+    job_clean_up(NULL);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "bench", "all_reduce", "-b8",
+                           "-e8", "-g", "4"),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "2 ranks"));
+    job_expect(j, job_said(j, 0, "# -g and -t have no effect: the launcher has started the ranks"));
+}
+
+/* What changes how operations are called changes no result: moved buffers, waiting, many at once. */
+static void results_are_right_however_operations_are_called(void **state)
+{
+    static const char *const ops[] = {"all_reduce", "reduce_scatter", "alltoallv", "sendrecv",
+                                      "hypercube"};
+    static const char *const modes[] = {"0", "1", "2", "3"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(ops); i++)
+        for (size_t mode = 0; mode < LS_COUNT_OF(modes); mode++) {
+            job *j = job_start(BENCH(ops[i], "-g4", "-b64", "-e4160", "-f5", "-n2", "-m3", "-u3",
+                                     "-c2", "-C1", "-z", modes[mode]),
+                               NULL);
+
+            job_expect_code(j, 0);
+            job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+            job_clean_up(NULL);
+        }
+}
+
+static void memory_report_counts_the_buffers(void **state)
+{
+    double mib = 0;
+    const char *at;
+    job *j = job_start(BENCH("all_reduce", "-g2", "-b", "8M", "-e", "8M", "-n1", "-M1"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    at = strstr(text_str(&j->out), "User-Allocated ");
+    job_expect(j, at != NULL && sscanf(at, "User-Allocated %lf MiB", &mib) == 1);
+    job_expect(j, mib >= 15 && mib < 40); // two of 8 MiB, on huge pages
+    job_expect(j, job_said(j, 0, "# Memory usage         : Initialization "));
+}
+
+static const char *text_at(const json_value *object, const char *key)
+{
+    return json_as_string(json_get(object, key), "");
+}
+
+static void expect_report_row(job *j, const json_value *one, int64_t size, int n)
+{
+    const json_value *side = json_get(one, "in_place");
+    const json_value *single = json_get(one, "in_place_per_iter");
+    const json_value *ranks = json_get(single, "per_process_max_times_us");
+
+    job_expect(j, json_as_int(json_get(one, "size"), 0) == size);
+    job_expect(j, text_equal(text_at(one, "type"), "float"));
+    job_expect(j, text_equal(text_at(one, "root"), "    -1"));
+    job_expect(j, json_as_real(json_get(side, "time"), 0) > 0);
+    job_expect(j, json_as_int(json_get(side, "nwrong"), -1) == 0);
+    job_expect(j, json_as_int(json_get(single, "skipped_iterations"), 0) == 1);
+    job_expect(j, json_size(json_get(single, "times_us")) == (size_t)n && json_size(ranks) == 2);
+    for (int i = 0; i < n; i++) { // each is the slower rank's
+        const double a = json_as_real(json_at(json_at(ranks, 0), (size_t)i), -1);
+        const double b = json_as_real(json_at(json_at(ranks, 1), (size_t)i), -1);
+        const double both = json_as_real(json_at(json_get(single, "times_us"), (size_t)i), -1);
+
+        job_expect(j, both == (a > b ? a : b) && both > 0);
+    }
+}
+
+/* Writes a report to a new folder, or beside the one that is there, and gives it parsed. */
+static json_value *make_report(const char *folder, const char *file, job **j)
+{
+    char path[64];
+    json_value *v = NULL;
+    char *text;
+    size_t bytes;
+
+    text_format(path, sizeof(path), "%s/x.json", folder);
+    *j = job_start(BENCH("all_reduce", "-g2", "-b", "4K", "-e", "8K", "-f2", "-n3", "-I1", "-K1",
+                         "--output_file", path),
+                   NULL);
+    job_expect_code(*j, 0);
+    text_format(path, sizeof(path), "%s/%s", folder, file);
+    job_expect(*j, job_said(*j, 0, "# Writing JSON output to ") && job_said(*j, 0, path));
+    assert_ok(file_read(path, 1 << 20, &text, &bytes));
+    (void)unlink(path);
+    assert_ok(json_parse(text, bytes, path, &v));
+    ls_free(text);
+    return v;
+}
+
+static void report_has_the_form_of_nccl_tests(void **state)
+{
+    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char path[64];
+    const json_value *config;
+    json_value *v;
+    job *j;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    v = make_report(folder, "x.json", &j);
+    config = json_get(v, "config");
+    job_expect(j, json_as_int(json_get(v, "version"), 0) == 3);
+    job_expect(j, json_as_int(json_get(config, "iterations"), 0) == 3);
+    job_expect(j, text_equal(text_at(config, "per_iter_timing"), "true"));
+    job_expect(j, json_size(json_get(config, "devices")) == 2);
+    job_expect(j, json_size(json_get(v, "results")) == 2);
+    for (size_t i = 0; i < 2; i++)
+        expect_report_row(j, json_at(json_get(v, "results"), i), 4096 << i, 3);
+    job_expect(j, text_equal(text_at(json_get(v, "out_of_bounds"), "okay"), "true"));
+    job_expect(j, text_equal(text_at(json_get(v, "average_bus_bandwidth"), "okay"), "unchecked"));
+    job_expect(j, strlen(text_at(v, "end_time")) == strlen("2026-07-09 16:03:21"));
+    json_free(v);
+    job_clean_up(NULL);
+    text_format(path, sizeof(path), "%s/x.json", folder);
+    (void)close(open(path, O_CREAT | O_WRONLY, 0600));
+    json_free(make_report(folder, "x.json.0", &j)); // what is there stays
+    job_expect(j, access(path, F_OK) == 0);
+    (void)unlink(path);
+    job_expect(j, rmdir(folder) == 0);
+}
+
+static void report_that_cannot_be_written_fails_before_measuring(void **state)
+{
+    job *j =
+        job_start(BENCH("all_reduce", "-b8", "-e8", "-g2", "-J", "/no/such/folder/x.json"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "/no/such/folder/x.json") && count_rows(j) == 0);
+}
+
+static void report_of_a_failed_run_is_removed(void **state)
+{
+    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char path[64];
+    job *j;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    text_format(path, sizeof(path), "%s/x.json", folder);
+    j = job_start(BENCH("all_reduce", "-b8", "-e8", "-g2", "-J", path),
+                  JOB_LIST("NCCL_TESTS_MIN_BW=much"));
+    job_expect_code(j, 1);
+    job_expect(j, job_said(j, 1, "NCCL_TESTS_MIN_BW"));
+    job_expect(j, rmdir(folder) == 0);
+}
+
 static void too_little_bandwidth_fails_where_it_is_asked_for(void **state)
 {
     const char *const *argv = BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "-n", "2");
@@ -298,7 +524,7 @@ static void unchecked_results_are_not_called_right(void **state)
     LS_UNUSED(state);
     (void)close(fd);
     j = job_start(JOB_LIST(JOB_TOOL, "bench", "all_reduce", "-b", "64", "-e", "64", "-n", "1", "-c",
-                           "0", "-J", path),
+                           "0", "--json", path),
                   NULL);
     job_expect_code(j, 0);
     job_expect(j, job_said(j, 0, "N/A"));
@@ -329,7 +555,11 @@ static void wrong_flags_are_told(void **state)
     expect_refused(BENCH("all_reduce", "--vs", "native", "-N", "0"), 2, "-N 0 has no end");
     expect_refused(BENCH("all_reduce", "--vs", "native,,gloo"), 2, "backends by commas");
     expect_refused(BENCH("all_reduce", "--vs", "a,b,c,d,e,f,g,h"), 2, "7 backends are the most");
-    expect_refused(BENCH("sendrecv", "-m", "2"), 2, "sendrecv is several operations already");
+    expect_refused(BENCH("all_reduce", "-K", "20"), 2, "-K 20 leaves no iteration: -n is 20");
+    expect_refused(BENCH("all_reduce", "-G", "many"), 2, "--cudagraph");
+    expect_refused(BENCH("all_reduce", "-z", "4"), 2, "--blocking");
+    expect_refused(BENCH("all_reduce", "--memory", "2"), 2, "--memory 2: user or registered");
+    expect_refused(BENCH("all_reduce", "--vs", "native", "-J", "x.json"), 2, "use --json");
     expect_refused(BENCH("broadcast", "-r", "x"), 2, "--root");
     expect_refused(BENCH("all_reduce", "-d", "complex"), 2, "-d complex is no type: int8");
     expect_refused(BENCH("all_reduce", "-o", "median"), 2, "-o median is no reduction: sum");
@@ -396,7 +626,7 @@ static void two_sets_of_ranks_take_turns(void **state)
     assert_true(fd >= 0);
     (void)close(fd);
     j = job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "4096", "-f", "8", "-n", "4",
-                        "-N", "3", "--vs", "native", "-J", path),
+                        "-N", "3", "--vs", "native", "--json", path),
                   NULL);
     job_expect_code(j, 0);
     job_expect(j, job_said(j, 0, "time of native (ours) and of native (theirs), medians of 3"));
@@ -426,7 +656,7 @@ static void three_sets_have_a_line_for_each_rival(void **state)
     assert_true(fd >= 0);
     (void)close(fd);
     j = job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "512", "-f", "8", "-n", "4",
-                        "-N", "2", "--vs", "native,auto", "-J", path),
+                        "-N", "2", "--vs", "native,auto", "--json", path),
                   NULL);
     job_expect_code(j, 0);
     job_expect(j, job_said(j, 0, "and of native, auto (theirs, a line each), medians of 2"));
@@ -505,6 +735,13 @@ int main(void)
         test(a_program_of_nccl_tests_runs_its_operation),
         test(a_program_of_nccl_tests_is_named_in_help_and_errors),
         test(a_program_of_nccl_tests_runs_as_ranks),
+        test(every_flag_of_nccl_tests_is_accepted),
+        test(a_flag_without_effect_is_named_with_the_reason),
+        test(results_are_right_however_operations_are_called),
+        test(memory_report_counts_the_buffers),
+        test(report_has_the_form_of_nccl_tests),
+        test(report_that_cannot_be_written_fails_before_measuring),
+        test(report_of_a_failed_run_is_removed),
         test(too_little_bandwidth_fails_where_it_is_asked_for),
         test(json_holds_what_the_table_shows),
         test(unchecked_results_are_not_called_right),

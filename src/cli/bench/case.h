@@ -9,6 +9,8 @@
 #ifndef LS_CLI_BENCH_CASE_H
 #define LS_CLI_BENCH_CASE_H
 
+#include "base/status.h"
+
 #include <lockstep/comm.h>
 
 #include <stdbool.h>
@@ -84,6 +86,12 @@ bool bench_part_at(const bench_case *c, int rank, int part, bench_part *out);
 /* Where source and destination lie: apart in two buffers, or in place in the first as comm.h defines it. */
 void bench_place(const bench_case *c, int rank, bool in_place, void *first, void *second,
                  void **src, void **dst);
+
+/* --- split.c: ranks with the same color measure together --- */
+
+/* NCCL_TESTS_SPLIT ("AND 0x7", "OR 1", "MOD 8", "/4") and NCCL_TESTS_SPLIT_MASK ("7", hexadecimal),
+ * which comes first; one of them may be NULL. LS_EINVAL names the variable. */
+LS_MUST_USE ls_status bench_split_color(const char *split, const char *mask, int rank, int *out);
 
 /* --- data.c: inputs whose reduction is exact in any order, so that results are compared bit for bit --- */
 

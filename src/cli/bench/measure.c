@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.c - for one row: warm up, time n operations back to back, check one of them.
+ * measure.c - for one row: warm up, time n operations back to back, check some more of them.
  *
- * Where single operations are timed (--touch, -I) every rank reads its clock around each, and what the ranks have read for the same
- * operation is combined (-a).
+ * Where single operations are timed (--touch, -I) every rank reads its clock around each. Of what
+ * the ranks have read for the same operation, the largest counts.
  */
 #include "cli/bench/bench.h"
 
@@ -25,8 +25,12 @@ struct bench {
     bool registered;
     void *first;
     void *second;
-    bench_buffers at; /* of the row that is measured */
-    double *samples;  /* us, one an iteration; NULL: single ones are not timed */
+    int color;          /* of the measured group */
+    bench_buffers at;   /* of the row that is measured */
+    int64_t *issue_ns;  /* &issued_ns with -C, else NULL */
+    int64_t issued_ns;  /* until the calls have returned, all operations of a side together */
+    double *samples[2]; /* us, of each side one an iteration; NULL: single ones are not timed */
+    double *rows[2];    /* on rank 0 for the report: the samples of each rank after another */
 };
 
 /* --- memory --- */
@@ -53,40 +57,38 @@ static void give_buffer(const bench *b, void *buffer)
         ls_free(buffer);
 }
 
-/* "AND 0x7", "OR 1", "MOD 8", "DIV 4", or the mask alone in NCCL_TESTS_SPLIT_MASK: ranks with the same result measure together. */
 static ls_status split_world(bench *b)
 {
-    const char *how = getenv("NCCL_TESTS_SPLIT");       // NOLINT(concurrency-mt-unsafe)
+    const char *split = getenv("NCCL_TESTS_SPLIT");     // NOLINT(concurrency-mt-unsafe)
     const char *mask = getenv("NCCL_TESTS_SPLIT_MASK"); // NOLINT(concurrency-mt-unsafe)
     const int rank = ls_comm_rank(b->world);
-    const char *number = how != NULL ? how + strcspn(how, " 0123456789") : mask;
-    char *end;
-    long value;
-    int color;
 
-    if (number == NULL)
+    if (split == NULL && mask == NULL)
         return LS_OK;
-    value = strtol(number, &end, 0);
-    if (*end != '\0' || end == number || value < 0 || value > INT32_MAX)
-        return ls_fail(LS_EINVAL, "NCCL_TESTS_SPLIT: \"%.40s\" has no number", number);
-    if (how == NULL || text_starts(how, "AND"))
-        color = rank & (int)value;
-    else if (text_starts(how, "OR"))
-        color = rank | (int)value;
-    else if (text_starts(how, "MOD") && value > 0)
-        color = rank % (int)value;
-    else if (text_starts(how, "DIV") && value > 0)
-        color = rank / (int)value;
-    else
-        return ls_fail(LS_EINVAL, "NCCL_TESTS_SPLIT: \"%.40s\": AND, OR, MOD or DIV with a number",
-                       how);
-    return ls_comm_split(b->world, color, rank, &b->split);
+    LS_TRY(bench_split_color(split, mask, rank, &b->color));
+    return ls_comm_split(b->world, b->color, rank, &b->split);
+}
+
+/* Where single operations are timed: their times, and those of each rank for the report. */
+static ls_status take_samples(bench *b)
+{
+    const size_t n = (size_t)b->opt->iterations;
+    const bool has_rows = b->opt->output_file != NULL && ls_comm_rank(b->world) == 0;
+
+    for (int side = 0; side < 2; side++) {
+        b->samples[side] = ls_calloc(n, sizeof(double));
+        if (has_rows)
+            b->rows[side] = ls_calloc(n * (size_t)ls_comm_size(b->world), sizeof(double));
+        if (b->samples[side] == NULL || (has_rows && b->rows[side] == NULL))
+            return ls_fail(LS_ENOMEM, "no memory for %zu samples", n);
+    }
+    return LS_OK;
 }
 
 static ls_status prepare(bench *b)
 {
     const bench_options *opt = b->opt;
-    const size_t bytes = bench_room(opt->max_bytes);
+    const size_t bytes = bench_room(opt->max_bytes) + (size_t)opt->unalign * sizeof(double);
     size_t n;
 
     LS_TRY(split_world(b));
@@ -94,13 +96,15 @@ static ls_status prepare(bench *b)
     n = (size_t)ls_comm_size(bench_comm(b));
     LS_TRY(take_buffer(b, bytes, &b->first));
     LS_TRY(take_buffer(b, bytes, &b->second));
+    if (opt->memory_report > 0) { // pages count from when they are first written
+        memset(b->first, 0, bytes);
+        memset(b->second, 0, bytes);
+    }
     b->at.src_counts = ls_calloc(2 * n, sizeof(size_t));
-    if (opt->touch || opt->intervals > 0)
-        b->samples = ls_calloc((size_t)opt->iterations, sizeof(double));
-    if (b->at.src_counts == NULL || ((opt->touch || opt->intervals > 0) && b->samples == NULL))
-        return ls_fail(LS_ENOMEM, "no memory for %lld samples", (long long)opt->iterations);
+    if (b->at.src_counts == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the counts of %zu ranks", n);
     b->at.dst_counts = b->at.src_counts + n;
-    return LS_OK;
+    return opt->touch || opt->intervals > 0 ? take_samples(b) : LS_OK;
 }
 
 ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out)
@@ -113,6 +117,8 @@ ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out)
     b->opt = opt;
     b->world = world;
     b->registered = text_equal(opt->memory, "registered");
+    // an operation that is waited for inside its call is issued when it is over
+    b->issue_ns = opt->cpu_time > 0 && opt->blocking == 0 ? &b->issued_ns : NULL;
     st = prepare(b);
     if (st != LS_OK) {
         bench_close(b);
@@ -129,7 +135,10 @@ void bench_close(bench *b)
     give_buffer(b, b->first);
     give_buffer(b, b->second);
     ls_free(b->at.src_counts);
-    ls_free(b->samples);
+    for (int side = 0; side < 2; side++) {
+        ls_free(b->samples[side]);
+        ls_free(b->rows[side]);
+    }
     ls_comm_destroy(b->split);
     ls_free(b);
 }
@@ -137,6 +146,26 @@ void bench_close(bench *b)
 ls_comm *bench_comm(const bench *b)
 {
     return b->split != NULL ? b->split : b->world;
+}
+
+ls_comm *bench_world(const bench *b)
+{
+    return b->world;
+}
+
+int bench_color(const bench *b)
+{
+    return b->color;
+}
+
+const double *bench_samples(const bench *b, int side)
+{
+    return b->samples[side];
+}
+
+const double *bench_rank_samples(const bench *b, int side)
+{
+    return b->rows[side];
 }
 
 /* --- time --- */
@@ -151,27 +180,47 @@ static void produce(void *src, size_t bytes)
 
 static void consume(const void *dst, size_t bytes)
 {
-    const uint64_t *words = dst;
+    const char *at = dst; // -u may leave it between words
     uint64_t sum = 0;
 
-    for (size_t i = 0; i < bytes / sizeof(*words); i++)
-        sum += words[i];
+    for (size_t i = 0; i < bytes / sizeof(sum); i++) {
+        uint64_t word;
+        memcpy(&word, at + i * sizeof(word), sizeof(word));
+        sum += word;
+    }
     __asm__ volatile("" : : "r"(sum)); // so that nothing is left out
 }
 
-/* One operation and its time on this rank. With --touch all start together, so that the clock shows no one else's touching. */
+/* One iteration: -m operations, waited for as -z says. ns: NULL, or its time is added. */
+static ls_status iterate(bench *b, const bench_case *c, int64_t *ns)
+{
+    const bench_options *o = b->opt;
+    const bool each = o->blocking == 1 || o->blocking == 2;
+    const int64_t start_ns = ns != NULL ? ls_now_ns() : 0;
+
+    for (int64_t i = 0; i < (each ? o->aggregate : 1); i++) {
+        LS_TRY(bench_call(bench_comm(b), c, &b->at, each ? 1 : o->aggregate, b->issue_ns));
+        if (o->blocking == 1)
+            LS_TRY(ls_barrier(b->world, NULL));
+    }
+    if (ns != NULL)
+        *ns += ls_now_ns() - start_ns;
+    return o->blocking == 3 ? ls_barrier(b->world, NULL) : LS_OK;
+}
+
+/* One iteration's time on this rank. With --touch all start together, so that the clock shows no
+ * other rank's touching. */
 static ls_status time_one(bench *b, const bench_case *c, double *us)
 {
     const size_t size = ls_dtype_size(c->type);
-    int64_t start_ns;
+    int64_t ns = 0;
 
     if (b->opt->touch) {
         produce(b->at.src, bench_src_count(c, b->rank) * size);
         LS_TRY(ls_barrier(bench_comm(b), NULL));
     }
-    start_ns = ls_now_ns();
-    LS_TRY(bench_call(bench_comm(b), c, &b->at, b->opt->aggregate));
-    *us = (double)(ls_now_ns() - start_ns) * 1e-3 / (double)b->opt->aggregate;
+    LS_TRY(iterate(b, c, &ns));
+    *us = (double)ns * 1e-3 / (double)b->opt->aggregate;
     if (b->opt->touch)
         consume(b->at.dst, bench_dst_count(c, b->rank) * size);
     return LS_OK;
@@ -201,47 +250,94 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void describe_samples(double *samples, size_t n, bench_time *out)
+/* The nearest rank: the smallest sample that so many percent do not exceed. */
+static double percentile(const double *sorted, size_t n, size_t percent)
 {
-    double sum = 0;
-    double squares = 0;
-
-    qsort(samples, n, sizeof(*samples), ascending);
-    for (size_t i = 0; i < n; i++)
-        sum += samples[i];
-    out->time_us = sum / (double)n;
-    for (size_t i = 0; i < n; i++)
-        squares += (samples[i] - out->time_us) * (samples[i] - out->time_us);
-    out->min_us = samples[0];
-    out->max_us = samples[n - 1];
-    out->p99_us = samples[(n - 1) * 99 / 100];
-    out->cv_percent = out->time_us > 0 ? 100 * sqrt(squares / (double)n) / out->time_us : 0;
+    return sorted[(n * percent + 99) / 100 - 1];
 }
 
-static ls_status time_each(bench *b, const bench_case *c, int64_t iterations, bench_time *out)
+static double mean_of(const double *values, size_t n)
 {
-    for (int64_t i = 0; i < iterations; i++)
-        LS_TRY(time_one(b, c, &b->samples[i]));
-    LS_TRY(combine(b, b->samples, (size_t)iterations));
-    describe_samples(b->samples, (size_t)iterations, out);
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += values[i];
+    return sum / (double)n;
+}
+
+static ls_status describe_samples(const double *samples, size_t n, bench_stats *out)
+{
+    double *sorted = ls_calloc(n, sizeof(*sorted));
+    double squares = 0;
+
+    if (sorted == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu samples", n);
+    memcpy(sorted, samples, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), ascending);
+    out->mean_us = mean_of(sorted, n);
+    for (size_t i = 0; i < n; i++)
+        squares += (sorted[i] - out->mean_us) * (sorted[i] - out->mean_us);
+    out->min_us = sorted[0];
+    out->max_us = sorted[n - 1];
+    out->p50_us = sorted[n / 2];
+    out->p95_us = percentile(sorted, n, 95);
+    out->p99_us = percentile(sorted, n, 99);
+    out->deviation_us = sqrt(squares / (double)n);
+    ls_free(sorted);
     return LS_OK;
 }
 
-static ls_status time_all(bench *b, const bench_case *c, int64_t iterations, bench_time *out)
+/* The time is combined as all times are; of single operations the slowest rank's counts. */
+static ls_status time_each(bench *b, const bench_case *c, int side, bench_time *out)
 {
-    const int64_t start_ns = ls_now_ns();
+    const size_t n = (size_t)b->opt->iterations;
+    const size_t skipped = (size_t)b->opt->skip;
+    double *samples = b->samples[side];
 
-    for (int64_t i = 0; i < iterations; i++)
-        LS_TRY(bench_call(bench_comm(b), c, &b->at, b->opt->aggregate));
-    out->time_us =
-        (double)(ls_now_ns() - start_ns) * 1e-3 / (double)iterations / (double)b->opt->aggregate;
-    return combine(b, &out->time_us, 1);
+    for (size_t i = 0; i < n; i++)
+        LS_TRY(time_one(b, c, &samples[i]));
+    out->time_us = mean_of(samples, n);
+    if (b->opt->output_file != NULL)
+        LS_TRY(ls_gather(b->world, samples, b->rows[side], n, LS_F64, 0, NULL));
+    LS_TRY(ls_all_reduce(b->world, samples, samples, n, LS_F64, LS_MAX, NULL));
+    return describe_samples(samples + skipped, n - skipped, &out->single);
+}
+
+static ls_status time_all(bench *b, const bench_case *c, bench_time *out)
+{
+    const bench_options *o = b->opt;
+    const int64_t start_ns = ls_now_ns();
+    int64_t ns = 0;
+
+    for (int64_t i = 0; i < o->iterations; i++)
+        LS_TRY(iterate(b, c, o->blocking == 3 ? &ns : NULL));
+    if (o->blocking != 3)
+        ns = ls_now_ns() - start_ns;
+    out->time_us = (double)ns * 1e-3 / (double)o->iterations / (double)o->aggregate;
+    return LS_OK;
+}
+
+static ls_status time_side(bench *b, const bench_case *c, int side, bench_time *out)
+{
+    const bench_options *o = b->opt;
+    double times[2];
+
+    b->issued_ns = 0;
+    LS_TRY(b->samples[side] != NULL ? time_each(b, c, side, out) : time_all(b, c, out));
+    times[0] = out->time_us;
+    times[1] = b->issue_ns == NULL
+                   ? out->time_us
+                   : (double)b->issued_ns * 1e-3 / (double)o->iterations / (double)o->aggregate;
+    LS_TRY(combine(b, times, 2));
+    out->time_us = times[0];
+    out->cpu_us = times[1];
+    return LS_OK;
 }
 
 static ls_status warm_up(bench *b, const bench_case *c)
 {
     for (int64_t i = 0; i < b->opt->warmup; i++)
-        LS_TRY(bench_call(bench_comm(b), c, &b->at, b->opt->aggregate));
+        LS_TRY(iterate(b, c, NULL));
     return ls_barrier(b->world, NULL);
 }
 
@@ -254,14 +350,17 @@ static ls_status check_result(bench *b, const bench_case *c, int64_t *wrong)
     if (got > 0)
         memset(b->at.dst, 0xee, got); // what is not written must be seen
     bench_fill(c, b->rank, b->at.src);
-    LS_TRY(bench_call(bench_comm(b), c, &b->at, 1));
+    LS_TRY(bench_call(bench_comm(b), c, &b->at, 1, NULL));
     *wrong = bench_count_wrong(c, b->rank, b->at.dst);
     return ls_all_reduce(b->world, wrong, wrong, 1, LS_I64, LS_SUM, NULL);
 }
 
 static void place(bench *b, const bench_case *c, bool in_place)
 {
-    bench_place(c, b->rank, in_place, b->first, b->second, &b->at.src, &b->at.dst);
+    const size_t offset = (size_t)b->opt->unalign * ls_dtype_size(c->type);
+
+    bench_place(c, b->rank, in_place, (char *)b->first + offset, (char *)b->second + offset,
+                &b->at.src, &b->at.dst);
     if (c->kind == BENCH_ALL_TO_ALL_V)
         for (int r = 0; r < c->n; r++)
             b->at.src_counts[r] = b->at.dst_counts[r] = bench_pair_count(c, b->rank, r);
@@ -273,10 +372,11 @@ static ls_status measure_side(bench *b, const bench_case *c, bool in_place, bool
     place(b, c, in_place);
     bench_fill(c, b->rank, b->at.src);
     LS_TRY(warm_up(b, c));
-    LS_TRY(b->samples != NULL ? time_each(b, c, b->opt->iterations, out)
-                              : time_all(b, c, b->opt->iterations, out));
-    out->wrong = -1;
-    return check && b->opt->check > 0 ? check_result(b, c, &out->wrong) : LS_OK;
+    LS_TRY(time_side(b, c, in_place, out));
+    out->wrong = check && b->opt->check > 0 ? 0 : -1;
+    for (int64_t i = 0; i < b->opt->check && out->wrong == 0; i++)
+        LS_TRY(check_result(b, c, &out->wrong));
+    return LS_OK;
 }
 
 ls_status bench_measure(bench *b, const bench_case *c, bool check, bench_result *out)

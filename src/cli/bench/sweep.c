@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench/bench.h"
 
-#include "base/alloc.h"
+#include "base/file.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* The size after `bytes`, -1 behind the last. No factor leads away from 0. */
 static int64_t next_size(const bench_options *o, int64_t bytes)
@@ -107,16 +110,38 @@ static ls_status print_rows(bench *b, bench_table *t, bool is_printing)
     return LS_OK;
 }
 
-static ls_status run_alone(bench *b, const bench_options *opt, bool is_printing)
+/* What the pages of /proc/self/statm grow by; the most of any rank. */
+static ls_status count_memory(const bench *b, const int64_t resident[3], int64_t out[3])
 {
+    const int64_t now = bench_resident();
+
+    for (int i = 0; i < 3; i++) {
+        const int64_t grown = (i < 2 ? resident[i + 1] : now) - resident[i];
+        out[i] = grown > 0 ? grown : 0;
+    }
+    return ls_all_reduce(bench_world(b), out, out, 3, LS_I64, LS_MAX, NULL);
+}
+
+static ls_status run_alone(bench *b, const bench_options *opt, const int64_t resident[3])
+{
+    const bool is_printing = ls_comm_rank(bench_world(b)) == 0;
     bench_table t = {.opt = opt,
+                     .bench = b,
                      .backend = ls_comm_backend(bench_comm(b)),
                      .transport = ls_comm_transport(bench_comm(b))};
+    bool can_go_on;
     ls_status st;
 
+    st = bench_report_open(bench_world(b), bench_color(b), opt, &t.report, &can_go_on);
+    if (st != LS_OK || !can_go_on) {
+        bench_table_free(&t);
+        return st;
+    }
     if (is_printing)
         bench_table_begin(&t, ls_comm_size(bench_comm(b)));
     st = print_rows(b, &t, is_printing);
+    if (st == LS_OK && opt->memory_report > 0)
+        st = count_memory(b, resident, t.memory);
     if (st == LS_OK && is_printing)
         st = bench_table_end(&t);
     bench_table_free(&t);
@@ -152,14 +177,29 @@ static ls_status run_in_turn(bench *b, const bench_options *opt)
     return st;
 }
 
-ls_status bench_run(ls_comm *world, const bench_options *opt)
+int64_t bench_resident(void)
 {
+    char text[128] = {0};
+    const char *number;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0)
+        (void)!read(fd, text, sizeof(text) - 1);
+    file_close(&fd);
+    number = strchr(text, ' '); // the second counts
+    return number != NULL ? strtoll(number, NULL, 10) * sysconf(_SC_PAGESIZE) : 0;
+}
+
+ls_status bench_run(ls_comm *world, const bench_options *opt, int64_t resident)
+{
+    int64_t memory[3] = {resident, bench_resident(), 0}; // before joining, after it, with buffers
     bench *b = NULL;
     ls_status st;
 
     LS_TRY(check_ranks(opt, ls_comm_size(world)));
     LS_TRY(bench_open(world, opt, &b));
-    st = opt->turn != NULL ? run_in_turn(b, opt) : run_alone(b, opt, ls_comm_rank(world) == 0);
+    memory[2] = bench_resident();
+    st = opt->turn != NULL ? run_in_turn(b, opt) : run_alone(b, opt, memory);
     bench_close(b);
     return st;
 }

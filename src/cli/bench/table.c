@@ -12,16 +12,20 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
-static double algorithm_bandwidth(const bench_case *c, const bench_time *t)
+double bench_algbw(const bench_case *c, const bench_time *t)
 {
     return bench_traffic(c) / t->time_us * 1e-3;
 }
 
-static double bus_bandwidth(const bench_case *c, const bench_time *t)
+double bench_busbw(const bench_case *c, const bench_time *t)
 {
-    return algorithm_bandwidth(c, t) * bench_bus_factor(c->kind, c->n);
+    return bench_algbw(c, t) * bench_bus_factor(c->kind, c->n);
+}
+
+double bench_variation(const bench_stats *s)
+{
+    return s->mean_us > 0 ? 100 * s->deviation_us / s->mean_us : 0;
 }
 
 /* --- header --- */
@@ -51,7 +55,8 @@ static void print_own_header(const bench_table *t)
 {
     static const char *const first[] = {"size", "count", "type", "redop", "root"};
     static const char *const units[] = {"(B)", "(elements)", "", "", ""};
-    static const char *const names[] = {"time", "algbw", "busbw", "#wrong", ""};
+    const char *const names[] = {t->opt->cpu_time > 0 ? "cputime" : "time", "algbw", "busbw",
+                                 "#wrong", ""};
     static const char *const name_units[] = {"(us)", "(GB/s)", "(GB/s)", "", ""};
     static const char *const intervals[] = {"i_min", "i_max", "i_p99", "i_cv%"};
     static const char *const interval_units[] = {"(us)", "(us)", "(us)", ""};
@@ -84,9 +89,15 @@ static void print_vs_header(const bench_table *t)
 
 void bench_table_begin(bench_table *t, int n_ranks)
 {
+    static const char *const blocking[] = {
+        "", "# -z 1: wait and barrier after each operation; the time includes the barrier\n",
+        "# -z 2: wait after each operation\n",
+        "# -z 3: wait and barrier after each iteration; the time excludes the barrier\n"};
+
     print_out("# lockstep %s %s, %d rank%s, backend %s, transport %s, memory %s%s\n", ls_version(),
               bench_kind_name(t->opt->kind), n_ranks, text_plural(n_ranks), t->backend,
               t->transport, t->opt->memory, t->opt->touch ? ", touched" : "");
+    print_out("%s%s", blocking[t->opt->blocking], t->opt->notes);
     if (t->n_rivals > 0) {
         print_vs_header(t);
     } else {
@@ -99,7 +110,7 @@ void bench_table_begin(bench_table *t, int n_ranks)
 
 /* --- rows --- */
 
-static const char *redop_text(const bench_case *c)
+const char *bench_redop_text(const bench_case *c)
 {
     return bench_reduces(c->kind) ? bench_redop_name(c->redop) : "none";
 }
@@ -107,7 +118,7 @@ static const char *redop_text(const bench_case *c)
 static void append_case(text_buf *line, const bench_case *c)
 {
     text_append(line, "  %11zu %13zu %9s %7s %7d", bench_size(c), c->count,
-                bench_type_name(c->type), redop_text(c), c->root);
+                bench_type_name(c->type), bench_redop_text(c), c->root);
 }
 
 static void append_wrong(text_buf *line, int64_t wrong)
@@ -121,28 +132,20 @@ static void append_wrong(text_buf *line, int64_t wrong)
 static void append_time(text_buf *line, const bench_table *t, const bench_case *c,
                         const bench_time *m)
 {
+    const double us = t->opt->cpu_time > 0 ? m->cpu_us : m->time_us;
+
     if (m->time_us <= 0) { // there is no such side
         text_append(line, " %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A");
         if (t->opt->intervals > 0)
             text_append(line, " %8s %8s %8s %7s", "N/A", "N/A", "N/A", "N/A");
         return;
     }
-    text_append(line, " %8.*f %7.2f %7.2f", m->time_us < 10 ? 2 : 1, m->time_us,
-                algorithm_bandwidth(c, m), bus_bandwidth(c, m));
+    text_append(line, " %8.*f %7.2f %7.2f", us < 10 ? 2 : 1, us, bench_algbw(c, m),
+                bench_busbw(c, m));
     append_wrong(line, m->wrong);
     if (t->opt->intervals > 0)
-        text_append(line, " %8.2f %8.2f %8.2f %7.1f", m->min_us, m->max_us, m->p99_us,
-                    m->cv_percent);
-}
-
-static void append_clock(text_buf *line)
-{
-    const time_t now = time(NULL);
-    struct tm parts;
-    char text[32];
-
-    if (localtime_r(&now, &parts) != NULL && strftime(text, sizeof(text), "%F %T", &parts) > 0)
-        text_append(line, "  %s", text);
+        text_append(line, " %8.2f %8.2f %8.2f %7.1f", m->single.min_us, m->single.max_us,
+                    m->single.p99_us, bench_variation(&m->single));
 }
 
 /* rival: whose time it is, NULL: ours. */
@@ -156,7 +159,7 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     json_put_int(w, "size", (int64_t)bench_size(c));
     json_put_int(w, "count", (int64_t)c->count);
     json_put_string(w, "type", bench_type_name(c->type));
-    json_put_string(w, "redop", redop_text(c));
+    json_put_string(w, "redop", bench_redop_text(c));
     json_put_int(w, "root", c->root);
     json_put_int(w, "ranks", c->n);
     json_put_bool(w, "in_place", in_place);
@@ -164,8 +167,10 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     json_put_string(w, "transport", rival != NULL ? rival->transport : t->transport);
     json_put_string(w, "memory", t->opt->memory);
     json_put_real(w, "time_us", m->time_us);
-    json_put_real(w, "algbw_gbs", algorithm_bandwidth(c, m));
-    json_put_real(w, "busbw_gbs", bus_bandwidth(c, m));
+    if (t->opt->cpu_time > 0)
+        json_put_real(w, "cpu_time_us", m->cpu_us);
+    json_put_real(w, "algbw_gbs", bench_algbw(c, m));
+    json_put_real(w, "busbw_gbs", bench_busbw(c, m));
     if (m->wrong >= 0)
         json_put_int(w, "wrong", m->wrong);
     else
@@ -177,13 +182,14 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
 
 static void count_in(bench_table *t, const bench_case *c, const bench_time *m)
 {
-    t->busbw_sum += bus_bandwidth(c, m);
+    t->busbw_sum += bench_busbw(c, m);
     t->n_measured++;
     t->wrong += m->wrong > 0 ? m->wrong : 0;
 }
 
 void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r)
 {
+    char now[BENCH_TIME_BYTES];
     text_buf line = {0};
 
     append_case(&line, c);
@@ -195,9 +201,11 @@ void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r)
         add_json(t, c, side == 1, &r->side[side], NULL);
     }
     if (t->opt->timestamps > 0)
-        append_clock(&line);
+        text_append(&line, "  %s", bench_time_text(now));
     print_out("%s\n", text_str(&line));
     text_free(&line);
+    if (t->report != NULL)
+        bench_report_row(t->report, t->bench, c, r);
 }
 
 static int64_t wrong_of_both(const bench_time *a, const bench_time *b)
@@ -265,36 +273,56 @@ static ls_status write_json(bench_table *t)
     return st;
 }
 
-static ls_status check_bandwidth(double reached)
+/* GB/s of NCCL_TESTS_MIN_BW; negative: there is none. */
+static ls_status wanted_bandwidth(double *out)
 {
     const char *text = getenv("NCCL_TESTS_MIN_BW"); // NOLINT(concurrency-mt-unsafe)
-    double wanted;
 
-    if (text == NULL || *text == '\0')
-        return LS_OK;
-    LS_TRY(text_parse_double(text, "NCCL_TESTS_MIN_BW", 0, 1e9, &wanted));
-    if (reached < 0.9 * wanted)
-        return ls_fail(LS_EINTERNAL, "%g GB/s are less than 0.9 times NCCL_TESTS_MIN_BW, %g GB/s",
-                       reached, wanted);
-    return LS_OK;
+    *out = -1;
+    return text != NULL && *text != '\0' ? text_parse_double(text, "NCCL_TESTS_MIN_BW", 0, 1e9, out)
+                                         : LS_OK;
+}
+
+static void print_memory(const bench_table *t)
+{
+    char text[4][32];
+    int64_t all = 0;
+
+    for (int i = 0; i < 3; i++) {
+        text_bytes(text[i], sizeof(text[i]), (uint64_t)t->memory[i]);
+        all += t->memory[i];
+    }
+    print_out("# Memory usage         : Initialization %s | User-Allocated %s | Collective %s | "
+              "Total %s\n",
+              text[0], text[1], text[2], text_bytes(text[3], sizeof(text[3]), (uint64_t)all));
 }
 
 ls_status bench_table_end(bench_table *t)
 {
     const double mean = t->n_measured > 0 ? t->busbw_sum / (double)t->n_measured : 0;
+    double wanted;
 
+    LS_TRY(wanted_bandwidth(&wanted));
     print_out("# Out of bounds values : %lld %s\n", (long long)t->wrong,
               t->wrong == 0 ? "OK" : "FAILED");
     print_out("# Avg bus bandwidth    : %g\n", mean);
+    if (t->opt->memory_report > 0)
+        print_memory(t);
     if (t->opt->json != NULL)
         LS_TRY(write_json(t));
+    if (t->report != NULL)
+        LS_TRY(bench_report_end(t->report, t->wrong, mean, wanted));
     if (t->wrong > 0)
         return ls_fail(LS_EINTERNAL, "%lld element%s wrong", (long long)t->wrong,
                        t->wrong == 1 ? " is" : "s are");
-    return check_bandwidth(mean);
+    if (mean < 0.9 * wanted)
+        return ls_fail(LS_EINTERNAL, "%g GB/s are less than 0.9 times NCCL_TESTS_MIN_BW, %g GB/s",
+                       mean, wanted);
+    return LS_OK;
 }
 
 void bench_table_free(bench_table *t)
 {
+    bench_report_close(t->report);
     text_free(&t->json);
 }
