@@ -5,15 +5,15 @@
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
+#include "cli/rank_count.h"
 
 #include "base/clock.h"
-#include "base/thread.h"
 #include "launch/hosts/ask_orders.h"
 #include "launch/hosts/meeting.h"
 
 #include <string.h>
 
-enum { JOIN_N_FLAGS = 9, RANKS_MOST = 4096, JOIN_S = 600 };
+enum { JOIN_N_FLAGS = 9, JOIN_S = 600 };
 
 typedef struct join_flags {
     const char *nproc;
@@ -32,16 +32,6 @@ static void say(const char *line)
     print_error("lockstep: %s\n", line);
 }
 
-static ls_status count_ranks(const join_flags *f, int *n)
-{
-    int64_t number = ls_usable_cores(NULL);
-
-    if (!text_equal(f->nproc, "auto"))
-        LS_TRY(text_parse_int(f->nproc, "--nproc-per-node (or auto)", 1, RANKS_MOST, &number));
-    *n = (int)number;
-    return LS_OK;
-}
-
 static ls_status take_part(const join_flags *f, const char *place, const net_key *key,
                            agent_result *result)
 {
@@ -50,7 +40,7 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     agent_spec spec;
     int n_ranks;
 
-    LS_TRY(count_ranks(f, &n_ranks));
+    LS_TRY(rank_count_read(f->nproc, &n_ranks));
     if (f->security != NULL)
         LS_TRY(net_security_set(f->security, "--security"));
     LS_TRY(net_security_setting(&nodes.security));
@@ -93,7 +83,7 @@ int cmd_join(int argc, char **argv)
     join_flags f = {.nproc = "1", .node_rank = -1, .run_id = "none", .timeout_s = JOIN_S};
     const ls_flag table[JOIN_N_FLAGS] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
-         "`N` ranks on this machine, or auto: one a core that may be used"},
+         "`N` ranks on this machine; auto, cpu and gpu as for lockstep run"},
         {"node-rank", 0, LS_FLAG_INT, &f.node_rank, -1, 65535,
          "this machine's number, where the job has numbered ones"},
         {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0, "`NAME` the job's name, if it was given one"},

@@ -2,14 +2,14 @@
 #include "cli/run_flags.h"
 
 #include "base/text.h"
-#include "base/thread.h"
 #include "cli/cli.h"
+#include "cli/rank_count.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAGS_MOST = 80, RANKS_MOST = 4096, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
+enum { FLAGS_MOST = 80, GRACE_S = 10, TORCHRUN_GRACE_S = 30 };
 
 /* The flags in the order of the help text. */
 typedef struct flag_table {
@@ -30,8 +30,9 @@ static void add_machine_flags(flag_table *t, run_flags *f)
     const ls_flag flags[] = {
         {"Ranks and hosts", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "`N` ranks, or auto or cpu: one a usable core; with -H or --hostfile: of the whole "
-         "job (1, or one in each slot)"},
+         "`N` ranks, or gpu: one a GPU that may be seen, cpu: one a usable core, auto: gpu where "
+         "there is one, else cpu; with -H or --hostfile: of the whole job (1, or one in each "
+         "slot)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f->host_text, 0, 0,
          "`LIST` machines and their ranks, a:8,b:2, which are started from here by ssh; without a "
@@ -270,13 +271,7 @@ static ls_status count_ranks(run_flags *f)
         f->n_ranks = (int)number;
         return LS_OK;
     }
-    if (text_equal(f->nproc, "auto") || text_equal(f->nproc, "cpu")) {
-        f->n_ranks = ls_usable_cores(NULL);
-        return LS_OK;
-    }
-    LS_TRY(text_parse_int(f->nproc, "--nproc-per-node (or auto, cpu)", 1, RANKS_MOST, &number));
-    f->n_ranks = (int)number;
-    return LS_OK;
+    return rank_count_read(f->nproc, &f->n_ranks);
 }
 
 static ls_status choose_store(run_flags *f)

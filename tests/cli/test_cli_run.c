@@ -3,6 +3,8 @@
 #include "launch/job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 #define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, __VA_ARGS__), NULL)
@@ -216,10 +218,14 @@ static void programs_beside_the_tool_need_no_path(void **state)
     job_expect_code(j, 0);
 }
 
+/* Hides the GPUs of the machine that the test runs on. */
+#define NO_GPU "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES="
+
 static void auto_is_one_rank_a_core(void **state)
 {
-    job *j = TOOL("run", "-n", "auto", "--no-prefix", "sh", "-c",
-                  "unset OMP_NUM_THREADS; echo $WORLD_SIZE ranks, $(nproc) cores");
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "auto", "--no-prefix", "sh", "-c",
+                                "unset OMP_NUM_THREADS; echo $WORLD_SIZE ranks, $(nproc) cores"),
+                       JOB_LIST(NO_GPU));
     int ranks = 0, cores = 0;
 
     LS_UNUSED(state);
@@ -229,6 +235,50 @@ static void auto_is_one_rank_a_core(void **state)
 }
 
 /* --- check --- */
+
+static void ranks_for_gpus_need_a_gpu(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--nproc_per_node=gpu", "true"), JOB_LIST(NO_GPU));
+
+    LS_UNUSED(state);
+    expect_error(j, 2, "auto or cpu start one rank a core instead");
+    j = job_start(JOB_LIST(JOB_TOOL, "join", "-n", "gpu", "--insecure", "127.0.0.1:1"),
+                  JOB_LIST(NO_GPU));
+    job_await_end(j);
+    job_expect(j, job_said(j, 1, "--nproc-per-node gpu: "));
+    expect_error(TOOL("run", "-n", "xpu", "true"), 1, "--nproc-per-node xpu");
+}
+
+/* One rank a GPU of a driver that is made up (its GPU 1 is lost), with and without
+ * CUDA_VISIBLE_DEVICES. */
+static void gpu_and_auto_are_one_rank_a_gpu(void **state)
+{
+    static const char *const words[] = {"gpu", "auto"};
+    char folder[] = "/tmp/lockstep-test-gpu-XXXXXX";
+    char library[96];
+    char path[64];
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    text_format(library, sizeof(library), "%s/libnvidia-ml.so.1", folder);
+    text_format(path, sizeof(path), "LD_LIBRARY_PATH=%s", folder);
+    assert_int_equal(symlink(FAKE_NVML_LIBRARY, library), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(words); i++) {
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", words[i], "--ranks", "0", "--no-prefix",
+                                    "sh", "-c", "echo of $WORLD_SIZE"),
+                           JOB_LIST(path, "FAKE_NVML=3", "CUDA_VISIBLE_DEVICES"));
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0, "of 2\n"));
+        j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", words[i], "--ranks", "0", "--no-prefix", "sh",
+                               "-c", "echo of $WORLD_SIZE"),
+                      JOB_LIST(path, "FAKE_NVML=3", "CUDA_VISIBLE_DEVICES=1"));
+        job_expect_code(j, 0);
+        job_expect(j, job_said(j, 0, "of 1\n"));
+        job_clean_up(NULL);
+    }
+    (void)unlink(library);
+    (void)rmdir(folder);
+}
 
 static void settings_are_shown_with_their_origin(void **state)
 {
@@ -265,6 +315,8 @@ int main(void)
         test(python_gets_its_interpreter),
         test(programs_beside_the_tool_need_no_path),
         test(auto_is_one_rank_a_core),
+        test(ranks_for_gpus_need_a_gpu),
+        test(gpu_and_auto_are_one_rank_a_gpu),
         test(settings_are_shown_with_their_origin),
         test(a_bad_setting_is_told),
     };

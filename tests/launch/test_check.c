@@ -564,6 +564,60 @@ static void visible_gpus_are_counted_as_cuda_does(void **state)
 #define DEAD_ENVIRONMENT                                                                           \
     "LOCKSTEP_JOB=0123456789abcdef\0LOCKSTEP_AGENT_PROCESS=5000000.77." FAKE_SPACE
 
+static void expect_count(int n, const char *cuda, const char *hip)
+{
+    int counted = 0;
+
+    machine.variables[1] = cuda;
+    machine.variables[2] = hip;
+    assert_ok(check_count_gpus(&machine.sources, &counted));
+    assert_int_equal(counted, n);
+}
+
+static void expect_no_gpu(const char *cuda, const char *hip, const char *why)
+{
+    int counted = 0;
+
+    machine.variables[1] = cuda;
+    machine.variables[2] = hip;
+    assert_status(check_count_gpus(&machine.sources, &counted), LS_ENOTFOUND);
+    assert_told(why);
+}
+
+static void gpus_are_counted_as_torchrun_counts_them(void **state)
+{
+    LS_UNUSED(state);
+    machine.gpu_status = LS_ENOTFOUND;
+    expect_no_gpu("A=1", NULL, "no GPU of NVIDIA or AMD");
+    machine.gpu_status = LS_OK;
+    for (int i = 0; i < 3; i++)
+        add_gpu(i, true, true);
+    expect_count(3, "A=1", NULL);
+    expect_count(2, "CUDA_VISIBLE_DEVICES=2,0", NULL);
+    expect_count(1, "CUDA_VISIBLE_DEVICES=1,7,0", NULL);
+    expect_count(3, "A=1", "HIP_VISIBLE_DEVICES=0"); /* that is AMD's */
+    expect_no_gpu("CUDA_VISIBLE_DEVICES=", NULL, "CUDA_VISIBLE_DEVICES= leaves none of the 3 GPUs");
+    expect_no_gpu("CUDA_VISIBLE_DEVICES=-1", NULL, "leaves none");
+}
+
+static void gpus_of_amd_are_counted_from_the_kernels_files(void **state)
+{
+    LS_UNUSED(state);
+    fake_put(&machine, "/sys/class/kfd/kfd/topology/nodes/0/properties",
+             "cpu_cores_count 64\nsimd_count 0\n");
+    for (int i = 1; i < 5; i++) {
+        char path[96];
+        text_format(path, sizeof(path), "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
+        fake_put(&machine, path, "cpu_cores_count 0\nsimd_count 440\n");
+    }
+    machine.gpu_status = LS_ENOTFOUND;
+    expect_count(4, "A=1", NULL);
+    expect_count(3, "CUDA_VISIBLE_DEVICES=0,1,2", NULL);
+    expect_count(2, "CUDA_VISIBLE_DEVICES=0,1,2", "HIP_VISIBLE_DEVICES=3,0");
+    expect_count(1, "ROCR_VISIBLE_DEVICES=2", NULL);
+    expect_no_gpu("A=1", "HIP_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES= leaves none of the 4 GPUs");
+}
+
 static void leftovers_of_everybody_are_told(void **state)
 {
     static const char dead[] = "A=1\0" DEAD_ENVIRONMENT;
@@ -671,6 +725,8 @@ int main(void)
         test(gpus_are_opened_when_that_is_asked_for),
         test(an_agent_that_travels_leaves_gpus_alone),
         test(visible_gpus_are_counted_as_cuda_does),
+        test(gpus_are_counted_as_torchrun_counts_them),
+        test(gpus_of_amd_are_counted_from_the_kernels_files),
         test(leftovers_of_everybody_are_told),
         test(findings_become_json_and_lines),
         test(the_quick_ones_are_a_part),

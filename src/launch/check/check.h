@@ -36,4 +36,12 @@ LS_MUST_USE ls_status check_quick(const check_options *options, findings *out);
 /* Adds everything. A GPU driver that does not answer takes 20 s, with tries_gpus a GPU that does not answer another 60 s. */
 LS_MUST_USE ls_status check_all(const check_options *options, findings *out);
 
+/*
+ * The GPUs that a PyTorch program would count: NVIDIA's, of which CUDA_VISIBLE_DEVICES may leave
+ * some; without any, AMD's (HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES). *n is at least 1.
+ * LS_ENOTFOUND: there is none, or the variables hide all; the error text says which. Waits for a
+ * driver that does not answer, up to 20 s. Forks, as the checks do.
+ */
+LS_MUST_USE ls_status check_count_gpus(const check_sources *from, int *n);
+
 #endif

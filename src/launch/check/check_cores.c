@@ -77,12 +77,12 @@ void check_cores(check *c)
 
     if (cores == 0)
         return;
-    text_format(mend, sizeof(mend), "lockstep run -n %d   # or -n auto", cores);
+    text_format(mend, sizeof(mend), "lockstep run -n %d   # or -n cpu", cores);
     if (cores < c->n_ranks)
         finding_add(c->out, FINDING_CORES_FEW_KIND, FINDING_WARNING, mend,
                     "%d ranks share %d core%s%s", c->n_ranks, cores, cores == 1 ? "" : "s", why);
     else if (cores < online)
-        finding_add(c->out, FINDING_CORES_MASKED_KIND, FINDING_NOTE, "lockstep run -n auto",
+        finding_add(c->out, FINDING_CORES_MASKED_KIND, FINDING_NOTE, "lockstep run -n cpu",
                     "this process may use %d of %d cores%s", cores, online, why);
     else
         finding_add(c->out, FINDING_CORES_OK_KIND, FINDING_OK, NULL, "%d core%s for %d rank%s",
