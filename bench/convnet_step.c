@@ -5,7 +5,7 @@
 #include "bench/step_loop.h"
 #include "models/convnet.h"
 
-static int create(ls_model *model, const step_program *p)
+static int create(ls_model *model, step_program *p)
 {
     convnet_create(model, p->classes, p->net);
     return 0;

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet_step.c - how long one training step of a ResNet takes (--arch, default resnet50); see step_loop.h.
+ * resnet_step.c - how long one training step of a network takes (--arch, default resnet50); see step_loop.h.
  */
 #include "bench/step_loop.h"
-#include "models/resnet.h"
+#include "models/architectures.h"
 
 #include <stdio.h>
 
-static int create(ls_model *model, const step_program *p)
+static int create(ls_model *model, step_program *p)
 {
-    char error[256];
-    const resnet_arch *arch = resnet_find(p->arch, error, sizeof(error));
+    char error[ARCHITECTURE_LIST_BYTES + 128];
+    const int arch = architecture_find(p->arch, error, sizeof(error));
 
-    if (arch == NULL) {
+    if (arch < 0) {
         fprintf(stderr, "%s: %s\n", p->name, error);
         return -1;
     }
-    resnet_create(model, arch, p->classes, p->net);
-    return 0;
+    p->net = net_create(model, arch, p->classes, p->side);
+    return p->net == NULL;
 }
 
 int main(int argc, char **argv)
 {
-    resnet net;
     step_program p = {.name = "resnet_step",
                       .channels = 3,
                       .side = 224,
@@ -33,9 +32,10 @@ int main(int argc, char **argv)
                       .warmup = 2,
                       .momentum = 0.9,
                       .arch = "resnet50",
-                      .net = &net,
                       .create = create,
-                      .forward = resnet_forward};
+                      .forward = net_forward};
+    const int code = step_main(&p, argc, argv);
 
-    return step_main(&p, argc, argv);
+    net_destroy(p.net);
+    return code;
 }

@@ -28,7 +28,7 @@ typedef struct step_program {
     const char *arch; /* NULL: there is but one, and no flag --arch */
     void *net;
     /* Adds the layers; non-zero after it has said what is wrong with `arch`. */
-    int (*create)(ls_model *model, const struct step_program *p);
+    int (*create)(ls_model *model, struct step_program *p);
     ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *images);
 } step_program;
 

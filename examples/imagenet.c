@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imagenet - trains a ResNet on a folder of images (train/CLASS/NAME.jpg, val/CLASS/NAME.jpg), with the flags of PyTorch's example.
+ * imagenet - trains a network on a folder of images (train/CLASS/NAME.jpg, val/CLASS/NAME.jpg), with the flags of PyTorch's example.
  *
  *   imagenet DIR -a resnet18                                   one process
  *   imagenet DIR --dist-url tcp://NODE0:29500 --multiprocessing-distributed --world-size 2 --rank 0
@@ -10,7 +10,7 @@
  */
 #include <lockstep/lockstep.h>
 
-#include "models/resnet.h"
+#include "models/architectures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ typedef struct settings {
     int64_t nproc;
     int64_t node_batch; /* images of one node in one step */
     int64_t node_workers;
-    const resnet_arch *net;
+    int net; /* number of the architecture */
 } settings;
 
 /* --- data --- */
@@ -102,20 +102,22 @@ static ls_status open_data(const settings *s, ls_run *run, int *classes)
 
 /* --- training --- */
 
-static ls_status train(ls_run *run, ls_comm *comm, const settings *s)
+/* The caller destroys the net. */
+static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **net)
 {
     ls_batch batch;
-    resnet net;
     int classes;
 
     TRY(open_data(s, run, &classes));
-    resnet_create(ls_run_model(run), s->net, classes, &net);
+    *net = net_create(ls_run_model(run), s->net, classes, (int)s->image_size);
+    if (*net == NULL)
+        return ls_train_refuse("no memory for the network");
 
     /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
     TRY(ls_run_distribute(run, comm, NULL));
-    TRY(ls_run_start(run, resnet_forward, &net));
+    TRY(ls_run_start(run, net_forward, *net));
     while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = resnet_forward(&net, ls_run_tape(run), batch.x);
+        ls_tensor *logits = net_forward(*net, ls_run_tape(run), batch.x);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
     }
     return LS_OK;
@@ -141,6 +143,7 @@ static ls_status run_rank(int local_rank, void *arg)
     ls_init_options place = {.size = sizeof(place), .backend = s->common.backend};
     ls_comm *comm = NULL;
     ls_run *run = NULL;
+    network *net = NULL;
     ls_status st;
 
     (void)local_rank;                      /* ls_init() knows */
@@ -155,8 +158,9 @@ static ls_status run_rank(int local_rank, void *arg)
     if (st == LS_OK)
         st = ls_run_open(&s->common, &run);
     if (st == LS_OK)
-        st = train(run, comm, s);
+        st = train(run, comm, s, &net);
     st = ls_run_close(run, st);
+    net_destroy(net);
     ls_comm_destroy(comm);
     return st;
 }
@@ -165,10 +169,10 @@ static ls_status run_rank(int local_rank, void *arg)
 
 static ls_status check(settings *s)
 {
-    char problem[256];
+    char problem[ARCHITECTURE_LIST_BYTES + 128];
 
-    s->net = resnet_find(s->arch, problem, sizeof(problem));
-    if (s->net == NULL)
+    s->net = architecture_find(s->arch, problem, sizeof(problem));
+    if (s->net < 0)
         return ls_train_refuse("--arch: %s", problem);
     if (s->common.data == NULL && !s->dummy)
         return ls_train_refuse("DIR is missing: the folder with train/ and val/ (or --dummy)");
@@ -184,11 +188,11 @@ static ls_status check(settings *s)
 static ls_status parse(int argc, char **argv, settings *s)
 {
     ls_train_flags *f = &s->common;
+    char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
     const ls_flag own[] = {
         {"As main.py of PyTorch's examples", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"DIR", 0, LS_FLAG_ARGUMENT, &f->data, 0, 0, "folder with train/CLASS/ and val/CLASS/"},
-        {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0,
-         "`NAME` resnet18, resnet34, resnet50, resnet101, resnet152"},
+        {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0, names},
         {"batch-size", 'b', LS_FLAG_INT, &s->node_batch, 1, 1 << 24,
          "images of one node in one step, divided among its ranks"},
         {"workers", 'j', LS_FLAG_INT, &s->node_workers, 0, 4096,
@@ -211,7 +215,8 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "accepted; there are no GPUs yet"},
     };
 
-    TRY(ls_train_parse("imagenet", "Trains a ResNet on a folder of images.", argc, argv, f, own,
+    architecture_list(names + strlen(names), sizeof(names) - strlen(names));
+    TRY(ls_train_parse("imagenet", "Trains a network on a folder of images.", argc, argv, f, own,
                        sizeof(own) / sizeof(own[0])));
     if (s->nproc > 0)
         s->spawns = 1;

@@ -8,7 +8,7 @@
  */
 #include <lockstep/lockstep.h>
 
-#include "models/resnet.h"
+#include "models/architectures.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ typedef struct settings {
     const char *model_dir;
     const char *model_filename;
     char path[4096]; /* of the file in model_dir */
-    const resnet_arch *net;
+    int net;         /* number of the architecture */
 } settings;
 
 /* --- data --- */
@@ -102,20 +102,25 @@ static ls_status open_data(const settings *s, const ls_comm *comm, ls_run *run, 
 
 /* --- training --- */
 
-static ls_status train(ls_run *run, ls_comm *comm, const settings *s)
+/* The caller destroys the net. */
+static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **net)
 {
     ls_batch batch;
-    resnet net;
+    int side = s->use_syn ? 224 : 32;
     int classes;
 
     TRY(open_data(s, comm, run, &classes));
-    resnet_create(ls_run_model(run), s->net, classes, &net);
+    if (s->image_size > 0)
+        side = (int)s->image_size;
+    *net = net_create(ls_run_model(run), s->net, classes, side);
+    if (*net == NULL)
+        return ls_train_refuse("no memory for the network");
 
     /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
     TRY(ls_run_distribute(run, comm, NULL));
-    TRY(ls_run_start(run, resnet_forward, &net));
+    TRY(ls_run_start(run, net_forward, *net));
     while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = resnet_forward(&net, ls_run_tape(run), batch.x);
+        ls_tensor *logits = net_forward(*net, ls_run_tape(run), batch.x);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
     }
     return LS_OK;
@@ -128,6 +133,7 @@ static ls_status run_rank(int local_rank, void *arg)
     const ls_init_options options = {.size = sizeof(options), .backend = s->common.backend};
     ls_comm *comm = NULL;
     ls_run *run = NULL;
+    network *net = NULL;
     ls_status st;
 
     (void)local_rank; /* ls_init() knows */
@@ -135,8 +141,9 @@ static ls_status run_rank(int local_rank, void *arg)
     if (st == LS_OK)
         st = ls_run_open(&s->common, &run);
     if (st == LS_OK)
-        st = train(run, comm, s);
+        st = train(run, comm, s, &net);
     st = ls_run_close(run, st);
+    net_destroy(net);
     ls_comm_destroy(comm);
     return st;
 }
@@ -146,10 +153,10 @@ static ls_status run_rank(int local_rank, void *arg)
 static ls_status parse(int argc, char **argv, settings *s)
 {
     ls_train_flags *f = &s->common;
+    char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
     const ls_flag own[] = {
         {"The model and its data", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
-        {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0,
-         "`NAME` resnet18, resnet34, resnet50, resnet101, resnet152"},
+        {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0, names},
         {"num-epochs", 0, LS_FLAG_INT, &f->epochs, 0, 1e9, "passes over the training set"},
         {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "at the start"},
         {"random-seed", 0, LS_FLAG_INT, &f->seed, 0, 1e15, "decides everything that is random"},
@@ -164,12 +171,13 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
          "`FILE` its name in that folder"},
     };
-    char problem[256];
+    char problem[ARCHITECTURE_LIST_BYTES + 128];
 
+    architecture_list(names + strlen(names), sizeof(names) - strlen(names));
     TRY(ls_train_parse("resnet", "Trains a ResNet on CIFAR-10 or on synthetic images.", argc, argv,
                        f, own, sizeof(own) / sizeof(own[0])));
-    s->net = resnet_find(s->arch, problem, sizeof(problem));
-    if (s->net == NULL)
+    s->net = architecture_find(s->arch, problem, sizeof(problem));
+    if (s->net < 0)
         return ls_train_refuse("--arch: %s", problem);
     if (strcmp(s->augment, "crop") != 0 && strcmp(s->augment, "flip") != 0 &&
         strcmp(s->augment, "none") != 0)

@@ -237,7 +237,7 @@ def wrong_flags_get_a_clear_line():
     assert "did you mean --dist-url" in told(name, "/nowhere", "--dist-ur", "x")
     assert "nccl" in told(name, "/nowhere", "--dist-backend", "nccl")
     assert "cuda" in told(name, "/nowhere", "--device", "cuda")
-    assert "resnet18" in told(program("resnet"), "--arch", "vgg16", "--use_syn")
+    assert "resnet18" in told(program("resnet"), "--arch", "vgg15", "--use_syn")
     assert "CIFAR" in told(program("resnet"), "--data", "/nowhere", "--save", "")
     with folder() as f:
         data = make_folder(f"{f}/images")

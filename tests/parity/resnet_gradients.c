@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet_gradients.c ARCH WEIGHTS BATCH RESULT STATE - one forward and backward of a ResNet on the default device.
+ * resnet_gradients.c ARCH WEIGHTS BATCH RESULT STATE - one forward and backward of a network on the default device.
  *
  * WEIGHTS and BATCH ("images", "labels") are safetensors files. RESULT gets logits, loss and every gradient as "grad.NAME"; STATE what
- * the model saves, its running statistics having been moved by the batch.
+ * the model saves, its running statistics having been moved by the batch. Dropout is left out, and
+ * its rates are printed. With WEIGHTS "-" there is no step, and STATE gets the initial values.
  */
-#include "models/resnet.h"
+#include "models/net.h"
 
 #include <lockstep/checkpoint.h>
 
@@ -19,7 +20,7 @@ typedef struct work {
     ls_device *device;
     ls_model *model;
     ls_tape *tape;
-    resnet net;
+    network *net;
     ls_tensor *images;
     ls_tensor *labels;
     ls_named results[MAX_ITEMS];
@@ -74,13 +75,13 @@ static ls_status load_batch(work *w, const char *path)
 
 static ls_status set_up(work *w, char **argv)
 {
-    char error[256];
-    const resnet_arch *arch = resnet_find(argv[1], error, sizeof(error));
+    char error[ARCHITECTURE_LIST_BYTES + 128];
+    const int arch = architecture_find(argv[1], error, sizeof(error));
     const ls_named *state;
     ls_status st;
     int n;
 
-    if (arch == NULL) {
+    if (arch < 0) {
         fprintf(stderr, "%s\n", error);
         return LS_EINVAL;
     }
@@ -93,10 +94,23 @@ static ls_status set_up(work *w, char **argv)
         st = load_batch(w, argv[3]);
     if (st != LS_OK)
         return st;
-    resnet_create(w->model, arch, 1000, &w->net);
+    w->net = net_create(w->model, arch, 1000, (int)ls_tensor_dim(w->images, 3));
+    if (w->net == NULL)
+        return LS_ENOMEM;
     st = ls_model_status(w->model);
     state = ls_model_state(w->model, &n);
-    return st == LS_OK ? load(argv[2], state, n) : st;
+    if (st == LS_OK && strcmp(argv[2], "-") != 0)
+        st = load(argv[2], state, n);
+    return st;
+}
+
+static void leave_out_dropout(network *net)
+{
+    for (int i = 0; i < net->n_ops; i++) {
+        if (net->ops[i].rate > 0)
+            printf("%.9g\n", net->ops[i].rate);
+        net->ops[i].rate = 0;
+    }
 }
 
 static void add_result(work *w, const char *prefix, const char *name, ls_tensor *t)
@@ -110,11 +124,16 @@ static ls_status run(work *w, char **argv)
 {
     int n;
     const ls_named *state = ls_model_state(w->model, &n);
-    ls_tensor *logits = resnet_forward(&w->net, w->tape, w->images);
-    ls_tensor *loss = ls_cross_entropy(w->tape, logits, w->labels);
+    ls_tensor *logits;
+    ls_tensor *loss;
     const ls_named *p;
     ls_status st;
 
+    leave_out_dropout(w->net);
+    if (strcmp(argv[2], "-") == 0)
+        return ls_checkpoint_save(argv[5], state, n, NULL, 0);
+    logits = net_forward(w->net, w->tape, w->images);
+    loss = ls_cross_entropy(w->tape, logits, w->labels);
     ls_tape_keep(w->tape, logits);
     st = ls_backward(w->tape, loss, 1);
     if (st == LS_OK)
@@ -147,6 +166,7 @@ int main(int argc, char **argv)
     ls_tensor_destroy(w->images);
     ls_tensor_destroy(w->labels);
     ls_tape_destroy(w->tape);
+    net_destroy(w->net);
     ls_model_destroy(w->model);
     ls_device_close(w->device);
     free(w);

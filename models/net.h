@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net.h - networks as lists of operators. A family's file builds the list: each call below adds its
+ * layer to the model and its operator to the list, and gives the number of the value that the
+ * operator makes. net_forward() (architectures.h) runs any list.
+ *
+ * Names      Layers are named as in torchvision: net_enter() adds a part in front of all names until
+ *            net_leave(), so "conv1" within "layer1" and "0" is "layer1.0.conv1".
+ * Errors     They stay in the model (ls_model_status()) or, when running, in the tape.
+ * Memory     The net owns its list, the model its layers, the tape all values. A value's memory goes
+ *            back to the tape after the last operator that reads it.
+ */
+#ifndef MODELS_NET_H
+#define MODELS_NET_H
+
+#include "models/architectures.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* How weights start. */
+typedef enum net_spread {
+    NET_DEFAULT,        /* as the layer does in torch.nn */
+    NET_FAN_OUT,        /* normal with variance 2 / (out * KH * KW); convolutions only */
+    NET_FAN_IN,         /* normal with variance 2 / fan-in */
+    NET_UNIFORM_FAN_IN, /* uniform with variance 2 / fan-in */
+    NET_NORMAL,         /* normal with deviation `scale` */
+    NET_UNIFORM,        /* uniform in [-scale, scale) */
+    NET_ZERO,
+} net_spread;
+
+typedef struct net_init {
+    net_spread weight;
+    double scale;
+    bool zero_bias;
+} net_init;
+
+enum { NET_MAX_OPS = 2048, NET_MAX_IN = 4, NET_MAX_DEPTH = 8, NET_NAME_BYTES = 128 };
+
+typedef struct net_op net_op;
+typedef ls_tensor *(*net_run_fn)(ls_tape *tape, const net_op *op, ls_tensor *const *in);
+
+struct net_op {
+    net_run_fn run;
+    ls_layer *layer;
+    int n_in;
+    int in[NET_MAX_IN]; /* numbers of the values that it reads */
+    ls_pool2d_params pool;
+    int side;    /* height and width that a pool gives */
+    double rate; /* of dropout */
+};
+
+struct network {
+    ls_model *model;
+    int side; /* height and width of the images */
+
+    /* What a family may set before it adds layers. */
+    net_init conv;
+    net_init linear;
+    ls_nn_batch_norm_options norm; /* without .relu */
+
+    char name[NET_NAME_BYTES]; /* what net_enter() has put together, with a dot behind each part */
+    size_t parts[NET_MAX_DEPTH];
+    int depth;
+
+    net_op ops[NET_MAX_OPS];
+    int n_ops;
+
+    /* Of value 0, the images, and of what operator i - 1 makes. */
+    int channels[NET_MAX_OPS + 1];
+    int readers[NET_MAX_OPS + 1];
+
+    /* While it runs. */
+    ls_tensor *values[NET_MAX_OPS + 1];
+    int source[NET_MAX_OPS + 1]; /* the first value that is the same tensor */
+    int left[NET_MAX_OPS + 1];   /* reads to come, of that tensor */
+};
+
+/* --- names --- */
+
+void net_enter(network *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void net_leave(network *n);
+
+/* --- operators; x is the number of a value --- */
+
+enum { NET_NO_PADDING = -1 };
+
+/* Fields that are 0 mean what stands behind them. */
+typedef struct net_conv {
+    int kernel; /* height; 1 */
+    int width;  /* the same as the height */
+    int stride; /* 1 */
+    int pad;    /* half the kernel, so that stride 1 keeps the size */
+    int groups; /* 1 */
+    int bias;   /* no bias */
+} net_conv;
+
+int net_conv2d(network *n, int x, const char *name, int out, net_conv how);
+int net_batch_norm(network *n, int x, const char *name, bool relu);
+int net_linear(network *n, int x, const char *name, int out);
+int net_relu(network *n, int x);
+int net_add_relu(network *n, int x, int y);
+int net_dropout(network *n, int x, double rate);
+int net_max_pool(network *n, int x, ls_pool2d_params how);
+
+/* Means of side x side parts of each channel, as rows of channels * side * side features. */
+int net_pool_features(network *n, int x, int side);
+
+/* --- families --- */
+
+/* Architectures that one function builds. Each entry of the table begins with its name. */
+typedef struct net_family {
+    const void *table;
+    size_t entry_bytes;
+    int n_entries;
+    void (*build)(network *n, const void *entry, int classes);
+} net_family;
+
+#define NET_FAMILY(table, build)                                                                   \
+    {                                                                                              \
+        table, sizeof((table)[0]), sizeof(table) / sizeof((table)[0]), build                       \
+    }
+
+extern const net_family alexnet_family, resnet_family, vgg_family;
+
+#endif

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""architecture_parity.py PROGRAM ARCH SIDE ROWS: an architecture of models/ against torchvision's.
+
+  initial values   each parameter: constants are equal; of random ones mean, deviation and kurtosis agree.
+  dropout          the rates of dropout and of stochastic depth are the same, in the same order.
+  one step         without dropout, from torchvision's weights moved by noise: logits, loss and running statistics are no farther (L2 norm)
+                   from PyTorch in float64 than 4 times what PyTorch in float32 is. Gradients are within 10 % of those in float64, and their
+                   median within 2 %: a ReLU cuts activations within a rounding error of 0 on one side and not on the other.
+  weights          what torchvision saves is loaded strictly, and what we save torchvision loads strictly.
+
+Exit 77: skipped, with a reason.
+"""
+import os
+import subprocess
+import statistics
+import sys
+import tempfile
+import warnings
+
+try:
+    import torch
+    import torchvision
+except ImportError as error:
+    print(f"skipped: python3-torch and python3-torchvision are needed ({error})")
+    sys.exit(77)
+from architecture_table import WITHOUT_AUXILIARY  # noqa: E402
+from tensor_file import distance, read_safetensors, write_safetensors  # noqa: E402
+
+CLASSES = 1000
+ROUNDING = 1e-6
+NOISE = 0.02
+DROPOUT = (torch.nn.Dropout, torchvision.ops.StochasticDepth)
+
+
+def build(arch, side):
+    options = {**WITHOUT_AUXILIARY.get(arch, {}), **({"image_size": side} if arch.startswith("vit") else {})}
+    options.pop("init_weights", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return getattr(torchvision.models, arch)(weights=None, **options)
+
+
+def lockstep(program, arch, folder, weights):
+    names = ["batch", "result", "state"]
+    done = subprocess.run([program, arch, weights] + [f"{folder}/{name}" for name in names], check=True, timeout=300, text=True,
+                          stdout=subprocess.PIPE, env={**os.environ, "LOCKSTEP_THREADS": "1"})
+    return [float(rate) for rate in done.stdout.split()]
+
+
+def shape_of(t):
+    """Mean, deviation and kurtosis."""
+    t = t.double().flatten()
+    mean, deviation = t.mean(), t.std(unbiased=False)
+    return mean.item(), deviation.item(), ((t - mean) / deviation).pow(4).mean().item() if deviation > 0 else 0
+
+
+def compare_initial(name, ours, theirs):
+    (our_mean, our_deviation, our_kurtosis), (_, deviation, kurtosis) = shape_of(ours), shape_of(theirs)
+    n = theirs.numel()
+    if deviation == 0 or n < 2:
+        return torch.equal(ours, theirs) or n < 2 and deviation == 0 and abs(our_mean) < 10 * abs(theirs.item()) + 1
+    return (abs(our_mean) <= 8 * deviation / n ** 0.5 and abs(our_deviation / deviation - 1) <= 8 / n ** 0.5
+            and (n < 4000 or abs(our_kurtosis - kurtosis) < 0.5))
+
+
+def check_initial(program, arch, folder, net):
+    rates = lockstep(program, arch, folder, "-")
+    want = [m.p for m in net.modules() if isinstance(m, DROPOUT) and m.p > 0]
+    assert [round(r, 6) for r in rates] == [round(r, 6) for r in want], f"dropout: {rates}, not {want}"
+    ours, theirs = read_safetensors(f"{folder}/state"), net.state_dict()
+    assert list(ours) == list(theirs), f"names differ: {set(ours) ^ set(theirs)}"
+    wrong = [name for name, t in theirs.items() if not compare_initial(name, ours[name], t)]
+    assert not wrong, f"initial values differ: {[(name, shape_of(ours[name]), shape_of(theirs[name])) for name in wrong]}"
+
+
+def torch_step(arch, side, weights, images, labels, dtype, with_gradients):
+    net = build(arch, side)
+    net.load_state_dict(weights)
+    for m in net.modules():
+        if isinstance(m, DROPOUT):
+            m.p = 0.0
+    net = net.to(dtype).train()
+    with torch.set_grad_enabled(with_gradients):
+        logits = net(images.to(dtype))
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+    if with_gradients:
+        loss.backward()
+    values = {"logits": logits.detach(), "loss": loss.detach()}
+    values.update((name, b.clone()) for name, b in net.named_buffers())
+    return values, {name: p.grad for name, p in net.named_parameters()}
+
+
+def check_step(program, arch, side, rows, folder, net):
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(NOISE * torch.randn_like(p))
+    weights = {name: t.clone() for name, t in net.state_dict().items()}
+    images, labels = torch.randn(rows, 3, side, side), torch.randint(0, CLASSES, (rows,))
+    write_safetensors(f"{folder}/weights", weights)
+    write_safetensors(f"{folder}/batch", {"images": images, "labels": labels})
+    lockstep(program, arch, folder, f"{folder}/weights")
+    ours, state = read_safetensors(f"{folder}/result"), read_safetensors(f"{folder}/state")
+    net.load_state_dict(state, strict=True)
+    theirs, _ = torch_step(arch, side, weights, images, labels, torch.float32, False)
+    exact, gradients = torch_step(arch, side, weights, images, labels, torch.float64, True)
+    failed = []
+    for name, want in exact.items():
+        far, bound = distance(ours.get(name, state.get(name)), want), 4 * max(distance(theirs[name], want), ROUNDING)
+        if not far <= bound:
+            failed.append(f"{name}: {far:.2e} from float64, bound {bound:.2e}")
+    largest = max(g.norm().item() for g in gradients.values())
+    far = {name: (ours[f"grad.{name}"].double() - g).norm().item() / max(g.norm().item(), 1e-4 * largest) for name, g in gradients.items()}
+    failed += [f"gradient of {name}: {d:.2e} from float64" for name, d in far.items() if not d <= 0.1]
+    median = statistics.median(far.values())
+    print(f"{arch}: logits {distance(ours['logits'], exact['logits']):.1e} from float64, torch {distance(theirs['logits'], exact['logits']):.1e}; "
+          f"gradients: median {median:.1e}, largest {max(far.values()):.1e}")
+    assert not failed and median <= 0.02, "\n".join(failed)
+
+
+def main():
+    program, arch = sys.argv[1], sys.argv[2]
+    side, rows = [int(a) for a in sys.argv[3:5]]
+    if not hasattr(torchvision.models, arch):
+        print(f"skipped: torchvision {torchvision.__version__} has no {arch}")
+        sys.exit(77)
+    torch.manual_seed(11)
+    with tempfile.TemporaryDirectory() as folder:
+        net = build(arch, side)
+        write_safetensors(f"{folder}/batch", {"images": torch.zeros(1, 3, side, side), "labels": torch.zeros(1, dtype=torch.int64)})
+        check_initial(program, arch, folder, net)
+        check_step(program, arch, side, rows, folder, net)
+
+
+if __name__ == "__main__":
+    main()
