@@ -2,9 +2,12 @@
 /*
  * watch.c - live throughput between each rank and the next.
  *
- * In each round every rank sends the next one so many messages, and as many come from the one before. How many is worked out for
- * each pair from what all ranks have measured in the round before, so that a round takes every pair about a second, slow or fast, and
- * sender and receiver agree without asking. Rates are the receivers'.
+ * In each round every rank sends the next one so many messages, and as many come from the one before.
+ * How many is worked out for each pair from what all ranks have measured in the round before, so that
+ * a round takes every pair about a tenth of a second, slow or fast, and sender and receiver agree
+ * without asking. A line shows the rounds of a second. Rates are the receivers'. A signal ends the
+ * watch after a round: rounds are short because one takes many times as long as planned where the
+ * ranks suddenly get less of the processors or of the network.
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
@@ -16,8 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROUND_S      1.0
+#define ROUND_S      0.1
+#define LINE_S       1.0
 #define FIRST_ROUND  4  /* messages */
+#define FIRST_SHOWN  4  /* the rounds before have found out how many messages a round takes */
 #define GROWTH       16 /* at most, from round to round */
 #define IN_FLIGHT    4  /* messages of each direction */
 #define PAIRS_SHOWN  8  /* more are summed up */
@@ -48,6 +53,9 @@ typedef struct watch {
     char *in;
     watch_news *news; /* one a rank */
     int64_t *counts;  /* messages to each rank in this round */
+    double line_s;    /* that the rounds of this line have taken */
+    double *bytes_in; /* of those rounds, to each rank */
+    double *seconds;  /* likewise */
     double *rates;    /* GB/s to each rank */
     double *sums;
     char (*hosts)[HOST_BYTES];
@@ -100,9 +108,11 @@ static ls_status run_round(watch *w)
     return st;
 }
 
-/* Everybody hears of everybody's round, and plans the next one alike. */
-static ls_status exchange_news(watch *w, bool *must_stop)
+/* Every rank learns the times of all ranks' rounds, and plans the next one alike. */
+static ls_status exchange_news(watch *w, bool is_shown, bool *must_stop)
 {
+    double longest = 0;
+
     w->news[w->rank].must_stop = stop_signal != 0;
     LS_TRY(ls_all_gather(w->comm, &w->news[w->rank], w->news, sizeof(watch_news) / sizeof(double),
                          LS_F64, NULL));
@@ -112,10 +122,15 @@ static ls_status exchange_news(watch *w, bool *must_stop)
         const double factor = seconds > 0 ? ROUND_S / seconds : GROWTH;
         const double next = (double)w->counts[r] * (factor < GROWTH ? factor : GROWTH);
 
-        w->rates[r] = seconds > 0 ? (double)w->counts[r] * (double)w->bytes / seconds * 1e-9 : 0;
+        if (is_shown) {
+            w->bytes_in[r] += (double)w->counts[r] * (double)w->bytes;
+            w->seconds[r] += seconds;
+        }
+        longest = seconds > longest ? seconds : longest;
         w->counts[r] = next < 1 ? 1 : least((int64_t)next, MESSAGES_MAX);
         *must_stop = *must_stop || w->news[r].must_stop > 0;
     }
+    w->line_s += is_shown ? longest : 0;
     return LS_OK;
 }
 
@@ -169,6 +184,23 @@ static void print_head(const watch *w)
 
 /* --- life --- */
 
+/* Line number n, of the rounds since the one before. */
+static void end_line(watch *w, int64_t n)
+{
+    char what[32];
+
+    for (int r = 0; r < w->n; r++) {
+        w->rates[r] = w->seconds[r] > 0 ? w->bytes_in[r] / w->seconds[r] * 1e-9 : 0;
+        w->sums[r] += w->rates[r];
+        w->bytes_in[r] = 0;
+        w->seconds[r] = 0;
+    }
+    w->line_s = 0;
+    text_format(what, sizeof(what), "%9lld", (long long)n);
+    if (w->rank == 0)
+        print_rates(w, what, w->rates);
+}
+
 static ls_status watch_rounds(watch *w, int64_t reports)
 {
     bool must_stop = false;
@@ -177,18 +209,10 @@ static ls_status watch_rounds(watch *w, int64_t reports)
     if (w->rank == 0)
         print_head(w);
     for (int64_t round = 0; !must_stop && (reports == 0 || n < reports); round++) {
-        char what[32];
-
         LS_TRY(run_round(w));
-        LS_TRY(exchange_news(w, &must_stop));
-        if (round < 2) // these have found out how many messages a second takes
-            continue;
-        n++;
-        for (int r = 0; r < w->n; r++)
-            w->sums[r] += w->rates[r];
-        text_format(what, sizeof(what), "%9lld", (long long)n);
-        if (w->rank == 0)
-            print_rates(w, what, w->rates);
+        LS_TRY(exchange_news(w, round >= FIRST_SHOWN, &must_stop));
+        if (w->line_s >= LINE_S || (must_stop && w->line_s > 0))
+            end_line(w, ++n);
     }
     for (int r = 0; r < w->n && n > 0; r++)
         w->sums[r] /= (double)n;
@@ -205,12 +229,14 @@ static ls_status prepare(watch *w)
     w->in = ls_alloc_aligned(4096, IN_FLIGHT * w->bytes);
     w->news = ls_calloc(n, sizeof(*w->news));
     w->counts = ls_calloc(n, sizeof(*w->counts));
-    w->rates = ls_calloc(2 * n, sizeof(*w->rates));
+    w->rates = ls_calloc(4 * n, sizeof(*w->rates));
     w->hosts = ls_calloc(n, sizeof(*w->hosts));
     if (w->out == NULL || w->in == NULL || w->news == NULL || w->counts == NULL ||
         w->rates == NULL || w->hosts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for messages of %zu bytes", w->bytes);
     w->sums = w->rates + n;
+    w->bytes_in = w->sums + n;
+    w->seconds = w->bytes_in + n;
     memset(w->out, 0x3c, IN_FLIGHT * w->bytes);
     memset(w->in, 0, IN_FLIGHT * w->bytes);
     for (size_t r = 0; r < n; r++)
