@@ -6,7 +6,9 @@
 
 static site_cache cache;
 
-static void hidden_function(void) {}
+static void hidden_function(void)
+{
+}
 
 const char *site_of(const void *address)
 {

@@ -17,7 +17,8 @@ static void a_site_inside_the_library_is_never_an_address(void **state)
 static void a_site_in_the_program_has_an_offset(void **state)
 {
     LS_UNUSED(state);
-    assert_non_null(strstr(site_of((const void *)(uintptr_t)&a_site_in_the_program_has_an_offset), "+0x"));
+    assert_non_null(
+        strstr(site_of((const void *)(uintptr_t)&a_site_in_the_program_has_an_offset), "+0x"));
     assert_non_null(strstr(site_of((const void *)(uintptr_t)1), "?+0x1"));
 }
 

@@ -217,6 +217,19 @@ static void elastic_ddp_runs_on_one_two_and_three_machines(void **state)
     }
 }
 
+/* Without --ipc=host: System V and POSIX shared memory of its own, and a full /dev/shm. */
+static void a_container_needs_no_room_in_dev_shm(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    run_lines(JOB_LIST("unshare --mount --ipc sh -c 'mount -t tmpfs -o size=4k none /dev/shm && "
+                       "head -c 4096 /dev/zero >/dev/shm/full && "
+                       "lockstep run -n 2 lockstep bench all_reduce -b 16M -e 16M -n 2 -w 0'"),
+              1, &j);
+    job_expect(j, job_said(j, 0, "Out of bounds values : 0 OK"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +242,7 @@ int main(void)
         test(mpirun_starts_the_programs_on_one_machine),
         test(mpirun_starts_the_programs_on_two_machines),
         test(elastic_ddp_runs_on_one_two_and_three_machines),
+        test(a_container_needs_no_room_in_dev_shm),
     };
 
     return cmocka_run_group_tests(tests, lab_make_key, lab_remove_key);
