@@ -27,7 +27,8 @@ LS_API LS_MUST_USE ls_status ls_checkpoint_save(const char *path, const ls_named
 typedef struct ls_checkpoint ls_checkpoint;
 
 /* Opens and checks a file: header bounded (at most 100 MB and the file's size), every offset inside the file, no overlaps or holes,
- * sizes that fit shapes and types. LS_EFORMAT names file and offset. */
+ * sizes that fit shapes and types. LS_EFORMAT names file and offset; for a file of torch.save() it has
+ * the command that converts it. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out);
 LS_API void ls_checkpoint_close(ls_checkpoint *c); /* NULL is allowed */
 

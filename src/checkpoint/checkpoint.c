@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
 #include <sys/stat.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -51,12 +53,63 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
     return LS_OK;
 }
 
+/* --- files of torch.save() --- */
+
+/* Loads what torch.save() wrote, a training checkpoint or a state_dict, and saves its tensors. */
+#define CONVERSION                                                                                 \
+    "import sys, torch; from safetensors.torch import save_file; "                                 \
+    "c = torch.load(sys.argv[1], 'cpu'); c = c.get('state_dict', c.get('model', c)); "             \
+    "save_file({k[7 * k.startswith('module.'):]: v.clone().contiguous() for k, v in c.items()}, "  \
+    "sys.argv[2])"
+
+enum { SHOWN_PATH_BYTES = 200 };
+
+/* It begins as a zip archive, or (before PyTorch 1.6) as a pickle, and not with a header. */
+static bool is_torch_file(const ls_checkpoint *c)
+{
+    uint8_t b[SAFETENSORS_LENGTH_BYTES + 1];
+
+    if (c->file_bytes < sizeof(b) || file_pread_all(c->fd, c->path, b, sizeof(b), 0) != LS_OK)
+        return false;
+    return b[SAFETENSORS_LENGTH_BYTES] != '{' &&
+           (memcmp(b, "PK\3\4", 4) == 0 || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5));
+}
+
+/* How long PATH is without the endings of PyTorch's files. */
+static size_t stem_length(const char *path)
+{
+    static const char *const endings[] = {".tar", ".pth", ".pt", ".bin", ".ckpt"};
+    size_t length = strlen(path);
+
+    for (size_t i = 0; i < LS_COUNT_OF(endings); i++) {
+        const size_t n = strlen(endings[i]);
+
+        if (length > n && strncmp(path + length - n, endings[i], n) == 0)
+            length -= n;
+    }
+    return length;
+}
+
+static ls_status fail_torch_file(const ls_checkpoint *c)
+{
+    const bool is_shown = strlen(c->path) <= SHOWN_PATH_BYTES && strchr(c->path, '\'') == NULL;
+    const char *path = is_shown ? c->path : "FILE";
+
+    return ls_fail(LS_EFORMAT,
+                   "%.200s is a file of torch.save(), not safetensors; convert it (with the "
+                   "packages torch and safetensors): python3 -c \"" CONVERSION
+                   "\" '%s' '%.*s.safetensors'",
+                   c->path, path, (int)stem_length(path), path);
+}
+
 static ls_status read_header(ls_checkpoint *c)
 {
     size_t length = 0;
     char *header;
     ls_status st;
 
+    if (is_torch_file(c))
+        return fail_torch_file(c);
     LS_TRY(read_length(c, &length));
     header = ls_calloc(length, 1);
     if (header == NULL)

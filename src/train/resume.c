@@ -377,6 +377,38 @@ static ls_status state_path(const char *path, char *out, size_t n)
     return LS_OK;
 }
 
+/* `given` is not beside a state: it is a state under another name, or an error that names it. */
+static ls_status open_given(const char *given, const char *beside, ls_checkpoint **out)
+{
+    const ls_status st = ls_checkpoint_open(given, out);
+
+    if (st == LS_ENOTFOUND)
+        return ls_fail(st,
+                       "--resume %.400s: there is no such file; name the --save file of the run "
+                       "to go on with, or leave --resume out to begin anew",
+                       given);
+    LS_TRY(ls_context(st, "--resume"));
+    if (ls_checkpoint_meta(*out, "world_size") != NULL)
+        return LS_OK;
+    ls_checkpoint_close(*out);
+    return ls_fail(LS_ENOTFOUND,
+                   "--resume %.300s: it holds weights only, and the state of the run, %.300s, is "
+                   "missing; give --init instead to begin anew with these weights",
+                   given, beside);
+}
+
+/* The state that --resume names: beside the weights `given`, or in that file itself. */
+static ls_status open_state(const char *given, char *path, size_t n, ls_checkpoint **out)
+{
+    char beside[4096];
+    ls_status st;
+
+    LS_TRY(state_path(given, beside, sizeof(beside)));
+    st = ls_checkpoint_open(beside, out);
+    text_format(path, n, "%s", st == LS_ENOTFOUND ? given : beside);
+    return st == LS_ENOTFOUND ? open_given(given, beside, out) : st;
+}
+
 /* Takes the file. */
 static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *path)
 {
@@ -401,8 +433,7 @@ static ls_status load_given_state(ls_run *run)
         return ls_fail(LS_EINVAL, "--resume needs a path, or --save FILE to go on from");
     if (f->evaluate)
         return load_weights(run, given);
-    LS_TRY(state_path(given, path, sizeof(path)));
-    LS_TRY(ls_checkpoint_open(path, &file));
+    LS_TRY(open_state(given, path, sizeof(path), &file));
     return load_state_take(run, file, path);
 }
 

@@ -310,6 +310,27 @@ static void deep_headers_are_refused(void **state)
     assert_refused("header at offset 8");
 }
 
+/* As torch.save() writes them: a zip archive, or a pickle of protocol 2. */
+static void a_file_of_torch_save_is_recognised_with_its_conversion(void **state)
+{
+    static const unsigned char zip[] = "PK\3\4\0\0\x08\x08\0\0 archive/data.pkl";
+    static const unsigned char pickle[] = "\x80\2\x8a\nl\xfc\x9c\x46\xf9 \x6a\xa8P\x19.\x80\2M";
+    char odd[TEMP_PATH_BYTES];
+    ls_checkpoint *c;
+
+    LS_UNUSED(state);
+    temp_write(path, zip, sizeof(zip));
+    assert_refused("is a file of torch.save()");
+    assert_told("python3 -c \"");
+    assert_told(".get('state_dict',");
+    temp_write(path, pickle, sizeof(pickle));
+    assert_refused("is a file of torch.save()");
+    temp_write(temp_path(&folder, "model best.pth.tar", odd), zip, sizeof(zip));
+    assert_status(ls_checkpoint_open(odd, &c), LS_EFORMAT);
+    assert_told("/model best.pth.tar' '");
+    assert_told("/model best.safetensors'");
+}
+
 static void what_is_no_file_is_refused(void **state)
 {
     char other[TEMP_PATH_BYTES];
@@ -374,6 +395,7 @@ int main(void)
         cmocka_unit_test(empty_tensors_need_no_place_of_their_own),
         cmocka_unit_test(many_dimensions_are_refused),
         cmocka_unit_test(deep_headers_are_refused),
+        cmocka_unit_test(a_file_of_torch_save_is_recognised_with_its_conversion),
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };

@@ -159,7 +159,7 @@ static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
     text_format(absent, sizeof(absent), "%s/absent", dir);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "resume", dir, absent), NULL);
     job_expect_code(j, 1);
-    text_format(line, sizeof(line), "cannot open %s.resume.safetensors: No such file", absent);
+    text_format(line, sizeof(line), "--resume %s: there is no such file", absent);
     job_expect(j, job_said(j, 1, "lockstep: rank 0 ") && job_said(j, 1, line));
 }
 

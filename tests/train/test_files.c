@@ -50,6 +50,15 @@ static char *text_of(const char *path)
     return text;
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
 static off_t size_of(const char *path)
 {
     struct stat info;
@@ -564,6 +573,61 @@ static void a_state_with_another_position_is_refused(void **state)
     }
 }
 
+static void resume_names_the_missing_file_that_was_given(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    flags.resume = path_in("missing.safetensors");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_ENOTFOUND);
+    assert_non_null(strstr(r.error, "--resume "));
+    assert_non_null(strstr(r.error, "/missing.safetensors: there is no such file"));
+    assert_non_null(strstr(r.error, "leave --resume out"));
+    flags.resume = path_in("missing.resume.safetensors");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_ENOTFOUND);
+    assert_non_null(strstr(r.error, "/missing.resume.safetensors: there is no such file"));
+    flags.resume = path_in("missing.safetensors");
+    flags.evaluate = 1;
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_ENOTFOUND);
+    assert_non_null(strstr(r.error, "cannot open "));
+    assert_non_null(strstr(r.error, "/missing.safetensors: No such file"));
+}
+
+/* Weights without their state are there, or the state has another name. */
+static void resume_says_what_the_given_file_is(void **state)
+{
+    ls_train_flags flags = small_flags(dir);
+    small_result r;
+
+    (void)state;
+    flags.save = path_in("alone.safetensors");
+    flags.steps = 3;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    assert_int_equal(rename(path_in("alone.resume.safetensors"), path_in("renamed.safetensors")),
+                     0);
+    flags.save = NULL;
+    flags.resume = path_in("alone.safetensors");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_ENOTFOUND);
+    assert_non_null(strstr(r.error, "/alone.safetensors: it holds weights only"));
+    assert_non_null(strstr(r.error, "/alone.resume.safetensors, is missing"));
+    assert_non_null(strstr(r.error, "--init "));
+    flags.resume = path_in("renamed.safetensors");
+    flags.steps = 5;
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_OK);
+    assert_int_equal(r.state.step, 5);
+    flags.resume = path_in("model.pth.tar");
+    write_file(flags.resume, "PK\3\4 and so on");
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "/model.pth.tar is a file of torch.save()"));
+}
+
 /* --- a full disk --- */
 
 static int count_of(const char *text, const char *part)
@@ -783,6 +847,8 @@ int main(void)
         cmocka_unit_test(a_page_without_steps_says_so),
         cmocka_unit_test(the_best_weights_are_kept_beside_the_latest),
         cmocka_unit_test(a_resumed_run_remembers_its_best),
+        cmocka_unit_test(resume_names_the_missing_file_that_was_given),
+        cmocka_unit_test(resume_says_what_the_given_file_is),
         cmocka_unit_test(a_checkpoint_of_another_network_is_refused_whole),
         cmocka_unit_test(an_optimizer_of_another_kind_is_named),
         cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
