@@ -76,7 +76,9 @@ typedef struct ls_train_flags {
     const char *save;          /* --save FILE.safetensors */
     const char *save_best;     /* --save-best FILE.safetensors; NULL: beside the --save file */
     const char *on_save_error; /* --on-save-error continue|stop; NULL: continue */
+    const char *save_dtype;    /* --save-dtype fp32|fp16|bf16: of saved weights; NULL: fp32 */
     const char *init;          /* --init FILE.safetensors */
+    int skip_mismatched;       /* --skip-mismatched: --init loads what fits and lists the rest */
     const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if there is one */
     int help;                  /* --help was given: the text has been printed, leave with 0 */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, by ls_train_local_ranks() */

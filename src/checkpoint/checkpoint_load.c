@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/half.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,18 +26,18 @@ typedef struct differences {
     int n_left_out;
 } differences;
 
-/* Who hears of each difference, and how many there were. */
+/* What is called for each difference, and how many there were. */
 typedef struct listener {
-    ls_checkpoint_difference_fn each;
+    ls_checkpoint_skip_fn each; /* may be NULL */
     void *arg;
     int n;
 } listener;
 
-/* What one item gets, and where. */
+/* What one item gets, and where. Zeroed: it stays as it is. */
 typedef struct load_step {
     const safetensors_entry *entry;
     void *dst;
-    size_t bytes;
+    size_t bytes; /* in the file */
 } load_step;
 
 typedef struct load_plan {
@@ -50,11 +51,13 @@ typedef struct load_plan {
 /* --- comparing --- */
 
 /* A listener that makes an error text. */
-static void keep_difference(void *arg, const char *text)
+static void keep_difference(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
 {
     differences *d = arg;
     const char *separator = d->length > 0 ? "; " : "";
 
+    LS_UNUSED(why);
+    LS_UNUSED(name);
     if (d->n_left_out > 0 ||
         d->length + strlen(separator) + strlen(text) + LEFT_OUT_BYTES > sizeof(d->text)) {
         d->n_left_out++;
@@ -64,10 +67,11 @@ static void keep_difference(void *arg, const char *text)
     d->length += strlen(d->text + d->length);
 }
 
-static void tell(listener *l, const char *text)
+static void tell(listener *l, ls_checkpoint_skip why, const char *name, const char *text)
 {
     l->n++;
-    l->each(l->arg, text);
+    if (l->each != NULL)
+        l->each(l->arg, why, name, text);
 }
 
 static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
@@ -87,9 +91,16 @@ static const char *item_text(char *buf, size_t n, const ls_named *item)
     return text_format(buf, n, "(%zu) %s", item->n_bytes, ls_dtype_name(LS_U8));
 }
 
+/* fp16 or bf16 in the file, float32 here. */
+static bool is_widened(const safetensors_entry *e, const ls_named *item)
+{
+    return item_type(item) == LS_F32 &&
+           (e->type->type == (int)LS_F16 || e->type->type == (int)LS_BF16);
+}
+
 static bool fits(const safetensors_entry *e, const ls_named *item)
 {
-    if (e->type->type != (int)item_type(item))
+    if (e->type->type != (int)item_type(item) && !is_widened(e, item))
         return false;
     if (item->tensor == NULL)
         return e->n_dims == 1 && e->dims[0] == (int64_t)item->n_bytes;
@@ -119,7 +130,7 @@ static void compare_item(const ls_named *item, const safetensors_entry *e, liste
     else
         (void)text_format(text, sizeof(text), "%s is %s in the file and %s here", name,
                           safetensors_entry_text(there, sizeof(there), e), here);
-    tell(l, text);
+    tell(l, e == NULL ? LS_SKIP_MISSING : LS_SKIP_DIFFERENT, name, text);
 }
 
 static void note_unexpected(const safetensors_entry *e, listener *l)
@@ -129,8 +140,9 @@ static void note_unexpected(const safetensors_entry *e, listener *l)
     char text[ONE_BYTES];
 
     text_printable(name, sizeof(name), e->name);
-    tell(l, text_format(text, sizeof(text), "%s %s is unexpected", name,
-                        safetensors_entry_text(there, sizeof(there), e)));
+    tell(l, LS_SKIP_UNEXPECTED, name,
+         text_format(text, sizeof(text), "%s %s is unexpected", name,
+                     safetensors_entry_text(there, sizeof(there), e)));
 }
 
 static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode, listener *l)
@@ -148,7 +160,8 @@ static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode m
         if (plan->is_wanted[e - c->index.entries])
             return ls_fail(LS_EINVAL, "%s: two items are named %s", c->path, item->name);
         plan->is_wanted[e - c->index.entries] = 1;
-        plan->steps[i] = (load_step){.entry = e, .bytes = item_bytes(item)};
+        if (fits(e, item))
+            plan->steps[i] = (load_step){.entry = e, .bytes = (size_t)(e->end - e->begin)};
     }
     for (int i = 0; mode == LS_LOAD_STRICT && i < c->index.n_entries; i++) {
         if (!plan->is_wanted[i])
@@ -177,11 +190,28 @@ static void free_plan(load_plan *plan)
     ls_free(plan->steps);
 }
 
+/* The public callback of ls_checkpoint_compare(). */
+typedef struct plain_listener {
+    ls_checkpoint_difference_fn each;
+    void *arg;
+} plain_listener;
+
+static void pass_text(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
+{
+    const plain_listener *l = arg;
+
+    LS_UNUSED(why);
+    LS_UNUSED(name);
+    if (l->each != NULL)
+        l->each(l->arg, text);
+}
+
 ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items, int n_items,
                                 ls_load_mode mode, ls_checkpoint_difference_fn each, void *arg,
                                 int *n_differences)
 {
-    listener l = {.each = each, .arg = arg};
+    plain_listener plain = {each, arg};
+    listener l = {.each = pass_text, .arg = &plain};
     load_plan plan;
     ls_status st;
 
@@ -202,6 +232,8 @@ static ls_status find_destinations(load_plan *plan)
     for (int i = 0; i < plan->n_items; i++) {
         const ls_named *item = &plan->items[i];
 
+        if (plan->steps[i].entry == NULL)
+            continue;
         plan->steps[i].dst = item->bytes;
         if (item->tensor != NULL)
             LS_TRY(ls_context(tensor_plain(item->tensor, &plan->steps[i].dst), "%s", item->name));
@@ -237,11 +269,23 @@ static ls_status stage(const ls_checkpoint *c, load_plan *plan)
     for (int i = 0; i < plan->n_items; i++) {
         const load_step *step = &plan->steps[i];
 
+        if (step->entry == NULL)
+            continue;
         LS_TRY(
             file_pread_all(c->fd, c->path, at, step->bytes, c->data_offset + step->entry->begin));
         at += step->bytes;
     }
     return LS_OK;
+}
+
+static void widen(const uint8_t *src, float *dst, size_t n, ls_dtype type)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+
+        memcpy(&half, src + i * sizeof(half), sizeof(half));
+        dst[i] = type == LS_BF16 ? ls_bf16_to_f32(half) : ls_f16_to_f32(half);
+    }
 }
 
 /* Nothing can fail from here on. */
@@ -253,11 +297,23 @@ static void fill_items(const load_plan *plan)
     for (int i = 0; i < plan->n_items; i++) {
         const load_step *step = &plan->steps[i];
 
-        if (step->bytes > 0)
+        if (step->entry == NULL)
+            continue;
+        if (is_widened(step->entry, &plan->items[i]))
+            widen(at, step->dst, step->bytes / 2, (ls_dtype)step->entry->type->type);
+        else if (step->bytes > 0)
             memcpy(step->dst, at, step->bytes);
         at += step->bytes;
         tensor_written(plan->items[i].tensor);
     }
+}
+
+static ls_status read_items(const ls_checkpoint *c, load_plan *plan)
+{
+    LS_TRY(find_destinations(plan));
+    LS_TRY(stage(c, plan));
+    fill_items(plan);
+    return LS_OK;
 }
 
 static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
@@ -268,10 +324,37 @@ static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mod
     LS_TRY(compare(c, plan, mode, &l));
     if (l.n > 0)
         return fail_differences(c, &found);
-    LS_TRY(find_destinations(plan));
-    LS_TRY(stage(c, plan));
-    fill_items(plan);
-    return LS_OK;
+    return read_items(c, plan);
+}
+
+static int count_steps(const load_plan *plan)
+{
+    int n = 0;
+
+    for (int i = 0; i < plan->n_items; i++)
+        n += plan->steps[i].entry != NULL;
+    return n;
+}
+
+ls_status ls_checkpoint_load_fitting(ls_checkpoint *c, const ls_named *items, int n_items,
+                                     ls_load_mode mode, ls_checkpoint_skip_fn each, void *arg,
+                                     int *n_loaded)
+{
+    listener l = {.each = each, .arg = arg};
+    load_plan plan;
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(c));
+    LS_TRY(LS_GIVEN(n_loaded));
+    st = make_plan(c, items, n_items, &plan);
+    if (st == LS_OK)
+        st = compare(c, &plan, mode, &l);
+    if (st == LS_OK)
+        st = read_items(c, &plan);
+    if (st == LS_OK)
+        *n_loaded = count_steps(&plan);
+    free_plan(&plan);
+    return st;
 }
 
 ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items, int n_items,

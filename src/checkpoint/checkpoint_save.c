@@ -8,13 +8,33 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/half.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define HEADER_ALIGNMENT 8
 
 static const size_t element_sizes[] = {8, 4, 2, 1};
+
+/* What is saved: float32 tensors as `type`. */
+typedef struct save_list {
+    const char *path;
+    const ls_named *items;
+    int n;
+    ls_dtype type;
+} save_list;
+
+static ls_dtype stored_type(const save_list *l, const ls_named *item)
+{
+    return item_type(item) == LS_F32 ? l->type : item_type(item);
+}
+
+static size_t stored_bytes(const save_list *l, const ls_named *item)
+{
+    return item_bytes(item) / ls_dtype_size(item_type(item)) * ls_dtype_size(stored_type(l, item));
+}
 
 static ls_status check_items(const char *path, const ls_named *items, int n)
 {
@@ -38,28 +58,28 @@ static ls_status check_items(const char *path, const ls_named *items, int n)
 }
 
 /* Gives every item its place in the data section. */
-static ls_status plan_data(const ls_named *items, int n, uint64_t *begins, uint64_t *total)
+static ls_status plan_data(const save_list *l, uint64_t *begins, uint64_t *total)
 {
     size_t at = 0;
 
     for (size_t k = 0; k < LS_COUNT_OF(element_sizes); k++) {
-        for (int i = 0; i < n; i++) {
-            if (ls_dtype_size(item_type(&items[i])) != element_sizes[k])
+        for (int i = 0; i < l->n; i++) {
+            if (ls_dtype_size(stored_type(l, &l->items[i])) != element_sizes[k])
                 continue;
             begins[i] = at;
-            LS_TRY(ls_add_size(at, item_bytes(&items[i]), &at));
+            LS_TRY(ls_add_size(at, stored_bytes(l, &l->items[i]), &at));
         }
     }
     *total = at;
     return LS_OK;
 }
 
-static void put_item(json_writer *w, const ls_named *item, uint64_t begin)
+static void put_item(json_writer *w, const save_list *l, const ls_named *item, uint64_t begin)
 {
     const int n_dims = item->tensor != NULL ? ls_tensor_n_dims(item->tensor) : 1;
 
     json_open(w, item->name, '{');
-    json_put_string(w, "dtype", safetensors_type_name(item_type(item)));
+    json_put_string(w, "dtype", safetensors_type_name(stored_type(l, item)));
     json_open(w, "shape", '[');
     for (int i = 0; i < n_dims; i++)
         json_put_int(w, NULL,
@@ -68,7 +88,7 @@ static void put_item(json_writer *w, const ls_named *item, uint64_t begin)
     json_close(w, ']');
     json_open(w, "data_offsets", '[');
     json_put_int(w, NULL, (int64_t)begin);
-    json_put_int(w, NULL, (int64_t)(begin + item_bytes(item)));
+    json_put_int(w, NULL, (int64_t)(begin + stored_bytes(l, item)));
     json_close(w, ']');
     json_close(w, '}');
 }
@@ -101,22 +121,21 @@ static ls_status check_header(const char *path, const text_buf *header, uint64_t
     return st;
 }
 
-static ls_status make_header(const char *path, const ls_named *items, int n, const ls_meta *meta,
-                             int n_meta, text_buf *header)
+static ls_status make_header(const save_list *l, const ls_meta *meta, int n_meta, text_buf *header)
 {
-    uint64_t *begins = ls_calloc((size_t)n, sizeof(*begins));
+    uint64_t *begins = ls_calloc((size_t)l->n, sizeof(*begins));
     uint64_t total = 0;
     json_writer w;
     ls_status st;
 
     if (begins == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the header of %s", path);
-    st = plan_data(items, n, begins, &total);
+        return ls_fail(LS_ENOMEM, "no memory for the header of %s", l->path);
+    st = plan_data(l, begins, &total);
     json_begin(&w, header);
     json_open(&w, NULL, '{');
     put_meta(&w, meta, n_meta);
-    for (int i = 0; i < n; i++)
-        put_item(&w, &items[i], begins[i]);
+    for (int i = 0; i < l->n; i++)
+        put_item(&w, l, &l->items[i], begins[i]);
     json_close(&w, '}');
     while (header->length % HEADER_ALIGNMENT != 0 && !header->failed)
         text_append(header, " ");
@@ -124,34 +143,66 @@ static ls_status make_header(const char *path, const ls_named *items, int n, con
     if (st == LS_OK)
         st = text_status(header);
     if (st == LS_OK && header->length > SAFETENSORS_MAX_HEADER)
-        st = ls_fail(LS_EINVAL, "%s: a header of %zu bytes, the format allows %d", path,
+        st = ls_fail(LS_EINVAL, "%s: a header of %zu bytes, the format allows %d", l->path,
                      header->length, SAFETENSORS_MAX_HEADER);
-    return st == LS_OK ? check_header(path, header, total, items, n) : st;
+    return st == LS_OK ? check_header(l->path, header, total, l->items, l->n) : st;
 }
 
 /* --- writing --- */
 
-static ls_status write_item(const file_atomic *f, const ls_named *item)
+enum { CHUNK_ELEMENTS = 2048 };
+
+/* LS_EINVAL: a finite value that fp16 has not. */
+static ls_status round_chunk(const float *src, uint16_t *dst, size_t n, ls_dtype type)
+{
+    for (size_t i = 0; i < n; i++) {
+        dst[i] = type == LS_BF16 ? ls_f32_to_bf16(src[i]) : ls_f32_to_f16(src[i]);
+        if (type == LS_F16 && isfinite(src[i]) && !isfinite(ls_f16_to_f32(dst[i])))
+            return ls_fail(LS_EINVAL, "the value %g is too large for fp16; save it as bf16",
+                           (double)src[i]);
+    }
+    return LS_OK;
+}
+
+static ls_status write_rounded(const file_atomic *f, const float *data, size_t n, ls_dtype type)
+{
+    uint16_t halves[CHUNK_ELEMENTS];
+
+    while (n > 0) {
+        const size_t part = n < CHUNK_ELEMENTS ? n : CHUNK_ELEMENTS;
+
+        LS_TRY(round_chunk(data, halves, part, type));
+        LS_TRY(file_write_all(f->fd, f->tmp, halves, part * sizeof(halves[0])));
+        data += part;
+        n -= part;
+    }
+    return LS_OK;
+}
+
+static ls_status write_item(const file_atomic *f, const save_list *l, const ls_named *item)
 {
     void *data = item->bytes;
 
     if (item->tensor != NULL)
         LS_TRY(ls_context(tensor_plain(item->tensor, &data), "%s", item->name));
-    return file_write_all(f->fd, f->tmp, data, item_bytes(item));
+    if (stored_type(l, item) == item_type(item))
+        return file_write_all(f->fd, f->tmp, data, item_bytes(item));
+    return ls_context(write_rounded(f, data, item_bytes(item) / sizeof(float), l->type), "%s",
+                      item->name);
 }
 
-static ls_status write_data(const file_atomic *f, const ls_named *items, int n)
+static ls_status write_data(const file_atomic *f, const save_list *l)
 {
     for (size_t k = 0; k < LS_COUNT_OF(element_sizes); k++) {
-        for (int i = 0; i < n; i++) {
-            if (ls_dtype_size(item_type(&items[i])) == element_sizes[k])
-                LS_TRY(write_item(f, &items[i]));
+        for (int i = 0; i < l->n; i++) {
+            if (ls_dtype_size(stored_type(l, &l->items[i])) == element_sizes[k])
+                LS_TRY(write_item(f, l, &l->items[i]));
         }
     }
     return LS_OK;
 }
 
-static ls_status write_file(const char *path, const text_buf *header, const ls_named *items, int n)
+static ls_status write_file(const save_list *l, const text_buf *header)
 {
     uint8_t length[SAFETENSORS_LENGTH_BYTES];
     file_atomic f;
@@ -159,35 +210,44 @@ static ls_status write_file(const char *path, const text_buf *header, const ls_n
 
     for (size_t i = 0; i < sizeof(length); i++)
         length[i] = (uint8_t)((uint64_t)header->length >> (8 * i));
-    LS_TRY(file_atomic_begin(&f, path));
+    LS_TRY(file_atomic_begin(&f, l->path));
     st = file_write_all(f.fd, f.tmp, length, sizeof(length));
     if (st == LS_OK)
         st = file_write_all(f.fd, f.tmp, header->data, header->length);
     if (st == LS_OK)
-        st = write_data(&f, items, n);
+        st = write_data(&f, l);
     if (st == LS_OK)
         return file_atomic_commit(&f);
     file_atomic_cancel(&f);
     return st;
 }
 
-ls_status ls_checkpoint_save(const char *path, const ls_named *items, int n_items,
-                             const ls_meta *meta, int n_meta)
+ls_status ls_checkpoint_save_as(const char *path, const ls_named *items, int n_items,
+                                const ls_meta *meta, int n_meta, ls_dtype type)
 {
+    const save_list list = {path, items, n_items, type};
     text_buf header = {0};
     ls_status st;
 
     if (path == NULL || n_items < 0 || n_meta < 0 || (n_items > 0 && items == NULL) ||
         (n_meta > 0 && meta == NULL))
         return ls_fail(LS_EINVAL, "a checkpoint needs a path and lists");
+    if (type != LS_F32 && type != LS_F16 && type != LS_BF16)
+        return ls_fail(LS_EINVAL, "%s: float32 tensors are saved as float32, fp16 or bf16", path);
     for (int i = 0; i < n_meta; i++) {
         if (meta[i].key == NULL || meta[i].value == NULL)
             return ls_fail(LS_EINVAL, "%s: metadata pair %d is not complete", path, i);
     }
     LS_TRY(check_items(path, items, n_items));
-    st = make_header(path, items, n_items, meta, n_meta, &header);
+    st = make_header(&list, meta, n_meta, &header);
     if (st == LS_OK)
-        st = write_file(path, &header, items, n_items);
+        st = write_file(&list, &header);
     text_free(&header);
     return st;
+}
+
+ls_status ls_checkpoint_save(const char *path, const ls_named *items, int n_items,
+                             const ls_meta *meta, int n_meta)
+{
+    return ls_checkpoint_save_as(path, items, n_items, meta, n_meta, LS_F32);
 }

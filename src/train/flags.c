@@ -121,7 +121,11 @@ static void add_output(flag_table *t, ls_train_flags *f)
         "`FILE` those of the best evaluation; default beside the --save file");
     add(t, "on-save-error", 0, LS_FLAG_TEXT, &f->on_save_error, 0, 0,
         "`WORD` when a file cannot be written: continue, or stop; the old file stays");
+    add(t, "save-dtype", 0, LS_FLAG_TEXT, &f->save_dtype, 0, 0,
+        "`TYPE` of saved weights: fp32, fp16, bf16; the state for --resume stays fp32");
     add(t, "init", 0, LS_FLAG_TEXT, &f->init, 0, 0, "`FILE` start from these weights");
+    add(t, "skip-mismatched", 0, LS_FLAG_BOOL, &f->skip_mismatched, 0, 0,
+        "with --init: load the weights whose name and shape fit, list the others");
     add(t, "resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
         "`FILE` go on where the run that saved it ended; default the --save file; auto: "
         "that, or anew where there is none");

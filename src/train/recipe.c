@@ -21,6 +21,8 @@ static const choice bad_images = {"--bad-images", {"fail", "skip"}};
 
 static const choice compressions = {"--compress", {"none", "bf16", "fp16"}};
 
+static const choice save_dtypes = {"--save-dtype", {"fp32", "fp16", "bf16"}};
+
 static ls_status check_choice(const choice *c, const char *word)
 {
     char known[128] = "";
@@ -42,6 +44,9 @@ ls_status recipe_check(const ls_train_flags *f)
     LS_TRY(check_choice(&save_errors, f->on_save_error));
     LS_TRY(check_choice(&bad_images, f->bad_images));
     LS_TRY(check_choice(&compressions, f->compress));
+    LS_TRY(check_choice(&save_dtypes, f->save_dtype));
+    if (f->skip_mismatched && f->init == NULL)
+        return ls_fail(LS_EINVAL, "--skip-mismatched goes with --init");
     if (f->lr_milestones != NULL && (f->schedule == NULL || !text_equal(f->schedule, "multi-step")))
         return ls_fail(LS_EINVAL, "--lr-milestones goes with --schedule multi-step");
     if (f->schedule_steps > 0 && (f->schedule == NULL || !text_equal(f->schedule, "cosine")))

@@ -69,6 +69,69 @@ static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_loa
     return ls_checkpoint_load(file, list->items, list->n, LS_LOAD_SUBSET);
 }
 
+/* --- loading what fits --- */
+
+enum { SKIPS_BYTES = 400 }; /* of the names in a line: progress_line() cuts at 512 */
+
+/* What --skip-mismatched has left out, a line for each reason. */
+typedef struct skip_list {
+    text_buf lines[3];
+    int n[3];
+    int n_shown[3];
+} skip_list;
+
+static void add_skip(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
+{
+    skip_list *s = arg;
+    text_buf *line = &s->lines[why];
+    const char *shown = why == LS_SKIP_DIFFERENT ? text : name;
+
+    const bool is_full = s->n_shown[why] < s->n[why] || line->length + strlen(shown) > SKIPS_BYTES;
+
+    s->n[why]++;
+    if (is_full)
+        return;
+    text_append(line, "%s%s", line->length > 0 ? ", " : "", shown);
+    s->n_shown[why]++;
+}
+
+static ls_status print_skips(ls_run *run, const skip_list *s, int n_loaded, int n)
+{
+    static const char *const titles[] = {[LS_SKIP_MISSING] = "missing in the file",
+                                         [LS_SKIP_UNEXPECTED] = "unexpected in the file",
+                                         [LS_SKIP_DIFFERENT] = "of another shape or type"};
+
+    if (n_loaded == 0)
+        return ls_fail(LS_EFORMAT, "none of its tensors fits this model");
+    progress_line(&run->progress, "--skip-mismatched: %d of %d tensors loaded", n_loaded, n);
+    for (int i = 0; i < 3; i++) {
+        char more[32] = "";
+
+        LS_TRY(text_status(&s->lines[i]));
+        if (s->n[i] > s->n_shown[i])
+            text_format(more, sizeof(more), " and %d more", s->n[i] - s->n_shown[i]);
+        if (s->n[i] > 0)
+            progress_line(&run->progress, "  %d %s: %s%s", s->n[i], titles[i],
+                          text_str(&s->lines[i]), more);
+    }
+    return LS_OK;
+}
+
+static ls_status load_what_fits(ls_run *run, ls_checkpoint *file, const name_list *list,
+                                ls_load_mode mode)
+{
+    skip_list skipped = {.n = {0}};
+    int n_loaded = 0;
+    ls_status st =
+        ls_checkpoint_load_fitting(file, list->items, list->n, mode, add_skip, &skipped, &n_loaded);
+
+    if (st == LS_OK)
+        st = print_skips(run, &skipped, n_loaded, list->n);
+    for (int i = 0; i < 3; i++)
+        text_free(&skipped.lines[i]);
+    return st;
+}
+
 /* --- weights, on rank 0 --- */
 
 static bool has_entry(const ls_checkpoint *file, const char *name)
@@ -133,7 +196,9 @@ static ls_status load_weights(ls_run *run, const char *path)
         prefix = WRAPPER;
     }
     st = weights_list(run, file, prefix, &list);
-    if (st == LS_OK)
+    if (st == LS_OK && run->flags->skip_mismatched)
+        st = load_what_fits(run, file, &list, mode);
+    else if (st == LS_OK)
         st = load_fitting(file, &list, mode);
     name_list_free(&list);
     ls_checkpoint_close(file);

@@ -180,10 +180,14 @@ static void describe_run(ls_run *run, meta_list *m)
 static ls_status save_weights(ls_run *run, const char *path)
 {
     const ls_meta format = {"format", "pt"}; /* what torch's loaders look for */
+    const char *name = run->flags->save_dtype;
+    ls_dtype type = LS_F32;
     int n;
     const ls_named *weights = ls_model_state(run->model, &n);
 
-    return ls_checkpoint_save(path, weights, n, &format, 1);
+    if (name != NULL && !text_equal(name, "fp32"))
+        type = text_equal(name, "fp16") ? LS_F16 : LS_BF16;
+    return ls_checkpoint_save_as(path, weights, n, &format, 1, type);
 }
 
 static ls_status save_state(ls_run *run)

@@ -25,6 +25,7 @@ VALUES = {
     ("ls_grad_check", "inputs"): "some_leaves()", ("ls_top_k_correct", "k"): "ones",
     ("ls_clip_grad_value", "limit"): "1", ("ls_checkpoint_save", "path"): '"new"',
     ("ls_checkpoint_open", "path"): "checkpoint_path()", ("ls_checkpoint_meta", "key"): '"absent"',
+    ("ls_checkpoint_save_as", "path"): '"new"', ("ls_checkpoint_save_as", "n_meta"): "1",
     ("ls_checkpoint_save", "n_meta"): "1", ("ls_comm_free", "memory"): "shared_memory()",
     ("ls_recv", "dst"): "other_floats()",
     ("ls_comm_abort", "reason"): '"a test"', ("ls_work_wait_for", "timeout_ms"): "-1",
@@ -105,6 +106,8 @@ VALUES = {
     ("ls_checkpoint_compare", "items"): "some_items()",
     ("ls_checkpoint_load", "items"): "some_items()",
     ("ls_checkpoint_load", "c"): "some_checkpoint()",
+    ("ls_checkpoint_save_as", "items"): "some_items()",
+    ("ls_checkpoint_load_fitting", "items"): "some_items()", "ls_checkpoint_skip_fn": "NULL",
 }
 # Pointers to which a function writes: each gets zeroed memory of its own.
 OUT = {f"ls_{name} **" for name in (
@@ -131,6 +134,8 @@ NULL_GIVES = {
     ("ls_cross_entropy_with", "params"): ANY, ("ls_nn_batch_norm2d", "opt"): ANY,
     ("ls_nn_layer_norm", "opt"): ANY,
     ("ls_grad_check", "arg"): "LS_OK", ("ls_grad_check", "worst"): "LS_OK",
+    ("ls_checkpoint_load_fitting", "each"): "LS_OK",
+    ("ls_checkpoint_load_fitting", "arg"): "LS_OK",
     ("ls_checkpoint_compare", "each"): "LS_OK", ("ls_checkpoint_compare", "arg"): "LS_OK",
     ("ls_backend_check", "name"): "LS_OK",
     ("ls_init", "opt"): "LS_OK", ("ls_ddp_create", "opt"): "LS_OK", ("ls_spawn", "arg"): "LS_OK",

@@ -4,11 +4,14 @@
 #include <lockstep/checkpoint.h>
 
 #include "base/alloc.h"
+#include "base/half.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "data/temp_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -279,6 +282,154 @@ static void a_subset_is_loaded_when_asked_for(void **state)
     free_model(&b);
 }
 
+/* --- 16 bits --- */
+
+static const float exact[] = {0.0F, -1.5F, 0.099975586F, 65504.0F, -5.9604645e-8F, INFINITY, 2.0F};
+enum { N_EXACT = sizeof(exact) / sizeof(exact[0]) };
+
+static ls_tensor *make_floats(const float *values)
+{
+    ls_tensor *t = NULL;
+
+    assert_ok(ls_tensor_create(device, LS_F32, 1, (int64_t[]){N_EXACT}, &t));
+    if (values != NULL)
+        assert_ok(ls_tensor_write(t, values, N_EXACT));
+    return t;
+}
+
+static void halves_of_a_file_are_widened_to_float32(void **state)
+{
+    static const ls_dtype types[] = {LS_F16, LS_BF16};
+    float read[N_EXACT];
+
+    LS_UNUSED(state);
+    for (size_t k = 0; k < LS_COUNT_OF(types); k++) {
+        ls_named stored = {.name = "w"};
+        ls_named wanted = {.name = "w", .tensor = make_floats(NULL)};
+        uint16_t *halves;
+
+        assert_ok(ls_tensor_create(device, types[k], 1, (int64_t[]){N_EXACT}, &stored.tensor));
+        halves = ls_tensor_data(stored.tensor);
+        for (int i = 0; i < N_EXACT; i++)
+            halves[i] = types[k] == LS_F16 ? ls_f32_to_f16(exact[i]) : ls_f32_to_bf16(exact[i]);
+        assert_ok(ls_checkpoint_save(path, &stored, 1, NULL, 0));
+        assert_ok(load(path, &wanted, 1, LS_LOAD_STRICT));
+        assert_ok(ls_tensor_read(wanted.tensor, read, N_EXACT));
+        for (int i = 0; i < N_EXACT; i++)
+            assert_true(read[i] == (types[k] == LS_F16 ? exact[i] : ls_bf16_to_f32(halves[i])));
+        assert_status(
+            load(path, &(ls_named){.name = "w", .bytes = read, .n_bytes = 4}, 1, LS_LOAD_STRICT),
+            LS_EFORMAT);
+        ls_tensor_destroy(stored.tensor);
+        ls_tensor_destroy(wanted.tensor);
+    }
+}
+
+static void float32_is_saved_as_16_bits_when_asked_for(void **state)
+{
+    static const ls_dtype types[] = {LS_F16, LS_BF16};
+    model a;
+    model b;
+
+    LS_UNUSED(state);
+    for (size_t k = 0; k < LS_COUNT_OF(types); k++) {
+        ls_checkpoint *c;
+        ls_checkpoint_entry e;
+        ls_named item = {.name = "w", .tensor = make_floats(exact)};
+        float read[N_EXACT];
+
+        make_model(&a, 1);
+        make_model(&b, 101);
+        memset(ls_tensor_data(a.items[6].tensor), 0x3f, tensor_bytes(a.items[6].tensor));
+        assert_ok(ls_checkpoint_save_as(path, a.items, N_ITEMS, NULL, 0, types[k]));
+        assert_ok(ls_checkpoint_open(path, &c));
+        for (int i = 0; i < N_ITEMS; i++) {
+            assert_ok(ls_checkpoint_entry_at(c, i, &e));
+            assert_int_equal(e.type, i == 6 || i == 8 ? types[k] : (ls_dtype)(i == 9 ? LS_U8 : i));
+        }
+        assert_ok(ls_checkpoint_load(c, b.items, N_ITEMS, LS_LOAD_STRICT));
+        ls_checkpoint_close(c);
+        for (int i = 0; i < N_ITEMS; i++)
+            assert_true(i == 6 || same_content(&a.items[i], &b.items[i]));
+        free_model(&a);
+        free_model(&b);
+        assert_ok(ls_checkpoint_save_as(path, &item, 1, NULL, 0, types[k]));
+        memset(ls_tensor_data(item.tensor), 0, sizeof(exact));
+        assert_ok(load(path, &item, 1, LS_LOAD_STRICT));
+        assert_ok(ls_tensor_read(item.tensor, read, N_EXACT));
+        for (int i = 0; i < N_EXACT; i++)
+            assert_true(types[k] == LS_F16 ? read[i] == exact[i]
+                                           : read[i] == ls_bf16_to_f32(ls_f32_to_bf16(exact[i])));
+        ls_tensor_destroy(item.tensor);
+    }
+}
+
+static void a_value_that_fp16_cannot_hold_leaves_the_old_file(void **state)
+{
+    const float values[N_EXACT] = {1, 2, 70000.0F};
+    ls_named item = {.name = "running_var", .tensor = make_floats(exact)};
+    float read[N_EXACT];
+
+    LS_UNUSED(state);
+    assert_ok(ls_checkpoint_save_as(path, &item, 1, NULL, 0, LS_F16));
+    assert_ok(ls_tensor_write(item.tensor, values, N_EXACT));
+    assert_status(ls_checkpoint_save_as(path, &item, 1, NULL, 0, LS_F16), LS_EINVAL);
+    assert_told("running_var: the value 70000 is too large for fp16");
+    assert_ok(load(path, &item, 1, LS_LOAD_STRICT));
+    assert_ok(ls_tensor_read(item.tensor, read, N_EXACT));
+    assert_true(read[3] == exact[3]);
+    assert_status(ls_checkpoint_save_as(path, &item, 1, NULL, 0, LS_I32), LS_EINVAL);
+    ls_tensor_destroy(item.tensor);
+}
+
+/* --- loading what fits --- */
+
+static void note_skip(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
+{
+    char *notes = arg;
+
+    assert_non_null(strstr(text, name));
+    (void)text_format(notes + strlen(notes), 256 - strlen(notes), "%d %s;", (int)why, name);
+}
+
+static void what_fits_is_loaded_and_the_rest_is_listed(void **state)
+{
+    model a;
+    model b;
+    model before;
+    ls_checkpoint *c;
+    char notes[256] = "";
+    int n = -1;
+
+    LS_UNUSED(state);
+    make_model(&a, 1);
+    make_model(&b, 101);
+    make_model(&before, 101);
+    assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
+    assert_ok(ls_checkpoint_open(path, &c));
+    b.items[0].name = "of the model only";
+    b.items[9].n_bytes = 4;
+    assert_ok(
+        ls_checkpoint_load_fitting(c, b.items, N_ITEMS, LS_LOAD_STRICT, note_skip, notes, &n));
+    assert_int_equal(n, N_ITEMS - 2);
+    assert_string_equal(notes, "0 of the model only;2 optimizer \"state\" \xC3\xA9?;1 i8;");
+    for (int i = 1; i < 9; i++)
+        assert_true(same_content(&a.items[i], &b.items[i]));
+    assert_true(same_content(&before.items[0], &b.items[0]));
+    assert_memory_equal(b.raw, before.raw, sizeof(b.raw));
+    notes[0] = 0;
+    assert_ok(ls_checkpoint_load_fitting(c, b.items, 1, LS_LOAD_SUBSET, note_skip, notes, &n));
+    assert_int_equal(n, 0);
+    assert_string_equal(notes, "0 of the model only;");
+    assert_ok(ls_checkpoint_load_fitting(c, b.items, N_ITEMS, LS_LOAD_STRICT, NULL, NULL, &n));
+    assert_ok(ls_checkpoint_compare(c, b.items, N_ITEMS, LS_LOAD_STRICT, NULL, NULL, &n));
+    assert_int_equal(n, 3);
+    ls_checkpoint_close(c);
+    free_model(&a);
+    free_model(&b);
+    free_model(&before);
+}
+
 static void a_file_that_shrinks_after_its_opening_changes_nothing(void **state)
 {
     model a;
@@ -524,6 +675,10 @@ int main(void)
         cmocka_unit_test(every_difference_is_listed_and_nothing_changes),
         cmocka_unit_test(many_differences_are_counted),
         cmocka_unit_test(a_subset_is_loaded_when_asked_for),
+        cmocka_unit_test(halves_of_a_file_are_widened_to_float32),
+        cmocka_unit_test(float32_is_saved_as_16_bits_when_asked_for),
+        cmocka_unit_test(a_value_that_fp16_cannot_hold_leaves_the_old_file),
+        cmocka_unit_test(what_fits_is_loaded_and_the_rest_is_listed),
         cmocka_unit_test(a_file_that_shrinks_after_its_opening_changes_nothing),
         cmocka_unit_test(lists_that_cannot_be_are_refused),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation_of_a_load),

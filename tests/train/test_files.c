@@ -628,6 +628,87 @@ static void resume_says_what_the_given_file_is(void **state)
     assert_non_null(strstr(r.error, "/model.pth.tar is a file of torch.save()"));
 }
 
+/* --- weights of another kind --- */
+
+static void weights_that_fit_are_loaded_and_the_others_listed(void **state)
+{
+    small_job job = {.flags = small_flags(dir), .batch_norm = 1, .other_classes = 7};
+    small_result r;
+
+    (void)state;
+    job.flags.save = path_in("seven.safetensors");
+    job.flags.steps = 3;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    job.other_classes = 0;
+    job.flags.save = NULL;
+    job.flags.init = path_in("seven.safetensors");
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EFORMAT);
+    job.flags.skip_mismatched = 1;
+    r = small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
+    assert_int_equal(r.status, LS_OK);
+    assert_non_null(strstr(output, "--skip-mismatched: 6 of 8 tensors loaded\n"));
+    assert_non_null(strstr(output, "  2 of another shape or type: fc.weight is (7, "));
+    assert_non_null(strstr(output, ", fc.bias is (7) float32 in the file and (4) float32 here\n"));
+    assert_null(strstr(output, "missing in the file"));
+    job.batch_norm = 0;
+    job.flat_batch_norm = 1; // the name of one layer, other shapes
+    r = small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
+    assert_int_equal(r.status, LS_OK);
+    assert_non_null(strstr(output, "--skip-mismatched: 1 of 7 tensors loaded\n"));
+    assert_non_null(strstr(output, "  1 unexpected in the file: conv.weight\n"));
+    job.flat_batch_norm = 0;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "none of its tensors fits this model"));
+    job.flags.init = NULL;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--skip-mismatched goes with --init"));
+}
+
+static void weights_of_16_bits_are_saved_and_loaded(void **state)
+{
+    static const char *const types[] = {"fp16", "bf16"};
+    static small_result whole; // static: frames are bounded
+    static small_result r;
+    small_job job = {.flags = small_flags(dir)};
+    off_t bytes;
+
+    (void)state;
+    job.flags.save = path_in("half.safetensors");
+    whole = small_run(&job);
+    bytes = size_of(path_in("half.safetensors"));
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        const float bound = i == 0 ? 0x1p-11F : 0x1p-8F;
+
+        job.flags.save_dtype = types[i];
+        job.stop_at = 7;
+        assert_int_equal(small_run(&job).status, LS_OK);
+        job.stop_at = 0;
+        job.flags.resume = ""; // the state has kept all bits
+        r = small_run(&job);
+        assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
+        assert_in_range(size_of(path_in("half.safetensors")), bytes / 2, bytes * 3 / 4);
+        job.flags.resume = NULL;
+        job.flags.save = NULL;
+        job.flags.evaluate = 1;
+        job.flags.init = path_in("half.safetensors");
+        r = small_run(&job);
+        job.flags.save = job.flags.init;
+        job.flags.init = NULL;
+        job.flags.evaluate = 0;
+        assert_int_equal(r.status, LS_OK);
+        for (int k = 0; k < SMALL_WEIGHTS; k++)
+            assert_true(fabsf(r.weights[k] - whole.weights[k]) <=
+                        bound * fabsf(whole.weights[k]) + 1e-7F);
+    }
+    job.flags.save_dtype = "int8";
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--save-dtype int8: there are fp32, fp16, bf16"));
+}
+
 /* --- a full disk --- */
 
 static int count_of(const char *text, const char *part)
@@ -849,6 +930,8 @@ int main(void)
         cmocka_unit_test(a_resumed_run_remembers_its_best),
         cmocka_unit_test(resume_names_the_missing_file_that_was_given),
         cmocka_unit_test(resume_says_what_the_given_file_is),
+        cmocka_unit_test(weights_that_fit_are_loaded_and_the_others_listed),
+        cmocka_unit_test(weights_of_16_bits_are_saved_and_loaded),
         cmocka_unit_test(a_checkpoint_of_another_network_is_refused_whole),
         cmocka_unit_test(an_optimizer_of_another_kind_is_named),
         cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
