@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TRY(call)                                                                                  \
@@ -34,7 +35,8 @@ typedef struct settings {
     int64_t rank;       /* which of them this one is */
     const char *dist_url;
     int64_t gpu;
-    int spawns; /* --multiprocessing-distributed: this program starts the ranks of its node */
+    int no_accel; /* --no-accel: as --device cpu */
+    int spawns;   /* --multiprocessing-distributed: this program starts the ranks of its node */
     int64_t nproc;
     int64_t node_batch; /* images of one node in one step */
     int64_t node_workers;
@@ -167,6 +169,31 @@ static ls_status run_rank(int local_rank, void *arg)
 
 /* --- flags --- */
 
+static int is_folder(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* In PyTorch's example --pretrained has no value and downloads weights. */
+static ls_status check_paths(const settings *s)
+{
+    const char *weights = s->common.init;
+
+    if (weights != NULL && (weights[0] == 0 || is_folder(weights)))
+        return ls_train_refuse(
+            "--pretrained needs the name of a file of weights, because nothing is downloaded; make "
+            "one: python3 -c \"import torchvision, safetensors.torch; safetensors.torch.save_file("
+            "torchvision.models.%s(weights='DEFAULT').state_dict(), '%s.safetensors')\"",
+            s->arch, s->arch);
+    if (!s->dummy && !is_folder(s->common.data))
+        return ls_train_refuse("DIR: there is no folder %.400s; give the folder with train/ and "
+                               "val/, or --dummy",
+                               s->common.data);
+    return LS_OK;
+}
+
 static ls_status check(settings *s)
 {
     char problem[ARCHITECTURE_LIST_BYTES + 128];
@@ -174,15 +201,15 @@ static ls_status check(settings *s)
     s->net = architecture_find(s->arch, problem, sizeof(problem));
     if (s->net < 0)
         return ls_train_refuse("--arch: %s", problem);
-    if (s->common.data == NULL && !s->dummy)
-        return ls_train_refuse("DIR is missing: the folder with train/ and val/ (or --dummy)");
+    if (s->no_accel && s->common.device == NULL)
+        s->common.device = "cpu";
     if (s->world_size > 1 && (s->rank < 0 || s->rank >= s->world_size))
         return ls_train_refuse("--world-size %lld needs --rank: which of the nodes this is, from 0",
                                (long long)s->world_size);
     if (s->gpu >= 0)
         ls_log(LS_LOG_WARN, "imagenet", "--gpu %lld is not used: the device is %s",
                (long long)s->gpu, s->common.device != NULL ? s->common.device : "cpu");
-    return LS_OK;
+    return check_paths(s);
 }
 
 static ls_status parse(int argc, char **argv, settings *s)
@@ -197,8 +224,9 @@ static ls_status parse(int argc, char **argv, settings *s)
          "images of one node in one step, divided among its ranks"},
         {"workers", 'j', LS_FLAG_INT, &s->node_workers, 0, 4096,
          "threads of one node that read ahead, divided among its ranks"},
+        {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "as --lr"},
         {"wd", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "weight decay"},
-        {"pretrained", 0, LS_FLAG_TEXT, &f->init, 0, 0,
+        {"pretrained", 0, LS_FLAG_OPTIONAL_TEXT, &f->init, 0, 0,
          "`FILE` start from these weights, as torchvision names them"},
         {"image-size", 0, LS_FLAG_INT, &s->image_size, 1, 4096,
          "`PIXELS` height and width of what is cropped"},
@@ -213,6 +241,7 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"nproc", 0, LS_FLAG_INT, &s->nproc, 0, 4096,
          "how many those are (and start them); 0: one a core"},
         {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "accepted; there are no GPUs yet"},
+        {"no-accel", 0, LS_FLAG_BOOL, &s->no_accel, 0, 0, "accepted: the processor computes"},
     };
 
     architecture_list(names + strlen(names), sizeof(names) - strlen(names));
@@ -241,8 +270,8 @@ static ls_status choose_ranks(settings *s, ls_spawn_options *where, int *n)
                                "already rank %s of a job",
                                getenv("LOCKSTEP_RANK"));
     *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    TRY(ls_backend_check(s->common.backend, *n));
     where->nodes = s->world_size > 1 ? (int)s->world_size : 1;
+    TRY(ls_backend_check(s->common.backend, *n * where->nodes));
     where->node = where->nodes > 1 ? (int)s->rank : 0;
     where->per_node = NULL; /* each node says its own */
     if (strncmp(s->dist_url, scheme, strlen(scheme)) == 0)
@@ -262,6 +291,7 @@ int main(int argc, char **argv)
                    .weight_decay = 1e-4,
                    .schedule = "step", /* a tenth every 30 epochs */
                    .lr_step_size = 30,
+                   .data = "imagenet",
                    .print_freq = 10,
                    .save = "checkpoint.safetensors",
                    .save_best = "model_best.safetensors"},

@@ -223,16 +223,50 @@ def dummy_images_have_imagenets_classes():
     assert "2 steps on 1 rank," in output, output
 
 
+# Every argument of imagenet/main.py in pytorch/examples of August 2025, in all its spellings, with its default (None: another
+# one here). A flag of two words has a value.
+MAIN_PY = (("-a resnet18", "resnet18"), ("--arch resnet18", "resnet18"), ("-j 1", "4"), ("--workers 1", "4"), ("--epochs 1", "90"),
+           ("--start-epoch 0", ""), ("-b 8", "256"), ("--batch-size 8", "256"), ("--lr 0.01", "0.1"), ("--learning-rate 0.01", "0.1"),
+           ("--momentum 0.8", "0.9"), ("--wd 0.001", "0.0001"), ("--weight-decay 0.001", "0.0001"), ("-p 5", "10"),
+           ("--print-freq 5", "10"), ("--resume x.safetensors", None), ("-e", None), ("--evaluate", None), ("--pretrained", None),
+           ("--world-size 1", "-1"), ("--rank 0", "-1"), ("--dist-url env://", None), ("--dist-backend gloo", None), ("--seed 3", None),
+           ("--gpu 0", None), ("--no-accel", None), ("--multiprocessing-distributed", None), ("--dummy", None))
+
+
+def imagenet_takes_every_flag_of_pytorchs_example():
+    usage = run(program("imagenet"), "--help")
+    for flag, default in MAIN_PY:
+        name = flag.split()[0]
+        shown = re.search(rf"^ .*(?<![-\w]){name}\b(?:.*\n(?! *-|\n))*.*", usage, re.MULTILINE)
+        assert shown, f"{name} is not in the help"
+        assert not default or f"({default})" in shown[0], shown[0]
+    with folder() as f:
+        make_folder(f"{f}/imagenet")  # the default DIR
+        common = (program("imagenet"), "--image-size", "32", "--steps", "1", *NO_FILES)
+        words = [w for flag, _ in MAIN_PY for w in flag.split()
+                 if flag.split()[0] not in ("--resume", "-e", "--evaluate", "--pretrained", "--multiprocessing-distributed", "--dummy")]
+        output = run(*common, *words, cwd=f)
+        assert "1 step on 1 rank," in output, output
+        output = run(*common, "-b", "8", "--learning-rate", "0.25", "--no-accel", "-p", "1", cwd=f)
+        assert " lr 0.25 " in output, output
+        # --pretrained has no value there: nothing is downloaded here.
+        for where in ((), ("imagenet",)):
+            output = run(*common, "--pretrained", *where, "-a", "resnet34", code=1, cwd=f)
+            assert "--pretrained needs the name of a file" in output and "models.resnet34(" in output, output
+        output = run(*common, "--resume", "nofile.pth.tar", code=1, cwd=f)
+        assert "--resume nofile.pth.tar: there is no such file" in output, output
+
+
 def wrong_flags_get_a_clear_line():
     def told(*command):
         return run(*command, code=1).strip()
 
     name = program("imagenet")
-    assert "DIR is missing" in told(name)
-    assert "/nowhere/train" in told(name, "/nowhere", *SMALL)
+    assert "DIR: there is no folder imagenet;" in told(name)
+    assert "DIR: there is no folder /nowhere;" in told(name, "/nowhere", *SMALL)
     assert "resnet18" in told(name, "/nowhere", "-a", "resnet19")
     assert "--rank" in told(name, "/nowhere", "--world-size", "2", "--dist-url", "tcp://127.0.0.1:1")
-    assert "tcp://" in told(name, "/nowhere", "--world-size", "2", "--rank", "0", "--multiprocessing-distributed", "--nproc", "1",
+    assert "tcp://" in told(name, "--dummy", "--world-size", "2", "--rank", "0", "--multiprocessing-distributed", "--nproc", "1",
                             "--dist-url", "file:///tmp/x")
     assert "did you mean --dist-url" in told(name, "/nowhere", "--dist-ur", "x")
     assert "nccl" in told(name, "/nowhere", "--dist-backend", "nccl")
@@ -246,7 +280,8 @@ def wrong_flags_get_a_clear_line():
 
 
 if __name__ == "__main__":
-    quick = [every_way_of_starting_gives_the_same_numbers, wrong_flags_get_a_clear_line]
+    quick = [every_way_of_starting_gives_the_same_numbers, imagenet_takes_every_flag_of_pytorchs_example,
+             wrong_flags_get_a_clear_line]
     longer = [mpi_runs_synthetic_images, resnet_resumes_in_mid_epoch_with_the_same_bits,
               synthetic_runs_need_no_files_and_leave_none, resnet_takes_cifar_images_of_another_size,
               imagenet_keeps_latest_and_best_and_evaluates_them, a_broken_image_is_named_and_skipped_as_asked,

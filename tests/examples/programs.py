@@ -176,8 +176,12 @@ def missing_backends_and_devices_are_refused_before_any_rank_waits():
         assert "device cuda is not part of this installation" in output and "available here: cpu (the default)" in output, output
         assert "cpu_ref" not in output and "waiting for" not in output and "/nonexistent" not in output, output
     # MPI's ranks cannot be started by the program itself.
-    output = run(*mnist(*two_nodes, "--backend", "mpi"), code=1, timeout=60)
-    assert "backend mpi" in output and "waiting for" not in output, output
+    with folder() as f:
+        one_of_two = (program("imagenet"), f, "--dist-url", f"tcp://{place}", "--multiprocessing-distributed", "--nproc", "1",
+                      "--world-size", "2", "--rank", "0")
+        for command in (mnist(*two_nodes), one_of_two):
+            output = run(*command, "--backend", "mpi", code=1, timeout=60)
+            assert "backend mpi" in output and "waiting for" not in output, output
 
 
 if __name__ == "__main__":
