@@ -83,8 +83,11 @@ static ls_status unknown_flag(const ls_flags *f, const char *arg)
     const char *nearest = NULL;
     char name[NAME_MOST + 1];
     int least = 4; /* further away is no help */
+    int n;
 
     text_format(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
+    n = (int)strlen(name + strspn(name, "-"));
+    least = n < least ? n : least; // nor is a name that shares no letter
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
         const int distance = edit_distance(name + strspn(name, "-"), flag->name);

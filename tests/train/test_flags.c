@@ -111,6 +111,8 @@ static void errors_name_the_flag_and_the_nearest(void **state)
     (void)state;
     assert_int_equal(PARSE(&f, "--epoch", "3"), LS_EINVAL);
     assert_non_null(strstr(ls_last_error(), "did you mean --epochs"));
+    assert_int_equal(PARSE(&f, "-V", "3"), LS_EINVAL); // no name has this letter
+    assert_null(strstr(ls_last_error(), "did you mean"));
     assert_int_equal(PARSE(&f, "--epochs"), LS_EINVAL);
     assert_non_null(strstr(ls_last_error(), "--epochs"));
     assert_int_equal(PARSE(&f, "--epochs", "three"), LS_EINVAL);
