@@ -299,3 +299,46 @@ void json_put_bool(json_writer *w, const char *key, bool value)
     begin_item(w, key);
     text_append(w->out, "%s", value ? "true" : "false");
 }
+
+static void put_members(json_writer *w, const json_value *value)
+{
+    void *cursor = NULL;
+    const char *key;
+    json_value *member;
+
+    while (json_next(value, &cursor, &key, &member))
+        json_put_value(w, key, member);
+}
+
+/* No deeper than what json_parse() takes. */
+void json_put_value(json_writer *w, const char *key, const json_value *value)
+{
+    switch (json_kind_of(value)) {
+    case JSON_IS_OBJECT:
+        json_open(w, key, '{');
+        put_members(w, value);
+        json_close(w, '}');
+        break;
+    case JSON_IS_ARRAY:
+        json_open(w, key, '[');
+        for (size_t i = 0; i < json_size(value); i++)
+            json_put_value(w, NULL, json_at(value, i));
+        json_close(w, ']');
+        break;
+    case JSON_IS_STRING:
+        json_put_string(w, key, json_as_string(value, ""));
+        break;
+    case JSON_IS_INT:
+        json_put_int(w, key, json_as_int(value, 0));
+        break;
+    case JSON_IS_BOOL:
+        json_put_bool(w, key, json_as_bool(value, false));
+        break;
+    case JSON_IS_REAL:
+        json_put_real(w, key, json_as_real(value, 0));
+        break;
+    case JSON_IS_NULL:
+        json_put_real(w, key, NAN);
+        break;
+    }
+}

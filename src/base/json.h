@@ -57,5 +57,6 @@ void json_put_string(json_writer *w, const char *key, const char *value);
 void json_put_int(json_writer *w, const char *key, int64_t value);
 void json_put_real(json_writer *w, const char *key, double value);
 void json_put_bool(json_writer *w, const char *key, bool value);
+void json_put_value(json_writer *w, const char *key, const json_value *value); /* a whole tree */
 
 #endif

@@ -180,9 +180,12 @@ static int run_job(const run_flags *f, char **command)
                        .make_ring = recorder_create_fd,
                        .read_activity = recorder_read_activity,
                        .describe_ring = describe_ring};
+    const char *error_path = getenv("TORCHELASTIC_ERROR_FILE"); // NOLINT(concurrency-mt-unsafe)
     agent_result result;
     ls_status st;
 
+    if (error_path != NULL && *error_path != 0)
+        spec.error_path = error_path;
     tell_what_has_no_effect(f);
     tell_what_is_wrong_here(f);
     st = run_traced(f->trace, &spec, &result);

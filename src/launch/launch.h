@@ -94,7 +94,10 @@ typedef struct agent_spec {
     const rank_list *shown_local; /* NULL: all */
     const rank_list *shown;       /* by rank in the job; NULL: all */
     const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
-    bool fold;           /* on a terminal the same line of several ranks is printed once */
+    /* Where this agent leaves the error of a job that failed, in torchrun's form (error_file.h);
+     * NULL: nowhere. */
+    const char *error_path;
+    bool fold; /* on a terminal the same line of several ranks is printed once */
 
     const agent_nodes *nodes; /* NULL: this one alone */
     const char *net; /* --net, which networks may be used (net/interface.h); NULL or "": any */

@@ -50,6 +50,41 @@ static void both_forms_are_understood(void **state)
     expect_report("{\"message\":{\"message\":\"bare\"}}", "bare\n", "", 0);
 }
 
+static void expect_copy(const char *text, int exit_code, const char *copy)
+{
+    text_buf out = {0};
+    int fd = file_of(text, strlen(text));
+
+    assert_ok(error_file_copy(fd, exit_code, &out));
+    assert_string_equal(text_str(&out), copy);
+    text_free(&out);
+    file_close(&fd);
+}
+
+static void copy_has_everything_and_the_exit_code(void **state)
+{
+    text_buf out = {0};
+    int fd = file_of("{}", 2);
+
+    LS_UNUSED(state);
+    expect_copy("{\"message\":{\"message\":\"x\\u001b\",\"extraInfo\":{\"timestamp\":\"12\","
+                "\"more\":[1,2.5,true,null,{}]},\"errorCode\":0},\"else\":1}",
+                3,
+                "{\"message\":{\"message\":\"x\\u001b\",\"extraInfo\":{\"timestamp\":\"12\","
+                "\"more\":[1,2.5,true,null,{}]},\"errorCode\":3},\"else\":1}");
+    expect_copy("{\"message\":{\"message\":\"x\"}}", 137,
+                "{\"message\":{\"message\":\"x\",\"errorCode\":-9}}");
+    expect_copy("{\"message\":\"bare\"}", 3, "{\"message\":\"bare\"}");
+    assert_status(error_file_copy(fd, 1, &out), LS_EFORMAT);
+    file_close(&fd);
+    error_file_make_text("rank 1 exited\n  more\n", 7, 12, &out);
+    assert_string_equal(
+        text_str(&out),
+        "{\"message\":{\"message\":\"rank 1 exited\",\"extraInfo\":{\"py_callstack\":"
+        "\"rank 1 exited\\n  more\\n\",\"timestamp\":\"12\"},\"errorCode\":7}}");
+    text_free(&out);
+}
+
 static void a_time_that_is_none_does_not_count(void **state)
 {
     LS_UNUSED(state);
@@ -177,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_forms_are_understood),
+        cmocka_unit_test(copy_has_everything_and_the_exit_code),
         cmocka_unit_test(a_time_that_is_none_does_not_count),
         cmocka_unit_test(what_is_shown_is_printable),
         cmocka_unit_test(long_texts_are_cut),

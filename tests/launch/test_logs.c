@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/json.h"
 
 #include <dirent.h>
 #include <ftw.h>
@@ -394,6 +395,61 @@ static void the_earliest_error_is_the_root(void **state)
     job_expect(j, job_counts_others(j, 2));
 }
 
+/* What the launcher left in `path`; removed. */
+static json_value *take_error(const char *path)
+{
+    json_value *json = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+
+    assert_int_equal(file_read(path, 1 << 20, &text, &bytes), LS_OK);
+    assert_int_equal(json_parse(text, bytes, "the launcher's error file", &json), LS_OK);
+    ls_free(text);
+    (void)unlink(path);
+    return json;
+}
+
+static void expect_error_of_launcher(const char *path, const char *message, int code)
+{
+    json_value *json = take_error(path);
+    const json_value *inner = json_get(json, "message");
+    const json_value *extra = json_get(inner, "extraInfo");
+
+    assert_non_null(strstr(json_as_string(json_get(inner, "message"), ""), message));
+    assert_int_equal(json_as_int(json_get(inner, "errorCode"), 0), code);
+    assert_true(strtoll(json_as_string(json_get(extra, "timestamp"), "0"), NULL, 10) > 0);
+    assert_non_null(json_as_string(json_get(extra, "py_callstack"), NULL));
+    json_free(json);
+}
+
+/* As torchrun under @record: for a launcher that was started by another one. */
+static void launcher_leaves_the_error_of_the_first_failed_rank(void **state)
+{
+    char path[sizeof(home) + 16];
+    char variable[sizeof(path) + 32];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(path, sizeof(path), "%s/outer.json", home);
+    text_format(variable, sizeof(variable), "TORCHELASTIC_ERROR_FILE=%s", path);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
+                           "eval \"$LEAVE\"; [ $RANK = 0 ] && sleep 100; "
+                           "leave 'ValueError: boom' $(date +%s); exit 3"),
+                  JOB_LIST(tmpdir, leave, variable));
+    job_expect_code(j, 3);
+    expect_error_of_launcher(path, "ValueError: boom", 3);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "sh", "-c", "kill -9 $$"), JOB_LIST(tmpdir, variable));
+    job_expect_code(j, 137);
+    expect_error_of_launcher(path, "was killed by signal 9 (SIGKILL)", -9);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "--log-dir", "/dev/null/x", "true"),
+                  JOB_LIST(tmpdir, variable));
+    job_expect_code(j, 1);
+    expect_error_of_launcher(path, "/dev/null", 1);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "true"), JOB_LIST(tmpdir, variable));
+    job_expect_code(j, 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* A time before the job began proves nothing. */
 static void a_false_time_does_not_move_the_root(void **state)
 {
@@ -441,6 +497,7 @@ int main(void)
         test(with_a_log_folder_the_error_file_is_there),
         test(an_error_file_that_is_none_is_told),
         test(the_earliest_error_is_the_root),
+        test(launcher_leaves_the_error_of_the_first_failed_rank),
         test(a_false_time_does_not_move_the_root),
         test(nothing_is_left_of_error_files_when_the_agent_is_killed),
     };

@@ -144,5 +144,7 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
         out->exit_code = 1;
     if (st == LS_OK && a.failure != LS_OK)
         st = ls_fail(a.failure, "%s", a.failure_text);
+    agent_write_error(&a, st);
+    text_free(&a.root_error);
     return st;
 }

@@ -108,7 +108,8 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     poll_watch *far_watch;  /* of its starter */
     frame_reader far_in;    /* what that says */
     bool is_over;
-    ls_status failure; /* why agent_run() fails */
+    text_buf root_error; /* the error file of the first rank that failed here; "": it has none */
+    ls_status failure;   /* why agent_run() fails */
     char failure_text[LS_ERROR_BYTES];
 
     /* The process, from the first welcome on also the job. */
@@ -332,6 +333,7 @@ bool agent_shows_any(const agent_spec *spec, int local_rank, int rank);
 
 /* What a rank has left in its error file; LS_ENOTFOUND: nothing. */
 LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
+LS_MUST_USE ls_status agent_open_error(const agent_rank *r, int *fd); /* likewise, to read it */
 
 /* --- agent_hosts*.c: agents that are started from here, and their ranks --- */
 LS_MUST_USE ls_status agent_open_hosts(agent *a);
@@ -362,6 +364,11 @@ void agent_far_lost(agent *a);              /* its stdout is broken */
 /* The rank that failed first by what is known now, and the lines about it. */
 void agent_make_report(agent *a, node_end *end, text_buf *details);
 void agent_count_ends(const agent *a, node_end *end); /* behind it, where there is a report */
+
+/* --- agent_error.c: the error file of this launcher --- */
+void agent_keep_error(agent *a, const agent_rank *r);
+/* At the end: `status` is what agent_run() fails with, its text the last error. */
+void agent_write_error(agent *a, ls_status status);
 
 /* --- agent_pmi.c: MPI programs that ask for their launcher --- */
 

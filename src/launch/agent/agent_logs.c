@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "launch/agent/error_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 static const char *const stream_files[] = {"stdout.log", "stderr.log"};
@@ -121,17 +122,25 @@ void agent_write_log(agent_rank *r, int which, const char *bytes, size_t n)
     a->log_failed = true;
 }
 
-ls_status agent_read_error(const agent_rank *r, error_report *out)
+/* The descriptor is the caller's to close. */
+ls_status agent_open_error(const agent_rank *r, int *fd)
 {
     const agent *a = r->agent;
-    int fd;
+
+    if (a->logs.fd >= 0 && r->error_fd < 0)
+        return log_folder_open_file(&a->logs, r->attempt, (int)(r - a->ranks), error_name, fd);
+    if (r->error_fd < 0)
+        return ls_fail(LS_ENOTFOUND, "rank %d has no error file", r->rank);
+    *fd = fcntl(r->error_fd, F_DUPFD_CLOEXEC, 0);
+    return *fd >= 0 ? LS_OK : ls_fail_errno("the error file of rank %d", r->rank);
+}
+
+ls_status agent_read_error(const agent_rank *r, error_report *out)
+{
+    int fd = -1;
     ls_status st;
 
-    if (r->error_fd >= 0)
-        return error_file_read(r->error_fd, out);
-    if (a->logs.fd < 0)
-        return ls_fail(LS_ENOTFOUND, "rank %d has no error file", r->rank);
-    LS_TRY(log_folder_open_file(&a->logs, r->attempt, (int)(r - a->ranks), error_name, &fd));
+    LS_TRY(agent_open_error(r, &fd));
     st = error_file_read(fd, out);
     file_close(&fd);
     return st;

@@ -129,6 +129,87 @@ ls_status error_file_read(int fd, error_report *out)
     return st;
 }
 
+/* --- for the launcher's own starter --- */
+
+/* The number of a signal comes as 128 and more, as in a shell. */
+static void put_code(json_writer *w, int exit_code)
+{
+    json_put_int(w, "errorCode", exit_code > 128 ? 128 - exit_code : exit_code);
+}
+
+static void copy_message(json_writer *w, const json_value *message, int exit_code)
+{
+    void *cursor = NULL;
+    const char *key;
+    json_value *member;
+
+    json_open(w, "message", '{');
+    while (json_next(message, &cursor, &key, &member))
+        if (!text_equal(key, "errorCode"))
+            json_put_value(w, key, member);
+    put_code(w, exit_code);
+    json_close(w, '}');
+}
+
+static void copy_root(const json_value *root, int exit_code, text_buf *out)
+{
+    void *cursor = NULL;
+    const char *key;
+    json_value *member;
+    json_writer w;
+
+    json_begin(&w, out);
+    json_open(&w, NULL, '{');
+    while (json_next(root, &cursor, &key, &member)) {
+        if (text_equal(key, "message") && json_kind_of(member) == JSON_IS_OBJECT)
+            copy_message(&w, member, exit_code);
+        else
+            json_put_value(&w, key, member);
+    }
+    json_close(&w, '}');
+}
+
+ls_status error_file_copy(int fd, int exit_code, text_buf *out)
+{
+    json_value *root = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    ls_status st;
+
+    LS_TRY(read_whole(fd, &text, &bytes));
+    st = json_parse(text, bytes, source, &root);
+    if (st == LS_OK && json_get(root, "message") == NULL)
+        st = ls_fail(LS_EFORMAT, "the error file has no message");
+    if (st == LS_OK) {
+        copy_root(root, exit_code, out);
+        st = text_status(out);
+    }
+    json_free(root);
+    ls_free(text);
+    return st;
+}
+
+void error_file_make_text(const char *report, int exit_code, int64_t timestamp_s, text_buf *out)
+{
+    char first[LINE_MOST];
+    char seconds[32];
+    json_writer w;
+
+    text_format(first, sizeof(first), "%.*s", (int)strcspn(report, "\n"), report);
+    text_format(seconds, sizeof(seconds), "%lld", (long long)timestamp_s);
+    json_begin(&w, out);
+    json_open(&w, NULL, '{');
+    json_open(&w, "message", '{');
+    json_put_string(&w, "message", first);
+    json_open(&w, "extraInfo", '{');
+    json_put_string(&w, "py_callstack", report);
+    json_put_string(&w, "timestamp", seconds);
+    json_close(&w, '}');
+    put_code(&w, exit_code);
+    json_close(&w, '}');
+    json_close(&w, '}');
+}
+
 void error_report_free(error_report *r)
 {
     text_free(&r->message);
