@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "net/interface.h"
+#include "net/reach.h"
 #include "net/socket.h"
 
 #include <inttypes.h>
@@ -137,6 +138,7 @@ ls_status join_serve_hub(join *j, const join_settings *s, const net_address *at)
                        .security = s->security};
 
     memcpy(opt.job, j->id.job, sizeof(opt.job));
+    text_format(opt.join_advice, sizeof(opt.join_advice), "%s", j->advice);
     LS_TRY(hub_thread_start(&opt, at, &j->hub));
     j->hub_address = *hub_thread_address(j->hub);
     return LS_OK;
@@ -192,12 +194,29 @@ static ls_status serve_master(join *j, const join_settings *s)
                               &j->hub_address);
 }
 
+/*
+ * What is wrong with the address at which rank 0 is to be found. Whether all ranks are on one host is often not known: then a
+ * loopback address may be meant, and the reports of ranks that do not come say so.
+ */
+static void judge_master(join *j)
+{
+    const net_reach reach = net_reach_of(j->id.place);
+
+    net_reach_warning(j->advice, sizeof(j->advice), "rank 0", j->id.place);
+    if (j->advice[0] == 0 || (reach == NET_REACH_LOOPBACK && j->id.n_nodes == 0))
+        return;
+    ls_log(LS_LOG_WARN, "comm", "%s", j->advice);
+    j->advice[0] = 0;
+}
+
 static ls_status reach_master(join *j, const join_settings *s)
 {
     LS_TRY(net_address_parse(j->id.place, MASTER_PORT, &j->hub_address));
     LS_TRY(join_derive_key(j, s, j->id.place));
     join_derive_job(j->id.place, j->id.job);
     j->hub_at_rank_0 = true;
+    if (j->id.rank == 0 && !j->is_one_host)
+        judge_master(j);
     j->is_one_host = j->is_one_host || is_loopback_text(j->id.place, &j->hub_address);
     if (j->id.rank == 0)
         LS_TRY(serve_master(j, s));

@@ -54,6 +54,7 @@ typedef struct hub_options {
 
     /* How long to wait for a better cause before a lost connection is reported; 0: 200, negative: not at all. */
     int64_t death_grace_ms;
+    char join_advice[512]; /* added to reports of ranks that wait for others to join; "": nothing */
     hub_events events;
 } hub_options;
 

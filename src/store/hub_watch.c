@@ -351,6 +351,8 @@ static void report(hub_op *op)
         text_append(&t, ": all are there");
     }
     append_stopped(&t, op);
+    if (op->id.group == GROUP_JOIN && h->opt.join_advice[0] != 0)
+        text_append(&t, "; %s", h->opt.join_advice);
     if (events->late != NULL)
         events->late(events->self, text_str(&t));
     else

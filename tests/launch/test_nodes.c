@@ -270,7 +270,7 @@ static void a_node_may_join_with_nothing_but_the_place(void **state)
     job *b;
 
     LS_UNUSED(state);
-    job_await_text(a, 1, "on another machine: lockstep join 127.0.0.1:");
+    job_await_text(a, 1, "on this machine: lockstep join 127.0.0.1:");
     b = start_joiner(JOB_LIST("-n", "2"));
     expect_both(a, b, 0);
     job_expect(a, job_said(a, 0, "rank 0 of 3, WARN here 'two  words' in "));

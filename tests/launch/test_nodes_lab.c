@@ -145,6 +145,113 @@ static void a_late_rank_elsewhere_is_named_with_its_state(void **state)
     job_expect_gone(b);
 }
 
+/* --- node 0's address --- */
+
+static job *start_on_node0(const char *const *variables, const char *const *program)
+{
+    const char *argv[ARGS_MOST] = {LS_NETLAB_SH, "exec", "0", "env"};
+    int n = 4;
+
+    for (; *variables != NULL && n < ARGS_MOST - 1; variables++)
+        argv[n++] = *variables;
+    for (; *program != NULL && n < ARGS_MOST - 1; program++)
+        argv[n++] = *program;
+    return job_start(argv, JOB_LIST(key_variable, lab_variable));
+}
+
+static void end(job *j)
+{
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_await_end(j);
+    job_expect_gone(j);
+}
+
+static const char own_addresses[] = ": 10.77.0.10 (eth0), 10.78.0.10 (eth1), fd77::10 (eth0)";
+
+/* The hint comes with the first roster, after anything that is said at the start. */
+static void expect_address(const char *address, const char *warning, const char *hint)
+{
+    job *j =
+        start_on_node0(JOB_LIST("A=b"), JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--node-rank",
+                                                 "0", "--master-addr", address, "true"));
+
+    job_await_text(j, 1, hint);
+    job_expect(j, job_said(j, 1, "warning: ") == (warning != NULL));
+    if (warning != NULL)
+        job_expect(j, job_said(j, 1, warning) && job_said(j, 1, own_addresses));
+    end(j);
+}
+
+static void address_at_which_others_do_not_reach_node_0_is_named(void **state)
+{
+    LS_UNUSED(state);
+    lab_build(2, "");
+    expect_address("127.0.0.1", "node 0 was given as 127.0.0.1:29500, a loopback address",
+                   "on this machine: lockstep join 127.0.0.1:29500 ");
+    expect_address("localhost", "node 0 was given as localhost:29500, a loopback address",
+                   "on this machine: lockstep join localhost:29500 ");
+    expect_address("::1", "node 0 was given as [::1]:29500, a loopback address",
+                   "on this machine: lockstep join [::1]:29500 ");
+    expect_address("0.0.0.0", "node 0 was given as 0.0.0.0:29500, to which other machines",
+                   "on another machine: lockstep join 10.77.0.10:29500 ");
+    expect_address("10.77.0.99", "node 0 was given as 10.77.0.99:29500, which is no address",
+                   "on another machine: lockstep join 10.77.0.99:29500 ");
+}
+
+static void own_names_and_addresses_of_node_0_cause_no_warning(void **state)
+{
+    LS_UNUSED(state);
+    lab_build(2, "");
+    expect_address("node0", NULL, "on another machine: lockstep join node0:29500 ");
+    expect_address("10.78.0.10", NULL, "on another machine: lockstep join 10.78.0.10:29500 ");
+    expect_address("fd77::10", NULL, "on another machine: lockstep join [fd77::10]:29500 ");
+}
+
+static void endpoint_of_a_loopback_address_is_named(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    j = start_on_node0(JOB_LIST("A=b"),
+                       JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
+                                "--rdzv-endpoint", "localhost:29400", "true"));
+    job_await_text(j, 1, "node 0 was given as localhost:29400, a loopback address");
+    job_expect(j, job_said(j, 1, own_addresses));
+    end(j);
+}
+
+/* Ranks without a launcher of ours, and a program that starts its own. */
+static void address_at_which_others_do_not_reach_rank_0_is_named(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    j = start_on_node0(
+        JOB_LIST("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.77.0.99", "MASTER_PORT=29500"),
+        JOB_LIST(JOB_ACTOR, "once"));
+    job_await_text(j, 1, "rank 0 was given as 10.77.0.99:29500, which is no address");
+    end(j);
+    j = start_on_node0(JOB_LIST("RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
+                                "GROUP_RANK=0", "GROUP_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                "MASTER_PORT=29500"),
+                       JOB_LIST(JOB_ACTOR, "once"));
+    job_await_text(j, 1, "rank 0 was given as 127.0.0.1:29500, a loopback address");
+    end(j);
+    /* All ranks may be on this machine. */
+    j = start_on_node0(JOB_LIST("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                "MASTER_PORT=29500", "LOCKSTEP_LATE_MS=300"),
+                       JOB_LIST(JOB_ACTOR, "once"));
+    job_await_text(j, 1, "(has not joined); rank 0 was given as 127.0.0.1:29500, a loopback");
+    end(j);
+    j = start_on_node0(JOB_LIST("MASTER_ADDR=localhost"),
+                       JOB_LIST(LOCKSTEP_BIN "/mnist", "-n", "2", "-g", "1,1", "-i", "0"));
+    job_await_text(j, 1, "node 0 was given as localhost:29500, a loopback address");
+    job_expect(j, job_said(j, 1, own_addresses));
+    end(j);
+}
+
 /* --- the store of PyTorch programs --- */
 
 static void start_two(job **jobs, const char *const *more, const char *const *program)
@@ -264,6 +371,10 @@ int main(void)
         test(where_nothing_works_the_whole_matrix_is_told),
         test(a_host_that_vanishes_is_named_and_ends_its_own_ranks),
         test(a_late_rank_elsewhere_is_named_with_its_state),
+        test(address_at_which_others_do_not_reach_node_0_is_named),
+        test(own_names_and_addresses_of_node_0_cause_no_warning),
+        test(endpoint_of_a_loopback_address_is_named),
+        test(address_at_which_others_do_not_reach_rank_0_is_named),
         test(every_node_has_node_0s_address_and_port_of_the_store),
         test(restart_gives_every_node_a_fresh_store),
         test(encrypted_job_reaches_its_store_at_loopback_and_one_port),

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "net/reach.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -430,6 +431,36 @@ static ls_status call_head(agent *a)
     return dial_open(a->poller, &options, &a->dial);
 }
 
+/* How another machine takes part; where none can, because the head is at a loopback address, this machine. */
+static void write_join_hint(agent *a)
+{
+    const agent_nodes *nodes = a->spec->nodes;
+    const net_reach reach = net_reach_of(nodes->head);
+    const char *port = strrchr(nodes->head, ':');
+    char own[NET_REACH_TEXT_MAX];
+    char place[NET_ADDRESS_TEXT_MAX] = "";
+    net_address best;
+
+    if (reach == NET_REACH_EVERY && port != NULL && *net_reach_own(own, sizeof(own), &best) != 0) {
+        net_address_set_port(&best, (int)strtol(port + 1, NULL, 10));
+        net_address_text(place, sizeof(place), &best);
+    }
+    text_format(a->join_hint, sizeof(a->join_hint), "on %s machine: lockstep join %s%s%s",
+                reach == NET_REACH_LOOPBACK ? "this" : "another",
+                place[0] != 0 ? place + strlen("tcp://") : nodes->head,
+                a->spec->rendezvous.by_id ? " --node-rank I" : "",
+                nodes->key == NULL ? " --insecure" : "");
+}
+
+static void warn_of_address(agent *a)
+{
+    char warning[2 * NET_REACH_TEXT_MAX];
+
+    net_reach_warning(warning, sizeof(warning), "node 0", a->spec->nodes->head);
+    if (warning[0] != 0)
+        agent_note(a, "warning: %s", warning);
+}
+
 ls_status agent_open_head(agent *a)
 {
     const agent_spec *spec = a->spec;
@@ -459,9 +490,7 @@ ls_status agent_open_head(agent *a)
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
     if (spec->nodes != NULL && spec->hosts == NULL && spec->argv != NULL) {
-        text_format(a->join_hint, sizeof(a->join_hint), "on another machine: lockstep join %s%s%s",
-                    spec->nodes->head, spec->rendezvous.by_id ? " --node-rank I" : "",
-                    spec->nodes->key == NULL ? " --insecure" : "");
+        write_join_hint(a);
         options.hint = a->join_hint;
     }
     LS_TRY(head_create(a->poller, &options, &a->head));
@@ -475,6 +504,8 @@ ls_status agent_open_head(agent *a)
         a->head = NULL;
         return spec->nodes->may_be_guest && is_taken ? call_head(a) : LS_ESYSTEM;
     }
+    if (spec->nodes != NULL && spec->hosts == NULL)
+        warn_of_address(a);
     LS_TRY(spec->n_ranks > 0 ? head_connect_own(a->head, &fd)
                              : head_connect_observer(a->head, &fd));
     text_format(a->head_text, sizeof(a->head_text), "this node");

@@ -2,10 +2,18 @@
 #include "launch/hosts/meeting.h"
 
 #include "base/text.h"
+#include "net/reach.h"
 #include "net/socket.h"
 
 #include <string.h>
 #include <unistd.h>
+
+/* "fd00::1": two colons and no brackets. */
+static bool is_bare_v6(const char *host)
+{
+    return strchr(host, '[') == NULL && strchr(host, ':') != strrchr(host, ':') &&
+           strstr(host, "://") == NULL;
+}
 
 static bool has_port(const char *host)
 {
@@ -20,7 +28,9 @@ ls_status meeting_place(const char *host, int usual_port, const char *what, char
 {
     if (strlen(host) + 8 > MEETING_PLACE_BYTES)
         return ls_fail(LS_EINVAL, "%s: longer than %d characters", what, MEETING_PLACE_BYTES - 8);
-    if (has_port(host))
+    if (is_bare_v6(host))
+        text_format(out, MEETING_PLACE_BYTES, "[%s]:%d", host, usual_port);
+    else if (has_port(host))
         text_format(out, MEETING_PLACE_BYTES, "%s", host);
     else
         text_format(out, MEETING_PLACE_BYTES, "%s:%d", host, usual_port);
@@ -41,14 +51,10 @@ bool meeting_is_here(const net_address *at)
 
 ls_status meeting_listen_address(const char *place, net_address *out)
 {
-    char host[256] = "";
-    bool own_name;
     int port;
 
     LS_TRY(ls_context(net_address_parse(place, NET_PORT_REQUIRED, out), "the place to meet"));
-    (void)gethostname(host, sizeof(host) - 1);
-    own_name = text_starts(place, host) && place[strlen(host)] == ':';
-    if (!(own_name && net_address_is_loopback(out)) && meeting_is_here(out))
+    if (!(net_address_is_loopback(out) && net_reach_is_own_name(place)) && meeting_is_here(out))
         return LS_OK;
     port = net_address_port(out);
     LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, out));
