@@ -41,36 +41,37 @@ static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const
     return LS_OK;
 }
 
-/* As rows, and back. */
-static ls_tensor *linear_of_many(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
-{
-    const int last = x->n_dims - 1;
-    int64_t dims[LS_MAX_DIMS];
-    int64_t rows = 1;
-    ls_tensor *y;
-
-    for (int i = 0; i < last; i++) {
-        dims[i] = x->dims[i];
-        rows *= dims[i];
-    }
-    y = ls_linear(tape, ls_reshape(tape, x, 2, (int64_t[]){rows, x->dims[last]}), weight, bias);
-    if (y == NULL)
-        return NULL;
-    dims[last] = y->dims[1];
-    return ls_reshape(tape, y, x->n_dims, dims);
-}
-
-ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
+static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
 {
     node n = {.class = &linear_class, .n_in = 3, .in = {x, weight, bias}};
     ls_status st;
 
-    if (x != NULL && x->n_dims > 2)
-        return linear_of_many(tape, x, weight, bias);
     if (!node_begin(tape, &n))
         return NULL;
     st = check_shapes(x, weight, bias);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_LINEAR, 2, (int64_t[]){x->dims[0], weight->dims[0]});
+}
+
+/* With more dimensions: as rows, and back. */
+ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
+{
+    const int last = x == NULL ? 0 : x->n_dims - 1;
+    int64_t dims[LS_MAX_DIMS];
+    int64_t rows = 1;
+    ls_tensor *y;
+
+    if (last <= 1)
+        return linear_of_rows(tape, x, weight, bias);
+    for (int i = 0; i < last; i++) {
+        dims[i] = x->dims[i];
+        rows *= dims[i];
+    }
+    y = ls_reshape(tape, x, 2, (int64_t[]){rows, x->dims[last]});
+    y = linear_of_rows(tape, y, weight, bias);
+    if (y == NULL)
+        return NULL;
+    dims[last] = y->dims[1];
+    return ls_reshape(tape, y, x->n_dims, dims);
 }
