@@ -56,6 +56,20 @@ static const op_case own_cases[] = {
     {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {2, 32, 17, 16}, .out = 48, .no_bias = true,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
 };
+
+/* Large enough for several threads. */
+static const op_case shared_cases[] = {
+    {.name = "mul by many channels", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14}, .n_other = 3, .other = {40, 1, 1},
+     .attrs = {.multiplies = true}},
+    {.name = "mul by channels of many samples", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14}, .n_other = 4,
+     .other = {8, 40, 1, 1}, .attrs = {.multiplies = true}},
+    {.name = "add to many samples", .op = OP_BROADCAST, .n_dims = 3, .x = {40, 17, 65}, .n_other = 3, .other = {1, 17, 65}},
+    {.name = "layer norm of many rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {700, 65}, .attrs = {.eps = 1e-6}},
+    {.name = "softmax of many rows", .op = OP_SOFTMAX, .n_dims = 2, .x = {700, 65}, .attrs = {.scale = 0.5}},
+    {.name = "gelu of many numbers", .op = OP_ACTIVATE, .n_dims = 2, .x = {700, 65}, .attrs = {.activation = LS_ACT_GELU}},
+    {.name = "concat of many channels", .op = OP_CONCAT, .n_dims = 4, .x = {9, 40, 14, 14}, .other = {9, 16, 14, 14}, .attrs = {.axis = 1}},
+    {.name = "slice of many channels", .op = OP_SLICE, .n_dims = 4, .x = {9, 40, 14, 14}, .out = 24, .attrs = {.axis = 1, .begin = 8}},
+};
 /* clang-format on */
 
 static ls_status open_onednn(int threads, ls_device **out)
@@ -153,6 +167,35 @@ static void every_case_is_near_the_reference_on_3_threads(void **state)
     compare_all(3);
 }
 
+static void the_number_of_threads_changes_no_bit(void **state)
+{
+    ls_device *alone = onednn(1);
+    ls_device *several = onednn(3);
+    ls_device *reference = open_reference();
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(shared_cases); i++) {
+        op_results wide;
+        op_results want;
+        op_results got;
+
+        assert_status(LS_OK, op_case_run(reference, &shared_cases[i], LS_F64, &wide));
+        compare_case(several, &shared_cases[i], &wide);
+        assert_status(LS_OK, op_case_run(alone, &shared_cases[i], LS_F32, &want));
+        assert_status(LS_OK, op_case_run(several, &shared_cases[i], LS_F32, &got));
+        for (int k = 0; k < want.n; k++) {
+            if (memcmp(got.r[k].values, want.r[k].values, want.r[k].count * sizeof(double)) != 0)
+                fail_msg("%s: %s differs", shared_cases[i].name, want.r[k].name);
+        }
+        op_results_free(&wide);
+        op_results_free(&want);
+        op_results_free(&got);
+    }
+    ls_device_close(alone);
+    ls_device_close(several);
+    ls_device_close(reference);
+}
+
 static void float64_is_left_to_the_reference(void **state)
 {
     ls_device *device = onednn(1);
@@ -246,6 +289,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_is_near_the_reference),
         cmocka_unit_test(every_case_is_near_the_reference_on_3_threads),
+        cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(float64_is_left_to_the_reference),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
         cmocka_unit_test(threads_spin_briefly_or_not_at_all_unless_the_user_says_how),
