@@ -139,10 +139,10 @@ LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a,
 /* The function of each element; LS_ACT_*: tensor.h. */
 LS_API ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function);
 
-/* a + b and a * b, element by element, of a's shape. b may lack leading dimensions of a, and may have
- * size 1 where a has more: there each element of b serves all of a's. So (N,C,1,1) scales or shifts
- * the channels of each sample of (N,C,H,W), (C,1,1) those of all samples, (1,T,D) or (T,D) is added to
- * each sample of (N,T,D). */
+/* a + b and a * b, element by element, of a's shape. b may lack leading dimensions of a, and may
+ * have size 1 where a has more: b is repeated there. So (N,C,1,1) scales or shifts the channels of
+ * each sample of (N,C,H,W), (C,1,1) those of all samples, (1,T,D) or (T,D) is added to each sample
+ * of (N,T,D). */
 LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 LS_API ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 
@@ -200,14 +200,15 @@ LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *t
  * dropped depends on what ls_tape_set_random() says, the number of the call since then, and the element: on nothing else. */
 LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
 
-/* Training: each row of (N, ...) is 0 as a whole with probability p (0 to 1), else divided by 1 - p, as
- * torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random as ls_dropout(). */
+/* Training: each row of (N, ...) is 0 as a whole with probability p (0 to 1), else divided by
+ * 1 - p, as torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random as
+ * ls_dropout(). */
 LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
 
 /* Where randomness on this tape comes from, until the next call; before the first one ls_dropout()
- * and ls_stochastic_depth() fail in training. A program gives the number of its step, and each rank a seed of its own: ranks
- * with the same seed drop the same elements. Then a resumed run draws what an uninterrupted one
- * does. */
+ * and ls_stochastic_depth() fail in training. A program gives the number of its step, and each rank
+ * a seed of its own: ranks with the same seed drop the same elements. Then a resumed run draws what
+ * an uninterrupted one does. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
 
 /* --- measuring --- */

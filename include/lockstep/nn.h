@@ -97,13 +97,13 @@ LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
  * in_proj_weight (3 width, width), in_proj_bias, out_proj.weight (width, width), out_proj.bias. */
 LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int width, int heads);
 
-/* A parameter that belongs to no layer, of zeros, float32; its name is `name`. The model's own. NULL
- * marks the model. */
+/* A parameter that belongs to no layer, of zeros, float32, of exactly this name. The model's own.
+ * NULL when it cannot be made; the model has failed then. */
 LS_API ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims,
                                   const int64_t *dims);
 
-/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model's own. NULL when
- * it has none. */
+/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model's own. NULL
+ * when it has none. */
 LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
 
 typedef enum ls_fill {
@@ -112,9 +112,9 @@ typedef enum ls_fill {
     LS_FILL_NORMAL        /* normal, of mean 0 and standard deviation value */
 } ls_fill;
 
-/* Starts a float32 tensor of the model anew, for models that torchvision does not start as torch.nn
- * does. Random numbers come from the model's seed, in the order of calls. A NULL or other tensor marks
- * the model. */
+/* Gives a float32 tensor of the model new initial values, where torchvision's differ from those of
+ * torch.nn. Random numbers come from the model's seed, in the order of calls. Any other tensor, or
+ * NULL, is the model's failure (ls_model_status). */
 LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, double value);
 
 /* y = layer(x). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_activate.c - functions of single elements but ReLU, which works from its result (op_pointwise.c).
+ * op_activate.c - functions of single elements but ReLU, which works from its result
+ * (op_pointwise.c).
  */
 #include "autograd/tape.h"
 

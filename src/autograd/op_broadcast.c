@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_broadcast.c - a + b, a * b and b alone, with b repeated to the shape of a or to one that is given.
- * The gradient of b is a sum over what each of its elements has served.
+ * op_broadcast.c - a + b, a * b and b alone, with b repeated to the shape of a or to one that is
+ * given. The gradient of b is a sum over what each of its elements has served.
  */
 #include "autograd/tape.h"
 

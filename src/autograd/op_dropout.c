@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_dropout.c - dropout (Srivastava et al., 2014) of elements, and of rows: stochastic depth (Huang et
- * al., "Deep Networks with Stochastic Depth", 2016). Both inverted: what is kept is scaled in training,
- * so that evaluation is the identity.
+ * op_dropout.c - dropout (Srivastava et al., 2014) of elements, and of rows: stochastic depth
+ * (Huang et al., "Deep Networks with Stochastic Depth", 2016). Both inverted: what is kept is
+ * scaled in training, so that evaluation is the identity.
  *
  * Nothing is saved for backward: what was dropped is computed again from the same number.
  */

@@ -55,8 +55,8 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
 
 enum { IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS };
 
-/* softmax(Q K^T / sqrt(d)) V for each head of d features (Vaswani et al., "Attention Is All You Need",
- * 2017). The heads of all samples lie side by side: (1,N,heads,T,d). */
+/* softmax(Q K^T / sqrt(d)) V for each head of d features (Vaswani et al., "Attention Is All You
+ * Need", 2017). The heads of all samples lie side by side: (1,N,heads,T,d). */
 static ls_tensor *attend(ls_tape *tape, ls_tensor *heads)
 {
     const double width = (double)ls_tensor_dims(heads)[4];

@@ -23,8 +23,8 @@
  * layout it likes) unless marked [placed]. N may be 0. `?` = may be NULL.
  *
  * The caller (autograd) has checked shapes, types and devices: a kernel may trust them. All floating tensors of a call have
- * one type. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are written, or added to with
- * op_call.accumulate; with N = 0 that means zeros are written, or nothing is added.
+ * one type. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are written, or added to
+ * with op_call.accumulate; with N = 0 that means zeros are written, or nothing is added.
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
@@ -64,9 +64,10 @@ typedef enum op_kind {
     OP_SLICE_BACKWARD,          /* dy -> dx                          (dx has x's shape) */
     OP_MATMUL,                  /* a, b -> y */
     OP_LAYER_NORM,              /* x, weight, bias -> y, mean?, inverse? */
-    OP_LAYER_NORM_BACKWARD, /* x, dy, weight, mean, inverse -> dx?, dweight[placed], dbias[placed] */
-    OP_SOFTMAX,             /* x -> y */
-    OP_SOFTMAX_BACKWARD,    /* y, dy -> dx */
+    /* x, dy, weight, mean, inverse -> dx?, dweight[placed], dbias[placed] */
+    OP_LAYER_NORM_BACKWARD,
+    OP_SOFTMAX,          /* x -> y */
+    OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
     OP_COUNT
 } op_kind;
 
@@ -89,8 +90,8 @@ typedef enum op_kind {
  * OP_AVG_POOL2D   A window's sum over the size it has, the padding counted as zeros. attrs.adaptive: no kernel, stride or padding;
  *                 along an axis of H positions, window i of O covers [floor(i H / O), ceil((i + 1) H / O)).
  * OP_CROSS_ENTROPY, OP_NLL  a target outside [0, K) is LS_EINVAL naming row and value. N = 0 gives loss 0.
- * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop). With
- *                 attrs.drops_rows the number of its row, a position of the first dimension, is i.
+ * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
+ *                 With attrs.drops_rows i is its position in the first dimension.
  * OP_ACTIVATE     attrs.activation of each element. NaN stays NaN.
  * OP_BROADCAST    y = b, or with a b + a, or with attrs.multiplies b * a, where b is repeated along
  *                 dimensions that it lacks in front or where its size is 1. Backward: the sums of
@@ -101,8 +102,8 @@ typedef enum op_kind {
  *                 0 at the others.
  * OP_MATMUL       y (...,M,N), a (...,M,K), b (...,K,N); a or b has its last two dimensions swapped
  *                 where attrs.transposed[0] or [1] says so.
- * OP_LAYER_NORM   y = (x - mean) inverse weight + bias for each row of the last dimension; inverse is
- *                 1 / sqrt(variance + eps) with the biased variance. mean and inverse: (rows), plain.
+ * OP_LAYER_NORM   y = (x - mean) inverse weight + bias for each row of the last dimension; inverse
+ *                 is 1 / sqrt(variance + eps) with the biased variance. mean, inverse: (rows), plain.
  * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension.
  * dloss           is a scalar of the loss's type, plain.
  */

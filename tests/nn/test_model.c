@@ -238,7 +238,8 @@ static void fill_in_turn(ls_tensor *t, int cycle, double first, double step)
         data[i] = (float)(step * ((double)(i % (size_t)cycle) + first));
 }
 
-/* What torch.nn.MultiheadAttention(4, 2, batch_first=True) of PyTorch 2.11 gives with these weights. */
+/* What torch.nn.MultiheadAttention(4, 2, batch_first=True) of PyTorch 2.11 gives with these
+ * weights. */
 static void self_attention_is_that_of_pytorch(void **state)
 {
     static const char *const names[] = {"a.in_proj_weight", "a.in_proj_bias", "a.out_proj.weight",

@@ -2,9 +2,9 @@
 /*
  * ref_activate.c - activations and their derivatives, as their definitions say.
  *
- * GELU is x P(x) with P(x) = (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, "Gaussian Error Linear
- * Units", 2016); its derivative is P(x) + x exp(-x^2 / 2) / sqrt(2 pi). The hard functions are those of
- * "Searching for MobileNetV3" (Howard et al., 2019).
+ * GELU is x P(x) with P(x) = (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, "Gaussian Error
+ * Linear Units", 2016); its derivative is P(x) + x exp(-x^2 / 2) / sqrt(2 pi). The hard functions
+ * are those of "Searching for MobileNetV3" (Howard et al., 2019).
  */
 #include "tensor/cpu_ref/ref.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_attention.c - what transformers are made of: products of matrices, layer normalisation, softmax.
+ * ref_attention.c - what transformers are made of: products of matrices, layer normalisation,
+ * softmax.
  *
  * Layer norm (Ba, Kiros and Hinton, 2016), for each row of D elements: with g = dy weight and
  * xhat = (x - mean) inverse, dx = inverse (g - sum g / D - xhat sum(g xhat) / D).

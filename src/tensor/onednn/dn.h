@@ -243,7 +243,7 @@ void threads_leave(int before);
 /* Whether our `where` can number the positions of this window. */
 bool max_pool_fits(const op_call *call);
 
-/* Whether it adds or multiplies, with the second operand repeated before and behind, not in between. */
+/* Whether b is repeated only before and behind its dimensions, not between them. */
 bool broadcast_fits(const op_call *call);
 
 /* Convolutions of images with few channels, where oneDNN is slow. c, o: channels in and out. */

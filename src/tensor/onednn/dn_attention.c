@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_attention.c - batched products of matrices by oneDNN; layer norm and softmax row by row, our own.
- * All is plain. Sums over rows go down each column in the rows' order, so that the number of threads
- * does not show.
+ * dn_attention.c - batched products of matrices by oneDNN; layer norm and softmax row by row, our
+ * own. All is plain. Sums over rows go down each column in the rows' order, so that the number of
+ * threads does not show.
  */
 #include "tensor/axis.h"
 #include "tensor/onednn/dn.h"

@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-/* b along y's dimensions: repeated `outer` times as a whole, each of its `mid` elements `inner` times. */
+/* b along y's dimensions: repeated `outer` times as a whole, each of its `mid` elements `inner`
+ * times. */
 typedef struct repeats {
     size_t outer;
     size_t mid;
@@ -50,8 +51,8 @@ bool broadcast_fits(const op_call *call)
     return call->in[1] != NULL && repeats_of(call->out[0], call->in[0], &r);
 }
 
-/* Plane i, of rows * lanes floats, meets part i % period of b: `lanes` elements, or what is left of the
- * c elements that each `blocks` parts have together. */
+/* Plane i, of rows * lanes floats, meets part i % period of b: `lanes` elements, or what is left of
+ * the c elements that each `blocks` parts have together. */
 typedef struct planes {
     size_t n;
     size_t rows;

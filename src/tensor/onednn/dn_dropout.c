@@ -60,8 +60,8 @@ static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* Whole rows, which follow one another in every layout that a grid has: all elements of a row have its
- * number. */
+/* Whole rows, which follow one another in every layout that a grid has: all elements of a row have
+ * its number. */
 static void drop_rows(void *arg, size_t begin, size_t end, size_t thread)
 {
     const drop_work *w = arg;

@@ -72,7 +72,7 @@ face_pd face_pd_create(face_list *list, dnnl_engine_t engine, const face_problem
 /* Rearranges, or with `add` adds to what is there. */
 face_pd face_pd_reorder(dnnl_engine_t engine, face_desc from, face_desc to, bool add);
 
-/* dst = a b for each of a batch: (B,M,K), (B,K,N), (B,M,N). NULL when there is no implementation. */
+/* dst = a b for each of a batch: (B,M,K), (B,K,N), (B,M,N). NULL: there is no implementation. */
 face_pd face_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst);
 
 void face_pd_destroy(face_pd pd); /* NULL is allowed */

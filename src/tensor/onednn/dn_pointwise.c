@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_pointwise.c - copies, sums, ReLU and other activations. Element by element the layout does not matter as long as all agree; what fills
- * up the last block of channels is 0 and stays 0.
+ * dn_pointwise.c - copies, sums, ReLU and other activations. Element by element the layout does not
+ * matter as long as all agree; what fills up the last block of channels is 0 and stays 0.
  */
 #include "tensor/onednn/dn.h"
 

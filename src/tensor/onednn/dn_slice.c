@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_slice.c - concat and slice as copies of runs of neighbours, along the channels in any layout whose
- * blocks are not cut; permute as a reorder of oneDNN's between two row-major orders.
+ * dn_slice.c - concat and slice as copies of runs of neighbours, along the channels in any layout
+ * whose blocks are not cut; permute as a reorder of oneDNN's between two row-major orders.
  */
 #include "tensor/axis.h"
 #include "tensor/onednn/dn.h"
@@ -71,7 +71,8 @@ static void copy_part(const device_state *self, copy_work w)
     threads_for(self, w.outer, w.clears ? w.step : w.run, copy_range, &w);
 }
 
-/* The layout for the result: that of the first input that has one of its own, where all parts fit it. */
+/* The layout for the result: that of the first input that has one of its own, where all parts fit
+ * it. */
 static const layout *joint_layout(device_state *self, const op_call *call)
 {
     const ls_tensor *y = call->out[0];

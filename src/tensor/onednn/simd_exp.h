@@ -11,9 +11,10 @@
 #define EXP_LEAST (-87.0F) /* below, a result would not be a normal number */
 
 /*
- * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial to r^7, whose rest is below a
- * tenth of a rounding error. ln 2 is split in two, so that t - k ln 2 is exact to the last place. Adding 1.5 * 2^23 rounds to an
- * integer, which then stands in the low bits.
+ * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial
+ * to r^7, whose rest is below a tenth of a rounding error. ln 2 is split in two, so that t - k ln 2
+ * is exact to the last place. Adding 1.5 * 2^23 rounds to an integer, which then stands in the low
+ * bits.
  */
 static inline float exp_of(float t)
 {

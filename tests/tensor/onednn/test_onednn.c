@@ -59,16 +59,24 @@ static const op_case own_cases[] = {
 
 /* Large enough for several threads. */
 static const op_case shared_cases[] = {
-    {.name = "mul by many channels", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14}, .n_other = 3, .other = {40, 1, 1},
+    {.name = "mul by many channels", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14},
+     .n_other = 3, .other = {40, 1, 1},
      .attrs = {.multiplies = true}},
-    {.name = "mul by channels of many samples", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14}, .n_other = 4,
+    {.name = "mul by channels of many samples", .op = OP_BROADCAST, .n_dims = 4,
+     .x = {8, 40, 14, 14}, .n_other = 4,
      .other = {8, 40, 1, 1}, .attrs = {.multiplies = true}},
-    {.name = "add to many samples", .op = OP_BROADCAST, .n_dims = 3, .x = {40, 17, 65}, .n_other = 3, .other = {1, 17, 65}},
-    {.name = "layer norm of many rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {700, 65}, .attrs = {.eps = 1e-6}},
-    {.name = "softmax of many rows", .op = OP_SOFTMAX, .n_dims = 2, .x = {700, 65}, .attrs = {.scale = 0.5}},
-    {.name = "gelu of many numbers", .op = OP_ACTIVATE, .n_dims = 2, .x = {700, 65}, .attrs = {.activation = LS_ACT_GELU}},
-    {.name = "concat of many channels", .op = OP_CONCAT, .n_dims = 4, .x = {9, 40, 14, 14}, .other = {9, 16, 14, 14}, .attrs = {.axis = 1}},
-    {.name = "slice of many channels", .op = OP_SLICE, .n_dims = 4, .x = {9, 40, 14, 14}, .out = 24, .attrs = {.axis = 1, .begin = 8}},
+    {.name = "add to many samples", .op = OP_BROADCAST, .n_dims = 3, .x = {40, 17, 65},
+     .n_other = 3, .other = {1, 17, 65}},
+    {.name = "layer norm of many rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {700, 65},
+     .attrs = {.eps = 1e-6}},
+    {.name = "softmax of many rows", .op = OP_SOFTMAX, .n_dims = 2, .x = {700, 65},
+     .attrs = {.scale = 0.5}},
+    {.name = "gelu of many numbers", .op = OP_ACTIVATE, .n_dims = 2, .x = {700, 65},
+     .attrs = {.activation = LS_ACT_GELU}},
+    {.name = "concat of many channels", .op = OP_CONCAT, .n_dims = 4, .x = {9, 40, 14, 14},
+     .other = {9, 16, 14, 14}, .attrs = {.axis = 1}},
+    {.name = "slice of many channels", .op = OP_SLICE, .n_dims = 4, .x = {9, 40, 14, 14},
+     .out = 24, .attrs = {.axis = 1, .begin = 8}},
 };
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_onednn_chain.c - operators behind one another, so that they meet each other's layouts; and what must last from one step
- * to the next: primitives, memory, packed weights.
+ * test_onednn_chain.c - operators behind one another, so that they meet each other's layouts; and
+ * what must last from one step to the next: primitives, memory, packed weights.
  */
 #include <lockstep/autograd.h>
 
@@ -259,7 +259,8 @@ static void after_a_step_of_each_shape_nothing_is_made(void **state)
     ls_device_close(device);
 }
 
-/* How often memory is allocated for an operator on (rows, 3): none when all for this shape is there. */
+/* How often memory is allocated for an operator on (rows, 3): none when all for this shape is
+ * there. */
 static uint64_t allocations_for(ls_tape *tape, ls_tensor *weight, int rows)
 {
     const shape s = {2, {rows, 3}};
@@ -494,7 +495,8 @@ static const shape late_shapes[N_LATE] = {
     [MIX] = {2, {80, 80}},           [TOP] = {2, {CLASSES, (80 + 2 * 48 + 19) * 6 * 5}},
 };
 
-/* Squeeze and excite, activations and stochastic depth over a last block of channels that is not full. */
+/* Squeeze and excite, activations and stochastic depth over a last block of channels that is not
+ * full. */
 static ls_tensor *late_odd(ls_tape *tape, ls_tensor *x, ls_tensor *const *w)
 {
     const ls_conv2d_params padded = {.padding = {1, 1}};
