@@ -31,9 +31,10 @@ int fsync(int fd)
 }
 
 typedef struct rank_job {
-    /* save: exits inside its save; step: exits in training; resume: goes on; well: trains; whole:
-     * three epochs; kill, grow: the same, but in the first generation rank 1 kills itself, or all
-     * ranks wait for a stop signal */
+    /* save: exits inside its save; step: exits in training; resume: goes on; late: the same,
+     * and rank 0 waits for its end when that fails; abort: rank 1 does without a run; well: trains;
+     * whole: three epochs; kill, grow: the same, but in the first generation rank 1 kills itself,
+     * or all ranks wait for a stop signal */
     const char *how;
     const char *dir;
     const char *save;
@@ -57,6 +58,24 @@ static bool is_long(const char *how)
     return text_equal(how, "whole") || text_equal(how, "kill") || text_equal(how, "grow");
 }
 
+static void await_end(void)
+{
+    for (;;)
+        pause();
+}
+
+static ls_status abort_or_fail(ls_comm *comm)
+{
+    int64_t one = 1;
+
+    LS_TRY(ls_all_reduce(comm, &one, &one, 1, LS_I64, LS_SUM, NULL));
+    if (ls_comm_rank(comm) != 1)
+        return ls_all_reduce(comm, &one, &one, 1, LS_I64, LS_SUM, NULL);
+    ls_comm_abort(comm, "the disk is full");
+    await_end();
+    return LS_OK;
+}
+
 static ls_status run_rank(int local_rank, void *arg)
 {
     const rank_job *r = arg;
@@ -64,14 +83,18 @@ static ls_status run_rank(int local_rank, void *arg)
     ls_status st;
 
     LS_TRY(ls_init(NULL, &small.comm));
+    if (text_equal(r->how, "abort"))
+        return abort_or_fail(small.comm);
     exits_in_fsync = text_equal(r->how, "save") && ls_comm_rank(small.comm) == 0;
     small.exit_at = text_equal(r->how, "step") && ls_comm_rank(small.comm) == 0 ? 5 : 0;
     small.flags.save = r->save;
     small.flags.epochs = is_long(r->how) ? 3 : 1;
     set_trouble(r, &small);
-    small.flags.resume = text_equal(r->how, "resume") ? "" : NULL;
+    small.flags.resume = text_equal(r->how, "resume") || text_equal(r->how, "late") ? "" : NULL;
     LS_UNUSED(local_rank);
     st = small_run(&small).status;
+    if (text_equal(r->how, "late") && ls_comm_rank(small.comm) == 0)
+        await_end();
     ls_comm_destroy(small.comm);
     return st;
 }
@@ -163,6 +186,22 @@ static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
     job_expect(j, job_said(j, 1, "lockstep: rank 0 ") && job_said(j, 1, line));
 }
 
+/* The others end before it, as they receive its abort. */
+static void a_failed_resume_is_reported_of_its_rank(void **state)
+{
+    char absent[128];
+    char line[256];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(absent, sizeof(absent), "%s/absent", dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "late", dir, absent), NULL);
+    job_expect_code(j, 1);
+    text_format(line, sizeof(line), "lockstep: rank 0 aborted: --resume %s: there is no such file",
+                absent);
+    job_expect(j, job_said(j, 1, line) && job_said(j, 1, "\n  then rank 0 (pid "));
+}
+
 static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
 {
     job *j = job_start(
@@ -216,46 +255,66 @@ static void a_restarted_run_ends_with_the_bits_of_an_undisturbed_one(void **stat
     assert_same_file(whole, save);
 }
 
-static job *start_node(const char *endpoint, const char *key)
+static char endpoint[32];
+static char key[256];
+
+static job *start_node(const char *nodes, const char *how)
 {
-    return job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "1:2", "--rdzv-backend", "c10d",
+    return job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", nodes, "--rdzv-backend", "c10d",
                               "--rdzv-endpoint", endpoint, "--rdzv-conf", "last_call_timeout=0",
-                              "-n", "1", self, "rank", "grow", dir, save),
+                              "-n", "1", self, "rank", how, dir, save),
                      JOB_LIST(key));
 }
 
-static void find_endpoint(char *endpoint, size_t n)
+/* Where two nodes meet, with which key. */
+static void make_place(void)
 {
     net_address any;
     net_address bound;
+    net_key secret;
     int fd;
 
     assert_int_equal(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any), LS_OK);
     assert_int_equal(net_listen(&any, NET_STREAM, 1, &fd, &bound), LS_OK);
     close(fd);
-    text_format(endpoint, n, "127.0.0.1:%d", net_address_port(&bound));
+    text_format(endpoint, sizeof(endpoint), "127.0.0.1:%d", net_address_port(&bound));
+    text_format(key, sizeof(key), NET_KEY_FILE_ENV "=%s/key", dir);
+    unlink(strchr(key, '=') + 1);
+    assert_int_equal(net_key_random(&secret), LS_OK);
+    assert_int_equal(net_key_write_file(strchr(key, '=') + 1, &secret), LS_OK);
+}
+
+/* Rank 1 is on the node that is not the head's. */
+static void an_abort_on_another_node_is_reported_of_its_rank(void **state)
+{
+    job *a;
+    job *b;
+
+    LS_UNUSED(state);
+    make_place();
+    a = start_node("2", "abort");
+    job_await_text(a, 1, "1/2 nodes joined"); // the first has rank 0
+    b = start_node("2", "abort");
+    job_expect_code(b, 1);
+    job_expect_code(a, 1);
+    job_expect(a, job_said(a, 1, "lockstep: rank 1 aborted: the disk is full\n  then node 1 ("));
+    job_expect(a, job_said(a, 1, "): rank 1 (pid "));
 }
 
 /* 12 of 15 steps of the first epoch on 1 rank, the other 38 samples in 2 steps on 2 ranks. */
 static void a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch(void **state)
 {
-    char endpoint[32];
-    char key[256];
     char line[256];
-    net_key secret;
     ls_checkpoint *file;
     job *a;
     job *b;
 
     LS_UNUSED(state);
-    find_endpoint(endpoint, sizeof(endpoint));
-    text_format(key, sizeof(key), NET_KEY_FILE_ENV "=%s/key", dir);
-    assert_int_equal(net_key_random(&secret), LS_OK);
-    assert_int_equal(net_key_write_file(strchr(key, '=') + 1, &secret), LS_OK);
+    make_place();
     text_format(save, sizeof(save), "%s/grown.safetensors", dir);
-    a = start_node(endpoint, key);
+    a = start_node("1:2", "grow");
     job_await_text(a, 0, "waiting before step 12");
-    b = start_node(endpoint, key);
+    b = start_node("1:2", "grow");
     job_expect_code(a, 0);
     job_expect_code(b, 0);
     text_format(line, sizeof(line), "resuming from %s/grown.resume.safetensors: epoch 1, step 12",
@@ -294,8 +353,10 @@ int main(int argc, char **argv)
         test(an_exit_in_a_save_of_a_spawned_rank_is_a_failure),
         test(an_exit_in_training_is_a_failure),
         test(a_checkpoint_that_rank_0_cannot_load_is_the_cause),
+        test(a_failed_resume_is_reported_of_its_rank),
         test(a_file_that_rank_0_cannot_write_is_the_cause),
         test(a_restarted_run_ends_with_the_bits_of_an_undisturbed_one),
+        test(an_abort_on_another_node_is_reported_of_its_rank),
         test(a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch),
     };
 

@@ -166,6 +166,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     bool drained;      /* enough waiting for pipes that somebody else still holds */
     int n_ended;
     int root;          /* the local rank that failed first, -1 */
+    int aborter;       /* the local rank that aborted the others' group, -1 */
     int64_t started_s; /* since 1970 */
     int64_t failed_ms;
     int64_t grace_ms;
@@ -264,6 +265,8 @@ bool agent_has_crashed(const agent_rank *r);
 
 /* "rank 1 (pid 4711) exited with code 3" */
 void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n);
+/* A local rank has aborted the others' group: the report is about this rank. */
+void agent_note_abort(void *a, int local_rank);
 /* "running": what a rank is doing. */
 void agent_describe_rank(void *a, int local_rank, char *buf, size_t n);
 

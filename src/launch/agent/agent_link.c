@@ -289,6 +289,17 @@ static void keep_ring(void *self, uint32_t generation, int rank, const char *hos
     a->spec->keep_ring(a->spec->ring_keeper, generation, rank, host, behind_ns, fd);
 }
 
+static ls_status take_abort(agent *a, const frame *f)
+{
+    node_failure aborted;
+
+    LS_TRY(node_read_failure(f, &aborted));
+    if (has_ranks(a) && aborted.generation == a->place.place.generation &&
+        aborted.local_rank < a->spec->n_ranks)
+        agent_note_abort(a, aborted.local_rank);
+    return LS_OK;
+}
+
 static ls_status on_message(void *arg, const frame *f)
 {
     agent *a = arg;
@@ -308,6 +319,8 @@ static ls_status on_message(void *arg, const frame *f)
         if (has_ranks(a))
             agent_abort_ranks(a);
         return LS_OK;
+    case NODE_ABORTED:
+        return take_abort(a, f);
     case NODE_KILL:
         if (has_ranks(a))
             agent_kill_ranks(a);
@@ -476,6 +489,7 @@ ls_status agent_open_head(agent *a)
                             .self = a,
                             .write_orders = agent_write_orders,
                             .describe = agent_describe_rank,
+                            .note_abort = agent_note_abort,
                             .keep_ring = spec->keep_ring != NULL ? keep_ring : NULL,
                             .append_last = agent_hosts_append_last,
                             .silent = spec->hosts != NULL ? agent_end_host : NULL};

@@ -168,6 +168,7 @@ void agent_prepare_ranks(agent *a)
 {
     a->n_ended = 0;
     a->root = -1;
+    a->aborter = -1;
     a->failed_ms = 0;
     a->drained = false;
     a->is_signalled = false;

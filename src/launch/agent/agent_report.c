@@ -25,12 +25,11 @@ static int64_t error_time(const agent_rank *r)
     return at;
 }
 
-/* A rank whose connection broke may exit before the one that broke it has. As torchrun, we believe the earliest of their error
- * files; but a crash needs no such witness. */
-static void settle_root(agent *a)
+/* A rank whose connection broke may exit before the rank that broke it. As torchrun, we believe the
+ * earliest of their error files. */
+static agent_rank *find_earliest(const agent *a, agent_rank *seen)
 {
-    agent_rank *seen = &a->ranks[a->root];
-    int64_t first = WIFSIGNALED(seen->wait_status) ? 0 : error_time(seen);
+    int64_t first = error_time(seen);
     agent_rank *root = seen;
 
     for (int i = 0; i < a->spec->n_ranks && first > 0; i++) {
@@ -40,11 +39,34 @@ static void settle_root(agent *a)
             root = &a->ranks[i];
         }
     }
-    a->root = (int)(root - a->ranks);
+    return root;
+}
+
+/* A crash is its own cause. Other failures are consequences of an abort, by a rank that failed. */
+static agent_rank *find_root(const agent *a)
+{
+    agent_rank *seen = &a->ranks[a->root];
+    agent_rank *aborter = a->aborter >= 0 ? &a->ranks[a->aborter] : NULL;
+
+    if (agent_has_crashed(seen))
+        return seen;
+    if (aborter != NULL && !agent_ended_well(aborter))
+        return aborter;
+    return WIFSIGNALED(seen->wait_status) ? seen : find_earliest(a, seen);
+}
+
+static void settle_root(agent *a)
+{
+    const agent_rank *seen = &a->ranks[a->root];
+    agent_rank *root = find_root(a);
+    const int number = (int)(root - a->ranks);
+    const bool had_failed = root != seen || (number == a->aborter && root->was_stopped);
+
+    a->root = number;
     root->was_stopped = false;
-    if (root == seen || !WIFSIGNALED(root->wait_status))
+    if (!had_failed || !WIFSIGNALED(root->wait_status))
         return;
-    /* It had failed, but was still there when all were ended: that signal says nothing about it. */
+    /* It was still there when all were ended: that signal says nothing about it. */
     text_format(root->message, sizeof(root->message), "failed, and did not exit by itself");
     root->wait_status = W_EXITCODE(1, 0);
 }

@@ -181,6 +181,13 @@ void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n
                     process_end_text(end, sizeof(end), r->wait_status));
 }
 
+void agent_note_abort(void *arg, int local_rank)
+{
+    agent *a = arg;
+
+    a->aborter = local_rank;
+}
+
 void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
 {
     const agent *a = arg;

@@ -42,6 +42,8 @@ typedef struct head_options {
     ls_status (*write_orders)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);
+    /* A rank of the head's own node has aborted a group: others fail because of it. May be NULL. */
+    void (*note_abort)(void *self, int local_rank);
     /* As agent_spec.keep_ring; NULL: nobody wants them. */
     void (*keep_ring)(void *self, uint32_t generation, int rank, const char *host,
                       int64_t behind_ns, int ring_fd);

@@ -178,6 +178,8 @@ void head_drop_ring(head_node *node); /* what has come of one */
 /* --- head_report.c --- */
 
 /* The words for the end of a job that failed, and its exit code instead of the machine's. */
+/* The abort of a rank that explains failures of now; NULL: there is none. */
+const job_cause *head_recent_abort(const head *h);
 bool head_has_failed(const head *h, int exit_code); /* not stopped by somebody */
 void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code);
 

@@ -276,6 +276,7 @@ static ls_status take_failure(head_node *node, const frame *f)
     failed.exit_code = failure.exit_code;
     failed.crashed = failure.crashed;
     failed.text = failure.text;
+    failed.aborted = head_recent_abort(h);
     if (failure.generation == h->generation && node->place != NULL && h->failed_ms == 0)
         h->failed_ms = ls_now_ms();
     head_event(h, &failed);

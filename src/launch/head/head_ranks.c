@@ -24,10 +24,10 @@ enum {
 
 /* --- events of the hub --- */
 
-static const head_node *node_of_rank(const head *h, int rank, int *local)
+static head_node *node_of_rank(const head *h, int rank, int *local)
 {
     list_for_each (it, &h->nodes) {
-        const head_node *node = list_entry(it, head_node, node);
+        head_node *node = list_entry(it, head_node, node);
 
         if (node->place == NULL || rank < node->place->rank_base ||
             rank >= node->place->rank_base + node->place->n_local)
@@ -43,12 +43,33 @@ static bool is_running(const head *h)
     return rdzv_phase_now(h->machine) == RDZV_RUN;
 }
 
+/* The node of a rank that has aborted a group reports this rank, also where another ends first. */
+static void tell_abort(head *h, const job_cause *cause)
+{
+    node_failure aborted = {.generation = h->generation, .exit_code = 1};
+    wire_writer w = {0};
+    head_node *node = node_of_rank(h, cause->rank, &aborted.local_rank);
+
+    if (node == NULL)
+        return;
+    if (node->is_own) {
+        if (h->opt.note_abort != NULL)
+            h->opt.note_abort(h->opt.self, aborted.local_rank);
+        return;
+    }
+    node_write_failure(&w, &aborted);
+    head_send(node, NODE_ABORTED, &w);
+    wire_writer_free(&w);
+}
+
 static void note_broken(head *h, const job_cause *cause)
 {
     if (h->broken.kind != CAUSE_NONE && ls_now_ms() - h->broken_ms < BROKEN_MS)
         return;
     h->broken = *cause;
     h->broken_ms = ls_now_ms();
+    if (cause->kind == CAUSE_ABORTED)
+        tell_abort(h, cause);
 }
 
 /* A rank that ended well, though another one has begun to join a group that both are to be in: that one would wait for ever. */

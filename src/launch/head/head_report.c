@@ -6,6 +6,7 @@
 #include "launch/head/head_internal.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "launch/head/host_report.h"
 #include "launch/hosts/hostlist.h"
 
@@ -181,6 +182,12 @@ static const head_end *settle(const head *h, const head_end *blamed)
             root = other;
     }
     return root;
+}
+
+const job_cause *head_recent_abort(const head *h)
+{
+    return h->broken.kind == CAUSE_ABORTED && ls_now_ms() - h->broken_ms < CAUSE_MS ? &h->broken
+                                                                                    : NULL;
 }
 
 /* A crash explains itself. An exit is explained by what broke its group shortly before. */

@@ -49,6 +49,7 @@ typedef enum node_message {
     NODE_END_RANKS,    /* node_stop: in good order */
     NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
     NODE_KILL,         /* nothing */
+    NODE_ABORTED,      /* node_failure: that rank has aborted a group; others fail because of it */
     NODE_OVER,         /* node_over */
     NODE_NOTE,         /* text for a person */
     NODE_VAIN, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */

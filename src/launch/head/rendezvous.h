@@ -106,7 +106,8 @@ typedef struct rdzv_event {
     int exit_code;       /* 128 + signal for one that was killed */
     bool crashed;        /* by SIGKILL, SIGSEGV, ...: nothing that another rank's end leads to */
     bool stopped;        /* a stop, abort or kill had come; false: all ended with 0 by themselves */
-    int64_t heard_ms;    /* when anything was last heard; now for a connection that was closed */
+    const job_cause *aborted; /* FAILED: a rank aborted the others' group before; NULL: none did */
+    int64_t heard_ms; /* when anything was last heard; now for a connection that was closed */
     int signal;
     /* FAILED: "rank 5 (pid 4711) exited with code 1"; GONE: "silent for 5 s"; STOP: by whom. Or NULL. */
     const char *text;

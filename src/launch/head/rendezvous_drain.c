@@ -119,9 +119,13 @@ void rdzv_blame_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, con
 
     if (e->local_rank >= 0 && e->local_rank < place->n_local)
         found.cause.rank = place->rank_base + e->local_rank;
-    if (m->n_places > 1)
+    if (e->aborted != NULL && !e->crashed) { /* the end of this rank is its consequence */
+        found.cause.rank = e->aborted->rank;
+        text = e->aborted->text;
+    } else if (m->n_places > 1) {
         text_format(found.cause.text, sizeof(found.cause.text),
                     "%s: ", rdzv_node_text(name, sizeof(name), place));
+    }
     rdzv_say(found.cause.text, sizeof(found.cause.text), "%s", text);
     blame(m, &found);
 }
