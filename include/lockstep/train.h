@@ -40,6 +40,7 @@ typedef struct ls_train_flags {
         start_epoch; /* --start-epoch: begin at this one, counted from 0; --resume knows better */
     int64_t steps;   /* --steps: stop after so many; 0: no limit */
     int64_t batch_size;     /* --batch-size: rows of one rank */
+    int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
@@ -118,8 +119,9 @@ LS_API LS_MUST_USE ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set);
 LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
 
 /* Trains together with the other ranks of `comm` (borrowed until ls_run_close()): each sees its share of the data,
- * gradients are averaged. Call it when the model has its layers. `opt` may be NULL; --check-replicas, --sync-bn and --compress go
- * before it. Collective. */
+ * gradients are averaged. Call it when the model has its layers. `opt` may be NULL;
+ * --check-replicas, --sync-bn and --compress go before it. LS_EINVAL: plain_mean with --accumulate,
+ * whose mean is over the rows of all batches. Collective. */
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 
@@ -143,8 +145,10 @@ LS_API int ls_run_next(ls_run *run, ls_batch *batch);
  * had the largest logit, or one of the five largest. NULL gives NULL. */
 LS_API ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets);
 
-/* Backward from the mean loss over the batch (without a training set: over one row), reduction, optimizer step, bookkeeping. NULL (a failed forward) is allowed: the
- * failure is reported by ls_run_close. */
+/* Backward from the mean loss over the batch (without a training set: over one row), reduction,
+ * optimizer step, bookkeeping. With --accumulate N gradients add up, without communication, until
+ * the N-th batch or the last one of an epoch, which makes the step: the mean over all their rows.
+ * NULL (a failed forward) is allowed: the failure is reported by ls_run_close. */
 LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
 
 /* Destroy the program's own tensors on the run's device before: LS_EINVAL when there are some.
@@ -155,7 +159,7 @@ LS_API LS_MUST_USE ls_status ls_run_close(ls_run *run, ls_status st);
 /* Position and results so far, for a program that wants to print its own. Shares are of 1. */
 typedef struct ls_run_state {
     int64_t epoch; /* from 0 */
-    int64_t step;  /* of the whole run */
+    int64_t step;  /* of the optimizer, in the whole run */
     double loss;   /* of the last report, mean over all ranks' rows */
     double lr;
     double samples_per_s; /* all ranks together, over the current epoch */

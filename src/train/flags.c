@@ -54,7 +54,9 @@ static void add_work(flag_table *t, ls_train_flags *f)
         "begin at this one, counted from 0; --resume goes on where it was");
     add(t, "steps", 0, LS_FLAG_INT, &f->steps, 0, most, "stop after so many steps; 0: no limit");
     add(t, "batch-size", 'b', LS_FLAG_INT, &f->batch_size, 1, 1 << 24,
-        "samples of one rank in one step");
+        "samples of one rank in one batch");
+    add(t, "accumulate", 0, LS_FLAG_INT, &f->accumulate, 1, 1 << 20,
+        "batches whose gradients add up to one step, as with no_sync()");
     add(t, "data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "`DIR` folder of the data set");
     add(t, "seed", 0, LS_FLAG_INT, &f->seed, 0, most,
         "decides initial values, order of samples and augmentation");
@@ -168,6 +170,8 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     LS_TRY(LS_GIVEN(common));
     if (n_own > 0)
         LS_TRY(LS_GIVEN(own));
+    if (common->accumulate == 0)
+        common->accumulate = 1;
     defaults = *common;
     for (int i = 0; i < n_own; i++)
         if (own[i].kind == LS_FLAG_ARGUMENT)

@@ -3,8 +3,11 @@
  * loop.c - the bookkeeping around a program's own training loop: steps, epochs, and what comes at their end.
  *
  * Ranks may have batches of different numbers: an epoch has as many steps as the rank with the most needs, and a rank that
- * has run out takes part with 0 rows. Everything that decides whether ranks communicate (step counts, stop requests) is
- * therefore agreed on, never local.
+ * has run out takes part with 0 rows. Everything that decides whether ranks communicate (step
+ * counts, stop requests) is therefore agreed on, never local.
+ *
+ * A step of the optimizer takes run_accumulate() batches, the last one of an epoch those that are
+ * left. Ranks communicate in the last of them only; a run stops and is saved between steps.
  */
 #include "train/run.h"
 
@@ -143,21 +146,45 @@ static uint64_t rank_seed(const ls_run *run)
     return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run_rank(run), 0);
 }
 
+/* Whether the batch under way completes a step: the same on all ranks. */
+static bool completes_step(const ls_run *run)
+{
+    return run->n_added + 1 == run_accumulate(run) ||
+           (run->train.set != NULL && run->at.batch + 1 == run->epoch_batches);
+}
+
+/* Rows that this rank has in the step that begins now. */
+static int64_t count_step_rows(const ls_run *run)
+{
+    int64_t batches = run_accumulate(run);
+    int64_t rows;
+
+    if (run->train.set == NULL)
+        return batches;
+    if (batches > run->epoch_batches - run->at.batch)
+        batches = run->epoch_batches - run->at.batch;
+    rows = (int64_t)ls_sampler_count(run->train.sampler) - run->at.batch * run->flags->batch_size;
+    if (rows > batches * run->flags->batch_size)
+        rows = batches * run->flags->batch_size;
+    return rows > 0 ? rows : 0;
+}
+
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
     run->mark_ns = ls_now_ns();
     run->step_ns = run->mark_ns;
-    if (run->ddp != NULL) {
+    if (run->ddp != NULL && run->n_added == 0) {
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
         report_phase(run, PHASE_COMMUNICATION);
     }
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
-    ls_tape_set_random(run->tape, rank_seed(run), run->at.step);
+    ls_tape_set_random(run->tape, rank_seed(run),
+                       run->at.step * run_accumulate(run) + run->n_added);
     LS_TRY(ls_loader_next(run->train.loader, batch));
     report_phase(run, PHASE_DATA);
     run->rows = batch->rows;
-    if (run->ddp == NULL)
+    if (run->ddp == NULL || !completes_step(run))
         return LS_OK;
     LS_TRY(ls_ddp_begin(run->ddp, run->rows));
     report_phase(run, PHASE_COMMUNICATION); // comparing replicas, where that is due
@@ -245,22 +272,32 @@ static ls_status read_loss(const ls_tensor *loss, double *value)
     return LS_OK;
 }
 
+/* Of one process: each batch's mean counts by its rows among those of the step. */
+static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
+{
+    const double rows = (double)run->step_rows;
+
+    if (run->n_added == 0)
+        ls_model_zero_grad(run->model);
+    *step = (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = run_stop_signalled()};
+    LS_TRY(ls_backward(run->tape, loss, rows > 0 ? (double)run->rows / rows : 1.0));
+    report_phase(run, PHASE_BACKWARD);
+    return LS_OK;
+}
+
 /* Backward with its communication, each counted as what it is. */
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
     ls_ddp_stats stats;
 
-    if (run->ddp == NULL) {
-        ls_model_zero_grad(run->model);
-        *step = (ls_ddp_step){
-            .weight = (double)run->rows, .more_data = run->rows > 0, .stop = run_stop_signalled()};
-        LS_TRY(ls_backward(run->tape, loss, 1.0));
-        report_phase(run, PHASE_BACKWARD);
-        return LS_OK;
-    }
+    if (run->ddp == NULL)
+        return backward_alone(run, loss, step);
     if (run_stop_signalled())
         ls_ddp_request_stop(run->ddp);
-    LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->rows, step));
+    if (completes_step(run))
+        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->rows, step));
+    else
+        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->rows));
     ls_ddp_get_stats(run->ddp, &stats);
     run->window.seconds[PHASE_BACKWARD] += stats.backward_s - run->backward_s;
     run->window.seconds[PHASE_COMMUNICATION] += stats.wait_s - run->wait_s;
@@ -281,33 +318,46 @@ static ls_status update_parameters(ls_run *run)
     return ls_optimizer_step(run->optimizer);
 }
 
-static void count_step(ls_run *run, const ls_ddp_step *step, double loss)
+static void count_batch(ls_run *run, double loss)
 {
-    run->at.step++;
     run->at.batch++;
-    run->steps_done++;
-    run->state.step = run->at.step;
-    run->state.stopping = step->stop;
-    run->epoch_samples += step->weight;
+    run->n_added++;
     run->window.loss += loss * (double)run->rows;
     run->window.rows += (double)run->rows;
     run->train_s += (double)(run->mark_ns - run->step_ns) * 1e-9;
     run->step_ns = run->mark_ns; // of a program that makes its batches itself
 }
 
-static ls_status train_step(ls_run *run, ls_tensor *loss)
+static void count_step(ls_run *run, const ls_ddp_step *step)
 {
-    double value;
-    ls_ddp_step step;
+    run->at.step++;
+    run->n_added = 0;
+    run->steps_done++;
+    run->state.step = run->at.step;
+    run->state.stopping = step->stop;
+    run->epoch_samples += step->weight;
+}
 
+static ls_status train_batch(ls_run *run, ls_tensor *loss)
+{
+    const bool is_last = completes_step(run);
+    double value;
+    ls_ddp_step step = {.weight = 0};
+
+    if (run->n_added == 0) {
+        run->step_rows = count_step_rows(run);
+        run->state.lr = ls_schedule_lr(&run->schedule, run_schedule_step(run));
+    }
     LS_TRY(read_loss(loss, &value));
-    run->state.lr = ls_schedule_lr(&run->schedule, run_schedule_step(run));
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
-    if (step.more_data)
+    if (is_last && step.more_data)
         LS_TRY(update_parameters(run));
     report_phase(run, PHASE_OPTIMIZER);
-    count_step(run, &step, value);
+    count_batch(run, value);
+    if (!is_last)
+        return LS_OK;
+    count_step(run, &step);
     LS_TRY(report_step(run));
     progress_step(run);
     return LS_OK;
@@ -321,7 +371,7 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
         return;
     if (run->train.set == NULL)
         run->rows = 1;
-    st = run->started ? train_step(run, loss)
+    st = run->started ? train_batch(run, loss)
                       : ls_fail(LS_EINVAL, "ls_run_step comes after ls_run_start");
     if (st != LS_OK)
         fail_run(run, st);

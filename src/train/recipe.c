@@ -47,6 +47,9 @@ ls_status recipe_check(const ls_train_flags *f)
     LS_TRY(check_choice(&save_dtypes, f->save_dtype));
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched goes with --init");
+    if (f->accumulate < 0)
+        return ls_fail(LS_EINVAL, "--accumulate %" PRId64 ": batches of a step, at least 1",
+                       f->accumulate);
     if (f->lr_milestones != NULL && (f->schedule == NULL || !text_equal(f->schedule, "multi-step")))
         return ls_fail(LS_EINVAL, "--lr-milestones goes with --schedule multi-step");
     if (f->schedule_steps > 0 && (f->schedule == NULL || !text_equal(f->schedule, "cosine")))

@@ -216,6 +216,14 @@ static ls_status meta_number(const ls_checkpoint *file, const char *key, int64_t
     return text_parse_int(text, key, 0, most, out);
 }
 
+/* Of files that are older than the key, `otherwise`. */
+static ls_status meta_number_or(const ls_checkpoint *file, const char *key, int64_t otherwise,
+                                int64_t *out)
+{
+    *out = otherwise;
+    return ls_checkpoint_meta(file, key) == NULL ? LS_OK : meta_number(file, key, STEPS_MAX, out);
+}
+
 /* Appends each setting of the file that this run has otherwise. A file without one is older than
  * it. */
 static void append_differences(const ls_run *run, const ls_checkpoint *file, text_buf *out)
@@ -278,21 +286,24 @@ static void warn_of_other_bits(const ls_run *run, const char *device, int64_t ra
            run_size(run), text_plural(run_size(run)), here, ranks, text_plural(ranks), there);
 }
 
-/* Another number of ranks, or batches of another size, begin behind the samples that those of the
+/* Another number of ranks, or steps of other batches, begin behind the samples that those of the
  * file have trained on. */
 static ls_status deal_rest(const ls_run *run, const ls_checkpoint *file, int64_t ranks,
                            run_position *at)
 {
     const int64_t samples = (int64_t)ls_dataset_count(run->train.set);
     int64_t rows;
+    int64_t accumulate;
 
     LS_TRY(meta_number(file, "batch_size", 1 << 24, &rows));
+    LS_TRY(meta_number_or(file, "accumulate", 1, &accumulate));
     if (at->skip > samples || ranks < 1 || rows < 1)
         return ls_fail(LS_EFORMAT,
                        "its position, %" PRId64 " samples and %" PRId64 " batches of %" PRId64
                        " rows on %" PRId64 " ranks, is not one of %" PRId64 " samples",
                        at->skip, at->batch, rows, ranks, samples);
-    if (ranks == run_size(run) && rows == run->flags->batch_size)
+    if (ranks == run_size(run) && rows == run->flags->batch_size &&
+        accumulate == run_accumulate(run))
         return LS_OK;
     if (at->batch > (samples - at->skip) / (ranks * rows))
         at->skip = samples;
@@ -320,9 +331,7 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
 {
     const char *text = ls_checkpoint_meta(file, "best_accuracy");
 
-    at->skip = 0; // of files that are older than it
-    if (ls_checkpoint_meta(file, "skip") != NULL)
-        LS_TRY(meta_number(file, "skip", STEPS_MAX, &at->skip));
+    LS_TRY(meta_number_or(file, "skip", 0, &at->skip));
     LS_TRY(meta_number(file, "epoch", STEPS_MAX, &at->epoch));
     LS_TRY(meta_number(file, "batch", STEPS_MAX, &at->batch));
     LS_TRY(meta_number(file, "step", STEPS_MAX, &at->step));

@@ -44,12 +44,17 @@ bool run_stop_signalled(void)
     return stop_signal != 0;
 }
 
+int64_t run_accumulate(const ls_run *run)
+{
+    return run->flags->accumulate > 1 ? run->flags->accumulate : 1;
+}
+
 int64_t run_schedule_step(const ls_run *run)
 {
     const int64_t rows = run->flags->batch_size * run_size(run);
     const int64_t skipped = run->at.skip > 0 ? run->at.skip / rows : 0;
 
-    return run->at.epoch * run->epoch_steps + skipped + run->at.batch;
+    return run->at.epoch * run->epoch_steps + (skipped + run->at.batch) / run_accumulate(run);
 }
 
 int64_t run_steps_left(const ls_run *run)
@@ -164,6 +169,8 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     if (run->flags->check_replicas > 0)
         with_flags.check_replicas = (int)run->flags->check_replicas;
     recipe_ask_ddp(run->flags, &with_flags);
+    if (with_flags.plain_mean && run_accumulate(run) > 1)
+        return ls_fail(LS_EINVAL, "--accumulate needs the mean over rows, not plain_mean");
     LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
     run->comm = comm;
     return LS_OK;
@@ -284,7 +291,7 @@ ls_status run_deal_epoch(ls_run *run)
 static ls_status open_training_set(ls_run *run)
 {
     LS_TRY(deal_training_set(run));
-    run->epoch_steps = run->epoch_batches;
+    run->epoch_steps = (run->epoch_batches + run_accumulate(run) - 1) / run_accumulate(run);
     if (run->epoch_steps == 0)
         return ls_fail(LS_EINVAL,
                        "--drop-last leaves no batch of %" PRId64 " rows: the training "

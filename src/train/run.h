@@ -82,9 +82,11 @@ struct ls_run {
     bool in_epoch;
     bool started;
     bool finished;
-    int64_t rows;    /* of the batch under way */
-    int64_t mark_ns; /* where the present phase of the step began */
-    int64_t step_ns; /* where the step began */
+    int64_t rows;      /* of the batch under way */
+    int64_t n_added;   /* batches whose gradients wait for the step under way */
+    int64_t step_rows; /* of this rank in that step, all batches */
+    int64_t mark_ns;   /* where the present phase of the step began */
+    int64_t step_ns;   /* where the step began */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 
@@ -122,6 +124,8 @@ int run_size(const ls_run *run);
 
 /* --- run.c --- */
 
+/* Batches of one optimizer step. */
+int64_t run_accumulate(const ls_run *run);
 /* Steps from the first epoch's start to here, counted with this run's number of ranks and batch:
  * run->at.step where neither has changed. */
 int64_t run_schedule_step(const ls_run *run);

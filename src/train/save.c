@@ -159,6 +159,7 @@ static void describe_run(ls_run *run, meta_list *m)
     save_list_sums(&run->epoch_sums, sums);
     add_number(m, "world_size", run_size(run));
     add_number(m, "batch_size", run->flags->batch_size);
+    add_number(m, "accumulate", run_accumulate(run));
     add_number(m, "epoch", run->at.epoch);
     add_number(m, "skip", run->at.skip);
     add_number(m, "batch", run->at.batch);

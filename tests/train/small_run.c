@@ -108,6 +108,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     ls_batch batch;
     small_net net;
+    int64_t before;
 
     make_net(ls_run_model(run), job, &net);
     LS_TRY(open_sets(run, job));
@@ -117,6 +118,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = forward(&net, ls_run_tape(run), batch.x);
         ls_run_get_state(run, &r->state);
+        before = r->state.step;
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
             raise(SIGTERM);
         if (job->exit_at > 0 && r->state.step + 1 == job->exit_at)
@@ -127,7 +129,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             wait_for_stop(job->wait_at);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
-        r->lr[(r->state.step - 1) % SMALL_STEPS] = r->state.lr;
+        if (r->state.step > before)
+            r->lr[before % SMALL_STEPS] = r->state.lr;
     }
     ls_run_get_state(run, &r->state);
     return read_weights(ls_run_model(run), r);

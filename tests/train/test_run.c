@@ -333,6 +333,102 @@ static void resuming_needs_something_to_resume(void **state)
     assert_non_null(strstr(ls_last_error(), "absent"));
 }
 
+/* --- accumulation --- */
+
+/* The largest difference of two runs' weights, of which the largest is about 1. */
+static double distance(const small_result *a, const small_result *b)
+{
+    double most = 0;
+
+    for (int i = 0; i < SMALL_WEIGHTS; i++)
+        most = fmax(most, fabs((double)a->weights[i] - (double)b->weights[i]));
+    return most;
+}
+
+/* 230 rows in batches of 6: a step has 4 of them, the last one of an epoch 3: 6, 6 and 2 rows. */
+static void accumulated_batches_are_one_larger_batch(void **state)
+{
+    static const char *const optimizers[] = {"sgd", "adam"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ls_train_flags flags = standard_flags();
+        small_result large;
+        small_result parts;
+
+        flags.optimizer = optimizers[i];
+        flags.lr = i == 0 ? 0.2 : 0.01;
+        flags.clip_grad_norm = 0.5;
+        flags.batch_size = 24;
+        large = run_with(&flags, 0);
+        flags.batch_size = 6;
+        flags.accumulate = 4;
+        parts = run_with(&flags, 0);
+        assert_int_equal(parts.status, LS_OK);
+        assert_int_equal(large.state.step, 3 * 10);
+        assert_int_equal(parts.state.step, 3 * 10);
+        assert_memory_equal(parts.lr, large.lr, sizeof(large.lr));
+        assert_true(fabs(parts.state.loss - large.state.loss) < 1e-6);
+        assert_true(parts.state.top1 == large.state.top1);
+        assert_true(distance(&parts, &large) < 1e-5);
+        flags.accumulate = 1;
+        parts = run_with(&flags, 0);
+        assert_true(distance(&parts, &large) > 1e-2);
+    }
+}
+
+/* A signal comes between the batches of a step, and so does the end of --steps. */
+static void a_run_that_accumulates_stops_and_resumes_between_steps(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_job job = {.dropout = 0.3};
+    small_result whole;
+    small_result part;
+
+    (void)state;
+    flags.batch_size = 6;
+    flags.accumulate = 4;
+    job.flags = flags;
+    whole = small_run(&job);
+    job.flags.save = path_in("acc.safetensors");
+    job.stop_at = 13;
+    part = small_run(&job);
+    assert_int_equal(part.state.step, 13);
+    job.stop_at = 0;
+    job.flags.resume = "";
+    job.flags.steps = 17;
+    part = small_run(&job);
+    assert_int_equal(part.state.step, 17);
+    job.flags.steps = 0;
+    part = small_run(&job);
+    assert_int_equal(part.status, LS_OK);
+    assert_int_equal(part.state.step, 30);
+    assert_memory_equal(part.weights, whole.weights, sizeof(whole.weights));
+}
+
+/* Every --print-freq steps a line, with the mean of all batches since the last one. */
+static void accumulation_leaves_no_rows_out_of_an_epoch(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    flags.batch_size = 6;
+    flags.accumulate = 7; // 38 full batches and a short one: 5 steps and 4 batches
+    flags.epochs = 1;
+    r = run_with(&flags, 0);
+    assert_int_equal(r.state.step, 6);
+    flags.drop_last = 1; // 38 batches: 5 steps and 3 batches
+    r = run_with(&flags, 0);
+    assert_int_equal(r.state.step, 6);
+    flags.accumulate = 100;
+    r = run_with(&flags, 0);
+    assert_int_equal(r.state.step, 1);
+    flags.accumulate = -1;
+    assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
+    assert_non_null(strstr(ls_last_error(), "--accumulate -1"));
+}
+
 /* --- restarts --- */
 
 static void set_job(const char *job, const char *generation, const char *restarts)
@@ -517,6 +613,9 @@ int main(void)
         cmocka_unit_test(the_step_limit_stops_a_run),
         cmocka_unit_test(resuming_needs_something_to_resume),
         cmocka_unit_test(a_run_without_a_learning_rate_is_refused),
+        cmocka_unit_test(accumulated_batches_are_one_larger_batch),
+        cmocka_unit_test(a_run_that_accumulates_stops_and_resumes_between_steps),
+        cmocka_unit_test(accumulation_leaves_no_rows_out_of_an_epoch),
         cmocka_unit_test(a_restarted_job_goes_on_from_what_it_has_saved),
         cmocka_unit_test(a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say),
         cmocka_unit_test(resume_auto_goes_on_where_something_is_saved),

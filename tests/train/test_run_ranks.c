@@ -180,6 +180,65 @@ static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
     }
 }
 
+/* 115 rows of each of 2 ranks in batches of 6 make 5 steps of 4 batches, the last with 1 row;
+ * 77 rows of each of 3 ranks 3 steps, and one of a batch of 5 rows. */
+static void ranks_that_accumulate_do_what_larger_batches_do(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        small_result large;
+        small_result parts;
+
+        job.flags.clip_grad_norm = 0.5;
+        job.flags.batch_size = 24;
+        job.flags.accumulate = 0;
+        large = run_on(n, &job);
+        job.flags.batch_size = 6;
+        job.flags.accumulate = 4;
+        parts = run_on(n, &job);
+        assert_int_equal(parts.state.step, large.state.step);
+        assert_true(fabs(parts.state.loss - large.state.loss) < 1e-6);
+        assert_true(parts.state.top1 == large.state.top1);
+        for (int i = 0; i < SMALL_WEIGHTS; i++)
+            assert_true(fabsf(parts.weights[i] - large.weights[i]) < 1e-5F);
+    }
+}
+
+/* The reductions of a step, and of the buffers, come once in 4 batches; so does a stop. */
+static ls_status body_quiet(const ls_test_rank *self, void *arg)
+{
+    static recorder_entry entries[RECORDER_ENTRIES];
+    char number[16];
+    int counts[3] = {0, 0, 0};
+    static const char *const sites[] = {"ddp weight", "ddp step", "bucket 1/1"};
+    int ring;
+    int n;
+
+    LS_TRY(recorder_create_fd(&ring));
+    snprintf(number, sizeof(number), "%d", ring);
+    LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
+    LS_TRY(rank_body(self, arg));
+    LS_TRY(recorder_read(ring, entries, RECORDER_ENTRIES, &n));
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++)
+            counts[k] += strcmp(entries[i].stamp.site, sites[k]) == 0;
+    LS_CHECK(counts[0] == 3 && counts[1] == 3 && counts[2] == 3);
+    return LS_OK;
+}
+
+static void batches_that_accumulate_do_not_communicate(void **state)
+{
+    small_job job = {.flags = small_flags(dir)};
+
+    (void)state;
+    job.flags.batch_size = 6;
+    job.flags.accumulate = 4;
+    job.flags.steps = 3;
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_quiet, .arg = &job}, NULL));
+}
+
 /* Statistics of the whole batch: only then it does not matter who has which part of it. */
 static void with_sync_bn_ranks_do_what_one_rank_does(void **state)
 {
@@ -302,6 +361,8 @@ int main(void)
         cmocka_unit_test(ranks_resume_with_the_bits_of_an_undisturbed_run),
         cmocka_unit_test(another_number_of_ranks_takes_the_rest_of_an_epoch),
         cmocka_unit_test(ranks_that_share_a_batch_do_what_one_rank_does),
+        cmocka_unit_test(ranks_that_accumulate_do_what_larger_batches_do),
+        cmocka_unit_test(batches_that_accumulate_do_not_communicate),
         cmocka_unit_test(with_sync_bn_ranks_do_what_one_rank_does),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_everywhere),
