@@ -84,12 +84,26 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
     return LS_OK;
 }
 
+static bool tees(const run_flags *f, unsigned stream)
+{
+    unsigned streams = f->tee_list.otherwise;
+
+    for (int i = 0; i < f->tee_list.n; i++)
+        streams |= f->tee_list.parts[i].streams;
+    return (streams & stream) != 0;
+}
+
 static void tell_what_has_no_effect(const run_flags *f)
 {
     if (f->numa_binding != NULL)
         print_error("lockstep: this version binds no rank to cores: --numa-binding %s has no "
                     "effect\n",
                     f->numa_binding);
+    for (int which = 0; which < 2; which++)
+        if (f->filters[which] != NULL && !tees(f, RANK_STDOUT << which))
+            print_error("lockstep: --duplicate-%s-filters has no effect without --tee %d or "
+                        "--log-dir\n",
+                        which == 0 ? "stdout" : "stderr", RANK_STDOUT << which);
 }
 
 /* What of this machine will stand in the way, as far as that is known in milliseconds. Traps of names and networks are the launcher's
@@ -170,6 +184,8 @@ static int run_job(const run_flags *f, char **command)
                        .tee = &f->tee_list,
                        .shown_local = f->local_ranks != NULL ? &f->local_list : NULL,
                        .shown = f->ranks != NULL ? &f->rank_list : NULL,
+                       .filters = {f->filters[0], f->filters[1]},
+                       .line_prefix = f->line_prefix,
                        .log_dir = f->log_dir,
                        .fold = !f->no_fold,
                        .nodes = f->has_nodes ? &f->nodes : NULL,

@@ -53,6 +53,8 @@ agent_spec far_orders_spec(const orders *o)
                         .shown_local = &o->shown_local,
                         .shown = &o->shown,
                         .log_dir = or_null(o->log_dir),
+                        .filters = {or_null(o->filters[0]), or_null(o->filters[1])},
+                        .line_prefix = or_null(o->line_prefix),
                         .master_addr = or_null(o->master_addr),
                         .net = o->net,
                         .ports = o->ports,

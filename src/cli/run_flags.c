@@ -134,6 +134,14 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "`DIR` where the files are: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
          "alone it "
          "means --tee 3"},
+        {"duplicate-stdout-filters", 0, LS_FLAG_TEXT, &f->filters[0], 0, 0,
+         "`LIST` write lines of teed stdout that contain one of these texts to "
+         "attempt_N/filtered_stdout.log, too; \",,\" is a comma in a text"},
+        {"duplicate-stderr-filters", 0, LS_FLAG_TEXT, &f->filters[1], 0, 0,
+         "`LIST` likewise of stderr"},
+        {"log-line-prefix-template", 0, LS_FLAG_TEXT, &f->line_prefix, 0, 0,
+         "`TEXT` what stands in front of each line: ${role_name}, ${rank}, ${local_rank} and "
+         "${hostname} become their values (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)"},
         {"local-ranks-filter", 0, LS_FLAG_TEXT, &f->local_ranks, 0, 0,
          "`LIST` show the lines of these local ranks only: 0,3 or 0-3"},
         {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
@@ -179,6 +187,7 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"event-log-handler", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
          "`NAME` \"default\": plug-ins of torchrun are Python and cannot be loaded"},
+        {"print-completion", 0, LS_FLAG_TEXT, &f->completion, 0, 0, NULL},
         {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
          "`NAME` accepted; this version binds no rank to cores"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
@@ -332,6 +341,24 @@ static ls_status check_words(const run_flags *f)
     return LS_OK;
 }
 
+static ls_status read_lines(run_flags *f)
+{
+    static const char *const flags[] = {"--duplicate-stdout-filters", "--duplicate-stderr-filters"};
+
+    for (int which = 0; which < 2; which++) {
+        if (f->filters[which] != NULL && f->filters[which][0] == 0)
+            f->filters[which] = NULL; /* no text, no line */
+        if (f->filters[which] != NULL && strlen(f->filters[which]) > LINE_FILTER_MOST)
+            return ls_fail(LS_EINVAL, "%s: longer than %d bytes", flags[which], LINE_FILTER_MOST);
+    }
+    if (f->line_prefix == NULL)
+        f->line_prefix =
+            getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"); // NOLINT(concurrency-mt-unsafe)
+    if (f->line_prefix != NULL && f->line_prefix[0] == 0)
+        f->line_prefix = NULL;
+    return LS_OK;
+}
+
 static ls_status choose_isolation(run_flags *f)
 {
     const char *word = f->isolate != NULL ? f->isolate : "off";
@@ -352,6 +379,7 @@ static ls_status settle(run_flags *f)
         LS_TRY(run_flags_settle_nodes(f));
     LS_TRY(choose_store(f));
     LS_TRY(read_streams(f));
+    LS_TRY(read_lines(f));
     LS_TRY(check_words(f));
     LS_TRY(choose_isolation(f));
     if (f->signals != NULL)
@@ -381,6 +409,11 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     LS_TRY(ls_flags_parse(&flags, argc, argv, rest));
     if (f->help)
         return LS_OK;
+    if (f->completion != NULL)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "--print-completion %s: torchrun's script comes from a Python package "
+                       "(shtab), and there is none of ours; %s --help lists all flags",
+                       f->completion, run_flags_name(as_torchrun));
     if (*rest == argc)
         return ls_fail(LS_EINVAL, "which program? %s [flags] PROG ARGS...",
                        run_flags_name(as_torchrun));

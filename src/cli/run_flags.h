@@ -58,6 +58,9 @@ typedef struct run_flags {
     const char *log_dir;
     const char *trace;
     const char *logs_specs;
+    const char *filters[2]; /* of stdout and stderr */
+    const char *line_prefix;
+    const char *completion;
     const char *local_ranks;
     const char *ranks;
     int pty;

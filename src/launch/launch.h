@@ -93,6 +93,11 @@ typedef struct agent_spec {
     const rank_list *tee;         /* written to files, and shown; NULL: none */
     const rank_list *shown_local; /* NULL: all */
     const rank_list *shown;       /* by rank in the job; NULL: all */
+    /* Which lines of teed streams also go to one file (agent_filter.c), by stream: a comma list of
+     * texts of at most LINE_FILTER_MOST bytes; NULL: none. */
+    const char *filters[2];
+    /* What stands in front of each line, where `prefix` is set (line_prefix.h); NULL: "rank 1| ". */
+    const char *line_prefix;
     const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
     /* Where this agent leaves the error of a job that failed, in torchrun's form (error_file.h);
      * NULL: nowhere. */

@@ -12,6 +12,8 @@
 #define RANK_LIST_MOST      128   /* parts */
 #define RANK_LIST_RANK_MOST 65535 /* the highest number that a part may name */
 
+#define LINE_FILTER_MOST 4096 /* bytes of --duplicate-stdout-filters and its kin */
+
 /* Bits, as torchrun numbers them. */
 typedef enum rank_streams {
     RANK_STREAMS_NONE = 0,

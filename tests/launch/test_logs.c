@@ -325,6 +325,91 @@ static void lines_after_a_barrier_are_folded(void **state)
     assert_true(folded);
 }
 
+/* --- lines with certain texts --- */
+
+static char *filtered(const char *stream, size_t *n)
+{
+    char path[600];
+    char *bytes;
+
+    text_format(path, sizeof(path), "%s/%s/attempt_0/filtered_%s.log", home, only_entry(), stream);
+    assert_ok(file_read(path, 1 << 20, &bytes, n));
+    return bytes;
+}
+
+static void lines_with_given_texts_are_duplicated(void **state)
+{
+    job *j = RUN("-n", "3", "--log-dir", home, "--tee", "3", "--local-ranks-filter", "0-1",
+                 "--duplicate_stdout_filters", "apple,x,,y", "--duplicate-stderr-filters", "oops",
+                 "sh", "-c",
+                 "echo an apple of $RANK; echo a pear; echo x,y; echo x; "
+                 "[ $RANK = 0 ] || echo oops >&2; printf 'last apple'");
+    static const char *const wanted[] = {"[default0]:an apple of 0\n", "[default1]:an apple of 1\n",
+                                         "[default0]:x,y\n", "[default1]:last apple\n"};
+    char *text;
+    size_t n;
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 1| a pear\n"));
+    text = filtered("stdout", &n);
+    for (size_t i = 0; i < LS_COUNT_OF(wanted); i++)
+        assert_non_null(strstr(text, wanted[i]));
+    assert_null(strstr(text, "pear"));
+    assert_null(strstr(text, ":x\n"));
+    assert_null(strstr(text, "default2")); // its lines are not shown
+    ls_free(text);
+    text = filtered("stderr", &n);
+    assert_string_equal(text, "[default1]:oops\n");
+    ls_free(text);
+}
+
+static void each_restart_has_its_filtered_lines(void **state)
+{
+    job *j = RUN("--log-dir", home, "--max-restarts", "1", "--duplicate-stdout-filters", "of", "sh",
+                 "-c", "echo attempt of $TORCHELASTIC_RESTART_COUNT; exit 3");
+    char path[600];
+    char *text;
+    size_t n;
+
+    LS_UNUSED(state);
+    job_expect_code(j, 3);
+    text = filtered("stdout", &n);
+    assert_string_equal(text, "[default0]:attempt of 0\n");
+    ls_free(text);
+    text_format(path, sizeof(path), "%s/%s/attempt_1/filtered_stdout.log", home, only_entry());
+    assert_ok(file_read(path, 1 << 20, &text, &n));
+    assert_string_equal(text, "[default0]:attempt of 1\n");
+    ls_free(text);
+}
+
+static void filters_without_a_teed_stream_are_reported(void **state)
+{
+    job *j = RUN("--duplicate-stdout-filters", "x", "--tee", "2", "true");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 1, "--duplicate-stdout-filters has no effect without --tee 1"));
+}
+
+static void template_stands_in_front_of_each_line(void **state)
+{
+    char host[256] = "";
+    char line[300];
+    job *j = RUN("-n", "2", "--role", "worker", "--log-line-prefix-template",
+                 "${hostname} ${role_name}${local_rank}> ", "echo", "hello");
+
+    LS_UNUSED(state);
+    (void)gethostname(host, sizeof(host) - 1);
+    text_format(line, sizeof(line), "%s worker1> hello\n", host);
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, line));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "echo", "hello"),
+                  JOB_LIST(tmpdir, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=[$rank] "));
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "[0] hello\n"));
+}
+
 /* --- error files --- */
 
 /* A shell function: leave MESSAGE SECONDS. */
@@ -499,6 +584,10 @@ int main(void)
         test(the_earliest_error_is_the_root),
         test(launcher_leaves_the_error_of_the_first_failed_rank),
         test(a_false_time_does_not_move_the_root),
+        test(lines_with_given_texts_are_duplicated),
+        test(each_restart_has_its_filtered_lines),
+        test(filters_without_a_teed_stream_are_reported),
+        test(template_stands_in_front_of_each_line),
         test(nothing_is_left_of_error_files_when_the_agent_is_killed),
     };
 

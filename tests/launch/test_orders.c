@@ -31,6 +31,8 @@ static void make_orders(orders *o, char **argv, char **env)
                   .run_id = "run7",
                   .role = "",
                   .log_dir = "logs",
+                  .filters = {"a,b", ""},
+                  .line_prefix = "${rank}:",
                   .master_addr = "10.0.0.9",
                   .net = "10.0.0.0/8",
                   .ports = {4000, 4010},
@@ -80,6 +82,9 @@ static void orders_arrive_as_they_were_given(void **state)
     assert_true(o.input_terminal && o.pty && o.size.rows == 40 && o.size.columns == 113);
     assert_string_equal(o.run_id, "run7");
     assert_string_equal(o.role, "");
+    assert_string_equal(o.filters[0], "a,b");
+    assert_string_equal(o.filters[1], "");
+    assert_string_equal(o.line_prefix, "${rank}:");
     assert_string_equal(o.master_addr, "10.0.0.9");
     assert_string_equal(o.net, "10.0.0.0/8");
     assert_int_equal(o.ports.last, 4010);
@@ -109,7 +114,7 @@ static void orders_that_are_cut_are_refused(void **state)
     f.bytes = w.bytes;
     w.data[0]++;
     assert_int_equal(orders_read(&f, &o), LS_EPROTO);
-    assert_non_null(strstr(ls_last_error(), "of version 3"));
+    assert_non_null(strstr(ls_last_error(), "of version 4"));
     f.type = FAR_NOTE;
     assert_int_equal(orders_read(&f, &o), LS_EPROTO);
     wire_writer_free(&w);
@@ -148,11 +153,11 @@ static void a_greeting_tells_version_and_cores(void **state)
 {
     static const char *const others[] = {"",
                                          "LOCKSTEP-AGENT",
-                                         "LOCKSTEP-AGENT 2 0.1.0",
-                                         "LOCKSTEP-AGENT 2 0.1.0 0",
-                                         "LOCKSTEP-AGENT 2 0.1.0 2 3",
+                                         "LOCKSTEP-AGENT 3 0.1.0",
+                                         "LOCKSTEP-AGENT 3 0.1.0 0",
+                                         "LOCKSTEP-AGENT 3 0.1.0 2 3",
                                          "LOCKSTEP-AGENT 9 0.1.0 2",
-                                         "Welcome LOCKSTEP-AGENT 2 0.1.0 2"};
+                                         "Welcome LOCKSTEP-AGENT 3 0.1.0 2"};
     char line[128];
     char version[64];
     int cores;

@@ -411,10 +411,37 @@ static void random_pieces_of_random_bytes_do_no_harm(void **state)
     }
 }
 
+static void template_of_a_prefix_gets_its_values(void **state)
+{
+    static const struct {
+        const char *template;
+        const char *prefix;
+    } cases[] = {
+        {LINE_PREFIX_DEFAULT, "[trainer3]:"},
+        {"${hostname}:${rank}: ", "node1:11: "},
+        {"$rank/$local_rank ", "11/3 "},
+        {"$$rank ${rank ${other} $other $", "$rank ${rank ${other} $other $"},
+        {"${rank}${rank}x", "1111x"},
+        {"\x1b[31m", "?[31m"},
+        {"", ""},
+    };
+    const line_prefix_values values = {
+        .role_name = "trainer", .hostname = "node1", .rank = 11, .local_rank = 3};
+    char text[LINE_PREFIX_BYTES];
+    char small[4];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++)
+        assert_string_equal(line_prefix_make(cases[i].template, &values, text, sizeof(text)),
+                            cases[i].prefix);
+    assert_string_equal(line_prefix_make("a${hostname}b", &values, small, sizeof(small)), "ano");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_is_one_write),
+        cmocka_unit_test(template_of_a_prefix_gets_its_values),
         cmocka_unit_test(empty_lines_stay),
         cmocka_unit_test(carriage_return_and_line_feed_are_one_end),
         cmocka_unit_test(a_bar_is_left_out_where_there_is_no_terminal),

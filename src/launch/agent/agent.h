@@ -10,6 +10,7 @@
 #include "launch/agent/error_file.h"
 #include "launch/head/head.h"
 #include "launch/process/isolate.h"
+#include "launch/agent/line_prefix.h"
 #include "launch/agent/log_folder.h"
 #include "launch/network/net_choice.h"
 #include "launch/network/net_probe.h"
@@ -45,10 +46,12 @@ typedef struct agent_rank {
     int news_fd;
     int stream_fd[2]; /* its stdout and stderr, -1 when ended or inherited */
     int ring_fd;
-    unsigned attempt; /* its folder in agent.logs */
-    int log_fd[2];    /* files of its streams, -1: none */
-    int error_fd;     /* where it leaves its error, if not in that folder; -1: there */
-    int pmi_fd;       /* for PMI-1, -1 when ended or not offered */
+    unsigned attempt;     /* its folder in agent.logs */
+    int log_fd[2];        /* files of its streams, -1: none */
+    text_buf filtered[2]; /* lines for agent.filtered_fd, not ended */
+    char filter_prefix[LINE_PREFIX_BYTES];
+    int error_fd; /* where it leaves its error, if not in that folder; -1: there */
+    int pmi_fd;   /* for PMI-1, -1 when ended or not offered */
     poll_watch *pmi_watch;
     poll_watch *news_watch;
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
@@ -134,9 +137,10 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     bool has_lost_output;      /* stdout or stderr took no more, and that was said */
     poll_watch *sink_watch[2]; /* while something waits */
     log_folder logs;
-    bool has_job;    /* agent_open_job() has succeeded */
-    bool log_failed; /* and it has been said */
-    int guardian_fd; /* its lifeline */
+    int filtered_fd[2]; /* of the present attempt, -1: none */
+    bool has_job;       /* agent_open_job() has succeeded */
+    bool log_failed;    /* and it has been said */
+    int guardian_fd;    /* its lifeline */
     pid_t guardian;
     int n_guardians; /* that were started */
     int n_left;
@@ -337,6 +341,15 @@ bool agent_shows_any(const agent_spec *spec, int local_rank, int rank);
 /* What a rank has left in its error file; LS_ENOTFOUND: nothing. */
 LS_MUST_USE ls_status agent_read_error(const agent_rank *r, error_report *out);
 LS_MUST_USE ls_status agent_open_error(const agent_rank *r, int *fd); /* likewise, to read it */
+
+/* Whether this stream is written to a file and shown as well. */
+bool agent_is_teed(const agent_rank *r, int which);
+
+/* --- agent_filter.c: lines with certain texts in a file of their own --- */
+LS_MUST_USE ls_status agent_open_filters(agent *a, unsigned attempt); /* before ranks start */
+void agent_close_filters(agent *a);
+void agent_filter_output(agent_rank *r, int which, const char *bytes, size_t n);
+void agent_end_filter(agent_rank *r, int which); /* the stream has ended */
 
 /* --- agent_hosts*.c: agents that are started from here, and their ranks --- */
 LS_MUST_USE ls_status agent_open_hosts(agent *a);

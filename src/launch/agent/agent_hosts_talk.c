@@ -17,15 +17,23 @@ enum {
 
 static void open_stream(agent_hosts *h, far_host *host, int rank, int which)
 {
+    const agent_spec *spec = h->agent->spec;
+    const line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
+                                       .hostname = h->spec->list->hosts[host - h->list].name,
+                                       .rank = rank,
+                                       .local_rank = rank - host->rank_base};
     output_sink *sink = &h->agent->sinks[which];
+    output_stream *stream = &h->streams[2 * rank + which];
 
-    h->streams[2 * rank + which] =
-        (output_stream){.sink = sink,
-                        .kept = &host->kept,
-                        .rank = rank,
-                        .n_ranks = h->world_size,
-                        .prefix = h->agent->spec->prefix && h->world_size > 1,
-                        .fold = sink->terminal ? h->agent->fold : NULL};
+    *stream = (output_stream){.sink = sink,
+                              .kept = &host->kept,
+                              .rank = rank,
+                              .n_ranks = h->world_size,
+                              .prefix = spec->prefix && h->world_size > 1,
+                              .fold = sink->terminal ? h->agent->fold : NULL};
+    if (spec->prefix && spec->line_prefix != NULL)
+        line_prefix_make(spec->line_prefix, &values, stream->own_prefix,
+                         sizeof(stream->own_prefix));
 }
 
 ls_status hosts_open_streams(agent_hosts *h)

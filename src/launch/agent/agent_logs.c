@@ -48,6 +48,14 @@ bool agent_shows_any(const agent_spec *spec, int local_rank, int rank)
     return shown_streams(spec, local_rank, rank) != RANK_STREAMS_NONE;
 }
 
+bool agent_is_teed(const agent_rank *r, int which)
+{
+    const int local = (int)(r - r->agent->ranks);
+
+    return agent_shows(r, which) &&
+           (streams_in(r->agent->spec->tee, local) & (RANK_STDOUT << which)) != 0;
+}
+
 static bool wants_folder(const agent_spec *spec)
 {
     return spec->capture && (spec->log_dir != NULL ||

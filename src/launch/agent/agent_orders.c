@@ -84,6 +84,9 @@ void agent_fill_orders(const agent *a, orders *o)
     o->run_id = or_empty(spec->run_id);
     o->role = or_empty(spec->role);
     o->log_dir = or_empty(spec->log_dir);
+    o->filters[0] = or_empty(spec->filters[0]);
+    o->filters[1] = or_empty(spec->filters[1]);
+    o->line_prefix = or_empty(spec->line_prefix);
     o->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
     o->net = or_empty(spec->net);
     o->ports = spec->ports;

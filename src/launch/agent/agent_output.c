@@ -22,6 +22,7 @@ static void end_stream(agent_rank *r, int which)
     if (r->stream_fd[which] < 0)
         return;
     output_end(&r->stream[which]);
+    agent_end_filter(r, which);
     if (r->agent->spec->far != NULL && agent_shows(r, which))
         agent_far_output(r, which, NULL, 0);
     poller_unwatch(r->stream_watch[which]);
@@ -185,8 +186,8 @@ ls_status agent_open_fold(agent *a)
         n_shown += agent_shows(&a->ranks[i], 0) || agent_shows(&a->ranks[i], 1);
     if (agent_hosts_show(a->hosts, &n_ranks, &n_shown))
         first = 0;
-    if (!spec->capture || !spec->fold || !spec->prefix || n_shown < 2 ||
-        (!a->sinks[0].terminal && !a->sinks[1].terminal))
+    if (!spec->capture || !spec->fold || !spec->prefix || spec->line_prefix != NULL ||
+        n_shown < 2 || (!a->sinks[0].terminal && !a->sinks[1].terminal))
         return LS_OK;
     return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &a->fold);
 }
@@ -232,6 +233,7 @@ static void read_stream(agent_rank *r, int which)
 
     if (n > 0) {
         agent_write_log(r, which, bytes, (size_t)n);
+        agent_filter_output(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
         if (r->agent->spec->far != NULL && agent_shows(r, which))
             agent_far_output(r, which, bytes, (size_t)n);
@@ -265,6 +267,23 @@ static ls_status open_pipe(agent_rank *r, int which, int *child_end)
                                                    : ls_fail_errno("a pipe from rank %d", r->rank);
 }
 
+/* In front of the lines of this rank, on the console and in the files of agent_filter.c. */
+static void make_prefixes(agent_rank *r, output_stream *stream)
+{
+    const agent_spec *spec = r->agent->spec;
+    char host[256] = "localhost";
+    line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
+                                 .hostname = host,
+                                 .rank = r->rank,
+                                 .local_rank = (int)(r - r->agent->ranks)};
+
+    (void)gethostname(host, sizeof(host) - 1);
+    line_prefix_make(spec->line_prefix != NULL ? spec->line_prefix : LINE_PREFIX_DEFAULT, &values,
+                     r->filter_prefix, sizeof(r->filter_prefix));
+    if (spec->line_prefix != NULL && spec->prefix)
+        text_format(stream->own_prefix, sizeof(stream->own_prefix), "%s", r->filter_prefix);
+}
+
 ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
 {
     const agent_spec *spec = r->agent->spec;
@@ -280,6 +299,7 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
                                        .n_ranks = n_ranks,
                                        .prefix = spec->prefix && n_ranks > 1,
                                        .is_hidden = spec->far != NULL || !agent_shows(r, which)};
+    make_prefixes(r, &r->stream[which]);
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;
     return watch_stream(r, which);

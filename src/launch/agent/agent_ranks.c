@@ -252,7 +252,9 @@ ls_status agent_start_ranks(agent *a)
 
     agent_prepare_ranks(a);
     agent_begin_group(a);
-    st = open_ranks(a);
+    st = agent_open_filters(a, a->place.place.generation - 1);
+    if (st == LS_OK)
+        st = open_ranks(a);
     if (st == LS_OK)
         a->phase = AGENT_RUNNING;
     return st;

@@ -150,6 +150,7 @@ static void prepare(agent *a, const agent_spec *spec, agent_result *result)
                  .signal_fd = -1,
                  .guardian_fd = -1,
                  .logs = {.fd = -1},
+                 .filtered_fd = {-1, -1},
                  .input = {.fd = -1},
                  .group = CGROUP_NONE,
                  .isolation = ISOLATION_NONE};
@@ -238,6 +239,7 @@ void agent_close(agent *a)
     close_guardian(a);
     if (a->shim_lost && a->spec->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
+    agent_close_filters(a);
     log_folder_close(&a->logs);
     agent_close_link(
         a); /* so that agents elsewhere know that it is over, if nobody could tell them */

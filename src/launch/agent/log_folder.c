@@ -119,6 +119,9 @@ void log_folder_close(log_folder *f)
 
 static const char *relative(char *buf, unsigned attempt, int local_rank, const char *file)
 {
+    if (local_rank == LOG_FOLDER_ALL_RANKS)
+        return text_format(buf, RELATIVE_MOST, "attempt_%u%s%s", attempt, file == NULL ? "" : "/",
+                           file == NULL ? "" : file);
     return text_format(buf, RELATIVE_MOST, "attempt_%u/%d%s%s", attempt, local_rank,
                        file == NULL ? "" : "/", file == NULL ? "" : file);
 }

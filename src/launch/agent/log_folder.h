@@ -3,6 +3,7 @@
  * log_folder.h - the files of one job, as torchrun lays them out:
  *
  *     DIR/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+ *     DIR/<run_id>_<random>/attempt_<n>/{filtered_stdout.log,filtered_stderr.log}
  *
  * The folder with the random name is new and this user's alone (0700, files 0600), so nobody else can have put a link into it.
  */
@@ -22,6 +23,9 @@ void log_folder_close(log_folder *f); /* the files stay */
 
 /* Makes the folder of a rank. */
 LS_MUST_USE ls_status log_folder_add_rank(const log_folder *f, unsigned attempt, int local_rank);
+
+/* As the rank: a file that all ranks of the attempt share, beside their folders. */
+#define LOG_FOLDER_ALL_RANKS (-1)
 
 /* The path of a rank's folder (file NULL) or of a file in it, cut where it does not fit. */
 const char *log_folder_path(const log_folder *f, unsigned attempt, int local_rank, const char *file,

@@ -179,6 +179,8 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n)
     char widest[16];
     int width;
 
+    if (s->own_prefix[0] != 0)
+        return s->own_prefix;
     if (!s->prefix)
         return "";
     text_format(widest, sizeof(widest), "%d", s->n_ranks - 1);

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "launch/agent/line_prefix.h"
 
 #include <stdbool.h>
 
@@ -55,7 +56,8 @@ typedef struct output_stream {
     int rank;
     int n_ranks; /* for the width of the prefix */
     bool prefix;
-    bool is_hidden; /* lines are remembered, not written */
+    char own_prefix[LINE_PREFIX_BYTES]; /* in the place of "rank 1| "; "": that */
+    bool is_hidden;                     /* lines are remembered, not written */
     struct output_fold
         *fold; /* where whole lines wait for the same ones of other ranks; NULL: they do not */
     bool is_deferred; /* what is begun is shown when the lines before it have been written */

@@ -152,6 +152,9 @@ void orders_write(wire_writer *w, const orders *o)
     write_text(w, o->run_id);
     write_text(w, o->role);
     write_text(w, o->log_dir);
+    write_text(w, o->filters[0]);
+    write_text(w, o->filters[1]);
+    write_text(w, o->line_prefix);
     write_text(w, o->master_addr);
     write_text(w, o->net);
     wire_write_u32(w, (uint32_t)o->ports.first);
@@ -192,6 +195,9 @@ static void read_options(wire_reader *r, orders *o)
     o->run_id = read_text(r);
     o->role = read_text(r);
     o->log_dir = read_text(r);
+    o->filters[0] = read_text(r);
+    o->filters[1] = read_text(r);
+    o->line_prefix = read_text(r);
     o->master_addr = read_text(r);
     o->net = read_text(r);
     o->ports.first = read_number(r, 0, 65535);
@@ -208,7 +214,8 @@ static void read_options(wire_reader *r, orders *o)
     read_list(r, &o->shown_local);
     read_list(r, &o->shown);
     o->isolate = wire_read_u8(r) != 0;
-    if (o->grace_ms < 0)
+    if (o->grace_ms < 0 || strlen(o->filters[0]) > LINE_FILTER_MOST ||
+        strlen(o->filters[1]) > LINE_FILTER_MOST)
         r->failed = true;
 }
 

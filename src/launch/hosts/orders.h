@@ -2,7 +2,7 @@
 /*
  * orders.h - what passes between who starts an agent on another host (starter.h) and that agent, over its stdin and stdout.
  *
- *     agent -> starter   one line: "LOCKSTEP-AGENT 2 VERSION CORES", whatever a login shell may have printed before it
+ *     agent -> starter   one line: "LOCKSTEP-AGENT 3 VERSION CORES", whatever a login shell may have printed before it
  *     starter -> agent   FAR_ORDERS: the job's key, where its head is, and what is to be run
  *     agent -> starter   FAR_OUTPUT, FAR_NOTE, FAR_FAILED, until the job is over
  *     agent -> starter   FAR_WANTED: rank 0 may be sent so many bytes more
@@ -25,7 +25,7 @@
 
 #include <stdbool.h>
 
-#define ORDERS_VERSION     2
+#define ORDERS_VERSION     3
 #define ORDERS_GREETING    "LOCKSTEP-AGENT"
 #define ORDERS_BODY_MAX    ((size_t)16 * 1024 * 1024)
 #define ORDERS_STRINGS_MAX 65536 /* arguments, and variables */
@@ -62,6 +62,8 @@ typedef struct orders {
     const char *run_id; /* "": the job's own name, and so on: as in agent_spec */
     const char *role;
     const char *log_dir;
+    const char *filters[2];
+    const char *line_prefix;
     const char *master_addr; /* where rank 0 is, if it hosts a store itself */
     const char *net;
     net_ports ports;
