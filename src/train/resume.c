@@ -43,16 +43,18 @@ static void add_difference(void *arg, const char *text)
 }
 
 /* All differences in the error text, or, where that has not the room, on standard error. */
-static ls_status fail_differences(const difference_list *d)
+static ls_status fail_differences(const difference_list *d, const char *hint)
 {
     if (d->joined.length <= SHOWN_BYTES)
-        return ls_fail(LS_EFORMAT, "it does not fit: %s", text_str(&d->joined));
+        return ls_fail(LS_EFORMAT, "it does not fit: %s%s", text_str(&d->joined), hint);
     progress_write(STDERR_FILENO, text_str(&d->lines));
-    return ls_fail(LS_EFORMAT, "it does not fit: %d difference%s, listed above", d->n,
-                   text_plural(d->n));
+    return ls_fail(LS_EFORMAT, "it does not fit: %d difference%s, listed above%s", d->n,
+                   text_plural(d->n), hint);
 }
 
-static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_load_mode mode)
+/* All of the list, or an error that ends with `hint`. */
+static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_load_mode mode,
+                              const char *hint)
 {
     difference_list found = {.n = 0};
     int n;
@@ -62,7 +64,7 @@ static ls_status load_fitting(ls_checkpoint *file, const name_list *list, ls_loa
     if (st == LS_OK)
         st = text_status(&found.joined);
     if (st == LS_OK && found.n > 0)
-        st = fail_differences(&found);
+        st = fail_differences(&found, hint);
     text_free(&found.joined);
     text_free(&found.lines);
     LS_TRY(st);
@@ -199,7 +201,8 @@ static ls_status load_weights(ls_run *run, const char *path)
     if (st == LS_OK && run->flags->skip_mismatched)
         st = load_what_fits(run, file, &list, mode);
     else if (st == LS_OK)
-        st = load_fitting(file, &list, mode);
+        st = load_fitting(file, &list, mode,
+                          run->flags->init != NULL ? "; --skip-mismatched loads the others" : "");
     name_list_free(&list);
     ls_checkpoint_close(file);
     return ls_context(st, "loading %s", path);
@@ -423,7 +426,7 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     LS_TRY(check_same_run(run, file, &at));
     st = save_state_list(run, &state);
     if (st == LS_OK)
-        st = load_fitting(file, &state, LS_LOAD_STRICT);
+        st = load_fitting(file, &state, LS_LOAD_STRICT, "");
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;

@@ -644,6 +644,7 @@ static void weights_that_fit_are_loaded_and_the_others_listed(void **state)
     job.flags.init = path_in("seven.safetensors");
     r = small_run(&job);
     assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "float32 here; --skip-mismatched loads the others"));
     job.flags.skip_mismatched = 1;
     r = small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
     assert_int_equal(r.status, LS_OK);
