@@ -37,8 +37,8 @@ static face_desc desc_of(face_list *list, layout_kind kind, int block, int n_dim
 }
 
 /* Finds the kind by comparison, so that no descriptor is taken apart. Plain comes first: with one
- * channel, or one position, several kinds are the same. */
-static void classify(layout *l)
+ * channel, or one position, several kinds are the same. False without memory. */
+static bool classify(layout *l)
 {
     static const struct {
         layout_kind kind;
@@ -50,17 +50,20 @@ static void classify(layout *l)
                  {LAYOUT_BLOCKED, 4}};
     const size_t n_forms = l->n_dims == 4 ? LS_COUNT_OF(forms) : 1;
     face_list list = {0};
+    bool has_memory = true;
 
     l->kind = LAYOUT_OTHER;
-    for (size_t i = 0; i < n_forms && l->kind == LAYOUT_OTHER; i++) {
+    for (size_t i = 0; i < n_forms && has_memory && l->kind == LAYOUT_OTHER; i++) {
         const face_desc d = desc_of(&list, forms[i].kind, forms[i].block, l->n_dims, l->dims);
 
-        if (d != NULL && face_desc_equal(d, l->desc)) {
+        has_memory = d != NULL;
+        if (has_memory && face_desc_equal(d, l->desc)) {
             l->kind = forms[i].kind;
             l->block = forms[i].block;
         }
     }
     face_list_free(&list);
+    return has_memory;
 }
 
 static void layout_free(layout *l)
@@ -104,13 +107,13 @@ const layout *layout_intern(device_state *self, face_desc desc)
     if (l == NULL)
         return NULL;
     l->desc = face_desc_copy(desc);
-    if (l->desc == NULL) {
+    if (l->desc != NULL)
+        l->n_dims = face_desc_dims(desc, l->dims);
+    if (l->desc == NULL || !classify(l)) {
         layout_free(l);
         return NULL;
     }
     l->bytes = face_desc_bytes(desc);
-    l->n_dims = face_desc_dims(desc, l->dims);
-    classify(l);
     l->next = self->layouts;
     self->layouts = l;
     return l;

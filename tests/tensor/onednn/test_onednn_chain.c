@@ -522,11 +522,12 @@ static ls_tensor *late_aligned(ls_tape *tape, ls_tensor *a, ls_tensor *const *w)
     return ls_permute(tape, h, (int[]){0, 3, 1, 2});
 }
 
-static void late_step(ls_tape *tape, ls_tensor *x, ls_tensor *targets, ls_tensor *const *w)
+static ls_status late_step(ls_tape *tape, ls_tensor *x, ls_tensor *targets, ls_tensor *const *w)
 {
     const ls_conv2d_params padded = {.padding = {1, 1}};
     ls_tensor *a;
     ls_tensor *h;
+    ls_status st;
 
     ls_tape_reset(tape);
     ls_tape_set_random(tape, 1, 2);
@@ -534,8 +535,26 @@ static void late_step(ls_tape *tape, ls_tensor *x, ls_tensor *targets, ls_tensor
     h = ls_concat(tape, (ls_tensor *[]){a, late_odd(tape, x, w), late_aligned(tape, a, w), a}, 4,
                   1);
     h = ls_linear(tape, ls_flatten(tape, h), w[TOP], NULL);
-    assert_status(LS_OK, ls_backward(tape, ls_cross_entropy(tape, h, targets), 1));
+    st = ls_backward(tape, ls_cross_entropy(tape, h, targets), 1);
     ls_tape_reset(tape);
+    return st;
+}
+
+/* Steps in which the first, second, ... allocation fails, until one makes none that fails. What each
+ * has made stays, so that the next one gets further. */
+static void fail_each_allocation(ls_tape *tape, ls_tensor *x, ls_tensor *targets,
+                                 ls_tensor *const *w)
+{
+    ls_status st = LS_ENOMEM;
+
+    for (uint64_t n = 1; st != LS_OK; n++) {
+        ls_alloc_fail_at(n);
+        st = late_step(tape, x, targets, w);
+        ls_alloc_fail_at(0);
+        assert_true(st == LS_OK || st == LS_ENOMEM || st == LS_EUNSUPPORTED);
+    }
+    for (int i = 0; i < N_LATE; i++)
+        ls_zero_grad(w[i]);
 }
 
 /* One step's gradients, whose allocations must all have been made in the first two. */
@@ -553,10 +572,11 @@ static void late_gradients(ls_device *device, ls_tensor **w)
         w[i] = seeded(device, LS_F32, &late_shapes[i], 40 + (uint64_t)i);
         assert_status(LS_OK, ls_require_grad(w[i]));
     }
+    fail_each_allocation(tape, x, targets, w);
     for (int step = 0; step < 3; step++) {
         const uint64_t before = ls_alloc_count();
 
-        late_step(tape, x, targets, w);
+        assert_status(LS_OK, late_step(tape, x, targets, w));
         assert_true(step < 2 || ls_alloc_count() == before);
     }
     ls_tape_destroy(tape);
