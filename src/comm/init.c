@@ -8,10 +8,12 @@
 #include "base/text.h"
 #include "comm/group.h"
 #include "comm/identity.h"
+#include "comm/identity_place.h"
 #include "comm/join.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <unistd.h>
 
 static ls_status read_settings(const ls_init_options *opt, join_settings *s, int64_t *operation_ms,
@@ -183,6 +185,22 @@ static ls_status find_identity(const comm_env *env, const ls_init_options *opt, 
     return LS_OK;
 }
 
+/* NCCL's variable for more detail does nothing for our own engine. Warnings are logged in any case. */
+static void hint_at_log(const comm_env *env, const identity *id, const engine_parts *parts)
+{
+    static int64_t last_ms; // of rank 0, once a process
+    const char *level = identity_get(env, "NCCL_DEBUG");
+
+    if (level == NULL || id->rank != 0 || id->size < 2 || parts->ops != &native_backend_ops ||
+        strcasecmp(level, "warn") == 0 || !text_equal(config_origin(CONFIG_LOG), "default") ||
+        !log_every(&last_ms, INT64_MAX))
+        return;
+    ls_log(LS_LOG_WARN, "comm",
+           "NCCL_DEBUG=%.16s has no effect on the native backend: LOCKSTEP_LOG=debug logs how "
+           "ranks join and connect, lockstep run --trace FILE writes each operation",
+           level);
+}
+
 ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_comm **out)
 {
     engine_parts parts = {.control_fd = -1};
@@ -199,6 +217,7 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
         &(backend_need){.name = s.backend, .transport = s.transport, .world_size = id.size},
         &parts.ops));
     s.backend = parts.ops->name;
+    hint_at_log(env, &id, &parts);
     parts.rank = id.rank;
     parts.size = id.size;
     if (id.size > 1)

@@ -142,6 +142,63 @@ static void programs_run_under_mpich(void **state)
     expect_programs_under("mpirun.mpich");
 }
 
+static int count_text(const text_buf *text, const char *what)
+{
+    int n = 0;
+
+    for (const char *at = strstr(text_str(text), what); at != NULL; at = strstr(at + 1, what))
+        n++;
+    return n;
+}
+
+static int count_hints(const char *variable, const char *log)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", LOCKSTEP_BIN "/message_passing"),
+                       JOB_LIST(variable, log));
+    int n;
+
+    job_expect_code(j, 0);
+    n = count_text(&j->err, "LOCKSTEP_LOG=debug logs how ranks join");
+    job_clean_up(NULL);
+    return n;
+}
+
+static void variable_of_nccl_for_detail_hints_once_at_ours(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(count_hints("NCCL_DEBUG=INFO", "LOCKSTEP_LOG"), 1);
+    assert_int_equal(count_hints("NCCL_DEBUG=trace", "LOCKSTEP_LOG"), 1);
+    assert_int_equal(count_hints("NCCL_DEBUG=WARN", "LOCKSTEP_LOG"), 0);
+    assert_int_equal(count_hints("NCCL_DEBUG=INFO", "LOCKSTEP_LOG=warn"), 0);
+    assert_int_equal(count_hints("NCCL_DEBUG", "LOCKSTEP_LOG"), 0);
+}
+
+/* What srun sets for each task, inside a job of one rank. */
+static void ranks_of_srun_inside_a_job_of_one_rank_are_sruns(void **state)
+{
+    static const char script[] =
+        "for i in 0 1 2; do SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_STEP_ID=0 SLURM_JOB_ID=77 "
+        "SLURM_NODEID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NUM_NODES=1 "
+        "SLURM_STEP_TASKS_PER_NODE=3 $PMIX PMIX_RANK=$i " LOCKSTEP_BIN "/message_passing & done; "
+        "wait";
+    static const char *const environments[] = {"env", "env PMIX_NAMESPACE=slurm.pmix.77.0"};
+    char variable[96];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(environments); i++) {
+        job *j;
+        text_format(variable, sizeof(variable), "PMIX=%s", environments[i]);
+        j = job_start(JOB_LIST(JOB_TOOL, "run", "sh", "-c", script), JOB_LIST(CLEAN, variable));
+        job_expect_code(j, 0);
+        for (int r = 1; r < 3; r++) {
+            char line[64];
+            text_format(line, sizeof(line), "Rank %d has received 1 from rank 0.\n", r);
+            job_expect(j, job_said(j, 0, line));
+        }
+        job_clean_up(NULL);
+    }
+}
+
 static void programs_run_under_our_own_launcher(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "4", LOCKSTEP_BIN "/elastic_ddp"), NULL);
@@ -164,6 +221,8 @@ int main(void)
         test(ranks_meet_at_the_file_of_the_environment),
         test(programs_run_under_open_mpi),
         test(programs_run_under_mpich),
+        test(variable_of_nccl_for_detail_hints_once_at_ours),
+        test(ranks_of_srun_inside_a_job_of_one_rank_are_sruns),
         test(programs_run_under_our_own_launcher),
     };
 
