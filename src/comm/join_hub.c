@@ -195,8 +195,9 @@ static ls_status serve_master(join *j, const join_settings *s)
 }
 
 /*
- * What is wrong with the address at which rank 0 is to be found. Whether all ranks are on one host is often not known: then a
- * loopback address may be meant, and the reports of ranks that do not come say so.
+ * What is wrong with the address at which rank 0 is to be found. Whether all ranks are on one host
+ * is often not known: then a loopback address may be meant, and the reports of ranks that do not
+ * come say so.
  */
 static void judge_master(join *j)
 {

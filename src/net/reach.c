@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reach.c - compares a given address with the own ones. An address counts as own when it can be bound. Callers warn and go on:
- * an address that is not own may be translated (NAT, a container's published port, a public address in a cloud).
+ * reach.c - compares a given address with the own ones. An address counts as own when it can be
+ * bound. Callers warn and go on: an address that is not own may be translated (NAT, a container's
+ * published port, a public address in a cloud).
  */
 #include "net/reach.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp_user.c - the kernel's socket monitor answers for one connection; where it is not built in, /proc/net/tcp
- * or tcp6 is searched.
+ * tcp_user.c - the kernel's socket monitor answers for one connection; where it is not built in,
+ * /proc/net/tcp or tcp6 is searched.
  *
  * A socket that its process has closed lives on for a while and belongs to nobody: both sources show it with inode 0, and with
  * user 0, which must not be taken for root.
@@ -158,7 +158,10 @@ static void write_end(const tcp_ends *e, const uint32_t words[4], uint16_t port,
     text_format(out + (ptrdiff_t)8 * n, 6, ":%04X", (unsigned)ntohs(port));
 }
 
-/* Whether this line is that end's; "sl: local remote state tx:rx tr:when retransmits uid timeout inode ...". */
+/*
+ * Whether this line is that end's; "sl: local remote state tx:rx tr:when retransmits uid timeout
+ * inode ...".
+ */
 static bool is_their_line(const char *line, const char *both, uid_t *uid, uint64_t *inode)
 {
     const char *rest = strstr(line, both);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * user_door.h - listens at 127.0.0.1 or at an address of this host's network, and admits connections of one user: for programs
- * that know no key (door.h is for those that do).
+ * user_door.h - listens at 127.0.0.1 or at an address of this host's network, and admits
+ * connections of one user: for programs that know no key (door.h is for those that do).
  *
- * The kernel says which user a connection from this host belongs to. For one from another host the owner of the listener asks
- * an authenticated agent there, which asks its own kernel. Nothing of a connection is read before that.
+ * The kernel says which user a connection from this host belongs to. For one from another host the
+ * owner of the listener asks an authenticated agent there, which asks its own kernel. Nothing of a
+ * connection is read before that.
  */
 #ifndef LS_NET_USER_DOOR_H
 #define LS_NET_USER_DOOR_H
@@ -25,8 +26,9 @@ typedef struct user_door_options {
     uid_t user;
     void *self;
     /*
-     * A connection from another host: does a process of the user hold its end `client`? The answer is
-     * user_door_answer(), within 5 s, also from in here. NULL: connections from other hosts are refused.
+     * A connection from another host: does a process of the user hold its end `client`? The answer
+     * is user_door_answer(), within 5 s, also from in here. NULL: connections from other hosts are
+     * refused.
      */
     void (*ask)(void *self, uint32_t question, const net_address *client,
                 const net_address *server);

@@ -58,6 +58,7 @@ struct c10d_store {
     list_node conns;
     list_node dead;
     size_t n_conns;
+    bool was_used;
     size_t buffered;
     poll_timer reaper;
     kv_table table;

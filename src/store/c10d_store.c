@@ -210,6 +210,7 @@ static ls_status make_conn(c10d_store *s, int fd, c10d_conn **out)
     }
     list_append(&s->conns, &c->node);
     s->n_conns++;
+    s->was_used = true;
     *out = c;
     return LS_OK;
 }
@@ -281,6 +282,11 @@ void c10d_store_destroy(c10d_store *s)
     table_free(&s->table);
     c10d_queues_free(&s->queues);
     ls_free(s);
+}
+
+bool c10d_store_was_used(const c10d_store *s)
+{
+    return s->was_used;
 }
 
 int c10d_store_port(const c10d_store *s)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unmodified PyTorch programs under `lockstep run`: the agent hosts their store. Skipped where PyTorch is missing."""
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,30 @@ print("in step after a timeout")
 """
 
 
+# A server of the script's own beside the store, with names that all nodes make alike.
+OWN_SERVER = """
+import datetime, os
+import torch.distributed as dist
+
+address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+own = dist.TCPStore(address, port + 3, size, is_master=rank == 0,
+                    timeout=datetime.timedelta(seconds=30))
+own.set(f"{port}/{rank}", str(rank))
+print("all values:", [int(own.get(f"{port}/{i}")) for i in range(size)])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+OWN_ADDRESS = """
+import os
+os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "9"
+import torch.distributed as dist
+dist.init_process_group("gloo")
+"""
+
+
 def find_python():
     """The first interpreter that has PyTorch."""
     check = "import sys, torch.distributed as d; sys.exit(not (d.is_available() and hasattr(d, 'TCPStore')))"
@@ -116,15 +141,27 @@ def find_python():
 PYTHON = find_python()
 
 
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "MASTER_"))}
+
+
+def begin(folder, script, *flags, **variables):
+    """Starts a script under the tool; both streams come as stdout."""
+    path = os.path.join(folder, "script.py")
+    with open(path, "w") as f:
+        f.write(script)
+    return subprocess.Popen([TOOL, "run", *flags, path], text=True, stdin=subprocess.DEVNULL,
+                            env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1", **variables},
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 def run(script, *flags, code=0, ranks=2, arguments=()):
     """Runs a script under the tool; its exit code and what both streams said."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "MASTER_"))}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
         with open(path, "w") as f:
             f.write(script)
         done = subprocess.run([TOOL, "run", *flags, "--nproc-per-node", str(ranks), path, *arguments], timeout=300,
-                              env={**clean, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"}, text=True,
+                              env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"}, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}"
     return done.stdout
@@ -148,14 +185,40 @@ def without_the_agents_store_rank_0_hosts_one():
 def a_rank_that_raises_is_the_cause():
     output = run(DDP, code=1, arguments=["--raise"])
     report = output[output.index("lockstep: "):]
-    expect(report, "lockstep: rank 1 (pid ", "exited with code 1\n", "| ValueError: boom at step 5\n")
+    expect(report, "lockstep: rank 1 (pid ", "exited with code 1\n")
+    expect(output, "ValueError: boom at step 5\n")  # in its lines or in the report
 
 
 def the_store_answers_as_pytorchs_own():
     expect(run(STORE, ranks=1), "answers are those of PyTorch's own store", "in step after a timeout")
 
 
+def nodes_have_one_address_and_port_for_servers_of_the_script():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = [begin(folder, OWN_SERVER, "--nnodes", "2", "--node-rank", str(i), "--master-addr",
+                       "127.0.0.1", "--master-port", port, "--insecure", "-n", "1") for i in range(2)]
+        for node in nodes:
+            output, _ = node.communicate(timeout=300)
+            assert node.returncode == 0, output
+            expect(output, "all values: [0, 1]\n")
+
+
+def a_script_with_an_address_of_its_own_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        job = begin(folder, OWN_ADDRESS, "-n", "2", LOCKSTEP_LATE_MS="2000")
+        for line in job.stdout:
+            if "has loaded PyTorch" in line:
+                break
+        job.terminate()
+        job.communicate(timeout=300)
+    expect(line, "no rank has connected to PyTorch's store at 127.0.0.1 port ", "needs --store none\n")
+
+
 for test in (an_unmodified_ddp_script_meets_at_the_agents_store, without_the_agents_store_rank_0_hosts_one,
-             a_rank_that_raises_is_the_cause, the_store_answers_as_pytorchs_own):
+             a_rank_that_raises_is_the_cause, the_store_answers_as_pytorchs_own,
+             nodes_have_one_address_and_port_for_servers_of_the_script, a_script_with_an_address_of_its_own_is_named):
     test()
     print(f"ok {test.__name__}", flush=True)

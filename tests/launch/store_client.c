@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_client.c - a rank that uses MASTER_ADDR and MASTER_PORT as a PyTorch script does: store_client meet|own|wait, and a client
- * from anywhere: store_client knock ADDRESS PORT [USER]. Requests are those of PyTorch 1.13.
+ * store_client.c - a rank that uses MASTER_ADDR and MASTER_PORT as a PyTorch script does:
+ * store_client meet|own|wait; one that waits without them, having mapped a file of that name:
+ * store_client idle FILE; and a client from anywhere: store_client knock ADDRESS PORT [USER].
+ * Requests are those of PyTorch 1.13.
  */
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -104,7 +107,10 @@ static bool exchange(int fd)
     return true;
 }
 
-/* Rank 0 listens beside the store, and all others connect to it, as with TCPStore(MASTER_ADDR, MASTER_PORT + 3, ...). */
+/*
+ * Rank 0 listens beside the store, and all others connect to it, as with TCPStore(MASTER_ADDR,
+ * MASTER_PORT + 3, ...).
+ */
 static bool serve_own(int port)
 {
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
@@ -137,13 +143,21 @@ static bool reach_own(const char *host, int port)
     return fd >= 0 && read_all(fd, &byte, 1) && byte == 'x';
 }
 
+static bool map_file(const char *name)
+{
+    const int fd = memfd_create(name, 0);
+
+    return fd >= 0 && ftruncate(fd, 4096) == 0 &&
+           mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED;
+}
+
 static int play_rank(const char *role)
 {
     const char *host = getenv("MASTER_ADDR");
     const int port = number("MASTER_PORT");
     const int fd = dial(host, port);
 
-    if (fd < 0 || !exchange(fd)) {
+    if (!map_file("libtorch_cpu.so") || fd < 0 || !exchange(fd)) {
         fprintf(stderr, "the store at %s:%d does not serve\n", host, port);
         return 1;
     }
@@ -174,8 +188,20 @@ static int knock(char **args)
     return read_all(fd, &n_keys, sizeof(n_keys)) ? 0 : 3;
 }
 
+static int idle(const char *file)
+{
+    if (!map_file(file))
+        return 1;
+    printf("idle\n");
+    (void)fflush(stdout);
+    (void)pause();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "idle") == 0)
+        return idle(argv[2]);
     if (argc >= 4 && strcmp(argv[1], "knock") == 0)
         return knock(argv + 2);
     return argc == 2 ? play_rank(argv[1]) : 2;

@@ -457,6 +457,76 @@ static void a_job_in_a_job_is_its_own(void **state)
     job_expect_gone(j);
 }
 
+/* --- PyTorch programs that wait elsewhere --- */
+
+static const char waits_elsewhere[] = "rank 0 (pid %d) has loaded PyTorch and has been idle for ";
+
+static void rank_that_waits_at_an_address_of_its_own_is_named(void **state)
+{
+    job *j =
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", STORE_CLIENT, "idle", "libtorch_cpu.so"),
+                  JOB_LIST("LOCKSTEP_LATE_MS=300"));
+    const pid_t rank = job_find(j, JOB_RANK, 0);
+    char text[128];
+
+    LS_UNUSED(state);
+    job_await_text(j, 1, text_format(text, sizeof(text), waits_elsewhere, (int)rank));
+    job_expect(j, job_said(j, 1, "no rank has connected to PyTorch's store at 127.0.0.1 port ") &&
+                      job_said(j, 1, "needs --store none"));
+    text_free(&j->err);
+    job_listen(j, 1000);
+    job_expect(j, !job_said(j, 1, "has loaded PyTorch")); /* once */
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_await_end(j);
+    job_expect_gone(j);
+}
+
+/*
+ * Of a script that starts its ranks itself, as torch.multiprocessing.spawn() does, which then
+ * wait.
+ */
+static void child_of_rank_0_that_waits_elsewhere_is_seen(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "sh", "-c",
+                                STORE_CLIENT " idle libtorch_cpu.so & " STORE_CLIENT
+                                             " idle libtorch_cpu.so & wait"),
+                       JOB_LIST("LOCKSTEP_LATE_MS=300"));
+
+    LS_UNUSED(state);
+    job_await_text(j, 1, "has loaded PyTorch and has been idle for ");
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_await_end(j);
+}
+
+/*
+ * Ranks that met at the store, that use no PyTorch, or of which there is one; and without the
+ * store.
+ */
+static void idle_ranks_that_do_not_wait_elsewhere_are_left_alone(void **state)
+{
+    static const struct {
+        const char *ranks, *store, *role, *file, *ready;
+    } cases[] = {
+        {"2", "agent", "wait", NULL, "rank 0| met at "},
+        {"2", "agent", "idle", "libother.so", "rank 0| idle"},
+        {"1", "agent", "idle", "libtorch_cpu.so", "idle"},
+        {"2", "none", "idle", "libtorch_cpu.so", "rank 0| idle"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", cases[i].ranks, "--store",
+                                    cases[i].store, STORE_CLIENT, cases[i].role, cases[i].file),
+                           JOB_LIST("LOCKSTEP_LATE_MS=200"));
+
+        job_await_text(j, 0, cases[i].ready);
+        job_listen(j, 1000);
+        job_expect(j, !job_said(j, 1, "has loaded PyTorch"));
+        assert_int_equal(kill(j->pid, SIGTERM), 0);
+        job_await_end(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +553,9 @@ int main(void)
         test(a_rank_holds_no_descriptors_of_the_agent),
         test(two_jobs_do_not_meet),
         test(a_job_in_a_job_is_its_own),
+        test(rank_that_waits_at_an_address_of_its_own_is_named),
+        test(child_of_rank_0_that_waits_elsewhere_is_seen),
+        test(idle_ranks_that_do_not_wait_elsewhere_are_left_alone),
     };
 
     return cmocka_run_group_tests_name("launch run", tests, NULL, NULL);

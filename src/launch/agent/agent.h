@@ -8,6 +8,7 @@
 #include "launch/launch.h"
 #include "launch/process/cgroup.h"
 #include "launch/agent/error_file.h"
+#include "base/late.h"
 #include "launch/head/head.h"
 #include "launch/process/isolate.h"
 #include "launch/agent/line_prefix.h"
@@ -154,14 +155,19 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     net_probe *probe;   /* while a network is sought */
     net_pick pick;      /* what was found; n 0: one node needs none */
     int master_port;    /* MASTER_PORT of the job; 0: not known */
-    user_door *
-        store_door; /* PyTorch programs connect to it for the store that the head has; NULL: they reach it without us */
-    stream_mux streams;  /* their connections */
-    pmi *pmi;            /* NULL when the ranks run a function */
-    node_mpi mpi_told;   /* what the head knows of it */
-    agent_rank *ranks;   /* spec->n_ranks */
-    isolation isolation; /* in which they are, with their shims; none unless spec->isolate */
-    output_fold *fold;   /* NULL: lines are not folded */
+    int ranks_port;     /* ... and of the ranks here, see agent_store_watch.c: */
+    bool store_is_used; /* a connection has come through our listener */
+    poll_timer store_look;
+    late_notice store_quiet;   /* since rank 0 used its processor */
+    int store_tree_n;          /* at the last look */
+    uint64_t store_tree_ticks; /* likewise */
+    user_door *store_door;     /* for PyTorch programs; NULL: they connect elsewhere */
+    stream_mux streams;        /* their connections */
+    pmi *pmi;                  /* NULL when the ranks run a function */
+    node_mpi mpi_told;         /* what the head knows of it */
+    agent_rank *ranks;         /* spec->n_ranks */
+    isolation isolation;       /* in which they are, with their shims; none unless spec->isolate */
+    output_fold *fold;         /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
     uint32_t finished; /* the generation that the head was told has finished */
@@ -226,15 +232,27 @@ void agent_tell_ready(agent *a); /* to start ranks; or why not */
 
 /* --- agent_store.c: where PyTorch programs meet --- */
 
-/* On node 0 of several, before its ranks are ready: *port becomes MASTER_PORT of all nodes. Elsewhere 0. */
+/*
+ * On node 0 of several, before its ranks are ready: *port becomes MASTER_PORT of all nodes.
+ * Elsewhere 0.
+ */
 LS_MUST_USE ls_status agent_choose_master(agent *a, int *port);
 
-/* Before the ranks start: *port is their MASTER_PORT, and what listens there, if it is to be here. */
+/*
+ * Before the ranks start: *port is their MASTER_PORT, and what listens there, if it is to be
+ * here.
+ */
 LS_MUST_USE ls_status agent_open_store(agent *a, int *port);
 void agent_close_store(agent *a);
+
+/* The ranks have started, with this MASTER_PORT: says so if rank 0 waits at another address. */
+void agent_watch_store(agent *a, int port);
 const char *agent_master_host(const agent *a, char *buf, size_t n); /* MASTER_ADDR */
 
-/* Whether a connection to node 0's listener is a process's of our user; and the answer of another node's agent. */
+/*
+ * Whether a connection to node 0's listener is a process's of our user; and the answer of another
+ * node's agent.
+ */
 LS_MUST_USE ls_status agent_tell_owner(agent *a, const frame *f);
 LS_MUST_USE ls_status agent_take_owned(agent *a, const frame *f);
 

@@ -444,7 +444,10 @@ static ls_status call_head(agent *a)
     return dial_open(a->poller, &options, &a->dial);
 }
 
-/* How another machine takes part; where none can, because the head is at a loopback address, this machine. */
+/*
+ * How another machine takes part; where none can, because the head is at a loopback address, this
+ * machine.
+ */
 static void write_join_hint(agent *a)
 {
     const agent_nodes *nodes = a->spec->nodes;

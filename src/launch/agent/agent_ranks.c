@@ -239,9 +239,10 @@ static ls_status open_ranks(agent *a)
     LS_TRY(agent_open_fold(a));
     LS_TRY(agent_open_store(a, &place.master_port));
     if (spec->isolate)
-        return open_isolated(a, &place);
-    for (int i = 0; i < spec->n_ranks; i++)
+        LS_TRY(open_isolated(a, &place));
+    for (int i = 0; !spec->isolate && i < spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
+    agent_watch_store(a, place.master_port);
     return LS_OK;
 }
 
@@ -299,6 +300,7 @@ void agent_close_ranks(agent *a)
     poller_timer_cancel(&a->lost_timer);
     poller_timer_cancel(&a->drain_timer);
     poller_timer_cancel(&a->fold_timer);
+    poller_timer_cancel(&a->store_look);
     agent_end_output(a);
     agent_end_input(a);
     for (int i = 0; i < a->spec->n_ranks; i++)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_store.c - MASTER_ADDR and MASTER_PORT, and how PyTorch programs reach the store that the head has for them.
+ * agent_store.c - MASTER_ADDR and MASTER_PORT, and how PyTorch programs reach the store that the
+ * head has for them.
  *
- *   one node                    127.0.0.1; the head or this agent listens
- *   several nodes               node 0's address on the network of the job; node 0's agent listens there
- *   ... with mac or encrypt     127.0.0.1; each node's agent listens, and carries the bytes to the head as the mode says
+ *   one node             127.0.0.1; the head or this agent listens
+ *   several nodes        node 0's address on the network of the job; node 0's agent listens there
+ *   with mac or encrypt  127.0.0.1; each node's agent listens, and carries the bytes to the head
  *
- * PyTorch's protocol knows no key. A connection from another node is admitted when that node's agent, which has authenticated
- * to the head, finds in its kernel that a process of the job's user holds the other end.
+ * PyTorch's protocol knows no key. A connection from another node is admitted when that node's
+ * agent, which has authenticated to the head, finds in its kernel that a process of the job's user
+ * holds the other end.
  */
 #include "launch/agent/agent.h"
 
@@ -33,6 +35,7 @@ static ls_status enter_store(void *arg, int fd, const char *peer)
     agent *a = arg;
 
     LS_UNUSED(peer);
+    a->store_is_used = true;
     return a->head != NULL ? head_serve_store(a->head, fd) : stream_mux_begin(&a->streams, fd);
 }
 

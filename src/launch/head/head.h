@@ -79,6 +79,9 @@ bool head_has_guests(const head *h);
 /* This process was stopped until just now: what seems late was not. */
 void head_resumed(head *h);
 
+/* Whether a connection has come to the store of PyTorch programs in this generation. */
+bool head_store_was_used(const head *h);
+
 /* Serves a PyTorch program's connection that the head's own agent has admitted. Takes fd. */
 LS_MUST_USE ls_status head_serve_store(head *h, int fd);
 

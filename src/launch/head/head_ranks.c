@@ -246,6 +246,11 @@ ls_status head_open_store(void *arg, int *fd)
     return LS_ESYSTEM;
 }
 
+bool head_store_was_used(const head *h)
+{
+    return h->store != NULL && c10d_store_was_used(h->store);
+}
+
 ls_status head_serve_store(head *h, int fd)
 {
     if (h->store != NULL)
@@ -416,7 +421,10 @@ static ls_status free_port(int *port)
     return LS_OK;
 }
 
-/* A store of our own holds its port from now on, so no other process can take it. Of several nodes node 0's agent listens. */
+/*
+ * A store of our own holds its port from now on, so no other process can take it. Of several
+ * nodes node 0's agent listens.
+ */
 static ls_status open_store(head *h)
 {
     const c10d_store_options options = {.port = h->opt.store_port, .user = geteuid()};

@@ -114,7 +114,10 @@ typedef struct node_master {
     int port; /* 0: not chosen */
 } node_master;
 
-/* Whether a process of the user who runs the job holds the end `client` of a connection to `server`. */
+/*
+ * Whether a process of the user who runs the job holds the end `client` of a connection to
+ * `server`.
+ */
 typedef struct node_owner {
     uint32_t generation;
     uint32_t question;

@@ -121,13 +121,16 @@ static void add_if_child(pid_t pid, void *arg)
 }
 
 // NOLINTNEXTLINE(readability-non-const-parameter): written through the list
-int process_list_children(pid_t *out, int most)
+int process_list_children(pid_t parent, pid_t *out, int most)
 {
-    child_list list = {.parent = getpid(), .pids = out, .most = most};
+    child_list list = {.parent = parent, .pids = out, .most = most};
     char path[64];
     char text[4096];
 
-    text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)list.parent);
+    if (parent == getpid()) /* whose number may be another one in this /proc */
+        text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)parent);
+    else
+        text_format(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
     if (read_proc(path, text, sizeof(text)) < 0) { /* a kernel without that file */
         for_each_process(add_if_child, &list);
         return list.n;
@@ -145,7 +148,7 @@ int process_list_children(pid_t *out, int most)
 static void kill_children_once(void)
 {
     pid_t pids[CHILDREN_MOST];
-    const int n = process_list_children(pids, CHILDREN_MOST);
+    const int n = process_list_children(getpid(), pids, CHILDREN_MOST);
 
     for (int i = 0; i < n; i++)
         kill(pids[i], SIGKILL);

@@ -21,8 +21,10 @@ int process_open(pid_t pid);
  * deadline_ms has passed. */
 void process_kill_children(int64_t deadline_ms);
 
-/* The children of this process, `most` at most; gives their number. */
-int process_list_children(pid_t *out, int most);
+/*
+ * The children that the main thread of a process has started, `most` at most; gives their number.
+ */
+int process_list_children(pid_t parent, pid_t *out, int most);
 
 /* How to tell an agent's processes: by LOCKSTEP_AGENT=agent in the environment they were started with, or by a descriptor of the job's key,
  * which forked children keep even where no exec gave them an environment. */

@@ -228,7 +228,7 @@ static void watch(const shim_spec *spec, pid_t rank, int child_fd)
 static void report_left(const shim_spec *spec)
 {
     pid_t left[LEFT_MOST];
-    const int n = spec->proc_fd < 0 ? process_list_children(left, LEFT_MOST) : 0;
+    const int n = spec->proc_fd < 0 ? process_list_children(getpid(), left, LEFT_MOST) : 0;
 
     for (int i = 0; i < n; i++)
         report(spec, SHIM_LEFT, (int)left[i], "");
