@@ -19,7 +19,7 @@ typedef struct settings {
 
 typedef struct bench {
     settings s;
-    const step_program *p;
+    step_program *p;
     ls_comm *comm;
     ls_ddp *ddp;
     ls_device *device;

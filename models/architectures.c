@@ -11,9 +11,10 @@
 enum { LINE_COLUMNS = 78 };
 
 static const net_family *const families[] = {
-    &alexnet_family,
-    &resnet_family,
-    &vgg_family,
+    &alexnet_family,      &convnext_family,  &densenet_family, &efficientnet_family,
+    &googlenet_family,    &inception_family, &mnasnet_family,  &mobilenet_v2_family,
+    &mobilenet_v3_family, &regnet_family,    &resnet_family,   &shufflenet_family,
+    &squeezenet_family,   &vgg_family,       &vit_family,
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

@@ -93,7 +93,9 @@ static void start(network *n, ls_layer *layer, const net_init *how, double fan_i
         ls_model_fill(n->model, weight, LS_FILL_CONSTANT, 0);
         break;
     }
-    if (how->zero_bias && bias != NULL)
+    if (how->bias_deviation > 0 && bias != NULL)
+        ls_model_fill(n->model, bias, LS_FILL_NORMAL, how->bias_deviation);
+    else if (how->zero_bias && bias != NULL)
         ls_model_fill(n->model, bias, LS_FILL_CONSTANT, 0);
 }
 
@@ -146,7 +148,38 @@ int net_linear(network *n, int x, const char *name, int out)
     return add_layer(n, x, layer, out);
 }
 
+int net_layer_norm(network *n, int x, const char *name, double eps, bool channels_first)
+{
+    const ls_nn_layer_norm_options o = {.eps = eps, .channels_first = channels_first};
+    char full[NET_NAME_BYTES];
+    ls_layer *layer =
+        ls_nn_layer_norm(n->model, full_name(n, name, full, sizeof(full)), n->channels[x], &o);
+
+    return add_layer(n, x, layer, n->channels[x]);
+}
+
+int net_self_attention(network *n, int x, const char *name, int heads)
+{
+    char full[NET_NAME_BYTES];
+    ls_layer *layer = ls_nn_self_attention(n->model, full_name(n, name, full, sizeof(full)),
+                                           n->channels[x], heads);
+
+    return add_layer(n, x, layer, n->channels[x]);
+}
+
 /* --- operators --- */
+
+static int add_unary(network *n, int x, net_op op)
+{
+    op.n_in = 1;
+    op.in[0] = x;
+    return add(n, op, n->channels[x]);
+}
+
+static int add_binary(network *n, int x, int y, net_run_fn run)
+{
+    return add(n, (net_op){.run = run, .n_in = 2, .in = {x, y}}, n->channels[x]);
+}
 
 static ls_tensor *run_relu(ls_tape *tape, const net_op *op, ls_tensor *const *in)
 {
@@ -156,7 +189,28 @@ static ls_tensor *run_relu(ls_tape *tape, const net_op *op, ls_tensor *const *in
 
 int net_relu(network *n, int x)
 {
-    return add(n, (net_op){.run = run_relu, .n_in = 1, .in = {x}}, n->channels[x]);
+    return add_unary(n, x, (net_op){.run = run_relu});
+}
+
+static ls_tensor *run_activate(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_activate(tape, in[0], op->function);
+}
+
+int net_activate(network *n, int x, ls_activation function)
+{
+    return add_unary(n, x, (net_op){.run = run_activate, .function = function});
+}
+
+static ls_tensor *run_add(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    (void)op;
+    return ls_add(tape, in[0], in[1]);
+}
+
+int net_add(network *n, int x, int y)
+{
+    return add_binary(n, x, y, run_add);
 }
 
 static ls_tensor *run_add_relu(ls_tape *tape, const net_op *op, ls_tensor *const *in)
@@ -167,7 +221,18 @@ static ls_tensor *run_add_relu(ls_tape *tape, const net_op *op, ls_tensor *const
 
 int net_add_relu(network *n, int x, int y)
 {
-    return add(n, (net_op){.run = run_add_relu, .n_in = 2, .in = {x, y}}, n->channels[x]);
+    return add_binary(n, x, y, run_add_relu);
+}
+
+static ls_tensor *run_scale(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    (void)op;
+    return ls_mul(tape, in[0], in[1]);
+}
+
+int net_scale(network *n, int x, int factors)
+{
+    return add_binary(n, x, factors, run_scale);
 }
 
 static ls_tensor *run_dropout(ls_tape *tape, const net_op *op, ls_tensor *const *in)
@@ -177,7 +242,17 @@ static ls_tensor *run_dropout(ls_tape *tape, const net_op *op, ls_tensor *const 
 
 int net_dropout(network *n, int x, double rate)
 {
-    return add(n, (net_op){.run = run_dropout, .n_in = 1, .in = {x}, .rate = rate}, n->channels[x]);
+    return add_unary(n, x, (net_op){.run = run_dropout, .rate = rate});
+}
+
+static ls_tensor *run_stochastic_depth(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_stochastic_depth(tape, in[0], op->rate);
+}
+
+int net_stochastic_depth(network *n, int x, double rate)
+{
+    return add_unary(n, x, (net_op){.run = run_stochastic_depth, .rate = rate});
 }
 
 static ls_tensor *run_max_pool(ls_tape *tape, const net_op *op, ls_tensor *const *in)
@@ -187,12 +262,27 @@ static ls_tensor *run_max_pool(ls_tape *tape, const net_op *op, ls_tensor *const
 
 int net_max_pool(network *n, int x, ls_pool2d_params how)
 {
-    return add(n, (net_op){.run = run_max_pool, .n_in = 1, .in = {x}, .pool = how}, n->channels[x]);
+    return add_unary(n, x, (net_op){.run = run_max_pool, .pool = how});
+}
+
+static ls_tensor *run_avg_pool(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_avg_pool2d(tape, in[0], &op->pool);
+}
+
+int net_avg_pool(network *n, int x, ls_pool2d_params how)
+{
+    return add_unary(n, x, (net_op){.run = run_avg_pool, .pool = how});
 }
 
 static ls_tensor *run_adaptive(ls_tape *tape, const net_op *op, ls_tensor *const *in)
 {
     return ls_adaptive_avg_pool2d(tape, in[0], op->side, op->side);
+}
+
+int net_global_pool(network *n, int x)
+{
+    return add_unary(n, x, (net_op){.run = run_adaptive, .side = 1});
 }
 
 static ls_tensor *run_flatten(ls_tape *tape, const net_op *op, ls_tensor *const *in)
@@ -201,13 +291,182 @@ static ls_tensor *run_flatten(ls_tape *tape, const net_op *op, ls_tensor *const 
     return ls_flatten(tape, in[0]);
 }
 
+int net_flatten(network *n, int x)
+{
+    return add_unary(n, x, (net_op){.run = run_flatten});
+}
+
 int net_pool_features(network *n, int x, int side)
 {
-    const int pooled =
-        add(n, (net_op){.run = run_adaptive, .n_in = 1, .in = {x}, .side = side}, n->channels[x]);
+    const int pooled = add_unary(n, x, (net_op){.run = run_adaptive, .side = side});
 
     return add(n, (net_op){.run = run_flatten, .n_in = 1, .in = {pooled}},
                n->channels[x] * side * side);
+}
+
+/* --- channels and dimensions --- */
+
+static ls_tensor *run_concat(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_concat(tape, in, op->n_in, 1);
+}
+
+int net_concat(network *n, int n_in, const int *in)
+{
+    net_op op = {.run = run_concat, .n_in = n_in};
+    int channels = 0;
+
+    assert(n_in <= NET_MAX_IN);
+    for (int i = 0; i < n_in; i++) {
+        op.in[i] = in[i];
+        channels += n->channels[in[i]];
+    }
+    return add(n, op, channels);
+}
+
+static ls_tensor *run_slice(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_slice(tape, in[0], 1, op->begin, op->length);
+}
+
+int net_slice(network *n, int x, int begin, int length)
+{
+    return add(n,
+               (net_op){.run = run_slice, .n_in = 1, .in = {x}, .begin = begin, .length = length},
+               length);
+}
+
+static ls_tensor *run_shuffle(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    static const int order[] = {0, 2, 1, 3, 4};
+    const int64_t *d = in[0] == NULL ? NULL : ls_tensor_dims(in[0]);
+    ls_tensor *parts;
+    ls_tensor *turned;
+
+    if (d == NULL)
+        return NULL;
+    parts =
+        ls_reshape(tape, in[0], 5, (int64_t[]){d[0], op->groups, d[1] / op->groups, d[2], d[3]});
+    turned = ls_permute(tape, parts, order);
+    ls_tape_done(tape, parts);
+    return ls_reshape(tape, turned, 4, d);
+}
+
+int net_shuffle(network *n, int x, int groups)
+{
+    return add_unary(n, x, (net_op){.run = run_shuffle, .groups = groups});
+}
+
+static ls_tensor *run_permute(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_permute(tape, in[0], op->order);
+}
+
+int net_permute(network *n, int x, const int order[4])
+{
+    net_op op = {.run = run_permute};
+
+    memcpy(op.order, order, sizeof(op.order));
+    return add_unary(n, x, op);
+}
+
+/* --- parameters of no layer --- */
+
+ls_tensor *net_parameter(network *n, const char *name, int n_dims, const int64_t *dims)
+{
+    char full[NET_NAME_BYTES];
+
+    return ls_nn_parameter(n->model, full_name(n, name, full, sizeof(full)), n_dims, dims);
+}
+
+static ls_tensor *run_add_parameter(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_add(tape, in[0], op->parameter);
+}
+
+int net_add_parameter(network *n, int x, ls_tensor *parameter)
+{
+    return add_unary(n, x, (net_op){.run = run_add_parameter, .parameter = parameter});
+}
+
+static ls_tensor *run_scale_parameter(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_mul(tape, in[0], op->parameter);
+}
+
+int net_scale_parameter(network *n, int x, ls_tensor *parameter)
+{
+    return add_unary(n, x, (net_op){.run = run_scale_parameter, .parameter = parameter});
+}
+
+static ls_tensor *run_tokens(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    static const int order[] = {0, 2, 1};
+    const int64_t *d = in[0] == NULL ? NULL : ls_tensor_dims(in[0]);
+    ls_tensor *rows;
+    ls_tensor *tokens[2];
+
+    if (d == NULL)
+        return NULL;
+    rows = ls_reshape(tape, in[0], 3, (int64_t[]){d[0], d[1], d[2] * d[3]});
+    tokens[0] = ls_expand(tape, op->parameter, 3, (int64_t[]){d[0], 1, d[1]});
+    tokens[1] = ls_permute(tape, rows, order);
+    return ls_concat(tape, tokens, 2, 1);
+}
+
+int net_tokens(network *n, int x, ls_tensor *first)
+{
+    return add_unary(n, x, (net_op){.run = run_tokens, .parameter = first});
+}
+
+static ls_tensor *run_first_token(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    (void)op;
+    return ls_flatten(tape, ls_slice(tape, in[0], 1, 0, 1));
+}
+
+int net_first_token(network *n, int x)
+{
+    return add_unary(n, x, (net_op){.run = run_first_token});
+}
+
+/* --- common parts --- */
+
+static int add_act(network *n, int x, int act)
+{
+    if (act == NET_RELU)
+        return net_relu(n, x);
+    return act == NET_NONE ? x : net_activate(n, x, (ls_activation)act);
+}
+
+int net_conv_norm(network *n, int x, const char *name, int out, net_conv how, int act)
+{
+    net_enter(n, "%s", name);
+    x = net_conv2d(n, x, "0", out, how);
+    x = net_batch_norm(n, x, "1", act == NET_RELU);
+    net_leave(n);
+    return act == NET_RELU ? x : add_act(n, x, act);
+}
+
+int net_squeeze_excite(network *n, int x, const char *name, int squeezed, int act,
+                       ls_activation gate)
+{
+    int factors = net_global_pool(n, x);
+
+    net_enter(n, "%s", name);
+    factors = add_act(n, net_conv2d(n, factors, "fc1", squeezed, (net_conv){.bias = 1}), act);
+    factors = net_conv2d(n, factors, "fc2", n->channels[x], (net_conv){.bias = 1});
+    net_leave(n);
+    return net_scale(n, x, net_activate(n, factors, gate));
+}
+
+int net_round_channels(double channels)
+{
+    int rounded = (int)(channels + 4) / 8 * 8;
+
+    if (rounded < 8)
+        rounded = 8;
+    return rounded < 0.9 * channels ? rounded + 8 : rounded;
 }
 
 /* --- running --- */

@@ -4,11 +4,11 @@
  * layer to the model and its operator to the list, and gives the number of the value that the
  * operator makes. net_forward() (architectures.h) runs any list.
  *
- * Names      Layers are named as in torchvision: net_enter() adds a part in front of all names until
- *            net_leave(), so "conv1" within "layer1" and "0" is "layer1.0.conv1".
+ * Names      Layers are named as in torchvision: net_enter() adds a part in front of all names
+ *            until net_leave(), so "conv1" within "layer1" and "0" is "layer1.0.conv1".
  * Errors     They stay in the model (ls_model_status()) or, when running, in the tape.
- * Memory     The net owns its list, the model its layers, the tape all values. A value's memory goes
- *            back to the tape after the last operator that reads it.
+ * Memory     The net owns its list, the model its layers, the tape all values. A value's memory
+ *            goes back to the tape after the last operator that reads it.
  */
 #ifndef MODELS_NET_H
 #define MODELS_NET_H
@@ -33,6 +33,7 @@ typedef struct net_init {
     net_spread weight;
     double scale;
     bool zero_bias;
+    double bias_deviation; /* of a normal distribution, instead of zeros */
 } net_init;
 
 enum { NET_MAX_OPS = 2048, NET_MAX_IN = 4, NET_MAX_DEPTH = 8, NET_NAME_BYTES = 128 };
@@ -47,7 +48,12 @@ struct net_op {
     int in[NET_MAX_IN]; /* numbers of the values that it reads */
     ls_pool2d_params pool;
     int side;    /* height and width that a pool gives */
-    double rate; /* of dropout */
+    double rate; /* of dropout and of stochastic depth */
+    ls_activation function;
+    int groups;           /* of channels that are shuffled */
+    int begin, length;    /* of a slice of channels */
+    int order[4];         /* of dimensions */
+    ls_tensor *parameter; /* one that belongs to no layer */
 };
 
 struct network {
@@ -98,10 +104,56 @@ typedef struct net_conv {
 int net_conv2d(network *n, int x, const char *name, int out, net_conv how);
 int net_batch_norm(network *n, int x, const char *name, bool relu);
 int net_linear(network *n, int x, const char *name, int out);
+/* Over the channels of (N,C,H,W), or over the last dimension. */
+int net_layer_norm(network *n, int x, const char *name, double eps, bool channels_first);
+
+int net_self_attention(network *n, int x, const char *name, int heads);
+
 int net_relu(network *n, int x);
+int net_activate(network *n, int x, ls_activation function);
+int net_add(network *n, int x, int y);
 int net_add_relu(network *n, int x, int y);
+int net_scale(network *n, int x, int factors); /* factors (N,C,1,1) */
 int net_dropout(network *n, int x, double rate);
+int net_stochastic_depth(network *n, int x, double rate);
 int net_max_pool(network *n, int x, ls_pool2d_params how);
+int net_avg_pool(network *n, int x, ls_pool2d_params how);
+int net_global_pool(network *n, int x);                  /* (N,C,1,1): means of the channels */
+int net_concat(network *n, int n_in, const int *in);     /* of channels */
+int net_slice(network *n, int x, int begin, int length); /* of channels */
+int net_shuffle(network *n, int x,
+                int groups); /* channel g * C / groups + i becomes i * groups + g */
+int net_permute(network *n, int x, const int order[4]);
+int net_flatten(network *n, int x);
+
+/* Parameters of no layer. They are made by net_parameter() and added or multiplied, broadcast. */
+ls_tensor *net_parameter(network *n, const char *name, int n_dims, const int64_t *dims);
+int net_add_parameter(network *n, int x, ls_tensor *parameter);
+int net_scale_parameter(network *n, int x, ls_tensor *parameter);
+
+/* (N,T + 1,C): `first` (1,1,C) before the T positions of (N,C,H,W). */
+int net_tokens(network *n, int x, ls_tensor *first);
+int net_first_token(network *n, int x); /* (N,C) of (N,T,C) */
+
+/* --- common parts --- */
+
+/* What follows a norm. */
+typedef enum net_act {
+    NET_NONE = 0,
+    NET_RELU = -1,
+    /* else an ls_activation */
+} net_act;
+
+/* Convolution, batch norm and activation with the names "NAME.0" and "NAME.1". */
+int net_conv_norm(network *n, int x, const char *name, int out, net_conv how, int act);
+
+/* The channels scaled by what two 1x1 convolutions ("NAME.fc1", "NAME.fc2") make of their means (Hu
+ * et al., "Squeeze-and-Excitation Networks", 2018). */
+int net_squeeze_excite(network *n, int x, const char *name, int squeezed, int act,
+                       ls_activation gate);
+
+/* The multiple of 8 next to `channels`, at least 8 and no less than 9/10 of it. */
+int net_round_channels(double channels);
 
 /* Means of side x side parts of each channel, as rows of channels * side * side features. */
 int net_pool_features(network *n, int x, int side);
@@ -121,6 +173,8 @@ typedef struct net_family {
         table, sizeof((table)[0]), sizeof(table) / sizeof((table)[0]), build                       \
     }
 
-extern const net_family alexnet_family, resnet_family, vgg_family;
+extern const net_family alexnet_family, convnext_family, densenet_family, efficientnet_family,
+    googlenet_family, inception_family, mnasnet_family, mobilenet_v2_family, mobilenet_v3_family,
+    regnet_family, resnet_family, shufflenet_family, squeezenet_family, vgg_family, vit_family;
 
 #endif

@@ -204,6 +204,15 @@ def imagenet_keeps_latest_and_best_and_evaluates_them():
         assert "layer1.2.conv1.weight (64, 64, 3, 3) float32 is missing" in other, other
 
 
+def ranks_keep_equal_weights_with_depthwise_convolutions():
+    with folder() as f:
+        data = make_folder(f"{f}/images")
+        output = run(*launched(2, *imagenet(data, "-a", "mobilenet_v3_small", "--check-replicas", "1",
+                                            "--save", f"{f}/w.safetensors")))
+        assert "on 2 ranks" in output, output
+        assert "features.12.1.running_var" in tensors(f"{f}/w.safetensors"), output
+
+
 def a_broken_image_is_named_and_skipped_as_asked():
     with folder() as f:
         data = make_folder(f"{f}/images")
@@ -281,7 +290,7 @@ def wrong_flags_get_a_clear_line():
 
 if __name__ == "__main__":
     quick = [every_way_of_starting_gives_the_same_numbers, imagenet_takes_every_flag_of_pytorchs_example,
-             wrong_flags_get_a_clear_line]
+             ranks_keep_equal_weights_with_depthwise_convolutions, wrong_flags_get_a_clear_line]
     longer = [mpi_runs_synthetic_images, resnet_resumes_in_mid_epoch_with_the_same_bits,
               synthetic_runs_need_no_files_and_leave_none, resnet_takes_cifar_images_of_another_size,
               imagenet_keeps_latest_and_best_and_evaluates_them, a_broken_image_is_named_and_skipped_as_asked,

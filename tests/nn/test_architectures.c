@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_architectures.c - every architecture of models/ has the parameters and buffers of
- * torchvision's, by name, shape and order.
+ * torchvision's, by name, shape and order; some are run, and give its logits.
  *
  * The linker replaces the functions that make tensors and draw initial values (see CMakeLists.txt):
- * large tensors share memory that is never touched, so that no weights are made.
+ * large tensors of the first test share memory that is never touched, and no weights are drawn.
  */
 #include "tensor/testing.h"
 
 #include "models/architectures.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,9 +32,21 @@ static const expected table[] = {
 #include "architecture_table.inc"
 };
 
+enum { CLASSES = 10, ROWS = 2, SIDE = 64, IMAGES = 9999 };
+
+typedef struct expected_logits {
+    const char *name;
+    double logits[ROWS * CLASSES];
+} expected_logits;
+
+static const expected_logits runs[] = {
+#include "architecture_logits.inc"
+};
+
 /* --- instead of those of the library --- */
 
 static void *untouched; /* LARGEST bytes */
+static bool makes_weights;
 
 ls_status __real_ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                                   ls_tensor **out);
@@ -51,8 +64,9 @@ ls_status __wrap_ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, 
     for (int i = 0; i < n_dims; i++)
         bytes *= (size_t)dims[i];
     assert_true(bytes <= LARGEST);
-    return bytes <= SMALL ? __real_ls_tensor_create(device, type, n_dims, dims, out)
-                          : ls_tensor_wrap(device, type, n_dims, dims, untouched, out);
+    return makes_weights || bytes <= SMALL
+               ? __real_ls_tensor_create(device, type, n_dims, dims, out)
+               : ls_tensor_wrap(device, type, n_dims, dims, untouched, out);
 }
 
 void __wrap_model_fill_uniform(ls_model *model, ls_tensor *t, double bound)
@@ -164,6 +178,91 @@ static void names_and_shapes_are_torchvisions(void **state)
     ls_device_close(device);
 }
 
+/* As noise() of tests/parity/architecture_logits.py. */
+static double noise(uint32_t number, size_t i)
+{
+    uint32_t x = ((uint32_t)i + number * 1000003U) * 2654435761U;
+
+    x = (x ^ x >> 15) * 2246822519U;
+    x ^= x >> 13;
+    return (x >> 8) / 8388608.0 - 1;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    return strlen(name) >= strlen(end) && strcmp(name + strlen(name) - strlen(end), end) == 0;
+}
+
+/* As fill() there. */
+static void fill_value(const ls_named *item, uint32_t number)
+{
+    float *data = ls_tensor_data(item->tensor);
+    const size_t count = ls_tensor_count(item->tensor);
+    const bool is_factor = ends_with(item->name, "weight") || ends_with(item->name, "running_var");
+    double scale = 2;
+
+    if (ls_tensor_n_dims(item->tensor) > 1) {
+        for (size_t fan_in = count / (size_t)ls_tensor_dim(item->tensor, 0); fan_in >= 4;
+             fan_in /= 4)
+            scale /= 2;
+        for (size_t i = 0; i < count; i++)
+            data[i] = (float)(scale * noise(number, i));
+    } else {
+        for (size_t i = 0; i < count; i++)
+            data[i] = (float)((is_factor ? 1 : 0) + noise(number, i) / 4);
+    }
+}
+
+static void check_logits(ls_device *device, const expected_logits *want)
+{
+    const int64_t dims[] = {ROWS, 3, SIDE, SIDE};
+    float got[ROWS * CLASSES];
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    ls_tensor *images = NULL;
+    network *net;
+    const ls_named *state;
+    double largest = 0;
+    int n;
+
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 4, dims, &images));
+    net = net_create(model, architecture_find(want->name, NULL, 0), CLASSES, SIDE);
+    state = ls_model_state(model, &n);
+    for (int i = 0; i < n; i++) {
+        if (ls_tensor_dtype(state[i].tensor) == LS_F32)
+            fill_value(&state[i], (uint32_t)i);
+    }
+    for (size_t i = 0; i < ls_tensor_count(images); i++)
+        ((float *)ls_tensor_data(images))[i] = (float)noise(IMAGES, i);
+    ls_tape_set_training(tape, 0);
+    assert_status(LS_OK, ls_tensor_read(net_forward(net, tape, images), got, ROWS * CLASSES));
+    for (int i = 0; i < ROWS * CLASSES; i++)
+        largest = fmax(largest, fabs(want->logits[i]));
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        if (fabs((double)got[i] - want->logits[i]) > 1e-5 * largest)
+            fail_msg("%s: logit %d is %g, not %g", want->name, i, (double)got[i], want->logits[i]);
+    }
+    net_destroy(net);
+    ls_tensor_destroy(images);
+    ls_tape_destroy(tape);
+    ls_model_destroy(model);
+}
+
+static void logits_are_torchvisions(void **state)
+{
+    ls_device *device = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_device_open(NULL, &device));
+    makes_weights = true;
+    for (size_t i = 0; i < LS_COUNT_OF(runs); i++)
+        check_logits(device, &runs[i]);
+    makes_weights = false;
+    ls_device_close(device);
+}
+
 static void an_unknown_name_gets_a_list_within_80_columns(void **state)
 {
     char error[ARCHITECTURE_LIST_BYTES + 128];
@@ -186,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_shapes_are_torchvisions),
+        cmocka_unit_test(logits_are_torchvisions),
         cmocka_unit_test(an_unknown_name_gets_a_list_within_80_columns),
     };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""imagenet_parity.py BIN-DIR: weights go both ways between the imagenet program and torchvision, and evaluate alike on the same images."""
+"""imagenet_parity.py BIN-DIR ARCH: weights go both ways between the imagenet program and torchvision, and evaluate alike on the same images."""
 import json
 import os
 import random
@@ -16,6 +16,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+ARCH = sys.argv[2]
 SIDE = 64
 TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -33,7 +34,7 @@ def make_images(folder):
 
 
 def imagenet(folder, *flags):
-    command = [os.path.join(sys.argv[1], "imagenet"), folder, "-a", "resnet18", "--image-size", str(SIDE), "-b", "6", "--seed", "1",
+    command = [os.path.join(sys.argv[1], "imagenet"), folder, "-a", ARCH, "--image-size", str(SIDE), "-b", "6", "--seed", "1",
                "--metrics", f"{folder}/m.jsonl", *flags]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
@@ -82,13 +83,13 @@ def main():
     torch.manual_seed(3)
     with tempfile.TemporaryDirectory() as folder:
         make_images(folder)
-        model = torchvision.models.resnet18(num_classes=3)
+        model = getattr(torchvision.models, ARCH)(num_classes=3)
 
         ours = imagenet(folder, "--epochs", "2", "--lr", "0.002", "--save", f"{folder}/w.safetensors", "--save-best", "")
         model.load_state_dict(read_weights(f"{folder}/w.safetensors"), strict=True)
         compare("saved here", ours, their_loss(model, folder))
 
-        model = torchvision.models.resnet18(num_classes=3)
+        model = getattr(torchvision.models, ARCH)(num_classes=3)
         for prefix, lacks in (("", ()), ("module.", ()), ("", ("num_batches_tracked",))):
             state = {prefix + name: t for name, t in model.state_dict().items() if not name.endswith(lacks or "?")}
             write_weights(f"{folder}/theirs.safetensors", state)
