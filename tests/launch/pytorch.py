@@ -100,6 +100,23 @@ assert ours.add("counter", 1) == 2 and ours.get("stray") == b"x"
 print("in step after a timeout")
 """
 
+# Keys of its own for each process group: with PyTorch's own, which are the same each time, a rank may
+# read the address of the group before.
+AGAIN = """
+import os
+import torch
+import torch.distributed as dist
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+for i in range(5):
+    dist.init_process_group("gloo", store=dist.PrefixStore(f"group{i}", store), rank=rank, world_size=world)
+    sum = torch.tensor([float(rank + i)])
+    dist.all_reduce(sum)
+    assert sum.item() == 1 + 2 * i, sum
+    dist.destroy_process_group()
+print(f"rank {rank} has been in 5 groups")
+"""
 
 # A server of the script's own beside the store, with names that all nodes make alike.
 OWN_SERVER = """
@@ -217,8 +234,15 @@ def a_script_with_an_address_of_its_own_is_named():
     expect(line, "no rank has connected to PyTorch's store at 127.0.0.1 port ", "needs --store none\n")
 
 
+def process_groups_with_keys_of_their_own_can_be_made_again():
+    output = run(AGAIN)
+    for rank in range(2):
+        expect(output, f"rank {rank}| rank {rank} has been in 5 groups\n")
+
+
 for test in (an_unmodified_ddp_script_meets_at_the_agents_store, without_the_agents_store_rank_0_hosts_one,
              a_rank_that_raises_is_the_cause, the_store_answers_as_pytorchs_own,
-             nodes_have_one_address_and_port_for_servers_of_the_script, a_script_with_an_address_of_its_own_is_named):
+             nodes_have_one_address_and_port_for_servers_of_the_script, a_script_with_an_address_of_its_own_is_named,
+             process_groups_with_keys_of_their_own_can_be_made_again):
     test()
     print(f"ok {test.__name__}", flush=True)
