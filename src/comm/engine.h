@@ -128,7 +128,8 @@ struct engine {
     engine_parts parts;
     comm_host host;
     list_node groups;
-    int n_groups;        /* the engine goes with its last group */
+    job_cause early; /* what broke the first group while this rank still opened its part of it */
+    int n_groups;    /* the engine goes with its last group */
     uint32_t next_group; /* ids where there is no hub */
     list_node free_works;
     ls_ticks ticks;  /* for stamps */

@@ -86,6 +86,8 @@ ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int 
         list_append(&e->groups, &comm->node);
         e->n_groups++;
     }
+    if (st == LS_OK && e->early.kind != CAUSE_NONE && e->early.group == id)
+        engine_break(e, comm, &e->early, cause_status(e->early.kind), false);
     engine_leave(e);
     if (st != LS_OK) {
         free_group(comm);

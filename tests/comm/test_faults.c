@@ -59,6 +59,33 @@ static void an_abort_from_another_thread_reaches_all_ranks(void **state)
     }
 }
 
+/* Rank 1 has joined first: it aborts while the others still open their part of the group. */
+static ls_status early_abort_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    float x = 0;
+
+    LS_TRY(ls_test_init(self, &comm));
+    if (self->rank == 1)
+        ls_comm_abort(comm, "the disk is full");
+    LS_TRY(scene_note(arg, self->rank, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void an_abort_reaches_ranks_that_are_still_joining(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 10; i++) {
+        scene *s = scene_create();
+
+        assert_true(scene_run(s, 4, early_abort_body, scene_transports[i % SCENE_TRANSPORTS]));
+        for (int r = 0; r < 4; r++)
+            scene_assert_told(s, r, LS_ECANCELED, "rank 1 aborted: the disk is full");
+        scene_destroy(s);
+    }
+}
+
 /* Rank 1 stays away; wait_for gives up without harm, the operation's own timeout breaks the group. */
 static ls_status timeout_body(const ls_test_rank *self, void *arg)
 {
@@ -408,6 +435,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_abort_from_another_thread_reaches_all_ranks),
+        cmocka_unit_test(an_abort_reaches_ranks_that_are_still_joining),
         cmocka_unit_test(an_operation_ends_at_its_timeout),
         cmocka_unit_test(a_stopped_rank_goes_on_with_the_same_bits),
         cmocka_unit_test(new_groups_work_after_a_failure),
