@@ -5,12 +5,14 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
 import sys
 import xml.etree.ElementTree
 import zlib
 
-from job import finish, folder, free_port, launched, program, run, run_tests, start, tensors
+from job import (await_text, finish, folder, free_port, launched, program, ranks_of, run, run_tests,
+                 start, tensors)
 
 ALL = "all" in sys.argv[2:]
 SMALL = ("-a", "resnet18", "--image-size", "32", "--seed", "3", "-j", "2")
@@ -213,6 +215,24 @@ def ranks_keep_equal_weights_with_depthwise_convolutions():
         assert "features.12.1.running_var" in tensors(f"{f}/w.safetensors"), output
 
 
+def a_restart_goes_on_from_the_files_that_the_program_saves_by_itself():
+    with folder() as f:
+        images, cifar = make_folder(f"{f}/images"), make_cifar(f"{f}/cifar")
+        programs = {"checkpoint": (program("imagenet"), images, *SMALL, "-b", "8", "--epochs", "10"),
+                    "models/m": resnet(cifar, f, "--num_epochs", "4")}
+        for name, command in programs.items():
+            run(*launched(2, *command), cwd=f)
+            undisturbed = tensors(f"{f}/{name}.safetensors")
+            os.unlink(f"{f}/{name}.resume.safetensors")
+            job = start(program("lockstep"), "run", "-n", "2", "--max-restarts", "1", *command, cwd=f)
+            await_text(job, "rank 0| epoch 2/", "test accuracy")
+            os.kill(ranks_of(job, want=2)[1], signal.SIGKILL)
+            output = finish(job)
+            assert "restart 1 of 1" in output, output
+            assert re.search(f"resuming from .*{name}.resume.safetensors: epoch ", output), output
+            assert tensors(f"{f}/{name}.safetensors") == undisturbed, "the weights differ"
+
+
 def a_broken_image_is_named_and_skipped_as_asked():
     with folder() as f:
         data = make_folder(f"{f}/images")
@@ -293,6 +313,7 @@ if __name__ == "__main__":
              ranks_keep_equal_weights_with_depthwise_convolutions, wrong_flags_get_a_clear_line]
     longer = [mpi_runs_synthetic_images, resnet_resumes_in_mid_epoch_with_the_same_bits,
               synthetic_runs_need_no_files_and_leave_none, resnet_takes_cifar_images_of_another_size,
-              imagenet_keeps_latest_and_best_and_evaluates_them, a_broken_image_is_named_and_skipped_as_asked,
+              imagenet_keeps_latest_and_best_and_evaluates_them,
+              a_restart_goes_on_from_the_files_that_the_program_saves_by_itself, a_broken_image_is_named_and_skipped_as_asked,
               dummy_images_have_imagenets_classes]
     run_tests(quick + (longer if ALL else []), needs=None)
