@@ -338,7 +338,7 @@ void json_put_value(json_writer *w, const char *key, const json_value *value)
         json_put_real(w, key, json_as_real(value, 0));
         break;
     case JSON_IS_NULL:
-        json_put_real(w, key, NAN);
+        json_put_real(w, key, (double)NAN);
         break;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank_count.h - --nproc-per-node as torchrun means it: a number, or what is counted on this machine.
+ * rank_count.h - --nproc-per-node as torchrun means it: a number, or what this machine has.
  */
 #ifndef LS_CLI_RANK_COUNT_H
 #define LS_CLI_RANK_COUNT_H

@@ -397,6 +397,16 @@ static void set_defaults(run_flags *f, bool as_torchrun)
     f->exports = (ls_flag_texts){.items = f->export_items, .most = RUN_EXPORTS_MOST};
 }
 
+/* What torchrun reads where --shutdown-timeout is not given. */
+static ls_status read_shutdown_timeout(run_flags *f)
+{
+    static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+
+    return value == NULL || *value == 0 ? LS_OK
+                                        : text_parse_int(value, name, 0, 86400, &f->grace_s);
+}
+
 ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
 {
     flag_table table;
@@ -405,6 +415,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     set_defaults(f, as_torchrun);
     make_table(&table, f);
     flags = describe(as_torchrun, &table);
+    LS_TRY(read_shutdown_timeout(f));
     LS_TRY(read_environment(&flags));
     LS_TRY(ls_flags_parse(&flags, argc, argv, rest));
     if (f->help)

@@ -45,6 +45,34 @@ static void by_the_name_torchrun_every_failure_is_1(void **state)
     job_expect_code(j, 0);
 }
 
+static void expect_grace(job *j, const char *seconds)
+{
+    char line[64];
+
+    text_format(line, sizeof(line), "the ranks have %s s to end", seconds);
+    (void)job_find(j, JOB_RANK, 0);
+    assert_int_equal(kill(j->pid, SIGTERM), 0);
+    job_await_end(j);
+    job_expect(j, job_said(j, 1, line));
+    job_clean_up(NULL);
+}
+
+static void shutdown_timeout_may_come_as_torchruns_variable(void **state)
+{
+    static const char variable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7";
+
+    LS_UNUSED(state);
+    expect_grace(job_start(JOB_LIST(TORCHRUN, "--no-python", "sleep", "100"), JOB_LIST(variable)),
+                 "7.0");
+    expect_grace(job_start(JOB_LIST(JOB_TOOL, "run", "--shutdown_timeout", "8", "sleep", "100"),
+                           JOB_LIST(variable)),
+                 "8.0");
+    expect_error(
+        job_start(JOB_LIST(TORCHRUN, "train.py"), JOB_LIST("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon")),
+        2, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    expect_error(AS_TORCH("--print-completion", "bash"), 1, "--print-completion bash: ");
+}
+
 static void by_the_name_torchrun_every_program_is_a_script(void **state)
 {
     LS_UNUSED(state);
@@ -200,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(by_the_name_torchrun_every_failure_is_1),
+        test(shutdown_timeout_may_come_as_torchruns_variable),
         test(by_the_name_torchrun_every_program_is_a_script),
         test(by_the_name_torchrun_errors_and_help_bear_it),
         test(all_of_torchruns_flags_are_accepted_in_both_spellings),

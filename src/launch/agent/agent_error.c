@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_error.c - the error that this launcher leaves for its own starter when the job has failed, in
- * the file of agent_spec.error_path: that of the first failed rank if it ran here and wrote one,
+ * agent_error.c - the error that this launcher leaves for its own starter when the job has failed,
+ * in the file of agent_spec.error_path: that of the first failed rank if it ran here and wrote one,
  * otherwise the report. It has the form that torchrun writes there.
  */
 #include "launch/agent/agent.h"

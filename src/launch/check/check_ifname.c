@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_ifname.c - variables that choose network interfaces, against the interfaces that exist. Each
- * library has its own syntax: LOCKSTEP_IFACE as --net, Gloo a comma list of names, NCCL a comma list
- * of the beginnings of names, "^" in front of the list excludes and "=" means whole names.
+ * check_ifname.c - variables that choose network interfaces, against the interfaces that exist.
+ * Each library has its own syntax: LOCKSTEP_IFACE as --net, Gloo a comma list of names, NCCL a comma
+ * list of the beginnings of names, "^" in front of the list excludes and "=" means whole names.
  */
 #include "launch/check/check_internal.h"
 
