@@ -259,13 +259,13 @@ static void cores_are_held_against_the_ranks(void **state)
     expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "9 ranks share 8 cores", "-n 8");
     options.n_ranks = 2;
     fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\nCpus_allowed_list:\t0,2-3\n");
-    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "3 of 8 cores by its affinity", "auto");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "3 of 8 cores by its affinity", "-n cpu");
     fake_put(&machine, "/sys/fs/cgroup/job/cpu.max", "150000 100000\n"); /* version 2 */
     expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "2 ranks share 1 core by the quota", "-n 1");
     fake_remove(&machine, "/sys/fs/cgroup/job/cpu.max");
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n"); /* version 1 */
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
-    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores by the quota", "auto");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores by the quota", "-n cpu");
 }
 
 static void memory_is_held_against_the_ranks(void **state)
