@@ -72,10 +72,51 @@ static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
     job_expect_gone(j);
 }
 
+static job *start_from_node0(const char *const *flags, const char *const *program)
+{
+    const char *argv[32] = {LS_NETLAB_SH, "exec", "0",  JOB_TOOL,         "run",
+                            "--ssh",      ssh,    "-H", "node1:1,node2:2"};
+    int n = 9;
+
+    for (; *flags != NULL; flags++)
+        argv[n++] = *flags;
+    for (; *program != NULL; program++)
+        argv[n++] = *program;
+    return job_start(argv, JOB_LIST(lab_variable));
+}
+
+/* The head is on node0, which has no rank: node 0 of the job is node1, whose agent was started from there. */
+static void store_is_served_where_rank_0_is(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    build_lab();
+    j = start_from_node0(JOB_LIST("--no-fold"), JOB_LIST(STORE_CLIENT, "own"));
+    job_expect_code(j, 0);
+    for (int rank = 0; rank < 3; rank++) {
+        char line[64];
+
+        text_format(line, sizeof(line), "rank %d| met at 10.77.0.11 port ", rank);
+        job_expect(j, job_said(j, 0, line));
+        text_format(line, sizeof(line), "rank %d| rank 0's own port is reached", rank);
+        job_expect(j, job_said(j, 0, line));
+    }
+    job_expect_gone(j);
+    j = start_from_node0(JOB_LIST("--security", "encrypt"), JOB_LIST(STORE_CLIENT, "meet"));
+    job_expect_code(j, 0);
+    job_expect(j, job_said(j, 0, "rank 2| met at 127.0.0.1 port "));
+    j = start_from_node0(JOB_LIST("--store=none"), JOB_LIST("sh", "-c", "echo at $MASTER_ADDR"));
+    job_expect_code(j, 0);
+    job_expect(j,
+               job_said(j, 0, "rank 0| at 10.77.0.11") && job_said(j, 0, "rank 2| at 10.77.0.11"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(hosts_that_vanish_are_one_report_with_their_last_lines, clean_up),
+        cmocka_unit_test_teardown(store_is_served_where_rank_0_is, clean_up),
     };
 
     return cmocka_run_group_tests_name("launch ssh lab", tests, NULL, NULL);
