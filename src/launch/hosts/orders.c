@@ -11,9 +11,12 @@ enum { TERMINAL_SIDE_MOST = 65535 };
 
 /* --- texts: with their terminator, so that a decoder can point to them --- */
 
+/* NULL is sent as "". */
 static void write_text(wire_writer *w, const char *text)
 {
-    wire_write_bytes(w, text, strlen(text) + 1);
+    const char *sent = text != NULL ? text : "";
+
+    wire_write_bytes(w, sent, strlen(sent) + 1);
 }
 
 static const char *read_text(wire_reader *r)
