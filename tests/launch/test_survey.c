@@ -534,6 +534,8 @@ static void orders_to_look_carry_their_options(void **state)
                                     .run_id = "",
                                     .role = "",
                                     .log_dir = "",
+                                    .filters = {"", ""},
+                                    .line_prefix = "",
                                     .master_addr = "",
                                     .net = "eth0"}};
     static survey_orders got; /* large */

@@ -250,6 +250,8 @@ static ls_status write_orders(const struct survey_run *run, int i, int cores, wi
                                 .run_id = "",
                                 .role = "",
                                 .log_dir = "",
+                                .filters = {"", ""},
+                                .line_prefix = "",
                                 .master_addr = "",
                                 .net = run->opt->net != NULL ? run->opt->net : "",
                                 .ports = run->opt->ports}};
