@@ -76,8 +76,8 @@ typedef enum ls_crop {
 
 /*
  * Zero-initialise, or begin with one of the two below. Resizing is the bilinear one with antialias
- * of Pillow 13, bit by bit on the same decoded pixels (docs/data.md: how older ones differ). What is
- * random depends on (seed, epoch, index of the sample) alone.
+ * of Pillow 13, bit by bit on the same decoded pixels (docs/data.md: how older ones differ). What
+ * is random depends on (seed, epoch, index of the sample) alone.
  */
 typedef struct ls_augment {
     size_t size; /* sizeof(ls_augment) */

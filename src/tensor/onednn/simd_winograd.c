@@ -10,6 +10,7 @@
 #include "tensor/onednn/simd_lanes.h"
 
 #define POINTS ((size_t)6)
+#define PART   ((size_t)32) /* products of a partial sum */
 
 #define A (2.0F / 3)
 #define B (3.0F / 2)
@@ -282,9 +283,9 @@ void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float 
 
 /* --- the product at each point --- */
 
-/* What is added to c is summed up by itself first: sums of sums lose less. */
-SIMD_INLINE void product_tile(const small_product *m, const float *a, const float *b, float *c,
-                              size_t blocks, size_t tile)
+/* Adds the products of `depth` steps to c, or puts them there. */
+SIMD_INLINE void product_part(const small_product *m, size_t depth, bool add, const float *a,
+                              const float *b, float *c, size_t blocks, size_t tile)
 {
     const vec_8 zero = {0};
     vec_8 sum[12];
@@ -292,7 +293,7 @@ SIMD_INLINE void product_tile(const small_product *m, const float *a, const floa
     SIMD_UNROLL
     for (size_t i = 0; i < tile * blocks; i++)
         sum[i] = zero;
-    for (size_t k = 0; k < m->depth; k++, a += m->a_step, b += m->b_step) {
+    for (size_t k = 0; k < depth; k++, a += m->a_step, b += m->b_step) {
         vec_8 row[2];
 
         SIMD_UNROLL
@@ -307,10 +308,22 @@ SIMD_INLINE void product_tile(const small_product *m, const float *a, const floa
         float *to = c + i / blocks * m->c_row + i % blocks * 8;
         vec_8 was = zero;
 
-        if (m->add)
+        if (add)
             load_8(&was, to);
         was += sum[i];
         store_8(to, &was);
+    }
+}
+
+/* Sums of at most PART products are added up: one long sum rounds after every product. */
+SIMD_INLINE void product_tile(const small_product *m, const float *a, const float *b, float *c,
+                              size_t blocks, size_t tile)
+{
+    for (size_t k = 0; k < m->depth; k += PART) {
+        const size_t depth = m->depth - k < PART ? m->depth - k : PART;
+
+        product_part(m, depth, m->add || k > 0, a + k * m->a_step, b + k * m->b_step, c, blocks,
+                     tile);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "tensor/testing.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,68 @@ static void the_number_of_threads_changes_no_bit(void **state)
     }
     ls_device_close(alone);
     ls_device_close(several);
+}
+
+/* The root mean square of the errors, relative to that of the values. */
+static double mean_error(const op_result *got, const op_result *want)
+{
+    double error = 0;
+    double size = 0;
+
+    for (size_t i = 0; i < want->count; i++) {
+        const double d = got->values[i] - want->values[i];
+
+        error += d * d;
+        size += want->values[i] * want->values[i];
+    }
+    return sqrt(error / size);
+}
+
+/* A plain float32 sum of 512 products is 3.4 FLT_EPSILON away on average, and tiles of Winograd's
+ * algorithm with plain sums over 256 channels are 13. Such errors decide how many activations next
+ * to 0 the ReLU treats otherwise than in float64. */
+static void long_sums_of_products_stay_near_the_reference(void **state)
+{
+    static const struct {
+        op_case c;
+        double allowed; /* in FLT_EPSILON, on average */
+    } cases[] = {
+        {{.name = "512 channels, few positions",
+          .op = OP_CONV2D,
+          .n_dims = 4,
+          .x = {8, 512, 1, 1},
+          .out = 512,
+          .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+         2.5},
+        {{.name = "256 channels, tiles",
+          .op = OP_CONV2D,
+          .n_dims = 4,
+          .x = {2, 16, 8, 8},
+          .out = 256,
+          .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+         9},
+    };
+    ls_device *reference = open_reference();
+    ls_device *device = onednn(1);
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        op_results want;
+        op_results got;
+
+        assert_status(LS_OK, op_case_run(reference, &cases[i].c, LS_F64, &want));
+        assert_status(LS_OK, op_case_run(device, &cases[i].c, LS_F32, &got));
+        for (int k = 0; k < want.n; k++) {
+            const double error = mean_error(&got.r[k], &want.r[k]) / (double)FLT_EPSILON;
+
+            if (error > cases[i].allowed)
+                fail_msg("%s: %s is %.3g FLT_EPSILON away on average", cases[i].c.name,
+                         want.r[k].name, error);
+        }
+        op_results_free(&want);
+        op_results_free(&got);
+    }
+    ls_device_close(device);
     ls_device_close(reference);
 }
 
@@ -298,6 +361,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_case_is_near_the_reference),
         cmocka_unit_test(every_case_is_near_the_reference_on_3_threads),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
+        cmocka_unit_test(long_sums_of_products_stay_near_the_reference),
         cmocka_unit_test(float64_is_left_to_the_reference),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
         cmocka_unit_test(threads_spin_briefly_or_not_at_all_unless_the_user_says_how),
