@@ -5,7 +5,7 @@
  *   imagenet DIR -a resnet18                                   one process
  *   imagenet DIR --dist-url tcp://NODE0:29500 --multiprocessing-distributed --world-size 2 --rank 0
  *                                                              on each of two nodes, with --rank 1 on the other
- *   lockstep run -H node0,node1 --nproc-per-node auto imagenet DIR
+ *   lockstep run -H node0:8,node1:8 imagenet DIR
  *   mpirun -np 8 imagenet DIR --dist-backend mpi
  */
 #include <lockstep/lockstep.h>

@@ -267,18 +267,22 @@ static ls_status read_environment(const ls_flags *flags)
 
 static ls_status count_ranks(run_flags *f)
 {
-    int64_t number;
-
+    int64_t number = 1;
     const bool has_hosts = f->host_text != NULL || f->hostfile != NULL;
 
     f->n_ranks = 1;
     if (f->nproc == NULL)
         return LS_OK;
     if (has_hosts) {
-        LS_TRY(text_parse_int(f->nproc, "-n, with hosts the number of all ranks,", 1,
-                              HOSTLIST_SLOTS_MAX, &number));
+        const ls_status st = text_parse_int(f->nproc, "-n", 1, HOSTLIST_SLOTS_MAX, &number);
+
         f->n_ranks = (int)number;
-        return LS_OK;
+        return st == LS_OK ? st
+                           : ls_fail(st,
+                                     "-n %s: with hosts, -n is the number of all ranks; the "
+                                     "ranks of each host stand behind its name (-H "
+                                     "node0:8,node1:8)",
+                                     f->nproc);
     }
     return rank_count_read(f->nproc, &f->n_ranks);
 }
