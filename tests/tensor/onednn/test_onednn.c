@@ -202,6 +202,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
     }
     ls_device_close(alone);
     ls_device_close(several);
+    ls_device_close(reference);
 }
 
 /* The root mean square of the errors, relative to that of the values. */
