@@ -171,8 +171,13 @@ def begin(folder, script, *flags, **variables):
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def run(script, *flags, code=0, ranks=2, arguments=()):
-    """Runs a script under the tool; its exit code and what both streams said."""
+# A process of PyTorch 2.15 sometimes aborts at its exit with this text when it uses a store that rank
+# 0 hosts, under torchrun and without any launcher too.
+ABORT_AT_EXIT = "terminate called without an active exception"
+
+
+def run(script, *flags, code=0, ranks=2, arguments=(), may_abort=False):
+    """Runs a script under the tool; what both streams said. may_abort: PyTorch's abort is no failure."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
         with open(path, "w") as f:
@@ -180,7 +185,9 @@ def run(script, *flags, code=0, ranks=2, arguments=()):
         done = subprocess.run([TOOL, "run", *flags, "--nproc-per-node", str(ranks), path, *arguments], timeout=300,
                               env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"}, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert code in (None, done.returncode), f"exit code {done.returncode}, not {code}\n{done.stdout}"
+    if may_abort and done.returncode == 134 and ABORT_AT_EXIT in done.stdout:
+        code = 134
+    assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}"
     return done.stdout
 
 
@@ -196,9 +203,10 @@ def an_unmodified_ddp_script_meets_at_the_agents_store():
 
 
 def without_the_agents_store_rank_0_hosts_one():
-    # A process of PyTorch 2.15 sometimes aborts at its exit when it uses a store that rank 0 hosts
-    # ("terminate called without an active exception"), under torchrun and without any launcher too.
-    expect(run(DDP, "--store=none", code=None), "rank 0| rank 0 of 2 has the parameters of all; own store\n")
+    output = run(DDP, "--store=none", may_abort=True)
+    # The rank that aborts has printed its line; the other one may have been stopped before.
+    rank = 1 if f"rank 1| {ABORT_AT_EXIT}" in output else 0
+    expect(output, f"rank {rank}| rank {rank} of 2 has the parameters of all; own store\n")
 
 
 def a_rank_that_raises_is_the_cause():
