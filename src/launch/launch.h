@@ -22,7 +22,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "launch/hosts/hostlist.h"
-#include "launch/agent/pseudo_terminal.h"
+#include "launch/process/pseudo_terminal.h"
 #include "launch/rank_list.h"
 #include "launch/head/rendezvous.h"
 #include "launch/hosts/start_command.h"

@@ -8,7 +8,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/agent/pmi.h"
+#include "launch/pmi/pmi.h"
 
 #include <string.h>
 

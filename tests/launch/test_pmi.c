@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "launch/agent/pmi.h"
+#include "launch/pmi/pmi.h"
 
 #include <stdio.h>
 

@@ -4,6 +4,7 @@
 #include "base/process_id.h"
 #include "base/text.h"
 #include "launch/agent/rank_env.h"
+#include "launch/process/process.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -351,14 +352,14 @@ static void an_isolated_rank_learns_its_number_outside(void **state)
     LS_UNUSED(state);
     env = make(LIST("LOCKSTEP_PID=1:2"), &place);
     assert_int_equal(count(env, "LOCKSTEP_PID"), 0);
-    rank_env_set_pid(env, 3, 4711);
+    process_set_shown_pid(env, 3, 4711);
     assert_int_equal(count(env, "LOCKSTEP_PID"), 0);
     rank_env_free(env);
     isolated.is_isolated = true;
     env = make(LIST("LOCKSTEP_PID=1:2"), &isolated);
-    rank_env_set_pid(env, 2147483647, 2147483647);
+    process_set_shown_pid(env, 2147483647, 2147483647);
     assert_true(has(env, "LOCKSTEP_PID=2147483647:2147483647"));
-    rank_env_set_pid(env, getpid(), 4711);
+    process_set_shown_pid(env, getpid(), 4711);
     text_format(wanted, sizeof(wanted), "LOCKSTEP_PID=%d:4711", (int)getpid());
     assert_true(has(env, wanted) && count(env, "LOCKSTEP_PID") == 1);
     rank_env_free(env);

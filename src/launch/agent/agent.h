@@ -20,8 +20,8 @@
 #include "launch/agent/output.h"
 #include "launch/agent/output_fold.h"
 #include "base/activity.h"
-#include "launch/agent/pmi.h"
-#include "launch/agent/pseudo_terminal.h"
+#include "launch/pmi/pmi.h"
+#include "launch/process/pseudo_terminal.h"
 #include "launch/process/shim.h"
 #include "launch/agent/stdin_source.h"
 #include "net/dial.h"
@@ -214,9 +214,6 @@ void agent_give_up(agent *a, ls_status st);
 
 /* --- agent_orders.c: what agents elsewhere are to run --- */
 void agent_fill_orders(const agent *a, struct orders *o); /* all that is the same everywhere */
-/* What other machines need of our environment (with_own), and the exports; o->env is freed by the caller. */
-LS_MUST_USE ls_status agent_list_env(char *const *exports, int n_exports, bool with_own,
-                                     struct orders *o);
 LS_MUST_USE ls_status agent_write_orders(void *a, wire_writer *w); /* for head_options */
 
 /* --- agent_rings.c --- */

@@ -47,7 +47,8 @@ static ls_status fill_orders(const agent_hosts *h, int i, orders *o)
     o->security = a->own_nodes.security;
     o->size = agent_terminal_size(a, h->world_size);
     LS_TRY(list_heads(a, o));
-    return agent_list_env(h->spec->exports, h->spec->n_exports, h->spec->start.way == START_SSH, o);
+    return orders_list_env(h->spec->exports, h->spec->n_exports, h->spec->start.way == START_SSH,
+                           o);
 }
 
 static ls_status send_orders(const agent_hosts *h, int i)

@@ -8,53 +8,7 @@
 #include "base/alloc.h"
 #include "launch/hosts/orders.h"
 
-#include <stdlib.h>
 #include <unistd.h>
-
-extern char **environ;
-
-/* Where non-interactive shells differ from this one, and what steers the libraries that train. */
-static bool is_sent(const char *entry)
-{
-    static const char *const sent[] = {"PATH=",       "LD_LIBRARY_PATH=",
-                                       "PYTHONPATH=", "VIRTUAL_ENV=",
-                                       "CONDA_",      "LOCKSTEP_",
-                                       "NCCL_",       "GLOO_",
-                                       "OMP_",        "GOMP_",
-                                       "CUDA_",       "TORCH_",
-                                       "TERM=",       "COLORTERM="};
-    static const char *const own[] = {"LOCKSTEP_JOB=", "LOCKSTEP_KEY_F",
-                                      "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
-
-    for (size_t i = 0; i < LS_COUNT_OF(own); i++)
-        if (text_starts(entry, own[i]))
-            return false;
-    for (size_t i = 0; i < LS_COUNT_OF(sent); i++)
-        if (text_starts(entry, sent[i]))
-            return true;
-    return false;
-}
-
-ls_status agent_list_env(char *const *exports, int n_exports, bool with_own, orders *o)
-{
-    size_t n_own = 0;
-
-    while (environ[n_own] != NULL)
-        n_own++;
-    o->env = ls_calloc(n_own + (size_t)n_exports + 1, sizeof(*o->env));
-    if (o->env == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an environment");
-    o->n_env = 0;
-    for (size_t i = 0; i < n_own && with_own; i++)
-        if (is_sent(environ[i]))
-            o->env[o->n_env++] = environ[i];
-    for (int i = 0; i < n_exports; i++)
-        o->env[o->n_env++] = exports[i];
-    if (o->n_env <= ORDERS_STRINGS_MAX)
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", o->n_env,
-                   ORDERS_STRINGS_MAX);
-}
 
 static void copy_list(rank_list *to, const rank_list *from)
 {
@@ -119,7 +73,7 @@ ls_status agent_write_orders(void *arg, wire_writer *w)
         return ls_fail_errno("the working folder");
     agent_fill_orders(a, &o);
     o.folder = folder;
-    st = agent_list_env(NULL, 0, true, &o);
+    st = orders_list_env(NULL, 0, true, &o);
     if (st == LS_OK) {
         orders_write(w, &o);
         st = wire_writer_status(w);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define OWN_MOST 64
-#define PID_ROOM 24 /* for two process numbers */
 
 /* Identities of other launchers that this job's ranks must not take for their own. A trailing '*' matches any rest. */
 static const char *const foreign[] = {
@@ -145,7 +144,7 @@ static void put_lockstep(builder *b, const rank_place *p)
     if (p->columns > 0)
         put(b, "LOCKSTEP_TTY=%d", p->columns);
     if (p->is_isolated)
-        put(b, PROCESS_SHOWN_ENV "=%*s", PID_ROOM, "");
+        put(b, PROCESS_SHOWN_ENV "=%*s", PROCESS_SHOWN_BYTES - 1, "");
 }
 
 /* The device of a rank among those that may be seen: the i-th of the list, or simply number i. */
@@ -280,13 +279,4 @@ void rank_env_free(char **env)
     for (char **entry = env; env != NULL && *entry != NULL; entry++)
         ls_free(*entry);
     ls_free(env);
-}
-
-void rank_env_set_pid(char *const *env, pid_t inner, pid_t outer)
-{
-    static const char name[] = PROCESS_SHOWN_ENV "=";
-
-    for (; *env != NULL; env++)
-        if (text_starts(*env, name))
-            text_format(*env + sizeof(name) - 1, PID_ROOM + 1, "%d:%d", (int)inner, (int)outer);
 }

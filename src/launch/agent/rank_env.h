@@ -9,7 +9,6 @@
 #include "launch/network/net_choice.h"
 
 #include <stdbool.h>
-#include <sys/types.h>
 
 /* The place of one rank in its job. */
 typedef struct rank_place {
@@ -39,7 +38,7 @@ typedef struct rank_place {
     net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
     int n_variables;
     int columns;      /* for lines of rank 0, of the terminal behind its pipe; 0: there is none */
-    bool is_isolated; /* rank_env_set_pid() says later by which number it is known */
+    bool is_isolated; /* process_set_shown_pid() sets its process numbers later */
     int threads;      /* compute threads a rank, from the cores it may use */
     int cores;        /* that the ranks of this machine share */
 } rank_place;
@@ -48,8 +47,5 @@ typedef struct rank_place {
  * over the rank on this machine for as long as the job lives. */
 LS_MUST_USE ls_status rank_env_make(char *const *inherited, const rank_place *place, char ***out);
 void rank_env_free(char **env); /* NULL is allowed */
-
-/* Of an isolated rank: its number in there, and outside. */
-void rank_env_set_pid(char *const *env, pid_t inner, pid_t outer);
 
 #endif

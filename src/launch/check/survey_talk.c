@@ -6,7 +6,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "launch/agent/agent.h"
 #include "launch/hosts/orders.h"
 
 #include <string.h>
@@ -256,7 +255,7 @@ static ls_status write_orders(const struct survey_run *run, int i, int cores, wi
                                 .net = run->opt->net != NULL ? run->opt->net : "",
                                 .ports = run->opt->ports}};
     ls_status st =
-        agent_list_env(hosts->exports, hosts->n_exports, hosts->start.way == START_SSH, &o.base);
+        orders_list_env(hosts->exports, hosts->n_exports, hosts->start.way == START_SSH, &o.base);
 
     if (st == LS_OK) {
         survey_orders_write(w, &o);

@@ -7,7 +7,7 @@
 #define LS_LAUNCH_NODE_MESSAGES_H
 
 #include "base/text.h"
-#include "launch/agent/pmi.h"
+#include "launch/pmi/pmi.h"
 #include "launch/head/rendezvous.h"
 #include "net/address.h"
 #include "net/frame.h"

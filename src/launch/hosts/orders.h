@@ -13,7 +13,7 @@
 #ifndef LS_LAUNCH_ORDERS_H
 #define LS_LAUNCH_ORDERS_H
 
-#include "launch/agent/pseudo_terminal.h"
+#include "launch/process/pseudo_terminal.h"
 #include "launch/rank_list.h"
 #include "net/address.h"
 #include "net/dial.h"
@@ -88,6 +88,13 @@ void orders_write(wire_writer *w, const orders *o);
 /* LS_EPROTO: no orders, or of another version. */
 LS_MUST_USE ls_status orders_read(const frame *f, orders *out);
 void orders_free(orders *o); /* also forgets the key */
+
+/*
+ * Sets o->env: the exports, and with_own the variables of this process that other machines need. The
+ * texts are borrowed, the caller frees the array with ls_free(). LS_EINVAL: there are too many.
+ */
+LS_MUST_USE ls_status orders_list_env(char *const *exports, int n_exports, bool with_own,
+                                      orders *o);
 
 /* FAR_OUTPUT's body; *bytes points into the frame. */
 LS_MUST_USE ls_status orders_read_output(const frame *f, int *rank, int *stream, const char **bytes,

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -413,4 +414,14 @@ const char *process_end_text(char *buf, size_t n, int wait_status)
                            process_signal_name(WTERMSIG(wait_status)),
                            WCOREDUMP(wait_status) ? ", core dumped" : "");
     return text_format(buf, n, "exited with code %d", WEXITSTATUS(wait_status));
+}
+
+void process_set_shown_pid(char *const *env, pid_t inner, pid_t outer)
+{
+    static const char name[] = PROCESS_SHOWN_ENV "=";
+
+    for (; *env != NULL; env++)
+        if (text_starts(*env, name))
+            text_format(*env + sizeof(name) - 1, PROCESS_SHOWN_BYTES, "%d:%d", (int)inner,
+                        (int)outer);
 }

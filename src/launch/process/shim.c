@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "launch/process/isolate.h"
 #include "launch/process/process.h"
-#include "launch/agent/rank_env.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -135,7 +134,7 @@ static void tell_outer_pid(const shim_spec *spec)
 {
     const pid_t outer = isolate_outer_pid(spec->proc_fd);
 
-    rank_env_set_pid(spec->environment, getpid(), outer);
+    process_set_shown_pid(spec->environment, getpid(), outer);
     report(spec, SHIM_STARTED, (int)outer, "");
 }
 

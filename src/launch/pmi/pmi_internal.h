@@ -5,7 +5,7 @@
 #ifndef LS_LAUNCH_PMI_INTERNAL_H
 #define LS_LAUNCH_PMI_INTERNAL_H
 
-#include "launch/agent/pmi.h"
+#include "launch/pmi/pmi.h"
 
 /* A part of a line. */
 typedef struct pmi_slice {

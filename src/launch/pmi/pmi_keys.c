@@ -2,7 +2,7 @@
 /*
  * pmi_keys.c - the key-value space of a job's MPI programs, as one node knows it: what its ranks put, and what other nodes have told.
  */
-#include "launch/agent/pmi_internal.h"
+#include "launch/pmi/pmi_internal.h"
 
 #include "base/alloc.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/agent/pmi_internal.h"
+#include "launch/pmi/pmi_internal.h"
 
 #include "base/alloc.h"
 

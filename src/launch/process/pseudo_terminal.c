@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/agent/pseudo_terminal.h"
+#include "launch/process/pseudo_terminal.h"
 
 #include "base/file.h"
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * orders_env.c - the environment variables that an agent on another machine gets with its orders.
+ * Called where orders are written: by the agent of the head, and by the check of several hosts.
+ */
+#include "launch/hosts/orders.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <unistd.h>
+
+extern char **environ;
+
+/*
+ * Variables in which a non-interactive shell differs from this one, and settings of the libraries that
+ * train; but none that identify this process in its own job.
+ */
+static bool is_sent(const char *entry)
+{
+    static const char *const sent[] = {"PATH=",       "LD_LIBRARY_PATH=",
+                                       "PYTHONPATH=", "VIRTUAL_ENV=",
+                                       "CONDA_",      "LOCKSTEP_",
+                                       "NCCL_",       "GLOO_",
+                                       "OMP_",        "GOMP_",
+                                       "CUDA_",       "TORCH_",
+                                       "TERM=",       "COLORTERM="};
+    static const char *const own[] = {"LOCKSTEP_JOB=", "LOCKSTEP_KEY_F",
+                                      "LOCKSTEP_RING_FD=", "LOCKSTEP_TTY="};
+
+    for (size_t i = 0; i < LS_COUNT_OF(own); i++)
+        if (text_starts(entry, own[i]))
+            return false;
+    for (size_t i = 0; i < LS_COUNT_OF(sent); i++)
+        if (text_starts(entry, sent[i]))
+            return true;
+    return false;
+}
+
+ls_status orders_list_env(char *const *exports, int n_exports, bool with_own, orders *o)
+{
+    size_t n_own = 0;
+
+    while (environ[n_own] != NULL)
+        n_own++;
+    o->env = ls_calloc(n_own + (size_t)n_exports + 1, sizeof(*o->env));
+    if (o->env == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an environment");
+    o->n_env = 0;
+    for (size_t i = 0; i < n_own && with_own; i++)
+        if (is_sent(environ[i]))
+            o->env[o->n_env++] = environ[i];
+    for (int i = 0; i < n_exports; i++)
+        o->env[o->n_env++] = exports[i];
+    if (o->n_env <= ORDERS_STRINGS_MAX)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", o->n_env,
+                   ORDERS_STRINGS_MAX);
+}
