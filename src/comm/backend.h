@@ -18,7 +18,7 @@
 #include <lockstep/log.h>
 
 #include "comm/boot.h"
-#include "comm/native/kernels.h"
+#include "comm/reduce.h"
 #include "store/cause.h"
 #include "store/stamp.h"
 
@@ -97,9 +97,9 @@ struct comm_host {
     ls_status (*publish)(void *self, const char *key, const void *value, size_t bytes);
     ls_status (*lookup)(void *self, const char *key, int64_t timeout_ms, void **value,
                         size_t *bytes);
-    /* For rush(): the time, from ls_ticks, which the engine takes as the end of what ends next. */
+    /* For spin_wait(): the time, from ls_ticks, which the engine takes as the end of what ends next. */
     int64_t (*now_ns)(void *self);
-    /* The arithmetic of native/kernels.h, for backends that compose reductions. */
+    /* The arithmetic of comm/reduce.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                    ls_dtype type, ls_reduce_op op, bool final, double divisor);
 };
@@ -148,7 +148,7 @@ typedef struct backend_ops {
      * alone, spinning (where ranks share cores: yielding), until none is pending, *others is not 0,
      * or nothing has moved for some microseconds. It calls host->now_ns() after each pass that
      * moves nothing. The rest of progress() may wait meanwhile. */
-    void (*rush)(backend_group *group, bool has_own_core, const backend_counter *others);
+    void (*spin_wait)(backend_group *group, bool has_own_core, const backend_counter *others);
     /* required: sleeps until something may have moved, boot->control_fd is readable, wake() or timeout_ms (>= 0). Several
      * threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

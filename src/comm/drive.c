@@ -151,15 +151,15 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 }
 
 /* Most operations end here: the other ranks are at most a few microseconds away. News can wait for so long, but not for ever. */
-void drive_rush(engine *e, const ls_work *w)
+void drive_spin_wait(engine *e, const ls_work *w)
 {
     const backend_ops *ops = e->parts.ops;
 
-    if (ops->rush == NULL || e->is_driven || e->n_held > 0 || e->n_waiting > 0)
+    if (ops->spin_wait == NULL || e->is_driven || e->n_held > 0 || e->n_waiting > 0)
         return;
     e->is_driven = true;
     e->seen_ns = w->start_ns;
-    ops->rush(w->comm->backend, e->parts.has_own_core, &e->n_entering);
+    ops->spin_wait(w->comm->backend, e->parts.has_own_core, &e->n_entering);
     e->seen_ns = 0;
     e->is_driven = false;
     if (w->phase == WORK_ENDED && w->end_ns >= e->next_control_ns)

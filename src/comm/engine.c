@@ -13,7 +13,7 @@
 
 #define CLOSE_MS 5000 /* delivering what was sent, at the end */
 /* Operations up to this size are recorded after they have been started, while the other ranks
- * answer, and end at a time that rush() has read. */
+ * answer, and end at a time that spin_wait() has read. */
 #define SMALL_BYTES 8192
 #define HUB_MS      1000 /* how long rank 0's own hub waits for the others to leave */
 
@@ -495,7 +495,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         return LS_OK;
     }
     if (w->phase != WORK_ENDED)
-        drive_rush(e, w);
+        drive_spin_wait(e, w);
     if (w->phase != WORK_ENDED)
         (void)drive_until(e, w, -1);
     st = w->status;

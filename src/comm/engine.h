@@ -132,8 +132,9 @@ struct engine {
     int n_groups;    /* the engine goes with its last group */
     uint32_t next_group; /* ids where there is no hub */
     list_node free_works;
-    ls_ticks ticks;  /* for stamps */
-    int64_t seen_ns; /* the time when rush() last looked at it; 0: no rush() is under way */
+    ls_ticks ticks; /* for stamps */
+    int64_t
+        seen_ns; /* the time when spin_wait() last looked at it; 0: no spin_wait() is under way */
     site_cache sites;
     bool is_forked; /* set in a forked child: nothing may be used there */
     list_node fork_node;
@@ -214,7 +215,7 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 
 void drive_init(engine *e);
 /* A caller waits for this work, just started: the backend carries it on alone for a moment, if nothing else is pending. */
-void drive_rush(engine *e, const ls_work *w);
+void drive_spin_wait(engine *e, const ls_work *w);
 /* Until the work has ended (true) or deadline_ns (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */

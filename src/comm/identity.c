@@ -275,7 +275,7 @@ ls_status identity_find(const comm_env *env, const ls_init_options *opt, identit
     identity id = {.family = "",
                    .size = 1,
                    .local_rank = -1,
-                   .where = HUB_NONE,
+                   .hub_at = HUB_AT_NONE,
                    .pmi_fd = -1,
                    .ring_fd = -1,
                    .listen_fd = -1};
@@ -296,7 +296,7 @@ ls_status identity_find(const comm_env *env, const ls_init_options *opt, identit
     }
     LS_TRY(place_find(env, opt, found, &id));
     if (id.size == 1)
-        id.where = HUB_NONE;
+        id.hub_at = HUB_AT_NONE;
     *out = id;
     return LS_OK;
 }

@@ -18,16 +18,16 @@
 #define IDENTITY_SIZE_MAX    65536
 
 /* Where the hub is. */
-typedef enum hub_place {
-    HUB_NONE = 0, /* a job of one rank has none */
-    HUB_URL,      /* the starter serves it at `place` */
-    HUB_MASTER,   /* rank 0 serves it at `place`, HOST:PORT, over TCP */
-    HUB_NAME, /* rank 0 serves it on a unix socket whose name derives from `place` (all ranks on one host) */
-    HUB_FILE, /* rank 0 serves it anywhere and tells where in the store `place` (file://...) */
-    HUB_PMI,  /* ... in the key-value space of PMI-1 */
-    HUB_PMIX, /* ... in that of PMIx; `place` is what to do where there is no library for it */
-    HUB_STORE /* ... in the store that the options give */
-} hub_place;
+typedef enum hub_location {
+    HUB_AT_NONE = 0, /* a job of one rank has none */
+    HUB_AT_URL,      /* the starter serves it at `place` */
+    HUB_AT_MASTER,   /* rank 0 serves it at `place`, HOST:PORT, over TCP */
+    HUB_AT_UNIX_NAME, /* rank 0 serves it on a unix socket whose name derives from `place` (all ranks on one host) */
+    HUB_AT_FILE, /* rank 0 serves it anywhere and tells where in the store `place` (file://...) */
+    HUB_AT_PMI,  /* ... in the key-value space of PMI-1 */
+    HUB_AT_PMIX, /* ... in that of PMIx; `place` is what to do where there is no library for it */
+    HUB_AT_STORE /* ... in the store that the options give */
+} hub_location;
 
 typedef struct identity {
     const char *family; /* "options", "LOCKSTEP", "torchrun", "Open MPI", ...; "" alone */
@@ -39,10 +39,10 @@ typedef struct identity {
     int n_nodes;    /* 0: unknown */
     uint32_t generation;
     char job[JOB_ID_BYTES]; /* "" where the place decides it (boot.c) */
-    hub_place where;
+    hub_location hub_at;
     char place[IDENTITY_PLACE_BYTES];
-    int pmi_fd;        /* HUB_NAME under PMI-1, HUB_PMI: the socket to the starter, -1: none */
-    int ring_fd;       /* memfd for the flight recorder, -1: none */
+    int pmi_fd;  /* HUB_AT_UNIX_NAME under PMI-1, HUB_AT_PMI: the socket to the starter, -1: none */
+    int ring_fd; /* memfd for the flight recorder, -1: none */
     int listen_fd;     /* listener for ranks of other hosts, the starter's; -1: none */
     char warning[512]; /* "" or two families that disagree */
 } identity;

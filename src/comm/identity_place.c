@@ -8,11 +8,11 @@
 /* torchrun's own store sits on MASTER_PORT, so over several nodes ours sits on the next one. */
 #define TORCHRUN_PORT_STEP 1
 
-static ls_status set_place(identity *id, hub_place where, const char *text, const char *what)
+static ls_status set_place(identity *id, hub_location hub_at, const char *text, const char *what)
 {
     if (strlen(text) >= sizeof(id->place))
         return ls_fail(LS_EINVAL, "%s: %zu bytes are too long", what, strlen(text));
-    id->where = where;
+    id->hub_at = hub_at;
     text_format(id->place, sizeof(id->place), "%s", text);
     return LS_OK;
 }
@@ -28,7 +28,7 @@ static ls_status master_place(const comm_env *env, int port_step, identity *id)
     if (strlen(host) > 253)
         return ls_fail(LS_EINVAL, "MASTER_ADDR: %zu bytes are no host name", strlen(host));
     text_format(text, sizeof(text), is_bare_v6 ? "[%s]:%d" : "%s:%d", host, port + port_step);
-    return set_place(id, HUB_MASTER, text, "MASTER_ADDR");
+    return set_place(id, HUB_AT_MASTER, text, "MASTER_ADDR");
 }
 
 bool place_names_file(const comm_env *env)
@@ -41,7 +41,7 @@ bool place_names_file(const comm_env *env)
 /* What the user has set counts under every starter: launchers give the address of a hub. */
 static ls_status place_of_file(const comm_env *env, identity *id)
 {
-    return set_place(id, HUB_FILE, identity_get(env, "LOCKSTEP_STORE"), "LOCKSTEP_STORE");
+    return set_place(id, HUB_AT_FILE, identity_get(env, "LOCKSTEP_STORE"), "LOCKSTEP_STORE");
 }
 
 ls_status place_of_master(const comm_env *env, identity *id)
@@ -71,7 +71,7 @@ static ls_status name_place(identity *id, const char *starter, const char *a, co
 
     text_format(text, sizeof(text), "%s|%s|%s|%s", starter, a == NULL ? "" : a, b == NULL ? "" : b,
                 c == NULL ? "" : c);
-    return set_place(id, HUB_NAME, text, starter);
+    return set_place(id, HUB_AT_UNIX_NAME, text, starter);
 }
 
 /* What the user has said about the meeting point, under starters that name none. */
@@ -117,7 +117,7 @@ static ls_status pmix_place(identity *id, const char *pass_on)
 {
     char text[256];
 
-    return set_place(id, HUB_PMIX, advice(text, sizeof(text), pass_on), "PMIx");
+    return set_place(id, HUB_AT_PMIX, advice(text, sizeof(text), pass_on), "PMIx");
 }
 
 static ls_status read_launcher_job(const comm_env *env, identity *id)
@@ -146,7 +146,7 @@ ls_status place_of_launcher(const comm_env *env, identity *id)
         return place_of_file(env, id);
     LS_TRY(read_launcher_job(env, id));
     if (store != NULL)
-        return set_place(id, HUB_URL, store, "LOCKSTEP_STORE");
+        return set_place(id, HUB_AT_URL, store, "LOCKSTEP_STORE");
     if (id->size > 1 && identity_get(env, "MASTER_ADDR") == NULL)
         return ls_fail(LS_EINVAL, "LOCKSTEP_RANK is set, but neither LOCKSTEP_STORE nor "
                                   "MASTER_ADDR says where the ranks meet");
@@ -217,7 +217,7 @@ ls_status place_of_pmi(const comm_env *env, identity *id)
         return name_place(id, "pmi", port, NULL, NULL);
     if (port != NULL)
         return no_place(id, "a PMI server at PMI_PORT", "on every rank");
-    return set_place(id, HUB_PMI, "pmi", "PMI_FD");
+    return set_place(id, HUB_AT_PMI, "pmi", "PMI_FD");
 }
 
 ls_status identity_slurm_tasks(const char *text, const char *what, int node, int *out)
@@ -294,15 +294,15 @@ ls_status place_find(const comm_env *env, const ls_init_options *opt, const iden
         return ls_fail(LS_EINVAL, "store and init_method \"%s\" exclude each other",
                        opt->init_method);
     if (opt->store != NULL) {
-        id->where = HUB_STORE;
+        id->hub_at = HUB_AT_STORE;
         return LS_OK;
     }
     if (!text_equal(method, "env://") && opt->world_size == 0 && found == NULL)
         return ls_fail(LS_EINVAL, "init_method \"%s\" needs rank and world_size", method);
     if (text_starts(method, "tcp://"))
-        return set_place(id, HUB_MASTER, method + strlen("tcp://"), "init_method");
+        return set_place(id, HUB_AT_MASTER, method + strlen("tcp://"), "init_method");
     if (text_starts(method, "file://") && method[strlen("file://")] != '\0')
-        return set_place(id, HUB_FILE, method, "init_method");
+        return set_place(id, HUB_AT_FILE, method, "init_method");
     if (!text_equal(method, "env://"))
         return ls_fail(LS_EINVAL,
                        "init_method \"%s\": must be env://, tcp://HOST:PORT or file://PATH",

@@ -4,7 +4,7 @@
  *
  *   join.c        the order of things, and the exchange of records
  *   join_hub.c    where the hub is, with which key, and serving it on rank 0
- *   join_board.c  ... where PMI or PMIx is all that the ranks have in common
+ *   join_pmi.c  ... where PMI or PMIx is all that the ranks have in common
  *   join_listen.c this rank's own listeners, and what tells hosts and processes apart
  */
 #ifndef LS_COMM_JOIN_H
@@ -32,7 +32,7 @@ typedef struct join_settings {
     size_t piece_elements;
     int connections;
     const char *algorithms;
-    ls_store *store; /* HUB_STORE */
+    ls_store *store; /* HUB_AT_STORE */
 } join_settings;
 
 /* A rank that has joined. control and hub may be moved out by setting them to NULL. */

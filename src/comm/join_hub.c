@@ -382,21 +382,21 @@ static ls_status reach_file(join *j, const join_settings *s)
 
 static ls_status reach(join *j, const join_settings *s)
 {
-    switch (j->id.where) {
-    case HUB_URL:
+    switch (j->id.hub_at) {
+    case HUB_AT_URL:
         return reach_url(j, s);
-    case HUB_MASTER:
+    case HUB_AT_MASTER:
         return reach_master(j, s);
-    case HUB_NAME:
+    case HUB_AT_UNIX_NAME:
         return reach_name(j, s);
-    case HUB_FILE:
+    case HUB_AT_FILE:
         return reach_file(j, s);
-    case HUB_PMI:
-    case HUB_PMIX:
-        return join_reach_board(j, s);
-    case HUB_STORE:
+    case HUB_AT_PMI:
+    case HUB_AT_PMIX:
+        return join_reach_by_pmi(j, s);
+    case HUB_AT_STORE:
         return reach_through_store(j, s, s->store);
-    case HUB_NONE:
+    case HUB_AT_NONE:
         break;
     }
     return ls_fail(LS_EINTERNAL, "a job of one rank has no hub");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join_internal.h - between the places where a hub is found: join_hub.c, and join_board.c where a starter's notice board is all there
+ * join_internal.h - between the places where a hub is found: join_hub.c, and join_pmi.c where a starter's notice board is all there
  * is.
  */
 #ifndef LS_COMM_JOIN_INTERNAL_H
@@ -20,7 +20,7 @@ LS_MUST_USE ls_status join_serve_hub(join *j, const join_settings *s, const net_
 /* To hub_address: control and scope are filled in. */
 LS_MUST_USE ls_status join_connect_to_hub(join *j, const join_settings *s);
 
-/* HUB_PMI and HUB_PMIX. */
-LS_MUST_USE ls_status join_reach_board(join *j, const join_settings *s);
+/* HUB_AT_PMI and HUB_AT_PMIX. */
+LS_MUST_USE ls_status join_reach_by_pmi(join *j, const join_settings *s);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/process_id.h"
 #include "base/text.h"
 #include "store/hublink.h"
-#include "store/messages.h"
+#include "store/hub_messages.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -154,13 +154,13 @@ static ls_status take_push(void *arg, const frame *f)
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
     switch (f->type) {
-    case MESSAGE_CAUSE:
+    case HUB_MESSAGE_CAUSE:
         return take_cause(c, &r);
-    case MESSAGE_LEFT:
+    case HUB_MESSAGE_LEFT:
         return take_left(c, &r);
-    case MESSAGE_LEFT_GROUP:
+    case HUB_MESSAGE_LEFT_GROUP:
         return take_leaves(c, &r);
-    case MESSAGE_NOTED:
+    case HUB_MESSAGE_NOTED:
         return take_noted(c, &r);
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
@@ -217,8 +217,8 @@ static ls_status introduce(control *c, int64_t deadline_ms)
     wire_write_u32(&c->body, (uint32_t)c->rank);
     wire_write_u32(&c->body, (uint32_t)c->world_size);
     wire_write_u32(&c->body, (uint32_t)process_shown_pid());
-    LS_TRY(hublink_send(&c->link, MESSAGE_HELLO, &c->body));
-    return hublink_expect(&c->link, MESSAGE_WELCOME, deadline_ms);
+    LS_TRY(hublink_send(&c->link, HUB_MESSAGE_HELLO, &c->body));
+    return hublink_expect(&c->link, HUB_MESSAGE_WELCOME, deadline_ms);
 }
 
 static int64_t watch_while_waiting(void *arg)
@@ -273,7 +273,7 @@ ls_status control_open(const control_options *opt, control **out)
     ls_status st;
 
     *out = NULL;
-    if (opt->world_size < 1 || opt->world_size > MESSAGE_RANKS_MAX || opt->rank < 0 ||
+    if (opt->world_size < 1 || opt->world_size > HUB_MESSAGE_RANKS_MAX || opt->rank < 0 ||
         opt->rank >= opt->world_size)
         return ls_fail(LS_EINVAL, "rank %d of %d cannot join a job", opt->rank, opt->world_size);
     c = ls_calloc(1, sizeof(*c));
@@ -305,7 +305,7 @@ void control_close(control *c)
     if (c == NULL)
         return;
     wire_writer_reset(&c->body);
-    if (hublink_send(&c->link, MESSAGE_GOODBYE, &c->body) == LS_OK)
+    if (hublink_send(&c->link, HUB_MESSAGE_GOODBYE, &c->body) == LS_OK)
         hublink_finish(&c->link, ls_deadline_ms(GOODBYE_MS));
     control_free(c);
 }
@@ -335,7 +335,7 @@ ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_
     wire_write_i64(w, timeout_ms);
     wire_write_u32(w, (uint32_t)n);
     wire_write_text(w, prefix);
-    LS_TRY(hublink_request(&c->link, MESSAGE_GATHER, timeout_ms, &r));
+    LS_TRY(hublink_request(&c->link, HUB_MESSAGE_GATHER, timeout_ms, &r));
     for (int i = 0; i < n && st == LS_OK && !r.failed; i++) {
         size_t bytes;
         const uint8_t *value = wire_read_bytes(&r, LS_STORE_VALUE_MAX, &bytes);
@@ -377,7 +377,7 @@ ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, co
     wire_write_u32(&c->body, (uint32_t)n);
     for (int i = 0; i < n; i++)
         wire_write_u32(&c->body, (uint32_t)members[i]);
-    LS_TRY(hublink_send(&c->link, MESSAGE_WAITING, &c->body));
+    LS_TRY(hublink_send(&c->link, HUB_MESSAGE_WAITING, &c->body));
     c->n_waits++;
     if (late_in_ms == 0 && c->asked == 0) {
         c->asked = c->n_waits;
@@ -398,7 +398,7 @@ ls_status control_arrived(control *c, const op_stamp *stamp, uint64_t number)
     wire_writer_reset(&c->body);
     write_stamp(&c->body, stamp);
     wire_write_u64(&c->body, number);
-    return hublink_send(&c->link, MESSAGE_ARRIVED, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_ARRIVED, &c->body);
 }
 
 ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members)
@@ -407,7 +407,7 @@ ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_mem
     wire_write_u32(&c->body, group);
     wire_write_u64(&c->body, sequence);
     wire_write_u32(&c->body, (uint32_t)n_members);
-    return hublink_send(&c->link, MESSAGE_LEAVE, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_LEAVE, &c->body);
 }
 
 ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)
@@ -419,7 +419,7 @@ ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *dig
         write_stamp(&c->body, &stamps[i]);
         wire_write_u64(&c->body, digests[i]);
     }
-    return hublink_send(&c->link, MESSAGE_CALLED, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_CALLED, &c->body);
 }
 
 /* --- stages --- */
@@ -505,5 +505,5 @@ ls_status control_fail(control *c, const job_cause *cause)
 {
     wire_writer_reset(&c->body);
     cause_write(&c->body, cause);
-    return hublink_send(&c->link, MESSAGE_FAIL, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_FAIL, &c->body);
 }

@@ -75,10 +75,10 @@ void hub_destroy(hub *h)
     ls_free(h);
 }
 
-void hub_count(const hub *h, int *n_open, int *n_unproved)
+void hub_count(const hub *h, int *n_open, int *n_unauthenticated)
 {
-    *n_unproved = door_count(h->door);
-    *n_open = *n_unproved + h->n_conns;
+    *n_unauthenticated = door_count(h->door);
+    *n_open = *n_unauthenticated + h->n_conns;
 }
 
 uint64_t hub_frames(const hub *h)

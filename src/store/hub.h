@@ -38,7 +38,7 @@ typedef struct hub_events {
 
     /* A rank has waited for long: the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)"). Without this
      * member the hub logs it. */
-    void (*late)(void *self, const char *text);
+    void (*wait_report)(void *self, const char *text);
 
     /* What a rank that has not arrived is doing, from whoever can look ("running", "stopped"); "" when unknown. */
     void (*describe)(void *self, int rank, char *buf, size_t n);
@@ -71,10 +71,10 @@ LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 void hub_abort(hub *h, const job_cause *cause);
 
 /* The starter saw this rank end well: the same as its goodbye, for ranks that ended without one. */
-void hub_rank_left(hub *h, int rank);
+void hub_rank_exited(hub *h, int rank);
 
 /* How many connections are open, and how many of them have not proved the key yet. */
-void hub_count(const hub *h, int *n_open, int *n_unproved);
+void hub_count(const hub *h, int *n_open, int *n_unauthenticated);
 
 /* How many frames all connections have sent so far. */
 uint64_t hub_frames(const hub *h);

@@ -89,7 +89,7 @@ void conn_refuse(hub_conn *c, const char *why)
     ls_log(LS_LOG_WARN, "hub", "refused %s: %s", c->peer, why);
     wire_writer_reset(&h->body);
     wire_write_text(&h->body, why);
-    conn_send_body(c, MESSAGE_REFUSED);
+    conn_send_body(c, HUB_MESSAGE_REFUSED);
     if (c->state == CONN_DEAD)
         return;
     c->state = CONN_CLOSING;
@@ -108,7 +108,8 @@ static ls_status on_frame(void *arg, const frame *f)
     case CONN_NAMELESS:
         return hub_rank_hello(c, f);
     case CONN_RANK:
-        if ((f->type >= MESSAGE_SET && f->type <= MESSAGE_COUNT) || f->type == MESSAGE_GATHER)
+        if ((f->type >= HUB_MESSAGE_SET && f->type <= HUB_MESSAGE_COUNT) ||
+            f->type == HUB_MESSAGE_GATHER)
             return hub_store_request(c, f);
         return hub_rank_message(c, f);
     case CONN_STORE:
@@ -139,8 +140,8 @@ void hub_enter(void *arg, const door_guest *guest)
     c->link.self = c;
     c->link.message = on_frame;
     c->link.ended = on_ended;
-    if (frame_link_open(&c->link, h->loop, fd, c->peer, MESSAGE_BODY_MAX, MESSAGE_QUEUE_MAX) !=
-        LS_OK) {
+    if (frame_link_open(&c->link, h->loop, fd, c->peer, HUB_MESSAGE_BODY_MAX,
+                        HUB_MESSAGE_QUEUE_MAX) != LS_OK) {
         ls_log(LS_LOG_WARN, "hub", "refused a connection of %s: %s", c->peer, ls_last_error());
         frame_link_close(&c->link);
         ls_free(c);

@@ -113,7 +113,7 @@ static ls_status make_answer(const hub *h, hub_gather *g)
         return LS_OK;
     for (uint32_t i = 0; i < g->n && table_get(&h->table, key_at(g, i), &value); i++)
         bytes += 4 + value.bytes;
-    if (bytes > MESSAGE_BODY_MAX)
+    if (bytes > HUB_MESSAGE_BODY_MAX)
         return ls_fail(LS_EINVAL, "%u values of %zu bytes together are too many for one answer",
                        (unsigned)g->n, bytes);
     g->answer = ls_calloc(1, bytes);
@@ -140,7 +140,7 @@ static void answer(hub_conn *c, uint64_t id, hub_gather *g)
     }
     wire_put_u64(g->answer, id);
     wire_put_u32(g->answer + 8, LS_OK);
-    conn_send(c, MESSAGE_REPLY, g->answer, g->answer_bytes);
+    conn_send(c, HUB_MESSAGE_REPLY, g->answer, g->answer_bytes);
 }
 
 static void answer_all(hub_gather *g)
@@ -215,7 +215,7 @@ ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r)
 
     prefix.data = wire_read_bytes(r, LS_STORE_KEY_MAX - NUMBER_BYTES, &prefix.bytes);
     LS_TRY(wire_reader_end(r, "a request to the store"));
-    if (n == 0 || n > MESSAGE_RANKS_MAX)
+    if (n == 0 || n > HUB_MESSAGE_RANKS_MAX)
         return ls_fail(LS_EPROTO, "a request to the store asks for %u values", (unsigned)n);
     g = find_gather(h, prefix, n);
     if (g == NULL)

@@ -13,7 +13,7 @@
 #include "net/door.h"
 #include "net/frame_link.h"
 #include "net/wire.h"
-#include "store/messages.h"
+#include "store/hub_messages.h"
 #include "store/table.h"
 
 #include <stdbool.h>

@@ -109,7 +109,7 @@ void hub_leaves_send(hub_conn *c, uint32_t group)
     if (g == NULL || g->n == 0)
         return;
     write_leaves(c->owner, group, g->entries, g->n);
-    conn_send_body(c, MESSAGE_LEFT_GROUP);
+    conn_send_body(c, HUB_MESSAGE_LEFT_GROUP);
 }
 
 static void note_leave(hub_conn *c, uint32_t group, uint64_t sequence, int n_members)
@@ -121,7 +121,7 @@ static void note_leave(hub_conn *c, uint32_t group, uint64_t sequence, int n_mem
     if (g == NULL)
         g = make_leaves(h, group, n_members);
     write_leaves(h, group, &entry, 1);
-    hub_watch_send(h, group, MESSAGE_LEFT_GROUP);
+    hub_watch_send(h, group, HUB_MESSAGE_LEFT_GROUP);
     if (g == NULL)
         return;
     list_remove(&g->node);

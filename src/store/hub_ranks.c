@@ -74,7 +74,7 @@ static bool spread(hub *h, const job_cause *cause, job_cause *recorded)
     ls_log(LS_LOG_INFO, "hub", "%s ends: %s", recorded->group == GROUP_ALL ? "the job" : "a group",
            recorded->text);
     write_cause(h, recorded);
-    broadcast_body(h, MESSAGE_CAUSE);
+    broadcast_body(h, HUB_MESSAGE_CAUSE);
     hub_watch_end_group(h, recorded->group);
     hub_calls_end_group(h, recorded->group);
     hub_leaves_end_group(h, recorded->group);
@@ -196,21 +196,21 @@ static void tell_newcomer(hub_conn *c)
 {
     hub *h = c->owner;
 
-    conn_send(c, MESSAGE_WELCOME, NULL, 0);
+    conn_send(c, HUB_MESSAGE_WELCOME, NULL, 0);
     for (int i = 0; i < h->n_group_causes; i++) {
         write_cause(h, &h->group_causes[i]);
-        conn_send_body(c, MESSAGE_CAUSE);
+        conn_send_body(c, HUB_MESSAGE_CAUSE);
     }
     if (h->has_cause) {
         write_cause(h, &h->cause);
-        conn_send_body(c, MESSAGE_CAUSE);
+        conn_send_body(c, HUB_MESSAGE_CAUSE);
     }
     for (int i = 0; i < h->opt.world_size; i++) {
         if (!h->ranks[i].has_left)
             continue;
         wire_writer_reset(&h->body);
         wire_write_u32(&h->body, (uint32_t)i);
-        conn_send_body(c, MESSAGE_LEFT);
+        conn_send_body(c, HUB_MESSAGE_LEFT);
     }
 }
 
@@ -264,7 +264,7 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
     const hub_rank *there;
     char why[200];
 
-    if (f->type != MESSAGE_HELLO)
+    if (f->type != HUB_MESSAGE_HELLO)
         return ls_fail(LS_EPROTO, "message %u before it said who it is", f->type);
     LS_TRY(wire_reader_end(&reader, "a rank's hello"));
     if (world != (uint32_t)h->opt.world_size || rank >= world) {
@@ -314,7 +314,7 @@ static void rank_left(hub *h, int rank)
         events->left(events->self, rank);
     wire_writer_reset(&h->body);
     wire_write_u32(&h->body, (uint32_t)rank);
-    broadcast_body(h, MESSAGE_LEFT);
+    broadcast_body(h, HUB_MESSAGE_LEFT);
 }
 
 static void report_loss(void *arg)
@@ -355,7 +355,7 @@ void hub_rank_gone(hub_conn *c)
         events->lost(events->self, rank);
 }
 
-void hub_rank_left(hub *h, int rank)
+void hub_rank_exited(hub *h, int rank)
 {
     hub_rank *r = &h->ranks[rank];
 
@@ -373,17 +373,17 @@ void hub_rank_left(hub *h, int rank)
 ls_status hub_rank_message(hub_conn *c, const frame *f)
 {
     switch (f->type) {
-    case MESSAGE_WAITING:
+    case HUB_MESSAGE_WAITING:
         return hub_watch_waiting(c, f);
-    case MESSAGE_ARRIVED:
+    case HUB_MESSAGE_ARRIVED:
         return hub_watch_arrived(c, f);
-    case MESSAGE_LEAVE:
+    case HUB_MESSAGE_LEAVE:
         return hub_leave_message(c, f);
-    case MESSAGE_CALLED:
+    case HUB_MESSAGE_CALLED:
         return hub_calls_told(c, f);
-    case MESSAGE_FAIL:
+    case HUB_MESSAGE_FAIL:
         return rank_failed(c, f);
-    case MESSAGE_GOODBYE:
+    case HUB_MESSAGE_GOODBYE:
         return goodbye(c, f);
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
@@ -402,9 +402,9 @@ ls_status hub_ranks_create(hub *h)
         h->grace_ms = 0;
     if (n == 0)
         return LS_OK;
-    if (n < 0 || n > MESSAGE_RANKS_MAX)
+    if (n < 0 || n > HUB_MESSAGE_RANKS_MAX)
         return ls_fail(LS_EINVAL, "a job of %d ranks, at most %d are possible", n,
-                       MESSAGE_RANKS_MAX);
+                       HUB_MESSAGE_RANKS_MAX);
     h->ranks = ls_calloc((size_t)n, sizeof(*h->ranks));
     if (h->ranks == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d ranks", n);

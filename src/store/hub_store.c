@@ -25,39 +25,39 @@ static void begin_reply(hub_conn *c, uint64_t id, ls_status st)
 
 void hub_store_reply_failure(hub_conn *c, uint64_t id, ls_status st)
 {
-    char text[MESSAGE_TEXT_MAX];
+    char text[HUB_MESSAGE_TEXT_MAX];
 
     text_format(text, sizeof(text), "%s", ls_last_error());
     begin_reply(c, id, st);
     wire_write_text(&c->owner->body, text);
-    conn_send_body(c, MESSAGE_REPLY);
+    conn_send_body(c, HUB_MESSAGE_REPLY);
 }
 
 static void reply_ok(hub_conn *c, uint64_t id)
 {
     begin_reply(c, id, LS_OK);
-    conn_send_body(c, MESSAGE_REPLY);
+    conn_send_body(c, HUB_MESSAGE_REPLY);
 }
 
 static void reply_number(hub_conn *c, uint64_t id, int64_t number)
 {
     begin_reply(c, id, LS_OK);
     wire_write_i64(&c->owner->body, number);
-    conn_send_body(c, MESSAGE_REPLY);
+    conn_send_body(c, HUB_MESSAGE_REPLY);
 }
 
 static void reply_flag(hub_conn *c, uint64_t id, bool flag)
 {
     begin_reply(c, id, LS_OK);
     wire_write_u8(&c->owner->body, flag);
-    conn_send_body(c, MESSAGE_REPLY);
+    conn_send_body(c, HUB_MESSAGE_REPLY);
 }
 
 static void reply_value(hub_conn *c, uint64_t id, kv_bytes value)
 {
     begin_reply(c, id, LS_OK);
     wire_write_bytes(&c->owner->body, value.data, value.bytes);
-    conn_send_body(c, MESSAGE_REPLY);
+    conn_send_body(c, HUB_MESSAGE_REPLY);
 }
 
 /* --- waits --- */
@@ -332,23 +332,23 @@ ls_status hub_store_request(hub_conn *c, const frame *f)
 
     hub_store_forget(c); // a newer request: nobody waits for the older one any more
     switch (f->type) {
-    case MESSAGE_SET:
+    case HUB_MESSAGE_SET:
         return do_set(c, id, &r);
-    case MESSAGE_GET:
+    case HUB_MESSAGE_GET:
         return do_get(c, id, &r);
-    case MESSAGE_ADD:
+    case HUB_MESSAGE_ADD:
         return do_add(c, id, &r);
-    case MESSAGE_COMPARE_SET:
+    case HUB_MESSAGE_COMPARE_SET:
         return do_compare_set(c, id, &r);
-    case MESSAGE_WAIT:
+    case HUB_MESSAGE_WAIT:
         return do_wait(c, id, &r);
-    case MESSAGE_CHECK:
+    case HUB_MESSAGE_CHECK:
         return do_check(c, id, &r);
-    case MESSAGE_DELETE:
+    case HUB_MESSAGE_DELETE:
         return do_delete(c, id, &r);
-    case MESSAGE_COUNT:
+    case HUB_MESSAGE_COUNT:
         return do_count(c, id, &r);
-    case MESSAGE_GATHER:
+    case HUB_MESSAGE_GATHER:
         return hub_gather_request(c, id, &r);
     default:
         return ls_fail(LS_EPROTO, "unknown request %u", f->type);

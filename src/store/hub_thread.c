@@ -29,12 +29,12 @@ struct hub_thread {
 static bool is_over(const hub_thread *t, int64_t stop_at_ms)
 {
     int n_open;
-    int n_unproved;
+    int n_unauthenticated;
 
     if (stop_at_ms == STILL_RUNNING)
         return false;
-    hub_count(t->hub, &n_open, &n_unproved);
-    return n_open == n_unproved || ls_now_ms() >= stop_at_ms;
+    hub_count(t->hub, &n_open, &n_unauthenticated);
+    return n_open == n_unauthenticated || ls_now_ms() >= stop_at_ms;
 }
 
 static void serve(void *arg)

@@ -353,8 +353,8 @@ static void report(hub_op *op)
     append_stopped(&t, op);
     if (op->id.group == GROUP_JOIN && h->opt.join_advice[0] != 0)
         text_append(&t, "; %s", h->opt.join_advice);
-    if (events->late != NULL)
-        events->late(events->self, text_str(&t));
+    if (events->wait_report != NULL)
+        events->wait_report(events->self, text_str(&t));
     else
         ls_log(LS_LOG_WARN, "hub", "%s", text_str(&t));
     text_free(&t);
@@ -493,7 +493,7 @@ ls_status hub_watch_waiting(hub_conn *c, const frame *f)
         note_waiting(c, &w);
     }
     ls_free(w.members);
-    conn_send(c, MESSAGE_NOTED, NULL, 0);
+    conn_send(c, HUB_MESSAGE_NOTED, NULL, 0);
     return LS_OK;
 }
 

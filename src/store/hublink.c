@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
-#include "store/messages.h"
+#include "store/hub_messages.h"
 
 #include <poll.h>
 #include <string.h>
@@ -141,8 +141,8 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
     out->fd = -1;
     out->on_push = on_push;
     out->push_arg = push_arg;
-    frame_reader_init(&out->in, MESSAGE_BODY_MAX);
-    frame_queue_init(&out->out, MESSAGE_QUEUE_MAX + MESSAGE_BODY_MAX);
+    frame_reader_init(&out->in, HUB_MESSAGE_BODY_MAX);
+    frame_queue_init(&out->out, HUB_MESSAGE_QUEUE_MAX + HUB_MESSAGE_BODY_MAX);
     for (;;) {
         const int left = ls_deadline_left(opt->deadline_ms);
 
@@ -204,7 +204,7 @@ static ls_status take_frame(hublink *l, frame *f, bool *have)
 
 static bool is_reply(const frame *f)
 {
-    return f->type == MESSAGE_REPLY;
+    return f->type == HUB_MESSAGE_REPLY;
 }
 
 void hublink_end(hublink *l, ls_status st, const char *text)
@@ -319,14 +319,14 @@ void hublink_finish(hublink *l, int64_t deadline_ms)
 ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
 {
     late_notice late = late_begin(late_setting_ms());
-    char text[MESSAGE_TEXT_MAX];
+    char text[HUB_MESSAGE_TEXT_MAX];
     frame f;
     bool have;
 
     LS_TRY(check_link(l));
     for (;;) {
         LS_TRY(take_frame(l, &f, &have));
-        if (have && f.type == MESSAGE_REFUSED) {
+        if (have && f.type == HUB_MESSAGE_REFUSED) {
             wire_reader r = wire_reader_over(f.body, f.bytes);
 
             wire_read_text(&r, text, sizeof(text));
@@ -350,7 +350,7 @@ wire_writer *hublink_begin(hublink *l)
 /* What a reply says: its status, and its text as this thread's error. */
 static ls_status read_reply(hublink *l, wire_reader *r)
 {
-    char text[MESSAGE_TEXT_MAX];
+    char text[HUB_MESSAGE_TEXT_MAX];
     const int32_t status = (int32_t)wire_read_u32(r);
 
     if (r->failed)

@@ -78,7 +78,7 @@ wire_writer *hublink_begin(hublink *l);
 LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
                                       wire_reader *reply);
 
-/* Waits for one frame of this type or MESSAGE_REFUSED (LS_EMISMATCH with its text). */
+/* Waits for one frame of this type or HUB_MESSAGE_REFUSED (LS_EMISMATCH with its text). */
 LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms);
 
 /* "rank 0 at unix:@name (pid 4711, stopped)", into buf, which it returns. */

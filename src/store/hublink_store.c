@@ -10,7 +10,7 @@
 #include "base/config.h"
 #include "base/text.h"
 #include "net/interface.h"
-#include "store/messages.h"
+#include "store/hub_messages.h"
 
 #include <string.h>
 
@@ -50,7 +50,7 @@ static ls_status link_set(ls_store *s, kv_bytes key, kv_bytes value)
 
     write_key(w, key);
     write_key(w, value);
-    LS_TRY(hublink_request(l, MESSAGE_SET, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_SET, 0, &r));
     return end_reply(l, &r);
 }
 
@@ -64,7 +64,7 @@ static ls_status link_get(ls_store *s, kv_bytes key, int64_t deadline_ms, void *
 
     wire_write_i64(w, timeout_ms);
     write_key(w, key);
-    LS_TRY(hublink_request(l, MESSAGE_GET, timeout_ms, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_GET, timeout_ms, &r));
     value.data = wire_read_bytes(&r, LS_STORE_VALUE_MAX, &value.bytes);
     LS_TRY(end_reply(l, &r));
     return store_copy_value(value, out, bytes);
@@ -78,7 +78,7 @@ static ls_status link_add(ls_store *s, kv_bytes key, int64_t delta, int64_t *out
 
     write_key(w, key);
     wire_write_i64(w, delta);
-    LS_TRY(hublink_request(l, MESSAGE_ADD, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_ADD, 0, &r));
     *out = wire_read_i64(&r);
     return end_reply(l, &r);
 }
@@ -93,7 +93,7 @@ static ls_status link_compare_set(ls_store *s, kv_bytes key, kv_bytes expected, 
     write_key(w, key);
     write_key(w, expected);
     write_key(w, desired);
-    LS_TRY(hublink_request(l, MESSAGE_COMPARE_SET, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_COMPARE_SET, 0, &r));
     *swapped = wire_read_u8(&r) != 0;
     return end_reply(l, &r);
 }
@@ -108,9 +108,9 @@ static void write_keys(wire_writer *w, const kv_bytes *keys, int n)
 /* More keys than a frame holds would look like an attack to the hub. */
 static ls_status check_size(const wire_writer *w)
 {
-    if (!w->failed && w->bytes > MESSAGE_BODY_MAX)
+    if (!w->failed && w->bytes > HUB_MESSAGE_BODY_MAX)
         return ls_fail(LS_EINVAL, "the keys have %zu bytes together, at most %zu are allowed",
-                       w->bytes, MESSAGE_BODY_MAX);
+                       w->bytes, HUB_MESSAGE_BODY_MAX);
     return LS_OK;
 }
 
@@ -124,7 +124,7 @@ static ls_status link_wait(ls_store *s, const kv_bytes *keys, int n, int64_t dea
     wire_write_i64(w, timeout_ms);
     write_keys(w, keys, n);
     LS_TRY(check_size(w));
-    LS_TRY(hublink_request(l, MESSAGE_WAIT, timeout_ms, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_WAIT, timeout_ms, &r));
     return end_reply(l, &r);
 }
 
@@ -136,7 +136,7 @@ static ls_status link_check(ls_store *s, const kv_bytes *keys, int n, bool *all_
 
     write_keys(w, keys, n);
     LS_TRY(check_size(w));
-    LS_TRY(hublink_request(l, MESSAGE_CHECK, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_CHECK, 0, &r));
     *all_exist = wire_read_u8(&r) != 0;
     return end_reply(l, &r);
 }
@@ -148,7 +148,7 @@ static ls_status link_remove(ls_store *s, kv_bytes key, bool *existed)
     wire_reader r;
 
     write_key(w, key);
-    LS_TRY(hublink_request(l, MESSAGE_DELETE, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_DELETE, 0, &r));
     *existed = wire_read_u8(&r) != 0;
     return end_reply(l, &r);
 }
@@ -159,7 +159,7 @@ static ls_status link_count(ls_store *s, int64_t *out)
     wire_reader r;
 
     hublink_begin(l);
-    LS_TRY(hublink_request(l, MESSAGE_COUNT, 0, &r));
+    LS_TRY(hublink_request(l, HUB_MESSAGE_COUNT, 0, &r));
     *out = wire_read_i64(&r);
     return end_reply(l, &r);
 }

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "comm/native/kernels.h"
+#include "comm/reduce.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "comm/native/kernels.h"
+#include "comm/reduce.h"
 
 #include <poll.h>
 #include <setjmp.h>

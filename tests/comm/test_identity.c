@@ -59,22 +59,30 @@ typedef struct row {
     vars in;
     const char *family;
     int rank, size, local_size;
-    hub_place where;
+    hub_location hub_at;
     const char *place;
     const char *warning; /* a part of it */
 } row;
 
 static const row good[] = {
-    {"nothing", {{0}}, "", 0, 1, 1, HUB_NONE, "", NULL},
-    {"the launcher", {{LAUNCHER}}, "LOCKSTEP", 1, 3, 3, HUB_URL, "unix:@hub", NULL},
-    {"torchrun over nodes", {{TORCHRUN}}, "torchrun", 2, 4, 2, HUB_MASTER, "10.0.0.1:29500", NULL},
+    {"nothing", {{0}}, "", 0, 1, 1, HUB_AT_NONE, "", NULL},
+    {"the launcher", {{LAUNCHER}}, "LOCKSTEP", 1, 3, 3, HUB_AT_URL, "unix:@hub", NULL},
+    {"torchrun over nodes",
+     {{TORCHRUN}},
+     "torchrun",
+     2,
+     4,
+     2,
+     HUB_AT_MASTER,
+     "10.0.0.1:29500",
+     NULL},
     {"torchrun over nodes, whose agent holds the port",
      {{TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE", "True"}},
      "torchrun",
      2,
      4,
      2,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "10.0.0.1:29501",
      NULL},
     {"torchrun on one node",
@@ -84,28 +92,36 @@ static const row good[] = {
      0,
      2,
      2,
-     HUB_NAME,
+     HUB_AT_UNIX_NAME,
      "torchrun|x|1|3",
      NULL},
-    {"Open MPI on one host", {{OPENMPI}}, "Open MPI", 3, 4, 4, HUB_NAME, "openmpi|817||", NULL},
+    {"Open MPI on one host",
+     {{OPENMPI}},
+     "Open MPI",
+     3,
+     4,
+     4,
+     HUB_AT_UNIX_NAME,
+     "openmpi|817||",
+     NULL},
     {"Open MPI with a master",
      {{OPENMPI, "MASTER_ADDR", "fe80::1", "MASTER_PORT", "5"}},
      "Open MPI",
      3,
      4,
      4,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "[fe80::1]:5",
      NULL},
-    {"PMI", {{PMI}}, "PMI", 0, 2, 2, HUB_NAME, "pmi|||", NULL},
-    {"PMI over hosts", {{PMI_FAR}}, "PMI", 3, 4, 1, HUB_PMI, "pmi", NULL},
+    {"PMI", {{PMI}}, "PMI", 0, 2, 2, HUB_AT_UNIX_NAME, "pmi|||", NULL},
+    {"PMI over hosts", {{PMI_FAR}}, "PMI", 3, 4, 1, HUB_AT_PMI, "pmi", NULL},
     {"PMI, as Slurm offers it, without local numbers",
      {{"PMI_RANK", "1", "PMI_SIZE", "3", "PMI_FD", "9", "SLURM_STEP_ID", "0"}},
      "PMI",
      1,
      3,
      0,
-     HUB_PMI,
+     HUB_AT_PMI,
      "pmi",
      NULL},
     {"PMI over hosts with a master",
@@ -114,7 +130,7 @@ static const row good[] = {
      3,
      4,
      1,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "h:5",
      NULL},
     {"Open MPI over hosts",
@@ -123,7 +139,7 @@ static const row good[] = {
      3,
      4,
      2,
-     HUB_PMIX,
+     HUB_AT_PMIX,
      "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached, or "
      "LOCKSTEP_STORE=file://PATH to a file that all hosts share (mpirun -x NAME passes it on)",
      NULL},
@@ -133,7 +149,7 @@ static const row good[] = {
      3,
      4,
      2,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///shared/job7",
      NULL},
     {"Slurm with a file",
@@ -142,7 +158,7 @@ static const row good[] = {
      5,
      6,
      3,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///shared/job7",
      NULL},
     {"Slurm with a master",
@@ -151,7 +167,7 @@ static const row good[] = {
      5,
      6,
      3,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "n0:9",
      NULL},
     {"a Slurm step of one task",
@@ -160,7 +176,7 @@ static const row good[] = {
      0,
      1,
      1,
-     HUB_NONE,
+     HUB_AT_NONE,
      "",
      NULL},
     {"bare variables",
@@ -169,7 +185,7 @@ static const row good[] = {
      1,
      2,
      0,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "h:7",
      NULL},
     {"bare variables with a file",
@@ -178,7 +194,7 @@ static const row good[] = {
      1,
      2,
      0,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///x",
      NULL},
     {"bare variables with a master and a file",
@@ -188,7 +204,7 @@ static const row good[] = {
      1,
      2,
      0,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///x",
      NULL},
     {"torchrun with a file",
@@ -197,7 +213,7 @@ static const row good[] = {
      2,
      4,
      2,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///x",
      NULL},
     {"the launcher's variables set by hand with a file",
@@ -206,7 +222,7 @@ static const row good[] = {
      1,
      2,
      0,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///x",
      NULL},
     {"mpirun of Open MPI inside a job of one rank",
@@ -215,7 +231,7 @@ static const row good[] = {
      3,
      4,
      4,
-     HUB_NAME,
+     HUB_AT_UNIX_NAME,
      "openmpi|817||",
      NULL},
     {"mpirun of Open MPI over hosts with a file, inside a job of one rank",
@@ -225,7 +241,7 @@ static const row good[] = {
      3,
      4,
      2,
-     HUB_FILE,
+     HUB_AT_FILE,
      "file:///x",
      NULL},
     {"mpirun of MPICH inside a job of one rank",
@@ -234,7 +250,7 @@ static const row good[] = {
      0,
      2,
      2,
-     HUB_NAME,
+     HUB_AT_UNIX_NAME,
      "pmi|||",
      NULL},
     {"srun inside a job of one rank",
@@ -244,7 +260,7 @@ static const row good[] = {
      1,
      2,
      2,
-     HUB_NAME,
+     HUB_AT_UNIX_NAME,
      "slurm|77|0|",
      NULL},
     {"srun with PMIx inside a job of one rank",
@@ -254,7 +270,7 @@ static const row good[] = {
      1,
      2,
      2,
-     HUB_NAME,
+     HUB_AT_UNIX_NAME,
      "pmix|x||0",
      NULL},
     {"torchrun inside a job of one rank",
@@ -263,7 +279,7 @@ static const row good[] = {
      2,
      4,
      2,
-     HUB_MASTER,
+     HUB_AT_MASTER,
      "10.0.0.1:29500",
      NULL},
     {"mpirun with one rank inside a job of one rank",
@@ -272,7 +288,7 @@ static const row good[] = {
      0,
      1,
      1,
-     HUB_NONE,
+     HUB_AT_NONE,
      "",
      NULL},
     {"the launcher before torchrun",
@@ -282,7 +298,7 @@ static const row good[] = {
      1,
      3,
      3,
-     HUB_URL,
+     HUB_AT_URL,
      "unix:@hub",
      NULL},
     {"the launcher with the PMI it offers",
@@ -292,7 +308,7 @@ static const row good[] = {
      1,
      3,
      3,
-     HUB_URL,
+     HUB_AT_URL,
      "unix:@hub",
      NULL},
     {"two that disagree",
@@ -301,7 +317,7 @@ static const row good[] = {
      1,
      3,
      3,
-     HUB_URL,
+     HUB_AT_URL,
      "unix:@hub",
      "LOCKSTEP_RANK says rank 1 of 3, but PMI_RANK says rank 0 of 2"},
     {"a lonely PMIx rank",
@@ -310,7 +326,7 @@ static const row good[] = {
      0,
      1,
      1,
-     HUB_NONE,
+     HUB_AT_NONE,
      "",
      "PMIX_RANK"},
     {"empty variables are not set",
@@ -319,7 +335,7 @@ static const row good[] = {
      0,
      1,
      1,
-     HUB_NONE,
+     HUB_AT_NONE,
      "",
      NULL},
 };
@@ -337,7 +353,7 @@ static void families_are_found_in_their_order(void **state)
         assert_int_equal(id.rank, r->rank);
         assert_int_equal(id.size, r->size);
         assert_int_equal(id.local_size, r->local_size);
-        assert_int_equal(id.where, r->where);
+        assert_int_equal(id.hub_at, r->hub_at);
         assert_string_equal(id.place, r->place);
         if (r->warning == NULL)
             assert_string_equal(id.warning, "");
@@ -426,16 +442,16 @@ static void options_beat_the_environment(void **state)
     assert_string_equal(id.family, "options");
     assert_int_equal(id.rank, 3);
     assert_int_equal(id.size, 5);
-    assert_int_equal(id.where, HUB_URL);
+    assert_int_equal(id.hub_at, HUB_AT_URL);
 
     opt.init_method = "tcp://10.0.0.9:4000";
     assert_ok(find(&v, &opt, &id));
-    assert_int_equal(id.where, HUB_MASTER);
+    assert_int_equal(id.hub_at, HUB_AT_MASTER);
     assert_string_equal(id.place, "10.0.0.9:4000");
 
     opt.init_method = "file:///tmp/x";
     assert_ok(find(&v, &opt, &id));
-    assert_int_equal(id.where, HUB_FILE);
+    assert_int_equal(id.hub_at, HUB_AT_FILE);
 }
 
 static void bad_options_are_named(void **state)

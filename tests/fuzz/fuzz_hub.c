@@ -78,7 +78,7 @@ static void begin(session *s)
         must(s->heard[i] != NULL);
     }
     for (int i = 0; i < 2; i++) {
-        uint8_t hello[8 + 12] = {12, 0, 0, 0, MESSAGE_HELLO};
+        uint8_t hello[8 + 12] = {12, 0, 0, 0, HUB_MESSAGE_HELLO};
         int pair[2];
 
         must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);

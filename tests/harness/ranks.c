@@ -209,7 +209,7 @@ static void tell_hub(family *f, const child *c)
     if (f->hub == NULL)
         return;
     if (c->outcome.signal == 0 && c->outcome.code == 0) {
-        hub_rank_left(f->hub, c->rank);
+        hub_rank_exited(f->hub, c->rank);
         return;
     }
     if (c->outcome.signal != 0)
@@ -265,7 +265,7 @@ static ls_status serve(family *f)
     LS_TRY(poller_create(&f->loop));
     if (f->job->meeting == LS_TEST_AT_STARTER) {
         memcpy(opt.job, f->job_id, sizeof(opt.job));
-        opt.events.late = f->job->late_lines == NULL ? NULL : on_late;
+        opt.events.wait_report = f->job->late_lines == NULL ? NULL : on_late;
         LS_TRY(hub_create(f->loop, &opt, &f->hub));
         LS_TRY(hub_listen(f->hub, &f->hub_at, &bound));
     }

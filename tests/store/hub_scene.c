@@ -75,7 +75,7 @@ hub_options options(int world_size)
                               .left = on_left,
                               .lost = on_lost,
                               .failed = on_failed,
-                              .late = on_late};
+                              .wait_report = on_late};
     return opt;
 }
 

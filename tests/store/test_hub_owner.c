@@ -14,7 +14,7 @@
 #include "store/hub.h"
 #include "store/hub_internal.h"
 #include "store/hublink.h"
-#include "store/messages.h"
+#include "store/hub_messages.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -34,7 +34,7 @@ typedef struct owner {
     atomic_bool is_over; // set by the test (release), read by the loop (acquire)
     atomic_int n_lost;   // counted by the loop, read by the test
     bool knows_signal;   /* calls hub_abort() on a loss */
-    bool knows_exit;     /* calls hub_rank_left() on a loss */
+    bool knows_exit;     /* calls hub_rank_exited() on a loss */
 } owner;
 
 static net_key key;
@@ -51,7 +51,7 @@ static void on_lost(void *self, int rank)
     if (o->knows_signal)
         hub_abort(o->hub, &cause);
     if (o->knows_exit)
-        hub_rank_left(o->hub, rank);
+        hub_rank_exited(o->hub, rank);
 }
 
 static void describe(void *self, int rank, char *buf, size_t n)
@@ -187,8 +187,8 @@ static void say_hello(hublink *l, uint32_t rank, uint32_t world)
     wire_write_u32(&l->body, rank);
     wire_write_u32(&l->body, world);
     wire_write_u32(&l->body, 99);
-    assert_ok(hublink_send(l, MESSAGE_HELLO, &l->body));
-    assert_ok(hublink_expect(l, MESSAGE_WELCOME, ls_deadline_ms(SOON)));
+    assert_ok(hublink_send(l, HUB_MESSAGE_HELLO, &l->body));
+    assert_ok(hublink_expect(l, HUB_MESSAGE_WELCOME, ls_deadline_ms(SOON)));
 }
 
 /* Reads until the hub has closed the connection. */
@@ -227,7 +227,7 @@ static void a_client_that_does_not_read_is_dropped_and_blocks_nobody(void **stat
 
         wire_write_i64(w, 0);
         wire_write_bytes(w, "large", 5);
-        if (hublink_send(&rude, MESSAGE_GET, w) != LS_OK)
+        if (hublink_send(&rude, HUB_MESSAGE_GET, w) != LS_OK)
             break;                                           // dropped already
         assert_ok(ls_store_count(control_store(a), &count)); // served all the while
     }
@@ -244,18 +244,18 @@ static void messages_that_make_no_sense_end_the_connection(void **state)
         const char *body;
         size_t bytes;
     } bad[] = {
-        {MESSAGE_HELLO, "", 0}, // a second one
-        {MESSAGE_WELCOME, "", 0},
+        {HUB_MESSAGE_HELLO, "", 0}, // a second one
+        {HUB_MESSAGE_WELCOME, "", 0},
         {999, "", 0},
-        {MESSAGE_SET, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16}, // an empty key
-        {MESSAGE_SET, "\1\0\0\0\0\0\0\0\xff\xff\xff\xffk", 13},
-        {MESSAGE_WAIT, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\x7f", 20},
-        {MESSAGE_CHECK, "\1\0\0\0\0\0\0\0\0\0\0\0", 12},
-        {MESSAGE_WAITING, "short", 5},
-        {MESSAGE_ARRIVED, "", 0},
-        {MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
-        {MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // blames rank 7 of 1
-        {MESSAGE_GOODBYE, "x", 1},
+        {HUB_MESSAGE_SET, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16}, // an empty key
+        {HUB_MESSAGE_SET, "\1\0\0\0\0\0\0\0\xff\xff\xff\xffk", 13},
+        {HUB_MESSAGE_WAIT, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\x7f", 20},
+        {HUB_MESSAGE_CHECK, "\1\0\0\0\0\0\0\0\0\0\0\0", 12},
+        {HUB_MESSAGE_WAITING, "short", 5},
+        {HUB_MESSAGE_ARRIVED, "", 0},
+        {HUB_MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
+        {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // blames rank 7 of 1
+        {HUB_MESSAGE_GOODBYE, "x", 1},
     };
     owner o = {0};
 
@@ -279,7 +279,7 @@ static void a_frame_that_claims_gigabytes_ends_the_connection(void **state)
 {
     owner o = {0};
     hublink l;
-    const uint8_t header[8] = {0xff, 0xff, 0xff, 0xff, MESSAGE_SET};
+    const uint8_t header[8] = {0xff, 0xff, 0xff, 0xff, HUB_MESSAGE_SET};
 
     LS_UNUSED(state);
     begin(&o, 2);
@@ -299,7 +299,7 @@ static void proved_connections_must_say_who_they_are_first(void **state)
     begin(&o, 2);
     open_raw(&o, &l);
     hublink_begin(&l);
-    assert_ok(hublink_send(&l, MESSAGE_COUNT, &l.body));
+    assert_ok(hublink_send(&l, HUB_MESSAGE_COUNT, &l.body));
     expect_closed(&l);
     end(&o);
 }

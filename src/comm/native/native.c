@@ -347,7 +347,7 @@ static bool rest(native_group *g, bool has_own_core, int idle, int64_t *until_ns
 
 /* The control connection is not read meanwhile, so the time is bounded: passes may copy much, and
  * other processes may use the core. */
-static void native_rush(native_group *g, bool has_own_core, const backend_counter *others)
+static void native_spin_wait(native_group *g, bool has_own_core, const backend_counter *others)
 {
     int64_t until_ns = 0;
     int idle = 0;
@@ -764,7 +764,7 @@ const backend_ops native_backend_ops = {
     .close_group = native_close_group,
     .start = native_start,
     .progress = native_progress,
-    .rush = native_rush,
+    .spin_wait = native_spin_wait,
     .wait = native_wait,
     .wake = native_wake,
     .abort_group = native_abort_group,

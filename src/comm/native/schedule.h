@@ -12,8 +12,8 @@
 #define LS_NATIVE_SCHEDULE_H
 
 #include "comm/backend.h"
-#include "comm/native/kernels.h"
 #include "comm/native/layout.h"
+#include "comm/reduce.h"
 
 #include <stdbool.h>
 

@@ -16,9 +16,9 @@
 #define LS_NATIVE_TEAM_INTERNAL_H
 
 #include "base/map.h"
-#include "comm/native/kernels.h"
 #include "comm/native/segment.h"
 #include "comm/native/team.h"
+#include "comm/reduce.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

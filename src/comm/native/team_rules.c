@@ -2,8 +2,8 @@
 /*
  * team_rules.c - the shape of each operation: who gives what to whom.
  */
-#include "comm/native/kernels.h"
 #include "comm/native/team_internal.h"
+#include "comm/reduce.h"
 
 static size_t block_bytes(const coll *op)
 {

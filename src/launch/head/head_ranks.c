@@ -212,7 +212,7 @@ void head_rank_ended_well(head *h, int rank, const node_left *left)
     r->pid = left->pid;
     r->stage = left->stage;
     if (r->n_joins > 0 && !r->left)
-        hub_rank_left(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
+        hub_rank_exited(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
     end_vain_joins(h);
     head_end_vain_mpi(h);
 }
@@ -348,7 +348,7 @@ static ls_status open_hub(head *h)
                                .joined = on_joined,
                                .left = on_left,
                                .failed = on_failed,
-                               .late = on_late,
+                               .wait_report = on_late,
                                .describe = describe_rank};
     hub_options options = {.world_size = h->world_size,
                            .generation = h->generation,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join_board.c - the hub's address by way of a starter that keeps words for its ranks: PMI-1 or PMIx. Rank 0 serves the hub and puts up
+ * join_pmi.c - the hub's address by way of a starter that keeps words for its ranks: PMI-1 or PMIx. Rank 0 serves the hub and puts up
  * where, with a random name for this meeting; all wait for each other; the others read it. The key is the user's, derived for that name.
  */
 #include "comm/join_internal.h"
@@ -198,8 +198,8 @@ static ls_status meet_by_pmix(join *j, const join_settings *s)
     return LS_OK;
 }
 
-ls_status join_reach_board(join *j, const join_settings *s)
+ls_status join_reach_by_pmi(join *j, const join_settings *s)
 {
     j->hub_at_rank_0 = true;
-    return j->id.where == HUB_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s);
+    return j->id.hub_at == HUB_AT_PMI ? meet_by_pmi(j, s) : meet_by_pmix(j, s);
 }
