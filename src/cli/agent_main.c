@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>

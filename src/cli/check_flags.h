@@ -5,7 +5,7 @@
 #ifndef LS_CLI_CHECK_FLAGS_H
 #define LS_CLI_CHECK_FLAGS_H
 
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 
 typedef struct check_flags {
     const char *nproc;

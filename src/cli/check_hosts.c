@@ -5,7 +5,7 @@
 #include "cli/check_flags.h"
 #include "cli/cli.h"
 #include "cli/run_flags.h"
-#include "launch/check/survey.h"
+#include "diagnose/hosts_check.h"
 
 static run_flags hosts; /* large, and borrowed by what is started from it */
 
@@ -43,15 +43,15 @@ static void note(void *self, const char *line)
     print_error("lockstep: %s\n", line);
 }
 
-static ls_status print_survey(const check_flags *f, const survey *s)
+static ls_status print_hosts_check(const check_flags *f, const hosts_check *s)
 {
     text_buf text = {0};
     ls_status st;
 
     if (f->json)
-        survey_to_json(s, &text);
+        hosts_check_to_json(s, &text);
     else
-        survey_to_text(s, f->problems ? FINDING_NOTE : FINDING_OK, &text);
+        hosts_check_to_text(s, f->problems ? FINDING_NOTE : FINDING_OK, &text);
     st = text_status(&text);
     if (st == LS_OK)
         print_out(f->json ? "%s\n" : "%s", text_str(&text));
@@ -61,23 +61,23 @@ static ls_status print_survey(const check_flags *f, const survey *s)
 
 int check_hosts(const check_flags *f, const check_options *options)
 {
-    const survey_options asked = {.hosts = &hosts.hosts,
-                                  .key = &hosts.key,
-                                  .net = hosts.net,
-                                  .ports = hosts.ports,
-                                  .checks = *options,
-                                  .is_quick = f->quick != 0,
-                                  .note = note};
-    survey found;
+    const hosts_check_options asked = {.hosts = &hosts.hosts,
+                                       .key = &hosts.key,
+                                       .net = hosts.net,
+                                       .ports = hosts.ports,
+                                       .checks = *options,
+                                       .is_quick = f->quick != 0,
+                                       .note = note};
+    hosts_check found;
     int code;
-    ls_status st = survey_run(&asked, &found);
+    ls_status st = hosts_check_run(&asked, &found);
 
     if (st != LS_OK)
         return print_failure("check", st);
-    st = survey_judge(&found);
+    st = hosts_check_judge(&found);
     if (st == LS_OK)
-        st = print_survey(f, &found);
-    code = st != LS_OK ? print_failure("check", st) : survey_worst(&found) == FINDING_ERROR;
-    survey_free(&found);
+        st = print_hosts_check(f, &found);
+    code = st != LS_OK ? print_failure("check", st) : hosts_check_worst(&found) == FINDING_ERROR;
+    hosts_check_free(&found);
     return code;
 }

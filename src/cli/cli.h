@@ -22,7 +22,7 @@ int cmd_join(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_agent(int argc, char **argv); /* on other machines, by lockstep run and lockstep check */
 
-struct check_sources; /* launch/check/check.h */
+struct check_sources; /* diagnose/check.h */
 
 /* cmd_agent() of either program; what it is asked about its machine it learns from these. */
 int run_agent(int argc, char **argv, const struct check_sources *sources);

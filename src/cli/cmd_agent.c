@@ -5,7 +5,7 @@
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
-#include "launch/check/survey_agent.h"
+#include "diagnose/hosts_check_agent.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -49,15 +49,16 @@ static ls_status greet(int fd)
 }
 
 typedef struct any_orders {
-    bool is_survey;
+    bool is_hosts_check;
     orders job;
-    survey_orders survey;
+    hosts_check_orders check;
 } any_orders;
 
 static ls_status read_orders(const frame *f, any_orders *out)
 {
-    out->is_survey = f->type == SURVEY_ORDERS;
-    return out->is_survey ? survey_orders_read(f, &out->survey) : orders_read(f, &out->job);
+    out->is_hosts_check = f->type == HOSTS_CHECK_ORDERS;
+    return out->is_hosts_check ? hosts_check_orders_read(f, &out->check)
+                               : orders_read(f, &out->job);
 }
 
 /* LS_EPEER: stdin has ended before any came. */
@@ -158,12 +159,12 @@ static ls_status run_job(orders *o, agent_far *far)
     return run_orders(o, where, far);
 }
 
-/* A folder that is not there is a finding of the survey's. */
-static ls_status run_survey(const survey_orders *o, const agent_far *far,
-                            const check_sources *sources)
+/* A folder that is not there is a finding of the check. */
+static ls_status run_hosts_check(const hosts_check_orders *o, const agent_far *far,
+                                 const check_sources *sources)
 {
     LS_TRY(far_orders_set_env(&o->base));
-    return survey_agent_run(o, far, sources);
+    return hosts_check_agent_run(o, far, sources);
 }
 
 int run_agent(int argc, char **argv, const check_sources *sources)
@@ -186,7 +187,7 @@ int run_agent(int argc, char **argv, const check_sources *sources)
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
-        st = o.is_survey ? run_survey(&o.survey, &far, sources) : run_job(&o.job, &far);
+        st = o.is_hosts_check ? run_hosts_check(&o.check, &far, sources) : run_job(&o.job, &far);
     if (st != LS_OK)
         return fail_agent(far.out_fd, ls_last_error());
     return 0;

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 
 #include "base/config.h"
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/recorder.h"
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 #include "launch/launch.h"
 #include "launch/program.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/bench/case.h"
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "base/thread.h"
-#include "launch/check/check.h"
+#include "diagnose/check.h"
 
 static const char flag[] = "--nproc-per-node (a number, or auto, cpu or gpu)";
 

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/alloc.h"
 #include "base/json.h"
-#include "launch/check/finding.h"
+#include "diagnose/finding.h"
 #include "net/socket.h"
 
 #include <stdio.h>

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_gpu.c - the GPUs on the bus, which the kernel lists, against those that the driver has.
+ */
+#include "diagnose/check_internal.h"
+
+#include "base/text.h"
+#include "launch/agent/visible_devices.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A function of a device on the bus. */
+typedef struct bus_place {
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned function;
+} bus_place;
+
+typedef struct bus_gpu {
+    bus_place place;
+    char text[32]; /* "0000:85:00.0" */
+    bool is_lost;  /* it does not answer */
+} bus_gpu;
+
+typedef struct bus_list {
+    bus_gpu gpus[GPU_MOST];
+    int n;
+} bus_list;
+
+static bool read_place(const char *text, bus_place *out)
+{
+    const char *at = text;
+    char *end;
+    unsigned *parts[] = {&out->domain, &out->bus, &out->device, &out->function};
+    static const char stops[] = {':', ':', '.', 0};
+
+    for (size_t i = 0; i < LS_COUNT_OF(parts); i++) {
+        *parts[i] = (unsigned)strtoul(at, &end, 16);
+        if (end == at || *end != stops[i])
+            return false;
+        at = end + 1;
+    }
+    return true;
+}
+
+static bool same_place(const bus_place *a, const bus_place *b)
+{
+    return a->domain == b->domain && a->bus == b->bus && a->device == b->device &&
+           a->function == b->function;
+}
+
+/* A device that has fallen off the bus reads as ones; what the kernel remembers of it stays as it was. */
+static bool is_lost(const check *c, const char *device)
+{
+    char path[PATH_MAX];
+    unsigned char head[4] = {0};
+    const int fd = open(check_path(c, path, sizeof(path), "/sys/bus/pci/devices/%s/config", device),
+                        O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return false;
+    n = read(fd, head, sizeof(head));
+    (void)close(fd);
+    return n == (ssize_t)sizeof(head) && memcmp(head, "\xff\xff\xff\xff", sizeof(head)) == 0;
+}
+
+/* NVIDIA's display and 3D controllers. */
+static bool is_gpu(const check *c, const char *device)
+{
+    char path[PATH_MAX];
+    char text[32];
+
+    text_format(path, sizeof(path), "/sys/bus/pci/devices/%s/vendor", device);
+    if (!check_read(c, path, text, sizeof(text)) || !text_equal(text, "0x10de"))
+        return false;
+    text_format(path, sizeof(path), "/sys/bus/pci/devices/%s/class", device);
+    return check_read(c, path, text, sizeof(text)) &&
+           (text_starts(text, "0x0300") || text_starts(text, "0x0302"));
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return strcmp(((const bus_gpu *)a)->text, ((const bus_gpu *)b)->text);
+}
+
+static void list_bus(const check *c, bus_list *out)
+{
+    char path[PATH_MAX];
+    const struct dirent *entry;
+    DIR *devices = opendir(check_path(c, path, sizeof(path), "/sys/bus/pci/devices"));
+
+    out->n = 0;
+    if (devices == NULL)
+        return;
+    while (out->n < GPU_MOST &&
+           (entry = readdir(devices)) != NULL) { // NOLINT(concurrency-mt-unsafe)
+        bus_gpu *gpu = &out->gpus[out->n];
+        if (strlen(entry->d_name) >= sizeof(gpu->text) || !read_place(entry->d_name, &gpu->place) ||
+            !is_gpu(c, entry->d_name))
+            continue;
+        text_format(gpu->text, sizeof(gpu->text), "%s", entry->d_name);
+        gpu->is_lost = is_lost(c, entry->d_name);
+        out->n++;
+    }
+    closedir(devices);
+    qsort(out->gpus, (size_t)out->n, sizeof(*out->gpus), by_place);
+}
+
+static const gpu_seen *find_seen(const gpu_list *seen, const bus_place *place)
+{
+    for (int i = 0; i < seen->n; i++) {
+        bus_place there;
+        if (read_place(seen->gpus[i].bus, &there) && same_place(&there, place))
+            return &seen->gpus[i];
+    }
+    return NULL;
+}
+
+/* A container may be given some of the machine's GPUs only, though it sees the whole bus. */
+static bool is_given_some(const check *c)
+{
+    const char *given = c->from->variable(c->from->self, "NVIDIA_VISIBLE_DEVICES");
+
+    return (given != NULL && !text_equal(given, "all")) || check_exists(c, "/.dockerenv") ||
+           check_exists(c, "/run/.containerenv");
+}
+
+/* One that the driver lists, but not for use. */
+static void add_unusable(const check *c, const bus_gpu *gpu, const gpu_seen *there)
+{
+    char mend[128];
+
+    if (gpu->is_lost || there != NULL) {
+        text_format(mend, sizeof(mend), "reboot   # or until then: lockstep run -n %d",
+                    c->n_ranks > 1 ? c->n_ranks - 1 : 1);
+        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, mend,
+                    gpu->is_lost ? "the GPU at %s has fallen off the bus%s%s"
+                                 : "the GPU at %s cannot be used%s%s",
+                    gpu->text, there != NULL ? ": " : "", there != NULL ? there->name : "");
+        return;
+    }
+    text_format(mend, sizeof(mend), "nvidia-smi; dmesg | grep -i -e xid -e %s", gpu->text);
+    finding_add(c->out, FINDING_GPU_MISSING_KIND, is_given_some(c) ? FINDING_NOTE : FINDING_ERROR,
+                mend, "the GPU at %s is on the bus, but not among those of the driver%s", gpu->text,
+                is_given_some(c) ? " (this container may not have been given it)" : "");
+}
+
+static int compare_lists(const check *c, const bus_list *bus, const gpu_list *seen)
+{
+    int n_usable = 0;
+
+    for (int i = 0; i < bus->n; i++) {
+        const gpu_seen *there = find_seen(seen, &bus->gpus[i].place);
+        const bool is_usable = there != NULL && there->is_usable;
+
+        if (bus->gpus[i].is_lost || !is_usable)
+            add_unusable(c, &bus->gpus[i], there);
+    }
+    for (int i = 0; i < seen->n; i++)
+        n_usable += seen->gpus[i].is_usable;
+    return n_usable;
+}
+
+/* Gives how many GPUs programs may see. */
+static int check_visible(const check *c, int n_usable)
+{
+    const char *text = c->from->variable(c->from->self, "CUDA_VISIBLE_DEVICES");
+    visible_devices v;
+
+    if (text == NULL)
+        return n_usable;
+    visible_devices_read(text, n_usable, &v);
+    if (v.why != NULL && (text[0] == 0 || text_equal(text, "-1")))
+        finding_add(c->out, FINDING_GPU_VISIBLE_KIND, FINDING_NOTE, "unset CUDA_VISIBLE_DEVICES",
+                    "CUDA_VISIBLE_DEVICES=%s hides all GPUs", text);
+    else if (v.why != NULL)
+        finding_add(c->out, FINDING_GPU_VISIBLE_KIND, FINDING_ERROR, "unset CUDA_VISIBLE_DEVICES",
+                    "CUDA_VISIBLE_DEVICES=%s shows %d of %d GPUs: it ends before \"%s\", as %s",
+                    text, v.n, n_usable, v.bad, v.why);
+    return v.n;
+}
+
+static void check_usable(const check *c, int n_usable)
+{
+    const int n_visible = check_visible(c, n_usable);
+    char mend[64];
+
+    text_format(mend, sizeof(mend), "lockstep run -n %d", n_visible > 0 ? n_visible : 1);
+    if (n_visible > 0 && c->options->n_ranks > n_visible)
+        finding_add(c->out, FINDING_GPU_FEW_KIND, FINDING_NOTE, mend,
+                    "%d ranks, and they may see %d GPU%s", c->options->n_ranks, n_visible,
+                    n_visible == 1 ? "" : "s");
+}
+
+static void add_failure(const check *c, ls_status st, const bus_list *bus)
+{
+    if (st == LS_EUNSUPPORTED && bus->n > 0)
+        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "install lockstep there",
+                    "the %d NVIDIA GPU%s on the bus %s not looked at: %s", bus->n,
+                    bus->n == 1 ? "" : "s", bus->n == 1 ? "is" : "are", ls_last_error());
+    else if (st == LS_EUNSUPPORTED)
+        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
+                    "there is no NVIDIA GPU on the bus");
+    else if (st == LS_ETIMEOUT)
+        finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR,
+                    "dmesg | grep -i -e nvrm -e xid   # then reboot", "%s", ls_last_error());
+    else if (st != LS_ENOTFOUND)
+        finding_add(c->out, FINDING_GPU_DRIVER_KIND, FINDING_ERROR, "nvidia-smi", "%s",
+                    ls_last_error());
+    else if (bus->n > 0)
+        finding_add(c->out, FINDING_GPU_LIBRARY_KIND, FINDING_WARNING,
+                    "apt-get install nvidia-driver   # docker run --gpus all",
+                    "there are no GPU libraries (%s) for the %d NVIDIA GPU%s on the bus",
+                    ls_last_error(), bus->n, bus->n == 1 ? "" : "s");
+    else
+        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
+                    "there is no NVIDIA GPU on the bus, and no NVIDIA library here");
+}
+
+/* A trial as findings; gives whether it went well. */
+static bool judge_trial(const check *c, const gpu_seen *gpu, const gpu_trial *trial)
+{
+    char mend[128];
+
+    if (trial->status == LS_OK || !gpu->is_usable)
+        return true; /* or it has been told */
+    text_format(mend, sizeof(mend), "nvidia-smi; dmesg | grep -i -e nvrm -e xid   # then reboot");
+    if (trial->status == LS_ETIMEOUT)
+        finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR, mend,
+                    "the GPU at %s (%s) hangs: %s", gpu->bus, gpu->name, trial->why);
+    else if (trial->status == LS_ENOTFOUND)
+        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "nvidia-smi -L",
+                    "the GPU at %s (%s) has no UUID by which it could be tried", gpu->bus,
+                    gpu->name);
+    else
+        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, mend,
+                    "the GPU at %s (%s) cannot be used: %s", gpu->bus, gpu->name, trial->why);
+    return false;
+}
+
+/* How many work. */
+static int try_each(const check *c, const gpu_list *seen)
+{
+    static gpu_trials trials; /* large, and checks are for one thread */
+    int n_good = 0;
+
+    if (c->from->try_gpus(c->from->self, seen, &trials) != LS_OK) {
+        finding_add(c->out, FINDING_GPU_LIBRARY_KIND, FINDING_WARNING,
+                    "apt-get install libcuda1   # docker run --gpus all", "%s", ls_last_error());
+        return 0;
+    }
+    for (int i = 0; i < seen->n && i < trials.n; i++)
+        n_good += judge_trial(c, &seen->gpus[i], &trials.gpus[i]) && trials.gpus[i].status == LS_OK;
+    return n_good;
+}
+
+static void tell_usable(const check *c, const gpu_list *seen, int n)
+{
+    const gpu_seen *first = seen->gpus;
+
+    while (!first->is_usable)
+        first++;
+    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s", n,
+                n == 1 ? "" : "s", first->name,
+                !c->options->tries_gpus ? "" : "; opened, and memory used, one by one");
+}
+
+void check_gpus(check *c)
+{
+    bus_list bus;
+    static gpu_list seen; /* large, and checks are for one thread */
+    const int before = c->out->n;
+    int n_usable;
+    int n_good;
+    ls_status st;
+
+    list_bus(c, &bus);
+    st = c->from->gpus(c->from->self, &seen);
+    if (st != LS_OK) {
+        add_failure(c, st, &bus);
+        return;
+    }
+    n_usable = compare_lists(c, &bus, &seen);
+    if (n_usable == 0 && c->out->n == before)
+        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL, "there is no NVIDIA GPU");
+    n_good = n_usable > 0 && c->options->tries_gpus ? try_each(c, &seen) : n_usable;
+    if (n_good > 0 && c->out->n == before)
+        tell_usable(c, &seen, n_good);
+    check_usable(c, n_usable);
+}

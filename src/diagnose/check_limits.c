@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_limits.c - what one user's processes may have: descriptors, locked memory, processes.
+ */
+#include "diagnose/check_internal.h"
+
+#include "base/text.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <string.h>
+
+enum {
+    AGENT_FILES = 64,
+    RANK_FILES = 14,    /* of the agent: pipes, recorder, connections */
+    RANK_PROCESSES = 16 /* rank, shim, and threads or loaders of its own */
+};
+
+static const char *limit_text(char *buf, size_t n, rlim_t limit)
+{
+    if (limit == RLIM_INFINITY)
+        return text_format(buf, n, "no limit");
+    return text_format(buf, n, "%llu", (unsigned long long)limit);
+}
+
+void check_files(check *c)
+{
+    const rlim_t needed = AGENT_FILES + RANK_FILES * (rlim_t)c->n_ranks;
+    struct rlimit limit;
+    char most[32];
+    char mend[128];
+
+    if (!c->from->limit(c->from->self, RLIMIT_NOFILE, &limit))
+        return;
+    limit_text(most, sizeof(most), limit.rlim_max);
+    text_format(mend, sizeof(mend), "ulimit -Hn %llu   # as root, or in /etc/security/limits.conf",
+                (unsigned long long)needed);
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed)
+        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, mend,
+                    "a process may open %s files; the launcher of %d rank%s needs %llu", most,
+                    c->n_ranks, text_plural(c->n_ranks), (unsigned long long)needed);
+    else
+        finding_add(c->out, FINDING_FILES_OK_KIND, FINDING_OK, NULL,
+                    "files that a process may open: %s", most);
+}
+
+/* Whether there is an adapter that needs locked memory. */
+static bool has_infiniband(const check *c)
+{
+    char path[PATH_MAX];
+    DIR *folder = opendir(check_path(c, path, sizeof(path), "/sys/class/infiniband"));
+    const struct dirent *entry;
+    bool found = false;
+
+    if (folder == NULL)
+        return false;
+    while (!found && (entry = readdir(folder)) != NULL) // NOLINT(concurrency-mt-unsafe)
+        found = entry->d_name[0] != '.';
+    closedir(folder);
+    return found;
+}
+
+void check_memlock(check *c)
+{
+    struct rlimit limit;
+
+    if (!c->from->limit(c->from->self, RLIMIT_MEMLOCK, &limit))
+        return;
+    if (limit.rlim_cur == RLIM_INFINITY || !has_infiniband(c))
+        finding_add(c->out, FINDING_MEMLOCK_OK_KIND, FINDING_OK, NULL, "%s",
+                    limit.rlim_cur == RLIM_INFINITY
+                        ? "memory that may be locked: no limit"
+                        : "locked memory is limited, and nothing here needs it");
+    else
+        finding_add(c->out, FINDING_MEMLOCK_LOW_KIND, FINDING_WARNING,
+                    "ulimit -l unlimited   # as root, or in /etc/security/limits.conf; "
+                    "docker run --ulimit memlock=-1",
+                    "a process may lock %llu KiB of memory, and there is InfiniBand",
+                    (unsigned long long)limit.rlim_cur / 1024);
+}
+
+void check_processes(check *c)
+{
+    const uint64_t needed = 2 + RANK_PROCESSES * (uint64_t)c->n_ranks;
+    struct rlimit limit;
+    uint64_t left;
+
+    if (c->from->limit(c->from->self, RLIMIT_NPROC, &limit) && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < needed)
+        finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
+                    "ulimit -u unlimited   # as root, or in /etc/security/limits.conf",
+                    "this user may have %llu processes and threads, for %d rank%s",
+                    (unsigned long long)limit.rlim_cur, c->n_ranks, text_plural(c->n_ranks));
+    else if (check_group_limit(c, "pids", "pids.max", "pids.current", &left) && left < needed)
+        finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
+                    "docker run --pids-limit=-1   # or the limit of the pod or of the service",
+                    "the control group may have %llu more processes and threads, for %d rank%s",
+                    (unsigned long long)left, c->n_ranks, text_plural(c->n_ranks));
+    else
+        finding_add(c->out, FINDING_PROCESSES_OK_KIND, FINDING_OK, NULL,
+                    "there may be enough processes for %d rank%s", c->n_ranks,
+                    text_plural(c->n_ranks));
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_name.c - what the machine's own name leads to.
+ */
+#include "diagnose/check_internal.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <string.h>
+
+enum {
+    ADDRESSES_MAX = 16,
+    SLOW_MS = 1000,
+    PATIENT_MS = 10000,
+    HASTY_MS = 300 /* a launcher does not wait for a name server */
+};
+
+static const net_interface *owner_of(const check *c, const net_address *a)
+{
+    for (int i = 0; i < c->n_faces; i++)
+        if (net_address_equal(&c->faces[i].address, a))
+            return &c->faces[i];
+    return NULL;
+}
+
+/* The best address of this machine, and how a program is told to use it. */
+static const char *describe_mend(const check *c, char *buf, size_t n)
+{
+    char host[NET_ADDRESS_TEXT_MAX];
+
+    if (c->n_faces == 0)
+        return text_format(buf, n, "ip address show");
+    return text_format(buf, n, "export GLOO_SOCKET_IFNAME=%s   # or in /etc/hosts: %s %s",
+                       c->faces[0].name, net_address_host(host, sizeof(host), &c->faces[0].address),
+                       c->host);
+}
+
+static void judge(check *c, const net_address *found, int n)
+{
+    const net_interface *face = owner_of(c, &found[0]);
+    char list[512] = "";
+    char host[NET_ADDRESS_TEXT_MAX];
+    char mend[512];
+    size_t used = 0;
+
+    for (int i = 0; i < n && used < sizeof(list); i++) {
+        text_format(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
+                    net_address_host(host, sizeof(host), &found[i]));
+        used = strlen(list);
+    }
+    describe_mend(c, mend, sizeof(mend));
+    if (net_address_is_loopback(&found[0]))
+        finding_add(c->out, FINDING_NAME_LOOPBACK_KIND, check_between_nodes(c), mend,
+                    "this machine's name, %s, leads to %s, which is every machine's own", c->host,
+                    list);
+    else if (face == NULL)
+        finding_add(c->out, FINDING_NAME_FOREIGN_KIND, check_between_nodes(c), mend,
+                    "this machine's name, %s, leads to %s, which no interface of it has", c->host,
+                    list);
+    else if (n > 1)
+        finding_add(c->out, FINDING_NAME_SEVERAL_KIND, FINDING_NOTE, mend,
+                    "this machine's name, %s, leads to %s", c->host, list);
+    else
+        finding_add(c->out, FINDING_NAME_OK_KIND, FINDING_OK, NULL, "%s is %s (%s)", c->host, list,
+                    face->name);
+}
+
+void check_name(check *c)
+{
+    const int64_t since_ms = ls_now_ms();
+    net_address found[ADDRESSES_MAX];
+    char mend[512];
+    char own[300];
+    int64_t took_ms;
+    int n = 0;
+    ls_status st;
+
+    text_format(own, sizeof(own), "getent hosts %s", c->host);
+    st = c->from->resolve(c->from->self, c->host, c->is_patient ? PATIENT_MS : HASTY_MS, found,
+                          ADDRESSES_MAX, &n);
+    took_ms = ls_now_ms() - since_ms;
+    if (st == LS_ETIMEOUT || took_ms > SLOW_MS)
+        finding_add(c->out, FINDING_NAME_SLOW_KIND, FINDING_WARNING, own,
+                    "asking for this machine's name, %s, %s %.1f s", c->host,
+                    st == LS_ETIMEOUT ? "has no answer within" : "takes", (double)took_ms / 1e3);
+    if (st == LS_OK && n > 0)
+        judge(c, found, n);
+    else if (st != LS_ETIMEOUT)
+        finding_add(c->out, FINDING_NAME_UNKNOWN_KIND, check_between_nodes(c),
+                    describe_mend(c, mend, sizeof(mend)),
+                    "this machine's name, %s, leads to no address", c->host);
+}

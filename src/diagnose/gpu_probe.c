@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_probe.c - seven functions of the management library, by name: its header is not needed, and no CUDA context is made.
+ */
+#include "diagnose/gpu_probe.h"
+
+#include "base/text.h"
+#include "launch/process/child.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+typedef struct nvml_device nvml_device; /* the library's own */
+
+/* nvmlPciInfo_t as nvmlDeviceGetPciInfo_v3() fills it in. */
+typedef struct nvml_pci {
+    char bus_legacy[16];
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned pci_device;
+    unsigned pci_subsystem;
+    char bus_id[32];
+} nvml_pci;
+
+typedef struct nvml {
+    int (*init)(void);
+    const char *(*error_text)(int code); /* may be NULL */
+    int (*count)(unsigned *n);
+    int (*handle)(unsigned i, nvml_device **out);
+    int (*pci)(nvml_device *device, nvml_pci *out);
+    int (*name)(nvml_device *device, char *buf, unsigned n);
+    int (*uuid)(nvml_device *device, char *buf, unsigned n); /* may be NULL */
+} nvml;
+
+/* A symbol as a function: C has no cast from one to the other, but copying the pointer is what POSIX means. */
+static bool find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+static ls_status load(const char *path, nvml *api)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    memset(api, 0, sizeof(*api));
+    if (library == NULL)
+        return ls_fail(LS_ENOTFOUND, "%s cannot be loaded", path);
+    (void)find(library, "nvmlErrorString", &api->error_text);
+    (void)find(library, "nvmlDeviceGetUUID", &api->uuid);
+    if (!find(library, "nvmlInit_v2", &api->init) ||
+        !find(library, "nvmlDeviceGetCount_v2", &api->count) ||
+        !find(library, "nvmlDeviceGetHandleByIndex_v2", &api->handle) ||
+        !find(library, "nvmlDeviceGetPciInfo_v3", &api->pci) ||
+        !find(library, "nvmlDeviceGetName", &api->name))
+        return ls_fail(LS_ESYSTEM, "%s lacks functions: it is of another version", path);
+    return LS_OK;
+}
+
+static const char *explain(const nvml *api, int code)
+{
+    const char *text = api->error_text != NULL ? api->error_text(code) : NULL;
+
+    return text != NULL ? text : "it gives no reason";
+}
+
+static void look_at(const nvml *api, unsigned i, gpu_seen *out)
+{
+    nvml_device *device = NULL;
+    nvml_pci pci;
+    char name[96] = "";
+    char uuid[96] = "";
+    int code = api->handle(i, &device);
+
+    memset(&pci, 0, sizeof(pci));
+    if (code == 0)
+        code = api->pci(device, &pci);
+    if (code == 0) {
+        pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
+        text_printable(out->bus, sizeof(out->bus), pci.bus_id);
+        code = api->name(device, name, sizeof(name));
+    }
+    if (code == 0 && api->uuid != NULL && api->uuid(device, uuid, sizeof(uuid)) != 0)
+        uuid[0] = 0;
+    uuid[sizeof(uuid) - 1] = 0;
+    text_printable(out->uuid, sizeof(out->uuid), uuid);
+    name[sizeof(name) - 1] = 0;
+    out->is_usable = code == 0;
+    text_printable(out->name, sizeof(out->name), code == 0 ? name : explain(api, code));
+}
+
+static ls_status ask_library(void *path, void *answer)
+{
+    gpu_list *list = answer;
+    unsigned n = 0;
+    int code;
+    nvml api;
+
+    LS_TRY(load(path, &api));
+    code = api.init();
+    if (code == 0)
+        code = api.count(&n);
+    if (code != 0)
+        return ls_fail(LS_ESYSTEM, "NVIDIA's driver does not work: %s", explain(&api, code));
+    for (unsigned i = 0; i < n && i < GPU_MOST; i++)
+        look_at(&api, i, &list->gpus[list->n++]);
+    return LS_OK;
+}
+
+ls_status gpu_probe(const char *library, int64_t limit_ms, gpu_list *out)
+{
+    char path[4096];
+    ls_status st;
+
+    text_format(path, sizeof(path), "%s", library);
+    st = child_ask("asking NVIDIA's driver for GPUs", limit_ms, ask_library, path, out,
+                   sizeof(*out));
+    if (out->n < 0 || out->n > GPU_MOST)
+        out->n = 0;
+    return st;
+}

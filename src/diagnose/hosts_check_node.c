@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "diagnose/hosts_check_node.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "diagnose/check_sources.h"
+#include "launch/network/net_probe.h"
+#include "launch/process/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 8192, MESSAGE_MOST = 16384 };
+
+struct hosts_check_node {
+    hosts_check_node_options opt;
+    net_probe *probe;
+    bool is_trying;
+    pid_t child; /* that looks at this machine; 0: none, or reaped */
+    int fd;      /* what it says */
+    poll_watch *watch;
+    frame_reader said;
+};
+
+/* --- the child --- */
+
+static ls_status write_frame(int fd, hosts_check_message type, const wire_writer *body)
+{
+    uint8_t header[FRAME_HEADER_BYTES];
+
+    LS_TRY(wire_writer_status(body));
+    wire_put_u32(header, (uint32_t)body->bytes);
+    wire_put_u32(header + 4, type);
+    LS_TRY(file_write_all(fd, "a pipe", header, sizeof(header)));
+    return file_write_all(fd, "a pipe", body->data, body->bytes);
+}
+
+static ls_status tell_facts(int fd, const hosts_check_node_options *opt)
+{
+    hosts_check_facts facts;
+    wire_writer w = {0};
+    ls_status st;
+
+    hosts_check_facts_gather(opt->is_quick, opt->checks.sources->is_bare, &facts);
+    hosts_check_facts_write(&w, &facts);
+    st = write_frame(fd, HOSTS_CHECK_FACTS, &w);
+    wire_writer_free(&w);
+    return st;
+}
+
+static ls_status tell_findings(int fd, const findings *found)
+{
+    wire_writer w = {0};
+    ls_status st = LS_OK;
+
+    for (int i = 0; i < found->n && i < HOSTS_CHECK_FINDINGS_MAX && st == LS_OK; i++) {
+        wire_writer_reset(&w);
+        hosts_check_finding_write(&w, &found->items[i]);
+        st = write_frame(fd, HOSTS_CHECK_FINDING, &w);
+    }
+    wire_writer_free(&w);
+    return st;
+}
+
+static void look_for_folder(const char *folder, findings *out)
+{
+    if (folder != NULL && chdir(folder) != 0)
+        finding_add(out, FINDING_HOST_FOLDER_KIND, FINDING_WARNING,
+                    "cd to one that all hosts have   # or mount it there",
+                    "the folder %s cannot be entered: %s", folder, ls_errno_text(errno));
+}
+
+static ls_status look(int fd, const hosts_check_node_options *opt)
+{
+    findings found = {0};
+    ls_status st = tell_facts(fd, opt);
+
+    if (st == LS_OK)
+        st = opt->is_quick ? check_quick(&opt->checks, &found) : check_all(&opt->checks, &found);
+    look_for_folder(opt->folder, &found);
+    if (st == LS_OK)
+        st = tell_findings(fd, &found);
+    findings_free(&found);
+    return st;
+}
+
+/* The last word is a text: why it could not go on. */
+static void become_looker(int fd, const hosts_check_node_options *opt, pid_t parent)
+{
+    const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, fd};
+    wire_writer w = {0};
+    sigset_t none;
+
+    sigemptyset(&none);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(1);
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep)); /* connections end with who holds them */
+    wire_write_text(&w, look(fd, opt) == LS_OK ? "" : ls_last_error());
+    _exit(write_frame(fd, HOSTS_CHECK_CHECKED, &w) == LS_OK ? 0 : 1);
+}
+
+/* --- what it says --- */
+
+static void say_text(const hosts_check_node *node, hosts_check_message type, const char *text)
+{
+    wire_writer w = {0};
+
+    wire_write_text(&w, text);
+    node->opt.say(node->opt.self, type, &w);
+    wire_writer_free(&w);
+}
+
+static void close_child(hosts_check_node *node)
+{
+    poller_unwatch(node->watch);
+    node->watch = NULL;
+    file_close(&node->fd);
+    frame_reader_free(&node->said);
+    if (node->child > 0) {
+        kill(node->child, SIGKILL);
+        (void)waitpid(node->child, NULL, WNOHANG); /* at the latest it goes with this process */
+    }
+    node->child = 0;
+}
+
+static void pass_on(hosts_check_node *node, const frame *f)
+{
+    const wire_writer body = {.data = (uint8_t *)(uintptr_t)f->body, .bytes = f->bytes};
+
+    node->opt.say(node->opt.self, (hosts_check_message)f->type, &body);
+}
+
+static void child_is_gone(hosts_check_node *node)
+{
+    char end[96] = "ended";
+    char text[160];
+    int wait_status = 0;
+
+    if (waitpid(node->child, &wait_status, 0) == node->child)
+        process_end_text(end, sizeof(end), wait_status);
+    node->child = 0;
+    close_child(node);
+    say_text(node, HOSTS_CHECK_CHECKED,
+             text_format(text, sizeof(text), "the process that looks at the machine %s", end));
+}
+
+static void on_child(void *arg, unsigned events)
+{
+    hosts_check_node *node = arg;
+    char bytes[READ_BYTES];
+    const ssize_t n = read(node->fd, bytes, sizeof(bytes));
+    bool have = true;
+    bool is_last = false;
+    ls_status st;
+    frame f;
+
+    LS_UNUSED(events);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    st = n > 0 ? frame_reader_feed(&node->said, bytes, (size_t)n) : LS_EPEER;
+    while (st == LS_OK && have && !is_last) {
+        st = frame_reader_next(&node->said, &f, &have);
+        if (st != LS_OK || !have)
+            continue;
+        is_last = f.type == HOSTS_CHECK_CHECKED;
+        pass_on(node, &f);
+    }
+    if (is_last)
+        close_child(node);
+    else if (st != LS_OK)
+        child_is_gone(node);
+}
+
+static ls_status start_looking(hosts_check_node *node)
+{
+    const pid_t parent = getpid();
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("a pipe");
+    node->child = fork();
+    if (node->child == 0)
+        become_looker(fds[1], &node->opt, parent);
+    (void)close(fds[1]);
+    node->fd = fds[0];
+    if (node->child < 0) {
+        node->child = 0;
+        return ls_fail_errno("a process that looks at this machine");
+    }
+    if (fcntl(node->fd, F_SETFL, O_NONBLOCK) != 0)
+        return ls_fail_errno("a pipe");
+    return poller_watch(node->opt.loop, node->fd, POLL_READ, on_child, node, &node->watch);
+}
+
+/* --- questions --- */
+
+static ls_status tell_time(const hosts_check_node *node, const frame *f, int64_t heard_ns)
+{
+    hosts_check_time t = {.heard_ns = heard_ns};
+    wire_writer w = {0};
+
+    LS_TRY(hosts_check_number_read(f, &t.number));
+    t.told_ns = hosts_check_now_ns();
+    hosts_check_time_write(&w, &t);
+    node->opt.say(node->opt.self, HOSTS_CHECK_TIME, &w);
+    wire_writer_free(&w);
+    return LS_OK;
+}
+
+static void on_tried(void *self, const net_report *report)
+{
+    const hosts_check_node *node = self;
+    wire_writer w = {0};
+
+    net_report_write(&w, report);
+    node->opt.say(node->opt.self, HOSTS_CHECK_TRIED, &w);
+    wire_writer_free(&w);
+}
+
+static ls_status try_ways(hosts_check_node *node, const frame *f)
+{
+    net_peer *peers;
+    ls_status st;
+    int n;
+
+    if (node->is_trying)
+        return ls_fail(LS_EPROTO, "hosts to try came twice");
+    peers = ls_calloc(NET_PEERS_MAX, sizeof(*peers));
+    if (peers == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d hosts", NET_PEERS_MAX);
+    st = hosts_check_peers_read(f, peers, &n);
+    if (st == LS_OK)
+        st = net_probe_start(node->probe, peers, n, on_tried, node);
+    node->is_trying = true;
+    ls_free(peers);
+    return st;
+}
+
+ls_status hosts_check_node_hear(hosts_check_node *node, const frame *f)
+{
+    const int64_t heard_ns = hosts_check_now_ns();
+
+    switch (f->type) {
+    case HOSTS_CHECK_ASK_TIME:
+        return tell_time(node, f, heard_ns);
+    case HOSTS_CHECK_TRY:
+        return try_ways(node, f);
+    default:
+        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
+    }
+}
+
+/* --- life --- */
+
+static ls_status offer(hosts_check_node *node)
+{
+    char host[NET_HOST_BYTES] = "?";
+    const net_probe_options options = {.loop = node->opt.loop,
+                                       .key = node->opt.key,
+                                       .job = "survey",
+                                       .generation = 1,
+                                       .node = node->opt.node,
+                                       .host = host,
+                                       .filter = node->opt.net,
+                                       .ports = node->opt.ports};
+    wire_writer w = {0};
+
+    (void)gethostname(host, sizeof(host) - 1);
+    LS_TRY(net_probe_open(&options, &node->probe));
+    net_offer_write(&w, net_probe_offer(node->probe));
+    node->opt.say(node->opt.self, HOSTS_CHECK_OFFER, &w);
+    wire_writer_free(&w);
+    return LS_OK;
+}
+
+ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check_node **out)
+{
+    hosts_check_node *node = ls_calloc(1, sizeof(*node));
+    ls_status st = LS_OK;
+
+    *out = NULL;
+    if (node == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to look at this machine");
+    node->opt = *opt;
+    node->fd = -1;
+    frame_reader_init(&node->said, MESSAGE_MOST);
+    if (!opt->is_silent)
+        st = start_looking(node);
+    if (st == LS_OK)
+        st = offer(node);
+    if (st != LS_OK) {
+        hosts_check_node_close(node);
+        return st;
+    }
+    *out = node;
+    return LS_OK;
+}
+
+void hosts_check_node_close(hosts_check_node *node)
+{
+    if (node == NULL)
+        return;
+    close_child(node);
+    net_probe_close(node->probe);
+    ls_free(node);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_check_run.h - the parts of a check of several hosts while it runs: one phase after the other (hosts_check.c), and what hosts are told and tell
+ * (hosts_check_talk.c).
+ */
+#ifndef LS_DIAGNOSE_SURVEY_RUN_H
+#define LS_DIAGNOSE_SURVEY_RUN_H
+
+#include "launch/hosts/starter.h"
+#include "diagnose/hosts_check.h"
+#include "diagnose/hosts_check_node.h"
+
+#define HOSTS_CHECK_QUESTIONS 8 /* about a host's clock */
+
+typedef enum hosts_check_phase {
+    HOSTS_CHECK_LOOKING,
+    HOSTS_CHECK_TRYING,
+    HOSTS_CHECK_DONE
+} hosts_check_phase;
+
+typedef struct run_host {
+    struct hosts_check_run *run;
+    int index;
+    bool is_over; /* nothing more is expected of it */
+    bool has_offer;
+    bool has_checked;
+    bool has_report;
+    uint32_t n_asked; /* about its clock */
+    int64_t asked_ns;
+    poll_timer limit;
+    char failure[LS_ERROR_BYTES]; /* its agent's own words */
+} run_host;
+
+struct hosts_check_run {
+    const hosts_check_options *opt;
+    hosts_check *out;
+    poller *loop;
+    starter *starter;
+    bool *skip;
+    hosts_check_node *own; /* this machine: one of the hosts, or only there to be called */
+    run_host *list;
+    int n;
+    hosts_check_phase phase;
+    ls_status failure;
+    poll_timer turn;
+    poll_timer patience;
+    int signal_fd;
+    poll_watch *signal_watch;
+    sigset_t old_mask;
+};
+
+/* --- hosts_check.c --- */
+
+/* Something has changed: perhaps the next phase begins. */
+void hosts_check_turn_soon(struct hosts_check_run *run);
+
+/* --- hosts_check_talk.c --- */
+const char *hosts_check_name_of(const struct hosts_check_run *run, int i);
+bool hosts_check_is_own(const struct hosts_check_run *run, int i);
+
+/* Nothing more comes from it: a finding. Not for the second time. */
+void hosts_check_lose_host(run_host *host, const char *why);
+void hosts_check_wait_for(run_host *host); /* a while, for the next thing that it says */
+LS_MUST_USE ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_check_message type,
+                                      const wire_writer *body);
+
+/* The starter's events, and the words of this machine's own part; arg is the run. */
+ls_status hosts_check_take_message(void *arg, int i, const frame *f);
+void hosts_check_on_greeted(void *arg, int i, int cores);
+void hosts_check_on_ended(void *arg, int i, bool was_ordered, const char *why);
+void hosts_check_on_line(void *arg, int i, const char *text);
+void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer *body);
+
+#endif

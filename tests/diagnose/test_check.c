@@ -1,0 +1,737 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is wrong with machines that are made up, one thing at a time: just that is found, and why it matters and what mends it are told. */
+#include "diagnose/fake_machine.h"
+
+#include "base/json.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static fake_machine machine;
+static check_options options;
+static findings found;
+static bool seen[FINDING_KIND_COUNT]; /* in any of these tests */
+
+static int begin(void **state)
+{
+    LS_UNUSED(state);
+    fake_start(&machine);
+    options = (check_options){.several_nodes = true, .sources = &machine.sources};
+    return 0;
+}
+
+static int end(void **state)
+{
+    LS_UNUSED(state);
+    findings_free(&found);
+    fake_end(&machine);
+    return 0;
+}
+
+static void look(void)
+{
+    findings_free(&found);
+    assert_ok(check_all(&options, &found));
+    for (int i = 0; i < found.n; i++) {
+        const finding *f = &found.items[i];
+        seen[f->kind] = true;
+        assert_true(f->what[0] != 0);
+        assert_null(strpbrk(f->what, "\033\n"));
+        if (f->severity != FINDING_OK)
+            assert_true(f->mend[0] != 0 || f->kind == FINDING_KEY_MISSING_KIND);
+        if (f->severity > FINDING_NOTE)
+            assert_true(finding_why(f->kind)[0] != 0);
+    }
+}
+
+static bool has(finding_kind kind)
+{
+    for (int i = 0; i < found.n; i++)
+        if (found.items[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* The first of the kind; there must be one. */
+static const finding *get(finding_kind kind)
+{
+    static const finding none = {0};
+
+    for (int i = 0; i < found.n; i++)
+        if (found.items[i].kind == kind)
+            return &found.items[i];
+    fail_msg("no %s", finding_id(kind));
+    return &none;
+}
+
+/* This is all that is wrong; its text and its mend hold these parts. */
+static void expect(finding_kind kind, finding_severity severity, const char *what, const char *mend)
+{
+    const finding *f;
+
+    look();
+    f = get(kind);
+    if (f->severity != severity || strstr(f->what, what) == NULL || strstr(f->mend, mend) == NULL)
+        fail_msg("%s %s: %s; %s", finding_severity_text(f->severity), finding_id(kind), f->what,
+                 f->mend);
+    for (int i = 0; i < found.n; i++)
+        if (found.items[i].severity > FINDING_OK && found.items[i].kind != kind)
+            fail_msg("also %s: %s", finding_id(found.items[i].kind), found.items[i].what);
+}
+
+static void nothing_is_wrong_with_a_good_machine(void **state)
+{
+    LS_UNUSED(state);
+    look();
+    for (int i = 0; i < found.n; i++)
+        if (found.items[i].severity != FINDING_OK)
+            fail_msg("%s: %s", finding_id(found.items[i].kind), found.items[i].what);
+    assert_int_equal(findings_worst(&found), FINDING_OK);
+    assert_true(found.n >= 17);
+}
+
+/* --- name --- */
+
+static void a_name_that_leads_nowhere_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.resolve_status = LS_ENOTFOUND;
+    expect(FINDING_NAME_UNKNOWN_KIND, FINDING_WARNING, "node0", "GLOO_SOCKET_IFNAME=eth0");
+    options.several_nodes = false;
+    expect(FINDING_NAME_UNKNOWN_KIND, FINDING_NOTE, "node0", "10.77.0.10 node0");
+    machine.resolve_status = LS_ETIMEOUT;
+    expect(FINDING_NAME_SLOW_KIND, FINDING_WARNING, "no answer", "getent hosts node0");
+}
+
+static void a_name_that_leads_to_loopback_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.addresses[0] = "127.0.1.1";
+    expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "127.0.1.1", "GLOO_SOCKET_IFNAME=eth0");
+    machine.addresses[0] = "[::1]";
+    expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "::1", "/etc/hosts");
+}
+
+static void a_name_that_leads_elsewhere_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.addresses[0] = "10.99.0.1";
+    expect(FINDING_NAME_FOREIGN_KIND, FINDING_WARNING, "10.99.0.1", "eth0");
+}
+
+static void a_name_with_several_addresses_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.addresses[1] = "10.99.0.1";
+    expect(FINDING_NAME_SEVERAL_KIND, FINDING_NOTE, "10.77.0.10, 10.99.0.1", "eth0");
+}
+
+/* --- networks --- */
+
+static void networks_that_cannot_be_used_are_told(void **state)
+{
+    LS_UNUSED(state);
+    fake_add_face(&machine, "docker0", "172.17.0.1", 16);
+    expect(FINDING_NET_BRIDGE_KIND, FINDING_NOTE, "docker0 (172.17.0.1/16)", "^docker0");
+    machine.n_faces = 0;
+    machine.addresses[0] = NULL;
+    look();
+    assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_ERROR);
+    assert_true(has(FINDING_NAME_UNKNOWN_KIND));
+    options.several_nodes = false;
+    look();
+    assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_NOTE);
+}
+
+static void the_size_of_packets_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.faces[0].mtu = 9000;
+    expect(FINDING_NET_MTU_KIND, FINDING_NOTE, "9000", "-s 8972");
+}
+
+static void a_slow_network_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.faces[0].speed_mbps = 100;
+    expect(FINDING_NET_SLOW_KIND, FINDING_WARNING, "100 Mbit/s", "ethtool eth0");
+    machine.faces[0].speed_mbps = 0; /* the driver does not know */
+    look();
+    assert_false(has(FINDING_NET_SLOW_KIND));
+}
+
+static void variables_that_choose_no_network_are_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.variables[1] = "LOCKSTEP_IFACE=ib0";
+    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "LOCKSTEP_IFACE=ib0 matches nothing", "unset");
+    machine.variables[1] = "LOCKSTEP_IFACE=10.0.0.0/99";
+    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "cannot be understood (there is eth0)", "unset");
+    machine.variables[1] = "GLOO_SOCKET_IFNAME=^lo";
+    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "\"^lo\"", "GLOO_SOCKET_IFNAME=eth0");
+    machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0,../../..";
+    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "no interface \"../../..\" (interfaces: eth0",
+           "eth0");
+    machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0";
+    look();
+    assert_false(has(FINDING_NET_VARIABLE_KIND));
+}
+
+static void interface_names_of_nccl_are_matched_as_nccl_does(void **state)
+{
+    static const struct {
+        const char *variable;
+        const char *what; /* NULL: fine */
+    } cases[] = {
+        {"NCCL_SOCKET_IFNAME=eth", NULL},
+        {"NCCL_SOCKET_IFNAME==eth0", NULL},
+        {"NCCL_SOCKET_IFNAME=ib,eth", NULL},
+        {"NCCL_SOCKET_IFNAME=eth0:1", NULL},
+        {"NCCL_SOCKET_IFNAME=^docker,ib", NULL},
+        {"NCCL_SOCKET_IFNAME=", NULL},
+        {"NCCL_SOCKET_IFNAME=ib0,ens", "begins so (interfaces: docker0, eth0, lo)"},
+        {"NCCL_SOCKET_IFNAME==eth,ib0", "no interface has such a name (interfaces: docker0"},
+        {"NCCL_SOCKET_IFNAME=^eth,lo,docker", "excludes all interfaces"},
+        {"NCCL_SOCKET_IFNAME=^=eth0,lo,docker0", "excludes all interfaces"},
+        {"NCCL_SOCKET_IFNAME=^=eth,lo,docker", NULL},
+    };
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/sys/class/net/lo/address", "00:00:00:00:00:00\n");
+    fake_put(&machine, "/sys/class/net/docker0/address", "02:42:00:00:00:00\n");
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        print_message("%s\n", cases[i].variable);
+        machine.variables[1] = cases[i].variable;
+        if (cases[i].what != NULL) {
+            expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, cases[i].what,
+                   "export NCCL_SOCKET_IFNAME=eth0");
+            continue;
+        }
+        look();
+        assert_false(has(FINDING_NET_VARIABLE_KIND));
+    }
+}
+
+/* --- limits --- */
+
+static void limits_are_held_against_the_ranks(void **state)
+{
+    LS_UNUSED(state);
+    machine.files.rlim_max = 64 + 14 * 4;
+    look();
+    assert_false(has(FINDING_FILES_LOW_KIND));
+    machine.files.rlim_max--;
+    expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "4 ranks needs 120", "ulimit -Hn 120");
+    machine.files.rlim_max = RLIM_INFINITY;
+    machine.processes.rlim_cur = 60;
+    expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "60 processes", "ulimit -u");
+    machine.processes.rlim_cur = RLIM_INFINITY;
+    fake_put(&machine, "/sys/fs/cgroup/pids/pids.max", "100\n");
+    fake_put(&machine, "/sys/fs/cgroup/pids/pids.current", "80\n");
+    fake_put(&machine, "/sys/fs/cgroup/pids/job/pids.max", "max\n");
+    expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "20 more", "--pids-limit");
+    options.n_ranks = 1;
+    machine.files.rlim_max = 64;
+    expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "the launcher of 1 rank needs", "ulimit -Hn");
+}
+
+static void locked_memory_matters_with_infiniband(void **state)
+{
+    LS_UNUSED(state);
+    machine.memlock.rlim_cur = 65536;
+    look();
+    assert_false(has(FINDING_MEMLOCK_LOW_KIND));
+    fake_put(&machine, "/sys/class/infiniband/mlx5_0/node_type", "1");
+    expect(FINDING_MEMLOCK_LOW_KIND, FINDING_WARNING, "64 KiB", "ulimit -l");
+}
+
+static void cores_are_held_against_the_ranks(void **state)
+{
+    LS_UNUSED(state);
+    options.n_ranks = 8;
+    look();
+    assert_true(has(FINDING_CORES_OK_KIND));
+    options.n_ranks = 9;
+    expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "9 ranks share 8 cores", "-n 8");
+    options.n_ranks = 2;
+    fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\nCpus_allowed_list:\t0,2-3\n");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "3 of 8 cores by its affinity", "-n cpu");
+    fake_put(&machine, "/sys/fs/cgroup/job/cpu.max", "150000 100000\n"); /* version 2 */
+    expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "2 ranks share 1 core by the quota", "-n 1");
+    fake_remove(&machine, "/sys/fs/cgroup/job/cpu.max");
+    fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n"); /* version 1 */
+    fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores by the quota", "-n cpu");
+}
+
+static void memory_is_held_against_the_ranks(void **state)
+{
+    LS_UNUSED(state);
+    machine.shm_total = machine.shm_free = 64 * MIB;
+    expect(FINDING_SHM_SMALL_KIND, FINDING_WARNING, "64 MiB", "remount");
+    machine.shm_total = 1024 * MIB;
+    expect(FINDING_SHM_SMALL_KIND, FINDING_WARNING, "64 MiB free", "ls -lS");
+    machine.shm_total = 0;
+    expect(FINDING_SHM_MISSING_KIND, FINDING_WARNING, "/dev/shm", "mount -t tmpfs");
+    machine.shm_total = machine.shm_free = 4096 * MIB;
+    fake_put(&machine, "/proc/meminfo", "MemTotal: 1 kB\nMemAvailable: 102400 kB\n");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the machine has 100 MiB left", "ps ");
+    fake_put(&machine, "/proc/meminfo", "MemAvailable: 64000000 kB\n");
+    fake_put(&machine, "/sys/fs/cgroup/unified/job/memory.max", "1073741824\n");
+    fake_put(&machine, "/sys/fs/cgroup/unified/job/memory.current", "1063256064\n");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 10 MiB left", "ps ");
+    fake_remove(&machine, "/sys/fs/cgroup/unified/job/memory.max");
+    fake_put(&machine, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 1 MiB left", "ps ");
+}
+
+/* --- ports --- */
+
+#define TCP_HEAD                                                                                   \
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+
+static void who_holds_a_port_is_told(void **state)
+{
+    static const char environment[] = "LOCKSTEP_JOB=0123456789abcdef";
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/proc/net/tcp",
+             TCP_HEAD "   0: 0100007F:733C 0100007F:9999 01 00000000:00000000 00:00000000 00000000 "
+                      " 0 0 5 1 0\n"
+                      "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
+                      " 0        0 777 1 0\n");
+    expect(FINDING_PORT_HELD_KIND, FINDING_NOTE,
+           "port 29500 is held by a process of root that cannot be seen", "ss -tanp");
+    fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
+    fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
+    options.master_port = 29500;
+    expect(FINDING_PORT_HELD_KIND, FINDING_ERROR,
+           "pid 5000001 (a) b (c) of root, 2 h old, of job 0123456789abcdef", "kill 5000001");
+    options.master_port = 0;
+    machine.variables[1] = "MASTER_PORT=29500";
+    expect(FINDING_PORT_HELD_KIND, FINDING_ERROR, "port 29500", "kill 5000001");
+    fake_put(&machine, "/proc/net/tcp6",
+             "0: 00000000000000000000000000000000:7338 0:0 0A 0:0 0:0 0 0 0 777\n");
+    machine.variables[1] = "MASTER_PORT=29496";
+    expect(FINDING_PORT_HELD_KIND, FINDING_ERROR, "port 29496", "kill 5000001");
+    options.master_port = 40000;
+    expect(FINDING_PORT_RANGE_KIND, FINDING_NOTE, "port 40000", "--master-port");
+}
+
+/* The launcher of this job, process 5000009, does not exist. */
+static void holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean(void **state)
+{
+    static const char environment[] =
+        "LOCKSTEP_JOB=feed\0LOCKSTEP_AGENT_PROCESS=5000009.7." FAKE_SPACE;
+    const finding *f;
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/proc/net/tcp",
+             TCP_HEAD "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
+                      " 0        0 777 1 0\n");
+    fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
+    fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
+    fake_put_bytes(&machine, "/proc/5000001/cmdline", "python3\0train\n.py", 17);
+    options.master_port = 29500;
+    look();
+    f = get(FINDING_PORT_HELD_KIND);
+    assert_non_null(strstr(f->what, "pid 5000001 (python3 train .py) of root, 2 h old, left of job "
+                                    "feed, whose launcher is dead"));
+    assert_true(text_starts(f->mend, geteuid() == 0 ? "lockstep clean" : "sudo -u root lockstep"));
+}
+
+/* --- clock, key, kernel, ssh, settings --- */
+
+static void a_wrong_clock_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.clock_is_kept = false;
+    expect(FINDING_CLOCK_ALONE_KIND, FINDING_NOTE, "2030-03-17", "timedatectl");
+    machine.seconds = 86400;
+    expect(FINDING_CLOCK_WRONG_KIND, FINDING_ERROR, "1970-01-02", "timedatectl");
+}
+
+static void keys_that_are_refused_are_told(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(chmod(machine.key, 0644), 0);
+    expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "can be read by others", "chmod 600 '/tmp/");
+    if (geteuid() == 0) {
+        assert_int_equal(chown(machine.key, 12345, 12345), 0);
+        expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "belongs to user 12345", "chown 0 '/tmp/");
+    }
+    fake_remove(&machine, "/home/key");
+    expect(FINDING_KEY_MISSING_KIND, FINDING_NOTE, "/home/key yet", "");
+    fake_put(&machine, "/home/key", "short");
+    expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "hexadecimal", "mv '/tmp/");
+    fake_link(&machine, "/home/key", "/etc/passwd");
+    expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "symbolic link", "mv '/tmp/");
+    machine.key[0] = 0;
+    expect(FINDING_KEY_MISSING_KIND, FINDING_NOTE, "no home folder", "LOCKSTEP_KEY_FILE=");
+}
+
+static void a_key_that_was_never_finished_is_told(void **state)
+{
+    LS_UNUSED(state);
+    fake_put(&machine, "/home/key.0123456789abcdef", "");
+    fake_put(&machine, "/home/key.0123456789abcdeg", "");
+    fake_put(&machine, "/home/key.pub", "");
+    expect(FINDING_KEY_STALE_KIND, FINDING_NOTE, "key.0123456789abcdef was", "rm '");
+}
+
+static void what_the_kernel_lacks_is_told(void **state)
+{
+    LS_UNUSED(state);
+    machine.has_pidfd = false;
+    expect(FINDING_KERNEL_PIDFD_KIND, FINDING_NOTE, "pidfd", "uname");
+    machine.has_pidfd = true;
+    machine.has_vm_read = false;
+    expect(FINDING_KERNEL_VM_KIND, FINDING_NOTE, "memory", "ptrace_scope=1");
+    machine.has_vm_read = true;
+    fake_put(&machine, "/proc/sys/kernel/yama/ptrace_scope", "2\n");
+    expect(FINDING_KERNEL_VM_KIND, FINDING_NOTE, "memory", "ptrace_scope=1");
+    fake_put(&machine, "/proc/sys/kernel/yama/ptrace_scope", "0\n");
+    fake_remove(&machine, "/sys/fs/cgroup/unified");
+    expect(FINDING_KERNEL_CGROUP_KIND, FINDING_NOTE, "control group", "Delegate=yes");
+}
+
+/* Root always may, so as somebody else, who can read the machine's folder. */
+static void users_without_namespaces_are_told(void **state)
+{
+    const uid_t before = geteuid();
+    char path[256];
+
+    LS_UNUSED(state);
+    fake_put(&machine, "/proc/sys/user/max_user_namespaces", "0\n");
+    text_format(path, sizeof(path), "%s/proc/sys/user/max_user_namespaces", machine.root);
+    assert_int_equal(chmod(machine.root, 0755), 0);
+    assert_int_equal(chmod(path, 0644), 0);
+    if (before == 0)
+        assert_int_equal(seteuid(12345), 0);
+    look();
+    assert_int_equal(seteuid(before), 0);
+    assert_int_equal(get(FINDING_KERNEL_USERNS_KIND)->severity, FINDING_NOTE);
+}
+
+static void missing_programs_are_told(void **state)
+{
+    LS_UNUSED(state);
+    fake_remove(&machine, "/usr/bin/ssh");
+    expect(FINDING_SSH_MISSING_KIND, FINDING_NOTE, "ssh", "openssh-client");
+    fake_put(&machine, "/bin/ssh", "");
+    fake_remove(&machine, "/usr/sbin/sshd");
+    expect(FINDING_SSHD_MISSING_KIND, FINDING_NOTE, "sshd", "openssh-server");
+}
+
+static void a_wrong_setting_is_told(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_SEGMENT", "many", 1), 0);
+    expect(FINDING_SETTING_BAD_KIND, FINDING_ERROR, "LOCKSTEP_SEGMENT", "--settings");
+    assert_int_equal(unsetenv("LOCKSTEP_SEGMENT"), 0);
+}
+
+/* --- GPUs --- */
+
+static void add_gpu(int i, bool on_bus, bool in_driver)
+{
+    char path[128];
+    gpu_seen *g;
+
+    text_format(path, sizeof(path), "/sys/bus/pci/devices/0000:%02x:00.0/vendor", 0x80 + i);
+    if (on_bus)
+        fake_put(&machine, path, "0x10de\n");
+    text_format(path, sizeof(path), "/sys/bus/pci/devices/0000:%02x:00.0/class", 0x80 + i);
+    if (on_bus)
+        fake_put(&machine, path, "0x030200\n");
+    if (!in_driver)
+        return;
+    g = &machine.gpus.gpus[machine.gpus.n++];
+    g->is_usable = true;
+    text_format(g->bus, sizeof(g->bus), "00000000:%02X:00.0", 0x80 + i);
+    text_format(g->name, sizeof(g->name), "NVIDIA H200");
+}
+
+static void machines_without_gpus_are_fine(void **state)
+{
+    LS_UNUSED(state);
+    look();
+    assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
+    machine.gpu_status = LS_ENOTFOUND;
+    look();
+    assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
+    assert_non_null(strstr(get(FINDING_GPU_NONE_KIND)->what, "no NVIDIA library here"));
+    fake_put(&machine, "/sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de\n"); /* its sound */
+    fake_put(&machine, "/sys/bus/pci/devices/0000:00:01.0/class", "0x040300\n");
+    fake_put(&machine, "/sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
+    fake_put(&machine, "/sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
+    look();
+    assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
+}
+
+static void gpus_that_nobody_can_use_are_told(void **state)
+{
+    LS_UNUSED(state);
+    add_gpu(0, true, false);
+    machine.gpu_status = LS_ENOTFOUND;
+    expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "no GPU libraries (", "nvidia-driver");
+    machine.gpu_status = LS_ESYSTEM;
+    expect(FINDING_GPU_DRIVER_KIND, FINDING_ERROR, "the driver is ?[31mill", "nvidia-smi");
+    machine.gpu_status = LS_ETIMEOUT;
+    expect(FINDING_GPU_HUNG_KIND, FINDING_ERROR, "ill", "reboot");
+}
+
+static void a_gpu_that_fell_off_the_bus_is_named(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 4; i++)
+        add_gpu(i, true, i != 2);
+    fake_put(&machine, "/sys/bus/pci/devices/0000:81:00.0/config", "\xde\x10\x30\x23");
+    expect(FINDING_GPU_MISSING_KIND, FINDING_ERROR, "0000:82:00.0", "dmesg");
+    machine.variables[1] = "NVIDIA_VISIBLE_DEVICES=0,1,3";
+    expect(FINDING_GPU_MISSING_KIND, FINDING_NOTE, "may not have been given", "dmesg");
+    fake_put(&machine, "/sys/bus/pci/devices/0000:82:00.0/config", "\xff\xff\xff\xff\xff");
+    expect(FINDING_GPU_LOST_KIND, FINDING_ERROR, "0000:82:00.0 has fallen off the bus", "-n 3");
+    fake_remove(&machine, "/sys/bus/pci/devices/0000:82:00.0");
+    machine.gpus.gpus[0].is_usable = false;
+    text_format(machine.gpus.gpus[0].name, 64, "GPU is lost");
+    expect(FINDING_GPU_LOST_KIND, FINDING_ERROR, "0000:80:00.0 cannot be used: GPU is lost", "");
+}
+
+static void set_trial(int i, ls_status status, const char *why)
+{
+    machine.trials.gpus[i].status = status;
+    text_format(machine.trials.gpus[i].why, sizeof(machine.trials.gpus[i].why), "%s", why);
+}
+
+static void gpus_are_opened_when_that_is_asked_for(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++)
+        add_gpu(i, true, true);
+    set_trial(1, LS_ESYSTEM, "opening it fails");
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what, "2 GPUs: NVIDIA H200");
+    options.tries_gpus = true;
+    expect(FINDING_GPU_LOST_KIND, FINDING_ERROR,
+           "00000000:81:00.0 (NVIDIA H200) cannot be used: opening it fails", "reboot");
+    set_trial(1, LS_ETIMEOUT, "no answer");
+    expect(FINDING_GPU_HUNG_KIND, FINDING_ERROR, "00000000:81:00.0 (NVIDIA H200) hangs", "reboot");
+    set_trial(1, LS_ENOTFOUND, "");
+    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "81:00.0 (NVIDIA H200) has no UUID", "-L");
+    set_trial(1, LS_OK, "");
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what,
+                        "2 GPUs: NVIDIA H200; opened, and memory used, one by one");
+    machine.trial_status = LS_ENOTFOUND;
+    expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "libcuda.so.1", "libcuda1");
+}
+
+static void an_agent_that_travels_leaves_gpus_alone(void **state)
+{
+    LS_UNUSED(state);
+    machine.gpu_status = LS_EUNSUPPORTED;
+    look();
+    assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
+    add_gpu(0, true, false);
+    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "the 1 NVIDIA GPU on the bus is not looked at",
+           "install");
+}
+
+static void visible_gpus_are_counted_as_cuda_does(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++)
+        add_gpu(i, true, true);
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what, "2 GPUs: NVIDIA H200");
+    machine.variables[1] = "CUDA_VISIBLE_DEVICES=1,7,0";
+    expect(FINDING_GPU_VISIBLE_KIND, FINDING_ERROR, "shows 1 of 2 GPUs: it ends before \"7\"",
+           "unset");
+    machine.variables[1] = "CUDA_VISIBLE_DEVICES=";
+    expect(FINDING_GPU_VISIBLE_KIND, FINDING_NOTE, "hides all", "unset");
+    machine.variables[1] = "CUDA_VISIBLE_DEVICES=1";
+    options.n_ranks = 2;
+    expect(FINDING_GPU_FEW_KIND, FINDING_NOTE, "2 ranks, and they may see 1 GPU", "-n 1");
+}
+
+/* --- leftovers --- */
+
+#define DEAD_ENVIRONMENT                                                                           \
+    "LOCKSTEP_JOB=0123456789abcdef\0LOCKSTEP_AGENT_PROCESS=5000000.77." FAKE_SPACE
+
+static void expect_count(int n, const char *cuda, const char *hip)
+{
+    int counted = 0;
+
+    machine.variables[1] = cuda;
+    machine.variables[2] = hip;
+    assert_ok(check_count_gpus(&machine.sources, &counted));
+    assert_int_equal(counted, n);
+}
+
+static void expect_no_gpu(const char *cuda, const char *hip, const char *why)
+{
+    int counted = 0;
+
+    machine.variables[1] = cuda;
+    machine.variables[2] = hip;
+    assert_status(check_count_gpus(&machine.sources, &counted), LS_ENOTFOUND);
+    assert_told(why);
+}
+
+static void gpus_are_counted_as_torchrun_counts_them(void **state)
+{
+    LS_UNUSED(state);
+    machine.gpu_status = LS_ENOTFOUND;
+    expect_no_gpu("A=1", NULL, "no GPU of NVIDIA or AMD");
+    machine.gpu_status = LS_OK;
+    for (int i = 0; i < 3; i++)
+        add_gpu(i, true, true);
+    expect_count(3, "A=1", NULL);
+    expect_count(2, "CUDA_VISIBLE_DEVICES=2,0", NULL);
+    expect_count(1, "CUDA_VISIBLE_DEVICES=1,7,0", NULL);
+    expect_count(3, "A=1", "HIP_VISIBLE_DEVICES=0"); /* that is AMD's */
+    expect_no_gpu("CUDA_VISIBLE_DEVICES=", NULL, "CUDA_VISIBLE_DEVICES= leaves none of the 3 GPUs");
+    expect_no_gpu("CUDA_VISIBLE_DEVICES=-1", NULL, "leaves none");
+}
+
+static void gpus_of_amd_are_counted_from_the_kernels_files(void **state)
+{
+    LS_UNUSED(state);
+    fake_put(&machine, "/sys/class/kfd/kfd/topology/nodes/0/properties",
+             "cpu_cores_count 64\nsimd_count 0\n");
+    for (int i = 1; i < 5; i++) {
+        char path[96];
+        text_format(path, sizeof(path), "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
+        fake_put(&machine, path, "cpu_cores_count 0\nsimd_count 440\n");
+    }
+    machine.gpu_status = LS_ENOTFOUND;
+    expect_count(4, "A=1", NULL);
+    expect_count(3, "CUDA_VISIBLE_DEVICES=0,1,2", NULL);
+    expect_count(2, "CUDA_VISIBLE_DEVICES=0,1,2", "HIP_VISIBLE_DEVICES=3,0");
+    expect_count(1, "ROCR_VISIBLE_DEVICES=2", NULL);
+    expect_no_gpu("A=1", "HIP_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES= leaves none of the 4 GPUs");
+}
+
+static void leftovers_of_everybody_are_told(void **state)
+{
+    static const char dead[] = "A=1\0" DEAD_ENVIRONMENT;
+
+    LS_UNUSED(state);
+    fake_add_process(&machine, 5000001, geteuid(), 99280000, dead, sizeof(dead));
+    expect(FINDING_LEFTOVER_KIND, FINDING_WARNING,
+           "pid 5000001 (a) b (c), 2 h old, of job 0123456789abcdef, is left, user ",
+           "lockstep clean --job 0123456789abcdef");
+    assert_true(text_starts(get(FINDING_LEFTOVER_KIND)->mend, "lockstep"));
+    fake_remove(&machine, "/proc/5000001");
+    fake_add_process(&machine, 5000002, 54321, 99280000, dead, sizeof(dead));
+    expect(FINDING_LEFTOVER_KIND, FINDING_WARNING, "is left, user user 54321",
+           "sudo -u user 54321");
+    for (int i = 0; i < 30; i++)
+        fake_add_process(&machine, 5000010 + i, 0, 99280000, dead, sizeof(dead));
+    look();
+    assert_string_equal(found.items[found.n - 1].what, "and 11 more processes of dead jobs");
+    fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\t2\nCpus_allowed_list:\t0-7\n");
+    expect(FINDING_LEFTOVER_BLIND_KIND, FINDING_NOTE, "another namespace", "mount -t proc");
+}
+
+/* --- the list --- */
+
+static void findings_become_json_and_lines(void **state)
+{
+    text_buf text = {0};
+    json_value *json;
+    const json_value *first;
+
+    LS_UNUSED(state);
+    machine.shm_total = 0;
+    look();
+    findings_to_lines(&found, FINDING_WARNING, &text);
+    assert_string_equal(text_str(&text),
+                        "warning shm-missing: there is no /dev/shm; mend: mount -t "
+                        "tmpfs -o mode=1777 tmpfs /dev/shm\n");
+    text_free(&text);
+    findings_to_json(&found, "node\"0", &text);
+    assert_ok(json_parse(text_str(&text), text.length, "findings", &json));
+    assert_int_equal(json_size(json), found.n);
+    first = json_at(json, 0);
+    assert_string_equal(json_as_string(json_get(first, "host"), ""), "node\"0");
+    assert_string_equal(json_as_string(json_get(first, "id"), ""), "name-ok");
+    assert_string_equal(json_as_string(json_get(first, "severity"), ""), "ok");
+    assert_int_equal(json_size(first), 6);
+    json_free(json);
+    text_free(&text);
+}
+
+static void the_quick_ones_are_a_part(void **state)
+{
+    findings quick = {0};
+
+    LS_UNUSED(state);
+    machine.shm_total = 0;
+    look();
+    assert_ok(check_quick(&options, &quick));
+    assert_true(quick.n > 0 && quick.n < found.n);
+    for (int i = 0; i < quick.n; i++)
+        assert_string_equal(quick.items[i].what, found.items[i].what);
+    assert_int_equal(findings_worst(&quick), FINDING_WARNING);
+    findings_free(&quick);
+}
+
+static void every_kind_has_been_seen(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < FINDING_HOSTS_FIRST; i++)
+        if (!seen[i])
+            fail_msg("%s was found in no test", finding_id((finding_kind)i));
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(nothing_is_wrong_with_a_good_machine),
+        test(a_name_that_leads_nowhere_is_told),
+        test(a_name_that_leads_to_loopback_is_told),
+        test(a_name_that_leads_elsewhere_is_told),
+        test(a_name_with_several_addresses_is_told),
+        test(networks_that_cannot_be_used_are_told),
+        test(the_size_of_packets_is_told),
+        test(a_slow_network_is_told),
+        test(variables_that_choose_no_network_are_told),
+        test(interface_names_of_nccl_are_matched_as_nccl_does),
+        test(limits_are_held_against_the_ranks),
+        test(locked_memory_matters_with_infiniband),
+        test(cores_are_held_against_the_ranks),
+        test(memory_is_held_against_the_ranks),
+        test(who_holds_a_port_is_told),
+        test(holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean),
+        test(a_wrong_clock_is_told),
+        test(keys_that_are_refused_are_told),
+        test(a_key_that_was_never_finished_is_told),
+        test(what_the_kernel_lacks_is_told),
+        test(users_without_namespaces_are_told),
+        test(missing_programs_are_told),
+        test(a_wrong_setting_is_told),
+        test(machines_without_gpus_are_fine),
+        test(gpus_that_nobody_can_use_are_told),
+        test(a_gpu_that_fell_off_the_bus_is_named),
+        test(gpus_are_opened_when_that_is_asked_for),
+        test(an_agent_that_travels_leaves_gpus_alone),
+        test(visible_gpus_are_counted_as_cuda_does),
+        test(gpus_are_counted_as_torchrun_counts_them),
+        test(gpus_of_amd_are_counted_from_the_kernels_files),
+        test(leftovers_of_everybody_are_told),
+        test(findings_become_json_and_lines),
+        test(the_quick_ones_are_a_part),
+        test(every_kind_has_been_seen),
+    };
+
+    return cmocka_run_group_tests_name("check", tests, NULL, NULL);
+}
