@@ -14,7 +14,7 @@ ls_test(test_comm_native_mesh multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native
 ls_test(test_comm_native_mesh_fault multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_fault.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
 target_link_options(test_comm_native_mesh_fault PRIVATE -Wl,--wrap=sched_yield -Wl,--wrap=team_read)
-ls_test(test_comm_native_strands multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_strands.c ${mesh_ranks}
+ls_test(test_comm_native_streams multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_streams.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)
 ls_test(test_comm_native_many multiproc SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_mesh_many.c ${mesh_ranks}
   LIBS ${mesh_test_libs} TIMEOUT 240)

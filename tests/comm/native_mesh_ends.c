@@ -9,7 +9,7 @@
 net_security end_security;
 int end_strands = 1;
 
-static ls_status on_begin(void *self, const message *m, uint8_t **place)
+static ls_status on_begin(void *self, const message *m, uint8_t **target)
 {
     end *e = self;
 
@@ -17,7 +17,7 @@ static ls_status on_begin(void *self, const message *m, uint8_t **place)
         return ls_fail(LS_EPROTO, "not this one");
     e->last = *m;
     e->n_begun++;
-    *place = e->place;
+    *target = e->target;
     return LS_OK;
 }
 
@@ -26,8 +26,8 @@ static ls_status on_end(void *self)
     end *e = self;
 
     e->n_ended++;
-    for (size_t i = 0; i < e->last.bytes && e->place != NULL; i++)
-        e->sum += e->place[i] * (i + 1);
+    for (size_t i = 0; i < e->last.bytes && e->target != NULL; i++)
+        e->sum += e->target[i] * (i + 1);
     return LS_OK;
 }
 
@@ -47,8 +47,8 @@ link_sink end_sink(end *e)
 
 static link_sink prepare_end(end *e, int fd)
 {
-    *e = (end){.place = ls_calloc(1, PLACE_BYTES)};
-    assert_non_null(e->place);
+    *e = (end){.target = ls_calloc(1, PLACE_BYTES)};
+    assert_non_null(e->target);
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     return end_sink(e);
 }
@@ -85,26 +85,26 @@ void end_sockets(int fds[2], int buffer_bytes)
         setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(buffer_bytes));
 }
 
-// A strand of an end, of which fd is the socket.
+// A stream of an end, of which fd is the socket.
 void end_add_strand(end *e, int number, int fd, int which)
 {
     const seal_pair seals = end_seals(end_security, which);
     const link_sink sink = e->link->sink;
-    peer_link *strand;
+    peer_link *stream;
 
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
-    assert_int_equal(end_security == NET_AUTH ? link_tcp_create(fd, &sink, &strand)
-                                              : link_sealed_create(fd, &seals, &sink, &strand),
+    assert_int_equal(end_security == NET_AUTH ? link_tcp_create(fd, &sink, &stream)
+                                              : link_sealed_create(fd, &seals, &sink, &stream),
                      LS_OK);
-    assert_int_equal(link_striped_add(e->link, number, strand), LS_OK);
+    assert_int_equal(link_striped_add(e->link, number, stream), LS_OK);
 }
 
 void end_open_striped(end *e, int n)
 {
     const link_sink sink = end_sink(e);
 
-    *e = (end){.place = ls_calloc(1, PLACE_BYTES)};
-    assert_non_null(e->place);
+    *e = (end){.target = ls_calloc(1, PLACE_BYTES)};
+    assert_non_null(e->target);
     assert_int_equal(link_striped_create(n, &sink, &e->link), LS_OK);
 }
 
@@ -141,7 +141,7 @@ void end_open_pair(end ends[2], int buffer_bytes)
 void end_close(end *e)
 {
     link_destroy(e->link);
-    ls_free(e->place);
+    ls_free(e->target);
 }
 
 link_item *end_item(const uint8_t *payload, size_t bytes)

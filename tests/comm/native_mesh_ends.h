@@ -22,7 +22,7 @@ extern int end_strands; /* of each link of a pair */
 typedef struct end {
     peer_link *link;
     message last;
-    uint8_t *place; /* NULL: payloads are dropped */
+    uint8_t *target; /* NULL: payloads are dropped */
     size_t n_begun;
     size_t n_ended;
     size_t n_sent;
@@ -30,7 +30,7 @@ typedef struct end {
     uint64_t sum; /* of payload bytes with their position */
 } end;
 
-/* Over fd, in the clear, or sealed as one side (0) or the other (1); or of n strands that are still to be added. */
+/* Over fd, in the clear, or sealed as one side (0) or the other (1); or of n streams that are still to be added. */
 void end_open(end *e, int fd);
 void end_open_sealed(end *e, int fd, int which);
 void end_open_striped(end *e, int n);

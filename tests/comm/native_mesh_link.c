@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages over byte streams: framing, partial progress, garbage and ends, each on a socket pair in one thread. What needs two links
- * runs with clear ones and with both kinds of sealed ones, and with several strands of each.
+ * runs with clear ones and with both kinds of sealed ones, and with several streams of each.
  */
 #include "comm/native_mesh_ends.h"
 
@@ -240,11 +240,11 @@ static void a_dropped_payload_leaves_the_stream_in_step(void **state)
     }
     assert_int_equal(ends[1].n_ended, 0);
     link_drop_payload(ends[1].link);
-    memset(ends[1].place, 1, PLACE_BYTES);
+    memset(ends[1].target, 1, PLACE_BYTES);
     end_move_all(ends);
     assert_int_equal(ends[1].n_ended, 2);
-    assert_int_equal(ends[1].place[0], 9);
-    assert_int_equal(ends[1].place[PLACE_BYTES / 2], 1); // nothing of the first was written here
+    assert_int_equal(ends[1].target[0], 9);
+    assert_int_equal(ends[1].target[PLACE_BYTES / 2], 1); // nothing of the first was written here
     ls_free(payload);
     end_close(&ends[0]);
     end_close(&ends[1]);

@@ -727,7 +727,7 @@ static void rows_between_hosts_are_given_alike(void **state)
                                             "hosts/all_reduce:halving",
                                             &t),
                      LS_OK);
-    assert_int_equal(algorithm_table_own_rows(t), 0); // of a team
+    assert_int_equal(algorithm_table_user_rows(t), 0); // of a team
     assert_string_equal(plan_choose(&op, 4, NULL, 1 << 18, algorithm_table_plans(t)).rule->name,
                         "slices");
     assert_string_equal(plan_choose(&larger, 4, NULL, 1 << 18, algorithm_table_plans(t)).rule->name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links of several strands: where each byte goes, what is waited for, and what wakes a sleeper. */
+/* Links of several streams: where each byte goes, what is waited for, and what wakes a sleeper. */
 #include "comm/native_mesh_ends.h"
 
 #include "base/alloc.h"
@@ -22,7 +22,7 @@ static bool is_ready(const end *e)
 }
 
 // A striped end over plain sockets, whose other ends are given.
-static void open_bare(end *e, int n, int others[LINK_STRANDS_MAX])
+static void open_bare(end *e, int n, int others[LINK_STREAMS_MAX])
 {
     end_open_striped(e, n);
     for (int i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static void blocks_go_over_the_strands_in_turn(void **state)
     const size_t payload_bytes = 5 * BLOCK + 77;
     uint8_t *payload = ls_calloc(1, payload_bytes);
     uint8_t *blocks = ls_calloc(6, BLOCK); // what comes, put together again
-    int others[LINK_STRANDS_MAX];
+    int others[LINK_STREAMS_MAX];
     size_t taken[3] = {0};
     ls_rng rng;
     end e;
@@ -98,7 +98,7 @@ static void only_what_can_move_wakes_a_sleeper(void **state)
     uint8_t *payload = ls_calloc(8, BLOCK);
     uint8_t *rest = ls_calloc(8, BLOCK);
     link_item *item = end_item(payload, 2 * BLOCK - MESSAGE_HEADER_BYTES);
-    int others[LINK_STRANDS_MAX];
+    int others[LINK_STREAMS_MAX];
     size_t bytes;
     end e;
 
@@ -194,14 +194,14 @@ static void a_strand_that_is_not_there_yet_is_waited_for(void **state)
 static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
 {
     uint8_t *payload = ls_calloc(1, BLOCK);
-    int others[LINK_STRANDS_MAX];
+    int others[LINK_STREAMS_MAX];
     char byte;
     end e;
 
     LS_UNUSED(state);
     assert_non_null(payload);
     open_bare(&e, 3, others);
-    link_send(e.link, end_item(payload, BLOCK)); // so its last bytes are the second strand's
+    link_send(e.link, end_item(payload, BLOCK)); // so its last bytes are the second stream's
     assert_true(link_flush(e.link));
     assert_false(link_has_output(e.link));
     assert_false(is_ready(&e));
@@ -229,7 +229,7 @@ static void nothing_is_left_that_no_descriptor_shows(void **state)
 
     LS_UNUSED(state);
     assert_non_null(payload);
-    end_strands = LINK_STRANDS_MAX; // so that the buffers hold all of it
+    end_strands = LINK_STREAMS_MAX; // so that the buffers hold all of it
     for (end_security = NET_AUTH; end_security <= NET_ENCRYPT; end_security++) {
         end_open_pair(ends, 212992);
         for (int i = 0; i < LARGE; i++)
@@ -252,13 +252,13 @@ static void nothing_is_left_that_no_descriptor_shows(void **state)
 static void what_any_strand_holds_is_not_delivered(void **state)
 {
     uint8_t *payload = ls_calloc(1, BLOCK);
-    int others[LINK_STRANDS_MAX];
+    int others[LINK_STREAMS_MAX];
     end e;
 
     LS_UNUSED(state);
     assert_non_null(payload);
     open_bare(&e, 2, others);
-    link_send(e.link, end_item(payload, BLOCK)); // so its last bytes are the second strand's
+    link_send(e.link, end_item(payload, BLOCK)); // so its last bytes are the second stream's
     assert_true(link_flush(e.link));
     assert_false(link_has_output(e.link));
     assert_false(link_is_delivered(e.link));

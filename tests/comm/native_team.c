@@ -466,7 +466,7 @@ static void rows_of_the_user_stand_in_front(void **state)
 
     (void)state;
     assert_int_equal(algorithm_table_create("all_reduce:staged<=1M,gather:direct@4", &t), LS_OK);
-    assert_int_equal(algorithm_table_own_rows(t), 2);
+    assert_int_equal(algorithm_table_user_rows(t), 2);
     assert_true(algorithm_table_row(t, 0, &rule));
     assert_int_equal(rule.kind, COLL_ALL_REDUCE);
     assert_string_equal(rule.algorithm, "staged");
@@ -479,7 +479,7 @@ static void rows_of_the_user_stand_in_front(void **state)
     algorithm_table_free(t);
     // All operations that direct serves: not reduce, nor the barrier.
     assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
-    assert_int_equal(algorithm_table_own_rows(t), 7);
+    assert_int_equal(algorithm_table_user_rows(t), 7);
     algorithm_table_free(t);
 }
 

@@ -21,9 +21,9 @@
 struct algorithm_table {
     int n;
     int n_of[COLL_BARRIER];
-    team_rule rows[TEAM_OWN_ROWS_MAX * COLL_BARRIER];
+    team_rule rows[TEAM_USER_ROWS_MAX * COLL_BARRIER];
     plan_rules plans;
-    plan_rule plan_rows[TEAM_OWN_ROWS_MAX * COLL_BARRIER];
+    plan_rule plan_rows[TEAM_USER_ROWS_MAX * COLL_BARRIER];
 };
 
 #define ROW(kind_, algorithm_, bytes_, ranks_, memory_)                                            \
@@ -85,7 +85,7 @@ bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out)
     return true;
 }
 
-int algorithm_table_own_rows(const algorithm_table *t)
+int algorithm_table_user_rows(const algorithm_table *t)
 {
     return t == NULL ? 0 : t->n;
 }
@@ -134,8 +134,8 @@ static ls_status add_rows(algorithm_table *t, team_rule row, coll_kind first, co
         if (all && row.kind == COLL_REDUCE && strcmp(row.algorithm, "direct") == 0)
             continue;
         LS_TRY(check_row(&row, item));
-        if (++t->n_of[k] > TEAM_OWN_ROWS_MAX)
-            return ls_fail(LS_EINVAL, "over %d rows for %s", TEAM_OWN_ROWS_MAX,
+        if (++t->n_of[k] > TEAM_USER_ROWS_MAX)
+            return ls_fail(LS_EINVAL, "over %d rows for %s", TEAM_USER_ROWS_MAX,
                            coll_name(row.kind));
         t->rows[t->n++] = row;
     }

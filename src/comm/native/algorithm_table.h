@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TEAM_OWN_ROWS_MAX 8 /* that a user may give for one kind of operation */
+#define TEAM_USER_ROWS_MAX 8 /* that a user may give for one kind of operation */
 
 typedef struct algorithm_table algorithm_table;
 
@@ -41,6 +41,6 @@ const struct plan_rules *algorithm_table_plans(const algorithm_table *t);
 /* Row `index` of a team's, the user's first; false behind the last. t NULL: the defaults only. */
 bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out);
 /* How many rows are the user's. */
-int algorithm_table_own_rows(const algorithm_table *t);
+int algorithm_table_user_rows(const algorithm_table *t);
 
 #endif

@@ -51,8 +51,8 @@ static void append_team(text_buf *out, const algorithm_table *table)
                                      .max_bytes = rule.max_bytes,
                                      .max_ranks = rule.max_ranks,
                                      .needs = needs_text(rule.memory),
-                                     .origin = i < algorithm_table_own_rows(table) ? OWN_ORIGIN
-                                                                                   : "default"});
+                                     .origin = i < algorithm_table_user_rows(table) ? OWN_ORIGIN
+                                                                                    : "default"});
 }
 
 static void append_plan(text_buf *out, const plan_rule *rule, const char *origin)

@@ -16,14 +16,14 @@
 
 #define PIECE_BYTES  (256U << 10)
 #define PIECES_AHEAD 2
-#define SHARE_BYTES                                                                                \
+#define SPLIT_BYTES                                                                                \
     ((size_t)512 << 10) /* from here on both sides copy, where both can reach both places */
 
 // --- works ---
 
-static void work_moved(transfer *t)
+static void finish_work(transfer *t)
 {
-    native_end(t->owner);
+    native_end_work(t->owner);
 }
 
 static native_work *new_work(native_state *s)
@@ -61,7 +61,7 @@ static bool agrees(const transfer *t, native_peer *p, const message *m)
     if (m->dtype == stamp_dtype(t->stamp) && m->total == t->total &&
         (m->type != MESSAGE_DATA || m->bytes == t->total))
         return true;
-    blame_stamps(t->group, p, m->stamp, t->stamp);
+    errors_stamp_mismatch(t->group, p, m->stamp, t->stamp);
     return false;
 }
 
@@ -110,7 +110,7 @@ static void start_send(transfer *t)
 
     LS_ASSERT(p != NULL); // only receives may be from any
     if (p->link->is_ended || p->link->is_cut) {
-        blame_peer(t->group, p, t->stamp);
+        errors_lost_peer(t->group, p, t->stamp);
         return;
     }
     t->sequence = p->next_message++;
@@ -134,7 +134,7 @@ static bool is_answered_by(const transfer *t, const message *m)
     return t->is_direct && t->sequence == m->sequence && t->group->info->id == m->group;
 }
 
-static ls_status on_answer(native_peer *p, const message *m, uint8_t **place)
+static ls_status on_answer(native_peer *p, const message *m, uint8_t **target)
 {
     list_for_each (node, &p->awaiting) {
         transfer *t = list_entry(node, transfer, node);
@@ -144,8 +144,8 @@ static ls_status on_answer(native_peer *p, const message *m, uint8_t **place)
         if (m->type != MESSAGE_READY && !t->is_offered)
             return ls_fail(LS_EPROTO, "a message was taken that was not offered");
         if (m->type == MESSAGE_SHARED) {
-            p->into = t;
-            *place = (uint8_t *)&t->offered;
+            p->receiving = t;
+            *target = (uint8_t *)&t->offered;
             return LS_OK;
         }
         if (!agrees(t, p, m))
@@ -187,7 +187,7 @@ static void write_half(transfer *t)
 
 // --- receiving ---
 
-static void found(transfer *t, native_peer *p)
+static void set_source(transfer *t, native_peer *p)
 {
     native_work *w = t->owner;
     const native_group *g = t->group;
@@ -198,7 +198,7 @@ static void found(transfer *t, native_peer *p)
             w->work->source = i;
 }
 
-static void ask(transfer *t)
+static void request_payload(transfer *t)
 {
     match_queue_control(t->peer, MESSAGE_READY, t);
     if (t->bytes == 0) {
@@ -210,11 +210,11 @@ static void ask(transfer *t)
 }
 
 // The receive has found an announced message.
-static void ask_for(transfer *t, native_peer *p, const message *m)
+static void request_announced(transfer *t, native_peer *p, const message *m)
 {
-    found(t, p);
+    set_source(t, p);
     t->sequence = m->sequence;
-    ask(t);
+    request_payload(t);
 }
 
 static int member_of(const native_group *g, const native_peer *p)
@@ -240,7 +240,7 @@ static const uint8_t *map_offered(transfer *t)
 
 // The receiver has read all that it reads itself. A sender that has given up the message may have
 // changed it meanwhile.
-static void took(transfer *t)
+static void receive_done(transfer *t)
 {
     char buf[96];
 
@@ -255,11 +255,11 @@ static void took(transfer *t)
 }
 
 // A large message between two places that both sides can reach: the sender, who would only wait, copies the other half.
-static bool share(transfer *t, const uint8_t *from)
+static bool split_copy(transfer *t, const uint8_t *from)
 {
     segment_ref ref = {0};
 
-    if (t->bytes < SHARE_BYTES || !segment_find(t->group->state->local, t->to, t->bytes, &ref))
+    if (t->bytes < SPLIT_BYTES || !segment_find(t->group->state->local, t->to, t->bytes, &ref))
         return false;
     t->offered = (message_offer){.offset = ref.offset, .id = ref.id};
     t->in_pieces = true;
@@ -272,23 +272,23 @@ static bool share(transfer *t, const uint8_t *from)
 
 // One copy, straight from the sender's memory: through a mapping where it is shared, which is quicker than a call for such
 // pages. Where it cannot be read after all, the pieces come as without an offer.
-static void take_offer(transfer *t)
+static void read_offer(transfer *t)
 {
     team *members = t->group->team;
     const uint8_t *from = members == NULL ? NULL : map_offered(t);
 
     t->is_offered = false;
-    if (from != NULL && share(t, from))
+    if (from != NULL && split_copy(t, from))
         return;
     if (from != NULL) {
         memmove(t->to, from, t->bytes); // between threads of a process they may overlap
-        took(t);
+        receive_done(t);
     } else if (members != NULL &&
                team_read(members, member_of(t->group, t->peer),
                          (const char *)(uintptr_t)t->offered.address, (char *)t->to, t->bytes)) {
-        took(t);
+        receive_done(t);
     } else {
-        ask(t);
+        request_payload(t);
     }
 }
 
@@ -302,23 +302,23 @@ static ls_status on_written(native_peer *p, const message *m)
         if (t->view == NULL)
             return ls_fail(LS_EPROTO, "a message was written that was not shared");
         list_remove(&t->node);
-        took(t);
+        receive_done(t);
         return LS_OK;
     }
     return ls_fail(LS_EPROTO, "a message was written that nobody asked for");
 }
 
-void direct_parcel_taken(parcel *c, transfer *t)
+void direct_claim_unexpected(unexpected_message *c, transfer *t)
 {
     if (c->m.type == MESSAGE_OFFER) {
         memcpy(&t->offered, c->data, sizeof(t->offered));
-        pool_free_parcel(c);
-        take_offer(t);
+        pool_free_unexpected(c);
+        read_offer(t);
         return;
     }
     if (t->bytes > 0)
         memcpy(t->to, c->data, t->bytes);
-    pool_free_parcel(c);
+    pool_free_unexpected(c);
     t->finished(t);
 }
 
@@ -332,33 +332,33 @@ static void start_receive(transfer *t)
 {
     native_state *s = t->group->state;
 
-    list_for_each (node, &s->parcels) {
-        parcel *c = list_entry(node, parcel, node);
+    list_for_each (node, &s->unexpected) {
+        unexpected_message *c = list_entry(node, unexpected_message, node);
         native_peer *p = c->peer;
 
-        if (c->taker != NULL || !fits(t, p, &c->m))
+        if (c->claimer != NULL || !fits(t, p, &c->m))
             continue;
         if (!agrees(t, p, &c->m))
             return;
         if (c->m.type == MESSAGE_ANNOUNCE) {
-            ask_for(t, p, &c->m);
-            pool_free_parcel(c);
+            request_announced(t, p, &c->m);
+            pool_free_unexpected(c);
             return;
         }
-        found(t, p);
+        set_source(t, p);
         t->sequence = c->m.sequence;
-        match_consumed(p, &c->m);
-        c->taker = t;
+        match_return_credit(p, &c->m);
+        c->claimer = t;
         if (c->is_complete)
-            direct_parcel_taken(c, t);
+            direct_claim_unexpected(c, t);
         return;
     }
     if (t->peer != NULL && t->peer->link->is_ended) {
-        blame_peer(t->group, t->peer, t->stamp);
+        errors_lost_peer(t->group, t->peer, t->stamp);
         return;
     }
-    if (t->peer == NULL && match_all_gone(t->group)) {
-        blame_peer(t->group, t->group->peers[t->group->info->rank == 0 ? 1 : 0], t->stamp);
+    if (t->peer == NULL && match_all_ended(t->group)) {
+        errors_lost_peer(t->group, t->group->peers[t->group->info->rank == 0 ? 1 : 0], t->stamp);
         return;
     }
     list_append(&t->group->receives, &t->node);
@@ -366,7 +366,7 @@ static void start_receive(transfer *t)
         mesh_expect(t->peer);
 }
 
-bool direct_take(transfer *t)
+bool direct_try_receive(transfer *t)
 {
     link_wanted wanted = {.group = t->group->info->id,
                           .dtype = stamp_dtype(t->stamp),
@@ -376,12 +376,12 @@ bool direct_take(transfer *t)
     if (!match_take(t->peer, &wanted, t->to))
         return false;
     list_remove(&t->node);
-    found(t, t->peer);
+    set_source(t, t->peer);
     t->finished(t);
     return true;
 }
 
-static ls_status on_message(native_peer *p, native_group *g, const message *m, uint8_t **place)
+static ls_status on_message(native_peer *p, native_group *g, const message *m, uint8_t **target)
 {
     if (g != NULL) {
         list_for_each (node, &g->receives) {
@@ -389,28 +389,28 @@ static ls_status on_message(native_peer *p, native_group *g, const message *m, u
 
             if (!fits(t, p, m))
                 continue;
-            match_consumed(p, m);
+            match_return_credit(p, m);
             if (!agrees(t, p, m))
                 return LS_OK;
             list_remove(&t->node);
             if (m->type == MESSAGE_ANNOUNCE) {
-                ask_for(t, p, m);
+                request_announced(t, p, m);
                 return LS_OK;
             }
-            found(t, p);
+            set_source(t, p);
             t->sequence = m->sequence;
-            p->into = t;
+            p->receiving = t;
             t->is_offered = m->type == MESSAGE_OFFER;
-            *place = t->is_offered ? (uint8_t *)&t->offered : t->to;
+            *target = t->is_offered ? (uint8_t *)&t->offered : t->to;
             return LS_OK;
         }
     }
     if (m->type == MESSAGE_DATA && !m->is_charged)
         return ls_fail(LS_EPROTO, "payload that nobody asked for");
-    return match_keep(p, m, &p->state->parcels, place);
+    return match_save_unexpected(p, m, &p->state->unexpected, target);
 }
 
-static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
+static ls_status on_piece(native_peer *p, const message *m, uint8_t **target)
 {
     list_for_each (node, &p->pieces) {
         transfer *t = list_entry(node, transfer, node);
@@ -419,8 +419,8 @@ static ls_status on_piece(native_peer *p, const message *m, uint8_t **place)
             continue;
         if (m->bytes > t->bytes - t->moved)
             return ls_fail(LS_EPROTO, "message longer than announced");
-        p->into = t;
-        *place = t->to + t->moved;
+        p->receiving = t;
+        *target = t->to + t->moved;
         return LS_OK;
     }
     return ls_fail(LS_EPROTO, "piece of a message that nobody asked for");
@@ -433,7 +433,7 @@ void direct_received(transfer *t, size_t bytes)
         return;
     }
     if (t->is_offered) {
-        take_offer(t);
+        read_offer(t);
         return;
     }
     t->moved += bytes;
@@ -444,21 +444,21 @@ void direct_received(transfer *t, size_t bytes)
     t->finished(t);
 }
 
-ls_status direct_begin(native_peer *p, native_group *g, const message *m, uint8_t **place)
+ls_status direct_on_message(native_peer *p, native_group *g, const message *m, uint8_t **target)
 {
     switch (m->type) {
     case MESSAGE_READY:
     case MESSAGE_TAKEN:
     case MESSAGE_SHARED:
-        return on_answer(p, m, place);
+        return on_answer(p, m, target);
     case MESSAGE_WRITTEN:
         return on_written(p, m);
     case MESSAGE_PIECE:
-        return on_piece(p, m, place);
+        return on_piece(p, m, target);
     case MESSAGE_DATA:
     case MESSAGE_ANNOUNCE:
     case MESSAGE_OFFER:
-        return on_message(p, g, m, place);
+        return on_message(p, g, m, target);
     case MESSAGE_CREDIT:
         break;
     }
@@ -502,7 +502,7 @@ static bool receive_at_once(native_group *g, const coll *op)
                           .bytes = op->count * ls_dtype_size(op->dtype)};
 
     return op->root != LS_ANY_SOURCE && wanted.bytes <= LINK_POST_BYTES &&
-           list_empty(&g->receives) && list_empty(&g->state->parcels) &&
+           list_empty(&g->receives) && list_empty(&g->state->unexpected) &&
            match_take(g->peers[op->root], &wanted, op->dst);
 }
 
@@ -544,7 +544,7 @@ void direct_start(native_group *g, backend_work *work)
                     .stamp = w->stamp,
                     .from = op->src,
                     .to = op->dst,
-                    .finished = work_moved,
+                    .finished = finish_work,
                     .owner = w};
     t->total = t->bytes;
     if (t->is_send)

@@ -49,7 +49,7 @@ static void make_runnable(lane *l)
     list_append(&s->runnable, &l->node);
 }
 
-static void message_moved(transfer *t)
+static void message_done(transfer *t)
 {
     lane *l = t->owner;
 
@@ -89,7 +89,7 @@ static void begin_message(lane *l, const plan_step *step)
     t->bytes = step->bytes;
     t->total = step->total;
     t->stamp = w->stamp;
-    t->finished = message_moved;
+    t->finished = message_done;
     t->owner = l;
     l->pending++;
     if (t->is_send) {
@@ -207,7 +207,7 @@ static void run_lane(lane *l)
         l->is_busy = w->next_chunk < w->choice.n_chunks;
         if (!l->is_busy) {
             if (w->chunks_left == 0)
-                native_end(w);
+                native_end_work(w);
             return;
         }
         if (!begin_chunk(l, w->next_chunk++))
@@ -289,7 +289,7 @@ void exec_start(native_group *g, backend_work *work)
     stamp_encode(&work->op.stamp, w->stamp);
     work->state = w;
     list_append(&g->works, &w->node);
-    match_check_early(w);
+    match_check_unexpected(w);
     exec_fill_window(g);
 }
 

@@ -63,7 +63,7 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
 }
 
 // Only where hosts have several ranks, which no rank can know for the others: so whenever some rank is not on this host.
-ls_status native_learn_hosts(native_state *s, const comm_boot *boot)
+ls_status native_exchange_hosts(native_state *s, const comm_boot *boot)
 {
     const comm_host *host = s->host;
     ls_status result = LS_OK;

@@ -27,7 +27,7 @@ static ls_status join_local(native_state *s, const comm_boot *boot)
     return LS_OK;
 }
 
-void native_local_ended(native_peer *p)
+void native_on_channel_end(native_peer *p)
 {
     if (p->is_local)
         link_shm_peer_ended(p->link);

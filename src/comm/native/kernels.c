@@ -128,7 +128,7 @@ static inline void leave_exact_mode(unsigned mode)
 typedef struct tree_node {
     const void *data;
     int level;
-    int scratch; /* which scratch room holds it, -1: an operand or dst */
+    int scratch; /* which scratch buffer holds it, -1: an operand or dst */
 } tree_node;
 
 typedef struct tree {
@@ -139,10 +139,10 @@ typedef struct tree {
     const reduce_operand *operands;
     int n_operands;
     size_t block; /* elements */
-    void *root;   /* where the root's partial value goes, if it needs no further scratch room */
+    void *root;   /* where the root's partial value goes, if it needs no further scratch buffer */
     char *scratch;
-    size_t scratch_bytes; /* of one room */
-    uint64_t used;        /* rooms, as bits */
+    size_t scratch_bytes; /* of one buffer */
+    uint64_t used;        /* buffers, as bits */
     tree_node *stack;     /* LEVELS_MAX; apart, so that it need not be cleared */
     int depth;
 } tree;
@@ -158,16 +158,16 @@ static int level_of(int n_ranks)
 
 static int take_scratch(tree *t)
 {
-    const int room = __builtin_ctzll(~t->used);
+    const int buffer = __builtin_ctzll(~t->used);
 
-    t->used |= UINT64_C(1) << room;
-    return room;
+    t->used |= UINT64_C(1) << buffer;
+    return buffer;
 }
 
-static void free_scratch(tree *t, int room)
+static void free_scratch(tree *t, int buffer)
 {
-    if (room >= 0)
-        t->used &= ~(UINT64_C(1) << room);
+    if (buffer >= 0)
+        t->used &= ~(UINT64_C(1) << buffer);
 }
 
 static void push(tree *t, const reduce_operand *o, size_t at, size_t count)
@@ -192,26 +192,26 @@ static void merge(tree *t, bool is_root, size_t count)
 {
     const tree_node right = t->stack[--t->depth];
     tree_node *left = &t->stack[t->depth - 1];
-    int room = -1;
+    int buffer = -1;
     void *to = t->root;
 
     if (!is_root || to == NULL) {
-        room = left->scratch >= 0 ? left->scratch : right.scratch;
-        if (room < 0)
-            room = take_scratch(t);
-        to = t->scratch + (size_t)room * t->scratch_bytes;
+        buffer = left->scratch >= 0 ? left->scratch : right.scratch;
+        if (buffer < 0)
+            buffer = take_scratch(t);
+        to = t->scratch + (size_t)buffer * t->scratch_bytes;
     }
     t->combine(to, left->data, right.data, count);
-    if (left->scratch != room)
+    if (left->scratch != buffer)
         free_scratch(t, left->scratch);
-    if (right.scratch != room)
+    if (right.scratch != buffer)
         free_scratch(t, right.scratch);
     left->data = to;
-    left->scratch = room;
+    left->scratch = buffer;
     left->level = (left->level > right.level ? left->level : right.level) + 1;
 }
 
-/* The root's value for elements [at, at + count); in t->root or in scratch room. */
+/* The root's value for elements [at, at + count); in t->root or in scratch buffer. */
 static const void *reduce_block(tree *t, size_t at, size_t count)
 {
     t->used = 0;
@@ -227,7 +227,7 @@ static const void *reduce_block(tree *t, size_t at, size_t count)
 }
 
 /* Rooms that can be in use at once: a subtree a level, and one more for a widened operand. */
-static size_t scratch_rooms(int n_operands)
+static size_t scratch_buffers(int n_operands)
 {
     return (size_t)level_of(n_operands) + 2;
 }
@@ -236,13 +236,13 @@ static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, do
 {
     _Alignas(64) char scratch[SCRATCH_BYTES];
     tree_node stack[LEVELS_MAX];
-    const size_t rooms = scratch_rooms(t->n_operands);
+    const size_t buffers = scratch_buffers(t->n_operands);
     const size_t dst_bytes = finish != NULL ? t->type_bytes : t->partial_bytes;
     char *out = dst;
 
     t->scratch = scratch;
     t->stack = stack;
-    t->scratch_bytes = SCRATCH_BYTES / rooms / 64 * 64;
+    t->scratch_bytes = SCRATCH_BYTES / buffers / 64 * 64;
     t->block = t->scratch_bytes / t->partial_bytes;
     for (size_t at = 0; at < count; at += t->block) {
         const size_t n = count - at < t->block ? count - at : t->block;
@@ -283,7 +283,7 @@ static void sum_f32(const kernel_table *k, float *dst, const reduce_operand *ope
     k->sum_f32[n_operands](dst, src, count, divisor);
 }
 
-/* Two operands need no scratch room: their combination goes straight to dst. */
+/* Two operands need no scratch buffer: their combination goes straight to dst. */
 static void reduce_pair(combine_fn combine, finish_fn finish, char *dst,
                         const reduce_operand *operands, size_t count, size_t bytes, double divisor)
 {

@@ -139,7 +139,7 @@ bool link_withdraw(peer_link *l, link_item *item)
 
 void link_drop_payload(peer_link *l)
 {
-    l->place = NULL;
+    l->target = NULL;
 }
 
 // Takes n written bytes off the front of the queue.
@@ -252,8 +252,8 @@ static bool parse_staged(peer_link *l)
             const size_t want = l->in_bytes - l->in_done;
             const size_t n = have < want ? have : want;
 
-            if (l->place != NULL && n > 0)
-                memcpy(l->place + l->in_done, l->staging + l->staged_at, n);
+            if (l->target != NULL && n > 0)
+                memcpy(l->target + l->in_done, l->staging + l->staged_at, n);
             l->staged_at += n;
             l->in_done += n;
             if (!payload_complete(l))
@@ -264,9 +264,9 @@ static bool parse_staged(peer_link *l)
         }
         if (have < MESSAGE_HEADER_BYTES)
             return true;
-        l->place = NULL;
+        l->target = NULL;
         if (message_decode(l->staging + l->staged_at, &m) != LS_OK ||
-            l->sink.begin(l->sink.self, &m, &l->place) != LS_OK)
+            l->sink.begin(l->sink.self, &m, &l->target) != LS_OK)
             return fail_link(l);
         l->staged_at += MESSAGE_HEADER_BYTES;
         l->in_done = 0;
@@ -295,13 +295,13 @@ static bool take_posts(peer_link *l)
         return false;
     while (!l->is_ended && !l->in_payload && l->ops->peek(l, &m, &payload)) {
         any = true;
-        l->place = NULL;
-        if (message_check(&m) != LS_OK || l->sink.begin(l->sink.self, &m, &l->place) != LS_OK) {
+        l->target = NULL;
+        if (message_check(&m) != LS_OK || l->sink.begin(l->sink.self, &m, &l->target) != LS_OK) {
             (void)fail_link(l);
             break;
         }
-        if (l->place != NULL && m.bytes > 0)
-            memcpy(l->place, payload, m.bytes);
+        if (l->target != NULL && m.bytes > 0)
+            memcpy(l->target, payload, m.bytes);
         l->in_bytes = (size_t)m.bytes;
         l->ops->drop(l);
         if (l->sink.end(l->sink.self) != LS_OK)
@@ -322,9 +322,9 @@ static bool receive_stream(peer_link *l)
         ssize_t moved;
 
         compact(l);
-        if (l->in_payload && l->place != NULL) {
+        if (l->in_payload && l->target != NULL) {
             direct = l->in_bytes - l->in_done;
-            iov[n++] = (struct iovec){.iov_base = l->place + l->in_done, .iov_len = direct};
+            iov[n++] = (struct iovec){.iov_base = l->target + l->in_done, .iov_len = direct};
         }
         iov[n++] = (struct iovec){
             .iov_base = l->staging + l->staged_end,

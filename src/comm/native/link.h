@@ -2,7 +2,7 @@
 /*
  * link.h - a reliable, ordered message link to one peer, over any nonblocking byte stream.
  *
- * link.c cuts the stream into messages: payloads are read straight into the place that the sink names and written
+ * link.c cuts the stream into messages: payloads are read straight into the target that the sink names and written
  * straight from the sender's memory; both directions keep their partial progress. link_tcp.c, link_sealed.c and link_shm.c are
  * the streams, link_striped.c makes one of several.
  */
@@ -18,7 +18,7 @@
 
 #define LINK_STAGING_BYTES 20480 /* small messages and their headers, several at a time */
 #define LINK_POST_BYTES    1040  /* payload of a post at most */
-#define LINK_STRANDS_MAX   8     /* streams of a striped link */
+#define LINK_STREAMS_MAX   8     /* streams of a striped link */
 
 typedef struct peer_link peer_link;
 
@@ -73,7 +73,7 @@ typedef struct link_item {
 typedef struct link_sink {
     /* A header has come: gives where its payload is to be written, NULL to drop it. An error ends the link. Not called with
      * CREDIT's fields trusted any further than message_decode() does. */
-    ls_status (*begin)(void *self, const message *m, uint8_t **place);
+    ls_status (*begin)(void *self, const message *m, uint8_t **target);
     /* The payload of the last begun message is complete (also right after begin when it has none). */
     ls_status (*end)(void *self);
     /* The item is out and is the sink's again. */
@@ -96,7 +96,7 @@ struct peer_link {
     list_node out;
     /* --- the message that is coming in --- */
     bool in_payload;
-    uint8_t *place; /* NULL: dropped */
+    uint8_t *target; /* NULL: dropped */
     size_t in_done;
     size_t in_bytes;
     uint8_t *staging;
@@ -141,7 +141,7 @@ bool link_withdraw(peer_link *l, link_item *item);
 bool link_flush(peer_link *l);
 bool link_receive(peer_link *l);
 
-/* The payload under way is not wanted at its place any more. */
+/* The payload under way is not wanted at its target any more. */
 void link_drop_payload(peer_link *l);
 
 /* Over a connected, nonblocking stream socket, which it takes, also on failure. */
@@ -152,13 +152,13 @@ LS_MUST_USE ls_status link_sealed_create(int fd, const seal_pair *seals, const l
                                          peer_link **out);
 
 /*
- * One link over n streams (2 to LINK_STRANDS_MAX), its strands: what is written goes over them block by block in turn, so the order is the
+ * One link over n streams (2 to LINK_STREAMS_MAX), its streams: what is written goes over them block by block in turn, so the order is the
  * stream's own. Strands are links of either kind of which nothing has been used, with the same number at both ends; what belongs to
  * one that is not there yet waits for it. An error of one is the link's.
  */
 LS_MUST_USE ls_status link_striped_create(int n, const link_sink *sink, peer_link **out);
-/* Takes the strand, also on failure. It must not be there yet. */
-LS_MUST_USE ls_status link_striped_add(peer_link *l, int number, peer_link *strand);
+/* Takes the stream, also on failure. It must not be there yet. */
+LS_MUST_USE ls_status link_striped_add(peer_link *l, int number, peer_link *stream);
 bool link_striped_has(const peer_link *l, int number);
 
 #endif

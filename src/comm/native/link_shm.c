@@ -187,7 +187,7 @@ static void shm_drop(peer_link *l)
 {
     shm_stream *s = l->stream;
 
-    // Release: this side is done with the post before the writer uses its place again.
+    // Release: this side is done with the post before the writer uses its target again.
     atomic_store_explicit(&s->in->taken, ++s->n_taken, memory_order_release);
 }
 

@@ -200,7 +200,7 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
         const local_peer *p = l->peers[i];
         const bool is_full = atomic_load_explicit(&p->is_full, memory_order_relaxed);
 
-        if (!atomic_load_explicit(&p->end_told, memory_order_relaxed))
+        if (!atomic_load_explicit(&p->end_reported, memory_order_relaxed))
             fds[n++] = (struct pollfd){.fd = p->fd, .events = is_full ? POLLIN | POLLOUT : POLLIN};
     }
     return n;
@@ -211,10 +211,10 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
 static ls_status handle(local_peer *p, const channel_message *m, int fd)
 {
     if (m->type == CHANNEL_SEGMENT)
-        return segment_heard_of(p, m, fd);
+        return segment_on_announced(p, m, fd);
     file_close(&fd);
     if (m->type == CHANNEL_GONE)
-        return segment_heard_end(p, m->a);
+        return segment_on_removed(p, m->a);
     if (m->type == CHANNEL_BELL)
         return LS_OK;
     return ls_fail(LS_EPROTO, "message %d on a local channel", (int)m->type);
@@ -261,7 +261,7 @@ void local_flush(local *l)
 {
     if (!l->pending)
         return;
-    segment_tell_all(l);
+    segment_announce_all(l);
 }
 
 bool local_has_ended(const local *l, int peer)
@@ -283,9 +283,9 @@ bool local_next_ended(local *l, int *rank)
     for (int i = 0; i < l->count - 1; i++) {
         local_peer *p = l->peers[i];
 
-        if (!atomic_load_explicit(&p->end_told, memory_order_relaxed) &&
+        if (!atomic_load_explicit(&p->end_reported, memory_order_relaxed) &&
             atomic_load_explicit(&p->ended, memory_order_relaxed)) {
-            atomic_store_explicit(&p->end_told, true, memory_order_relaxed);
+            atomic_store_explicit(&p->end_reported, true, memory_order_relaxed);
             *rank = p->rank;
             return true;
         }
@@ -312,10 +312,10 @@ void local_leave(local *l)
         local_peer *p = l->peers[i];
 
         file_close(&p->fd);
-        segment_forget_peer(p);
+        segment_free_views(p);
         ls_free(p);
     }
-    segment_forget_all(l);
+    segment_free_own(l);
     ls_free(l->peers);
     ls_free(l->peer_of);
     ls_free(l->ranks);

@@ -64,10 +64,10 @@ struct local_peer {
     int rank;
     int fd;
     bool is_thread;
-    atomic_bool ended;    /* the channel; also read by local_ring */
-    atomic_bool end_told; /* also read by local_poll_fds */
-    atomic_bool is_full;  /* it did not take all announcements; also read by local_poll_fds */
-    ls_status end_status; /* how the channel ended */
+    atomic_bool ended;        /* the channel; also read by local_ring */
+    atomic_bool end_reported; /* also read by local_poll_fds */
+    atomic_bool is_full;      /* it did not take all announcements; also read by local_poll_fds */
+    ls_status end_status;     /* how the channel ended */
     char end_text[160];
     local_page *page;
     segment_view *page_view;
@@ -77,8 +77,8 @@ struct local_peer {
     int views_capacity;
     uint32_t last_id;
     /* what it has been told of this rank's table */
-    uint32_t announced; /* all segments up to this id */
-    uint64_t mourned;   /* the first so many deaths */
+    uint32_t announced;  /* all segments up to this id */
+    uint64_t gone_acked; /* the first so many deaths */
 };
 
 /* One of this rank's segments. */
@@ -108,10 +108,10 @@ struct local {
     uint32_t announced; /* every peer has been sent all segments up to this id */
     int hint;           /* index in own of what segment_find() found last */
     /* ids of destroyed segments that some peer has not been told of, oldest first */
-    uint32_t *dead;
-    int n_dead;
-    uint64_t first_death; /* how many deaths came before dead[0] */
-    bool pending;         /* some peer has not been told everything */
+    uint32_t *removed;
+    int n_removed;
+    uint64_t first_removal; /* how many deaths came before dead[0] */
+    bool pending;           /* some peer has not been told everything */
 };
 
 /* NULL: not local, or this rank. */
@@ -124,15 +124,15 @@ LS_MUST_USE ls_status channel_send(int fd, const channel_message *m, int with_fd
 LS_MUST_USE ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got);
 
 /* Tells every peer what its channel takes of births and deaths. */
-void segment_tell_all(local *l);
+void segment_announce_all(local *l);
 
 /* The peer's announcements. fd is taken. LS_EPROTO. */
-LS_MUST_USE ls_status segment_heard_of(local_peer *p, const channel_message *m, int fd);
-LS_MUST_USE ls_status segment_heard_end(local_peer *p, uint32_t id);
+LS_MUST_USE ls_status segment_on_announced(local_peer *p, const channel_message *m, int fd);
+LS_MUST_USE ls_status segment_on_removed(local_peer *p, uint32_t id);
 
 /* Frees a peer's views, this rank's table. */
-void segment_forget_peer(local_peer *p);
-void segment_forget_all(local *l);
+void segment_free_views(local_peer *p);
+void segment_free_own(local *l);
 
 /* Reads one peer's channel; true when there may be more. */
 bool local_read_peer(local_peer *p);

@@ -20,13 +20,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK_MS        100 /* how often the host is asked whether the job goes on */
-#define STRANGERS_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
+#define CHECK_MS      100 /* how often the host is asked whether the job goes on */
+#define PENDING_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
 
 typedef enum pair_state {
-    PAIR_APART = 0, /* not local */
-    PAIR_AWAITED,   /* the peer is higher and will say HELLO */
-    PAIR_GREETED,   /* the peer is lower and has been sent HELLO */
+    PAIR_REMOTE = 0, /* not local */
+    PAIR_AWAITED,    /* the peer is higher and will say HELLO */
+    PAIR_HELLO_SENT, /* the peer is lower and has been sent HELLO */
     PAIR_JOINED
 } pair_state;
 
@@ -37,14 +37,14 @@ typedef struct joining {
     pair_state *state; /* by world rank */
     int *
         channel; /* by world rank: of a pair that is greeted or joined, the watch on an awaited one; -1: none */
-    int n_open;     /* pairs that are not settled */
-    int *strangers; /* accepted, nothing said yet, oldest first */
-    int n_strangers;
-    int strangers_max;
+    int n_open;   /* pairs that are not settled */
+    int *pending; /* accepted, nothing said yet, oldest first */
+    int n_pending;
+    int pending_max;
     struct pollfd *polled;
 } joining;
 
-static void say(const joining *j, int fd, channel_type type, int to)
+static void send_message(const joining *j, int fd, channel_type type, int to)
 {
     const local *l = j->l;
     channel_message m = {.type = type,
@@ -71,7 +71,7 @@ static bool is_for_us(const joining *j, const channel_message *m)
            m->c == l->records[m->a].instance && m->d == l->records[l->rank].instance;
 }
 
-static void settle(joining *j, int rank, int fd, pair_state state)
+static void settle_pair(joining *j, int rank, int fd, pair_state state)
 {
     if (j->channel[rank] != fd)
         file_close(&j->channel[rank]);
@@ -104,15 +104,15 @@ static ls_status try_rank(joining *j, int rank)
     if (st != LS_OK) // refused: it is on another host
         return LS_OK;
     if (!is_same_user(fd)) {
-        say(j, fd, CHANNEL_REFUSE, rank);
+        send_message(j, fd, CHANNEL_REFUSE, rank);
         file_close(&fd);
         return LS_OK;
     }
     j->n_open++;
     j->channel[rank] = fd;
-    j->state[rank] = rank > j->l->rank ? PAIR_AWAITED : PAIR_GREETED;
-    if (j->state[rank] == PAIR_GREETED)
-        say(j, fd, CHANNEL_HELLO, rank);
+    j->state[rank] = rank > j->l->rank ? PAIR_AWAITED : PAIR_HELLO_SENT;
+    if (j->state[rank] == PAIR_HELLO_SENT)
+        send_message(j, fd, CHANNEL_HELLO, rank);
     return LS_OK;
 }
 
@@ -131,34 +131,33 @@ static ls_status read_answer(joining *j, int rank)
     if (!got)
         return LS_OK;
     if (m.type == CHANNEL_REFUSE) {
-        settle(j, rank, -1, PAIR_APART);
+        settle_pair(j, rank, -1, PAIR_REMOTE);
         return LS_OK;
     }
     if (m.type != CHANNEL_WELCOME || !is_for_us(j, &m) || m.a != (uint32_t)rank)
         return ls_fail(LS_EPROTO, "rank %d on this host answered for another job", rank);
-    settle(j, rank, fd, PAIR_JOINED);
+    settle_pair(j, rank, fd, PAIR_JOINED);
     return LS_OK;
 }
 
 /* --- the incoming connections --- */
 
-static void drop_stranger(joining *j, int i)
+static void remove_pending(joining *j, int i)
 {
-    j->n_strangers--;
-    memmove(&j->strangers[i], &j->strangers[i + 1],
-            (size_t)(j->n_strangers - i) * sizeof(*j->strangers));
+    j->n_pending--;
+    memmove(&j->pending[i], &j->pending[i + 1], (size_t)(j->n_pending - i) * sizeof(*j->pending));
 }
 
 /* The oldest of another user, or else the oldest of all. */
-static void evict_stranger(joining *j)
+static void evict_pending(joining *j)
 {
     int i = 0;
 
-    while (i < j->n_strangers && is_same_user(j->strangers[i]))
+    while (i < j->n_pending && is_same_user(j->pending[i]))
         i++;
-    i = i < j->n_strangers ? i : 0;
-    file_close(&j->strangers[i]);
-    drop_stranger(j, i);
+    i = i < j->n_pending ? i : 0;
+    file_close(&j->pending[i]);
+    remove_pending(j, i);
 }
 
 static ls_status accept_all(joining *j)
@@ -169,14 +168,14 @@ static ls_status accept_all(joining *j)
         LS_TRY(net_accept(j->listener, &fd));
         if (fd < 0)
             return LS_OK;
-        if (j->n_strangers == j->strangers_max)
-            evict_stranger(j);
-        j->strangers[j->n_strangers++] = fd;
+        if (j->n_pending == j->pending_max)
+            evict_pending(j);
+        j->pending[j->n_pending++] = fd;
     }
 }
 
 /* Hears what a stranger is; true when it is none any longer (joined, or dropped). */
-static bool hear_stranger(joining *j, int fd)
+static bool read_pending(joining *j, int fd)
 {
     channel_message m;
     bool got;
@@ -190,24 +189,24 @@ static bool hear_stranger(joining *j, int fd)
     if (st == LS_OK && is_for_us(j, &m)) {
         rank = (int)m.a;
         if (m.type == CHANNEL_REFUSE && j->state[rank] == PAIR_AWAITED)
-            settle(j, rank, -1, PAIR_APART);
+            settle_pair(j, rank, -1, PAIR_REMOTE);
         if (m.type == CHANNEL_HELLO && j->state[rank] == PAIR_AWAITED && is_same_user(fd)) {
-            say(j, fd, CHANNEL_WELCOME, rank);
-            settle(j, rank, fd, PAIR_JOINED);
+            send_message(j, fd, CHANNEL_WELCOME, rank);
+            settle_pair(j, rank, fd, PAIR_JOINED);
             return true;
         }
         if (m.type == CHANNEL_HELLO)
-            say(j, fd, CHANNEL_REFUSE, rank);
+            send_message(j, fd, CHANNEL_REFUSE, rank);
     }
     file_close(&fd);
     return true;
 }
 
-static void hear_strangers(joining *j)
+static void read_all_pending(joining *j)
 {
-    for (int i = 0; i < j->n_strangers;) {
-        if (hear_stranger(j, j->strangers[i]))
-            drop_stranger(j, i);
+    for (int i = 0; i < j->n_pending;) {
+        if (read_pending(j, j->pending[i]))
+            remove_pending(j, i);
         else
             i++;
     }
@@ -215,10 +214,10 @@ static void hear_strangers(joining *j)
 
 /* --- the loop --- */
 
-static ls_status describe_late(const joining *j)
+static ls_status fail_timeout(const joining *j)
 {
     for (int r = 0; r < j->l->size; r++) {
-        if (j->state[r] == PAIR_AWAITED || j->state[r] == PAIR_GREETED)
+        if (j->state[r] == PAIR_AWAITED || j->state[r] == PAIR_HELLO_SENT)
             return ls_fail(LS_ETIMEOUT, "rank %d is on this host but did not answer in time", r);
     }
     return ls_fail(LS_EINTERNAL, "no rank is awaited");
@@ -247,15 +246,15 @@ static ls_status wait_for_any(joining *j)
     int left_ms;
 
     j->polled[n++] = (struct pollfd){.fd = j->listener, .events = POLLIN};
-    for (int i = 0; i < j->n_strangers; i++)
-        j->polled[n++] = (struct pollfd){.fd = j->strangers[i], .events = POLLIN};
+    for (int i = 0; i < j->n_pending; i++)
+        j->polled[n++] = (struct pollfd){.fd = j->pending[i], .events = POLLIN};
     for (int r = 0; r < j->l->size; r++) {
-        if (j->state[r] == PAIR_GREETED || j->state[r] == PAIR_AWAITED)
+        if (j->state[r] == PAIR_HELLO_SENT || j->state[r] == PAIR_AWAITED)
             j->polled[n++] = (struct pollfd){.fd = j->channel[r], .events = POLLIN};
     }
     left_ms = ls_deadline_left(j->deadline_ms);
     if (left_ms == 0)
-        return describe_late(j);
+        return fail_timeout(j);
     (void)poll(j->polled, (nfds_t)n, left_ms < 0 || left_ms > CHECK_MS ? CHECK_MS : left_ms);
     return local_check(j->l);
 }
@@ -264,7 +263,7 @@ static ls_status wait_for_any(joining *j)
 static ls_status read_pairs(joining *j)
 {
     for (int r = 0; r < j->l->size; r++) {
-        if (j->state[r] == PAIR_GREETED)
+        if (j->state[r] == PAIR_HELLO_SENT)
             LS_TRY(read_answer(j, r));
         else if (j->state[r] == PAIR_AWAITED)
             LS_TRY(check_awaited(j, r));
@@ -280,7 +279,7 @@ static ls_status join_pairs(joining *j)
     }
     while (j->n_open > 0) {
         LS_TRY(accept_all(j));
-        hear_strangers(j);
+        read_all_pending(j);
         LS_TRY(read_pairs(j));
         if (j->n_open > 0)
             LS_TRY(wait_for_any(j));
@@ -293,12 +292,12 @@ static ls_status joining_init(joining *j, local *l, const comm_boot *boot)
     const size_t size = (size_t)boot->size;
 
     *j = (joining){.l = l, .listener = boot->local_fd, .deadline_ms = boot->deadline_ms};
-    j->strangers_max = boot->size + STRANGERS_EXTRA;
+    j->pending_max = boot->size + PENDING_EXTRA;
     j->state = ls_calloc(size, sizeof(*j->state));
     j->channel = ls_calloc(size, sizeof(*j->channel));
-    j->strangers = ls_calloc((size_t)j->strangers_max, sizeof(*j->strangers));
-    j->polled = ls_calloc((size_t)j->strangers_max + size + 1, sizeof(*j->polled));
-    if (j->state == NULL || j->channel == NULL || j->strangers == NULL || j->polled == NULL)
+    j->pending = ls_calloc((size_t)j->pending_max, sizeof(*j->pending));
+    j->polled = ls_calloc((size_t)j->pending_max + size + 1, sizeof(*j->polled));
+    if (j->state == NULL || j->channel == NULL || j->pending == NULL || j->polled == NULL)
         return ls_fail(LS_ENOMEM, "no memory to find %d ranks on this host", boot->size);
     for (size_t r = 0; r < size; r++)
         j->channel[r] = -1;
@@ -308,14 +307,14 @@ static ls_status joining_init(joining *j, local *l, const comm_boot *boot)
 /* What was not handed over to a peer goes. */
 static void joining_end(joining *j)
 {
-    for (int i = 0; i < j->n_strangers; i++)
-        file_close(&j->strangers[i]);
+    for (int i = 0; i < j->n_pending; i++)
+        file_close(&j->pending[i]);
     for (int r = 0; j->channel != NULL && r < j->l->size; r++)
         file_close(&j->channel[r]);
     file_close(&j->listener);
     ls_free(j->state);
     ls_free(j->channel);
-    ls_free(j->strangers);
+    ls_free(j->pending);
     ls_free(j->polled);
 }
 

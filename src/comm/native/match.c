@@ -23,12 +23,12 @@ void match_init(native_peer *p)
     list_init(&p->receives);
     list_init(&p->awaiting);
     list_init(&p->pieces);
-    list_init(&p->parcels);
+    list_init(&p->unexpected);
 }
 
-bool match_is_hot(const native_peer *p)
+bool match_is_expecting(const native_peer *p)
 {
-    return p->into != NULL || p->incoming != NULL || !list_empty(&p->receives) ||
+    return p->receiving != NULL || p->receiving_unexpected != NULL || !list_empty(&p->receives) ||
            !list_empty(&p->awaiting) || !list_empty(&p->pieces);
 }
 
@@ -58,10 +58,10 @@ static void queue_item(native_peer *p, link_item *item, const message *m)
     p->reported = p->consumed;
     link_send(p->link, item);
     if (p->link->ops == NULL)
-        mesh_need(p);
+        mesh_connect(p);
 }
 
-void match_greet(native_peer *p)
+void match_send_credit(native_peer *p)
 {
     link_item *item = pool_new_item(p->state);
     message nothing = {.type = MESSAGE_CREDIT, .credit = p->consumed};
@@ -79,7 +79,7 @@ static bool post(native_peer *p, const message *m, const uint8_t *payload)
 }
 
 // So many bytes of it have gone out.
-static void went(transfer *t, size_t bytes)
+static void send_done(transfer *t, size_t bytes)
 {
     if (t->is_direct)
         direct_sent(t, bytes);
@@ -134,7 +134,7 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
     link_item *item;
 
     if (post(p, &m, from)) {
-        went(t, bytes);
+        send_done(t, bytes);
         return;
     }
     item = pool_new_item(p->state);
@@ -179,28 +179,29 @@ bool match_take(native_peer *p, link_wanted *wanted, uint8_t *to)
     if (!link_take(p->link, wanted, to, &credit))
         return false;
     p->credit = credit;
-    match_consumed(p, &(message){.is_charged = true, .bytes = wanted->bytes});
+    match_return_credit(p, &(message){.is_charged = true, .bytes = wanted->bytes});
     return true;
 }
 
-void match_consumed(native_peer *p, const message *m)
+void match_return_credit(native_peer *p, const message *m)
 {
     if (!m->is_charged)
         return;
     p->consumed += CHARGE(m->bytes);
     if (p->consumed - p->reported >= NATIVE_CREDIT / 4)
-        match_greet(p); // which carries the credit
+        match_send_credit(p); // which carries the credit
 }
 
-static parcel *find_parcel(const native_peer *p, const transfer *t, bool want_ready)
+static unexpected_message *find_unexpected(const native_peer *p, const transfer *t, bool want_ready)
 {
-    if (p->n_parcels == 0)
+    if (p->n_unexpected == 0)
         return NULL;
-    list_for_each (node, &p->parcels) {
-        parcel *c = list_entry(node, parcel, node);
+    list_for_each (node, &p->unexpected) {
+        unexpected_message *c = list_entry(node, unexpected_message, node);
 
         if (c->m.group == t->group->info->id && c->m.sequence == t->sequence &&
-            c->m.step == t->step && (c->m.type == MESSAGE_READY) == want_ready && c->taker == NULL)
+            c->m.step == t->step && (c->m.type == MESSAGE_READY) == want_ready &&
+            c->claimer == NULL)
             return c;
     }
     return NULL;
@@ -209,16 +210,16 @@ static parcel *find_parcel(const native_peer *p, const transfer *t, bool want_re
 // Whether message and transfer mean the same; breaks the group if not.
 static bool agrees(transfer *t, native_peer *p, const message *m)
 {
-    if (!blame_stamps_agree(m->stamp, t->stamp)) {
-        blame_stamps(t->group, p, m->stamp, t->stamp);
+    if (!errors_same_operation(m->stamp, t->stamp)) {
+        errors_stamp_mismatch(t->group, p, m->stamp, t->stamp);
         return false;
     }
     if (m->total != t->total) {
-        blame_bytes(t->group, p, m->total, t->total, t->stamp);
+        errors_size_mismatch(t->group, p, m->total, t->total, t->stamp);
         return false;
     }
     if (m->type == MESSAGE_DATA && m->bytes != t->bytes) {
-        blame_bytes(t->group, p, m->bytes, t->bytes, t->stamp);
+        errors_size_mismatch(t->group, p, m->bytes, t->bytes, t->stamp);
         return false;
     }
     return true;
@@ -227,10 +228,10 @@ static bool agrees(transfer *t, native_peer *p, const message *m)
 void match_send(transfer *t)
 {
     native_peer *p = t->peer;
-    parcel *ready;
+    unexpected_message *ready;
 
     if (p->link->is_ended || p->link->is_cut) {
-        blame_peer(t->group, p, t->stamp);
+        errors_lost_peer(t->group, p, t->stamp);
         pool_drop_transfer(p->state, t);
         return;
     }
@@ -245,7 +246,7 @@ void match_send(transfer *t)
     }
     if (t->announce)
         match_queue_control(p, MESSAGE_ANNOUNCE, t);
-    ready = find_parcel(p, t, true);
+    ready = find_unexpected(p, t, true);
     if (ready == NULL) {
         list_append(&p->awaiting, &t->node);
         return;
@@ -254,7 +255,7 @@ void match_send(transfer *t)
         match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, false);
     else
         pool_drop_transfer(p->state, t);
-    pool_free_parcel(ready);
+    pool_free_unexpected(ready);
 }
 
 // --- receiving ---
@@ -262,36 +263,36 @@ void match_send(transfer *t)
 void match_receive(transfer *t)
 {
     native_peer *p = t->peer;
-    parcel *c = find_parcel(p, t, false);
-    bool is_asked = t->bytes > MESSAGE_EAGER_BYTES;
+    unexpected_message *c = find_unexpected(p, t, false);
+    bool needs_ready = t->bytes > MESSAGE_EAGER_BYTES;
 
     if (c != NULL && !agrees(t, p, &c->m)) {
         pool_drop_transfer(p->state, t);
         return;
     }
     if (c != NULL && c->m.type == MESSAGE_DATA) {
-        match_consumed(p, &c->m);
+        match_return_credit(p, &c->m);
         if (!c->is_complete) {
-            c->taker = t;
+            c->claimer = t;
             return;
         }
         if (t->bytes > 0)
             memcpy(t->to, c->data, t->bytes);
-        pool_free_parcel(c);
+        pool_free_unexpected(c);
         t->finished(t);
         return;
     }
     if (c != NULL) { // announced
-        is_asked = true;
-        pool_free_parcel(c);
+        needs_ready = true;
+        pool_free_unexpected(c);
     }
     if (p->link->is_ended) {
-        blame_peer(t->group, p, t->stamp);
+        errors_lost_peer(t->group, p, t->stamp);
         pool_drop_transfer(p->state, t);
         return;
     }
     list_append(&p->receives, &t->node);
-    if (is_asked)
+    if (needs_ready)
         match_queue_control(p, MESSAGE_READY, t);
     else
         mesh_expect(p);
@@ -309,16 +310,17 @@ static transfer *find_transfer(list_node *list, const message *m)
     return NULL;
 }
 
-ls_status match_keep(native_peer *p, const message *m, list_node *list, uint8_t **place)
+ls_status match_save_unexpected(native_peer *p, const message *m, list_node *list, uint8_t **target)
 {
-    parcel *c;
+    unexpected_message *c;
 
     // The peer's own credit keeps an honest one at half of this.
-    if (m->is_charged && p->held + CHARGE(m->bytes) > 2 * (uint64_t)NATIVE_CREDIT)
+    if (m->is_charged && p->unexpected_bytes + CHARGE(m->bytes) > 2 * (uint64_t)NATIVE_CREDIT)
         return ls_fail(LS_EPROTO, "more unasked payload than agreed");
-    if (p->n_parcels == NATIVE_PARCELS)
-        return ls_fail(LS_EPROTO, "more than %d messages before their receives", NATIVE_PARCELS);
-    c = pool_new_parcel(p->state, (size_t)m->bytes);
+    if (p->n_unexpected == NATIVE_UNEXPECTED_MAX)
+        return ls_fail(LS_EPROTO, "more than %d messages before their receives",
+                       NATIVE_UNEXPECTED_MAX);
+    c = pool_new_unexpected(p->state, (size_t)m->bytes);
     if (c == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a message of %" PRIu64 " bytes", m->bytes);
     c->peer = p;
@@ -326,31 +328,32 @@ ls_status match_keep(native_peer *p, const message *m, list_node *list, uint8_t 
     c->m.stamp = memcpy(c->stamp, m->stamp, STAMP_BYTES);
     c->is_complete = m->bytes == 0;
     list_append(list, &c->node);
-    p->n_parcels++;
-    p->held += m->is_charged ? CHARGE(m->bytes) : 0;
+    p->n_unexpected++;
+    p->unexpected_bytes += m->is_charged ? CHARGE(m->bytes) : 0;
     if (!c->is_complete) {
-        p->incoming = c;
-        *place = c->data;
+        p->receiving_unexpected = c;
+        *target = c->data;
     }
     return LS_OK;
 }
 
-static ls_status keep_early(native_peer *p, native_group *g, const message *m, uint8_t **place)
+static ls_status save_unexpected(native_peer *p, native_group *g, const message *m,
+                                 uint8_t **target)
 {
     bool is_over = false;
     const uint8_t *ours = g == NULL ? NULL : stamp_of(g, m->sequence, &is_over);
 
-    if (ours != NULL && (is_over || !blame_stamps_agree(m->stamp, ours))) {
-        match_consumed(p, m);
-        if (blame_stamps_agree(m->stamp, ours))
-            blame_surplus(g, p, m, ours);
+    if (ours != NULL && (is_over || !errors_same_operation(m->stamp, ours))) {
+        match_return_credit(p, m);
+        if (errors_same_operation(m->stamp, ours))
+            errors_extra_message(g, p, m, ours);
         else
-            blame_stamps(g, p, m->stamp, ours);
+            errors_stamp_mismatch(g, p, m->stamp, ours);
         return LS_OK;
     }
     if (m->type == MESSAGE_DATA && !m->is_charged)
         return ls_fail(LS_EPROTO, "payload that nobody asked for");
-    return match_keep(p, m, &p->parcels, place);
+    return match_save_unexpected(p, m, &p->unexpected, target);
 }
 
 static ls_status on_ready(native_peer *p, native_group *g, const message *m)
@@ -359,7 +362,7 @@ static ls_status on_ready(native_peer *p, native_group *g, const message *m)
     uint8_t *nowhere = NULL;
 
     if (t == NULL)
-        return keep_early(p, g, m, &nowhere);
+        return save_unexpected(p, g, m, &nowhere);
     if (!agrees(t, p, m))
         return LS_OK;
     list_remove(&t->node);
@@ -373,29 +376,29 @@ static ls_status on_announce(native_peer *p, native_group *g, const message *m)
     uint8_t *nowhere = NULL;
 
     if (t == NULL)
-        return keep_early(p, g, m, &nowhere);
+        return save_unexpected(p, g, m, &nowhere);
     if (agrees(t, p, m) &&
         t->bytes <= MESSAGE_EAGER_BYTES) // larger ones have asked when they were posted
         match_queue_control(p, MESSAGE_READY, t);
     return LS_OK;
 }
 
-static ls_status on_data(native_peer *p, native_group *g, const message *m, uint8_t **place)
+static ls_status on_data(native_peer *p, native_group *g, const message *m, uint8_t **target)
 {
     transfer *t = find_transfer(&p->receives, m);
 
     if (t == NULL)
-        return keep_early(p, g, m, place);
-    match_consumed(p, m);
+        return save_unexpected(p, g, m, target);
+    match_return_credit(p, m);
     if (!agrees(t, p, m))
         return LS_OK;
     list_remove(&t->node);
-    p->into = t;
-    *place = t->to;
+    p->receiving = t;
+    *target = t->to;
     return LS_OK;
 }
 
-static ls_status on_begin(void *self, const message *m, uint8_t **place)
+static ls_status on_begin(void *self, const message *m, uint8_t **target)
 {
     native_peer *p = self;
     native_group *g;
@@ -404,24 +407,24 @@ static ls_status on_begin(void *self, const message *m, uint8_t **place)
         return ls_fail(LS_EPROTO, "credit for %" PRIu64 " bytes of %" PRIu64, m->credit,
                        p->charged);
     p->credit = m->credit;
-    p->into = NULL;
-    p->incoming = NULL;
+    p->receiving = NULL;
+    p->receiving_unexpected = NULL;
     if (m->type == MESSAGE_CREDIT)
         return LS_OK;
     g = native_find_group(p->state, m->group);
-    if (g == NULL ? native_was_closed(p->state, m->group) : g->is_broken) {
-        match_consumed(p, m);
+    if (g == NULL ? native_is_closed(p->state, m->group) : g->is_broken) {
+        match_return_credit(p, m);
         return LS_OK;
     }
     if (m->is_direct)
-        return direct_begin(p, g, m, place);
+        return direct_on_message(p, g, m, target);
     switch (m->type) {
     case MESSAGE_READY:
         return on_ready(p, g, m);
     case MESSAGE_ANNOUNCE:
         return on_announce(p, g, m);
     case MESSAGE_DATA:
-        return on_data(p, g, m, place);
+        return on_data(p, g, m, target);
     case MESSAGE_PIECE:
     case MESSAGE_CREDIT:
     case MESSAGE_OFFER:
@@ -433,36 +436,36 @@ static ls_status on_begin(void *self, const message *m, uint8_t **place)
     return ls_fail(LS_EPROTO, "piece of a collective");
 }
 
-static void take_parcel(parcel *c)
+static void complete_unexpected(unexpected_message *c)
 {
-    transfer *t = c->taker;
+    transfer *t = c->claimer;
 
     c->is_complete = true;
     if (t == NULL)
         return;
     if (t->is_direct) {
-        direct_parcel_taken(c, t);
+        direct_claim_unexpected(c, t);
         return;
     }
     memcpy(t->to, c->data, t->bytes);
-    pool_free_parcel(c);
+    pool_free_unexpected(c);
     t->finished(t);
 }
 
 static ls_status on_end(void *self)
 {
     native_peer *p = self;
-    transfer *t = p->into;
-    parcel *c = p->incoming;
+    transfer *t = p->receiving;
+    unexpected_message *c = p->receiving_unexpected;
 
-    p->into = NULL;
-    p->incoming = NULL;
+    p->receiving = NULL;
+    p->receiving_unexpected = NULL;
     if (t != NULL && t->is_direct)
         direct_received(t, p->link->in_bytes);
     else if (t != NULL)
         t->finished(t);
     else if (c != NULL)
-        take_parcel(c);
+        complete_unexpected(c);
     return LS_OK;
 }
 
@@ -474,7 +477,7 @@ static void on_sent(void *self, link_item *item)
 
     pool_free_item(p->state, item);
     if (t != NULL)
-        went(t, bytes);
+        send_done(t, bytes);
 }
 
 link_sink match_sink(native_peer *p)
@@ -520,16 +523,16 @@ static void cancel_items(native_peer *p, const native_group *g)
     }
 }
 
-static void cancel_parcels(native_state *s, list_node *list, const native_group *g)
+static void cancel_unexpected(native_state *s, list_node *list, const native_group *g)
 {
     for (list_node *node = list->next, *next; node != list; node = next) {
-        parcel *c = list_entry(node, parcel, node);
+        unexpected_message *c = list_entry(node, unexpected_message, node);
 
         next = node->next;
-        if (c->taker == NULL || c->taker->group != g)
+        if (c->claimer == NULL || c->claimer->group != g)
             continue;
-        pool_drop_transfer(s, c->taker);
-        pool_free_parcel(c);
+        pool_drop_transfer(s, c->claimer);
+        pool_free_unexpected(c);
     }
 }
 
@@ -546,14 +549,14 @@ void match_cancel(native_group *g)
         cancel_list(s, &p->awaiting, g);
         cancel_list(s, &p->pieces, g);
         cancel_items(p, g);
-        cancel_parcels(s, &p->parcels, g);
-        if (p->into != NULL && p->into->group == g) {
+        cancel_unexpected(s, &p->unexpected, g);
+        if (p->receiving != NULL && p->receiving->group == g) {
             link_drop_payload(p->link);
-            pool_drop_transfer(s, p->into);
-            p->into = NULL;
+            pool_drop_transfer(s, p->receiving);
+            p->receiving = NULL;
         }
     }
-    cancel_parcels(s, &s->parcels, g);
+    cancel_unexpected(s, &s->unexpected, g);
     cancel_list(s, &g->receives, g);
 }
 
@@ -562,11 +565,11 @@ static void break_list(list_node *list, native_peer *p)
     list_for_each (node, list) {
         transfer *t = list_entry(node, transfer, node);
 
-        blame_peer(t->group, p, t->stamp);
+        errors_lost_peer(t->group, p, t->stamp);
     }
 }
 
-bool match_all_gone(const native_group *g)
+bool match_all_ended(const native_group *g)
 {
     for (int i = 0; i < g->info->size; i++)
         if (g->peers[i]->link != NULL && !g->peers[i]->link->is_ended)
@@ -579,88 +582,88 @@ static void break_receivers(native_group *g, native_peer *p)
     list_for_each (node, &g->receives) {
         transfer *t = list_entry(node, transfer, node);
 
-        if (t->peer == p || (t->peer == NULL && match_all_gone(g)))
-            blame_peer(g, p, t->stamp);
+        if (t->peer == p || (t->peer == NULL && match_all_ended(g)))
+            errors_lost_peer(g, p, t->stamp);
     }
 }
 
 void match_peer_gone(native_peer *p)
 {
-    parcel *c = p->incoming;
+    unexpected_message *c = p->receiving_unexpected;
 
     break_list(&p->receives, p);
     break_list(&p->awaiting, p);
     break_list(&p->pieces, p);
-    if (p->into != NULL)
-        blame_peer(p->into->group, p, p->into->stamp);
-    if (c != NULL && c->taker != NULL)
-        blame_peer(c->taker->group, p, c->taker->stamp);
+    if (p->receiving != NULL)
+        errors_lost_peer(p->receiving->group, p, p->receiving->stamp);
+    if (c != NULL && c->claimer != NULL)
+        errors_lost_peer(c->claimer->group, p, c->claimer->stamp);
     else if (c != NULL)
-        pool_free_parcel(c);
+        pool_free_unexpected(c);
     list_for_each (node, &p->link->out) {
         const transfer *t = list_entry(node, link_item, node)->owner;
 
         if (t != NULL)
-            blame_peer(t->group, p, t->stamp);
+            errors_lost_peer(t->group, p, t->stamp);
     }
     list_for_each (node, &p->state->groups)
         break_receivers(list_entry(node, native_group, node), p);
 }
 
-void match_check_early(native_work *w)
+void match_check_unexpected(native_work *w)
 {
     native_group *g = w->group;
 
     for (int i = 0; i < g->info->size; i++) {
         native_peer *p = g->peers[i];
 
-        if (p->n_parcels == 0)
+        if (p->n_unexpected == 0)
             continue;
-        list_for_each (node, &p->parcels) {
-            const parcel *c = list_entry(node, parcel, node);
+        list_for_each (node, &p->unexpected) {
+            const unexpected_message *c = list_entry(node, unexpected_message, node);
 
             if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence &&
-                !blame_stamps_agree(c->m.stamp, w->stamp))
-                blame_stamps(g, p, c->m.stamp, w->stamp);
+                !errors_same_operation(c->m.stamp, w->stamp))
+                errors_stamp_mismatch(g, p, c->m.stamp, w->stamp);
         }
     }
 }
 
-void match_check_left(native_work *w)
+void match_check_leftover(native_work *w)
 {
     const native_group *g = w->group;
 
     for (int i = 0; i < g->info->size; i++) {
         const native_peer *p = g->peers[i];
 
-        if (p->n_parcels == 0)
+        if (p->n_unexpected == 0)
             continue;
-        list_for_each (node, &p->parcels) {
-            const parcel *c = list_entry(node, parcel, node);
+        list_for_each (node, &p->unexpected) {
+            const unexpected_message *c = list_entry(node, unexpected_message, node);
 
             if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence)
-                blame_surplus(w->group, p, &c->m, w->stamp);
+                errors_extra_message(w->group, p, &c->m, w->stamp);
         }
     }
 }
 
-static void forget_list(list_node *list, uint32_t id)
+static void free_group_messages(list_node *list, uint32_t id)
 {
     for (list_node *node = list->next, *next; node != list; node = next) {
-        parcel *c = list_entry(node, parcel, node);
+        unexpected_message *c = list_entry(node, unexpected_message, node);
 
         next = node->next;
         if (c->m.group != id)
             continue;
-        match_consumed(c->peer, &c->m);
-        pool_free_parcel(c);
+        match_return_credit(c->peer, &c->m);
+        pool_free_unexpected(c);
     }
 }
 
-void match_forget_group(native_state *s, uint32_t id)
+void match_free_group(native_state *s, uint32_t id)
 {
     for (int i = 0; i < s->size; i++)
-        if (s->peers[i].n_parcels > 0)
-            forget_list(&s->peers[i].parcels, id);
-    forget_list(&s->parcels, id);
+        if (s->peers[i].n_unexpected > 0)
+            free_group_messages(&s->peers[i].unexpected, id);
+    free_group_messages(&s->unexpected, id);
 }

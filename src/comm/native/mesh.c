@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "comm/native/strands.h"
+#include "comm/native/mesh_streams.h"
 #include "net/dial.h"
 #include "net/door.h"
 
@@ -14,32 +14,33 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GIVE_WAY_MS 3 /* in most operations both need each other: the lower rank calls first */
-#define EXPECT_MS   1000
-#define AGAIN_MS    20
-#define LOST_MAX    50 /* connections of one peer that ended before a word was said */
+#define HIGHER_RANK_DELAY_MS                                                                       \
+    3 /* in most operations both need each other: the lower rank calls first */
+#define EXPECT_MS  1000
+#define REDIAL_MS  20
+#define CLOSED_MAX 50 /* connections of one peer that ended before a word was said */
 
-typedef struct contact contact;
+typedef struct mesh_peer mesh_peer;
 
 /* A connection that has proved itself, at the higher rank: the first word of the lower one chooses it. */
 typedef struct candidate {
-    contact *owner;
+    mesh_peer *owner;
     int fd; /* -1: none */
     poll_watch *watch;
     seal_pair seals;
 } candidate;
 
 /* The way to one peer's connection. */
-struct contact {
+struct mesh_peer {
     mesh *m;
     native_peer *peer;
-    dial *call;
-    net_address called_at; /* where the call that `ours` is succeeded */
-    strands *more;         /* connections behind the first; NULL: there is one only */
+    dial *dialing;
+    net_address dialed_at; /* where the call that `ours` is succeeded */
+    streams *more;         /* connections behind the first; NULL: there is one only */
     poll_timer timer;      /* until the next call, or until a failure is told */
-    candidate ours;        /* we called */
-    candidate theirs;
-    int n_lost;
+    candidate outgoing;    /* we called */
+    candidate incoming;
+    int n_closed;
 };
 
 struct mesh {
@@ -47,7 +48,7 @@ struct mesh {
     const comm_boot *boot;
     poller *loop;
     door *door;
-    contact *contacts; /* by rank */
+    mesh_peer *peers; /* by rank */
     unsigned n_moved;
 };
 
@@ -63,17 +64,17 @@ static handshake_claim claim_of(const mesh *m, uint32_t from, uint32_t to)
     return claim;
 }
 
-static bool is_idle(const contact *c)
+static bool is_idle(const mesh_peer *c)
 {
     return c->peer->link->ops == NULL && !c->peer->link->is_ended;
 }
 
-static bool is_lower(const contact *c)
+static bool is_lower(const mesh_peer *c)
 {
     return c->m->s->rank < c->peer->rank;
 }
 
-// --- the ends of a contact ---
+// --- the ends of a mesh_peer ---
 
 static void drop_candidate(candidate *k)
 {
@@ -83,35 +84,35 @@ static void drop_candidate(candidate *k)
     seal_pair_wipe(&k->seals);
 }
 
-static void hang_up(contact *c)
+static void close_pending(mesh_peer *c)
 {
     poller_timer_cancel(&c->timer);
-    dial_close(c->call);
-    c->call = NULL;
-    drop_candidate(&c->ours);
-    drop_candidate(&c->theirs);
+    dial_close(c->dialing);
+    c->dialing = NULL;
+    drop_candidate(&c->outgoing);
+    drop_candidate(&c->incoming);
 }
 
-static void fail(contact *c, const char *why)
+static void fail(mesh_peer *c, const char *why)
 {
     native_peer *p = c->peer;
 
     text_printable(p->unreachable, sizeof(p->unreachable), why); // ending it may end what holds it
-    hang_up(c);
-    strands_hang_up(c->more);
+    close_pending(c);
+    streams_close_pending(c->more);
     c->m->n_moved++;
     p->link->is_ended = true;
     p->link->is_cut = true;
     if (p->link->ops != NULL)
         p->link->ops->finish(p->link); // the peer is to notice
-    native_peer_ended(p);
+    native_on_link_end(p);
 }
 
 // --- several connections ---
 
-static void on_strand_joined(void *self)
+static void on_stream_added(void *self)
 {
-    contact *c = self;
+    mesh_peer *c = self;
 
     c->m->n_moved++;
     (void)link_flush(c->peer->link);
@@ -119,9 +120,9 @@ static void on_strand_joined(void *self)
 }
 
 // Who has left in good order needs no more connections, and what it has sent counts.
-static void on_strand_failed(void *self, const char *why)
+static void on_stream_failed(void *self, const char *why)
 {
-    contact *c = self;
+    mesh_peer *c = self;
     peer_link *l = c->peer->link;
 
     while (!l->is_ended && link_receive(l))
@@ -130,20 +131,20 @@ static void on_strand_failed(void *self, const char *why)
         fail(c, why);
         return;
     }
-    strands_hang_up(c->more);
+    streams_close_pending(c->more);
     c->m->n_moved++;
-    native_peer_ended(c->peer);
+    native_on_link_end(c->peer);
 }
 
 // --- connected ---
 
 // Takes fd.
-static ls_status make_link(const contact *c, int fd, const seal_pair *seals)
+static ls_status make_link(const mesh_peer *c, int fd, const seal_pair *seals)
 {
     native_peer *p = c->peer;
     peer_link *fresh;
 
-    LS_TRY(strands_open(c->more, p, fd, seals, &fresh));
+    LS_TRY(streams_open(c->more, p, fd, seals, &fresh));
     link_take_stream(p->link, fresh);
     ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", p->rank,
            net_security_text(seals->out.mode));
@@ -151,13 +152,13 @@ static ls_status make_link(const contact *c, int fd, const seal_pair *seals)
 }
 
 // This is the connection. Takes fd.
-static void adopt(contact *c, int fd, const seal_pair *seals, bool is_ours)
+static void use_connection(mesh_peer *c, int fd, const seal_pair *seals, bool is_ours)
 {
     native_peer *p = c->peer;
-    const seal_pair own = *seals; // may lie in what hang_up() wipes
+    const seal_pair own = *seals; // may lie in what close_pending() wipes
     ls_status st;
 
-    hang_up(c);
+    close_pending(c);
     st = make_link(c, fd, &own);
     if (st != LS_OK) {
         fail(c, ls_last_error());
@@ -165,22 +166,22 @@ static void adopt(contact *c, int fd, const seal_pair *seals, bool is_ours)
     }
     c->m->n_moved++;
     if (is_lower(c) && !link_has_output(p->link))
-        match_greet(p);
+        match_send_credit(p);
     (void)link_flush(p->link);
     sleep_update(p->state->sleepers, p);
     if (c->more != NULL && is_ours)
-        strands_call(c->more, &c->called_at);
+        streams_dial(c->more, &c->dialed_at);
     else if (c->more != NULL)
-        strands_expect(c->more);
+        streams_accept_pending(c->more);
 }
 
 // --- calling ---
 
-static void on_called(void *self, int fd, const net_address *at, ls_status status, const char *why);
+static void on_dialed(void *self, int fd, const net_address *at, ls_status status, const char *why);
 
-static void begin_call(void *arg)
+static void begin_dial(void *arg)
 {
-    contact *c = arg;
+    mesh_peer *c = arg;
     const comm_boot *boot = c->m->boot;
     const boot_record *record = &boot->records[c->peer->rank];
     const dial_options opt = {.list = record->addresses,
@@ -191,34 +192,34 @@ static void begin_call(void *arg)
                               .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
                               .patience_ms = MESH_CONNECT_MS,
                               .self = c,
-                              .done = on_called};
+                              .done = on_dialed};
 
-    if (c->call != NULL || !is_idle(c))
+    if (c->dialing != NULL || !is_idle(c))
         return;
     if (record->n_addresses == 0)
         fail(c, "it has no address that could be connected to");
-    else if (dial_open(c->m->loop, &opt, &c->call) != LS_OK)
+    else if (dial_open(c->m->loop, &opt, &c->dialing) != LS_OK)
         fail(c, "no memory for a connection");
 }
 
-static void call_at(contact *c, int64_t due_ms)
+static void dial_at(mesh_peer *c, int64_t due_ms)
 {
     if (!c->timer.is_set || c->timer.due_ms > due_ms)
-        poller_timer_set(c->m->loop, &c->timer, due_ms, begin_call, c);
+        poller_timer_set(c->m->loop, &c->timer, due_ms, begin_dial, c);
 }
 
 // A connection ended before the lower rank said anything: it has chosen the other one, or it is gone.
-static void lose(candidate *k)
+static void on_candidate_end(candidate *k)
 {
-    contact *c = k->owner;
+    mesh_peer *c = k->owner;
 
     drop_candidate(k);
-    if (c->ours.fd >= 0 || c->theirs.fd >= 0 || c->call != NULL)
+    if (c->outgoing.fd >= 0 || c->incoming.fd >= 0 || c->dialing != NULL)
         return;
-    if (++c->n_lost > LOST_MAX)
+    if (++c->n_closed > CLOSED_MAX)
         fail(c, "it closes every connection");
-    else if (link_has_output(c->peer->link) || match_is_hot(c->peer))
-        call_at(c, ls_now_ms() + AGAIN_MS);
+    else if (link_has_output(c->peer->link) || match_is_expecting(c->peer))
+        dial_at(c, ls_now_ms() + REDIAL_MS);
 }
 
 static void on_candidate(void *arg, unsigned events)
@@ -232,84 +233,84 @@ static void on_candidate(void *arg, unsigned events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        lose(k);
+        on_candidate_end(k);
         return;
     }
     poller_unwatch(k->watch);
     k->watch = NULL;
-    k->fd = -1; // adopt()'s now
-    adopt(k->owner, fd, &k->seals, k == &k->owner->ours);
+    k->fd = -1; // use_connection()'s now
+    use_connection(k->owner, fd, &k->seals, k == &k->owner->outgoing);
 }
 
 // Takes fd.
-static void wait_for_choice(candidate *k, int fd, const seal_pair *seals)
+static void hold_candidate(candidate *k, int fd, const seal_pair *seals)
 {
     drop_candidate(k);
     k->fd = fd;
     k->seals = *seals;
     if (poller_watch(k->owner->m->loop, fd, POLL_READ, on_candidate, k, &k->watch) != LS_OK)
-        lose(k);
+        on_candidate_end(k);
 }
 
-static void on_called(void *self, int fd, const net_address *at, ls_status status, const char *why)
+static void on_dialed(void *self, int fd, const net_address *at, ls_status status, const char *why)
 {
-    contact *c = self;
-    seal_pair seals = *dial_seals(c->call);
+    mesh_peer *c = self;
+    seal_pair seals = *dial_seals(c->dialing);
 
     LS_UNUSED(status);
-    if (fd < 0 && c->theirs.fd < 0) {
+    if (fd < 0 && c->incoming.fd < 0) {
         fail(c, why);
         return;
     }
     if (fd >= 0)
-        c->called_at = *at;
-    dial_close(c->call);
-    c->call = NULL;
+        c->dialed_at = *at;
+    dial_close(c->dialing);
+    c->dialing = NULL;
     if (fd >= 0 && is_lower(c))
-        adopt(c, fd, &seals, true);
+        use_connection(c, fd, &seals, true);
     else if (fd >= 0)
-        wait_for_choice(&c->ours, fd, &seals);
+        hold_candidate(&c->outgoing, fd, &seals);
     seal_pair_wipe(&seals);
 }
 
 // --- being called ---
 
-static void on_enter(void *self, const door_guest *guest)
+static void on_accepted(void *self, const door_guest *guest)
 {
     mesh *m = self;
     const uint32_t from = guest->claim.from;
-    contact *c = from < (uint32_t)m->s->size ? &m->contacts[from] : NULL;
+    mesh_peer *c = from < (uint32_t)m->s->size ? &m->peers[from] : NULL;
 
     if (c != NULL && c->more != NULL && guest->claim.strand > 0)
-        strands_enter(c->more, guest);
+        streams_accept(c->more, guest);
     else if (c == NULL || c->m == NULL || !is_idle(c) || guest->claim.strand > 0)
         close(guest->fd);
     else if (is_lower(c))
-        adopt(c, guest->fd, &guest->seals, false);
+        use_connection(c, guest->fd, &guest->seals, false);
     else
-        wait_for_choice(&c->theirs, guest->fd, &guest->seals);
+        hold_candidate(&c->incoming, guest->fd, &guest->seals);
 }
 
 // --- the rest ---
 
-void mesh_need(native_peer *p)
+void mesh_connect(native_peer *p)
 {
-    contact *c = &p->state->mesh->contacts[p->rank];
+    mesh_peer *c = &p->state->mesh->peers[p->rank];
 
-    if (!is_idle(c) || c->call != NULL || c->ours.fd >= 0 || c->theirs.fd >= 0)
+    if (!is_idle(c) || c->dialing != NULL || c->outgoing.fd >= 0 || c->incoming.fd >= 0)
         return;
-    call_at(c, is_lower(c) ? 0 : ls_now_ms() + GIVE_WAY_MS);
+    dial_at(c, is_lower(c) ? 0 : ls_now_ms() + HIGHER_RANK_DELAY_MS);
 }
 
 void mesh_expect(native_peer *p)
 {
     mesh *m = p->state->mesh;
-    contact *c = m == NULL ? NULL : &m->contacts[p->rank];
+    mesh_peer *c = m == NULL ? NULL : &m->peers[p->rank];
 
-    if (c == NULL || c->m == NULL || !is_idle(c) || c->call != NULL || c->ours.fd >= 0 ||
-        c->theirs.fd >= 0)
+    if (c == NULL || c->m == NULL || !is_idle(c) || c->dialing != NULL || c->outgoing.fd >= 0 ||
+        c->incoming.fd >= 0)
         return;
-    call_at(c, ls_now_ms() + EXPECT_MS);
+    dial_at(c, ls_now_ms() + EXPECT_MS);
 }
 
 bool mesh_progress(mesh *m)
@@ -331,7 +332,7 @@ int64_t mesh_due_ms(const mesh *m)
     return poller_due_ms(m->loop);
 }
 
-static ls_status open_door(mesh *m, int listen_fd)
+static ls_status open_listener(mesh *m, int listen_fd)
 {
     const comm_boot *boot = m->boot;
     const door_options opt = {.name = "native",
@@ -339,7 +340,7 @@ static ls_status open_door(mesh *m, int listen_fd)
                               .insecure = boot->key == NULL,
                               .expected = claim_of(m, 0, (uint32_t)boot->rank),
                               .self = m,
-                              .enter = on_enter};
+                              .enter = on_accepted};
     ls_status st = poller_create(&m->loop);
 
     if (st == LS_OK)
@@ -351,37 +352,37 @@ static ls_status open_door(mesh *m, int listen_fd)
     return door_listen_take(m->door, listen_fd);
 }
 
-static ls_status make_strands(contact *c)
+static ls_status make_streams(mesh_peer *c)
 {
     const comm_boot *boot = c->m->boot;
 
     if (boot->connections <= 1)
         return LS_OK;
-    return strands_create(
-        &(strands_options){.n = boot->connections,
+    return streams_create(
+        &(streams_options){.n = boot->connections,
                            .loop = c->m->loop,
                            .key = boot->key,
                            .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
                            .peer = c->peer,
                            .self = c,
-                           .joined = on_strand_joined,
-                           .failed = on_strand_failed},
+                           .joined = on_stream_added,
+                           .failed = on_stream_failed},
         &c->more);
 }
 
-static ls_status make_contacts(mesh *m)
+static ls_status make_peers(mesh *m)
 {
     native_state *s = m->s;
 
     for (int i = 0; i < s->size; i++) {
-        contact *c = &m->contacts[i];
+        mesh_peer *c = &m->peers[i];
 
         if (i == s->rank || s->peers[i].is_local)
             continue;
-        *c = (contact){.m = m, .peer = &s->peers[i]};
-        c->ours = (candidate){.owner = c, .fd = -1};
-        c->theirs = c->ours;
-        LS_TRY(make_strands(c));
+        *c = (mesh_peer){.m = m, .peer = &s->peers[i]};
+        c->outgoing = (candidate){.owner = c, .fd = -1};
+        c->incoming = c->outgoing;
+        LS_TRY(make_streams(c));
     }
     return LS_OK;
 }
@@ -393,17 +394,17 @@ ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out)
 
     *out = NULL;
     if (m != NULL)
-        m->contacts = ls_calloc((size_t)s->size, sizeof(*m->contacts));
-    if (m == NULL || m->contacts == NULL) {
+        m->peers = ls_calloc((size_t)s->size, sizeof(*m->peers));
+    if (m == NULL || m->peers == NULL) {
         ls_free(m);
         close(boot->listen_fd);
         return ls_fail(LS_ENOMEM, "no memory for connections with %d ranks", s->size);
     }
     m->s = s;
     m->boot = boot;
-    st = open_door(m, boot->listen_fd);
+    st = open_listener(m, boot->listen_fd);
     if (st == LS_OK)
-        st = make_contacts(m);
+        st = make_peers(m);
     if (st != LS_OK) {
         mesh_close(m);
         return st;
@@ -417,31 +418,31 @@ void mesh_close(mesh *m)
     if (m == NULL)
         return;
     for (int i = 0; i < m->s->size; i++) {
-        if (m->contacts[i].m == NULL)
+        if (m->peers[i].m == NULL)
             continue;
-        hang_up(&m->contacts[i]);
-        strands_destroy(m->contacts[i].more);
+        close_pending(&m->peers[i]);
+        streams_destroy(m->peers[i].more);
     }
     door_destroy(m->door);
     poller_destroy(m->loop);
-    ls_free(m->contacts);
+    ls_free(m->peers);
     ls_free(m);
 }
 
 void mesh_forked(const mesh *m)
 {
     for (int i = 0; i < m->s->size; i++) {
-        const contact *c = &m->contacts[i];
+        const mesh_peer *c = &m->peers[i];
 
         if (c->m == NULL)
             continue;
-        if (c->call != NULL)
-            dial_forked(c->call);
-        if (c->ours.fd >= 0)
-            close(c->ours.fd);
-        if (c->theirs.fd >= 0)
-            close(c->theirs.fd);
-        strands_forked(c->more);
+        if (c->dialing != NULL)
+            dial_forked(c->dialing);
+        if (c->outgoing.fd >= 0)
+            close(c->outgoing.fd);
+        if (c->incoming.fd >= 0)
+            close(c->incoming.fd);
+        streams_forked(c->more);
     }
     door_forked(m->door);
     poller_forked(m->loop);

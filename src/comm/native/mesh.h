@@ -6,7 +6,7 @@
  * connection that has proved itself in either direction and closes the other, and the higher sends nothing before it has heard
  * from the lower. So two calls that cross end in one connection, whatever their timing, and no byte of a message is ever
  * on a connection that is given up. With several connections a pair (LOCKSTEP_CONNECTIONS) this is the first of them, and whose call
- * it was calls for the others (strands.h).
+ * it was calls for the others (streams.h).
  *
  * Nothing waits: everything moves in mesh_progress(). A peer whose system has taken the call may take its time to answer, as a rank
  * that computes looks at no connection; one where nobody listens any more, or nothing answers for MESH_CONNECT_MS, has failed.
@@ -24,7 +24,7 @@ void mesh_close(mesh *m);        /* what is not connected yet never will be; NUL
 void mesh_forked(const mesh *m); /* closes what a forked child inherited */
 
 /* Something is queued for a peer whose link is idle: connects. A failure shows later as the end of the link. */
-void mesh_need(native_peer *p);
+void mesh_connect(native_peer *p);
 
 /* Something is awaited from a peer whose link may be idle. It will connect when it has it; if that takes long, we do, to see whether it
  * is alive. */

@@ -15,20 +15,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE_BYTES      4096
-#define RUSH_IDLE       400  /* passes without movement: about 10 us */
-#define RUSH_TIGHT      64   /* passes without a pause: less than 1 us */
-#define RUSH_EVERYTHING 16   /* passes between looks at all links */
-#define RUSH_YIELDS     1024 /* over the number of ranks: after so many a rank naps */
-#define RUSH_NAPS       20
-#define RUSH_PASSES     4000
-#define RUSH_NS         (20 * INT64_C(1000000)) /* most operations end long before */
-#define RUSH_LOOK       256 /* passes between looks at the clock where each moves something */
-#define COLD_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
-#define TEAM_OPEN_MS    60000 /* for the members of a sub-group to come */
-#define CLOSE_STEP_MS   2
-#define SEGMENT_MAX     (1U << 20)
-#define SEGMENT_DEFAULT (256U << 10)
+#define PAGE_BYTES       4096
+#define SPIN_IDLE        400  /* passes without movement: about 10 us */
+#define SPIN_TIGHT       64   /* passes without a pause: less than 1 us */
+#define SPIN_EVERYTHING  16   /* passes between looks at all links */
+#define SPIN_YIELDS      1024 /* over the number of ranks: after so many a rank naps */
+#define SPIN_FUTEX_WAITS 20
+#define SPIN_PASSES      4000
+#define SPIN_NS          (20 * INT64_C(1000000)) /* most operations end long before */
+#define SPIN_LOOK        256 /* passes between looks at the clock where each moves something */
+#define READY_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
+#define TEAM_OPEN_MS     60000 /* for the members of a sub-group to come */
+#define CLOSE_STEP_MS    2
+#define SEGMENT_MAX      (1U << 20)
+#define SEGMENT_DEFAULT  (256U << 10)
 
 const char *native_peer_text(const native_peer *p, char *buf, size_t n)
 {
@@ -52,7 +52,7 @@ const plan_layout *native_layout(const native_group *g)
     return layout_helps(&g->layout) ? &g->layout : NULL;
 }
 
-bool native_was_closed(const native_state *s, uint32_t id)
+bool native_is_closed(const native_state *s, uint32_t id)
 {
     for (size_t i = 0; i < s->n_closed; i++)
         if (s->closed[i] == id)
@@ -74,14 +74,14 @@ void native_break(native_group *g, cause_kind kind, int rank, const char *format
     va_end(args);
 }
 
-static void remember(native_group *g, const native_work *w)
+static void add_history(native_group *g, const native_work *w)
 {
     g->history[g->next_history] = w->work->op.stamp.sequence;
     memcpy(g->history_stamps[g->next_history], w->stamp, STAMP_BYTES);
     g->next_history = (g->next_history + 1) % NATIVE_HISTORY;
 }
 
-void native_end(native_work *w)
+void native_end_work(native_work *w)
 {
     native_group *g = w->group;
 
@@ -91,8 +91,8 @@ void native_end(native_work *w)
     list_append(&g->state->ended, &w->node);
     if (w->is_direct)
         return;
-    remember(g, w);
-    match_check_left(w);
+    add_history(g, w);
+    match_check_leftover(w);
 }
 
 static void release(native_work *w)
@@ -103,7 +103,7 @@ static void release(native_work *w)
         exec_release(w);
 }
 
-static void tell_causes(native_state *s)
+static void report_causes(native_state *s)
 {
     bool again = true;
 
@@ -124,7 +124,7 @@ static void tell_causes(native_state *s)
     }
 }
 
-void native_settle(native_state *s)
+void native_complete_works(native_state *s)
 {
     while (!list_empty(&s->ended)) {
         native_work *w = list_entry(s->ended.next, native_work, node);
@@ -136,12 +136,12 @@ void native_settle(native_state *s)
         exec_fill_window(g);
         s->host->done(s->host->self, work, LS_OK, NULL);
     }
-    tell_causes(s);
+    report_causes(s);
 }
 
 // --- progress ---
 
-void native_peer_ended(native_peer *p)
+void native_on_link_end(native_peer *p)
 {
     if (!p->link->is_ended || p->is_gone)
         return;
@@ -165,25 +165,25 @@ static bool receive_peer(native_peer *p)
 {
     const bool moved = !p->link->is_ended && link_receive(p->link);
 
-    native_peer_ended(p);
+    native_on_link_end(p);
     return moved;
 }
 
-static bool receive_hot(native_state *s)
+static bool receive_expected(native_state *s)
 {
     bool moved = false;
 
     for (int i = 0; i < s->size; i++) {
         native_peer *p = &s->peers[i];
 
-        if (p->link != NULL && (p->is_local || match_is_hot(p)))
+        if (p->link != NULL && (p->is_local || match_is_expecting(p)))
             moved |= receive_peer(p);
     }
     return moved;
 }
 
 // Links that owe us nothing may still hold messages that come early, or have ended.
-static bool receive_cold(native_state *s)
+static bool receive_ready(native_state *s)
 {
     native_peer *ready[32];
     const bool is_due =
@@ -192,7 +192,7 @@ static bool receive_cold(native_state *s)
     bool moved = false;
     int n;
 
-    if (!is_due && !sleep_peers_ready(s->sleepers) && ++s->idle_calls % COLD_EVERY != 0)
+    if (!is_due && !sleep_peers_ready(s->sleepers) && ++s->idle_calls % READY_EVERY != 0)
         return false;
     n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready), &has_calls);
     if (has_calls || is_due)
@@ -226,7 +226,7 @@ static bool progress_teams(native_state *s)
     return moved;
 }
 
-static void look_at_locals(native_state *s)
+static void receive_channels(native_state *s)
 {
     int rank;
 
@@ -237,44 +237,44 @@ static void look_at_locals(native_state *s)
         return;
     local_receive(s->local);
     while (local_next_ended(s->local, &rank))
-        native_local_ended(&s->peers[rank]);
+        native_on_channel_end(&s->peers[rank]);
 }
 
 static bool native_progress(native_state *s)
 {
     bool moved;
 
-    sleep_looking(s);
-    look_at_locals(s);
-    moved = receive_hot(s);
+    sleep_begin_progress(s);
+    receive_channels(s);
+    moved = receive_expected(s);
     moved |= exec_run(s);
     moved |= flush_all(s);
     moved |= progress_teams(s);
     if (!moved) {
-        moved = receive_cold(s);
+        moved = receive_ready(s);
         moved |= exec_run(s);
     }
     moved |= !list_empty(&s->ended);
-    native_settle(s);
+    native_complete_works(s);
     moved |= exec_run(s);
-    sleep_looked(s, moved);
+    sleep_end_progress(s, moved);
     return moved;
 }
 
 /* Whether a look at this peer's link may bring something that the group waits for, and is cheap where it may not. */
-static bool is_worth_a_look(const native_group *g, const native_peer *p)
+static bool may_have_message(const native_group *g, const native_peer *p)
 {
-    return p->link != NULL && (p->is_local || match_is_hot(p) || !list_empty(&g->receives));
+    return p->link != NULL && (p->is_local || match_is_expecting(p) || !list_empty(&g->receives));
 }
 
 /* The group's messages; true when something moved. */
-static bool rush_links(native_group *g)
+static bool spin_links(native_group *g)
 {
     native_state *s = g->state;
     bool moved = false;
 
     for (int i = 0; i < g->info->size; i++) {
-        if (is_worth_a_look(g, g->peers[i]))
+        if (may_have_message(g, g->peers[i]))
             moved |= receive_peer(g->peers[i]);
     }
     moved |= exec_run(s);
@@ -282,7 +282,7 @@ static bool rush_links(native_group *g)
         moved |= flush_peer(g->peers[i]);
     if (moved) {
         (void)s->host->now_ns(s->host->self);
-        native_settle(s);
+        native_complete_works(s);
     }
     return moved;
 }
@@ -300,15 +300,15 @@ static transfer *expected_message(const native_group *g)
 }
 
 /* A look for the one message that is expected; now and then at everything. */
-static bool rush_messages(native_group *g, int pass)
+static bool spin_messages(native_group *g, int pass)
 {
-    transfer *t = pass % RUSH_EVERYTHING == 0 ? NULL : expected_message(g);
+    transfer *t = pass % SPIN_EVERYTHING == 0 ? NULL : expected_message(g);
 
     if (t == NULL)
-        return rush_links(g);
-    if (!direct_take(t))
+        return spin_links(g);
+    if (!direct_try_receive(t))
         return false;
-    native_settle(g->state);
+    native_complete_works(g->state);
     return true;
 }
 
@@ -317,32 +317,32 @@ static bool has_links_pending(const native_group *g)
     return !list_empty(&g->directs) || !list_empty(&g->works);
 }
 
-/* Whether RUSH_NS have passed since the first call, which finds *until_ns 0. */
-static bool has_lasted(const native_group *g, int64_t *until_ns)
+/* Whether SPIN_NS have passed since the first call, which finds *until_ns 0. */
+static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
 {
     const comm_host *host = g->state->host;
     const int64_t now_ns = host->now_ns(host->self);
 
     if (*until_ns == 0)
-        *until_ns = now_ns + RUSH_NS;
+        *until_ns = now_ns + SPIN_NS;
     return now_ns >= *until_ns;
 }
 
 /* Waits a little. False: that was long enough. */
-static bool rest(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
+static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
 {
-    const int yields = 1 + RUSH_YIELDS / g->info->size;
+    const int yields = 1 + SPIN_YIELDS / g->info->size;
 
     if (has_own_core) {
-        if (idle > RUSH_TIGHT)
+        if (idle > SPIN_TIGHT)
             core_relax();
         // The reading of the clock takes as long as a short pause.
-        return idle < RUSH_IDLE && !has_lasted(g, until_ns);
+        return idle < SPIN_IDLE && !spin_time_is_over(g, until_ns);
     }
-    if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_nap(g->team))
+    if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_futex_wait(g->team))
         (void)sched_yield();
     // What has come meanwhile ends now, not before.
-    return idle < yields + RUSH_NAPS && !has_lasted(g, until_ns);
+    return idle < yields + SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
 }
 
 /* The control connection is not read meanwhile, so the time is bounded: passes may copy much, and
@@ -352,18 +352,18 @@ static void native_spin_wait(native_group *g, bool has_own_core, const backend_c
     int64_t until_ns = 0;
     int idle = 0;
 
-    for (int pass = 1; pass <= RUSH_PASSES; pass++) {
+    for (int pass = 1; pass <= SPIN_PASSES; pass++) {
         const bool is_team = g->team != NULL && team_busy(g->team);
 
         if ((!is_team && !has_links_pending(g)) || g->is_broken ||
-            (pass % RUSH_LOOK == 0 && has_lasted(g, &until_ns)))
+            (pass % SPIN_LOOK == 0 && spin_time_is_over(g, &until_ns)))
             return;
-        if (is_team ? team_progress(g->team) : rush_messages(g, pass)) {
+        if (is_team ? team_progress(g->team) : spin_messages(g, pass)) {
             idle = 0;
             continue;
         }
         if (atomic_load_explicit(others, memory_order_relaxed) != 0 ||
-            !rest(g, has_own_core, ++idle, &until_ns))
+            !pause_spin(g, has_own_core, ++idle, &until_ns))
             return;
     }
 }
@@ -398,7 +398,7 @@ static void free_group(native_group *g)
     ls_free(g);
 }
 
-static void remember_closed(native_state *s, uint32_t id)
+static void add_closed(native_state *s, uint32_t id)
 {
     if (s->n_closed == s->closed_capacity) {
         const size_t wanted = s->closed_capacity == 0 ? 16 : 2 * s->closed_capacity;
@@ -419,8 +419,8 @@ static void native_close_group(native_group *g)
 
     LS_ASSERT(list_empty(&g->works) && list_empty(&g->directs));
     list_remove(&g->node);
-    match_forget_group(s, id);
-    remember_closed(s, id);
+    match_free_group(s, id);
+    add_closed(s, id);
     free_group(g);
 }
 
@@ -513,7 +513,7 @@ static void native_start(native_group *g, backend_work *work)
         exec_start(g, work);
     (void)exec_run(s);
     (void)flush_all(s);
-    native_settle(s);
+    native_complete_works(s);
 }
 
 static void end_list(native_group *g, list_node *list, ls_status status, const char *text)
@@ -671,13 +671,13 @@ static void init_lists(native_state *s)
     list_init(&s->groups);
     list_init(&s->runnable);
     list_init(&s->ended);
-    list_init(&s->parcels);
+    list_init(&s->unexpected);
     list_init(&s->free_items);
     list_init(&s->free_transfers);
     list_init(&s->free_collectives);
     list_init(&s->free_directs);
     for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
-        list_init(&s->free_parcels[c]);
+        list_init(&s->free_unexpected[c]);
     for (int i = 0; i < s->size; i++) {
         s->peers[i].state = s;
         s->peers[i].rank = i;
@@ -736,7 +736,7 @@ static ls_status native_open(const comm_boot *boot, const comm_host *host, nativ
     }
     st = native_join(s, boot);
     if (st == LS_OK)
-        st = native_learn_hosts(s, boot);
+        st = native_exchange_hosts(s, boot);
     if (st != LS_OK) {
         native_destroy(s);
         return st;

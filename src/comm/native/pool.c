@@ -60,31 +60,31 @@ static int size_class(size_t bytes)
     return c;
 }
 
-parcel *pool_new_parcel(native_state *s, size_t bytes)
+unexpected_message *pool_new_unexpected(native_state *s, size_t bytes)
 {
     const int c = size_class(bytes);
-    parcel *made;
+    unexpected_message *made;
 
     LS_ASSERT(c < NATIVE_SIZE_CLASS);
-    made = take(&s->free_parcels[c], sizeof(*made) + ((size_t)64 << c));
+    made = take(&s->free_unexpected[c], sizeof(*made) + ((size_t)64 << c));
     if (made == NULL)
         return NULL;
-    *made = (parcel){.size_class = c, .data = (uint8_t *)(made + 1)};
+    *made = (unexpected_message){.size_class = c, .data = (uint8_t *)(made + 1)};
     return made;
 }
 
-void pool_free_parcel(parcel *c)
+void pool_free_unexpected(unexpected_message *c)
 {
     native_state *s = c->peer->state;
 
     list_remove(&c->node);
-    c->peer->n_parcels--;
-    c->peer->held -= c->m.is_charged ? CHARGE(c->m.bytes) : 0;
-    if (c->peer->incoming == c) { // its payload is still coming: drop that
-        c->peer->incoming = NULL;
+    c->peer->n_unexpected--;
+    c->peer->unexpected_bytes -= c->m.is_charged ? CHARGE(c->m.bytes) : 0;
+    if (c->peer->receiving_unexpected == c) { // its payload is still coming: drop that
+        c->peer->receiving_unexpected = NULL;
         link_drop_payload(c->peer->link);
     }
-    list_append(&s->free_parcels[c->size_class], &c->node);
+    list_append(&s->free_unexpected[c->size_class], &c->node);
 }
 
 static void free_list(list_node *list)
@@ -99,13 +99,13 @@ static void free_list(list_node *list)
 
 void pool_free(native_state *s)
 {
-    while (!list_empty(&s->parcels))
-        pool_free_parcel(list_entry(s->parcels.next, parcel, node));
+    while (!list_empty(&s->unexpected))
+        pool_free_unexpected(list_entry(s->unexpected.next, unexpected_message, node));
     for (int i = 0; i < s->size && s->peers != NULL; i++)
-        while (!list_empty(&s->peers[i].parcels))
-            pool_free_parcel(list_entry(s->peers[i].parcels.next, parcel, node));
+        while (!list_empty(&s->peers[i].unexpected))
+            pool_free_unexpected(list_entry(s->peers[i].unexpected.next, unexpected_message, node));
     free_list(&s->free_items);
     free_list(&s->free_transfers);
     for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
-        free_list(&s->free_parcels[c]);
+        free_list(&s->free_unexpected[c]);
 }

@@ -27,7 +27,7 @@ static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
 }
 
 /* Sends what is new to this peer; false when the channel is full. */
-static bool tell_births(const local *l, local_peer *p)
+static bool send_announcements(const local *l, local_peer *p)
 {
     for (int i = 0; i < l->n_own; i++) {
         bool sent = true;
@@ -43,79 +43,80 @@ static bool tell_births(const local *l, local_peer *p)
     return true;
 }
 
-static bool tell_deaths(const local *l, local_peer *p)
+static bool send_removals(const local *l, local_peer *p)
 {
-    while (p->mourned < l->first_death + (uint64_t)l->n_dead) {
-        const channel_message m = {.type = CHANNEL_GONE, .a = l->dead[p->mourned - l->first_death]};
+    while (p->gone_acked < l->first_removal + (uint64_t)l->n_removed) {
+        const channel_message m = {.type = CHANNEL_GONE,
+                                   .a = l->removed[p->gone_acked - l->first_removal]};
         bool sent = true;
 
         if (channel_send(p->fd, &m, -1, &sent) == LS_OK && !sent)
             return false;
-        p->mourned++;
+        p->gone_acked++;
     }
     return true;
 }
 
 /* Descriptors that every peer has, and deaths that every peer knows, have served. */
-static void drop_told(local *l)
+static void drop_acked(local *l)
 {
-    uint64_t mourned = l->first_death + (uint64_t)l->n_dead;
+    uint64_t gone_acked = l->first_removal + (uint64_t)l->n_removed;
     int n;
 
     l->announced = l->last_id;
     for (int i = 0; i < l->count - 1; i++) {
         if (l->peers[i]->announced < l->announced)
             l->announced = l->peers[i]->announced;
-        if (l->peers[i]->mourned < mourned)
-            mourned = l->peers[i]->mourned;
+        if (l->peers[i]->gone_acked < gone_acked)
+            gone_acked = l->peers[i]->gone_acked;
     }
     for (int i = 0; i < l->n_own; i++) {
         if (l->own[i].id <= l->announced)
             segment_map_close_fd(l->own[i].map);
     }
-    n = (int)(mourned - l->first_death);
-    l->n_dead -= n;
-    l->first_death = mourned;
-    memmove(l->dead, l->dead + n, (size_t)l->n_dead * sizeof(*l->dead));
+    n = (int)(gone_acked - l->first_removal);
+    l->n_removed -= n;
+    l->first_removal = gone_acked;
+    memmove(l->removed, l->removed + n, (size_t)l->n_removed * sizeof(*l->removed));
 }
 
-void segment_tell_all(local *l)
+void segment_announce_all(local *l)
 {
     char kept[LS_ERROR_BYTES];
 
     ls_error_keep(kept);
     l->pending = false;
     for (int i = 0; i < l->count - 1; i++) {
-        const bool is_full = !tell_births(l, l->peers[i]) || !tell_deaths(l, l->peers[i]);
+        const bool is_full = !send_announcements(l, l->peers[i]) || !send_removals(l, l->peers[i]);
 
         atomic_store_explicit(&l->peers[i]->is_full, is_full, memory_order_relaxed);
         l->pending |= is_full;
     }
-    drop_told(l);
+    drop_acked(l);
     ls_error_restore(kept);
 }
 
 /* --- this rank's segments --- */
 
 /* Room for one more segment and, later, its death: destroying cannot fail. */
-static ls_status make_room(local *l)
+static ls_status reserve_slot(local *l)
 {
     const int capacity = l->capacity == 0 ? 16 : 2 * l->capacity;
     own_segment *own;
-    uint32_t *dead;
+    uint32_t *removed;
 
-    if (l->n_own + l->n_dead >= SEGMENTS_MAX)
+    if (l->n_own + l->n_removed >= SEGMENTS_MAX)
         return ls_fail(LS_ENOMEM, "this rank shares %d pieces of memory already", l->n_own);
-    if (l->n_own + l->n_dead < l->capacity)
+    if (l->n_own + l->n_removed < l->capacity)
         return LS_OK;
     own = ls_realloc(l->own, (size_t)capacity, sizeof(*own));
     if (own == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
     l->own = own;
-    dead = ls_realloc(l->dead, (size_t)capacity, sizeof(*dead));
-    if (dead == NULL)
+    removed = ls_realloc(l->removed, (size_t)capacity, sizeof(*removed));
+    if (removed == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
-    l->dead = dead;
+    l->removed = removed;
     l->capacity = capacity;
     return LS_OK;
 }
@@ -127,11 +128,11 @@ ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory)
 
     if (l->last_id == UINT32_MAX)
         return ls_fail(LS_ENOMEM, "this rank has shared too many pieces of memory");
-    LS_TRY(make_room(l));
+    LS_TRY(reserve_slot(l));
     LS_TRY(segment_map_create(segment_token(), bytes, key == SEGMENT_KEY_NONE, &map));
     s = &l->own[l->n_own++];
     *s = (own_segment){.map = map, .key = key, .id = ++l->last_id};
-    segment_tell_all(l);
+    segment_announce_all(l);
     *memory = map->base;
     return LS_OK;
 }
@@ -141,11 +142,11 @@ void segment_destroy(local *l, void *memory)
     for (int i = 0; i < l->n_own; i++) {
         if (l->own[i].map->base != memory)
             continue;
-        l->dead[l->n_dead++] = l->own[i].id;
+        l->removed[l->n_removed++] = l->own[i].id;
         segment_map_release(l->own[i].map);
         l->n_own--;
         memmove(&l->own[i], &l->own[i + 1], (size_t)(l->n_own - i) * sizeof(*l->own));
-        segment_tell_all(l);
+        segment_announce_all(l);
         return;
     }
     if (memory != NULL)
@@ -213,7 +214,7 @@ static void drop_view(segment_view *v)
     ls_free(v);
 }
 
-static ls_status room_for_view(local_peer *p)
+static ls_status reserve_view(local_peer *p)
 {
     const int capacity = p->views_capacity == 0 ? 16 : 2 * p->views_capacity;
     segment_view **views;
@@ -248,10 +249,10 @@ static segment_map *map_announced(const local_peer *p, const channel_message *m,
     return map;
 }
 
-ls_status segment_heard_of(local_peer *p, const channel_message *m, int fd)
+ls_status segment_on_announced(local_peer *p, const channel_message *m, int fd)
 {
     segment_view *v = NULL;
-    ls_status st = room_for_view(p);
+    ls_status st = reserve_view(p);
 
     if (st == LS_OK && m->a <= p->last_id)
         st = ls_fail(LS_EPROTO, "rank %d announced segment %u after %u", p->rank, m->a, p->last_id);
@@ -270,7 +271,7 @@ ls_status segment_heard_of(local_peer *p, const channel_message *m, int fd)
     return LS_OK;
 }
 
-ls_status segment_heard_end(local_peer *p, uint32_t id)
+ls_status segment_on_removed(local_peer *p, uint32_t id)
 {
     segment_view *v = find_view(p, id);
 
@@ -283,7 +284,7 @@ ls_status segment_heard_end(local_peer *p, uint32_t id)
     return LS_OK;
 }
 
-static ls_status take_view(segment_view *v, uint64_t offset, size_t bytes, segment_view **view,
+static ls_status hold_view(segment_view *v, uint64_t offset, size_t bytes, segment_view **view,
                            void **memory)
 {
     const int peer = v->owner->rank;
@@ -337,7 +338,7 @@ ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, seg
     if (v == NULL)
         return ls_fail(LS_EPROTO, "rank %d names its segment %u, which it has not announced", peer,
                        ref.id);
-    return take_view(v, ref.offset, bytes, view, memory);
+    return hold_view(v, ref.offset, bytes, view, memory);
 }
 
 /* The newest one alive. */
@@ -350,7 +351,7 @@ static segment_view *find_key(const local_peer *p, uint64_t key)
     return NULL;
 }
 
-static void wait_for_news(const local_peer *p, int64_t deadline_ms)
+static void wait_for_channel(const local_peer *p, int64_t deadline_ms)
 {
     struct pollfd fd = {.fd = p->fd, .events = POLLIN};
     const int left = ls_deadline_left(deadline_ms);
@@ -370,14 +371,14 @@ ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t d
         segment_view *v = find_key(p, key);
 
         if (v != NULL)
-            return take_view(v, 0, bytes, view, memory);
+            return hold_view(v, 0, bytes, view, memory);
         if (atomic_load_explicit(&p->ended, memory_order_relaxed))
             return ls_fail(p->end_status, "rank %d has not shared its memory: %s", peer,
                            p->end_text);
         if (ls_deadline_left(deadline_ms) == 0)
             return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
         LS_TRY(local_check(l));
-        wait_for_news(p, deadline_ms);
+        wait_for_channel(p, deadline_ms);
         (void)local_read_peer(p);
         local_flush(l);
     }
@@ -395,7 +396,7 @@ void segment_release(local *l, segment_view *view)
 
 /* --- the end --- */
 
-void segment_forget_peer(local_peer *p)
+void segment_free_views(local_peer *p)
 {
     for (int i = 0; i < p->n_views; i++) {
         segment_map_release(p->views[i]->map);
@@ -404,10 +405,10 @@ void segment_forget_peer(local_peer *p)
     ls_free(p->views);
 }
 
-void segment_forget_all(local *l)
+void segment_free_own(local *l)
 {
     for (int i = 0; i < l->n_own; i++)
         segment_map_release(l->own[i].map);
     ls_free(l->own);
-    ls_free(l->dead);
+    ls_free(l->removed);
 }

@@ -42,15 +42,15 @@ struct sleepers {
 };
 
 /* What this thread knows of the backend it last progressed. */
-typedef struct sleep_notes {
+typedef struct sleep_state {
     uint64_t serial;
     uint64_t wakes;
     bool is_prepared; /* local peers have been told that it sleeps */
-    bool has_looked;  /* and nothing had moved after that */
+    bool has_checked; /* and nothing had moved after that */
     int64_t due_ms;   /* when the mesh has something to do */
-} sleep_notes;
+} sleep_state;
 
-static _Thread_local sleep_notes notes;
+static _Thread_local sleep_state thread_state;
 
 ls_status sleep_create(int control_fd, sleepers **out)
 {
@@ -179,40 +179,40 @@ bool sleep_locals_ready(sleepers *z)
 
 // --- threads ---
 
-void sleep_looking(native_state *s)
+void sleep_begin_progress(native_state *s)
 {
     sleepers *z = s->sleepers;
 
-    if (notes.serial != z->serial)
-        notes = (sleep_notes){.serial = z->serial};
+    if (thread_state.serial != z->serial)
+        thread_state = (sleep_state){.serial = z->serial};
     ls_mutex_lock(&z->mu);
-    notes.wakes = z->wakes;
+    thread_state.wakes = z->wakes;
     ls_mutex_unlock(&z->mu);
-    notes.has_looked = notes.is_prepared;
+    thread_state.has_checked = thread_state.is_prepared;
 }
 
-static void stop_sleeping(native_state *s)
+static void cancel_sleep(native_state *s)
 {
-    if (notes.is_prepared)
+    if (thread_state.is_prepared)
         local_end_sleep(s->local);
-    notes.is_prepared = false;
-    notes.has_looked = false;
+    thread_state.is_prepared = false;
+    thread_state.has_checked = false;
 }
 
-void sleep_looked(native_state *s, bool moved)
+void sleep_end_progress(native_state *s, bool moved)
 {
-    notes.due_ms = s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh);
+    thread_state.due_ms = s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh);
     if (moved)
-        stop_sleeping(s);
+        cancel_sleep(s);
 }
 
 // A place to sleep in, NULL when something has happened meanwhile or there is no memory for one.
-static sleeper *lie_down(sleepers *z)
+static sleeper *sleeper_acquire(sleepers *z)
 {
     sleeper *place = NULL;
 
     ls_mutex_lock(&z->mu);
-    if (z->wakes == notes.wakes) {
+    if (z->wakes == thread_state.wakes) {
         for (place = z->all; place != NULL && place->is_used; place = place->next)
             continue;
         if (place == NULL) {
@@ -230,7 +230,7 @@ static sleeper *lie_down(sleepers *z)
     return place;
 }
 
-static void get_up(sleepers *z, sleeper *place)
+static void sleeper_release(sleepers *z, sleeper *place)
 {
     uint64_t count;
 
@@ -263,7 +263,8 @@ static void sleep_in(native_state *s, const sleeper *place, int timeout_ms)
 
 static int until_due(int timeout_ms)
 {
-    const int64_t left_ms = notes.due_ms == INT64_MAX ? timeout_ms : notes.due_ms - ls_now_ms();
+    const int64_t left_ms =
+        thread_state.due_ms == INT64_MAX ? timeout_ms : thread_state.due_ms - ls_now_ms();
 
     if (left_ms >= timeout_ms)
         return timeout_ms;
@@ -275,20 +276,20 @@ void sleep_wait(native_state *s, int timeout_ms)
     sleepers *z = s->sleepers;
     sleeper *place;
 
-    if (notes.serial != z->serial)
+    if (thread_state.serial != z->serial)
         return; // this thread has not looked at all
-    if (s->local != NULL && local_count(s->local) > 1 && !notes.has_looked) {
-        if (!notes.is_prepared)
+    if (s->local != NULL && local_count(s->local) > 1 && !thread_state.has_checked) {
+        if (!thread_state.is_prepared)
             local_prepare_sleep(s->local);
-        notes.is_prepared = true;
+        thread_state.is_prepared = true;
         return;
     }
-    place = lie_down(z);
+    place = sleeper_acquire(z);
     if (place != NULL) {
         sleep_in(s, place, until_due(timeout_ms));
-        get_up(z, place);
+        sleeper_release(z, place);
     }
-    stop_sleeping(s);
+    cancel_sleep(s);
 }
 
 void sleep_wake(native_state *s)

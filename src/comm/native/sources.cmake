@@ -17,7 +17,7 @@ list(APPEND native_sources
   native/algorithm_table.c)
 list(APPEND native_sources
   native/algorithms.c
-  native/blame.c
+  native/errors.c
   native/direct.c
   native/exec.c
   native/hosts.c
@@ -42,7 +42,7 @@ list(APPEND native_sources
   native/pool.c
   native/schedule.c
   native/sleep.c
-  native/strands.c)
+  native/mesh_streams.c)
 
 # The reduction loops are one source, compiled once an instruction set and chosen at run time.
 set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS         1000000
+#define FUTEX_WAIT_NS  1000000
 #define SCRATCH_BYTES  ((size_t)512 << 10) /* of all blocks read from others at a time */
 #define TEAM_BLOCK_MAX ((size_t)256 << 10)
 #define TEAM_BLOCK_MIN ((size_t)16 << 10)
@@ -135,7 +135,7 @@ static void publish_refs(team *t, team_slot *s)
         (void)segment_find(t->l, op->src, team_contribution(op, t->n), &s->src);
         s->src_at = (uintptr_t)op->src;
     }
-    if (team_needs_dst(op, t->rank) || (team_pushes(op->kind) && team_gets(op, t->rank))) {
+    if (team_needs_dst(op, t->rank) || (team_can_push(op->kind) && team_is_reader(op, t->rank))) {
         (void)segment_find(t->l, op->dst, team_result(op, t->n), &s->dst);
         s->dst_at = (uintptr_t)op->dst;
     }
@@ -153,7 +153,7 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
 {
     const size_t bytes = team_contribution(t->op, t->n);
 
-    if (t->is_inline && team_gives(t->op, t->rank)) {
+    if (t->is_inline && team_is_source(t->op, t->rank)) {
         if (bytes == sizeof(uint64_t))
             memcpy(s->head.small, t->op->src, sizeof(uint64_t));
         else
@@ -172,30 +172,30 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
  */
 static void count_arrival(team *t)
 {
-    team_part *meeting = t->parts[0];
+    team_part *first = t->parts[0];
     const uint64_t all = t->number * (uint64_t)t->n;
 
-    if (atomic_fetch_add_explicit(&meeting->arrivals, 1, memory_order_seq_cst) + 1 < all)
+    if (atomic_fetch_add_explicit(&first->arrivals, 1, memory_order_seq_cst) + 1 < all)
         return;
-    // Pairs with team_nap(): either it sees the number or this sees the napper.
-    atomic_store_explicit(&meeting->complete, (uint32_t)t->number, memory_order_seq_cst);
-    if (atomic_load_explicit(&meeting->n_napping, memory_order_seq_cst) > 0)
-        (void)syscall(SYS_futex, &meeting->complete, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    // Pairs with team_futex_wait(): either it sees the number or this sees the napper.
+    atomic_store_explicit(&first->complete, (uint32_t)t->number, memory_order_seq_cst);
+    if (atomic_load_explicit(&first->n_futex_waiters, memory_order_seq_cst) > 0)
+        (void)syscall(SYS_futex, &first->complete, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-bool team_nap(team *t)
+bool team_futex_wait(team *t)
 {
-    const struct timespec most = {.tv_nsec = NAP_NS};
-    team_part *meeting = t->parts[0];
+    const struct timespec most = {.tv_nsec = FUTEX_WAIT_NS};
+    team_part *first = t->parts[0];
     uint32_t complete;
 
-    if (!t->naps || t->phase != TEAM_GATHERING)
+    if (!t->uses_futex || t->phase != TEAM_GATHERING)
         return false;
-    atomic_fetch_add_explicit(&meeting->n_napping, 1, memory_order_seq_cst);
-    complete = atomic_load_explicit(&meeting->complete, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&first->n_futex_waiters, 1, memory_order_seq_cst);
+    complete = atomic_load_explicit(&first->complete, memory_order_seq_cst);
     if ((int32_t)(complete - (uint32_t)t->number) < 0)
-        (void)syscall(SYS_futex, &meeting->complete, FUTEX_WAIT, complete, &most, NULL, 0);
-    atomic_fetch_sub_explicit(&meeting->n_napping, 1, memory_order_relaxed);
+        (void)syscall(SYS_futex, &first->complete, FUTEX_WAIT, complete, &most, NULL, 0);
+    atomic_fetch_sub_explicit(&first->n_futex_waiters, 1, memory_order_relaxed);
     return true;
 }
 
@@ -203,7 +203,7 @@ bool team_nap(team *t)
  * Nobody reads this rank's next slot any more (it was used two operations ago), but its lines still stand in the others' caches: they
  * are called back while this rank waits anyway. As many as this operation took; the next is often alike.
  */
-static void call_back_slot(const team *t)
+static void prefetch_next_slot(const team *t)
 {
     const char *next = (const char *)&t->parts[t->rank]->slots[(t->number + 1) % TEAM_SLOTS];
     const size_t bytes = team_contribution(t->op, t->n);
@@ -235,9 +235,9 @@ static void publish(team *t)
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
     team_publish(t, &s->ready, t->number);
-    if (t->naps)
+    if (t->uses_futex)
         count_arrival(t);
-    call_back_slot(t);
+    prefetch_next_slot(t);
 }
 
 /* --- gathering --- */
@@ -333,7 +333,7 @@ static ls_status resolve_member(team *t, int k)
         t->src[k] = memory;
     }
     t->dst[k] = NULL;
-    if (team_needs_dst(t->op, k) || (team_pushes(t->op->kind) && s->dst.id != 0)) {
+    if (team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0)) {
         LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n),
                                &t->views[2 * (size_t)k + 1], &memory));
         t->dst[k] = memory;
@@ -438,7 +438,7 @@ team_step team_leave(team *t)
     if (!all_left(t))
         return TEAM_WAITS;
     for (int k = 0; k < t->n; k++) {
-        if (k != t->rank && team_gives(t->op, k) && team_gets(t->op, t->rank) &&
+        if (k != t->rank && team_is_source(t->op, k) && team_is_reader(t->op, t->rank) &&
             team_break_given_up(t, k))
             return TEAM_WAITS;
     }
@@ -571,7 +571,7 @@ static ls_status allocate(team *t)
 static ls_status share_parts(team *t, int64_t deadline_ms)
 {
     const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
-    const size_t bytes = TEAM_STAGING_AT + (size_t)2 * TEAM_ROOMS * t->piece_bytes;
+    const size_t bytes = TEAM_STAGING_AT + (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
     void *memory = NULL;
 
     LS_TRY(segment_create(t->l, key, bytes, &t->memory));
@@ -580,7 +580,7 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
     t->parts[t->rank]->probe_at = (uintptr_t)&t->probe;
     t->parts[t->rank]->probe_value = t->probe;
     t->parts[t->rank]->pid = getpid();
-    t->parts[t->rank]->shares_cores = t->naps;
+    t->parts[t->rank]->shares_cores = t->uses_futex;
     for (int k = 0; k < t->n; k++) {
         if (k == t->rank)
             continue;
@@ -592,7 +592,7 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
 }
 
 /* The first member whose counter is 0; n: none. */
-static int find_absent(const team *t, size_t counter)
+static int first_missing(const team *t, size_t counter)
 {
     int k = 0;
 
@@ -614,7 +614,7 @@ static int earlier_of(int left_ms, int ms)
 static void sleep_for_absent(team *t, size_t counter, struct pollfd *fds, int64_t deadline_ms)
 {
     local_prepare_sleep(t->l);
-    if (find_absent(t, counter) < t->n)
+    if (first_missing(t, counter) < t->n)
         (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
                    earlier_of(ls_deadline_left(deadline_ms), CHECK_MS));
     local_end_sleep(t->l);
@@ -630,11 +630,11 @@ static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t d
     if (fds == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
     team_publish(t, (_Atomic uint64_t *)(void *)((char *)t->memory + counter), value);
-    while (st == LS_OK && find_absent(t, counter) < t->n) {
+    while (st == LS_OK && first_missing(t, counter) < t->n) {
         int absent;
 
         sleep_for_absent(t, counter, fds, deadline_ms);
-        absent = find_absent(t, counter);
+        absent = first_missing(t, counter);
         if (absent < t->n && local_has_ended(t->l, t->info->members[absent]))
             st = ls_fail(LS_EPEER, "rank %d ended while it opened the group",
                          t->info->members[absent]);
@@ -649,7 +649,7 @@ static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t d
 }
 
 /* Reads a value of each member's from its memory: rights, filters and pid namespaces all show here and nowhere else. */
-static uint64_t try_to_read(team *t)
+static uint64_t probe_readers(team *t)
 {
     for (int k = 0; k < t->n; k++) {
         const team_part *part = t->parts[k];
@@ -672,12 +672,12 @@ static uint64_t try_to_read(team *t)
 static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 {
     // Without a row for it, nobody is to try.
-    const uint64_t can_read = has_row_for(t, &team_direct) ? try_to_read(t) : READS_SOME;
+    const uint64_t can_read = has_row_for(t, &team_direct) ? probe_readers(t) : READS_SOME;
 
     LS_TRY(wait_for_all(t, offsetof(team_part, can_read), can_read, deadline_ms));
     t->can_read = true;
     for (int k = 0; k < t->n; k++) {
-        t->naps |= t->parts[k]->shares_cores != 0;
+        t->uses_futex |= t->parts[k]->shares_cores != 0;
         t->can_read &=
             atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
     }
@@ -685,7 +685,7 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 }
 
 /* Whole lines, and at least one for each member's slice. */
-static void choose_sizes(team *t, size_t segment_bytes)
+static void set_sizes(team *t, size_t segment_bytes)
 {
     size_t block = SCRATCH_BYTES / ((size_t)t->n - 1) / 4096 * 4096;
 
@@ -715,11 +715,11 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info,
     t->rank = info->rank;
     list_init(&t->queue);
     list_init(&t->free_ops);
-    choose_sizes(t, opt->segment_bytes);
+    set_sizes(t, opt->segment_bytes);
     fill_rows(t, opt->table);
     if (has_row_for(t, &team_direct))
         team_allow_reading();
-    t->naps = opt->shares_cores;
+    t->uses_futex = opt->shares_cores;
     st = allocate(t);
     if (st == LS_OK)
         st = share_parts(t, deadline_ms);

@@ -61,7 +61,7 @@ bool team_gave_up(const team *t, int member);
 
 /* Sleeps until all members have published the current operation, about a millisecond at most. False: this is not what it waits
  * for, or no member shares cores. */
-bool team_nap(team *t);
+bool team_futex_wait(team *t);
 
 /* Whether operations are pending. */
 bool team_busy(const team *t);

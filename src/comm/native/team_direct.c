@@ -131,7 +131,7 @@ static void begin(team *t)
     t->next_reduce = 0;
     t->next_out = 0;
     t->n_pieces = 0;
-    if (!team_reduces(t->op->kind))
+    if (!team_is_reduction(t->op->kind))
         return;
     slice_of(t, 0, &at, &end); // the longest
     t->n_pieces = (end - at + t->block_bytes - 1) / t->block_bytes;
@@ -260,11 +260,11 @@ static void leave(team *t)
 static team_step step(team *t)
 {
     if (t->stage == WORKING) {
-        const bool moved = team_reduces(t->op->kind) ? work_on_blocks(t) : move_some(t);
+        const bool moved = team_is_reduction(t->op->kind) ? work_on_blocks(t) : move_some(t);
 
         if (!moved)
             return TEAM_WAITS;
-        if (!team_reduces(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
+        if (!team_is_reduction(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
             leave(t);
         return TEAM_MOVED;
     }

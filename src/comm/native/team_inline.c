@@ -53,9 +53,9 @@ static void move_all(team *t)
 
 static team_step step(team *t)
 {
-    if (!team_gets(t->op, t->rank))
+    if (!team_is_reader(t->op, t->rank))
         return TEAM_FINISHED;
-    if (team_reduces(t->op->kind))
+    if (team_is_reduction(t->op->kind))
         reduce_all(t);
     else
         move_all(t);

@@ -28,7 +28,7 @@
 #define TEAM_INLINE_BYTES  16384 /* that fit into a slot */
 #define TEAM_SMALL_BYTES   32    /* that fit into its first line */
 #define TEAM_STAGING_AT    53248
-#define TEAM_ROOMS         2 /* `in` rooms, and as many `out`; more did not make it faster */
+#define TEAM_BUFFERS       2 /* `in` rooms, and as many `out`; more did not make it faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
 #define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* worked on in one call of team_progress() */
 
@@ -73,7 +73,7 @@ typedef struct team_part {
     /* Of member 0's part, used by all of a team that naps: who comes last wakes the others with one call. */
     _Alignas(128) _Atomic uint64_t arrivals; /* of all members at all operations */
     _Atomic uint32_t complete; /* the last operation to which all have come; a futex */
-    _Atomic uint32_t n_napping;
+    _Atomic uint32_t n_futex_waiters;
     _Alignas(128) team_slot slots[TEAM_SLOTS];
 } team_part;
 
@@ -89,7 +89,7 @@ typedef struct team_reader {
     bool is_thread; /* of this process: its addresses are ours */
 } team_reader;
 
-#define TEAM_ROWS_MAX (TEAM_OWN_ROWS_MAX + 8) /* of one kind */
+#define TEAM_ROWS_MAX (TEAM_USER_ROWS_MAX + 8) /* of one kind */
 
 typedef enum team_step {
     TEAM_WAITS = 0, /* for other members */
@@ -129,7 +129,7 @@ struct team {
     size_t piece_bytes;
     size_t block_bytes; /* of team_direct.c */
     bool can_read;      /* all members can read each other's memory */
-    bool naps;          /* some member shares its core with another */
+    bool uses_futex;    /* some member shares its core with another */
     bool is_inline;     /* the current operation is */
     uint64_t what;      /* team_head's, of the current operation */
     uint64_t probe;     /* what others read to try it */
@@ -190,11 +190,11 @@ void team_allow_reading(void);
 
 size_t team_contribution(const coll *op, int n); /* bytes that one (contributing) rank gives */
 size_t team_result(const coll *op, int n);       /* bytes that one (receiving) rank gets */
-bool team_gives(const coll *op, int rank);       /* whether it contributes */
-bool team_gets(const coll *op, int rank);        /* whether it receives */
-bool team_reduces(coll_kind kind);
+bool team_is_source(const coll *op, int rank);   /* whether it contributes */
+bool team_is_reader(const coll *op, int rank);   /* whether it receives */
+bool team_is_reduction(coll_kind kind);
 /* Whether sources may write into their readers' memory: where otherwise one side would have all the work, and the other none. */
-bool team_pushes(coll_kind kind);
+bool team_can_push(coll_kind kind);
 /* Whether member `other` reads or writes the memory of member `rank` when the operation runs in shared memory. */
 bool team_touches(const coll *op, int other, int rank);
 /* Whether shared memory is needed of member `rank`, for its source or destination. */

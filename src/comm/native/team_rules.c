@@ -16,7 +16,7 @@ bool team_supports(const coll *op)
            op->dst_counts == NULL;
 }
 
-bool team_reduces(coll_kind kind)
+bool team_is_reduction(coll_kind kind)
 {
     return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
 }
@@ -59,24 +59,24 @@ static bool has_one_reader(coll_kind kind)
     return kind == COLL_GATHER || kind == COLL_REDUCE;
 }
 
-bool team_gives(const coll *op, int rank)
+bool team_is_source(const coll *op, int rank)
 {
     return op->kind != COLL_BARRIER && (!has_one_source(op->kind) || rank == op->root);
 }
 
-bool team_gets(const coll *op, int rank)
+bool team_is_reader(const coll *op, int rank)
 {
     return op->kind != COLL_BARRIER && (!has_one_reader(op->kind) || rank == op->root);
 }
 
-bool team_pushes(coll_kind kind)
+bool team_can_push(coll_kind kind)
 {
     return has_one_source(kind) || kind == COLL_GATHER;
 }
 
 static bool moves_between(const coll *op, int source, int reader)
 {
-    return team_gives(op, source) && team_gets(op, reader);
+    return team_is_source(op, source) && team_is_reader(op, reader);
 }
 
 bool team_touches(const coll *op, int other, int rank)
@@ -84,18 +84,18 @@ bool team_touches(const coll *op, int other, int rank)
     if (other == rank)
         return false;
     // Every rank reduces its slice of everybody's memory, also where only the root gets the result.
-    return team_reduces(op->kind) || moves_between(op, rank, other) ||
-           (team_pushes(op->kind) && moves_between(op, other, rank));
+    return team_is_reduction(op->kind) || moves_between(op, rank, other) ||
+           (team_can_push(op->kind) && moves_between(op, other, rank));
 }
 
 bool team_needs_src(const coll *op, int rank)
 {
-    return team_gives(op, rank);
+    return team_is_source(op, rank);
 }
 
 bool team_needs_dst(const coll *op, int rank)
 {
-    return (op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE) && team_gets(op, rank);
+    return (op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE) && team_is_reader(op, rank);
 }
 
 bool team_moves(const coll *op, int source, int reader, team_move *out)

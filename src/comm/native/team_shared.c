@@ -30,7 +30,7 @@ static void begin(team *t)
     const size_t size = ls_dtype_size(op->dtype);
     size_t slice;
 
-    if (!team_reduces(op->kind))
+    if (!team_is_reduction(op->kind))
         return;
     t->at = 0;
     t->end = op->count * size;
@@ -52,13 +52,13 @@ static void reduce_block(team *t, size_t at, size_t bytes)
 
     for (int k = 0; k < t->n; k++) {
         t->sources[k] = t->src[k] + at + (scatters ? (size_t)t->rank * op->count * size : 0);
-        if (!scatters && first == NULL && team_gets(op, k))
+        if (!scatters && first == NULL && team_is_reader(op, k))
             first = t->dst[k] + at;
     }
     LS_ASSERT(first != NULL); // somebody gets the result
     team_reduce(t, first, t->sources, bytes / size);
     for (int k = 0; k < t->n && !scatters; k++) {
-        if (team_gets(op, k) && t->dst[k] + at != first)
+        if (team_is_reader(op, k) && t->dst[k] + at != first)
             memcpy(t->dst[k] + at, first, bytes);
     }
 }
@@ -94,7 +94,7 @@ static bool is_in_place(const team *t, int member)
 /* How many of the bytes that `reader` gets from `source` are written by the source: the first ones. */
 static size_t pushed_bytes(const team *t, int source, int reader, size_t bytes)
 {
-    if (source == reader || !team_pushes(t->op->kind) || t->dst[reader] == NULL)
+    if (source == reader || !team_can_push(t->op->kind) || t->dst[reader] == NULL)
         return 0;
     if (t->op->kind == COLL_GATHER)
         return bytes;
@@ -146,7 +146,7 @@ static bool move_some(team *t)
 static team_step step(team *t)
 {
     if (t->stage == WORKING) {
-        if (!(team_reduces(t->op->kind) ? reduce_some(t) : move_some(t)))
+        if (!(team_is_reduction(t->op->kind) ? reduce_some(t) : move_some(t)))
             return TEAM_MOVED;
         t->stage = WAITING;
         team_publish(t, &t->parts[t->rank]->done, t->number);

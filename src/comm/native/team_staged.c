@@ -21,9 +21,9 @@
 
 #include <string.h>
 
-static char *room(const team *t, int member, bool out, uint64_t piece)
+static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
-    const size_t index = (out ? TEAM_ROOMS : 0) + (size_t)(piece % TEAM_ROOMS);
+    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)(piece % TEAM_BUFFERS);
 
     return (char *)t->parts[member] + TEAM_STAGING_AT + index * t->piece_bytes;
 }
@@ -99,13 +99,13 @@ static bool all_reached(const team *t, size_t counter, uint64_t wanted)
 static void put(team *t, uint64_t p)
 {
     const coll *op = t->op;
-    char *to = room(t, t->rank, false, p);
+    char *to = staging_buffer(t, t->rank, false, p);
     const char *src = op->src;
     size_t at;
     size_t bytes;
 
     piece_range(t, p, &at, &bytes);
-    if (!team_gives(op, t->rank))
+    if (!team_is_source(op, t->rank))
         return;
     if (!is_cut(op->kind) && !has_take(op->kind)) {
         memcpy(to, src + at, bytes);
@@ -130,8 +130,8 @@ static bool try_put(team *t)
 {
     const uint64_t p = t->next_in;
 
-    if (p == t->n_pieces || p >= t->next_reduce + TEAM_ROOMS ||
-        (p >= TEAM_ROOMS && !all_reached(t, offsetof(team_part, reduced), p + 1 - TEAM_ROOMS)))
+    if (p == t->n_pieces || p >= t->next_reduce + TEAM_BUFFERS ||
+        (p >= TEAM_BUFFERS && !all_reached(t, offsetof(team_part, reduced), p + 1 - TEAM_BUFFERS)))
         return false;
     put(t, p);
     t->next_in = p + 1;
@@ -158,13 +158,13 @@ static void reduce_piece(team *t, uint64_t p)
     for (int k = 0; k < t->n; k++) {
         const size_t skip = cut ? (size_t)t->rank * piece_step(t) : from;
 
-        t->sources[k] = room(t, k, false, p) + skip;
+        t->sources[k] = staging_buffer(t, k, false, p) + skip;
     }
     t->sources[t->rank] =
         (const char *)op->src + at + (cut ? (size_t)t->rank * vector_bytes(t) : from);
     if (length > 0)
-        team_reduce(t, cut ? (char *)op->dst + at : room(t, t->rank, true, p) + from, t->sources,
-                    length / size);
+        team_reduce(t, cut ? (char *)op->dst + at : staging_buffer(t, t->rank, true, p) + from,
+                    t->sources, length / size);
 }
 
 static void move_piece(team *t, uint64_t p)
@@ -176,7 +176,7 @@ static void move_piece(team *t, uint64_t p)
     piece_range(t, p, &at, &bytes);
     for (int k = 0; k < t->n; k++) {
         const int source = (t->rank + k) % t->n;
-        const char *from = room(t, source, false, p);
+        const char *from = staging_buffer(t, source, false, p);
         team_move m;
 
         if (!team_moves(op, source, t->rank, &m))
@@ -195,10 +195,10 @@ static bool try_reduce(team *t)
     const uint64_t p = t->next_reduce;
 
     if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
-        (p >= TEAM_ROOMS && has_take(t->op->kind) &&
-         !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_ROOMS)))
+        (p >= TEAM_BUFFERS && has_take(t->op->kind) &&
+         !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_BUFFERS)))
         return false;
-    if (team_reduces(t->op->kind))
+    if (team_is_reduction(t->op->kind))
         reduce_piece(t, p);
     else
         move_piece(t, p);
@@ -214,7 +214,7 @@ static void take(team *t, uint64_t p)
     size_t at;
     size_t bytes;
 
-    if (!team_gets(t->op, t->rank))
+    if (!team_is_reader(t->op, t->rank))
         return;
     piece_range(t, p, &at, &bytes);
     for (int k = 0; k < t->n; k++) {
@@ -223,7 +223,7 @@ static void take(team *t, uint64_t p)
         size_t length;
 
         slice_range(t, bytes, source, &from, &length);
-        memcpy((char *)t->op->dst + at + from, room(t, source, true, p) + from, length);
+        memcpy((char *)t->op->dst + at + from, staging_buffer(t, source, true, p) + from, length);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/native/strands.h"
+#include "comm/native/mesh_streams.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,19 +14,19 @@
 #define USER_TIMEOUT_MS 6000 /* a vanished host is noticed after this */
 
 /* One connection that has not joined the link. */
-typedef struct strand {
-    strands *owner;
+typedef struct extra_stream {
+    streams *owner;
     int number;
-    dial *call;
+    dial *dialing;
     int fd; /* it came before the link was made; -1: it did not */
     seal_pair seals;
-} strand;
+} extra_stream;
 
-struct strands {
-    strands_options opt;
+struct streams {
+    streams_options opt;
     bool is_caller;
     net_address at;
-    strand list[LINK_STRANDS_MAX]; /* by number; that of the first is not used */
+    extra_stream list[LINK_STREAMS_MAX]; /* by number; that of the first is not used */
 };
 
 // Takes fd.
@@ -43,7 +43,7 @@ static ls_status open_one(native_peer *p, int fd, const seal_pair *seals, peer_l
                                        : link_sealed_create(fd, seals, &sink, out);
 }
 
-ls_status strands_open(const strands *all, native_peer *p, int fd, const seal_pair *seals,
+ls_status streams_open(const streams *all, native_peer *p, int fd, const seal_pair *seals,
                        peer_link **out)
 {
     const link_sink sink = match_sink(p);
@@ -64,9 +64,9 @@ ls_status strands_open(const strands *all, native_peer *p, int fd, const seal_pa
     return st;
 }
 
-static void fail(const strand *k, const char *why)
+static void fail(const extra_stream *k, const char *why)
 {
-    const strands_options *opt = &k->owner->opt;
+    const streams_options *opt = &k->owner->opt;
     char text[LS_ERROR_BYTES];
 
     opt->failed(opt->self, text_format(text, sizeof(text), "connection %d of %d: %s", k->number + 1,
@@ -74,9 +74,9 @@ static void fail(const strand *k, const char *why)
 }
 
 // Takes fd.
-static void join(const strand *k, int fd, const seal_pair *seals)
+static void join(const extra_stream *k, int fd, const seal_pair *seals)
 {
-    const strands_options *opt = &k->owner->opt;
+    const streams_options *opt = &k->owner->opt;
     peer_link *fresh;
     ls_status st = open_one(opt->peer, fd, seals, &fresh);
 
@@ -90,10 +90,10 @@ static void join(const strand *k, int fd, const seal_pair *seals)
 
 // --- calling ---
 
-static void on_called(void *self, int fd, const net_address *at, ls_status status, const char *why)
+static void on_dialed(void *self, int fd, const net_address *at, ls_status status, const char *why)
 {
-    strand *k = self;
-    seal_pair seals = *dial_seals(k->call);
+    extra_stream *k = self;
+    seal_pair seals = *dial_seals(k->dialing);
 
     LS_UNUSED(at);
     LS_UNUSED(status);
@@ -101,15 +101,15 @@ static void on_called(void *self, int fd, const net_address *at, ls_status statu
         fail(k, why);
         return;
     }
-    dial_close(k->call);
-    k->call = NULL;
+    dial_close(k->dialing);
+    k->dialing = NULL;
     join(k, fd, &seals);
     seal_pair_wipe(&seals);
 }
 
-static ls_status call(strand *k)
+static ls_status begin_dial(extra_stream *k)
 {
-    const strands *all = k->owner;
+    const streams *all = k->owner;
     dial_options opt = {.list = &all->at,
                         .n_list = 1,
                         .key = all->opt.key,
@@ -117,19 +117,19 @@ static ls_status call(strand *k)
                         .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
                         .patience_ms = MESH_CONNECT_MS,
                         .self = k,
-                        .done = on_called};
+                        .done = on_dialed};
 
     opt.claim.strand = (uint8_t)k->number;
-    return dial_open(all->opt.loop, &opt, &k->call);
+    return dial_open(all->opt.loop, &opt, &k->dialing);
 }
 
-void strands_call(strands *all, const net_address *at)
+void streams_dial(streams *all, const net_address *at)
 {
-    strands_hang_up(all);
+    streams_close_pending(all);
     all->is_caller = true;
     all->at = *at;
     for (int i = 1; i < all->opt.n; i++) {
-        if (call(&all->list[i]) != LS_OK) {
+        if (begin_dial(&all->list[i]) != LS_OK) {
             fail(&all->list[i], ls_last_error());
             return;
         }
@@ -138,10 +138,10 @@ void strands_call(strands *all, const net_address *at)
 
 // --- being called ---
 
-void strands_expect(strands *all)
+void streams_accept_pending(streams *all)
 {
     for (int i = 1; i < all->opt.n; i++) {
-        strand *k = &all->list[i];
+        extra_stream *k = &all->list[i];
         const int fd = k->fd;
 
         k->fd = -1;
@@ -151,7 +151,7 @@ void strands_expect(strands *all)
     }
 }
 
-static bool is_expected(const strands *all, int number)
+static bool is_expected(const streams *all, int number)
 {
     const peer_link *l = all->opt.peer->link;
 
@@ -160,10 +160,10 @@ static bool is_expected(const strands *all, int number)
     return l->ops == NULL ? all->list[number].fd < 0 : !link_striped_has(l, number);
 }
 
-void strands_enter(strands *all, const door_guest *guest)
+void streams_accept(streams *all, const door_guest *guest)
 {
     const int number = guest->claim.strand;
-    strand *k = &all->list[number < LINK_STRANDS_MAX ? number : 0];
+    extra_stream *k = &all->list[number < LINK_STREAMS_MAX ? number : 0];
 
     if (!is_expected(all, number)) {
         ls_log(LS_LOG_DEBUG, "native", "closed connection %d of rank %d, which is not expected",
@@ -179,43 +179,43 @@ void strands_enter(strands *all, const door_guest *guest)
 
 // --- life ---
 
-ls_status strands_create(const strands_options *opt, strands **out)
+ls_status streams_create(const streams_options *opt, streams **out)
 {
-    strands *all = ls_calloc(1, sizeof(*all));
+    streams *all = ls_calloc(1, sizeof(*all));
 
-    LS_ASSERT(opt->n >= 2 && opt->n <= LINK_STRANDS_MAX);
+    LS_ASSERT(opt->n >= 2 && opt->n <= LINK_STREAMS_MAX);
     if (all == NULL)
         return ls_fail(LS_ENOMEM, "no memory for connections with rank %d", opt->peer->rank);
     all->opt = *opt;
-    for (int i = 0; i < LINK_STRANDS_MAX; i++)
-        all->list[i] = (strand){.owner = all, .number = i, .fd = -1};
+    for (int i = 0; i < LINK_STREAMS_MAX; i++)
+        all->list[i] = (extra_stream){.owner = all, .number = i, .fd = -1};
     *out = all;
     return LS_OK;
 }
 
-void strands_hang_up(strands *all)
+void streams_close_pending(streams *all)
 {
     for (int i = 1; all != NULL && i < all->opt.n; i++) {
-        strand *k = &all->list[i];
+        extra_stream *k = &all->list[i];
 
-        dial_close(k->call);
-        k->call = NULL;
+        dial_close(k->dialing);
+        k->dialing = NULL;
         file_close(&k->fd);
         seal_pair_wipe(&k->seals);
     }
 }
 
-void strands_destroy(strands *all)
+void streams_destroy(streams *all)
 {
-    strands_hang_up(all);
+    streams_close_pending(all);
     ls_free(all);
 }
 
-void strands_forked(const strands *all)
+void streams_forked(const streams *all)
 {
     for (int i = 1; all != NULL && i < all->opt.n; i++) {
-        if (all->list[i].call != NULL)
-            dial_forked(all->list[i].call);
+        if (all->list[i].dialing != NULL)
+            dial_forked(all->list[i].dialing);
         if (all->list[i].fd >= 0)
             close(all->list[i].fd);
     }

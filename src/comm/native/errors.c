@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blame.c - what went wrong between two ranks, in words that name both. */
+/* errors.c - what went wrong between two ranks, in words that name both. */
 #include "comm/native/native.h"
 
 #include "base/text.h"
@@ -10,7 +10,7 @@
 #define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site stands at the end */
 
 // all_to_all_v counts differ between ranks by right; exchange by exchange they are compared as bytes.
-bool blame_stamps_agree(const uint8_t *a, const uint8_t *b)
+bool errors_same_operation(const uint8_t *a, const uint8_t *b)
 {
     op_stamp left;
     op_stamp right;
@@ -33,7 +33,8 @@ static const char *decoded_text(char *buf, size_t n, const uint8_t *stamp)
     return stamp_text(buf, n, &s);
 }
 
-void blame_stamps(native_group *g, native_peer *p, const uint8_t *theirs, const uint8_t *ours)
+void errors_stamp_mismatch(native_group *g, native_peer *p, const uint8_t *theirs,
+                           const uint8_t *ours)
 {
     char their_text[200];
     char our_text[200];
@@ -49,8 +50,8 @@ void blame_stamps(native_group *g, native_peer *p, const uint8_t *theirs, const 
                      their_text);
 }
 
-void blame_bytes(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
-                 const uint8_t *stamp)
+void errors_size_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours,
+                          const uint8_t *stamp)
 {
     char text[200];
 
@@ -60,7 +61,8 @@ void blame_bytes(native_group *g, native_peer *p, uint64_t theirs, uint64_t ours
 }
 
 // A message that no step of ours belongs to, though the stamps agree: the counts of all_to_all_v, or the segments, differ.
-void blame_surplus(native_group *g, const native_peer *p, const message *m, const uint8_t *stamp)
+void errors_extra_message(native_group *g, const native_peer *p, const message *m,
+                          const uint8_t *stamp)
 {
     const bool is_ready = m->type == MESSAGE_READY;
     op_stamp s;
@@ -75,7 +77,7 @@ void blame_surplus(native_group *g, const native_peer *p, const message *m, cons
                      : ": is LOCKSTEP_SEGMENT the same on all ranks?");
 }
 
-void blame_peer(native_group *g, native_peer *p, const uint8_t *stamp)
+void errors_lost_peer(native_group *g, native_peer *p, const uint8_t *stamp)
 {
     char who[96];
     char text[200];
