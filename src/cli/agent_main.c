@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_main.c - lockstep-agent: the agent that travels. It is linked statically, so that it runs on any machine of the same kind; what
- * the C library cannot do in such a program, looking up names, it has no need of.
+ * agent_main.c - lockstep-agent, the agent binary that is copied to machines without Lockstep. It
+ * is linked statically, so it runs on any Linux of the same architecture. A static program cannot
+ * look up host names with glibc; this one needs numeric addresses only.
  */
 #include "cli/cli.h"
 
@@ -17,7 +18,7 @@
 
 // NOLINTBEGIN(readability-*): the parameters are the C library's
 
-/* In the place of the C library's, which would load others: addresses in numbers only. */
+/* Replaces glibc's, which would load shared libraries. Parses numeric addresses only. */
 int getaddrinfo(const char *restrict name, const char *restrict service,
                 const struct addrinfo *restrict hints, struct addrinfo **restrict out)
 {
@@ -48,10 +49,10 @@ void freeaddrinfo(struct addrinfo *list)
 const char *gai_strerror(int error)
 {
     LS_UNUSED(error);
-    return "names are not looked up here";
+    return "this program does not look up host names";
 }
 
-/* The home of a user without HOME: only a key file would be looked for there, and the key has come with the orders. */
+/* Replaces glibc's. It would find the home folder, for a key file; the key comes with the orders. */
 int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, size_t n,
                struct passwd **restrict out)
 {
@@ -69,7 +70,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && text_equal(argv[1], "agent"))
         return run_agent(argc - 1, argv + 1, &check_the_bare_machine);
-    print_error("lockstep-agent: it is for lockstep run -H and lockstep check -H, which send it to "
-                "other machines\n");
+    print_error(
+        "lockstep-agent: for internal use; lockstep run -H and lockstep check -H start it on "
+        "other machines\n");
     return 2;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_agent.c - lockstep agent --stdio: what `lockstep run` and `lockstep check` start on another machine, by ssh or srun (launch/hosts/orders.h). Also the whole of the
- * agent that travels to machines without Lockstep (agent_main.c).
+ * cmd_agent.c - lockstep agent --stdio: the process that `lockstep run` and `lockstep check` start
+ * on another machine by ssh or srun. It reads its orders (launch/hosts/orders.h) from stdin. The
+ * agent binary for machines without Lockstep (agent_main.c) runs the same code.
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
@@ -25,7 +26,7 @@ static ls_status say(int fd, const char *bytes, size_t n)
     return file_write_all(fd, "the starter", bytes, n);
 }
 
-/* The last word of an agent that cannot go on. */
+/* Reports to the starter why this agent cannot go on. */
 static int fail_agent(int fd, const char *why)
 {
     uint8_t header[FRAME_HEADER_BYTES + 4];
@@ -35,7 +36,7 @@ static int fail_agent(int fd, const char *why)
     wire_put_u32(header + 4, FAR_FAILED);
     wire_put_u32(header + 8, (uint32_t)n);
     if (say(fd, (const char *)header, sizeof(header)) == LS_OK)
-        (void)!say(fd, why, n); /* who does not hear it sees that we end */
+        (void)!say(fd, why, n); /* on an error the starter sees the end of this process */
     return 1;
 }
 
@@ -61,7 +62,7 @@ static ls_status read_orders(const frame *f, any_orders *out)
                                : orders_read(f, &out->job);
 }
 
-/* LS_EPEER: stdin has ended before any came. */
+/* LS_EPEER: stdin has ended before an order arrived. */
 static ls_status await_orders(int fd, any_orders *out)
 {
     frame_reader reader;
@@ -77,7 +78,7 @@ static ls_status await_orders(int fd, any_orders *out)
         if (n < 0 && errno == EINTR)
             continue;
         st = n > 0 ? frame_reader_feed(&reader, bytes, (size_t)n)
-                   : ls_fail(LS_EPEER, "the starter has gone");
+                   : ls_fail(LS_EPEER, "the starter has exited");
         if (st == LS_OK)
             st = frame_reader_next(&reader, &f, &have);
     }
@@ -101,7 +102,7 @@ static void list_heads(const orders *o, char *buf, size_t n)
     }
 }
 
-/* Where ssh says that we were called from is one more place to look for the head. */
+/* The address that ssh was called from is one more candidate for the head's address. */
 static void add_caller(orders *o)
 {
     const char *connection = getenv("SSH_CONNECTION"); // NOLINT(concurrency-mt-unsafe)
@@ -142,7 +143,7 @@ static ls_status run_orders(const orders *o, const char *where, const agent_far 
                                      .run_id = o->run_hash,
                                      .join_ms = JOIN_MS};
     st = agent_run(&spec, &result);
-    text_free(&result.report); /* who has started the job tells it */
+    text_free(&result.report); /* the launcher that started the job prints it */
     return st;
 }
 
@@ -159,7 +160,7 @@ static ls_status run_job(orders *o, agent_far *far)
     return run_orders(o, where, far);
 }
 
-/* A folder that is not there is a finding of the check. */
+/* Does not enter the folder: the check reports a folder that is missing. */
 static ls_status run_hosts_check(const hosts_check_orders *o, const agent_far *far,
                                  const check_sources *sources)
 {
@@ -174,7 +175,7 @@ int run_agent(int argc, char **argv, const check_sources *sources)
     ls_status st;
 
     if (argc != 2 || !text_equal(argv[1], "--stdio")) {
-        print_error("lockstep agent: it is for lockstep run -H, which starts it\n");
+        print_error("lockstep agent: for internal use; lockstep run -H starts it\n");
         return 2;
     }
     prctl(PR_SET_NAME, "lockstep-agent");

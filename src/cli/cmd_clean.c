@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_clean.c - lockstep clean: ends what dead jobs of this user have left.
+ * cmd_clean.c - lockstep clean: kills the processes that dead jobs of this user have left.
  */
 #include "cli/cli.h"
 
@@ -10,21 +10,17 @@
 
 enum { END_MS = 5000, N_FLAGS = 3 };
 
-typedef struct tally {
-    int n_ended;
-} tally;
-
-static void tell(void *arg, const leftover *what, bool ended)
+static void print_ended(void *n_ended, const leftover *what, bool ended)
 {
     char text[256];
 
     process_leftover_text(text, sizeof(text), what);
     if (!ended) {
-        print_error("lockstep clean: cannot end %s\n", text);
+        print_error("lockstep clean: cannot kill %s\n", text);
         return;
     }
-    ((tally *)arg)->n_ended++;
-    print_out("ended %s\n", text);
+    ++*(int *)n_ended;
+    print_out("killed %s\n", text);
 }
 
 static ls_status list(const leftover_query *query)
@@ -34,15 +30,15 @@ static ls_status list(const leftover_query *query)
     LS_TRY(leftover_find(query, &found));
     for (int i = 0; i < found.n; i++) {
         char text[256];
-        print_out("would end %s\n", process_leftover_text(text, sizeof(text), &found.items[i]));
+        print_out("would kill %s\n", process_leftover_text(text, sizeof(text), &found.items[i]));
     }
     if (found.n == 0)
-        print_out("nothing is left of dead jobs\n");
+        print_out("no leftover processes of dead jobs\n");
     leftovers_free(&found);
     return LS_OK;
 }
 
-/* A job that was asked for by name, and lives, is nobody's leftover. */
+/* --job NAME of a running job is an error. */
 static ls_status refuse_living(const leftover_query *query)
 {
     leftovers found;
@@ -60,20 +56,20 @@ static ls_status refuse_living(const leftover_query *query)
 
 static int clean(const leftover_query *query, bool dry)
 {
-    tally t = {0};
+    int n_ended = 0;
     int n_left = 0;
     ls_status st = refuse_living(query);
 
     if (st == LS_OK && dry)
         st = list(query);
     else if (st == LS_OK)
-        st = leftover_end(query, ls_deadline_ms(END_MS), tell, &t, &n_left);
+        st = leftover_end(query, ls_deadline_ms(END_MS), print_ended, &n_ended, &n_left);
     if (st != LS_OK)
         return print_failure("clean", st);
     if (!dry)
         leftover_tidy();
-    if (!dry && t.n_ended + n_left == 0)
-        print_out("nothing is left of dead jobs\n");
+    if (!dry && n_ended + n_left == 0)
+        print_out("no leftover processes of dead jobs\n");
     return n_left > 0 ? 1 : 0;
 }
 
@@ -83,14 +79,14 @@ int cmd_clean(int argc, char **argv)
     int dry = 0;
     int help = 0;
     const ls_flag table[N_FLAGS] = {
-        {"job", 0, LS_FLAG_TEXT, &query.job, 0, 0, "`NAME` only what this job has left"},
-        {"dry-run", 0, LS_FLAG_BOOL, &dry, 0, 0, "tell what would be ended"},
+        {"job", 0, LS_FLAG_TEXT, &query.job, 0, 0, "`NAME` only the processes of this job"},
+        {"dry-run", 0, LS_FLAG_BOOL, &dry, 0, 0, "list the processes, kill none"},
         {"help", 'h', LS_FLAG_BOOL, &help, 0, 0, "print this text"},
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep clean",
                             .usage = "[flags]",
-                            .summary = "Ends (SIGKILL) the processes that dead jobs of this user "
+                            .summary = "Kills (SIGKILL) the processes that dead jobs of this user "
                                        "have left on this machine, and no others.",
                             .tables = {table},
                             .n = {N_FLAGS}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_join.c - lockstep join HOST[:PORT]: makes this machine a node of a job that waits for nodes; what is to be run comes from
- * the job's head.
+ * cmd_join.c - lockstep join HOST[:PORT]: makes this machine a node of a job that waits for nodes.
+ * The head of the job sends the program and its environment.
  */
 #include "cli/cli.h"
 #include "cli/far_orders.h"
@@ -85,14 +85,15 @@ int cmd_join(int argc, char **argv)
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
          "`N` ranks on this machine; auto, cpu and gpu as for lockstep run"},
         {"node-rank", 0, LS_FLAG_INT, &f.node_rank, -1, 65535,
-         "this machine's number, where the job has numbered ones"},
-        {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0, "`NAME` the job's name, if it was given one"},
+         "this machine's node rank, for a job with --rdzv-backend static"},
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0,
+         "`NAME` the job's name, if the job was started with --rdzv-id"},
         {"token-file", 0, LS_FLAG_TEXT, &f.key_file, 0, 0,
          "`FILE` key file of the job's head (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
         {"security", 0, LS_FLAG_TEXT, &f.security, 0, 0,
-         "`MODE` auth, mac or encrypt, as the job has it (LOCKSTEP_SECURITY, auth)"},
+         "`MODE` auth, mac or encrypt: the job's mode (LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f.insecure, 0, 0, "the job was started with --insecure"},
-        {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0, "`LIST` which networks of this machine may be used"},
+        {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0, "`LIST` networks of this machine that may be used"},
         {"timeout", 0, LS_FLAG_INT, &f.timeout_s, 0, 86400 * 30,
          "`SECONDS` to wait for the head of the job"},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
@@ -100,7 +101,7 @@ int cmd_join(int argc, char **argv)
     const ls_flags flags = {.size = sizeof(ls_flags),
                             .program = "lockstep join",
                             .usage = "[flags] HOST[:PORT]",
-                            .summary = "Makes this machine a node of the job that waits there.",
+                            .summary = "Makes this machine a node of the job that waits at HOST.",
                             .tables = {table},
                             .n = {JOIN_N_FLAGS},
                             .takes_rest = 1};
@@ -112,7 +113,7 @@ int cmd_join(int argc, char **argv)
     if (st != LS_OK)
         return print_failure("join", st);
     if (rest != argc - 1) {
-        print_error("lockstep join: where is the job? lockstep join HOST[:PORT]\n");
+        print_error("lockstep join: no job address; usage: lockstep join HOST[:PORT]\n");
         return 2;
     }
     return join(&f, argv[rest]);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data_report.c - prints what cmd_data.c has found in a data set, as text or as JSON.
+ */
 #include "cli/data_report.h"
 
 #include "cli/cli.h"
@@ -21,7 +24,7 @@ static class_range range_of(const dataset_facts *f)
     return r;
 }
 
-/* Its name, or its number where it has none; printable. */
+/* The name of the class, or its number if it has no name; printable. */
 static const char *class_text(const ls_dataset *d, int label, char *buf, size_t n)
 {
     const char *name = ls_dataset_class_name(d, label);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * far_orders.c - turns orders from another machine into an agent_spec, for cmd_agent.c and
+ * cmd_join.c.
+ */
 #include "cli/far_orders.h"
 
 #include "cli/cli.h"

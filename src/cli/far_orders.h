@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * far_orders.h - what an agent makes of orders that have come from another machine.
+ * far_orders.h - turns orders from another machine into an agent_spec.
  */
 #ifndef LS_CLI_FAR_ORDERS_H
 #define LS_CLI_FAR_ORDERS_H
@@ -8,13 +8,14 @@
 #include "launch/launch.h"
 #include "launch/hosts/orders.h"
 
-/* For a process with one thread; the orders live as long as it does. */
+/* Sets the environment variables of the orders. For a process with one thread; the variables point
+ * into the orders, which live as long as the process. */
 LS_MUST_USE ls_status far_orders_set_env(const orders *o);
 
-/* Sets the environment and enters the folder, for a process with one thread. The orders live as long as it does. */
+/* Sets the environment as above and changes to the folder of the job. */
 LS_MUST_USE ls_status far_orders_enter(const orders *o);
 
-/* All of the agent's task but where the job is: nodes, rendezvous, far. Points into the orders. */
+/* The agent_spec of the orders, without nodes, rendezvous and far. It points into the orders. */
 agent_spec far_orders_spec(const orders *o);
 
 #endif

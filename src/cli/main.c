@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - lockstep COMMAND ..., or by links of these names torchrun ... and all_reduce_perf ...
+ * main.c - lockstep COMMAND ...; under the names torchrun and all_reduce_perf (links) it behaves
+ * as those programs do.
  */
 #include "cli/cli.h"
 
@@ -20,14 +21,13 @@ int cmd_agent(int argc, char **argv)
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *summary; /* NULL: not for people */
+    const char *summary; /* NULL: not listed in the help */
 } commands[] = {
-    {"run", cmd_run, "start a program as the ranks of a job, and watch over it"},
-    {"join", cmd_join, "take part in a job that another machine has started"},
+    {"run", cmd_run, "start a program as the ranks of a job and supervise them"},
+    {"join", cmd_join, "add this machine to a job that waits for nodes"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
-    {"check", cmd_check,
-     "tell what on this machine, or on several, will stand in the way of a job"},
-    {"clean", cmd_clean, "end what dead jobs have left"},
+    {"check", cmd_check, "diagnose problems on this machine or several"},
+    {"clean", cmd_clean, "kill leftover processes of dead jobs"},
     {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},
 };
@@ -38,11 +38,12 @@ static int help(void)
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
         if (commands[i].summary != NULL)
             print_out("  %-8s %s\n", commands[i].name, commands[i].summary);
-    print_out("\nlockstep COMMAND --help tells more. lockstep --version prints the version.\n");
+    print_out(
+        "\nlockstep COMMAND --help lists its flags. lockstep --version prints the version.\n");
     return 0;
 }
 
-/* Started without one of the standard streams, the first descriptor that is opened would take its place. */
+/* Without one of the standard streams, the next descriptor that is opened would take its number. */
 static void open_standard_streams(void)
 {
     int fd;
@@ -83,6 +84,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
         if (text_equal(argv[1], commands[i].name))
             return commands[i].run(argc - 1, argv + 1);
-    print_error("lockstep: there is no command %s; lockstep --help lists them\n", argv[1]);
+    print_error("lockstep: unknown command %s; lockstep --help lists the commands\n", argv[1]);
     return 2;
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_count.c - reads --nproc-per-node for lockstep run and lockstep join.
+ */
 #include "cli/rank_count.h"
 
 #include "base/text.h"
@@ -15,7 +18,7 @@ static ls_status count_gpus(int *n)
     if (st == LS_OK)
         return LS_OK;
     ls_error_keep(why);
-    return ls_fail(LS_EINVAL, "--nproc-per-node gpu: %s; auto or cpu start one rank a core instead",
+    return ls_fail(LS_EINVAL, "--nproc-per-node gpu: %s; auto or cpu starts one rank per core",
                    why);
 }
 
@@ -28,8 +31,9 @@ ls_status rank_count_read(const char *text, int *n)
     if (text_equal(text, "gpu"))
         return count_gpus(n);
     if (text_equal(text, "xpu"))
-        return ls_fail(LS_EUNSUPPORTED, "--nproc-per-node xpu: GPUs of Intel are not counted; give "
-                                        "their number");
+        return ls_fail(LS_EUNSUPPORTED,
+                       "--nproc-per-node xpu: Intel GPUs are not detected; give their "
+                       "number");
     ls_error_keep(kept);
     if (is_auto && check_count_gpus(&check_this_machine, n) == LS_OK)
         return LS_OK;

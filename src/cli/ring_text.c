@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring_text.c - prints the last operations in a dead rank's flight recorder; the agent calls it
+ * for its report of a failure.
+ */
 #include "cli/cli.h"
 
 #include "comm/recorder.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_flags.c - the table of the flags of lockstep run, and how their values are read and checked
+ * before the job starts.
+ */
 #include "cli/run_flags.h"
 
 #include "base/text.h"
@@ -24,80 +28,85 @@ static void add(flag_table *t, const ls_flag *flags, size_t n)
     t->n += (int)n;
 }
 
-/* Where ranks run, and how machines and ranks find each other. */
+/* Where ranks run, and how machines and ranks connect. */
 static void add_machine_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
         {"Ranks and hosts", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "`N` ranks, or gpu: one a GPU that may be seen, cpu: one a usable core, auto: gpu where "
-         "there is one, else cpu; with -H or --hostfile: of the whole job (1, or one in each "
-         "slot)"},
+         "`N` ranks on this machine, or gpu: one per visible GPU, cpu: one per usable core, auto: "
+         "gpu "
+         "where there is one, else cpu; with -H or --hostfile: ranks of the whole job (default: "
+         "1, or one per slot)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f->host_text, 0, 0,
-         "`LIST` machines and their ranks, a:8,b:2, which are started from here by ssh; without a "
-         "number "
-         "1"},
+         "`LIST` machines and their numbers of ranks, a:8,b:2 (default 1); they are started from "
+         "here "
+         "by ssh"},
         {"host", 0, LS_FLAG_TEXT, &f->host_text, 0, 0, NULL},
         {"hostfile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0,
-         "`FILE` the same from a file: \"a slots=8\" or \"a:8\" a line; without a number one a "
+         "`FILE` the same from a file, lines \"a slots=8\" or \"a:8\"; without a number one rank "
+         "per "
          "core"},
         {"machinefile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0, NULL},
         {"export", 'x', LS_FLAG_TEXTS, &f->exports, 0, 0,
-         "`NAME[=VALUE]` a variable for all ranks, wherever they run; may be repeated"},
+         "`NAME[=VALUE]` environment variable for all ranks on all machines; may be repeated"},
         {"ssh", 0, LS_FLAG_TEXT, &f->ssh, 0, 0,
-         "`COMMAND` what to run in the place of ssh (of srun, under Slurm), with its arguments"},
-        {"ssh-port", 0, LS_FLAG_INT, &f->ssh_port, 0, 65535, "`PORT` ssh's port on the machines"},
-        {"Machines, with the command given on each", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+         "`COMMAND` command with arguments to use instead of ssh (under Slurm, instead of srun)"},
+        {"ssh-port", 0, LS_FLAG_INT, &f->ssh_port, 0, 65535, "`PORT` of the ssh servers"},
+        {"Several machines, with this command run on each", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nnodes", 0, LS_FLAG_TEXT, &f->nnodes, 0, 0,
-         "`N` machines, or MIN:MAX with --rdzv-backend c10d; the command is given on each"},
+         "`N` machines, or MIN:MAX with --rdzv-backend c10d"},
         {"node-rank", 0, LS_FLAG_INT, &f->node_rank, 0, 65535,
-         "which of the machines this is; 0 is the one at --master-addr"},
-        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0, "one machine, whatever is said else"},
+         "rank of this machine; machine 0 is the one at --master-addr"},
+        {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
+         "one machine; overrides other node options"},
         {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
-         "`HOST` where machine 0 is (127.0.0.1)"},
+         "`HOST` address of machine 0 (127.0.0.1)"},
         {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
-         "`PORT` where its launcher listens for the others (29500); with one machine the port of "
+         "`PORT` at which the launcher of machine 0 listens (29500); with one machine the port of "
          "the "
-         "store (a free one)"},
+         "store (default: a free port)"},
         {"rdzv-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
-         "`NAME` static: machines are numbered by --node-rank; c10d: they come as they like"},
+         "`NAME` static: node ranks from --node-rank; c10d: node ranks assigned automatically"},
         {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->endpoint, 0, 0,
-         "`HOST[:PORT]` where they meet (--master-addr:--master-port; c10d: port 29400)"},
+         "`HOST[:PORT]` rendezvous address (--master-addr:--master-port; c10d: port 29400)"},
         {"rdzv-conf", 0, LS_FLAG_TEXT, &f->conf, 0, 0,
-         "`LIST` join_timeout=S,last_call_timeout=S,is_host=0|1; what else torchrun knows is "
-         "accepted"},
+         "`LIST` join_timeout=S,last_call_timeout=S,is_host=0|1; torchrun's other keys are "
+         "accepted "
+         "and have no effect"},
         {"Networks and security", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
-         "`FILE` key file that all machines share (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
+         "`FILE` key file, the same on all machines (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
         {"net", 0, LS_FLAG_TEXT, &f->net, 0, 0,
-         "`LIST` which networks may be used: NAME, CIDR (10.0.0.0/24), ^NAME or ^CIDR, a comma "
-         "list "
-         "(LOCKSTEP_IFACE)"},
+         "`LIST` networks that may be used, separated by commas: NAME, CIDR (10.0.0.0/24), ^NAME "
+         "or "
+         "^CIDR (LOCKSTEP_IFACE)"},
         {"port-range", 0, LS_FLAG_TEXT, &f->port_range, 0, 0,
-         "`A-B` ports at which ranks and launchers listen to other machines; any free ones"},
+         "`A-B` ports at which ranks and launchers listen for other machines (default: any free "
+         "port)"},
         {"security", 0, LS_FLAG_TEXT, &f->security, 0, 0,
-         "`MODE` what protects connections to other machines: auth, mac or encrypt; the same on "
+         "`MODE` protection of connections to other machines: auth, mac or encrypt; the same on "
          "all "
-         "(LOCKSTEP_SECURITY, auth)"},
+         "machines (LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
-         "let anybody on the network take part, without a key"},
+         "no key: every process on the network can join the job"},
         {"The job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"store", 0, LS_FLAG_TEXT, &f->store, 0, 0,
-         "`WHERE` agent: MASTER_ADDR and MASTER_PORT are a store that we host for PyTorch "
-         "programs; none: "
-         "rank 0 hosts one; agent, but none if --master-addr is not this machine"},
+         "`WHERE` agent: the launcher hosts the store at MASTER_ADDR:MASTER_PORT for PyTorch "
+         "programs; "
+         "none: rank 0 hosts it (default: agent, none if --master-addr is not this machine)"},
         {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0,
-         "`NAME` the job's name, the same on all machines; TORCHELASTIC_RUN_ID"},
-        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "`NAME` ROLE_NAME of the ranks; \"default\""},
+         "`NAME` of the job, the same on all machines; the ranks get it as TORCHELASTIC_RUN_ID"},
+        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "`NAME` ROLE_NAME of the ranks (default)"},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
-         "how often all ranks are started again after a failure (0)"},
+         "maximum number of restarts of all ranks after a failure (0)"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
 }
 
-/* What is run. */
+/* The program. */
 static void add_program_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
@@ -107,89 +116,86 @@ static void add_program_flags(flag_table *t, run_flags *f)
         {"no-python", 0, LS_FLAG_BOOL, &f->no_python, 0, 0,
          "run PROG itself, even when its name ends in .py"},
         {"run-path", 0, LS_FLAG_BOOL, &f->run_path, 0, 0,
-         "PROG is a Python script, whatever its name ends in"},
+         "PROG is a Python script, even when its name does not end in .py"},
         {"pass-local-rank", 0, LS_FLAG_ATTACHED_TEXT, &f->pass_local_rank, 0, 0,
-         "`STYLE` give PROG --local-rank=N as torch.distributed.launch does; =underscore: "
+         "`STYLE` pass --local-rank=N to PROG, as torch.distributed.launch does; =underscore: "
          "--local_rank=N"},
         {"use-env", 0, LS_FLAG_BOOL, &f->ignored_switch, 0, 0,
-         "the opposite of --pass-local-rank, as always without that"},
+         "the opposite of --pass-local-rank, and the default"},
         {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
-         "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names its own device"},
+         "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names the device of the rank"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
 }
 
-/* What is printed, and where it is kept. */
+/* What is printed, and which files it is written to. */
 static void add_output_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
         {"Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"redirects", 'r', LS_FLAG_TEXT, &f->redirects, 0, 0,
-         "`STREAMS` write to files and do not show: 0 nothing, 1 stdout, 2 stderr, 3 both; or "
-         "0:3,1:1 by "
-         "local rank"},
-        {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0, "`STREAMS` write to files and show, likewise"},
+         "`STREAMS` write to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; or "
+         "0:3,1:1 by local rank"},
+        {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0,
+         "`STREAMS` write to files and to the console; values as for --redirects"},
         {"log-dir", 0, LS_FLAG_TEXT, &f->log_dir, 0, 0,
-         "`DIR` where the files are: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
-         "alone it "
-         "means --tee 3"},
+         "`DIR` folder of the files: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
+         "implies "
+         "--tee 3 unless --redirects or --tee is given"},
         {"duplicate-stdout-filters", 0, LS_FLAG_TEXT, &f->filters[0], 0, 0,
-         "`LIST` write lines of teed stdout that contain one of these texts to "
-         "attempt_N/filtered_stdout.log, too; \",,\" is a comma in a text"},
+         "`LIST` also write lines of --tee's stdout that contain one of these texts to "
+         "attempt_N/filtered_stdout.log; \",,\" is a comma in a text"},
         {"duplicate-stderr-filters", 0, LS_FLAG_TEXT, &f->filters[1], 0, 0,
-         "`LIST` likewise of stderr"},
+         "`LIST` the same for stderr"},
         {"log-line-prefix-template", 0, LS_FLAG_TEXT, &f->line_prefix, 0, 0,
-         "`TEXT` what stands in front of each line: ${role_name}, ${rank}, ${local_rank} and "
-         "${hostname} become their values (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)"},
+         "`TEXT` prefix of each line; ${role_name}, ${rank}, ${local_rank} and ${hostname} are "
+         "replaced by their values (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)"},
         {"local-ranks-filter", 0, LS_FLAG_TEXT, &f->local_ranks, 0, 0,
-         "`LIST` show the lines of these local ranks only: 0,3 or 0-3"},
+         "`LIST` print only the lines of these local ranks: 0,3 or 0-3"},
         {"ranks", 0, LS_FLAG_TEXT, &f->ranks, 0, 0,
-         "`LIST` show the lines of these ranks of the job only"},
+         "`LIST` print only the lines of these ranks of the job"},
         {"trace", 0, LS_FLAG_TEXT, &f->trace, 0, 0,
-         "`FILE` a timeline of all ranks' last operations and phases, for Perfetto"},
+         "`FILE` write a timeline of the last operations and phases of all ranks, for Perfetto"},
         {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
-         "ranks print to terminals, so that programs show bars and colours; what is typed goes to "
-         "rank 0's"},
-        {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0,
-         "print lines without the rank in front"},
+         "run the ranks in pseudo-terminals, so that programs print progress bars and colours; "
+         "input "
+         "goes to rank 0"},
+        {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0, "print lines without the rank prefix"},
         {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,
-         "on a terminal, print the same line of several ranks once for each"},
+         "on a terminal, do not merge equal lines of several ranks"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
 }
 
-/* How it ends; and what those are used to who come from torchrun. */
+/* How the job ends, and flags that are accepted for compatibility with torchrun. */
 static void add_end_flags(flag_table *t, run_flags *f)
 {
     const ls_flag flags[] = {
         {"The end of the job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
-         "`SECONDS` from SIGTERM to SIGKILL when the job is stopped"},
+         "`SECONDS` between SIGTERM and SIGKILL when the job is stopped"},
         {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
         {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
-         "`NAMES` signals that stop the job in good order; others do what they do without a "
-         "launcher "
-         "(SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+         "`NAMES` signals that stop the job: the ranks get SIGTERM; other signals keep their "
+         "default "
+         "action (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
         {"isolate", 0, LS_FLAG_ATTACHED_TEXT, &f->isolate, 0, 0,
-         "`WORD` start the ranks of each machine in a namespace of processes, so that the kernel "
-         "kills "
-         "all they have started; =pid the same, =off not (off)"},
+         "`WORD` run the ranks of each machine in a PID namespace, so that the kernel kills all "
+         "processes that they have started; =pid the same, =off disabled (off)"},
 
         {"Accepted from torchrun", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"monitor-interval", 0, LS_FLAG_TEXT, &f->ignored, 0, 0,
-         "`SECONDS` accepted, as are --start-method, --local-addr and --event-log-handler: they "
-         "have no use "
-         "here"},
+         "`SECONDS` no effect; likewise --start-method, --local-addr and --event-log-handler"},
         {"start-method", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"local-addr", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"event-log-handler", 0, LS_FLAG_TEXT, &f->ignored, 0, 0, NULL},
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
-         "`NAME` \"default\": plug-ins of torchrun are Python and cannot be loaded"},
+         "`NAME` must be \"default\": Python plug-ins of torchrun cannot be loaded"},
         {"print-completion", 0, LS_FLAG_TEXT, &f->completion, 0, 0, NULL},
         {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
-         "`NAME` accepted; this version binds no rank to cores"},
+         "`NAME` no effect: this version does not bind ranks to cores"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
@@ -215,7 +221,7 @@ static ls_flags describe(bool as_torchrun, const flag_table *table)
     return (ls_flags){.size = sizeof(ls_flags),
                       .program = run_flags_name(as_torchrun),
                       .usage = "[flags] PROG ARGS...",
-                      .summary = "Starts PROG as the ranks of a job, and watches over it.",
+                      .summary = "Starts PROG as the ranks of a job and supervises them.",
                       .tables = {table->flags},
                       .n = {table->n},
                       .takes_rest = 1};
@@ -223,7 +229,7 @@ static ls_flags describe(bool as_torchrun, const flag_table *table)
 
 /* --- the environment --- */
 
-/* The value is handed over as it lies in the environment, which outlives the flags. */
+/* The flag points to the value in the environment, which outlives the flags. */
 static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const char *name,
                                char *value)
 {
@@ -243,7 +249,7 @@ static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const
                       name);
 }
 
-/* As torchrun: every flag --a-b may come as PET_A_B. What stands on the command line is read later, and wins. */
+/* As in torchrun, PET_A_B sets flag --a-b. The command line is read later and takes precedence. */
 static ls_status read_environment(const ls_flags *flags)
 {
     for (int i = 0; i < flags->n[0]; i++) {
@@ -256,7 +262,7 @@ static ls_status read_environment(const ls_flags *flags)
         text_format(name, sizeof(name), "PET_%s", flag->name);
         for (char *c = name; *c != 0; c++)
             *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
-        value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        value = getenv(name); // NOLINT(concurrency-mt-unsafe): there is one thread
         if (value != NULL && *value != 0)
             LS_TRY(read_variable(flags, flag, name, value));
     }
@@ -279,8 +285,8 @@ static ls_status count_ranks(run_flags *f)
         f->n_ranks = (int)number;
         return st == LS_OK ? st
                            : ls_fail(st,
-                                     "-n %s: with hosts, -n is the number of all ranks; the "
-                                     "ranks of each host stand behind its name (-H "
+                                     "-n %s: with -H, -n is the number of ranks of the whole job; "
+                                     "give the ranks of each host after its name (-H "
                                      "node0:8,node1:8)",
                                      f->nproc);
     }
@@ -303,7 +309,7 @@ static ls_status choose_store(run_flags *f)
     return LS_OK;
 }
 
-/* Which streams go where; --log-dir alone asks for all of them, as well as on the console. */
+/* Which streams go to files; --log-dir alone means all, and the console too. */
 static ls_status read_streams(run_flags *f)
 {
     f->tee_list.otherwise = f->log_dir != NULL && f->redirects == NULL && f->tee == NULL
@@ -331,8 +337,8 @@ static ls_status check_words(const run_flags *f)
         return ls_fail(LS_EINVAL, "--pass-local-rank=%s: dash or underscore", style);
     if (f->logs_specs != NULL && !text_equal(f->logs_specs, "default"))
         return ls_fail(LS_EUNSUPPORTED,
-                       "--logs-specs %s: a plug-in of torchrun cannot be loaded; -r, -t and "
-                       "--log-dir say where lines go",
+                       "--logs-specs %s: plug-ins of torchrun cannot be loaded; use -r, -t and "
+                       "--log-dir instead",
                        f->logs_specs);
     while (f->numa_binding != NULL && i < LS_COUNT_OF(bindings) &&
            !text_equal(f->numa_binding, bindings[i]))
@@ -351,7 +357,7 @@ static ls_status read_lines(run_flags *f)
 
     for (int which = 0; which < 2; which++) {
         if (f->filters[which] != NULL && f->filters[which][0] == 0)
-            f->filters[which] = NULL; /* no text, no line */
+            f->filters[which] = NULL; /* matches no line */
         if (f->filters[which] != NULL && strlen(f->filters[which]) > LINE_FILTER_MOST)
             return ls_fail(LS_EINVAL, "%s: longer than %d bytes", flags[which], LINE_FILTER_MOST);
     }
@@ -401,11 +407,11 @@ static void set_defaults(run_flags *f, bool as_torchrun)
     f->exports = (ls_flag_texts){.items = f->export_items, .most = RUN_EXPORTS_MOST};
 }
 
-/* What torchrun reads where --shutdown-timeout is not given. */
+/* torchrun's variable for --shutdown-timeout. */
 static ls_status read_shutdown_timeout(run_flags *f)
 {
     static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): there is one thread
 
     return value == NULL || *value == 0 ? LS_OK
                                         : text_parse_int(value, name, 0, 86400, &f->grace_s);
@@ -426,11 +432,11 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
         return LS_OK;
     if (f->completion != NULL)
         return ls_fail(LS_EUNSUPPORTED,
-                       "--print-completion %s: torchrun's script comes from a Python package "
-                       "(shtab), and there is none of ours; %s --help lists all flags",
+                       "--print-completion %s: not supported (torchrun's comes from the Python "
+                       "package shtab); %s --help lists all flags",
                        f->completion, run_flags_name(as_torchrun));
     if (*rest == argc)
-        return ls_fail(LS_EINVAL, "which program? %s [flags] PROG ARGS...",
+        return ls_fail(LS_EINVAL, "no program given; usage: %s [flags] PROG ARGS...",
                        run_flags_name(as_torchrun));
     return settle(f);
 }

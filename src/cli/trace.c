@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace.c - writes the timeline of `lockstep run --trace`: it merges the flight recorders of all
+ * ranks on one clock and computes how late each rank came to an operation.
+ */
 #include "cli/trace.h"
 
 #include "base/alloc.h"
@@ -11,7 +15,7 @@
 
 // --- reading ---
 
-/* Gives back what was not needed: most jobs are short. */
+/* Frees the unused part of a block: most jobs are short. */
 static void *shrink(void *block, int n, size_t size)
 {
     void *smaller = ls_realloc(block, n > 0 ? (size_t)n : 1, size);
@@ -67,9 +71,9 @@ void trace_free(trace *t)
     *t = (trace){0};
 }
 
-// --- who came when ---
+// --- arrivals ---
 
-/* When a rank came to an operation, on the common clock. */
+/* The start of an operation on one rank, on the common clock. */
 typedef struct arrival {
     uint64_t sequence;
     int64_t start_ns;
@@ -143,22 +147,22 @@ static ls_status collect(writer *w)
     return LS_OK;
 }
 
-/* When the first rank came to the operation. */
+/* The earliest start of the operation on any rank. */
 static int64_t first_arrival(const writer *w, const recorder_entry *e, int64_t otherwise)
 {
-    const arrival wanted = {.sequence = e->stamp.sequence, .group = e->stamp.group};
+    const arrival key = {.sequence = e->stamp.sequence, .group = e->stamp.group};
     size_t low = 0;
     size_t high = w->n_arrivals;
 
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
 
-        if (compare_operation(&w->arrivals[middle], &wanted) < 0)
+        if (compare_operation(&w->arrivals[middle], &key) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < w->n_arrivals && compare_operation(&w->arrivals[low], &wanted) == 0
+    return low < w->n_arrivals && compare_operation(&w->arrivals[low], &key) == 0
                ? w->arrivals[low].start_ns
                : otherwise;
 }
@@ -228,7 +232,7 @@ static void put_operation(writer *w, const trace_rank *r, const recorder_entry *
     json_close(j, '}');
 }
 
-/* The first line that is free again when an operation starts. */
+/* The first line whose operation has ended when this operation starts. */
 static int take_lane(int64_t free_at[LANES_MAX], const recorder_entry *e, int *n_lanes)
 {
     int lane = 0;

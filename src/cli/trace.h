@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - the flight recorders of all ranks as one timeline, in the trace event format that Perfetto and chrome://tracing open.
+ * trace.h - the flight recorders of all ranks as one timeline, in the trace event format of
+ * Perfetto and chrome://tracing.
  *
- * Each rank is a process of the timeline. Its first line shows what the program did (forward, backward, ...), those below its operations; as
- * many lines as were under way at a time. An operation says how much later than the first rank this one came to it, and whom it
- * waited for last.
+ * Each rank is a process of the timeline. Its first line shows the phases of the program (forward,
+ * backward, ...), the lines below show its operations, one line for each that was pending at the
+ * same time. An operation has two values: how much later than the first rank this rank came to it
+ * (late_us), and the rank that it waited for last (waited_for_rank).
  */
 #ifndef LS_CLI_TRACE_H
 #define LS_CLI_TRACE_H
@@ -15,7 +17,7 @@
 typedef struct trace_rank {
     int rank;
     char host[64];
-    int64_t behind_ns; /* what to add to this machine's clock for that of the others */
+    int64_t behind_ns; /* this machine's clock + behind_ns = the clock of the head's machine */
     recorder_entry *entries;
     int n_entries;
     recorder_span *phases;
@@ -26,15 +28,15 @@ typedef struct trace_rank {
 typedef struct trace {
     trace_rank *ranks;
     int n;
-    uint32_t generation; /* the start of the job that they are of */
+    uint32_t generation; /* of the job, which all recorders are from */
 } trace;
 
-/* For agent_spec.keep_ring: reads the recorder behind `fd`. What earlier starts of the job have left is forgotten; a rank that has
- * recorded nothing, or for which there is no memory, is left out. */
+/* For agent_spec.keep_ring: reads the recorder in `fd`. Drops the recorders of an earlier
+ * generation. Leaves out a rank that has recorded nothing, or for which there is no memory. */
 void trace_keep(void *arg, uint32_t generation, int rank, const char *host, int64_t behind_ns,
                 int fd);
 
-/* The timeline as JSON. Times count from its first event. */
+/* Appends the timeline as JSON. Times count from its first event. */
 LS_MUST_USE ls_status trace_text(const trace *t, text_buf *out);
 
 void trace_free(trace *t);

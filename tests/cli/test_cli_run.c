@@ -29,7 +29,7 @@ static void a_missing_or_unknown_command_is_told(void **state)
     job_expect_code(j, 2);
     job_expect(j, job_said(j, 0, "usage: lockstep COMMAND"));
     job_clean_up(NULL);
-    expect_error(TOOL("rnu"), 2, "lockstep: there is no command rnu");
+    expect_error(TOOL("rnu"), 2, "lockstep: unknown command rnu");
 }
 
 static size_t longest_line(const char *text)
@@ -69,7 +69,7 @@ static void help_and_version_end_well(void **state)
 static void wrong_flags_of_run_are_told_in_one_line(void **state)
 {
     LS_UNUSED(state);
-    expect_error(TOOL("run"), 2, "which program?");
+    expect_error(TOOL("run"), 2, "no program given");
     expect_error(TOOL("run", "--nproc-per-nod", "2", "true"), 2,
                  "unknown flag --nproc-per-nod: did you mean --nproc-per-node?");
     expect_error(TOOL("run", "-n", "0", "true"), 2, "--nproc-per-node");
@@ -241,7 +241,7 @@ static void ranks_for_gpus_need_a_gpu(void **state)
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--nproc_per_node=gpu", "true"), JOB_LIST(NO_GPU));
 
     LS_UNUSED(state);
-    expect_error(j, 2, "auto or cpu start one rank a core instead");
+    expect_error(j, 2, "auto or cpu starts one rank per core");
     j = job_start(JOB_LIST(JOB_TOOL, "join", "-n", "gpu", "--insecure", "127.0.0.1:1"),
                   JOB_LIST(NO_GPU));
     job_await_end(j);

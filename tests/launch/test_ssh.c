@@ -118,7 +118,7 @@ static void n_is_the_number_of_all_ranks(void **state)
     job_expect(j, job_said(j, 1, "5 ranks (-n), but the 2 hosts have 4 slots"));
     j = start_on("127.0.0.2:2,127.0.0.3:2", "--np=auto", SHELL("true"), NULL);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "-n auto: with hosts, -n is the number of all ranks"));
+    job_expect(j, job_said(j, 1, "-n auto: with -H, -n is the number of ranks of the whole job"));
 }
 
 /* --- what goes along --- */
