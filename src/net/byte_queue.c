@@ -9,7 +9,7 @@
 #define READ_BYTES 4096                /* room made for one read; doubles with what has come */
 #define KEEP_BYTES ((size_t)64 * 1024) /* an empty block larger than this is given back */
 
-size_t byte_queue_held(const byte_queue *q)
+size_t byte_queue_size(const byte_queue *q)
 {
     return q->end - q->start;
 }
@@ -22,7 +22,7 @@ void byte_queue_free(byte_queue *q)
 
 void byte_queue_trim(byte_queue *q)
 {
-    if (byte_queue_held(q) > 0)
+    if (byte_queue_size(q) > 0)
         return;
     q->start = 0;
     q->end = 0;
@@ -37,14 +37,14 @@ static size_t larger_capacity(const byte_queue *q, size_t wanted)
 
     while (larger < wanted && larger <= SIZE_MAX / 2)
         larger *= 2;
-    if (larger == q->capacity && byte_queue_held(q) > q->capacity / 2 && larger <= SIZE_MAX / 2)
+    if (larger == q->capacity && byte_queue_size(q) > q->capacity / 2 && larger <= SIZE_MAX / 2)
         larger *= 2;
     return larger < wanted ? 0 : larger;
 }
 
 static ls_status grow(byte_queue *q, size_t wanted)
 {
-    const size_t held = byte_queue_held(q);
+    const size_t held = byte_queue_size(q);
     const size_t larger = larger_capacity(q, wanted);
     uint8_t *grown = larger == 0 ? NULL : ls_realloc(NULL, larger, 1);
 
@@ -59,9 +59,9 @@ static ls_status grow(byte_queue *q, size_t wanted)
 }
 
 /* What is held slides back to the beginning instead of growing when half of the block is free. */
-ls_status byte_queue_room(byte_queue *q, size_t bytes)
+ls_status byte_queue_reserve(byte_queue *q, size_t bytes)
 {
-    const size_t held = byte_queue_held(q);
+    const size_t held = byte_queue_size(q);
     size_t wanted;
 
     byte_queue_trim(q);
@@ -81,7 +81,7 @@ ls_status byte_queue_add(byte_queue *q, const void *data, size_t bytes)
 {
     if (bytes == 0)
         return LS_OK;
-    LS_TRY(byte_queue_room(q, bytes));
+    LS_TRY(byte_queue_reserve(q, bytes));
     memcpy(q->data + q->end, data, bytes);
     q->end += bytes;
     return LS_OK;
@@ -89,11 +89,11 @@ ls_status byte_queue_add(byte_queue *q, const void *data, size_t bytes)
 
 ls_status byte_queue_fill(byte_queue *q, int fd, const char *peer, size_t *moved)
 {
-    const size_t held = byte_queue_held(q);
+    const size_t held = byte_queue_size(q);
 
     *moved = 0;
     // As much again as is held: the block follows what came, and something large still needs few reads.
-    LS_TRY(byte_queue_room(q, held > READ_BYTES ? held : READ_BYTES));
+    LS_TRY(byte_queue_reserve(q, held > READ_BYTES ? held : READ_BYTES));
     LS_TRY(net_recv_some(fd, peer, q->data + q->end, q->capacity - q->end, moved));
     q->end += *moved;
     return LS_OK;

@@ -16,11 +16,11 @@ typedef struct byte_queue {
 } byte_queue;
 
 void byte_queue_free(byte_queue *q); /* leaves it empty and usable */
-size_t byte_queue_held(const byte_queue *q);
+size_t byte_queue_size(const byte_queue *q);
 void byte_queue_trim(byte_queue *q); /* gives a large block back when nothing is held in it */
 
 /* Makes room for `bytes` more behind `end`. LS_ENOMEM; what is held stays. */
-LS_MUST_USE ls_status byte_queue_room(byte_queue *q, size_t bytes);
+LS_MUST_USE ls_status byte_queue_reserve(byte_queue *q, size_t bytes);
 
 LS_MUST_USE ls_status byte_queue_add(byte_queue *q, const void *data, size_t bytes);
 

@@ -79,7 +79,7 @@ static bool is_strange(ls_status st)
 /* A key that differs will not become the same, everything else may change. In a list it may be another machine's. */
 static bool is_final(const dial *d, ls_status st)
 {
-    return d->opt.list == NULL && is_strange(st);
+    return d->opt.addresses == NULL && is_strange(st);
 }
 
 /* What another address of the name says does not hide that the key differs at this one. */
@@ -99,7 +99,7 @@ static void note_silence(dial *d)
     for (int i = 0; i < d->n_tries; i++) {
         const attempt *t = &d->tries[i];
 
-        if (t->fd < 0 || (t->connected && d->opt.patience_ms > 0))
+        if (t->fd < 0 || (t->connected && d->opt.accept_timeout_ms > 0))
             continue;
         d->is_strange = false;
         d->is_refused = false;
@@ -135,12 +135,12 @@ static void round_is_over(void *arg)
     const int64_t now_ms = ls_now_ms();
 
     note_silence(d);
-    if (d->opt.patience_ms > 0 && keep_connected(d))
+    if (d->opt.accept_timeout_ms > 0 && keep_connected(d))
         return;
     end_round(d);
     d->n_refused = d->is_refused ? d->n_refused + 1 : 0;
     if (is_final(d, d->status) || now_ms >= d->opt.deadline_ms ||
-        (d->opt.patience_ms > 0 && (d->is_strange || d->n_refused == REFUSED_MAX))) {
+        (d->opt.accept_timeout_ms > 0 && (d->is_strange || d->n_refused == REFUSED_MAX))) {
         poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
         return;
     }
@@ -167,8 +167,8 @@ static void attempt_failed(attempt *t, ls_status st)
     d->is_strange = d->is_strange && is_strange(st);
     d->is_refused = d->is_refused && t->was_refused;
     // Who took the connection and let it go again may be busy, and take the next.
-    if (d->opt.patience_ms > 0 && t->connected)
-        d->opt.deadline_ms = ls_deadline_ms(d->opt.patience_ms);
+    if (d->opt.accept_timeout_ms > 0 && t->connected)
+        d->opt.deadline_ms = ls_deadline_ms(d->opt.accept_timeout_ms);
     note_trouble(d, st);
     end_attempt(t);
     if (all_are_over(d))
@@ -231,11 +231,11 @@ static void on_attempt(void *arg, unsigned events)
 
 static ls_status find_addresses(const dial *d, net_address at[DIAL_ADDRESSES_MAX], int *n)
 {
-    if (d->opt.list == NULL)
+    if (d->opt.addresses == NULL)
         return net_address_resolve(d->opt.to, d->opt.default_port, at, DIAL_ADDRESSES_MAX, n);
-    *n = d->opt.n_list < DIAL_ADDRESSES_MAX ? d->opt.n_list : DIAL_ADDRESSES_MAX;
+    *n = d->opt.n_addresses < DIAL_ADDRESSES_MAX ? d->opt.n_addresses : DIAL_ADDRESSES_MAX;
     for (int i = 0; i < *n; i++)
-        at[i] = d->opt.list[i];
+        at[i] = d->opt.addresses[i];
     return LS_OK;
 }
 
@@ -318,7 +318,7 @@ const seal_pair *dial_seals(const dial *d)
     return &d->seals;
 }
 
-const char *dial_trouble(const dial *d)
+const char *dial_last_error(const dial *d)
 {
     return d->trouble;
 }

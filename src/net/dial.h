@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dial.h - connects to a door (door.h) on a poller: to all addresses of a name or of a list at once, again and again until somebody is there who
+ * dial.h - connects to a listener (listener.h) on a poller: to all addresses of a name or of a list at once, again and again until somebody is there who
  * knows the key. Nothing waits but the resolver, which is asked anew each time: a machine may get its name later than its peers.
  */
 #ifndef LS_NET_DIAL_H
@@ -17,8 +17,8 @@ typedef struct dial dial;
 typedef struct dial_options {
     const char *to; /* "HOST:PORT"; borrowed, as the key is; NULL: */
     const net_address *
-        list; /* ... these, borrowed, of which one may be another machine's: who has another key there is not final */
-    int n_list;
+        addresses; /* ... these, borrowed, of which one may be another machine's: who has another key there is not final */
+    int n_addresses;
     int default_port;
     const net_key *key; /* NULL: none is asked for, --insecure */
     handshake_claim claim;
@@ -26,7 +26,7 @@ typedef struct dial_options {
     /* Not 0: somebody has been listening there from the start, who may be busy with other things. Whoever takes the connection has
      * as long as it wants for its proof; the deadline is this far from when nobody took it (any more); and it is final, in a list too, when
      * the key differs at every address, or for some time nobody listens at any. */
-    int patience_ms;
+    int accept_timeout_ms;
     void *self;
     /* Once, and never from within dial_open(): the connection, proved and nonblocking, the callee's from now on; or fd -1 and why.
      * dial_close() may be called from here. */
@@ -42,6 +42,6 @@ void dial_forked(
 const seal_pair *dial_seals(const dial *d);
 
 /* Why it has not succeeded so far: "cannot connect to tcp://10.0.0.1:29500: Connection refused". */
-const char *dial_trouble(const dial *d);
+const char *dial_last_error(const dial *d);
 
 #endif

@@ -30,10 +30,10 @@ static ls_status open_records(frame_reader *r)
     size_t record = 1;
     size_t bytes;
 
-    while (record > 0 && byte_queue_held(q) > 0) {
+    while (record > 0 && byte_queue_size(q) > 0) {
         uint8_t *at = q->data + q->start;
 
-        LS_TRY(seal_open(&r->seal, at, byte_queue_held(q), &record, &bytes));
+        LS_TRY(seal_open(&r->seal, at, byte_queue_size(q), &record, &bytes));
         LS_TRY(byte_queue_add(&r->in, at + SEAL_HEAD_BYTES, bytes));
         q->start += record;
     }
@@ -58,12 +58,12 @@ ls_status frame_reader_fill(frame_reader *r, int fd, const char *peer, size_t *m
     st = byte_queue_fill(&r->sealed, fd, peer, moved);
     if (st == LS_OK)
         return open_records(r);
-    return byte_queue_held(&r->sealed) == 0 ? st : ls_context(st, "in the middle of a record");
+    return byte_queue_size(&r->sealed) == 0 ? st : ls_context(st, "in the middle of a record");
 }
 
 ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
 {
-    const size_t held = byte_queue_held(&r->in);
+    const size_t held = byte_queue_size(&r->in);
     const uint8_t *header;
     size_t body_bytes;
 
@@ -104,7 +104,7 @@ void frame_queue_seal(frame_queue *q, const seal *out)
 
 size_t frame_queue_bytes(const frame_queue *q)
 {
-    return byte_queue_held(&q->out);
+    return byte_queue_size(&q->out);
 }
 
 /* Bytes of a frame that is header and body one behind the other, from `at` on; nothing for a body of no bytes. */
@@ -145,7 +145,7 @@ ls_status frame_queue_add(frame_queue *q, uint32_t type, const void *body, size_
     if (bytes > UINT32_MAX || held > q->max_bytes || total > q->max_bytes - held)
         return ls_fail(LS_ENOMEM, "%zu bytes wait to be sent, at most %zu may", held + bytes,
                        q->max_bytes);
-    LS_TRY(byte_queue_room(&q->out, is_sealed ? seal_size(total) : total));
+    LS_TRY(byte_queue_reserve(&q->out, is_sealed ? seal_size(total) : total));
     wire_put_u32(header, (uint32_t)bytes);
     wire_put_u32(header + 4, type);
     if (is_sealed) {

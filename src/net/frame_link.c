@@ -26,11 +26,11 @@ static void tell_end(void *arg)
 }
 
 /* Later: whoever sends may be in the middle of a walk over links. */
-static void end_soon(frame_link *l, bool is_gone, const char *why)
+static void end_soon(frame_link *l, bool is_closed_by_peer, const char *why)
 {
     if (l->why[0] != 0)
         return;
-    l->is_gone = is_gone;
+    l->is_closed_by_peer = is_closed_by_peer;
     text_format(l->why, sizeof(l->why), "%s", why[0] != 0 ? why : "closed");
     stop(l);
     poller_timer_set(l->loop, &l->end, ls_now_ms(), tell_end, l);
@@ -48,7 +48,7 @@ static void finish_is_over(void *arg)
  * the peer sent before: a rank that fails reports the cause and exits. */
 static void cut(frame_link *l)
 {
-    l->is_cut = true;
+    l->is_send_failed = true;
     if (poller_change(l->watch, POLL_READ) != LS_OK)
         end_soon(l, false, ls_last_error());
 }
@@ -92,20 +92,20 @@ static ls_status hand_on(frame_link *l)
 static void receive(frame_link *l)
 {
     size_t moved = 1;
-    bool is_gone = false;
+    bool is_closed_by_peer = false;
     ls_status st = LS_OK;
 
     for (int i = 0; i < READS_A_ROUND && moved > 0 && st == LS_OK && l->fd >= 0 && !l->is_finishing;
          i++) {
         st = frame_reader_fill(&l->in, l->fd, l->peer, &moved);
-        is_gone = st == LS_EPEER;
+        is_closed_by_peer = st == LS_EPEER;
         if (moved > 0)
-            l->heard_ms = ls_now_ms();
+            l->received_ms = ls_now_ms();
         if (st == LS_OK)
             st = hand_on(l);
     }
     if (st != LS_OK && l->fd >= 0)
-        end_soon(l, is_gone, ls_last_error());
+        end_soon(l, is_closed_by_peer, ls_last_error());
 }
 
 /* Until the peer has closed its end, too. */
@@ -122,7 +122,7 @@ static void on_event(void *arg, unsigned events)
 {
     frame_link *l = arg;
 
-    if ((events & POLL_WRITE) != 0 && !l->is_cut)
+    if ((events & POLL_WRITE) != 0 && !l->is_send_failed)
         flush(l);
     if (l->fd < 0 || (events & (POLL_READ | POLL_BROKEN)) == 0)
         return;
@@ -138,12 +138,12 @@ ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, si
     l->loop = p;
     l->fd = fd;
     l->peer = peer;
-    l->heard_ms = ls_now_ms();
+    l->received_ms = ls_now_ms();
     l->wants_write = false;
     l->is_finishing = false;
-    l->is_cut = false;
+    l->is_send_failed = false;
     l->why[0] = 0;
-    l->is_gone = false;
+    l->is_closed_by_peer = false;
     frame_reader_init(&l->in, body_max);
     frame_queue_init(&l->out, queue_max);
     if (poller_watch(p, fd, POLL_READ, on_event, l, &l->watch) == LS_OK)
@@ -160,7 +160,7 @@ void frame_link_seal(frame_link *l, const seal_pair *seals)
 
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes)
 {
-    if (l->watch == NULL || l->is_finishing || l->is_cut)
+    if (l->watch == NULL || l->is_finishing || l->is_send_failed)
         return;
     if (frame_queue_add(&l->out, type, body, bytes) != LS_OK)
         end_soon(l, false, "it does not read what it is sent");
@@ -174,7 +174,7 @@ void frame_link_finish(frame_link *l)
         return;
     l->is_finishing = true;
     poller_timer_set(l->loop, &l->end, ls_now_ms() + FINISH_MS, finish_is_over, l);
-    if (!l->wants_write && !l->is_cut)
+    if (!l->wants_write && !l->is_send_failed)
         flush(l);
 }
 

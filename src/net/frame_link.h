@@ -16,15 +16,16 @@ typedef struct frame_link {
     int fd; /* -1: closed */
     poll_watch *watch;
     bool wants_write;
-    bool is_finishing; /* closes when all is sent */
-    bool is_cut;       /* the peer takes nothing any more; what it has sent is still read */
-    int64_t heard_ms;  /* last bytes */
-    const char *peer;  /* for messages; borrowed */
+    bool is_finishing;   /* closes when all is sent */
+    bool is_send_failed; /* the peer takes nothing any more; what it has sent is still read */
+    int64_t received_ms; /* last bytes */
+    const char *peer;    /* for messages; borrowed */
     frame_reader in;
     frame_queue out;
     poll_timer end;
     char why[256]; /* it has ended, and `ended` is about to be called */
-    bool is_gone;  /* ... because the connection was closed or broke; else it was given up here */
+    bool
+        is_closed_by_peer; /* ... because the connection was closed or broke; else it was given up here */
     void *self;
     /* A failing status ends the link with that text. May close the link, must not free its memory. */
     ls_status (*message)(void *self, const frame *f);

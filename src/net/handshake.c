@@ -165,7 +165,7 @@ static void encode_hello(handshake *h, uint8_t *out)
     encode_head(out);
     out[5] = (uint8_t)claim->purpose;
     out[6] = (uint8_t)claim->security;
-    out[7] = claim->strand;
+    out[7] = claim->stream;
     memset(out + 8, 0, JOB_CHARS);
     memcpy(out + 8, claim->job, strnlen(claim->job, JOB_CHARS));
     wire_put_u32(out + 24, claim->from);
@@ -181,7 +181,7 @@ static ls_status decode_hello(handshake *h, const uint8_t *in)
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
     h->peer.purpose = (net_purpose)in[5];
     h->peer.security = (net_security)in[6];
-    h->peer.strand = in[7];
+    h->peer.stream = in[7];
     memcpy(h->peer.job, in + 8, JOB_CHARS);
     h->peer.job[JOB_CHARS] = 0;
     h->peer.from = wire_get_u32(in + 24);
@@ -332,7 +332,7 @@ static verdict judge(handshake *h, uint32_t *value)
                           peer->generation, own->generation));
         return VERDICT_GENERATION;
     }
-    if (peer->to != own->to && own->to != HANDSHAKE_ANYONE) {
+    if (peer->to != own->to && own->to != HANDSHAKE_ANY_RANK) {
         *value = own->to;
         finish(h, ls_fail(LS_EMISMATCH, "%s looks for rank %u, but this is rank %u", h->name,
                           peer->to, own->to));

@@ -3,7 +3,7 @@
  * handshake.h - both ends of a new connection prove that they know the job's key before anything
  * else is read.
  *
- *   C -> S  "LSTP" version purpose security strand |                                       68 bytes
+ *   C -> S  "LSTP" version purpose security stream |                                       68 bytes
  *           job[16] | from u32 | to u32 | generation u32 | share[32]
  *   S -> C  "LSTP" version | share[32] | HMAC(K, "srv" | transcript)[32]                   69
  *   C -> S  HMAC(K, "cli" | transcript)[32]                                                32
@@ -30,7 +30,7 @@
 
 #define HANDSHAKE_BYTES        128        /* more than any message */
 #define HANDSHAKE_JOB_BYTES    17         /* 16 characters and a 0 */
-#define HANDSHAKE_ANYONE       UINT32_MAX /* no rank: a client without one, a server that serves all */
+#define HANDSHAKE_ANY_RANK     UINT32_MAX /* no rank: a client without one, a server that serves all */
 #define HANDSHAKE_PEER_TEXT    160
 #define HANDSHAKE_SECRET_BYTES 32 /* of the key pair of one connection */
 
@@ -47,11 +47,11 @@ typedef struct handshake_claim {
     net_purpose purpose;
     char job[HANDSHAKE_JOB_BYTES]; /* terminated; shorter ones are filled with 0 */
     uint32_t from;                 /* the client's rank; a server ignores it in what it expects */
-    uint32_t to;                   /* the server's rank, or HANDSHAKE_ANYONE */
+    uint32_t to;                   /* the server's rank, or HANDSHAKE_ANY_RANK */
     uint32_t generation;
     net_security security; /* must be the same on both sides; without a key NET_AUTH only */
     uint8_t
-        strand; /* NET_PURPOSE_DATA: which connection of the pair, from 0; a server ignores it in what it expects. Else 0 */
+        stream; /* NET_PURPOSE_DATA: which connection of the pair, from 0; a server ignores it in what it expects. Else 0 */
 } handshake_claim;
 
 typedef enum handshake_state {

@@ -32,10 +32,10 @@ static net_reach judge(const net_address *all, int n)
     bool is_loopback = true;
 
     if (net_address_is_any(&all[0]))
-        return NET_REACH_EVERY;
+        return NET_REACH_WILDCARD;
     for (int i = 0; i < n; i++) {
         if (!net_address_is_loopback(&all[i]) && is_own(&all[i]))
-            return NET_REACH_OWN;
+            return NET_REACH_OK;
         is_loopback &= net_address_is_loopback(&all[i]);
     }
     return is_loopback ? NET_REACH_LOOPBACK : NET_REACH_ELSEWHERE;
@@ -55,7 +55,7 @@ bool net_reach_is_own_name(const char *place)
 net_reach net_reach_of(const char *place)
 {
     net_address all[NAMES_MOST];
-    net_reach reach = NET_REACH_OWN;
+    net_reach reach = NET_REACH_OK;
     char kept[LS_ERROR_BYTES];
     int n = 0;
 
@@ -63,11 +63,11 @@ net_reach net_reach_of(const char *place)
     if (net_address_resolve(place, 0, all, NAMES_MOST, &n) == LS_OK)
         reach = judge(all, n);
     ls_error_restore(kept);
-    return reach == NET_REACH_LOOPBACK && net_reach_is_own_name(place) ? NET_REACH_OWN : reach;
+    return reach == NET_REACH_LOOPBACK && net_reach_is_own_name(place) ? NET_REACH_OK : reach;
 }
 
 /* Bridges have the same address on many hosts: they are left out unless there is nothing else. */
-const char *net_reach_own(char *buf, size_t n, net_address *best)
+const char *net_reach_addresses(char *buf, size_t n, net_address *best)
 {
     net_interface found[SHOWN_MOST];
     char host[NET_ADDRESS_TEXT_MAX];
@@ -94,11 +94,11 @@ static const char *why(net_reach reach)
     switch (reach) {
     case NET_REACH_LOOPBACK:
         return "a loopback address, to which other machines cannot connect";
-    case NET_REACH_EVERY:
+    case NET_REACH_WILDCARD:
         return "to which other machines cannot connect";
     case NET_REACH_ELSEWHERE:
         return "which is no address of this machine: others reach it only if that is translated";
-    case NET_REACH_OWN:
+    case NET_REACH_OK:
         break;
     }
     return "";
@@ -110,9 +110,9 @@ const char *net_reach_warning(char *buf, size_t n, const char *what, const char 
     char own[NET_REACH_TEXT_MAX];
 
     buf[0] = 0;
-    if (reach == NET_REACH_OWN)
+    if (reach == NET_REACH_OK)
         return buf;
-    net_reach_own(own, sizeof(own), NULL);
+    net_reach_addresses(own, sizeof(own), NULL);
     return text_format(buf, n, "%s was given as %s, %s. %s%s", what, place, why(reach),
                        own[0] == 0 ? "This machine has no address for other machines"
                                    : "Give all machines one of the addresses of this machine: ",

@@ -41,7 +41,7 @@ static void close_stream(stream *s, bool tell)
     if (tell)
         send_piece(s->owner, s->id, NULL, 0);
     s->owner->n_streams--;
-    s->owner->held -= byte_queue_held(&s->out);
+    s->owner->held -= byte_queue_size(&s->out);
     list_remove(&s->node);
     poller_unwatch(s->watch);
     file_close(&s->fd);
@@ -60,7 +60,7 @@ static void on_socket(void *arg, unsigned events);
 static ls_status watch(stream *s)
 {
     const unsigned events = (s->is_ending || is_link_full(s->owner) ? 0 : POLL_READ) |
-                            (byte_queue_held(&s->out) > 0 ? POLL_WRITE : 0);
+                            (byte_queue_size(&s->out) > 0 ? POLL_WRITE : 0);
 
     if (events == 0) {
         poller_unwatch(s->watch);
@@ -74,10 +74,10 @@ static ls_status watch(stream *s)
 
 static ls_status write_out(stream *s)
 {
-    const size_t before = byte_queue_held(&s->out);
+    const size_t before = byte_queue_size(&s->out);
     const ls_status st = byte_queue_flush(&s->out, s->fd, peer);
 
-    s->owner->held -= before - byte_queue_held(&s->out);
+    s->owner->held -= before - byte_queue_size(&s->out);
     return st;
 }
 
@@ -100,7 +100,7 @@ static void on_socket(void *arg, unsigned events)
 
     if ((events & (POLL_WRITE | POLL_BROKEN)) != 0)
         st = write_out(s);
-    if (st == LS_OK && s->is_ending && byte_queue_held(&s->out) == 0) {
+    if (st == LS_OK && s->is_ending && byte_queue_size(&s->out) == 0) {
         close_stream(s, false);
         return;
     }
@@ -161,7 +161,7 @@ void stream_mux_init(stream_mux *m, poller *p, frame_link *link, uint32_t type)
     list_init(&m->streams);
 }
 
-void stream_mux_end(stream_mux *m)
+void stream_mux_close(stream_mux *m)
 {
     while (m->loop != NULL && !list_empty(&m->streams))
         close_stream(list_entry(m->streams.next, stream, node), false);
@@ -178,7 +178,7 @@ ls_status stream_mux_begin(stream_mux *m, int fd)
 static void end_stream(stream *s)
 {
     s->is_ending = true;
-    if (byte_queue_held(&s->out) == 0 || watch(s) != LS_OK)
+    if (byte_queue_size(&s->out) == 0 || watch(s) != LS_OK)
         close_stream(s, false);
 }
 
@@ -188,7 +188,7 @@ static ls_status take(stream *s, const uint8_t *bytes, size_t n)
 
     if (s->is_ending)
         return ls_fail(LS_EPROTO, "a stream goes on behind its end");
-    if (byte_queue_held(&s->out) + n > HELD_MOST || m->held + n > HELD_ALL)
+    if (byte_queue_size(&s->out) + n > HELD_MOST || m->held + n > HELD_ALL)
         return ls_fail(LS_ENOMEM, "a stream's socket does not take what comes");
     LS_TRY(byte_queue_add(&s->out, bytes, n));
     m->held += n;
@@ -196,7 +196,7 @@ static ls_status take(stream *s, const uint8_t *bytes, size_t n)
     return watch(s);
 }
 
-ls_status stream_mux_hear(stream_mux *m, const frame *f)
+ls_status stream_mux_receive(stream_mux *m, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t id = wire_read_u32(&r);

@@ -27,13 +27,13 @@ typedef struct stream_mux {
 
 /* self and open are the caller's to set. */
 void stream_mux_init(stream_mux *m, poller *p, frame_link *link, uint32_t type);
-void stream_mux_end(stream_mux *m); /* closes all streams without a word */
+void stream_mux_close(stream_mux *m); /* closes all streams without a word */
 
 /* Begins a stream with this connection. Takes fd. */
 LS_MUST_USE ls_status stream_mux_begin(stream_mux *m, int fd);
 
 /* A frame of its type. */
-LS_MUST_USE ls_status stream_mux_hear(stream_mux *m, const frame *f);
+LS_MUST_USE ls_status stream_mux_receive(stream_mux *m, const frame *f);
 
 void stream_mux_resume(stream_mux *m); /* the link has room again: for its `drained` */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_internal.h - the parts of a c10d store: door and connections (c10d_store.c), requests (c10d_requests.c), waits
+ * c10d_internal.h - the parts of a c10d store: listener and connections (c10d_store.c), requests (c10d_requests.c), waits
  * (c10d_waits.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_C10D_INTERNAL_H
@@ -9,7 +9,7 @@
 #include "store/c10d_store.h"
 
 #include "net/byte_queue.h"
-#include "net/user_door.h"
+#include "net/user_listener.h"
 #include "store/c10d_codec.h"
 #include "store/c10d_queues.h"
 
@@ -54,7 +54,7 @@ typedef struct c10d_conn {
 
 struct c10d_store {
     poller *loop;
-    user_door *door; /* NULL: it does not listen */
+    user_listener *listener; /* NULL: it does not listen */
     list_node conns;
     list_node dead;
     size_t n_conns;

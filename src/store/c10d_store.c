@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_store.c - the door, the connections, and their bounds. Nothing here waits for a client: what a socket does not take is
+ * c10d_store.c - the listener, the connections, and their bounds. Nothing here waits for a client: what a socket does not take is
  * queued, and a client that sends many requests at once takes turns with the others.
  */
 #include "store/c10d_internal.h"
@@ -62,12 +62,12 @@ void c10d_drop(c10d_conn *c, const char *why)
 
 void c10d_answer(c10d_conn *c, const void *data, size_t bytes)
 {
-    if (c->fd >= 0 && byte_queue_held(&c->out) + bytes > C10D_ANSWERS_MAX &&
+    if (c->fd >= 0 && byte_queue_size(&c->out) + bytes > C10D_ANSWERS_MAX &&
         byte_queue_flush(&c->out, c->fd, c->peer) != LS_OK)
         c10d_drop(c, NULL);
     if (c->fd < 0)
         return;
-    if (byte_queue_held(&c->out) + bytes > C10D_ANSWERS_MAX)
+    if (byte_queue_size(&c->out) + bytes > C10D_ANSWERS_MAX)
         c10d_drop(c, "it does not read its answers, or asks for too much at once");
     else if (byte_queue_add(&c->out, data, bytes) != LS_OK)
         c10d_drop(c, ls_last_error());
@@ -107,7 +107,7 @@ static void count_buffers(c10d_conn *c)
 static void update_events(c10d_conn *c)
 {
     const unsigned events = (c->again.is_set ? 0U : (unsigned)POLL_READ) |
-                            (byte_queue_held(&c->out) > 0 ? (unsigned)POLL_WRITE : 0U);
+                            (byte_queue_size(&c->out) > 0 ? (unsigned)POLL_WRITE : 0U);
 
     if (events == c->events)
         return;
@@ -139,12 +139,12 @@ static ls_status serve_some(c10d_conn *c, bool *more)
         c10d_request request;
         size_t used;
 
-        LS_TRY(c10d_parse(&c->parser, c->in.data + c->in.start, byte_queue_held(&c->in), &request,
+        LS_TRY(c10d_parse(&c->parser, c->in.data + c->in.start, byte_queue_size(&c->in), &request,
                           &used));
         if (used > 0)
             LS_TRY(c10d_execute(c, &request));
         c->in.start += used;
-        *more = used > 0 && byte_queue_held(&c->in) > 0;
+        *more = used > 0 && byte_queue_size(&c->in) > 0;
     }
     return LS_OK;
 }
@@ -189,7 +189,7 @@ static void conn_event(void *arg, unsigned events)
         serve(c);
 }
 
-/* --- the door --- */
+/* --- the listener --- */
 
 static ls_status make_conn(c10d_store *s, int fd, c10d_conn **out)
 {
@@ -254,14 +254,14 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
 
 ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out)
 {
-    user_door_options door = {
-        .name = COMPONENT, .port = opt->port, .user = opt->user, .enter = let_in};
+    user_listener_options options = {
+        .name = COMPONENT, .port = opt->port, .user = opt->user, .accepted = let_in};
     c10d_store *s = NULL;
     ls_status st;
 
     LS_TRY(c10d_store_create_closed(p, &s));
-    door.self = s;
-    st = user_door_open(p, &door, &s->door);
+    options.self = s;
+    st = user_listener_open(p, &options, &s->listener);
     if (st != LS_OK) {
         c10d_store_destroy(s);
         return st;
@@ -278,7 +278,7 @@ void c10d_store_destroy(c10d_store *s)
         c10d_drop(list_entry(s->conns.next, c10d_conn, node), NULL);
     reap(s);
     poller_timer_cancel(&s->reaper);
-    user_door_close(s->door);
+    user_listener_close(s->listener);
     table_free(&s->table);
     c10d_queues_free(&s->queues);
     ls_free(s);
@@ -291,5 +291,5 @@ bool c10d_store_was_used(const c10d_store *s)
 
 int c10d_store_port(const c10d_store *s)
 {
-    return user_door_port(s->door);
+    return user_listener_port(s->listener);
 }

@@ -287,7 +287,7 @@ ls_status control_open(const control_options *opt, control **out)
     to.hub[0] = opt->hub;
     to.claim.purpose = NET_PURPOSE_CONTROL;
     to.claim.from = (uint32_t)opt->rank;
-    to.claim.to = HANDSHAKE_ANYONE;
+    to.claim.to = HANDSHAKE_ANY_RANK;
     to.claim.generation = opt->generation;
     to.claim.security = opt->security;
     text_format(to.claim.job, sizeof(to.claim.job), "%s", opt->job);

@@ -10,22 +10,22 @@
 
 /* --- life --- */
 
-static ls_status make_door(hub *h)
+static ls_status make_listener(hub *h)
 {
-    door_options opt = {
+    listener_options opt = {
         .name = "hub",
         .key = h->opt.key,
         .insecure = h->opt.insecure,
         .expected = {.purpose = h->opt.world_size == 0 ? NET_PURPOSE_STORE : NET_PURPOSE_CONTROL,
-                     .to = HANDSHAKE_ANYONE,
+                     .to = HANDSHAKE_ANY_RANK,
                      .generation = h->opt.generation,
                      .security = h->opt.security},
         .self = h,
-        .enter = hub_enter,
+        .accepted = hub_enter,
     };
 
     memcpy(opt.expected.job, h->opt.job, sizeof(h->opt.job));
-    return door_create(h->loop, &opt, &h->door);
+    return listener_create(h->loop, &opt, &h->listener);
 }
 
 ls_status hub_create(poller *p, const hub_options *opt, hub **out)
@@ -49,7 +49,7 @@ ls_status hub_create(poller *p, const hub_options *opt, hub **out)
     list_init(&h->leaves);
     st = hub_ranks_create(h);
     if (st == LS_OK)
-        st = make_door(h);
+        st = make_listener(h);
     if (st != LS_OK) {
         hub_destroy(h);
         return st;
@@ -63,7 +63,7 @@ void hub_destroy(hub *h)
     if (h == NULL)
         return;
     h->opt.events = (hub_events){0};
-    door_destroy(h->door);
+    listener_destroy(h->listener);
     while (!list_empty(&h->conns))
         conn_drop(list_entry(h->conns.next, hub_conn, node));
     poller_timer_cancel(&h->reaper);
@@ -77,7 +77,7 @@ void hub_destroy(hub *h)
 
 void hub_count(const hub *h, int *n_open, int *n_unauthenticated)
 {
-    *n_unauthenticated = door_count(h->door);
+    *n_unauthenticated = listener_pending(h->listener);
     *n_open = *n_unauthenticated + h->n_conns;
 }
 
@@ -88,10 +88,10 @@ uint64_t hub_frames(const hub *h)
 
 ls_status hub_listen(hub *h, const net_address *at, net_address *bound)
 {
-    return door_listen(h->door, at, bound);
+    return listener_listen(h->listener, at, bound);
 }
 
 ls_status hub_listen_take(hub *h, int fd)
 {
-    return door_listen_take(h->door, fd);
+    return listener_listen_take(h->listener, fd);
 }

@@ -49,7 +49,7 @@ static void on_ended(void *arg, const char *why)
 {
     hub_conn *c = arg;
 
-    if (!c->link.is_gone && c->state != CONN_CLOSING)
+    if (!c->link.is_closed_by_peer && c->state != CONN_CLOSING)
         ls_log(LS_LOG_WARN, "hub", "%s is dropped: %s", c->peer, why);
     conn_drop(c);
 }
@@ -123,20 +123,20 @@ static ls_status on_frame(void *arg, const frame *f)
 
 /* --- entering --- */
 
-void hub_enter(void *arg, const door_guest *guest)
+void hub_enter(void *arg, const listener_peer *peer)
 {
     hub *h = arg;
     hub_conn *c = ls_calloc(1, sizeof(*c));
-    int fd = guest->fd;
+    int fd = peer->fd;
 
     if (c == NULL) {
         file_close(&fd);
         return;
     }
     c->owner = h;
-    c->peer_pid = guest->pid;
+    c->peer_pid = peer->pid;
     c->rank = -1;
-    text_format(c->peer, sizeof(c->peer), "%s", guest->peer);
+    text_format(c->peer, sizeof(c->peer), "%s", peer->name);
     c->link.self = c;
     c->link.message = on_frame;
     c->link.ended = on_ended;
@@ -147,7 +147,7 @@ void hub_enter(void *arg, const door_guest *guest)
         ls_free(c);
         return;
     }
-    frame_link_seal(&c->link, &guest->seals);
+    frame_link_seal(&c->link, &peer->seals);
     list_append(&h->conns, &c->node);
     h->n_conns++;
     c->state = h->opt.world_size == 0 ? CONN_STORE : CONN_NAMELESS;

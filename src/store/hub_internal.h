@@ -10,7 +10,7 @@
 #include "store/hub.h"
 
 #include "base/map.h"
-#include "net/door.h"
+#include "net/listener.h"
 #include "net/frame_link.h"
 #include "net/wire.h"
 #include "store/hub_messages.h"
@@ -47,7 +47,7 @@ typedef struct hub_conn {
     hub *owner;
     conn_state state;
     frame_link link;
-    char peer[DOOR_PEER_TEXT];
+    char peer[LISTENER_PEER_TEXT];
     pid_t peer_pid;   /* of a unix socket, else 0 */
     poll_timer limit; /* how long the present state may last */
     int rank;         /* of CONN_RANK, else -1 */
@@ -106,7 +106,7 @@ struct hub {
     poller *loop;
     hub_options opt;
     int64_t grace_ms;
-    door *door;
+    listener *listener;
     list_node conns; /* oldest first */
     list_node dead;
     int n_conns;
@@ -136,8 +136,8 @@ struct hub {
 
 /* --- hub_conn.c --- */
 
-void hub_enter(void *arg, const door_guest *guest); /* somebody has proved the key to this hub */
-void hub_reap(void *arg);                           /* frees the hub's dead connections */
+void hub_enter(void *arg, const listener_peer *peer); /* somebody has proved the key to this hub */
+void hub_reap(void *arg);                             /* frees the hub's dead connections */
 
 /* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
 void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);

@@ -237,7 +237,7 @@ static void join(hub_conn *c, int rank, pid_t pid)
     r->local_pid = c->peer_pid;
     r->has_joined = true;
     r->has_left = false;
-    r->heard_ms = c->link.heard_ms;
+    r->heard_ms = c->link.received_ms;
     c->rank = rank;
     c->state = CONN_RANK;
     poller_timer_cancel(&c->limit);

@@ -256,7 +256,7 @@ static void append_doing(text_buf *t, const hub_op *op, int rank)
         text_append(t, "%s", text);
     else
         text_append(t, "last heard of %.1f s ago",
-                    (double)(ls_now_ms() - r->conn->link.heard_ms) / 1e3);
+                    (double)(ls_now_ms() - r->conn->link.received_ms) / 1e3);
     if (elsewhere != NULL)
         text_append(t, ", in %s", stamp_text(stamp, sizeof(stamp), &elsewhere->stamp));
 }

@@ -291,7 +291,7 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
     to.answer_ms = answer_limit();
     to.deadline_ms = ls_deadline_ms(opt->timeout_ms == 0 ? OPEN_MS : opt->timeout_ms);
     to.claim = (handshake_claim){
-        .purpose = NET_PURPOSE_STORE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE};
+        .purpose = NET_PURPOSE_STORE, .from = HANDSHAKE_ANY_RANK, .to = HANDSHAKE_ANY_RANK};
     st = net_security_setting(&to.claim.security);
     if (st == LS_OK)
         st = make_key(&to.hub[0], opt, &r->key);

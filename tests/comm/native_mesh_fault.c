@@ -358,7 +358,7 @@ static int join_among_strangers(mesh_rank *r, void *arg)
     int64_t started_ms;
 
     LS_UNUSED(arg);
-    if (r->rank == 1) { // before it joins, crowds the door of rank 0
+    if (r->rank == 1) { // before it joins, fills the listener of rank 0 with connections
         for (int i = 0; i < STRANGERS; i++) {
             MESH_CHECK(net_connect(&r->boot.records[0].addresses[0], NET_STREAM,
                                    ls_deadline_ms(MESH_TIMEOUT_MS), &fds[i]) == LS_OK);
@@ -379,7 +379,7 @@ static int join_among_strangers(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void strangers_at_the_door_hold_nobody_up(void **state)
+static void unauthenticated_connections_do_not_delay_a_rank(void **state)
 {
     const mesh_job job = {
         .size = 2, .transport = "tcp", .fn = join_among_strangers, .no_world = true};
@@ -792,7 +792,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_a_rank_sent_before_it_left_can_be_received),
         cmocka_unit_test(a_receive_from_any_ends_when_all_others_have_left),
         cmocka_unit_test(a_peer_that_sends_nonsense_is_named),
-        cmocka_unit_test(strangers_at_the_door_hold_nobody_up),
+        cmocka_unit_test(unauthenticated_connections_do_not_delay_a_rank),
         cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
         cmocka_unit_test(a_rank_in_another_mode_does_not_get_in),
         cmocka_unit_test(news_from_the_hub_end_a_join_that_does_not_come_about),

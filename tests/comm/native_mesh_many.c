@@ -190,7 +190,7 @@ static void calls_that_cross_end_in_one_connection(void **state)
     }
 }
 
-/* Rank 1 computes for a while and looks at nothing; longer than a stranger at the door is given. */
+/* Rank 1 computes for a while and looks at nothing; longer than a stranger at the listener is given. */
 static int be_away(mesh_rank *r, void *arg)
 {
     uint8_t byte = 7;

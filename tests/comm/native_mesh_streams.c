@@ -304,7 +304,7 @@ static ls_status call_by_hand(const mesh_rank *r, uint8_t strand, int *fd)
                              .from = (uint32_t)r->rank,
                              .to = 0,
                              .generation = r->boot.generation,
-                             .strand = strand};
+                             .stream = strand};
     seal_pair seals;
 
     memcpy(claim.job, r->boot.job, sizeof(claim.job));

@@ -12,7 +12,7 @@
 static handshake_claim claim = {.purpose = NET_PURPOSE_CONTROL,
                                 .job = "0123456789abcdef",
                                 .from = 1,
-                                .to = HANDSHAKE_ANYONE,
+                                .to = HANDSHAKE_ANY_RANK,
                                 .generation = 2};
 
 /* Feeds all of it in pieces of at most `piece`, taking the output as the socket would. */

@@ -83,7 +83,7 @@ static void begin(session *s)
 
         must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
         s->fds[i] = pair[0];
-        hub_enter(s->hub, &(door_guest){.fd = pair[1], .peer = "somebody"});
+        hub_enter(s->hub, &(listener_peer){.fd = pair[1], .name = "somebody"});
         wire_put_u32(hello + 8, (uint32_t)i);
         wire_put_u32(hello + 12, 3);
         wire_put_u32(hello + 16, 99);

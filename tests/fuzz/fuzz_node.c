@@ -317,7 +317,7 @@ static void begin(session *s)
          LS_OK);
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     s->guest_fd = pair[0];
-    head_node_enter(s->head, &(door_guest){.fd = pair[1], .peer = "somebody"});
+    head_node_enter(s->head, &(listener_peer){.fd = pair[1], .name = "somebody"});
     say_hello(s, &s->own, 0);
     say_hello(s, NULL, 1);
     turn(s);

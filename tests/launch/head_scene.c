@@ -167,7 +167,7 @@ void attach(scene *s, fake *a, int fd)
 /* The i-th connects. */
 void come(scene *s, int i)
 {
-    door_guest guest = {.pid = 0};
+    listener_peer peer = {.pid = 0};
     int fds[2];
 
     if (i == 0) {
@@ -175,9 +175,9 @@ void come(scene *s, int i)
     } else {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
                          0);
-        guest.fd = fds[1];
-        text_format(guest.peer, sizeof(guest.peer), "guest %d", i);
-        head_node_enter(s->head, &guest);
+        peer.fd = fds[1];
+        text_format(peer.name, sizeof(peer.name), "guest %d", i);
+        head_node_enter(s->head, &peer);
     }
     attach(s, &s->fakes[i], fds[0]);
 }

@@ -155,21 +155,22 @@ static ls_status take_orders(still *s)
 
 static ls_status run(still *s)
 {
-    dial_options options = {
-        .default_port = NET_PORT_REQUIRED,
-        .key = &s->orders.key,
-        .claim = {.purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE},
-        .deadline_ms = ls_deadline_ms(10000),
-        .self = s,
-        .done = on_dialled};
+    dial_options options = {.default_port = NET_PORT_REQUIRED,
+                            .key = &s->orders.key,
+                            .claim = {.purpose = NET_PURPOSE_NODE,
+                                      .from = HANDSHAKE_ANY_RANK,
+                                      .to = HANDSHAKE_ANY_RANK},
+                            .deadline_ms = ls_deadline_ms(10000),
+                            .self = s,
+                            .done = on_dialled};
     poll_watch *watch;
 
     LS_TRY(take_orders(s));
     LS_TRY(poller_create(&s->loop));
     LS_TRY(poller_create(&s->never));
     LS_TRY(poller_watch(s->loop, STDIN_FILENO, POLL_READ, on_stdin, s, &watch));
-    options.list = s->orders.heads;
-    options.n_list = s->orders.n_heads;
+    options.addresses = s->orders.heads;
+    options.n_addresses = s->orders.n_heads;
     options.claim.security = s->orders.security;
     LS_TRY(dial_open(s->loop, &options, &s->dial));
     while (!s->is_over)

@@ -59,7 +59,7 @@ static void a_node_comes_by_tcp_and_proves_the_key(void **state)
 {
     scene *s = begin(2, 0);
     const handshake_claim claim = {
-        .purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE};
+        .purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANY_RANK, .to = HANDSHAKE_ANY_RANK};
     handshake shake;
     short wanted;
     int fd;

@@ -623,7 +623,7 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
     };
 
-    setenv("LOCKSTEP_LOG", "error", 1); // strangers at the door are meant to be refused here
+    setenv("LOCKSTEP_LOG", "error", 1); // refused connections are part of this test
     if (net_key_random(&key) != LS_OK)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

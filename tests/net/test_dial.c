@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/dial.h"
-#include "net/door.h"
+#include "net/listener.h"
 #include "net/socket.h"
 
 #include <errno.h>
@@ -40,15 +40,15 @@ ls_status __wrap_net_address_resolve(const char *text, int default_port, net_add
     return LS_OK;
 }
 
-/* Who dials, and the doors that are dialled, on one poller. */
+/* Who dials, and the listeners that are dialled, on one poller. */
 typedef struct scene {
     poller *loop;
     net_key key;
     net_key other_key;
-    door *door;
-    door *wrong_door; /* knows another key only */
+    listener *listener;
+    listener *wrong_listener; /* knows another key only */
     dial *dial;
-    int n_guests;
+    int n_accepted;
     bool closes; /* in done() */
     int n_done;
     int fd;
@@ -60,12 +60,12 @@ typedef struct scene {
     int64_t began_ms;
 } scene;
 
-static void enter(void *self, const door_guest *guest)
+static void enter(void *self, const listener_peer *peer)
 {
     scene *s = self;
 
-    s->n_guests++;
-    (void)close(guest->fd);
+    s->n_accepted++;
+    (void)close(peer->fd);
 }
 
 static void done(void *self, int fd, const net_address *at, ls_status status, const char *why)
@@ -86,15 +86,16 @@ static void done(void *self, int fd, const net_address *at, ls_status status, co
     }
 }
 
-static void open_door(scene *s, const net_key *key, door **out)
+static void open_listener(scene *s, const net_key *key, listener **out)
 {
-    const door_options opt = {.name = "door",
-                              .key = key,
-                              .expected = {.purpose = NET_PURPOSE_NODE, .to = HANDSHAKE_ANYONE},
-                              .self = s,
-                              .enter = enter};
+    const listener_options opt = {
+        .name = "listener",
+        .key = key,
+        .expected = {.purpose = NET_PURPOSE_NODE, .to = HANDSHAKE_ANY_RANK},
+        .self = s,
+        .accepted = enter};
 
-    assert_ok(door_create(s->loop, &opt, out));
+    assert_ok(listener_create(s->loop, &opt, out));
 }
 
 static void begin(scene *s)
@@ -106,16 +107,16 @@ static void begin(scene *s)
     assert_ok(net_key_random(&s->key));
     assert_ok(net_key_random(&s->other_key));
     text_format(s->key.origin, sizeof(s->key.origin), "/home/me/.lockstep/key");
-    open_door(s, &s->key, &s->door);
-    open_door(s, &s->other_key, &s->wrong_door);
+    open_listener(s, &s->key, &s->listener);
+    open_listener(s, &s->other_key, &s->wrong_listener);
 }
 
 static void finish(scene *s)
 {
     dial_close(s->dial);
     file_close(&s->fd);
-    door_destroy(s->door);
-    door_destroy(s->wrong_door);
+    listener_destroy(s->listener);
+    listener_destroy(s->wrong_listener);
     for (int i = 0; i < s->n_listeners; i++)
         (void)close(s->listeners[i]);
     poller_destroy(s->loop);
@@ -134,12 +135,12 @@ static void add(const net_address *at)
     names.at[names.n++] = *at;
 }
 
-static void add_door(door *d)
+static void add_listener(listener *d)
 {
     const net_address any = any_port();
     net_address bound;
 
-    assert_ok(door_listen(d, &any, &bound));
+    assert_ok(listener_listen(d, &any, &bound));
     add(&bound);
 }
 
@@ -186,16 +187,17 @@ static void add_silent(scene *s)
 
 static void call_by(scene *s, bool by_list, int64_t deadline_ms)
 {
-    const dial_options opt = {
-        .to = by_list ? NULL : "head:29500",
-        .list = by_list ? names.at : NULL,
-        .n_list = by_list ? names.n : 0,
-        .default_port = 29500,
-        .key = &s->key,
-        .claim = {.purpose = NET_PURPOSE_NODE, .from = HANDSHAKE_ANYONE, .to = HANDSHAKE_ANYONE},
-        .deadline_ms = ls_deadline_ms(deadline_ms),
-        .self = s,
-        .done = done};
+    const dial_options opt = {.to = by_list ? NULL : "head:29500",
+                              .addresses = by_list ? names.at : NULL,
+                              .n_addresses = by_list ? names.n : 0,
+                              .default_port = 29500,
+                              .key = &s->key,
+                              .claim = {.purpose = NET_PURPOSE_NODE,
+                                        .from = HANDSHAKE_ANY_RANK,
+                                        .to = HANDSHAKE_ANY_RANK},
+                              .deadline_ms = ls_deadline_ms(deadline_ms),
+                              .self = s,
+                              .done = done};
 
     s->began_ms = ls_now_ms();
     assert_ok(dial_open(s->loop, &opt, &s->dial));
@@ -230,18 +232,18 @@ static void expect_connected(scene *s, int which)
     assert_true(net_address_equal(&s->at, &names.at[which]));
     run_for(s, 50); /* and nothing more comes */
     assert_int_equal(s->n_done, 1);
-    assert_int_equal(s->n_guests, 1);
+    assert_int_equal(s->n_accepted, 1);
 }
 
 /* --- connecting --- */
 
-static void a_door_of_the_same_key_lets_in(void **state)
+static void dial_connects_to_a_listener_with_the_same_key(void **state)
 {
     scene s;
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.door);
+    add_listener(s.listener);
     call(&s, SOON);
     (void)await_done(&s);
     expect_connected(&s, 0);
@@ -257,7 +259,7 @@ static void the_address_that_answers_is_taken(void **state)
     begin(&s);
     at = refused();
     add(&at);
-    add_door(s.door);
+    add_listener(s.listener);
     call(&s, SOON);
     (void)await_done(&s);
     expect_connected(&s, 1);
@@ -272,7 +274,7 @@ static void silent_addresses_do_not_hold_up_a_good_one(void **state)
     begin(&s);
     add_silent(&s);
     add_mute(&s);
-    add_door(s.door);
+    add_listener(s.listener);
     call(&s, SOON);
     assert_true(await_done(&s) < 2500); /* less than the round of a silent one */
     expect_connected(&s, 2);
@@ -292,8 +294,8 @@ static void it_calls_again_until_somebody_listens(void **state)
     run_for(&s, 200);
     assert_int_equal(s.n_done, 0);
     assert_true(names.n_asked > 1);
-    assert_non_null(strstr(dial_trouble(s.dial), "Connection refused"));
-    assert_ok(door_listen(s.door, &at, NULL));
+    assert_non_null(strstr(dial_last_error(s.dial), "Connection refused"));
+    assert_ok(listener_listen(s.listener, &at, NULL));
     assert_true(await_done(&s) < 5000);
     expect_connected(&s, 0);
     finish(&s);
@@ -305,12 +307,12 @@ static void a_name_may_become_known_later(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.door);
+    add_listener(s.listener);
     names.status = LS_ENOTFOUND;
     call(&s, SOON);
     run_for(&s, 100);
     assert_int_equal(s.n_done, 0);
-    assert_string_equal(dial_trouble(s.dial), "host name 'head': not known");
+    assert_string_equal(dial_last_error(s.dial), "host name 'head': not known");
     names.status = LS_OK;
     (void)await_done(&s);
     expect_connected(&s, 0);
@@ -323,7 +325,7 @@ static void more_addresses_than_it_tries_do_no_harm(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.door);
+    add_listener(s.listener);
     for (int i = 0; i < DIAL_ADDRESSES_MAX; i++) {
         const net_address at = refused();
 
@@ -341,7 +343,7 @@ static void expect_other_key(scene *s)
 {
     assert_int_equal(s->status, LS_EAUTH);
     assert_non_null(strstr(s->why, "has another key: copy /home/me/.lockstep/key"));
-    assert_int_equal(s->n_guests, 0);
+    assert_int_equal(s->n_accepted, 0);
 }
 
 static void another_key_ends_it_at_once_and_names_the_file_to_copy(void **state)
@@ -350,7 +352,7 @@ static void another_key_ends_it_at_once_and_names_the_file_to_copy(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.wrong_door);
+    add_listener(s.wrong_listener);
     call(&s, SOON);
     assert_true(await_done(&s) < 2500);
     expect_other_key(&s);
@@ -365,7 +367,7 @@ static void another_key_is_told_though_other_addresses_are_silent_or_refuse(void
     LS_UNUSED(state);
     begin(&s);
     add_silent(&s);
-    add_door(s.wrong_door);
+    add_listener(s.wrong_listener);
     add(&at);
     call(&s, SOON);
     assert_true(await_done(&s) < 2500);
@@ -381,15 +383,15 @@ static void another_key_at_one_address_does_not_hide_the_right_one_at_the_next(v
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.wrong_door);
+    add_listener(s.wrong_listener);
     fd = listen_idly(&s, 16, &late);
     add(&late);
     call(&s, SOON);
-    for (int64_t until_ms = ls_deadline_ms(SOON); dial_trouble(s.dial)[0] == 0;) {
+    for (int64_t until_ms = ls_deadline_ms(SOON); dial_last_error(s.dial)[0] == 0;) {
         assert_true(ls_deadline_left(until_ms) > 0);
         assert_ok(poller_run_once(s.loop, 100));
     }
-    assert_ok(door_listen_take(s.door, fd)); /* the right one answers only after that */
+    assert_ok(listener_listen_take(s.listener, fd)); /* the right one answers only after that */
     s.n_listeners--;
     (void)await_done(&s);
     expect_connected(&s, 1);
@@ -404,14 +406,14 @@ static void in_a_list_another_key_is_not_final(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    add_door(s.wrong_door);
+    add_listener(s.wrong_listener);
     late = refused();
     add(&late);
     call_by(&s, true, SOON);
     run_for(&s, 700); /* longer than the others have after a refusal by name */
     assert_int_equal(s.n_done, 0);
-    assert_true(dial_trouble(s.dial)[0] != 0);
-    assert_ok(door_listen(s.door, &late, &late));
+    assert_true(dial_last_error(s.dial)[0] != 0);
+    assert_ok(listener_listen(s.listener, &late, &late));
     (void)await_done(&s);
     expect_connected(&s, 1);
     finish(&s);
@@ -466,7 +468,7 @@ static void it_may_be_closed_when_it_is_done(void **state)
     for (int which = 0; which < 2; which++) {
         begin(&s);
         s.closes = true;
-        add_door(which == 0 ? s.door : s.wrong_door);
+        add_listener(which == 0 ? s.listener : s.wrong_listener);
         call(&s, SOON);
         (void)await_done(&s);
         assert_int_equal(s.status, which == 0 ? LS_OK : LS_EAUTH);
@@ -485,7 +487,7 @@ static void it_may_be_closed_at_any_time_and_then_says_nothing(void **state)
     for (int n_turns = 0; n_turns < 6; n_turns++) {
         begin(&s);
         add_mute(&s);
-        add_door(s.door);
+        add_listener(s.listener);
         call(&s, SOON);
         for (int i = 0; i < n_turns && s.n_done == 0; i++)
             assert_ok(poller_run_once(s.loop, 20));
@@ -501,7 +503,7 @@ static void it_may_be_closed_at_any_time_and_then_says_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_door_of_the_same_key_lets_in),
+        cmocka_unit_test(dial_connects_to_a_listener_with_the_same_key),
         cmocka_unit_test(the_address_that_answers_is_taken),
         cmocka_unit_test(silent_addresses_do_not_hold_up_a_good_one),
         cmocka_unit_test(it_calls_again_until_somebody_listens),

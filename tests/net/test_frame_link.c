@@ -166,7 +166,7 @@ static void a_peer_that_goes_ends_the_link_behind_its_last_frame(void **state)
     file_close(&s.other_fd);
     until(&s, s.a.n_ended == 1);
     assert_int_equal(s.a.n_messages, 1);
-    assert_true(s.a.link.is_gone);
+    assert_true(s.a.link.is_closed_by_peer);
     send_frame(&s.a, 1, "late", 4); /* nobody is there, and nothing happens */
     assert_ok(poller_run_once(s.loop, 0));
     assert_int_equal(s.a.n_ended, 1);
@@ -186,7 +186,7 @@ static void last_frame_of_a_peer_is_read_although_nothing_can_be_sent(void **sta
     until(&s, s.a.n_ended == 1);
     assert_int_equal(s.a.n_messages, 1);
     assert_int_equal(s.a.last_type, 5);
-    assert_true(s.a.link.is_gone);
+    assert_true(s.a.link.is_closed_by_peer);
     finish(&s);
 }
 
@@ -202,9 +202,9 @@ static void a_message_that_is_refused_ends_the_link_in_its_words(void **state)
     until(&s, s.b.n_ended == 1);
     assert_int_equal(s.b.n_messages, 1); /* what comes behind is not looked at */
     assert_string_equal(s.b.why, "nobody wants that");
-    assert_false(s.b.link.is_gone);
+    assert_false(s.b.link.is_closed_by_peer);
     until(&s, s.a.n_ended == 1);
-    assert_true(s.a.link.is_gone);
+    assert_true(s.a.link.is_closed_by_peer);
     finish(&s);
 }
 
@@ -218,7 +218,7 @@ static void a_frame_that_claims_too_much_ends_the_link(void **state)
     wire_put_u32(bytes, (uint32_t)BODY_MAX + 1);
     assert_int_equal(write(s.other_fd, bytes, sizeof(bytes)), sizeof(bytes));
     until(&s, s.a.n_ended == 1);
-    assert_false(s.a.link.is_gone);
+    assert_false(s.a.link.is_closed_by_peer);
     assert_non_null(strstr(s.a.why, "at most 65536"));
     finish(&s);
 }
@@ -237,7 +237,7 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
     assert_int_equal(s.a.link.fd, -1);
     assert_int_equal(s.a.n_ended, 0); /* it is told later */
     until(&s, s.a.n_ended == 1);
-    assert_false(s.a.link.is_gone);
+    assert_false(s.a.link.is_closed_by_peer);
     assert_string_equal(s.a.why, "it does not read what it is sent");
     finish(&s);
     free(body);

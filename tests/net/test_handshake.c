@@ -213,7 +213,7 @@ static void what_the_client_wants_must_be_what_the_server_is(void **state)
         assert_non_null(strstr(x.client_text, cases[i].client_told));
         assert_non_null(strstr(x.server_text, cases[i].server_told));
     }
-    anyone.to = HANDSHAKE_ANYONE;
+    anyone.to = HANDSHAKE_ANY_RANK;
     run(&x, &key, &key, &good_claim, &anyone, SIZE_MAX, NULL, NULL);
     assert_int_equal(x.server.state, HANDSHAKE_DONE);
 }
@@ -356,12 +356,12 @@ static void the_number_of_a_data_connection_is_proved(void **state)
     LS_UNUSED(state);
     claim.purpose = NET_PURPOSE_DATA;
     expected.purpose = NET_PURPOSE_DATA;
-    for (int strand = 0; strand < 256; strand += 51) {
-        claim.strand = (uint8_t)strand;
+    for (int stream = 0; stream < 256; stream += 51) {
+        claim.stream = (uint8_t)stream;
         run(&x, &key, &key, &claim, &expected, SIZE_MAX, NULL, NULL);
         assert_int_equal(x.client.state, HANDSHAKE_DONE);
         assert_int_equal(x.server.state, HANDSHAKE_DONE);
-        assert_int_equal(x.server.peer.strand, strand);
+        assert_int_equal(x.server.peer.stream, stream);
         run(&x, &key, &key, &claim, &expected, SIZE_MAX, flip_one, &g);
         assert_int_equal(x.client_status, LS_EAUTH);
         assert_int_equal(x.server_status, LS_EAUTH);

@@ -16,11 +16,11 @@ static void addresses_are_told_apart(void **state)
     assert_int_equal(net_reach_of("127.1.2.3"), NET_REACH_LOOPBACK);
     assert_int_equal(net_reach_of("localhost:29500"), NET_REACH_LOOPBACK);
     assert_int_equal(net_reach_of("[::1]:29500"), NET_REACH_LOOPBACK);
-    assert_int_equal(net_reach_of("0.0.0.0:29500"), NET_REACH_EVERY);
-    assert_int_equal(net_reach_of("[::]:29500"), NET_REACH_EVERY);
+    assert_int_equal(net_reach_of("0.0.0.0:29500"), NET_REACH_WILDCARD);
+    assert_int_equal(net_reach_of("[::]:29500"), NET_REACH_WILDCARD);
     assert_int_equal(net_reach_of("192.0.2.1:29500"), NET_REACH_ELSEWHERE);
     assert_int_equal(net_reach_of("[2001:db8::1]:29500"), NET_REACH_ELSEWHERE);
-    assert_int_equal(net_reach_of("name.invalid:29500"), NET_REACH_OWN); /* is not known */
+    assert_int_equal(net_reach_of("name.invalid:29500"), NET_REACH_OK); /* is not known */
 }
 
 static void own_addresses_of_all_interfaces_are_own(void **state)
@@ -33,7 +33,7 @@ static void own_addresses_of_all_interfaces_are_own(void **state)
     assert_ok(net_interfaces(NULL, found, LS_COUNT_OF(found), &n));
     for (int i = 0; i < n; i++)
         assert_int_equal(net_reach_of(net_address_text(text, sizeof(text), &found[i].address)),
-                         NET_REACH_OWN);
+                         NET_REACH_OK);
 }
 
 /* Debian resolves it to 127.0.1.1. */
@@ -65,7 +65,7 @@ static void warning_names_the_own_addresses_best_first(void **state)
     net_address best = {0};
 
     LS_UNUSED(state);
-    net_reach_own(own, sizeof(own), &best);
+    net_reach_addresses(own, sizeof(own), &best);
     net_reach_warning(warning, sizeof(warning), "node 0", "127.0.0.1:29500");
     assert_true(text_starts(warning, "node 0 was given as 127.0.0.1:29500, a loopback address"));
     assert_non_null(strstr(warning, own[0] != 0 ? own : "no address for other machines"));

@@ -51,7 +51,7 @@ static ls_status on_message(void *self, const frame *f)
     e->n_frames++;
     if (f->bytes > e->longest)
         e->longest = f->bytes;
-    return stream_mux_hear(&e->mux, f);
+    return stream_mux_receive(&e->mux, f);
 }
 
 static void on_ended(void *self, const char *why)
@@ -122,8 +122,8 @@ static scene *begin(void)
 
 static void finish(scene *s)
 {
-    stream_mux_end(&s->near.mux);
-    stream_mux_end(&s->far.mux);
+    stream_mux_close(&s->near.mux);
+    stream_mux_close(&s->far.mux);
     assert_int_equal(s->near.mux.n_streams + s->far.mux.n_streams, 0);
     assert_int_equal(s->near.mux.held + s->far.mux.held, 0);
     frame_link_close(&s->near.link);
@@ -197,7 +197,7 @@ static void hear(end *e, uint32_t id, const char *bytes)
 
     wire_put_u32(body, id);
     memcpy(body + 4, bytes, strlen(bytes));
-    assert_ok(stream_mux_hear(&e->mux, &(frame){TYPE, body, 4 + strlen(bytes)}));
+    assert_ok(stream_mux_receive(&e->mux, &(frame){TYPE, body, 4 + strlen(bytes)}));
 }
 
 /* --- streams --- */
@@ -390,7 +390,7 @@ static void half_a_piece_is_refused(void **state)
 
     LS_UNUSED(state);
     for (size_t n = 0; n < 4; n++)
-        assert_status(stream_mux_hear(&s->far.mux, &(frame){TYPE, body, n}), LS_EPROTO);
+        assert_status(stream_mux_receive(&s->far.mux, &(frame){TYPE, body, n}), LS_EPROTO);
     finish(s);
 }
 
@@ -509,7 +509,7 @@ static void a_socket_that_takes_nothing_ends_its_stream_alone(void **state)
     until(s, s->n_opened == 2);
     for (; s->near.mux.n_streams == 2; n++) {
         assert_true(n < 2048);
-        assert_ok(stream_mux_hear(&s->near.mux, &(frame){TYPE, piece, sizeof(piece)}));
+        assert_ok(stream_mux_receive(&s->near.mux, &(frame){TYPE, piece, sizeof(piece)}));
     }
     assert_true(n > 64);
     until(s, s->far.mux.n_streams == 1); /* the other end has heard of it */
@@ -529,7 +529,7 @@ static void all_sockets_together_hold_a_bounded_amount(void **state)
         (void)add_stream(s);
     for (int n = 0; n < 16 * 250; n++) {
         wire_put_u32(piece, 1 + (uint32_t)n % 16);
-        assert_ok(stream_mux_hear(&s->near.mux, &(frame){TYPE, piece, sizeof(piece)}));
+        assert_ok(stream_mux_receive(&s->near.mux, &(frame){TYPE, piece, sizeof(piece)}));
         most = s->near.mux.held > most ? s->near.mux.held : most;
     }
     assert_in_range(most, 60 << 20, 64 << 20);
@@ -570,8 +570,8 @@ static void a_link_that_has_ended_leaves_its_streams_to_their_owner(void **state
     say(fd, "is anybody there");
     say(s->opened[0], "no");
     turn(s);
-    stream_mux_end(&s->near.mux);
-    stream_mux_end(&s->far.mux);
+    stream_mux_close(&s->near.mux);
+    stream_mux_close(&s->far.mux);
     assert_true(is_at_end(fd));
     finish(s);
 }

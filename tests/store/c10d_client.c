@@ -222,11 +222,11 @@ void listen_for(client *c, size_t bytes)
 {
     const int64_t deadline_ms = ls_deadline_ms(SOON);
 
-    while (byte_queue_held(&c->in) < bytes) {
+    while (byte_queue_size(&c->in) < bytes) {
         size_t moved;
 
         if (ls_deadline_left(deadline_ms) <= 0)
-            fail_msg("%zu bytes instead of %zu", byte_queue_held(&c->in), bytes);
+            fail_msg("%zu bytes instead of %zu", byte_queue_size(&c->in), bytes);
         assert_ok(poller_run_once(c->f->loop, 1));
         assert_ok(byte_queue_fill(&c->in, c->fd, "store", &moved));
     }
@@ -277,7 +277,7 @@ void expect_silence(client *c)
         assert_ok(poller_run_once(c->f->loop, 1));
         assert_ok(byte_queue_fill(&c->in, c->fd, "store", &moved));
     }
-    assert_int_equal(byte_queue_held(&c->in), 0);
+    assert_int_equal(byte_queue_size(&c->in), 0);
 }
 
 void on_key(client *c, c10d_op op, const char *key)

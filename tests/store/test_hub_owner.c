@@ -177,7 +177,7 @@ static void open_raw(const owner *o, hublink *l)
 
     to.hub[0] = o->at;
     to.claim = (handshake_claim){
-        .purpose = NET_PURPOSE_CONTROL, .job = JOB, .from = 1, .to = HANDSHAKE_ANYONE};
+        .purpose = NET_PURPOSE_CONTROL, .job = JOB, .from = 1, .to = HANDSHAKE_ANY_RANK};
     assert_ok(hublink_open(&to, ignore_push, NULL, l));
 }
 
@@ -347,7 +347,7 @@ static void joining_survives_every_failing_allocation(void **state)
             static const uint8_t set[] = {18, 0, 0, 0, 10, 0, 0, 0,   1, 0, 0, 0, 0,
                                           0,  0, 0, 1, 0,  0, 0, 'k', 1, 0, 0, 0, 'v'};
 
-            hub_enter(h, &(door_guest){.fd = fds[1], .peer = "somebody"});
+            hub_enter(h, &(listener_peer){.fd = fds[1], .name = "somebody"});
             if (send(fds[0], hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello)) {
                 assert_ok(poller_run_once(loop, 0));
                 if (send(fds[0], set, sizeof(set), MSG_NOSIGNAL) == sizeof(set))

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "comm/native/mesh_streams.h"
 #include "net/dial.h"
-#include "net/door.h"
+#include "net/listener.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,7 +47,7 @@ struct mesh {
     native_state *s;
     const comm_boot *boot;
     poller *loop;
-    door *door;
+    listener *listener;
     mesh_peer *peers; /* by rank */
     unsigned n_moved;
 };
@@ -184,13 +184,13 @@ static void begin_dial(void *arg)
     mesh_peer *c = arg;
     const comm_boot *boot = c->m->boot;
     const boot_record *record = &boot->records[c->peer->rank];
-    const dial_options opt = {.list = record->addresses,
-                              .n_list = record->n_addresses,
+    const dial_options opt = {.addresses = record->addresses,
+                              .n_addresses = record->n_addresses,
                               .key = boot->key,
                               .claim =
                                   claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
                               .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
-                              .patience_ms = MESH_CONNECT_MS,
+                              .accept_timeout_ms = MESH_CONNECT_MS,
                               .self = c,
                               .done = on_dialed};
 
@@ -275,20 +275,20 @@ static void on_dialed(void *self, int fd, const net_address *at, ls_status statu
 
 // --- being called ---
 
-static void on_accepted(void *self, const door_guest *guest)
+static void on_accepted(void *self, const listener_peer *peer)
 {
     mesh *m = self;
-    const uint32_t from = guest->claim.from;
+    const uint32_t from = peer->claim.from;
     mesh_peer *c = from < (uint32_t)m->s->size ? &m->peers[from] : NULL;
 
-    if (c != NULL && c->more != NULL && guest->claim.strand > 0)
-        streams_accept(c->more, guest);
-    else if (c == NULL || c->m == NULL || !is_idle(c) || guest->claim.strand > 0)
-        close(guest->fd);
+    if (c != NULL && c->more != NULL && peer->claim.stream > 0)
+        streams_accept(c->more, peer);
+    else if (c == NULL || c->m == NULL || !is_idle(c) || peer->claim.stream > 0)
+        close(peer->fd);
     else if (is_lower(c))
-        use_connection(c, guest->fd, &guest->seals, false);
+        use_connection(c, peer->fd, &peer->seals, false);
     else
-        hold_candidate(&c->incoming, guest->fd, &guest->seals);
+        hold_candidate(&c->incoming, peer->fd, &peer->seals);
 }
 
 // --- the rest ---
@@ -335,21 +335,21 @@ int64_t mesh_due_ms(const mesh *m)
 static ls_status open_listener(mesh *m, int listen_fd)
 {
     const comm_boot *boot = m->boot;
-    const door_options opt = {.name = "native",
-                              .key = boot->key,
-                              .insecure = boot->key == NULL,
-                              .expected = claim_of(m, 0, (uint32_t)boot->rank),
-                              .self = m,
-                              .enter = on_accepted};
+    const listener_options opt = {.name = "native",
+                                  .key = boot->key,
+                                  .insecure = boot->key == NULL,
+                                  .expected = claim_of(m, 0, (uint32_t)boot->rank),
+                                  .self = m,
+                                  .accepted = on_accepted};
     ls_status st = poller_create(&m->loop);
 
     if (st == LS_OK)
-        st = door_create(m->loop, &opt, &m->door);
+        st = listener_create(m->loop, &opt, &m->listener);
     if (st != LS_OK) {
         close(listen_fd);
         return st;
     }
-    return door_listen_take(m->door, listen_fd);
+    return listener_listen_take(m->listener, listen_fd);
 }
 
 static ls_status make_streams(mesh_peer *c)
@@ -423,7 +423,7 @@ void mesh_close(mesh *m)
         close_pending(&m->peers[i]);
         streams_destroy(m->peers[i].more);
     }
-    door_destroy(m->door);
+    listener_destroy(m->listener);
     poller_destroy(m->loop);
     ls_free(m->peers);
     ls_free(m);
@@ -444,6 +444,6 @@ void mesh_forked(const mesh *m)
             close(c->incoming.fd);
         streams_forked(c->more);
     }
-    door_forked(m->door);
+    listener_forked(m->listener);
     poller_forked(m->loop);
 }

@@ -110,16 +110,16 @@ static void on_dialed(void *self, int fd, const net_address *at, ls_status statu
 static ls_status begin_dial(extra_stream *k)
 {
     const streams *all = k->owner;
-    dial_options opt = {.list = &all->at,
-                        .n_list = 1,
+    dial_options opt = {.addresses = &all->at,
+                        .n_addresses = 1,
                         .key = all->opt.key,
                         .claim = all->opt.claim,
                         .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
-                        .patience_ms = MESH_CONNECT_MS,
+                        .accept_timeout_ms = MESH_CONNECT_MS,
                         .self = k,
                         .done = on_dialed};
 
-    opt.claim.strand = (uint8_t)k->number;
+    opt.claim.stream = (uint8_t)k->number;
     return dial_open(all->opt.loop, &opt, &k->dialing);
 }
 
@@ -160,20 +160,20 @@ static bool is_expected(const streams *all, int number)
     return l->ops == NULL ? all->list[number].fd < 0 : !link_striped_has(l, number);
 }
 
-void streams_accept(streams *all, const door_guest *guest)
+void streams_accept(streams *all, const listener_peer *peer)
 {
-    const int number = guest->claim.strand;
+    const int number = peer->claim.stream;
     extra_stream *k = &all->list[number < LINK_STREAMS_MAX ? number : 0];
 
     if (!is_expected(all, number)) {
         ls_log(LS_LOG_DEBUG, "native", "closed connection %d of rank %d, which is not expected",
                number + 1, all->opt.peer->rank);
-        close(guest->fd);
+        close(peer->fd);
     } else if (all->opt.peer->link->ops != NULL) {
-        join(k, guest->fd, &guest->seals);
+        join(k, peer->fd, &peer->seals);
     } else {
-        k->fd = guest->fd;
-        k->seals = guest->seals;
+        k->fd = peer->fd;
+        k->seals = peer->seals;
     }
 }
 

@@ -9,7 +9,7 @@
 #define LS_NATIVE_MESH_STREAMS_H
 
 #include "comm/native/native.h"
-#include "net/door.h"
+#include "net/listener.h"
 
 typedef struct streams streams;
 
@@ -38,6 +38,6 @@ void streams_dial(streams *all, const net_address *at);
 /* ... the peer's. */
 void streams_accept_pending(streams *all);
 /* Somebody has proved to be the peer with one of them. Takes its descriptor. */
-void streams_accept(streams *all, const door_guest *guest);
+void streams_accept(streams *all, const listener_peer *peer);
 
 #endif

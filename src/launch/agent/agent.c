@@ -52,7 +52,7 @@ static void stop_self(void *arg)
     raise(SIGSTOP);
     if (a->head != NULL)
         head_resumed(a->head);
-    a->link.heard_ms = ls_now_ms();
+    a->link.received_ms = ls_now_ms();
     agent_signal_ranks(a, SIGCONT);
     agent_send(a, NODE_RESUME, NULL);
 }

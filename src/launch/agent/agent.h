@@ -29,7 +29,7 @@
 #include "net/key.h"
 #include "net/poller.h"
 #include "net/stream_mux.h"
-#include "net/user_door.h"
+#include "net/user_listener.h"
 
 #include <signal.h>
 
@@ -158,16 +158,16 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     int ranks_port;     /* ... and of the ranks here, see agent_store_watch.c: */
     bool store_is_used; /* a connection has come through our listener */
     poll_timer store_look;
-    late_notice store_quiet;   /* since rank 0 used its processor */
-    int store_tree_n;          /* at the last look */
-    uint64_t store_tree_ticks; /* likewise */
-    user_door *store_door;     /* for PyTorch programs; NULL: they connect elsewhere */
-    stream_mux streams;        /* their connections */
-    pmi *pmi;                  /* NULL when the ranks run a function */
-    node_mpi mpi_told;         /* what the head knows of it */
-    agent_rank *ranks;         /* spec->n_ranks */
-    isolation isolation;       /* in which they are, with their shims; none unless spec->isolate */
-    output_fold *fold;         /* NULL: lines are not folded */
+    late_notice store_quiet;       /* since rank 0 used its processor */
+    int store_tree_n;              /* at the last look */
+    uint64_t store_tree_ticks;     /* likewise */
+    user_listener *store_listener; /* for PyTorch programs; NULL: they connect elsewhere */
+    stream_mux streams;            /* their connections */
+    pmi *pmi;                      /* NULL when the ranks run a function */
+    node_mpi mpi_told;             /* what the head knows of it */
+    agent_rank *ranks;             /* spec->n_ranks */
+    isolation isolation; /* in which they are, with their shims; none unless spec->isolate */
+    output_fold *fold;   /* NULL: lines are not folded */
     poll_timer fold_timer;
     agent_phase phase;
     uint32_t finished; /* the generation that the head was told has finished */

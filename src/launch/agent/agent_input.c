@@ -49,7 +49,7 @@ ls_status agent_want_stdin(agent *a, size_t more, void *self,
 static void ask_for_more(agent *a)
 {
     agent_input *in = &a->input;
-    const size_t taken = byte_queue_held(&in->waiting) + in->granted;
+    const size_t taken = byte_queue_size(&in->waiting) + in->granted;
     ls_status st = LS_OK;
 
     if (in->fd < 0 || in->has_ended || taken > FAR_INPUT_WINDOW / 2)
@@ -78,19 +78,19 @@ static void pass_on(agent *a)
     byte_queue *q = &in->waiting;
     ssize_t n = 0;
 
-    while (in->fd >= 0 && byte_queue_held(q) > 0 && (n >= 0 || errno == EINTR)) {
-        n = write(in->fd, q->data + q->start, byte_queue_held(q));
+    while (in->fd >= 0 && byte_queue_size(q) > 0 && (n >= 0 || errno == EINTR)) {
+        n = write(in->fd, q->data + q->start, byte_queue_size(q));
         q->start += n > 0 ? (size_t)n : 0;
     }
     byte_queue_trim(q);
     if (n < 0 && errno != EAGAIN)
         close_input(in); /* nobody reads it any more */
-    if (in->fd >= 0 && byte_queue_held(q) == 0 && in->has_ended)
+    if (in->fd >= 0 && byte_queue_size(q) == 0 && in->has_ended)
         close_input(in);
-    if (in->fd >= 0 && byte_queue_held(q) > 0 && in->watch == NULL &&
+    if (in->fd >= 0 && byte_queue_size(q) > 0 && in->watch == NULL &&
         poller_watch(a->poller, in->fd, POLL_WRITE, on_writable, a, &in->watch) != LS_OK)
         close_input(in);
-    if (byte_queue_held(q) == 0) {
+    if (byte_queue_size(q) == 0) {
         poller_unwatch(in->watch);
         in->watch = NULL;
     }
@@ -119,7 +119,7 @@ ls_status agent_take_input(agent *a, const char *bytes, size_t n)
 {
     agent_input *in = &a->input;
 
-    if (n > in->granted || byte_queue_held(&in->waiting) > 2 * FAR_INPUT_WINDOW)
+    if (n > in->granted || byte_queue_size(&in->waiting) > 2 * FAR_INPUT_WINDOW)
         return ls_fail(LS_EPROTO, "more input for rank 0 than was asked for");
     in->granted -= n;
     if (has_terminal(a))

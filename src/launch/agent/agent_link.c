@@ -113,7 +113,7 @@ static void say_hello(agent *a)
 void agent_leave_job(agent *a)
 {
     a->is_linked = false;
-    stream_mux_end(&a->streams);
+    stream_mux_close(&a->streams);
     frame_link_close(&a->link);
     poller_timer_cancel(&a->beat);
     agent_kill_ranks(a);
@@ -151,7 +151,7 @@ static void on_beat(void *arg)
     const bool slept =
         now_ms - a->beat.due_ms > NODE_BEAT_MS; /* what it has sent is not read yet */
 
-    if (!slept && !a->is_paused && now_ms - a->link.heard_ms > NODE_SILENCE_MS) {
+    if (!slept && !a->is_paused && now_ms - a->link.received_ms > NODE_SILENCE_MS) {
         head_is_lost(a, "it has been silent for 5 s");
         return;
     }
@@ -262,7 +262,7 @@ static ls_status take_text(agent *a, const frame *f)
 static void take_pause(agent *a, bool pauses)
 {
     a->is_paused = pauses;
-    a->link.heard_ms = ls_now_ms();
+    a->link.received_ms = ls_now_ms();
     agent_signal_ranks(a, pauses ? SIGSTOP : SIGCONT);
 }
 
@@ -342,7 +342,7 @@ static ls_status on_message(void *arg, const frame *f)
     case NODE_VAIN:
         return agent_take_vain(a, f);
     case NODE_STREAM:
-        return stream_mux_hear(&a->streams, f);
+        return stream_mux_receive(&a->streams, f);
     case NODE_OWNER:
         return agent_tell_owner(a, f);
     case NODE_OWNED:
@@ -414,7 +414,7 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
 static void say_what_we_wait_for(void *arg)
 {
     agent *a = arg;
-    const char *trouble = dial_trouble(a->dial);
+    const char *trouble = dial_last_error(a->dial);
 
     agent_note(a, "waiting for %s at %s%s%s%s", name_of_head(a), a->spec->nodes->head,
                trouble[0] != 0 ? ": " : "", trouble, a->not_head);
@@ -427,13 +427,13 @@ static ls_status call_head(agent *a)
     const int64_t join_ms = a->spec->rendezvous.join_ms;
     const dial_options options = {
         .to = a->spec->nodes->n_heads > 0 ? NULL : a->spec->nodes->head,
-        .list = a->spec->nodes->heads,
-        .n_list = a->spec->nodes->n_heads,
+        .addresses = a->spec->nodes->heads,
+        .n_addresses = a->spec->nodes->n_heads,
         .default_port = NET_PORT_REQUIRED,
         .key = a->spec->nodes->key != NULL ? &a->base : NULL,
         .claim = {.purpose = NET_PURPOSE_NODE,
-                  .from = HANDSHAKE_ANYONE,
-                  .to = HANDSHAKE_ANYONE,
+                  .from = HANDSHAKE_ANY_RANK,
+                  .to = HANDSHAKE_ANY_RANK,
                   .security = a->spec->nodes->security},
         .deadline_ms = ls_deadline_ms(join_ms > 0 ? join_ms : JOIN_MS),
         .self = a,
@@ -457,7 +457,8 @@ static void write_join_hint(agent *a)
     char place[NET_ADDRESS_TEXT_MAX] = "";
     net_address best;
 
-    if (reach == NET_REACH_EVERY && port != NULL && *net_reach_own(own, sizeof(own), &best) != 0) {
+    if (reach == NET_REACH_WILDCARD && port != NULL &&
+        *net_reach_addresses(own, sizeof(own), &best) != 0) {
         net_address_set_port(&best, (int)strtol(port + 1, NULL, 10));
         net_address_text(place, sizeof(place), &best);
     }
@@ -550,7 +551,7 @@ void agent_close_link(agent *a)
     a->dial = NULL;
     net_probe_close(a->probe);
     a->probe = NULL;
-    stream_mux_end(&a->streams);
+    stream_mux_close(&a->streams);
     frame_link_close(&a->link);
     a->is_linked = false;
     head_destroy(a->head);

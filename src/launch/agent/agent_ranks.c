@@ -313,7 +313,7 @@ void agent_close_ranks(agent *a)
         output_fold_destroy(a->fold);
         a->fold = NULL;
     }
-    stream_mux_end(&a->streams);
+    stream_mux_close(&a->streams);
     agent_close_store(a);
     pmi_destroy(a->pmi);
     a->pmi = NULL;

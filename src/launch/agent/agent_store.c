@@ -77,8 +77,8 @@ ls_status agent_take_owned(agent *a, const frame *f)
     node_owned answer;
 
     LS_TRY(node_read_owned(f, &answer));
-    if (answer.generation == a->place.place.generation && a->store_door != NULL)
-        user_door_answer(a->store_door, answer.question, answer.is_users);
+    if (answer.generation == a->place.place.generation && a->store_listener != NULL)
+        user_listener_answer(a->store_listener, answer.question, answer.is_users);
     return LS_OK;
 }
 
@@ -86,22 +86,22 @@ ls_status agent_take_owned(agent *a, const frame *f)
 
 static ls_status open_listener(agent *a, int port)
 {
-    user_door_options door = {
-        .name = "store", .port = port, .user = geteuid(), .self = a, .enter = enter_store};
+    user_listener_options options = {
+        .name = "store", .port = port, .user = geteuid(), .self = a, .accepted = enter_store};
 
     if (is_on_network(a)) {
-        door.at = a->pick.head;
-        door.ports = a->spec->ports;
-        door.ask = ask_owner;
+        options.at = a->pick.head;
+        options.ports = a->spec->ports;
+        options.ask = ask_owner;
     }
-    return ls_context(user_door_open(a->poller, &door, &a->store_door),
+    return ls_context(user_listener_open(a->poller, &options, &a->store_listener),
                       "the store for PyTorch programs (--store=none: without it)");
 }
 
 void agent_close_store(agent *a)
 {
-    user_door_close(a->store_door);
-    a->store_door = NULL;
+    user_listener_close(a->store_listener);
+    a->store_listener = NULL;
 }
 
 /* A port that is free now, for a store that rank 0 hosts itself. */
@@ -125,7 +125,7 @@ ls_status agent_choose_master(agent *a, int *port)
         return find_free_port(a, port);
     agent_close_store(a); /* of a generation that did not start */
     LS_TRY(open_listener(a, 0));
-    *port = user_door_port(a->store_door);
+    *port = user_listener_port(a->store_listener);
     return LS_OK;
 }
 
@@ -136,9 +136,9 @@ ls_status agent_open_store(agent *a, int *port)
     *port = a->master_port;
     if (!a->place.has_store || is_reached)
         return LS_OK;
-    if (a->store_door == NULL && open_listener(a, *port) != LS_OK)
+    if (a->store_listener == NULL && open_listener(a, *port) != LS_OK)
         LS_TRY(open_listener(a, 0)); /* the other nodes' port is taken here */
-    *port = user_door_port(a->store_door);
+    *port = user_listener_port(a->store_listener);
     return LS_OK;
 }
 

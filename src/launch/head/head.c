@@ -316,34 +316,34 @@ ls_status head_create(poller *p, const head_options *opt, head **out)
 
 ls_status head_listen(head *h, const net_address *at, net_address *bound)
 {
-    const door_options options = {
+    const listener_options options = {
         .name = "head",
         .key = h->opt.insecure ? NULL : &h->key,
         .insecure = h->opt.insecure,
         .expected = {.purpose = NET_PURPOSE_NODE,
-                     .to = HANDSHAKE_ANYONE,
+                     .to = HANDSHAKE_ANY_RANK,
                      .security = h->opt.security},
         .self = h,
-        .enter = head_node_enter,
+        .accepted = head_node_enter,
     };
 
-    if (h->door == NULL)
-        LS_TRY(door_create(h->loop, &options, &h->door));
-    LS_TRY(door_listen(h->door, at, bound));
+    if (h->listener == NULL)
+        LS_TRY(listener_create(h->loop, &options, &h->listener));
+    LS_TRY(listener_listen(h->listener, at, bound));
     h->listens_at = *bound;
     return LS_OK;
 }
 
 ls_status head_connect_own(head *h, int *fd)
 {
-    door_guest guest = {.peer = "this node", .pid = -1};
+    listener_peer peer = {.name = "this node", .pid = -1};
     int fds[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         return ls_fail_errno("a socket pair");
     *fd = fds[0];
-    guest.fd = fds[1];
-    head_node_enter(h, &guest);
+    peer.fd = fds[1];
+    head_node_enter(h, &peer);
     return LS_OK;
 }
 
@@ -375,7 +375,7 @@ void head_destroy(head *h)
     poller_timer_cancel(&h->tick);
     poller_timer_cancel(&h->beat);
     poller_timer_cancel(&h->roster_timer);
-    door_destroy(h->door);
+    listener_destroy(h->listener);
     head_free_nodes(h);
     poller_timer_cancel(&h->reaper);
     head_close_generation(h);

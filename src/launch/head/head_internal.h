@@ -14,7 +14,7 @@
 #include "launch/clock_offset.h"
 #include "launch/network/net_choice.h"
 #include "launch/head/node_messages.h"
-#include "net/door.h"
+#include "net/listener.h"
 #include "net/frame_link.h"
 #include "net/stream_mux.h"
 #include "store/c10d_store.h"
@@ -28,7 +28,7 @@ typedef struct head_node {
     bool is_own;
     bool is_observer; /* no node: it hears what all are told, and the end */
     bool is_paused;   /* said that it will be silent */
-    char peer[DOOR_PEER_TEXT];
+    char peer[LISTENER_PEER_TEXT];
     frame_link link;
     poll_timer hello_limit;
     poll_timer cut; /* its connection has ended, and its loss is not told yet */
@@ -84,7 +84,7 @@ struct head {
     poll_timer beat;
     poll_timer roster_timer;
     bool roster_shown; /* and so is its change */
-    door *door;
+    listener *listener;
     net_address listens_at;
     list_node nodes;
     list_node gone; /* freed by the reaper */
@@ -131,7 +131,7 @@ void head_fail_generation(head *h, const char *why);
 void head_tell_all(head *h, const char *text); /* a note for every terminal */
 
 /* --- head_nodes.c --- */
-void head_node_enter(void *arg, const door_guest *guest);
+void head_node_enter(void *arg, const listener_peer *peer);
 void head_observer_enter(head *h, int fd);
 head_node *head_find_node(const head *h, uint64_t id);
 void head_send(head_node *node, node_message type, const wire_writer *body);

@@ -55,7 +55,7 @@ static void free_node(head_node *node)
     list_remove(&node->node);
     poller_timer_cancel(&node->hello_limit);
     poller_timer_cancel(&node->cut);
-    stream_mux_end(&node->streams);
+    stream_mux_close(&node->streams);
     head_drop_ring(node);
     frame_link_close(&node->link);
     ls_free(node->states);
@@ -124,12 +124,13 @@ static void on_ended(void *arg, const char *why)
     head_node *node = arg;
     head *h = node->owner;
 
-    if (node->link.is_gone && h->opt.silent != NULL && !node->link.is_finishing && node->id != 0) {
+    if (node->link.is_closed_by_peer && h->opt.silent != NULL && !node->link.is_finishing &&
+        node->id != 0) {
         node->cut_ms = ls_now_ms();
         poller_timer_set(h->loop, &node->cut, node->cut_ms + CUT_MS, cut_is_final, node);
         return;
     }
-    if (node->link.is_gone)
+    if (node->link.is_closed_by_peer)
         why = "its connection was closed"; /* which says more than the system's words for it */
     else
         ls_log(LS_LOG_WARN, "head", "%s is given up: %s", node->peer, why);
@@ -153,7 +154,7 @@ static head_node *find_silent(const head *h, int64_t now_ms)
         head_node *node = list_entry(it, head_node, node);
 
         if (!node->is_own && !node->is_paused && !node->cut.is_set &&
-            now_ms - node->link.heard_ms > NODE_SILENCE_MS)
+            now_ms - node->link.received_ms > NODE_SILENCE_MS)
             return node;
     }
     return NULL;
@@ -186,7 +187,7 @@ static void lose_silent(head_node *node)
     head *h = node->owner;
     const int number = node->number;
 
-    lose(node, node->link.heard_ms, why);
+    lose(node, node->link.received_ms, why);
     if (h->opt.silent != NULL)
         h->opt.silent(h->opt.self, number, why);
 }
@@ -390,7 +391,7 @@ static ls_status on_message(void *arg, const frame *f)
     case NODE_RESUME:
         return take_pause(node, f);
     case NODE_STREAM:
-        return stream_mux_hear(&node->streams, f);
+        return stream_mux_receive(&node->streams, f);
     case NODE_OWNER:
         return head_take_owner(node, f);
     case NODE_OWNED:
@@ -453,14 +454,14 @@ static bool is_paused(const head *h)
     return false;
 }
 
-void head_node_enter(void *arg, const door_guest *guest)
+void head_node_enter(void *arg, const listener_peer *peer)
 {
     head *h = arg;
-    head_node *node = enter(h, guest->fd, guest->peer, guest->pid < 0);
+    head_node *node = enter(h, peer->fd, peer->name, peer->pid < 0);
 
     if (node == NULL)
         return;
-    frame_link_seal(&node->link, &guest->seals);
+    frame_link_seal(&node->link, &peer->seals);
     if (is_paused(h))
         head_send(node, NODE_PAUSE, NULL); /* it came between Ctrl-Z and our standstill */
     poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);

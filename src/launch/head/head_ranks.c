@@ -459,7 +459,7 @@ void head_close_generation(head *h)
 
         node->place = NULL;
         head_drop_ring(node);
-        stream_mux_end(&node->streams);
+        stream_mux_close(&node->streams);
     }
     poller_timer_cancel(&h->stop_watch);
     hub_destroy(h->hub);

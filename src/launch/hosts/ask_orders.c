@@ -81,7 +81,7 @@ static void on_dialled(void *self, int fd, const net_address *at, ls_status st, 
 static void say_what_we_wait_for(void *self)
 {
     asking *a = self;
-    const char *trouble = dial_trouble(a->dial);
+    const char *trouble = dial_last_error(a->dial);
     char line[LS_ERROR_BYTES + 400];
 
     a->say(text_format(line, sizeof(line), "waiting for the head of the job at %s%s%s", a->place,
@@ -97,8 +97,8 @@ ls_status ask_orders(const char *place, const net_key *key, net_security securit
                                   .default_port = NET_PORT_REQUIRED,
                                   .key = key,
                                   .claim = {.purpose = NET_PURPOSE_NODE,
-                                            .from = HANDSHAKE_ANYONE,
-                                            .to = HANDSHAKE_ANYONE,
+                                            .from = HANDSHAKE_ANY_RANK,
+                                            .to = HANDSHAKE_ANY_RANK,
                                             .security = security},
                                   .deadline_ms = deadline_ms,
                                   .self = &a,

@@ -322,7 +322,7 @@ static ls_status add_frame(starter_host *h, uint32_t type, const void *body, siz
 
     wire_put_u32(header, (uint32_t)bytes);
     wire_put_u32(header + 4, type);
-    LS_TRY(byte_queue_room(&h->out, sizeof(header) + bytes)); /* all of it or nothing */
+    LS_TRY(byte_queue_reserve(&h->out, sizeof(header) + bytes)); /* all of it or nothing */
     LS_TRY(byte_queue_add(&h->out, header, sizeof(header)));
     return bytes > 0 ? byte_queue_add(&h->out, body, bytes) : LS_OK;
 }

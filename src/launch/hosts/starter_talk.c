@@ -71,7 +71,7 @@ void starter_on_errors(void *arg, unsigned events)
 
 void starter_mind_channel(starter_host *h)
 {
-    const bool wants_write = byte_queue_held(&h->out) > 0 || h->traveller_left > 0;
+    const bool wants_write = byte_queue_size(&h->out) > 0 || h->traveller_left > 0;
     const bool wants_read = !h->owner->paused;
 
     if (h->watch != NULL && poller_change(h->watch, (wants_read ? POLL_READ : 0u) |
@@ -100,7 +100,7 @@ void starter_flush(starter_host *h)
 {
     ls_status st = byte_queue_flush(&h->out, h->fd, starter_name_of(h));
 
-    if (st == LS_OK && byte_queue_held(&h->out) == 0)
+    if (st == LS_OK && byte_queue_size(&h->out) == 0)
         st = send_traveller(h);
     if (st == LS_OK) {
         starter_mind_channel(h);
@@ -191,7 +191,7 @@ static void take_lines(starter_host *h)
 
     while (h->state == HOST_STARTING && h->fd >= 0) {
         const uint8_t *begin = q->data + q->start;
-        const size_t held = byte_queue_held(q);
+        const size_t held = byte_queue_size(q);
         const uint8_t *end = held > 0 ? memchr(begin, '\n', held) : NULL;
         const size_t n = end != NULL ? (size_t)(end - begin) : held;
 

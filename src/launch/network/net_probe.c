@@ -16,7 +16,7 @@
 
 /* --- the listener --- */
 
-static void on_guest(void *self, const door_guest *who)
+static void on_guest(void *self, const listener_peer *who)
 {
     probe_guest_enter(self, who);
 }
@@ -49,7 +49,7 @@ static ls_status listen_at(net_probe *p, net_address at, int *port)
     net_address_set_port(&at, 0);
     LS_TRY(net_listen_in(&at, p->opt.ports, p->opt.node, NET_STREAM, BACKLOG, &fd, &bound));
     *port = net_address_port(&bound);
-    return door_listen_take(p->door, fd);
+    return listener_listen_take(p->listener, fd);
 }
 
 /* Everywhere with one port; but with a filter at the addresses that pass it and nowhere else. */
@@ -70,19 +70,19 @@ static ls_status listen_all(net_probe *p)
     return LS_OK;
 }
 
-static ls_status open_door(net_probe *p)
+static ls_status open_listener(net_probe *p)
 {
-    door_options opt = {.name = "networks",
-                        .key = p->opt.key,
-                        .insecure = p->opt.insecure,
-                        .expected = {.purpose = NET_PURPOSE_PROBE,
-                                     .to = (uint32_t)p->opt.node,
-                                     .generation = p->opt.generation},
-                        .self = p,
-                        .enter = on_guest};
+    listener_options opt = {.name = "networks",
+                            .key = p->opt.key,
+                            .insecure = p->opt.insecure,
+                            .expected = {.purpose = NET_PURPOSE_PROBE,
+                                         .to = (uint32_t)p->opt.node,
+                                         .generation = p->opt.generation},
+                            .self = p,
+                            .accepted = on_guest};
 
     memcpy(opt.expected.job, p->job, sizeof(opt.expected.job));
-    return door_create(p->opt.loop, &opt, &p->door);
+    return listener_create(p->opt.loop, &opt, &p->listener);
 }
 
 ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
@@ -109,7 +109,7 @@ ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
     if (st == LS_OK)
         st = list_addresses(p);
     if (st == LS_OK)
-        st = open_door(p);
+        st = open_listener(p);
     if (st == LS_OK)
         st = listen_all(p);
     if (st != LS_OK) {
@@ -131,7 +131,7 @@ void net_probe_close(net_probe *p)
         return;
     poller_timer_cancel(&p->turn);
     probe_tries_close(p);
-    door_destroy(p->door);
+    listener_destroy(p->listener);
     probe_guests_close(p);
     net_report_free(&p->report);
     ls_free(p->peers);

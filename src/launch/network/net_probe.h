@@ -2,7 +2,7 @@
 /*
  * net_probe.h - trying the ways from this node to others: which addresses answer, as whom, and how quickly.
  *
- * One listener takes what others try (door.h: the job's key, then who is meant). Every address of every peer is tried at once;
+ * One listener takes what others try (listener.h: the job's key, then who is meant). Every address of every peer is tried at once;
  * of those that answer as the right node the round trip is taken and a small burst sent, which finds networks where large packets
  * vanish. Afterwards, one by one, a larger burst measures the bandwidth towards the next node in the ring. With nothing in
  * the way that takes milliseconds; an address where nothing answers costs one second, whatever their number up to 128.

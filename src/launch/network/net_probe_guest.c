@@ -19,7 +19,7 @@ struct probe_guest {
     net_probe *owner;
     int fd;
     poll_watch *watch;
-    char peer[DOOR_PEER_TEXT];
+    char peer[LISTENER_PEER_TEXT];
     uint8_t in[PROBE_HEADER_BYTES + PROBE_ECHO_BYTES];
     size_t in_bytes;
     uint32_t burst_left;
@@ -140,7 +140,7 @@ static void on_event(void *arg, unsigned events)
         close_guest(g);
 }
 
-void probe_guest_enter(net_probe *p, const door_guest *who)
+void probe_guest_enter(net_probe *p, const listener_peer *who)
 {
     probe_guest *g = p->n_guests >= GUESTS_MAX ? NULL : ls_calloc(1, sizeof(*g));
 
@@ -152,7 +152,7 @@ void probe_guest_enter(net_probe *p, const door_guest *who)
     }
     g->owner = p;
     g->fd = who->fd;
-    memcpy(g->peer, who->peer, sizeof(g->peer));
+    memcpy(g->peer, who->name, sizeof(g->peer));
     list_append(&p->guests, &g->node);
     p->n_guests++;
     if (poller_watch(p->opt.loop, g->fd, POLL_READ, on_event, g, &g->watch) != LS_OK)

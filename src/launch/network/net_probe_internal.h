@@ -9,7 +9,7 @@
 #define LS_LAUNCH_NET_PROBE_INTERNAL_H
 
 #include "launch/network/net_probe.h"
-#include "net/door.h"
+#include "net/listener.h"
 
 enum { PROBE_ECHO = 1, PROBE_BURST = 2 };
 
@@ -28,7 +28,7 @@ struct net_probe {
     net_offer offer;
     net_interface *own; /* all addresses of this host, also those that the filter hides */
     int n_own;
-    door *door;
+    listener *listener;
     uint8_t *piece; /* PROBE_PIECE_BYTES: of zeros to send */
     uint8_t *sink;  /* PROBE_PIECE_BYTES: where what comes is dropped */
 
@@ -52,7 +52,7 @@ struct net_probe {
 /* --- the side that is tried: net_probe_guest.c --- */
 
 /* Takes the descriptor. */
-void probe_guest_enter(net_probe *p, const door_guest *who);
+void probe_guest_enter(net_probe *p, const listener_peer *who);
 void probe_guests_close(net_probe *p);
 
 /* --- the side that tries: net_probe_try.c --- */

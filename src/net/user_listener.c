@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/user_door.h"
+#include "net/user_listener.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -26,9 +26,9 @@ typedef struct question {
     char peer[NET_ADDRESS_TEXT_MAX];
 } question;
 
-struct user_door {
+struct user_listener {
     poller *loop;
-    user_door_options opt;
+    user_listener_options opt;
     int port;
     int listener;
     int spare_fd; /* given up while asking whose a connection is, which takes one */
@@ -41,12 +41,12 @@ struct user_door {
     int64_t last_refusal_ms;
 };
 
-static void open_spare(user_door *d)
+static void open_spare(user_listener *d)
 {
     d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static ls_status ask_user(user_door *d, int fd, uid_t *user)
+static ls_status ask_user(user_listener *d, int fd, uid_t *user)
 {
     ls_status st;
 
@@ -56,12 +56,12 @@ static ls_status ask_user(user_door *d, int fd, uid_t *user)
     return st;
 }
 
-static ls_status check_user(const user_door *d, uid_t user)
+static ls_status check_user(const user_listener *d, uid_t user)
 {
     return user == d->opt.user ? LS_OK : ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
 }
 
-static void log_refusal(user_door *d, ls_status st)
+static void log_refusal(user_listener *d, ls_status st)
 {
     if (st != LS_OK && st != LS_ENOTFOUND && log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
         ls_log(LS_LOG_WARN, d->opt.name, "refused a connection to port %d: %s", d->port,
@@ -69,14 +69,14 @@ static void log_refusal(user_door *d, ls_status st)
 }
 
 /* No limit on unacknowledged data: a client that is stopped may continue at any time. */
-static void admit(user_door *d, int fd, const char *peer)
+static void admit(user_listener *d, int fd, const char *peer)
 {
     ls_status st = net_set_stream_options(fd, 0);
 
     if (st != LS_OK)
         file_close(&fd);
     else
-        st = d->opt.enter(d->opt.self, fd, peer);
+        st = d->opt.accepted(d->opt.self, fd, peer);
     log_refusal(d, st);
 }
 
@@ -84,7 +84,7 @@ static void admit(user_door *d, int fd, const char *peer)
 
 static void on_expiry(void *arg);
 
-static question *oldest_question(user_door *d)
+static question *oldest_question(user_listener *d)
 {
     question *oldest = NULL;
 
@@ -97,7 +97,7 @@ static question *oldest_question(user_door *d)
     return oldest;
 }
 
-static void set_expiry(user_door *d)
+static void set_expiry(user_listener *d)
 {
     const question *oldest = oldest_question(d);
 
@@ -107,10 +107,10 @@ static void set_expiry(user_door *d)
         poller_timer_set(d->loop, &d->expiry, oldest->asked_ms + ANSWER_MS, on_expiry, d);
 }
 
-static void resume_listening(void *door);
+static void resume_listening(void *listener);
 
 /* Gives the connection to the caller. */
-static int end_question(user_door *d, question *q)
+static int end_question(user_listener *d, question *q)
 {
     const int fd = q->fd;
 
@@ -123,7 +123,7 @@ static int end_question(user_door *d, question *q)
 
 static void on_expiry(void *arg)
 {
-    user_door *d = arg;
+    user_listener *d = arg;
     question *q = oldest_question(d);
     int fd;
 
@@ -136,7 +136,7 @@ static void on_expiry(void *arg)
     log_refusal(d, LS_EAUTH);
 }
 
-static question *find_question(user_door *d, uint32_t number)
+static question *find_question(user_listener *d, uint32_t number)
 {
     for (int i = 0; i < QUESTIONS_MAX; i++)
         if (d->questions[i].fd >= 0 && d->questions[i].number == number)
@@ -144,7 +144,7 @@ static question *find_question(user_door *d, uint32_t number)
     return NULL;
 }
 
-void user_door_answer(user_door *d, uint32_t question_number, bool is_users)
+void user_listener_answer(user_listener *d, uint32_t question_number, bool is_users)
 {
     question *q = find_question(d, question_number);
     char peer[NET_ADDRESS_TEXT_MAX];
@@ -162,7 +162,8 @@ void user_door_answer(user_door *d, uint32_t question_number, bool is_users)
     log_refusal(d, ls_fail(LS_EAUTH, "%s belongs to no process of this job's user", peer));
 }
 
-static ls_status ask_other_host(user_door *d, int fd, const net_address *client, const char *peer)
+static ls_status ask_other_host(user_listener *d, int fd, const net_address *client,
+                                const char *peer)
 {
     net_address server;
     question *q = d->questions;
@@ -181,7 +182,7 @@ static ls_status ask_other_host(user_door *d, int fd, const net_address *client,
 
 /* --- accepting --- */
 
-static ls_status check_connection(user_door *d, int fd, char *peer, bool *is_asked)
+static ls_status check_connection(user_listener *d, int fd, char *peer, bool *is_asked)
 {
     net_address at;
     uid_t user;
@@ -199,7 +200,7 @@ static ls_status check_connection(user_door *d, int fd, char *peer, bool *is_ask
     return ask_other_host(d, fd, &at, peer);
 }
 
-static void take_connection(user_door *d, int fd)
+static void take_connection(user_listener *d, int fd)
 {
     char peer[NET_ADDRESS_TEXT_MAX];
     bool is_asked;
@@ -214,14 +215,14 @@ static void take_connection(user_door *d, int fd)
 
 static void resume_listening(void *arg)
 {
-    user_door *d = arg;
+    user_listener *d = arg;
 
     if (d->n_questions < QUESTIONS_MAX && poller_change(d->watch, POLL_READ) != LS_OK)
         ls_log(LS_LOG_ERROR, d->opt.name, "cannot listen any more: %s", ls_last_error());
 }
 
 /* Descriptors have run out. Who connects meanwhile waits in the listen queue. */
-static void pause_listening(user_door *d)
+static void pause_listening(user_listener *d)
 {
     if (log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
         ls_log(LS_LOG_ERROR, d->opt.name, "connections cannot be taken for now: %s",
@@ -232,7 +233,7 @@ static void pause_listening(user_door *d)
 
 static void on_listener(void *arg, unsigned events)
 {
-    user_door *d = arg;
+    user_listener *d = arg;
     int fd = 0;
 
     LS_UNUSED(events);
@@ -246,7 +247,7 @@ static void on_listener(void *arg, unsigned events)
     }
 }
 
-static ls_status listen_at(user_door *d)
+static ls_status listen_at(user_listener *d)
 {
     net_address wanted = d->opt.at;
     net_address bound;
@@ -259,9 +260,9 @@ static ls_status listen_at(user_door *d)
     return poller_watch(d->loop, d->listener, POLL_READ, on_listener, d, &d->watch);
 }
 
-ls_status user_door_open(poller *p, const user_door_options *opt, user_door **out)
+ls_status user_listener_open(poller *p, const user_listener_options *opt, user_listener **out)
 {
-    user_door *d = ls_calloc(1, sizeof(*d));
+    user_listener *d = ls_calloc(1, sizeof(*d));
     ls_status st;
 
     *out = NULL;
@@ -275,14 +276,14 @@ ls_status user_door_open(poller *p, const user_door_options *opt, user_door **ou
     open_spare(d);
     st = listen_at(d);
     if (st != LS_OK) {
-        user_door_close(d);
+        user_listener_close(d);
         return st;
     }
     *out = d;
     return LS_OK;
 }
 
-void user_door_close(user_door *d)
+void user_listener_close(user_listener *d)
 {
     if (d == NULL)
         return;
@@ -296,7 +297,7 @@ void user_door_close(user_door *d)
     ls_free(d);
 }
 
-int user_door_port(const user_door *d)
+int user_listener_port(const user_listener *d)
 {
     return d->port;
 }

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "net/address.h"
 #include "net/socket.h"
-#include "net/user_door.h"
+#include "net/user_listener.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ enum { ASKED_MOST = 256, OPEN_MOST = 64 };
 
 typedef struct scene {
     poller *loop;
-    user_door *door;
+    user_listener *listener;
     int n_entered;
     int fd; /* of the last */
     char peer[NET_ADDRESS_TEXT_MAX];
@@ -63,12 +63,12 @@ static void ask(void *self, uint32_t question, const net_address *client, const 
 
     s->questions[s->n_questions++ % ASKED_MOST] = question;
     s->client = *client;
-    assert_int_equal(net_address_port(server), user_door_port(s->door));
+    assert_int_equal(net_address_port(server), user_listener_port(s->listener));
 }
 
 static void begin_with(scene *s, bool asks)
 {
-    user_door_options opt = {.name = "store", .user = geteuid(), .self = s, .enter = enter};
+    user_listener_options opt = {.name = "store", .user = geteuid(), .self = s, .accepted = enter};
 
     if (asks)
         opt.ask = ask;
@@ -76,7 +76,7 @@ static void begin_with(scene *s, bool asks)
     memset(s, 0, sizeof(*s));
     s->fd = -1;
     assert_ok(poller_create(&s->loop));
-    assert_ok(user_door_open(s->loop, &opt, &s->door));
+    assert_ok(user_listener_open(s->loop, &opt, &s->listener));
 }
 
 static void begin(scene *s)
@@ -86,7 +86,7 @@ static void begin(scene *s)
 
 static void finish(scene *s)
 {
-    user_door_close(s->door);
+    user_listener_close(s->listener);
     file_close(&s->fd);
     poller_destroy(s->loop);
 }
@@ -96,7 +96,7 @@ static net_address address_of(const scene *s)
     net_address at;
 
     assert_ok(net_address_decode("127.0.0.1:0", &at));
-    net_address_set_port(&at, user_door_port(s->door));
+    net_address_set_port(&at, user_listener_port(s->listener));
     return at;
 }
 
@@ -127,7 +127,7 @@ static void the_own_user_comes_in_with_a_name(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    assert_true(user_door_port(s.door) > 0);
+    assert_true(user_listener_port(s.listener) > 0);
     fd = knock(&s);
     await_entered(&s, 1);
     assert_true(text_starts(s.peer, "tcp://127.0.0.1:"));
@@ -161,7 +161,7 @@ static int be_somebody_else(const scene *s)
     if (setgid(65534) != 0 || setuid(65534) != 0 ||
         net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &fd) != LS_OK)
         return 2;
-    return net_recv_all(fd, "the door", &byte, 1, ls_deadline_ms(SOON)) == LS_EPEER ? 0 : 1;
+    return net_recv_all(fd, "the listener", &byte, 1, ls_deadline_ms(SOON)) == LS_EPEER ? 0 : 1;
 }
 
 static void another_user_is_refused(void **state)
@@ -279,20 +279,20 @@ static void a_guest_for_whom_there_is_no_room_is_no_end(void **state)
 
 static void a_port_that_is_taken_is_named(void **state)
 {
-    user_door_options opt = {.name = "store", .user = geteuid(), .enter = enter};
-    user_door *second;
+    user_listener_options opt = {.name = "store", .user = geteuid(), .accepted = enter};
+    user_listener *second;
     char port[16];
     scene s;
 
     LS_UNUSED(state);
     begin(&s);
     opt.self = &s;
-    opt.port = user_door_port(s.door);
-    assert_int_equal(user_door_open(s.loop, &opt, &second), LS_ESYSTEM);
+    opt.port = user_listener_port(s.listener);
+    assert_int_equal(user_listener_open(s.loop, &opt, &second), LS_ESYSTEM);
     assert_null(second);
     text_format(port, sizeof(port), "127.0.0.1:%d", opt.port);
     assert_told(port);
-    user_door_close(NULL);
+    user_listener_close(NULL);
     finish(&s);
 }
 
@@ -329,13 +329,13 @@ static void connection_from_another_host_waits_for_the_answer(void **state)
     }
     assert_ok(net_address_of_socket(fds[1], &own));
     assert_true(net_address_equal(&own, &s.client));
-    user_door_answer(s.door, 12345, true); /* nobody has asked that */
+    user_listener_answer(s.listener, 12345, true); /* nobody has asked that */
     assert_int_equal(s.n_entered, 0);
-    user_door_answer(s.door, s.questions[0], true);
+    user_listener_answer(s.listener, s.questions[0], true);
     assert_int_equal(s.n_entered, 1);
-    user_door_answer(s.door, s.questions[0], true);
+    user_listener_answer(s.listener, s.questions[0], true);
     assert_int_equal(s.n_entered, 1);
-    user_door_answer(s.door, s.questions[1], false);
+    user_listener_answer(s.listener, s.questions[1], false);
     expect_closed(&s, fds[1]);
     assert_int_equal(s.n_entered, 1);
     (void)close(fds[0]);
@@ -355,7 +355,7 @@ static void question_without_an_answer_ends_after_5_s(void **state)
     await_questions(&s, 1);
     expect_closed(&s, fd);
     assert_true(ls_now_ms() - since_ms >= 5000);
-    user_door_answer(s.door, s.questions[0], true);
+    user_listener_answer(s.listener, s.questions[0], true);
     assert_int_equal(s.n_entered, 0);
     (void)close(fd);
     finish(&s);
@@ -374,10 +374,10 @@ static void further_connections_wait_while_64_are_asked_about(void **state)
     assert_ok(poller_run_once(s.loop, 50));
     assert_int_equal(s.n_questions, OPEN_MOST);
     for (int i = 0; i < OPEN_MOST; i++)
-        user_door_answer(s.door, s.questions[i], i % 2 == 0);
+        user_listener_answer(s.listener, s.questions[i], i % 2 == 0);
     await_questions(&s, OPEN_MOST + 10);
     for (int i = OPEN_MOST; i < OPEN_MOST + 10; i++)
-        user_door_answer(s.door, s.questions[i], true);
+        user_listener_answer(s.listener, s.questions[i], true);
     assert_int_equal(s.n_entered, OPEN_MOST / 2 + 10);
     for (int i = 0; i < OPEN_MOST + 10; i++)
         (void)close(fds[i]);

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "net/door.h"
+#include "net/listener.h"
 #include "net/socket.h"
 
 #include <poll.h>
@@ -20,24 +20,24 @@
 static net_key key;
 static seal_pair seals; /* of the last connection */
 
-/* A door in a thread of its own, and the last guest. */
+/* A listener in a thread of its own, and the last accepted peer. */
 typedef struct house {
     ls_thread thread;
     poller *loop;
-    door *door;
+    listener *listener;
     net_address at;
     atomic_bool is_over;
-    atomic_int n_guests;
-    door_guest guest; /* complete once n_guests has grown */
+    atomic_int n_accepted;
+    listener_peer peer; /* complete once n_accepted has grown */
 } house;
 
-static void enter(void *self, const door_guest *guest)
+static void enter(void *self, const listener_peer *peer)
 {
     house *h = self;
 
-    file_close(&h->guest.fd);
-    h->guest = *guest;
-    atomic_fetch_add(&h->n_guests, 1);
+    file_close(&h->peer.fd);
+    h->peer = *peer;
+    atomic_fetch_add(&h->n_accepted, 1);
 }
 
 static void serve(void *arg)
@@ -49,42 +49,42 @@ static void serve(void *arg)
             return;
 }
 
-static door_options options(house *h)
+static listener_options options(house *h)
 {
-    return (door_options){
-        .name = "door",
+    return (listener_options){
+        .name = "listener",
         .key = &key,
-        .expected = {.purpose = NET_PURPOSE_NODE, .job = JOB, .to = HANDSHAKE_ANYONE},
+        .expected = {.purpose = NET_PURPOSE_NODE, .job = JOB, .to = HANDSHAKE_ANY_RANK},
         .self = h,
-        .enter = enter,
+        .accepted = enter,
     };
 }
 
-static void build(house *h, const door_options *opt, const char *where)
+static void build(house *h, const listener_options *opt, const char *where)
 {
     net_address at;
 
     assert_ok(poller_create(&h->loop));
-    assert_ok(door_create(h->loop, opt, &h->door));
-    h->guest.fd = -1;
+    assert_ok(listener_create(h->loop, opt, &h->listener));
+    h->peer.fd = -1;
     if (where != NULL)
         assert_ok(net_address_decode(where, &at));
     else
         assert_ok(net_address_fresh_unix("test", &at));
-    assert_ok(door_listen(h->door, &at, &h->at));
+    assert_ok(listener_listen(h->listener, &at, &h->at));
 }
 
-static void open_house(house *h, const door_options *opt, const char *where)
+static void open_house(house *h, const listener_options *opt, const char *where)
 {
     build(h, opt, where);
-    assert_ok(ls_thread_start(&h->thread, "door", serve, h));
+    assert_ok(ls_thread_start(&h->thread, "listener", serve, h));
 }
 
 static void tear_down(house *h)
 {
-    door_destroy(h->door);
+    listener_destroy(h->listener);
     poller_destroy(h->loop);
-    file_close(&h->guest.fd);
+    file_close(&h->peer.fd);
 }
 
 static void close_house(house *h)
@@ -109,16 +109,17 @@ static int come_in(const house *h)
 {
     const int fd = knock(h);
 
-    assert_ok(handshake_connect(fd, &key, &node, "the door", ls_deadline_ms(SOON), NULL, &seals));
+    assert_ok(
+        handshake_connect(fd, &key, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals));
     return fd;
 }
 
 /* The verdict may arrive before the owner has been told. */
-static void wait_for_guests(house *h, int n)
+static void wait_for_accepted(house *h, int n)
 {
     const int64_t deadline_ms = ls_deadline_ms(SOON);
 
-    while (atomic_load(&h->n_guests) < n) {
+    while (atomic_load(&h->n_accepted) < n) {
         assert_true(ls_now_ms() < deadline_ms);
         poll(NULL, 0, 1);
     }
@@ -128,7 +129,7 @@ static void expect_closed(int fd)
 {
     char byte;
 
-    assert_int_equal(net_recv_all(fd, "the door", &byte, 1, ls_deadline_ms(SOON)), LS_EPEER);
+    assert_int_equal(net_recv_all(fd, "the listener", &byte, 1, ls_deadline_ms(SOON)), LS_EPEER);
     close(fd);
 }
 
@@ -137,17 +138,17 @@ static void expect_closed(int fd)
 static void a_guest_comes_with_its_name_and_what_it_proved(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     int fd;
 
     LS_UNUSED(state);
     open_house(&h, &opt, "127.0.0.1:0");
     fd = come_in(&h);
-    wait_for_guests(&h, 1);
-    assert_int_equal(h.guest.claim.from, 7);
-    assert_int_equal(h.guest.claim.purpose, NET_PURPOSE_NODE);
-    assert_int_equal(h.guest.pid, 0);
-    assert_non_null(strstr(h.guest.peer, "127.0.0.1:"));
+    wait_for_accepted(&h, 1);
+    assert_int_equal(h.peer.claim.from, 7);
+    assert_int_equal(h.peer.claim.purpose, NET_PURPOSE_NODE);
+    assert_int_equal(h.peer.pid, 0);
+    assert_non_null(strstr(h.peer.name, "127.0.0.1:"));
     close(fd);
     close_house(&h);
 }
@@ -155,17 +156,17 @@ static void a_guest_comes_with_its_name_and_what_it_proved(void **state)
 static void the_process_behind_a_unix_socket_is_known(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
-    char expected[DOOR_PEER_TEXT];
+    const listener_options opt = options(&h);
+    char expected[LISTENER_PEER_TEXT];
     int fd;
 
     LS_UNUSED(state);
     open_house(&h, &opt, NULL);
     fd = come_in(&h);
-    wait_for_guests(&h, 1);
+    wait_for_accepted(&h, 1);
     text_format(expected, sizeof(expected), "process %d", (int)getpid());
-    assert_int_equal(h.guest.pid, getpid());
-    assert_string_equal(h.guest.peer, expected);
+    assert_int_equal(h.peer.pid, getpid());
+    assert_string_equal(h.peer.name, expected);
     close(fd);
     close_house(&h);
 }
@@ -173,7 +174,7 @@ static void the_process_behind_a_unix_socket_is_known(void **state)
 static void nothing_behind_the_handshake_is_read(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     const int64_t deadline_ms = ls_deadline_ms(SOON);
     handshake shake = {0};
     char heard[5] = "";
@@ -183,15 +184,15 @@ static void nothing_behind_the_handshake_is_read(void **state)
     LS_UNUSED(state);
     open_house(&h, &opt, "127.0.0.1:0");
     fd = knock(&h);
-    assert_ok(handshake_client(&shake, &key, &node, "the door"));
+    assert_ok(handshake_client(&shake, &key, &node, "the listener"));
     assert_ok(handshake_step(&shake, fd, &events));
     while (shake.step == 0) { // until the proof has gone
         assert_ok(net_wait(fd, events, deadline_ms));
         assert_ok(handshake_step(&shake, fd, &events));
     }
-    assert_ok(net_send_all(fd, "the door", "hello", 5, deadline_ms));
-    wait_for_guests(&h, 1);
-    assert_ok(net_recv_all(h.guest.fd, "the guest", heard, 5, deadline_ms));
+    assert_ok(net_send_all(fd, "the listener", "hello", 5, deadline_ms));
+    wait_for_accepted(&h, 1);
+    assert_ok(net_recv_all(h.peer.fd, "the peer", heard, 5, deadline_ms));
     assert_memory_equal(heard, "hello", 5);
     close(fd);
     close_house(&h);
@@ -200,7 +201,7 @@ static void nothing_behind_the_handshake_is_read(void **state)
 static void another_key_or_purpose_stays_outside(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     handshake_claim rank = node;
     net_key other;
     int fd;
@@ -210,26 +211,26 @@ static void another_key_or_purpose_stays_outside(void **state)
     open_house(&h, &opt, "127.0.0.1:0");
     fd = knock(&h);
     assert_int_equal(
-        handshake_connect(fd, &other, &node, "the door", ls_deadline_ms(SOON), NULL, &seals),
+        handshake_connect(fd, &other, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals),
         LS_EAUTH);
     close(fd);
     rank.purpose = NET_PURPOSE_CONTROL;
     fd = knock(&h);
     assert_int_equal(
-        handshake_connect(fd, &key, &rank, "the door", ls_deadline_ms(SOON), NULL, &seals),
+        handshake_connect(fd, &key, &rank, "the listener", ls_deadline_ms(SOON), NULL, &seals),
         LS_EMISMATCH);
     assert_non_null(strstr(ls_last_error(), "is not a hub"));
     close(fd);
     close(come_in(&h));
-    wait_for_guests(&h, 1);
+    wait_for_accepted(&h, 1);
     close_house(&h);
-    assert_int_equal(atomic_load(&h.n_guests), 1);
+    assert_int_equal(atomic_load(&h.n_accepted), 1);
 }
 
 static void a_hundred_silent_ones_keep_nobody_waiting(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     int silent[100];
 
     LS_UNUSED(state);
@@ -243,25 +244,25 @@ static void a_hundred_silent_ones_keep_nobody_waiting(void **state)
     close_house(&h);
 }
 
-static void strangers_are_counted_and_closed_with_the_door(void **state)
+static void strangers_are_counted_and_closed_with_the_listener(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     int fd;
 
     LS_UNUSED(state);
     build(&h, &opt, "127.0.0.1:0");
     fd = knock(&h);
-    while (door_count(h.door) == 0)
+    while (listener_pending(h.listener) == 0)
         assert_ok(poller_run_once(h.loop, SOON));
     tear_down(&h);
     expect_closed(fd);
 }
 
-static void when_descriptors_run_out_the_door_recovers(void **state)
+static void when_descriptors_run_out_the_listener_recovers(void **state)
 {
     house h = {0};
-    const door_options opt = options(&h);
+    const listener_options opt = options(&h);
     struct rlimit before;
     struct rlimit few;
     int waiting;
@@ -274,11 +275,11 @@ static void when_descriptors_run_out_the_door_recovers(void **state)
     few.rlim_cur = 3; // fewer than are open
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     assert_ok(poller_run_once(h.loop, SOON));
-    assert_int_equal(door_count(h.door), 0);
+    assert_int_equal(listener_pending(h.listener), 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_ok(ls_thread_start(&h.thread, "door", serve, &h));
+    assert_ok(ls_thread_start(&h.thread, "listener", serve, &h));
     close(come_in(&h));
-    wait_for_guests(&h, 1);
+    wait_for_accepted(&h, 1);
     close(waiting);
     close_house(&h);
 }
@@ -286,7 +287,7 @@ static void when_descriptors_run_out_the_door_recovers(void **state)
 static void without_a_key_it_listens_at_unix_sockets_only(void **state)
 {
     house h = {0};
-    door_options opt = options(&h);
+    listener_options opt = options(&h);
     net_address at;
     int fd;
 
@@ -294,15 +295,16 @@ static void without_a_key_it_listens_at_unix_sockets_only(void **state)
     opt.key = NULL;
     open_house(&h, &opt, NULL);
     fd = knock(&h);
-    assert_ok(handshake_connect(fd, NULL, &node, "the door", ls_deadline_ms(SOON), NULL, &seals));
+    assert_ok(
+        handshake_connect(fd, NULL, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals));
     close(fd);
-    wait_for_guests(&h, 1);
+    wait_for_accepted(&h, 1);
     close_house(&h);
 
     opt.insecure = false;
     build(&h, &opt, NULL);
     assert_ok(net_address_decode("127.0.0.1:0", &at));
-    assert_int_equal(door_listen(h.door, &at, NULL), LS_EAUTH);
+    assert_int_equal(listener_listen(h.listener, &at, NULL), LS_EAUTH);
     tear_down(&h);
     opt.insecure = true;
     build(&h, &opt, "127.0.0.1:0");
@@ -317,8 +319,8 @@ int main(void)
         cmocka_unit_test(nothing_behind_the_handshake_is_read),
         cmocka_unit_test(another_key_or_purpose_stays_outside),
         cmocka_unit_test(a_hundred_silent_ones_keep_nobody_waiting),
-        cmocka_unit_test(strangers_are_counted_and_closed_with_the_door),
-        cmocka_unit_test(when_descriptors_run_out_the_door_recovers),
+        cmocka_unit_test(strangers_are_counted_and_closed_with_the_listener),
+        cmocka_unit_test(when_descriptors_run_out_the_listener_recovers),
         cmocka_unit_test(without_a_key_it_listens_at_unix_sockets_only),
     };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * door.c - accepting and proving. Strangers get few slots (STRANGERS_MAX) and little time: the rest waits in the listen queue,
+ * listener.c - accepting and proving. Strangers get few slots (STRANGERS_MAX) and little time: the rest waits in the listen queue,
  * and when all slots are taken and somebody waits, the stranger whose chance ended first makes room. Somebody with the key
  * proves it within milliseconds, so a thousand silent connections in front of it cost a fraction of a second.
  */
-#include "net/door.h"
+#include "net/listener.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -29,27 +29,27 @@
 #define USER_TIMEOUT_MS 5000
 #define LOG_PAUSE_MS    1000
 
-typedef struct door_listener {
+typedef struct listening_socket {
     list_node node;
-    door *owner;
+    listener *owner;
     int fd;
     poll_watch *watch;
-} door_listener;
+} listening_socket;
 
 /* Somebody whose handshake is under way. */
 typedef struct stranger {
-    list_node node; /* in door.strangers */
-    door *owner;
+    list_node node; /* in listener.strangers */
+    listener *owner;
     poll_watch *watch;
     poll_timer limit;
-    int64_t since_ms; /* accepted */
-    door_guest guest; /* what it will be */
+    int64_t since_ms;   /* accepted */
+    listener_peer peer; /* what it will be */
     handshake shake;
 } stranger;
 
-struct door {
+struct listener {
     poller *loop;
-    door_options opt;
+    listener_options opt;
     list_node listeners;
     list_node strangers; /* oldest first */
     int n_strangers;
@@ -62,7 +62,7 @@ struct door {
 };
 
 /* One line a second, however many strangers come. */
-static void log_refusal(door *d, const char *peer, const char *why)
+static void log_refusal(listener *d, const char *peer, const char *why)
 {
     d->n_refused++;
     if (!log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
@@ -81,7 +81,7 @@ static void free_stranger(stranger *s)
 {
     poller_timer_cancel(&s->limit);
     poller_unwatch(s->watch);
-    file_close(&s->guest.fd);
+    file_close(&s->peer.fd);
     handshake_wipe(&s->shake);
     if (!list_empty(&s->node)) {
         list_remove(&s->node);
@@ -97,21 +97,21 @@ static void drop_late(void *arg)
 
 static void let_in(stranger *s)
 {
-    const door_options *opt = &s->owner->opt;
-    door_guest guest = s->guest;
+    const listener_options *opt = &s->owner->opt;
+    listener_peer peer = s->peer;
 
-    guest.claim = s->shake.peer;
-    handshake_seals(&s->shake, &guest.seals);
-    s->guest.fd = -1; // the owner's now
+    peer.claim = s->shake.peer;
+    handshake_seals(&s->shake, &peer.seals);
+    s->peer.fd = -1; // the owner's now
     free_stranger(s);
-    opt->enter(opt->self, &guest);
-    seal_pair_wipe(&guest.seals);
+    opt->accepted(opt->self, &peer);
+    seal_pair_wipe(&peer.seals);
 }
 
 static void prove(stranger *s)
 {
     short events;
-    ls_status st = handshake_step(&s->shake, s->guest.fd, &events);
+    ls_status st = handshake_step(&s->shake, s->peer.fd, &events);
 
     if (st == LS_OK && s->shake.state == HANDSHAKE_DONE) {
         let_in(s);
@@ -124,7 +124,7 @@ static void prove(stranger *s)
     if (st == LS_EPEER) /* who dials several addresses drops the others once one of them answers */
         ls_log(LS_LOG_DEBUG, s->owner->opt.name, "%s", ls_last_error());
     else
-        log_refusal(s->owner, s->guest.peer, ls_last_error());
+        log_refusal(s->owner, s->peer.name, ls_last_error());
     free_stranger(s);
 }
 
@@ -137,7 +137,7 @@ static void stranger_event(void *arg, unsigned events)
 /* --- accepting --- */
 
 /* A name for messages, and who it is where the kernel knows. */
-static ls_status name_peer(const door *d, door_guest *g)
+static ls_status name_peer(const listener *d, listener_peer *g)
 {
     net_address peer;
     uid_t uid;
@@ -145,11 +145,11 @@ static ls_status name_peer(const door *d, door_guest *g)
 
     LS_TRY(net_address_of_peer(g->fd, &peer));
     if (net_address_family(&peer) != NET_UNIX) {
-        text_format(g->peer, sizeof(g->peer), "%s", net_address_text(text, sizeof(text), &peer));
+        text_format(g->name, sizeof(g->name), "%s", net_address_text(text, sizeof(text), &peer));
         return LS_OK;
     }
     LS_TRY(net_peer_user(g->fd, &uid, &g->pid));
-    text_format(g->peer, sizeof(g->peer), "process %d", (int)g->pid);
+    text_format(g->name, sizeof(g->name), "process %d", (int)g->pid);
     if (d->opt.key == NULL && !d->opt.insecure && uid != geteuid())
         return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)uid);
     return LS_OK;
@@ -157,17 +157,17 @@ static ls_status name_peer(const door *d, door_guest *g)
 
 static ls_status prepare(stranger *s)
 {
-    const door *d = s->owner;
-    const handshake_claim expected = handshake_claim_for(s->guest.fd, &d->opt.expected);
+    const listener *d = s->owner;
+    const handshake_claim expected = handshake_claim_for(s->peer.fd, &d->opt.expected);
 
-    LS_TRY(name_peer(d, &s->guest));
-    LS_TRY(net_set_stream_options(s->guest.fd, USER_TIMEOUT_MS));
-    LS_TRY(handshake_server(&s->shake, d->opt.key, &expected, s->guest.peer));
-    return poller_watch(d->loop, s->guest.fd, POLL_READ, stranger_event, s, &s->watch);
+    LS_TRY(name_peer(d, &s->peer));
+    LS_TRY(net_set_stream_options(s->peer.fd, USER_TIMEOUT_MS));
+    LS_TRY(handshake_server(&s->shake, d->opt.key, &expected, s->peer.name));
+    return poller_watch(d->loop, s->peer.fd, POLL_READ, stranger_event, s, &s->watch);
 }
 
 /* Takes fd. */
-static void take_stranger(door *d, int fd)
+static void take_stranger(listener *d, int fd)
 {
     stranger *s = ls_calloc(1, sizeof(*s));
 
@@ -178,10 +178,10 @@ static void take_stranger(door *d, int fd)
     list_init(&s->node);
     s->owner = d;
     s->since_ms = ls_now_ms();
-    s->guest.fd = fd;
-    text_format(s->guest.peer, sizeof(s->guest.peer), "somebody");
+    s->peer.fd = fd;
+    text_format(s->peer.name, sizeof(s->peer.name), "somebody");
     if (prepare(s) != LS_OK) {
-        log_refusal(d, s->guest.peer, ls_last_error());
+        log_refusal(d, s->peer.name, ls_last_error());
         free_stranger(s);
         return;
     }
@@ -198,7 +198,7 @@ static int64_t chance_ends(const stranger *s)
 }
 
 /* Frees a slot if a stranger's chance is over; otherwise *next_ms is when the first one's will be. */
-static bool evict_one(door *d, int64_t *next_ms)
+static bool evict_one(listener *d, int64_t *next_ms)
 {
     const int64_t now_ms = ls_now_ms();
     stranger *first = NULL;
@@ -214,16 +214,16 @@ static bool evict_one(door *d, int64_t *next_ms)
     }
     if (first == NULL || *next_ms > now_ms)
         return false;
-    log_refusal(d, first->guest.peer, "silent while others wait");
+    log_refusal(d, first->peer.name, "silent while others wait");
     free_stranger(first);
     return true;
 }
 
-static void set_listening(door *d, bool on)
+static void set_listening(listener *d, bool on)
 {
     d->is_paused = !on;
     list_for_each (it, &d->listeners) {
-        door_listener *l = list_entry(it, door_listener, node);
+        listening_socket *l = list_entry(it, listening_socket, node);
 
         if (poller_change(l->watch, on ? POLL_READ : 0) != LS_OK)
             ls_log(LS_LOG_ERROR, d->opt.name, "cannot listen any more: %s", ls_last_error());
@@ -235,20 +235,20 @@ static void resume_listening(void *arg)
     set_listening(arg, true);
 }
 
-static void pause_listening(door *d, int64_t until_ms)
+static void pause_listening(listener *d, int64_t until_ms)
 {
     set_listening(d, false);
     poller_timer_set(d->loop, &d->resume, until_ms, resume_listening, d);
 }
 
-static void open_spare(door *d)
+static void open_spare(listener *d)
 {
     if (d->spare_fd < 0)
         d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 /* No descriptor is left. The spare one serves to take a connection out of the queue and end it, so that it knows; then a pause. */
-static void out_of_descriptors(door *d, int listener)
+static void out_of_descriptors(listener *d, int listen_fd)
 {
     int fd;
 
@@ -256,7 +256,7 @@ static void out_of_descriptors(door *d, int listener)
         ls_log(LS_LOG_ERROR, d->opt.name, "connections cannot be taken for now: %s",
                ls_last_error());
     file_close(&d->spare_fd);
-    if (net_accept(listener, &fd) == LS_OK)
+    if (net_accept(listen_fd, &fd) == LS_OK)
         file_close(&fd);
     open_spare(d);
     pause_listening(d, ls_now_ms() + NO_FDS_PAUSE_MS);
@@ -264,8 +264,8 @@ static void out_of_descriptors(door *d, int listener)
 
 static void listener_event(void *arg, unsigned events)
 {
-    door_listener *l = arg;
-    door *d = l->owner;
+    listening_socket *l = arg;
+    listener *d = l->owner;
 
     LS_UNUSED(events);
     for (int i = 0; i < ACCEPTS_A_ROUND && !d->is_paused; i++) {
@@ -288,9 +288,9 @@ static void listener_event(void *arg, unsigned events)
 
 /* --- life --- */
 
-ls_status door_create(poller *p, const door_options *opt, door **out)
+ls_status listener_create(poller *p, const listener_options *opt, listener **out)
 {
-    door *d = ls_calloc(1, sizeof(*d));
+    listener *d = ls_calloc(1, sizeof(*d));
 
     *out = NULL;
     if (d == NULL)
@@ -305,14 +305,14 @@ ls_status door_create(poller *p, const door_options *opt, door **out)
     return LS_OK;
 }
 
-void door_destroy(door *d)
+void listener_destroy(listener *d)
 {
     if (d == NULL)
         return;
     while (!list_empty(&d->strangers))
         free_stranger(list_entry(d->strangers.next, stranger, node));
     while (!list_empty(&d->listeners)) {
-        door_listener *l = list_entry(d->listeners.next, door_listener, node);
+        listening_socket *l = list_entry(d->listeners.next, listening_socket, node);
 
         list_remove(&l->node);
         poller_unwatch(l->watch);
@@ -324,25 +324,25 @@ void door_destroy(door *d)
     ls_free(d);
 }
 
-void door_forked(const door *d)
+void listener_forked(const listener *d)
 {
     list_for_each (it, &d->strangers) {
-        close(list_entry(it, stranger, node)->guest.fd);
+        close(list_entry(it, stranger, node)->peer.fd);
     }
     list_for_each (it, &d->listeners) {
-        close(list_entry(it, door_listener, node)->fd);
+        close(list_entry(it, listening_socket, node)->fd);
     }
     if (d->spare_fd >= 0)
         close(d->spare_fd);
 }
 
-int door_count(const door *d)
+int listener_pending(const listener *d)
 {
     return d->n_strangers;
 }
 
 /* Whether TCP is allowed where there is no key. */
-static ls_status check_keyless(const door *d)
+static ls_status check_keyless(const listener *d)
 {
     if (!d->opt.insecure)
         return ls_fail(LS_EAUTH, "without a key a %s listens at a unix socket only (or --insecure)",
@@ -353,9 +353,9 @@ static ls_status check_keyless(const door *d)
     return LS_OK;
 }
 
-ls_status door_listen_take(door *d, int fd)
+ls_status listener_listen_take(listener *d, int fd)
 {
-    door_listener *l = ls_calloc(1, sizeof(*l));
+    listening_socket *l = ls_calloc(1, sizeof(*l));
     net_address at;
     ls_status st;
 
@@ -387,10 +387,10 @@ fail:
     return st;
 }
 
-ls_status door_listen(door *d, const net_address *at, net_address *bound)
+ls_status listener_listen(listener *d, const net_address *at, net_address *bound)
 {
     int fd = -1;
 
     LS_TRY(net_listen(at, NET_STREAM, BACKLOG, &fd, bound));
-    return door_listen_take(d, fd);
+    return listener_listen_take(d, fd);
 }
