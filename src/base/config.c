@@ -110,7 +110,7 @@ ls_status config_text(config_id id, const char **out)
     char shown[64];
 
     if (value == NULL)
-        value = e->standard;
+        value = e->default_text;
     if (e->type == CONFIG_TYPE_CHOICE && !is_choice(e->choices, value)) {
         text_printable(shown, sizeof(shown), value);
         return ls_fail(LS_EINVAL, "%s: \"%s\" is none of %s", e->name, shown, e->choices);
@@ -128,7 +128,7 @@ ls_status config_int(config_id id, int64_t *out)
 
     LS_ASSERT(e->type == CONFIG_TYPE_INT || e->type == CONFIG_TYPE_BYTES);
     if (value == NULL)
-        value = e->standard;
+        value = e->default_text;
     if (e->type == CONFIG_TYPE_INT)
         return text_parse_int(value, e->name, e->min, e->max, out);
     LS_TRY(text_parse_bytes(value, e->name, (uint64_t)e->max, &bytes));

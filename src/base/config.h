@@ -39,8 +39,8 @@ typedef enum config_type {
 typedef struct config_entry {
     const char *name; /* the variable */
     config_type type;
-    const char *standard; /* default, as text */
-    const char *choices;  /* "auto|shm|tcp" for a choice */
+    const char *default_text; /* default, as text */
+    const char *choices;      /* "auto|shm|tcp" for a choice */
     int64_t min;
     int64_t max;
     const char *help;

@@ -16,7 +16,7 @@ static inline void core_relax(void)
 }
 
 /* The line at `at` is written soon: it is fetched for writing, away from other cores that share it. */
-static inline void core_own(const void *at)
+static inline void core_prefetch_write(const void *at)
 {
 #if defined(__x86_64__)
     // The builtin means this only where the compiler may assume more than x86-64; every such processor takes it.

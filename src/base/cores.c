@@ -161,7 +161,7 @@ int cores_in_cgroup(const char *membership, const char *root)
     size_t bytes;
     int least = 0;
 
-    ls_error_keep(kept); // missing files are no failure here
+    ls_error_save(kept); // missing files are no failure here
     if (file_read(membership, SMALL_FILE, &text, &bytes) != LS_OK)
         text = NULL;
     rest = text;

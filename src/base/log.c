@@ -143,7 +143,7 @@ static void configure_once(void)
     rule_set set = {.standard = LS_LOG_WARN};
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     (void)pthread_mutex_lock(&lock);
     if (!is_configured) {
         if (spec != NULL && *spec != '\0' && parse_spec(spec, &set) != LS_OK)

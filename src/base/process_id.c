@@ -67,7 +67,7 @@ static const char *skip_fields(const char *at, int n)
     return at;
 }
 
-bool process_facts_parse(const char *stat, process_facts *out)
+bool process_stat_parse(const char *stat, process_stat *out)
 {
     const char *open_at = strchr(stat, '(');
     const char *end = strrchr(stat, ')'); /* the name may hold any of these characters itself */
@@ -94,16 +94,16 @@ bool process_facts_parse(const char *stat, process_facts *out)
     return take_number(&end, ' ', &out->start);
 }
 
-bool process_facts_read(const char *root, pid_t pid, process_facts *out)
+bool process_stat_read(const char *root, pid_t pid, process_stat *out)
 {
     char path[PATH_MAX];
     char stat[1024];
 
     text_format(path, sizeof(path), "%s/proc/%d/stat", root, (int)pid);
-    return read_start(path, stat, sizeof(stat)) > 0 && process_facts_parse(stat, out);
+    return read_start(path, stat, sizeof(stat)) > 0 && process_stat_parse(stat, out);
 }
 
-bool process_facts_ended(const process_facts *facts)
+bool process_stat_has_exited(const process_stat *facts)
 {
     return (facts->state == 'Z' && facts->n_threads <= 1) || facts->state == 'X' ||
            facts->state == 'x';
@@ -113,7 +113,7 @@ bool process_facts_ended(const process_facts *facts)
 
 const char *process_id_text(char *buf, size_t n, const process_id *id)
 {
-    return text_format(buf, n, "%d.%" PRIu64 ".%" PRIu64, (int)id->pid, id->start, id->space);
+    return text_format(buf, n, "%d.%" PRIu64 ".%" PRIu64, (int)id->pid, id->start, id->pid_ns);
 }
 
 bool process_id_parse(const char *text, process_id *out)
@@ -122,7 +122,7 @@ bool process_id_parse(const char *text, process_id *out)
 
     memset(out, 0, sizeof(*out));
     if (!take_number(&text, '.', &pid) || pid == 0 || pid > INT_MAX ||
-        !take_number(&text, '.', &out->start) || !take_number(&text, 0, &out->space) || *text != 0)
+        !take_number(&text, '.', &out->start) || !take_number(&text, 0, &out->pid_ns) || *text != 0)
         return false;
     out->pid = (pid_t)pid;
     return true;
@@ -130,7 +130,7 @@ bool process_id_parse(const char *text, process_id *out)
 
 bool process_id_equal(const process_id *a, const process_id *b)
 {
-    return a->pid == b->pid && a->start == b->start && a->space == b->space;
+    return a->pid == b->pid && a->start == b->start && a->pid_ns == b->pid_ns;
 }
 
 /* "NSpid:" lists this process's number in the namespace of /proc, and in each further one down to its own. */
@@ -152,7 +152,7 @@ static bool has_one_number(const char *root)
     return *line == '\n' || *line == 0;
 }
 
-ls_status process_space(const char *root, uint64_t *out)
+ls_status process_namespace(const char *root, uint64_t *out)
 {
     char path[PATH_MAX];
     char link[64];
@@ -173,33 +173,34 @@ ls_status process_space(const char *root, uint64_t *out)
 
 ls_status process_id_self(process_id *out)
 {
-    process_facts facts;
+    process_stat facts;
 
     memset(out, 0, sizeof(*out));
-    LS_TRY(process_space("", &out->space));
+    LS_TRY(process_namespace("", &out->pid_ns));
     out->pid = getpid();
-    if (!process_facts_read("", out->pid, &facts))
+    if (!process_stat_read("", out->pid, &facts))
         return ls_fail(LS_ESYSTEM, "/proc/%d/stat cannot be read", (int)out->pid);
     out->start = facts.start;
     return LS_OK;
 }
 
-process_life process_id_life(const char *root, uint64_t space, const process_id *id)
+process_liveness process_id_liveness(const char *root, uint64_t pid_ns, const process_id *id)
 {
-    process_facts facts;
+    process_stat facts;
 
-    if (id->space != space)
-        return PROCESS_ELSEWHERE;
-    if (process_facts_read(root, id->pid, &facts))
-        return facts.start == id->start && !process_facts_ended(&facts) ? PROCESS_LIVES
-                                                                        : PROCESS_DEAD;
+    if (id->pid_ns != pid_ns)
+        return PROCESS_OTHER_NAMESPACE;
+    if (process_stat_read(root, id->pid, &facts))
+        return facts.start == id->start && !process_stat_has_exited(&facts) ? PROCESS_ALIVE
+                                                                            : PROCESS_DEAD;
     /* /proc may hide the processes of others; the number is free only if nobody at all has it. */
-    return kill(id->pid, 0) != 0 && errno == ESRCH ? PROCESS_DEAD : PROCESS_LIVES;
+    return kill(id->pid, 0) != 0 && errno == ESRCH ? PROCESS_DEAD : PROCESS_ALIVE;
 }
 
-pid_t process_shown_pid(void)
+pid_t process_outer_pid(void)
 {
-    const char *text = getenv(PROCESS_SHOWN_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *text =
+        getenv(PROCESS_OUTER_PID_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
     uint64_t inner;
     uint64_t outer;
 
@@ -234,7 +235,7 @@ static uint64_t ticks_a_second(void)
     return ticks > 0 ? (uint64_t)ticks : 100;
 }
 
-int64_t process_age(int64_t uptime_s, const process_facts *facts)
+int64_t process_age(int64_t uptime_s, const process_stat *facts)
 {
     const int64_t age_s = uptime_s - (int64_t)(facts->start / ticks_a_second());
 

@@ -17,8 +17,8 @@
 
 typedef struct process_id {
     pid_t pid;
-    uint64_t start; /* clock ticks after the machine's own start */
-    uint64_t space; /* inode of the namespace that the number is of */
+    uint64_t start;  /* clock ticks after the machine's own start */
+    uint64_t pid_ns; /* inode of the namespace that the number is of */
 } process_id;
 
 /* Who this process is. LS_ESYSTEM where /proc is missing, or is that of another namespace. */
@@ -26,10 +26,10 @@ LS_MUST_USE ls_status process_id_self(process_id *out);
 
 /* "3:4711" says that the process with number 3 is number 4711 to those outside of its namespace. What it starts inherits this, but is not
  * meant. */
-#define PROCESS_SHOWN_ENV "LOCKSTEP_PID"
+#define PROCESS_OUTER_PID_ENV "LOCKSTEP_PID"
 
 /* The number of this process to name to people: the one that they see. */
-pid_t process_shown_pid(void);
+pid_t process_outer_pid(void);
 
 /* "4711.123456.4026531836" */
 const char *process_id_text(char *buf, size_t n, const process_id *id);
@@ -38,35 +38,35 @@ bool process_id_equal(const process_id *a, const process_id *b);
 
 /* The namespace whose numbers ROOT/proc has. LS_ESYSTEM when the reader itself has another number in its own one: what is found
  * there under a number must not be sent a signal by that number. */
-LS_MUST_USE ls_status process_space(const char *root, uint64_t *out);
+LS_MUST_USE ls_status process_namespace(const char *root, uint64_t *out);
 
-typedef enum process_life {
-    PROCESS_DEAD,     /* certainly */
-    PROCESS_LIVES,    /* or nothing proves that it does not */
-    PROCESS_ELSEWHERE /* in another namespace, so nobody here can tell */
-} process_life;
+typedef enum process_liveness {
+    PROCESS_DEAD,           /* certainly */
+    PROCESS_ALIVE,          /* or nothing proves that it does not */
+    PROCESS_OTHER_NAMESPACE /* in another namespace, so nobody here can tell */
+} process_liveness;
 
-/* `space` is that of ROOT/proc. */
-process_life process_id_life(const char *root, uint64_t space, const process_id *id);
+/* `pid_ns` is that of ROOT/proc. */
+process_liveness process_id_liveness(const char *root, uint64_t pid_ns, const process_id *id);
 
 /* --- /proc/PID/stat --- */
 
-typedef struct process_facts {
+typedef struct process_stat {
     char name[64]; /* of the program, cut by the kernel; printable */
     char state;    /* R S D T Z ... */
     pid_t parent;
     int n_threads;
     uint64_t start;
-} process_facts;
+} process_stat;
 
-bool process_facts_parse(const char *stat, process_facts *out);
+bool process_stat_parse(const char *stat, process_stat *out);
 /* False when there is no such process. */
-bool process_facts_read(const char *root, pid_t pid, process_facts *out);
+bool process_stat_read(const char *root, pid_t pid, process_stat *out);
 /* Has ended, and only waits for its parent to look: the last thread of a process whose first has ended still runs. */
-bool process_facts_ended(const process_facts *facts);
+bool process_stat_has_exited(const process_stat *facts);
 
 int64_t process_uptime(const char *root); /* seconds since the machine's start; 0: unknown */
-int64_t process_age(int64_t uptime_s, const process_facts *facts); /* seconds */
+int64_t process_age(int64_t uptime_s, const process_stat *facts); /* seconds */
 
 /* The command line, arguments separated by blanks, printable and cut to n; "" where there is none
  * or it cannot be read. */

@@ -147,7 +147,7 @@ ls_status(ls_fail_errno)(const char *format, ...)
     return LS_ESYSTEM;
 }
 
-void ls_error_keep(char *kept)
+void ls_error_save(char *kept)
 {
     memcpy(kept, error_text, LS_ERROR_BYTES);
 }

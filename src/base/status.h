@@ -26,7 +26,7 @@ ls_status ls_fail_errno(const char *format, ...) LS_PRINTF(1, 2);
 
 /* For a call that tries something and goes on when that fails: it must leave the caller's text as it
  * was. `kept` has LS_ERROR_BYTES bytes. */
-void ls_error_keep(char *kept);
+void ls_error_save(char *kept);
 void ls_error_restore(const char *kept);
 
 /* strerror without a shared buffer: the text lives in a per-thread buffer until the next call. */

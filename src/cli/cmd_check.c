@@ -20,7 +20,8 @@ static void print_setting(config_id id)
     const config_entry *entry = &config_table()[id];
     const char *origin = config_origin(id);
     const char *given = getenv(entry->name); // NOLINT(concurrency-mt-unsafe): nobody sets it
-    const char *value = given != NULL && !text_equal(origin, "default") ? given : entry->standard;
+    const char *value =
+        given != NULL && !text_equal(origin, "default") ? given : entry->default_text;
 
     print_out("%-24s = %-8s (%s)\n", entry->name, value[0] != 0 ? value : "\"\"", origin);
     print_out("    %s%s%s\n", entry->help, entry->choices != NULL ? ": " : "",

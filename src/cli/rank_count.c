@@ -17,7 +17,7 @@ static ls_status count_gpus(int *n)
 
     if (st == LS_OK)
         return LS_OK;
-    ls_error_keep(why);
+    ls_error_save(why);
     return ls_fail(LS_EINVAL, "--nproc-per-node gpu: %s; auto or cpu starts one rank per core",
                    why);
 }
@@ -34,7 +34,7 @@ ls_status rank_count_read(const char *text, int *n)
         return ls_fail(LS_EUNSUPPORTED,
                        "--nproc-per-node xpu: Intel GPUs are not detected; give their "
                        "number");
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (is_auto && check_count_gpus(&check_this_machine, n) == LS_OK)
         return LS_OK;
     ls_error_restore(kept);

@@ -71,7 +71,7 @@ void calls_tell(call_log *log, control *c, int64_t now_ns)
 
     if (log->n == 0)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (c != NULL && control_called(c, log->stamps, log->digests, log->n) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of calls: %s", ls_last_error());
     ls_error_restore(kept);

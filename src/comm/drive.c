@@ -234,7 +234,7 @@ void drive_hand_over(engine *e)
             ls_cond_signal(&e->back);
         return;
     }
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (ls_thread_start(&e->thread, "ls-progress", carry_on, e) != LS_OK) {
         ls_log(LS_LOG_WARN, "comm", "asynchronous operations only move while somebody waits: %s",
                ls_last_error());

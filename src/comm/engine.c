@@ -152,7 +152,7 @@ void engine_free_parts(engine_parts *p)
 {
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (p->backend != NULL)
         p->ops->close(p->backend, CLOSE_MS);
     control_close(p->control);

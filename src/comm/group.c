@@ -151,7 +151,7 @@ void ls_comm_destroy(ls_comm *comm)
     // In a forked child everything belongs to the parent.
     if (comm == NULL || comm->engine->is_forked)
         return;
-    ls_error_keep(kept); // the caller may be on its way out with a failure
+    ls_error_save(kept); // the caller may be on its way out with a failure
     e = comm->engine;
     engine_enter(e);
     deliver_sends(e, comm);
@@ -334,7 +334,7 @@ static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_c
         *out = child;
         return LS_OK;
     }
-    ls_error_keep(kept);
+    ls_error_save(kept);
     break_parent(comm);
     ls_comm_destroy(child);
     ls_error_restore(kept);

@@ -212,7 +212,7 @@ static void find_inner(const comm_env *env, identity *id, const identity_family 
     const identity_family *inner = NULL;
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (*found == &families[0])
         inner = inner_family(env);
     ls_error_restore(kept);
@@ -241,7 +241,7 @@ static ls_status from_environment(const comm_env *env, identity *id, const ident
     id->family = (*found)->name;
     LS_TRY(read_rank_and_size(env, *found, &id->rank, &id->size));
     LS_TRY(read_locals(env, *found, id));
-    ls_error_keep(kept);
+    ls_error_save(kept);
     note_disagreement(env, *found, id);
     ls_error_restore(kept);
     return LS_OK;

@@ -67,7 +67,7 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     p->has_own_core = j == NULL || j->core_sharers <= j->cores;
     for (int r = 0; r < p->size; r++) {
         p->hosts[r] = j == NULL ? 0 : j->hosts[r];
-        p->pids[r] = j == NULL ? process_shown_pid() : j->records[r].pid;
+        p->pids[r] = j == NULL ? process_outer_pid() : j->records[r].pid;
     }
     return LS_OK;
 }
@@ -128,7 +128,7 @@ static void tell_failure(control *c, int rank, ls_status st)
 
     if (c == NULL || st == LS_ETIMEOUT || st == LS_EMISMATCH)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", rank, kept);
     if (control_fail(c, &cause) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
@@ -165,7 +165,7 @@ static ls_status start_engine(const identity *id, engine_parts *parts, join *j, 
                         "rank %d of %d could not join", id->rank, id->size);
     if (st == LS_OK)
         return LS_OK;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (e->end.kind == CAUSE_NONE) // else others have told it
         tell_failure(e->parts.control, id->rank, st);
     engine_destroy(e);

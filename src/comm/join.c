@@ -51,7 +51,7 @@ static void describe_self(join *j, const join_settings *s)
     boot_record *r = &j->own.record;
 
     r->rank = j->id.rank;
-    r->pid = process_shown_pid();
+    r->pid = process_outer_pid();
     r->instance = join_process_value();
     r->generation = j->id.generation;
     if (gethostname(r->host, sizeof(r->host)) != 0)
@@ -114,7 +114,7 @@ static ls_status fetch_all(join *j, const join_settings *s)
     st = control_gather(j->control, text_format(prefix, sizeof(prefix), "%sboot/", j->scope),
                         j->id.size, ls_deadline_left(s->deadline_ms), take_record, j);
     if (st == LS_ETIMEOUT) {
-        ls_error_keep(kept);
+        ls_error_save(kept);
         return ls_fail(st, "%s within %.1f s", kept, (double)s->join_ms / 1000);
     }
     LS_TRY(st);
@@ -154,7 +154,7 @@ static void tell_failure(join *j, ls_status st)
     if (j->control == NULL || st == LS_ETIMEOUT || st == LS_EMISMATCH ||
         control_next_cause(j->control, &heard))
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     text_format(cause.text, sizeof(cause.text), "%.400s", kept);
     if (control_fail(j->control, &cause) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
@@ -186,7 +186,7 @@ ls_status join_job(const identity *id, const join_settings *s, join **out)
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;
     j->boot.control_fd = -1;
-    j->late = late_begin(late_setting_ms());
+    j->report = wait_report_begin(wait_report_setting_ms());
     st = join_reach_hub(j, s);
     if (st == LS_OK)
         st = ls_context(meet(j, s), "rank %d of %d could not join", id->rank, id->size);
@@ -206,7 +206,7 @@ void join_release(join *j)
 
     if (j == NULL)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     file_close(&j->boot.local_fd);
     file_close(&j->boot.listen_fd);
     join_give_listener_back(j);

@@ -10,7 +10,7 @@
 #ifndef LS_COMM_JOIN_H
 #define LS_COMM_JOIN_H
 
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "comm/boot_record.h"
 #include "comm/identity.h"
 #include "comm/pmix_client.h"
@@ -49,7 +49,7 @@ typedef struct join {
     /* --- private --- */
     net_key key; /* has_key: of the hub, or made by rank 0 for TCP between ranks */
     bool has_key;
-    late_notice late;           /* of the wait until the hub is known */
+    wait_report report;         /* of the wait until the hub is known */
     bool is_one_host;           /* known before anybody has spoken */
     bool has_starters_listener; /* nobody else in this process may take it meanwhile */
     net_address hub_address;

@@ -34,7 +34,7 @@ static pid_t pmi_server(int fd)
     char kept[LS_ERROR_BYTES];
     pid_t pid = 0;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (net_peer_user(fd, NULL, &pid) != LS_OK || pid == 0)
         pid = getppid();
     ls_error_restore(kept);
@@ -165,7 +165,7 @@ static bool is_loopback_text(const char *place, const net_address *a)
     char url[IDENTITY_PLACE_BYTES + 8];
     bool is_number;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     is_number =
         net_address_decode(text_format(url, sizeof(url), "tcp://%s", place), &number) == LS_OK;
     ls_error_restore(kept);
@@ -259,12 +259,12 @@ static void log_absent(const join *j, ls_store *store, const char *scope)
         text_append(&ranks, " and %d more", n - ABSENT_SHOWN);
     if (n == 0)
         ls_log(LS_LOG_WARN, "comm", "joining at %s has waited for %.1f s: rank 0 waits for others",
-               ls_store_url(store), late_seconds(&j->late));
+               ls_store_url(store), wait_report_seconds(&j->report));
     else
         ls_log(LS_LOG_WARN, "comm",
                "joining at %s has waited for %.1f s: rank%s %s of %d ha%s not come",
-               ls_store_url(store), late_seconds(&j->late), n == 1 ? "" : "s", text_str(&ranks),
-               j->id.size, n == 1 ? "s" : "ve");
+               ls_store_url(store), wait_report_seconds(&j->report), n == 1 ? "" : "s",
+               text_str(&ranks), j->id.size, n == 1 ? "s" : "ve");
     text_free(&ranks);
 }
 
@@ -274,16 +274,16 @@ static ls_status await_value(join *j, const join_settings *s, ls_store *store, c
                              const char *key, void **value, size_t *bytes)
 {
     for (;;) {
-        const int64_t late_ms = late_deadline_ms(&j->late, s->deadline_ms);
-        const int64_t piece_ms = ls_deadline_ms(late_setting_ms());
+        const int64_t late_ms = wait_report_deadline_ms(&j->report, s->deadline_ms);
+        const int64_t piece_ms = ls_deadline_ms(wait_report_setting_ms());
         const ls_status st = ls_store_get(
             store, key, ls_deadline_left(late_ms < piece_ms ? late_ms : piece_ms), value, bytes);
         char kept[LS_ERROR_BYTES];
 
         if (st != LS_ETIMEOUT || ls_deadline_left(s->deadline_ms) == 0)
             return st;
-        ls_error_keep(kept);
-        if (late_is_due(&j->late))
+        ls_error_save(kept);
+        if (wait_report_is_due(&j->report))
             log_absent(j, store, scope);
         ls_error_restore(kept);
     }

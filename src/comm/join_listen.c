@@ -32,7 +32,7 @@ uint64_t join_process_value(void)
     char *p;
 
     hash = ls_hash3(hash, (uint64_t)getpid(), 0);
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (file_read("/proc/self/stat", 4096, &text, &bytes) != LS_OK) {
         ls_error_restore(kept);
         return hash;

@@ -66,7 +66,7 @@ static ls_status publish(join *j, const join_settings *s, const board *b)
 
     if (st == LS_OK)
         return b->put(b->self, b->key, value);
-    ls_error_keep(kept);
+    ls_error_save(kept);
     text_format(value, sizeof(value), "!%.*s", REASON_MOST, kept);
     text_printable(value, sizeof(value), value);
     told = b->put(b->self, b->key, value);

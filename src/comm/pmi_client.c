@@ -2,7 +2,7 @@
 #include "comm/pmi_client.h"
 
 #include "base/clock.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
@@ -22,15 +22,17 @@ static const char all_came[] = "barrier_out";
 /* --- lines --- */
 
 /* The server does not tell which ranks have not come. */
-static ls_status await_bytes(const pmi_client *c, const char *answer, late_notice *late)
+static ls_status await_bytes(const pmi_client *c, const char *answer, wait_report *report)
 {
     for (;;) {
-        const ls_status st = net_wait(c->fd, POLLIN, late_deadline_ms(late, c->deadline_ms));
+        const ls_status st =
+            net_wait(c->fd, POLLIN, wait_report_deadline_ms(report, c->deadline_ms));
 
         if (st != LS_ETIMEOUT || ls_deadline_left(c->deadline_ms) == 0)
             return ls_context(st, "%s", peer);
-        if (late_is_due(late))
-            ls_log(LS_LOG_WARN, "comm", "joining has waited for %.1f s: %s", late_seconds(late),
+        if (wait_report_is_due(report))
+            ls_log(LS_LOG_WARN, "comm", "joining has waited for %.1f s: %s",
+                   wait_report_seconds(report),
                    text_equal(answer, all_came)
                        ? "not all ranks have come to the starter's PMI barrier"
                        : "the starter's PMI server does not answer");
@@ -40,7 +42,7 @@ static ls_status await_bytes(const pmi_client *c, const char *answer, late_notic
 /* There is one answer to each request, so nothing is read beyond its end. */
 static ls_status read_line(const pmi_client *c, char line[LINE_BYTES], const char *answer)
 {
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     size_t n = 0;
 
     for (;;) {
@@ -56,7 +58,7 @@ static ls_status read_line(const pmi_client *c, char line[LINE_BYTES], const cha
         if (n == LINE_BYTES - 1)
             return ls_fail(LS_EPROTO, "%s: a line of more than %zu bytes", peer, n);
         if (moved == 0)
-            LS_TRY(await_bytes(c, answer, &late));
+            LS_TRY(await_bytes(c, answer, &report));
     }
     line[n - 1] = 0;
     return LS_OK;
@@ -144,7 +146,7 @@ void pmi_client_close(pmi_client *c)
 
     if (dlsym(RTLD_DEFAULT, "MPI_Init") != NULL)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (ask(c, line, "finalize_ack", "cmd=finalize\n") != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "no goodbye: %s", ls_last_error());
     ls_error_restore(kept);

@@ -2,7 +2,7 @@
 #include "comm/pmix_client.h"
 
 #include "base/clock.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -169,16 +169,16 @@ static void fence_done(int code, void *arg)
 /* PMIx keeps the deadline; which ranks have not come it does not tell. */
 static void await_fence(fence_wait *w)
 {
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
 
     ls_mutex_lock(&w->mu);
     while (!w->is_done) {
-        (void)ls_cond_wait(&w->changed, &w->mu, late.next_ms);
-        if (!w->is_done && late_is_due(&late))
+        (void)ls_cond_wait(&w->changed, &w->mu, report.next_ms);
+        if (!w->is_done && wait_report_is_due(&report))
             ls_log(LS_LOG_WARN, "comm",
                    "joining has waited for %.1f s: not all ranks have come to the starter's PMIx "
                    "fence",
-                   late_seconds(&late));
+                   wait_report_seconds(&report));
     }
     ls_mutex_unlock(&w->mu);
 }

@@ -182,8 +182,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put(&e[AT_NUMBER], number);
     // The ring is larger than the caches near the core: a store that misses would hold up those behind it.
     e = entry_at(r->words, number + 1);
-    core_own((const void *)(uintptr_t)e);
-    core_own((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
+    core_prefetch_write((const void *)(uintptr_t)e);
+    core_prefetch_write((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
     return number;
 }
 

@@ -111,7 +111,7 @@ void watch_news(engine *e)
 
     if (e->parts.control == NULL)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     st = control_poll(e->parts.control);
     while (control_next_group_leave(e->parts.control, &leave))
         note_group_leave(e, &leave);
@@ -302,7 +302,7 @@ static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int
     w->is_reported = true;
     if (e->parts.control == NULL)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (control_waiting(e->parts.control, &w->b.op.stamp, w->record, members,
                         is_pair ? 2 : comm->info.size, is_late ? 0 : -1,
                         (now_ns - w->start_ns) / 1000000, &w->ticket) != LS_OK)
@@ -405,7 +405,7 @@ static void look_at_all(engine *e, int64_t now_ns)
     char kept[LS_ERROR_BYTES];
     int64_t next_ns = INT64_MAX;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     e->next_watch_ns = INT64_MAX;
     list_for_each (it, &e->groups) {
         const int64_t at_ns = look_at_group(e, list_entry(it, ls_comm, node), now_ns);

@@ -376,7 +376,7 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
     char why[LS_ERROR_BYTES];
     ls_status ignored;
 
-    ls_error_keep(why);
+    ls_error_save(why);
     ls_comm_abort(ddp->comm, why);
     if (ddp->batch_group != NULL)
         ls_comm_abort(ddp->batch_group, why);

@@ -142,7 +142,7 @@ bool check_group_limit(const check *c, const char *controller, const char *file,
 
     if (!check_read(c, "/proc/self/cgroup", groups, sizeof(groups)))
         return false;
-    ls_error_keep(kept); /* "max" is no number, and no failure */
+    ls_error_save(kept); /* "max" is no number, and no failure */
     for (const char *line = groups; line != NULL && *line != 0; line = strchr(line, '\n')) {
         line += *line == '\n';
         least_of_line(c, line, controller, file, used, &least);

@@ -95,7 +95,7 @@ ls_status check_count_gpus(const check_sources *from, int *n)
     char kept[LS_ERROR_BYTES];
     int there;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     there = count_nvidia(from);
     ls_error_restore(kept);
     if (there == 0) {

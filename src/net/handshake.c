@@ -521,7 +521,7 @@ ls_status handshake_step(handshake *h, int fd, short *events)
     if (h->state == HANDSHAKE_FAILED) {
         char kept[LS_ERROR_BYTES];
 
-        ls_error_keep(kept);
+        ls_error_save(kept);
         if (send_output(h, fd) != LS_OK) // the peer's loss; this side's reason is what counts
             ls_error_restore(kept);
         return h->verdict;
@@ -531,7 +531,7 @@ ls_status handshake_step(handshake *h, int fd, short *events)
     return LS_OK;
 }
 
-static ls_status run_until(handshake *h, int fd, int64_t deadline_ms, late_notice *late)
+static ls_status run_until(handshake *h, int fd, int64_t deadline_ms, wait_report *report)
 {
     short events = 0;
 
@@ -541,11 +541,12 @@ static ls_status run_until(handshake *h, int fd, int64_t deadline_ms, late_notic
         LS_TRY(handshake_step(h, fd, &events));
         if (h->state == HANDSHAKE_DONE)
             return LS_OK;
-        st = net_wait(fd, events, late == NULL ? deadline_ms : late_deadline_ms(late, deadline_ms));
-        if (st == LS_ETIMEOUT && late != NULL && late_is_due(late))
+        st = net_wait(fd, events,
+                      report == NULL ? deadline_ms : wait_report_deadline_ms(report, deadline_ms));
+        if (st == LS_ETIMEOUT && report != NULL && wait_report_is_due(report))
             ls_log(LS_LOG_WARN, "net",
                    "%s has not answered for %.1f s: is it stopped, or is something else listening?",
-                   h->name, late_seconds(late));
+                   h->name, wait_report_seconds(report));
         if (st == LS_ETIMEOUT && ls_deadline_left(deadline_ms) != 0)
             continue;
         if (st == LS_ETIMEOUT)
@@ -565,7 +566,7 @@ handshake_claim handshake_claim_for(int fd, const handshake_claim *claim)
 }
 
 ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
-                            const char *peer, int64_t deadline_ms, late_notice *late,
+                            const char *peer, int64_t deadline_ms, wait_report *report,
                             seal_pair *seals)
 {
     const handshake_claim own = handshake_claim_for(fd, claim);
@@ -573,7 +574,7 @@ ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *c
     ls_status st = handshake_client(&h, key, &own, peer);
 
     if (st == LS_OK)
-        st = run_until(&h, fd, deadline_ms, late);
+        st = run_until(&h, fd, deadline_ms, report);
     if (st == LS_OK)
         handshake_seals(&h, seals);
     handshake_wipe(&h);

@@ -22,7 +22,7 @@
 #ifndef LS_NET_HANDSHAKE_H
 #define LS_NET_HANDSHAKE_H
 
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "net/key.h"
 #include "net/seal.h"
 
@@ -116,10 +116,10 @@ LS_MUST_USE ls_status handshake_step(handshake *h, int fd, short *events);
 /* The claim for this connection: unix sockets do not leave the host, so theirs is always NET_AUTH. */
 handshake_claim handshake_claim_for(int fd, const handshake_claim *claim);
 
-/* The client's whole exchange, with a deadline, as handshake_claim_for() makes the claim. late: a
+/* The client's whole exchange, with a deadline, as handshake_claim_for() makes the claim. report: a
  * line is logged when the server has not answered for so long; NULL: none is. */
 LS_MUST_USE ls_status handshake_connect(int fd, const net_key *key, const handshake_claim *claim,
-                                        const char *peer, int64_t deadline_ms, late_notice *late,
+                                        const char *peer, int64_t deadline_ms, wait_report *report,
                                         seal_pair *seals);
 
 #endif

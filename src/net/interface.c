@@ -421,7 +421,7 @@ uint64_t net_host_value(void)
     size_t bytes = 0;
     uint64_t hash = 1;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (file_read("/proc/sys/kernel/random/boot_id", 4096, &boot, &bytes) == LS_OK)
         hash = ls_hash_bytes(boot, bytes, hash);
     ls_error_restore(kept);

@@ -275,7 +275,7 @@ static void name_descriptor(char *name, size_t n)
     char maker[PROCESS_ID_TEXT_MAX] = "";
     process_id self;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (process_id_self(&self) == LS_OK)
         process_id_text(maker, sizeof(maker), &self);
     ls_error_restore(kept);

@@ -87,12 +87,12 @@ static bool has_socket(const char *root, const char *pid, const char *socket)
 
 static void describe_process(const char *root, pid_t pid, port_holder *out)
 {
-    process_facts facts;
+    process_stat facts;
     process_id agent;
     uint64_t space;
     mark_scan marks;
 
-    if (!process_facts_read(root, pid, &facts))
+    if (!process_stat_read(root, pid, &facts))
         return;
     out->pid = pid;
     process_command(root, pid, out->command, sizeof(out->command));
@@ -101,8 +101,8 @@ static void describe_process(const char *root, pid_t pid, port_holder *out)
     process_marks_read(root, pid, &marks);
     text_format(out->job, sizeof(out->job), "%s", marks.job);
     out->is_leftover = process_id_parse(marks.agent, &agent) &&
-                       process_space(root, &space) == LS_OK &&
-                       process_id_life(root, space, &agent) == PROCESS_DEAD;
+                       process_namespace(root, &space) == LS_OK &&
+                       process_id_liveness(root, space, &agent) == PROCESS_DEAD;
 }
 
 static void find_process(const char *root, port_holder *out)
@@ -130,7 +130,7 @@ static bool find(const char *root, int port, bool is_listening, port_holder *out
     if (!find_socket(root, "tcp", port, is_listening, out) &&
         !find_socket(root, "tcp6", port, is_listening, out))
         return false;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     find_process(root, out);
     ls_error_restore(kept);
     return true;
@@ -145,7 +145,7 @@ bool port_holder_find(const char *root, int port, port_holder *out)
 
 const char *port_holder_text(const char *root, const port_holder *holder, char *buf, size_t n)
 {
-    process_facts facts;
+    process_stat facts;
     char user[64];
     char age[32];
     char job[64] = "";
@@ -156,7 +156,7 @@ const char *port_holder_text(const char *root, const port_holder *holder, char *
                            "a process of %s that cannot be seen from here (not permitted, or in "
                            "another container)",
                            user);
-    if (!process_facts_read(root, holder->pid, &facts))
+    if (!process_stat_read(root, holder->pid, &facts))
         facts.start = 0;
     process_age_text(age, sizeof(age), process_age(process_uptime(root), &facts));
     if (holder->job[0] != 0)
@@ -192,7 +192,7 @@ ls_status port_holder_explain(ls_status st, const net_address *at)
 
     if (st == LS_OK || error != EADDRINUSE || !is_tcp || port == 0)
         return st;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (find("", port, true, &holder) || find("", port, false, &holder))
         st = ls_fail(st, "%s. The port is %s %s. To %s: %s. Otherwise take another port", kept,
                      holder.is_listening ? "held by" : "that of a connection of",

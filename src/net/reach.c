@@ -59,7 +59,7 @@ net_reach net_reach_of(const char *place)
     char kept[LS_ERROR_BYTES];
     int n = 0;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (net_address_resolve(place, 0, all, NAMES_MOST, &n) == LS_OK)
         reach = judge(all, n);
     ls_error_restore(kept);
@@ -75,7 +75,7 @@ const char *net_reach_addresses(char *buf, size_t n, net_address *best)
     text_buf list = {0};
     int n_found = 0;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (net_interfaces(NULL, found, SHOWN_MOST, &n_found) != LS_OK)
         n_found = 0;
     for (int i = 0; i < n_found && (i == 0 || !found[i].is_bridge); i++)

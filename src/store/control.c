@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/process_id.h"
@@ -50,12 +50,12 @@ struct control {
     uint64_t n_waits; /* reports of waits that were sent, and */
     uint64_t n_noted; /* ... that the hub has answered */
     uint64_t asked;   /* the first late report that it has not answered, 0: none; since then: */
-    late_notice silence;
+    wait_report silence;
     bool has_stage;
     control_stage stage;
     op_stamp stage_stamp;
     int64_t stage_tell_ms; /* when it is reported for the first time; INT64_MAX: it is */
-    late_notice stage_late;
+    wait_report stage_late;
     wire_writer body;
 };
 
@@ -216,7 +216,7 @@ static ls_status introduce(control *c, int64_t deadline_ms)
     wire_writer_reset(&c->body);
     wire_write_u32(&c->body, (uint32_t)c->rank);
     wire_write_u32(&c->body, (uint32_t)c->world_size);
-    wire_write_u32(&c->body, (uint32_t)process_shown_pid());
+    wire_write_u32(&c->body, (uint32_t)process_outer_pid());
     LS_TRY(hublink_send(&c->link, HUB_MESSAGE_HELLO, &c->body));
     return hublink_expect(&c->link, HUB_MESSAGE_WELCOME, deadline_ms);
 }
@@ -381,7 +381,7 @@ ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, co
     c->n_waits++;
     if (late_in_ms == 0 && c->asked == 0) {
         c->asked = c->n_waits;
-        c->silence = late_begin(SILENT_MS);
+        c->silence = wait_report_begin(SILENT_MS);
     }
     if (ticket != NULL)
         *ticket = c->n_waits;
@@ -434,7 +434,7 @@ static void report_stage(control *c, int64_t late_in_ms)
 
 void control_begin_stage(control *c, const control_stage *stage)
 {
-    const int64_t late_ms = late_setting_ms();
+    const int64_t late_ms = wait_report_setting_ms();
 
     if (c == NULL)
         return;
@@ -444,7 +444,7 @@ void control_begin_stage(control *c, const control_stage *stage)
         .group = stage->group, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
     text_format(c->stage_stamp.site, sizeof(c->stage_stamp.site), "%s", stage->what);
     c->stage_tell_ms = ls_now_ms() + REPORT_AFTER_MS;
-    c->stage_late = late_begin(late_ms);
+    c->stage_late = wait_report_begin(late_ms);
     if (!stage->is_blind)
         return;
     report_stage(c, late_ms);
@@ -461,7 +461,7 @@ void control_end_stage(control *c)
 
 static void watch_stage(control *c)
 {
-    if (late_is_due(&c->stage_late))
+    if (wait_report_is_due(&c->stage_late))
         report_stage(c, 0);
     else if (ls_now_ms() >= c->stage_tell_ms)
         report_stage(c, -1);
@@ -473,9 +473,9 @@ static void watch_silence(control *c)
 {
     char text[NET_ADDRESS_TEXT_MAX + 128];
 
-    if (late_is_due(&c->silence))
+    if (wait_report_is_due(&c->silence))
         ls_log(LS_LOG_WARN, "hub", "%s, which watches over the job, has not answered for %.1f s",
-               hublink_text(&c->link, text, sizeof(text)), late_seconds(&c->silence));
+               hublink_text(&c->link, text, sizeof(text)), wait_report_seconds(&c->silence));
 }
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -488,7 +488,7 @@ int64_t control_watch(control *c)
     char kept[LS_ERROR_BYTES];
     int64_t next_ms = INT64_MAX;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (c->has_stage && !c->stage.is_blind) {
         watch_stage(c);
         next_ms = earlier(c->stage_tell_ms, c->stage_late.next_ms);

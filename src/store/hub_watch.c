@@ -435,17 +435,17 @@ static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int 
 }
 
 /* One wait as a rank reports it. */
-typedef struct wait_report {
+typedef struct wait_message {
     op_stamp stamp;
     uint64_t number;
     int64_t late_in_ms;
     int64_t waited_ms;
     int *members;
     int n_members;
-} wait_report;
+} wait_message;
 
 /* All operations that a rank waits in, but for those of groups that are broken. */
-static void note_waiting(hub_conn *c, const wait_report *w)
+static void note_waiting(hub_conn *c, const wait_message *w)
 {
     hub *h = c->owner;
     hub_op *op = find_op(h, &w->stamp, w->number, c->rank);
@@ -470,7 +470,7 @@ static void note_waiting(hub_conn *c, const wait_report *w)
         expect_report(op, w->late_in_ms, w->waited_ms);
 }
 
-static ls_status read_wait(const hub_conn *c, const frame *f, wait_report *out)
+static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -485,7 +485,7 @@ static ls_status read_wait(const hub_conn *c, const frame *f, wait_report *out)
 
 ls_status hub_watch_waiting(hub_conn *c, const frame *f)
 {
-    wait_report w = {.members = NULL};
+    wait_message w = {.members = NULL};
 
     LS_TRY(read_wait(c, f, &w));
     if (!hub_is_broken(c->owner, w.stamp.group)) {

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/socket.h"
@@ -69,20 +69,20 @@ static ls_status try_to_connect(const hublink_options *opt, int64_t deadline_ms,
 }
 
 /* Until there is a connection: a line says when that takes long. */
-static ls_status connect_hub(const hublink_options *opt, hublink *l, late_notice *late)
+static ls_status connect_hub(const hublink_options *opt, hublink *l, wait_report *report)
 {
     int which = 0;
 
     l->name[0] = 0;
     for (;;) {
         const ls_status st =
-            try_to_connect(opt, late_deadline_ms(late, opt->deadline_ms), &l->fd, &which);
+            try_to_connect(opt, wait_report_deadline_ms(report, opt->deadline_ms), &l->fd, &which);
 
         if (st == LS_OK)
             break;
-        if (late_is_due(late))
+        if (wait_report_is_due(report))
             ls_log(LS_LOG_WARN, "hub", "%s has not been reached for %.1f s: %s", server_of(opt),
-                   late_seconds(late), ls_last_error());
+                   wait_report_seconds(report), ls_last_error());
         if ((st != LS_ETIMEOUT && (st != LS_EPEER || opt->is_there)) ||
             ls_deadline_left(opt->deadline_ms) == 0)
             return st;
@@ -102,13 +102,13 @@ const char *hublink_text(const hublink *l, char *buf, size_t n)
 }
 
 /* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
-static ls_status open_once(const hublink_options *opt, hublink *l, late_notice *late)
+static ls_status open_once(const hublink_options *opt, hublink *l, wait_report *report)
 {
     char text[sizeof(l->server) + sizeof(l->name) + 8];
     seal_pair seals;
     ls_status st;
 
-    LS_TRY(connect_hub(opt, l, late));
+    LS_TRY(connect_hub(opt, l, report));
     if (net_peer_user(l->fd, NULL, &l->server_pid) != LS_OK)
         l->server_pid = 0;
     st = net_set_stream_options(l->fd, USER_TIMEOUT_MS);
@@ -117,7 +117,7 @@ static ls_status open_once(const hublink_options *opt, hublink *l, late_notice *
     if (st == LS_OK)
         st = handshake_connect(l->fd, opt->key, &opt->claim,
                                text_format(text, sizeof(text), "%s at %s", l->server, l->name),
-                               opt->deadline_ms, late, &seals);
+                               opt->deadline_ms, report, &seals);
     if (st != LS_OK) {
         file_close(&l->fd);
         return st;
@@ -131,7 +131,7 @@ static ls_status open_once(const hublink_options *opt, hublink *l, late_notice *
 ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void *push_arg,
                        hublink *out)
 {
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     ls_status st;
 
     memset(out, 0, sizeof(*out));
@@ -146,7 +146,7 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
     for (;;) {
         const int left = ls_deadline_left(opt->deadline_ms);
 
-        st = open_once(opt, out, &late);
+        st = open_once(opt, out, &report);
         if (st != LS_EPEER || left == 0 || (opt->is_there && out->name[0] == 0))
             break;
         poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
@@ -272,20 +272,21 @@ static int64_t serve_wait(hublink *l, int64_t deadline_ms)
     return next_ms < deadline_ms ? next_ms : deadline_ms;
 }
 
-static void log_silence(const hublink *l, const late_notice *late)
+static void log_silence(const hublink *l, const wait_report *report)
 {
     char text[sizeof(l->server) + sizeof(l->name) + 64];
 
     ls_log(LS_LOG_WARN, "hub", "%s has not answered for %.1f s",
-           hublink_text(l, text, sizeof(text)), late_seconds(late));
+           hublink_text(l, text, sizeof(text)), wait_report_seconds(report));
 }
 
-/* Sleeps until the hub has sent something, or can take more of what is queued. late: NULL when
+/* Sleeps until the hub has sent something, or can take more of what is queued. report: NULL when
  * an answer may take long. */
-static ls_status await_news(hublink *l, int64_t deadline_ms, late_notice *late)
+static ls_status await_news(hublink *l, int64_t deadline_ms, wait_report *report)
 {
     for (;;) {
-        const int64_t due_ms = late == NULL ? deadline_ms : late_deadline_ms(late, deadline_ms);
+        const int64_t due_ms =
+            report == NULL ? deadline_ms : wait_report_deadline_ms(report, deadline_ms);
         const int64_t until_ms = serve_wait(l, due_ms);
         const short events = frame_queue_bytes(&l->out) > 0 ? POLLIN | POLLOUT : POLLIN;
         const ls_status st = net_wait(l->fd, events, until_ms);
@@ -294,8 +295,8 @@ static ls_status await_news(hublink *l, int64_t deadline_ms, late_notice *late)
             return flush(l);
         if (st != LS_ETIMEOUT || ls_deadline_left(deadline_ms) == 0)
             return st;
-        if (late != NULL && late_is_due(late))
-            log_silence(l, late);
+        if (report != NULL && wait_report_is_due(report))
+            log_silence(l, report);
     }
 }
 
@@ -318,7 +319,7 @@ void hublink_finish(hublink *l, int64_t deadline_ms)
 
 ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
 {
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     char text[HUB_MESSAGE_TEXT_MAX];
     frame f;
     bool have;
@@ -336,7 +337,7 @@ ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
             return hand_on_rest(l);
         if (have)
             return ls_fail(LS_EPROTO, "%s sent message %u, not %u", l->name, f.type, type);
-        LS_TRY(await_news(l, deadline_ms, &late));
+        LS_TRY(await_news(l, deadline_ms, &report));
     }
 }
 
@@ -364,7 +365,7 @@ static ls_status read_reply(hublink *l, wire_reader *r)
 }
 
 /* Waits for the next frame; pushes are handed on. *have = true: *f is an answer, to whatever request. */
-static ls_status next_answer(hublink *l, int64_t deadline_ms, late_notice *late, frame *f,
+static ls_status next_answer(hublink *l, int64_t deadline_ms, wait_report *report, frame *f,
                              bool *have)
 {
     LS_TRY(take_frame(l, f, have));
@@ -373,7 +374,7 @@ static ls_status next_answer(hublink *l, int64_t deadline_ms, late_notice *late,
         LS_TRY(hand_on(l, f));
         return check_over(l);
     }
-    return *have ? LS_OK : await_news(l, deadline_ms, late);
+    return *have ? LS_OK : await_news(l, deadline_ms, report);
 }
 
 /* An answer that comes later is passed over, so the connection stays; but not where the hub had
@@ -396,14 +397,15 @@ ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_re
                              : timeout_ms < 0 ? -1
                                               : timeout_ms + ANSWER_MS;
     const int64_t deadline_ms = ls_deadline_ms(limit_ms);
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     frame f = {0};
     bool have = false;
 
     LS_TRY(check_over(l));
     LS_TRY(hublink_send(l, type, &l->body));
     for (;;) {
-        const ls_status st = next_answer(l, deadline_ms, timeout_ms == 0 ? &late : NULL, &f, &have);
+        const ls_status st =
+            next_answer(l, deadline_ms, timeout_ms == 0 ? &report : NULL, &f, &have);
 
         if (st == LS_ETIMEOUT)
             return give_up(l, timeout_ms);

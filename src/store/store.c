@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/text.h"
@@ -128,25 +128,26 @@ ls_status ls_store_set(ls_store *s, const char *key, const void *value, size_t b
 }
 
 /* Waits are cut where a line is due that says what is missing. */
-static int64_t piece_of(const ls_store *s, int64_t deadline_ms, const late_notice *late)
+static int64_t piece_of(const ls_store *s, int64_t deadline_ms, const wait_report *report)
 {
-    return s->ops->is_watched ? deadline_ms : late_deadline_ms(late, deadline_ms);
+    return s->ops->is_watched ? deadline_ms : wait_report_deadline_ms(report, deadline_ms);
 }
 
-static bool goes_on_waiting(const ls_store *s, ls_status st, int64_t deadline_ms, late_notice *late)
+static bool goes_on_waiting(const ls_store *s, ls_status st, int64_t deadline_ms,
+                            wait_report *report)
 {
     if (st != LS_ETIMEOUT || s->ops->is_watched || ls_deadline_left(deadline_ms) == 0)
         return false;
-    if (late_is_due(late))
+    if (wait_report_is_due(report))
         ls_log(LS_LOG_WARN, "store", "waiting for store %s for %.1f s: %s", s->url,
-               late_seconds(late), ls_last_error());
+               wait_report_seconds(report), ls_last_error());
     return true;
 }
 
 ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms, void **out, size_t *bytes)
 {
     const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     size_t got;
     ls_status st;
 
@@ -154,9 +155,9 @@ ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms, void **
     LS_TRY(check_handle(s, out));
     *out = NULL;
     do {
-        st = s->ops->get(s, key_of(key), piece_of(s, deadline_ms, &late), out,
+        st = s->ops->get(s, key_of(key), piece_of(s, deadline_ms, &report), out,
                          bytes == NULL ? &got : bytes);
-    } while (goes_on_waiting(s, st, deadline_ms, &late));
+    } while (goes_on_waiting(s, st, deadline_ms, &report));
     return st;
 }
 
@@ -211,14 +212,14 @@ static ls_status take_keys(const ls_store *s, const char *const *keys, int n, kv
 ls_status ls_store_wait(ls_store *s, const char *const *keys, int n, int64_t timeout_ms)
 {
     const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
-    late_notice late = late_begin(late_setting_ms());
+    wait_report report = wait_report_begin(wait_report_setting_ms());
     kv_bytes *taken;
     ls_status st;
 
     LS_TRY(take_keys(s, keys, n, &taken));
     do {
-        st = s->ops->wait(s, taken, n, piece_of(s, deadline_ms, &late));
-    } while (goes_on_waiting(s, st, deadline_ms, &late));
+        st = s->ops->wait(s, taken, n, piece_of(s, deadline_ms, &report));
+    } while (goes_on_waiting(s, st, deadline_ms, &report));
     ls_free(taken);
     return st;
 }

@@ -262,7 +262,7 @@ static void the_table_is_whole_and_its_defaults_are_valid(void **state)
 
         assert_true(text_starts(e->name, "LOCKSTEP_"));
         assert_true(strlen(e->help) > 10);
-        assert_non_null(e->standard);
+        assert_non_null(e->default_text);
         assert_int_equal(e->type == CONFIG_TYPE_CHOICE, e->choices != NULL);
         assert_string_equal(config_origin((config_id)i), "default");
     }

@@ -19,7 +19,7 @@ static void an_identity_survives_its_text(void **state)
     LS_UNUSED(state);
     assert_ok(process_id_self(&self));
     assert_int_equal(self.pid, getpid());
-    assert_true(self.start > 0 && self.space > 0);
+    assert_true(self.start > 0 && self.pid_ns > 0);
     assert_true(process_id_parse(process_id_text(text, sizeof(text), &self), &again));
     assert_true(process_id_equal(&self, &again));
     again.start++;
@@ -57,25 +57,25 @@ static void anything_else_is_no_identity(void **state)
 
 static void names_of_programs_do_not_mislead(void **state)
 {
-    process_facts facts;
+    process_stat facts;
 
     LS_UNUSED(state);
-    assert_true(process_facts_parse(
+    assert_true(process_stat_parse(
         "7 (a) Z 1 (\033) S 3 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 5 0 99 1\n", &facts));
     assert_string_equal(facts.name, "a) Z 1 (?");
     assert_int_equal(facts.state, 'S');
     assert_int_equal(facts.parent, 3);
     assert_int_equal(facts.n_threads, 5);
     assert_int_equal(facts.start, 99);
-    assert_false(process_facts_parse("7 (a) S", &facts));
-    assert_false(process_facts_parse(")(", &facts));
-    assert_false(process_facts_parse("7 (a) S 3 0 0", &facts));
+    assert_false(process_stat_parse("7 (a) S", &facts));
+    assert_false(process_stat_parse(")(", &facts));
+    assert_false(process_stat_parse("7 (a) S 3 0 0", &facts));
 }
 
 /* A process that has been seen alive, and what it is after its end. */
 static void the_dead_are_told_from_the_living(void **state)
 {
-    process_facts facts;
+    process_stat facts;
     process_id id;
     process_id other;
     int status;
@@ -86,22 +86,22 @@ static void the_dead_are_told_from_the_living(void **state)
     if (id.pid == 0)
         for (;;)
             (void)pause();
-    assert_true(process_facts_read("", id.pid, &facts));
+    assert_true(process_stat_read("", id.pid, &facts));
     id.start = facts.start;
-    assert_int_equal(process_id_life("", id.space, &id), PROCESS_LIVES);
+    assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_ALIVE);
     assert_int_equal(kill(id.pid, SIGSTOP), 0);
-    assert_int_equal(process_id_life("", id.space, &id), PROCESS_LIVES);
+    assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_ALIVE);
     other = id;
     other.start--; /* somebody before it had the same number */
-    assert_int_equal(process_id_life("", id.space, &other), PROCESS_DEAD);
+    assert_int_equal(process_id_liveness("", id.pid_ns, &other), PROCESS_DEAD);
     other = id;
-    other.space++;
-    assert_int_equal(process_id_life("", id.space, &other), PROCESS_ELSEWHERE);
+    other.pid_ns++;
+    assert_int_equal(process_id_liveness("", id.pid_ns, &other), PROCESS_OTHER_NAMESPACE);
     assert_int_equal(kill(id.pid, SIGKILL), 0);
-    while (process_id_life("", id.space, &id) != PROCESS_DEAD) /* before anybody has looked */
+    while (process_id_liveness("", id.pid_ns, &id) != PROCESS_DEAD) /* before anybody has looked */
         (void)poll(NULL, 0, 1);
     assert_int_equal(waitpid(id.pid, &status, 0), id.pid);
-    assert_int_equal(process_id_life("", id.space, &id), PROCESS_DEAD);
+    assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_DEAD);
 }
 
 static void people_are_told_the_number_that_they_see(void **state)
@@ -111,11 +111,11 @@ static void people_are_told_the_number_that_they_see(void **state)
     char text[64];
 
     LS_UNUSED(state);
-    assert_int_equal(unsetenv(PROCESS_SHOWN_ENV), 0);
-    assert_int_equal(process_shown_pid(), getpid());
+    assert_int_equal(unsetenv(PROCESS_OUTER_PID_ENV), 0);
+    assert_int_equal(process_outer_pid(), getpid());
     text_format(text, sizeof(text), "%d:4711", (int)getpid());
-    assert_int_equal(setenv(PROCESS_SHOWN_ENV, text, 1), 0);
-    assert_int_equal(process_shown_pid(), 4711);
+    assert_int_equal(setenv(PROCESS_OUTER_PID_ENV, text, 1), 0);
+    assert_int_equal(process_outer_pid(), 4711);
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
         const char *rest = text_starts(wrong[i], "%d") ? wrong[i] + 2 : wrong[i];
 
@@ -123,10 +123,10 @@ static void people_are_told_the_number_that_they_see(void **state)
             text_format(text, sizeof(text), "%d%s", (int)getpid(), rest);
         else
             text_format(text, sizeof(text), "%s", rest);
-        assert_int_equal(setenv(PROCESS_SHOWN_ENV, text, 1), 0);
-        assert_int_equal(process_shown_pid(), getpid());
+        assert_int_equal(setenv(PROCESS_OUTER_PID_ENV, text, 1), 0);
+        assert_int_equal(process_outer_pid(), getpid());
     }
-    assert_int_equal(unsetenv(PROCESS_SHOWN_ENV), 0);
+    assert_int_equal(unsetenv(PROCESS_OUTER_PID_ENV), 0);
 }
 
 int main(void)

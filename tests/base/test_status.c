@@ -95,7 +95,7 @@ static void a_kept_text_comes_back(void **state)
 
     LS_UNUSED(state);
     (void)ls_fail(LS_EIO, "outer");
-    ls_error_keep(kept);
+    ls_error_save(kept);
     (void)ls_fail(LS_EIO, "inner");
     ls_error_restore(kept);
     assert_string_equal(ls_last_error(), "outer");

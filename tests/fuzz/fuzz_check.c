@@ -34,9 +34,9 @@ static void check_id(const char *text)
 
 static void check_stat(const char *text)
 {
-    process_facts facts;
+    process_stat facts;
 
-    if (!process_facts_parse(text, &facts))
+    if (!process_stat_parse(text, &facts))
         return;
     must(facts.parent >= 0 && facts.n_threads >= 0);
     fuzz_must_be_printable(facts.name, "");

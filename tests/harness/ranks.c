@@ -63,7 +63,7 @@ ls_status ls_test_failed(const char *file, int line, const char *expr)
 {
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     return ls_fail(LS_EINTERNAL, "%s:%d: %s does not hold (last error: %s)", file, line, expr,
                    kept);
 }

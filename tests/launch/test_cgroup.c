@@ -78,7 +78,7 @@ static void names_tell_job_and_agent(void **state)
     LS_UNUSED(state);
     assert_true(cgroup_parse_name("lockstep-0123456789abcdef-47.12.99/below\n", job, &agent));
     assert_string_equal(job, "0123456789abcdef");
-    assert_true(agent.pid == 47 && agent.start == 12 && agent.space == 99);
+    assert_true(agent.pid == 47 && agent.start == 12 && agent.pid_ns == 99);
     assert_false(cgroup_parse_name("lockstep-0123456789abcdef", job, &agent));
     assert_false(cgroup_parse_name("lockstep-a-1.2.x", job, &agent));
     assert_false(cgroup_parse_name("lockstep-1.2.3", job, &agent));
@@ -295,7 +295,7 @@ static void groups_of_dead_agents_are_removed(void **state)
         skip();
     assert_ok(process_id_self(&self));
     text_format(dead, sizeof(dead), "%s/lockstep-test-4194304.1.%llu", g.parent.path,
-                (unsigned long long)self.space);
+                (unsigned long long)self.pid_ns);
     text_format(living, sizeof(living), "%s/lockstep-test-1.1.1", g.parent.path);
     assert_true(cgroup_remove(&g, ls_deadline_ms(LONG_MS)));
     cgroup_close(&g);

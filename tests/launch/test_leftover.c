@@ -114,14 +114,14 @@ static void become(const carrier *c)
 static pid_t start(const carrier *c)
 {
     const int64_t deadline_ms = ls_deadline_ms(LONG_MS);
-    process_facts facts;
+    process_stat facts;
     const pid_t pid = fork();
 
     if (pid == 0)
         become(c);
     assert_true(pid > 0);
     started[n_started++] = pid;
-    while (!process_facts_read("", pid, &facts) || !text_equal(facts.name, "sleep")) {
+    while (!process_stat_read("", pid, &facts) || !text_equal(facts.name, "sleep")) {
         assert_true(ls_deadline_left(deadline_ms) > 0);
         (void)poll(NULL, 0, 1);
     }
@@ -130,9 +130,9 @@ static pid_t start(const carrier *c)
 
 static bool is_alive(pid_t pid)
 {
-    process_facts facts;
+    process_stat facts;
 
-    return process_facts_read("", pid, &facts) && !process_facts_ended(&facts);
+    return process_stat_read("", pid, &facts) && !process_stat_has_exited(&facts);
 }
 
 static bool is_listed(const leftovers *list, pid_t pid)
@@ -167,7 +167,7 @@ static void only_marks_of_the_dead_make_a_leftover(void **state)
     start_agent(false, &dead);
     start_agent(true, &alive);
     far = dead;
-    far.space++;
+    far.pid_ns++;
     reused = alive;
     reused.start--;
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {

@@ -175,7 +175,7 @@ void local_ring(local *l, int peer)
     if (!atomic_load_explicit(&p->ended, memory_order_relaxed)) {
         char kept[LS_ERROR_BYTES];
 
-        ls_error_keep(kept);
+        ls_error_save(kept);
         if (channel_send(p->fd, &bell, -1, &sent) != LS_OK)
             ls_error_restore(kept);
     }
@@ -227,7 +227,7 @@ bool local_read_peer(local_peer *p)
 
     if (atomic_load_explicit(&p->ended, memory_order_relaxed))
         return false;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     for (i = 0; i < READ_MAX; i++) {
         channel_message m;
         bool got;

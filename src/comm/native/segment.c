@@ -84,7 +84,7 @@ void segment_announce_all(local *l)
 {
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     l->pending = false;
     for (int i = 0; i < l->count - 1; i++) {
         const bool is_full = !send_announcements(l, l->peers[i]) || !send_removals(l, l->peers[i]);

@@ -208,9 +208,9 @@ static void prefetch_next_slot(const team *t)
     const char *next = (const char *)&t->parts[t->rank]->slots[(t->number + 1) % TEAM_SLOTS];
     const size_t bytes = team_contribution(t->op, t->n);
 
-    core_own(next);
+    core_prefetch_write(next);
     for (size_t at = 0; t->is_inline && bytes > TEAM_SMALL_BYTES && at < bytes; at += 64)
-        core_own(next + offsetof(team_slot, data) + at);
+        core_prefetch_write(next + offsetof(team_slot, data) + at);
 }
 
 static void publish(team *t)

@@ -166,7 +166,7 @@ static void read_names(cifar_dataset *d, const char *dir)
     char *text;
     size_t bytes;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     text_append(&path, "%s/%s", dir, d->layout->names);
     if (text_status(&path) == LS_OK && file_read(path.data, MAX_NAME_BYTES, &text, &bytes) == LS_OK)
         take_names(d, text);

@@ -8,7 +8,7 @@
 #include "launch/launch.h"
 #include "launch/process/cgroup.h"
 #include "launch/agent/error_file.h"
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "launch/head/head.h"
 #include "launch/process/isolate.h"
 #include "launch/agent/line_prefix.h"
@@ -158,7 +158,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     int ranks_port;     /* ... and of the ranks here, see agent_store_watch.c: */
     bool store_is_used; /* a connection has come through our listener */
     poll_timer store_look;
-    late_notice store_quiet;       /* since rank 0 used its processor */
+    wait_report store_quiet;       /* since rank 0 used its processor */
     int store_tree_n;              /* at the last look */
     uint64_t store_tree_ticks;     /* likewise */
     user_listener *store_listener; /* for PyTorch programs; NULL: they connect elsewhere */

@@ -47,7 +47,7 @@ void agent_write_error(agent *a, ls_status status)
 
     if (a->spec->error_path == NULL || (status == LS_OK && !a->result->failed))
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (a->root_error.length == 0)
         error_file_make_text(report, code, (int64_t)time(NULL), &a->root_error);
     if (text_status(&a->root_error) != LS_OK ||

@@ -21,7 +21,7 @@ void agent_open_group(agent *a)
     char kept[LS_ERROR_BYTES];
     cgroup_place place;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (cgroup_create(a->place.job, &a->group) != LS_OK) {
         ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
         ls_error_restore(kept);
@@ -38,7 +38,7 @@ void agent_begin_group(agent *a)
 {
     char kept[LS_ERROR_BYTES];
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (cgroup_begin(&a->group) != LS_OK)
         ls_log(LS_LOG_DEBUG, "agent", "no control group for the ranks: %s", ls_last_error());
     ls_error_restore(kept);
@@ -58,9 +58,9 @@ bool agent_has_noted(agent *a, pid_t pid)
 void agent_note_left(void *arg, pid_t pid)
 {
     agent *a = arg;
-    process_facts facts;
+    process_stat facts;
 
-    if (!process_facts_read("", pid, &facts) || process_facts_ended(&facts) ||
+    if (!process_stat_read("", pid, &facts) || process_stat_has_exited(&facts) ||
         agent_has_noted(a, pid))
         return;
     agent_note(a, "pid %d (%s) cannot be killed (%s) and is left behind", (int)pid, facts.name,

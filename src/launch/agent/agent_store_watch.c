@@ -18,7 +18,7 @@ static void look(void *arg);
 
 static void look_again(agent *a)
 {
-    const int64_t late_ms = late_setting_ms();
+    const int64_t late_ms = wait_report_setting_ms();
 
     poller_timer_set(a->poller, &a->store_look,
                      ls_now_ms() + (late_ms < LOOK_MS ? late_ms : LOOK_MS), look, a);
@@ -45,7 +45,7 @@ static void note_wait(agent *a)
                "rank 0 (pid %d) has loaded PyTorch and has been idle for %.1f s, and no rank has "
                "connected to PyTorch's store at %s port %d (MASTER_ADDR, MASTER_PORT): a script "
                "that sets its own MASTER_ADDR, or init_method tcp://, needs --store none",
-               (int)a->ranks[0].pid, late_seconds(&a->store_quiet),
+               (int)a->ranks[0].pid, wait_report_seconds(&a->store_quiet),
                agent_master_host(a, host, sizeof(host)), a->ranks_port);
 }
 
@@ -59,10 +59,10 @@ static void look(void *arg)
     process_tree_read(a->ranks[0].pid, &tree);
     if (a->ranks[0].pid <= 0 || !tree.all_sleep || tree.n != a->store_tree_n ||
         tree.cpu_ticks - a->store_tree_ticks > IDLE_TICKS)
-        a->store_quiet = late_begin(late_setting_ms());
+        a->store_quiet = wait_report_begin(wait_report_setting_ms());
     a->store_tree_n = tree.n;
     a->store_tree_ticks = tree.cpu_ticks;
-    if (late_is_due(&a->store_quiet) && waits_for_others(a, &tree)) {
+    if (wait_report_is_due(&a->store_quiet) && waits_for_others(a, &tree)) {
         note_wait(a);
         return;
     }
@@ -74,7 +74,7 @@ void agent_watch_store(agent *a, int port)
     a->store_is_used = false;
     a->store_tree_n = 0;
     a->store_tree_ticks = 0;
-    a->store_quiet = late_begin(late_setting_ms());
+    a->store_quiet = wait_report_begin(wait_report_setting_ms());
     a->ranks_port = port;
     if (a->place.has_store && a->place.place.node == 0 && a->spec->argv != NULL)
         look_again(a);

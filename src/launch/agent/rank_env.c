@@ -38,7 +38,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_JOB",
     "LOCKSTEP_AGENT",
     "LOCKSTEP_AGENT_PROCESS",
-    PROCESS_SHOWN_ENV,
+    PROCESS_OUTER_PID_ENV,
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
@@ -114,7 +114,7 @@ static void put_agent(builder *b)
     char text[PROCESS_ID_TEXT_MAX];
     process_id self;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     if (process_id_self(&self) == LS_OK)
         put(b, "%s=%s", PROCESS_AGENT_ID_ENV, process_id_text(text, sizeof(text), &self));
     ls_error_restore(kept);
@@ -144,7 +144,7 @@ static void put_lockstep(builder *b, const rank_place *p)
     if (p->columns > 0)
         put(b, "LOCKSTEP_TTY=%d", p->columns);
     if (p->is_isolated)
-        put(b, PROCESS_SHOWN_ENV "=%*s", PROCESS_SHOWN_BYTES - 1, "");
+        put(b, PROCESS_OUTER_PID_ENV "=%*s", PROCESS_SHOWN_BYTES - 1, "");
 }
 
 /* The device of a rank among those that may be seen: the i-th of the list, or simply number i. */

@@ -9,7 +9,7 @@
 
 #include "launch/head/head.h"
 
-#include "base/late.h"
+#include "base/wait_report.h"
 #include "base/map.h"
 #include "launch/clock_offset.h"
 #include "launch/network/net_choice.h"
@@ -54,7 +54,7 @@ typedef struct head_rank {
     pid_t pid;       /* of one that has joined or ended; 0: unknown */
     pmi_stage stage; /* likewise */
     bool is_stopped; /* by SIGSTOP or the like; since then: */
-    late_notice stopped;
+    wait_report stopped;
     int64_t named_ms; /* when the hub's last report that names it came */
 } head_rank;
 

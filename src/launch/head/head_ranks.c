@@ -179,24 +179,24 @@ static void look_at_rank(head *h, int rank)
         return;
     }
     if (!r->is_stopped)
-        r->stopped = late_begin(late_setting_ms() + HUB_FIRST_MS);
+        r->stopped = wait_report_begin(wait_report_setting_ms() + HUB_FIRST_MS);
     r->is_stopped = true;
-    if (!late_is_due(&r->stopped) || r->named_ms >= r->stopped.since_ms)
+    if (!wait_report_is_due(&r->stopped) || r->named_ms >= r->stopped.since_ms)
         return;
     if (r->pid > 0)
         text_format(text, sizeof(text),
                     "rank %d (pid %d) is %s, for %.1f s now: SIGCONT continues it", rank,
-                    (int)r->pid, doing, late_seconds(&r->stopped));
+                    (int)r->pid, doing, wait_report_seconds(&r->stopped));
     else
         text_format(text, sizeof(text), "rank %d is %s, for %.1f s now: SIGCONT continues it", rank,
-                    doing, late_seconds(&r->stopped));
+                    doing, wait_report_seconds(&r->stopped));
     head_tell_all(h, text);
 }
 
 static void look_at_ranks(void *arg)
 {
     head *h = arg;
-    const int64_t late_ms = late_setting_ms();
+    const int64_t late_ms = wait_report_setting_ms();
 
     for (int i = 0; i < h->world_size; i++)
         look_at_rank(h, i);

@@ -48,7 +48,7 @@ static void read_address(wire_reader *r, net_address *out)
     wire_read_text(r, text, sizeof(text));
     if (r->failed)
         return;
-    ls_error_keep(kept);
+    ls_error_save(kept);
     r->failed = net_address_decode(text, out) != LS_OK || net_address_family(out) < NET_IPV4;
     ls_error_restore(kept);
 }

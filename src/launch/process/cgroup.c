@@ -261,7 +261,7 @@ static bool is_dead_agents(const char *name, uint64_t space)
     process_id agent;
 
     return cgroup_parse_name(name, job, &agent) &&
-           process_id_life("", space, &agent) == PROCESS_DEAD;
+           process_id_liveness("", space, &agent) == PROCESS_DEAD;
 }
 
 /* In a group, and so many levels below it. One that still has processes in it stays: lockstep clean ends those. */
@@ -293,8 +293,8 @@ void cgroup_remove_stale(void)
     uint64_t space;
     int fd = -1;
 
-    ls_error_keep(kept);
-    if (process_space("", &space) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
+    ls_error_save(kept);
+    if (process_namespace("", &space) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
         place.path[place.n_mount] = 0;
         fd = open(place.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
@@ -346,7 +346,7 @@ ls_status cgroup_create(const char *job, cgroup *out)
     out->parent_fd = open(out->parent.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (out->parent_fd < 0)
         return ls_fail_errno("%s", out->parent.path);
-    remove_stale(out->parent_fd, self.space, 0);
+    remove_stale(out->parent_fd, self.pid_ns, 0);
     if (mkdirat(out->parent_fd, out->name, 0755) != 0) {
         st = ls_fail_errno("%s", out->parent.path);
         cgroup_close(out);

@@ -34,10 +34,10 @@ typedef struct verdict {
 
 static void judge(const leftover_scan *s, const process_id *id, const char *job, verdict *v)
 {
-    if (process_id_life(s->query->root, s->space, id) != PROCESS_DEAD) {
+    if (process_id_liveness(s->query->root, s->space, id) != PROCESS_DEAD) {
         v->is_protected = true;
         if (job[0] != 0 && s->query->job != NULL && text_equal(job, s->query->job) &&
-            id->space == s->space)
+            id->pid_ns == s->space)
             s->out->living = *id;
         return;
     }
@@ -150,11 +150,11 @@ static bool is_ours(const unsigned uid[4])
 static void note_spared(leftover_scan *s)
 {
     pid_t pid = getpid();
-    process_facts facts;
+    process_stat facts;
 
     while (pid > 0 && s->n_spared < LEFTOVER_SPARED_MOST) {
         s->spared[s->n_spared++] = pid;
-        pid = process_facts_read(s->query->root, pid, &facts) ? facts.parent : 0;
+        pid = process_stat_read(s->query->root, pid, &facts) ? facts.parent : 0;
     }
 }
 
@@ -170,19 +170,19 @@ static bool is_spared(const leftover_scan *s, pid_t pid)
 
 bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
 {
-    process_facts facts;
+    process_stat facts;
     unsigned uid[4] = {0};
     verdict v;
 
-    if (is_spared(s, pid) || !process_facts_read(s->query->root, pid, &facts) ||
-        process_facts_ended(&facts) || !read_users(s->query->root, pid, uid))
+    if (is_spared(s, pid) || !process_stat_read(s->query->root, pid, &facts) ||
+        process_stat_has_exited(&facts) || !read_users(s->query->root, pid, uid))
         return false;
     if (!s->query->all_users && !is_ours(uid))
         return false;
     v = judge_process(s, pid);
     if (!v.is_dead || v.is_protected)
         return false;
-    *out = (leftover){.id = {.pid = pid, .start = facts.start, .space = s->space},
+    *out = (leftover){.id = {.pid = pid, .start = facts.start, .pid_ns = s->space},
                       .uid = (uid_t)uid[0],
                       .agent = v.agent,
                       .age_s = process_age(s->uptime_s, &facts)};
@@ -251,7 +251,7 @@ ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_s
 {
     *out = (leftovers){0};
     *s = (leftover_scan){.query = query, .out = out};
-    LS_TRY(process_space(query->root, &s->space));
+    LS_TRY(process_namespace(query->root, &s->space));
     s->uptime_s = process_uptime(query->root);
     note_spared(s);
     return LS_OK;

@@ -48,10 +48,10 @@ static bool kill_one(const leftover_scan *s, const leftover *what)
 
 static bool is_gone(const process_id *id)
 {
-    process_facts facts;
+    process_stat facts;
 
-    return !process_facts_read("", id->pid, &facts) || facts.start != id->start ||
-           process_facts_ended(&facts);
+    return !process_stat_read("", id->pid, &facts) || facts.start != id->start ||
+           process_stat_has_exited(&facts);
 }
 
 static ls_status remember(ending *e, const leftover *what)

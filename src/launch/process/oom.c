@@ -89,7 +89,7 @@ void oom_begin(oom_watch *w, const char *root, const cgroup_place *group)
     char kept[LS_ERROR_BYTES];
 
     *w = (oom_watch){.root = root, .is_v2 = true};
-    ls_error_keep(kept); /* to be in no group is no failure */
+    ls_error_save(kept); /* to be in no group is no failure */
     if (group != NULL)
         w->place = *group;
     if (group != NULL || cgroup_locate(root, NULL, &w->place) == LS_OK)

@@ -418,7 +418,7 @@ const char *process_end_text(char *buf, size_t n, int wait_status)
 
 void process_set_shown_pid(char *const *env, pid_t inner, pid_t outer)
 {
-    static const char name[] = PROCESS_SHOWN_ENV "=";
+    static const char name[] = PROCESS_OUTER_PID_ENV "=";
 
     for (; *env != NULL; env++)
         if (text_starts(*env, name))

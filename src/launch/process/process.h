@@ -14,7 +14,7 @@
  * are in base/process_marks.h. */
 #define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
 
-#define PROCESS_SHOWN_BYTES 25 /* of the value of PROCESS_SHOWN_ENV, with its end */
+#define PROCESS_SHOWN_BYTES 25 /* of the value of PROCESS_OUTER_PID_ENV, with its end */
 
 /* A descriptor that becomes readable when the process ends, CLOEXEC; -1 where the kernel has none (before 5.3). */
 int process_open(pid_t pid);
@@ -60,7 +60,7 @@ LS_MUST_USE ls_status process_make_pipe(int *read_end, int *write_end);
 int process_count_threads(void); /* of this process */
 
 /*
- * Writes "inner:outer" over the value of PROCESS_SHOWN_ENV in `env`, which has PROCESS_SHOWN_BYTES: the process numbers of an isolated
+ * Writes "inner:outer" over the value of PROCESS_OUTER_PID_ENV in `env`, which has PROCESS_SHOWN_BYTES: the process numbers of an isolated
  * rank inside its namespace and outside. Allocates nothing.
  */
 void process_set_shown_pid(char *const *env, pid_t inner, pid_t outer);

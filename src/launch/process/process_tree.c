@@ -20,7 +20,7 @@ static char *read_proc_of(pid_t pid, const char *name, size_t most)
     char *text = NULL;
     size_t bytes;
 
-    ls_error_keep(kept);
+    ls_error_save(kept);
     text_format(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     if (file_read(path, most, &text, &bytes) != LS_OK)
         text = NULL;
