@@ -28,10 +28,10 @@ static void must(bool is_true)
 /* All that has been said so far is sent to everybody. */
 static void send_all(session *s)
 {
-    if (pmi_asks(s->p))
-        pmi_pass(s->p);
+    if (pmi_take_full_barrier(s->p))
+        pmi_release_barrier(s->p);
     for (int i = 0; i < RANKS; i++)
-        while (pmi_hear(s->p, i, NULL, 0)) {
+        while (pmi_receive(s->p, i, NULL, 0)) {
             text_buf *reply = &s->p->ranks[i].reply;
             must(reply->length > 0 && reply->data[reply->length - 1] == '\n');
             text_append_bytes(&s->told[i], reply->data, reply->length);
@@ -42,10 +42,10 @@ static void send_all(session *s)
 static void say(session *s, int rank, const char *bytes, size_t n, size_t piece)
 {
     for (size_t at = 0; at < n; at += piece) {
-        (void)pmi_hear(s->p, rank, bytes + at, n - at < piece ? n - at : piece);
+        (void)pmi_receive(s->p, rank, bytes + at, n - at < piece ? n - at : piece);
         send_all(s);
-        must(s->p->ranks[rank].heard.length < 2 * PMI_LINE_MOST);
-        must(s->p->ranks[rank].kept_bytes <= PMI_KEPT_MOST);
+        must(s->p->ranks[rank].request.length < 2 * PMI_LINE_MOST);
+        must(s->p->ranks[rank].key_bytes <= PMI_RANK_MOST);
     }
 }
 
@@ -81,10 +81,10 @@ static pmi *make_other(pmi *from)
     pmi *p = NULL;
 
     must(pmi_create("job", 1, RANKS + 1, "", &p) == LS_OK);
-    while (pmi_tell(from, &w, 1000)) {
+    while (pmi_write_new_keys(from, &w, 1000)) {
         must(wire_writer_status(&w) == LS_OK);
         r = wire_reader_over(w.data, w.bytes);
-        must(pmi_learn(p, &r) == LS_OK);
+        must(pmi_read_keys(p, &r) == LS_OK);
         wire_writer_reset(&w);
     }
     must(from->n_new == 0 && p->n_new == 0);
@@ -94,10 +94,10 @@ static pmi *make_other(pmi *from)
 
 static size_t sum_kept(const pmi *p)
 {
-    size_t sum = p->learnt_bytes;
+    size_t sum = p->remote_bytes;
 
     for (int i = 0; i < p->n_ranks; i++)
-        sum += p->ranks[i].kept_bytes;
+        sum += p->ranks[i].key_bytes;
     return sum;
 }
 
@@ -109,9 +109,9 @@ static void learn(const uint8_t *data, size_t size)
     pmi *p = NULL;
 
     must(pmi_create("job", 1, 2, "(vector,(0,2,1))", &p) == LS_OK);
-    must(pmi_learn(p, &r) == LS_OK || ls_last_error()[0] != 0);
-    must(p->learnt_bytes <= PMI_LEARNT_MOST && p->n_new == 0);
-    must(pmi_hear(p, 0, get, strlen(get)));
+    must(pmi_read_keys(p, &r) == LS_OK || ls_last_error()[0] != 0);
+    must(p->remote_bytes <= PMI_REMOTE_MOST && p->n_new == 0);
+    must(pmi_receive(p, 0, get, strlen(get)));
     must(strcspn(p->ranks[0].reply.data, "\n") == p->ranks[0].reply.length - 1);
     pmi_destroy(p);
 }
@@ -135,12 +135,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const pmi_rank *b = &cut.p->ranks[i];
         must(text_equal(text_str(&whole.told[i]), text_str(&cut.told[i])));
         must(a->stage == b->stage && a->fault == b->fault && a->has_aborted == b->has_aborted &&
-             a->kept_bytes == b->kept_bytes && text_equal(a->text, b->text));
+             a->key_bytes == b->key_bytes && text_equal(a->text, b->text));
         text_free(&whole.told[i]);
         text_free(&cut.told[i]);
     }
     other = make_other(whole.p);
-    must(other->learnt_bytes == sum_kept(whole.p));
+    must(other->remote_bytes == sum_kept(whole.p));
     pmi_destroy(other);
     pmi_destroy(whole.p);
     pmi_destroy(cut.p);

@@ -14,7 +14,7 @@
 /* A sink that writes into a socket which keeps the borders between writes. */
 typedef struct bench {
     output_sink sink;
-    output_kept kept;
+    output_recent kept;
     output_stream stream[2];
     int fds[2];
 } bench;
@@ -28,14 +28,14 @@ static void open_bench(bench *b, bool terminal)
     b->sink.terminal = terminal;
     for (int i = 0; i < 2; i++)
         b->stream[i] = (output_stream){
-            .sink = &b->sink, .kept = &b->kept, .rank = i + 1, .n_ranks = 12, .prefix = true};
+            .sink = &b->sink, .recent = &b->kept, .rank = i + 1, .n_ranks = 12, .prefix = true};
 }
 
 static void close_bench(bench *b)
 {
     output_free(&b->stream[0]);
     output_free(&b->stream[1]);
-    output_free_kept(&b->kept);
+    output_free_recent(&b->kept);
     output_sink_close(&b->sink);
     (void)close(b->fds[0]);
     (void)close(b->fds[1]);
@@ -283,13 +283,13 @@ static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
 
     LS_UNUSED(state);
     open_bench(&b, false);
-    for (int i = 0; i < OUTPUT_KEPT + 7; i++) {
+    for (int i = 0; i < OUTPUT_RECENT + 7; i++) {
         text_format(line, sizeof(line), "line %d\n", i);
         feed(&b.stream[i % 2], line);
     }
-    output_append_kept(&b.kept, OUTPUT_KEPT, &t);
+    output_append_recent(&b.kept, OUTPUT_RECENT, &t);
     assert_true(text_starts(text_str(&t), "  | line 7\n  | line 8\n"));
-    text_format(line, sizeof(line), "  | line %d\n", OUTPUT_KEPT + 6);
+    text_format(line, sizeof(line), "  | line %d\n", OUTPUT_RECENT + 6);
     assert_string_equal(text_str(&t) + t.length - strlen(line), line);
     text_free(&t);
     close_bench(&b);
@@ -304,7 +304,7 @@ static void remembered_lines_are_harmless(void **state)
     LS_UNUSED(state);
     open_bench(&b, false);
     output_feed(&b.stream[0], text, sizeof(text) - 1);
-    output_append_kept(&b.kept, OUTPUT_KEPT, &t);
+    output_append_recent(&b.kept, OUTPUT_RECENT, &t);
     assert_string_equal(text_str(&t), "  | red  ab caf\xc3\xa9\n");
     text_free(&t);
     close_bench(&b);

@@ -27,16 +27,16 @@ static const char *hear_bytes(pmi *p, int rank, const char *bytes, size_t n)
     size_t length = 0;
 
     heard[0] = 0;
-    for (bool goes_on = pmi_hear(p, rank, bytes, n); goes_on; goes_on = pmi_hear(p, rank, "", 0)) {
+    for (bool goes_on = pmi_receive(p, rank, bytes, n); goes_on; goes_on = pmi_receive(p, rank, "", 0)) {
         const text_buf *reply = &p->ranks[rank].reply;
         assert_true(length + reply->length < sizeof(heard));
         memcpy(heard + length, reply->data, reply->length + 1);
         length += reply->length;
         pmi_sent(p, rank, reply->length);
     }
-    if (p->n_ranks < p->world_size || !pmi_asks(p))
+    if (p->n_ranks < p->world_size || !pmi_take_full_barrier(p))
         return heard;
-    pmi_pass(p);
+    pmi_release_barrier(p);
     return hear_bytes(p, rank, "", 0);
 }
 
@@ -245,13 +245,13 @@ static void what_a_rank_leaves_is_bounded(void **state)
         text_format(line, sizeof(line), "cmd=put key=same value=%03000d\n", i);
         expect(p, 0, line, "cmd=put_result rc=0\n");
     }
-    assert_in_range(p->ranks[0].kept_bytes, 3000, 3200);
+    assert_in_range(p->ranks[0].key_bytes, 3000, 3200);
     do {
         text_format(line, sizeof(line), "cmd=put key=k%d value=%03000d\n", n_put++, 7);
     } while (text_equal(hear(p, 0, line), "cmd=put_result rc=0\n"));
-    assert_string_equal(heard, "cmd=put_result rc=-1 msg=no_room\n");
+    assert_string_equal(heard, "cmd=put_result rc=-1 msg=no_space\n");
     assert_in_range(n_put, 300, 350);
-    assert_true(p->ranks[0].kept_bytes <= PMI_KEPT_MOST);
+    assert_true(p->ranks[0].key_bytes <= PMI_RANK_MOST);
     expect(p, 0, "cmd=get key=k5\n", hear(p, 1, "cmd=get key=k5\n"));
     expect(p, 0, "cmd=put key=k5 value=1\n", "cmd=put_result rc=0\n");
     expect(p, 1, "cmd=put key=k6 value=2\n", "cmd=put_result rc=0\n");
@@ -284,14 +284,14 @@ static void replies_wait_until_the_last_is_sent(void **state)
     LS_UNUSED(state);
     for (; n + 16 < sizeof(requests); n += 14)
         memcpy(requests + n, "cmd=get_maxes\n", 14);
-    assert_true(pmi_hear(p, 0, requests, n));
+    assert_true(pmi_receive(p, 0, requests, n));
     for (int i = 0; i < 5; i++)
-        assert_true(pmi_hear(p, 0, NULL, 0));
+        assert_true(pmi_receive(p, 0, NULL, 0));
     assert_in_range(p->ranks[0].reply.length, 1, 100);
     pmi_sent(p, 0, 4);
     assert_memory_equal(p->ranks[0].reply.data, "maxes ", 6);
     pmi_sent(p, 0, p->ranks[0].reply.length);
-    assert_true(pmi_hear(p, 0, NULL, 0));
+    assert_true(pmi_receive(p, 0, NULL, 0));
     pmi_destroy(p);
 }
 
@@ -301,7 +301,7 @@ static void who_has_gone_is_told_nothing_and_not_waited_for_twice(void **state)
 
     LS_UNUSED(state);
     expect(p, 0, "cmd=barrier_in\n", "");
-    pmi_gone(p, 0);
+    pmi_end_rank(p, 0);
     assert_int_equal(p->n_waiting, 0);
     expect(p, 1, "cmd=barrier_in\n", "");
     expect(p, 2, "cmd=barrier_in\n", "");
@@ -347,10 +347,10 @@ static int pass_keys(pmi *a, pmi *b, size_t most)
     wire_writer w = {0};
     int n = 0;
 
-    while (pmi_tell(a, &w, most)) {
+    while (pmi_write_new_keys(a, &w, most)) {
         wire_reader r = wire_reader_over(w.data, w.bytes);
         assert_ok(wire_writer_status(&w));
-        assert_ok(pmi_learn(b, &r));
+        assert_ok(pmi_read_keys(b, &r));
         wire_writer_reset(&w);
         n++;
     }
@@ -369,17 +369,17 @@ static void keys_of_one_node_are_known_on_the_others_behind_a_barrier(void **sta
     expect(a, 0, "cmd=put key=card0 value=\n", "cmd=put_result rc=0\n");
     expect(a, 0, "cmd=put key=card0 value=again\n", "cmd=put_result rc=0\n");
     expect(a, 0, "cmd=barrier_in\n", "");
-    assert_false(pmi_asks(a));
+    assert_false(pmi_take_full_barrier(a));
     expect(a, 1, "cmd=barrier_in\n", "");
-    assert_true(pmi_asks(a));
-    assert_false(pmi_asks(a));
+    assert_true(pmi_take_full_barrier(a));
+    assert_false(pmi_take_full_barrier(a));
     assert_int_equal(pass_keys(a, b, 4096), 1);
     assert_int_equal(pass_keys(a, b, 4096), 0);
     expect(b, 1, "cmd=get key=card1\n", "cmd=get_result rc=0 value=a = b\n");
     expect(b, 1, "cmd=get key=card0\n", "cmd=get_result rc=0 value=again\n");
     assert_int_equal(pass_keys(b, a, 4096), 0); /* what it has heard it does not tell */
     expect(a, 0, "", "");
-    pmi_pass(a);
+    pmi_release_barrier(a);
     expect(a, 0, "", "cmd=barrier_out rc=0\n");
     expect(a, 1, "", "cmd=barrier_out rc=0\n");
     pmi_destroy(a);
@@ -419,12 +419,12 @@ static void a_key_may_change_its_owner(void **state)
     LS_UNUSED(state);
     expect(a, 0, "cmd=put key=k value=a\n", "cmd=put_result rc=0\n");
     assert_int_equal(pass_keys(a, b, 4096), 1);
-    assert_in_range(b->learnt_bytes, 2, 200);
+    assert_in_range(b->remote_bytes, 2, 200);
     expect(b, 1, "cmd=put key=k value=b\n", "cmd=put_result rc=0\n");
-    assert_int_equal(b->learnt_bytes, 0);
-    assert_in_range(b->ranks[1].kept_bytes, 2, 200);
+    assert_int_equal(b->remote_bytes, 0);
+    assert_in_range(b->ranks[1].key_bytes, 2, 200);
     assert_int_equal(pass_keys(b, a, 4096), 1);
-    assert_int_equal(a->ranks[0].kept_bytes, 0);
+    assert_int_equal(a->ranks[0].key_bytes, 0);
     expect(a, 0, "cmd=get key=k\n", "cmd=get_result rc=0 value=b\n");
     pmi_destroy(a);
     pmi_destroy(b);
@@ -440,7 +440,7 @@ static ls_status learn(pmi *p, const char *key, size_t key_bytes, const char *va
     wire_write_bytes(&w, key, key_bytes);
     wire_write_bytes(&w, value, value_bytes);
     r = wire_reader_over(w.data, w.bytes);
-    st = pmi_learn(p, &r);
+    st = pmi_read_keys(p, &r);
     wire_writer_free(&w);
     return st;
 }
@@ -463,9 +463,9 @@ static void what_another_node_tells_is_looked_at(void **state)
     assert_status(learn(p, "k", 1, "\0", 1), LS_EPROTO);
     assert_status(learn(p, much, PMI_KEY_MOST + 1, "v", 1), LS_EPROTO);
     assert_status(learn(p, "k", 1, much, PMI_LINE_MOST + 1), LS_EPROTO);
-    assert_status(pmi_learn(p, &half), LS_EPROTO);
+    assert_status(pmi_read_keys(p, &half), LS_EPROTO);
     assert_status(learn(p, "PMI_process_mapping", 19, "v", 1), LS_ENOMEM);
-    p->learnt_bytes = PMI_LEARNT_MOST - 50;
+    p->remote_bytes = PMI_REMOTE_MOST - 50;
     assert_status(learn(p, "more", 4, "v", 1), LS_ENOMEM);
     pmi_destroy(p);
 }

@@ -57,7 +57,7 @@ typedef struct agent_rank {
     poll_watch *news_watch;
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
-    output_kept kept;
+    output_recent kept;
     bool ended;
     int wait_status;
     bool was_stopped; /* it ended after it had been signalled from here */

@@ -18,7 +18,7 @@ typedef struct far_host {
     int node; /* -1: it has no ranks */
     int rank_base;
     char failure[LS_ERROR_BYTES];  /* its agent's own words */
-    output_kept kept;              /* what its ranks printed last */
+    output_recent kept;            /* what its ranks printed last */
     char last_end[LS_ERROR_BYTES]; /* how its process ended */
     bool is_told;                  /* why it is being ended */
     poll_timer again;              /* until it is started once more, or given up */

@@ -26,7 +26,7 @@ static void open_stream(agent_hosts *h, far_host *host, int rank, int which)
     output_stream *stream = &h->streams[2 * rank + which];
 
     *stream = (output_stream){.sink = sink,
-                              .kept = &host->kept,
+                              .recent = &host->kept,
                               .rank = rank,
                               .n_ranks = h->world_size,
                               .prefix = spec->prefix && h->world_size > 1,
@@ -59,7 +59,7 @@ void hosts_end_streams(agent_hosts *h, int i)
     for (int k = 0; k < 2 * h->spec->list->hosts[i].slots; k++)
         output_end(&h->streams[2 * h->list[i].rank_base + k]);
     if (h->list[i].node == 0)
-        stdin_source_hold(h->agent->source); /* who asked is gone */
+        stdin_source_revoke(h->agent->source); /* who asked is gone */
 }
 
 void hosts_close_streams(agent_hosts *h)
@@ -67,7 +67,7 @@ void hosts_close_streams(agent_hosts *h)
     for (int i = 0; h->streams != NULL && i < 2 * h->world_size; i++)
         output_free(&h->streams[i]);
     for (int i = 0; h->list != NULL && i < h->spec->list->n; i++)
-        output_free_kept(&h->list[i].kept);
+        output_free_recent(&h->list[i].kept);
     ls_free(h->streams);
 }
 
@@ -78,7 +78,7 @@ void agent_hosts_append_last(void *arg, int node, size_t most, text_buf *out)
 
     for (int i = 0; h != NULL && h->list != NULL && i < h->spec->list->n; i++)
         if (h->list[i].node == node)
-            output_append_kept(&h->list[i].kept, most, out);
+            output_append_recent(&h->list[i].kept, most, out);
 }
 
 bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown)

@@ -36,11 +36,11 @@ ls_status agent_want_stdin(agent *a, size_t more, void *self,
                            void (*bytes)(void *self, const char *bytes, size_t n))
 {
     const stdin_source_options options = {
-        .fd = STDIN_FILENO, .goes_on = a->spec->pty, .self = self, .bytes = bytes};
+        .fd = STDIN_FILENO, .continues_after_end = a->spec->pty, .self = self, .bytes = bytes};
 
     if (a->source == NULL)
         LS_TRY(stdin_source_open(a->poller, &options, &a->source));
-    stdin_source_want(a->source, more);
+    stdin_source_grant(a->source, more);
     return LS_OK;
 }
 

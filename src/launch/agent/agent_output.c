@@ -294,7 +294,7 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
     else
         LS_TRY(open_pipe(r, which, child_end));
     r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
-                                       .kept = &r->kept,
+                                       .recent = &r->kept,
                                        .rank = r->rank,
                                        .n_ranks = n_ranks,
                                        .prefix = spec->prefix && n_ranks > 1,

@@ -47,7 +47,7 @@ void agent_end_pmi(agent_rank *r)
 {
     if (r->pmi_fd < 0)
         return;
-    pmi_gone(r->agent->pmi, index_of(r));
+    pmi_end_rank(r->agent->pmi, index_of(r));
     poller_unwatch(r->pmi_watch);
     r->pmi_watch = NULL;
     file_close(&r->pmi_fd);
@@ -139,7 +139,7 @@ static void tell_keys(agent *a)
 {
     wire_writer w = begin(a);
 
-    while (pmi_tell(a->pmi, &w, KEYS_AT_ONCE)) {
+    while (pmi_write_new_keys(a->pmi, &w, KEYS_AT_ONCE)) {
         agent_send(a, NODE_MPI_KEYS, &w);
         wire_writer_free(&w);
         w = begin(a);
@@ -192,7 +192,7 @@ ls_status agent_learn_keys(agent *a, const frame *f)
 
     if (!is_present(a, wire_read_u32(&r)))
         return LS_OK;
-    st = pmi_learn(a->pmi, &r);
+    st = pmi_read_keys(a->pmi, &r);
     if (st != LS_ENOMEM)
         return st;
     agent_tell_failure(a, NULL);
@@ -206,7 +206,7 @@ ls_status agent_pass_barrier(agent *a, const frame *f)
     LS_TRY(node_read_barrier(f, &barrier));
     if (!is_present(a, barrier.generation) || barrier.number != a->pmi->n_passed + 1)
         return LS_OK;
-    pmi_pass(a->pmi);
+    pmi_release_barrier(a->pmi);
     for (int i = 0; i < a->spec->n_ranks; i++)
         (void)send_reply(&a->ranks[i]);
     agent_tell_mpi(a);
@@ -244,7 +244,7 @@ static bool take_bytes(agent_rank *r)
         n = recv(r->pmi_fd, bytes, sizeof(bytes), MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-        (void)pmi_hear(r->agent->pmi, index_of(r), bytes, (size_t)n);
+        (void)pmi_receive(r->agent->pmi, index_of(r), bytes, (size_t)n);
         return true;
     }
     if (n == 0 || errno != EAGAIN)
@@ -255,7 +255,7 @@ static bool take_bytes(agent_rank *r)
 /* False when the rank has to read first. */
 static bool answer(agent_rank *r)
 {
-    while (pmi_hear(r->agent->pmi, index_of(r), NULL, 0))
+    while (pmi_receive(r->agent->pmi, index_of(r), NULL, 0))
         if (!send_reply(r))
             return false;
     return true;
@@ -275,7 +275,7 @@ void agent_hear_pmi(agent_rank *r)
         agent_end_pmi(r);
     note_abort(r);
     note_fault(r);
-    if (pmi_asks(a->pmi))
+    if (pmi_take_full_barrier(a->pmi))
         ask(a);
     agent_tell_mpi(a);
 }

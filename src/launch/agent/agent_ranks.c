@@ -290,7 +290,7 @@ static void close_rank(agent_rank *r)
     agent_end_pmi(r);
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
-    output_free_kept(&r->kept);
+    output_free_recent(&r->kept);
 }
 
 void agent_close_ranks(agent *a)

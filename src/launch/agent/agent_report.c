@@ -143,9 +143,9 @@ void agent_make_report(agent *a, node_end *end, text_buf *details)
     end->error_s = end->crashed ? 0 : error_time(r);
     append_error(r, details);
     agent_keep_error(a, r);
-    if (!output_kept_is_in_view(&r->kept, a->n_console)) {
+    if (!output_recent_is_visible(&r->kept, a->n_console)) {
         text_append(details, "  its last lines:\n");
-        output_append_kept(&r->kept, OUTPUT_KEPT, details);
+        output_append_recent(&r->kept, OUTPUT_RECENT, details);
     }
     append_folder(r, details);
     if (a->spec->describe_ring != NULL && r->ring_fd >= 0)

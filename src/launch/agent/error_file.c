@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * error_file.c - reads and writes the error files of torchrun. The input is not trusted: its size
+ * is bounded, and its texts are made printable. Called by the agent when a rank has failed.
+ */
 #include "launch/agent/error_file.h"
 
 #include "base/alloc.h"
@@ -53,7 +57,7 @@ static void append_line(text_buf *out, const char *line, size_t n)
     text_append(out, "%s\n", shown);
 }
 
-/* Lines of `text` up to `most`; empty ones at its end do not count. */
+/* The first `most` lines, without the empty ones at the end. */
 static void append_lines(text_buf *out, const char *text, int most)
 {
     size_t left = strlen(text);
@@ -84,7 +88,7 @@ static const char *last_lines(const char *text, int most)
 
 /* --- the two forms --- */
 
-/* A string in 1.13 and 2.x, but a number would be no less clear. */
+/* A string in PyTorch 1.13 and 2.x; a number is accepted, too. */
 static int64_t read_timestamp(const json_value *v)
 {
     const char *text = json_as_string(v, NULL);
@@ -129,9 +133,9 @@ ls_status error_file_read(int fd, error_report *out)
     return st;
 }
 
-/* --- for the launcher's own starter --- */
+/* --- for the process that started the launcher --- */
 
-/* The number of a signal comes as 128 and more, as in a shell. */
+/* The exit code of a killed rank is 128 plus the signal. torchrun writes the negative signal. */
 static void put_code(json_writer *w, int exit_code)
 {
     json_put_int(w, "errorCode", exit_code > 128 ? 128 - exit_code : exit_code);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * line_prefix.c - fills in torchrun's line prefix template. The result never contains control
+ * characters. Called by the agent when it opens the streams of a rank.
+ */
 #include "launch/agent/line_prefix.h"
 
 #include "base/text.h"
@@ -13,7 +17,7 @@ static void put(char *buf, size_t n, const char *text, size_t length)
     text_format(buf + used, n - used, "%.*s", (int)length, text);
 }
 
-/* The value of a name into `space`; NULL: there is no such name. */
+/* The value of a name, a number in `space`; NULL: there is no such name. */
 static const char *value_of(const char *name, size_t n, const line_prefix_values *v, char *space,
                             size_t n_space)
 {
@@ -44,7 +48,7 @@ static size_t name_length(const char *at)
     return n;
 }
 
-/* What a '$' begins; gives how many bytes of the template that is. */
+/* Puts the value of a reference that begins with '$'. Returns its length in the template. */
 static size_t put_reference(const char *at, const line_prefix_values *v, char *buf, size_t n)
 {
     const bool has_brace = at[1] == '{';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * line_prefix.h - torchrun's template of what stands in front of a rank's lines:
- * "${hostname}:${rank}: " or "[${role_name}${local_rank}]:".
+ * line_prefix.h - torchrun's template for the prefix of a rank's lines: "${hostname}:${rank}: " or
+ * "[${role_name}${local_rank}]:".
  */
 #ifndef LS_LAUNCH_LINE_PREFIX_H
 #define LS_LAUNCH_LINE_PREFIX_H
@@ -18,8 +18,10 @@ typedef struct line_prefix_values {
     int local_rank;
 } line_prefix_values;
 
-/* "$name" and "${name}" become the value, "$$" a dollar; anything else stays. Control characters
- * become '?'; what does not fit is cut. Gives buf. */
+/*
+ * "$name" and "${name}" become the value, "$$" a dollar; anything else stays. Control characters
+ * become '?'; the text is cut to n bytes. Returns buf.
+ */
 const char *line_prefix_make(const char *template, const line_prefix_values *values, char *buf,
                              size_t n);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log_folder.c - creates the folder of a job's log files and opens files in it. All names below the
+ * random folder are opened relative to its descriptor and without following links. Called by the
+ * agent.
+ */
 #include "launch/agent/log_folder.h"
 
 #include "base/file.h"
@@ -21,7 +26,7 @@ static ls_status fail_make(const char *path)
     return ls_fail(LS_EIO, "cannot make the folder %s: %s", path, ls_errno_text(errno));
 }
 
-/* DIR and what is missing above it. */
+/* Creates DIR and its missing parents. */
 static ls_status make_parents(const char *dir)
 {
     char path[PATH_MAX];
@@ -40,7 +45,7 @@ static ls_status make_parents(const char *dir)
     return LS_OK;
 }
 
-/* A run id may hold anything; a name in a folder may not. */
+/* A run id may contain any character; a file name may not. */
 static void name_run(char *buf, size_t n, const char *prefix, const char *run_id)
 {
     size_t length;
@@ -53,7 +58,7 @@ static void name_run(char *buf, size_t n, const char *prefix, const char *run_id
     if (length == 0)
         text_format(buf, n, "job");
     else if (buf[0] == '.')
-        buf[0] = '_'; /* a log folder is not hidden */
+        buf[0] = '_'; /* or the log folder would be hidden */
 }
 
 static ls_status random_letters(char letters[9])
@@ -69,7 +74,7 @@ static ls_status random_letters(char letters[9])
     return LS_OK;
 }
 
-/* A folder in `path` that was not there before; its name is appended to `path`. */
+/* Creates a new folder in out->path and appends its name to that path. */
 static ls_status make_new(const char *name, log_folder *out)
 {
     const size_t n = strlen(out->path);
@@ -93,7 +98,7 @@ static ls_status make_new(const char *name, log_folder *out)
 
 ls_status log_folder_create(const char *dir, const char *run_id, log_folder *out)
 {
-    const char *temporary = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *temporary = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): one thread
     char name[RUN_ID_MOST + 16];
     char whole[PATH_MAX];
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * output.c - gathers the bytes of a rank's pipe into lines and writes them, each in one system
+ * call, to a sink that does not block. Called by the agent for its ranks (rank_output.c) and for
+ * ranks on other hosts (hosts_messages.c).
+ */
 #include "launch/agent/output.h"
 
 #include "launch/agent/output_clean.h"
@@ -17,10 +22,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define KEPT_LINE_MOST 400 /* bytes of a remembered line */
-#define PIECES_MOST    8
+#define RECENT_LINE_MOST 400 /* bytes of a retained line */
+#define PIECES_MOST      8
 
-/* A line that is not ended must not be wrapped, or the next one could not take its place. */
+/* An unfinished line must not wrap, or the next one could not be drawn over it. */
 #define CLEAR_LINE "\r\x1b[K"
 #define NO_WRAP    "\x1b[?7l"
 #define WRAP       "\x1b[?7h"
@@ -30,8 +35,10 @@ static const char *const colours[] = {"\x1b[36m", "\x1b[33m", "\x1b[35m",
 
 /* --- the sink --- */
 
-/* The same pipe or terminal, not blocking. Setting O_NONBLOCK on the descriptor itself would set it for everybody who has it, the
- * shell included; opening it once more gives a description of our own. */
+/*
+ * Opens the same pipe or terminal once more, non-blocking. O_NONBLOCK on the given descriptor would
+ * change it for every process that shares it, the shell included.
+ */
 static void open_nonblocking(output_sink *s)
 {
     char path[64];
@@ -40,7 +47,7 @@ static void open_nonblocking(output_sink *s)
     text_format(path, sizeof(path), "/proc/self/fd/%d", s->fd);
     fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return; /* it may be another user's; then a slow reader slows us down */
+        return; /* it may belong to another user; then a slow reader delays the agent */
     s->fd = fd;
     s->owns_fd = true;
 }
@@ -66,7 +73,10 @@ void output_sink_close(output_sink *s)
     *s = (output_sink){.fd = -1};
 }
 
-/* One system call. What it did not take is in *pieces and *n; false when there is no use in trying again now. */
+/*
+ * One system call. Leaves in *pieces and *n what it did not take. False: the sink takes nothing
+ * more for now.
+ */
 static bool write_once(output_sink *s, struct iovec **pieces, int *n)
 {
     const struct msghdr message = {.msg_iov = *pieces, .msg_iovlen = (size_t)*n};
@@ -116,7 +126,7 @@ void output_flush(output_sink *s)
     s->sent = 0;
 }
 
-/* In one system call where the kernel takes it all, so that lines of this job never mix with lines of others. */
+/* In one system call where the kernel takes it all, so that lines of several jobs do not mix. */
 static void sink_write(output_sink *s, struct iovec *pieces, int n)
 {
     if (s->is_broken)
@@ -191,27 +201,27 @@ const char *output_prefix(const output_stream *s, char *buf, size_t n)
     return text_format(buf, n, "rank %*d| ", width, s->rank);
 }
 
-/* The line for the report: no colours, nothing that a terminal would obey. */
-static void keep_line(const output_stream *s, const char *line, size_t n)
+/* Retains a line for the report, without colours and other control sequences. */
+static void save_line(const output_stream *s, const char *line, size_t n)
 {
-    output_kept *kept = s->kept;
+    output_recent *recent = s->recent;
     text_buf copy = {0};
     size_t n_prefix;
     char **slot;
 
-    if (kept->names_rank)
+    if (recent->names_rank)
         text_append(&copy, "rank %d| ", s->rank);
     n_prefix = copy.length;
-    text_append_bytes(&copy, line, n < KEPT_LINE_MOST ? n : KEPT_LINE_MOST);
+    text_append_bytes(&copy, line, n < RECENT_LINE_MOST ? n : RECENT_LINE_MOST);
     if (text_status(&copy) != LS_OK) {
-        text_free(&copy); /* remembered lines are a courtesy */
+        text_free(&copy); /* the report then lacks this line */
         return;
     }
     n = output_clean(copy.data + n_prefix, copy.length - n_prefix, false);
     copy.data[n_prefix + n] = 0;
-    kept->console_at[kept->n % OUTPUT_KEPT] =
+    recent->console_at[recent->n % OUTPUT_RECENT] =
         s->is_hidden || s->sink->n_console == NULL ? SIZE_MAX : *s->sink->n_console;
-    slot = &kept->lines[kept->n++ % OUTPUT_KEPT];
+    slot = &recent->lines[recent->n++ % OUTPUT_RECENT];
     ls_free(*slot);
     *slot = copy.data;
 }
@@ -236,7 +246,7 @@ static void begin_line(output_stream *s, bool is_redrawn)
     s->is_redrawn = is_redrawn;
 }
 
-/* What programs send to take a bar away: the rest of the line is erased, which needs no erasing in a line of its own. */
+/* Bytes of the sequence with which a program erases its progress bar before it prints a line. */
 static size_t erasing_bytes(const output_stream *s)
 {
     static const char *const erasing[] = {"\x1b[K", "\x1b[2K", "\x1b[0K"};
@@ -269,8 +279,8 @@ static void finish_line(output_stream *s)
     if (bytes > 0 || !s->is_redrawn) {
         if (s->sink->terminal)
             bytes = output_clean(line, bytes, true);
-        if (s->kept != NULL)
-            keep_line(s, line, bytes);
+        if (s->recent != NULL)
+            save_line(s, line, bytes);
         show_line(s, line, bytes);
     } else {
         stop_showing(s);
@@ -278,7 +288,7 @@ static void finish_line(output_stream *s)
     begin_line(s, false);
 }
 
-/* On a terminal a bar is shown as soon as it is there, and so is a question of rank 0, which alone can be answered. */
+/* On a terminal: progress bars, and prompts of rank 0, which is the only rank that reads stdin. */
 static void show_unfinished(output_stream *s)
 {
     output_sink *sink = s->sink;
@@ -312,7 +322,9 @@ static void show_unfinished(output_stream *s)
     sink_write(sink, pieces, n);
 }
 
-/* What follows a '\r': '\n' makes it the end of a line, anything else begins a line in the place of that one. */
+/*
+ * Takes the byte after a '\r': '\n' ends the line, any other byte begins a line that replaces it.
+ */
 static size_t settle_return(output_stream *s, char next)
 {
     if (next == '\n') {
@@ -325,11 +337,11 @@ static size_t settle_return(output_stream *s, char next)
     return 0;
 }
 
-/* Takes what belongs to the line that is being gathered; gives the number of bytes. */
+/* Adds to the unfinished line. Returns the number of bytes taken. */
 static size_t gather(output_stream *s, const char *bytes, size_t n)
 {
-    const size_t room = OUTPUT_LINE_MOST - s->line.length;
-    const size_t most = n < room ? n : room;
+    const size_t capacity = OUTPUT_LINE_MOST - s->line.length;
+    const size_t most = n < capacity ? n : capacity;
     size_t taken = 0;
 
     while (taken < most && bytes[taken] != '\n' && bytes[taken] != '\r')
@@ -378,7 +390,7 @@ void output_free(output_stream *s)
     memset(s, 0, sizeof(*s));
 }
 
-/* --- others --- */
+/* --- notes and retained lines --- */
 
 void output_note(output_sink *sink, const char *format, ...)
 {
@@ -391,28 +403,28 @@ void output_note(output_sink *sink, const char *format, ...)
     output_write_line(sink, NULL, "", line, strlen(line));
 }
 
-bool output_kept_is_in_view(const output_kept *kept, size_t n_console)
+bool output_recent_is_visible(const output_recent *recent, size_t n_console)
 {
-    const size_t n = kept->n < OUTPUT_KEPT ? kept->n : OUTPUT_KEPT;
+    const size_t n = recent->n < OUTPUT_RECENT ? recent->n : OUTPUT_RECENT;
 
     for (size_t i = 0; i < n; i++)
-        if (kept->console_at[i] == SIZE_MAX || n_console - kept->console_at[i] > OUTPUT_KEPT)
+        if (recent->console_at[i] == SIZE_MAX || n_console - recent->console_at[i] > OUTPUT_RECENT)
             return false;
     return true;
 }
 
-void output_append_kept(const output_kept *kept, size_t most, text_buf *out)
+void output_append_recent(const output_recent *recent, size_t most, text_buf *out)
 {
-    const size_t n = most < OUTPUT_KEPT ? most : OUTPUT_KEPT;
-    const size_t first = kept->n > n ? kept->n - n : 0;
+    const size_t n = most < OUTPUT_RECENT ? most : OUTPUT_RECENT;
+    const size_t first = recent->n > n ? recent->n - n : 0;
 
-    for (size_t i = first; i < kept->n; i++)
-        text_append(out, "  | %s\n", kept->lines[i % OUTPUT_KEPT]);
+    for (size_t i = first; i < recent->n; i++)
+        text_append(out, "  | %s\n", recent->lines[i % OUTPUT_RECENT]);
 }
 
-void output_free_kept(output_kept *kept)
+void output_free_recent(output_recent *recent)
 {
-    for (int i = 0; i < OUTPUT_KEPT; i++)
-        ls_free(kept->lines[i]);
-    memset(kept, 0, sizeof(*kept));
+    for (int i = 0; i < OUTPUT_RECENT; i++)
+        ls_free(recent->lines[i]);
+    memset(recent, 0, sizeof(*recent));
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * output_clean.c - removes control sequences from one line, in one pass and in place. Called by
+ * output.c for every line on a terminal and for every retained line.
+ */
 #include "launch/agent/output_clean.h"
 
 #include "base/text.h"
@@ -12,7 +16,7 @@ static bool is_between(char c, unsigned char first, unsigned char last)
     return (unsigned char)c >= first && (unsigned char)c <= last;
 }
 
-/* ESC [ parameters, others, letter: its length, or 0. */
+/* Length of "ESC [ parameters letter" at the start, or 0. */
 static size_t control_bytes(const char *at, size_t n)
 {
     size_t i = 2;
@@ -24,7 +28,10 @@ static size_t control_bytes(const char *at, size_t n)
     return i < n && is_between(at[i], 0x40, 0x7e) ? i + 1 : 0;
 }
 
-/* A title, a device's program and the like: up to BEL, or ESC \; without either it takes the rest of the line. */
+/*
+ * Length of a string sequence (a window title, device control): it ends at BEL or ESC \, or with
+ * the line. 0: there is none.
+ */
 static size_t string_bytes(const char *at, size_t n)
 {
     size_t i = 2;
@@ -38,7 +45,7 @@ static size_t string_bytes(const char *at, size_t n)
     return i < n && at[i] == '\a' ? i + 1 : i;
 }
 
-/* Whatever begins with ESC; one that is not complete is ESC alone. */
+/* Length of any sequence that begins with ESC; 1 if it is incomplete. */
 static size_t escape_bytes(const char *at, size_t n)
 {
     size_t i = control_bytes(at, n);
@@ -52,7 +59,7 @@ static size_t escape_bytes(const char *at, size_t n)
     return i < n && is_between(at[i], 0x30, 0x7e) && at[1] != '[' ? i + 1 : 1;
 }
 
-/* Colours, and the erasing that is seen by none but this line. */
+/* A colour, or erasing to the end of this line. */
 static bool is_harmless(const char *at, size_t n)
 {
     if (control_bytes(at, n) != n)
@@ -65,7 +72,7 @@ static bool is_harmless(const char *at, size_t n)
     return at[n - 1] == 'm';
 }
 
-/* How long line[0, n) is without its last character, of one byte or of several. */
+/* The length of line[0, n) without its last UTF-8 character. */
 static size_t without_last(const char *line, size_t n)
 {
     while (n > 0 && is_between(line[n - 1], 0x80, 0xbf))
@@ -75,8 +82,8 @@ static size_t without_last(const char *line, size_t n)
 
 size_t output_clean(char *line, size_t n, bool colours)
 {
-    size_t kept = 0;
-    size_t floor = 0; /* no character before this is taken away */
+    size_t length = 0;
+    size_t floor = 0; /* a backspace removes no character before this */
 
     for (size_t i = 0, step; i < n; i += step) {
         const char *at = line + i;
@@ -85,14 +92,14 @@ size_t output_clean(char *line, size_t n, bool colours)
 
         step = is_escape ? escape_bytes(at, n - i) : bytes > 0 ? bytes : 1;
         if (bytes > 0 || *at == '\t' || (is_escape && colours && is_harmless(at, step))) {
-            memmove(line + kept, at, step);
-            kept += step;
-            floor = is_escape ? kept : floor;
-        } else if (*at == '\b' && kept > floor) {
-            kept = without_last(line, kept);
+            memmove(line + length, at, step);
+            length += step;
+            floor = is_escape ? length : floor;
+        } else if (*at == '\b' && length > floor) {
+            length = without_last(line, length);
         } else if (is_between(*at, 0x80, 0xff)) {
-            line[kept++] = '?';
+            line[length++] = '?';
         }
     }
-    return kept;
+    return length;
 }

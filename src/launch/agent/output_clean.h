@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output_clean.h - what of a rank's line a terminal may see. Pure.
+ * output_clean.h - removes from a rank's line what could control the user's terminal. Pure.
  *
- * Let through are printable characters, tabs, and with `colours` ESC [ ... m and the erasing of the rest of the line. A backspace takes the character
- * before it away, as far as the line goes. All else that a terminal would obey is left out: moving about, titles, clipboards, questions whose
- * answers would be typed. What is no character becomes '?'.
+ * Printable characters and tabs pass; with `colours` also ESC [ ... m and ESC [ K (erase to the end
+ * of the line). A backspace removes the character before it in the line. All other control
+ * sequences are removed: cursor movement, titles, clipboard access, queries that the terminal would
+ * answer as typed input. Bytes that are not UTF-8 become '?'.
  */
 #ifndef LS_LAUNCH_OUTPUT_CLEAN_H
 #define LS_LAUNCH_OUTPUT_CLEAN_H
@@ -12,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In its place; gives the length that is left. */
+/* Works in place; returns the new length. */
 size_t output_clean(char *line, size_t n, bool colours);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * output_fold.c - the queue of lines that wait for the same line of other ranks. The lines of a
+ * rank are never reordered. Called by output.c, and by the agent's timer for lines that are due.
+ */
 #include "launch/agent/output_fold.h"
 
 #include "base/alloc.h"
@@ -12,7 +16,7 @@ enum { RANGES_SHOWN = 8, WORD_BITS = 64 };
 typedef struct fold_line {
     list_node place;            /* in output_fold.lines */
     list_node age;              /* in output_fold.ages */
-    const output_stream *first; /* the stream that brought it */
+    const output_stream *first; /* the stream that added it */
     int64_t since_ns;
     uint64_t depth;
     uint64_t hash;
@@ -22,18 +26,21 @@ typedef struct fold_line {
     uint64_t *ranks; /* a bit each, of fold->n_ranks */
 } fold_line;
 
-/* The depth of a line is one more than that of the line before it of the same rank. Lines stand in the order of their depth, so that
- * what ranks print alike stays together while each also prints lines of its own in between. */
+/*
+ * The depth of a line is one more than the depth of the line before it of the same rank. The queue
+ * is in the order of depth, so equal lines of ranks stay together while each rank also prints lines
+ * of its own in between.
+ */
 struct output_fold {
     const ls_clock *clock;
     int first_rank;
     int n_ranks;
     int n_shown;
-    list_node lines; /* in the order in which they will be written */
-    list_node ages;  /* in the order in which they came */
+    list_node lines; /* in the order of writing */
+    list_node ages;  /* in the order of arrival */
     size_t n_lines;
     size_t bytes;
-    fold_line **newest_of; /* each rank's newest line that waits, NULL: none */
+    fold_line **newest_of; /* each rank's newest line in the queue, NULL: none */
 };
 
 ls_status output_fold_create(int first_rank, int n_ranks, int n_shown, const ls_clock *clock,
@@ -122,7 +129,7 @@ static void make_prefix(const output_fold *f, const fold_line *l, char *buf, siz
     text_free(&list);
 }
 
-/* What is shown of a stream whose line waits is the beginning of that line: nothing newer is shown before it is written. */
+/* An unfinished line on the terminal is the beginning of its rank's line in the queue. */
 static const output_stream *shown_begin(const output_fold *f, const fold_line *l)
 {
     const output_stream *shown = l->first->sink->shown_of;
@@ -157,7 +164,7 @@ static int64_t left_ns(const output_fold *f)
     return (int64_t)OUTPUT_FOLD_MS * 1000000 - (now_ns(f) - oldest->since_ns);
 }
 
-/* With a line that is due goes all that stands before it. */
+/* A line that is due takes all lines before it along. */
 void output_fold_flush(output_fold *f)
 {
     while (!list_empty(&f->lines) &&
@@ -207,7 +214,7 @@ static void add_rank(output_fold *f, fold_line *l, int rank)
     f->newest_of[i] = l;
 }
 
-/* The same line of other ranks, behind the newest line of this one; NULL: there is none. */
+/* The same line of other ranks, behind the newest line of this rank; NULL: there is none. */
 static fold_line *find_same(const output_fold *f, const output_stream *s, uint64_t hash,
                             const char *line, size_t bytes)
 {
@@ -232,7 +239,7 @@ static uint64_t next_depth(const output_fold *f, const output_stream *s)
     return list_empty(&f->lines) ? 0 : line_at(f->lines.next)->depth;
 }
 
-/* A line of its own behind all that are no deeper; NULL: no memory. */
+/* Inserts a line behind all lines that are not deeper; NULL: no memory. */
 static fold_line *insert(output_fold *f, const output_stream *s, uint64_t hash, const char *line,
                          size_t bytes)
 {

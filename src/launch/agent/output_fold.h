@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output_fold.h - identical lines of several ranks, written once: "ranks 0-3| text".
+ * output_fold.h - writes equal lines of several ranks once: "ranks 0-3| text".
  *
- * Lines of all streams of a job wait in one queue, each for at most OUTPUT_FOLD_MS. A rank's line joins the same line of others only
- * behind that rank's own earlier ones, so the lines of each rank keep their order; those of different ranks may change places.
+ * Lines of all streams of a job wait in one queue, each for at most OUTPUT_FOLD_MS. A line joins
+ * the same line of other ranks only behind earlier lines of its own rank. So the lines of each rank
+ * keep their order; lines of different ranks may change places.
  */
 #ifndef LS_LAUNCH_OUTPUT_FOLD_H
 #define LS_LAUNCH_OUTPUT_FOLD_H
@@ -12,18 +13,21 @@
 #include "launch/agent/output.h"
 
 #define OUTPUT_FOLD_MS    50
-#define OUTPUT_FOLD_LINES 1024      /* that wait at most */
-#define OUTPUT_FOLD_BYTES (1 << 20) /* that their texts have at most */
+#define OUTPUT_FOLD_LINES 1024      /* most lines in the queue */
+#define OUTPUT_FOLD_BYTES (1 << 20) /* most bytes of their texts */
 
 typedef struct output_fold output_fold;
 
-/* For ranks first_rank up to first_rank + n_ranks - 1, of which n_shown write anything: a line that all of those have written waits
- * no longer. */
+/*
+ * For ranks first_rank up to first_rank + n_ranks - 1, of which n_shown print. A line that n_shown
+ * ranks have written is due at once.
+ */
 LS_MUST_USE ls_status output_fold_create(int first_rank, int n_ranks, int n_shown,
                                          const ls_clock *clock, output_fold **out);
-void output_fold_destroy(output_fold *f); /* NULL is allowed; what waits is lost: flush it before */
+/* NULL is allowed. Lines in the queue are lost: flush them before. */
+void output_fold_destroy(output_fold *f);
 
-/* A whole line of a stream. */
+/* Adds a whole line of a stream. */
 void output_fold_add(output_fold *f, const output_stream *s, const char *line, size_t bytes);
 
 /* Whether a line of this stream's rank waits. */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_args.c - copies the arguments of the job for one rank and replaces "${local_rank}" in them.
+ * Called by agent_ranks.c before it starts a rank.
+ */
 #include "launch/agent/rank_args.h"
 
 #include "base/alloc.h"

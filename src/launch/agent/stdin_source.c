@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stdin_source.c - reads the launcher's stdin in pieces, never more than was granted, and never a
+ * terminal from the background. Called by agent_input.c.
+ */
 #include "launch/agent/stdin_source.h"
 
 #include "base/alloc.h"
@@ -11,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FOREGROUND_MS = 200 /* to look whether the terminal is ours again */ };
+enum { FOREGROUND_MS = 200 /* between two checks whether this process is in the foreground */ };
 
 struct stdin_source {
     poller *loop;
@@ -19,16 +23,16 @@ struct stdin_source {
     int fd;
     bool owns_fd;
     bool is_terminal;
-    bool is_file; /* always readable: no poller watches it */
+    bool is_file; /* always readable, so it is not polled */
     bool has_ended;
-    size_t room;
+    size_t granted;
     poll_watch *watch;
-    poll_timer timer; /* to read a file, to look for the foreground, or to tell the end again */
+    poll_timer timer; /* to read a file, to check for the foreground, or to report the end again */
 };
 
-static void mind(stdin_source *s);
+static void update_watch(stdin_source *s);
 
-/* A terminal that does not control us is nobody's background. */
+/* Always true of a terminal that does not control this process. */
 static bool is_foreground(const stdin_source *s)
 {
     const pid_t group = s->is_terminal ? tcgetpgrp(s->fd) : -1;
@@ -38,21 +42,21 @@ static bool is_foreground(const stdin_source *s)
 
 static void end(stdin_source *s, bool for_good)
 {
-    s->has_ended = for_good || !s->is_terminal || !s->opt.goes_on;
+    s->has_ended = for_good || !s->is_terminal || !s->opt.continues_after_end;
     s->opt.bytes(s->opt.self, NULL, 0);
 }
 
 static void read_some(stdin_source *s, bool is_broken)
 {
     char bytes[STDIN_PIECE_MOST];
-    const size_t most = s->room < sizeof(bytes) ? s->room : sizeof(bytes);
+    const size_t most = s->granted < sizeof(bytes) ? s->granted : sizeof(bytes);
     ssize_t n;
 
     if (!is_foreground(s))
         return;
     n = read(s->fd, bytes, most);
     if (n > 0) {
-        s->room -= (size_t)n;
+        s->granted -= (size_t)n;
         s->opt.bytes(s->opt.self, bytes, (size_t)n);
     } else if (n == 0) {
         end(s, is_broken);
@@ -66,7 +70,7 @@ static void on_readable(void *arg, unsigned events)
     stdin_source *s = arg;
 
     read_some(s, (events & POLL_BROKEN) != 0);
-    mind(s);
+    update_watch(s);
 }
 
 static void on_due(void *arg)
@@ -78,7 +82,7 @@ static void on_due(void *arg)
     else if (s->is_file)
         read_some(s, false);
     if (!s->has_ended)
-        mind(s);
+        update_watch(s);
 }
 
 static void stop_watching(stdin_source *s)
@@ -87,46 +91,48 @@ static void stop_watching(stdin_source *s)
     s->watch = NULL;
 }
 
-/* What is waited for now. */
-static void mind(stdin_source *s)
+/* Sets the watch or the timer for the next read. */
+static void update_watch(stdin_source *s)
 {
     const size_t least = s->is_terminal ? STDIN_LINE_MOST : 1;
-    const bool wants = !s->has_ended && s->room >= least;
-    const bool watches = wants && !s->is_file && is_foreground(s);
+    const bool is_due = !s->has_ended && s->granted >= least;
+    const bool polls = is_due && !s->is_file && is_foreground(s);
 
-    if (!watches)
+    if (!polls)
         stop_watching(s);
-    if (watches && s->watch == NULL &&
+    if (polls && s->watch == NULL &&
         poller_watch(s->loop, s->fd, POLL_READ, on_readable, s, &s->watch) != LS_OK)
         s->has_ended = true; /* it is closed */
     if (s->has_ended)
         return;
-    if (wants && !watches)
+    if (is_due && !polls)
         poller_timer_set(s->loop, &s->timer, ls_now_ms() + (s->is_file ? 0 : FOREGROUND_MS), on_due,
                          s);
     else
         poller_timer_cancel(&s->timer);
 }
 
-void stdin_source_want(stdin_source *s, size_t more)
+void stdin_source_grant(stdin_source *s, size_t more)
 {
-    s->room += more;
-    mind(s);
+    s->granted += more;
+    update_watch(s);
     if (s->has_ended)
         poller_timer_set(s->loop, &s->timer, ls_now_ms(), on_due, s);
 }
 
-void stdin_source_hold(stdin_source *s)
+void stdin_source_revoke(stdin_source *s)
 {
     if (s == NULL)
         return;
-    s->room = 0;
+    s->granted = 0;
     stop_watching(s);
     poller_timer_cancel(&s->timer);
 }
 
-/* The same pipe or terminal by a description of our own, as the other one's flags are everybody's who has it. A file keeps its place only in
- * the one it has. */
+/*
+ * Opens the same pipe or terminal once more, because the flags of the given descriptor are shared
+ * with other processes. A file stays as it is: its position belongs to that descriptor.
+ */
 static void open_nonblocking(stdin_source *s)
 {
     struct stat facts;
@@ -142,7 +148,7 @@ static void open_nonblocking(stdin_source *s)
     text_format(path, sizeof(path), "/proc/self/fd/%d", s->fd);
     fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return; /* another user's: it is read when there is something */
+        return; /* it belongs to another user: it is read when it is readable */
     s->fd = fd;
     s->owns_fd = true;
 }

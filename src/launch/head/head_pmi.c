@@ -52,7 +52,7 @@ static void fail_rank(head *h, int rank)
     if (!h->ends[p->node].has_come) {
         head_node *node = head_find_node(h, p->conn);
 
-        text_format(failure.text, sizeof(failure.text), "%s", pmi_vain_text(r->stage));
+        text_format(failure.text, sizeof(failure.text), "%s", pmi_early_exit_text(r->stage));
         node_write_failure(&w, &failure);
         if (node != NULL)
             head_send(node, NODE_VAIN, &w);
@@ -60,7 +60,7 @@ static void fail_rank(head *h, int rank)
         return;
     }
     text_format(failure.text, sizeof(failure.text), "rank %d (pid %d): %s", rank, (int)r->pid,
-                pmi_vain_text(r->stage));
+                pmi_early_exit_text(r->stage));
     failed.conn = p->conn;
     failed.local_rank = failure.local_rank;
     head_event(h, &failed);

@@ -60,7 +60,7 @@ typedef enum node_message {
     NODE_RESUME,    /* nothing */
     NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
     NODE_CLOCK,       /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
-    NODE_MPI_KEYS,    /* generation u32, then as pmi_tell() writes them, for all other nodes */
+    NODE_MPI_KEYS,    /* generation u32, then as pmi_write_new_keys() writes them, for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
     NODE_OWNER, /* node_owner: node 0 asks; the head passes it to the node that has the address */
 } node_message;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pmi.c - parses the PMI-1 requests of ranks and makes the replies, one function a command. At most
+ * one reply of a rank is pending. Called by agent/pmi_sockets.c.
+ */
 #include "launch/pmi/pmi_internal.h"
 
 #include "base/alloc.h"
@@ -8,33 +12,33 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What clients are told, as the launchers they are used to tell them. */
-enum { TOLD_NAME_MAX = 256, TOLD_KEY_MAX = 64, TOLD_VALUE_MAX = 1024 };
+/* The limits that clients get, the same as from the launchers of MPICH. */
+enum { LIMIT_NAME_MAX = 256, LIMIT_KEY_MAX = 64, LIMIT_VALUE_MAX = 1024 };
 
 #define NO_MEMORY "more than there is memory for"
 
-/* --- what a line says --- */
+/* --- parsing a line --- */
 
 static bool is_word(pmi_slice s, const char *word)
 {
     return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
 }
 
-/* These may hold spaces, so they come last and reach to the end of the line. */
+/* A value that may contain spaces; it is the last of its line. */
 static bool is_text(pmi_slice name)
 {
     return is_word(name, "value") || is_word(name, "message");
 }
 
-/* What stands behind NAME= in a line of such pairs. */
-static bool find(const char *line, const char *wanted, pmi_slice *out)
+/* Finds the value behind NAME= in a line of such pairs. */
+static bool find(const char *line, const char *searched, pmi_slice *out)
 {
     for (line += strspn(line, " "); *line != 0; line += strspn(line, " ")) {
         const size_t length = strcspn(line, " ");
         const pmi_slice name = {line, strcspn(line, " =")};
         const char *value = line + name.n + 1;
 
-        if (name.n < length && is_word(name, wanted)) {
+        if (name.n < length && is_word(name, searched)) {
             *out = (pmi_slice){value, is_text(name) ? strlen(value) : length - name.n - 1};
             return true;
         }
@@ -45,30 +49,30 @@ static bool find(const char *line, const char *wanted, pmi_slice *out)
     return false;
 }
 
-static int find_number(const char *line, const char *wanted, int otherwise)
+static int find_number(const char *line, const char *searched, int otherwise)
 {
     char digits[16];
     int64_t value;
     pmi_slice s;
 
-    if (!find(line, wanted, &s) || s.n >= sizeof(digits))
+    if (!find(line, searched, &s) || s.n >= sizeof(digits))
         return otherwise;
     text_format(digits, sizeof(digits), "%.*s", (int)s.n, s.at);
-    return text_parse_int(digits, wanted, INT_MIN, INT_MAX, &value) == LS_OK ? (int)value
-                                                                             : otherwise;
+    return text_parse_int(digits, searched, INT_MIN, INT_MAX, &value) == LS_OK ? (int)value
+                                                                               : otherwise;
 }
 
-/* --- what is said --- */
+/* --- replies --- */
 
-/* Nothing can be answered any more. */
-static void give_up(pmi_rank *r, const char *fault)
+/* Stops answering the rank. */
+static void fail_rank(pmi_rank *r, const char *fault)
 {
     r->fault = fault;
     r->is_over = true;
 }
 
-static void say(pmi_rank *r, const char *format, ...) LS_PRINTF(2, 3);
-static void say(pmi_rank *r, const char *format, ...)
+static void reply(pmi_rank *r, const char *format, ...) LS_PRINTF(2, 3);
+static void reply(pmi_rank *r, const char *format, ...)
 {
     char line[PMI_LINE_MOST + 64];
     va_list args;
@@ -80,7 +84,7 @@ static void say(pmi_rank *r, const char *format, ...)
     va_end(args);
     text_append(&r->reply, "%s\n", line);
     if (r->reply.failed)
-        give_up(r, NO_MEMORY);
+        fail_rank(r, NO_MEMORY);
 }
 
 /* --- one function a command --- */
@@ -90,36 +94,36 @@ static void answer_init(pmi *p, int rank, const char *line)
     const bool ours = find_number(line, "pmi_version", 1) == 1;
 
     p->ranks[rank].stage = PMI_JOINED;
-    say(&p->ranks[rank], "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d",
-        ours ? 0 : -1);
+    reply(&p->ranks[rank], "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d",
+          ours ? 0 : -1);
 }
 
 static void answer_maxes(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", TOLD_NAME_MAX,
-        TOLD_KEY_MAX, TOLD_VALUE_MAX);
+    reply(&p->ranks[rank], "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d",
+          LIMIT_NAME_MAX, LIMIT_KEY_MAX, LIMIT_VALUE_MAX);
 }
 
 static void answer_appnum(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=appnum rc=0 appnum=0");
+    reply(&p->ranks[rank], "cmd=appnum rc=0 appnum=0");
 }
 
 static void answer_universe(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=universe_size rc=0 size=%d", p->world_size);
+    reply(&p->ranks[rank], "cmd=universe_size rc=0 size=%d", p->world_size);
 }
 
 static void answer_name(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=my_kvsname rc=0 kvsname=%s", p->name);
+    reply(&p->ranks[rank], "cmd=my_kvsname rc=0 kvsname=%s", p->name);
 }
 
-/* The key of a request to our key-value space. NULL, or what is wrong with it. */
+/* Finds the key of a request. Returns NULL, or the error of the request. */
 static const char *find_key(const pmi *p, const char *line, pmi_slice *key)
 {
     pmi_slice space;
@@ -142,9 +146,9 @@ static void answer_put(pmi *p, int rank, const char *line)
     if (wrong == NULL)
         wrong = pmi_put(p, rank, key, value);
     if (wrong == NULL)
-        say(&p->ranks[rank], "cmd=put_result rc=0");
+        reply(&p->ranks[rank], "cmd=put_result rc=0");
     else
-        say(&p->ranks[rank], "cmd=put_result rc=-1 msg=%s", wrong);
+        reply(&p->ranks[rank], "cmd=put_result rc=-1 msg=%s", wrong);
 }
 
 static void answer_get(pmi *p, int rank, const char *line)
@@ -154,28 +158,28 @@ static void answer_get(pmi *p, int rank, const char *line)
     const char *value = wrong == NULL ? pmi_get(p, key) : NULL;
 
     if (value != NULL)
-        say(&p->ranks[rank], "cmd=get_result rc=0 value=%s", value);
+        reply(&p->ranks[rank], "cmd=get_result rc=0 value=%s", value);
     else
-        say(&p->ranks[rank], "cmd=get_result rc=-1 msg=%s",
-            wrong == NULL ? "key_not_found" : wrong);
+        reply(&p->ranks[rank], "cmd=get_result rc=-1 msg=%s",
+              wrong == NULL ? "key_not_found" : wrong);
 }
 
 static void answer_barrier(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
     p->ranks[rank].in_barrier = true;
-    p->asks = ++p->n_waiting == p->n_ranks;
+    p->has_full_barrier = ++p->n_waiting == p->n_ranks;
 }
 
 static void answer_finalize(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
     p->ranks[rank].stage = PMI_LEFT;
-    say(&p->ranks[rank], "cmd=finalize_ack rc=0");
+    reply(&p->ranks[rank], "cmd=finalize_ack rc=0");
 }
 
-/* There is no reply: a client that waits for one is not prepared to go on behind it. */
-static void hear_abort(pmi *p, int rank, const char *line)
+/* Sends no reply: clients do not continue after an abort. */
+static void take_abort(pmi *p, int rank, const char *line)
 {
     pmi_rank *r = &p->ranks[rank];
     char text[sizeof(r->text)];
@@ -189,29 +193,29 @@ static void hear_abort(pmi *p, int rank, const char *line)
     }
 }
 
-/* MPI has names for services, which are looked up, and processes that start others. We have neither, and say so. */
+/* Name publishing and the spawning of processes are not supported. */
 static void answer_publish(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=publish_result rc=-1 info=not_supported msg=not_supported");
+    reply(&p->ranks[rank], "cmd=publish_result rc=-1 info=not_supported msg=not_supported");
 }
 
 static void answer_unpublish(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=unpublish_result rc=-1 info=not_supported msg=not_supported");
+    reply(&p->ranks[rank], "cmd=unpublish_result rc=-1 info=not_supported msg=not_supported");
 }
 
 static void answer_lookup(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=lookup_result rc=-1 info=not_supported msg=not_supported");
+    reply(&p->ranks[rank], "cmd=lookup_result rc=-1 info=not_supported msg=not_supported");
 }
 
 static void refuse_spawn(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    say(&p->ranks[rank], "cmd=spawn_result rc=-1 msg=not_supported");
+    reply(&p->ranks[rank], "cmd=spawn_result rc=-1 msg=not_supported");
 }
 
 static const struct {
@@ -227,15 +231,15 @@ static const struct {
     {"get", answer_get},
     {"barrier_in", answer_barrier},
     {"finalize", answer_finalize},
-    {"abort", hear_abort},
+    {"abort", take_abort},
     {"publish_name", answer_publish},
     {"unpublish_name", answer_unpublish},
     {"lookup_name", answer_lookup},
     {"spawn", refuse_spawn},
 };
 
-/* A request to start processes has a line for each thing, and comes once for each of several programs; one reply is expected. */
-static void hear_spawn(pmi *p, int rank, const char *line)
+/* A spawn request has several lines, once for each program. The client expects one reply. */
+static void take_spawn(pmi *p, int rank, const char *line)
 {
     pmi_rank *r = &p->ranks[rank];
 
@@ -256,7 +260,7 @@ static void answer(pmi *p, int rank, const char *line)
     pmi_slice command;
 
     if (r->n_spawns > 0) {
-        hear_spawn(p, rank, line);
+        take_spawn(p, rank, line);
         return;
     }
     if (text_equal(line, "mcmd=spawn")) {
@@ -264,21 +268,21 @@ static void answer(pmi *p, int rank, const char *line)
         return;
     }
     if (r->in_barrier) {
-        give_up(r, "a request while it waits in a barrier");
+        fail_rank(r, "a request while it waits in a barrier");
         return;
     }
     if (!find(line, "cmd", &command)) {
-        give_up(r, "a line without a command");
+        fail_rank(r, "a line without a command");
         return;
     }
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
         if (is_word(command, commands[i].name)) {
             if (r->stage == PMI_SILENT)
-                r->stage = PMI_JOINED; /* some forget to say so */
+                r->stage = PMI_JOINED; /* some clients do not send init */
             commands[i].answer(p, rank, line);
             return;
         }
-    say(r, "cmd=unknown rc=-1 msg=unknown_command");
+    reply(r, "cmd=unknown rc=-1 msg=unknown_command");
 }
 
 /* --- bytes --- */
@@ -286,43 +290,43 @@ static void answer(pmi *p, int rank, const char *line)
 static void drop_front(text_buf *t, size_t n)
 {
     if (n == t->length) {
-        text_free(t); /* most ranks talk for a moment only */
+        text_free(t); /* most ranks send nothing more */
         return;
     }
     memmove(t->data, t->data + n, t->length - n + 1);
     t->length -= n;
 }
 
-/* Whether the first line was there and has been answered. */
+/* Answers the first line, if it is complete. */
 static bool answer_next(pmi *p, int rank)
 {
     pmi_rank *r = &p->ranks[rank];
-    const size_t searched = r->heard.length < PMI_LINE_MOST ? r->heard.length : PMI_LINE_MOST;
-    char *end = searched > 0 ? memchr(r->heard.data, '\n', searched) : NULL;
-    const size_t length = end != NULL ? (size_t)(end - r->heard.data) : searched;
+    const size_t searched = r->request.length < PMI_LINE_MOST ? r->request.length : PMI_LINE_MOST;
+    char *end = searched > 0 ? memchr(r->request.data, '\n', searched) : NULL;
+    const size_t length = end != NULL ? (size_t)(end - r->request.data) : searched;
 
-    if (searched > 0 && memchr(r->heard.data, 0, length) != NULL)
-        give_up(r, "a zero byte");
+    if (searched > 0 && memchr(r->request.data, 0, length) != NULL)
+        fail_rank(r, "a zero byte");
     else if (end == NULL && searched == PMI_LINE_MOST)
-        give_up(r, "a line that is too long");
+        fail_rank(r, "a line that is too long");
     if (end == NULL || r->fault != NULL)
         return false;
     *end = 0;
-    answer(p, rank, r->heard.data);
-    drop_front(&r->heard, length + 1);
+    answer(p, rank, r->request.data);
+    drop_front(&r->request, length + 1);
     return true;
 }
 
-bool pmi_hear(pmi *p, int rank, const char *bytes, size_t n)
+bool pmi_receive(pmi *p, int rank, const char *bytes, size_t n)
 {
     pmi_rank *r = &p->ranks[rank];
 
     if (r->is_over)
         return r->reply.length > 0;
     if (n > 0)
-        text_append_bytes(&r->heard, bytes, n);
-    if (r->heard.failed)
-        give_up(r, NO_MEMORY);
+        text_append_bytes(&r->request, bytes, n);
+    if (r->request.failed)
+        fail_rank(r, NO_MEMORY);
     while (r->reply.length == 0 && !r->is_over && answer_next(p, rank))
         continue;
     return r->reply.length > 0;
@@ -334,38 +338,38 @@ void pmi_sent(pmi *p, int rank, size_t n)
         drop_front(&p->ranks[rank].reply, n);
 }
 
-void pmi_gone(pmi *p, int rank)
+void pmi_end_rank(pmi *p, int rank)
 {
     pmi_rank *r = &p->ranks[rank];
 
     p->n_waiting -= r->in_barrier;
     r->in_barrier = false;
     r->is_over = true;
-    text_free(&r->heard);
+    text_free(&r->request);
     text_free(&r->reply);
 }
 
 /* --- the barrier --- */
 
-bool pmi_asks(pmi *p)
+bool pmi_take_full_barrier(pmi *p)
 {
-    const bool asks = p->asks;
+    const bool is_full = p->has_full_barrier;
 
-    p->asks = false;
-    return asks;
+    p->has_full_barrier = false;
+    return is_full;
 }
 
-void pmi_pass(pmi *p)
+void pmi_release_barrier(pmi *p)
 {
     p->n_waiting = 0;
     p->n_passed++;
     for (int i = 0; i < p->n_ranks; i++) {
         p->ranks[i].in_barrier = false;
-        say(&p->ranks[i], "cmd=barrier_out rc=0");
+        reply(&p->ranks[i], "cmd=barrier_out rc=0");
     }
 }
 
-const char *pmi_vain_text(pmi_stage stage)
+const char *pmi_early_exit_text(pmi_stage stage)
 {
     switch (stage) {
     case PMI_SILENT:
@@ -407,7 +411,7 @@ void pmi_destroy(pmi *p)
         return;
     pmi_free_keys(p);
     for (int i = 0; p->ranks != NULL && i < p->n_ranks; i++) {
-        text_free(&p->ranks[i].heard);
+        text_free(&p->ranks[i].request);
         text_free(&p->ranks[i].reply);
     }
     ls_free(p->ranks);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmi.h - the answering side of PMI-1: lines of text by which MPICH and its kin ask their launcher who they are, and tell each other
- * their addresses. Pure, bytes in and bytes out; agent_pmi.c has the sockets.
+ * pmi.h - the server side of PMI-1: lines of text in which MPICH and related MPI libraries ask
+ * their launcher for rank and size, and exchange their addresses. Pure, bytes in and bytes out; the
+ * sockets are in agent/pmi_sockets.c.
  *
- * Each node answers its own ranks. What ranks share goes through the head of the job (head_pmi.c): keys that are new travel in front
- * of a barrier, and a barrier is passed when all nodes are in it.
+ * Each node answers its own ranks. What ranks share goes through the head of the job (head_pmi.c):
+ * new keys are sent before a barrier, and a barrier is released when all nodes are in it.
  *
- *     a rank says                        it is told
+ *     request of a rank                  reply
  *     cmd=put kvsname=J key=k value=v    cmd=put_result rc=0
- *     cmd=barrier_in                     cmd=barrier_out rc=0    once all ranks of the job have said so
+ *     cmd=barrier_in                     cmd=barrier_out rc=0    when all ranks are in it
  *     cmd=get kvsname=J key=k            cmd=get_result rc=0 value=v
  *
- * Ranks are foreign programs: lines and keys are bounded, and so is the sum of what a rank leaves here.
+ * Ranks are foreign programs: lines, keys, and the memory that a rank takes here are bounded.
  */
 #ifndef LS_LAUNCH_PMI_H
 #define LS_LAUNCH_PMI_H
@@ -23,16 +24,15 @@
 
 #include <stdbool.h>
 
-#define PMI_NAME_BYTES 32
-#define PMI_LAYOUT_BYTES                                                                           \
-    900 /* with its end; a longer one does not fit into a line that clients read */
-#define PMI_LINE_MOST   4096 /* bytes, with its end; known clients send at most 1024 */
-#define PMI_KEY_MOST    255
-#define PMI_KEPT_MOST   ((size_t)1024 * 1024) /* bytes of keys, values and what holds them, a rank */
-#define PMI_LEARNT_MOST ((size_t)64 * 1024 * 1024) /* ... of all ranks of other nodes */
+#define PMI_NAME_BYTES   32
+#define PMI_LAYOUT_BYTES 900  /* with its end; clients cannot read a longer line */
+#define PMI_LINE_MOST    4096 /* bytes, with its end; known clients send at most 1024 */
+#define PMI_KEY_MOST     255
+#define PMI_RANK_MOST    ((size_t)1024 * 1024)      /* bytes of keys and values of one rank */
+#define PMI_REMOTE_MOST  ((size_t)64 * 1024 * 1024) /* ... of all ranks of other nodes */
 
 typedef enum pmi_stage {
-    PMI_SILENT, /* has said nothing of PMI, as most programs */
+    PMI_SILENT, /* has sent nothing, as most programs */
     PMI_JOINED, /* in MPI_Init or behind it */
     PMI_LEFT    /* in MPI_Finalize or behind it */
 } pmi_stage;
@@ -40,66 +40,76 @@ typedef enum pmi_stage {
 typedef struct pmi_rank {
     pmi_stage stage;
     bool in_barrier;
-    bool is_over; /* is neither heard nor answered any more: it has gone, or `fault` */
+    bool is_over; /* is neither read nor answered any more: it has left, or `fault` */
     bool has_aborted;
     int abort_code;
-    char text[128];    /* what it said to its abort; "": nothing */
-    const char *fault; /* why what it sends cannot be PMI; NULL: none */
-    int n_spawns;      /* of the request to start processes that it is making, 0: of none */
+    char text[128];    /* the message of its abort; "": none */
+    const char *fault; /* why what it sends is not PMI; NULL: no fault */
+    int n_spawns;      /* programs in the spawn request that it is sending, 0: none */
     int spawn_number;
-    size_t kept_bytes;
-    text_buf heard; /* lines that are not answered yet */
-    text_buf reply; /* what is to be sent to it */
+    size_t key_bytes;
+    text_buf request; /* lines not answered yet */
+    text_buf reply;   /* bytes to be sent to it */
 } pmi_rank;
 
-/* The ranks of a job that are on this node. A rank is named by its number among them. */
+/* The ranks of a job on this node. A rank is named by its number among them. */
 typedef struct pmi {
     char name[PMI_NAME_BYTES];
     int n_ranks;
     int world_size;
-    int n_waiting;     /* in the barrier */
-    bool asks;         /* all are in it, and nobody else knows yet */
-    unsigned n_passed; /* barriers: each puts a reply to every rank */
+    int n_waiting;         /* in the barrier */
+    bool has_full_barrier; /* all are in it, and the head does not know yet */
+    unsigned n_passed;     /* released barriers */
     pmi_rank *ranks;
     byte_map keys;
-    int n_new; /* keys that other nodes have not been told */
-    size_t learnt_bytes;
+    int n_new; /* keys that other nodes do not have */
+    size_t remote_bytes;
 } pmi;
 
-/* `name` is one word, and no other job's. `layout` is pmi_write_layout()'s; "": which ranks share a node is not told. */
+/*
+ * `name` is one word and unique to the job. `layout` is the text of pmi_write_layout(); "": clients
+ * do not learn which ranks share a node.
+ */
 LS_MUST_USE ls_status pmi_create(const char *name, int n_ranks, int world_size, const char *layout,
                                  pmi **out);
 void pmi_destroy(pmi *p); /* NULL is allowed */
 
 /*
- * Takes n bytes (at most PMI_LINE_MOST; 0: none) that a rank has sent, and answers its lines up to the first that brings a reply.
- * True: send that, if there is one, and call again with n = 0 before giving it more. Where the bytes are cut makes no difference.
+ * Takes n bytes (at most PMI_LINE_MOST; 0: none) of a rank and answers its lines up to the first
+ * that has a reply. True: send that reply and call again with n = 0 before passing more bytes.
+ * Lines may be cut anywhere.
  */
-bool pmi_hear(pmi *p, int rank, const char *bytes, size_t n);
+bool pmi_receive(pmi *p, int rank, const char *bytes, size_t n);
 
 /* The first n bytes of ranks[rank].reply have been sent. */
 void pmi_sent(pmi *p, int rank, size_t n);
 
-/* The rank is not there any more. What it has put stays. */
-void pmi_gone(pmi *p, int rank);
+/* The rank has closed its socket. Its keys stay. */
+void pmi_end_rank(pmi *p, int rank);
 
 /* --- with the other nodes --- */
 
-/* True once for each barrier that all ranks are in. pmi_tell() comes first, and pmi_pass() when all nodes are in it. */
-bool pmi_asks(pmi *p);
-void pmi_pass(pmi *p);
+/*
+ * True once for each barrier that all ranks of this node are in. The caller then sends the new
+ * keys, and calls pmi_release_barrier() when all nodes are in the barrier.
+ */
+bool pmi_take_full_barrier(pmi *p);
+void pmi_release_barrier(pmi *p);
 
-/* Writes keys that are new, most bytes or a little more of them; false: there were none. */
-bool pmi_tell(pmi *p, wire_writer *w, size_t most);
+/* Writes new keys, `most` bytes or a little more; false: there were none. */
+bool pmi_write_new_keys(pmi *p, wire_writer *w, size_t most);
 
-/* Takes what another node has told; r ends with it. LS_EPROTO, LS_ENOMEM. */
-LS_MUST_USE ls_status pmi_learn(pmi *p, wire_reader *r);
+/* Reads the keys of another node up to the end of r. LS_EPROTO, LS_ENOMEM. */
+LS_MUST_USE ls_status pmi_read_keys(pmi *p, wire_reader *r);
 
-/* Which ranks share a node, as MPICH is told: blocks of (first node, nodes, ranks on each). "" when it does not fit. */
+/*
+ * Which ranks share a node, in MPICH's form: blocks of (first node, nodes, ranks on each). "" when
+ * it does not fit.
+ */
 void pmi_write_layout(const int *n_local, int n_nodes, char out[PMI_LAYOUT_BYTES]);
 bool pmi_is_layout(const char *text); /* or "" */
 
-/* Why others wait in vain for a rank that has ended with code 0 in this stage. */
-const char *pmi_vain_text(pmi_stage stage);
+/* The failure of a rank that exited with code 0 in this stage while other ranks wait for it. */
+const char *pmi_early_exit_text(pmi_stage stage);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmi_internal.h - between the lines of PMI-1 (pmi.c) and the keys that ranks put and get (pmi_keys.c).
+ * pmi_internal.h - the key-value space (pmi_keys.c) as the commands of PMI-1 (pmi.c) use it.
  */
 #ifndef LS_LAUNCH_PMI_INTERNAL_H
 #define LS_LAUNCH_PMI_INTERNAL_H
@@ -13,11 +13,11 @@ typedef struct pmi_slice {
     size_t n;
 } pmi_slice;
 
-/* For a rank of this node. NULL, or why not. */
+/* Puts a key for a rank of this node. Returns NULL, or the error for the client. */
 const char *pmi_put(pmi *p, int rank, pmi_slice key, pmi_slice value);
-/* The key that the launcher puts; "" puts none. */
+/* Puts the layout of the job, which no rank can replace; "" puts nothing. */
 const char *pmi_put_layout(pmi *p, const char *layout);
-const char *pmi_get(const pmi *p, pmi_slice key); /* NULL: there is none */
+const char *pmi_get(const pmi *p, pmi_slice key); /* NULL: no such key */
 void pmi_free_keys(pmi *p);
 
 #endif

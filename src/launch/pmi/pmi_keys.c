@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmi_keys.c - the key-value space of a job's MPI programs, as one node knows it: what its ranks put, and what other nodes have told.
+ * pmi_keys.c - one node's copy of the key-value space of a job's MPI programs: the keys that its
+ * ranks put, and those of other nodes. The bytes of each owner are bounded. Called by pmi.c, and by
+ * the agent for messages of the head.
  */
 #include "launch/pmi/pmi_internal.h"
 
@@ -9,13 +11,13 @@
 #include <string.h>
 
 enum {
-    LAUNCHER = -1, /* owners that are no rank of this node */
-    ELSEWHERE = -2,
+    LAUNCHER = -1, /* owners besides the ranks of this node */
+    OTHER_NODE = -2,
     ENTRY_BYTES = 96 /* about what an entry costs beside its text */
 };
 
 typedef struct entry {
-    int owner; /* the rank that put it, LAUNCHER or ELSEWHERE */
+    int owner; /* the rank that put it, LAUNCHER or OTHER_NODE */
     bool is_new;
     size_t bytes;
     char value[];
@@ -23,33 +25,33 @@ typedef struct entry {
 
 /* --- one entry --- */
 
-/* What counts the bytes of an owner; NULL: nobody does. */
+/* The byte count of an owner; NULL: it has none. */
 static size_t *account(pmi *p, int owner)
 {
-    if (owner == ELSEWHERE)
-        return &p->learnt_bytes;
-    return owner == LAUNCHER ? NULL : &p->ranks[owner].kept_bytes;
+    if (owner == OTHER_NODE)
+        return &p->remote_bytes;
+    return owner == LAUNCHER ? NULL : &p->ranks[owner].key_bytes;
 }
 
-static bool has_room(pmi *p, const entry *old, int owner, size_t bytes)
+static bool fits(pmi *p, const entry *old, int owner, size_t bytes)
 {
-    const size_t *kept = account(p, owner);
+    const size_t *used = account(p, owner);
     const size_t freed = old != NULL && old->owner == owner ? old->bytes : 0;
 
-    return kept == NULL ||
-           *kept - freed + bytes <= (owner == ELSEWHERE ? PMI_LEARNT_MOST : PMI_KEPT_MOST);
+    return used == NULL ||
+           *used - freed + bytes <= (owner == OTHER_NODE ? PMI_REMOTE_MOST : PMI_RANK_MOST);
 }
 
-static void count(pmi *p, const entry *e, bool comes)
+static void count(pmi *p, const entry *e, bool is_added)
 {
-    size_t *kept = account(p, e->owner);
+    size_t *used = account(p, e->owner);
 
-    p->n_new += e->is_new ? (comes ? 1 : -1) : 0;
-    if (kept != NULL)
-        *kept = comes ? *kept + e->bytes : *kept - e->bytes;
+    p->n_new += e->is_new ? (is_added ? 1 : -1) : 0;
+    if (used != NULL)
+        *used = is_added ? *used + e->bytes : *used - e->bytes;
 }
 
-/* NULL, or why not. */
+/* Returns NULL, or the error for the client. */
 static const char *share_key(pmi *p, int owner, pmi_slice key, pmi_slice value)
 {
     entry *old = byte_map_get(&p->keys, key.at, key.n);
@@ -58,8 +60,8 @@ static const char *share_key(pmi *p, int owner, pmi_slice key, pmi_slice value)
 
     if (old != NULL && old->owner == LAUNCHER)
         return "key_is_reserved";
-    if (!has_room(p, old, owner, bytes))
-        return "no_room";
+    if (!fits(p, old, owner, bytes))
+        return "no_space";
     e = ls_calloc(1, sizeof(*e) + value.n + 1);
     if (e == NULL || byte_map_set(&p->keys, key.at, key.n, e, NULL) != LS_OK) {
         ls_free(e);
@@ -110,7 +112,7 @@ void pmi_free_keys(pmi *p)
 
 /* --- between nodes: key, value, key, value, ... --- */
 
-bool pmi_tell(pmi *p, wire_writer *w, size_t most)
+bool pmi_write_new_keys(pmi *p, wire_writer *w, size_t most)
 {
     const size_t start = w->bytes;
     const void *key;
@@ -132,13 +134,13 @@ bool pmi_tell(pmi *p, wire_writer *w, size_t most)
     return w->bytes > start;
 }
 
-/* Ranks get it as part of a line. */
+/* A text that can be a part of a line. */
 static bool is_line(const uint8_t *bytes, size_t n)
 {
     return bytes != NULL && memchr(bytes, '\n', n) == NULL && memchr(bytes, 0, n) == NULL;
 }
 
-ls_status pmi_learn(pmi *p, wire_reader *r)
+ls_status pmi_read_keys(pmi *p, wire_reader *r)
 {
     while (!r->failed && r->at < r->bytes) {
         pmi_slice key;
@@ -154,7 +156,7 @@ ls_status pmi_learn(pmi *p, wire_reader *r)
             return ls_fail(LS_EPROTO, "keys of MPI programs: no key or value at byte %zu", r->at);
         key.at = (const char *)name;
         value.at = value.n > 0 ? (const char *)text : "";
-        wrong = share_key(p, ELSEWHERE, key, value);
+        wrong = share_key(p, OTHER_NODE, key, value);
         if (wrong != NULL)
             return ls_fail(LS_ENOMEM, "keys of MPI programs on other nodes: %s", wrong);
     }
