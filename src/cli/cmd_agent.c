@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_agent.c - lockstep agent --stdio: the process that `lockstep run` and `lockstep check` start
- * on another machine by ssh or srun. It reads its orders (launch/hosts/orders.h) from stdin. The
+ * on another machine by ssh or srun. It reads its orders (launch/hosts/launch_request.h) from stdin. The
  * agent binary for machines without Lockstep (agent_main.c) runs the same code.
  */
 #include "cli/cli.h"
-#include "cli/far_orders.h"
+#include "cli/remote_request.h"
 #include "diagnose/hosts_check_agent.h"
 
 #include "base/clock.h"
@@ -33,7 +33,7 @@ static int fail_agent(int fd, const char *why)
     const size_t n = strlen(why);
 
     wire_put_u32(header, (uint32_t)n + 4);
-    wire_put_u32(header + 4, FAR_FAILED);
+    wire_put_u32(header + 4, REMOTE_FAILED);
     wire_put_u32(header + 8, (uint32_t)n);
     if (say(fd, (const char *)header, sizeof(header)) == LS_OK)
         (void)!say(fd, why, n); /* on an error the starter sees the end of this process */
@@ -45,32 +45,32 @@ static ls_status greet(int fd)
     char line[128];
 
     LS_TRY(say(fd, "\n", 1)); /* a shell's last line may not have ended */
-    orders_greeting(line, sizeof(line), ls_usable_cores(NULL));
+    remote_greeting(line, sizeof(line), ls_usable_cores(NULL));
     return say(fd, line, strlen(line));
 }
 
-typedef struct any_orders {
+typedef struct any_request {
     bool is_hosts_check;
-    orders job;
+    launch_request job;
     hosts_check_orders check;
-} any_orders;
+} any_request;
 
-static ls_status read_orders(const frame *f, any_orders *out)
+static ls_status read_request(const frame *f, any_request *out)
 {
     out->is_hosts_check = f->type == HOSTS_CHECK_ORDERS;
     return out->is_hosts_check ? hosts_check_orders_read(f, &out->check)
-                               : orders_read(f, &out->job);
+                               : launch_request_read(f, &out->job);
 }
 
 /* LS_EPEER: stdin has ended before an order arrived. */
-static ls_status await_orders(int fd, any_orders *out)
+static ls_status await_request(int fd, any_request *out)
 {
     frame_reader reader;
     frame f;
     bool have = false;
     ls_status st = LS_OK;
 
-    frame_reader_init(&reader, ORDERS_BODY_MAX);
+    frame_reader_init(&reader, LAUNCH_REQUEST_BODY_MAX);
     while (st == LS_OK && !have) {
         static char bytes[READ_BYTES];
         const ssize_t n = read(fd, bytes, sizeof(bytes));
@@ -83,12 +83,12 @@ static ls_status await_orders(int fd, any_orders *out)
             st = frame_reader_next(&reader, &f, &have);
     }
     if (st == LS_OK)
-        st = read_orders(&f, out);
+        st = read_request(&f, out);
     frame_reader_free(&reader);
     return st;
 }
 
-static void list_heads(const orders *o, char *buf, size_t n)
+static void list_heads(const launch_request *o, char *buf, size_t n)
 {
     char text[NET_ADDRESS_TEXT_MAX];
     size_t used = 0;
@@ -103,7 +103,7 @@ static void list_heads(const orders *o, char *buf, size_t n)
 }
 
 /* The address that ssh was called from is one more candidate for the head's address. */
-static void add_caller(orders *o)
+static void add_caller(launch_request *o)
 {
     const char *connection = getenv("SSH_CONNECTION"); // NOLINT(concurrency-mt-unsafe)
     char host[NET_ADDRESS_TEXT_MAX];
@@ -122,7 +122,7 @@ static void add_caller(orders *o)
     o->heads[o->n_heads++] = at;
 }
 
-static ls_status run_orders(const orders *o, const char *where, const agent_far *far)
+static ls_status run_request(const launch_request *o, const char *where, const agent_remote *remote)
 {
     const agent_nodes nodes = {.head = where,
                                .heads = o->heads,
@@ -131,12 +131,12 @@ static ls_status run_orders(const orders *o, const char *where, const agent_far 
                                .key = &o->key,
                                .security = o->security,
                                .id = o->node};
-    agent_spec spec = far_orders_spec(o);
+    agent_spec spec = remote_request_spec(o);
     agent_result result;
     ls_status st;
 
     spec.nodes = &nodes;
-    spec.far = far;
+    spec.remote = remote;
     spec.rendezvous = (rdzv_options){.by_id = true,
                                      .min_nodes = o->n_nodes,
                                      .max_nodes = o->n_nodes,
@@ -147,31 +147,31 @@ static ls_status run_orders(const orders *o, const char *where, const agent_far 
     return st;
 }
 
-static ls_status run_job(orders *o, agent_far *far)
+static ls_status run_job(launch_request *o, agent_remote *remote)
 {
     char where[1024];
 
-    LS_TRY(far_orders_enter(o));
-    far->terminal = o->terminal;
-    far->input_terminal = o->input_terminal;
-    far->size = o->size;
+    LS_TRY(remote_request_enter(o));
+    remote->terminal = o->terminal;
+    remote->input_terminal = o->input_terminal;
+    remote->size = o->size;
     add_caller(o);
     list_heads(o, where, sizeof(where));
-    return run_orders(o, where, far);
+    return run_request(o, where, remote);
 }
 
 /* Does not enter the folder: the check reports a folder that is missing. */
-static ls_status run_hosts_check(const hosts_check_orders *o, const agent_far *far,
+static ls_status run_hosts_check(const hosts_check_orders *o, const agent_remote *remote,
                                  const check_sources *sources)
 {
-    LS_TRY(far_orders_set_env(&o->base));
-    return hosts_check_agent_run(o, far, sources);
+    LS_TRY(remote_request_set_env(&o->base));
+    return hosts_check_agent_run(o, remote, sources);
 }
 
 int run_agent(int argc, char **argv, const check_sources *sources)
 {
-    static any_orders o;
-    agent_far far;
+    static any_request o;
+    agent_remote remote;
     ls_status st;
 
     if (argc != 2 || !text_equal(argv[1], "--stdio")) {
@@ -179,17 +179,18 @@ int run_agent(int argc, char **argv, const check_sources *sources)
         return 2;
     }
     prctl(PR_SET_NAME, "lockstep-agent");
-    st = agent_far_take_streams(&far);
+    st = agent_remote_take_streams(&remote);
     if (st == LS_OK)
-        st = greet(far.out_fd);
+        st = greet(remote.out_fd);
     if (st != LS_OK)
         return print_failure("agent", st);
-    st = await_orders(far.in_fd, &o);
+    st = await_request(remote.in_fd, &o);
     if (st == LS_EPEER)
         return 0;
     if (st == LS_OK)
-        st = o.is_hosts_check ? run_hosts_check(&o.check, &far, sources) : run_job(&o.job, &far);
+        st = o.is_hosts_check ? run_hosts_check(&o.check, &remote, sources)
+                              : run_job(&o.job, &remote);
     if (st != LS_OK)
-        return fail_agent(far.out_fd, ls_last_error());
+        return fail_agent(remote.out_fd, ls_last_error());
     return 0;
 }

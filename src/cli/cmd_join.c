@@ -4,12 +4,12 @@
  * The head of the job sends the program and its environment.
  */
 #include "cli/cli.h"
-#include "cli/far_orders.h"
+#include "cli/remote_request.h"
 #include "cli/rank_count.h"
 
 #include "base/clock.h"
-#include "launch/hosts/ask_orders.h"
-#include "launch/hosts/meeting.h"
+#include "launch/head/fetch_request.h"
+#include "launch/hosts/endpoint.h"
 
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void say(const char *line)
 static ls_status take_part(const join_flags *f, const char *place, const net_key *key,
                            agent_result *result)
 {
-    static orders o; /* the environment points into it */
+    static launch_request o; /* the environment points into it */
     agent_nodes nodes = {.head = place, .key = key, .id = (int)f->node_rank};
     agent_spec spec;
     int n_ranks;
@@ -44,9 +44,10 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     if (f->security != NULL)
         LS_TRY(net_security_set(f->security, "--security"));
     LS_TRY(net_security_setting(&nodes.security));
-    LS_TRY(ask_orders(place, key, nodes.security, ls_deadline_ms(f->timeout_s * 1000), say, &o));
-    LS_TRY(far_orders_enter(&o));
-    spec = far_orders_spec(&o);
+    LS_TRY(fetch_launch_request(place, key, nodes.security, ls_deadline_ms(f->timeout_s * 1000),
+                                say, &o));
+    LS_TRY(remote_request_enter(&o));
+    spec = remote_request_spec(&o);
     spec.n_ranks = n_ranks;
     spec.prefix = true;
     spec.fold = true;
@@ -59,13 +60,13 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
 
 static int join(const join_flags *f, const char *head)
 {
-    char place[MEETING_PLACE_BYTES];
+    char place[ENDPOINT_BYTES];
     net_key key;
     agent_result result = {0};
-    ls_status st = meeting_place(head, MEETING_PORT, "HOST:PORT", place);
+    ls_status st = endpoint_format(head, ENDPOINT_PORT, "HOST:PORT", place);
 
     if (st == LS_OK && !f->insecure)
-        st = meeting_key(f->key_file, f->run_id, place, &key);
+        st = endpoint_key(f->key_file, f->run_id, place, &key);
     if (st == LS_OK) {
         st = take_part(f, place, f->insecure ? NULL : &key, &result);
         net_key_wipe(&key);

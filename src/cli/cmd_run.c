@@ -11,7 +11,7 @@
 #include "comm/recorder.h"
 #include "diagnose/check.h"
 #include "launch/launch.h"
-#include "launch/program.h"
+#include "launch/process/program.h"
 
 #include <stdlib.h>
 #include <string.h>

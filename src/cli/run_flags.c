@@ -298,7 +298,7 @@ static ls_status choose_store(run_flags *f)
     net_address master;
     const bool is_here =
         f->has_nodes || f->master_addr == NULL ||
-        (net_address_parse(f->master_addr, 0, &master) == LS_OK && meeting_is_here(&master));
+        (net_address_parse(f->master_addr, 0, &master) == LS_OK && endpoint_is_local(&master));
 
     f->hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
     if (f->hosts_store && !is_here)

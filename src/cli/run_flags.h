@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "launch/launch.h"
-#include "launch/hosts/meeting.h"
+#include "launch/hosts/endpoint.h"
 
 #include <stdbool.h>
 
@@ -76,8 +76,8 @@ typedef struct run_flags {
     rdzv_options rendezvous;
     net_ports ports;
     net_key key;
-    char head[MEETING_PLACE_BYTES]; /* nodes.head */
-    bool has_hosts;                 /* which are started from here: */
+    char head[ENDPOINT_BYTES]; /* nodes.head */
+    bool has_hosts;            /* which are started from here: */
     agent_hosts_spec hosts;
     hostlist host_list;
     char *export_list[RUN_EXPORTS_MOST];

@@ -108,9 +108,9 @@ static ls_status read_conf(run_flags *f, int *is_host)
 
 /* --- where --- */
 
-static ls_status find_meeting_place(run_flags *f, bool by_id)
+static ls_status find_endpoint(run_flags *f, bool by_id)
 {
-    const int usual = by_id ? MEETING_PORT : MEETING_PORT_C10D;
+    const int usual = by_id ? ENDPOINT_PORT : ENDPOINT_PORT_C10D;
     const char *host = f->endpoint;
     const int port = f->master_port != 0 ? (int)f->master_port : usual;
 
@@ -119,7 +119,7 @@ static ls_status find_meeting_place(run_flags *f, bool by_id)
     if (!by_id && f->endpoint == NULL && f->master_addr == NULL)
         return ls_fail(LS_EINVAL, "--rdzv-backend c10d: where do the machines meet? "
                                   "--rdzv-endpoint HOST[:PORT]");
-    LS_TRY(meeting_place(host, port, "--rdzv-endpoint", f->head));
+    LS_TRY(endpoint_format(host, port, "--rdzv-endpoint", f->head));
     f->nodes.head = f->head;
     return LS_OK;
 }
@@ -168,10 +168,10 @@ static ls_status choose_head(run_flags *f, bool by_id, int is_host)
         f->nodes.is_head =
             is_host > 0 ||
             (is_host < 0 && net_address_parse(f->head, NET_PORT_REQUIRED, &at) == LS_OK &&
-             meeting_is_here(&at));
+             endpoint_is_local(&at));
         f->nodes.may_be_guest = f->nodes.is_head && is_host < 0;
     }
-    return f->nodes.is_head ? meeting_listen_address(f->head, &f->nodes.listen) : LS_OK;
+    return f->nodes.is_head ? endpoint_listen_address(f->head, &f->nodes.listen) : LS_OK;
 }
 
 /* Port 0 is a free one, found here: other machines and the key of the meeting need its number. */
@@ -222,11 +222,11 @@ ls_status run_flags_settle_nodes(run_flags *f)
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
     LS_TRY(run_flags_settle_networks(f));
-    LS_TRY(find_meeting_place(f, by_id));
+    LS_TRY(find_endpoint(f, by_id));
     LS_TRY(choose_head(f, by_id, is_host));
     LS_TRY(choose_port(f));
     if (f->insecure)
         return LS_OK;
     f->nodes.key = &f->key;
-    return meeting_key(f->key_file, run_id, f->head, &f->key);
+    return endpoint_key(f->key_file, run_id, f->head, &f->key);
 }

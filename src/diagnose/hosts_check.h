@@ -16,7 +16,7 @@
 #include "diagnose/check.h"
 #include "launch/launch.h"
 #include "launch/network/net_choice.h"
-#include "launch/clock_offset.h"
+#include "launch/network/clock_offset.h"
 #include "diagnose/hosts_check_messages.h"
 
 #define HOSTS_CHECK_HOSTS_MOST 1024

@@ -10,7 +10,7 @@
 enum { READ_BYTES = 65536 };
 
 typedef struct hosts_check_agent {
-    const agent_far *far;
+    const agent_remote *remote;
     hosts_check_node *node;
     frame_reader in;
     bool is_over;
@@ -27,9 +27,9 @@ static void say(void *self, hosts_check_message type, const wire_writer *body)
     wire_put_u32(header, (uint32_t)body->bytes);
     wire_put_u32(header + 4, type);
     if (st == LS_OK)
-        st = file_write_all(a->far->out_fd, "the starter", header, sizeof(header));
+        st = file_write_all(a->remote->out_fd, "the starter", header, sizeof(header));
     if (st == LS_OK)
-        st = file_write_all(a->far->out_fd, "the starter", body->data, body->bytes);
+        st = file_write_all(a->remote->out_fd, "the starter", body->data, body->bytes);
     a->is_over |= st != LS_OK;
 }
 
@@ -37,7 +37,7 @@ static void on_stdin(void *arg, unsigned events)
 {
     hosts_check_agent *a = arg;
     static char bytes[READ_BYTES];
-    const ssize_t n = read(a->far->in_fd, bytes, sizeof(bytes));
+    const ssize_t n = read(a->remote->in_fd, bytes, sizeof(bytes));
     bool have = true;
     ls_status st;
     frame f;
@@ -80,7 +80,7 @@ static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_order
     ls_status st = hosts_check_node_open(&options, &a->node);
 
     if (st == LS_OK)
-        st = poller_watch(loop, a->far->in_fd, POLL_READ, on_stdin, a, &watch);
+        st = poller_watch(loop, a->remote->in_fd, POLL_READ, on_stdin, a, &watch);
     while (st == LS_OK && !a->is_over)
         st = poller_run_once(loop, -1);
     poller_unwatch(watch);
@@ -88,15 +88,15 @@ static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_order
     return st == LS_OK ? a->failure : st;
 }
 
-ls_status hosts_check_agent_run(const hosts_check_orders *task, const agent_far *far,
+ls_status hosts_check_agent_run(const hosts_check_orders *task, const agent_remote *remote,
                                 const check_sources *sources)
 {
-    hosts_check_agent a = {.far = far};
+    hosts_check_agent a = {.remote = remote};
     poller *loop;
     ls_status st;
 
     LS_TRY(poller_create(&loop));
-    frame_reader_init(&a.in, ORDERS_BODY_MAX);
+    frame_reader_init(&a.in, LAUNCH_REQUEST_BODY_MAX);
     st = run(&a, loop, task, sources);
     frame_reader_free(&a.in);
     poller_destroy(loop);

@@ -11,9 +11,10 @@
 
 /*
  * Looks at this machine and answers questions until stdin ends. `sources`: see check.h.
- * LS_OK: it has ended; other failures are for FAR_FAILED.
+ * LS_OK: it has ended; other failures are for REMOTE_FAILED.
  */
-LS_MUST_USE ls_status hosts_check_agent_run(const hosts_check_orders *task, const agent_far *far,
+LS_MUST_USE ls_status hosts_check_agent_run(const hosts_check_orders *task,
+                                            const agent_remote *remote,
                                             const check_sources *sources);
 
 #endif

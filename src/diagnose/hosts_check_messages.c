@@ -15,7 +15,7 @@ void hosts_check_orders_write(wire_writer *w, const hosts_check_orders *o)
     wire_write_u32(w, (uint32_t)o->master_port);
     wire_write_u8(w, o->is_quick);
     wire_write_u8(w, o->tries_gpus);
-    orders_write(w, &o->base);
+    launch_request_write(w, &o->base);
 }
 
 void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts)
@@ -87,7 +87,7 @@ ls_status hosts_check_orders_read(const frame *f, hosts_check_orders *out)
 {
     wire_reader r = over(f);
     const uint32_t version = wire_read_u32(&r);
-    frame base = {.type = FAR_ORDERS};
+    frame base = {.type = REMOTE_LAUNCH_REQUEST};
 
     *out = (hosts_check_orders){0};
     if (f->type != HOSTS_CHECK_ORDERS || r.failed || version != HOSTS_CHECK_VERSION)
@@ -101,7 +101,7 @@ ls_status hosts_check_orders_read(const frame *f, hosts_check_orders *out)
         return wire_reader_end(&r, "orders to look at this machine");
     base.body = f->body + r.at;
     base.bytes = f->bytes - r.at;
-    return orders_read(&base, &out->base);
+    return launch_request_read(&base, &out->base);
 }
 
 ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hosts_check_messages.h - what hosts are asked, and tell, when they are looked at together (hosts_check.h): frames between a starter and its agents,
- * in the place of a job's (orders.h).
+ * in the place of a job's (launch_request.h).
  *
  *     starter -> agent   HOSTS_CHECK_ORDERS; nothing more before its offer has come
  *     agent -> starter   HOSTS_CHECK_OFFER; HOSTS_CHECK_FACTS and HOSTS_CHECK_FINDING as they become known, HOSTS_CHECK_CHECKED after the last of them
@@ -15,12 +15,12 @@
 
 #include "diagnose/finding.h"
 #include "launch/network/net_choice.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #define HOSTS_CHECK_VERSION      1
 #define HOSTS_CHECK_FINDINGS_MAX 4096 /* of one host */
 
-/* The numbers go on where far_message ends. */
+/* The numbers go on where remote_message ends. */
 typedef enum hosts_check_message {
     HOSTS_CHECK_ORDERS = 2, /* hosts_check_orders */
     HOSTS_CHECK_TRY,        /* n u32, n of net_peer */
@@ -34,9 +34,9 @@ typedef enum hosts_check_message {
 } hosts_check_message;
 
 typedef struct hosts_check_orders {
-    orders base;     /* node is its number in the check; no heads, and nothing is run */
-    int n_ranks;     /* 0: one for each core that may be used */
-    int master_port; /* 0: the usual ones */
+    launch_request base; /* node is its number in the check; no heads, and nothing is run */
+    int n_ranks;         /* 0: one for each core that may be used */
+    int master_port;     /* 0: the usual ones */
     bool is_quick;
     bool tries_gpus;
 } hosts_check_orders;
@@ -69,7 +69,7 @@ void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n);
 
 /* LS_EPROTO names what is wrong. */
 LS_MUST_USE ls_status hosts_check_orders_read(const frame *f,
-                                              hosts_check_orders *out); /* orders_free() */
+                                              hosts_check_orders *out); /* launch_request_free() */
 LS_MUST_USE ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out);
 /* Adds it, or nothing if this build does not know such findings. */
 LS_MUST_USE ls_status hosts_check_finding_read(const frame *f, findings *out);

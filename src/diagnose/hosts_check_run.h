@@ -67,7 +67,7 @@ LS_MUST_USE ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_
 /* The starter's events, and the words of this machine's own part; arg is the run. */
 ls_status hosts_check_take_message(void *arg, int i, const frame *f);
 void hosts_check_on_greeted(void *arg, int i, int cores);
-void hosts_check_on_ended(void *arg, int i, bool was_ordered, const char *why);
+void hosts_check_on_ended(void *arg, int i, bool was_launched, const char *why);
 void hosts_check_on_line(void *arg, int i, const char *text);
 void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer *body);
 

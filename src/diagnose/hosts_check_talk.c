@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include <string.h>
 
@@ -190,7 +190,7 @@ static ls_status take(run_host *host, const frame *f)
         return take_time(host, f);
     case HOSTS_CHECK_TRIED:
         return take_report(host, f);
-    case FAR_FAILED:
+    case REMOTE_FAILED:
         return hosts_check_text_read(f, host->failure, sizeof(host->failure));
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
@@ -230,7 +230,7 @@ void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer
 
 /* --- starting --- */
 
-static ls_status write_orders(const struct hosts_check_run *run, int i, int cores, wire_writer *w)
+static ls_status write_request(const struct hosts_check_run *run, int i, int cores, wire_writer *w)
 {
     static char *words[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
     const agent_hosts_spec *hosts = run->opt->hosts;
@@ -255,8 +255,8 @@ static ls_status write_orders(const struct hosts_check_run *run, int i, int core
                                      .master_addr = "",
                                      .net = run->opt->net != NULL ? run->opt->net : "",
                                      .ports = run->opt->ports}};
-    ls_status st =
-        orders_list_env(hosts->exports, hosts->n_exports, hosts->start.way == START_SSH, &o.base);
+    ls_status st = launch_request_list_env(hosts->exports, hosts->n_exports,
+                                           hosts->start.way == START_SSH, &o.base);
 
     if (st == LS_OK) {
         hosts_check_orders_write(w, &o);
@@ -271,10 +271,10 @@ void hosts_check_on_greeted(void *arg, int i, int cores)
 {
     struct hosts_check_run *run = arg;
     wire_writer w = {0};
-    ls_status st = write_orders(run, i, cores, &w);
+    ls_status st = write_request(run, i, cores, &w);
 
     if (st == LS_OK)
-        st = starter_order(run->starter, i, HOSTS_CHECK_ORDERS, w.data, w.bytes);
+        st = starter_launch(run->starter, i, HOSTS_CHECK_ORDERS, w.data, w.bytes);
     if (w.data != NULL)
         explicit_bzero(w.data, w.bytes);
     wire_writer_free(&w);
@@ -285,14 +285,14 @@ void hosts_check_on_greeted(void *arg, int i, int cores)
     hosts_check_turn_soon(run);
 }
 
-void hosts_check_on_ended(void *arg, int i, bool was_ordered, const char *why)
+void hosts_check_on_ended(void *arg, int i, bool was_launched, const char *why)
 {
     struct hosts_check_run *run = arg;
     run_host *host = &run->list[i];
 
     if (run->phase == HOSTS_CHECK_DONE || host->is_over)
         return;
-    if (was_ordered) {
+    if (was_launched) {
         hosts_check_lose_host(host, host->failure[0] != 0 ? host->failure : why);
         return;
     }

@@ -2,7 +2,7 @@
 #include "launch/launch.h"
 
 #include "base/options.h"
-#include "launch/hosts/meeting.h"
+#include "launch/hosts/endpoint.h"
 #include "launch/process/process.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 typedef struct spawn_nodes {
     agent_nodes nodes;
     net_key key;
-    char head[MEETING_PLACE_BYTES];
+    char head[ENDPOINT_BYTES];
 } spawn_nodes;
 
 static ls_status check_nodes(const ls_spawn_options *o, int n)
@@ -32,20 +32,20 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
                            ? o->master
                            : getenv("MASTER_ADDR"); // NOLINT(concurrency-mt-unsafe): one thread
     const char *port = getenv("MASTER_PORT");       // NOLINT(concurrency-mt-unsafe): one thread
-    int64_t number = MEETING_PORT;
+    int64_t number = ENDPOINT_PORT;
 
     if (host == NULL)
         return ls_fail(LS_EINVAL, "which machine is node 0? Give its name or address on every node "
                                   "(--master HOST[:PORT], or MASTER_ADDR and MASTER_PORT)");
     if (port != NULL)
         LS_TRY(text_parse_int(port, "MASTER_PORT", 1, 65535, &number));
-    LS_TRY(meeting_place(host, (int)number, "the name of node 0", where->head));
+    LS_TRY(endpoint_format(host, (int)number, "the name of node 0", where->head));
     where->nodes = (agent_nodes){
         .is_head = o->node == 0, .head = where->head, .key = &where->key, .id = o->node};
     if (where->nodes.is_head)
-        LS_TRY(meeting_listen_address(where->head, &where->nodes.listen));
+        LS_TRY(endpoint_listen_address(where->head, &where->nodes.listen));
     LS_TRY(net_security_setting(&where->nodes.security));
-    LS_TRY(meeting_key(NULL, "none", where->head, &where->key));
+    LS_TRY(endpoint_key(NULL, "none", where->head, &where->key));
     spec->nodes = &where->nodes;
     spec->rendezvous = (rdzv_options){
         .by_id = true, .min_nodes = o->nodes, .max_nodes = o->nodes, .per_node = o->per_node};

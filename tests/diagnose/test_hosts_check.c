@@ -549,8 +549,8 @@ static void orders_to_look_carry_their_options(void **state)
     assert_true(got.n_ranks == 8 && got.master_port == 29500 && got.tries_gpus && !got.is_quick);
     assert_string_equal(got.base.net, "eth0");
     assert_int_equal(got.base.node, 3);
-    orders_free(&got.base);
-    f.type = FAR_ORDERS;
+    launch_request_free(&got.base);
+    f.type = REMOTE_LAUNCH_REQUEST;
     assert_status(hosts_check_orders_read(&f, &got), LS_EPROTO);
     f.type = HOSTS_CHECK_ORDERS;
     w.data[0]++;

@@ -15,7 +15,7 @@ static void must(bool condition)
         __builtin_trap();
 }
 
-static void check_orders(const frame *f)
+static void check_request(const frame *f)
 {
     static hosts_check_orders o;
     wire_writer w = {0};
@@ -27,7 +27,7 @@ static void check_orders(const frame *f)
     must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.n_argv >= 1);
     hosts_check_orders_write(&w, &o);
     must(wire_writer_status(&w) == LS_OK);
-    orders_free(&o.base);
+    launch_request_free(&o.base);
     wire_writer_free(&w);
 }
 
@@ -139,8 +139,8 @@ static void check_texts(const frame *f)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const checks[])(const frame *f) = {check_orders, check_facts, check_finding,
-                                                     check_time,   check_peers, check_report,
+    static void (*const checks[])(const frame *f) = {check_request, check_facts, check_finding,
+                                                     check_time,    check_peers, check_report,
                                                      check_texts};
     frame f = {.type = HOSTS_CHECK_ORDERS};
 

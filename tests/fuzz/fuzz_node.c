@@ -124,7 +124,7 @@ static void try_welcome(const frame *f)
     wire_writer_free(&w);
 }
 
-static void try_orders(const frame *f)
+static void try_request(const frame *f)
 {
     text_buf report = {0};
     wire_writer w = {0};
@@ -356,7 +356,7 @@ static void try_head(const uint8_t *data, size_t size, bool is_framed)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const readers[])(const frame *f) = {try_hello,   try_failure, try_end,
-                                                      try_welcome, try_orders,  try_small_ones};
+                                                      try_welcome, try_request, try_small_ones};
     frame f;
 
     if (size < 1 || size > INPUT_MAX || log_configure("error") != LS_OK)

@@ -2,7 +2,7 @@
 /* fuzz_program.c - the file of a program that is to be started, whose headers are read to see what it is linked to. */
 #include "fuzz/fuzz.h"
 
-#include "launch/program.h"
+#include "launch/process/program.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -7,7 +7,7 @@
 
 #include "launch/launch.h"
 #include "launch/agent/rank_args.h"
-#include "launch/rank_list.h"
+#include "launch/hosts/rank_list.h"
 
 #include <string.h>
 

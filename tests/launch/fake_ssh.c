@@ -32,7 +32,7 @@ static const struct {
     {"silent", ""},
 };
 
-static bool holds_orders; /* nothing goes there before the file is there */
+static bool holds_request; /* nothing goes there before the file is there */
 
 static void leave_file(const char *name)
 {
@@ -109,7 +109,7 @@ static void play(const char *host, const char *mode, char *command, size_t n)
                         "Connection closed by 127.0.0.1 port 22\r\n");
         exit(255);
     }
-    holds_orders = strcmp(mode, "held") == 0 || strcmp(mode, "bareheld") == 0;
+    holds_request = strcmp(mode, "held") == 0 || strcmp(mode, "bareheld") == 0;
     while (strcmp(mode, "later") == 0 && !may_go())
         usleep(10000);
     if (strcmp(mode, "still") == 0)
@@ -179,12 +179,12 @@ static bool is_held(const struct pollfd *in)
 {
     static bool told;
 
-    if (holds_orders && in->revents != 0 && !told) {
+    if (holds_request && in->revents != 0 && !told) {
         told = true;
         leave_file("held");
     }
-    holds_orders = holds_orders && !may_go();
-    return holds_orders;
+    holds_request = holds_request && !may_go();
+    return holds_request;
 }
 
 static void carry_all(int in, int out, int err)

@@ -104,7 +104,7 @@ static const char *hosts_of(const scene *s)
 static const char *modes_of(const scene *s)
 {
     switch (s->phase) {
-    case SCENE_ORDERS:
+    case SCENE_REQUEST:
         return "FAKE_SSH=127.0.0.2=held";
     case SCENE_TRAVELLING:
         return "FAKE_SSH=127.0.0.2=bareheld";
@@ -226,7 +226,7 @@ void scene_start(scene *s, scene_way way, scene_phase phase, int late_ms)
     } else {
         start_by_ssh(s, go, late_ms);
     }
-    if (phase == SCENE_ORDERS || phase == SCENE_TRAVELLING)
+    if (phase == SCENE_REQUEST || phase == SCENE_TRAVELLING)
         await_file(s, "held");
     else if (phase == SCENE_WAITING && way == SCENE_BY_HAND)
         await_both(s, "2/3 nodes joined");
@@ -280,31 +280,31 @@ static pid_t find_agent(const scene *s, const char *host)
 }
 
 /* Of node 0 or 1. */
-static pid_t find_shim(const scene *s, bool is_far)
+static pid_t find_shim(const scene *s, bool is_remote)
 {
-    const pid_t agent = is_far                     ? find_agent(s, "127.0.0.2")
+    const pid_t agent = is_remote                  ? find_agent(s, "127.0.0.2")
                         : s->way == SCENE_OBSERVED ? find_agent(s, "127.0.0.4")
                                                    : s->head->pid;
-    const job *j = is_far && s->agent != NULL ? s->agent : s->head;
+    const job *j = is_remote && s->agent != NULL ? s->agent : s->head;
 
     return agent == 0 ? 0 : job_find_below(j, agent, "lockstep-shim", true, 0);
 }
 
-static pid_t find_guardian(const scene *s, bool is_far)
+static pid_t find_guardian(const scene *s, bool is_remote)
 {
-    const job *j = is_far && s->agent != NULL ? s->agent : s->head;
-    const pid_t agent = is_far ? find_agent(s, "127.0.0.2") : s->head->pid;
+    const job *j = is_remote && s->agent != NULL ? s->agent : s->head;
+    const pid_t agent = is_remote ? find_agent(s, "127.0.0.2") : s->head->pid;
 
     return agent == 0 ? 0 : job_find_below(j, agent, "lockstep-guard", true, 0);
 }
 
-static pid_t find_rank(const scene *s, bool is_far)
+static pid_t find_rank(const scene *s, bool is_remote)
 {
-    const pid_t shim = find_shim(s, is_far);
+    const pid_t shim = find_shim(s, is_remote);
 
     return shim == 0 ? 0
-                     : job_find_below(is_far && s->agent != NULL ? s->agent : s->head, shim, NULL,
-                                      true, 0);
+                     : job_find_below(is_remote && s->agent != NULL ? s->agent : s->head, shim,
+                                      NULL, true, 0);
 }
 
 static pid_t find_child(const scene *s)
@@ -325,16 +325,16 @@ static pid_t find_now(const scene *s, scene_part part)
     case PART_AGENT:
         return find_agent(s, "127.0.0.2");
     case PART_NEAR_SHIM:
-    case PART_FAR_SHIM:
-        return find_shim(s, part == PART_FAR_SHIM);
+    case PART_REMOTE_SHIM:
+        return find_shim(s, part == PART_REMOTE_SHIM);
     case PART_NEAR_RANK:
-    case PART_FAR_RANK:
-        return find_rank(s, part == PART_FAR_RANK);
-    case PART_FAR_CHILD:
+    case PART_REMOTE_RANK:
+        return find_rank(s, part == PART_REMOTE_RANK);
+    case PART_REMOTE_CHILD:
         return find_child(s);
     case PART_NEAR_GUARDIAN:
-    case PART_FAR_GUARDIAN:
-        return find_guardian(s, part == PART_FAR_GUARDIAN);
+    case PART_REMOTE_GUARDIAN:
+        return find_guardian(s, part == PART_REMOTE_GUARDIAN);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ typedef enum scene_way {
 } scene_way;
 
 typedef enum scene_phase {
-    SCENE_ORDERS,     /* node 1 has no orders yet */
+    SCENE_REQUEST,    /* node 1 has no launch request yet */
     SCENE_TRAVELLING, /* ... nor an agent */
     SCENE_WAITING,    /* for a third node */
     SCENE_NETWORKS,   /* are tried; a third node does not answer */
@@ -34,12 +34,12 @@ typedef enum scene_part {
     PART_SSH,
     PART_AGENT, /* node 1's */
     PART_NEAR_SHIM,
-    PART_FAR_SHIM,
+    PART_REMOTE_SHIM,
     PART_NEAR_RANK,
-    PART_FAR_RANK,
-    PART_FAR_CHILD, /* of a rank of node 1 */
+    PART_REMOTE_RANK,
+    PART_REMOTE_CHILD, /* of a rank of node 1 */
     PART_NEAR_GUARDIAN,
-    PART_FAR_GUARDIAN
+    PART_REMOTE_GUARDIAN
 } scene_part;
 
 typedef struct scene {

@@ -7,7 +7,7 @@
 #include "launch/head/head.h"
 #include "launch/network/net_probe.h"
 #include "launch/head/node_messages.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "net/dial.h"
 #include "net/frame_link.h"
 
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 typedef struct still {
-    orders orders;
+    launch_request request;
     poller *loop;
     poller *never; /* nobody runs it */
     dial *dial;
@@ -41,13 +41,13 @@ static void on_beat(void *arg)
 
 static ls_status offer(still *s, const frame *f)
 {
-    net_probe_options options = {.loop = s->never, .host = s->orders.host};
+    net_probe_options options = {.loop = s->never, .host = s->request.host};
     wire_writer w = {0};
     node_welcome welcome;
     net_key key;
 
     LS_TRY(node_read_welcome(f, &welcome));
-    LS_TRY(head_job_key(&s->orders.key, welcome.job, &key));
+    LS_TRY(head_job_key(&s->request.key, welcome.job, &key));
     options.key = &key;
     options.job = welcome.job;
     options.generation = welcome.place.generation;
@@ -83,7 +83,7 @@ static void on_ended(void *arg, const char *why)
 
 static void say_hello(still *s)
 {
-    const orders *o = &s->orders;
+    const launch_request *o = &s->request;
     const rdzv_hello hello = {.uid = (uint64_t)getpid(),
                               .id = o->node,
                               .n_local = o->n_ranks,
@@ -130,7 +130,7 @@ static void on_stdin(void *arg, unsigned events)
     s->is_over = true;
 }
 
-static ls_status take_orders(still *s)
+static ls_status take_request(still *s)
 {
     static char bytes[65536];
     frame_reader reader;
@@ -138,7 +138,7 @@ static ls_status take_orders(still *s)
     ls_status st = LS_OK;
     frame f;
 
-    frame_reader_init(&reader, ORDERS_BODY_MAX);
+    frame_reader_init(&reader, LAUNCH_REQUEST_BODY_MAX);
     while (st == LS_OK && !have) {
         const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
 
@@ -148,7 +148,7 @@ static ls_status take_orders(still *s)
             st = frame_reader_next(&reader, &f, &have);
     }
     if (st == LS_OK)
-        st = orders_read(&f, &s->orders);
+        st = launch_request_read(&f, &s->request);
     frame_reader_free(&reader);
     return st;
 }
@@ -156,7 +156,7 @@ static ls_status take_orders(still *s)
 static ls_status run(still *s)
 {
     dial_options options = {.default_port = NET_PORT_REQUIRED,
-                            .key = &s->orders.key,
+                            .key = &s->request.key,
                             .claim = {.purpose = NET_PURPOSE_NODE,
                                       .from = HANDSHAKE_ANY_RANK,
                                       .to = HANDSHAKE_ANY_RANK},
@@ -165,13 +165,13 @@ static ls_status run(still *s)
                             .done = on_dialled};
     poll_watch *watch;
 
-    LS_TRY(take_orders(s));
+    LS_TRY(take_request(s));
     LS_TRY(poller_create(&s->loop));
     LS_TRY(poller_create(&s->never));
     LS_TRY(poller_watch(s->loop, STDIN_FILENO, POLL_READ, on_stdin, s, &watch));
-    options.addresses = s->orders.heads;
-    options.n_addresses = s->orders.n_heads;
-    options.claim.security = s->orders.security;
+    options.addresses = s->request.heads;
+    options.n_addresses = s->request.n_heads;
+    options.claim.security = s->request.security;
     LS_TRY(dial_open(s->loop, &options, &s->dial));
     while (!s->is_over)
         LS_TRY(poller_run_once(s->loop, -1));
@@ -183,7 +183,7 @@ int main(void)
     static still s;
     char line[128];
 
-    printf("%s", orders_greeting(line, sizeof(line), 1));
+    printf("%s", remote_greeting(line, sizeof(line), 1));
     if (fflush(stdout) != 0 || run(&s) != LS_OK) {
         fprintf(stderr, "a still node: %s\n", ls_last_error());
         return 1;

@@ -94,7 +94,7 @@ typedef struct row {
     unsigned core; /* phases that ./check tries, too: bit i for phase i */
 } row;
 
-static const char *const phase_names[SCENE_PHASES] = {"orders",   "travelling", "waiting",
+static const char *const phase_names[SCENE_PHASES] = {"request",  "travelling", "waiting",
                                                       "networks", "joining",    "training",
                                                       "ending",   "draining",   "again"};
 
@@ -102,9 +102,9 @@ static const char *const phase_names[SCENE_PHASES] = {"orders",   "travelling", 
 
 /* clang-format off */
 static const row rows[] = {
-    /*                                                  orders    travelling waiting    networks   joining    training   ending draining   again */
+    /*                                                  request   travelling waiting    networks   joining    training   ending draining   again */
     {SCENE_SSH, PART_HEAD, "head", SIGKILL,            {KILLED,   KILLED,    KILLED,    KILLED,    KILLED,    KILLED,    KILLED, KILLED,   KILLED},
-     BIT(ORDERS) | BIT(NETWORKS) | BIT(ENDING) | BIT(AGAIN)},
+     BIT(REQUEST) | BIT(NETWORKS) | BIT(ENDING) | BIT(AGAIN)},
     {SCENE_SSH, PART_HEAD, "head", SIGTERM,            {STOPS,    STOPS,     STOPS,     STOPS,     STOPS,     STOPS,     STOPS,  STOPS,    STOPS},
      BIT(NETWORKS) | BIT(DRAINING)},
     {SCENE_SSH, PART_HEAD, "head", SIGSTOP,            {GOES_ON,  GOES_ON,   NO_HEAD,   NO_HEAD,   LOST_HEAD, LOST_HEAD, STOPS,  GOES_ON,  EITHER},
@@ -113,7 +113,7 @@ static const row rows[] = {
      BIT(JOINING) | BIT(TRAINING)},
 
     {SCENE_SSH, PART_SSH, "ssh", SIGKILL,              {NO_HOST,  NO_START,  NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER},
-     BIT(ORDERS) | BIT(NETWORKS) | BIT(TRAINING) | BIT(DRAINING)},
+     BIT(REQUEST) | BIT(NETWORKS) | BIT(TRAINING) | BIT(DRAINING)},
     {SCENE_SSH, PART_SSH, "ssh", SIGTERM,              {NO_HOST,  NO_START,  NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER},
      0},
     {SCENE_SSH, PART_SSH, "ssh", SIGSTOP,              {GOES_ON,  GOES_ON,   GOES_ON,   GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON},
@@ -129,31 +129,31 @@ static const row rows[] = {
     {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGKILL,  {NONE,     NONE,      NONE,      NONE,      NO_SHIM,   NO_SHIM,   STOPS,  GOES_ON,  NONE}, 0},
     {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGTERM,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
     {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGSTOP,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_FAR_SHIM, "far shim", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_SHIM,   NO_SHIM,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_SHIM,   NO_SHIM,   STOPS,  GOES_ON,  NONE},
      BIT(JOINING)},
-    {SCENE_SSH, PART_FAR_SHIM, "far shim", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_FAR_SHIM, "far shim", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
+    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE},
      BIT(DRAINING)},
 
     {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGKILL,  {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
     {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGTERM,  {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
     {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGSTOP,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   NAMED,     STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_FAR_RANK, "far rank", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE},
      BIT(JOINING) | BIT(TRAINING) | BIT(ENDING)},
-    {SCENE_SSH, PART_FAR_RANK, "far rank", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_FAR_RANK, "far rank", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   NAMED,     STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
+    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   NAMED,     STOPS,  GOES_ON,  NONE},
      BIT(TRAINING) | BIT(ENDING)},
-    {SCENE_SSH, PART_FAR_CHILD, "rank's child", SIGKILL, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
-    {SCENE_SSH, PART_FAR_CHILD, "rank's child", SIGTERM, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
-    {SCENE_SSH, PART_FAR_CHILD, "rank's child", SIGSTOP, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
+    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGKILL, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
+    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGTERM, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
+    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGSTOP, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
 
     {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGKILL, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
     {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGTERM, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
     {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGSTOP, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_FAR_GUARDIAN, "far guardian", SIGKILL, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON},
+    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGKILL, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON},
      BIT(ENDING)},
-    {SCENE_SSH, PART_FAR_GUARDIAN, "far guardian", SIGTERM, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_FAR_GUARDIAN, "far guardian", SIGSTOP, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
+    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGTERM, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
+    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGSTOP, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
 
     {SCENE_OBSERVED, PART_HEAD, "observing head", SIGKILL, {KILLED, KILLED,  KILLED,    KILLED,    KILLED,    KILLED,    KILLED, KILLED,   KILLED},
      BIT(TRAINING)},
@@ -365,7 +365,7 @@ static void await_standstill(scene *s, const cell *c, const victim *v)
 {
     if (c->phase == SCENE_JOINING || c->phase == SCENE_TRAINING) {
         await_stopped(s, scene_find(s, PART_NEAR_RANK));
-        await_stopped(s, scene_find(s, PART_FAR_RANK));
+        await_stopped(s, scene_find(s, PART_REMOTE_RANK));
     }
     await_stopped(s, v->pid);
 }
@@ -467,14 +467,14 @@ static bool is_alive(pid_t pid)
 static void send_signal(scene *s, const cell *c, victim *v)
 {
     const int late_ms = outcome_of(c) == NAMED ? 300 : outcome_of(c) == STANDS ? 3000 : 0;
-    const bool is_shim = c->row->part == PART_NEAR_SHIM || c->row->part == PART_FAR_SHIM;
+    const bool is_shim = c->row->part == PART_NEAR_SHIM || c->row->part == PART_REMOTE_SHIM;
 
     for (int i = 0; i < TRIES; i++) {
         scene_start(s, c->row->way, c->phase, late_ms);
         v->pid = scene_find(s, c->row->part);
-        v->rank =
-            is_shim ? scene_find(s, c->row->part == PART_NEAR_SHIM ? PART_NEAR_RANK : PART_FAR_RANK)
-                    : 0;
+        v->rank = is_shim ? scene_find(s, c->row->part == PART_NEAR_SHIM ? PART_NEAR_RANK
+                                                                         : PART_REMOTE_RANK)
+                          : 0;
         scene_enter(s);
         if (is_alive(v->pid) && kill(v->pid, c->row->number) == 0)
             return;
@@ -563,7 +563,7 @@ static int choose(int argc, char **argv)
 
     for (int pass = 0; pass < 2; pass++)
         for (size_t r = 0; r < LS_COUNT_OF(rows); r++)
-            for (scene_phase phase = SCENE_ORDERS; phase < SCENE_PHASES; phase++) {
+            for (scene_phase phase = SCENE_REQUEST; phase < SCENE_PHASES; phase++) {
                 const cell c = {&rows[r], phase};
                 const bool stops = c.row->number == SIGSTOP || c.row->number == SIGTSTP;
 

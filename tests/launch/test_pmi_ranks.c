@@ -2,7 +2,7 @@
 /* The PMI-1 that every rank is offered: with a shell for the client, and with programs that have no use for it. */
 #include "launch/job.h"
 
-#include "launch/program.h"
+#include "launch/process/program.h"
 
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "launch/launch.h"
 #include "launch/agent/rank_args.h"
-#include "launch/rank_list.h"
+#include "launch/hosts/rank_list.h"
 
 #include <signal.h>
 

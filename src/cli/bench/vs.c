@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/program.h"
+#include "launch/process/program.h"
 #include "net/socket.h"
 
 #include <errno.h>

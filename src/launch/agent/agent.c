@@ -36,7 +36,7 @@ void agent_stop(agent *a, int number)
     a->stop_signal = number;
     if (a->head == NULL && (!is_member(a) || !a->is_linked)) {
         a->result->exit_code = 128 + number; /* nobody counts on us, so the job goes on */
-        if (a->spec->far != NULL)            /* ... but for our starter */
+        if (a->spec->remote != NULL)         /* ... but for our starter */
             agent_give_up(a, ls_fail(LS_ECANCELED, "stopped by %s", process_signal_name(number)));
         a->is_over = true;
         return;

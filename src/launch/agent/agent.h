@@ -5,7 +5,7 @@
 #ifndef LS_LAUNCH_AGENT_H
 #define LS_LAUNCH_AGENT_H
 
-#include "launch/launch.h"
+#include "launch/agent/agent_spec.h"
 #include "launch/process/cgroup.h"
 #include "launch/agent/error_file.h"
 #include "base/wait_report.h"
@@ -34,7 +34,7 @@
 #include <signal.h>
 
 typedef struct agent agent;
-struct orders;
+struct launch_request;
 typedef struct agent_hosts agent_hosts;
 
 typedef struct agent_rank {
@@ -106,11 +106,11 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     net_address listens_at;             /* the head, if it is here */
     char head_text[NET_ADDRESS_TEXT_MAX];
     poll_timer beat;
-    poll_timer patience;    /* until a line says what we wait for */
-    poll_timer pause_timer; /* from Ctrl-Z until we stop */
-    agent_hosts *hosts;     /* agents that this one starts; NULL: none */
-    poll_watch *far_watch;  /* of its starter */
-    frame_reader far_in;    /* what that says */
+    poll_timer patience;      /* until a line says what we wait for */
+    poll_timer pause_timer;   /* from Ctrl-Z until we stop */
+    agent_hosts *hosts;       /* agents that this one starts; NULL: none */
+    poll_watch *remote_watch; /* of its starter */
+    frame_reader remote_in;   /* what that says */
     bool is_over;
     text_buf root_error; /* the error file of the first rank that failed here; "": it has none */
     ls_status failure;   /* why agent_run() fails */
@@ -212,9 +212,10 @@ void agent_leave_job(agent *a);
 /* Ends agent_run() with this status and this thread's error text. */
 void agent_give_up(agent *a, ls_status st);
 
-/* --- agent_orders.c: what agents elsewhere are to run --- */
-void agent_fill_orders(const agent *a, struct orders *o); /* all that is the same everywhere */
-LS_MUST_USE ls_status agent_write_orders(void *a, wire_writer *w); /* for head_options */
+/* --- agent_request.c: what agents elsewhere are to run --- */
+void agent_fill_request(const agent *a,
+                        struct launch_request *o); /* all that is the same everywhere */
+LS_MUST_USE ls_status agent_write_request(void *a, wire_writer *w); /* for head_options */
 
 /* --- agent_rings.c --- */
 
@@ -382,13 +383,13 @@ void agent_hosts_reap(const agent_hosts *h);
 /* What the ranks of that node printed last, if it is a host that was started from here: for head_options. */
 void agent_hosts_append_last(void *a, int node, size_t most, text_buf *out);
 
-/* --- agent_far.c: an agent that was started so --- */
-LS_MUST_USE ls_status agent_open_far(agent *a);
-void agent_far_output(const agent_rank *r, int which, const char *bytes,
-                      size_t n); /* none: the end */
-void agent_far_note(agent *a, const char *line);
-void agent_far_want(agent *a, size_t more); /* bytes for rank 0 */
-void agent_far_lost(agent *a);              /* its stdout is broken */
+/* --- agent_remote.c: an agent that was started so --- */
+LS_MUST_USE ls_status agent_open_remote(agent *a);
+void agent_remote_output(const agent_rank *r, int which, const char *bytes,
+                         size_t n); /* none: the end */
+void agent_remote_note(agent *a, const char *line);
+void agent_remote_grant(agent *a, size_t more); /* bytes for rank 0 */
+void agent_remote_lost(agent *a);               /* its stdout is broken */
 
 /* --- agent_report.c: why the ranks here failed --- */
 

@@ -12,7 +12,7 @@ enum {
     PATIENCE_MS = 900, /* until a line says whom we wait for; then again */
     PATIENCE_AGAIN_MS = 10000,
     OTHERS_MS = 12000, /* for the others, once a host could not be started */
-    ORDERED_MS = 300,  /* for an agent to find that it cannot carry out its orders */
+    LAUNCHED_MS = 300, /* for an agent to find that it cannot carry out its launch request */
     RESTART_MS = 200,
     NOTES_MS = 100, /* for the same note of other hosts */
     NOTES_MOST = 4096,
@@ -30,7 +30,7 @@ static void on_greeted(void *arg, int i, int cores)
 
     h->list[i].phase = IS_THERE;
     if (h->n_failed > 0 && starter_is_settled(h->starter))
-        poller_timer_set(h->agent->poller, &h->patience_for_others, ls_now_ms() + ORDERED_MS,
+        poller_timer_set(h->agent->poller, &h->patience_for_others, ls_now_ms() + LAUNCHED_MS,
                          give_up_start, h);
     if (h->is_placed) { /* also in vain: it may say what it lacks, too */
         hosts_order(h, i);
@@ -138,7 +138,7 @@ static void start_failed(agent_hosts *h, int i, int64_t pause_ms, const char *wh
 
 static void start_again(void *arg)
 {
-    const far_host *host = arg;
+    const remote_host *host = arg;
     const agent_hosts *h = host->owner;
 
     if (!h->agent->is_over)
@@ -148,7 +148,7 @@ static void start_again(void *arg)
 /* It does not come again. Whether it is needed is known when the ranks of the others have ended. */
 static void give_up_waiting(void *arg)
 {
-    far_host *host = arg;
+    remote_host *host = arg;
     const agent_hosts *h = host->owner;
     agent *a = h->agent;
 
@@ -174,11 +174,11 @@ void agent_end_host(void *arg, int node, const char *why)
         }
 }
 
-/* An agent that had its orders is gone before the job was over. */
+/* An agent that had its launch request is gone before the job was over. */
 static void lost(agent_hosts *h, int i, const char *why)
 {
     agent *a = h->agent;
-    far_host *host = &h->list[i];
+    remote_host *host = &h->list[i];
     const bool was_node = head_lose_node(a->head, host->node, why);
 
     host->phase = NOT_THERE;
@@ -192,26 +192,26 @@ static void lost(agent_hosts *h, int i, const char *why)
         host->n_again++;
         poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, start_again, host);
     } else if (!was_node && !host->is_told && head_waits(a->head)) {
-        start_failed(h, i, ORDERED_MS, why);
+        start_failed(h, i, LAUNCHED_MS, why);
     } else {
         give_up_waiting(host);
     }
     host->is_told = false;
 }
 
-static void on_ended(void *arg, int i, bool was_ordered, const char *why)
+static void on_ended(void *arg, int i, bool was_launched, const char *why)
 {
     agent_hosts *h = arg;
-    const far_host *host = &h->list[i];
+    const remote_host *host = &h->list[i];
     char said[LS_ERROR_BYTES];
 
-    if (was_ordered)
+    if (was_launched)
         hosts_end_streams(h, i);
     if (h->agent->is_over || host->node < 0)
         return;
-    if (was_ordered && host->failure[0] != 0)
+    if (was_launched && host->failure[0] != 0)
         lost(h, i, text_format(said, sizeof(said), "%s", host->failure));
-    else if (was_ordered)
+    else if (was_launched)
         lost(h, i, why);
     else
         start_failed(h, i, 0, why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * agent_hosts_internal.h - the parts of what an agent knows of hosts that it starts: how they come and go (agent_hosts.c), their ranks and
- * orders (agent_hosts_place.c), and what those ranks print and read (agent_hosts_talk.c).
+ * launch request (agent_hosts_place.c), and what those ranks print and read (agent_hosts_talk.c).
  */
 #ifndef LS_LAUNCH_AGENT_HOSTS_INTERNAL_H
 #define LS_LAUNCH_AGENT_HOSTS_INTERNAL_H
@@ -10,9 +10,9 @@
 #include "launch/head/host_report.h"
 #include "launch/hosts/starter.h"
 
-typedef enum host_phase { NOT_THERE, IS_THERE, HAS_ORDERS, HAS_FAILED } host_phase;
+typedef enum host_phase { NOT_THERE, IS_THERE, HAS_REQUEST, HAS_FAILED } host_phase;
 
-typedef struct far_host {
+typedef struct remote_host {
     host_phase phase;
     int cores;
     int node; /* -1: it has no ranks */
@@ -24,13 +24,13 @@ typedef struct far_host {
     poll_timer again;              /* until it is started once more, or given up */
     int n_again;
     struct agent_hosts *owner;
-} far_host;
+} remote_host;
 
 struct agent_hosts {
     agent *agent;
     const agent_hosts_spec *spec;
     starter *starter;
-    far_host *list; /* as in spec->list */
+    remote_host *list; /* as in spec->list */
     bool *skip;
     bool is_placed;
     host_report failures; /* of hosts that could not be started */
@@ -57,7 +57,7 @@ void hosts_tell(agent_hosts *h); /* what has not been told yet, of notes and fai
 bool hosts_slots_are_known(const agent_hosts *h);
 /* Once it is known how many ranks each host takes: the head may say who the nodes are. */
 LS_MUST_USE ls_status hosts_place(agent_hosts *h);
-/* Gives a host that is there its orders, or sends it home if it has no ranks. */
+/* Gives a host that is there its launch request, or sends it home if it has no ranks. */
 void hosts_order(agent_hosts *h, int i);
 
 /* --- agent_hosts_talk.c --- */

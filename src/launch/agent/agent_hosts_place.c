@@ -5,15 +5,15 @@
 #include "launch/agent/agent_hosts_internal.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "net/interface.h"
 
 #include <string.h>
 
-/* --- orders --- */
+/* --- launch requests --- */
 
 /* All that may be ours seen from elsewhere; the agent there tries them together. */
-static ls_status list_heads(const agent *a, orders *o)
+static ls_status list_heads(const agent *a, launch_request *o)
 {
     net_interface found[DIAL_ADDRESSES_MAX];
     const int port = net_address_port(&a->listens_at);
@@ -34,11 +34,11 @@ static ls_status list_heads(const agent *a, orders *o)
 }
 
 /* Under Slurm the environment has come along, and a node's own devices must stay its own. */
-static ls_status fill_orders(const agent_hosts *h, int i, orders *o)
+static ls_status fill_request(const agent_hosts *h, int i, launch_request *o)
 {
     const agent *a = h->agent;
 
-    agent_fill_orders(a, o);
+    agent_fill_request(a, o);
     o->key = a->base;
     o->node = h->list[i].node;
     o->n_ranks = h->spec->list->hosts[i].slots;
@@ -47,26 +47,26 @@ static ls_status fill_orders(const agent_hosts *h, int i, orders *o)
     o->security = a->own_nodes.security;
     o->size = agent_terminal_size(a, h->world_size);
     LS_TRY(list_heads(a, o));
-    return orders_list_env(h->spec->exports, h->spec->n_exports, h->spec->start.way == START_SSH,
-                           o);
+    return launch_request_list_env(h->spec->exports, h->spec->n_exports,
+                                   h->spec->start.way == START_SSH, o);
 }
 
-static ls_status send_orders(const agent_hosts *h, int i)
+static ls_status send_request(const agent_hosts *h, int i)
 {
-    orders o = {0};
+    launch_request o = {0};
     wire_writer w = {0};
     ls_status st;
 
-    st = fill_orders(h, i, &o);
+    st = fill_request(h, i, &o);
     if (st == LS_OK) {
-        orders_write(&w, &o);
+        launch_request_write(&w, &o);
         st = wire_writer_status(&w);
     }
-    if (st == LS_OK && w.bytes > ORDERS_BODY_MAX)
+    if (st == LS_OK && w.bytes > LAUNCH_REQUEST_BODY_MAX)
         st = ls_fail(LS_EINVAL, "arguments and variables of %zu bytes; %zu are the most", w.bytes,
-                     ORDERS_BODY_MAX);
+                     LAUNCH_REQUEST_BODY_MAX);
     if (st == LS_OK)
-        st = starter_order(h->starter, i, FAR_ORDERS, w.data, w.bytes);
+        st = starter_launch(h->starter, i, REMOTE_LAUNCH_REQUEST, w.data, w.bytes);
     if (w.data != NULL)
         explicit_bzero(w.data, w.bytes);
     wire_writer_free(&w);
@@ -77,7 +77,7 @@ static ls_status send_orders(const agent_hosts *h, int i)
 
 void hosts_order(agent_hosts *h, int i)
 {
-    far_host *host = &h->list[i];
+    remote_host *host = &h->list[i];
 
     if (host->phase != IS_THERE)
         return;
@@ -85,8 +85,8 @@ void hosts_order(agent_hosts *h, int i)
         starter_dismiss(h->starter, i);
         return;
     }
-    host->phase = HAS_ORDERS;
-    if (send_orders(h, i) != LS_OK)
+    host->phase = HAS_REQUEST;
+    if (send_request(h, i) != LS_OK)
         agent_give_up(h->agent, LS_ESYSTEM);
 }
 

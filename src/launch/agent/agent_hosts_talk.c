@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 enum {
     FINISH_MS =
@@ -15,7 +15,7 @@ enum {
 
 /* --- their lines --- */
 
-static void open_stream(agent_hosts *h, far_host *host, int rank, int which)
+static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
 {
     const agent_spec *spec = h->agent->spec;
     const line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
@@ -44,7 +44,7 @@ ls_status hosts_open_streams(agent_hosts *h)
                        text_plural(h->world_size));
     LS_TRY(agent_open_fold(h->agent));
     for (int i = 0; i < h->spec->list->n; i++) {
-        far_host *host = &h->list[i];
+        remote_host *host = &h->list[i];
         const int slots = h->spec->list->hosts[i].slots;
 
         host->kept.names_rank = slots > 1;
@@ -99,10 +99,10 @@ void agent_hosts_resize(const agent_hosts *h)
 
     if (h == NULL)
         return;
-    orders_write_size(&w, agent_terminal_size(h->agent, h->world_size));
+    remote_write_size(&w, agent_terminal_size(h->agent, h->world_size));
     for (int i = 0; wire_writer_status(&w) == LS_OK && i < h->spec->list->n; i++)
-        if (h->list[i].phase == HAS_ORDERS)
-            (void)!starter_send(h->starter, i, FAR_SIZE, w.data, w.bytes); /* else it is gone */
+        if (h->list[i].phase == HAS_REQUEST)
+            (void)!starter_send(h->starter, i, REMOTE_SIZE, w.data, w.bytes); /* else it is gone */
     wire_writer_free(&w);
 }
 
@@ -122,7 +122,7 @@ void agent_hosts_pause(const agent_hosts *h, bool pauses)
 
 static output_stream *stream_of(const agent_hosts *h, int i, int rank, int which)
 {
-    const far_host *host = &h->list[i];
+    const remote_host *host = &h->list[i];
 
     if (rank < host->rank_base || rank >= host->rank_base + h->spec->list->hosts[i].slots)
         return NULL;
@@ -137,7 +137,7 @@ static ls_status take_output(agent_hosts *h, int i, const frame *f)
     int rank;
     int which;
 
-    LS_TRY(orders_read_output(f, &rank, &which, &bytes, &n));
+    LS_TRY(remote_read_output(f, &rank, &which, &bytes, &n));
     s = stream_of(h, i, rank, which);
     if (s == NULL)
         return ls_fail(LS_EPROTO, "lines of rank %d, which it has not", rank);
@@ -164,14 +164,15 @@ static void send_input(void *arg, const char *bytes, size_t n)
 {
     const agent_hosts *h = arg;
 
-    (void)!starter_send(h->starter, host_of_rank_0(h), FAR_INPUT, bytes, n); /* else it is gone */
+    (void)!starter_send(h->starter, host_of_rank_0(h), REMOTE_INPUT, bytes,
+                        n); /* else it is gone */
 }
 
 static ls_status take_wanted(agent_hosts *h, int i, const frame *f)
 {
     size_t more;
 
-    LS_TRY(orders_read_wanted(f, &more));
+    LS_TRY(remote_read_window(f, &more));
     if (i != host_of_rank_0(h))
         return ls_fail(LS_EPROTO, "it asks for what rank 0 is to read, which is not there");
     return agent_want_stdin(h->agent, more, h, send_input);
@@ -182,7 +183,7 @@ static ls_status take_text(agent_hosts *h, int i, const frame *f)
     text_buf text = {0};
     const ls_status st = node_read_text(f, &text);
 
-    if (st == LS_OK && f->type == FAR_FAILED)
+    if (st == LS_OK && f->type == REMOTE_FAILED)
         text_format(h->list[i].failure, sizeof(h->list[i].failure), "%s", text_str(&text));
     else if (st == LS_OK)
         hosts_note(h, i, text_str(&text));
@@ -193,12 +194,12 @@ static ls_status take_text(agent_hosts *h, int i, const frame *f)
 ls_status hosts_take_message(void *arg, int i, const frame *f)
 {
     switch (f->type) {
-    case FAR_OUTPUT:
+    case REMOTE_OUTPUT:
         return take_output(arg, i, f);
-    case FAR_WANTED:
+    case REMOTE_WINDOW:
         return take_wanted(arg, i, f);
-    case FAR_NOTE:
-    case FAR_FAILED:
+    case REMOTE_NOTE:
+    case REMOTE_FAILED:
         return take_text(arg, i, f);
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
@@ -222,7 +223,7 @@ ls_status agent_finish_hosts(agent *a)
         return LS_OK;
     hosts_tell(a->hosts);
     for (int i = 0; i < h->spec->list->n; i++)
-        if (h->list[i].phase != HAS_ORDERS || a->head == NULL || !head_has_started(a->head))
+        if (h->list[i].phase != HAS_REQUEST || a->head == NULL || !head_has_started(a->head))
             starter_dismiss(h->starter, i);
     while (starter_count(h->starter) > 0) {
         if (!agent_output_is_taken(a))

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 static bool is_fed(const agent *a)
 {
     return a->spec->capture &&
-           (a->spec->far != NULL || (a->spec->pty && isatty(STDIN_FILENO) != 0));
+           (a->spec->remote != NULL || (a->spec->pty && isatty(STDIN_FILENO) != 0));
 }
 
 static bool has_terminal(const agent *a)
 {
-    return a->spec->pty && (a->spec->far == NULL || a->spec->far->input_terminal);
+    return a->spec->pty && (a->spec->remote == NULL || a->spec->remote->input_terminal);
 }
 
 /* --- our own stdin --- */
@@ -52,13 +52,13 @@ static void ask_for_more(agent *a)
     const size_t taken = byte_queue_size(&in->waiting) + in->granted;
     ls_status st = LS_OK;
 
-    if (in->fd < 0 || in->has_ended || taken > FAR_INPUT_WINDOW / 2)
+    if (in->fd < 0 || in->has_ended || taken > REMOTE_INPUT_WINDOW / 2)
         return;
-    in->granted += FAR_INPUT_WINDOW - taken;
-    if (a->spec->far != NULL)
-        agent_far_want(a, FAR_INPUT_WINDOW - taken);
+    in->granted += REMOTE_INPUT_WINDOW - taken;
+    if (a->spec->remote != NULL)
+        agent_remote_grant(a, REMOTE_INPUT_WINDOW - taken);
     else
-        st = agent_want_stdin(a, FAR_INPUT_WINDOW - taken, a, on_own_bytes);
+        st = agent_want_stdin(a, REMOTE_INPUT_WINDOW - taken, a, on_own_bytes);
     if (st != LS_OK)
         agent_note(a, "rank 0 cannot read what is typed: %s", ls_last_error());
 }
@@ -119,7 +119,7 @@ ls_status agent_take_input(agent *a, const char *bytes, size_t n)
 {
     agent_input *in = &a->input;
 
-    if (n > in->granted || byte_queue_size(&in->waiting) > 2 * FAR_INPUT_WINDOW)
+    if (n > in->granted || byte_queue_size(&in->waiting) > 2 * REMOTE_INPUT_WINDOW)
         return ls_fail(LS_EPROTO, "more input for rank 0 than was asked for");
     in->granted -= n;
     if (has_terminal(a))

@@ -250,9 +250,9 @@ static ls_status take_text(agent *a, const frame *f)
         agent_give_up(a, LS_EMISMATCH);
         agent_kill_ranks(a);
     } else if (st == LS_OK && (a->spec->capture || a->spec->nodes != NULL) &&
-               a->spec->far == NULL) {
+               a->spec->remote == NULL) {
         agent_note(a, "%s", text_str(&text));
-    } else if (st == LS_OK && a->spec->far == NULL) { /* else the starter has said it */
+    } else if (st == LS_OK && a->spec->remote == NULL) { /* else the starter has said it */
         ls_log(LS_LOG_WARN, "launch", "%s", text_str(&text));
     }
     text_free(&text);
@@ -389,7 +389,7 @@ static ls_status open_link(agent *a, int fd, const seal_pair *seals)
 
 static const char *name_of_head(const agent *a)
 {
-    return a->spec->far != NULL ? "the starting machine" : "node 0";
+    return a->spec->remote != NULL ? "the starting machine" : "node 0";
 }
 
 static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)
@@ -491,7 +491,7 @@ ls_status agent_open_head(agent *a)
                             .store_port = spec->nodes == NULL ? spec->master_port : 0,
                             .quiet_roster = spec->nodes == NULL || spec->hosts != NULL,
                             .self = a,
-                            .write_orders = agent_write_orders,
+                            .write_request = agent_write_request,
                             .describe = agent_describe_rank,
                             .note_abort = agent_note_abort,
                             .keep_ring = spec->keep_ring != NULL ? keep_ring : NULL,

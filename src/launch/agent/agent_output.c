@@ -23,8 +23,8 @@ static void end_stream(agent_rank *r, int which)
         return;
     output_end(&r->stream[which]);
     agent_end_filter(r, which);
-    if (r->agent->spec->far != NULL && agent_shows(r, which))
-        agent_far_output(r, which, NULL, 0);
+    if (r->agent->spec->remote != NULL && agent_shows(r, which))
+        agent_remote_output(r, which, NULL, 0);
     poller_unwatch(r->stream_watch[which]);
     r->stream_watch[which] = NULL;
     file_close(&r->stream_fd[which]);
@@ -132,7 +132,7 @@ static void mind_sink(agent *a, int which)
         a->sink_watch[which] = NULL;
     }
     for (int stream = 0; stream < 2; stream++) {
-        if (stream != which && a->spec->far == NULL)
+        if (stream != which && a->spec->remote == NULL)
             continue; /* both come here only where both go the same way */
         if (waiting > OUTPUT_QUEUE_MOST)
             pause_streams(a, stream);
@@ -141,9 +141,9 @@ static void mind_sink(agent *a, int which)
     }
     agent_hosts_pause(a->hosts, output_waiting(&a->sinks[0]) > OUTPUT_QUEUE_MOST ||
                                     output_waiting(&a->sinks[1]) > OUTPUT_QUEUE_MOST);
-    if (sink->is_broken && which == 0 && a->spec->far != NULL && a->far_watch != NULL)
-        agent_far_lost(a);
-    else if (sink->is_broken && a->spec->far == NULL)
+    if (sink->is_broken && which == 0 && a->spec->remote != NULL && a->remote_watch != NULL)
+        agent_remote_lost(a);
+    else if (sink->is_broken && a->spec->remote == NULL)
         stop_without_sink(a, which);
 }
 
@@ -160,8 +160,8 @@ void agent_note(agent *a, const char *format, ...)
             ls_log(LS_LOG_WARN, "launch", "%s", line);
         return;
     }
-    if (a->spec->far != NULL) {
-        agent_far_note(a, line);
+    if (a->spec->remote != NULL) {
+        agent_remote_note(a, line);
         mind_sink(a, 0);
         return;
     }
@@ -235,8 +235,8 @@ static void read_stream(agent_rank *r, int which)
         agent_write_log(r, which, bytes, (size_t)n);
         agent_filter_output(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
-        if (r->agent->spec->far != NULL && agent_shows(r, which))
-            agent_far_output(r, which, bytes, (size_t)n);
+        if (r->agent->spec->remote != NULL && agent_shows(r, which))
+            agent_remote_output(r, which, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
         end_stream(r, which); /* EIO: a terminal that nobody has open any more */
     }
@@ -298,7 +298,7 @@ ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
                                        .rank = r->rank,
                                        .n_ranks = n_ranks,
                                        .prefix = spec->prefix && n_ranks > 1,
-                                       .is_hidden = spec->far != NULL || !agent_shows(r, which)};
+                                       .is_hidden = spec->remote != NULL || !agent_shows(r, which)};
     make_prefixes(r, &r->stream[which]);
     if (r->agent->sinks[which].terminal)
         r->stream[which].fold = r->agent->fold;

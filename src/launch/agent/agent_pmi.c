@@ -6,7 +6,7 @@
 #include "launch/agent/agent.h"
 
 #include "base/file.h"
-#include "launch/program.h"
+#include "launch/process/program.h"
 
 #include <errno.h>
 #include <sys/socket.h>

@@ -70,7 +70,8 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     rank_place place = *job;
     shim_spec *shim = &s->shim;
 
-    *s = (rank_start){.shim = {.job = a->spec,
+    *s = (rank_start){.shim = {.fn = a->spec->fn,
+                               .fn_arg = a->spec->fn_arg,
                                .local_rank = (int)(r - a->ranks),
                                .lifeline_fd = -1,
                                .news_fd = -1,
@@ -106,7 +107,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.local_rank = shim->local_rank;
     place.ring_fd = r->ring_fd;
     if (r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
-        (a->spec->far != NULL ? a->spec->far->terminal : a->sinks[1].terminal))
+        (a->spec->remote != NULL ? a->spec->remote->terminal : a->sinks[1].terminal))
         place.columns = agent_terminal_size(a, job->world_size).columns;
     place.pmi_fd = shim->pmi_fd;
     place.is_isolated = a->spec->isolate;

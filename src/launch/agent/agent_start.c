@@ -197,14 +197,14 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
                        text_plural(spec->n_ranks));
     agent_prepare_ranks(a);
     raise_descriptor_limit(spec);
-    for (int i = 0; i < 2 && spec->capture && spec->far == NULL; i++)
+    for (int i = 0; i < 2 && spec->capture && spec->remote == NULL; i++)
         output_sink_open(&a->sinks[i], STDOUT_FILENO + i);
-    if (spec->capture && spec->far == NULL)
+    if (spec->capture && spec->remote == NULL)
         count_console(a);
     LS_TRY(poller_create(&a->poller));
     LS_TRY(take_signals(a));
-    if (spec->far != NULL)
-        LS_TRY(agent_open_far(a));
+    if (spec->remote != NULL)
+        LS_TRY(agent_open_remote(a));
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     return agent_open_link(a);
@@ -246,8 +246,8 @@ void agent_close(agent *a)
     agent_close_hosts(a);
     output_fold_destroy(a->fold);
     agent_close_input(a);
-    frame_reader_free(&a->far_in);
-    poller_unwatch(a->far_watch);
+    frame_reader_free(&a->remote_in);
+    poller_unwatch(a->remote_watch);
     poller_timer_cancel(&a->pause_timer);
     for (int i = 0; i < 2; i++) {
         poller_unwatch(a->sink_watch[i]);

@@ -146,7 +146,7 @@ const char *agent_master_host(const agent *a, char *buf, size_t n)
 {
     const agent_spec *spec = a->spec;
     const bool is_given = spec->master_addr != NULL &&
-                          (spec->nodes == NULL || spec->hosts != NULL || spec->far != NULL);
+                          (spec->nodes == NULL || spec->hosts != NULL || spec->remote != NULL);
 
     if (!a->place.has_store && is_given)
         return spec->master_addr;

@@ -16,7 +16,7 @@ pty_size agent_terminal_size(const agent *a, int n_ranks)
     pty_size size = {.rows = ROWS_USUAL, .columns = COLUMNS_USUAL};
     char prefix[32] = "";
 
-    if (a->spec->far != NULL)
+    if (a->spec->remote != NULL)
         return a->size;
     for (size_t i = 0; i < LS_COUNT_OF(fds); i++)
         if (pty_size_of(fds[i], &size))
@@ -42,7 +42,7 @@ void agent_resize_ranks(agent *a, pty_size size)
 
 void agent_on_resize(agent *a)
 {
-    if (!a->spec->pty || a->spec->far != NULL)
+    if (!a->spec->pty || a->spec->remote != NULL)
         return;
     agent_resize_ranks(a, agent_terminal_size(a, a->place.place.world_size));
     agent_hosts_resize(a->hosts);

@@ -119,7 +119,7 @@ static void grace_is_over(void *arg)
 void agent_note_stop(agent *a, const node_stop *stop)
 {
     if (stop->signal != SIGPIPE &&
-        a->spec->far == NULL) /* the reader has gone; nothing needs to be said */
+        a->spec->remote == NULL) /* the reader has gone; nothing needs to be said */
         agent_note(a, "%s: the ranks have %.1f s to end%s", stop->text,
                    (double)stop->grace_ms / 1e3,
                    a->stop_signal != 0 ? "; a second one kills them" : "");

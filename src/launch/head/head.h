@@ -38,8 +38,8 @@ typedef struct head_options {
         *hint; /* told with the first roster: how another machine takes part; NULL: nothing */
     bool quiet_roster; /* nobody is told who is there */
     void *self;
-    /* Writes what a node is to run that comes by `lockstep join` and asks (orders.h, without the key). */
-    ls_status (*write_orders)(void *self, wire_writer *w);
+    /* Writes what a node is to run that comes by `lockstep join` and asks (launch_request.h, without the key). */
+    ls_status (*write_request)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
     void (*describe)(void *self, int local_rank, char *buf, size_t n);
     /* A rank of the head's own node has aborted a group: others fail because of it. May be NULL. */

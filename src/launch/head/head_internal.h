@@ -11,7 +11,7 @@
 
 #include "base/wait_report.h"
 #include "base/map.h"
-#include "launch/clock_offset.h"
+#include "launch/network/clock_offset.h"
 #include "launch/network/net_choice.h"
 #include "launch/head/node_messages.h"
 #include "net/listener.h"

@@ -213,13 +213,13 @@ void head_beat(void *arg)
 
 /* --- what nodes say --- */
 
-static void give_orders(head_node *node)
+static void send_request(head_node *node)
 {
     head *h = node->owner;
     wire_writer w = {0};
 
-    if (h->opt.write_orders(h->opt.self, &w) == LS_OK)
-        head_send(node, NODE_ORDERS, &w);
+    if (h->opt.write_request(h->opt.self, &w) == LS_OK)
+        head_send(node, NODE_LAUNCH_REQUEST, &w);
     else
         head_send_text(node, NODE_REJECT, ls_last_error());
     wire_writer_free(&w);
@@ -233,8 +233,8 @@ static ls_status take_hello(head_node *node, const frame *f)
     node_hello hello;
     rdzv_event arrived = {.kind = RDZV_ARRIVED, .hello = &hello.hello};
 
-    if (f->type == NODE_ASK && !node->is_own) {
-        give_orders(node);
+    if (f->type == NODE_FETCH_REQUEST && !node->is_own) {
+        send_request(node);
         return LS_OK;
     }
     if (f->type != NODE_HELLO)

@@ -24,15 +24,15 @@
 
 typedef enum node_message {
     /* To the head. */
-    NODE_HELLO = 1, /* node_hello */
-    NODE_ASK,       /* nothing; in the place of hello: what is to be run? */
-    NODE_OFFER,     /* generation u32, net_offer: where it can be called */
-    NODE_TRIED,     /* generation u32, net_report: whom it has reached */
-    NODE_READY,     /* node_master; the port is node 0's choice, 0 of the other nodes */
-    NODE_FAILED,    /* node_failure: a rank */
-    NODE_RANK_LEFT, /* node_left */
-    NODE_FINISHED,  /* node_end */
-    NODE_STOP,      /* signal u32: somebody wants the job to end */
+    NODE_HELLO = 1,     /* node_hello */
+    NODE_FETCH_REQUEST, /* nothing; in the place of hello: what is to be run? */
+    NODE_OFFER,         /* generation u32, net_offer: where it can be called */
+    NODE_TRIED,         /* generation u32, net_report: whom it has reached */
+    NODE_READY,         /* node_master; the port is node 0's choice, 0 of the other nodes */
+    NODE_FAILED,        /* node_failure: a rank */
+    NODE_RANK_LEFT,     /* node_left */
+    NODE_FINISHED,      /* node_end */
+    NODE_STOP,          /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
     NODE_RING,  /* node_ring: of a rank that has ended, before NODE_FINISHED */
     NODE_MPI,   /* node_mpi */
@@ -40,18 +40,18 @@ typedef enum node_message {
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
-    NODE_ORDERS,       /* an answer to NODE_ASK, see orders.h; then the head closes */
-    NODE_WAIT,         /* text */
-    NODE_REJECT,       /* text; then the head closes */
-    NODE_TRY,          /* generation u32, n u32, n of net_peer */
-    NODE_NETWORK,      /* generation u32, net_pick; with several nodes it is ready only then */
-    NODE_START,        /* node_master */
-    NODE_END_RANKS,    /* node_stop: in good order */
-    NODE_ABORT,        /* cause: SIGTERM soon, SIGKILL after that */
-    NODE_KILL,         /* nothing */
-    NODE_ABORTED,      /* node_failure: that rank has aborted a group; others fail because of it */
-    NODE_OVER,         /* node_over */
-    NODE_NOTE,         /* text for a person */
+    NODE_LAUNCH_REQUEST, /* an answer to NODE_FETCH_REQUEST, see launch_request.h; then the head closes */
+    NODE_WAIT,           /* text */
+    NODE_REJECT,         /* text; then the head closes */
+    NODE_TRY,            /* generation u32, n u32, n of net_peer */
+    NODE_NETWORK,        /* generation u32, net_pick; with several nodes it is ready only then */
+    NODE_START,          /* node_master */
+    NODE_END_RANKS, /* node_stop: in good order */
+    NODE_ABORT,     /* cause: SIGTERM soon, SIGKILL after that */
+    NODE_KILL,      /* nothing */
+    NODE_ABORTED,   /* node_failure: that rank has aborted a group; others fail because of it */
+    NODE_OVER,      /* node_over */
+    NODE_NOTE,      /* text for a person */
     NODE_VAIN, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
 
     /* Both ways. */
@@ -59,8 +59,8 @@ typedef enum node_message {
     NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
     NODE_RESUME,    /* nothing */
     NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
-    NODE_CLOCK,       /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
-    NODE_MPI_KEYS,    /* generation u32, then as pmi_write_new_keys() writes them, for all other nodes */
+    NODE_CLOCK,    /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
+    NODE_MPI_KEYS, /* generation u32, then as pmi_write_new_keys() writes them, for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
     NODE_OWNER, /* node_owner: node 0 asks; the head passes it to the node that has the address */
 } node_message;

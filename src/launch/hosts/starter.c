@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "launch/process/process.h"
 
 #include <errno.h>
@@ -160,15 +160,15 @@ static void write_why(starter_host *h, char *buf, size_t n)
     char end[96];
 
     h->advice[0] = 0;
-    if (h->why[0] == 0 && h->state != HOST_ORDERED)
+    if (h->why[0] == 0 && h->state != HOST_LAUNCHED)
         start_advice(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
-    else if (h->state == HOST_ORDERED && way == START_SSH && is_code(h, SSH_CUT) &&
+    else if (h->state == HOST_LAUNCHED && way == START_SSH && is_code(h, SSH_CUT) &&
              !has_said_why(h))
         text_format(buf, n,
                     "its agent was killed, or its connection cut (ssh exited with code 255)");
-    else if (h->state == HOST_ORDERED)
+    else if (h->state == HOST_LAUNCHED)
         text_format(buf, n, "%s to it %s%s%s", way == START_SSH ? "ssh" : "srun",
                     process_end_text(end, sizeof(end), h->wait_status), has_said_why(h) ? ": " : "",
                     has_said_why(h) ? h->last_line : "");
@@ -206,7 +206,7 @@ static bool retry(starter_host *h)
 /* The process is reaped, and what it wrote is read. */
 static void finish(starter_host *h)
 {
-    const bool was_ordered = h->state == HOST_ORDERED;
+    const bool was_launched = h->state == HOST_LAUNCHED;
     char why[STARTER_LINE_MOST + 1024];
 
     if (h->err_fd >= 0)
@@ -217,7 +217,7 @@ static void finish(starter_host *h)
     write_why(h, why, sizeof(why));
     forget(h);
     h->state = HOST_ENDED;
-    h->owner->events.ended(h->owner->events.self, h->index, was_ordered, why);
+    h->owner->events.ended(h->owner->events.self, h->index, was_launched, why);
 }
 
 static void end_is_late(void *arg)
@@ -287,7 +287,7 @@ static void start(starter_host *h)
     h->state = HOST_STARTING;
     h->n_tries++;
     h->wait_status = 0;
-    frame_reader_init(&h->in, FAR_BODY_MAX);
+    frame_reader_init(&h->in, REMOTE_BODY_MAX);
     if (st == LS_OK)
         st = open_program(h, argv);
     start_command_free(argv);
@@ -327,14 +327,14 @@ static ls_status add_frame(starter_host *h, uint32_t type, const void *body, siz
     return bytes > 0 ? byte_queue_add(&h->out, body, bytes) : LS_OK;
 }
 
-ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
+ls_status starter_launch(starter *s, int host_index, uint32_t type, const void *body, size_t bytes)
 {
     starter_host *h = &s->list[host_index];
 
     if (h->state != HOST_GREETED)
         return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
     LS_TRY(add_frame(h, type, body, bytes));
-    h->state = HOST_ORDERED;
+    h->state = HOST_LAUNCHED;
     starter_flush(h);
     return LS_OK;
 }
@@ -343,7 +343,7 @@ ls_status starter_send(starter *s, int host_index, uint32_t type, const void *bo
 {
     starter_host *h = &s->list[host_index];
 
-    if (h->state != HOST_ORDERED || h->fd < 0)
+    if (h->state != HOST_LAUNCHED || h->fd < 0)
         return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
     LS_TRY(add_frame(h, type, body, bytes));
     starter_flush(h);

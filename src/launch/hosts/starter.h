@@ -2,7 +2,7 @@
 /*
  * starter.h - starts an agent on each of several hosts, by ssh or srun, gives them their orders and hears what they send.
  *
- *     host: idle --window--> starting --greeting--> greeted --starter_order()--> ordered --end--> ended
+ *     host: idle --window--> starting --greeting--> greeted --starter_launch()--> ordered --end--> ended
  *             ^                 |
  *             +--- sshd was ----+  (with a pause that grows, and jitter)
  *                 too busy
@@ -33,7 +33,7 @@ typedef struct starter_events {
     /* A line that the starting program or the host's login shell has printed. */
     void (*line)(void *self, int host, const char *text);
     /* It has ended: before its greeting, before its orders, or after them. Once, unless it is started again. */
-    void (*ended)(void *self, int host, bool was_ordered, const char *why);
+    void (*ended)(void *self, int host, bool was_launched, const char *why);
 } starter_events;
 
 /* Hosts and options are borrowed until starter_destroy(); hosts with skip[i] are left alone. `mask` is the children's signal mask. */
@@ -44,9 +44,9 @@ LS_MUST_USE ls_status starter_create(poller *p, const start_options *opt, const 
 /* Ends what is still there: the agents see the end of their stdin, and after a while the processes are killed. NULL is allowed. */
 void starter_destroy(starter *s);
 
-/* Gives a greeted host its orders: the body of one frame, a job's being FAR_ORDERS. */
-LS_MUST_USE ls_status starter_order(starter *s, int host_index, uint32_t type, const void *body,
-                                    size_t bytes);
+/* Gives a greeted host its orders: the body of one frame, a job's being REMOTE_LAUNCH_REQUEST. */
+LS_MUST_USE ls_status starter_launch(starter *s, int host_index, uint32_t type, const void *body,
+                                     size_t bytes);
 
 /* What to do about the end of a host that has not got its orders, which ended() tells behind the words for it, in brackets; "": nothing. */
 const char *starter_advice(const starter *s, int host_index);

@@ -18,7 +18,7 @@ typedef enum host_state {
     HOST_IDLE,
     HOST_STARTING,
     HOST_GREETED,
-    HOST_ORDERED,
+    HOST_LAUNCHED,
     HOST_ENDED
 } host_state;
 

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "net/socket.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static void finish_line(starter_host *h)
     if (shown[strspn(shown, " ?")] == 0)
         return; /* empty, or a lone '\r' */
     text_format(h->last_line, sizeof(h->last_line), "%s", shown);
-    if (h->state == HOST_GREETED || h->state == HOST_ORDERED)
+    if (h->state == HOST_GREETED || h->state == HOST_LAUNCHED)
         h->owner->events.line(h->owner->events.self, h->index, shown);
 }
 
@@ -174,7 +174,7 @@ static void take_first_line(starter_host *h, const char *line)
     char version[64];
     int cores;
 
-    if (orders_read_greeting(line, version, sizeof(version), &cores)) {
+    if (remote_read_greeting(line, version, sizeof(version), &cores)) {
         take_greeting(h, version, cores);
     } else if (text_starts(line, START_WANTED " ")) {
         send_agent(h, line + strlen(START_WANTED " "));
@@ -217,7 +217,7 @@ static void take_frames(starter_host *h)
     ls_status st = LS_OK;
     frame f;
 
-    while (st == LS_OK && have && h->state == HOST_ORDERED && h->fd >= 0) {
+    while (st == LS_OK && have && h->state == HOST_LAUNCHED && h->fd >= 0) {
         st = frame_reader_next(&h->in, &f, &have);
         if (st == LS_OK && have)
             st = h->owner->events.message(h->owner->events.self, h->index, &f);
@@ -235,7 +235,7 @@ static void receive(starter_host *h)
         h->owner->heard_ms = ls_now_ms();
     if (h->state == HOST_STARTING)
         take_lines(h);
-    if (h->state == HOST_ORDERED)
+    if (h->state == HOST_LAUNCHED)
         take_frames(h);
     if (st != LS_OK && h->fd >= 0) {
         starter_close_channel(h);

@@ -122,7 +122,7 @@ static void run_function(const shim_spec *spec)
     clearenv(); // NOLINT(concurrency-mt-unsafe)
     for (char *const *entry = spec->environment; *entry != NULL; entry++)
         putenv(*entry); // NOLINT(concurrency-mt-unsafe)
-    st = spec->job->fn(spec->local_rank, spec->job->fn_arg);
+    st = spec->fn(spec->local_rank, spec->fn_arg);
     if (st != LS_OK)
         report(spec, SHIM_MESSAGE, st, ls_last_error());
     // stdio of the program is flushed, as when main returns
@@ -154,7 +154,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     keep_open(spec->pmi_fd);
     keep_open(spec->listen_fd);
     reset_signals(&spec->mask);
-    if (spec->job->fn != NULL)
+    if (spec->fn != NULL)
         run_function(spec);
     execvpe(spec->argv[0], spec->argv, spec->environment);
     report(spec, SHIM_EXEC_FAILED, errno, "");

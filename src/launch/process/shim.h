@@ -5,8 +5,9 @@
 #ifndef LS_LAUNCH_SHIM_H
 #define LS_LAUNCH_SHIM_H
 
+#include <lockstep/launch.h>
+
 #include "launch/process/cgroup.h"
-#include "launch/launch.h"
 #include "launch/process/process.h"
 
 #include <signal.h>
@@ -33,9 +34,10 @@ typedef struct shim_record {
 } shim_record;
 
 typedef struct shim_spec {
-    const agent_spec *job;
     int local_rank;
-    char *const *argv;        /* program and arguments of the rank, or NULL: a function */
+    char *const *argv; /* program and arguments of the rank; NULL: fn */
+    ls_spawn_fn fn;    /* the function that the rank runs; NULL: argv */
+    void *fn_arg;
     char *const *environment; /* of the rank, whole */
     int lifeline_fd; /* read: signal numbers for the rank's process group; its end: the agent is gone */
     int news_fd;     /* write: shim_record */

@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "launch/hosts/start_command.h"
 
 #include <stdlib.h>
@@ -13,57 +13,58 @@ static char program[] = "./train";
 static char argument[] = "two words";
 static char variable[] = "NCCL_DEBUG=INFO";
 
-static void make_orders(orders *o, char **argv, char **env)
+static void make_request(launch_request *o, char **argv, char **env)
 {
-    *o = (orders){.n_heads = 2,
-                  .node = 3,
-                  .n_nodes = 5,
-                  .n_ranks = 2,
-                  .run_hash = 0x123456789abcdef0u,
-                  .host = "node3",
-                  .folder = "/home/me",
-                  .argv = argv,
-                  .env = env,
-                  .n_argv = 2,
-                  .n_env = 1,
-                  .grace_ms = 30000,
-                  .stop_signals = 1u << 15,
-                  .run_id = "run7",
-                  .role = "",
-                  .log_dir = "logs",
-                  .filters = {"a,b", ""},
-                  .line_prefix = "${rank}:",
-                  .master_addr = "10.0.0.9",
-                  .net = "10.0.0.0/8",
-                  .ports = {4000, 4010},
-                  .security = NET_ENCRYPT,
-                  .terminal = true,
-                  .input_terminal = true,
-                  .pty = true,
-                  .size = {.rows = 40, .columns = 113},
-                  .isolate = true,
-                  .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
+    *o = (launch_request){
+        .n_heads = 2,
+        .node = 3,
+        .n_nodes = 5,
+        .n_ranks = 2,
+        .run_hash = 0x123456789abcdef0u,
+        .host = "node3",
+        .folder = "/home/me",
+        .argv = argv,
+        .env = env,
+        .n_argv = 2,
+        .n_env = 1,
+        .grace_ms = 30000,
+        .stop_signals = 1u << 15,
+        .run_id = "run7",
+        .role = "",
+        .log_dir = "logs",
+        .filters = {"a,b", ""},
+        .line_prefix = "${rank}:",
+        .master_addr = "10.0.0.9",
+        .net = "10.0.0.0/8",
+        .ports = {4000, 4010},
+        .security = NET_ENCRYPT,
+        .terminal = true,
+        .input_terminal = true,
+        .pty = true,
+        .size = {.rows = 40, .columns = 113},
+        .isolate = true,
+        .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
 
     memset(o->key.bytes, 7, sizeof(o->key.bytes));
     assert_int_equal(net_address_parse("10.0.0.1:4711", NET_PORT_REQUIRED, &o->heads[0]), LS_OK);
     assert_int_equal(net_address_parse("[fd00::1]:4711", NET_PORT_REQUIRED, &o->heads[1]), LS_OK);
 }
 
-static void orders_arrive_as_they_were_given(void **state)
+static void launch_request_arrives_unchanged(void **state)
 {
     char *argv[] = {program, argument, NULL};
     char *env[] = {variable, NULL};
-    static orders given;
-    static orders o;
+    static launch_request given;
+    static launch_request o;
     wire_writer w = {0};
-    frame f = {.type = FAR_ORDERS};
+    frame f = {.type = REMOTE_LAUNCH_REQUEST};
 
     LS_UNUSED(state);
-    make_orders(&given, argv, env);
-    orders_write(&w, &given);
+    make_request(&given, argv, env);
+    launch_request_write(&w, &given);
     f.body = w.data;
     f.bytes = w.bytes;
-    assert_int_equal(orders_read(&f, &o), LS_OK);
+    assert_int_equal(launch_request_read(&f, &o), LS_OK);
     assert_true(net_key_equal(&o.key, &given.key));
     assert_int_equal(o.n_heads, 2);
     assert_true(net_address_equal(&o.heads[1], &given.heads[1]));
@@ -91,61 +92,61 @@ static void orders_arrive_as_they_were_given(void **state)
     assert_int_equal(o.security, NET_ENCRYPT);
     assert_int_equal(rank_list_streams(&o.shown, 2), RANK_STDERR);
     assert_int_equal(rank_list_streams(&o.shown, 0), RANK_STREAMS_NONE);
-    orders_free(&o);
+    launch_request_free(&o);
     wire_writer_free(&w);
 }
 
 /* Whatever is missing, nothing of it is taken, and nothing is lost. */
-static void orders_that_are_cut_are_refused(void **state)
+static void a_launch_request_that_is_cut_is_refused(void **state)
 {
     char *argv[] = {program, argument, NULL};
     char *env[] = {variable, NULL};
-    static orders given;
-    static orders o;
+    static launch_request given;
+    static launch_request o;
     wire_writer w = {0};
-    frame f = {.type = FAR_ORDERS};
+    frame f = {.type = REMOTE_LAUNCH_REQUEST};
 
     LS_UNUSED(state);
-    make_orders(&given, argv, env);
-    orders_write(&w, &given);
+    make_request(&given, argv, env);
+    launch_request_write(&w, &given);
     f.body = w.data;
     for (f.bytes = 0; f.bytes < w.bytes; f.bytes++)
-        assert_int_equal(orders_read(&f, &o), LS_EPROTO);
+        assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     f.bytes = w.bytes;
     w.data[0]++;
-    assert_int_equal(orders_read(&f, &o), LS_EPROTO);
+    assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     assert_non_null(strstr(ls_last_error(), "of version 4"));
-    f.type = FAR_NOTE;
-    assert_int_equal(orders_read(&f, &o), LS_EPROTO);
+    f.type = REMOTE_NOTE;
+    assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     wire_writer_free(&w);
 }
 
 static void sizes_and_wishes_are_bounded(void **state)
 {
     wire_writer w = {0};
-    frame f = {.type = FAR_SIZE};
+    frame f = {.type = REMOTE_SIZE};
     pty_size size;
     size_t wanted;
 
     LS_UNUSED(state);
-    orders_write_size(&w, (pty_size){.rows = 50, .columns = 200});
+    remote_write_size(&w, (pty_size){.rows = 50, .columns = 200});
     f.body = w.data;
     f.bytes = w.bytes;
-    assert_int_equal(orders_read_size(&f, &size), LS_OK);
+    assert_int_equal(remote_read_size(&f, &size), LS_OK);
     assert_true(size.rows == 50 && size.columns == 200);
     f.bytes--;
-    assert_int_equal(orders_read_size(&f, &size), LS_EPROTO);
+    assert_int_equal(remote_read_size(&f, &size), LS_EPROTO);
     f.bytes++;
     w.data[2] = 1; /* 65586 rows */
-    assert_int_equal(orders_read_size(&f, &size), LS_EPROTO);
-    wire_put_u32(w.data, (uint32_t)FAR_INPUT_WINDOW);
+    assert_int_equal(remote_read_size(&f, &size), LS_EPROTO);
+    wire_put_u32(w.data, (uint32_t)REMOTE_INPUT_WINDOW);
     f.bytes = 4;
-    assert_int_equal(orders_read_wanted(&f, &wanted), LS_OK);
-    assert_true(wanted == FAR_INPUT_WINDOW);
-    wire_put_u32(w.data, (uint32_t)FAR_INPUT_WINDOW + 1);
-    assert_int_equal(orders_read_wanted(&f, &wanted), LS_EPROTO);
+    assert_int_equal(remote_read_window(&f, &wanted), LS_OK);
+    assert_true(wanted == REMOTE_INPUT_WINDOW);
+    wire_put_u32(w.data, (uint32_t)REMOTE_INPUT_WINDOW + 1);
+    assert_int_equal(remote_read_window(&f, &wanted), LS_EPROTO);
     wire_put_u32(w.data, 0);
-    assert_int_equal(orders_read_wanted(&f, &wanted), LS_EPROTO);
+    assert_int_equal(remote_read_window(&f, &wanted), LS_EPROTO);
     wire_writer_free(&w);
 }
 
@@ -163,13 +164,13 @@ static void a_greeting_tells_version_and_cores(void **state)
     int cores;
 
     LS_UNUSED(state);
-    orders_greeting(line, sizeof(line), 12);
+    remote_greeting(line, sizeof(line), 12);
     line[strcspn(line, "\n")] = 0;
-    assert_true(orders_read_greeting(line, version, sizeof(version), &cores));
+    assert_true(remote_read_greeting(line, version, sizeof(version), &cores));
     assert_string_equal(version, ls_version());
     assert_int_equal(cores, 12);
     for (size_t i = 0; i < LS_COUNT_OF(others); i++)
-        assert_false(orders_read_greeting(others[i], version, sizeof(version), &cores));
+        assert_false(remote_read_greeting(others[i], version, sizeof(version), &cores));
 }
 
 static bool has_word(char *const *argv, const char *word)
@@ -280,8 +281,8 @@ static void failures_are_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_arrive_as_they_were_given),
-        cmocka_unit_test(orders_that_are_cut_are_refused),
+        cmocka_unit_test(launch_request_arrives_unchanged),
+        cmocka_unit_test(a_launch_request_that_is_cut_is_refused),
         cmocka_unit_test(sizes_and_wishes_are_bounded),
         cmocka_unit_test(a_greeting_tells_version_and_cores),
         cmocka_unit_test(ssh_gets_a_fixed_command),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * orders_env.c - the environment variables that an agent on another machine gets with its orders.
+ * launch_request_env.c - the environment variables that an agent on another machine gets with its orders.
  * Called where orders are written: by the agent of the head, and by the check of several hosts.
  */
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -37,7 +37,8 @@ static bool is_sent(const char *entry)
     return false;
 }
 
-ls_status orders_list_env(char *const *exports, int n_exports, bool with_own, orders *o)
+ls_status launch_request_list_env(char *const *exports, int n_exports, bool with_own,
+                                  launch_request *o)
 {
     size_t n_own = 0;
 
@@ -52,8 +53,8 @@ ls_status orders_list_env(char *const *exports, int n_exports, bool with_own, or
             o->env[o->n_env++] = environ[i];
     for (int i = 0; i < n_exports; i++)
         o->env[o->n_env++] = exports[i];
-    if (o->n_env <= ORDERS_STRINGS_MAX)
+    if (o->n_env <= LAUNCH_REQUEST_STRINGS_MAX)
         return LS_OK;
     return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", o->n_env,
-                   ORDERS_STRINGS_MAX);
+                   LAUNCH_REQUEST_STRINGS_MAX);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads no more than an ELF file's headers and its list of libraries; every number in them is a stranger's. */
-#include "launch/program.h"
+#include "launch/process/program.h"
 
 #include "base/file.h"
 #include "base/text.h"

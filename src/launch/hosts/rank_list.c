@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/rank_list.h"
+#include "launch/hosts/rank_list.h"
 
 #include "base/text.h"
 

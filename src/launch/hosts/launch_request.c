@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -22,7 +22,7 @@ static void write_text(wire_writer *w, const char *text)
 static const char *read_text(wire_reader *r)
 {
     size_t n;
-    const uint8_t *text = wire_read_bytes(r, ORDERS_BODY_MAX, &n);
+    const uint8_t *text = wire_read_bytes(r, LAUNCH_REQUEST_BODY_MAX, &n);
 
     if (text == NULL || n == 0 || memchr(text, 0, n) != text + n - 1)
         r->failed = true;
@@ -41,7 +41,7 @@ static ls_status read_texts(wire_reader *r, char ***out, int *n)
 {
     const uint32_t count = wire_read_u32(r);
 
-    if (r->failed || count > ORDERS_STRINGS_MAX || count > (r->bytes - r->at) / 5) {
+    if (r->failed || count > LAUNCH_REQUEST_STRINGS_MAX || count > (r->bytes - r->at) / 5) {
         r->failed = true;
         return LS_OK;
     }
@@ -87,7 +87,7 @@ static void read_list(wire_reader *r, rank_list *list)
     }
 }
 
-static void write_heads(wire_writer *w, const orders *o)
+static void write_heads(wire_writer *w, const launch_request *o)
 {
     char text[NET_ADDRESS_TEXT_MAX];
 
@@ -96,7 +96,7 @@ static void write_heads(wire_writer *w, const orders *o)
         write_text(w, net_address_text(text, sizeof(text), &o->heads[i]));
 }
 
-static void read_heads(wire_reader *r, orders *o)
+static void read_heads(wire_reader *r, launch_request *o)
 {
     o->n_heads = read_number(r, 0, DIAL_ADDRESSES_MAX);
     for (int i = 0; i < o->n_heads; i++)
@@ -104,7 +104,7 @@ static void read_heads(wire_reader *r, orders *o)
             r->failed = true;
 }
 
-void orders_write_size(wire_writer *w, pty_size size)
+void remote_write_size(wire_writer *w, pty_size size)
 {
     wire_write_u32(w, (uint32_t)size.rows);
     wire_write_u32(w, (uint32_t)size.columns);
@@ -119,7 +119,7 @@ static pty_size read_size(wire_reader *r)
     return size;
 }
 
-ls_status orders_read_size(const frame *f, pty_size *out)
+ls_status remote_read_size(const frame *f, pty_size *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -127,19 +127,19 @@ ls_status orders_read_size(const frame *f, pty_size *out)
     return wire_reader_end(&r, "a terminal's size");
 }
 
-ls_status orders_read_wanted(const frame *f, size_t *out)
+ls_status remote_read_window(const frame *f, size_t *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
-    *out = (size_t)read_number(&r, 1, (int)FAR_INPUT_WINDOW);
+    *out = (size_t)read_number(&r, 1, (int)REMOTE_INPUT_WINDOW);
     return wire_reader_end(&r, "what rank 0 may be sent");
 }
 
-/* --- orders --- */
+/* --- the request --- */
 
-void orders_write(wire_writer *w, const orders *o)
+void launch_request_write(wire_writer *w, const launch_request *o)
 {
-    wire_write_u32(w, ORDERS_VERSION);
+    wire_write_u32(w, LAUNCH_REQUEST_VERSION);
     wire_write_raw(w, o->key.bytes, sizeof(o->key.bytes));
     write_heads(w, o);
     wire_write_u32(w, (uint32_t)o->node);
@@ -167,7 +167,7 @@ void orders_write(wire_writer *w, const orders *o)
     wire_write_u8(w, o->terminal);
     wire_write_u8(w, o->input_terminal);
     wire_write_u8(w, o->pty);
-    orders_write_size(w, o->size);
+    remote_write_size(w, o->size);
     wire_write_u8(w, o->hosts_store);
     write_list(w, &o->redirect);
     write_list(w, &o->tee);
@@ -176,7 +176,7 @@ void orders_write(wire_writer *w, const orders *o)
     wire_write_u8(w, o->isolate);
 }
 
-static void read_place(wire_reader *r, orders *o)
+static void read_place(wire_reader *r, launch_request *o)
 {
     const uint8_t *key = wire_read_raw(r, sizeof(o->key.bytes));
 
@@ -191,7 +191,7 @@ static void read_place(wire_reader *r, orders *o)
     o->folder = read_text(r);
 }
 
-static void read_options(wire_reader *r, orders *o)
+static void read_options(wire_reader *r, launch_request *o)
 {
     o->grace_ms = wire_read_i64(r);
     o->stop_signals = wire_read_u64(r);
@@ -222,43 +222,43 @@ static void read_options(wire_reader *r, orders *o)
         r->failed = true;
 }
 
-static ls_status read_all(wire_reader *r, orders *o)
+static ls_status read_all(wire_reader *r, launch_request *o)
 {
     const uint32_t version = wire_read_u32(r);
 
-    if (version != ORDERS_VERSION)
-        return ls_fail(LS_EPROTO, "orders of version %u, and this is version %d", version,
-                       ORDERS_VERSION);
+    if (version != LAUNCH_REQUEST_VERSION)
+        return ls_fail(LS_EPROTO, "launch request of version %u, this Lockstep reads version %d",
+                       version, LAUNCH_REQUEST_VERSION);
     read_place(r, o);
     LS_TRY(read_texts(r, &o->argv, &o->n_argv));
     LS_TRY(read_texts(r, &o->env, &o->n_env));
     read_options(r, o);
     if (o->n_argv == 0)
         r->failed = true;
-    return wire_reader_end(r, "orders");
+    return wire_reader_end(r, "a launch request");
 }
 
-ls_status orders_read(const frame *f, orders *out)
+ls_status launch_request_read(const frame *f, launch_request *out)
 {
     wire_reader r;
     ls_status st;
 
-    *out = (orders){0};
-    if (f->type != FAR_ORDERS)
-        return ls_fail(LS_EPROTO, "message %u where orders are awaited", f->type);
+    *out = (launch_request){0};
+    if (f->type != REMOTE_LAUNCH_REQUEST)
+        return ls_fail(LS_EPROTO, "message %u instead of a launch request", f->type);
     out->memory = ls_calloc(f->bytes + 1, 1);
     if (out->memory == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for orders of %zu bytes", f->bytes);
+        return ls_fail(LS_ENOMEM, "no memory for a launch request of %zu bytes", f->bytes);
     out->memory_bytes = f->bytes;
     memcpy(out->memory, f->body, f->bytes);
     r = wire_reader_over(out->memory, f->bytes);
     st = read_all(&r, out);
     if (st != LS_OK)
-        orders_free(out);
+        launch_request_free(out);
     return st;
 }
 
-void orders_free(orders *o)
+void launch_request_free(launch_request *o)
 {
     net_key_wipe(&o->key);
     if (o->memory != NULL)
@@ -266,10 +266,10 @@ void orders_free(orders *o)
     ls_free(o->argv);
     ls_free(o->env);
     ls_free(o->memory);
-    *o = (orders){0};
+    *o = (launch_request){0};
 }
 
-ls_status orders_read_output(const frame *f, int *rank, int *stream, const char **bytes, size_t *n)
+ls_status remote_read_output(const frame *f, int *rank, int *stream, const char **bytes, size_t *n)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -284,22 +284,23 @@ ls_status orders_read_output(const frame *f, int *rank, int *stream, const char 
 
 /* --- the greeting --- */
 
-const char *orders_greeting(char *buf, size_t n, int cores)
+const char *remote_greeting(char *buf, size_t n, int cores)
 {
-    return text_format(buf, n, ORDERS_GREETING " %d %s %d\n", ORDERS_VERSION, ls_version(), cores);
+    return text_format(buf, n, REMOTE_GREETING " %d %s %d\n", LAUNCH_REQUEST_VERSION, ls_version(),
+                       cores);
 }
 
-bool orders_read_greeting(const char *line, char *version, size_t n, int *cores)
+bool remote_read_greeting(const char *line, char *version, size_t n, int *cores)
 {
     char word[64];
     int protocol;
     int end = 0;
 
-    if (!text_starts(line, ORDERS_GREETING " ") ||
+    if (!text_starts(line, REMOTE_GREETING " ") ||
         sscanf(line, // NOLINT(cert-err34-c): the widths bound the numbers
-               ORDERS_GREETING " %9d %63s %9d%n", &protocol, word, cores, &end) != 3 ||
+               REMOTE_GREETING " %9d %63s %9d%n", &protocol, word, cores, &end) != 3 ||
         line[end] != 0 || *cores < 1)
         return false;
     text_printable(version, n, word);
-    return protocol == ORDERS_VERSION;
+    return protocol == LAUNCH_REQUEST_VERSION;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/hosts/meeting.h"
+#include "launch/hosts/endpoint.h"
 
 #include "base/text.h"
 #include "net/reach.h"
@@ -24,20 +24,20 @@ static bool has_port(const char *host)
     return strchr(host, ':') == last || (last > host && last[-1] == ']');
 }
 
-ls_status meeting_place(const char *host, int usual_port, const char *what, char *out)
+ls_status endpoint_format(const char *host, int usual_port, const char *what, char *out)
 {
-    if (strlen(host) + 8 > MEETING_PLACE_BYTES)
-        return ls_fail(LS_EINVAL, "%s: longer than %d characters", what, MEETING_PLACE_BYTES - 8);
+    if (strlen(host) + 8 > ENDPOINT_BYTES)
+        return ls_fail(LS_EINVAL, "%s: longer than %d characters", what, ENDPOINT_BYTES - 8);
     if (is_bare_v6(host))
-        text_format(out, MEETING_PLACE_BYTES, "[%s]:%d", host, usual_port);
+        text_format(out, ENDPOINT_BYTES, "[%s]:%d", host, usual_port);
     else if (has_port(host))
-        text_format(out, MEETING_PLACE_BYTES, "%s", host);
+        text_format(out, ENDPOINT_BYTES, "%s", host);
     else
-        text_format(out, MEETING_PLACE_BYTES, "%s:%d", host, usual_port);
+        text_format(out, ENDPOINT_BYTES, "%s:%d", host, usual_port);
     return LS_OK;
 }
 
-bool meeting_is_here(const net_address *at)
+bool endpoint_is_local(const net_address *at)
 {
     net_address any_port = *at;
     int fd;
@@ -49,12 +49,12 @@ bool meeting_is_here(const net_address *at)
     return true;
 }
 
-ls_status meeting_listen_address(const char *place, net_address *out)
+ls_status endpoint_listen_address(const char *place, net_address *out)
 {
     int port;
 
     LS_TRY(ls_context(net_address_parse(place, NET_PORT_REQUIRED, out), "the place to meet"));
-    if (!(net_address_is_loopback(out) && net_reach_is_own_name(place)) && meeting_is_here(out))
+    if (!(net_address_is_loopback(out) && net_reach_is_own_name(place)) && endpoint_is_local(out))
         return LS_OK;
     port = net_address_port(out);
     LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, out));
@@ -62,9 +62,9 @@ ls_status meeting_listen_address(const char *place, net_address *out)
     return LS_OK;
 }
 
-ls_status meeting_key(const char *key_file, const char *run_id, const char *place, net_key *out)
+ls_status endpoint_key(const char *key_file, const char *run_id, const char *place, net_key *out)
 {
-    char what[MEETING_PLACE_BYTES];
+    char what[ENDPOINT_BYTES];
     net_key user;
     ls_status st;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/clock_offset.h"
+#include "launch/network/clock_offset.h"
 
 #define LATEST_NS (INT64_MAX / 2) /* in the year 2116; twice a difference of two fits */
 

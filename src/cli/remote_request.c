@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * far_orders.c - turns orders from another machine into an agent_spec, for cmd_agent.c and
+ * remote_request.c - turns orders from another machine into an agent_spec, for cmd_agent.c and
  * cmd_join.c.
  */
-#include "cli/far_orders.h"
+#include "cli/remote_request.h"
 
 #include "cli/cli.h"
 #include "comm/recorder.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-ls_status far_orders_set_env(const orders *o)
+ls_status remote_request_set_env(const launch_request *o)
 {
     for (int i = 0; i < o->n_env; i++) {
         char *equals = strchr(o->env[i], '=');
@@ -25,9 +25,9 @@ ls_status far_orders_set_env(const orders *o)
     return LS_OK;
 }
 
-ls_status far_orders_enter(const orders *o)
+ls_status remote_request_enter(const launch_request *o)
 {
-    LS_TRY(far_orders_set_env(o));
+    LS_TRY(remote_request_set_env(o));
     if (chdir(o->folder) != 0)
         return ls_fail_errno("the folder %s, in which the job was started, cannot be entered here",
                              o->folder);
@@ -39,7 +39,7 @@ static const char *or_null(const char *text)
     return text[0] != 0 ? text : NULL;
 }
 
-agent_spec far_orders_spec(const orders *o)
+agent_spec remote_request_spec(const launch_request *o)
 {
     return (agent_spec){.n_ranks = o->n_ranks,
                         .argv = o->argv,

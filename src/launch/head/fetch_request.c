@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/hosts/ask_orders.h"
+#include "launch/head/fetch_request.h"
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -18,7 +18,7 @@ typedef struct asking {
     poll_timer patience;
     dial *dial;
     frame_link link;
-    orders *out;
+    launch_request *out;
     bool is_over;
     ls_status status;
     char why[LS_ERROR_BYTES];
@@ -36,12 +36,12 @@ static void end(asking *a, ls_status st, const char *why)
 static ls_status on_message(void *self, const frame *f)
 {
     asking *a = self;
-    frame answer = {.type = FAR_ORDERS, .body = f->body, .bytes = f->bytes};
+    frame answer = {.type = REMOTE_LAUNCH_REQUEST, .body = f->body, .bytes = f->bytes};
     text_buf text = {0};
     ls_status st;
 
-    if (f->type == NODE_ORDERS) {
-        st = orders_read(&answer, a->out);
+    if (f->type == NODE_LAUNCH_REQUEST) {
+        st = launch_request_read(&answer, a->out);
         end(a, st, st == LS_OK ? "" : ls_last_error());
     } else if (f->type == NODE_REJECT) {
         st = node_read_text(f, &text);
@@ -69,13 +69,13 @@ static void on_dialled(void *self, int fd, const net_address *at, ls_status st, 
     a->link.self = a;
     a->link.message = on_message;
     a->link.ended = on_ended;
-    st = frame_link_open(&a->link, a->loop, fd, a->peer, ORDERS_BODY_MAX, NODE_BODY_MAX);
+    st = frame_link_open(&a->link, a->loop, fd, a->peer, LAUNCH_REQUEST_BODY_MAX, NODE_BODY_MAX);
     if (st != LS_OK) {
         end(a, st, ls_last_error());
         return;
     }
     frame_link_seal(&a->link, dial_seals(a->dial));
-    frame_link_send(&a->link, NODE_ASK, NULL, 0);
+    frame_link_send(&a->link, NODE_FETCH_REQUEST, NULL, 0);
 }
 
 static void say_what_we_wait_for(void *self)
@@ -89,8 +89,9 @@ static void say_what_we_wait_for(void *self)
     poller_timer_set(a->loop, &a->patience, ls_now_ms() + SAY_AGAIN_MS, say_what_we_wait_for, a);
 }
 
-ls_status ask_orders(const char *place, const net_key *key, net_security security,
-                     int64_t deadline_ms, void (*say)(const char *line), orders *out)
+ls_status fetch_launch_request(const char *place, const net_key *key, net_security security,
+                               int64_t deadline_ms, void (*say)(const char *line),
+                               launch_request *out)
 {
     asking a = {.place = place, .say = say, .out = out};
     const dial_options options = {.to = place,

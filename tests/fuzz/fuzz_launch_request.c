@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_orders.c - what passes between a starter and its agents. The first byte says what the rest is: orders; output, a size and what is wanted; a greeting. Orders that are
+ * fuzz_launch_request.c - what passes between a starter and its agents. The first byte says what the rest is: orders; output, a size and what is wanted; a greeting. Orders that are
  * taken are written again and must read the same.
  */
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -24,16 +24,16 @@ static void check_words(char *const *words, int n)
     must(words[n] == NULL);
 }
 
-static void check_orders(const uint8_t *data, size_t size)
+static void check_request(const uint8_t *data, size_t size)
 {
-    const frame f = {.type = FAR_ORDERS, .body = data, .bytes = size};
-    frame again = {.type = FAR_ORDERS};
+    const frame f = {.type = REMOTE_LAUNCH_REQUEST, .body = data, .bytes = size};
+    frame again = {.type = REMOTE_LAUNCH_REQUEST};
     wire_writer w = {0};
     wire_writer w2 = {0};
-    static orders o;
-    static orders o2;
+    static launch_request o;
+    static launch_request o2;
 
-    if (orders_read(&f, &o) != LS_OK) {
+    if (launch_request_read(&f, &o) != LS_OK) {
         must(o.memory == NULL && o.argv == NULL && o.env == NULL && ls_last_error()[0] != 0);
         return;
     }
@@ -41,33 +41,33 @@ static void check_orders(const uint8_t *data, size_t size)
     must(o.redirect.n <= RANK_LIST_MOST && o.shown.n <= RANK_LIST_MOST);
     check_words(o.argv, o.n_argv);
     check_words(o.env, o.n_env);
-    orders_write(&w, &o);
+    launch_request_write(&w, &o);
     again.body = w.data;
     again.bytes = w.bytes;
-    must(wire_writer_status(&w) == LS_OK && orders_read(&again, &o2) == LS_OK);
-    orders_write(&w2, &o2);
+    must(wire_writer_status(&w) == LS_OK && launch_request_read(&again, &o2) == LS_OK);
+    launch_request_write(&w2, &o2);
     must(w2.bytes == w.bytes && memcmp(w.data, w2.data, w.bytes) == 0);
-    orders_free(&o);
-    orders_free(&o2);
+    launch_request_free(&o);
+    launch_request_free(&o2);
     wire_writer_free(&w);
     wire_writer_free(&w2);
 }
 
 static void check_output(const uint8_t *data, size_t size)
 {
-    const frame f = {.type = FAR_OUTPUT, .body = data, .bytes = size};
+    const frame f = {.type = REMOTE_OUTPUT, .body = data, .bytes = size};
     const char *bytes;
     pty_size terminal;
     size_t n;
     int rank;
     int stream;
 
-    if (orders_read_size(&f, &terminal) == LS_OK)
+    if (remote_read_size(&f, &terminal) == LS_OK)
         must(terminal.rows >= 0 && terminal.rows < 65536 && terminal.columns >= 0 &&
              terminal.columns < 65536);
-    if (orders_read_wanted(&f, &n) == LS_OK)
-        must(n > 0 && n <= FAR_INPUT_WINDOW);
-    if (orders_read_output(&f, &rank, &stream, &bytes, &n) != LS_OK)
+    if (remote_read_window(&f, &n) == LS_OK)
+        must(n > 0 && n <= REMOTE_INPUT_WINDOW);
+    if (remote_read_output(&f, &rank, &stream, &bytes, &n) != LS_OK)
         return;
     must(rank >= 0 && stream >= 0 && stream <= 1 && n <= size);
     must(bytes + n == (const char *)data + size);
@@ -82,7 +82,7 @@ static void check_greeting(const uint8_t *data, size_t size)
     if (line == NULL)
         return;
     memcpy(line, data, size);
-    if (orders_read_greeting(line, version, sizeof(version), &cores))
+    if (remote_read_greeting(line, version, sizeof(version), &cores))
         must(cores >= 1 && version[0] != 0);
     ls_free(line);
 }
@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || size > 65536)
         return 0;
     if (data[0] % 3 == 0)
-        check_orders(data + 1, size - 1);
+        check_request(data + 1, size - 1);
     else if (data[0] % 3 == 1)
         check_output(data + 1, size - 1);
     else

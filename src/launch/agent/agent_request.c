@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_orders.c - what agents elsewhere are to run: for those that this one starts (agent_hosts.c), and for those that come by
+ * agent_request.c - what agents elsewhere are to run: for those that this one starts (agent_hosts.c), and for those that come by
  * `lockstep join` and ask.
  */
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ static const char *or_empty(const char *text)
     return text != NULL ? text : "";
 }
 
-void agent_fill_orders(const agent *a, orders *o)
+void agent_fill_request(const agent *a, launch_request *o)
 {
     const agent_spec *spec = a->spec;
 
@@ -59,10 +59,10 @@ void agent_fill_orders(const agent *a, orders *o)
 }
 
 /* Without the key: who asks has it. */
-ls_status agent_write_orders(void *arg, wire_writer *w)
+ls_status agent_write_request(void *arg, wire_writer *w)
 {
     const agent *a = arg;
-    orders o = {0};
+    launch_request o = {0};
     char folder[4096];
     ls_status st;
 
@@ -71,11 +71,11 @@ ls_status agent_write_orders(void *arg, wire_writer *w)
                                         "start that here, too");
     if (getcwd(folder, sizeof(folder)) == NULL)
         return ls_fail_errno("the working folder");
-    agent_fill_orders(a, &o);
+    agent_fill_request(a, &o);
     o.folder = folder;
-    st = orders_list_env(NULL, 0, true, &o);
+    st = launch_request_list_env(NULL, 0, true, &o);
     if (st == LS_OK) {
-        orders_write(w, &o);
+        launch_request_write(w, &o);
         st = wire_writer_status(w);
     }
     ls_free(o.env);

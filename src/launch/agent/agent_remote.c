@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_far.c - the other end of starter.h: an agent whose stdin and stdout belong to who has started it. What its ranks print goes there in
+ * agent_remote.c - the other end of starter.h: an agent whose stdin and stdout belong to who has started it. What its ranks print goes there in
  * frames; the end of stdin is the end of the job here.
  */
 #include "launch/agent/agent.h"
 
-#include "launch/hosts/orders.h"
+#include "launch/hosts/launch_request.h"
 #include "launch/process/process.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void send_frame(agent *a, far_message type, const void *lead, size_t n_lead,
+static void send_frame(agent *a, remote_message type, const void *lead, size_t n_lead,
                        const char *bytes, size_t n)
 {
     uint8_t header[FRAME_HEADER_BYTES + 8];
@@ -24,49 +24,49 @@ static void send_frame(agent *a, far_message type, const void *lead, size_t n_le
     output_write_pieces(&a->sinks[0], header, FRAME_HEADER_BYTES + n_lead, bytes, n);
 }
 
-void agent_far_output(const agent_rank *r, int which, const char *bytes, size_t n)
+void agent_remote_output(const agent_rank *r, int which, const char *bytes, size_t n)
 {
     uint8_t lead[5];
 
     wire_put_u32(lead, (uint32_t)r->rank);
     lead[4] = (uint8_t)which;
-    while (n > FAR_OUTPUT_MOST) {
-        send_frame(r->agent, FAR_OUTPUT, lead, sizeof(lead), bytes, FAR_OUTPUT_MOST);
-        bytes += FAR_OUTPUT_MOST;
-        n -= FAR_OUTPUT_MOST;
+    while (n > REMOTE_OUTPUT_MOST) {
+        send_frame(r->agent, REMOTE_OUTPUT, lead, sizeof(lead), bytes, REMOTE_OUTPUT_MOST);
+        bytes += REMOTE_OUTPUT_MOST;
+        n -= REMOTE_OUTPUT_MOST;
     }
-    send_frame(r->agent, FAR_OUTPUT, lead, sizeof(lead), bytes, n);
+    send_frame(r->agent, REMOTE_OUTPUT, lead, sizeof(lead), bytes, n);
 }
 
-void agent_far_note(agent *a, const char *line)
+void agent_remote_note(agent *a, const char *line)
 {
     uint8_t length[4];
 
     wire_put_u32(length, (uint32_t)strlen(line));
-    send_frame(a, FAR_NOTE, length, sizeof(length), line, strlen(line));
+    send_frame(a, REMOTE_NOTE, length, sizeof(length), line, strlen(line));
 }
 
 static void starter_is_gone(agent *a, const char *why)
 {
-    poller_unwatch(a->far_watch);
-    a->far_watch = NULL;
+    poller_unwatch(a->remote_watch);
+    a->remote_watch = NULL;
     a->sinks[0].is_broken = true; /* nobody reads it any more */
     agent_leave_job(a);           /* the end of our ranks is no failure of theirs */
     (void)ls_fail(LS_EPEER, "%s", why);
     agent_give_up(a, LS_EPEER);
 }
 
-void agent_far_lost(agent *a)
+void agent_remote_lost(agent *a)
 {
     starter_is_gone(a, "nobody reads what this agent sends");
 }
 
-void agent_far_want(agent *a, size_t more)
+void agent_remote_grant(agent *a, size_t more)
 {
     uint8_t bytes[4];
 
     wire_put_u32(bytes, (uint32_t)more);
-    send_frame(a, FAR_WANTED, bytes, sizeof(bytes), "", 0);
+    send_frame(a, REMOTE_WINDOW, bytes, sizeof(bytes), "", 0);
     agent_mind_output(a);
 }
 
@@ -74,7 +74,7 @@ static ls_status take_size(agent *a, const frame *f)
 {
     pty_size size;
 
-    LS_TRY(orders_read_size(f, &size));
+    LS_TRY(remote_read_size(f, &size));
     agent_resize_ranks(a, size);
     return LS_OK;
 }
@@ -82,9 +82,9 @@ static ls_status take_size(agent *a, const frame *f)
 static ls_status take_frame(agent *a, const frame *f)
 {
     switch (f->type) {
-    case FAR_INPUT:
+    case REMOTE_INPUT:
         return agent_take_input(a, (const char *)f->body, f->bytes);
-    case FAR_SIZE:
+    case REMOTE_SIZE:
         return take_size(a, f);
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
@@ -96,9 +96,9 @@ static ls_status take_frames(agent *a, const char *bytes, size_t n)
     bool have = true;
     frame f;
 
-    LS_TRY(frame_reader_feed(&a->far_in, bytes, n));
+    LS_TRY(frame_reader_feed(&a->remote_in, bytes, n));
     while (have) {
-        LS_TRY(frame_reader_next(&a->far_in, &f, &have));
+        LS_TRY(frame_reader_next(&a->remote_in, &f, &have));
         if (have)
             LS_TRY(take_frame(a, &f));
     }
@@ -114,7 +114,7 @@ static void on_stdin(void *arg, unsigned events)
 
     LS_UNUSED(events);
     do {
-        n = read(a->spec->far->in_fd, bytes, sizeof(bytes));
+        n = read(a->spec->remote->in_fd, bytes, sizeof(bytes));
     } while (n < 0 && errno == EINTR);
     if (n > 0 && take_frames(a, bytes, (size_t)n) != LS_OK)
         starter_is_gone(a, text_format(why, sizeof(why),
@@ -126,7 +126,7 @@ static void on_stdin(void *arg, unsigned events)
         starter_is_gone(a, "its starter is gone");
 }
 
-ls_status agent_far_take_streams(agent_far *out)
+ls_status agent_remote_take_streams(agent_remote *out)
 {
     const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
     int null_fd;
@@ -142,12 +142,13 @@ ls_status agent_far_take_streams(agent_far *out)
     return LS_OK;
 }
 
-ls_status agent_open_far(agent *a)
+ls_status agent_open_remote(agent *a)
 {
-    output_sink_open(&a->sinks[0], a->spec->far->out_fd);
+    output_sink_open(&a->sinks[0], a->spec->remote->out_fd);
     a->sinks[0].terminal = false;
     a->sinks[1].is_broken = true;
-    a->size = a->spec->far->size;
-    frame_reader_init(&a->far_in, FAR_BODY_MAX);
-    return poller_watch(a->poller, a->spec->far->in_fd, POLL_READ, on_stdin, a, &a->far_watch);
+    a->size = a->spec->remote->size;
+    frame_reader_init(&a->remote_in, REMOTE_BODY_MAX);
+    return poller_watch(a->poller, a->spec->remote->in_fd, POLL_READ, on_stdin, a,
+                        &a->remote_watch);
 }
