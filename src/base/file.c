@@ -4,10 +4,12 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -290,42 +292,34 @@ void file_close(int *fd)
     *fd = -1;
 }
 
-char file_process_state(pid_t pid)
+ssize_t file_read_start(const char *path, char *buf, size_t n)
 {
-    char path[64];
-    char stat[512];
-    ssize_t got;
-    const char *end;
-    int fd;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t done = 0;
+    ssize_t got = 1;
 
-    (void)text_format(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
-    got = read_some(fd, stat, sizeof(stat) - 1);
+        return -1;
+    while (done < n - 1 && got > 0) {
+        got = read_some(fd, buf + done, n - 1 - done);
+        done += got > 0 ? (size_t)got : 0;
+    }
     file_close(&fd);
-    if (got <= 0)
-        return 0;
-    stat[got] = '\0';
-    // The name, in parentheses, may itself hold any of these characters.
-    end = strrchr(stat, ')');
-    return (char)(end != NULL && end[1] == ' ' ? end[2] : 0);
+    buf[done] = 0;
+    return got < 0 && done == 0 ? -1 : (ssize_t)done;
 }
 
-const char *file_process_state_text(char state)
+const struct dirent *file_next_entry(DIR *folder)
 {
-    switch (state) {
-    case 'R':
-        return "running";
-    case 'T':
-    case 't':
-        return "stopped";
-    case 'D':
-        return "waiting for I/O";
-    case 'S':
-    case 'I':
-        return "asleep";
-    default:
-        return "dead";
-    }
+    return readdir(folder); // NOLINT(concurrency-mt-unsafe): one thread reads a stream
+}
+
+int file_next_number(DIR *folder)
+{
+    const struct dirent *entry;
+
+    while ((entry = file_next_entry(folder)) != NULL)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            return (int)strtol(entry->d_name, NULL, 10);
+    return -1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.h - whole reads, atomic writes, and facts about processes. Every error names the path and,
+ * file.h - whole reads, atomic writes, and folders. Every error names the path and,
  * where there is one, the offset.
  */
 #ifndef LS_BASE_FILE_H
@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -38,9 +39,13 @@ LS_MUST_USE ls_status file_atomic_probe(const char *path);
 /* Closes if >= 0 and sets to -1. */
 void file_close(int *fd);
 
-/* The state letter of /proc/PID/stat: R S D T Z ..., or 0 when there is no such process. */
-char file_process_state(pid_t pid);
-/* "running", "stopped", "waiting for I/O", "asleep", "dead". */
-const char *file_process_state_text(char state);
+/* Reads the beginning of a small file, at most n - 1 bytes, and terminates it. Returns the number of
+ * bytes, or -1. For files of /proc and /sys; sets no error text. */
+ssize_t file_read_start(const char *path, char *buf, size_t n);
+
+/* The next entry of a folder, NULL at its end. One thread reads a stream. */
+const struct dirent *file_next_entry(DIR *folder);
+/* The next entry whose name is a number (/proc, /proc/PID/fd): that number, -1 at the end. */
+int file_next_number(DIR *folder);
 
 #endif

@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -14,26 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Reads the beginning of a small file; its length, or -1. */
-static ssize_t read_start(const char *path, char *buf, size_t n)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t done = 0;
-    ssize_t got = 1;
-
-    if (fd < 0)
-        return -1;
-    while (done < n - 1 && got != 0) {
-        got = read(fd, buf + done, n - 1 - done);
-        if (got < 0 && errno != EINTR)
-            break;
-        done += got > 0 ? (size_t)got : 0;
-    }
-    file_close(&fd);
-    buf[done] = 0;
-    return got < 0 && done == 0 ? -1 : (ssize_t)done;
-}
 
 /* --- /proc/PID/stat --- */
 
@@ -73,6 +52,8 @@ bool process_stat_parse(const char *stat, process_stat *out)
     const char *end = strrchr(stat, ')'); /* the name may hold any of these characters itself */
     char name[sizeof(out->name)];
     uint64_t parent;
+    uint64_t user;
+    uint64_t system;
     uint64_t threads;
 
     memset(out, 0, sizeof(*out));
@@ -86,7 +67,11 @@ bool process_stat_parse(const char *stat, process_stat *out)
     if (!take_number(&end, ' ', &parent) || parent > INT_MAX)
         return false;
     out->parent = (pid_t)parent;
-    end = skip_fields(end, 15);
+    end = skip_fields(end, 9);
+    if (!take_number(&end, ' ', &user) || !take_number(&end, ' ', &system))
+        return false;
+    out->cpu_ticks = user + system;
+    end = skip_fields(end, 4);
     if (!take_number(&end, ' ', &threads) || threads > INT_MAX)
         return false;
     out->n_threads = (int)threads;
@@ -100,7 +85,32 @@ bool process_stat_read(const char *root, pid_t pid, process_stat *out)
     char stat[1024];
 
     text_format(path, sizeof(path), "%s/proc/%d/stat", root, (int)pid);
-    return read_start(path, stat, sizeof(stat)) > 0 && process_stat_parse(stat, out);
+    return file_read_start(path, stat, sizeof(stat)) > 0 && process_stat_parse(stat, out);
+}
+
+char process_state(pid_t pid)
+{
+    process_stat stat;
+
+    return (char)(process_stat_read("", pid, &stat) ? stat.state : 0);
+}
+
+const char *process_state_text(char state)
+{
+    switch (state) {
+    case 'R':
+        return "running";
+    case 'T':
+    case 't':
+        return "stopped";
+    case 'D':
+        return "waiting for I/O";
+    case 'S':
+    case 'I':
+        return "asleep";
+    default:
+        return "dead";
+    }
 }
 
 bool process_stat_has_exited(const process_stat *facts)
@@ -141,7 +151,7 @@ static bool has_one_number(const char *root)
     const char *line;
 
     text_format(path, sizeof(path), "%s/proc/self/status", root);
-    if (read_start(path, status, sizeof(status)) <= 0)
+    if (file_read_start(path, status, sizeof(status)) <= 0)
         return false;
     line = strstr(status, "\nNSpid:");
     if (line == NULL) /* before 4.1, where nobody can tell */
@@ -249,7 +259,7 @@ void process_command(const char *root, pid_t pid, char *buf, size_t n)
     ssize_t bytes;
 
     text_format(path, sizeof(path), "%s/proc/%d/cmdline", root, (int)pid);
-    bytes = read_start(path, line, sizeof(line));
+    bytes = file_read_start(path, line, sizeof(line));
     for (ssize_t i = 0; i + 1 < bytes; i++)
         if (line[i] == 0 || isspace((unsigned char)line[i]))
             line[i] = ' ';

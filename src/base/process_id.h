@@ -56,6 +56,7 @@ typedef struct process_stat {
     char state;    /* R S D T Z ... */
     pid_t parent;
     int n_threads;
+    uint64_t cpu_ticks; /* processor time, in user and kernel mode */
     uint64_t start;
 } process_stat;
 
@@ -64,6 +65,11 @@ bool process_stat_parse(const char *stat, process_stat *out);
 bool process_stat_read(const char *root, pid_t pid, process_stat *out);
 /* Has ended, and only waits for its parent to look: the last thread of a process whose first has ended still runs. */
 bool process_stat_has_exited(const process_stat *facts);
+
+/* The state letter of a process, 0 when there is no such process. */
+char process_state(pid_t pid);
+/* "running", "stopped", "waiting for I/O", "asleep", "dead" (0 and all other letters). */
+const char *process_state_text(char state);
 
 int64_t process_uptime(const char *root); /* seconds since the machine's start; 0: unknown */
 int64_t process_age(int64_t uptime_s, const process_stat *facts); /* seconds */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/join.h"
 
-#include "base/alloc.h"
-#include "base/file.h"
+#include "base/process_id.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "net/interface.h"
@@ -25,26 +24,11 @@ static uint64_t hash_namespace(const char *path, uint64_t seed)
 /* A process number and its start time, which together do not come back while the kernel runs. */
 uint64_t join_process_value(void)
 {
-    uint64_t hash = hash_namespace("/proc/self/ns/pid", net_host_value());
-    char kept[LS_ERROR_BYTES];
-    size_t bytes = 0;
-    char *text = NULL;
-    char *p;
+    const uint64_t hash = hash_namespace("/proc/self/ns/pid", net_host_value());
+    process_stat stat = {.start = 0};
 
-    hash = ls_hash3(hash, (uint64_t)getpid(), 0);
-    ls_error_save(kept);
-    if (file_read("/proc/self/stat", 4096, &text, &bytes) != LS_OK) {
-        ls_error_restore(kept);
-        return hash;
-    }
-    // Field 22, counted behind the program's name, which may hold anything.
-    p = strrchr(text, ')');
-    for (int field = 2; p != NULL && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    if (p != NULL)
-        hash = ls_hash_bytes(p + 1, strcspn(p + 1, " "), hash);
-    ls_free(text);
-    return hash;
+    (void)process_stat_read("", getpid(), &stat);
+    return ls_hash3(hash, (uint64_t)getpid(), stat.start);
 }
 
 bool join_wants_tcp(const join *j, const join_settings *s)

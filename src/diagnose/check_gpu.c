@@ -4,6 +4,7 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/agent/visible_devices.h"
 
@@ -100,8 +101,7 @@ static void list_bus(const check *c, bus_list *out)
     out->n = 0;
     if (devices == NULL)
         return;
-    while (out->n < GPU_MOST &&
-           (entry = readdir(devices)) != NULL) { // NOLINT(concurrency-mt-unsafe)
+    while (out->n < GPU_MOST && (entry = file_next_entry(devices)) != NULL) {
         bus_gpu *gpu = &out->gpus[out->n];
         if (strlen(entry->d_name) >= sizeof(gpu->text) || !read_place(entry->d_name, &gpu->place) ||
             !is_gpu(c, entry->d_name))

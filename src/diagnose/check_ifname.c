@@ -6,6 +6,7 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/file.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -57,8 +58,7 @@ static void list_names(const check *c, name_list *out)
     out->n = 0;
     if (folder == NULL)
         return;
-    while (out->n < CHECK_INTERFACES_MAX &&
-           (entry = readdir(folder)) != NULL) // NOLINT(concurrency-mt-unsafe)
+    while (out->n < CHECK_INTERFACES_MAX && (entry = file_next_entry(folder)) != NULL)
         if (entry->d_name[0] != '.' && strlen(entry->d_name) < NET_INTERFACE_NAME_MAX)
             text_format(out->names[out->n++], NET_INTERFACE_NAME_MAX, "%s", entry->d_name);
     closedir(folder);

@@ -4,6 +4,7 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/file.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -54,7 +55,7 @@ static bool has_infiniband(const check *c)
 
     if (folder == NULL)
         return false;
-    while (!found && (entry = readdir(folder)) != NULL) // NOLINT(concurrency-mt-unsafe)
+    while (!found && (entry = file_next_entry(folder)) != NULL)
         found = entry->d_name[0] != '.';
     closedir(folder);
     return found;

@@ -5,6 +5,7 @@
 #include "diagnose/check_internal.h"
 
 #include "base/config.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/build_id.h"
 #include "net/key.h"
@@ -88,7 +89,7 @@ static void check_stale(check *c, const char *path)
 
     text_format(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
     files = n_name > 0 ? opendir(folder) : NULL;
-    while (files != NULL && (entry = readdir(files)) != NULL) { // NOLINT(concurrency-mt-unsafe)
+    while (files != NULL && (entry = file_next_entry(files)) != NULL) {
         const char *name = entry->d_name;
         if (!text_starts(name, slash + 1) || name[n_name] != '.' || strlen(name) != n_name + 17 ||
             strspn(name + n_name + 1, "0123456789abcdef") != 16)

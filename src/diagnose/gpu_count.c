@@ -5,6 +5,7 @@
  */
 #include "diagnose/check_sources.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/agent/visible_devices.h"
 
@@ -57,7 +58,7 @@ static int count_amd(const check_sources *from)
 
     if (nodes == NULL)
         return 0;
-    while ((entry = readdir(nodes)) != NULL) { // NOLINT(concurrency-mt-unsafe)
+    while ((entry = file_next_entry(nodes)) != NULL) {
         text_format(path, sizeof(path), "%s" KFD_NODES "/%s/properties", from->root, entry->d_name);
         n += entry->d_name[0] != '.' && is_amd_gpu(path);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/port_holder.h"
 
+#include "base/file.h"
 #include "base/process_marks.h"
 #include "base/process_text.h"
 #include "base/text.h"
@@ -64,18 +65,18 @@ static bool find_socket(const char *root, const char *table, int port, bool is_l
     return found;
 }
 
-static bool has_socket(const char *root, const char *pid, const char *socket)
+static bool has_socket(const char *root, pid_t pid, const char *socket)
 {
     char path[PATH_MAX];
     const struct dirent *entry;
     bool found = false;
     DIR *fds;
 
-    text_format(path, sizeof(path), "%s/proc/%s/fd", root, pid);
+    text_format(path, sizeof(path), "%s/proc/%d/fd", root, (int)pid);
     fds = opendir(path);
     if (fds == NULL)
         return false;
-    while (!found && (entry = readdir(fds)) != NULL) { // NOLINT(concurrency-mt-unsafe)
+    while (!found && (entry = file_next_entry(fds)) != NULL) {
         char link[64];
         const ssize_t n = readlinkat(dirfd(fds), entry->d_name, link, sizeof(link) - 1);
         link[n > 0 ? n : 0] = 0;
@@ -109,7 +110,7 @@ static void find_process(const char *root, port_holder *out)
 {
     char path[PATH_MAX];
     char socket[64];
-    const struct dirent *entry;
+    pid_t pid;
     DIR *proc;
 
     text_format(path, sizeof(path), "%s/proc", root);
@@ -117,9 +118,9 @@ static void find_process(const char *root, port_holder *out)
     proc = opendir(path);
     if (proc == NULL)
         return;
-    while (out->pid == 0 && (entry = readdir(proc)) != NULL) // NOLINT(concurrency-mt-unsafe)
-        if (isdigit((unsigned char)entry->d_name[0]) && has_socket(root, entry->d_name, socket))
-            describe_process(root, (pid_t)strtol(entry->d_name, NULL, 10), out);
+    while (out->pid == 0 && (pid = file_next_number(proc)) >= 0)
+        if (has_socket(root, pid, socket))
+            describe_process(root, pid, out);
     closedir(proc);
 }
 

@@ -9,8 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "base/process_id.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -232,7 +232,7 @@ static const char *process_text(const hub *h, int rank, char *buf, size_t n)
     if (events->describe != NULL)
         events->describe(events->self, rank, buf, n);
     if (buf[0] == 0 && r->conn != NULL && r->local_pid > 0)
-        text_format(buf, n, "%s", file_process_state_text(file_process_state(r->local_pid)));
+        text_format(buf, n, "%s", process_state_text(process_state(r->local_pid)));
     return buf;
 }
 
@@ -264,7 +264,7 @@ static void append_doing(text_buf *t, const hub_op *op, int rank)
 /* Ranks that have arrived, but whose processes are stopped: the others wait for their part. */
 static void append_stopped(text_buf *t, const hub_op *op)
 {
-    const char *stopped = file_process_state_text('T');
+    const char *stopped = process_state_text('T');
     char text[128];
     int n = 0;
 

@@ -3,9 +3,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/wait_report.h"
 #include "base/log.h"
+#include "base/process_id.h"
 #include "base/text.h"
+#include "base/wait_report.h"
 #include "net/socket.h"
 #include "store/hub_messages.h"
 
@@ -97,7 +98,7 @@ const char *hublink_text(const hublink *l, char *buf, size_t n)
 {
     if (l->server_pid > 0)
         return text_format(buf, n, "%s at %s (pid %d, %s)", l->server, l->name, (int)l->server_pid,
-                           file_process_state_text(file_process_state(l->server_pid)));
+                           process_state_text(process_state(l->server_pid)));
     return text_format(buf, n, "%s at %s", l->server, l->name);
 }
 

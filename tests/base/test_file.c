@@ -529,50 +529,37 @@ static void racing_writers_never_tear_a_file(void **state)
     assert_true(n_written > 0);
 }
 
-/* Waits, with a generous deadline, until the process is in this state. */
-static void expect_state(pid_t pid, char wanted)
+static void a_folder_of_descriptors_is_listed_by_number(void **state)
 {
-    const int64_t deadline = ls_deadline_ms(20000);
-    char now = file_process_state(pid);
-
-    while (now != wanted && ls_deadline_left(deadline) > 0) {
-        (void)sched_yield();
-        now = file_process_state(pid);
-    }
-    assert_int_equal(now, wanted);
-}
-
-static void the_state_of_a_process_is_known(void **state)
-{
-    int status;
-    pid_t child = fork();
+    DIR *fds = opendir("/proc/self/fd");
+    bool has_own = false;
+    int fd;
 
     LS_UNUSED(state);
-    if (child == 0) {
-        for (;;)
-            (void)pause();
-    }
-    assert_true(child > 0);
-    expect_state(child, 'S');
-    assert_string_equal(file_process_state_text('S'), "asleep");
-    assert_int_equal(kill(child, SIGSTOP), 0);
-    expect_state(child, 'T');
-    assert_string_equal(file_process_state_text('T'), "stopped");
-    assert_int_equal(kill(child, SIGKILL), 0);
-    expect_state(child, 'Z');
-    assert_string_equal(file_process_state_text('Z'), "dead");
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(file_process_state(child), 0);
-    assert_string_equal(file_process_state_text(0), "dead");
-    assert_int_equal(file_process_state(getpid()), 'R');
-    assert_string_equal(file_process_state_text('R'), "running");
-    assert_string_equal(file_process_state_text('D'), "waiting for I/O");
+    assert_non_null(fds);
+    while ((fd = file_next_number(fds)) >= 0)
+        has_own |= fd == dirfd(fds);
+    assert_true(has_own);
+    assert_int_equal(file_next_number(fds), -1);
+    (void)closedir(fds);
+}
+
+static void the_start_of_a_file_is_read_and_terminated(void **state)
+{
+    char start[8];
+
+    LS_UNUSED(state);
+    assert_int_equal(file_read_start("/proc/self/maps", start, sizeof(start)), 7);
+    assert_int_equal(strlen(start), 7);
+    assert_int_equal(file_read_start("/proc/self/nothing", start, sizeof(start)), -1);
 }
 
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_of_descriptors_is_listed_by_number),
+        cmocka_unit_test(the_start_of_a_file_is_read_and_terminated),
         IN_FOLDER(a_file_is_read_whole_up_to_the_limit),
         IN_FOLDER(files_that_lie_about_their_size_are_read_too),
         IN_FOLDER(what_is_no_readable_file_is_told),
@@ -590,7 +577,6 @@ int main(void)
         IN_FOLDER(two_writers_of_one_path_do_not_mix),
         IN_FOLDER(a_killed_writer_leaves_the_old_or_the_new_file),
         IN_FOLDER(racing_writers_never_tear_a_file),
-        IN_FOLDER(the_state_of_a_process_is_known),
     };
 
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/unit.h"
 
+#include "base/clock.h"
 #include "base/process_id.h"
 #include "base/text.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void an_identity_survives_its_text(void **state)
@@ -61,10 +63,11 @@ static void names_of_programs_do_not_mislead(void **state)
 
     LS_UNUSED(state);
     assert_true(process_stat_parse(
-        "7 (a) Z 1 (\033) S 3 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 5 0 99 1\n", &facts));
+        "7 (a) Z 1 (\033) S 3 0 0 0 -1 0 0 0 0 0 12 30 0 0 20 0 5 0 99 1\n", &facts));
     assert_string_equal(facts.name, "a) Z 1 (?");
     assert_int_equal(facts.state, 'S');
     assert_int_equal(facts.parent, 3);
+    assert_int_equal(facts.cpu_ticks, 42);
     assert_int_equal(facts.n_threads, 5);
     assert_int_equal(facts.start, 99);
     assert_false(process_stat_parse("7 (a) S", &facts));
@@ -129,6 +132,46 @@ static void people_are_told_the_number_that_they_see(void **state)
     assert_int_equal(unsetenv(PROCESS_OUTER_PID_ENV), 0);
 }
 
+/* Waits, with a generous deadline, until the process is in this state. */
+static void expect_state(pid_t pid, char wanted)
+{
+    const int64_t deadline = ls_deadline_ms(20000);
+    char now = process_state(pid);
+
+    while (now != wanted && ls_deadline_left(deadline) > 0) {
+        (void)sched_yield();
+        now = process_state(pid);
+    }
+    assert_int_equal(now, wanted);
+}
+
+static void the_state_of_a_process_is_read(void **state)
+{
+    int status;
+    pid_t child = fork();
+
+    LS_UNUSED(state);
+    if (child == 0) {
+        for (;;)
+            (void)pause();
+    }
+    assert_true(child > 0);
+    expect_state(child, 'S');
+    assert_string_equal(process_state_text('S'), "asleep");
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    expect_state(child, 'T');
+    assert_string_equal(process_state_text('T'), "stopped");
+    assert_int_equal(kill(child, SIGKILL), 0);
+    expect_state(child, 'Z');
+    assert_string_equal(process_state_text('Z'), "dead");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(process_state(child), 0);
+    assert_string_equal(process_state_text(0), "dead");
+    assert_int_equal(process_state(getpid()), 'R');
+    assert_string_equal(process_state_text('R'), "running");
+    assert_string_equal(process_state_text('D'), "waiting for I/O");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +179,7 @@ int main(void)
         cmocka_unit_test(anything_else_is_no_identity),
         cmocka_unit_test(names_of_programs_do_not_mislead),
         cmocka_unit_test(the_dead_are_told_from_the_living),
+        cmocka_unit_test(the_state_of_a_process_is_read),
         cmocka_unit_test(people_are_told_the_number_that_they_see),
     };
 

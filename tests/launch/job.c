@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -335,7 +336,7 @@ static void add_member(const job *j, members *m, pid_t pid)
     if (find_entry(env, n, j->mark) == NULL &&
         (find_entry(env, n, MARK_NAME "=") != NULL || !has_mark_open(j, pid)))
         return; /* another job's, or nobody's */
-    if (file_process_state(pid) == 'Z' || file_process_state(pid) == 0)
+    if (process_state(pid) == 'Z' || process_state(pid) == 0)
         return;
     rank = find_entry(env, n, "LOCKSTEP_RANK=");
     *one = (member){.pid = pid, .rank = -1};
@@ -593,7 +594,7 @@ static void show_members(const job *j)
     for (int i = 0; i < m.n; i++)
         print_message("alive: pid %d %s, rank %d, parent %d, state %c\n", (int)m.list[i].pid,
                       m.list[i].name, m.list[i].rank, (int)parent_of(m.list[i].pid),
-                      file_process_state(m.list[i].pid));
+                      process_state(m.list[i].pid));
 }
 
 void job_expect_gone(job *j)

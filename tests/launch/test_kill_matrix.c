@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -354,7 +355,7 @@ static void await_stopped(scene *s, pid_t pid)
 {
     const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
 
-    while (file_process_state(pid) != 'T') {
+    while (process_state(pid) != 'T') {
         job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
         listen_to(s, 20);
     }
@@ -459,7 +460,7 @@ static int64_t limit_of(const cell *c)
 
 static bool is_alive(pid_t pid)
 {
-    const char state = file_process_state(pid);
+    const char state = process_state(pid);
 
     return state != 0 && state != 'Z';
 }

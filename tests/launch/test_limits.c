@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -140,7 +141,7 @@ static void freeze(pid_t pid)
     text_format(number, sizeof(number), "%d", (int)pid);
     assert_true(write_value("cgroup.procs", number));
     assert_true(write_value("freezer.state", "FROZEN"));
-    while (file_process_state(pid) != 'D') {
+    while (process_state(pid) != 'D') {
         assert_true(ls_deadline_left(deadline_ms) > 0);
         (void)poll(NULL, 0, 5);
     }
@@ -164,7 +165,7 @@ static void expect_left_behind(const char *flag)
                 (int)stuck);
     job_expect(j, job_said(j, 1, wanted));
     job_expect(j, ls_now_ms() - since_ms < JOB_LONG_MS);
-    job_expect(j, file_process_state(stuck) == 'D');
+    job_expect(j, process_state(stuck) == 'D');
     assert_true(write_value("freezer.state", "THAWED"));
     job_expect_gone(j);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "net/key.h"
 #include "net/socket.h"
 
@@ -458,10 +459,10 @@ static void ctrl_z_stops_all_nodes_and_fg_continues_without_alarm(void **state)
     start_running(&a, &b);
     rank = job_find(b, JOB_RANK, 1);
     assert_int_equal(kill(a->pid, SIGTSTP), 0);
-    for (int64_t until_ms = ls_deadline_ms(JOB_LONG_MS); file_process_state(rank) != 'T';)
+    for (int64_t until_ms = ls_deadline_ms(JOB_LONG_MS); process_state(rank) != 'T';)
         job_expect(b, ls_deadline_left(until_ms) > 0);
     job_listen(b, 6500); /* longer than a lost head is waited for */
-    job_expect(b, !b->has_ended && file_process_state(rank) == 'T');
+    job_expect(b, !b->has_ended && process_state(rank) == 'T');
     assert_int_equal(kill(a->pid, SIGCONT), 0);
     job_await_text(a, 0, "step 300");
     job_expect(a, !job_said(a, 1, "lost") && !job_said(a, 1, "has waited"));

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "launch/process/process.h"
 
@@ -45,7 +45,7 @@ static void fork_down(int depth, int tell_fd)
 
 static bool is_alive(pid_t pid)
 {
-    const char c = file_process_state(pid);
+    const char c = process_state(pid);
 
     return c != 0 && c != 'Z';
 }

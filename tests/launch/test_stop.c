@@ -3,7 +3,7 @@
 #include "launch/job.h"
 
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/process_id.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -176,7 +176,7 @@ static void await_state(job *j, pid_t pid, char state, bool is)
 {
     const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
 
-    while ((file_process_state(pid) == state) != is) {
+    while ((process_state(pid) == state) != is) {
         job_expect(j, ls_deadline_left(deadline_ms) > 0);
         job_listen(j, 5);
     }

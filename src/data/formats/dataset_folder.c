@@ -3,6 +3,7 @@
  * dataset_folder.c - DIR/CLASS/.../NAME.jpg|jpeg|png. Only names are kept, all in one block of memory: ImageNet's take 50 MB.
  */
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "data/dataset.h"
 
@@ -152,8 +153,7 @@ static ls_status list_folder(const char *dir, listing *l)
         return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open the folder %s: %s",
                        dir, ls_errno_text(errno));
     errno = 0;
-    while (st == LS_OK &&
-           (entry = readdir(folder)) != NULL) { // NOLINT(concurrency-mt-unsafe): its own stream
+    while (st == LS_OK && (entry = file_next_entry(folder)) != NULL) {
         st = list_entry(l, dir, entry);
         errno = 0;
     }

@@ -6,7 +6,6 @@
 #include "launch/agent/agent.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/process_id.h"
 
@@ -64,7 +63,7 @@ void agent_note_left(void *arg, pid_t pid)
         agent_has_noted(a, pid))
         return;
     agent_note(a, "pid %d (%s) cannot be killed (%s) and is left behind", (int)pid, facts.name,
-               file_process_state_text(facts.state));
+               process_state_text(facts.state));
 }
 
 void agent_end_below(agent *a)

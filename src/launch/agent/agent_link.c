@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "base/process_id.h"
 #include "net/reach.h"
 
 #include <errno.h>
@@ -138,7 +138,7 @@ static void send_states(agent *a)
     for (int i = 0; i < a->spec->n_ranks; i++) {
         const agent_rank *r = &a->ranks[i];
 
-        wire_write_u8(&w, (uint8_t)(r->ended ? 'E' : file_process_state(r->pid)));
+        wire_write_u8(&w, (uint8_t)(r->ended ? 'E' : process_state(r->pid)));
     }
     agent_send(a, NODE_STATES, &w);
     wire_writer_free(&w);

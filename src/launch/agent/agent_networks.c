@@ -5,6 +5,7 @@
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "net/socket.h"
 
 #include <dirent.h>
@@ -127,8 +128,7 @@ bool agent_has_rdma(void)
     const struct dirent *entry;
     bool found = false;
 
-    while (devices != NULL && !found &&
-           (entry = readdir(devices)) != NULL) // NOLINT(concurrency-mt-unsafe): one thread
+    while (devices != NULL && !found && (entry = file_next_entry(devices)) != NULL)
         found = entry->d_name[0] != '.';
     if (devices != NULL)
         closedir(devices);

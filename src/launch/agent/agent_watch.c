@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "launch/process/process.h"
 
 #include <errno.h>
@@ -53,7 +54,7 @@ static void leave_unkillable(void *arg)
             continue;
         if (r->pid <= 0 || !agent_has_noted(a, r->pid))
             agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", r->rank,
-                       (int)r->pid, file_process_state_text(file_process_state(r->pid)));
+                       (int)r->pid, process_state_text(process_state(r->pid)));
         rank_ended(r, SIGKILL);
     }
 }
@@ -199,7 +200,7 @@ void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
         process_end_text(buf, n, r->wait_status);
     else
         text_format(buf, n, "%s",
-                    r->pid > 0 ? file_process_state_text(file_process_state(r->pid)) : "starting");
+                    r->pid > 0 ? process_state_text(process_state(r->pid)) : "starting");
 }
 
 /* The news of two deaths may come in the wrong order. */

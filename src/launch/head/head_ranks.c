@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process_id.h"
 #include "launch/process/process.h"
 #include "net/socket.h"
 
@@ -148,7 +149,7 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
     if (node != NULL && node->is_own)
         h->opt.describe(h->opt.self, local, buf, n);
     else if (node != NULL && letter != 0)
-        text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : file_process_state_text(letter),
+        text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : process_state_text(letter),
                     node->place->host);
 }
 
@@ -174,7 +175,7 @@ static void look_at_rank(head *h, int rank)
 
     describe_rank(h, rank, doing, sizeof(doing));
     if (is_paused(h) || ls_now_ms() - h->resumed_ms < RESUMED_MS ||
-        !text_starts(doing, file_process_state_text('T'))) {
+        !text_starts(doing, process_state_text('T'))) {
         r->is_stopped = false;
         return;
     }

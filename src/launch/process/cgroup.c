@@ -217,11 +217,6 @@ bool cgroup_parse_name(const char *name, char job[CGROUP_JOB_BYTES], process_id 
 
 /* --- a group and what is below it --- */
 
-static const struct dirent *next_entry(DIR *folder)
-{
-    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
-}
-
 static DIR *open_folder(int fd)
 {
     int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -246,7 +241,7 @@ static bool remove_group(int parent_fd, const char *name, int depth)
         return false;
     fd = openat(parent_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     folder = fd >= 0 ? open_folder(fd) : NULL;
-    while (folder != NULL && (entry = next_entry(folder)) != NULL)
+    while (folder != NULL && (entry = file_next_entry(folder)) != NULL)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
             (void)remove_group(fd, entry->d_name, depth + 1);
     if (folder != NULL)
@@ -271,7 +266,7 @@ static void remove_stale(int parent_fd, uint64_t space, int n_levels)
     DIR *folder = open_folder(parent_fd);
     const struct dirent *entry;
 
-    while (folder != NULL && (entry = next_entry(folder)) != NULL) {
+    while (folder != NULL && (entry = file_next_entry(folder)) != NULL) {
         int fd;
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
             (is_dead_agents(entry->d_name, space) && remove_group(parent_fd, entry->d_name, 0)) ||

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "launch/process/process.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -319,14 +318,12 @@ bool isolate_has_died(isolation *i)
 void isolate_for_each(const isolation *i, void (*fn)(void *arg, pid_t pid), void *arg)
 {
     DIR *proc = i->space != 0 ? opendir("/proc") : NULL;
-    const struct dirent *entry;
+    pid_t pid;
 
     if (proc == NULL)
         return;
-    while ((entry = readdir(proc)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread
-        const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (isdigit((unsigned char)entry->d_name[0]) && pid != i->pid && space_of(pid) == i->space)
+    while ((pid = file_next_number(proc)) >= 0)
+        if (pid != i->pid && space_of(pid) == i->space)
             fn(arg, pid);
-    }
     closedir(proc);
 }

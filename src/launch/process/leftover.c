@@ -6,13 +6,13 @@
 #include "launch/process/leftover.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/process/cgroup.h"
 #include "launch/process/leftover_internal.h"
 #include "launch/process/process.h"
 #include "net/key.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,11 +56,6 @@ static void judge_text(const leftover_scan *s, const char *agent, const char *jo
         judge(s, &id, job, v);
 }
 
-static const struct dirent *next_entry(DIR *folder)
-{
-    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
-}
-
 /* "/memfd:lockstep-key 4711.123456.4026531836 (deleted)" */
 static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
 {
@@ -73,7 +68,7 @@ static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
     fds = opendir(path);
     if (fds == NULL)
         return;
-    while (!v->is_protected && (entry = next_entry(fds)) != NULL) {
+    while (!v->is_protected && (entry = file_next_entry(fds)) != NULL) {
         char link[256];
         const ssize_t n = readlinkat(dirfd(fds), entry->d_name, link, sizeof(link) - 1);
         link[n > 0 ? n : 0] = 0;
@@ -205,19 +200,18 @@ static ls_status append(leftovers *list, const leftover *item)
 
 static ls_status look_everywhere(const leftover_scan *s, leftovers *out)
 {
-    const struct dirent *entry;
     char path[PATH_MAX];
     ls_status st = LS_OK;
     leftover found;
+    pid_t pid;
     DIR *proc;
 
     text_format(path, sizeof(path), "%s/proc", s->query->root);
     proc = opendir(path);
     if (proc == NULL)
         return ls_fail_errno("%s", path);
-    while (st == LS_OK && (entry = next_entry(proc)) != NULL)
-        if (isdigit((unsigned char)entry->d_name[0]) &&
-            leftover_look(s, (pid_t)strtol(entry->d_name, NULL, 10), &found))
+    while (st == LS_OK && (pid = file_next_number(proc)) >= 0)
+        if (leftover_look(s, pid, &found))
             st = append(out, &found);
     closedir(proc);
     return st;

@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,53 +49,16 @@ static void pause_ms(int ms)
 
 /* --- children --- */
 
-/* Reads a small /proc file; its length, or -1. */
-static ssize_t read_proc(const char *path, char *buf, size_t n)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got;
-
-    if (fd < 0)
-        return -1;
-    do {
-        got = read(fd, buf, n - 1);
-    } while (got < 0 && errno == EINTR);
-    close(fd);
-    if (got >= 0)
-        buf[got] = 0;
-    return got;
-}
-
-/* The parent of a process, 0 when it is gone: the fourth field of its stat, behind the name in parentheses. */
-static pid_t parent_of(pid_t pid)
-{
-    char path[64];
-    char stat[512];
-    const char *after;
-
-    text_format(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    if (read_proc(path, stat, sizeof(stat)) <= 0)
-        return 0;
-    after = strrchr(stat, ')');
-    return after != NULL && strlen(after) > 4 ? (pid_t)strtol(after + 4, NULL, 10) : 0;
-}
-
-static const struct dirent *next_entry(DIR *folder)
-{
-    return readdir(folder); // NOLINT(concurrency-mt-unsafe): nobody else reads this stream
-}
-
 /* Calls fn for every process number in /proc. */
 static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
 {
     DIR *proc = opendir("/proc");
-    const struct dirent *entry;
+    pid_t pid;
 
     if (proc == NULL)
         return;
-    while ((entry = next_entry(proc)) != NULL)
-        if (isdigit((unsigned char)entry->d_name[0]))
-            fn((pid_t)strtol(entry->d_name, NULL, 10), arg);
+    while ((pid = file_next_number(proc)) >= 0)
+        fn(pid, arg);
     closedir(proc);
 }
 
@@ -116,8 +78,9 @@ static void add_child(child_list *list, pid_t pid)
 static void add_if_child(pid_t pid, void *arg)
 {
     child_list *list = arg;
+    process_stat stat;
 
-    if (parent_of(pid) == list->parent)
+    if (process_stat_read("", pid, &stat) && stat.parent == list->parent)
         add_child(list, pid);
 }
 
@@ -132,7 +95,7 @@ int process_list_children(pid_t parent, pid_t *out, int most)
         text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)parent);
     else
         text_format(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    if (read_proc(path, text, sizeof(text)) < 0) { /* a kernel without that file */
+    if (file_read_start(path, text, sizeof(text)) < 0) { /* a kernel without that file */
         for_each_process(add_if_child, &list);
         return list.n;
     }
@@ -221,7 +184,7 @@ static bool has_key_open(pid_t pid, const struct stat *key)
     fds = opendir(path);
     if (fds == NULL)
         return false;
-    while (!found && (entry = next_entry(fds)) != NULL)
+    while (!found && (entry = file_next_entry(fds)) != NULL)
         found = isdigit((unsigned char)entry->d_name[0]) &&
                 fstatat(dirfd(fds), entry->d_name, &facts, 0) == 0 && facts.st_dev == key->st_dev &&
                 facts.st_ino == key->st_ino;
@@ -241,7 +204,7 @@ static void kill_if_of_job(pid_t pid, void *arg)
 
     if (pid == getpid() || pid == s->spared || !is_of_job(pid, s))
         return;
-    if (file_process_state(pid) == 'Z')
+    if (process_state(pid) == 'Z')
         return; /* dead already; its parent has not looked yet */
     s->n_found++;
     fd = process_open(pid);
@@ -318,18 +281,16 @@ static ls_status add_fd(process_fds *list, int *capacity, int fd)
 ls_status process_list_fds(process_fds *out)
 {
     DIR *fds = opendir("/proc/self/fd");
-    const struct dirent *entry;
     int capacity = 0;
+    int fd;
     ls_status st = LS_OK;
 
     *out = (process_fds){0};
     if (fds == NULL)
         return ls_fail_errno("/proc/self/fd");
-    while (st == LS_OK && (entry = next_entry(fds)) != NULL) {
-        const int fd = (int)strtol(entry->d_name, NULL, 10);
-        if (isdigit((unsigned char)entry->d_name[0]) && fd != dirfd(fds))
+    while (st == LS_OK && (fd = file_next_number(fds)) >= 0)
+        if (fd != dirfd(fds))
             st = add_fd(out, &capacity, fd);
-    }
     closedir(fds);
     if (st != LS_OK) {
         ls_free(out->fds);
@@ -377,7 +338,7 @@ int process_count_threads(void)
 
     if (tasks == NULL)
         return 1; /* no /proc: nothing to go by */
-    while ((entry = next_entry(tasks)) != NULL)
+    while ((entry = file_next_entry(tasks)) != NULL)
         n += entry->d_name[0] != '.';
     closedir(tasks);
     return n;
