@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm_table.c - which algorithm serves an operation, as rows of data: the first that fits does.
+ * algorithm_table.c - the table that selects an operation's algorithm: the first row that fits.
  *
- * The defaults were measured with bench/collectives (docs/algorithms.md has the reasons); LOCKSTEP_ALGORITHMS puts rows in front
- * of them. Every rank has the same rows, because they are compared when the ranks join.
+ * The defaults were measured with bench/collectives (docs/algorithms.md gives the reasons);
+ * LOCKSTEP_ALGORITHMS puts rows in front of them. Every rank has the same rows, because they are
+ * compared when the ranks join. native.c creates the table, team_select.c and exec.c read it.
  */
 #include "comm/native/algorithm_table.h"
 
@@ -32,7 +33,8 @@ struct algorithm_table {
         .memory = (memory_)                                                                        \
     }
 
-// Small messages: everybody reads n - 1 contributions, so the more ranks the sooner staging wins (far later where they share cores).
+// Small messages: each rank reads n - 1 contributions, so with more ranks staging wins at fewer bytes
+// (at many more where ranks share cores).
 #define INLINE_ROWS(kind_)                                                                         \
     ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
         ROW(kind_, "inline", 4096, 8, TEAM_ANY_MEMORY),                                            \
@@ -51,7 +53,7 @@ static const team_rule defaults[] = {
     INLINE_ROWS(COLL_ALL_REDUCE),
     ROW(COLL_ALL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_ALL_REDUCE, "staged", (size_t)512 << 10, INT_MAX, TEAM_ANY_MEMORY),
-    // With more ranks each reads from all others, in smaller parts: staging is quicker.
+    // With more ranks each reads smaller parts from more others: staging is faster.
     ROW(COLL_ALL_REDUCE, "direct", SIZE_MAX, 3, TEAM_READABLE_MEMORY),
     ROW(COLL_ALL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
     INLINE_ROWS(COLL_REDUCE),
@@ -77,11 +79,11 @@ static const struct {
 
 bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out)
 {
-    const int n_own = t == NULL ? 0 : t->n;
+    const int n_user = t == NULL ? 0 : t->n;
 
-    if (index < 0 || index >= n_own + (int)LS_COUNT_OF(defaults))
+    if (index < 0 || index >= n_user + (int)LS_COUNT_OF(defaults))
         return false;
-    *out = index < n_own ? t->rows[index] : defaults[index - n_own];
+    *out = index < n_user ? t->rows[index] : defaults[index - n_user];
     return true;
 }
 
@@ -95,9 +97,9 @@ const plan_rules *algorithm_table_plans(const algorithm_table *t)
     return t == NULL ? NULL : &t->plans;
 }
 
-/* --- rows of the user's --- */
+/* --- the user's rows --- */
 
-/* "all" is every operation but the barrier, which has one way only. */
+/* "all" is every operation but the barrier, which has one algorithm only. */
 static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
 {
     *first = COLL_ALL_REDUCE;
@@ -117,10 +119,10 @@ static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
 static ls_status check_row(const team_rule *row, const char *item)
 {
     if (strcmp(row->algorithm, "inline") == 0 && row->max_bytes > TEAM_INLINE_BYTES)
-        return ls_fail(LS_EINVAL, "\"%s\": inline carries at most %d bytes: say inline<=%d", item,
+        return ls_fail(LS_EINVAL, "\"%s\": inline carries at most %d bytes: write inline<=%d", item,
                        TEAM_INLINE_BYTES, TEAM_INLINE_BYTES);
     if (strcmp(row->algorithm, "direct") == 0 && row->kind == COLL_REDUCE)
-        return ls_fail(LS_EINVAL, "\"%s\": direct does not serve reduce", item);
+        return ls_fail(LS_EINVAL, "\"%s\": direct does not support reduce", item);
     return LS_OK;
 }
 
@@ -135,14 +137,14 @@ static ls_status add_rows(algorithm_table *t, team_rule row, coll_kind first, co
             continue;
         LS_TRY(check_row(&row, item));
         if (++t->n_of[k] > TEAM_USER_ROWS_MAX)
-            return ls_fail(LS_EINVAL, "over %d rows for %s", TEAM_USER_ROWS_MAX,
+            return ls_fail(LS_EINVAL, "more than %d rows for %s", TEAM_USER_ROWS_MAX,
                            coll_name(row.kind));
         t->rows[t->n++] = row;
     }
     return LS_OK;
 }
 
-/* Cuts `text` at the first `mark`; what follows, NULL: there is none. */
+/* Cuts `text` at the first `mark`; returns what follows it, NULL without a mark. */
 static char *cut(char *text, const char *mark)
 {
     char *at = strstr(text, mark);
@@ -157,7 +159,7 @@ static ls_status add_plan(algorithm_table *t, coll_kind kind, const char *name, 
                           int max_ranks)
 {
     if (t->plans.n == (int)LS_COUNT_OF(t->plan_rows))
-        return ls_fail(LS_EINVAL, "over %d rows between hosts", t->plans.n);
+        return ls_fail(LS_EINVAL, "more than %d rows between hosts", t->plans.n);
     return plan_rule_make(kind, name, max_bytes, max_ranks, &t->plan_rows[t->plans.n++]);
 }
 
@@ -178,7 +180,8 @@ static ls_status parse_item(algorithm_table *t, const char *item)
     (void)text_format(text, sizeof(text), "%s", item + (is_plan ? strlen(BETWEEN_HOSTS) : 0));
     algorithm = cut(text, ":");
     if (algorithm == NULL)
-        return ls_fail(LS_EINVAL, "\"%s\" is not [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]",
+        return ls_fail(LS_EINVAL,
+                       "invalid row \"%s\": write [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]",
                        item);
     most = cut(algorithm, "@");
     limit = cut(algorithm, "<=");
@@ -187,8 +190,8 @@ static ls_status parse_item(algorithm_table *t, const char *item)
     if (most != NULL)
         LS_TRY(text_parse_int(most, "the number of ranks", 1, INT_MAX, &ranks));
     if (!find_kinds(text, &first, &last) || (is_plan && first != last))
-        return ls_fail(LS_EINVAL, "\"%s\" is no operation (%sall_reduce, broadcast, ...)", text,
-                       is_plan ? "" : "all, ");
+        return ls_fail(LS_EINVAL, "unknown operation \"%s\" (known: %sall_reduce, broadcast, ...)",
+                       text, is_plan ? "" : "all, ");
     if (is_plan)
         return add_plan(t, first, algorithm, (size_t)bytes, (int)ranks);
     for (size_t i = 0; i < LS_COUNT_OF(algorithms); i++) {
@@ -198,7 +201,9 @@ static ls_status parse_item(algorithm_table *t, const char *item)
         }
     }
     if (row.algorithm == NULL)
-        return ls_fail(LS_EINVAL, "\"%s\" is none of inline, staged, shared, direct", algorithm);
+        return ls_fail(LS_EINVAL,
+                       "unknown algorithm \"%s\" (known: inline, staged, shared, direct)",
+                       algorithm);
     row.max_bytes = (size_t)bytes;
     row.max_ranks = (int)ranks;
     return add_rows(t, row, first, last, item);
@@ -212,7 +217,8 @@ static ls_status parse(algorithm_table *t, const char *text)
         char item[ITEM_BYTES];
 
         if (n >= sizeof(item))
-            return ls_fail(LS_EINVAL, "a row of %zu bytes", n);
+            return ls_fail(LS_EINVAL, "a row has %zu bytes, more than the limit of %d", n,
+                           ITEM_BYTES - 1);
         memcpy(raw, text, n);
         raw[n] = '\0';
         text_printable(item, sizeof(item), raw);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm_table.h - the rows that say which algorithm serves which operation: measured defaults, and the user's in front. Those of
- * teams are here; those of plans between hosts are schedule.h's, but for the user's.
+ * algorithm_table.h - the table of rows that select the algorithm of an operation: the user's rows
+ * first, then the measured defaults. The default rows between hosts are in schedule.c.
  */
 #ifndef LS_NATIVE_ALGORITHM_TABLE_H
 #define LS_NATIVE_ALGORITHM_TABLE_H
@@ -11,14 +11,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TEAM_USER_ROWS_MAX 8 /* that a user may give for one kind of operation */
+#define TEAM_USER_ROWS_MAX 8 /* of one kind of operation */
 
 typedef struct algorithm_table algorithm_table;
 
-/* What an algorithm asks of the memory that other ranks touch, as bits. */
+/* What an algorithm requires of the memory that other ranks access, as bits. */
 typedef enum team_memory {
     TEAM_ANY_MEMORY = 0,
-    TEAM_READABLE_MEMORY = 1, /* the kernel lets the members read each other's */
+    TEAM_READABLE_MEMORY = 1, /* the kernel permits the members to read each other's */
     TEAM_SHARED_MEMORY = 2,   /* all of it comes from ls_comm_alloc() */
     TEAM_BEST_MEMORY = 3
 } team_memory;
@@ -31,16 +31,17 @@ typedef struct team_rule {
     team_memory memory;
 } team_rule;
 
-/* text: rows by commas, [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]; "" for none. LS_EINVAL says what is wrong with which. */
+/* text: rows separated by commas, [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]; "" for none. LS_EINVAL
+ * names the wrong row and the reason. */
 LS_MUST_USE ls_status algorithm_table_create(const char *text, algorithm_table **out);
 void algorithm_table_free(algorithm_table *t); /* NULL is allowed */
 
 /* The user's rows between hosts; borrowed. t NULL: none. */
 const struct plan_rules *algorithm_table_plans(const algorithm_table *t);
 
-/* Row `index` of a team's, the user's first; false behind the last. t NULL: the defaults only. */
+/* Row `index` of those for teams, the user's first; false after the last. t NULL: the defaults only. */
 bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out);
-/* How many rows are the user's. */
+/* How many of them are the user's. */
 int algorithm_table_user_rows(const algorithm_table *t);
 
 #endif

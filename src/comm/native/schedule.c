@@ -69,7 +69,7 @@ ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes, int
         return ls_fail(LS_EINVAL, "%s has no algorithm \"%s\" between hosts", coll_name(kind),
                        name);
     if (most->whole && max_bytes > most->max_bytes)
-        return ls_fail(LS_EINVAL, "%s carries at most %zu bytes: say %s<=%zu", name,
+        return ls_fail(LS_EINVAL, "%s carries at most %zu bytes: write %s<=%zu", name,
                        most->max_bytes, name, most->max_bytes);
     *out = *most;
     out->max_bytes = max_bytes;

@@ -11,7 +11,9 @@ list(APPEND native_sources
   native/team.c
   native/team_direct.c
   native/team_inline.c
+  native/team_open.c
   native/team_rules.c
+  native/team_select.c
   native/team_shared.c
   native/team_staged.c
   native/algorithm_table.c)

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_direct.c - large operations on memory of the caller's own, which the members read from each other's address space
- * (process_vm_readv; plain loads between threads of one process). Nobody ever writes another's memory, so a rank that has
- * given up an operation need not fear for its buffers.
+ * team_direct.c - large operations on the caller's own memory, which the members read from each
+ * other's address space (process_vm_readv; plain loads between threads of one process). team.c runs
+ * it. No member ever writes another's memory, so a rank that has given up an operation may use its
+ * buffers at once.
  *
- * all_reduce       in blocks, two under way: reads the own slice's block from all others into scratch, reduces it into the own dst,
- *                  says so; then reads the others' blocks from their dst. Bytes per rank: m (n - 1) / n read into scratch,
- *                  m reduced, m / n written, m (n - 1) / n read into place: Rabenseifner's reduce-scatter and all-gather
- *                  (Thakur, Rabenseifner and Gropp, 2005, section 4.5) without a copy of what is sent.
+ * all_reduce       in blocks, two under way: reads the block of the own slice from all others into
+ *                  scratch, reduces it into the own dst, publishes that; then reads the others'
+ *                  blocks from their dst. Bytes per rank: m (n - 1) / n read into scratch, m reduced,
+ *                  m / n written, m (n - 1) / n read into place: Rabenseifner's reduce-scatter and
+ *                  all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5) without a copy of
+ *                  what is sent.
  * reduce_scatter   the first half of it.
  * the others       each reader reads the sources' memory: one copy. Bytes as the result.
  *
- * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with today's system call.
+ * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with a system call of its own.
  */
 #include "comm/native/team_internal.h"
 
@@ -27,7 +30,7 @@
 
 #define AHEAD 2 /* blocks reduced before they are taken by all */
 
-/* The process has ended (ESRCH): the engine learns how. Anything else breaks the group here. */
+/* A failed read breaks the group, unless the process has exited (ESRCH): the engine notices that. */
 static void fail_read(team *t, int member, int error)
 {
     const int rank = t->info->members[member];
@@ -49,7 +52,8 @@ static void fail_read(team *t, int member, int error)
     team_break(t, CAUSE_FAULT, member, text);
 }
 
-/* Yama's mode 1 lets a process be read by its parents only, and by whom it names: ranks are siblings, and there is room for one name. */
+/* In Yama's mode 1 only ancestors may read a process, and one process that it names. Ranks are
+ * siblings, so each permits all. */
 void team_allow_reading(void)
 {
     const int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -92,7 +96,7 @@ bool team_read(const team *t, int member, const char *from, char *to, size_t byt
     return true;
 }
 
-/* The same for the current operation, which cannot go on without. */
+/* Reads for the current operation; false: the operation cannot go on. */
 static bool fetch(team *t, int k, const char *from, char *to, size_t bytes)
 {
     if (team_read(t, k, from, to, bytes))
@@ -108,15 +112,14 @@ static size_t element(const team *t)
     return ls_dtype_size(t->op->dtype);
 }
 
-/* The slice of member k: whole lines, so that no element is cut. */
+/* The slice of member k: [*at, *end). */
 static void slice_of(const team *t, int k, size_t *at, size_t *end)
 {
     const size_t all = t->op->count * element(t);
-    const size_t lines = (size_t)t->n * 64;
-    const size_t slice = (all + lines - 1) / lines * 64;
+    size_t length;
 
-    *at = slice * (size_t)k < all ? slice * (size_t)k : all;
-    *end = all - *at < slice ? all : *at + slice;
+    team_slice(all, t->n, k, at, &length);
+    *end = *at + length;
     if (t->op->kind == COLL_REDUCE_SCATTER) {
         *at = 0;
         *end = all;
@@ -161,13 +164,13 @@ static bool reduce_block(team *t, uint64_t p)
     if (!block_of(t, t->rank, p, &at, &bytes))
         return true;
     for (int i = 1; i < t->n; i++) {
-        // Everybody begins with its neighbour, so that not all read the same memory at once.
+        // Each member begins with its neighbour, so that not all read the same memory at once.
         const int k = (t->rank + i) % t->n;
-        char *room = t->scratch + (size_t)(i - 1) * t->block_bytes;
+        char *block = t->scratch + (size_t)(i - 1) * t->block_bytes;
 
-        if (!fetch(t, k, t->src[k] + skip + at, room, bytes))
+        if (!fetch(t, k, t->src[k] + skip + at, block, bytes))
             return false;
-        t->sources[k] = room;
+        t->sources[k] = block;
     }
     t->sources[t->rank] = (const char *)op->src + skip + at;
     team_reduce(t, (char *)op->dst + at, t->sources, bytes / element(t));
@@ -188,15 +191,6 @@ static bool take_block(team *t, uint64_t p)
     return true;
 }
 
-static bool all_reduced(const team *t, uint64_t wanted)
-{
-    for (int k = 0; k < t->n; k++) {
-        if (atomic_load_explicit(&t->parts[k]->reduced, memory_order_seq_cst) < t->pieces + wanted)
-            return false;
-    }
-    return true;
-}
-
 /* False: nothing to do now. */
 static bool work_on_blocks(team *t)
 {
@@ -209,7 +203,8 @@ static bool work_on_blocks(team *t)
         team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
         return true;
     }
-    if (!takes || t->next_out == t->next_reduce || !all_reduced(t, t->next_out + 1) ||
+    if (!takes || t->next_out == t->next_reduce ||
+        team_first_below(t, offsetof(team_part, reduced), t->pieces + t->next_out + 1) < t->n ||
         !take_block(t, t->next_out))
         return false;
     t->next_out++;
@@ -224,7 +219,7 @@ static bool blocks_are_done(const team *t)
 
 /* --- the others --- */
 
-/* Reads from the sources, `at` bytes of whose parts are here; false: it cannot go on. */
+/* Reads a chunk from each source, of whose part `at` bytes are read; false: it cannot go on. */
 static bool move_some(team *t)
 {
     size_t total = 0;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_inline.c - small operations: each contribution stands in its owner's slot, beside the stamp, before anybody looks.
+ * team_inline.c - small operations: each contribution stands in its owner's slot, beside the stamp,
+ * when the slot is published. team.c runs it.
  *
  * Steps  one: when all have published, each member reduces or copies for itself from all slots.
- * Bytes  each member reads the other n - 1 contributions and writes its own: (n - 1) * m over the cores' interconnect. Up to 32
- *        bytes the stamp's cache line carries the contribution, so a barrier costs no more than an 8-byte all_reduce.
- *        This is the flat exchange of gloo's and UCX's shared-memory barriers with the payload riding along.
+ * Bytes  each member reads the other n - 1 contributions and writes its own: (n - 1) * m over the
+ *        cores' interconnect. Up to 32 bytes the stamp's cache line carries the contribution, so a
+ *        barrier costs as much as an 8-byte all_reduce. This is the flat exchange of gloo's and UCX's
+ *        shared-memory barriers with a payload.
  */
 #include "comm/native/team_internal.h"
 
 #include <string.h>
 
-/* This rank's own is read where the caller has it: the lines of its slot are with the others by now. */
+/* This rank reads its own contribution from the caller's buffer: other caches hold its slot. */
 static const char *contribution(const team *t, int member, size_t bytes)
 {
     const team_slot *s = team_slot_of(t, member);

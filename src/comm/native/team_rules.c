@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_rules.c - the shape of each operation: who gives what to whom.
+ * team_rules.c - the shape of each operation: which member reads from which, and how many bytes. Pure
+ * functions of the operation, so all members get the same answers. The team's other files call it.
  */
 #include "comm/native/team_internal.h"
 #include "comm/reduce.h"
@@ -83,7 +84,7 @@ bool team_touches(const coll *op, int other, int rank)
 {
     if (other == rank)
         return false;
-    // Every rank reduces its slice of everybody's memory, also where only the root gets the result.
+    // Every rank reduces its slice of all ranks' memory, also where only the root gets the result.
     return team_is_reduction(op->kind) || moves_between(op, rank, other) ||
            (team_can_push(op->kind) && moves_between(op, other, rank));
 }

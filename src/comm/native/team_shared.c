@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_shared.c - large operations on memory that all members can reach (ls_comm_alloc): no copy but the one that is asked for.
+ * team_shared.c - large operations on memory that all members have mapped (ls_comm_alloc): one copy,
+ * the one that the operation itself is. team.c runs it when all buffers are shared.
  *
- * all_reduce, reduce    two steps: each member reduces its slice of all sources and writes it to all destinations (the root's);
- *                       then waits until all have. Bytes per rank: m read, m written (n slices of m / n each way).
- *                       In place too, because a slice of anybody's memory is read by its reducer only.
- * reduce_scatter        the same with the destination's own part as slice: n * c read, c written (c: one part).
- * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their readers. Bytes as the result.
- * broadcast, scatter    the same, but of n parts of what a reader gets the root writes one, so that it does not just wait (unless it has
- *                       a copy of its own to make).
- * gather                each source writes its part into the root's memory. These two where the destinations are shared too.
+ * all_reduce, reduce      two steps: each member reduces its slice of all sources and writes it to
+ *                         all destinations (the root's); then waits until all have. Bytes per rank:
+ *                         m read, m written (n slices of m / n each way). Correct in place, because
+ *                         only its reducer reads a slice of any member's memory.
+ * reduce_scatter          the same with the destination's own part as slice: n * c read, c written
+ *                         (c: one part).
+ * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their readers.
+ *                         Bytes as the result.
+ * broadcast, scatter      the same, but the root writes one of n parts of what a reader gets, because
+ *                         it would only wait (unless it has its own part to copy).
+ * gather                  each source writes its part into the root's memory. These two where the
+ *                         destinations are shared too.
  *
- * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5), with both
- * phases in one pass, as the memory is shared. Inside a slice work goes in blocks small enough that a block just reduced
- * is still in the first-level cache when it is copied to the other destinations.
+ * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
+ * 2005, section 4.5), with both phases in one pass, as the memory is shared. Inside a slice work goes
+ * in blocks small enough that a block just reduced is still in the first-level cache when it is copied
+ * to the other destinations.
  */
 #include "comm/native/copy.h"
 #include "comm/native/team_internal.h"
@@ -27,19 +33,16 @@ enum { WORKING, WAITING };
 static void begin(team *t)
 {
     const coll *op = t->op;
-    const size_t size = ls_dtype_size(op->dtype);
-    size_t slice;
+    size_t length;
 
     if (!team_is_reduction(op->kind))
         return;
     t->at = 0;
-    t->end = op->count * size;
+    t->end = op->count * ls_dtype_size(op->dtype);
     if (op->kind == COLL_REDUCE_SCATTER)
         return;
-    // Whole cache lines: two members never write to the same one.
-    slice = (t->end + (size_t)t->n * 64 - 1) / ((size_t)t->n * 64) * 64;
-    t->at = slice * (size_t)t->rank < t->end ? slice * (size_t)t->rank : t->end;
-    t->end = t->at + slice < t->end ? t->at + slice : t->end;
+    team_slice(t->end, t->n, t->rank, &t->at, &length);
+    t->end = t->at + length;
 }
 
 /* Bytes [at, at + bytes) of the slice. */
@@ -55,7 +58,7 @@ static void reduce_block(team *t, size_t at, size_t bytes)
         if (!scatters && first == NULL && team_is_reader(op, k))
             first = t->dst[k] + at;
     }
-    LS_ASSERT(first != NULL); // somebody gets the result
+    LS_ASSERT(first != NULL); // every reduction has a reader
     team_reduce(t, first, t->sources, bytes / size);
     for (int k = 0; k < t->n && !scatters; k++) {
         if (team_is_reader(op, k) && t->dst[k] + at != first)
@@ -82,7 +85,7 @@ static void copy_plain(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-/* Whether what this member gets from itself is in its place already. */
+/* Whether the part that this member gets from itself stands in its dst already. */
 static bool is_in_place(const team *t, int member)
 {
     const team_slot *s = team_slot_of(t, member);
@@ -91,7 +94,7 @@ static bool is_in_place(const team *t, int member)
     return team_moves(t->op, member, member, &m) && s->dst_at + m.to == s->src_at + m.from;
 }
 
-/* How many of the bytes that `reader` gets from `source` are written by the source: the first ones. */
+/* How many of the bytes that `reader` gets from `source` the source writes: the first ones. */
 static size_t pushed_bytes(const team *t, int source, int reader, size_t bytes)
 {
     if (source == reader || !team_can_push(t->op->kind) || t->dst[reader] == NULL)
@@ -101,7 +104,8 @@ static size_t pushed_bytes(const team *t, int source, int reader, size_t bytes)
     return is_in_place(t, source) ? bytes / (size_t)t->n / 64 * 64 : 0;
 }
 
-/* Copies a chunk of this rank's share, of which `at` bytes are done, of what `reader` gets from `source`; true: there is more. */
+/* Copies a chunk of this rank's share of the bytes that `reader` gets from `source`; `at` bytes of
+ * the share are copied. True: there is more. */
 static bool move_chunk(const team *t, int source, int reader)
 {
     void (*copy)(void *, const void *, size_t) =
@@ -132,7 +136,7 @@ static bool move_some(team *t)
     bool more = false;
 
     for (int k = 0; k < t->n; k++) {
-        // Everybody begins with itself, so that not all read the same memory at once.
+        // Each member begins with itself, so that not all read the same memory at once.
         const int other = (t->rank + k) % t->n;
 
         more |= move_chunk(t, other, t->rank);

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_staged.c - operations on memory of the caller's own, piece by piece through rooms of the members' shared parts.
+ * team_staged.c - operations on the caller's own memory, piece by piece through staging buffers in the
+ * members' shared parts. team.c runs it where no algorithm can reach the callers' buffers.
  *
- * Each member has two `in` rooms and two `out` rooms of one piece. For every piece, in this order:
+ * Each member has two `in` buffers and two `out` buffers of one piece. For every piece, in this order:
  *
- *   put     copies its contribution into `in`; where every reader gets another part, in n slices
- *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own slice into `out`
+ *   put     copies its contribution into `in`; where each reader gets a part of its own, in n slices
+ *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own
+ *           slice into `out`
  *   take    all_reduce and reduce only: copies the slices from the `out` of all members
  *
- * and two pieces are under way at once, so that a member that waits for one works on the next. Counters say how far each is:
+ * and two pieces are under way at once, so that a member that waits for one works on the next.
+ * Counters show how far each member is:
  *   put(p)     needs in[p % 2] to be used by all:      reduced >= p - 1
- *   reduce(p)  needs all to have put p:                staged > p, and out[p % 2] to be taken by all: taken >= p - 1
+ *   reduce(p)  needs all to have put p:                staged > p, and out[p % 2] to be taken by all:
+ *              taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
- * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out, m (n - 1) / n taken: the
- * volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5), twice through the cache. The
- * others: their contribution copied in, their result copied out.
+ * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out,
+ * m (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
+ * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their result
+ * copied out.
  */
 #include "comm/native/team_internal.h"
 
@@ -28,7 +33,7 @@ static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
     return (char *)t->parts[member] + TEAM_STAGING_AT + index * t->piece_bytes;
 }
 
-/* Whether a result is taken from `out` rooms in a third step. */
+/* Whether a third step takes the result from the `out` buffers. */
 static bool has_take(coll_kind kind)
 {
     return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE;
@@ -40,7 +45,7 @@ static bool is_cut(coll_kind kind)
     return kind == COLL_SCATTER || kind == COLL_ALL_TO_ALL || kind == COLL_REDUCE_SCATTER;
 }
 
-/* Bytes of the vector of `count` elements that one piece carries; whole lines, so whole elements. */
+/* Bytes of the vector of `count` elements that one piece carries: whole cache lines. */
 static size_t piece_step(const team *t)
 {
     return is_cut(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
@@ -51,7 +56,7 @@ static size_t vector_bytes(const team *t)
     return t->op->count * ls_dtype_size(t->op->dtype);
 }
 
-/* Where piece p lies in the vector. */
+/* The range of piece p in the vector. */
 static void piece_range(const team *t, uint64_t p, size_t *at, size_t *bytes)
 {
     const size_t step = piece_step(t);
@@ -59,16 +64,6 @@ static void piece_range(const team *t, uint64_t p, size_t *at, size_t *bytes)
 
     *at = (size_t)p * step;
     *bytes = all - *at < step ? all - *at : step;
-}
-
-/* The slice of a piece of `bytes` that member k reduces. */
-static void slice_range(const team *t, size_t bytes, int k, size_t *at, size_t *length)
-{
-    const size_t lines = (size_t)t->n * 64;
-    const size_t slice = (bytes + lines - 1) / lines * 64;
-
-    *at = slice * (size_t)k < bytes ? slice * (size_t)k : bytes;
-    *length = bytes - *at < slice ? bytes - *at : slice;
 }
 
 static void begin(team *t)
@@ -81,17 +76,10 @@ static void begin(team *t)
     t->next_out = 0;
 }
 
-/* Whether the counter of every member has reached `wanted` pieces of this operation. */
-static bool all_reached(const team *t, size_t counter, uint64_t wanted)
+/* Whether this counter of every member has reached `pieces` pieces of this operation. */
+static bool all_reached(const team *t, size_t counter, uint64_t pieces)
 {
-    for (int k = 0; k < t->n; k++) {
-        const char *part = (const char *)t->parts[k];
-        const _Atomic uint64_t *c = (const void *)(part + counter);
-
-        if (atomic_load_explicit(c, memory_order_seq_cst) < t->pieces + wanted)
-            return false;
-    }
-    return true;
+    return team_first_below(t, counter, t->pieces + pieces) == t->n;
 }
 
 /* --- put --- */
@@ -116,11 +104,11 @@ static void put(team *t, uint64_t p)
         size_t length = bytes;
 
         if (k == t->rank)
-            continue; // its own part it takes from its source
+            continue; // reads its own part from its source
         if (is_cut(op->kind)) {
             memcpy(to + (size_t)k * piece_step(t), src + (size_t)k * vector_bytes(t) + at, bytes);
         } else {
-            slice_range(t, bytes, k, &from, &length);
+            team_slice(bytes, t->n, k, &from, &length);
             memcpy(to + from, src + at + from, length);
         }
     }
@@ -154,7 +142,7 @@ static void reduce_piece(team *t, uint64_t p)
     piece_range(t, p, &at, &bytes);
     length = bytes;
     if (!cut)
-        slice_range(t, bytes, t->rank, &from, &length);
+        team_slice(bytes, t->n, t->rank, &from, &length);
     for (int k = 0; k < t->n; k++) {
         const size_t skip = cut ? (size_t)t->rank * piece_step(t) : from;
 
@@ -222,7 +210,7 @@ static void take(team *t, uint64_t p)
         size_t from;
         size_t length;
 
-        slice_range(t, bytes, source, &from, &length);
+        team_slice(bytes, t->n, source, &from, &length);
         memcpy((char *)t->op->dst + at + from, staging_buffer(t, source, true, p) + from, length);
     }
 }
@@ -239,7 +227,7 @@ static bool try_take(team *t)
     return true;
 }
 
-/* What other members wait for comes first: reducing, then putting. */
+/* Reduces first, then puts: that is what other members wait for. */
 static team_step step(team *t)
 {
     const bool takes = has_take(t->op->kind);
@@ -248,7 +236,8 @@ static team_step step(team *t)
         return TEAM_WAITS;
     if (t->next_reduce < t->n_pieces || (takes && t->next_out < t->n_pieces))
         return TEAM_MOVED;
-    // `taken` counts pieces of all operations, also of those that take nothing; the next operation's stamp publishes it.
+    // `taken` counts the pieces of all operations, also of those without the third step; the stamp of
+    // the next operation publishes it.
     if (!takes)
         atomic_store_explicit(&t->parts[t->rank]->taken, t->pieces + t->n_pieces,
                               memory_order_relaxed);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_open.c - the opening and closing of a team: each member creates its part of the shared memory,
+ * maps those of the others, and all agree whether they can read each other's memory. No member
+ * returns before all parts are mapped. native.c calls it when a group of local ranks is opened.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "comm/native/team_internal.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define SCRATCH_BYTES  ((size_t)512 << 10) /* of all blocks read from others at a time */
+#define TEAM_BLOCK_MAX ((size_t)256 << 10)
+#define TEAM_BLOCK_MIN ((size_t)16 << 10)
+#define CHECK_MS       20 /* between two checks whether the awaited member still runs */
+
+static ls_status allocate(team *t)
+{
+    const size_t n = (size_t)t->n;
+
+    t->parts = ls_calloc(n, sizeof(team_part *));
+    t->part_views = ls_calloc(n, sizeof(segment_view *));
+    t->src = ls_calloc(n, sizeof(char *));
+    t->dst = ls_calloc(n, sizeof(char *));
+    t->sources = ls_calloc(n, sizeof(char *));
+    t->views = ls_calloc(2 * n, sizeof(segment_view *));
+    t->operands = ls_calloc(n, sizeof(*t->operands));
+    t->readers = ls_calloc(n, sizeof(*t->readers));
+    if (t->parts == NULL || t->part_views == NULL || t->src == NULL || t->dst == NULL ||
+        t->sources == NULL || t->views == NULL || t->operands == NULL || t->readers == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
+    return LS_OK;
+}
+
+static ls_status share_parts(team *t, int64_t deadline_ms)
+{
+    const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
+    const size_t bytes = TEAM_STAGING_AT + (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
+    void *memory = NULL;
+
+    LS_TRY(segment_create(t->l, key, bytes, &t->memory));
+    t->parts[t->rank] = t->memory;
+    t->probe = ls_hash3((uintptr_t)t, (uint64_t)ls_now_ns(), (uint64_t)t->rank);
+    t->parts[t->rank]->probe_at = (uintptr_t)&t->probe;
+    t->parts[t->rank]->probe_value = t->probe;
+    t->parts[t->rank]->pid = getpid();
+    t->parts[t->rank]->shares_cores = t->uses_futex;
+    for (int k = 0; k < t->n; k++) {
+        if (k == t->rank)
+            continue;
+        LS_TRY(segment_wait(t->l, t->info->members[k], key, bytes, deadline_ms, &t->part_views[k],
+                            &memory));
+        t->parts[k] = memory;
+    }
+    return LS_OK;
+}
+
+static int min_timeout(int left_ms, int ms)
+{
+    return left_ms < 0 || left_ms > ms ? ms : left_ms;
+}
+
+static void sleep_for_missing(team *t, size_t counter, struct pollfd *fds, int64_t deadline_ms)
+{
+    local_prepare_sleep(t->l);
+    if (team_first_below(t, counter, 1) < t->n)
+        (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
+                   min_timeout(ls_deadline_left(deadline_ms), CHECK_MS));
+    local_end_sleep(t->l);
+    local_receive(t->l);
+}
+
+/* Sets this member's counter and waits until no member's is 0. */
+static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t deadline_ms)
+{
+    struct pollfd *fds = ls_calloc((size_t)local_count(t->l), sizeof(*fds));
+    ls_status st = LS_OK;
+
+    if (fds == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
+    team_publish(t, (_Atomic uint64_t *)(void *)((char *)t->memory + counter), value);
+    while (st == LS_OK && team_first_below(t, counter, 1) < t->n) {
+        int missing;
+
+        sleep_for_missing(t, counter, fds, deadline_ms);
+        missing = team_first_below(t, counter, 1);
+        if (missing < t->n && local_has_ended(t->l, t->info->members[missing]))
+            st = ls_fail(LS_EPEER, "rank %d ended while it opened the group",
+                         t->info->members[missing]);
+        else if (missing < t->n && ls_deadline_left(deadline_ms) == 0)
+            st = ls_fail(LS_ETIMEOUT, "rank %d has not opened the group in time",
+                         t->info->members[missing]);
+        if (st == LS_OK)
+            st = local_check(t->l);
+    }
+    ls_free(fds);
+    return st;
+}
+
+/* Reads a known value from each member's memory: the only way to find out what permissions, system
+ * call filters and pid namespaces allow. */
+static uint64_t probe_readers(team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        const team_part *part = t->parts[k];
+        uint64_t value = 0;
+        struct iovec here = {.iov_base = &value, .iov_len = sizeof(value)};
+        struct iovec there = {.iov_base = (void *)(uintptr_t)part->probe_at,
+                              .iov_len = sizeof(value)};
+
+        t->readers[k] = (team_reader){.pid = (pid_t)part->pid,
+                                      .is_thread = local_is_thread(t->l, t->info->members[k])};
+        if (k == t->rank || t->readers[k].is_thread)
+            continue;
+        if (process_vm_readv(t->readers[k].pid, &here, 1, &there, 1, 0) != sizeof(value) ||
+            value != part->probe_value)
+            return READS_SOME;
+    }
+    return READS_ALL;
+}
+
+static ls_status agree_on_reading(team *t, int64_t deadline_ms)
+{
+    // Without a row that reads, no member tries.
+    const uint64_t can_read = team_has_row_for(t, &team_direct) ? probe_readers(t) : READS_SOME;
+
+    LS_TRY(wait_for_all(t, offsetof(team_part, can_read), can_read, deadline_ms));
+    t->can_read = true;
+    for (int k = 0; k < t->n; k++) {
+        t->uses_futex |= t->parts[k]->shares_cores != 0;
+        t->can_read &=
+            atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
+    }
+    return LS_OK;
+}
+
+/* Pieces are whole pages, with at least one cache line for each member's slice. */
+static void set_sizes(team *t, size_t segment_bytes)
+{
+    size_t block = SCRATCH_BYTES / ((size_t)t->n - 1) / 4096 * 4096;
+
+    t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
+    t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
+    if (t->piece_bytes < (size_t)t->n * 64)
+        t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
+    block = block > TEAM_BLOCK_MAX ? TEAM_BLOCK_MAX : block;
+    t->block_bytes = block < TEAM_BLOCK_MIN ? TEAM_BLOCK_MIN : block;
+    // A test that sets small pieces wants small blocks too.
+    if (t->block_bytes > t->piece_bytes)
+        t->block_bytes = t->piece_bytes;
+}
+
+ls_status team_open(local *l, const comm_host *host, const group_info *info,
+                    const team_options *opt, int64_t deadline_ms, team **out)
+{
+    team *t = ls_calloc(1, sizeof(*t));
+    ls_status st;
+
+    if (t == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", info->size);
+    t->l = l;
+    t->host = host;
+    t->info = info;
+    t->n = info->size;
+    t->rank = info->rank;
+    list_init(&t->queue);
+    list_init(&t->free_ops);
+    set_sizes(t, opt->segment_bytes);
+    team_fill_rows(t, opt->table);
+    if (team_has_row_for(t, &team_direct))
+        team_allow_reading();
+    t->uses_futex = opt->shares_cores;
+    st = allocate(t);
+    if (st == LS_OK)
+        st = share_parts(t, deadline_ms);
+    if (st == LS_OK)
+        st = wait_for_all(t, offsetof(team_part, is_open), 1, deadline_ms);
+    if (st == LS_OK)
+        st = agree_on_reading(t, deadline_ms);
+    if (st != LS_OK) {
+        team_close(t);
+        return ls_context(st, "group %u", info->id);
+    }
+    *out = t;
+    return LS_OK;
+}
+
+void team_close(team *t)
+{
+    if (t == NULL)
+        return;
+    LS_ASSERT(list_empty(&t->queue));
+    for (int k = 0; t->part_views != NULL && k < t->n; k++)
+        segment_release(t->l, t->part_views[k]);
+    if (t->memory != NULL)
+        segment_destroy(t->l, t->memory);
+    while (!list_empty(&t->free_ops)) {
+        team_op *op = list_entry(t->free_ops.next, team_op, node);
+
+        list_remove(&op->node);
+        ls_free(op);
+    }
+    ls_free(t->parts);
+    ls_free(t->part_views);
+    ls_free(t->src);
+    ls_free(t->dst);
+    ls_free(t->sources);
+    ls_free(t->views);
+    ls_free(t->operands);
+    ls_free(t->readers);
+    ls_free(t->scratch);
+    ls_free(t);
+}
