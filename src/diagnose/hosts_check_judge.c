@@ -147,7 +147,7 @@ static int within_ms(const clock_offset *c)
     static const int steps[] = {1, 10, 100, 500};
 
     for (size_t i = 0; i < LS_COUNT_OF(steps); i++)
-        if (!clock_offset_is_apart(c, (int64_t)steps[i] * 1000000))
+        if (!clock_offset_exceeds(c, (int64_t)steps[i] * 1000000))
             return steps[i];
     return 0;
 }
@@ -161,7 +161,7 @@ static void judge_clock(const hosts_check *s, hosts_check_host *h)
 
     if (c->n == 0)
         return;
-    if (!clock_offset_is_apart(c, limit_ns)) {
+    if (!clock_offset_exceeds(c, limit_ns)) {
         finding_add(&h->found, FINDING_TIME_OK_KIND, FINDING_OK, NULL,
                     "its clock is right by this machine's to within %d ms",
                     within_ms(c) > 0 ? within_ms(c) : (int)(limit_ns / 1000000));
@@ -173,7 +173,7 @@ static void judge_clock(const hosts_check *s, hosts_check_host *h)
                 s->way == START_SSH ? "ssh" : "srun -w", h->name);
     finding_add(&h->found, FINDING_TIME_APART_KIND, FINDING_WARNING, mend,
                 "its clock is %.3f s %s this machine's (give or take %.1f ms)", off_s,
-                c->offset_ns > 0 ? "ahead of" : "behind", (double)c->way_ns / 2e6);
+                c->offset_ns > 0 ? "ahead of" : "behind", (double)c->round_trip_ns / 2e6);
 }
 
 /* --- all of it --- */

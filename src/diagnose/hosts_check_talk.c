@@ -75,7 +75,7 @@ void hosts_check_wait_for(run_host *host)
 /* The words of ssh, and what to do about them behind them in brackets. */
 static void add_unstarted(const struct hosts_check_run *run, int i, const char *why)
 {
-    const char *advice = starter_advice(run->starter, i);
+    const char *advice = starter_fix(run->starter, i);
     const size_t n_advice = strlen(advice);
     const size_t n = strlen(why);
     char what[LS_ERROR_BYTES];

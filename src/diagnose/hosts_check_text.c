@@ -315,7 +315,7 @@ static void put_host(const hosts_check_host *h, json_writer *w)
     }
     if (h->clock.n > 0) {
         json_put_real(w, "clock_ahead_s", (double)h->clock.offset_ns / 1e9);
-        json_put_real(w, "clock_error_s", (double)h->clock.way_ns / 2e9);
+        json_put_real(w, "clock_error_s", (double)h->clock.round_trip_ns / 2e9);
     }
     json_close(w, '}');
 }

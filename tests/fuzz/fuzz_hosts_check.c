@@ -72,8 +72,8 @@ static void check_time(const frame *f)
     if (hosts_check_time_read(f, &t) != LS_OK)
         return;
     if (clock_offset_add(&c, 1, t.heard_ns, t.told_ns, (int64_t)t.number + 2))
-        must(c.n == 1 && c.way_ns >= 0);
-    (void)clock_offset_is_apart(&c, HOSTS_CHECK_APART_NS);
+        must(c.n == 1 && c.round_trip_ns >= 0);
+    (void)clock_offset_exceeds(&c, HOSTS_CHECK_APART_NS);
 }
 
 static void check_peers(const frame *f)

@@ -149,7 +149,7 @@ static void try_small_ones(const frame *f)
 {
     text_buf text = {0};
     node_barrier barrier;
-    node_left left;
+    node_exit left;
     node_mpi mpi;
     uint32_t number;
 
@@ -157,7 +157,7 @@ static void try_small_ones(const frame *f)
         fuzz_must_be_printable(text_str(&text), "\n\t");
     text_free(&text);
     try_ring(f);
-    if (node_read_left(f, &left) == LS_OK)
+    if (node_read_exit(f, &left) == LS_OK)
         must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
     must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));
     if (node_read_mpi(f, &mpi) == LS_OK)
@@ -301,7 +301,7 @@ static void begin(session *s)
                               .key = &s->key,
                               .hosts_store = true,
                               .self = s,
-                              .describe = describe,
+                              .describe_rank = describe,
                               .keep_ring = keep_ring};
     net_address any;
     int own[2] = {-1, -1};

@@ -49,14 +49,14 @@ static ls_status on_message(void *self, const frame *f)
     case NODE_MPI_BARRIER:
         assert_ok(node_read_barrier(f, &a->barrier));
         break;
-    case NODE_OWNER:
-        assert_ok(node_read_owner(f, &a->owner));
+    case NODE_OWNER_QUERY:
+        assert_ok(node_read_owner_query(f, &a->owner));
         break;
-    case NODE_OWNED:
-        assert_ok(node_read_owned(f, &a->owned));
+    case NODE_OWNER_ANSWER:
+        assert_ok(node_read_owner_answer(f, &a->owned));
         break;
-    case NODE_VAIN:
-        assert_ok(node_read_failure(f, &a->vain));
+    case NODE_EXITED_EARLY:
+        assert_ok(node_read_failure(f, &a->early_exit));
         break;
     default:
         break;
@@ -98,8 +98,8 @@ head_options options_of(scene *s)
                                          .last_call_ms = -1},
                           .key = &s->key,
                           .self = s,
-                          .describe = describe,
-                          .append_last = append_last};
+                          .describe_rank = describe,
+                          .append_last_lines = append_last};
 }
 
 void begin_with(scene *s, const head_options *opt)
@@ -233,8 +233,8 @@ void say_left(fake *a, uint32_t generation, int local_rank)
 {
     wire_writer w = {0};
 
-    node_write_left(&w, &(node_left){generation, local_rank, 4711, PMI_SILENT});
-    send_body(a, NODE_RANK_LEFT, &w);
+    node_write_exit(&w, &(node_exit){generation, local_rank, 4711, PMI_SILENT});
+    send_body(a, NODE_RANK_EXITED, &w);
 }
 
 void say_end(fake *a, const node_end *end)

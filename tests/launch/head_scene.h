@@ -20,8 +20,8 @@ typedef struct fake {
     node_welcome welcome;
     uint32_t started; /* generation */
     int master_port;
-    node_owner owner;
-    node_owned owned;
+    node_owner_query owner;
+    node_owner_answer owned;
     node_stop stop;
     job_cause abort;
     node_over over;
@@ -29,7 +29,7 @@ typedef struct fake {
     uint8_t stream[256]; /* what came by NODE_STREAM and NODE_MPI_KEYS */
     size_t n_stream;
     node_barrier barrier;
-    node_failure vain;
+    node_failure early_exit;
     int n_ended;
 } fake;
 

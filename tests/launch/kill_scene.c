@@ -106,7 +106,7 @@ static const char *modes_of(const scene *s)
     switch (s->phase) {
     case SCENE_REQUEST:
         return "FAKE_SSH=127.0.0.2=held";
-    case SCENE_TRAVELLING:
+    case SCENE_SENDING:
         return "FAKE_SSH=127.0.0.2=bareheld";
     case SCENE_WAITING:
         return "FAKE_SSH=127.0.0.3=later";
@@ -226,7 +226,7 @@ void scene_start(scene *s, scene_way way, scene_phase phase, int late_ms)
     } else {
         start_by_ssh(s, go, late_ms);
     }
-    if (phase == SCENE_REQUEST || phase == SCENE_TRAVELLING)
+    if (phase == SCENE_REQUEST || phase == SCENE_SENDING)
         await_file(s, "held");
     else if (phase == SCENE_WAITING && way == SCENE_BY_HAND)
         await_both(s, "2/3 nodes joined");

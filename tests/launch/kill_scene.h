@@ -17,11 +17,11 @@ typedef enum scene_way {
 } scene_way;
 
 typedef enum scene_phase {
-    SCENE_REQUEST,    /* node 1 has no launch request yet */
-    SCENE_TRAVELLING, /* ... nor an agent */
-    SCENE_WAITING,    /* for a third node */
-    SCENE_NETWORKS,   /* are tried; a third node does not answer */
-    SCENE_JOINING,    /* ranks are in ls_init(), but for rank 2 */
+    SCENE_REQUEST,  /* node 1 has no launch request yet */
+    SCENE_SENDING,  /* ... nor an agent */
+    SCENE_WAITING,  /* for a third node */
+    SCENE_NETWORKS, /* are tried; a third node does not answer */
+    SCENE_JOINING,  /* ranks are in ls_init(), but for rank 2 */
     SCENE_TRAINING,
     SCENE_ENDING,   /* SIGTERM has come, and no rank ends by itself */
     SCENE_DRAINING, /* rank 2 has failed, the others are being ended, a restart will follow */

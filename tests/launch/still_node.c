@@ -67,7 +67,7 @@ static ls_status on_message(void *arg, const frame *f)
 
     if (f->type == NODE_WELCOME)
         return offer(s, f);
-    if (f->type == NODE_TRY)
+    if (f->type == NODE_PROBE)
         fprintf(stderr, "networks are tried\n");
     s->is_over = s->is_over || f->type == NODE_OVER || f->type == NODE_REJECT;
     return LS_OK;

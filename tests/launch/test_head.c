@@ -47,10 +47,10 @@ static void two_nodes_form_a_job_and_end_it(void **state)
     say_finished(b, 1, false);
     expect_over(s, 2, 0, "");
     assert_false(a->over.failed);
-    assert_true(head_has_guests(s->head));
+    assert_true(head_has_remote_nodes(s->head));
     until(s, b->n_ended == 1);
     leave(b);
-    until(s, !head_has_guests(s->head));
+    until(s, !head_has_remote_nodes(s->head));
     assert_int_equal(a->n_ended, 0); /* the own one is not sent away */
     finish(s);
 }

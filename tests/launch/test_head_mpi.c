@@ -35,8 +35,8 @@ static void say_left_in(fake *a, int local_rank, pmi_stage stage)
 {
     wire_writer w = {0};
 
-    node_write_left(&w, &(node_left){1, local_rank, 4711, stage});
-    send_body(a, NODE_RANK_LEFT, &w);
+    node_write_exit(&w, &(node_exit){1, local_rank, 4711, stage});
+    send_body(a, NODE_RANK_EXITED, &w);
 }
 
 static void a_barrier_is_passed_when_all_nodes_are_in_it(void **state)
@@ -121,14 +121,15 @@ static void the_agent_of_a_rank_that_is_waited_for_in_vain_is_told(void **state)
     say_left_in(&s->fakes[1], 1, PMI_SILENT);
     say_mpi(&s->fakes[0], 1, 0, true);
     turn(s);
-    assert_int_equal(s->fakes[1].n[NODE_VAIN], 0); /* it has never been in MPI; nobody waits yet */
+    assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY],
+                     0); /* it has never been in MPI; nobody waits yet */
     say_mpi(&s->fakes[0], 1, 1, true);
-    until(s, s->fakes[1].n[NODE_VAIN] > 0);
-    assert_int_equal(s->fakes[1].vain.generation, 1);
-    assert_int_equal(s->fakes[1].vain.local_rank, 1);
-    assert_int_equal(s->fakes[1].vain.exit_code, 1);
-    assert_non_null(strstr(s->fakes[1].vain.text, "exited with code 0 without MPI_Init"));
-    assert_int_equal(s->fakes[0].n[NODE_VAIN], 0);
+    until(s, s->fakes[1].n[NODE_EXITED_EARLY] > 0);
+    assert_int_equal(s->fakes[1].early_exit.generation, 1);
+    assert_int_equal(s->fakes[1].early_exit.local_rank, 1);
+    assert_int_equal(s->fakes[1].early_exit.exit_code, 1);
+    assert_non_null(strstr(s->fakes[1].early_exit.text, "exited with code 0 without MPI_Init"));
+    assert_int_equal(s->fakes[0].n[NODE_EXITED_EARLY], 0);
     finish(s);
 }
 
@@ -139,13 +140,13 @@ static void a_rank_that_leaves_without_finalize_is_not_waited_for(void **state)
     LS_UNUSED(state);
     say_left_in(&s->fakes[1], 0, PMI_JOINED);
     turn(s);
-    assert_int_equal(s->fakes[1].n[NODE_VAIN], 0);
+    assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY], 0);
     say_mpi(&s->fakes[0], 9, 0, true);
     turn(s);
-    assert_int_equal(s->fakes[1].n[NODE_VAIN], 0);
+    assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY], 0);
     say_mpi(&s->fakes[0], 1, 0, true);
-    until(s, s->fakes[1].n[NODE_VAIN] > 0);
-    assert_non_null(strstr(s->fakes[1].vain.text, "without MPI_Finalize"));
+    until(s, s->fakes[1].n[NODE_EXITED_EARLY] > 0);
+    assert_non_null(strstr(s->fakes[1].early_exit.text, "without MPI_Finalize"));
     finish(s);
 }
 
@@ -161,10 +162,10 @@ static void who_has_passed_a_barrier_does_not_wait_in_it(void **state)
     until(s, s->fakes[1].n[NODE_MPI_BARRIER] == 1);
     say_left_in(&s->fakes[1], 0, PMI_LEFT);
     turn(s);
-    assert_int_equal(s->fakes[1].n[NODE_VAIN], 0);
+    assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY], 0);
     say_mpi(&s->fakes[0], 1, 2, true);
-    until(s, s->fakes[1].n[NODE_VAIN] > 0);
-    assert_non_null(strstr(s->fakes[1].vain.text, "while other ranks wait for it in MPI"));
+    until(s, s->fakes[1].n[NODE_EXITED_EARLY] > 0);
+    assert_non_null(strstr(s->fakes[1].early_exit.text, "while other ranks wait for it in MPI"));
     finish(s);
 }
 
@@ -178,7 +179,7 @@ static void where_all_ranks_of_a_node_have_ended_the_head_blames_it_itself(void 
     turn(s);
     say_mpi(&s->fakes[0], 1, 1, true);
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
-    assert_int_equal(s->fakes[1].n[NODE_VAIN], 0);
+    assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY], 0);
     say_finished(&s->fakes[0], 1, true);
     expect_over(s, 2, 1,
                 "node 1 (host1): rank 1 (pid 4711): exited with code 0 without MPI_Init, where "
@@ -194,7 +195,7 @@ static void an_agent_that_ends_meanwhile_is_blamed_all_the_same(void **state)
     LS_UNUSED(state);
     say_mpi(&s->fakes[0], 1, 1, true);
     say_left_in(&s->fakes[1], 0, PMI_SILENT);
-    until(s, s->fakes[1].n[NODE_VAIN] > 0);
+    until(s, s->fakes[1].n[NODE_EXITED_EARLY] > 0);
     say_finished(&s->fakes[1], 1, false);
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     say_finished(&s->fakes[0], 1, true);
@@ -222,7 +223,7 @@ static void a_restart_begins_with_the_first_barrier(void **state)
     say_left(&s->fakes[0], 2, 0);
     turn(s);
     assert_int_equal(s->fakes[0].n[NODE_MPI_BARRIER], 1);
-    assert_int_equal(s->fakes[0].n[NODE_VAIN], 0);
+    assert_int_equal(s->fakes[0].n[NODE_EXITED_EARLY], 0);
     for (int i = 0; i < 2; i++)
         say_barrier(&s->fakes[i], 2, 1);
     until(s, s->fakes[0].n[NODE_MPI_BARRIER] == 2);

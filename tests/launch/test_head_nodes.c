@@ -148,7 +148,7 @@ static void a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody(void **st
     leave(&s->fakes[1]);
     come(s, 2); /* and one that says nothing at all */
     turn(s);
-    assert_false(head_has_guests(s->head)); /* nobody waits for it */
+    assert_false(head_has_remote_nodes(s->head)); /* nobody waits for it */
     poller_timer_set(s->loop, &node_of(s, 2)->hello_limit, ls_now_ms(),
                      node_of(s, 2)->hello_limit.fn, node_of(s, 2)->hello_limit.arg);
     until(s, s->fakes[2].n_ended == 1);
@@ -190,10 +190,10 @@ static void garbage_behind_the_hello_ends_the_connection(void **state)
     } cases[] = {
         {NODE_READY, "123", 3, "a node's message: bad field at byte 0"},
         {NODE_READY, "1234\0\0\0\0x", 9, "a node's message: 1 bytes too many"},
-        {NODE_OWNER, "12345678", 8, "a question whose a connection is: bad field"},
-        {NODE_OWNED, "12345678", 8, "whose a connection is: bad field"},
+        {NODE_OWNER_QUERY, "12345678", 8, "a question whose a connection is: bad field"},
+        {NODE_OWNER_ANSWER, "12345678", 8, "whose a connection is: bad field"},
         {NODE_FAILED, "", 0, "a rank's failure: bad field"},
-        {NODE_RANK_LEFT, "1234", 4, "the end of a rank: bad field"},
+        {NODE_RANK_EXITED, "1234", 4, "the end of a rank: bad field"},
         {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
         {NODE_STOP, "", 0, "a node's message: bad field"},
         {NODE_STREAM, "1", 1, "half a piece of a stream"},
@@ -379,13 +379,13 @@ static void a_node_that_waits_for_a_place_has_no_store(void **state)
 
 static void ask_owner(scene *s, fake *a, uint32_t generation, uint32_t question, const char *client)
 {
-    node_owner o = {.generation = generation, .question = question};
+    node_owner_query o = {.generation = generation, .question = question};
     wire_writer w = {0};
 
     assert_ok(net_address_decode(client, &o.client));
     assert_ok(net_address_decode("tcp://10.77.0.10:29500", &o.server));
-    node_write_owner(&w, &o);
-    send_body(a, NODE_OWNER, &w);
+    node_write_owner_query(&w, &o);
+    send_body(a, NODE_OWNER_QUERY, &w);
     turn(s);
 }
 
@@ -394,7 +394,7 @@ static void node_with_the_address_is_asked_whose_a_connection_is(void **state)
     scene *s = begin_running(3, 1, 0);
     fake *a = &s->fakes[0];
     fake *c = &s->fakes[2];
-    const node_owned yes = {.generation = 1, .question = 5, .is_users = true};
+    const node_owner_answer yes = {.generation = 1, .question = 5, .is_users = true};
     wire_writer w = {0};
 
     LS_UNUSED(state);
@@ -407,23 +407,23 @@ static void node_with_the_address_is_asked_whose_a_connection_is(void **state)
         assert_ok(net_address_decode(text, &s->head->offers[k].at[0].address));
     }
     ask_owner(s, a, 1, 5, "tcp://10.77.0.12:40000");
-    until(s, c->n[NODE_OWNER] == 1);
+    until(s, c->n[NODE_OWNER_QUERY] == 1);
     assert_int_equal(c->owner.question, 5);
-    assert_int_equal(s->fakes[1].n[NODE_OWNER], 0);
-    assert_int_equal(a->n[NODE_OWNED], 0);
-    node_write_owned(&w, &yes);
-    send_body(c, NODE_OWNED, &w);
-    until(s, a->n[NODE_OWNED] == 1);
+    assert_int_equal(s->fakes[1].n[NODE_OWNER_QUERY], 0);
+    assert_int_equal(a->n[NODE_OWNER_ANSWER], 0);
+    node_write_owner_answer(&w, &yes);
+    send_body(c, NODE_OWNER_ANSWER, &w);
+    until(s, a->n[NODE_OWNER_ANSWER] == 1);
     assert_true(a->owned.is_users && a->owned.question == 5);
     /* An address of no node of the job. */
     ask_owner(s, a, 1, 6, "tcp://10.77.0.13:40000");
-    until(s, a->n[NODE_OWNED] == 2);
+    until(s, a->n[NODE_OWNER_ANSWER] == 2);
     assert_true(!a->owned.is_users && a->owned.question == 6);
     /* Only node 0 asks, and only about the present generation. */
     ask_owner(s, &s->fakes[1], 1, 7, "tcp://10.77.0.12:40000");
     ask_owner(s, a, 2, 8, "tcp://10.77.0.12:40000");
-    assert_int_equal(c->n[NODE_OWNER], 1);
-    assert_int_equal(a->n[NODE_OWNED], 2);
+    assert_int_equal(c->n[NODE_OWNER_QUERY], 1);
+    assert_int_equal(a->n[NODE_OWNER_ANSWER], 2);
     finish(s);
 }
 

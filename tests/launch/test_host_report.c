@@ -20,7 +20,7 @@ static void expect_lines(const char *const *pairs, const char *wanted)
     for (; *pairs != NULL; pairs += 2)
         assert_ok(host_report_add(&r, pairs[0], pairs[1]));
     text_free(&told);
-    host_report_tell(&r, save_line, NULL);
+    host_report_write(&r, save_line, NULL);
     assert_string_equal(text_str(&told), wanted);
     host_report_free(&r);
     text_free(&told);
@@ -83,7 +83,7 @@ static void a_list_that_is_too_long_is_cut_and_counted(void **state)
     for (int i = 0; i < 3000; i++)
         assert_ok(host_report_add(&r, text_format(name, sizeof(name), "b%d", 2 * i), "down"));
     text_free(&told);
-    host_report_tell(&r, save_line, NULL);
+    host_report_write(&r, save_line, NULL);
     assert_true(told.length < 4300);
     assert_non_null(strstr(text_str(&told), "... (3000 of them): down\n"));
     host_report_free(&r);

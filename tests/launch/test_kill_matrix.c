@@ -95,15 +95,15 @@ typedef struct row {
     unsigned core; /* phases that ./check tries, too: bit i for phase i */
 } row;
 
-static const char *const phase_names[SCENE_PHASES] = {"request",  "travelling", "waiting",
-                                                      "networks", "joining",    "training",
-                                                      "ending",   "draining",   "again"};
+static const char *const phase_names[SCENE_PHASES] = {"request",  "sending",  "waiting",
+                                                      "networks", "joining",  "training",
+                                                      "ending",   "draining", "again"};
 
 #define BIT(phase) (1U << (SCENE_##phase))
 
 /* clang-format off */
 static const row rows[] = {
-    /*                                                  request   travelling waiting    networks   joining    training   ending draining   again */
+    /*                                                  request   sending    waiting    networks   joining    training   ending draining   again */
     {SCENE_SSH, PART_HEAD, "head", SIGKILL,            {KILLED,   KILLED,    KILLED,    KILLED,    KILLED,    KILLED,    KILLED, KILLED,   KILLED},
      BIT(REQUEST) | BIT(NETWORKS) | BIT(ENDING) | BIT(AGAIN)},
     {SCENE_SSH, PART_HEAD, "head", SIGTERM,            {STOPS,    STOPS,     STOPS,     STOPS,     STOPS,     STOPS,     STOPS,  STOPS,    STOPS},
@@ -554,7 +554,7 @@ static bool is_wanted(const cell *c, int argc, char **argv)
 /* Sanitizers cannot be linked statically, so their builds have no agent that travels. */
 static bool is_built(scene_phase phase)
 {
-    return phase != SCENE_TRAVELLING || access(TRAVELLER, X_OK) == 0;
+    return phase != SCENE_SENDING || access(AGENT_BINARY, X_OK) == 0;
 }
 
 /* First those that stand still for seconds: the others pass meanwhile. */
@@ -581,7 +581,7 @@ int main(int argc, char **argv)
         .n = choose(argc, argv), .self = chosen, .name = name_of, .run = run, .clean_up = clean_up};
     const int n_failed = cells_run(&list, WIDTH, CELL_MS);
 
-    if (!is_built(SCENE_TRAVELLING))
+    if (!is_built(SCENE_SENDING))
         printf("this build has no static agent: nothing travels\n");
     printf("%d of %d cells failed\n", n_failed, list.n);
     return n_failed == 0 && list.n > 0 ? 0 : 1;

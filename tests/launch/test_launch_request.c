@@ -267,15 +267,14 @@ static void failures_are_told_apart(void **state)
     assert_true(start_may_retry("kex_exchange_identification: Connection closed by remote host"));
     assert_true(start_may_retry("Connection closed by 10.0.0.1 port 22"));
     assert_false(start_may_retry("Permission denied (publickey)."));
-    assert_non_null(strstr(start_advice(START_SSH, "b",
-                                        "ssh: connect to host b port 22: "
-                                        "Connection timed out",
-                                        advice, sizeof(advice)),
+    assert_non_null(strstr(start_fix(START_SSH, "b",
+                                     "ssh: connect to host b port 22: "
+                                     "Connection timed out",
+                                     advice, sizeof(advice)),
                            "firewall"));
+    assert_non_null(strstr(start_fix(START_SSH, "b", "whatever", advice, sizeof(advice)), "ssh b"));
     assert_non_null(
-        strstr(start_advice(START_SSH, "b", "whatever", advice, sizeof(advice)), "ssh b"));
-    assert_non_null(
-        strstr(start_advice(START_SLURM, "b", "whatever", advice, sizeof(advice)), "srun"));
+        strstr(start_fix(START_SLURM, "b", "whatever", advice, sizeof(advice)), "srun"));
 }
 
 int main(void)

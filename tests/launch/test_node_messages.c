@@ -74,9 +74,9 @@ static ls_status read_over(const frame *f)
 
 static ls_status read_left(const frame *f)
 {
-    node_left out;
+    node_exit out;
 
-    return node_read_left(f, &out);
+    return node_read_exit(f, &out);
 }
 
 static ls_status read_number(const frame *f)
@@ -632,30 +632,30 @@ static void the_word_about_the_end_is_bounded(void **state)
 
 static void a_rank_that_has_left_is_told_as_it_was(void **state)
 {
-    const node_left left = {.generation = UINT32_MAX,
+    const node_exit left = {.generation = UINT32_MAX,
                             .local_rank = RDZV_LOCAL_MAX - 1,
                             .pid = INT32_MAX,
                             .stage = PMI_LEFT};
     wire_writer w = {0};
-    node_left got;
+    node_exit got;
     frame f;
 
     LS_UNUSED(state);
-    node_write_left(&w, &left);
+    node_write_exit(&w, &left);
     expect_exact(&w, read_left);
     f = frame_of(&w);
-    assert_ok(node_read_left(&f, &got));
+    assert_ok(node_read_exit(&f, &got));
     assert_memory_equal(&got, &left, sizeof(left));
     wire_writer_reset(&w);
-    node_write_left(&w, &(node_left){.local_rank = RDZV_LOCAL_MAX});
+    node_write_exit(&w, &(node_exit){.local_rank = RDZV_LOCAL_MAX});
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
     wire_writer_reset(&w);
-    node_write_left(&w, &(node_left){.pid = -1});
+    node_write_exit(&w, &(node_exit){.pid = -1});
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
     wire_writer_reset(&w);
-    node_write_left(&w, &(node_left){.stage = (pmi_stage)(PMI_LEFT + 1)});
+    node_write_exit(&w, &(node_exit){.stage = (pmi_stage)(PMI_LEFT + 1)});
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
     wire_writer_free(&w);
@@ -730,23 +730,23 @@ static ls_status read_master(const frame *f)
 
 static ls_status read_owner(const frame *f)
 {
-    node_owner out;
+    node_owner_query out;
 
-    return node_read_owner(f, &out);
+    return node_read_owner_query(f, &out);
 }
 
 static ls_status read_owned(const frame *f)
 {
-    node_owned out;
+    node_owner_answer out;
 
-    return node_read_owned(f, &out);
+    return node_read_owner_answer(f, &out);
 }
 
 static void messages_about_the_store_come_as_they_were(void **state)
 {
     node_master master = {.generation = 7, .port = 65535};
-    node_owner owner = {.generation = UINT32_MAX, .question = 3};
-    node_owned owned = {.generation = 1, .question = UINT32_MAX, .is_users = true};
+    node_owner_query owner = {.generation = UINT32_MAX, .question = 3};
+    node_owner_answer owned = {.generation = 1, .question = UINT32_MAX, .is_users = true};
     wire_writer w = {0};
     frame f;
 
@@ -766,11 +766,11 @@ static void messages_about_the_store_come_as_they_were(void **state)
     assert_status(read_master(&f), LS_EPROTO);
     wire_writer_free(&w);
     w = (wire_writer){0};
-    node_write_owner(&w, &owner);
+    node_write_owner_query(&w, &owner);
     expect_exact(&w, read_owner);
     f = frame_of(&w);
-    owner = (node_owner){0};
-    assert_ok(node_read_owner(&f, &owner));
+    owner = (node_owner_query){0};
+    assert_ok(node_read_owner_query(&f, &owner));
     assert_true(owner.generation == UINT32_MAX && owner.question == 3);
     assert_true(net_address_port(&owner.client) == 40000 &&
                 net_address_family(&owner.server) == NET_IPV6);
@@ -784,11 +784,11 @@ static void messages_about_the_store_come_as_they_were(void **state)
     assert_status(read_owner(&f), LS_EPROTO);
     wire_writer_free(&w);
     w = (wire_writer){0};
-    node_write_owned(&w, &owned);
+    node_write_owner_answer(&w, &owned);
     expect_exact(&w, read_owned);
     f = frame_of(&w);
-    owned = (node_owned){0};
-    assert_ok(node_read_owned(&f, &owned));
+    owned = (node_owner_answer){0};
+    assert_ok(node_read_owner_answer(&f, &owned));
     assert_true(owned.generation == 1 && owned.question == UINT32_MAX && owned.is_users);
     wire_writer_free(&w);
 }

@@ -474,7 +474,7 @@ static void an_agent_travels_to_a_bare_host(void **state)
     job *j;
 
     LS_UNUSED(state);
-    if (access(TRAVELLER, X_OK) != 0) {
+    if (access(AGENT_BINARY, X_OK) != 0) {
         print_message("this build has no static agent\n");
         skip();
     }

@@ -99,11 +99,11 @@ static ls_status finish_ranks(agent *a)
 }
 
 /* The others are told why it is over. */
-static ls_status let_guests_go(const agent *a)
+static ls_status await_remote_nodes(const agent *a)
 {
     const int64_t deadline_ms = ls_deadline_ms(GOODBYE_MS);
 
-    while (a->head != NULL && head_has_guests(a->head) && ls_deadline_left(deadline_ms) > 0)
+    while (a->head != NULL && head_has_remote_nodes(a->head) && ls_deadline_left(deadline_ms) > 0)
         LS_TRY(poller_run_once(a->poller, ls_deadline_left(deadline_ms)));
     return LS_OK;
 }
@@ -115,7 +115,7 @@ static ls_status run_loop(agent *a)
         if (a->phase != AGENT_IDLE && a->n_ended == a->spec->n_ranks)
             LS_TRY(finish_ranks(a));
     }
-    LS_TRY(let_guests_go(a));
+    LS_TRY(await_remote_nodes(a));
     return a->failure == LS_OK ? agent_finish_hosts(a) : LS_OK;
 }
 

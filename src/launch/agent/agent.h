@@ -414,7 +414,7 @@ void agent_tell_mpi(agent *a);
 /* What the head says of it. */
 LS_MUST_USE ls_status agent_learn_keys(agent *a, const frame *f);
 LS_MUST_USE ls_status agent_pass_barrier(agent *a, const frame *f);
-LS_MUST_USE ls_status agent_take_vain(agent *a, const frame *f);
+LS_MUST_USE ls_status agent_take_early_exit(agent *a, const frame *f);
 /* A word to who starts an Open MPI program, which cannot find its ranks under us. */
 void agent_note_open_mpi(agent *a);
 

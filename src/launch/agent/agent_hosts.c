@@ -79,7 +79,7 @@ static void tell_notes(void *arg)
     agent_hosts *h = arg;
 
     poller_timer_cancel(&h->notes_timer);
-    host_report_tell(&h->notes, tell_line, h->agent);
+    host_report_write(&h->notes, tell_line, h->agent);
     host_report_free(&h->notes);
 }
 
@@ -96,7 +96,7 @@ void hosts_note(agent_hosts *h, int i, const char *text)
 void hosts_tell(agent_hosts *h)
 {
     tell_notes(h);
-    host_report_tell(&h->failures, tell_line, h->agent);
+    host_report_write(&h->failures, tell_line, h->agent);
     host_report_free(&h->failures);
 }
 
@@ -154,7 +154,7 @@ static void give_up_waiting(void *arg)
 
     if (a->is_over)
         return;
-    if (!head_waits(a->head)) {
+    if (!head_is_waiting(a->head)) {
         poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, give_up_waiting, host);
         return;
     }
@@ -179,19 +179,19 @@ static void lost(agent_hosts *h, int i, const char *why)
 {
     agent *a = h->agent;
     remote_host *host = &h->list[i];
-    const bool was_node = head_lose_node(a->head, host->node, why);
+    const bool was_node = head_node_lost(a->head, host->node, why);
 
     host->phase = NOT_THERE;
     host->failure[0] = 0;
     /* If its agent's end was heard first this is why. */
-    if (!was_node && !host->is_told && !head_waits(a->head) &&
+    if (!was_node && !host->is_told && !head_is_waiting(a->head) &&
         !head_explain_loss(a->head, host->node, why))
         agent_note(a, "host %s: %s", hosts_name(h, i), why);
     text_format(host->last_end, sizeof(host->last_end), "%s", why);
     if (host->n_again < a->spec->rendezvous.max_restarts) {
         host->n_again++;
         poller_timer_set(a->poller, &host->again, ls_now_ms() + RESTART_MS, start_again, host);
-    } else if (!was_node && !host->is_told && head_waits(a->head)) {
+    } else if (!was_node && !host->is_told && head_is_waiting(a->head)) {
         start_failed(h, i, LAUNCHED_MS, why);
     } else {
         give_up_waiting(host);

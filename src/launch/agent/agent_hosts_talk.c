@@ -228,8 +228,8 @@ ls_status agent_finish_hosts(agent *a)
     while (starter_count(h->starter) > 0) {
         if (!agent_output_is_taken(a))
             since_ms = ls_now_ms();
-        if (starter_heard_ms(h->starter) > since_ms)
-            since_ms = starter_heard_ms(h->starter);
+        if (starter_received_ms(h->starter) > since_ms)
+            since_ms = starter_received_ms(h->starter);
         if (ls_now_ms() - since_ms > FINISH_MS)
             break;
         LS_TRY(poller_run_once(a->poller, 200));

@@ -307,7 +307,7 @@ static ls_status on_message(void *arg, const frame *f)
     switch (f->type) {
     case NODE_WELCOME:
         return take_welcome(a, f);
-    case NODE_TRY:
+    case NODE_PROBE:
         return agent_try_networks(a, f);
     case NODE_NETWORK:
         return agent_take_network(a, f);
@@ -339,13 +339,13 @@ static ls_status on_message(void *arg, const frame *f)
         return agent_learn_keys(a, f);
     case NODE_MPI_BARRIER:
         return agent_pass_barrier(a, f);
-    case NODE_VAIN:
-        return agent_take_vain(a, f);
+    case NODE_EXITED_EARLY:
+        return agent_take_early_exit(a, f);
     case NODE_STREAM:
         return stream_mux_receive(&a->streams, f);
-    case NODE_OWNER:
+    case NODE_OWNER_QUERY:
         return agent_tell_owner(a, f);
-    case NODE_OWNED:
+    case NODE_OWNER_ANSWER:
         return agent_take_owned(a, f);
     case NODE_CLOCK:
         return tell_clock(a, f);
@@ -492,11 +492,11 @@ ls_status agent_open_head(agent *a)
                             .quiet_roster = spec->nodes == NULL || spec->hosts != NULL,
                             .self = a,
                             .write_request = agent_write_request,
-                            .describe = agent_describe_rank,
+                            .describe_rank = agent_describe_rank,
                             .note_abort = agent_note_abort,
                             .keep_ring = spec->keep_ring != NULL ? keep_ring : NULL,
-                            .append_last = agent_hosts_append_last,
-                            .silent = spec->hosts != NULL ? agent_end_host : NULL};
+                            .append_last_lines = agent_hosts_append_last,
+                            .node_silent = spec->hosts != NULL ? agent_end_host : NULL};
     char host[RDZV_HOST_BYTES] = "?";
     const seal_pair clear = {0}; /* a socket pair's */
     int fd;
@@ -520,7 +520,7 @@ ls_status agent_open_head(agent *a)
                     ls_last_error());
         head_destroy(a->head);
         a->head = NULL;
-        return spec->nodes->may_be_guest && is_taken ? call_head(a) : LS_ESYSTEM;
+        return spec->nodes->may_join && is_taken ? call_head(a) : LS_ESYSTEM;
     }
     if (spec->nodes != NULL && spec->hosts == NULL)
         warn_of_address(a);

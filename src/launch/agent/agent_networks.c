@@ -55,7 +55,7 @@ static void on_tried(void *self, const net_report *report)
 
     begin_message(a, &w);
     net_report_write(&w, report);
-    agent_send(a, NODE_TRIED, &w);
+    agent_send(a, NODE_PROBED, &w);
     wire_writer_free(&w);
 }
 

@@ -213,7 +213,7 @@ ls_status agent_pass_barrier(agent *a, const frame *f)
     return LS_OK;
 }
 
-ls_status agent_take_vain(agent *a, const frame *f)
+ls_status agent_take_early_exit(agent *a, const frame *f)
 {
     node_failure failure;
     agent_rank *r;

@@ -27,7 +27,7 @@
 /* A job that has, or may have, more than one node. */
 typedef struct agent_nodes {
     bool is_head;       /* the head is here: */
-    bool may_be_guest;  /* ... unless somebody else has taken its port, who is the head then */
+    bool may_join;      /* ... unless somebody else has taken its port, who is the head then */
     net_address listen; /* is_head: where the others come to */
     const char *head;   /* where it is, "HOST:PORT" */
     const net_address

@@ -68,7 +68,7 @@ static void give_signals_back(const agent *a)
 
 /* What the ranks of other nodes cost where the head is: their connections to the store, and their node's. Nodes that are not known yet we
  * take to be like this one. */
-static rlim_t count_guest_descriptors(const agent_spec *spec)
+static rlim_t count_remote_descriptors(const agent_spec *spec)
 {
     const rlim_t n_nodes =
         spec->nodes != NULL && spec->nodes->is_head ? (rlim_t)spec->rendezvous.max_nodes : 0;
@@ -84,7 +84,7 @@ static rlim_t count_guest_descriptors(const agent_spec *spec)
 /* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks + count_guest_descriptors(spec);
+    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)

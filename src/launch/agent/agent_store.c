@@ -43,40 +43,40 @@ static void ask_owner(void *arg, uint32_t question, const net_address *client,
                       const net_address *server)
 {
     agent *a = arg;
-    const node_owner o = {.generation = a->place.place.generation,
-                          .question = question,
-                          .client = *client,
-                          .server = *server};
+    const node_owner_query o = {.generation = a->place.place.generation,
+                                .question = question,
+                                .client = *client,
+                                .server = *server};
     wire_writer w = {0};
 
-    node_write_owner(&w, &o);
-    agent_send(a, NODE_OWNER, &w);
+    node_write_owner_query(&w, &o);
+    agent_send(a, NODE_OWNER_QUERY, &w);
     wire_writer_free(&w);
 }
 
 ls_status agent_tell_owner(agent *a, const frame *f)
 {
-    node_owner o;
+    node_owner_query o;
     uid_t user;
     wire_writer w = {0};
-    node_owned answer;
+    node_owner_answer answer;
 
-    LS_TRY(node_read_owner(f, &o));
-    answer = (node_owned){.generation = o.generation,
-                          .question = o.question,
-                          .is_users = net_tcp_user_of(&o.client, &o.server, &user) == LS_OK &&
-                                      user == geteuid()};
-    node_write_owned(&w, &answer);
-    agent_send(a, NODE_OWNED, &w);
+    LS_TRY(node_read_owner_query(f, &o));
+    answer = (node_owner_answer){
+        .generation = o.generation,
+        .question = o.question,
+        .is_users = net_tcp_user_of(&o.client, &o.server, &user) == LS_OK && user == geteuid()};
+    node_write_owner_answer(&w, &answer);
+    agent_send(a, NODE_OWNER_ANSWER, &w);
     wire_writer_free(&w);
     return LS_OK;
 }
 
 ls_status agent_take_owned(agent *a, const frame *f)
 {
-    node_owned answer;
+    node_owner_answer answer;
 
-    LS_TRY(node_read_owned(f, &answer));
+    LS_TRY(node_read_owner_answer(f, &answer));
     if (answer.generation == a->place.place.generation && a->store_listener != NULL)
         user_listener_answer(a->store_listener, answer.question, answer.is_users);
     return LS_OK;

@@ -235,14 +235,14 @@ static void tell_rank_left(const agent_rank *r)
 {
     agent *a = r->agent;
     const int local_rank = (int)(r - a->ranks);
-    const node_left left = {.generation = a->place.place.generation,
+    const node_exit left = {.generation = a->place.place.generation,
                             .local_rank = local_rank,
                             .pid = r->pid,
                             .stage = a->pmi != NULL ? a->pmi->ranks[local_rank].stage : PMI_SILENT};
     wire_writer w = {0};
 
-    node_write_left(&w, &left);
-    agent_send(a, NODE_RANK_LEFT, &w);
+    node_write_exit(&w, &left);
+    agent_send(a, NODE_RANK_EXITED, &w);
     wire_writer_free(&w);
 }
 

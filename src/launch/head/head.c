@@ -358,7 +358,7 @@ ls_status head_connect_observer(head *h, int *fd)
     return LS_OK;
 }
 
-bool head_waits(const head *h)
+bool head_is_waiting(const head *h)
 {
     return rdzv_phase_now(h->machine) == RDZV_COLLECT || rdzv_phase_now(h->machine) == RDZV_AGREE;
 }

@@ -41,17 +41,17 @@ typedef struct head_options {
     /* Writes what a node is to run that comes by `lockstep join` and asks (launch_request.h, without the key). */
     ls_status (*write_request)(void *self, wire_writer *w);
     /* What a rank of the head's own node is doing. */
-    void (*describe)(void *self, int local_rank, char *buf, size_t n);
+    void (*describe_rank)(void *self, int local_rank, char *buf, size_t n);
     /* A rank of the head's own node has aborted a group: others fail because of it. May be NULL. */
     void (*note_abort)(void *self, int local_rank);
     /* As agent_spec.keep_ring; NULL: nobody wants them. */
     void (*keep_ring)(void *self, uint32_t generation, int rank, const char *host,
                       int64_t behind_ns, int ring_fd);
     /* Appends what the ranks of a lost node printed last, at most so many lines, as far as that is known. */
-    void (*append_last)(void *self, int node, size_t most, text_buf *out);
+    void (*append_last_lines)(void *self, int node, size_t most, text_buf *out);
     /* A node (by its number) was lost as it was silent. Not NULL where nodes are started by us: when the connection of one closes, we
-     * may know why, and head_lose_node() is waited for a moment. */
-    void (*silent)(void *self, int number, const char *why);
+     * may know why, and head_node_lost() is waited for a moment. */
+    void (*node_silent)(void *self, int number, const char *why);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
@@ -67,14 +67,14 @@ LS_MUST_USE ls_status head_connect_own(head *h, int *fd);
 LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
 
 /* A node is known to be gone, by its number; false: it is not here (yet, or any more). */
-bool head_lose_node(head *h, int number, const char *why);
+bool head_node_lost(head *h, int number, const char *why);
 /* More about why that node was lost in the present generation, for the report; false: it was not. */
 bool head_explain_loss(head *h, int number, const char *why);
-bool head_waits(const head *h);       /* for nodes: nothing runs */
+bool head_is_waiting(const head *h);  /* for nodes: nothing runs */
 bool head_has_started(const head *h); /* all nodes have been there once */
 
 /* Whether connections of other nodes are open: when the job is over, until they have heard why. */
-bool head_has_guests(const head *h);
+bool head_has_remote_nodes(const head *h);
 
 /* This process was stopped until just now: what seems late was not. */
 void head_resumed(head *h);

@@ -144,7 +144,7 @@ void head_free_nodes(head *h);
 /* A fresh hub and store for this view. */
 LS_MUST_USE ls_status head_open_generation(head *h);
 void head_close_generation(head *h);
-void head_rank_ended_well(head *h, int rank, const node_left *left);
+void head_rank_ended_well(head *h, int rank, const node_exit *left);
 void head_take_end(head *h, head_node *node, const frame *f);
 
 /* A connection to the store, for a stream of a node's. */
@@ -160,7 +160,7 @@ LS_MUST_USE ls_status head_take_mpi(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_take_mpi_keys(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_take_mpi_barrier(head_node *node, const frame *f);
 /* A rank that ended well, though others are in MPI with it, has failed: they would wait for ever. */
-void head_end_vain_mpi(head *h);
+void head_fail_early_mpi_exits(head *h);
 
 /* --- head_networks.c --- */
 LS_MUST_USE ls_status head_open_networks(head *h);

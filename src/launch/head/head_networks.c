@@ -71,7 +71,7 @@ static ls_status ask_to_try(head *h, int k)
     }
     st = wire_writer_status(&w);
     if (st == LS_OK)
-        send_to_node(h, k, NODE_TRY, &w);
+        send_to_node(h, k, NODE_PROBE, &w);
     wire_writer_free(&w);
     return st;
 }

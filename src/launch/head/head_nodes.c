@@ -118,13 +118,13 @@ static void cut_is_final(void *arg)
     lose(node, node->cut_ms, "its connection was closed");
 }
 
-/* Who has started it may soon know why: head_lose_node(). */
+/* Who has started it may soon know why: head_node_lost(). */
 static void on_ended(void *arg, const char *why)
 {
     head_node *node = arg;
     head *h = node->owner;
 
-    if (node->link.is_closed_by_peer && h->opt.silent != NULL && !node->link.is_finishing &&
+    if (node->link.is_closed_by_peer && h->opt.node_silent != NULL && !node->link.is_finishing &&
         node->id != 0) {
         node->cut_ms = ls_now_ms();
         poller_timer_set(h->loop, &node->cut, node->cut_ms + CUT_MS, cut_is_final, node);
@@ -165,7 +165,7 @@ static bool is_guest(const head_node *node)
     return !node->is_own && node->id != 0;
 }
 
-bool head_has_guests(const head *h)
+bool head_has_remote_nodes(const head *h)
 {
     list_for_each (it, &h->nodes)
         if (is_guest(list_entry(it, head_node, node)))
@@ -188,8 +188,8 @@ static void lose_silent(head_node *node)
     const int number = node->number;
 
     lose(node, node->link.received_ms, why);
-    if (h->opt.silent != NULL)
-        h->opt.silent(h->opt.self, number, why);
+    if (h->opt.node_silent != NULL)
+        h->opt.node_silent(h->opt.self, number, why);
 }
 
 void head_beat(void *arg)
@@ -287,9 +287,9 @@ static ls_status take_failure(head_node *node, const frame *f)
 static ls_status take_rank_left(head_node *node, const frame *f)
 {
     const head *h = node->owner;
-    node_left left;
+    node_exit left;
 
-    LS_TRY(node_read_left(f, &left));
+    LS_TRY(node_read_exit(f, &left));
     if (left.generation == h->generation && node->place != NULL &&
         left.local_rank < node->place->n_local)
         head_rank_ended_well(node->owner, node->place->rank_base + left.local_rank, &left);
@@ -369,11 +369,11 @@ static ls_status on_message(void *arg, const frame *f)
         return take_ready(node, f);
     case NODE_OFFER:
         return head_take_offer(node, f);
-    case NODE_TRIED:
+    case NODE_PROBED:
         return head_take_tried(node, f);
     case NODE_FAILED:
         return take_failure(node, f);
-    case NODE_RANK_LEFT:
+    case NODE_RANK_EXITED:
         return take_rank_left(node, f);
     case NODE_FINISHED:
         return take_finished(node, f);
@@ -392,9 +392,9 @@ static ls_status on_message(void *arg, const frame *f)
         return take_pause(node, f);
     case NODE_STREAM:
         return stream_mux_receive(&node->streams, f);
-    case NODE_OWNER:
+    case NODE_OWNER_QUERY:
         return head_take_owner(node, f);
-    case NODE_OWNED:
+    case NODE_OWNER_ANSWER:
         return head_take_owned(node, f);
     case NODE_RING:
         return head_take_ring(node, f);
@@ -479,7 +479,7 @@ void head_observer_enter(head *h, int fd)
     node->is_observer = true;
 }
 
-bool head_lose_node(head *h, int number, const char *why)
+bool head_node_lost(head *h, int number, const char *why)
 {
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);

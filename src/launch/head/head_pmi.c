@@ -55,7 +55,7 @@ static void fail_rank(head *h, int rank)
         text_format(failure.text, sizeof(failure.text), "%s", pmi_early_exit_text(r->stage));
         node_write_failure(&w, &failure);
         if (node != NULL)
-            head_send(node, NODE_VAIN, &w);
+            head_send(node, NODE_EXITED_EARLY, &w);
         wire_writer_free(&w);
         return;
     }
@@ -66,7 +66,7 @@ static void fail_rank(head *h, int rank)
     head_event(h, &failed);
 }
 
-void head_end_vain_mpi(head *h)
+void head_fail_early_mpi_exits(head *h)
 {
     bool waits = false;
     bool has_members = false;
@@ -97,7 +97,7 @@ ls_status head_take_mpi(head_node *node, const frame *f)
     if (!is_present(node, mpi.generation))
         return LS_OK;
     node->mpi = mpi;
-    head_end_vain_mpi(node->owner);
+    head_fail_early_mpi_exits(node->owner);
     return LS_OK;
 }
 

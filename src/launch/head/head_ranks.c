@@ -74,7 +74,7 @@ static void note_broken(head *h, const job_cause *cause)
 }
 
 /* A rank that ended well, though another one has begun to join a group that both are to be in: that one would wait for ever. */
-static void end_vain_joins(head *h)
+static void fail_early_exits(head *h)
 {
     int gone = -1;
     int most = 0;
@@ -106,7 +106,7 @@ static void on_joined(void *self, int rank, pid_t pid)
     h->ranks[rank].pid = pid;
     h->ranks[rank].n_joins++;
     h->ranks[rank].left = false;
-    end_vain_joins(h);
+    fail_early_exits(h);
 }
 
 static void on_left(void *self, int rank)
@@ -147,7 +147,7 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
     if (node != NULL && node->states != NULL)
         letter = node->states[local];
     if (node != NULL && node->is_own)
-        h->opt.describe(h->opt.self, local, buf, n);
+        h->opt.describe_rank(h->opt.self, local, buf, n);
     else if (node != NULL && letter != 0)
         text_format(buf, n, "%s on %s", letter == 'E' ? "ended" : process_state_text(letter),
                     node->place->host);
@@ -205,7 +205,7 @@ static void look_at_ranks(void *arg)
                      look_at_ranks, h);
 }
 
-void head_rank_ended_well(head *h, int rank, const node_left *left)
+void head_rank_ended_well(head *h, int rank, const node_exit *left)
 {
     head_rank *r = &h->ranks[rank];
 
@@ -214,8 +214,8 @@ void head_rank_ended_well(head *h, int rank, const node_left *left)
     r->stage = left->stage;
     if (r->n_joins > 0 && !r->left)
         hub_rank_exited(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
-    end_vain_joins(h);
-    head_end_vain_mpi(h);
+    fail_early_exits(h);
+    head_fail_early_mpi_exits(h);
 }
 
 /* --- what nodes say when their ranks have ended --- */
@@ -225,7 +225,7 @@ void head_take_end(head *h, head_node *node, const frame *f)
     head_end *end = &h->ends[node->place->node];
 
     end->has_come = node_read_end(f, &end->end, &end->text, &end->details) == LS_OK;
-    head_end_vain_mpi(h);
+    head_fail_early_mpi_exits(h);
 }
 
 /* --- the store, for nodes that are elsewhere --- */
@@ -285,45 +285,45 @@ static head_node *node_with_address(const head *h, const net_address *a)
     return NULL;
 }
 
-static void answer_owner(const head *h, const node_owned *answer)
+static void answer_owner(const head *h, const node_owner_answer *answer)
 {
     head_node *node = head_find_node(h, h->places[0].conn);
     wire_writer w = {0};
 
-    node_write_owned(&w, answer);
+    node_write_owner_answer(&w, answer);
     if (node != NULL)
-        head_send(node, NODE_OWNED, &w);
+        head_send(node, NODE_OWNER_ANSWER, &w);
     wire_writer_free(&w);
 }
 
 ls_status head_take_owner(head_node *node, const frame *f)
 {
     const head *h = node->owner;
-    node_owner o;
+    node_owner_query o;
     head_node *owner;
     wire_writer w = {0};
 
-    LS_TRY(node_read_owner(f, &o));
+    LS_TRY(node_read_owner_query(f, &o));
     if (o.generation != h->generation || node->place == NULL || node->place->node != 0)
         return LS_OK;
     owner = node_with_address(h, &o.client);
     if (owner == NULL) {
-        const node_owned no = {.generation = o.generation, .question = o.question};
+        const node_owner_answer no = {.generation = o.generation, .question = o.question};
 
         answer_owner(h, &no);
         return LS_OK;
     }
-    node_write_owner(&w, &o);
-    head_send(owner, NODE_OWNER, &w);
+    node_write_owner_query(&w, &o);
+    head_send(owner, NODE_OWNER_QUERY, &w);
     wire_writer_free(&w);
     return LS_OK;
 }
 
 ls_status head_take_owned(head_node *node, const frame *f)
 {
-    node_owned answer;
+    node_owner_answer answer;
 
-    LS_TRY(node_read_owned(f, &answer));
+    LS_TRY(node_read_owner_answer(f, &answer));
     if (answer.generation == node->owner->generation && node->place != NULL)
         answer_owner(node->owner, &answer);
     return LS_OK;

@@ -107,7 +107,7 @@ static void append_explanations(const head *h, text_buf *out)
         if (h->losses[i].more[0] != 0 &&
             host_report_add(&report, h->places[h->losses[i].node].host, h->losses[i].more) != LS_OK)
             break; /* no memory: it is only more about it */
-    host_report_tell(&report, append_line, out);
+    host_report_write(&report, append_line, out);
     host_report_free(&report);
 }
 
@@ -119,9 +119,9 @@ static void append_last_lines(const head *h, const node_set *set, text_buf *out)
     for (int i = 0; i < h->n_places && n < n_shown; i++) {
         text_buf lines = {0};
 
-        if (!set->has[i] || h->opt.append_last == NULL)
+        if (!set->has[i] || h->opt.append_last_lines == NULL)
             continue;
-        h->opt.append_last(h->opt.self, i, (size_t)(LAST_LINES / n_shown), &lines);
+        h->opt.append_last_lines(h->opt.self, i, (size_t)(LAST_LINES / n_shown), &lines);
         if (lines.length > 0)
             text_append(out, "  last lines of %s:\n%s", h->places[i].host, text_str(&lines));
         text_free(&lines);

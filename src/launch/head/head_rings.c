@@ -33,7 +33,7 @@ void head_compare_clock(head_node *node)
     if (node->owner->opt.keep_ring == NULL || node->is_own || node->id == 0)
         return;
     node->asking = (clock_offset){0};
-    node->clock.way_ns += DRIFT_NS; // what was measured says less and less
+    node->clock.round_trip_ns += DRIFT_NS; // what was measured says less and less
     ask_clock(node);
 }
 
@@ -41,12 +41,12 @@ ls_status head_take_clock(head_node *node, const frame *f)
 {
     const int64_t now_ns = ls_now_ns();
     wire_reader r = wire_reader_over(f->body, f->bytes);
-    const int64_t asked_ns = wire_read_i64(&r);
+    const int64_t sent_ns = wire_read_i64(&r);
     const int64_t there_ns = wire_read_i64(&r);
 
     LS_TRY(wire_reader_end(&r, "a clock"));
-    (void)clock_offset_add(&node->asking, asked_ns, there_ns, there_ns, now_ns);
-    if (node->clock.n == 0 || node->asking.way_ns <= node->clock.way_ns)
+    (void)clock_offset_add(&node->asking, sent_ns, there_ns, there_ns, now_ns);
+    if (node->clock.n == 0 || node->asking.round_trip_ns <= node->clock.round_trip_ns)
         node->clock = node->asking;
     if (node->asking.n < CLOCK_QUESTIONS)
         ask_clock(node);

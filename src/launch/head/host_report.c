@@ -72,7 +72,7 @@ static void append_kind(const char *why, const char *host, text_buf *out)
 
 /* --- items --- */
 
-static void free_item(host_trouble *item)
+static void free_item(host_error *item)
 {
     ls_free(item->host);
     ls_free(item->why);
@@ -92,7 +92,7 @@ static char *copy_printable(const char *text)
 static ls_status make_room(host_report *r)
 {
     const int capacity = r->capacity == 0 ? 16 : 2 * r->capacity;
-    host_trouble *items;
+    host_error *items;
 
     if (r->n < r->capacity)
         return LS_OK;
@@ -106,7 +106,7 @@ static ls_status make_room(host_report *r)
 
 ls_status host_report_add(host_report *r, const char *host, const char *why)
 {
-    host_trouble item = {0};
+    host_error item = {0};
     text_buf kind = {0};
 
     LS_TRY(make_room(r));
@@ -161,7 +161,7 @@ static void append_hosts(const char *const *names, size_t n, text_buf *out)
     text_free(&list);
 }
 
-void host_report_tell(const host_report *r, void (*line)(void *self, const char *text), void *self)
+void host_report_write(const host_report *r, void (*line)(void *self, const char *text), void *self)
 {
     const char **names = ls_calloc((size_t)r->n + 1, sizeof(*names));
     const char *alone;

@@ -14,15 +14,15 @@
 #include "base/status.h"
 #include "base/text.h"
 
-typedef struct host_trouble {
+typedef struct host_error {
     char *host;
     char *why;
     char *kind; /* the same with HOST and ADDRESS in it */
-} host_trouble;
+} host_error;
 
 /* Zero-initialise; host_report_free() leaves it empty and usable. */
 typedef struct host_report {
-    host_trouble *items;
+    host_error *items;
     int n;
     int capacity;
 } host_report;
@@ -31,7 +31,8 @@ typedef struct host_report {
 LS_MUST_USE ls_status host_report_add(host_report *r, const char *host, const char *why);
 
 /* Calls line(self, text) for each line, in the order in which the first of each kind came. */
-void host_report_tell(const host_report *r, void (*line)(void *self, const char *text), void *self);
+void host_report_write(const host_report *r, void (*line)(void *self, const char *text),
+                       void *self);
 
 void host_report_free(host_report *r);
 

@@ -274,7 +274,7 @@ static void read_address(wire_reader *r, net_address *out)
         r->failed = true;
 }
 
-void node_write_owner(wire_writer *w, const node_owner *o)
+void node_write_owner_query(wire_writer *w, const node_owner_query *o)
 {
     wire_write_u32(w, o->generation);
     wire_write_u32(w, o->question);
@@ -282,7 +282,7 @@ void node_write_owner(wire_writer *w, const node_owner *o)
     write_address(w, &o->server);
 }
 
-ls_status node_read_owner(const frame *f, node_owner *out)
+ls_status node_read_owner_query(const frame *f, node_owner_query *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -294,14 +294,14 @@ ls_status node_read_owner(const frame *f, node_owner *out)
     return wire_reader_end(&r, "a question whose a connection is");
 }
 
-void node_write_owned(wire_writer *w, const node_owned *o)
+void node_write_owner_answer(wire_writer *w, const node_owner_answer *o)
 {
     wire_write_u32(w, o->generation);
     wire_write_u32(w, o->question);
     wire_write_u8(w, o->is_users);
 }
 
-ls_status node_read_owned(const frame *f, node_owned *out)
+ls_status node_read_owner_answer(const frame *f, node_owner_answer *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -354,7 +354,7 @@ ls_status node_read_over(const frame *f, node_over *out, text_buf *report)
 
 /* --- small ones --- */
 
-void node_write_left(wire_writer *w, const node_left *l)
+void node_write_exit(wire_writer *w, const node_exit *l)
 {
     wire_write_u32(w, l->generation);
     write_int(w, l->local_rank);
@@ -362,7 +362,7 @@ void node_write_left(wire_writer *w, const node_left *l)
     write_int(w, (int)l->stage);
 }
 
-ls_status node_read_left(const frame *f, node_left *out)
+ls_status node_read_exit(const frame *f, node_exit *out)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 

@@ -27,23 +27,23 @@ typedef enum node_message {
     NODE_HELLO = 1,     /* node_hello */
     NODE_FETCH_REQUEST, /* nothing; in the place of hello: what is to be run? */
     NODE_OFFER,         /* generation u32, net_offer: where it can be called */
-    NODE_TRIED,         /* generation u32, net_report: whom it has reached */
+    NODE_PROBED,        /* generation u32, net_report: whom it has reached */
     NODE_READY,         /* node_master; the port is node 0's choice, 0 of the other nodes */
     NODE_FAILED,        /* node_failure: a rank */
-    NODE_RANK_LEFT,     /* node_left */
+    NODE_RANK_EXITED,   /* node_exit */
     NODE_FINISHED,      /* node_end */
     NODE_STOP,          /* signal u32: somebody wants the job to end */
     NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
-    NODE_RING,  /* node_ring: of a rank that has ended, before NODE_FINISHED */
-    NODE_MPI,   /* node_mpi */
-    NODE_OWNED, /* node_owned: the answer to NODE_OWNER */
+    NODE_RING,         /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,          /* node_mpi */
+    NODE_OWNER_ANSWER, /* node_owner_answer: the answer to NODE_OWNER_QUERY */
 
     /* To an agent. */
     NODE_WELCOME = 32, /* node_welcome */
     NODE_LAUNCH_REQUEST, /* an answer to NODE_FETCH_REQUEST, see launch_request.h; then the head closes */
     NODE_WAIT,           /* text */
     NODE_REJECT,         /* text; then the head closes */
-    NODE_TRY,            /* generation u32, n u32, n of net_peer */
+    NODE_PROBE,          /* generation u32, n u32, n of net_peer */
     NODE_NETWORK,        /* generation u32, net_pick; with several nodes it is ready only then */
     NODE_START,          /* node_master */
     NODE_END_RANKS, /* node_stop: in good order */
@@ -52,7 +52,7 @@ typedef enum node_message {
     NODE_ABORTED,   /* node_failure: that rank has aborted a group; others fail because of it */
     NODE_OVER,      /* node_over */
     NODE_NOTE,      /* text for a person */
-    NODE_VAIN, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
+    NODE_EXITED_EARLY, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
 
     /* Both ways. */
     NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
@@ -62,7 +62,7 @@ typedef enum node_message {
     NODE_CLOCK,    /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
     NODE_MPI_KEYS, /* generation u32, then as pmi_write_new_keys() writes them, for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
-    NODE_OWNER, /* node_owner: node 0 asks; the head passes it to the node that has the address */
+    NODE_OWNER_QUERY, /* node_owner_query: node 0 asks; the head passes it to the node that has the address */
 } node_message;
 
 /* rdzv_hello with its strings. */
@@ -118,18 +118,18 @@ typedef struct node_master {
  * Whether a process of the user who runs the job holds the end `client` of a connection to
  * `server`.
  */
-typedef struct node_owner {
+typedef struct node_owner_query {
     uint32_t generation;
     uint32_t question;
     net_address client;
     net_address server;
-} node_owner;
+} node_owner_query;
 
-typedef struct node_owned {
+typedef struct node_owner_answer {
     uint32_t generation;
     uint32_t question;
     bool is_users;
-} node_owned;
+} node_owner_answer;
 
 /* The orderly end of a node's ranks. */
 typedef struct node_stop {
@@ -156,12 +156,12 @@ typedef struct node_ring {
 } node_ring;
 
 /* A rank that has ended with code 0. */
-typedef struct node_left {
+typedef struct node_exit {
     uint32_t generation;
     int local_rank;
     int pid;
     pmi_stage stage;
-} node_left;
+} node_exit;
 
 /* What a node's ranks do in MPI. */
 typedef struct node_mpi {
@@ -181,11 +181,11 @@ void node_write_failure(wire_writer *w, const node_failure *f);
 void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
 void node_write_welcome(wire_writer *w, const node_welcome *v);
 void node_write_master(wire_writer *w, const node_master *m);
-void node_write_owner(wire_writer *w, const node_owner *o);
-void node_write_owned(wire_writer *w, const node_owned *o);
+void node_write_owner_query(wire_writer *w, const node_owner_query *o);
+void node_write_owner_answer(wire_writer *w, const node_owner_answer *o);
 void node_write_stop(wire_writer *w, const node_stop *s);
 void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
-void node_write_left(wire_writer *w, const node_left *l);
+void node_write_exit(wire_writer *w, const node_exit *l);
 void node_write_ring(wire_writer *w, const node_ring *r);
 void node_write_mpi(wire_writer *w, const node_mpi *m);
 void node_write_barrier(wire_writer *w, const node_barrier *b);
@@ -199,11 +199,11 @@ LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *tex
                                     text_buf *details);
 LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
 LS_MUST_USE ls_status node_read_master(const frame *f, node_master *out);
-LS_MUST_USE ls_status node_read_owner(const frame *f, node_owner *out);
-LS_MUST_USE ls_status node_read_owned(const frame *f, node_owned *out);
+LS_MUST_USE ls_status node_read_owner_query(const frame *f, node_owner_query *out);
+LS_MUST_USE ls_status node_read_owner_answer(const frame *f, node_owner_answer *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
 LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
-LS_MUST_USE ls_status node_read_left(const frame *f, node_left *out);
+LS_MUST_USE ls_status node_read_exit(const frame *f, node_exit *out);
 LS_MUST_USE ls_status node_read_ring(const frame *f, node_ring *out);
 LS_MUST_USE ls_status node_read_mpi(const frame *f, node_mpi *out);
 LS_MUST_USE ls_status node_read_barrier(const frame *f, node_barrier *out);

@@ -19,7 +19,7 @@ enum { WORDS_MOST = 64, SPLIT_MOST = 32 /* of --ssh, the rest is ours */, PATH_M
 static const char script_end[] =
     "do if [ \"$(\"$a\" --version </dev/null 2>/dev/null)\" = \"lockstep $v\" ]; "
     "then exec \"$a\" agent --stdio; fi; done; "
-    "echo; echo \"" START_WANTED " $(uname -m)\"; read -r n || exit 1; "
+    "echo; echo \"" START_SEND_AGENT " $(uname -m)\"; read -r n || exit 1; "
     "for d in \"${XDG_RUNTIME_DIR:-/dev/shm}\" /dev/shm /tmp /var/tmp \"$HOME\"; do "
     "f=$(mktemp \"$d/lockstep.XXXXXXXX\" 2>/dev/null) || continue; "
     "if chmod 700 \"$f\" && [ -x \"$f\" ]; then exec 3<\"$f\" 4>\"$f\"; rm -f \"$f\"; "
@@ -177,7 +177,7 @@ bool start_may_retry(const char *line)
            text_starts(line, "Connection closed by");
 }
 
-const char *start_advice(start_way way, const char *host, const char *line, char *buf, size_t n)
+const char *start_fix(start_way way, const char *host, const char *line, char *buf, size_t n)
 {
     if (way == START_SLURM)
         return text_format(buf, n, "srun -N1 -n1 -w %s --overlap hostname shows the same", host);
@@ -204,7 +204,7 @@ const char *start_advice(start_way way, const char *host, const char *line, char
 
 /* --- the travelling agent --- */
 
-ls_status start_find_traveller(char *path, size_t n)
+ls_status start_find_agent_binary(char *path, size_t n)
 {
     char own[PATH_MOST];
     const ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
@@ -215,7 +215,7 @@ ls_status start_find_traveller(char *path, size_t n)
     own[length] = 0;
     slash = strrchr(own, '/');
     *slash = 0;
-    text_format(path, n, "%s/%s", own, LOCKSTEP_TRAVELLER);
+    text_format(path, n, "%s/%s", own, LOCKSTEP_AGENT_BINARY);
     if (access(path, R_OK) != 0)
         return ls_fail(LS_ENOTFOUND, "this build of Lockstep has no agent that can travel");
     return LS_OK;

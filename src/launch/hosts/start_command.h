@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#define START_WANTED                                                                               \
+#define START_SEND_AGENT                                                                           \
     "LOCKSTEP-WANTED" /* the script's word for: send the agent. Behind it `uname -m` */
 
 typedef enum start_way { START_SSH, START_SLURM } start_way;
@@ -34,10 +34,9 @@ void start_command_free(char **argv); /* NULL is allowed */
 bool start_may_retry(const char *last_line);
 
 /* "ssh-copy-id b lets you in without a password": what to do about ssh's last line; "" when nothing is known of it. */
-const char *start_advice(start_way way, const char *host, const char *last_line, char *buf,
-                         size_t n);
+const char *start_fix(start_way way, const char *host, const char *last_line, char *buf, size_t n);
 
 /* Where the travelling agent lies, seen from this tool. LS_ENOTFOUND: this build has none. */
-LS_MUST_USE ls_status start_find_traveller(char *path, size_t n);
+LS_MUST_USE ls_status start_find_agent_binary(char *path, size_t n);
 
 #endif

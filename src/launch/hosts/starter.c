@@ -139,7 +139,7 @@ static void forget(starter_host *h)
     byte_queue_free(&h->out);
     text_free(&h->line);
     h->ending = false;
-    h->traveller_left = 0;
+    h->agent_binary_left = 0;
     h->n_noise = 0;
 }
 
@@ -161,7 +161,7 @@ static void write_why(starter_host *h, char *buf, size_t n)
 
     h->advice[0] = 0;
     if (h->why[0] == 0 && h->state != HOST_LAUNCHED)
-        start_advice(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
+        start_fix(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
     else if (h->state == HOST_LAUNCHED && way == START_SSH && is_code(h, SSH_CUT) &&
@@ -350,7 +350,7 @@ ls_status starter_send(starter *s, int host_index, uint32_t type, const void *bo
     return LS_OK;
 }
 
-const char *starter_advice(const starter *s, int host_index)
+const char *starter_fix(const starter *s, int host_index)
 {
     return s->list[host_index].advice;
 }
@@ -410,7 +410,7 @@ bool starter_is_settled(const starter *s)
     return true;
 }
 
-int64_t starter_heard_ms(const starter *s)
+int64_t starter_received_ms(const starter *s)
 {
     return s->heard_ms;
 }
@@ -488,6 +488,6 @@ void starter_destroy(starter *s)
     for (int i = 0; i < s->n; i++)
         forget(&s->list[i]);
     ls_free(s->list);
-    ls_free(s->traveller);
+    ls_free(s->agent_binary);
     ls_free(s);
 }

@@ -49,7 +49,7 @@ LS_MUST_USE ls_status starter_launch(starter *s, int host_index, uint32_t type, 
                                      size_t bytes);
 
 /* What to do about the end of a host that has not got its orders, which ended() tells behind the words for it, in brackets; "": nothing. */
-const char *starter_advice(const starter *s, int host_index);
+const char *starter_fix(const starter *s, int host_index);
 
 /* One more message, to a host that has its orders; LS_EPEER: it has gone. What it does not take waits in memory. */
 LS_MUST_USE ls_status starter_send(starter *s, int host_index, uint32_t type, const void *body,
@@ -64,10 +64,10 @@ void starter_dismiss(starter *s, int host_index);
 /* Ends its process, for this reason, which is told when it has ended. */
 void starter_end(starter *s, int host_index, const char *why);
 
-void starter_pause(starter *s, bool pauses); /* nothing is read from the hosts meanwhile */
-void starter_reap(starter *s);               /* at SIGCHLD */
-int starter_count(const starter *s);         /* hosts that are starting, or there */
-bool starter_is_settled(const starter *s);   /* each has greeted or ended */
-int64_t starter_heard_ms(const starter *s);  /* when bytes came last from any of them */
+void starter_pause(starter *s, bool pauses);   /* nothing is read from the hosts meanwhile */
+void starter_reap(starter *s);                 /* at SIGCHLD */
+int starter_count(const starter *s);           /* hosts that are starting, or there */
+bool starter_is_settled(const starter *s);     /* each has greeted or ended */
+int64_t starter_received_ms(const starter *s); /* when bytes came last from any of them */
 
 #endif

@@ -40,7 +40,7 @@ typedef struct starter_host {
     size_t n_noise;
     frame_reader in;
     byte_queue out;
-    size_t traveller_left; /* bytes of the travelling agent that still are to be sent */
+    size_t agent_binary_left; /* bytes of the travelling agent that still are to be sent */
     bool ending;
     char why[STARTER_LINE_MOST + 256]; /* it is ended, for this reason of ours; "": for its own */
 } starter_host;
@@ -57,8 +57,8 @@ struct starter {
     poll_timer kick; /* to start more */
     bool paused;
     int64_t heard_ms;
-    char *traveller; /* the travelling agent's bytes, read at the first need */
-    size_t traveller_bytes;
+    char *agent_binary; /* the travelling agent's bytes, read at the first need */
+    size_t agent_binary_bytes;
 };
 
 /* --- starter.c --- */

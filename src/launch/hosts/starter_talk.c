@@ -16,7 +16,7 @@
 
 enum {
     NOISE_MOST = 65536, /* bytes before the greeting */
-    TRAVELLER_MOST = 64 << 20
+    AGENT_BINARY_MOST = 64 << 20
 };
 
 /* --- what it prints on stderr --- */
@@ -71,7 +71,7 @@ void starter_on_errors(void *arg, unsigned events)
 
 void starter_mind_channel(starter_host *h)
 {
-    const bool wants_write = byte_queue_size(&h->out) > 0 || h->traveller_left > 0;
+    const bool wants_write = byte_queue_size(&h->out) > 0 || h->agent_binary_left > 0;
     const bool wants_read = !h->owner->paused;
 
     if (h->watch != NULL && poller_change(h->watch, (wants_read ? POLL_READ : 0u) |
@@ -79,19 +79,19 @@ void starter_mind_channel(starter_host *h)
         starter_give_up(h, ls_last_error());
 }
 
-static ls_status send_traveller(starter_host *h)
+static ls_status send_agent_binary(starter_host *h)
 {
     const starter *s = h->owner;
 
-    while (h->traveller_left > 0) {
+    while (h->agent_binary_left > 0) {
         size_t moved;
 
         LS_TRY(net_send_some(h->fd, starter_name_of(h),
-                             s->traveller + s->traveller_bytes - h->traveller_left,
-                             h->traveller_left, &moved));
+                             s->agent_binary + s->agent_binary_bytes - h->agent_binary_left,
+                             h->agent_binary_left, &moved));
         if (moved == 0)
             return LS_OK;
-        h->traveller_left -= moved;
+        h->agent_binary_left -= moved;
     }
     return LS_OK;
 }
@@ -101,7 +101,7 @@ void starter_flush(starter_host *h)
     ls_status st = byte_queue_flush(&h->out, h->fd, starter_name_of(h));
 
     if (st == LS_OK && byte_queue_size(&h->out) == 0)
-        st = send_traveller(h);
+        st = send_agent_binary(h);
     if (st == LS_OK) {
         starter_mind_channel(h);
         return;
@@ -112,14 +112,14 @@ void starter_flush(starter_host *h)
 
 /* --- before the greeting: lines --- */
 
-static ls_status read_traveller(starter *s)
+static ls_status read_agent_binary(starter *s)
 {
     char path[4096];
 
-    if (s->traveller != NULL)
+    if (s->agent_binary != NULL)
         return LS_OK;
-    LS_TRY(start_find_traveller(path, sizeof(path)));
-    return file_read(path, TRAVELLER_MOST, &s->traveller, &s->traveller_bytes);
+    LS_TRY(start_find_agent_binary(path, sizeof(path)));
+    return file_read(path, AGENT_BINARY_MOST, &s->agent_binary, &s->agent_binary_bytes);
 }
 
 /* Lockstep is not there. */
@@ -138,18 +138,18 @@ static void send_agent(starter_host *h, const char *machine)
         starter_give_up(h, text);
         return;
     }
-    if (read_traveller(s) != LS_OK) {
+    if (read_agent_binary(s) != LS_OK) {
         text_format(text, sizeof(text), "Lockstep %s is not there: install it (%.128s)",
                     ls_version(), ls_last_error());
         starter_give_up(h, text);
         return;
     }
-    text_format(text, sizeof(text), "%zu\n", s->traveller_bytes);
+    text_format(text, sizeof(text), "%zu\n", s->agent_binary_bytes);
     if (byte_queue_add(&h->out, text, strlen(text)) != LS_OK) {
         starter_give_up(h, ls_last_error());
         return;
     }
-    h->traveller_left = s->traveller_bytes;
+    h->agent_binary_left = s->agent_binary_bytes;
     starter_flush(h);
 }
 
@@ -176,8 +176,8 @@ static void take_first_line(starter_host *h, const char *line)
 
     if (remote_read_greeting(line, version, sizeof(version), &cores)) {
         take_greeting(h, version, cores);
-    } else if (text_starts(line, START_WANTED " ")) {
-        send_agent(h, line + strlen(START_WANTED " "));
+    } else if (text_starts(line, START_SEND_AGENT " ")) {
+        send_agent(h, line + strlen(START_SEND_AGENT " "));
     } else if (line[0] != 0) {
         h->owner->events.line(h->owner->events.self, h->index, line);
     }

@@ -8,28 +8,28 @@ static bool makes_sense(int64_t ns)
     return ns >= 0 && ns <= LATEST_NS;
 }
 
-bool clock_offset_add(clock_offset *c, int64_t asked_ns, int64_t heard_ns, int64_t told_ns,
-                      int64_t answered_ns)
+bool clock_offset_add(clock_offset *c, int64_t sent_ns, int64_t received_ns, int64_t replied_ns,
+                      int64_t returned_ns)
 {
-    int64_t way_ns;
+    int64_t round_trip_ns;
 
-    if (!makes_sense(asked_ns) || !makes_sense(heard_ns) || !makes_sense(told_ns) ||
-        !makes_sense(answered_ns) || answered_ns < asked_ns || told_ns < heard_ns)
+    if (!makes_sense(sent_ns) || !makes_sense(received_ns) || !makes_sense(replied_ns) ||
+        !makes_sense(returned_ns) || returned_ns < sent_ns || replied_ns < received_ns)
         return false;
-    way_ns = (answered_ns - asked_ns) - (told_ns - heard_ns);
-    if (way_ns < 0)
+    round_trip_ns = (returned_ns - sent_ns) - (replied_ns - received_ns);
+    if (round_trip_ns < 0)
         return false;
-    if (c->n == 0 || way_ns < c->way_ns) {
-        c->way_ns = way_ns;
-        c->offset_ns = ((heard_ns - asked_ns) + (told_ns - answered_ns)) / 2;
+    if (c->n == 0 || round_trip_ns < c->round_trip_ns) {
+        c->round_trip_ns = round_trip_ns;
+        c->offset_ns = ((received_ns - sent_ns) + (replied_ns - returned_ns)) / 2;
     }
     c->n++;
     return true;
 }
 
-bool clock_offset_is_apart(const clock_offset *c, int64_t limit_ns)
+bool clock_offset_exceeds(const clock_offset *c, int64_t limit_ns)
 {
     const int64_t off_ns = c->offset_ns < 0 ? -c->offset_ns : c->offset_ns;
 
-    return c->n > 0 && off_ns - c->way_ns / 2 > limit_ns;
+    return c->n > 0 && off_ns - c->round_trip_ns / 2 > limit_ns;
 }

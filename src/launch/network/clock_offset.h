@@ -15,16 +15,16 @@
 
 /* Zero-initialise. */
 typedef struct clock_offset {
-    int n;             /* answers that made sense */
-    int64_t offset_ns; /* there minus here; positive: it is ahead */
-    int64_t way_ns;    /* there and back, without what the other one took between */
+    int n;                 /* answers that made sense */
+    int64_t offset_ns;     /* there minus here; positive: it is ahead */
+    int64_t round_trip_ns; /* there and back, without what the other one took between */
 } clock_offset;
 
 /* Nanoseconds, asked and answered by the clock here, heard and told by the one there. An answer that makes no sense (a clock was set meanwhile) changes nothing; false then. */
-bool clock_offset_add(clock_offset *c, int64_t asked_ns, int64_t heard_ns, int64_t told_ns,
-                      int64_t answered_ns);
+bool clock_offset_add(clock_offset *c, int64_t sent_ns, int64_t received_ns, int64_t replied_ns,
+                      int64_t returned_ns);
 
 /* Whether it is certainly more than this far away. */
-bool clock_offset_is_apart(const clock_offset *c, int64_t limit_ns);
+bool clock_offset_exceeds(const clock_offset *c, int64_t limit_ns);
 
 #endif
