@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * augment.c - torchvision's RandomResizedCrop, RandomCrop, Resize and CenterCrop as arithmetic on boxes.
- *
- * exp and log are made of operations that IEEE 754 fixes to the bit: libm's may differ between processors, and with them the crop.
+ * augment.c - torchvision's RandomResizedCrop, RandomCrop, Resize and CenterCrop as arithmetic on
+ * boxes, for sample.c. The same seed gives the same crop on every machine: exp and log are computed
+ * here from IEEE 754 operations, because those of libm differ between processors.
  */
 #include "data/augment.h"
 
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define AUGMENT_STREAM 0x617567U /* keeps this use of (seed, epoch) apart from others */
+#define AUGMENT_STREAM 0x617567U /* separates this use of (seed, epoch) from others */
 #define MAX_SIDE       16384
 #define CROP_TRIES     10 /* torchvision's */
 
@@ -53,47 +53,48 @@ void ls_augment_cifar(int train, ls_augment *out)
 static ls_status check_size(const ls_augment *a, const int64_t dims[3])
 {
     if (a->crop < LS_CROP_NONE || a->crop > LS_CROP_CENTER)
-        return ls_fail(LS_EINVAL, "augmentation: %d is no crop", (int)a->crop);
+        return ls_fail(LS_EINVAL, "augmentation: invalid crop mode %d", (int)a->crop);
     if (a->height < 0 || a->width < 0 || a->height > MAX_SIDE || a->width > MAX_SIDE)
-        return ls_fail(LS_EINVAL, "augmentation: samples of %d x %d, 1 to %d are possible",
-                       a->width, a->height, MAX_SIDE);
+        return ls_fail(LS_EINVAL, "augmentation: size %d x %d is outside 1 to %d", a->width,
+                       a->height, MAX_SIDE);
     if (a->height == 0 && (a->crop != LS_CROP_NONE || a->width > 0 || dims[1] == 0))
-        return ls_fail(LS_EINVAL, "augmentation: a height and a width are needed");
+        return ls_fail(LS_EINVAL, "augmentation: height is 0; set height (and width)");
     if (a->resize < 0 || a->resize > MAX_SIDE || a->pad < 0 || a->pad > MAX_SIDE)
-        return ls_fail(LS_EINVAL, "augmentation: resize %d, pad %d: 0 to %d are possible",
-                       a->resize, a->pad, MAX_SIDE);
+        return ls_fail(LS_EINVAL, "augmentation: resize %d or pad %d is outside 0 to %d", a->resize,
+                       a->pad, MAX_SIDE);
     if (a->crop != LS_CROP_CENTER && a->resize > 0)
-        return ls_fail(LS_EINVAL, "augmentation: resize belongs to LS_CROP_CENTER");
+        return ls_fail(LS_EINVAL, "augmentation: resize needs crop LS_CROP_CENTER");
     if (a->crop != LS_CROP_PADDED && a->pad > 0)
-        return ls_fail(LS_EINVAL, "augmentation: pad belongs to LS_CROP_PADDED");
+        return ls_fail(LS_EINVAL, "augmentation: pad needs crop LS_CROP_PADDED");
     return LS_OK;
 }
 
 static ls_status check_ranges(const ls_augment *a)
 {
     if (!(a->scale_min > 0.0 && a->scale_min <= a->scale_max && a->scale_max <= 1.0))
-        return ls_fail(LS_EINVAL, "augmentation: a share of %g to %g of the area", a->scale_min,
-                       a->scale_max);
+        return ls_fail(LS_EINVAL, "augmentation: scale %g to %g is not a range within (0, 1]",
+                       a->scale_min, a->scale_max);
     if (!(a->ratio_min >= 1e-3 && a->ratio_min <= a->ratio_max && a->ratio_max <= 1e3))
-        return ls_fail(LS_EINVAL, "augmentation: width / height of %g to %g", a->ratio_min,
-                       a->ratio_max);
+        return ls_fail(LS_EINVAL,
+                       "augmentation: ratio %g to %g is not a range within 0.001 to 1000",
+                       a->ratio_min, a->ratio_max);
     return LS_OK;
 }
 
 static ls_status check_channels(const ls_augment *a, int64_t channels)
 {
     if (a->channels != 0 && a->channels != channels && !(a->channels == 3 && channels == 1))
-        return ls_fail(LS_EINVAL, "augmentation: images of %lld channels cannot have %d",
+        return ls_fail(LS_EINVAL, "augmentation: cannot convert images of %lld channels to %d",
                        (long long)channels, a->channels);
     if (!a->normalize)
         return LS_OK;
     channels = a->channels != 0 ? a->channels : channels;
     if (channels > 3)
-        return ls_fail(LS_EINVAL, "augmentation: %lld channels, up to 3 can be normalised",
+        return ls_fail(LS_EINVAL, "augmentation: cannot normalize %lld channels, at most 3",
                        (long long)channels);
     for (int i = 0; i < channels; i++)
         if (!(a->std[i] > 0.0F) || !isfinite(a->std[i]) || !isfinite(a->mean[i]))
-            return ls_fail(LS_EINVAL, "augmentation: channel %d: mean %g, standard deviation %g", i,
+            return ls_fail(LS_EINVAL, "augmentation: channel %d: invalid mean %g or std %g", i,
                            (double)a->mean[i], (double)a->std[i]);
     return LS_OK;
 }
@@ -169,7 +170,7 @@ static double uniform(ls_rng *rng, double low, double high)
     return low + (high - low) * ls_rng_double(rng);
 }
 
-/* 0 ... most, each as likely. */
+/* 0 ... most with equal probability. */
 static int below_or_equal(ls_rng *rng, int most)
 {
     return (int)ls_rng_below(rng, (uint64_t)most + 1);
@@ -183,7 +184,7 @@ static int round_half_even(double x)
 
 /* --- crops --- */
 
-/* The largest box of an allowed shape, in the middle: what is taken when no random one has fitted. */
+/* The largest centred box of an allowed ratio: the fallback when no random box fits. */
 static image_box central_box(const ls_augment *a, int width, int height)
 {
     const double ratio = (double)width / height;
@@ -224,7 +225,7 @@ static image_box random_box(const ls_augment *a, int width, int height, ls_rng *
     return central_box(a, width, height);
 }
 
-/* The most that the decoder may shrink the image by so that the crop is not smaller than what is made of it. */
+/* The largest factor at which the decoded crop is not smaller than the sample. */
 static int allowed_shrink(const augment_plan *p)
 {
     int shrink = 8;
@@ -244,7 +245,7 @@ static void choose_random_resized(const ls_augment *a, int width, int height, ls
     p->shrink = a->full_decode ? 1 : allowed_shrink(p);
 }
 
-/* Padded on both sides, and again on both where that is not enough for a crop. */
+/* torchvision pads both sides by `pad`, then by what a crop of `wanted` still lacks. */
 static int padded_start(const ls_augment *a, int side, int wanted, ls_rng *rng)
 {
     const int all = side + 2 * a->pad;

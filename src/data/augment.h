@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * augment.h - from options and randomness to which pixels of an image become which of a sample; no pixel is touched here.
+ * augment.h - chooses crop, scale and flip of a sample from options and a seed. Reads no pixels.
  */
 #ifndef LS_DATA_AUGMENT_H
 #define LS_DATA_AUGMENT_H
@@ -14,8 +14,9 @@
 #include <stdbool.h>
 
 /*
- * `source` of the image is resized to scaled_width x scaled_height. Pixel (x, y) of the sample is pixel (left + x, top + y) of that,
- * zero where there is none, and mirrored at last.
+ * The box `source` of the image is resized to scaled_width x scaled_height. Pixel (x, y) of the
+ * sample is pixel (left + x, top + y) of the resized box, or zero outside it; then the sample is
+ * flipped.
  */
 typedef struct augment_plan {
     image_box source;
@@ -26,21 +27,22 @@ typedef struct augment_plan {
     int width; /* of the sample */
     int height;
     bool flip;
-    int shrink; /* 1, or how much smaller a JPEG may be decoded; `source` is of the full image */
+    /* Factor by which a JPEG is decoded smaller: 1, 2, 4 or 8. `source` is in full-size pixels. */
+    int shrink;
 } augment_plan;
 
-/* Copies the options with every default filled in. LS_EINVAL names what cannot be. `dims` are those of the set's own samples;
- * H and W may be 0. */
+/* Copies the options with every default filled in. LS_EINVAL names the invalid field. `dims` (C, H,
+ * W) are those of the set's images; H and W may be 0. */
 LS_MUST_USE ls_status augment_check(const ls_augment *given, const int64_t dims[3],
                                     ls_augment *out);
 
-/* The shape of what comes out for images of `dims`; `a` has been checked. */
+/* Dimensions of a sample of images of `dims`; `a` has been checked. */
 void augment_dims(const ls_augment *a, const int64_t dims[3], int64_t out[3]);
 
-/* The randomness of one sample. */
+/* Seeds the generator of one sample. */
 void augment_seed(const ls_augment *a, uint64_t epoch, size_t index, ls_rng *rng);
 
-/* What to do with an image of width x height. */
+/* Chooses the plan of an image of width x height. */
 void augment_choose(const ls_augment *a, int width, int height, ls_rng *rng, augment_plan *out);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert.c - writes the images of a data set as an image folder or in CIFAR's binary format.
+ * `lockstep data` calls it. Labels keep their numbers.
+ */
 #include "data/convert.h"
 
 #include "base/alloc.h"
@@ -20,11 +24,11 @@
 typedef struct converter {
     const ls_dataset *set;
     const convert_options *opt;
-    int side;       /* 0: as they are */
-    size_t *chosen; /* samples to take */
+    int side;       /* 0: no resize */
+    size_t *chosen; /* indices of the samples to write */
     size_t n_chosen;
     sample_reader reader;
-    room flat;
+    byte_buffer flat;
     text_buf path;
     text_buf file;
 } converter;
@@ -41,7 +45,7 @@ static ls_status choose(converter *c)
     c->chosen = ls_calloc(d->count, sizeof(*c->chosen));
     if (taken == NULL || c->chosen == NULL) {
         ls_free(taken);
-        return ls_fail(LS_ENOMEM, "no memory for the numbers of %zu samples", d->count);
+        return ls_fail(LS_ENOMEM, "no memory for the indices of %zu samples", d->count);
     }
     for (size_t i = 0; i < d->count; i++)
         if (taken[ls_dataset_label(d, i)]++ < most)
@@ -55,7 +59,7 @@ static ls_status open_converter(converter *c, const ls_dataset *d, const convert
 {
     *c = (converter){.set = d, .opt = opt, .side = side};
     if (d->dims[0] != 1 && d->dims[0] != 3)
-        return ls_fail(LS_EINVAL, "images of %lld channels cannot be written, only those of 1 or 3",
+        return ls_fail(LS_EINVAL, "cannot write images of %lld channels, only of 1 or 3",
                        (long long)d->dims[0]);
     LS_TRY(choose(c));
     if (c->n_chosen == 0)
@@ -67,12 +71,12 @@ static void close_converter(converter *c)
 {
     ls_free(c->chosen);
     sample_reader_free(&c->reader);
-    room_free(&c->flat);
+    byte_buffer_free(&c->flat);
     text_free(&c->path);
     text_free(&c->file);
 }
 
-/* A whole image, resized to the wanted side. */
+/* A whole image, resized to c->side. */
 static ls_status read_image(converter *c, size_t index, image_view *out)
 {
     image_reader *r = &c->reader.image;
@@ -94,7 +98,7 @@ static ls_status write_file(const char *path, const void *data, size_t bytes)
     ls_status st;
 
     if (fd < 0)
-        return ls_fail(LS_EIO, "cannot make %s: %s", path, ls_errno_text(errno));
+        return ls_fail(LS_EIO, "cannot create %s: %s", path, ls_errno_text(errno));
     st = file_write_all(fd, path, data, bytes);
     file_close(&fd);
     return st;
@@ -105,11 +109,12 @@ static ls_status write_file(const char *path, const void *data, size_t bytes)
 static ls_status make_folder(const char *path)
 {
     if (mkdir(path, 0777) != 0)
-        return ls_fail(LS_EIO, "cannot make the folder %s: %s", path, ls_errno_text(errno));
+        return ls_fail(LS_EIO, "cannot create folder %s: %s", path, ls_errno_text(errno));
     return LS_OK;
 }
 
-/* "DIR/CLASS": its name, or its number with as many digits as the largest has, so that sorting keeps the labels. */
+/* "DIR/CLASS": the name of the class, or its number with leading zeros, so that sorting by name
+ * keeps the labels. */
 static ls_status put_class_path(converter *c, const char *dir, int64_t label)
 {
     const char *name = ls_dataset_class_name(c->set, (int)label);
@@ -132,7 +137,7 @@ static ls_status encode(converter *c, const image_view *v)
     flat_image image = {NULL, v->width, v->height, channels};
     uint8_t *to;
 
-    LS_TRY(room_reserve(&c->flat, n * (size_t)channels));
+    LS_TRY(byte_buffer_reserve(&c->flat, n * (size_t)channels));
     to = c->flat.data;
     image.bytes = to;
     for (int y = 0; y < v->height; y++)
@@ -212,7 +217,7 @@ static ls_status commit(const char *path, const void *data, size_t bytes)
     return st;
 }
 
-/* One file of the chosen samples first ... end - 1. */
+/* Writes the chosen samples first ... end - 1 into one file. */
 static ls_status write_batch(converter *c, const char *dir, const char *name, size_t first,
                              size_t end)
 {
@@ -263,15 +268,15 @@ static ls_status write_names(converter *c, const char *dir)
 static ls_status write_split(converter *c, const char *dir, bool is_train)
 {
     if (c->set->classes > 100)
-        return ls_fail(LS_EINVAL, "%d classes: CIFAR's formats have 10 and 100", c->set->classes);
+        return ls_fail(LS_EINVAL, "%d classes: CIFAR's formats hold at most 100", c->set->classes);
     LS_TRY(write_names(c, dir));
     if (c->set->classes > 10)
         return write_batch(c, dir, is_train ? "train.bin" : "test.bin", 0, c->n_chosen);
     if (!is_train)
         return write_batch(c, dir, "test_batch.bin", 0, c->n_chosen);
     if (c->n_chosen < BATCHES)
-        return ls_fail(LS_EINVAL, "%zu samples are too few for the %d files of CIFAR-10",
-                       c->n_chosen, BATCHES);
+        return ls_fail(LS_EINVAL, "too few samples (%zu) for the %d files of CIFAR-10", c->n_chosen,
+                       BATCHES);
     for (size_t i = 0; i < BATCHES; i++) {
         char name[32];
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset.c - what every data set answers by itself. */
+/*
+ * dataset.c - the public calls that are the same for all data sets, and the table that maps a byte
+ * to its normalized float.
+ */
 #include "data/dataset.h"
 
 #include "base/text.h"
@@ -9,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Bytes become 0..1 and, with mean and standard deviation, are normalised in float32, in the order in which torchvision does it. */
+/* byte / 255, then (x - mean) / std: in float32 and in the order of torchvision. */
 static void fill_values(ls_dataset *d)
 {
     const bool normalize = d->is_augmented && d->augment.normalize;
@@ -31,25 +34,25 @@ void dataset_ready(ls_dataset *d)
     fill_values(d);
 }
 
-void dataset_count_loader(const ls_dataset *d, int more)
+void dataset_count_loader(const ls_dataset *d, int change)
 {
     ls_dataset *counted = (ls_dataset *)(uintptr_t)d;
 
-    (void)atomic_fetch_add_explicit(&counted->n_loaders, more, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&counted->n_loaders, change, memory_order_relaxed);
 }
 
 ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
 {
     LS_TRY(LS_GIVEN(d));
     if (atomic_load_explicit(&d->n_loaders, memory_order_relaxed) > 0)
-        return ls_fail(LS_EINVAL, "augmentation: a loader reads the data set: call "
+        return ls_fail(LS_EINVAL, "augmentation: a loader is using the data set: call "
                                   "ls_dataset_augment() before ls_loader_create()");
     if (augment == NULL) {
         dataset_ready(d);
         return LS_OK;
     }
     if (d->dims[1] > IMAGE_MAX_SIDE || d->dims[2] > IMAGE_MAX_SIDE)
-        return ls_fail(LS_EINVAL, "augmentation: images of %lld x %lld, at most %d a side",
+        return ls_fail(LS_EINVAL, "augmentation: images of %lld x %lld exceed %d pixels a side",
                        (long long)d->dims[2], (long long)d->dims[1], IMAGE_MAX_SIDE);
     LS_TRY(augment_check(augment, d->dims, &d->augment));
     d->is_augmented = true;

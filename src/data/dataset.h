@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset.h - what a data set is to its readers: a count, labels, and images that can be opened. sample.c makes samples of them.
+ * dataset.h - the interface of a data set: a count, labels, and images that can be opened. sample.c
+ * makes samples of them.
  */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
@@ -14,7 +15,8 @@
 #include <stdbool.h>
 
 typedef struct dataset_ops {
-    /* required: opens the image of sample `index` < count; called by many threads at once, each with its own reader */
+    /* required: opens the image of sample `index` < count; any number of threads at once, each with
+     * its own reader */
     ls_status (*open)(const ls_dataset *self, size_t index, image_reader *r);
     /* required */
     int64_t (*label)(const ls_dataset *self, size_t index);
@@ -30,21 +32,19 @@ struct ls_dataset {
     size_t count;
     int classes;
     int64_t dims[3]; /* C, H, W of its images; H and W are 0 where they differ */
-    size_t n_others; /* files beside those of the set, which are not read */
+    size_t n_others; /* files in the folder that are not images */
 
-    atomic_int n_loaders; /* that read it now: samples keep their shape while there are any */
+    atomic_int n_loaders; /* loaders in use: while there are any, augmentation cannot change */
     bool is_augmented;
     ls_augment augment;
     int64_t sample_dims[3];
-    float values
-        [3]
-        [256]; /* what a byte becomes, for each channel: rounded once, and quicker than dividing */
+    float values[3][256]; /* float of a byte, for each channel */
 };
 
-/* Counts the loaders of the set, which is theirs to read only: +1 or -1. */
-void dataset_count_loader(const ls_dataset *d, int more);
+/* Adds `change` (+1 or -1) to the number of loaders. */
+void dataset_count_loader(const ls_dataset *d, int change);
 
-/* The last act of opening: samples are the images as they are. */
+/* Called last when a set is opened: no augmentation. */
 void dataset_ready(ls_dataset *d);
 
 #endif

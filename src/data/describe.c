@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * describe.c - threads take image after image; what they add up are integers, so that their number changes no digit.
+ * describe.c - threads take one image after another and add up integers, so that the result does
+ * not depend on their number. `lockstep data` calls it.
  */
 #include "data/describe.h"
 
@@ -15,8 +16,8 @@
 
 #define PROGRESS_MS 5000
 
-/* What one image, or one thread's images, add up to. */
-typedef struct tally {
+/* Sums over the images of one thread, or of all. */
+typedef struct image_sums {
     size_t n_bad;
     size_t n_jpeg;
     size_t n_png;
@@ -25,26 +26,26 @@ typedef struct tally {
     uint64_t n_pixels;
     uint64_t sums[3];
     uint64_t squares[3];
-} tally;
+} image_sums;
 
-typedef struct survey {
+typedef struct dataset_scan {
     const ls_dataset *set;
     const describe_options *opt;
     int n_channels;     /* 0: no moments */
-    atomic_size_t next; /* relaxed: whoever gets a number, looks at that image */
+    atomic_size_t next; /* index of the next image; relaxed, it orders nothing else */
     atomic_bool stop;   /* relaxed: only saves time */
 
     ls_mutex lock;
     ls_cond ended;
     int n_running;
-    tally sum;
+    image_sums sum;
     ls_status status;
     char error[LS_ERROR_BYTES];
-} survey;
+} dataset_scan;
 
 /* --- one image --- */
 
-static void add_channel(tally *t, int c, const uint8_t *bytes, size_t step, size_t n)
+static void add_channel(image_sums *t, int c, const uint8_t *bytes, size_t step, size_t n)
 {
     uint64_t sum = 0;
     uint64_t squares = 0;
@@ -59,7 +60,7 @@ static void add_channel(tally *t, int c, const uint8_t *bytes, size_t step, size
     t->squares[c] += squares;
 }
 
-static ls_status add_pixels(const survey *s, image_reader *r, tally *t)
+static ls_status add_pixels(const dataset_scan *s, image_reader *r, image_sums *t)
 {
     const image_box all = {0, 0, r->width, r->height};
     const size_t n = (size_t)r->width * (size_t)r->height;
@@ -84,7 +85,7 @@ static void widen_range(int range[2], int low, int high)
     range[1] = high > range[1] ? high : range[1];
 }
 
-static ls_status look_at(const survey *s, size_t index, image_reader *r, tally *t)
+static ls_status scan_image(const dataset_scan *s, size_t index, image_reader *r, image_sums *t)
 {
     LS_TRY(s->set->ops->open(s->set, index, r));
     if (s->n_channels > 0)
@@ -98,7 +99,7 @@ static ls_status look_at(const survey *s, size_t index, image_reader *r, tally *
 
 /* --- the threads --- */
 
-static void add_tally(survey *s, const tally *t)
+static void add_sums(dataset_scan *s, const image_sums *t)
 {
     s->sum.n_bad += t->n_bad;
     s->sum.n_jpeg += t->n_jpeg;
@@ -114,8 +115,8 @@ static void add_tally(survey *s, const tally *t)
     }
 }
 
-/* A broken image is told, anything else ends the whole. */
-static void note_failure(survey *s, ls_status st, tally *t)
+/* A broken image is counted and reported; any other failure stops the scan. */
+static void record_failure(dataset_scan *s, ls_status st, image_sums *t)
 {
     ls_mutex_lock(&s->lock);
     if (st == LS_EFORMAT) {
@@ -130,11 +131,11 @@ static void note_failure(survey *s, ls_status st, tally *t)
     ls_mutex_unlock(&s->lock);
 }
 
-static void survey_thread(void *arg)
+static void scan_thread(void *arg)
 {
-    survey *s = arg;
+    dataset_scan *s = arg;
     image_reader r = {0};
-    tally t = {0};
+    image_sums t = {0};
 
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
         const size_t index = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
@@ -142,34 +143,34 @@ static void survey_thread(void *arg)
 
         if (index >= s->set->count)
             break;
-        st = look_at(s, index, &r, &t);
+        st = scan_image(s, index, &r, &t);
         if (st != LS_OK)
-            note_failure(s, st, &t);
+            record_failure(s, st, &t);
     }
     image_reader_free(&r);
     ls_mutex_lock(&s->lock);
-    add_tally(s, &t);
+    add_sums(s, &t);
     s->n_running--;
     ls_cond_signal(&s->ended);
     ls_mutex_unlock(&s->lock);
 }
 
-/* Waits for all threads, telling how far they are. */
-static void await_end(survey *s)
+/* Waits for all threads and reports progress. */
+static void wait_for_threads(dataset_scan *s)
 {
     ls_mutex_lock(&s->lock);
     while (s->n_running > 0) {
-        const bool is_woken = ls_cond_wait(&s->ended, &s->lock, ls_deadline_ms(PROGRESS_MS));
+        const bool is_signalled = ls_cond_wait(&s->ended, &s->lock, ls_deadline_ms(PROGRESS_MS));
         const size_t next = atomic_load_explicit(&s->next, memory_order_relaxed);
 
-        if (!is_woken && s->opt->progress != NULL)
+        if (!is_signalled && s->opt->progress != NULL)
             s->opt->progress(s->opt->arg, next < s->set->count ? next : s->set->count,
                              s->set->count);
     }
     ls_mutex_unlock(&s->lock);
 }
 
-static ls_status run_threads(survey *s)
+static ls_status run_threads(dataset_scan *s)
 {
     const int n = s->opt->threads > 0 ? s->opt->threads : 1;
     ls_thread *threads = ls_calloc((size_t)n, sizeof(*threads));
@@ -181,7 +182,7 @@ static ls_status run_threads(survey *s)
         ls_mutex_lock(&s->lock);
         s->n_running++;
         ls_mutex_unlock(&s->lock);
-        st = ls_thread_start(&threads[i], "ls-describe", survey_thread, s);
+        st = ls_thread_start(&threads[i], "ls-describe", scan_thread, s);
         if (st != LS_OK) {
             atomic_store_explicit(&s->stop, true, memory_order_relaxed);
             ls_mutex_lock(&s->lock);
@@ -189,7 +190,7 @@ static ls_status run_threads(survey *s)
             ls_mutex_unlock(&s->lock);
         }
     }
-    await_end(s);
+    wait_for_threads(s);
     for (int i = 0; i < n; i++)
         ls_thread_join(&threads[i]);
     ls_free(threads);
@@ -200,7 +201,7 @@ static ls_status run_threads(survey *s)
 
 /* --- facts --- */
 
-static void take_facts(const survey *s, dataset_facts *f)
+static void fill_facts(const dataset_scan *s, dataset_facts *f)
 {
     const double n = (double)s->sum.n_pixels;
 
@@ -237,7 +238,7 @@ static ls_status count_classes(const ls_dataset *d, dataset_facts *f)
 
 ls_status dataset_describe(const ls_dataset *d, const describe_options *opt, dataset_facts *out)
 {
-    survey s = {.set = d, .opt = opt};
+    dataset_scan s = {.set = d, .opt = opt};
     ls_status st;
 
     *out = (dataset_facts){.is_quick = opt->is_quick};
@@ -249,7 +250,7 @@ ls_status dataset_describe(const ls_dataset *d, const describe_options *opt, dat
     ls_cond_destroy(&s.ended);
     ls_mutex_destroy(&s.lock);
     LS_TRY(st);
-    take_facts(&s, out);
+    fill_facts(&s, out);
     return count_classes(d, out);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loader.c - batches made ahead of their use by threads, in a ring of slots that are allocated once.
+ * * loader.c - threads read batches ahead of their use, into a ring of slots that are allocated
+ * once.
  *
- * Batch k of an epoch lives in slot k % n_slots. As soon as that is free the threads take the batch
- * piece by piece, a few rows each, and fill plain memory; the last piece makes the slot ready. Everything
- * that has to do with tensors is done by the caller's thread, in ls_loader_next(). What a row holds
- * depends on its number alone, so the threads may work in any order.
+ * Batch k of an epoch uses slot k % n_slots. When the slot is free, threads fill the batch in
+ * pieces of a few rows; the last piece makes the slot ready. Threads write plain memory; tensors
+ * are touched by the caller's thread only, in ls_loader_next(). A row depends on its index alone,
+ * so the order and the number of threads do not matter.
  */
 #include <lockstep/data.h>
 #include <lockstep/log.h>
@@ -26,12 +27,12 @@
 #define MAX_THREADS  256
 #define MAX_PREFETCH 4096
 
-#define PIECE_ELEMENTS                                                                             \
-    65536 /* a piece has at least so many, or one row: small rows are not worth a lock each */
-#define MAX_NAMED        20   /* broken images that are named in the log */
-#define MAX_REPLACEMENTS 1000 /* broken images in a row that others stand in for */
+/* Least size of a piece in elements, so that the lock is not taken for every small row. */
+#define PIECE_ELEMENTS   65536
+#define MAX_LOGGED       20   /* warnings about broken images */
+#define MAX_REPLACEMENTS 1000 /* broken images in a row that are replaced */
 
-/* The tensors of one batch, and where a thread writes into them. */
+/* The tensors of one batch, and the memory of their elements. */
 typedef struct batch_memory {
     ls_tensor *x;
     ls_tensor *y;
@@ -41,13 +42,13 @@ typedef struct batch_memory {
 
 typedef struct batch_slot {
     batch_memory memory;
-    uint8_t *is_out; /* rows that are left out; each written by who makes it */
+    uint8_t *is_left_out; /* of each row; written by the thread that reads it */
 
     // Under the lock until the slot is ready.
     bool is_ready;
     size_t rows_done;
     size_t n_bad;
-    size_t failed_row; /* the first one, whose failure is the batch's */
+    size_t failed_row; /* the first one: its failure is the batch's */
     ls_status status;
     char error[LS_ERROR_BYTES];
 } batch_slot;
@@ -78,32 +79,32 @@ struct ls_loader {
     uint64_t epoch;
     batch_slot *slots;
     size_t n_slots;
-    batch_memory tail;  /* an epoch's short last batch, in whatever slot its number falls */
+    batch_memory tail;  /* an epoch's short last batch, used instead of the slot's memory */
     batch_memory empty; /* 0 rows */
 
     // The caller's thread only.
-    batch_memory reduced; /* a batch of which rows were left out */
+    batch_memory reduced; /* a batch without its broken rows */
     size_t reduced_rows;
-    uint64_t n_bad; /* in all batches that were given */
+    uint64_t n_bad; /* in all batches that were returned */
     bool is_started;
-    size_t next;               /* batch that ls_loader_next() gives */
+    size_t next;               /* batch that ls_loader_next() returns */
     const batch_slot *failure; /* the slot whose error ended the epoch */
 
     // Under the lock.
     ls_mutex lock;
     ls_cond work;      /* there may be a batch to take */
     ls_cond done;      /* a batch has become ready, or a thread idle */
-    size_t taken;      /* batches before this one are being made or have been */
-    size_t taken_rows; /* of this one */
+    size_t taken;      /* the batch whose rows are taken next */
+    size_t taken_rows; /* rows of it that threads have taken */
     size_t freed;      /* batches before this one have been used, their slots are free */
     size_t limit;      /* batches from this one on must not be taken */
     size_t n_busy;
     bool stop;
 
-    // Set by the caller's thread, asked by the others between samples: what they make is not
-    // wanted any more. Relaxed, since nothing but time hangs on it.
+    // Set by the caller's thread when the batches are no longer needed; the other threads check it
+    // between samples. Relaxed: it only saves time.
     atomic_bool cancel;
-    atomic_int n_named; /* broken images in the log; relaxed for the same reason */
+    atomic_int n_logged; /* warnings about broken images; relaxed, it orders nothing else */
     loader_thread *threads;
     int n_threads; /* 0: the caller's thread reads, with the reader of threads[0] */
 };
@@ -115,7 +116,7 @@ static bool is_tail(const ls_loader *l, size_t batch)
     return batch + 1 == l->n_batches && l->tail_rows > 0;
 }
 
-/* Where a batch is made. */
+/* The memory that a batch is read into. */
 static batch_memory *memory_of(ls_loader *l, size_t batch)
 {
     return is_tail(l, batch) ? &l->tail : &l->slots[batch % l->n_slots].memory;
@@ -126,16 +127,17 @@ static size_t rows_of(const ls_loader *l, size_t batch)
     return is_tail(l, batch) ? l->tail_rows : l->batch_rows;
 }
 
-/* The thread's last error says what is wrong with an image. */
-static void name_bad(ls_loader *l)
+/* Logs the thread's last error as a warning about a broken image. */
+static void log_bad_image(ls_loader *l)
 {
-    const int n = atomic_fetch_add_explicit(&l->n_named, 1, memory_order_relaxed);
+    const int n = atomic_fetch_add_explicit(&l->n_logged, 1, memory_order_relaxed);
 
-    if (n < MAX_NAMED)
+    if (n < MAX_LOGGED)
         ls_log(LS_LOG_WARN, "data", "%s: %s", ls_last_error(),
-               l->opt.bad_images == LS_BAD_IMAGES_REPLACE ? "another one stands in" : "left out");
-    if (n == MAX_NAMED)
-        ls_log(LS_LOG_WARN, "data", "further broken images are counted, but not named");
+               l->opt.bad_images == LS_BAD_IMAGES_REPLACE ? "replaced by another image"
+                                                          : "skipped");
+    if (n == MAX_LOGGED)
+        ls_log(LS_LOG_WARN, "data", "more broken images are counted but not logged");
 }
 
 static bool is_cancelled(const ls_loader *l)
@@ -143,7 +145,8 @@ static bool is_cancelled(const ls_loader *l)
     return atomic_load_explicit(&l->cancel, memory_order_relaxed);
 }
 
-/* Reads the samples behind `index` until one is whole. The crop is drawn as for `index`, so that the stand-in is no twin of itself. */
+/* Reads the samples behind `index` until one is readable. The crop is that of `index`, so that the
+ * replacement differs from its own sample in the same epoch. */
 static ls_status replace(ls_loader *l, sample_reader *r, size_t index, float *x, int64_t *y)
 {
     const ls_dataset *d = l->opt.dataset;
@@ -165,17 +168,17 @@ static ls_status read_row(ls_loader *l, sample_reader *r, piece *p, size_t row)
     const size_t index = ls_sampler_index(l->opt.sampler, p->batch * l->batch_rows + row);
     float *x = (float *)m->pixels + row * l->sample_count;
     int64_t *y = (int64_t *)m->labels + row;
-    uint8_t *is_out = &l->slots[p->batch % l->n_slots].is_out[row];
+    uint8_t *is_left_out = &l->slots[p->batch % l->n_slots].is_left_out[row];
     const ls_status st = sample_read(l->opt.dataset, index, index, l->epoch, r, x, y);
 
-    *is_out = 0;
+    *is_left_out = 0;
     if (st != LS_EFORMAT || l->opt.bad_images == LS_BAD_IMAGES_FAIL)
         return st;
-    name_bad(l);
+    log_bad_image(l);
     p->n_bad++;
     if (l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
         return replace(l, r, index, x, y);
-    *is_out = 1;
+    *is_left_out = 1;
     return LS_OK;
 }
 
@@ -215,7 +218,7 @@ static piece take_piece(ls_loader *l)
     return p;
 }
 
-/* A failure is kept in the slot, as error texts belong to threads; of several the one of the first row. */
+/* The slot stores the failure of the first failed row, because error texts are per thread. */
 static void finish_piece(ls_loader *l, const piece *p)
 {
     batch_slot *slot = &l->slots[p->batch % l->n_slots];
@@ -260,20 +263,19 @@ static void reader_thread(void *arg)
 static ls_status check_options(const ls_loader_options *opt)
 {
     if (opt->device == NULL || opt->dataset == NULL || opt->sampler == NULL)
-        return ls_fail(LS_EINVAL, "loader: a device, a data set and a sampler are needed");
+        return ls_fail(LS_EINVAL, "loader: device, dataset and sampler must not be NULL");
     if (opt->batch_size < 1)
-        return ls_fail(LS_EINVAL, "loader: a batch of %d rows", opt->batch_size);
+        return ls_fail(LS_EINVAL, "loader: batch_size %d is below 1", opt->batch_size);
     if (opt->threads > MAX_THREADS)
         return ls_fail(LS_EINVAL, "loader: %d threads, at most %d", opt->threads, MAX_THREADS);
     if (opt->prefetch < 0 || opt->prefetch > MAX_PREFETCH)
-        return ls_fail(LS_EINVAL, "loader: %d batches in advance, 0 to %d are possible",
-                       opt->prefetch, MAX_PREFETCH);
+        return ls_fail(LS_EINVAL, "loader: prefetch %d is outside 0 to %d", opt->prefetch,
+                       MAX_PREFETCH);
     if (opt->bad_images < LS_BAD_IMAGES_FAIL || opt->bad_images > LS_BAD_IMAGES_LEAVE_OUT)
-        return ls_fail(LS_EINVAL, "loader: %d is no way to treat broken images",
-                       (int)opt->bad_images);
+        return ls_fail(LS_EINVAL, "loader: invalid bad_images %d", (int)opt->bad_images);
     if (ls_dataset_sample_dims(opt->dataset)[1] < 1)
-        return ls_fail(LS_EINVAL, "loader: the images differ in size: ls_dataset_augment() gives "
-                                  "them one");
+        return ls_fail(LS_EINVAL, "loader: the images differ in size; set a common size with "
+                                  "ls_dataset_augment()");
     if (sampler_total(opt->sampler) != ls_dataset_count(opt->dataset))
         return ls_fail(LS_EINVAL, "loader: the sampler is for %zu samples, the data set has %zu",
                        sampler_total(opt->sampler), ls_dataset_count(opt->dataset));
@@ -296,7 +298,7 @@ static void free_memory(batch_memory *m)
     *m = (batch_memory){0};
 }
 
-/* Finds out where a thread may write next; the batch's last user may have moved the elements. */
+/* Looks up the memory of the elements, which the batch's last user may have moved. */
 static ls_status open_memory(batch_memory *m)
 {
     if (m->x == NULL)
@@ -305,7 +307,7 @@ static ls_status open_memory(batch_memory *m)
     return tensor_plain(m->y, &m->labels);
 }
 
-/* What was read from it is void from now on, whenever it is really overwritten. */
+/* Marks the tensors as written: copies of their old content, such as packed ones, are invalid. */
 static void end_memory(batch_memory *m)
 {
     tensor_written(m->x);
@@ -322,7 +324,7 @@ static void plan_epoch(ls_loader *l)
     l->n_batches = n / l->batch_rows + (l->tail_rows > 0 ? 1 : 0);
     l->sample_count = (size_t)(chw[0] * chw[1] * chw[2]);
     l->piece_rows = (PIECE_ELEMENTS + l->sample_count - 1) / l->sample_count;
-    // One slot is in the caller's hands; an epoch that is shorter needs no more than it has.
+    // One slot is the caller's. A short epoch needs no more slots than it has batches.
     l->n_slots = (l->opt.prefetch == 0 ? 2 : (size_t)l->opt.prefetch) + 1;
     if (l->n_slots > l->n_batches)
         l->n_slots = l->n_batches > 0 ? l->n_batches : 1;
@@ -338,8 +340,8 @@ static ls_status make_slots(ls_loader *l)
     for (size_t i = 0; i < l->n_slots; i++) {
         if (i < n_full)
             LS_TRY(make_memory(l, l->batch_rows, &l->slots[i].memory));
-        l->slots[i].is_out = ls_calloc(l->batch_rows, 1);
-        if (l->slots[i].is_out == NULL)
+        l->slots[i].is_left_out = ls_calloc(l->batch_rows, 1);
+        if (l->slots[i].is_left_out == NULL)
             return ls_fail(LS_ENOMEM, "no memory for a batch of %zu rows", l->batch_rows);
     }
     if (l->tail_rows > 0)
@@ -408,7 +410,7 @@ void ls_loader_destroy(ls_loader *l)
         sample_reader_free(&l->threads[i].reader);
     for (size_t i = 0; l->slots != NULL && i < l->n_slots; i++) {
         free_memory(&l->slots[i].memory);
-        ls_free(l->slots[i].is_out);
+        ls_free(l->slots[i].is_left_out);
     }
     free_memory(&l->reduced);
     free_memory(&l->tail);
@@ -424,7 +426,7 @@ void ls_loader_destroy(ls_loader *l)
 
 /* --- an epoch --- */
 
-/* Ends the epoch that is being read: afterwards no thread touches a slot or the sampler. */
+/* Ends the epoch: afterwards no thread accesses a slot or the sampler. */
 static void stop_reading(ls_loader *l)
 {
     l->is_started = false;
@@ -466,7 +468,7 @@ ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
     return LS_OK;
 }
 
-/* The batch before `batch` is not in use any more: gives its slot back to the threads. */
+/* The caller is done with the batch before `batch`: its slot is free for the threads. */
 static ls_status free_previous(ls_loader *l, size_t batch)
 {
     if (batch == l->freed)
@@ -480,8 +482,8 @@ static ls_status free_previous(ls_loader *l, size_t batch)
     return LS_OK;
 }
 
-/* Waits for a batch, or makes it where there are no threads. */
-static const batch_slot *await_slot(ls_loader *l, size_t batch)
+/* Waits for a batch, or reads it where there are no threads. */
+static const batch_slot *wait_for_slot(ls_loader *l, size_t batch)
 {
     batch_slot *slot = &l->slots[batch % l->n_slots];
 
@@ -501,7 +503,7 @@ static const batch_slot *await_slot(ls_loader *l, size_t batch)
     return slot;
 }
 
-static void hand_out(batch_memory *m, ls_batch *out)
+static void return_batch(batch_memory *m, ls_batch *out)
 {
     tensor_written(m->x);
     tensor_written(m->y);
@@ -513,12 +515,12 @@ static size_t count_left_out(const batch_slot *slot, size_t rows)
     size_t n = 0;
 
     for (size_t i = 0; i < rows; i++)
-        n += slot->is_out[i];
+        n += slot->is_left_out[i];
     return n;
 }
 
-/* Makes a batch of the rows that are left, in memory of its own: few batches of a run need it. */
-static ls_status reduce(ls_loader *l, const batch_slot *slot, size_t batch, size_t n_left)
+/* Copies the remaining rows into a batch of their own. */
+static ls_status drop_rows(ls_loader *l, const batch_slot *slot, size_t batch, size_t n_left)
 {
     const batch_memory *from = memory_of(l, batch);
     const size_t n_rows = rows_of(l, batch);
@@ -532,7 +534,7 @@ static ls_status reduce(ls_loader *l, const batch_slot *slot, size_t batch, size
     }
     LS_TRY(open_memory(&l->reduced));
     for (size_t row = 0; row < n_rows; row++) {
-        if (slot->is_out[row])
+        if (slot->is_left_out[row])
             continue;
         memcpy((char *)l->reduced.pixels + at * sample_bytes,
                (const char *)from->pixels + row * sample_bytes, sample_bytes);
@@ -541,11 +543,11 @@ static ls_status reduce(ls_loader *l, const batch_slot *slot, size_t batch, size
     return LS_OK;
 }
 
-/* The batch `l->next`, without the rows that are left out; no rows where these are all. */
-static ls_status give_batch(ls_loader *l, ls_batch *out)
+/* The batch `l->next` without its broken rows; out->rows is 0 when all are broken. */
+static ls_status next_batch(ls_loader *l, ls_batch *out)
 {
     const size_t batch = l->next;
-    const batch_slot *slot = await_slot(l, batch);
+    const batch_slot *slot = wait_for_slot(l, batch);
     size_t n_out;
 
     *out = (ls_batch){0};
@@ -559,8 +561,8 @@ static ls_status give_batch(ls_loader *l, ls_batch *out)
     if (n_out == rows_of(l, batch))
         return LS_OK;
     if (n_out > 0)
-        LS_TRY(reduce(l, slot, batch, rows_of(l, batch) - n_out));
-    hand_out(n_out > 0 ? &l->reduced : memory_of(l, batch), out);
+        LS_TRY(drop_rows(l, slot, batch, rows_of(l, batch) - n_out));
+    return_batch(n_out > 0 ? &l->reduced : memory_of(l, batch), out);
     return LS_OK;
 }
 
@@ -569,16 +571,16 @@ ls_status ls_loader_next(ls_loader *l, ls_batch *out)
     LS_TRY(LS_GIVEN(l));
     LS_TRY(LS_GIVEN(out));
     if (!l->is_started)
-        return ls_fail(LS_EINVAL, "loader: ls_loader_start() begins an epoch");
+        return ls_fail(LS_EINVAL, "loader: call ls_loader_start() before ls_loader_next()");
     if (l->failure != NULL)
         return ls_fail(l->failure->status, "%s", l->failure->error);
     do {
         LS_TRY(free_previous(l, l->next));
         if (l->next == l->n_batches) {
-            hand_out(&l->empty, out);
+            return_batch(&l->empty, out);
             return LS_OK;
         }
-        LS_TRY(give_batch(l, out));
+        LS_TRY(next_batch(l, out));
     } while (out->rows == 0);
     return LS_OK;
 }

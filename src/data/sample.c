@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample.c - from an open image to the floats of a sample. Only what will be seen is decoded and resized.
+ * * sample.c - turns an image into the floats of a sample: decode, crop, resize, flip, normalize.
+ * Only the visible part is decoded and resized. The loader's threads call it.
  */
 #include "data/sample.h"
 
@@ -13,11 +14,11 @@ typedef struct window {
 
 static const float *values_of(const ls_dataset *d, int channel)
 {
-    return d->values[channel < 3 ? channel : 0]; // more than three are all alike
+    return d->values[channel < 3 ? channel : 0]; // more than three are not normalized
 }
 
-/* The image as it is: planes of bytes become planes of floats. */
-static void widen(const ls_dataset *d, const image_reader *r, float *x)
+/* Without augmentation: planes of bytes become planes of floats. */
+static void convert_planes(const ls_dataset *d, const image_reader *r, float *x)
 {
     const size_t n = (size_t)r->height * (size_t)r->width;
 
@@ -30,7 +31,7 @@ static void widen(const ls_dataset *d, const image_reader *r, float *x)
     }
 }
 
-static window seen(const augment_plan *p)
+static window visible_part(const augment_plan *p)
 {
     const int x = p->left > 0 ? p->left : 0;
     const int y = p->top > 0 ? p->top : 0;
@@ -42,7 +43,7 @@ static window seen(const augment_plan *p)
     return (window){{x, y, width, height}};
 }
 
-/* Decodes and resizes what stands in the window, of the planes from `plane` on. */
+/* Decodes and resizes the window, of the planes from `plane` on. */
 static ls_status scaled_part(sample_reader *s, const augment_plan *p, const window *w, int plane,
                              image_view *out)
 {
@@ -65,9 +66,10 @@ static void fill(float *dst, size_t n, float value)
         dst[i] = value;
 }
 
-/* One row of one channel; `pixels` is NULL where the row is padding, else w->at[2] pixels, of which the channel's bytes count. */
-static void put_row(const augment_plan *p, const window *w, const uint8_t *pixels,
-                    const float *values, float *dst)
+/* One row of one channel. `pixels` points at the channel's byte of w->at[2] pixels, or is NULL for
+ * a row of padding. */
+static void write_row(const augment_plan *p, const window *w, const uint8_t *pixels,
+                      const float *values, float *dst)
 {
     const size_t width = (size_t)p->width;
     const size_t before = (size_t)(w->at[0] - p->left);
@@ -90,22 +92,22 @@ static void put_row(const augment_plan *p, const window *w, const uint8_t *pixel
     }
 }
 
-static void put_planes(const ls_dataset *d, const augment_plan *p, const window *w,
-                       const image_view *view, int plane, float *x)
+static void write_planes(const ls_dataset *d, const augment_plan *p, const window *w,
+                         const image_view *view, int plane, float *x)
 {
     const int left = (int)d->sample_dims[0] - plane;
     const int n = left < 4 ? left : 4;
 
     for (int y = 0; y < p->height; y++) {
         const int row = p->top + y - w->at[1];
-        const bool is_seen = w->at[2] > 0 && row >= 0 && row < w->at[3];
+        const bool is_visible = w->at[2] > 0 && row >= 0 && row < w->at[3];
 
         for (int c = 0; c < n; c++) {
             const size_t at = ((size_t)(plane + c) * (size_t)p->height + (size_t)y);
             const uint8_t *pixels =
-                is_seen ? view->pixels + (size_t)row * view->stride + (size_t)c : NULL;
+                is_visible ? view->pixels + (size_t)row * view->stride + (size_t)c : NULL;
 
-            put_row(p, w, pixels, values_of(d, plane + c), x + at * (size_t)p->width);
+            write_row(p, w, pixels, values_of(d, plane + c), x + at * (size_t)p->width);
         }
     }
 }
@@ -120,18 +122,18 @@ ls_status sample_read(const ls_dataset *d, size_t index, size_t draw, uint64_t e
     LS_TRY(d->ops->open(d, index, &s->image));
     *y = d->ops->label(d, index);
     if (!d->is_augmented) {
-        widen(d, &s->image, x);
+        convert_planes(d, &s->image, x);
         return LS_OK;
     }
     augment_seed(&d->augment, epoch, draw, &rng);
     augment_choose(&d->augment, s->image.width, s->image.height, &rng, &plan);
-    w = seen(&plan);
+    w = visible_part(&plan);
     for (int plane = 0; plane < d->sample_dims[0]; plane += 4) {
         image_view view = {0};
 
         if (w.at[2] > 0 && w.at[3] > 0)
             LS_TRY(scaled_part(s, &plan, &w, plane, &view));
-        put_planes(d, &plan, &w, &view, plane, x);
+        write_planes(d, &plan, &w, &view, plane, x);
     }
     return LS_OK;
 }

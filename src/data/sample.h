@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample.h - makes samples of a data set's images: opened, cropped, resized, mirrored, normalised.
+ * sample.h - makes samples of a data set's images: opened, cropped, resized, flipped, normalized.
  */
 #ifndef LS_DATA_SAMPLE_H
 #define LS_DATA_SAMPLE_H
@@ -8,13 +8,14 @@
 #include "data/dataset.h"
 #include "data/images/resize.h"
 
-/* What one thread reads with. Zero-initialise. */
+/* Decoder and resizer of one thread. Zero-initialise. */
 typedef struct sample_reader {
     image_reader image;
     resizer resize;
 } sample_reader;
 
-/* Pixels (C*H*W) and label of sample `index`; `draw` is the index that randomness goes by. LS_EFORMAT: its file is broken. */
+/* Pixels (C*H*W) and label of sample `index`. `draw` is the index that seeds the augmentation.
+ * LS_EFORMAT when the file is broken. */
 LS_MUST_USE ls_status sample_read(const ls_dataset *d, size_t index, size_t draw, uint64_t epoch,
                                   sample_reader *s, float *x, int64_t *y);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sampler.c - one order of all samples, dealt out to the ranks like cards: rank r takes positions
- * r, r + world, r + 2*world, ... behind those that are skipped. The order is Fisher and Yates'
- * shuffle driven by base/rng.h, hence the same everywhere; it is not torch.randperm's.
+ * sampler.c - one order of all samples, distributed round-robin: after the skipped positions rank r
+ * takes positions r, r + world, r + 2*world, ... The order is a Fisher-Yates shuffle driven by
+ * base/rng.h, hence the same on every rank; it is not torch.randperm's. loader.c uses it.
  */
 #include "data/sampler.h"
 
@@ -11,14 +11,14 @@
 #include "base/rng.h"
 #include "base/status.h"
 
-#define SHUFFLE_STREAM 0x73616D706C65U /* keeps this use of (seed, epoch) apart from others */
+#define SHUFFLE_STREAM 0x73616D706C65U /* separates this use of (seed, epoch) from others */
 
 struct ls_sampler {
     ls_sampler_options opt;
     size_t rank;
     size_t world;
     size_t n_own;    /* samples of this rank */
-    uint32_t *order; /* the shuffled samples; NULL: in the data set's own order */
+    uint32_t *order; /* the shuffled indices; NULL without shuffling */
 };
 
 static ls_status check_options(const ls_sampler_options *opt)
@@ -26,15 +26,15 @@ static ls_status check_options(const ls_sampler_options *opt)
     const int world = opt->world_size == 0 ? 1 : opt->world_size;
 
     if (world < 1 || opt->rank < 0 || opt->rank >= world)
-        return ls_fail(LS_EINVAL, "sampler: there is no rank %d of %d", opt->rank, world);
+        return ls_fail(LS_EINVAL, "sampler: rank %d is not below world size %d", opt->rank, world);
     if (opt->count > UINT32_MAX)
         return ls_fail(LS_EINVAL, "sampler: %zu samples are more than 2^32 - 1", opt->count);
     if (opt->skip > opt->count)
-        return ls_fail(LS_EINVAL, "sampler: %zu samples are skipped, there are %zu", opt->skip,
+        return ls_fail(LS_EINVAL, "sampler: skip %zu exceeds the %zu samples", opt->skip,
                        opt->count);
     if (opt->mode != LS_SAMPLER_PAD && opt->mode != LS_SAMPLER_DROP_LAST &&
         opt->mode != LS_SAMPLER_UNEVEN)
-        return ls_fail(LS_EINVAL, "sampler: %d is no mode", (int)opt->mode);
+        return ls_fail(LS_EINVAL, "sampler: invalid mode %d", (int)opt->mode);
     return LS_OK;
 }
 
@@ -61,7 +61,7 @@ ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
 
     LS_TRY(LS_GIVEN(out));
     if (opt == NULL)
-        return ls_fail(LS_EINVAL, "sampler: options are needed");
+        return ls_fail(LS_EINVAL, "sampler: options are NULL");
     LS_TRY(ls_context(OPTIONS_COPY(ls_sampler_options, opt, &o), "sampler"));
     LS_TRY(check_options(&o));
     s = ls_calloc(1, sizeof(*s));
@@ -124,7 +124,7 @@ size_t ls_sampler_index(const ls_sampler *s, size_t i)
     if (s == NULL)
         return 0;
     LS_ASSERT(i < s->n_own);
-    // Padding begins again at the front of the order.
+    // Padding repeats the order from its beginning.
     position = (s->opt.skip + i * s->world + s->rank) % s->opt.count;
     return s->order != NULL ? s->order[position] : position;
 }

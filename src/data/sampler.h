@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h - what the loader knows of a sampler beyond its public face. */
+/* sampler.h - what the loader needs of a sampler beyond the public functions. */
 #ifndef LS_DATA_SAMPLER_H
 #define LS_DATA_SAMPLER_H
 

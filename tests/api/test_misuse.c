@@ -209,7 +209,7 @@ static void augmentation_is_refused_while_a_loader_reads_the_set(void **state)
     assert_ok(ls_loader_create(&opt, &loader));
     assert_ok(ls_loader_start(loader, 0, 0));
     assert_status(ls_dataset_augment(free_dataset(), &larger), LS_EINVAL);
-    assert_told("a loader reads the data set");
+    assert_told("a loader is using the data set");
     assert_status(ls_dataset_augment(free_dataset(), NULL), LS_EINVAL);
     assert_int_equal(ls_dataset_sample_dims(free_dataset())[1], 4);
     assert_ok(ls_loader_next(loader, &batch));

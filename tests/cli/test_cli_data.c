@@ -76,7 +76,7 @@ static void wrong_calls_are_told_in_one_line(void **state)
     expect_error(TOOL("convert", "x", "y", "--to", "cifar", "--image-size", "64"), 2, "32 x 32");
     expect_error(TOOL("cifar", folder.path), 1, "has neither CIFAR-10");
     expect_error(TOOL("idx", folder.path), 1, "train-images-idx3-ubyte");
-    expect_error(TOOL("folder", in_folder("none")), 1, "cannot open the folder");
+    expect_error(TOOL("folder", in_folder("none")), 1, "cannot open folder");
 }
 
 static void a_folder_is_described(void **state)
@@ -108,7 +108,7 @@ static void broken_images_are_named_and_end_it_with_1(void **state)
     temp_write(in_folder("set/train/1/bad\nname.png"), "GIF89a", 6);
     j = TOOL("folder", in_folder("set"), "-j", "2");
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "set/train/1/bad?name.png is a GIF: JPEG and PNG are read\n"));
+    job_expect(j, job_said(j, 1, "set/train/1/bad?name.png is a GIF: only JPEG and PNG are supported\n"));
     job_expect(j, job_said(j, 0, "  broken    1\n") && job_said(j, 0, "  broken    0\n"));
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_dump.c - what our readers make of images, as raw bytes on standard output, for image_parity.py to compare with Pillow's and
- * torchvision's.
+ * image_dump.c - decodes images and prints raw bytes, which image_parity.py compares with those of
+ * Pillow and torchvision.
  *
  *     decode FILE                          "W H\n", then 3 bytes a pixel
  *     part FILE X Y W H SHRINK             the same for a part of the image
  *     resize FILE OUT_W OUT_H X Y W H      the same for a part of the resized image
- *     samples KIND DIR MODE SIZE           a line a sample, then all floats; KIND folder or cifar, MODE train, eval, or pad
+ *     samples KIND DIR MODE SIZE           a line a sample, then all floats;
+ *                                          KIND folder or cifar, MODE train, eval, or pad
  */
 #include "data/augment.h"
 #include "data/sample.h"

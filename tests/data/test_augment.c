@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_augment.c - tests augment.c: invalid options, dimensions, and the distribution of crops and
+ * flips.
+ */
 #include "base/unit.h"
 
 #include "data/augment.h"
@@ -26,27 +30,27 @@ static augment_plan plan_of(const ls_augment *a, int width, int height, uint64_t
     return p;
 }
 
-static void wrong_options_say_what_is_wrong(void **state)
+static void invalid_options_are_named(void **state)
 {
     static const struct {
         ls_augment a;
-        const char *told;
+        const char *message;
     } wrong[] = {
         {{.size = 0, .height = 8}, "must be sizeof"},
-        {{.crop = (ls_crop)9, .height = 8}, "no crop"},
-        {{.crop = LS_CROP_CENTER}, "a height and a width"},
-        {{.crop = LS_CROP_NONE}, "a height and a width"},
-        {{.width = 8}, "a height and a width"},
-        {{.height = -1}, "samples of"},
-        {{.height = 8, .width = 1 << 20}, "samples of"},
-        {{.height = 8, .resize = 9}, "resize belongs"},
-        {{.height = 8, .pad = 9}, "pad belongs"},
+        {{.crop = (ls_crop)9, .height = 8}, "invalid crop mode 9"},
+        {{.crop = LS_CROP_CENTER}, "set height (and width)"},
+        {{.crop = LS_CROP_NONE}, "set height (and width)"},
+        {{.width = 8}, "set height (and width)"},
+        {{.height = -1}, "outside 1 to 16384"},
+        {{.height = 8, .width = 1 << 20}, "outside 1 to 16384"},
+        {{.height = 8, .resize = 9}, "resize needs crop LS_CROP_CENTER"},
+        {{.height = 8, .pad = 9}, "pad needs crop LS_CROP_PADDED"},
         {{.crop = LS_CROP_PADDED, .height = 8, .pad = -1}, "pad -1"},
-        {{.height = 8, .scale_min = 2.0}, "of the area"},
-        {{.height = 8, .scale_min = 0.5, .scale_max = 0.4}, "of the area"},
-        {{.height = 8, .ratio_min = -1.0}, "width / height"},
-        {{.height = 8, .ratio_min = (double)NAN}, "width / height"},
-        {{.height = 8, .channels = 1}, "cannot have 1"},
+        {{.height = 8, .scale_min = 2.0}, "not a range within (0, 1]"},
+        {{.height = 8, .scale_min = 0.5, .scale_max = 0.4}, "not a range within (0, 1]"},
+        {{.height = 8, .ratio_min = -1.0}, "not a range within 0.001 to 1000"},
+        {{.height = 8, .ratio_min = (double)NAN}, "not a range within 0.001 to 1000"},
+        {{.height = 8, .channels = 1}, "cannot convert images of 3 channels to 1"},
         {{.height = 8, .normalize = 1, .std = {1, 0, 1}}, "channel 1"},
         {{.height = 8, .normalize = 1, .mean = {(float)INFINITY}, .std = {1, 1, 1}}, "channel 0"},
     };
@@ -57,11 +61,11 @@ static void wrong_options_say_what_is_wrong(void **state)
 
         a.size = i == 0 ? 4 : sizeof(a);
         assert_status(augment_check(&a, rgb, &a), LS_EINVAL);
-        assert_told(wrong[i].told);
+        assert_told(wrong[i].message);
     }
 }
 
-static void shapes_follow_the_options(void **state)
+static void dimensions_follow_the_options(void **state)
 {
     const ls_augment same = checked((ls_augment){.flip = 1}, grey);
     const ls_augment three = checked((ls_augment){.height = 32, .channels = 3}, grey);
@@ -77,8 +81,9 @@ static void shapes_follow_the_options(void **state)
     assert_memory_equal(dims, ((int64_t[]){1, 32, 64}), sizeof(dims));
 }
 
-/* 20000 boxes of a 500 x 375 image: inside, of the wanted shapes, and spread as they should be. */
-static void random_boxes_have_the_wanted_areas_and_ratios(void **state)
+/* 20000 boxes of a 500 x 375 image: inside it, in the requested ranges, with torchvision's
+ * means. */
+static void random_boxes_have_the_requested_areas_and_ratios(void **state)
 {
     const ls_augment a = checked((ls_augment){.crop = LS_CROP_RANDOM_RESIZED, .height = 224}, rgb);
     const double all = 500.0 * 375.0;
@@ -103,13 +108,14 @@ static void random_boxes_have_the_wanted_areas_and_ratios(void **state)
         logs += log(ratio);
         n_right += p.source.x > 250 - p.source.width / 2;
     }
-    // The means of 40000 draws of torchvision 0.14: boxes that do not fit are drawn again, so that of the areas is below 0.54.
+    // The means of 40000 draws of torchvision 0.14. Boxes that do not fit are drawn again, so the
+    // mean area is below 0.54.
     assert_true(fabs(areas / (double)n - 0.4330) < 0.007);
     assert_true(fabs(logs / (double)n - 0.0307) < 0.007);
     assert_true(n_right > n * 45 / 100 && n_right < n * 55 / 100);
 }
 
-static void what_fits_nowhere_is_taken_from_the_middle(void **state)
+static void a_box_that_never_fits_is_centred(void **state)
 {
     const ls_augment a = checked(
         (ls_augment){
@@ -131,7 +137,7 @@ static void what_fits_nowhere_is_taken_from_the_middle(void **state)
     assert_int_equal(p.source.height, 1);
 }
 
-static void a_sample_is_drawn_by_seed_epoch_and_index_alone(void **state)
+static void a_crop_depends_on_seed_epoch_and_index_only(void **state)
 {
     ls_augment a;
     augment_plan p;
@@ -159,7 +165,7 @@ static void a_sample_is_drawn_by_seed_epoch_and_index_alone(void **state)
     assert_true(n_equal < 5);
 }
 
-static void half_of_all_are_mirrored(void **state)
+static void half_of_the_samples_are_flipped(void **state)
 {
     ls_augment a;
     size_t n = 0;
@@ -190,7 +196,7 @@ static void padded_crops_reach_every_corner(void **state)
         assert_true(seen[i / 9][i % 9]);
 }
 
-static void the_centre_is_where_torchvision_has_it(void **state)
+static void centre_crops_equal_torchvisions(void **state)
 {
     // Width, height, resize, crop; then scaled width and height, left, top.
     static const int cases[][8] = {
@@ -215,7 +221,7 @@ static void the_centre_is_where_torchvision_has_it(void **state)
     }
 }
 
-static void only_large_crops_are_decoded_smaller(void **state)
+static void only_large_crops_are_decoded_at_reduced_size(void **state)
 {
     ls_augment a;
 
@@ -237,15 +243,15 @@ static void only_large_crops_are_decoded_smaller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_options_say_what_is_wrong),
-        cmocka_unit_test(shapes_follow_the_options),
-        cmocka_unit_test(random_boxes_have_the_wanted_areas_and_ratios),
-        cmocka_unit_test(what_fits_nowhere_is_taken_from_the_middle),
-        cmocka_unit_test(a_sample_is_drawn_by_seed_epoch_and_index_alone),
-        cmocka_unit_test(half_of_all_are_mirrored),
+        cmocka_unit_test(invalid_options_are_named),
+        cmocka_unit_test(dimensions_follow_the_options),
+        cmocka_unit_test(random_boxes_have_the_requested_areas_and_ratios),
+        cmocka_unit_test(a_box_that_never_fits_is_centred),
+        cmocka_unit_test(a_crop_depends_on_seed_epoch_and_index_only),
+        cmocka_unit_test(half_of_the_samples_are_flipped),
         cmocka_unit_test(padded_crops_reach_every_corner),
-        cmocka_unit_test(the_centre_is_where_torchvision_has_it),
-        cmocka_unit_test(only_large_crops_are_decoded_smaller),
+        cmocka_unit_test(centre_crops_equal_torchvisions),
+        cmocka_unit_test(only_large_crops_are_decoded_at_reduced_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

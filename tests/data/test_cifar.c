@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cifar.c - tests CIFAR data sets: layouts, labels, broken files, missing files.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -123,16 +126,16 @@ static void the_folder_of_the_archive_is_found(void **state)
     ls_dataset_close(d);
 }
 
-static void assert_refused(const char *split, const char *file, const char *told)
+static void assert_refused(const char *split, const char *file, const char *message)
 {
     ls_dataset *d;
 
     assert_status(open_set(split, &d), LS_EFORMAT);
     assert_told(file);
-    assert_told(told);
+    assert_told(message);
 }
 
-static void wrong_lengths_are_told_with_their_offset(void **state)
+static void wrong_lengths_are_reported_with_offset(void **state)
 {
     char path[TEMP_PATH_BYTES];
     size_t bytes;
@@ -151,7 +154,7 @@ static void wrong_lengths_are_told_with_their_offset(void **state)
     free(data);
 }
 
-static void labels_out_of_range_are_told_with_their_offset(void **state)
+static void labels_out_of_range_are_reported_with_offset(void **state)
 {
     char path[TEMP_PATH_BYTES];
     size_t bytes;
@@ -162,7 +165,7 @@ static void labels_out_of_range_are_told_with_their_offset(void **state)
     data = temp_read(temp_path(&folder, "test_batch.bin", path), &bytes);
     data[3 * 3073] = 10;
     temp_write(path, data, bytes);
-    assert_refused("test", path, "offset 9219: label 10, those of CIFAR-10 are below 10");
+    assert_refused("test", path, "offset 9219: label 10; labels of CIFAR-10 are below 10");
     free(data);
 }
 
@@ -177,11 +180,11 @@ static void both_labels_of_cifar100_are_checked(void **state)
     data = temp_read(temp_path(&folder, "test.bin", path), &bytes);
     data[3074] = 20;
     temp_write(path, data, bytes);
-    assert_refused("test", path, "offset 3074: label 20, those of CIFAR-100 are below 20");
+    assert_refused("test", path, "offset 3074: label 20; labels of CIFAR-100 are below 20");
     data[3074] = 0;
     data[3075] = 100;
     temp_write(path, data, bytes);
-    assert_refused("test", path, "offset 3075: label 100, those of CIFAR-100 are below 100");
+    assert_refused("test", path, "offset 3075: label 100; labels of CIFAR-100 are below 100");
     free(data);
 }
 
@@ -195,7 +198,7 @@ static void missing_files_are_named(void **state)
     assert_told("neither CIFAR-10");
     temp_write(temp_path(&folder, "data_batch_1", path), "", 0);
     assert_status(open_set("train", &d), LS_ENOTFOUND);
-    assert_told("the binary version is needed");
+    assert_told("download the binary version");
     write_cifar10();
     assert_int_equal(remove(temp_path(&folder, "data_batch_4.bin", path)), 0);
     assert_status(open_set("train", &d), LS_ENOTFOUND);
@@ -205,7 +208,7 @@ static void missing_files_are_named(void **state)
     assert_status(ls_dataset_open_cifar(NULL, "train", &d), LS_EINVAL);
 }
 
-static void names_are_a_comfort(void **state)
+static void class_names_are_optional(void **state)
 {
     char path[TEMP_PATH_BYTES];
     ls_dataset *d;
@@ -237,7 +240,7 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
         ls_alloc_fail_at(++n);
         st = open_set("train", &d);
         ls_alloc_fail_at(0);
-        // A path that could not be put together counts as a file that is not there.
+        // Without memory for its path a file counts as missing.
         if (st != LS_OK)
             assert_true(st == LS_ENOMEM || st == LS_ENOTFOUND);
         ls_dataset_close(d);
@@ -267,11 +270,11 @@ int main(void)
         test(cifar10_is_five_files_and_one),
         test(cifar100_has_two_labels),
         test(the_folder_of_the_archive_is_found),
-        test(wrong_lengths_are_told_with_their_offset),
-        test(labels_out_of_range_are_told_with_their_offset),
+        test(wrong_lengths_are_reported_with_offset),
+        test(labels_out_of_range_are_reported_with_offset),
         test(both_labels_of_cifar100_are_checked),
         test(missing_files_are_named),
-        test(names_are_a_comfort),
+        test(class_names_are_optional),
         test(no_memory_is_an_error_at_every_allocation),
     };
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_convert.c - data sets written in other formats, and what is told of them. */
+/*
+ * test_convert.c - tests the conversion of data sets to other formats, and their description.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -144,7 +146,7 @@ static void cifar_files_hold_every_sample_once(void **state)
     }
 }
 
-static void what_cannot_be_written_is_told(void **state)
+static void write_errors_are_reported(void **state)
 {
     const convert_options opt = {0};
     char path[TEMP_PATH_BYTES];
@@ -158,7 +160,7 @@ static void what_cannot_be_written_is_told(void **state)
     ls_dataset_close(from);
     from = open_source(4, 2, 3, 32);
     assert_status(convert_to_cifar(from, &opt, folder.path, true, &n), LS_EINVAL);
-    assert_told("4 samples are too few");
+    assert_told("too few samples (4)");
     assert_status(convert_to_cifar(from, &opt, in_folder("no/where", path), false, &n),
                   LS_ENOTFOUND);
     assert_told("no/where");
@@ -219,7 +221,7 @@ static void note(void *arg, const char *text)
     (void)strncat(all->text, text, sizeof(all->text) - strlen(all->text) - 1);
 }
 
-static void a_description_counts_and_names(void **state)
+static void a_description_counts_images_and_names_broken_ones(void **state)
 {
     char path[TEMP_PATH_BYTES];
 
@@ -235,9 +237,9 @@ static void a_description_counts_and_names(void **state)
     temp_write(in_folder("mixed/b/list.txt", path), "", 0);
     for (int threads = 1; threads <= 3; threads++) {
         for (int quick = 0; quick < 2; quick++) {
-            notes told = {.n = 0};
+            notes message = {.n = 0};
             const describe_options opt = {
-                .threads = threads, .is_quick = quick != 0, .bad = note, .arg = &told};
+                .threads = threads, .is_quick = quick != 0, .bad = note, .arg = &message};
             dataset_facts f;
             ls_dataset *d;
 
@@ -245,9 +247,9 @@ static void a_description_counts_and_names(void **state)
             assert_ok(dataset_describe(d, &opt, &f));
             assert_int_equal(f.count, 5);
             assert_int_equal(f.n_bad, 2);
-            assert_int_equal(told.n, 2);
-            assert_non_null(strstr(told.text, "b/2.jpg: "));
-            assert_non_null(strstr(told.text, "b/3.png is empty"));
+            assert_int_equal(message.n, 2);
+            assert_non_null(strstr(message.text, "b/2.jpg: "));
+            assert_non_null(strstr(message.text, "b/3.png is empty"));
             assert_int_equal(f.n_jpeg, 2);
             assert_int_equal(f.n_png, 1);
             assert_int_equal(f.n_others, 1);
@@ -265,7 +267,7 @@ static void a_description_counts_and_names(void **state)
     }
 }
 
-static void moments_are_those_of_all_pixels(void **state)
+static void moments_cover_all_pixels(void **state)
 {
     ls_dataset *d = open_source(40, 2, 2, 9);
     static float x[2 * 81];
@@ -336,10 +338,10 @@ int main(void)
         cmocka_unit_test(a_folder_holds_the_same_pixels_and_labels),
         cmocka_unit_test(classes_without_names_keep_their_order),
         cmocka_unit_test(cifar_files_hold_every_sample_once),
-        cmocka_unit_test(what_cannot_be_written_is_told),
+        cmocka_unit_test(write_errors_are_reported),
         cmocka_unit_test(converting_without_memory_is_an_error),
-        cmocka_unit_test(a_description_counts_and_names),
-        cmocka_unit_test(moments_are_those_of_all_pixels),
+        cmocka_unit_test(a_description_counts_images_and_names_broken_ones),
+        cmocka_unit_test(moments_cover_all_pixels),
         cmocka_unit_test(describing_without_memory_is_an_error),
     };
 

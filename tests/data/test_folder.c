@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_folder.c - image folders: which files become which samples, and what is wrong with folders that are none. */
+/*
+ * test_folder.c - tests image folders: which files become which samples, and errors of folders
+ * without images.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -38,7 +41,7 @@ static void assert_file(const ls_dataset *d, size_t index, int64_t label, const 
     image_reader_free(&r);
 }
 
-static void files_are_found_as_torchvision_finds_them(void **state)
+static void files_are_found_as_by_torchvision(void **state)
 {
     static const char *const folders[] = {"set",          "set/zebra",       "set/ant",
                                           "set/ant/deep", "set/ant/deep/er", "set/.hidden"};
@@ -71,34 +74,34 @@ static void files_are_found_as_torchvision_finds_them(void **state)
     ls_dataset_close(d);
 }
 
-static void assert_refused(const char *name, ls_status status, const char *told)
+static void assert_refused(const char *name, ls_status status, const char *message)
 {
     ls_dataset *d;
 
     assert_status(open_folder(name, NULL, &d), status);
     assert_told(name);
-    assert_told(told);
+    assert_told(message);
 }
 
-static void folders_without_images_say_so(void **state)
+static void folders_without_images_are_refused(void **state)
 {
     LS_UNUSED(state);
-    assert_refused("nothing", LS_ENOTFOUND, "cannot open the folder");
+    assert_refused("nothing", LS_ENOTFOUND, "cannot open folder");
     temp_folder_make(&folder, "empty");
-    assert_refused("empty", LS_EFORMAT, "has no folder in it (0 files)");
+    assert_refused("empty", LS_EFORMAT, "has no class folders (0 files)");
     temp_folder_make(&folder, "flat");
     make_file("flat/a.jpg");
     make_file("flat/b.jpg");
-    assert_refused("flat", LS_EFORMAT, "has no folder in it (2 files)");
+    assert_refused("flat", LS_EFORMAT, "has no class folders (2 files)");
     temp_folder_make(&folder, "half");
     temp_folder_make(&folder, "half/full");
     make_file("half/full/a.jpg");
     temp_folder_make(&folder, "half/void");
     make_file("half/void/a.bmp");
-    assert_refused("half", LS_EFORMAT, "half/void has no .jpg, .jpeg or .png file (1 others)");
+    assert_refused("half", LS_EFORMAT, "half/void has no .jpg, .jpeg or .png file (1 other files)");
 }
 
-static void links_that_lead_back_are_told(void **state)
+static void link_loops_are_refused(void **state)
 {
     char path[TEMP_PATH_BYTES];
 
@@ -107,10 +110,10 @@ static void links_that_lead_back_are_told(void **state)
     temp_folder_make(&folder, "set/a");
     make_file("set/a/a.jpg");
     assert_int_equal(symlink("..", temp_path(&folder, "set/a/back", path)), 0);
-    assert_refused("set", LS_EINVAL, "does a link lead back?");
+    assert_refused("set", LS_EINVAL, "(a link loop?)");
 }
 
-/* Links are followed; one to nowhere is a file that cannot be read. */
+/* Links are followed; a dangling link is a file that cannot be read. */
 static void links_are_followed(void **state)
 {
     char path[TEMP_PATH_BYTES];
@@ -234,9 +237,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(files_are_found_as_torchvision_finds_them),
-        test(folders_without_images_say_so),
-        test(links_that_lead_back_are_told),
+        test(files_are_found_as_by_torchvision),
+        test(folders_without_images_are_refused),
+        test(link_loops_are_refused),
         test(links_are_followed),
         test(both_splits_must_have_the_same_classes),
         test(many_files_keep_their_order),

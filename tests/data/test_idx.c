@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_idx.c - tests idx files: plain, gzipped, truncated, changed and hostile ones, and MNIST's
+ * folder.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -58,13 +62,13 @@ static ls_status open_both(ls_dataset **out)
 }
 
 /* Opening must fail like this, naming the image file. */
-static void assert_refused(const char *told)
+static void assert_refused(const char *message)
 {
     ls_dataset *d;
 
     assert_status(open_both(&d), LS_EFORMAT);
     assert_told(image_path);
-    assert_told(told);
+    assert_told(message);
 }
 
 static void assert_is_the_set(const ls_dataset *d)
@@ -159,7 +163,7 @@ static void gzip_members_in_a_row_are_one_file(void **state)
     }
 }
 
-static void bytes_behind_the_gzip_data_are_refused(void **state)
+static void trailing_bytes_after_gzip_data_are_refused(void **state)
 {
     LS_UNUSED(state);
     write_members(FILE_BYTES, "garbage", 7);
@@ -174,15 +178,15 @@ static void bytes_behind_the_gzip_data_are_refused(void **state)
 
 static void a_plain_file_cut_at_any_byte_is_refused(void **state)
 {
-    char told[64];
+    char message[64];
 
     LS_UNUSED(state);
     for (size_t n = 0; n < FILE_BYTES; n++) {
         write_images(image_file, n);
-        // A missing element shows in the sum of the header before anything is read.
-        (void)snprintf(told, sizeof(told), n < HEADER_BYTES ? "offset %zu: the content ends" : ": ",
-                       n);
-        assert_refused(told);
+        // The header's size shows a missing element before anything is read.
+        (void)snprintf(message, sizeof(message),
+                       n < HEADER_BYTES ? "offset %zu: the content ends" : ": ", n);
+        assert_refused(message);
     }
 }
 
@@ -214,7 +218,7 @@ static void a_changed_byte_never_gives_other_pixels(void **state)
         st = open_both(&d);
         z[i / 8] ^= (unsigned char)(1U << i % 8);
         if (st == LS_OK) {
-            // The time and the system in gzip's header are nobody's business.
+            // gzip ignores the time and the system in its header.
             assert_is_the_set(d);
             ls_dataset_close(d);
         } else {
@@ -237,20 +241,20 @@ static void too_many_bytes_are_refused(void **state)
     assert_refused("offset 64: the content should end here");
 }
 
-static void wrong_magic_numbers_say_what_they_are(void **state)
+static void wrong_magic_numbers_are_explained(void **state)
 {
     static const struct {
         unsigned char magic[4];
-        const char *told;
+        const char *message;
     } cases[] = {
-        {{1, 0, 8, 3}, "offset 0: 01000803 does not begin an idx file"},
+        {{1, 0, 8, 3}, "offset 0: 01000803 is not the start of an idx file"},
         {{0, 0, 0x0D, 3}, "offset 2: type 0x0d (float32)"},
         {{0, 0, 0x09, 3}, "signed bytes"},
         {{0, 0, 0x0B, 3}, "16-bit integers"},
         {{0, 0, 0x0C, 3}, "32-bit integers"},
         {{0, 0, 0x0E, 3}, "float64"},
-        {{0, 0, 0x77, 3}, "no type of idx files"},
-        {{0, 0, 8, 1}, "offset 3: 1 dimensions, images: 3 or 4 are needed"},
+        {{0, 0, 0x77, 3}, "type 0x77 (unknown)"},
+        {{0, 0, 8, 1}, "offset 3: 1 dimensions, expected 3 or 4 (images)"},
         {{0, 0, 8, 5}, "offset 3"},
         {{0, 0, 8, 255}, "offset 3: 255"},
     };
@@ -261,7 +265,7 @@ static void wrong_magic_numbers_say_what_they_are(void **state)
         memcpy(file, image_file, FILE_BYTES);
         memcpy(file, cases[i].magic, 4);
         write_images(file, FILE_BYTES);
-        assert_refused(cases[i].told);
+        assert_refused(cases[i].message);
     }
 }
 
@@ -269,15 +273,15 @@ static void impossible_dimensions_are_refused(void **state)
 {
     static const struct {
         uint32_t dims[3];
-        const char *told;
+        const char *message;
     } cases[] = {
         {{0xFFFFFFFF, 2, 8}, "offset 4: dimension 0 is -1"},
         {{3, 0x80000000, 8}, "offset 8: dimension 1 is -2147483648"},
         {{3, 2, 0}, "offset 12: dimension 2 is 0"},
-        {{0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF}, "one sample of more"},
-        {{0, 0x7FFFFFFF, 0x7FFFFFFF}, "one sample of more"},
-        {{1, 0x10000, 0x10000}, "one sample of more"},
-        {{0x40000000, 0x40000000, 16}, "one sample of more"}, // the product is 0 in 64 bits
+        {{0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF}, "a sample has more"},
+        {{0, 0x7FFFFFFF, 0x7FFFFFFF}, "a sample has more"},
+        {{1, 0x10000, 0x10000}, "a sample has more"},
+        {{0x40000000, 0x40000000, 16}, "a sample has more"}, // the product is 0 in 64 bits
         {{60000, 28, 28}, "more than a file of"},
         {{5, 2, 8}, "more than a file of"},
     };
@@ -289,11 +293,11 @@ static void impossible_dimensions_are_refused(void **state)
         memcpy(file, image_file, FILE_BYTES);
         put_header(file, cases[i].dims[0], cases[i].dims[1], cases[i].dims[2]);
         write_images(file, FILE_BYTES);
-        assert_refused(cases[i].told);
+        assert_refused(cases[i].message);
     }
 }
 
-static void a_small_gzipped_file_cannot_promise_much(void **state)
+static void a_small_gzipped_file_allocates_little(void **state)
 {
     unsigned char file[HEADER_BYTES];
 
@@ -301,13 +305,13 @@ static void a_small_gzipped_file_cannot_promise_much(void **state)
     put_header(file, 0x7FFFFFFF, 28, 28);
     write_gzipped(file, sizeof(file));
     assert_refused("more than a file of");
-    // What the size of the file does not rule out is taken as it arrives.
+    // Memory grows with the content where the file's size does not limit it.
     put_header(file, 30, 28, 28);
     write_gzipped(file, sizeof(file));
     assert_refused("offset 16: the content ends");
 }
 
-static void long_gzipped_content_arrives_in_pieces(void **state)
+static void long_gzipped_content_is_read_in_pieces(void **state)
 {
     const uint32_t count = 3;
     const size_t bytes = (size_t)count * 2000 * 1000;
@@ -355,7 +359,7 @@ static void broken_labels_name_their_file(void **state)
     }
     temp_write(label_path, image_file, FILE_BYTES);
     assert_status(open_both(&d), LS_EFORMAT);
-    assert_told("labels: 1");
+    assert_told("expected 1 (labels)");
     temp_write(label_path, label_file, sizeof(label_file));
 }
 
@@ -376,7 +380,7 @@ static void an_empty_set_is_a_set(void **state)
     temp_write(label_path, label_file, sizeof(label_file));
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void paths_that_are_no_regular_files_are_refused(void **state)
 {
     char path[TEMP_PATH_BYTES];
     ls_dataset *d;
@@ -393,7 +397,7 @@ static void what_is_no_file_is_refused(void **state)
     ls_dataset_close(NULL);
 }
 
-static void every_byte_becomes_what_pytorch_makes_of_it(void **state)
+static void bytes_become_the_floats_of_pytorch(void **state)
 {
     unsigned char file[HEADER_BYTES + 256];
     static const unsigned char one[] = {0, 0, 8, 1, 0, 0, 0, 1, 0};
@@ -418,7 +422,7 @@ static void every_byte_becomes_what_pytorch_makes_of_it(void **state)
     temp_write(label_path, label_file, sizeof(label_file));
 }
 
-static void a_folder_is_read_by_mnists_names(void **state)
+static void a_folder_with_mnists_file_names_opens(void **state)
 {
     char path[TEMP_PATH_BYTES];
     size_t bytes;
@@ -476,7 +480,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     temp_folder_remove(&folder);
@@ -489,23 +493,23 @@ int main(void)
         cmocka_unit_test(plain_and_gzipped_files_give_the_same),
         cmocka_unit_test(four_dimensions_are_channels_first),
         cmocka_unit_test(gzip_members_in_a_row_are_one_file),
-        cmocka_unit_test(bytes_behind_the_gzip_data_are_refused),
+        cmocka_unit_test(trailing_bytes_after_gzip_data_are_refused),
         cmocka_unit_test(a_plain_file_cut_at_any_byte_is_refused),
         cmocka_unit_test(a_gzipped_file_cut_at_any_byte_is_refused),
         cmocka_unit_test(a_changed_byte_never_gives_other_pixels),
         cmocka_unit_test(too_many_bytes_are_refused),
-        cmocka_unit_test(wrong_magic_numbers_say_what_they_are),
+        cmocka_unit_test(wrong_magic_numbers_are_explained),
         cmocka_unit_test(impossible_dimensions_are_refused),
-        cmocka_unit_test(a_small_gzipped_file_cannot_promise_much),
-        cmocka_unit_test(long_gzipped_content_arrives_in_pieces),
+        cmocka_unit_test(a_small_gzipped_file_allocates_little),
+        cmocka_unit_test(long_gzipped_content_is_read_in_pieces),
         cmocka_unit_test(mismatched_counts_name_both_sides),
         cmocka_unit_test(broken_labels_name_their_file),
         cmocka_unit_test(an_empty_set_is_a_set),
-        cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(every_byte_becomes_what_pytorch_makes_of_it),
-        cmocka_unit_test(a_folder_is_read_by_mnists_names),
+        cmocka_unit_test(paths_that_are_no_regular_files_are_refused),
+        cmocka_unit_test(bytes_become_the_floats_of_pytorch),
+        cmocka_unit_test(a_folder_with_mnists_file_names_opens),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }

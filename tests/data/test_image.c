@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c - reading images, whole and broken ones. image_parity.py compares pixels with Pillow's. */
+/*
+ * test_image.c - tests reading and writing of images, intact and broken ones. image_parity.py
+ * compares pixels with Pillow's.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -35,7 +38,7 @@ static ls_status decode_bytes(image_reader *r, const void *data, size_t n)
     return decode_all(r, &view);
 }
 
-static void a_png_comes_back_as_it_was(void **state)
+static void a_png_round_trip_is_lossless(void **state)
 {
     LS_UNUSED(state);
     for (int channels = 1; channels <= 3; channels += 2) {
@@ -60,7 +63,7 @@ static void a_png_comes_back_as_it_was(void **state)
     }
 }
 
-static void a_jpeg_comes_back_nearly_as_it_was(void **state)
+static void a_jpeg_round_trip_is_close(void **state)
 {
     LS_UNUSED(state);
     for (int channels = 1; channels <= 3; channels += 2) {
@@ -142,8 +145,8 @@ static void a_part_is_decoded_alone_to_the_same_pixels(void **state)
     }
 }
 
-/* A cut file is an error, wherever it is cut; and the reader goes on with the next one. */
-static void a_file_that_ends_early_is_told(void **state)
+/* A file truncated at any byte is an error; the reader can read the next file. */
+static void a_truncated_file_is_an_error(void **state)
 {
     LS_UNUSED(state);
     for (int quality = 0; quality <= 80; quality += 80) {
@@ -161,7 +164,7 @@ static void a_file_that_ends_early_is_told(void **state)
             st = decode_bytes(&r, cut, n);
             if (st != LS_OK)
                 assert_status(st, LS_EFORMAT);
-            // The last chunk of a PNG and the end of the last bits of a JPEG say nothing of pixels.
+            // The last chunk of a PNG and the last bits of a JPEG hold no pixels.
             assert_true(st != LS_OK || n + 20 > file.length);
             if (st != LS_OK)
                 assert_told("picture");
@@ -205,7 +208,7 @@ static void other_formats_are_named(void **state)
     static const struct {
         const char *bytes;
         size_t n;
-        const char *told;
+        const char *message;
     } others[] = {
         {"GIF89a..", 8, "is a GIF"},
         {"RIFF....WEBPVP8 ", 16, "is a WebP image"},
@@ -225,19 +228,19 @@ static void other_formats_are_named(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(others); i++) {
         assert_status(decode_bytes(&r, others[i].bytes, others[i].n), LS_EFORMAT);
         assert_told("picture");
-        assert_told(others[i].told);
+        assert_told(others[i].message);
     }
     image_reader_free(&r);
 }
 
-/* A PNG's header is in a known place: the sizes that it tells are refused before memory is taken for them. */
+/* The sizes of a PNG's header are checked before memory is allocated for them. */
 static void sizes_out_of_bounds_are_refused(void **state)
 {
     static const struct {
         uint32_t width;
         uint32_t height;
     } sizes[] = {{0, 1}, {1, 0}, {0x7FFFFFFF, 0x7FFFFFFF}, {70000, 1}, {1, 70000}, {60000, 60000}};
-    // The checksums of those headers, as they must be right to be believed.
+    // The checksums of these headers.
     image_reader r = {0};
     text_buf file = {0};
 
@@ -271,12 +274,12 @@ static void a_jpeg_of_too_many_pixels_is_refused(void **state)
         at++;
     memset(file.data + at + 5, 0xF0, 4);
     assert_status(image_open_bytes(&r, "picture", file.data, file.length), LS_EFORMAT);
-    assert_told("61680 x 61680 pixels, at most 67108864");
+    assert_told("61680 x 61680 pixels, more than 67108864");
     image_reader_free(&r);
     text_free(&file);
 }
 
-/* A progressive file may repeat a scan as often as it likes, each time over all pixels. */
+/* A progressive file may repeat scans without limit, each over all pixels. */
 static void a_jpeg_of_too_many_scans_is_refused(void **state)
 {
     static const char path[] = CORPUS "/image/scans.jpg"; // with 600, behind the fuzzer's own byte
@@ -292,7 +295,7 @@ static void a_jpeg_of_too_many_scans_is_refused(void **state)
     free(data);
 }
 
-static void what_is_no_file_is_told(void **state)
+static void unreadable_files_are_reported(void **state)
 {
     char path[TEMP_PATH_BYTES];
     image_reader r = {0};
@@ -310,14 +313,14 @@ static void what_is_no_file_is_told(void **state)
     assert_int_equal(ftruncate(fd, (off_t)1 << 29), 0);
     assert_int_equal(close(fd), 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
-    assert_told("at most 268435456 are read");
+    assert_told("more than 268435456");
     temp_write(temp_path(&folder, "empty.jpg", path), "", 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
     assert_told("empty.jpg is empty");
     image_reader_free(&r);
 }
 
-static void content_counts_and_not_the_name(void **state)
+static void content_decides_the_format(void **state)
 {
     char path[TEMP_PATH_BYTES];
     image_reader r = {0};
@@ -335,7 +338,7 @@ static void content_counts_and_not_the_name(void **state)
     image_reader_free(&r);
 }
 
-static void planes_are_packed_by_fours(void **state)
+static void planes_are_packed_four_at_a_time(void **state)
 {
     uint8_t planes[5 * 3 * 2];
     image_reader r = {0};
@@ -349,7 +352,7 @@ static void planes_are_packed_by_fours(void **state)
     assert_memory_equal(v.pixels, ((uint8_t[]){1, 7, 13, 19, 2, 8, 14, 20, 4, 10, 16, 22}), 12);
     assert_ok(image_decode(&r, &(image_box){1, 1, 1, 1}, 1, 4, &v));
     assert_int_equal(v.pixels[0], 28);
-    assert_int_equal(v.pixels[3], 28); // what is missing is the first one again
+    assert_int_equal(v.pixels[3], 28); // a missing plane repeats the first one
     image_reader_free(&r);
 }
 
@@ -422,18 +425,18 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_png_comes_back_as_it_was),
-        cmocka_unit_test(a_jpeg_comes_back_nearly_as_it_was),
+        cmocka_unit_test(a_png_round_trip_is_lossless),
+        cmocka_unit_test(a_jpeg_round_trip_is_close),
         cmocka_unit_test(a_part_is_decoded_alone_to_the_same_pixels),
-        cmocka_unit_test(a_file_that_ends_early_is_told),
+        cmocka_unit_test(a_truncated_file_is_an_error),
         cmocka_unit_test(changed_bytes_never_crash),
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(sizes_out_of_bounds_are_refused),
         cmocka_unit_test(a_jpeg_of_too_many_pixels_is_refused),
         cmocka_unit_test(a_jpeg_of_too_many_scans_is_refused),
-        cmocka_unit_test(what_is_no_file_is_told),
-        cmocka_unit_test(content_counts_and_not_the_name),
-        cmocka_unit_test(planes_are_packed_by_fours),
+        cmocka_unit_test(unreadable_files_are_reported),
+        cmocka_unit_test(content_decides_the_format),
+        cmocka_unit_test(planes_are_packed_four_at_a_time),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
         cmocka_unit_test(writing_without_memory_is_an_error),
     };

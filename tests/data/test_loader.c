@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_loader.c - tests the loader over a computed data set: batches, broken samples, memory,
+ * cancelling.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -19,8 +23,8 @@
 
 static ls_device *device;
 
-/* A data set that is computed: byte k of sample i is sample_byte(i + k), its label i % 10. Opening one of
- * `is_bad` fails; while `hold` is set, readers wait. */
+/* A data set that is computed: byte k of sample i is sample_byte(i + k), its label i % 10. Opening
+ * one of `is_bad` fails; while `hold` is set, readers wait. */
 typedef struct counting_set {
     ls_dataset common;
     bool is_bad[MOST_SAMPLES];
@@ -62,7 +66,7 @@ static void close_counting(ls_dataset *self)
 static const dataset_ops counting_ops = {
     .open = open_counting, .label = label_counting, .close = close_counting};
 
-/* What one test needs; the loader's options can be changed before open_loader(). */
+/* State of one test; the loader's options can be changed before open_loader(). */
 typedef struct fixture {
     counting_set set;
     ls_sampler *sampler;
@@ -91,7 +95,7 @@ static void open_loader(fixture *f)
     assert_ok(ls_loader_create(&f->opt, &f->loader));
 }
 
-static void tear_down(fixture *f)
+static void clean_up(fixture *f)
 {
     ls_loader_destroy(f->loader);
     ls_sampler_destroy(f->sampler);
@@ -166,12 +170,12 @@ static void every_number_of_threads_gives_the_same_batches(void **state)
                 assert_ok(ls_loader_start(f.loader, epoch, 0));
                 assert_epoch(&f, 0);
             }
-            tear_down(&f);
+            clean_up(&f);
         }
     }
 }
 
-static void large_rows_are_shared_among_threads(void **state)
+static void threads_share_batches_of_large_rows(void **state)
 {
     LS_UNUSED(state);
     for (int threads = -1; threads < 6; threads += 3) {
@@ -187,11 +191,11 @@ static void large_rows_are_shared_among_threads(void **state)
             assert_ok(ls_loader_start(f.loader, epoch, epoch));
             assert_epoch(&f, epoch);
         }
-        tear_down(&f);
+        clean_up(&f);
     }
 }
 
-static void an_epoch_may_begin_anywhere(void **state)
+static void an_epoch_may_start_at_any_batch(void **state)
 {
     fixture f;
     ls_batch b;
@@ -209,10 +213,10 @@ static void an_epoch_may_begin_anywhere(void **state)
     }
     assert_status(ls_loader_start(f.loader, 1, 7), LS_EINVAL);
     assert_told("batch 7 of 6");
-    tear_down(&f);
+    clean_up(&f);
 }
 
-static void a_short_last_batch_can_be_left_out(void **state)
+static void a_short_last_batch_can_be_dropped(void **state)
 {
     fixture f;
 
@@ -223,10 +227,10 @@ static void a_short_last_batch_can_be_left_out(void **state)
     assert_int_equal(ls_loader_batches(f.loader), 5);
     assert_ok(ls_loader_start(f.loader, 0, 0));
     assert_epoch(&f, 0);
-    tear_down(&f);
+    clean_up(&f);
 }
 
-static void small_sets_make_small_epochs(void **state)
+static void small_sets_give_short_epochs(void **state)
 {
     LS_UNUSED(state);
     for (size_t count = 0; count < 12; count++) {
@@ -242,12 +246,12 @@ static void small_sets_make_small_epochs(void **state)
                 assert_ok(ls_loader_start(f.loader, epoch, 0));
                 assert_epoch(&f, 0);
             }
-            tear_down(&f);
+            clean_up(&f);
         }
     }
 }
 
-static void an_epoch_must_begin(void **state)
+static void next_needs_a_started_epoch(void **state)
 {
     fixture f;
     ls_batch b;
@@ -257,14 +261,14 @@ static void an_epoch_must_begin(void **state)
     open_loader(&f);
     assert_status(ls_loader_next(f.loader, &b), LS_EINVAL);
     assert_told("ls_loader_start");
-    tear_down(&f);
+    clean_up(&f);
 }
 
-static void a_readers_error_comes_out_of_next(void **state)
+static void next_returns_the_error_of_a_reader_thread(void **state)
 {
     LS_UNUSED(state);
     for (int threads = -1; threads <= 3; threads++) {
-        char told[64];
+        char message[64];
         fixture f;
         ls_batch b;
 
@@ -274,19 +278,20 @@ static void a_readers_error_comes_out_of_next(void **state)
         assert_ok(ls_sampler_set_epoch(f.sampler, 0));
         f.set.is_bad[ls_sampler_index(f.sampler, 25)] = true;
         f.set.is_bad[ls_sampler_index(f.sampler, 28)] = true;
-        (void)snprintf(told, sizeof(told), "sample %zu is broken", ls_sampler_index(f.sampler, 25));
+        (void)snprintf(message, sizeof(message), "sample %zu is broken",
+                       ls_sampler_index(f.sampler, 25));
         assert_ok(ls_loader_start(f.loader, 0, 0));
         assert_ok(ls_loader_next(f.loader, &b));
         assert_ok(ls_loader_next(f.loader, &b));
         for (int i = 0; i < 3; i++) {
             assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
-            assert_told(told);
+            assert_told(message);
         }
-        // The next epoch is another matter.
+        // The next epoch starts without the failure.
         f.opt.batch_size = 10;
         assert_ok(ls_loader_start(f.loader, 0, 3));
         assert_epoch(&f, 3);
-        tear_down(&f);
+        clean_up(&f);
     }
 }
 
@@ -307,7 +312,7 @@ static size_t next_whole(const fixture *f, size_t index)
     return index;
 }
 
-static void others_stand_in_for_broken_images(void **state)
+static void broken_images_are_replaced(void **state)
 {
     LS_UNUSED(state);
     for (int threads = -1; threads <= 3; threads += 2) {
@@ -333,7 +338,7 @@ static void others_stand_in_for_broken_images(void **state)
             n_bad += f.set.is_bad[index];
         }
         assert_int_equal(ls_loader_bad_images(f.loader), n_bad);
-        tear_down(&f);
+        clean_up(&f);
     }
 }
 
@@ -360,7 +365,7 @@ static bool assert_whole_rows(const fixture *f, size_t first, size_t rows, size_
     return true;
 }
 
-static void broken_images_can_be_left_out(void **state)
+static void broken_images_can_be_skipped(void **state)
 {
     LS_UNUSED(state);
     for (int threads = -1; threads <= 3; threads += 2) {
@@ -383,11 +388,11 @@ static void broken_images_can_be_left_out(void **state)
         }
         assert_int_equal(n_batches, 8);
         assert_int_equal(ls_loader_bad_images(f.loader), n_bad);
-        tear_down(&f);
+        clean_up(&f);
     }
 }
 
-static void a_set_without_a_whole_image_is_refused(void **state)
+static void a_set_of_broken_images_is_refused(void **state)
 {
     fixture f;
     ls_batch b;
@@ -400,7 +405,7 @@ static void a_set_without_a_whole_image_is_refused(void **state)
     assert_ok(ls_loader_start(f.loader, 0, 0));
     assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
     assert_told("12 images in a row are broken, the last one: sample ");
-    tear_down(&f);
+    clean_up(&f);
     set_up(&f, 12, 4);
     f.opt.bad_images = LS_BAD_IMAGES_LEAVE_OUT;
     memset(f.set.is_bad, 1, sizeof(f.set.is_bad));
@@ -409,7 +414,7 @@ static void a_set_without_a_whole_image_is_refused(void **state)
     assert_ok(ls_loader_next(f.loader, &b));
     assert_shape(&f, &b, 0);
     assert_int_equal(ls_loader_bad_images(f.loader), 12);
-    tear_down(&f);
+    clean_up(&f);
 }
 
 static void steps_after_the_first_epoch_allocate_nothing(void **state)
@@ -429,10 +434,10 @@ static void steps_after_the_first_epoch_allocate_nothing(void **state)
         assert_epoch(&f, 0);
     }
     assert_int_equal(ls_alloc_count(), before);
-    tear_down(&f);
+    clean_up(&f);
 }
 
-static void handed_out_batches_count_as_written(void **state)
+static void returned_batches_count_as_written(void **state)
 {
     ls_tensor *first = NULL;
     uint64_t version = 0;
@@ -453,7 +458,7 @@ static void handed_out_batches_count_as_written(void **state)
     }
     assert_ptr_equal(b.x, first); // two slots: the third batch is in the first's
     assert_true(b.x->storage->version > version);
-    tear_down(&f);
+    clean_up(&f);
 }
 
 static void release_readers(void *arg)
@@ -463,7 +468,7 @@ static void release_readers(void *arg)
     atomic_store(&s->hold, false);
 }
 
-static void a_loader_can_end_while_its_threads_read(void **state)
+static void a_loader_can_be_destroyed_while_threads_read(void **state)
 {
     LS_UNUSED(state);
     for (int restart = 0; restart < 2; restart++) {
@@ -482,12 +487,12 @@ static void a_loader_can_end_while_its_threads_read(void **state)
             assert_ok(ls_loader_start(f.loader, 1, 2));
             assert_epoch(&f, 2);
         }
-        tear_down(&f);
+        clean_up(&f);
         ls_thread_join(&helper);
     }
 }
 
-static void wrong_options_say_what_is_wrong(void **state)
+static void invalid_options_are_named(void **state)
 {
     ls_sampler *other;
     const ls_sampler_options other_opt = {.size = sizeof(other_opt), .count = 9};
@@ -515,12 +520,12 @@ static void wrong_options_say_what_is_wrong(void **state)
     f.set.common.dims[1] = 0;
     dataset_ready(&f.set.common);
     assert_status(ls_loader_create(&f.opt, &f.loader), LS_EINVAL);
-    assert_told("the images differ in size: ls_dataset_augment()");
+    assert_told("the images differ in size; set a common size with ls_dataset_augment()");
     assert_status(ls_loader_create(NULL, &f.loader), LS_EINVAL);
     ls_sampler_destroy(other);
     ls_loader_destroy(NULL);
     f.loader = NULL;
-    tear_down(&f);
+    clean_up(&f);
 }
 
 static void no_memory_is_an_error_at_every_allocation(void **state)
@@ -541,7 +546,7 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
         assert_true(n < 1000);
     } while (st != LS_OK);
     assert_true(n > 3);
-    tear_down(&f);
+    clean_up(&f);
 }
 
 static int open_device(void **state)
@@ -568,19 +573,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_threads_gives_the_same_batches),
-        cmocka_unit_test(large_rows_are_shared_among_threads),
-        cmocka_unit_test(an_epoch_may_begin_anywhere),
-        cmocka_unit_test(a_short_last_batch_can_be_left_out),
-        cmocka_unit_test(small_sets_make_small_epochs),
-        cmocka_unit_test(an_epoch_must_begin),
-        cmocka_unit_test(a_readers_error_comes_out_of_next),
-        cmocka_unit_test(others_stand_in_for_broken_images),
-        cmocka_unit_test(broken_images_can_be_left_out),
-        cmocka_unit_test(a_set_without_a_whole_image_is_refused),
+        cmocka_unit_test(threads_share_batches_of_large_rows),
+        cmocka_unit_test(an_epoch_may_start_at_any_batch),
+        cmocka_unit_test(a_short_last_batch_can_be_dropped),
+        cmocka_unit_test(small_sets_give_short_epochs),
+        cmocka_unit_test(next_needs_a_started_epoch),
+        cmocka_unit_test(next_returns_the_error_of_a_reader_thread),
+        cmocka_unit_test(broken_images_are_replaced),
+        cmocka_unit_test(broken_images_can_be_skipped),
+        cmocka_unit_test(a_set_of_broken_images_is_refused),
         cmocka_unit_test(steps_after_the_first_epoch_allocate_nothing),
-        cmocka_unit_test(handed_out_batches_count_as_written),
-        cmocka_unit_test(a_loader_can_end_while_its_threads_read),
-        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(returned_batches_count_as_written),
+        cmocka_unit_test(a_loader_can_be_destroyed_while_threads_read),
+        cmocka_unit_test(invalid_options_are_named),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_no_codecs.c - zlib, libjpeg and libspng are only needed by who opens a file of their kind. This program does not link them, and
- * runs itself again where they cannot be loaded.
+ * test_no_codecs.c - tests that zlib, libjpeg and libspng are needed only for files of their kind.
+ * The program does not link them and runs itself again where they cannot be loaded.
  */
 #include "base/unit.h"
 
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the process without codecs: `path` must be refused for want of `package`. */
+/* In the process without codecs: opening `path` must name the missing `package`. */
 static int open_without(const char *path, const char *package)
 {
     image_reader r = {0};
@@ -31,9 +31,9 @@ static int open_without(const char *path, const char *package)
                : 1;
 }
 
-/* A broken library of that name, found first, is as good as none. */
-static void assert_told_without(const char *library, const char *package, const char *file,
-                                const void *begin, size_t n)
+/* A broken library of that name is found first and cannot be loaded. */
+static void assert_refused_without(const char *library, const char *package, const char *file,
+                                   const void *begin, size_t n)
 {
     temp_folder folder;
     char broken[TEMP_PATH_BYTES];
@@ -57,30 +57,30 @@ static void assert_told_without(const char *library, const char *package, const 
     temp_folder_remove(&folder);
 }
 
-static void a_missing_zlib_is_told(void **state)
+static void a_missing_zlib_is_reported(void **state)
 {
     LS_UNUSED(state);
-    assert_told_without("libz.so.1", "zlib1g", "images.gz", "\x1F\x8B", 2);
+    assert_refused_without("libz.so.1", "zlib1g", "images.gz", "\x1F\x8B", 2);
 }
 
-static void a_missing_libjpeg_is_told(void **state)
+static void a_missing_libjpeg_is_reported(void **state)
 {
     LS_UNUSED(state);
-    assert_told_without("libjpeg.so.62", "libjpeg62-turbo", "a.png", "\xFF\xD8\xFF\xE0", 4);
+    assert_refused_without("libjpeg.so.62", "libjpeg62-turbo", "a.png", "\xFF\xD8\xFF\xE0", 4);
 }
 
-static void a_missing_libspng_is_told(void **state)
+static void a_missing_libspng_is_reported(void **state)
 {
     LS_UNUSED(state);
-    assert_told_without("libspng.so.0", "libspng0", "a.jpg", "\x89PNG\r\n\x1A\n", 8);
+    assert_refused_without("libspng.so.0", "libspng0", "a.jpg", "\x89PNG\r\n\x1A\n", 8);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_zlib_is_told),
-        cmocka_unit_test(a_missing_libjpeg_is_told),
-        cmocka_unit_test(a_missing_libspng_is_told),
+        cmocka_unit_test(a_missing_zlib_is_reported),
+        cmocka_unit_test(a_missing_libjpeg_is_reported),
+        cmocka_unit_test(a_missing_libspng_is_reported),
     };
 
     if (argc == 3)

@@ -5,7 +5,8 @@
 
 #include "data/images/image_write.h"
 
-/* A soft picture with an edge, which `seed` moves; channels 1 or 3. Its bytes are free()d by the caller. */
+/* A soft picture with an edge, which `seed` moves; channels 1 or 3. Its bytes are free()d by the
+ * caller. */
 flat_image picture_make(int width, int height, int channels, int seed);
 
 /* Appends it as a file's content: PNG with quality 0. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_resize.c - against the definition, worked out pixel by pixel. Compiled twice: with the inner loops that this processor has, and
- * with the plain ones.
+ * test_resize.c - compares resizing with its definition, computed pixel by pixel. Compiled twice:
+ * with SSE2 and with the plain loops.
  */
 #include "base/unit.h"
 
@@ -27,7 +27,8 @@ static image_view make_source(int width, int height)
     return (image_view){source, (size_t)width * 4, width, height};
 }
 
-/* One line of `in` bytes with a step in between, at position `at` of `out`: weights of a triangle, 22 bits each, a rounded sum. */
+/* One line of `in` bytes with a step in between, at position `at` of `out`: weights of a triangle,
+ * 22 bits each, a rounded sum. */
 static uint8_t resized(const uint8_t *bytes, size_t step, int in, int out, int at)
 {
     const double scale = (double)in / out;
@@ -51,8 +52,8 @@ static uint8_t resized(const uint8_t *bytes, size_t step, int in, int out, int a
     return (uint8_t)(sum > 255 ? 255 : sum);
 }
 
-/* Pixel (x, y), channel c: along the rows first, or along the columns where the height shrinks by
- * more than twice what the width shrinks by. */
+/* Pixel (x, y), channel c: the horizontal pass first, or the vertical one where the height shrinks
+ * by more than twice what the width shrinks by. */
 static uint8_t expected(const image_view *v, int out_w, int out_h, int x, int y, size_t c)
 {
     const int less_high = v->height - out_h;
@@ -88,7 +89,7 @@ static void assert_resizes(int in_w, int in_h, int out_w, int out_h, const int w
     assert_ok(resize_run(&r, &part, &out));
     assert_int_equal(out.width, window[2]);
     assert_int_equal(out.height, window[3]);
-    // Three columns of the window and all of its rows tell enough, at a bearable price.
+    // Three columns of the window and all of its rows show enough, at a bearable price.
     for (int y = 0; y < window[3]; y++) {
         const int columns[3] = {0, window[2] / 2, window[2] - 1};
 
@@ -101,7 +102,7 @@ static void assert_resizes(int in_w, int in_h, int out_w, int out_h, const int w
     resizer_free(&r);
 }
 
-static void sizes_of_all_kinds_follow_the_definition(void **state)
+static void all_sizes_follow_the_definition(void **state)
 {
     static const int sizes[][4] = {
         {1, 1, 1, 1},     {1, 1, 5, 4},         {7, 5, 1, 1},       {28, 28, 32, 32},
@@ -115,7 +116,7 @@ static void sizes_of_all_kinds_follow_the_definition(void **state)
                        (int[]){0, 0, sizes[i][2], sizes[i][3]});
 }
 
-static void a_part_has_the_pixels_of_the_whole(void **state)
+static void a_part_equals_the_same_pixels_of_the_whole(void **state)
 {
     ls_rng rng;
 
@@ -135,7 +136,7 @@ static void a_part_has_the_pixels_of_the_whole(void **state)
     }
 }
 
-static void one_colour_stays_one_colour(void **state)
+static void a_uniform_image_stays_uniform(void **state)
 {
     resizer r = {0};
     image_view out;
@@ -154,7 +155,7 @@ static void one_colour_stays_one_colour(void **state)
 }
 
 /* The largest side there is, onto one pixel: no sum overflows. */
-static void the_longest_row_fits(void **state)
+static void the_longest_row_does_not_overflow(void **state)
 {
     const size_t n = 65535;
     uint8_t *row = calloc(n + 8, 4);
@@ -198,10 +199,10 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_of_all_kinds_follow_the_definition),
-        cmocka_unit_test(a_part_has_the_pixels_of_the_whole),
-        cmocka_unit_test(one_colour_stays_one_colour),
-        cmocka_unit_test(the_longest_row_fits),
+        cmocka_unit_test(all_sizes_follow_the_definition),
+        cmocka_unit_test(a_part_equals_the_same_pixels_of_the_whole),
+        cmocka_unit_test(a_uniform_image_stays_uniform),
+        cmocka_unit_test(the_longest_row_does_not_overflow),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 

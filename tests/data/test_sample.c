@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_sample.c - images through augmentation and loader: the same bits with any number of threads, broken files named and counted.
+ * test_sample.c - tests images through augmentation and loader: the same bits with any number of
+ * threads, broken files logged and counted.
  */
 #include "base/unit.h"
 
@@ -159,7 +160,8 @@ static void steps_allocate_nothing_once_the_largest_image_is_known(void **state)
 
 /* --- broken files --- */
 
-/* Standard error goes into a file until log_end(), which gives what is in it; free()d by the caller. */
+/* Standard error goes into a file until log_end(), which gives what is in it; free()d by the
+ * caller. */
 static int log_begin(char path[TEMP_PATH_BYTES])
 {
     const int kept = dup(STDERR_FILENO);
@@ -196,7 +198,7 @@ static void break_files(void)
     temp_write(temp_path(&folder, "c/18.png", path), "GIF89a", 6);
 }
 
-static void mend_files(void)
+static void restore_files(void)
 {
     char path[TEMP_PATH_BYTES];
 
@@ -205,7 +207,7 @@ static void mend_files(void)
     picture_write(temp_path(&folder, "c/18.png", path), 40, 30, 1, 0);
 }
 
-static void broken_files_are_named_and_counted(void **state)
+static void broken_files_are_logged_and_counted(void **state)
 {
     ls_augment a;
     ls_dataset *d;
@@ -231,16 +233,16 @@ static void broken_files_are_named_and_counted(void **state)
         assert_non_null(strstr(logged, "a/01.jpg: offset"));
         assert_non_null(strstr(logged, "b/10.jpg is empty"));
         assert_non_null(strstr(logged, "c/18.png is a GIF"));
-        assert_non_null(
-            strstr(logged, bad == LS_BAD_IMAGES_REPLACE ? "another one stands in" : ": left out"));
+        assert_non_null(strstr(logged, bad == LS_BAD_IMAGES_REPLACE ? "replaced by another image"
+                                                                    : ": skipped"));
         free(logged);
         close_stream(&s);
     }
-    mend_files();
+    restore_files();
     ls_dataset_close(d);
 }
 
-static void a_broken_file_is_fatal_unless_asked_otherwise(void **state)
+static void a_broken_file_is_fatal_by_default(void **state)
 {
     ls_augment a;
     ls_dataset *d;
@@ -260,11 +262,11 @@ static void a_broken_file_is_fatal_unless_asked_otherwise(void **state)
     assert_status(st, LS_EFORMAT);
     assert_told(folder.path);
     close_stream(&s);
-    mend_files();
+    restore_files();
     ls_dataset_close(d);
 }
 
-/* A file that has gone since is no broken image. */
+/* A file that was deleted is not a broken image. */
 static void a_missing_file_is_always_fatal(void **state)
 {
     char path[TEMP_PATH_BYTES];
@@ -287,7 +289,7 @@ static void a_missing_file_is_always_fatal(void **state)
 
 /* --- sets in memory --- */
 
-static void a_synthetic_set_is_the_same_for_all(void **state)
+static void a_synthetic_set_is_the_same_on_all_ranks(void **state)
 {
     const ls_synthetic_options opt = {
         .size = sizeof(opt), .count = 50, .classes = 7, .channels = 2, .height = 5, .width = 9};
@@ -328,7 +330,7 @@ static void a_synthetic_set_is_the_same_for_all(void **state)
     ls_dataset_close(d);
 }
 
-static void wrong_synthetic_options_are_told(void **state)
+static void invalid_synthetic_options_are_named(void **state)
 {
     ls_synthetic_options opt = {.size = 1};
     ls_dataset *d;
@@ -344,8 +346,8 @@ static void wrong_synthetic_options_are_told(void **state)
     assert_told("16384");
 }
 
-/* Grey images become three channels, each normalised by its own numbers. */
-static void grey_sets_go_through_the_same_augmentation(void **state)
+/* Grey images become three channels, each normalized with its own mean and deviation. */
+static void grey_sets_are_augmented_too(void **state)
 {
     const ls_synthetic_options opt = {
         .size = sizeof(opt), .count = 4, .channels = 1, .height = 28, .width = 28};
@@ -379,8 +381,8 @@ static void grey_sets_go_through_the_same_augmentation(void **state)
     ls_dataset_close(d);
 }
 
-/* More planes than a pixel has bytes: they go by fours. */
-static void many_channels_are_cropped_alike(void **state)
+/* More planes than a pixel has bytes: four are processed at a time. */
+static void all_channels_have_the_same_crop(void **state)
 {
     const ls_synthetic_options opt = {
         .size = sizeof(opt), .count = 3, .channels = 6, .height = 10, .width = 12};
@@ -447,7 +449,7 @@ static int set_up(void **state)
                : -1;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     ls_device_close(device);
@@ -460,15 +462,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(steps_allocate_nothing_once_the_largest_image_is_known),
-        cmocka_unit_test(broken_files_are_named_and_counted),
-        cmocka_unit_test(a_broken_file_is_fatal_unless_asked_otherwise),
+        cmocka_unit_test(broken_files_are_logged_and_counted),
+        cmocka_unit_test(a_broken_file_is_fatal_by_default),
         cmocka_unit_test(a_missing_file_is_always_fatal),
-        cmocka_unit_test(a_synthetic_set_is_the_same_for_all),
-        cmocka_unit_test(wrong_synthetic_options_are_told),
-        cmocka_unit_test(grey_sets_go_through_the_same_augmentation),
-        cmocka_unit_test(many_channels_are_cropped_alike),
+        cmocka_unit_test(a_synthetic_set_is_the_same_on_all_ranks),
+        cmocka_unit_test(invalid_synthetic_options_are_named),
+        cmocka_unit_test(grey_sets_are_augmented_too),
+        cmocka_unit_test(all_channels_have_the_same_crop),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_sampler.c - tests the sampler against PyTorch's DistributedSampler, its modes, and the fixed
+ * order of a seed.
+ */
 #include "base/unit.h"
 
 #include <lockstep/data.h>
@@ -30,7 +34,7 @@ static void assert_order(const ls_sampler *s, const size_t *want, size_t n)
 }
 
 /* The figures are those of torch.utils.data.DistributedSampler(shuffle=False). */
-static void padding_is_that_of_pytorch(void **state)
+static void padding_equals_pytorchs(void **state)
 {
     static const size_t first[] = {0, 3, 6, 9};
     static const size_t last[] = {2, 5, 8, 1};
@@ -44,7 +48,7 @@ static void padding_is_that_of_pytorch(void **state)
     ls_sampler_destroy(b);
 }
 
-static void padding_repeats_as_often_as_needed(void **state)
+static void padding_repeats_small_sets(void **state)
 {
     LS_UNUSED(state);
     for (int rank = 0; rank < 8; rank++) {
@@ -56,7 +60,7 @@ static void padding_repeats_as_often_as_needed(void **state)
     }
 }
 
-static void dropping_gives_every_rank_as_many(void **state)
+static void drop_last_gives_all_ranks_equally_many(void **state)
 {
     static const size_t want[] = {2, 5, 8};
     ls_sampler *s = make(11, 2, 3, LS_SAMPLER_DROP_LAST, 1);
@@ -85,7 +89,7 @@ static void count_visits(size_t count, int world, ls_sampler_mode mode, unsigned
     }
 }
 
-static void each_mode_visits_what_it_says(void **state)
+static void each_mode_visits_the_documented_samples(void **state)
 {
     unsigned visits[64];
 
@@ -116,7 +120,7 @@ static void each_mode_visits_what_it_says(void **state)
 
 /* Ranks of one number take the first `skip` samples of an order, ranks of another number the
  * rest. */
-static void skipped_samples_are_those_that_other_ranks_have_had(void **state)
+static void skipped_samples_are_the_first_of_the_order(void **state)
 {
     size_t order[29];
     ls_sampler *whole = make(29, 0, 1, LS_SAMPLER_UNEVEN, 0);
@@ -156,7 +160,7 @@ static void uneven_lengths_differ_by_at_most_one(void **state)
     }
 }
 
-static void seed_and_epoch_alone_decide_the_order(void **state)
+static void the_order_depends_on_seed_and_epoch_only(void **state)
 {
     ls_sampler *a = make(1000, 0, 1, LS_SAMPLER_PAD, 0);
     ls_sampler *b = make(1000, 0, 1, LS_SAMPLER_PAD, 0);
@@ -177,7 +181,7 @@ static void seed_and_epoch_alone_decide_the_order(void **state)
 }
 
 /* The order is part of what a checkpoint's resume relies on: it may not change between versions. */
-static void the_order_never_changes(void **state)
+static void the_order_of_a_seed_is_fixed(void **state)
 {
     static const size_t want[] = {5, 9, 2, 6, 8, 4, 1, 0, 3, 7};
     ls_sampler *s = make(10, 0, 1, LS_SAMPLER_PAD, 0);
@@ -200,26 +204,27 @@ static void an_empty_set_gives_nothing(void **state)
     }
 }
 
-static void wrong_options_say_what_is_wrong(void **state)
+static void invalid_options_are_named(void **state)
 {
     static const struct {
         ls_sampler_options opt;
-        const char *told;
+        const char *message;
     } cases[] = {
         {{.size = 3, .count = 1}, "options"},
-        {{.size = sizeof(ls_sampler_options), .rank = 1}, "no rank 1 of 1"},
-        {{.size = sizeof(ls_sampler_options), .rank = -1, .world_size = 2}, "no rank -1 of 2"},
-        {{.size = sizeof(ls_sampler_options), .world_size = -2}, "of -2"},
+        {{.size = sizeof(ls_sampler_options), .rank = 1}, "rank 1 is not below world size 1"},
+        {{.size = sizeof(ls_sampler_options), .rank = -1, .world_size = 2},
+         "rank -1 is not below world size 2"},
+        {{.size = sizeof(ls_sampler_options), .world_size = -2}, "world size -2"},
         {{.size = sizeof(ls_sampler_options), .count = SIZE_MAX}, "2^32"},
-        {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "no mode"},
-        {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4}, "4 samples are skipped"},
+        {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "invalid mode 3"},
+        {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4}, "skip 4 exceeds the 3 samples"},
     };
     ls_sampler *s;
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_sampler_create(&cases[i].opt, &s), LS_EINVAL);
-        assert_told(cases[i].told);
+        assert_told(cases[i].message);
     }
     assert_status(ls_sampler_create(NULL, &s), LS_EINVAL);
     ls_sampler_destroy(NULL);
@@ -243,16 +248,16 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(padding_is_that_of_pytorch),
-        cmocka_unit_test(padding_repeats_as_often_as_needed),
-        cmocka_unit_test(dropping_gives_every_rank_as_many),
-        cmocka_unit_test(each_mode_visits_what_it_says),
-        cmocka_unit_test(skipped_samples_are_those_that_other_ranks_have_had),
+        cmocka_unit_test(padding_equals_pytorchs),
+        cmocka_unit_test(padding_repeats_small_sets),
+        cmocka_unit_test(drop_last_gives_all_ranks_equally_many),
+        cmocka_unit_test(each_mode_visits_the_documented_samples),
+        cmocka_unit_test(skipped_samples_are_the_first_of_the_order),
         cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
-        cmocka_unit_test(seed_and_epoch_alone_decide_the_order),
-        cmocka_unit_test(the_order_never_changes),
+        cmocka_unit_test(the_order_depends_on_seed_and_epoch_only),
+        cmocka_unit_test(the_order_of_a_seed_is_fixed),
         cmocka_unit_test(an_empty_set_gives_nothing),
-        cmocka_unit_test(wrong_options_say_what_is_wrong),
+        cmocka_unit_test(invalid_options_are_named),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 

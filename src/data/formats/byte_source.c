@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * byte_source.c - reads a plain or gzipped file from front to back. idx.c uses it. Every error
+ * names the file and an offset.
+ */
 #include "data/formats/byte_source.h"
 
 #include "base/file.h"
@@ -16,8 +20,8 @@ static ls_status fail_open(const char *path)
                    ls_errno_text(errno));
 }
 
-/* Asks the file itself what it is: its name promises nothing. */
-static ls_status examine(byte_source *s)
+/* Detects gzip by the first two bytes, not by the name. */
+static ls_status detect_gzip(byte_source *s)
 {
     unsigned char magic[2] = {0, 0};
     struct stat info;
@@ -40,11 +44,11 @@ ls_status byte_source_open(byte_source *s, const char *path)
 
     memset(s, 0, sizeof(*s));
     s->path = path;
-    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (s->fd < 0)
         return fail_open(path);
-    st = examine(s);
+    st = detect_gzip(s);
     if (st != LS_OK)
         byte_source_close(s);
     return st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * byte_source.h - a file read front to back, whether it is gzipped or not. Errors name the file and
- * the offset in its content (in the compressed file where the compression is what is broken).
+ * byte_source.h - reads a plain or gzipped file from front to back. Errors name the file and the
+ * offset in its content (in the compressed file where the compression is broken).
  */
 #ifndef LS_DATA_BYTE_SOURCE_H
 #define LS_DATA_BYTE_SOURCE_H
@@ -17,17 +17,17 @@ typedef struct byte_source {
     gz_stream *gz;       /* NULL: plain */
 } byte_source;
 
-/* Opens a regular file; its first two bytes tell whether it is gzipped. `path` must outlive it. */
+/* Opens a regular file and detects gzip by its first two bytes. `path` must outlive the source. */
 LS_MUST_USE ls_status byte_source_open(byte_source *s, const char *path);
 void byte_source_close(byte_source *s);
 
-/* The content, from its first byte, cannot be longer than this. */
+/* Upper bound of the content's length, in bytes. */
 uint64_t byte_source_most(const byte_source *s);
 
-/* Exactly `bytes` bytes; LS_EFORMAT when the content ends before. */
+/* Reads exactly `bytes` bytes; LS_EFORMAT when the content ends before. */
 LS_MUST_USE ls_status byte_source_read(byte_source *s, void *dst, size_t bytes);
 
-/* LS_EFORMAT unless the content ends here (and, gzipped, its checksum is right). */
+/* LS_EFORMAT unless the content ends here and the checksum of gzipped content is right. */
 LS_MUST_USE ls_status byte_source_end(byte_source *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset_cifar.c - CIFAR-10 and CIFAR-100 in the binary version: records of one or two label bytes and three planes of 32 x 32, kept
- * in memory as the files hold them.
+ * dataset_cifar.c - CIFAR-10 and CIFAR-100 in the binary version: records of one or two label bytes
+ * and three planes of 32 x 32, kept in memory as stored.
  */
 #include "base/alloc.h"
 #include "base/file.h"
@@ -20,12 +20,12 @@
 /* One of the two sets, as it is published. */
 typedef struct layout {
     const char *name;
-    const char *folder; /* what its archive unpacks to */
+    const char *folder; /* folder in the published archive */
     const char *train[MAX_FILES];
     const char *test;
     const char *names;  /* one class a line */
-    size_t label_bytes; /* the last one is the label that counts */
-    int most[2];        /* labels are below this */
+    size_t label_bytes; /* per record; the last byte is the label */
+    int n_labels[2];    /* each label byte is below this */
 } layout;
 
 static const layout layouts[] = {
@@ -58,7 +58,7 @@ typedef struct cifar_dataset {
     cifar_file files[MAX_FILES];
     int n_files;
     char *names;               /* of all classes, each terminated; NULL: none */
-    const char *class_at[100]; /* in there */
+    const char *class_at[100]; /* pointers into `names` */
 } cifar_dataset;
 
 /* --- samples --- */
@@ -113,10 +113,10 @@ static ls_status check_labels(const cifar_dataset *d, const char *path, const ci
         const uint8_t *labels = file->data + i * d->record_bytes;
 
         for (size_t k = 0; k < d->layout->label_bytes; k++)
-            if (labels[k] >= d->layout->most[k])
-                return ls_fail(LS_EFORMAT, "%s: offset %zu: label %d, those of %s are below %d",
+            if (labels[k] >= d->layout->n_labels[k])
+                return ls_fail(LS_EFORMAT, "%s: offset %zu: label %d; labels of %s are below %d",
                                path, i * d->record_bytes + k, labels[k], d->layout->name,
-                               d->layout->most[k]);
+                               d->layout->n_labels[k]);
     }
     return LS_OK;
 }
@@ -140,7 +140,7 @@ static ls_status read_records(cifar_dataset *d, const char *path)
     return check_labels(d, path, file);
 }
 
-/* One name a line; whatever is missing stays without. */
+/* One class name a line; missing ones stay NULL. */
 static void take_names(cifar_dataset *d, char *text)
 {
     char *line = text;
@@ -158,19 +158,19 @@ static void take_names(cifar_dataset *d, char *text)
     }
 }
 
-/* Names are a comfort: a set without them is as good. */
+/* Class names are optional: a missing file is not an error. */
 static void read_names(cifar_dataset *d, const char *dir)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved_error[LS_ERROR_BYTES];
     text_buf path = {0};
     char *text;
     size_t bytes;
 
-    ls_error_save(kept);
+    ls_error_save(saved_error);
     text_append(&path, "%s/%s", dir, d->layout->names);
     if (text_status(&path) == LS_OK && file_read(path.data, MAX_NAME_BYTES, &text, &bytes) == LS_OK)
         take_names(d, text);
-    ls_error_restore(kept);
+    ls_error_restore(saved_error);
     text_free(&path);
 }
 
@@ -190,7 +190,7 @@ static ls_status read_one(cifar_dataset *d, const char *dir, const char *name)
 static ls_status read_split(cifar_dataset *d, const char *dir, bool is_train)
 {
     d->record_bytes = d->layout->label_bytes + IMAGE_BYTES;
-    d->common.classes = d->layout->most[d->layout->label_bytes - 1];
+    d->common.classes = d->layout->n_labels[d->layout->label_bytes - 1];
     d->common.dims[0] = 3;
     d->common.dims[1] = SIDE;
     d->common.dims[2] = SIDE;
@@ -201,7 +201,7 @@ static ls_status read_split(cifar_dataset *d, const char *dir, bool is_train)
     return LS_OK;
 }
 
-/* --- finding them --- */
+/* --- finding the files --- */
 
 static bool exists(const char *dir, const char *folder, const char *name)
 {
@@ -219,7 +219,7 @@ static bool has_layout(const layout *l, const char *dir, const char *folder)
     return exists(dir, folder, l->train[0]) || exists(dir, folder, l->test);
 }
 
-/* Which set is in `dir` or in the folder that its archive unpacks to. */
+/* Finds out which set is in `dir`, or in the folder of its archive below `dir`. */
 static ls_status find_layout(const char *dir, const layout **out, text_buf *folder)
 {
     for (size_t i = 0; i < LS_COUNT_OF(layouts); i++) {
@@ -234,7 +234,7 @@ static ls_status find_layout(const char *dir, const layout **out, text_buf *fold
     }
     if (exists(dir, "", "data_batch_1") || exists(dir, "cifar-10-batches-py", "data_batch_1"))
         return ls_fail(LS_ENOTFOUND,
-                       "%s has the Python version of CIFAR-10: the binary version is needed "
+                       "%s holds the Python version of CIFAR-10; download the binary version "
                        "(cifar-10-binary.tar.gz)",
                        dir);
     return ls_fail(LS_ENOTFOUND,
@@ -271,7 +271,7 @@ ls_status ls_dataset_open_cifar(const char *dir, const char *split, ls_dataset *
 
     LS_TRY(LS_GIVEN(out));
     if (dir == NULL || split == NULL || (!text_equal(split, "train") && !text_equal(split, "test")))
-        return ls_fail(LS_EINVAL, "a folder and a split, train or test, are needed (split: %s)",
+        return ls_fail(LS_EINVAL, "CIFAR needs a folder and a split, train or test (split: %s)",
                        split != NULL ? split : "none");
     st = find_layout(dir, &l, &folder);
     if (st == LS_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset_folder.c - DIR/CLASS/.../NAME.jpg|jpeg|png. Only names are kept, all in one block of memory: ImageNet's take 50 MB.
+ * * dataset_folder.c - image folders, DIR/CLASS/.../NAME.jpg|jpeg|png. Only the names stay in
+ * memory, in one block (50 MB for ImageNet); files are opened when their sample is read.
  */
 #include "base/alloc.h"
 #include "base/file.h"
@@ -14,11 +15,11 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define MAX_DEPTH   16 /* of folders in a class: links can make circles */
+#define MAX_DEPTH   16 /* of folders in a class: symbolic links can form loops */
 #define MAX_CLASSES (1 << 20)
 
 typedef struct folder_sample {
-    uint64_t name; /* where in `names` its path below DIR stands */
+    uint64_t name; /* offset in `names` of its path below DIR */
     uint32_t label;
 } folder_sample;
 
@@ -83,7 +84,7 @@ static void listing_free(listing *l)
     ls_free(l->at);
 }
 
-/* Room for one more; *items stays as it is when there is none. */
+/* Grows *items when it is full. On failure *items is unchanged. */
 static ls_status grow(void **items, size_t n, size_t *capacity, size_t size)
 {
     const size_t wanted = *capacity == 0 ? 64 : *capacity * 2;
@@ -113,7 +114,7 @@ static char kind_of(const char *dir, const struct dirent *entry)
         return 0;
     text_format(path, sizeof(path), "%s/%s", dir, entry->d_name);
     if (stat(path, &info) != 0)
-        return 'f'; // a link to nowhere is a file that cannot be read
+        return 'f'; // a dangling link is a file that cannot be read
     if (S_ISDIR(info.st_mode))
         return 'd';
     if (S_ISREG(info.st_mode))
@@ -150,15 +151,15 @@ static ls_status list_folder(const char *dir, listing *l)
     ls_status st = LS_OK;
 
     if (folder == NULL)
-        return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open the folder %s: %s",
-                       dir, ls_errno_text(errno));
+        return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open folder %s: %s", dir,
+                       ls_errno_text(errno));
     errno = 0;
     while (st == LS_OK && (entry = file_next_entry(folder)) != NULL) {
         st = list_entry(l, dir, entry);
         errno = 0;
     }
     if (st == LS_OK && errno != 0)
-        st = ls_fail(LS_EIO, "cannot read the folder %s: %s", dir, ls_errno_text(errno));
+        st = ls_fail(LS_EIO, "cannot read folder %s: %s", dir, ls_errno_text(errno));
     (void)closedir(folder);
     if (st == LS_OK && l->n > 1)
         qsort_r(l->at, l->n, sizeof(*l->at), compare_names, l->text.data);
@@ -194,7 +195,7 @@ static ls_status add_file(folder_dataset *d, const char *below, const char *name
     return text_status(&d->names);
 }
 
-/* The files of DIR/below, then those of the folders in it, as os.walk() goes. */
+/* Adds the files of DIR/below, then those of its folders, in the order of os.walk(). */
 static ls_status add_folder(folder_dataset *d, const char *below, int depth);
 
 // NOLINTNEXTLINE(misc-no-recursion): as add_folder()
@@ -230,7 +231,7 @@ static ls_status add_folder(folder_dataset *d, const char *below, int depth)
     ls_status st;
 
     if (depth > MAX_DEPTH)
-        return ls_fail(LS_EINVAL, "%s/%s: folders more than %d deep: does a link lead back?",
+        return ls_fail(LS_EINVAL, "%s/%s: folders are nested more than %d deep (a link loop?)",
                        d->dir, below, MAX_DEPTH);
     text_append(&path, "%s/%s", d->dir, below);
     st = text_status(&path);
@@ -247,8 +248,7 @@ static ls_status add_folder(folder_dataset *d, const char *below, int depth)
 
 static ls_status fail_empty(const folder_dataset *d, const char *name, size_t n_others)
 {
-    return ls_fail(LS_EFORMAT,
-                   "%s/%s has no .jpg, .jpeg or .png file (%zu others): a class needs one", d->dir,
+    return ls_fail(LS_EFORMAT, "%s/%s has no .jpg, .jpeg or .png file (%zu other files)", d->dir,
                    name, n_others);
 }
 
@@ -284,28 +284,29 @@ static ls_status add_classes(folder_dataset *d, const listing *l)
     d->common.n_others += n_files;
     if (d->common.classes == 0)
         return ls_fail(LS_EFORMAT,
-                       "%s has no folder in it (%zu files): a folder for each class is needed, "
+                       "%s has no class folders (%zu files): put the images of each class into "
                        "%s/CLASS/NAME.jpg",
                        d->dir, n_files, d->dir);
     return LS_OK;
 }
 
-/* Both must have the same classes, or the same number would mean another class. Both are sorted. */
+/* Both sets must have the same classes, so that equal labels mean equal classes. Both are
+ * sorted. */
 static ls_status check_like(const folder_dataset *d, const ls_dataset *like)
 {
     if (like->ops != &folder_ops)
-        return ls_fail(LS_EINVAL, "%s can only be compared with an image folder", d->dir);
+        return ls_fail(LS_EINVAL, "%s: `like` is not an image folder", d->dir);
     for (int i = 0; i < like->classes || i < d->common.classes; i++) {
-        const char *theirs = ls_dataset_class_name(like, i);
-        const char *ours = ls_dataset_class_name(&d->common, i);
-        const int order = theirs == NULL ? -1 : ours == NULL ? 1 : strcmp(ours, theirs);
+        const char *expected = ls_dataset_class_name(like, i);
+        const char *found = ls_dataset_class_name(&d->common, i);
+        const int order = expected == NULL ? -1 : found == NULL ? 1 : strcmp(found, expected);
 
         if (order > 0)
             return ls_fail(LS_EFORMAT, "%s has no class %s, which the other set has", d->dir,
-                           theirs);
+                           expected);
         if (order < 0)
             return ls_fail(LS_EFORMAT, "%s has a class %s, which the other set does not have",
-                           d->dir, ours);
+                           d->dir, found);
     }
     return LS_OK;
 }
@@ -332,7 +333,7 @@ ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dat
 
     LS_TRY(LS_GIVEN(out));
     if (dir == NULL)
-        return ls_fail(LS_EINVAL, "an image folder needs a name");
+        return ls_fail(LS_EINVAL, "the path of the image folder is NULL");
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an image folder");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset_idx.c - images and labels kept in memory as the bytes that the files hold, and widened
- * when a batch is made: a quarter of the memory, and no pass over it at the start.
+ * dataset_idx.c - MNIST-format sets. Images and labels stay in memory as the bytes of the files and
+ * become floats when a batch is made: a quarter of the memory.
  */
 #include "base/alloc.h"
 #include "base/text.h"
@@ -87,7 +87,7 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
 
     LS_TRY(LS_GIVEN(out));
     if (images == NULL || labels == NULL)
-        return ls_fail(LS_EINVAL, "a data set needs an image file and a label file");
+        return ls_fail(LS_EINVAL, "an idx data set needs an image file and a label file");
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
@@ -104,7 +104,7 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
 
 /* --- folders with MNIST's file names --- */
 
-/* DIR/SPLIT-KIND or the same with .gz, whichever is there. */
+/* DIR/SPLIT-KIND, or the same with .gz. */
 static ls_status find_file(const char *dir, const char *split, const char *kind, text_buf *path)
 {
     text_append(path, "%s/%s-%s", dir, split, kind);
@@ -127,7 +127,7 @@ ls_status ls_dataset_open_mnist(const char *dir, const char *split, ls_dataset *
 
     LS_TRY(LS_GIVEN(out));
     if (dir == NULL || split == NULL || (!text_equal(split, "train") && !text_equal(split, "t10k")))
-        return ls_fail(LS_EINVAL, "a folder and a split, train or t10k, are needed (split: %s)",
+        return ls_fail(LS_EINVAL, "MNIST needs a folder and a split, train or t10k (split: %s)",
                        split != NULL ? split : "none");
     st = find_file(dir, split, "images-idx3-ubyte", &images);
     if (st == LS_OK)

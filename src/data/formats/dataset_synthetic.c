@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset_synthetic.c - random bytes as images: a training run without files, or without the time that files take. */
+/*
+ * dataset_synthetic.c - random bytes as images, for runs without files and for measuring speed.
+ * Sample i is the same in each epoch and on each rank.
+ */
 #include "base/alloc.h"
 #include "base/options.h"
 #include "base/rng.h"
@@ -7,7 +10,7 @@
 
 #include <string.h>
 
-#define IMAGE_STREAM 0x73796EU /* keep these uses of (seed, index) apart from others */
+#define IMAGE_STREAM 0x73796EU /* separate these uses of (seed, index) from others */
 #define LABEL_STREAM 0x6C6162U
 #define IMAGENET     1281167
 #define MAX_CLASSES  (1 << 24)
@@ -24,7 +27,7 @@ static ls_status open_sample(const ls_dataset *self, size_t index, image_reader 
     const size_t bytes = (size_t)(dims[0] * dims[1] * dims[2]);
     ls_rng rng;
 
-    LS_TRY(room_reserve(&r->file, bytes));
+    LS_TRY(byte_buffer_reserve(&r->file, bytes));
     ls_rng_seed(&rng, ls_hash3(seed, index, IMAGE_STREAM));
     for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
         const uint64_t word = ls_rng_next(&rng);
@@ -52,21 +55,20 @@ static void close_dataset(ls_dataset *self)
 static const dataset_ops synthetic_ops = {
     .open = open_sample, .label = label_of, .close = close_dataset};
 
-static int or_else(int value, int standard)
+static int value_or(int value, int default_value)
 {
-    return value == 0 ? standard : value;
+    return value == 0 ? default_value : value;
 }
 
 static ls_status check_options(const ls_synthetic_options *o)
 {
     if (o->classes < 0 || o->classes > MAX_CLASSES)
-        return ls_fail(LS_EINVAL, "synthetic data: %d classes, 1 to %d are possible", o->classes,
+        return ls_fail(LS_EINVAL, "synthetic data: %d classes is outside 1 to %d", o->classes,
                        MAX_CLASSES);
     if (o->channels < 0 || o->height < 0 || o->width < 0 || o->channels > 64 || o->height > 16384 ||
         o->width > 16384)
         return ls_fail(LS_EINVAL,
-                       "synthetic data: %d channels of %d x %d, up to 64 of 16384 x 16384 are "
-                       "possible",
+                       "synthetic data: %d channels of %d x %d exceed 64 of 16384 x 16384",
                        o->channels, o->width, o->height);
     return LS_OK;
 }
@@ -80,16 +82,16 @@ ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset 
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_synthetic_options, opt, &o), "synthetic data"));
     LS_TRY(check_options(&o));
-    height = or_else(o.height, 224);
+    height = value_or(o.height, 224);
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for synthetic data");
     d->common.ops = &synthetic_ops;
     d->common.count = o.count == 0 ? IMAGENET : o.count;
-    d->common.classes = or_else(o.classes, 1000);
-    d->common.dims[0] = or_else(o.channels, 3);
+    d->common.classes = value_or(o.classes, 1000);
+    d->common.dims[0] = value_or(o.channels, 3);
     d->common.dims[1] = height;
-    d->common.dims[2] = or_else(o.width, height);
+    d->common.dims[2] = value_or(o.width, height);
     d->seed = o.seed;
     dataset_ready(&d->common);
     *out = &d->common;

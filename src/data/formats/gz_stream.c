@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gz_stream.c - inflates a file piece by piece through a fixed input buffer; what it needs besides
+ * gz_stream.c - inflates a gzip file through a fixed input buffer, for byte_source.c. Its memory
  * does not depend on what the file claims.
  */
 #include "data/formats/gz_stream.h"
 
 #include "base/alloc.h"
-#include "data/codec_library.h"
+#include "data/codecs/codec_library.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #include <zlib.h>
 
 #define INPUT_BYTES 65536
-#define GZIP_WINDOW (15 + 16) /* the largest window, behind a gzip header and nothing else */
+#define GZIP_WINDOW (15 + 16) /* zlib: the largest window, gzip format only */
 
 typedef int (*inflate_init_fn)(z_stream *z, int window_bits, const char *version, int stream_bytes);
 typedef int (*inflate_fn)(z_stream *z, int flush);
@@ -29,7 +29,7 @@ struct gz_stream {
     inflate_fn inflate;
     inflate_end_fn end;
     z_stream z;
-    uint64_t file_offset; /* of what the next read() gives */
+    uint64_t file_offset; /* of the next read() */
     bool in_member;       /* z holds a state that must be ended */
     bool any_member;
     bool at_end;
@@ -52,7 +52,7 @@ ls_status gz_stream_open(int fd, const char *path, gz_stream **out)
     ls_status st;
 
     if (g == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to unpack %s", path);
+        return ls_fail(LS_ENOMEM, "no memory to decompress %s", path);
     g->fd = fd;
     g->path = path;
     st = load_zlib(g);
@@ -74,7 +74,7 @@ void gz_stream_close(gz_stream *g)
     ls_free(g);
 }
 
-/* Where in the file the next byte that zlib has not taken stands. */
+/* Offset in the file of the next byte that zlib has not consumed. */
 static uint64_t input_offset(const gz_stream *g)
 {
     return g->file_offset - g->z.avail_in;
@@ -126,12 +126,12 @@ static ls_status begin_member(gz_stream *g)
         g->z.avail_in--;
     }
     if (*g->z.next_in != 0x1F)
-        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": this is not gzip data", g->path,
+        return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": not gzip data", g->path,
                        input_offset(g));
     g->z.zalloc = allocate;
     g->z.zfree = release;
     if (g->init(&g->z, GZIP_WINDOW, ZLIB_VERSION, (int)sizeof(g->z)) != Z_OK)
-        return ls_fail(LS_ENOMEM, "no memory to unpack %s", g->path);
+        return ls_fail(LS_ENOMEM, "no memory to decompress %s", g->path);
     g->in_member = true;
     g->any_member = true;
     return LS_OK;
@@ -155,9 +155,9 @@ static ls_status advance_member(gz_stream *g)
     if (result == Z_OK)
         return LS_OK;
     if (result == Z_MEM_ERROR)
-        return ls_fail(LS_ENOMEM, "no memory to unpack %s", g->path);
+        return ls_fail(LS_ENOMEM, "no memory to decompress %s", g->path);
     return ls_fail(LS_EFORMAT, "%s: offset %" PRIu64 ": broken compressed data (%s)", g->path,
-                   input_offset(g), g->z.msg != NULL ? g->z.msg : "zlib does not say why");
+                   input_offset(g), g->z.msg != NULL ? g->z.msg : "no details from zlib");
 }
 
 ls_status gz_stream_read(gz_stream *g, void *dst, size_t bytes, size_t *got)
@@ -167,16 +167,16 @@ ls_status gz_stream_read(gz_stream *g, void *dst, size_t bytes, size_t *got)
 
     while (done < bytes && !g->at_end) {
         const size_t left = bytes - done;
-        const uInt room = left > INPUT_BYTES ? INPUT_BYTES : (uInt)left;
+        const uInt capacity = left > INPUT_BYTES ? INPUT_BYTES : (uInt)left;
 
         if (!g->in_member) {
             LS_TRY(begin_member(g));
             continue;
         }
         g->z.next_out = p + done;
-        g->z.avail_out = room;
+        g->z.avail_out = capacity;
         LS_TRY(advance_member(g));
-        done += room - g->z.avail_out;
+        done += capacity - g->z.avail_out;
     }
     *got = done;
     return LS_OK;

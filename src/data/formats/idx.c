@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idx.c - the format: two zero bytes, the element type, the number of dimensions, then each
- * dimension as a big-endian signed 32-bit number, then the elements.
+ * idx.c - parses idx files for dataset_idx.c: two zero bytes, the element type, the number of
+ * dimensions, each dimension as a big-endian signed 32-bit number, then the elements.
  */
 #include "data/formats/idx.h"
 
@@ -15,8 +15,8 @@
 #define MAGIC_BYTES      4
 #define MAX_SAMPLE_BYTES (1 << 30)
 
-/* What is taken at once where the size of the file does not vouch for more: images rarely compress
- * further than this. */
+/* Memory allocated before the content is read: at most LIKELY_RATIO times the size of a gzipped
+ * file plus FIRST_BYTES, since images rarely compress further. */
 #define FIRST_BYTES  ((size_t)1 << 20)
 #define LIKELY_RATIO 16
 
@@ -36,7 +36,7 @@ static const char *type_name(int type)
     case 0x0E:
         return "float64";
     default:
-        return "no type of idx files";
+        return "unknown";
     }
 }
 
@@ -46,14 +46,14 @@ static ls_status read_magic(byte_source *s, int min_dims, int max_dims, int *n_d
 
     LS_TRY(byte_source_read(s, magic, sizeof(magic)));
     if (magic[0] != 0 || magic[1] != 0)
-        return ls_fail(LS_EFORMAT, "%s: offset 0: %02x%02x%02x%02x does not begin an idx file",
+        return ls_fail(LS_EFORMAT, "%s: offset 0: %02x%02x%02x%02x is not the start of an idx file",
                        s->path, magic[0], magic[1], magic[2], magic[3]);
     if (magic[2] != TYPE_U8)
-        return ls_fail(LS_EFORMAT, "%s: offset 2: type 0x%02x (%s), unsigned bytes are needed",
+        return ls_fail(LS_EFORMAT, "%s: offset 2: type 0x%02x (%s), expected unsigned bytes",
                        s->path, magic[2], type_name(magic[2]));
     if (magic[3] < min_dims || magic[3] > max_dims)
-        return ls_fail(LS_EFORMAT, "%s: offset 3: %d dimensions, %s are needed", s->path, magic[3],
-                       min_dims == 1 ? "labels: 1" : "images: 3 or 4");
+        return ls_fail(LS_EFORMAT, "%s: offset 3: %d dimensions, expected %s", s->path, magic[3],
+                       min_dims == 1 ? "1 (labels)" : "3 or 4 (images)");
     *n_dims = magic[3];
     return LS_OK;
 }
@@ -73,8 +73,8 @@ static ls_status read_dim(byte_source *s, int i, int64_t *dim)
     return LS_OK;
 }
 
-/* Reads all dimensions. Their product must fit into what the file can hold, and that of all but the
- * count, which may be 0, into a bound of its own. */
+/* Reads all dimensions. Their product must not exceed what the file can hold; that of all but the
+ * first, the count, must not exceed MAX_SAMPLE_BYTES. */
 static ls_status read_dims(byte_source *s, idx_array *a)
 {
     const uint64_t most = byte_source_most(s);
@@ -89,26 +89,25 @@ static ls_status read_dims(byte_source *s, idx_array *a)
                 fits && !__builtin_mul_overflow(sample_bytes, (uint64_t)a->dims[i], &sample_bytes);
     }
     if (!fits || sample_bytes > MAX_SAMPLE_BYTES)
-        return ls_fail(LS_EFORMAT, "%s: offset %d: one sample of more than %d bytes", s->path,
+        return ls_fail(LS_EFORMAT, "%s: offset %d: a sample has more than %d bytes", s->path,
                        MAGIC_BYTES + 4, MAX_SAMPLE_BYTES);
     bytes = sample_bytes * (uint64_t)a->dims[0]; // below 2^61
     if (bytes > most)
         return ls_fail(LS_EFORMAT,
-                       "%s: offset %d: the dimensions promise %" PRIu64
-                       " bytes, more than a file of "
-                       "%" PRIu64 " can hold",
+                       "%s: offset %d: the dimensions need %" PRIu64
+                       " bytes, more than a file of %" PRIu64 " can hold",
                        s->path, MAGIC_BYTES, bytes, s->file_bytes);
     a->bytes = (size_t)bytes;
     return LS_OK;
 }
 
-/* The first piece of memory: all of it where the size of the file makes the header believable. */
+/* Bytes to allocate first: all of them where the size of the file makes the header plausible. */
 static size_t first_capacity(const byte_source *s, size_t bytes)
 {
-    const uint64_t believable =
+    const uint64_t plausible =
         s->gz == NULL ? s->file_bytes : s->file_bytes * LIKELY_RATIO + FIRST_BYTES;
 
-    return bytes < believable ? bytes : (size_t)believable;
+    return bytes < plausible ? bytes : (size_t)plausible;
 }
 
 static ls_status read_elements(byte_source *s, idx_array *a)

@@ -16,8 +16,8 @@ typedef struct idx_array {
     size_t bytes;
 } idx_array;
 
-/* Reads a file that must have min_dims to max_dims dimensions. Memory is taken as the content
- * arrives, so that no header can make it large. */
+/* Reads a file with min_dims to max_dims dimensions. Memory grows with the content that was read,
+ * not with what the header claims. */
 LS_MUST_USE ls_status idx_read(const char *path, int min_dims, int max_dims, idx_array *out);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image.c - opens an image of a file or of memory and passes it to the decoder of its format, which
+ * the content decides. Data sets open images, sample.c and convert.c decode them.
+ */
 #include "data/images/image.h"
 
 #include "base/alloc.h"
@@ -13,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- which format --- */
+/* --- detecting the format --- */
 
 typedef struct signature {
     const char *name;
@@ -24,7 +28,7 @@ typedef struct signature {
 
 #define BYTES(text) text, sizeof(text) - 1
 
-/* Formats that people put into image folders, and that are not read. */
+/* Formats that are recognized for the error message only. */
 static const signature others[] = {
     {"a GIF", 0, BYTES("GIF8")},         {"a WebP image", 8, BYTES("WEBP")},
     {"a BMP", 0, BYTES("BM")},           {"a TIFF", 0, BYTES("II*\0")},
@@ -43,8 +47,9 @@ static ls_status fail_format(const image_reader *r)
         return ls_fail(LS_EFORMAT, "%s is empty", r->name);
     for (size_t i = 0; i < LS_COUNT_OF(others); i++)
         if (begins(r->bytes, r->n_bytes, others[i].offset, others[i].bytes, others[i].n))
-            return ls_fail(LS_EFORMAT, "%s is %s: JPEG and PNG are read", r->name, others[i].name);
-    return ls_fail(LS_EFORMAT, "%s: offset 0: neither a JPEG nor a PNG begins here", r->name);
+            return ls_fail(LS_EFORMAT, "%s is %s: only JPEG and PNG are supported", r->name,
+                           others[i].name);
+    return ls_fail(LS_EFORMAT, "%s: offset 0: neither a JPEG nor a PNG signature", r->name);
 }
 
 static ls_status read_jpeg_header(image_reader *r)
@@ -74,10 +79,11 @@ static ls_status read_header(image_reader *r)
     else
         return fail_format(r);
     if (r->width < 1 || r->height < 1)
-        return ls_fail(LS_EFORMAT, "%s: an image of %d x %d pixels", r->name, r->width, r->height);
+        return ls_fail(LS_EFORMAT, "%s: the header has %d x %d pixels", r->name, r->width,
+                       r->height);
     if (r->width > IMAGE_MAX_SIDE || r->height > IMAGE_MAX_SIDE ||
         (int64_t)r->width * r->height > IMAGE_MAX_PIXELS)
-        return ls_fail(LS_EFORMAT, "%s: %d x %d pixels, at most %lld in all and %d a side are read",
+        return ls_fail(LS_EFORMAT, "%s: %d x %d pixels, more than %lld in all or %d a side",
                        r->name, r->width, r->height, (long long)IMAGE_MAX_PIXELS, IMAGE_MAX_SIDE);
     r->channels = 3;
     return LS_OK;
@@ -108,10 +114,10 @@ static ls_status read_file(image_reader *r, int fd, const char *path, size_t *by
     if (!S_ISREG(info.st_mode))
         return ls_fail(LS_EFORMAT, "%s is not a regular file", path);
     if ((uint64_t)info.st_size > IMAGE_MAX_FILE_BYTES)
-        return ls_fail(LS_EFORMAT, "%s has %lld bytes, at most %zu are read", path,
+        return ls_fail(LS_EFORMAT, "%s has %lld bytes, more than %zu", path,
                        (long long)info.st_size, IMAGE_MAX_FILE_BYTES);
     *bytes = (size_t)info.st_size;
-    LS_TRY(room_reserve(&r->file, *bytes));
+    LS_TRY(byte_buffer_reserve(&r->file, *bytes));
     return file_pread_all(fd, path, r->file.data, *bytes, 0);
 }
 
@@ -119,7 +125,7 @@ ls_status image_open_file(image_reader *r, const char *path)
 {
     size_t bytes = 0;
     ls_status st;
-    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
@@ -140,14 +146,14 @@ void image_open_planes(image_reader *r, const uint8_t *planes, int channels, int
 
 /* --- decoding --- */
 
-/* Up to 4 planes side by side in pixels of 4 bytes. */
+/* Interleaves up to 4 planes into pixels of 4 bytes. */
 static ls_status pack_planes(image_reader *r, const image_box *box, int plane, image_view *out)
 {
     const size_t plane_bytes = (size_t)r->width * (size_t)r->height;
     const int n = r->channels - plane < 4 ? r->channels - plane : 4;
     const size_t stride = (size_t)box->width * 4;
 
-    LS_TRY(room_reserve(&r->pixels, stride * (size_t)box->height));
+    LS_TRY(byte_buffer_reserve(&r->pixels, stride * (size_t)box->height));
     for (int y = 0; y < box->height; y++) {
         const size_t at = (size_t)(box->y + y) * (size_t)r->width + (size_t)box->x;
         uint8_t *row = r->pixels.data + (size_t)y * stride;
@@ -183,7 +189,7 @@ void image_reader_free(image_reader *r)
 {
     jpeg_codec_close(r->jpeg);
     png_codec_close(r->png);
-    room_free(&r->file);
-    room_free(&r->pixels);
+    byte_buffer_free(&r->file);
+    byte_buffer_free(&r->pixels);
     *r = (image_reader){0};
 }

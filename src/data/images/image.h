@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image.h - reads images of files and of memory: first how large one is, then the pixels of a part of it.
+ * * image.h - reads images of files and of memory: first the size, then the pixels of a part.
  *
- * Content decides the format, never the name. Colours become RGB as Pillow's convert("RGB") makes them; orientation in EXIF data is
- * ignored, as torchvision ignores it. An image that cannot be read is LS_EFORMAT.
+ * Content decides the format, never the name. Colours become RGB as by Pillow's convert("RGB");
+ * EXIF orientation is ignored, as in torchvision. A broken image is LS_EFORMAT.
  */
 #ifndef LS_DATA_IMAGE_H
 #define LS_DATA_IMAGE_H
 
 #include "data/images/resize.h"
 
-/* No image has more pixels or a longer side, no file more bytes. */
+/* Larger images and files are LS_EFORMAT. */
 #define IMAGE_MAX_PIXELS     ((int64_t)1 << 26)
 #define IMAGE_MAX_SIDE       65535
 #define IMAGE_MAX_FILE_BYTES ((size_t)1 << 28)
@@ -42,26 +42,28 @@ typedef struct image_reader {
     const uint8_t *bytes;
     size_t n_bytes;
 
-    // What is used again.
-    struct jpeg_codec *jpeg; /* NULL: not met yet, as the next */
+    // Reused for the next image.
+    struct jpeg_codec *jpeg; /* NULL before the first JPEG; the same for png */
     struct png_codec *png;
-    room file;
-    room pixels;
-    char path[4096]; /* for names that are put together */
+    byte_buffer file;
+    byte_buffer pixels;
+    char path[4096]; /* for data sets that compose the path of a file */
 } image_reader;
 
-/* Opens the image in a file. LS_ENOTFOUND, LS_EIO: the file cannot be read. LS_EUNSUPPORTED: its library is not installed. */
+/* Opens the image in a file. LS_ENOTFOUND or LS_EIO when the file cannot be read, LS_EUNSUPPORTED
+ * when the codec's library is not installed. */
 LS_MUST_USE ls_status image_open_file(image_reader *r, const char *path);
-/* Opens an encoded image in memory that stays as it is until the next one. */
+/* Opens an encoded image in memory, which must not change until the next image is opened. */
 LS_MUST_USE ls_status image_open_bytes(image_reader *r, const char *name, const void *data,
                                        size_t bytes);
-/* Opens an image that needs no decoding: channels x height x width bytes, borrowed. */
+/* Opens an uncompressed image: channels x height x width bytes, borrowed. */
 void image_open_planes(image_reader *r, const uint8_t *planes, int channels, int height, int width);
 
 /*
- * The pixels of `box`, 4 bytes each: red, green, blue and one without meaning. With shrink 2, 4 or 8 (JPEG only) the image is decoded at
- * that part of its size, rounded up, and `box` lies in the smaller one. IMAGE_PLANES gives the planes from `plane` on, up to 4.
- * Valid until the next call.
+ * * The pixels of `box`, 4 bytes each: red, green, blue and an undefined one. With shrink 2, 4 or 8
+ * (JPEG only) the image is decoded at that fraction of its size, rounded up, and `box` is in pixels
+ * of the smaller image. IMAGE_PLANES gives up to 4 planes, from `plane` on. Valid until the next
+ * call.
  */
 LS_MUST_USE ls_status image_decode(image_reader *r, const image_box *box, int shrink, int plane,
                                    image_view *out);

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_jpeg.c - decodes only what is wanted: columns by jpeg_crop_scanline(), rows by jpeg_skip_scanlines(), none behind the last one.
+ * * image_jpeg.c - decodes the requested part of a JPEG for image.c: jpeg_crop_scanline() limits
+ * the columns, jpeg_skip_scanlines() the rows.
  *
- * libjpeg reports errors by calling back; from there the only way out is longjmp(), so each of its calls happens inside guarded().
+ * libjpeg reports errors through a callback that must not return, so each of its calls runs inside
+ * run_guarded(), to which longjmp() returns.
  */
 #include "data/images/image_jpeg.h"
 
 #include "base/alloc.h"
-#include "data/codec_library.h"
+#include "data/codecs/codec_library.h"
 #include "data/images/jpeg_library.h"
 
 #include <setjmp.h>
 
-/* A progressive file may have as many scans over all its pixels as it likes; real ones have about ten. */
+/* Limits the time that a hostile progressive file takes; real files have about ten scans. */
 #define MAX_SCANS 500
-/* What libjpeg may take for the coefficients of a progressive image: 64 million pixels in full colour. */
+/* Memory for the coefficients of a progressive image: 64 million pixels in full colour. */
 #define MAX_CODEC_BYTES (512L << 20)
-/* The first and last pixels of cropped rows are made without their neighbours outside; these are decoded, too, and left out. */
+/* Columns decoded on both sides of the box, because libjpeg interpolates the outermost columns
+ * without their neighbours. */
 #define MARGIN 16
-#define ROWS   16 /* asked for at a time */
+#define ROWS   16 /* decoded by one call */
 
 typedef struct jpeg_functions {
     struct jpeg_error_mgr *(*std_error)(struct jpeg_error_mgr *);
@@ -38,17 +41,17 @@ struct jpeg_codec {
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf escape;
-    ls_status failure; /* of a step of ours */
+    ls_status failure; /* of our part of a step */
     bool has_too_many_scans;
     void *codec;
     jpeg_functions call;
     const uint8_t *data;
     size_t bytes;
 
-    // What decode() was asked for.
+    // Arguments and result of decode_step().
     image_box box;
     int shrink;
-    room *pixels;
+    byte_buffer *pixels;
     image_view out;
 };
 
@@ -70,29 +73,30 @@ static ls_status describe(jpeg_codec *c)
                    left <= c->bytes ? c->bytes - left : c->bytes, text);
 }
 
-static void leave(j_common_ptr any)
+static void escape_to_caller(j_common_ptr any)
 {
     longjmp(((jpeg_codec *)any->client_data)->escape, 1);
 }
 
-/* Of the warnings only the end of the data counts, as for Pillow: libjpeg would paint the rest grey. */
-static void judge_warning(j_common_ptr any, int level)
+/* As in Pillow, truncated data is an error, where libjpeg would fill the rest with grey. All other
+ * warnings are ignored. */
+static void on_warning(j_common_ptr any, int level)
 {
     if (level < 0 && any->err->msg_code == JWRN_JPEG_EOF)
-        leave(any);
+        escape_to_caller(any);
 }
 
-static void watch_scans(j_common_ptr any)
+static void limit_scans(j_common_ptr any)
 {
     jpeg_codec *c = any->client_data;
 
     c->has_too_many_scans = c->d.input_scan_number > MAX_SCANS;
     if (c->has_too_many_scans)
-        leave(any);
+        escape_to_caller(any);
 }
 
-/* Runs one step; a failure inside ends it. */
-static ls_status guarded(jpeg_codec *c, void (*step)(jpeg_codec *c))
+/* Runs one step; an error of libjpeg inside returns here. */
+static ls_status run_guarded(jpeg_codec *c, void (*step)(jpeg_codec *c))
 {
     c->failure = LS_OK;
     c->has_too_many_scans = false;
@@ -108,7 +112,7 @@ static void create_step(jpeg_codec *c)
 {
     c->call.create(&c->d, JPEG_LIB_VERSION, sizeof(c->d));
     c->d.mem->max_memory_to_use = MAX_CODEC_BYTES;
-    c->progress.progress_monitor = watch_scans;
+    c->progress.progress_monitor = limit_scans;
     c->d.progress = &c->progress;
 }
 
@@ -136,9 +140,9 @@ ls_status jpeg_codec_open(jpeg_codec **out)
     if (st == LS_OK) {
         c->d.err = c->call.std_error(&c->errors);
         c->d.client_data = c;
-        c->errors.error_exit = leave;
-        c->errors.emit_message = judge_warning;
-        st = guarded(c, create_step);
+        c->errors.error_exit = escape_to_caller;
+        c->errors.emit_message = on_warning;
+        st = run_guarded(c, create_step);
     }
     if (st != LS_OK) {
         jpeg_codec_close(c);
@@ -162,7 +166,7 @@ void jpeg_codec_close(jpeg_codec *c)
 
 static void header_step(jpeg_codec *c)
 {
-    c->call.abort(&c->d); // what an earlier image has left
+    c->call.abort(&c->d); // ends the previous image
     c->call.mem_src(&c->d, c->data, c->bytes);
     (void)c->call.read_header(&c->d, TRUE);
 }
@@ -172,9 +176,9 @@ ls_status jpeg_codec_header(jpeg_codec *c, const uint8_t *data, size_t bytes, in
 {
     c->data = data;
     c->bytes = bytes;
-    LS_TRY(guarded(c, header_step));
+    LS_TRY(run_guarded(c, header_step));
     if (c->d.num_components != 1 && c->d.num_components != 3 && c->d.num_components != 4)
-        return ls_fail(LS_EFORMAT, "a JPEG of %d colour channels: 1, 3 or 4 are read",
+        return ls_fail(LS_EFORMAT, "the JPEG has %d colour channels, expected 1, 3 or 4",
                        c->d.num_components);
     *width = (int)c->d.image_width; // at most 65500
     *height = (int)c->d.image_height;
@@ -182,25 +186,25 @@ ls_status jpeg_codec_header(jpeg_codec *c, const uint8_t *data, size_t bytes, in
 }
 
 /* a * b / 255, rounded. */
-static unsigned times(unsigned a, unsigned b)
+static unsigned multiply(unsigned a, unsigned b)
 {
     const unsigned t = a * b + 128;
 
     return (t + (t >> 8)) >> 8;
 }
 
-/* In place. The bytes are inverted, as Adobe writes them and everybody after; then Pillow's formula. */
+/* In place, with Pillow's formula. The bytes are inverted, as Adobe and all others write CMYK. */
 static void cmyk_to_rgb(uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++, p += 4) {
         const unsigned light = p[3];
 
         for (int k = 0; k < 3; k++)
-            p[k] = (uint8_t)(light - times(255U - p[k], light));
+            p[k] = (uint8_t)(light - multiply(255U - p[k], light));
     }
 }
 
-/* Limits the columns that are decoded; gives the one that the rows then begin with. */
+/* Limits the columns that are decoded; returns the first one. */
 static size_t crop_columns(jpeg_codec *c)
 {
     const int left = c->box.x > MARGIN ? c->box.x - MARGIN : 0;
@@ -247,7 +251,7 @@ static void decode_step(jpeg_codec *c)
     LS_ASSERT(c->box.height <= (int)c->d.output_height - c->box.y);
     first = crop_columns(c);
     stride = (size_t)c->d.output_width * 4;
-    c->failure = room_reserve(c->pixels, stride * (size_t)c->box.height);
+    c->failure = byte_buffer_reserve(c->pixels, stride * (size_t)c->box.height);
     if (c->failure != LS_OK)
         return;
     read_rows(c, stride);
@@ -256,13 +260,13 @@ static void decode_step(jpeg_codec *c)
                           c->box.height};
 }
 
-ls_status jpeg_codec_decode(jpeg_codec *c, const image_box *box, int shrink, room *pixels,
+ls_status jpeg_codec_decode(jpeg_codec *c, const image_box *box, int shrink, byte_buffer *pixels,
                             image_view *out)
 {
     c->box = *box;
     c->shrink = shrink;
     c->pixels = pixels;
-    LS_TRY(guarded(c, decode_step));
+    LS_TRY(run_guarded(c, decode_step));
     *out = c->out;
     return LS_OK;
 }

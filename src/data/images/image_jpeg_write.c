@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image_jpeg_write.c - encodes an image as JPEG with libjpeg-turbo, for convert.c. libjpeg reports
+ * an error through a callback that must not return: run() is where longjmp() returns to.
+ */
 #include "data/images/image_write.h"
 
-#include "data/codec_library.h"
+#include "data/codecs/codec_library.h"
 #include "data/images/jpeg_library.h"
 
 #include <setjmp.h>
@@ -40,12 +44,12 @@ static ls_status load_library(jpeg_writer *w)
     return codec_library_open(JPEG_LIBRARY, JPEG_PACKAGE, symbols, LS_COUNT_OF(symbols), &w->codec);
 }
 
-static void leave(j_common_ptr any)
+static void escape_to_caller(j_common_ptr any)
 {
     longjmp(((jpeg_writer *)any->client_data)->escape, 1);
 }
 
-static void keep_quiet(j_common_ptr any, int level)
+static void ignore_warning(j_common_ptr any, int level)
 {
     LS_UNUSED(any);
     LS_UNUSED(level);
@@ -94,7 +98,7 @@ static void encode(jpeg_writer *w)
     w->set_quality(&w->c, w->quality, TRUE);
     w->start(&w->c, TRUE);
     for (int y = 0; y < image->height; y++) {
-        // libjpeg does not write to the rows that it is given.
+        // libjpeg does not write to the rows of its input.
         JSAMPROW row = (JSAMPROW)(uintptr_t)(image->bytes + (size_t)y * stride);
 
         (void)w->write(&w->c, &row, 1);
@@ -108,8 +112,8 @@ static ls_status run(jpeg_writer *w)
 
     w->c.err = w->std_error(&w->errors);
     w->c.client_data = w;
-    w->errors.error_exit = leave;
-    w->errors.emit_message = keep_quiet;
+    w->errors.error_exit = escape_to_caller;
+    w->errors.emit_message = ignore_warning;
     if (setjmp(w->escape) == 0) {
         encode(w);
         return text_status(w->out);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_png.c - all kinds of PNG as red, green and blue: transparency and gamma are left out, 16 bits lose the lower 8, except that
- * those of grey images without alpha are cut off at 255. All of this is what Pillow does.
+ * * image_png.c - decodes PNG to red, green and blue for image.c, as Pillow does: transparency and
+ * gamma are ignored, 16 bits are cut to the upper 8, but grey without alpha is clamped to 255.
  */
 #include "data/images/image_png.h"
 
 #include "base/alloc.h"
-#include "data/codec_library.h"
+#include "data/codecs/codec_library.h"
 #include "data/images/png_library.h"
 
-#define MAX_CHUNK_BYTES ((size_t)64 << 20) /* of text, profiles and the like, which are read over */
+#define MAX_CHUNK_BYTES ((size_t)64 << 20) /* of text and profiles, which are skipped */
 
 typedef struct png_functions {
     spng_ctx *(*create)(struct spng_alloc *alloc, int flags);
@@ -24,7 +24,7 @@ typedef struct png_functions {
 struct png_codec {
     void *codec;
     png_functions call;
-    spng_ctx *image; /* NULL: none is open */
+    spng_ctx *image; /* NULL when no image is open */
     struct spng_ihdr header;
 };
 
@@ -79,7 +79,7 @@ static ls_status check(const png_codec *c, int result)
 {
     if (result == SPNG_OK)
         return LS_OK;
-    if (png_lacked_memory())
+    if (png_allocation_failed())
         return ls_fail(LS_ENOMEM, "no memory to decode a PNG");
     if (result == SPNG_IO_EOF || result == SPNG_EOF)
         return ls_fail(LS_EFORMAT, "the PNG is truncated");
@@ -102,7 +102,7 @@ ls_status png_codec_header(png_codec *c, const uint8_t *data, size_t bytes, int 
     return LS_OK;
 }
 
-/* Rows of 16-bit grey as they came, n pixels in all, become pixels of 4 bytes in place: from the last one on, as these are larger. */
+/* Expands n pixels of 16-bit grey to 4 bytes each, in place and from the last pixel backwards. */
 static void spread_grey(uint8_t *data, size_t n)
 {
     uint16_t *grey = (uint16_t *)(void *)data;
@@ -115,7 +115,7 @@ static void spread_grey(uint8_t *data, size_t n)
     }
 }
 
-ls_status png_codec_decode(png_codec *c, const image_box *box, room *pixels, image_view *out)
+ls_status png_codec_decode(png_codec *c, const image_box *box, byte_buffer *pixels, image_view *out)
 {
     const bool is_deep_grey =
         c->header.bit_depth == 16 && c->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE;
@@ -123,7 +123,7 @@ ls_status png_codec_decode(png_codec *c, const image_box *box, room *pixels, ima
     const size_t n = (size_t)c->header.width * c->header.height;
     ls_status st;
 
-    LS_TRY(room_reserve(pixels, n * 4));
+    LS_TRY(byte_buffer_reserve(pixels, n * 4));
     st = check(c, c->call.decode(c->image, pixels->data, is_deep_grey ? n * 2 : n * 4,
                                  is_deep_grey ? SPNG_FMT_PNG : SPNG_FMT_RGBA8, 0));
     end_image(c);

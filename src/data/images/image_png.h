@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_png.h - PNG by libspng, which is loaded when the first codec is made. Error texts do not name the file.
+ * * image_png.h - decodes PNG with libspng, which is loaded when the first codec is opened. Error
+ * texts do not name the file.
  */
 #ifndef LS_DATA_IMAGE_PNG_H
 #define LS_DATA_IMAGE_PNG_H
@@ -12,12 +13,13 @@ typedef struct png_codec png_codec;
 LS_MUST_USE ls_status png_codec_open(png_codec **out);
 void png_codec_close(png_codec *c); /* NULL is allowed */
 
-/* Reads the header of an image in memory, which stays as it is until it is decoded or the next one comes. */
+/* Reads the header of an image in memory, which must not change until it is decoded or the next
+ * header is read. */
 LS_MUST_USE ls_status png_codec_header(png_codec *c, const uint8_t *data, size_t bytes, int *width,
                                        int *height);
 
-/* Decodes that image, once. All of it is decoded, whatever the box is. */
-LS_MUST_USE ls_status png_codec_decode(png_codec *c, const image_box *box, room *pixels,
+/* Decodes that image, once. libspng decodes all of it; the view is the box. */
+LS_MUST_USE ls_status png_codec_decode(png_codec *c, const image_box *box, byte_buffer *pixels,
                                        image_view *out);
 
 #endif

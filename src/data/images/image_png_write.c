@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image_png_write.c - encodes an image as PNG with libspng, for convert.c.
+ */
 #include "data/images/image_write.h"
 
-#include "data/codec_library.h"
+#include "data/codecs/codec_library.h"
 #include "data/images/png_library.h"
 
 typedef struct png_writer {
@@ -56,7 +59,7 @@ static ls_status encode(const png_writer *w, const flat_image *image, text_buf *
     w->destroy(ctx);
     LS_TRY(text_status(out));
     if (result != 0)
-        return ls_fail(png_lacked_memory() ? LS_ENOMEM : LS_EINTERNAL, "cannot write a PNG: %s",
+        return ls_fail(png_allocation_failed() ? LS_ENOMEM : LS_EINTERNAL, "cannot write a PNG: %s",
                        w->describe(result));
     return LS_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jpeg_library.h - libjpeg-turbo's headers, and the library that belongs to them. */
+/* jpeg_library.h - libjpeg-turbo's headers, and the name of the library that matches them. */
 #ifndef LS_DATA_JPEG_LIBRARY_H
 #define LS_DATA_JPEG_LIBRARY_H
 
@@ -7,7 +7,7 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-/* libjpeg-turbo stands in for several versions of libjpeg, by other names. */
+/* libjpeg-turbo is built for several libjpeg ABIs, each with its own file name. */
 #if JPEG_LIB_VERSION >= 80
 #define JPEG_LIBRARY "libjpeg.so.8"
 #define JPEG_PACKAGE "libjpeg-turbo8"

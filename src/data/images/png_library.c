@@ -1,39 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * png_library.c - memory functions for libspng that record a failed allocation, for the PNG reader
+ * and writer. The record is per thread, because libspng passes its memory functions no context.
+ */
 #include "data/images/png_library.h"
 
 #include "base/alloc.h"
 
-/* Of this thread, as libspng's memory functions are given nothing to keep it in. */
-static _Thread_local bool lacked_memory;
+static _Thread_local bool allocation_failed;
 
-static void *noted(void *block)
+static void *record(void *block)
 {
-    lacked_memory = lacked_memory || block == NULL;
+    allocation_failed = allocation_failed || block == NULL;
     return block;
 }
 
 static void *allocate(size_t bytes)
 {
-    return noted(ls_realloc(NULL, bytes, 1));
+    return record(ls_realloc(NULL, bytes, 1));
 }
 
 static void *reallocate(void *old, size_t bytes)
 {
-    return noted(ls_realloc(old, bytes, 1));
+    return record(ls_realloc(old, bytes, 1));
 }
 
 static void *allocate_zeroed(size_t count, size_t size)
 {
-    return noted(ls_calloc(count, size));
+    return record(ls_calloc(count, size));
 }
 
 struct spng_alloc png_memory(void)
 {
-    lacked_memory = false;
+    allocation_failed = false;
     return (struct spng_alloc){allocate, reallocate, allocate_zeroed, ls_free};
 }
 
-bool png_lacked_memory(void)
+bool png_allocation_failed(void)
 {
-    return lacked_memory;
+    return allocation_failed;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* png_library.h - libspng's header, the library that belongs to it, and our memory for it. */
+/* png_library.h - libspng's header, the name of its library, and memory functions for it. */
 #ifndef LS_DATA_PNG_LIBRARY_H
 #define LS_DATA_PNG_LIBRARY_H
 
@@ -11,10 +11,10 @@
 #define PNG_LIBRARY "libspng.so.0"
 #define PNG_PACKAGE "libspng0"
 
-/* Memory for a context. Forgets what this thread's earlier contexts lacked. */
+/* Memory functions for a context. Clears the failure of this thread's earlier contexts. */
 struct spng_alloc png_memory(void);
 
-/* A context of this thread was refused memory: libspng tells it as broken data where zlib was the one to ask. */
-bool png_lacked_memory(void);
+/* An allocation of this thread's context failed; libspng reports some of these as broken data. */
+bool png_allocation_failed(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resize.c - plans the weights and drives the two passes. The arithmetic is that of Pillow 13
- * (src/libImaging/Resample.c, the 8-bit path with its triangle filter), step by step, as results
- * are compared bit by bit.
+ * resize.c - plans the weights of a resize and runs its two passes, for sample.c and convert.c.
+ * The arithmetic is that of Pillow 13 (src/libImaging/Resample.c, the 8-bit path with its triangle
+ * filter), step by step, because results must be equal bit by bit.
  */
 #include "data/images/resize.h"
 
@@ -24,7 +24,7 @@ static double center_of(const resize_axis *a, int at)
 }
 
 /* The source pixels of result pixel `at`: low ... high - 1. */
-static void reach_of(const resize_axis *a, int at, int *low, int *high)
+static void source_range(const resize_axis *a, int at, int *low, int *high)
 {
     const double support = support_of(a);
     const double center = center_of(a, at);
@@ -36,7 +36,7 @@ static void reach_of(const resize_axis *a, int at, int *low, int *high)
 }
 
 /* Weights of the source pixels low ... high - 1, which add up to 1. */
-static void weigh(const resize_axis *a, int at, int low, int high, double *weights)
+static void compute_weights(const resize_axis *a, int at, int low, int high, double *weights)
 {
     const double shrink = 1.0 / support_of(a);
     const double center = center_of(a, at);
@@ -53,7 +53,7 @@ static void weigh(const resize_axis *a, int at, int low, int high, double *weigh
         weights[i] /= sum;
 }
 
-/* Puts n weights behind `skip` others that are 0. */
+/* Writes n weights after `skip` zero weights. */
 static void split_weights(const double *weights, int skip, int n, resize_weight *out)
 {
     for (int i = 0; i < n; i++) {
@@ -65,9 +65,9 @@ static void split_weights(const double *weights, int skip, int n, resize_weight 
     }
 }
 
-/* The most weights that a pixel has, made even; no more than the needed part of the source, so that at most one pixel behind it is
- * looked at, with a weight of 0. */
-static size_t taps_of(const resize_axis *a)
+/* Weights a pixel, made even. At most one pixel behind the needed part of the source is read, with
+ * a weight of 0. */
+static size_t count_taps(const resize_axis *a)
 {
     const double support = support_of(a);
     const int whole = (int)support;
@@ -77,15 +77,15 @@ static size_t taps_of(const resize_axis *a)
     return ((size_t)n + 1) & ~(size_t)1;
 }
 
-static ls_status plan_weights(resize_axis *a, room *sums)
+static ls_status plan_weights(resize_axis *a, byte_buffer *sums)
 {
     const size_t pairs = a->n_taps / 2;
     resize_weight *weights;
     int *starts;
 
-    LS_TRY(room_reserve(sums, (a->n_taps + 2) * sizeof(double)));
-    LS_TRY(room_reserve(&a->starts, (size_t)a->count * sizeof(int)));
-    LS_TRY(room_reserve(&a->weights, (size_t)a->count * pairs * sizeof(*weights)));
+    LS_TRY(byte_buffer_reserve(sums, (a->n_taps + 2) * sizeof(double)));
+    LS_TRY(byte_buffer_reserve(&a->starts, (size_t)a->count * sizeof(int)));
+    LS_TRY(byte_buffer_reserve(&a->weights, (size_t)a->count * pairs * sizeof(*weights)));
     starts = (int *)(void *)a->starts.data;
     weights = (resize_weight *)(void *)a->weights.data;
     memset(weights, 0, (size_t)a->count * pairs * sizeof(*weights));
@@ -95,8 +95,8 @@ static ls_status plan_weights(resize_axis *a, room *sums)
         int low;
         int high;
 
-        reach_of(a, a->from + i, &low, &high);
-        weigh(a, a->from + i, low, high, exact);
+        source_range(a, a->from + i, &low, &high);
+        compute_weights(a, a->from + i, low, high, exact);
         starts[i] = low < last ? low : last > a->first ? last : a->first;
         split_weights(exact, low - starts[i], high - low, weights + (size_t)i * pairs);
         starts[i] -= a->first;
@@ -104,7 +104,7 @@ static ls_status plan_weights(resize_axis *a, room *sums)
     return LS_OK;
 }
 
-static ls_status plan_axis(resize_axis *a, room *sums, int in, int out, int from, int count)
+static ls_status plan_axis(resize_axis *a, byte_buffer *sums, int in, int out, int from, int count)
 {
     int ignored;
 
@@ -117,9 +117,9 @@ static ls_status plan_axis(resize_axis *a, room *sums, int in, int out, int from
         a->end = from + count;
         return LS_OK;
     }
-    reach_of(a, from, &a->first, &ignored);
-    reach_of(a, from + count - 1, &ignored, &a->end);
-    a->n_taps = taps_of(a);
+    source_range(a, from, &a->first, &ignored);
+    source_range(a, from + count - 1, &ignored, &a->end);
+    a->n_taps = count_taps(a);
     return plan_weights(a, sums);
 }
 
@@ -132,24 +132,24 @@ ls_status resize_plan(resizer *r, int in_w, int in_h, int out_w, int out_h, cons
     return plan_axis(&r->y, &r->sums, in_h, out_h, window[1], window[3]);
 }
 
-static ls_status pass_along(resizer *r, image_view *image)
+static ls_status resize_horizontally(resizer *r, image_view *image)
 {
     const resize_axis *a = &r->x;
     const size_t stride = (size_t)a->count * 4;
 
     if (a->in == a->out)
         return LS_OK;
-    LS_TRY(room_reserve(&r->along, stride * (size_t)image->height));
+    LS_TRY(byte_buffer_reserve(&r->horizontal, stride * (size_t)image->height));
     for (int y = 0; y < image->height; y++)
-        resize_along_row(image->pixels + (size_t)y * image->stride,
-                         (const int *)(const void *)a->starts.data,
-                         (const resize_weight *)(const void *)a->weights.data, a->n_taps / 2,
-                         r->along.data + (size_t)y * stride, (size_t)a->count);
-    *image = (image_view){r->along.data, stride, a->count, image->height};
+        resize_row_horizontal(image->pixels + (size_t)y * image->stride,
+                              (const int *)(const void *)a->starts.data,
+                              (const resize_weight *)(const void *)a->weights.data, a->n_taps / 2,
+                              r->horizontal.data + (size_t)y * stride, (size_t)a->count);
+    *image = (image_view){r->horizontal.data, stride, a->count, image->height};
     return LS_OK;
 }
 
-static ls_status pass_across(resizer *r, image_view *image)
+static ls_status resize_vertically(resizer *r, image_view *image)
 {
     const resize_axis *a = &r->y;
     const size_t stride = (size_t)image->width * 4;
@@ -158,23 +158,23 @@ static ls_status pass_across(resizer *r, image_view *image)
 
     if (a->in == a->out)
         return LS_OK;
-    LS_TRY(room_reserve(&r->across, stride * (size_t)a->count));
+    LS_TRY(byte_buffer_reserve(&r->vertical, stride * (size_t)a->count));
     for (int y = 0; y < a->count; y++) {
         const size_t left = (size_t)(image->height - starts[y]);
         const size_t n_rows = left < a->n_taps ? left : a->n_taps;
 
-        resize_across_rows(image->pixels + (size_t)starts[y] * image->stride, image->stride, n_rows,
-                           weights + (size_t)y * a->n_taps / 2, r->across.data + (size_t)y * stride,
-                           stride);
+        resize_rows_vertical(image->pixels + (size_t)starts[y] * image->stride, image->stride,
+                             n_rows, weights + (size_t)y * a->n_taps / 2,
+                             r->vertical.data + (size_t)y * stride, stride);
     }
-    *image = (image_view){r->across.data, stride, image->width, a->count};
+    *image = (image_view){r->vertical.data, stride, image->width, a->count};
     return LS_OK;
 }
 
-/* Pillow 13 takes the columns first where the height shrinks by more than twice what the width
- * shrinks by; before 13 the rows always came first. The first pass is rounded, so the results
- * differ. */
-static bool is_across_first(const resizer *r)
+/* Pillow 13 runs the vertical pass first where the height shrinks by more than twice as many pixels
+ * as the width; older versions always ran the horizontal pass first. The first pass is rounded, so
+ * the order changes the result. */
+static bool is_vertical_first(const resizer *r)
 {
     const int less_high = r->y.in - r->y.out;
 
@@ -186,12 +186,12 @@ ls_status resize_run(resizer *r, const image_view *source, image_view *out)
     image_view image = *source;
 
     LS_ASSERT(source->width == r->x.end - r->x.first && source->height == r->y.end - r->y.first);
-    if (is_across_first(r)) {
-        LS_TRY(pass_across(r, &image));
-        LS_TRY(pass_along(r, &image));
+    if (is_vertical_first(r)) {
+        LS_TRY(resize_vertically(r, &image));
+        LS_TRY(resize_horizontally(r, &image));
     } else {
-        LS_TRY(pass_along(r, &image));
-        LS_TRY(pass_across(r, &image));
+        LS_TRY(resize_horizontally(r, &image));
+        LS_TRY(resize_vertically(r, &image));
     }
     *out = image;
     return LS_OK;
@@ -199,11 +199,11 @@ ls_status resize_run(resizer *r, const image_view *source, image_view *out)
 
 void resizer_free(resizer *r)
 {
-    room_free(&r->x.starts);
-    room_free(&r->x.weights);
-    room_free(&r->y.starts);
-    room_free(&r->y.weights);
-    room_free(&r->sums);
-    room_free(&r->along);
-    room_free(&r->across);
+    byte_buffer_free(&r->x.starts);
+    byte_buffer_free(&r->x.weights);
+    byte_buffer_free(&r->y.starts);
+    byte_buffer_free(&r->y.weights);
+    byte_buffer_free(&r->sums);
+    byte_buffer_free(&r->horizontal);
+    byte_buffer_free(&r->vertical);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resize_rows.c - the inner loops of a resize, in SSE2, which every x86-64 has, and in plain C. Both add the same integers, so they
- * give the same bytes. RESIZE_PLAIN leaves the plain ones alone, for their test.
+ * resize_rows.c - the inner loops of resize.c, in SSE2 (part of x86-64) and in plain C. Both add
+ * the same integers and give the same bytes. Tests define RESIZE_PLAIN to compile the plain loops
+ * only.
  */
 #include "data/images/resize.h"
 
@@ -14,7 +15,8 @@
 
 #include <string.h>
 
-/* A weight times a byte is below 2^30 and all weights of a pixel add up to about 1, so no sum overflows. */
+/* A weight times a byte is below 2^30 and all weights of a pixel add up to about 1, so no sum
+ * overflows. */
 #define ROUND (1 << (RESIZE_BITS - 1))
 
 static int32_t whole_weight(const resize_weight *w, size_t i)
@@ -29,9 +31,9 @@ static uint8_t to_byte(int32_t sum)
     return (uint8_t)(v > 255 ? 255 : v);
 }
 
-/* Bytes from ... to - 1 of a row of the second pass. */
-static void across_plain(const uint8_t *src, size_t stride, size_t n_rows,
-                         const resize_weight *weights, uint8_t *dst, size_t from, size_t to)
+/* Bytes from ... to - 1 of a row of the vertical pass. */
+static void rows_plain(const uint8_t *src, size_t stride, size_t n_rows,
+                       const resize_weight *weights, uint8_t *dst, size_t from, size_t to)
 {
     for (size_t i = from; i < to; i++) {
         int32_t sum = 0;
@@ -44,7 +46,7 @@ static void across_plain(const uint8_t *src, size_t stride, size_t n_rows,
 
 #if WITH_SSE2
 
-/* Both halves of a pair of weights, four times side by side. */
+/* The upper and lower halves of a pair of weights, each broadcast to four lanes. */
 static inline void load_weight(const resize_weight *w, __m128i *high, __m128i *low)
 {
     int32_t bits[2];
@@ -88,8 +90,8 @@ static inline void one_pixel(const uint8_t *src, const resize_weight *w, size_t 
     memcpy(dst, &pixel, sizeof(pixel));
 }
 
-void resize_along_row(const uint8_t *src, const int *starts, const resize_weight *weights,
-                      size_t n_pairs, uint8_t *dst, size_t count)
+void resize_row_horizontal(const uint8_t *src, const int *starts, const resize_weight *weights,
+                           size_t n_pairs, uint8_t *dst, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         one_pixel(src + (size_t)starts[i] * 4, weights + i * n_pairs, n_pairs, dst + i * 4);
@@ -110,15 +112,15 @@ static inline void add_eight(__m128i bytes, __m128i weight_high, __m128i weight_
 }
 
 /* Sixteen bytes of the result. */
-static inline void sixteen_across(const uint8_t *src, size_t stride, size_t n_rows,
-                                  const resize_weight *weights, uint8_t *dst)
+static inline void sixteen_bytes(const uint8_t *src, size_t stride, size_t n_rows,
+                                 const resize_weight *weights, uint8_t *dst)
 {
     __m128i high[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(),
                        _mm_setzero_si128()};
     __m128i low[4] = {high[0], high[0], high[0], high[0]};
 
     for (size_t k = 0; k < n_rows; k += 2) {
-        // An odd last row is paired with itself: its partner's weight is 0.
+        // An odd last row is paired with itself: the second weight is 0.
         const uint8_t *row = src + k * stride;
         const uint8_t *next = k + 1 < n_rows ? row + stride : row;
         const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)row);
@@ -136,20 +138,20 @@ static inline void sixteen_across(const uint8_t *src, size_t stride, size_t n_ro
                          _mm_packs_epi32(finish(high[2], low[2]), finish(high[3], low[3]))));
 }
 
-void resize_across_rows(const uint8_t *src, size_t stride, size_t n_rows,
-                        const resize_weight *weights, uint8_t *dst, size_t bytes)
+void resize_rows_vertical(const uint8_t *src, size_t stride, size_t n_rows,
+                          const resize_weight *weights, uint8_t *dst, size_t bytes)
 {
     const size_t whole = bytes / 16 * 16;
 
     for (size_t i = 0; i < whole; i += 16)
-        sixteen_across(src + i, stride, n_rows, weights, dst + i);
-    across_plain(src, stride, n_rows, weights, dst, whole, bytes);
+        sixteen_bytes(src + i, stride, n_rows, weights, dst + i);
+    rows_plain(src, stride, n_rows, weights, dst, whole, bytes);
 }
 
 #else
 
-void resize_along_row(const uint8_t *src, const int *starts, const resize_weight *weights,
-                      size_t n_pairs, uint8_t *dst, size_t count)
+void resize_row_horizontal(const uint8_t *src, const int *starts, const resize_weight *weights,
+                           size_t n_pairs, uint8_t *dst, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const uint8_t *pixels = src + (size_t)starts[i] * 4;
@@ -167,10 +169,10 @@ void resize_along_row(const uint8_t *src, const int *starts, const resize_weight
     }
 }
 
-void resize_across_rows(const uint8_t *src, size_t stride, size_t n_rows,
-                        const resize_weight *weights, uint8_t *dst, size_t bytes)
+void resize_rows_vertical(const uint8_t *src, size_t stride, size_t n_rows,
+                          const resize_weight *weights, uint8_t *dst, size_t bytes)
 {
-    across_plain(src, stride, n_rows, weights, dst, 0, bytes);
+    rows_plain(src, stride, n_rows, weights, dst, 0, bytes);
 }
 
 #endif

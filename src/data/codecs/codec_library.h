@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_library.h - a shared library of somebody else, loaded by who meets the first file that needs it.
+ * codec_library.h - loads a third-party codec library when the first file needs it.
  */
 #ifndef LS_DATA_CODEC_LIBRARY_H
 #define LS_DATA_CODEC_LIBRARY_H
@@ -13,8 +13,8 @@ typedef struct codec_symbol {
     void *fn_out;
 } codec_symbol;
 
-/* Loads `file` ("libz.so.1") and finds all symbols; *library is for codec_library_close().
- * LS_EUNSUPPORTED: it is missing, names Debian's `package` to install. */
+/* Loads `file` ("libz.so.1") and resolves all symbols; *library is for codec_library_close().
+ * LS_EUNSUPPORTED when the library is missing; the message names Debian's `package` to install. */
 LS_MUST_USE ls_status codec_library_open(const char *file, const char *package,
                                          const codec_symbol *symbols, size_t n_symbols,
                                          void **library);

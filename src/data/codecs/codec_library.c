@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/codec_library.h"
+/*
+ * codec_library.c - loads zlib, libjpeg-turbo and libspng with dlopen() when the first file needs
+ * them, so that a program starts where they are not installed. The image and gzip readers call it.
+ */
+#include "data/codecs/codec_library.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* Why the last call of the dynamic loader failed; kept per thread by it. */
+/* Why the last call of the dynamic loader failed; it keeps the text per thread. */
 static const char *loader_error(void)
 {
     return dlerror(); // NOLINT(concurrency-mt-unsafe)
@@ -13,7 +17,7 @@ static const char *loader_error(void)
 ls_status codec_library_open(const char *file, const char *package, const codec_symbol *symbols,
                              size_t n_symbols, void **library)
 {
-    // It stays when the last user closes it: the next file of its kind may be near.
+    // RTLD_NODELETE: the next file may need it again.
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
     if (handle == NULL)
@@ -25,9 +29,8 @@ ls_status codec_library_open(const char *file, const char *package, const codec_
         // A function pointer out of dlsym()'s object pointer, which ISO C does not convert.
         memcpy(symbols[i].fn_out, &symbol, sizeof(symbol));
         if (symbol == NULL) {
-            const ls_status st =
-                ls_fail(LS_EUNSUPPORTED, "%s is not the library of %s that is needed: %s", file,
-                        package, loader_error());
+            const ls_status st = ls_fail(LS_EUNSUPPORTED, "%s does not match package %s: %s", file,
+                                         package, loader_error());
 
             (void)dlclose(handle);
             return st;
