@@ -51,6 +51,10 @@ static const config_entry table[CONFIG_COUNT] = {
                        "installed, else cpu_ref), onednn, cpu_ref or another module's name"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
                         "compute threads of a rank; 0: from the cores it may use"},
+    [CONFIG_CONVOLUTIONS] =
+        {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd", NULL, 0, 0,
+         "which convolution kernels of Lockstep the onednn device prefers to oneDNN's where they "
+         "fit, by commas: few, rows, winograd; onednn: none"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "what serves operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], by commas"},

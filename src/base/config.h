@@ -24,6 +24,7 @@ typedef enum config_id {
     CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */
     CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, onednn, cpu_ref or another module */
     CONFIG_THREADS,        /* LOCKSTEP_THREADS: compute threads a rank, 0 = from the cores */
+    CONFIG_CONVOLUTIONS,   /* LOCKSTEP_CONVOLUTIONS: which convolutions of ours onednn may use */
     CONFIG_ALGORITHMS, /* LOCKSTEP_ALGORITHMS: which algorithm serves which operation on a host */
     CONFIG_MODULE_DIR, /* LOCKSTEP_MODULE_DIR: where liblockstep_*.so are looked for first */
     CONFIG_COUNT

@@ -112,7 +112,8 @@ static ls_status resolve_threads(int asked, int *out, const char **spin_count)
 }
 
 /* Opens the device behind `ops`; takes over `module`. */
-static ls_status open_ops(const device_ops *ops, void *module, int threads, ls_device **out)
+static ls_status open_ops(const device_ops *ops, void *module, const device_settings *settings,
+                          ls_device **out)
 {
     ls_device *device = ls_calloc(1, sizeof(*device));
     ls_status st;
@@ -125,7 +126,7 @@ static ls_status open_ops(const device_ops *ops, void *module, int threads, ls_d
     device->module = module;
     st = pool_create(&device->pool);
     if (st == LS_OK)
-        st = ops->open(threads, &device->state);
+        st = ops->open(settings, &device->state);
     if (st != LS_OK) {
         ls_free(device->pool);
         ls_free(device);
@@ -136,7 +137,8 @@ static ls_status open_ops(const device_ops *ops, void *module, int threads, ls_d
     return LS_OK;
 }
 
-static ls_status open_named(const char *name, int threads, const char *spin_count, ls_device **out)
+static ls_status open_named(const char *name, const device_settings *settings,
+                            const char *spin_count, ls_device **out)
 {
     const device_ops *ops = find_built_in(name);
     void *module = NULL;
@@ -144,21 +146,23 @@ static ls_status open_named(const char *name, int threads, const char *spin_coun
     ls_status st;
 
     if (ops != NULL)
-        return open_ops(ops, NULL, threads, out);
+        return open_ops(ops, NULL, settings, out);
     environment = omp_spin_enter(spin_count);
     st = module_load(name, &ops, &module);
     omp_spin_leave(environment);
-    return st == LS_OK ? open_ops(ops, module, threads, out) : st;
+    return st == LS_OK ? open_ops(ops, module, settings, out) : st;
 }
 
-/* The best processor device there is: slower is better than nothing, but not silently. */
-static ls_status open_cpu(int threads, const char *spin_count, ls_device **out)
+/* The best processor device of this installation: a slower one with a warning, not without. */
+static ls_status open_cpu(const device_settings *settings, const char *spin_count, ls_device **out)
 {
-    if (open_named("onednn", threads, spin_count, out) == LS_OK)
-        return LS_OK;
+    const ls_status st = open_named("onednn", settings, spin_count, out);
+
+    if (st == LS_OK || st == LS_EINVAL) // a mistake in a setting is no reason for a slow device
+        return st;
     ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
            ls_last_error());
-    return open_named("cpu_ref", threads, spin_count, out);
+    return open_named("cpu_ref", settings, spin_count, out);
 }
 
 static ls_status resolve_name(const char *given, const char **out)
@@ -193,16 +197,17 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     ls_device_options o;
     const char *spin_count = NULL;
     const char *name;
-    int threads = 0;
+    device_settings settings;
 
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
     LS_TRY(device_check(o.name));
     LS_TRY(resolve_name(o.name, &name));
-    LS_TRY(resolve_threads(o.threads, &threads, &spin_count));
+    LS_TRY(resolve_threads(o.threads, &settings.threads, &spin_count));
+    LS_TRY(config_text(CONFIG_CONVOLUTIONS, &settings.convolutions));
     if (text_equal(name, "cpu"))
-        return open_cpu(threads, spin_count, out);
-    return open_named(name, threads, spin_count, out);
+        return open_cpu(&settings, spin_count, out);
+    return open_named(name, &settings, spin_count, out);
 }
 
 ls_status ls_device_close(ls_device *device)

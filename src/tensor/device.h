@@ -169,13 +169,19 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
-#define DEVICE_ABI 4
+#define DEVICE_ABI 5
+
+/* What a device is opened with. */
+typedef struct device_settings {
+    int threads;              /* at least 1 */
+    const char *convolutions; /* of LOCKSTEP_CONVOLUTIONS */
+} device_settings;
 
 typedef struct device_ops {
     uint32_t abi; /* DEVICE_ABI */
     const char *name;
-    /* required: opens; threads >= 1 */
-    ls_status (*open)(int threads, device_state **out);
+    /* required */
+    ls_status (*open)(const device_settings *settings, device_state **out);
     /* required */
     void (*close)(device_state *self);
     /* required: the text of ls_device_fingerprint */

@@ -63,9 +63,9 @@ kernel_fn ref_find_kernel(device_state *self, const op_call *call)
 }
 
 /* The device needs no state of its own, and its kernels take none. */
-static ls_status ref_open(int threads, device_state **out)
+static ls_status ref_open(const device_settings *settings, device_state **out)
 {
-    LS_UNUSED(threads);
+    LS_UNUSED(settings);
     *out = NULL;
     return LS_OK;
 }

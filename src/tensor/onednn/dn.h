@@ -11,6 +11,7 @@
 #define LS_TENSOR_ONEDNN_DN_H
 
 #include "tensor/device.h"
+#include "tensor/onednn/conv2d_choice.h"
 #include "tensor/onednn/dn_face.h"
 #include "tensor/onednn/simd.h"
 
@@ -23,8 +24,10 @@ struct device_state {
     dnnl_stream_t stream;
     int threads;
     const simd_table *simd;
-    bool blocks_of_8; /* oneDNN's convolutions like channels in blocks of 8 here */
-    layout *layouts;  /* the one that was looked up last is the first */
+    isa_level
+        isa; /* with AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8 */
+    conv2d_set convolutions;
+    layout *layouts; /* the one that was looked up last is the first */
     primitive *primitives[PRIMITIVE_BUCKETS];
     size_t n_primitives;
     uint64_t n_lookups; /* of primitives: the time that they were last used at */
@@ -246,8 +249,7 @@ bool max_pool_fits(const op_call *call);
 /* Whether b is repeated only before and behind its dimensions, not between them. */
 bool broadcast_fits(const op_call *call);
 
-/* Convolutions of images with few channels, where oneDNN is slow. c, o: channels in and out. */
-bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int64_t o);
+/* Convolutions of images with few channels. */
 ls_status conv2d_few(device_state *self, const op_call *call);
 ls_status conv2d_few_backward_weights(device_state *self, const op_call *call);
 
@@ -265,15 +267,12 @@ size_t taps_floats(const tap_weights *k); /* of one tap */
 /* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), filled up with zeros. */
 void taps_arrange(const tap_weights *k, const float *weights, float *taps);
 
-/* Convolutions of many images to few positions. x, w, y: dimensions of the forward's tensors. */
-bool conv2d_rows_fits(const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y);
+/* Convolutions of many images to few positions. */
 ls_status conv2d_rows(device_state *self, const op_call *call);
 ls_status conv2d_rows_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_rows_backward_weights(device_state *self, const op_call *call);
 
-/* Convolutions by Winograd's algorithm. x, w, y: dimensions of the forward's tensors. */
-bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,
-                          const int64_t *w, const int64_t *y);
+/* Convolutions by Winograd's algorithm. */
 ls_status conv2d_winograd(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);

@@ -108,7 +108,7 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
  * tell, and the one that most convolutions like is the best guess. */
 static const layout *gradient_layout(device_state *self, const ls_tensor *dy, const ls_tensor *dx)
 {
-    const int block = self->blocks_of_8 ? 8 : 16;
+    const int block = self->isa < ISA_AVX512 ? 8 : 16;
     const layout *like = layout_of(self, dy);
 
     if (like == NULL)

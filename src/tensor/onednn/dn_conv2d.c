@@ -44,6 +44,14 @@ static size_t uses_of(const ls_tensor *y)
     return (size_t)(y->dims[0] * y->dims[2] * y->dims[3]);
 }
 
+static conv2d_kernel choose(const device_state *self, const op_call *call,
+                            conv2d_direction direction, const ls_tensor *x, const ls_tensor *w,
+                            const ls_tensor *y)
+{
+    return conv2d_choose(self->isa, self->convolutions, direction, &call->attrs, x->dims, w->dims,
+                         y->dims);
+}
+
 ls_status dn_conv2d(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
@@ -56,15 +64,16 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
     void *data[4] = {NULL, NULL, NULL, NULL};
     ls_status st;
 
-    if (conv2d_few_fits(self, &call->attrs, x->dims[1], y->dims[1]))
+    switch (choose(self, call, CONV2D_FORWARD, x, call->in[1], y)) {
+    case CONV2D_FEW:
         return conv2d_few(self, call);
-    if (conv2d_rows_fits(&call->attrs, x->dims, call->in[1]->dims, y->dims))
+    case CONV2D_ROWS:
         return conv2d_rows(self, call);
-    // Tiles of 4x4 results double a plain sum's rounding. Backward that is all; here it would take twice as many activations
-    // over the edge of a ReLU, each of which changes gradients by far more than rounding does.
-    if (call->in[1]->dims[2] > 3 &&
-        conv2d_winograd_fits(self, &call->attrs, x->dims, call->in[1]->dims, y->dims))
+    case CONV2D_WINOGRAD:
         return conv2d_winograd(self, call);
+    default:
+        break;
+    }
     key.has_bias = bias != NULL;
     if (!note_layout(self, &key, 0, x))
         return no_memory();
@@ -94,10 +103,14 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
     void *data[3] = {NULL, NULL, NULL};
     ls_status st;
 
-    if (conv2d_rows_fits(&call->attrs, dx->dims, call->in[1]->dims, dy->dims))
+    switch (choose(self, call, CONV2D_BACKWARD_DATA, dx, call->in[1], dy)) {
+    case CONV2D_ROWS:
         return conv2d_rows_backward_data(self, call);
-    if (conv2d_winograd_fits(self, &call->attrs, dx->dims, call->in[1]->dims, dy->dims))
+    case CONV2D_WINOGRAD:
         return conv2d_winograd_backward_data(self, call);
+    default:
+        break;
+    }
     if (!note_layout(self, &key, 0, dy))
         return no_memory();
     LS_TRY(primitive_for(self, &key, &p));
@@ -146,13 +159,16 @@ ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
     primitive *p;
     ls_status st;
 
-    if (conv2d_few_fits(self, &call->attrs, call->in[0]->dims[1], call->in[1]->dims[1]))
+    switch (choose(self, call, CONV2D_BACKWARD_WEIGHTS, call->in[0], call->out[0], call->in[1])) {
+    case CONV2D_FEW:
         return conv2d_few_backward_weights(self, call);
-    if (conv2d_rows_fits(&call->attrs, call->in[0]->dims, call->out[0]->dims, call->in[1]->dims))
+    case CONV2D_ROWS:
         return conv2d_rows_backward_weights(self, call);
-    if (conv2d_winograd_fits(self, &call->attrs, call->in[0]->dims, call->out[0]->dims,
-                             call->in[1]->dims))
+    case CONV2D_WINOGRAD:
         return conv2d_winograd_backward_weights(self, call);
+    default:
+        break;
+    }
     key.has_bias = call->out[1] != NULL;
     if (!note_layout(self, &key, 0, call->in[0]) || !note_layout(self, &key, 1, call->in[1]) ||
         bias == NULL)

@@ -10,19 +10,10 @@
 
 #include <string.h>
 
-#define FEW_CHANNELS 4
-#define FEW_TAPS     256
-
-bool conv2d_few_fits(const device_state *self, const op_attrs *a, int64_t c, int64_t o)
-{
-    return self->blocks_of_8 && a->groups == 1 && c <= FEW_CHANNELS && o % 8 == 0 &&
-           c * a->kernel[0] * a->kernel[1] <= FEW_TAPS;
-}
-
 typedef struct few_work {
     const simd_table *simd;
     conv_few shape;
-    size_t taps[FEW_TAPS];
+    size_t taps[CONV2D_FEW_TAPS];
     size_t c;
     size_t in_h; /* of the image without its frame */
     size_t in_w;

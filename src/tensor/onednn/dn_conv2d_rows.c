@@ -14,10 +14,7 @@
 
 #include <string.h>
 
-#define MAX_POSITIONS 4 /* of results */
-#define MIN_ROWS      8 /* images */
-#define MAX_TAPS      25
-#define PAD_FLOATS    16 /* behind each row, so that rows do not all fall on the same cache sets */
+#define PAD_FLOATS 16 /* behind each row, so that rows do not all fall on the same cache sets */
 
 typedef struct rows_work {
     const simd_table *simd;
@@ -35,12 +32,6 @@ typedef struct rows_work {
     float *y;             /* rows of y or dy */
     float *dw;            /* (tap, O, C) */
 } rows_work;
-
-bool conv2d_rows_fits(const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y)
-{
-    return a->groups == 1 && x[0] >= MIN_ROWS && x[1] % 8 == 0 && y[1] % 8 == 0 && x[1] >= 16 &&
-           y[1] >= 16 && y[2] * y[3] <= MAX_POSITIONS && w[2] * w[3] <= MAX_TAPS;
-}
 
 static rows_work describe(const device_state *self, const op_call *call, const ls_tensor *x,
                           const ls_tensor *w, const ls_tensor *y)

@@ -49,29 +49,6 @@ typedef struct wino {
     float *memory; /* points of a portion, for each thread */
 } wino;
 
-/* --- when --- */
-
-/* Whether `size` results a tile leave half of the plain products at most, wasted tiles counted. */
-static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel)
-{
-    const int64_t size = 7 - kernel;
-    const int64_t tiles = ((out_h + size - 1) / size) * ((out_w + size - 1) / size);
-
-    return 2 * (int64_t)POINTS * tiles <= out_h * out_w * kernel * kernel;
-}
-
-bool conv2d_winograd_fits(const device_state *self, const op_attrs *a, const int64_t *x,
-                          const int64_t *w, const int64_t *y)
-{
-    const bool square = w[2] == w[3] && (w[2] == 3 || w[2] == 5);
-    const bool dense = a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 &&
-                       a->dilation[1] == 1 && a->groups == 1;
-
-    return self->blocks_of_8 && square && dense && a->padding[0] < w[2] && a->padding[1] < w[2] &&
-           x[1] % 8 == 0 && y[1] % 8 == 0 && x[1] >= 16 && y[1] >= 16 &&
-           tiles_pay(y[2], y[3], w[2]);
-}
-
 /* --- tiles --- */
 
 /* Floats of one point of the kernel. */

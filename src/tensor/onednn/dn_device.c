@@ -51,15 +51,23 @@ static void write_fingerprint(device_state *self)
                    version, face_isa(), self->threads, self->threads == 1 ? "" : "s");
 }
 
-static ls_status dn_open(int threads, device_state **out)
+static ls_status dn_open(const device_settings *settings, device_state **out)
 {
-    device_state *self = dn_host->alloc(1, sizeof(*self));
+    device_state *self;
+    conv2d_set convolutions;
+    const char *bad;
 
+    if (!conv2d_set_parse(settings->convolutions, &convolutions, &bad))
+        return dn_fail(LS_EINVAL,
+                       "LOCKSTEP_CONVOLUTIONS: \"%.*s\" is not one of onednn, few, rows, winograd",
+                       (int)strcspn(bad, ","), bad);
+    self = dn_host->alloc(1, sizeof(*self));
     if (self == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a oneDNN device");
-    self->threads = threads;
-    self->simd = simd_table_at(0);
-    self->blocks_of_8 = strncmp(face_isa(), "avx512", 6) != 0;
+    self->threads = settings->threads;
+    self->isa = isa_level_of(face_isa());
+    self->simd = simd_table_for(self->isa);
+    self->convolutions = convolutions;
     if (dnnl_engine_create(&self->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&self->stream, self->engine, dnnl_stream_default_flags) !=
             dnnl_success) {

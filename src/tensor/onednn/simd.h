@@ -16,6 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What oneDNN may use of the processor, in the steps that matter to us. */
+typedef enum isa_level { ISA_BASELINE, ISA_AVX2, ISA_AVX512 } isa_level;
+
 /* y = (x - mean) * scale + bias, then max(0, .) with relu. */
 typedef struct bn_lanes {
     const float *mean;
@@ -110,6 +113,7 @@ typedef struct norm_row {
 
 typedef struct simd_table {
     const char *isa;
+    isa_level level;
 
     /* NaN stays NaN in both; the derivative at 0 is 0. */
     void (*relu)(const float *x, float *y, size_t n);
@@ -188,5 +192,8 @@ typedef struct simd_table {
 
 /* The i-th best table that this processor can use; NULL past the last. */
 const simd_table *simd_table_at(int i);
+
+/* The best of them that needs no more than this level. */
+const simd_table *simd_table_for(isa_level most);
 
 #endif

@@ -9,6 +9,11 @@
 
 const simd_table SIMD_NAME(simd_table) = {
     .isa = SIMD_TEXT(SIMD_ISA),
+#if defined(__AVX512F__)
+    .level = ISA_AVX512,
+#elif defined(__AVX2__)
+    .level = ISA_AVX2,
+#endif
     .relu = SIMD_NAME(relu),
     .relu_backward = SIMD_NAME(relu_backward),
     .add = SIMD_NAME(add),

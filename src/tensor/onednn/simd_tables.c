@@ -24,3 +24,12 @@ const simd_table *simd_table_at(int i)
     found[n++] = &simd_table_baseline;
     return i >= 0 && i < n ? found[i] : NULL;
 }
+
+const simd_table *simd_table_for(isa_level most)
+{
+    const simd_table *table = NULL;
+
+    for (int i = 0; simd_table_at(i) != NULL && (table == NULL || table->level > most); i++)
+        table = simd_table_at(i);
+    return table;
+}

@@ -297,6 +297,33 @@ static void the_fingerprint_names_library_and_threads(void **state)
     ls_device_close(device);
 }
 
+static void unknown_convolutions_are_refused(void **state)
+{
+    static const char *const names[] = {"onednn", "cpu"};
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_CONVOLUTIONS", "rows,fast,few", 1), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        ls_device_options opt = {.size = sizeof(opt), .name = names[i]};
+        ls_device *device = NULL;
+
+        assert_status(LS_EINVAL, ls_device_open(&opt, &device));
+        assert_null(device);
+        assert_non_null(strstr(ls_last_error(), "LOCKSTEP_CONVOLUTIONS: \"fast\" is not one of "
+                                                "onednn, few, rows, winograd"));
+    }
+    assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
+}
+
+/* oneDNN's own convolutions give what ours give, but for rounding. */
+static void every_case_is_near_the_reference_without_our_convolutions(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_CONVOLUTIONS", "onednn", 1), 0);
+    compare_all(1);
+    assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
+}
+
 /* --- threads that wait --- */
 
 /* What libgomp, loaded in a process of its own with these variables, has read as GOMP_SPINCOUNT. */
@@ -365,6 +392,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(long_sums_of_products_stay_near_the_reference),
         cmocka_unit_test(float64_is_left_to_the_reference),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
+        cmocka_unit_test(unknown_convolutions_are_refused),
+        cmocka_unit_test(every_case_is_near_the_reference_without_our_convolutions),
         cmocka_unit_test(threads_spin_briefly_or_not_at_all_unless_the_user_says_how),
     };
     ls_device *device = NULL;

@@ -342,6 +342,16 @@ static void dropout_drops_what_the_hash_says(void **state)
         assert_true(y[i] == (ls_hash3(99, 5 + 3 * i, 0) >> 11 < r.threshold ? 0 : 2 * x[i]));
 }
 
+static void the_best_table_of_a_level_needs_no_more(void **state)
+{
+    LS_UNUSED(state);
+    assert_ptr_equal(simd_table_for(ISA_BASELINE), plainest());
+    assert_ptr_equal(simd_table_for(ISA_AVX512), simd_table_at(0));
+    assert_true(simd_table_for(ISA_AVX2)->level <= ISA_AVX2);
+    for (int i = 0; simd_table_at(i) != NULL; i++)
+        assert_ptr_equal(simd_table_for(simd_table_at(i)->level), simd_table_at(i));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +361,7 @@ int main(void)
         cmocka_unit_test(gelu_is_near_its_definition),
         cmocka_unit_test(a_rows_largest_and_sum_are_right_at_every_length),
         cmocka_unit_test(dropout_drops_what_the_hash_says),
+        cmocka_unit_test(the_best_table_of_a_level_needs_no_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
