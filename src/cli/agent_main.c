@@ -69,7 +69,7 @@ int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, 
 int main(int argc, char **argv)
 {
     if (argc > 1 && text_equal(argv[1], "agent"))
-        return run_agent(argc - 1, argv + 1, &check_the_bare_machine);
+        return run_agent(argc - 1, argv + 1, &check_static_machine);
     print_error(
         "lockstep-agent: for internal use; lockstep run -H and lockstep check -H start it on "
         "other machines\n");

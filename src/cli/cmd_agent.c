@@ -52,13 +52,13 @@ static ls_status greet(int fd)
 typedef struct any_request {
     bool is_hosts_check;
     launch_request job;
-    hosts_check_orders check;
+    hosts_check_request check;
 } any_request;
 
 static ls_status read_request(const frame *f, any_request *out)
 {
-    out->is_hosts_check = f->type == HOSTS_CHECK_ORDERS;
-    return out->is_hosts_check ? hosts_check_orders_read(f, &out->check)
+    out->is_hosts_check = f->type == HOSTS_CHECK_REQUEST;
+    return out->is_hosts_check ? hosts_check_request_read(f, &out->check)
                                : launch_request_read(f, &out->job);
 }
 
@@ -161,7 +161,7 @@ static ls_status run_job(launch_request *o, agent_remote *remote)
 }
 
 /* Does not enter the folder: the check reports a folder that is missing. */
-static ls_status run_hosts_check(const hosts_check_orders *o, const agent_remote *remote,
+static ls_status run_hosts_check(const hosts_check_request *o, const agent_remote *remote,
                                  const check_sources *sources)
 {
     LS_TRY(remote_request_set_env(&o->base));

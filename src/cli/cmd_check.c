@@ -47,9 +47,9 @@ static void print_finding(const finding *f)
     if (f->severity == FINDING_OK)
         return;
     if (finding_why(f->kind)[0] != 0)
-        print_out("         why:  %s\n", finding_why(f->kind));
-    if (f->mend[0] != 0)
-        print_out("         mend: %s\n", f->mend);
+        print_out("         why: %s\n", finding_why(f->kind));
+    if (f->fix[0] != 0)
+        print_out("         fix: %s\n", f->fix);
 }
 
 static int count(const findings *list, finding_severity severity)

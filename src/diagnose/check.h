@@ -1,46 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.h - what of this machine will stand in the way of a job, as findings (docs/checking.md lists them all).
+ * check.h - checks of this machine for problems that a job would meet, reported as findings;
+ * docs/checking.md lists them all.
  *
- *     check_options o = {.n_ranks = 4, .several_nodes = true};
+ *     check_options o = {.n_ranks = 4, .several_nodes = true, .sources = &check_this_machine};
  *     findings found = {0};
  *     text_buf lines = {0};
+ *
  *     if (check_quick(&o, &found) == LS_OK)
  *         findings_to_lines(&found, FINDING_WARNING, &lines);
  *
- * Threads    These fork helpers with a time limit, so: a process with one thread.
+ * Threads: the checks fork helpers with a time limit, so the process must have one thread.
  */
 #ifndef LS_DIAGNOSE_CHECK_H
 #define LS_DIAGNOSE_CHECK_H
 
 #include "diagnose/finding.h"
 
-typedef struct check_sources check_sources; /* see check_sources.h */
+/* Where the facts come from: check_sources.h. */
+typedef struct check_sources check_sources;
 
 typedef struct check_options {
-    int n_ranks;        /* on this machine; 0: one for each core that may be used */
-    bool several_nodes; /* the job has more than this one: names and networks matter then */
-    int master_port;    /* that the job is to use; 0: the usual ones are looked at */
-    bool tries_gpus;    /* each GPU is opened, and some of its memory used */
-    const check_sources *sources; /* where facts come from; needed: */
+    int n_ranks;                  /* on this machine; 0: one for each usable core */
+    bool several_nodes;           /* the job has other nodes, so names and networks matter */
+    int master_port;              /* the job's port; 0: torchrun's default ports are checked */
+    bool tries_gpus;              /* open each GPU and test some of its memory */
+    const check_sources *sources; /* required */
 } check_options;
 
-/* This machine; and the same for a program that is linked statically and so can load no library: names are asked by getent, and GPUs are
- * not asked. */
+/* This machine. */
 extern const check_sources check_this_machine;
-extern const check_sources check_the_bare_machine;
 
-/* Adds to `out` what can be had in milliseconds: names, networks, limits, cores, /dev/shm. */
+/* This machine for a statically linked program: getent resolves names, GPUs are not checked. */
+extern const check_sources check_static_machine;
+
+/* Appends findings that take milliseconds: names, networks, limits, cores, /dev/shm. */
 LS_MUST_USE ls_status check_quick(const check_options *options, findings *out);
 
-/* Adds everything. A GPU driver that does not answer takes 20 s, with tries_gpus a GPU that does not answer another 60 s. */
+/*
+ * Appends all findings. A GPU driver that hangs takes 20 s, with tries_gpus a GPU that hangs takes
+ * another 60 s.
+ */
 LS_MUST_USE ls_status check_all(const check_options *options, findings *out);
 
 /*
- * The GPUs that a PyTorch program would count: NVIDIA's, of which CUDA_VISIBLE_DEVICES may leave
- * some; without any, AMD's (HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES). *n is at least 1.
- * LS_ENOTFOUND: there is none, or the variables hide all; the error text says which. Waits for a
- * driver that does not answer, up to 20 s. Forks, as the checks do.
+ * Counts the GPUs that a PyTorch program sees: NVIDIA's, of which CUDA_VISIBLE_DEVICES may hide
+ * some, or without any AMD's (HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES). *n is at least 1.
+ * LS_ENOTFOUND: the machine has none, or the variables hide all. A driver that hangs takes 20 s.
+ * Forks, as the checks do.
  */
 LS_MUST_USE ls_status check_count_gpus(const check_sources *from, int *n);
 

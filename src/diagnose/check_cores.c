@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_cores.c - cores that the machine has against those that may be used, and both against the ranks.
+ * check_cores.c - compares the machine's cores with those that this process may use, and both with
+ * the number of ranks. A subject of check_quick().
  */
 #include "diagnose/check_internal.h"
 
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many numbers "0-3,7" has; 0 for what is no such list. */
+/* The count of numbers in a list such as "0-3,7"; 0 for malformed text. */
 static int count_list(const char *at)
 {
     int64_t n = 0;
@@ -29,7 +30,7 @@ static int count_list(const char *at)
     return n <= INT_MAX ? (int)n : 0;
 }
 
-/* The cores of the affinity mask; 0: /proc does not tell. */
+/* The cores of the affinity mask; 0 when /proc does not show it. */
 static int masked_cores(const check *c)
 {
     char status[4096];
@@ -44,7 +45,7 @@ static int masked_cores(const check *c)
     return count_list(line + strspn(line, " \t"));
 }
 
-/* The least of the mask and the quota, and which of them it is. */
+/* The minimum of online cores, mask and quota; *why names the one that limits. */
 static int usable(const check *c, int online, const char **why)
 {
     char groups[1024];
@@ -57,11 +58,11 @@ static int usable(const check *c, int online, const char **why)
     *why = "";
     if (mask > 0 && (least == 0 || mask < least)) {
         least = mask;
-        *why = " by its affinity mask";
+        *why = " (affinity mask)";
     }
     if (quota > 0 && (least == 0 || quota < least)) {
         least = quota;
-        *why = " by the quota of its control group";
+        *why = " (cgroup CPU quota)";
     }
     return least;
 }
@@ -73,13 +74,13 @@ void check_cores(check *c)
         check_read(c, "/sys/devices/system/cpu/online", list, sizeof(list)) ? count_list(list) : 0;
     const char *why;
     const int cores = usable(c, online, &why);
-    char mend[96];
+    char fix[96];
 
     if (cores == 0)
         return;
-    text_format(mend, sizeof(mend), "lockstep run -n %d   # or -n cpu", cores);
+    text_format(fix, sizeof(fix), "lockstep run -n %d   # or -n cpu", cores);
     if (cores < c->n_ranks)
-        finding_add(c->out, FINDING_CORES_FEW_KIND, FINDING_WARNING, mend,
+        finding_add(c->out, FINDING_CORES_FEW_KIND, FINDING_WARNING, fix,
                     "%d ranks share %d core%s%s", c->n_ranks, cores, cores == 1 ? "" : "s", why);
     else if (cores < online)
         finding_add(c->out, FINDING_CORES_MASKED_KIND, FINDING_NOTE, "lockstep run -n cpu",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_gpu.c - the GPUs on the bus, which the kernel lists, against those that the driver has.
+ * check_gpu.c - compares the NVIDIA GPUs on the PCI bus, which the kernel lists, with those of the
+ * driver, and tests them on request. A subject of check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -16,18 +17,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A function of a device on the bus. */
-typedef struct bus_place {
+/* A PCI address. */
+typedef struct pci_address {
     unsigned domain;
     unsigned bus;
     unsigned device;
     unsigned function;
-} bus_place;
+} pci_address;
 
 typedef struct bus_gpu {
-    bus_place place;
+    pci_address address;
     char text[32]; /* "0000:85:00.0" */
-    bool is_lost;  /* it does not answer */
+    bool is_lost;  /* its configuration space reads as ones */
 } bus_gpu;
 
 typedef struct bus_list {
@@ -35,7 +36,7 @@ typedef struct bus_list {
     int n;
 } bus_list;
 
-static bool read_place(const char *text, bus_place *out)
+static bool parse_address(const char *text, pci_address *out)
 {
     const char *at = text;
     char *end;
@@ -51,13 +52,16 @@ static bool read_place(const char *text, bus_place *out)
     return true;
 }
 
-static bool same_place(const bus_place *a, const bus_place *b)
+static bool same_address(const pci_address *a, const pci_address *b)
 {
     return a->domain == b->domain && a->bus == b->bus && a->device == b->device &&
            a->function == b->function;
 }
 
-/* A device that has fallen off the bus reads as ones; what the kernel remembers of it stays as it was. */
+/*
+ * A device that has fallen off the bus reads as ones, while the other files of sysfs keep cached
+ * values.
+ */
 static bool is_lost(const check *c, const char *device)
 {
     char path[PATH_MAX];
@@ -87,7 +91,7 @@ static bool is_gpu(const check *c, const char *device)
            (text_starts(text, "0x0300") || text_starts(text, "0x0302"));
 }
 
-static int by_place(const void *a, const void *b)
+static int by_address(const void *a, const void *b)
 {
     return strcmp(((const bus_gpu *)a)->text, ((const bus_gpu *)b)->text);
 }
@@ -103,54 +107,54 @@ static void list_bus(const check *c, bus_list *out)
         return;
     while (out->n < GPU_MOST && (entry = file_next_entry(devices)) != NULL) {
         bus_gpu *gpu = &out->gpus[out->n];
-        if (strlen(entry->d_name) >= sizeof(gpu->text) || !read_place(entry->d_name, &gpu->place) ||
-            !is_gpu(c, entry->d_name))
+        if (strlen(entry->d_name) >= sizeof(gpu->text) ||
+            !parse_address(entry->d_name, &gpu->address) || !is_gpu(c, entry->d_name))
             continue;
         text_format(gpu->text, sizeof(gpu->text), "%s", entry->d_name);
         gpu->is_lost = is_lost(c, entry->d_name);
         out->n++;
     }
     closedir(devices);
-    qsort(out->gpus, (size_t)out->n, sizeof(*out->gpus), by_place);
+    qsort(out->gpus, (size_t)out->n, sizeof(*out->gpus), by_address);
 }
 
-static const gpu_seen *find_seen(const gpu_list *seen, const bus_place *place)
+static const gpu_seen *find_seen(const gpu_list *seen, const pci_address *address)
 {
     for (int i = 0; i < seen->n; i++) {
-        bus_place there;
-        if (read_place(seen->gpus[i].bus, &there) && same_place(&there, place))
+        pci_address there;
+        if (parse_address(seen->gpus[i].bus, &there) && same_address(&there, address))
             return &seen->gpus[i];
     }
     return NULL;
 }
 
-/* A container may be given some of the machine's GPUs only, though it sees the whole bus. */
-static bool is_given_some(const check *c)
+/* A container sees the whole bus, but may have access to some of the GPUs only. */
+static bool may_have_some(const check *c)
 {
-    const char *given = c->from->variable(c->from->self, "NVIDIA_VISIBLE_DEVICES");
+    const char *visible = c->from->variable(c->from->self, "NVIDIA_VISIBLE_DEVICES");
 
-    return (given != NULL && !text_equal(given, "all")) || check_exists(c, "/.dockerenv") ||
+    return (visible != NULL && !text_equal(visible, "all")) || check_exists(c, "/.dockerenv") ||
            check_exists(c, "/run/.containerenv");
 }
 
-/* One that the driver lists, but not for use. */
+/* A GPU on the bus that the driver cannot use or does not list. */
 static void add_unusable(const check *c, const bus_gpu *gpu, const gpu_seen *there)
 {
-    char mend[128];
+    char fix[128];
 
     if (gpu->is_lost || there != NULL) {
-        text_format(mend, sizeof(mend), "reboot   # or until then: lockstep run -n %d",
+        text_format(fix, sizeof(fix), "reboot   # or until then: lockstep run -n %d",
                     c->n_ranks > 1 ? c->n_ranks - 1 : 1);
-        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, mend,
+        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, fix,
                     gpu->is_lost ? "the GPU at %s has fallen off the bus%s%s"
                                  : "the GPU at %s cannot be used%s%s",
                     gpu->text, there != NULL ? ": " : "", there != NULL ? there->name : "");
         return;
     }
-    text_format(mend, sizeof(mend), "nvidia-smi; dmesg | grep -i -e xid -e %s", gpu->text);
-    finding_add(c->out, FINDING_GPU_MISSING_KIND, is_given_some(c) ? FINDING_NOTE : FINDING_ERROR,
-                mend, "the GPU at %s is on the bus, but not among those of the driver%s", gpu->text,
-                is_given_some(c) ? " (this container may not have been given it)" : "");
+    text_format(fix, sizeof(fix), "nvidia-smi; dmesg | grep -i -e xid -e %s", gpu->text);
+    finding_add(c->out, FINDING_GPU_MISSING_KIND, may_have_some(c) ? FINDING_NOTE : FINDING_ERROR,
+                fix, "the GPU at %s is on the PCI bus, but the driver does not list it%s",
+                gpu->text, may_have_some(c) ? " (this container may have no access to it)" : "");
 }
 
 static int compare_lists(const check *c, const bus_list *bus, const gpu_list *seen)
@@ -158,7 +162,7 @@ static int compare_lists(const check *c, const bus_list *bus, const gpu_list *se
     int n_usable = 0;
 
     for (int i = 0; i < bus->n; i++) {
-        const gpu_seen *there = find_seen(seen, &bus->gpus[i].place);
+        const gpu_seen *there = find_seen(seen, &bus->gpus[i].address);
         const bool is_usable = there != NULL && there->is_usable;
 
         if (bus->gpus[i].is_lost || !is_usable)
@@ -169,7 +173,7 @@ static int compare_lists(const check *c, const bus_list *bus, const gpu_list *se
     return n_usable;
 }
 
-/* Gives how many GPUs programs may see. */
+/* Returns how many GPUs CUDA programs see. */
 static int check_visible(const check *c, int n_usable)
 {
     const char *text = c->from->variable(c->from->self, "CUDA_VISIBLE_DEVICES");
@@ -183,7 +187,8 @@ static int check_visible(const check *c, int n_usable)
                     "CUDA_VISIBLE_DEVICES=%s hides all GPUs", text);
     else if (v.why != NULL)
         finding_add(c->out, FINDING_GPU_VISIBLE_KIND, FINDING_ERROR, "unset CUDA_VISIBLE_DEVICES",
-                    "CUDA_VISIBLE_DEVICES=%s shows %d of %d GPUs: it ends before \"%s\", as %s",
+                    "CUDA_VISIBLE_DEVICES=%s exposes %d of %d GPUs: CUDA ignores the list from "
+                    "\"%s\" on, because %s",
                     text, v.n, n_usable, v.bad, v.why);
     return v.n;
 }
@@ -191,24 +196,24 @@ static int check_visible(const check *c, int n_usable)
 static void check_usable(const check *c, int n_usable)
 {
     const int n_visible = check_visible(c, n_usable);
-    char mend[64];
+    char fix[64];
 
-    text_format(mend, sizeof(mend), "lockstep run -n %d", n_visible > 0 ? n_visible : 1);
+    text_format(fix, sizeof(fix), "lockstep run -n %d", n_visible > 0 ? n_visible : 1);
     if (n_visible > 0 && c->options->n_ranks > n_visible)
-        finding_add(c->out, FINDING_GPU_FEW_KIND, FINDING_NOTE, mend,
-                    "%d ranks, and they may see %d GPU%s", c->options->n_ranks, n_visible,
-                    n_visible == 1 ? "" : "s");
+        finding_add(c->out, FINDING_GPU_FEW_KIND, FINDING_NOTE, fix,
+                    "%d ranks share %d visible GPU%s", c->options->n_ranks, n_visible,
+                    text_plural(n_visible));
 }
 
 static void add_failure(const check *c, ls_status st, const bus_list *bus)
 {
     if (st == LS_EUNSUPPORTED && bus->n > 0)
-        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "install lockstep there",
-                    "the %d NVIDIA GPU%s on the bus %s not looked at: %s", bus->n,
-                    bus->n == 1 ? "" : "s", bus->n == 1 ? "is" : "are", ls_last_error());
+        finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "install lockstep on this host",
+                    "%d NVIDIA GPU%s on the PCI bus not checked: %s", bus->n, text_plural(bus->n),
+                    ls_last_error());
     else if (st == LS_EUNSUPPORTED)
         finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
-                    "there is no NVIDIA GPU on the bus");
+                    "no NVIDIA GPU on the PCI bus");
     else if (st == LS_ETIMEOUT)
         finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR,
                     "dmesg | grep -i -e nvrm -e xid   # then reboot", "%s", ls_last_error());
@@ -218,38 +223,37 @@ static void add_failure(const check *c, ls_status st, const bus_list *bus)
     else if (bus->n > 0)
         finding_add(c->out, FINDING_GPU_LIBRARY_KIND, FINDING_WARNING,
                     "apt-get install nvidia-driver   # docker run --gpus all",
-                    "there are no GPU libraries (%s) for the %d NVIDIA GPU%s on the bus",
-                    ls_last_error(), bus->n, bus->n == 1 ? "" : "s");
+                    "%d NVIDIA GPU%s on the PCI bus, but no driver library: %s", bus->n,
+                    text_plural(bus->n), ls_last_error());
     else
         finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL,
-                    "there is no NVIDIA GPU on the bus, and no NVIDIA library here");
+                    "no NVIDIA GPU on the PCI bus and no NVIDIA driver library");
 }
 
-/* A trial as findings; gives whether it went well. */
+/* Adds a finding for a failed trial; returns whether there was none. */
 static bool judge_trial(const check *c, const gpu_seen *gpu, const gpu_trial *trial)
 {
-    char mend[128];
+    char fix[128];
 
     if (trial->status == LS_OK || !gpu->is_usable)
-        return true; /* or it has been told */
-    text_format(mend, sizeof(mend), "nvidia-smi; dmesg | grep -i -e nvrm -e xid   # then reboot");
+        return true; /* an unusable GPU has a finding already */
+    text_format(fix, sizeof(fix), "nvidia-smi; dmesg | grep -i -e nvrm -e xid   # then reboot");
     if (trial->status == LS_ETIMEOUT)
-        finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR, mend,
+        finding_add(c->out, FINDING_GPU_HUNG_KIND, FINDING_ERROR, fix,
                     "the GPU at %s (%s) hangs: %s", gpu->bus, gpu->name, trial->why);
     else if (trial->status == LS_ENOTFOUND)
         finding_add(c->out, FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "nvidia-smi -L",
-                    "the GPU at %s (%s) has no UUID by which it could be tried", gpu->bus,
-                    gpu->name);
+                    "the GPU at %s (%s) has no UUID, so it was not tested", gpu->bus, gpu->name);
     else
-        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, mend,
+        finding_add(c->out, FINDING_GPU_LOST_KIND, FINDING_ERROR, fix,
                     "the GPU at %s (%s) cannot be used: %s", gpu->bus, gpu->name, trial->why);
     return false;
 }
 
-/* How many work. */
+/* Returns how many GPUs passed. */
 static int try_each(const check *c, const gpu_list *seen)
 {
-    static gpu_trials trials; /* large, and checks are for one thread */
+    static gpu_trials trials; /* too large for the stack; checks run on one thread */
     int n_good = 0;
 
     if (c->from->try_gpus(c->from->self, seen, &trials) != LS_OK) {
@@ -262,21 +266,20 @@ static int try_each(const check *c, const gpu_list *seen)
     return n_good;
 }
 
-static void tell_usable(const check *c, const gpu_list *seen, int n)
+static void add_usable(const check *c, const gpu_list *seen, int n)
 {
     const gpu_seen *first = seen->gpus;
 
     while (!first->is_usable)
         first++;
-    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s", n,
-                n == 1 ? "" : "s", first->name,
-                !c->options->tries_gpus ? "" : "; opened, and memory used, one by one");
+    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s", n, text_plural(n),
+                first->name, !c->options->tries_gpus ? "" : "; each opened, its memory tested");
 }
 
 void check_gpus(check *c)
 {
     bus_list bus;
-    static gpu_list seen; /* large, and checks are for one thread */
+    static gpu_list seen; /* too large for the stack; checks run on one thread */
     const int before = c->out->n;
     int n_usable;
     int n_good;
@@ -290,9 +293,9 @@ void check_gpus(check *c)
     }
     n_usable = compare_lists(c, &bus, &seen);
     if (n_usable == 0 && c->out->n == before)
-        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL, "there is no NVIDIA GPU");
+        finding_add(c->out, FINDING_GPU_NONE_KIND, FINDING_OK, NULL, "no NVIDIA GPU");
     n_good = n_usable > 0 && c->options->tries_gpus ? try_each(c, &seen) : n_usable;
     if (n_good > 0 && c->out->n == before)
-        tell_usable(c, &seen, n_good);
+        add_usable(c, &seen, n_good);
     check_usable(c, n_usable);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_ifname.c - variables that choose network interfaces, against the interfaces that exist.
- * Each library has its own syntax: LOCKSTEP_IFACE as --net, Gloo a comma list of names, NCCL a comma
- * list of the beginnings of names, "^" in front of the list excludes and "=" means whole names.
+ * check_ifname.c - checks variables that select network interfaces against the interfaces that
+ * exist. Each library has its own syntax: LOCKSTEP_IFACE that of --net, Gloo a comma list of names,
+ * NCCL a comma list of name prefixes, where a leading "^" excludes and "=" means whole names. A
+ * subject of check_quick(), which lockstep run calls too.
  */
 #include "diagnose/check_internal.h"
 
@@ -33,14 +34,14 @@ static void check_filter(check *c)
     st = c->from->interfaces(c->from->self, filter, &one, 1, &n);
     if (st == LS_OK && n > 0)
         return;
-    for (int i = 0; i < c->n_faces && used < sizeof(have); i++) {
-        text_format(have + used, sizeof(have) - used, "%s%s", i > 0 ? ", " : "", c->faces[i].name);
+    for (int i = 0; i < c->n_ifaces && used < sizeof(have); i++) {
+        text_format(have + used, sizeof(have) - used, "%s%s", i > 0 ? ", " : "", c->ifaces[i].name);
         used = strlen(have);
     }
     finding_add(c->out, FINDING_NET_FILTER_KIND, FINDING_ERROR, "unset LOCKSTEP_IFACE",
-                "LOCKSTEP_IFACE=%s %s (there is %s)", filter,
-                st == LS_OK ? "matches nothing here" : "cannot be understood",
-                have[0] != 0 ? have : "nothing but loopback");
+                "LOCKSTEP_IFACE=%s %s (interfaces: %s)", filter,
+                st == LS_OK ? "matches no interface" : "is malformed",
+                have[0] != 0 ? have : "only loopback");
 }
 
 static int by_name(const void *a, const void *b)
@@ -48,7 +49,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Every interface of the machine, loopback and those without an address as well. */
+/* All interfaces of the machine, including loopback and those without an address. */
 static void list_names(const check *c, name_list *out)
 {
     char path[PATH_MAX];
@@ -74,15 +75,15 @@ static void add_finding(const check *c, const name_list *have, const char *varia
     for (int i = 0; i < have->n; i++)
         text_format(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "",
                     have->names[i]);
-    if (c->n_faces > 0)
-        text_format(fix, sizeof(fix), "export %s=%s", variable, c->faces[0].name);
+    if (c->n_ifaces > 0)
+        text_format(fix, sizeof(fix), "export %s=%s", variable, c->ifaces[0].name);
     else
         text_format(fix, sizeof(fix), "unset %s", variable);
     finding_add(c->out, FINDING_NET_VARIABLE_KIND, FINDING_ERROR, fix, "%s=%s: %s (interfaces: %s)",
                 variable, c->from->variable(c->from->self, variable), what, list);
 }
 
-/* One entry of a list; `at` is moved behind it. False at the end. */
+/* Takes one entry of a comma list and moves *at behind it; false at the end. */
 static bool next_entry(const char **at, const char **entry, size_t *n)
 {
     if (*at == NULL)
@@ -120,7 +121,7 @@ static void check_gloo(const check *c, const name_list *have)
         }
 }
 
-/* Whether an NCCL list names this interface. A ":PORT" behind a name does not count here. */
+/* Whether an NCCL list names this interface. A ":PORT" behind a name is ignored. */
 static bool nccl_matches(const char *list, bool is_exact, const char *name)
 {
     const char *entry;
@@ -136,7 +137,9 @@ static bool nccl_matches(const char *list, bool is_exact, const char *name)
     return false;
 }
 
-/* NCCL ends only if no interface is left; an entry that matches none is ignored beside others. */
+/*
+ * NCCL fails only when no interface is left; it ignores an entry that matches none beside others.
+ */
 static void check_nccl(const check *c, const name_list *have)
 {
     const char *list = c->from->variable(c->from->self, "NCCL_SOCKET_IFNAME");
@@ -153,9 +156,9 @@ static void check_nccl(const check *c, const name_list *have)
         if (nccl_matches(list, is_exact, have->names[i]) != excludes)
             return;
     add_finding(c, have, "NCCL_SOCKET_IFNAME",
-                excludes   ? "this excludes all interfaces"
-                : is_exact ? "no interface has such a name"
-                           : "no interface has a name that begins so");
+                excludes   ? "the list excludes all interfaces"
+                : is_exact ? "no interface has one of these names"
+                           : "no interface name begins with one of these prefixes");
 }
 
 void check_network_variables(check *c)

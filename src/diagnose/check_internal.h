@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_internal.h - what the subjects of a check share. Each adds what it has found; none fails.
+ * check_internal.h - what the subjects of a check share. Each subject appends its findings; none
+ * fails.
  */
 #ifndef LS_DIAGNOSE_CHECK_INTERNAL_H
 #define LS_DIAGNOSE_CHECK_INTERNAL_H
@@ -15,9 +16,9 @@ typedef struct check {
     findings *out;
     int n_ranks; /* at least 1 */
     char host[256];
-    net_interface faces[CHECK_INTERFACES_MAX]; /* as net_interfaces() without a filter gives them */
-    int n_faces;
-    bool is_patient; /* milliseconds do not matter */
+    net_interface ifaces[CHECK_INTERFACES_MAX]; /* net_interfaces() without a filter */
+    int n_ifaces;
+    bool is_full; /* the full check: seconds are acceptable */
 } check;
 
 LS_MUST_USE ls_status check_begin(const check_options *options, findings *out, check *c);
@@ -29,14 +30,20 @@ finding_severity check_between_nodes(const check *c);
 /* ROOT + PATH into buf, which it returns. */
 const char *check_path(const check *c, char *buf, size_t n, const char *format, ...)
     LS_PRINTF(4, 5);
-/* The beginning of a small file below the root, without a newline at its end; false when it cannot be read. */
+/*
+ * Reads the beginning of a small file below the root, without a final newline; false when it cannot
+ * be read.
+ */
 bool check_read(const check *c, const char *path, char *buf, size_t n);
-/* A file that holds one number; false for anything else. */
+/* Reads a file that contains one number; false for anything else. */
 bool check_read_number(const check *c, const char *path, int64_t *out);
 bool check_exists(const check *c, const char *path);
 
-/* The least limit that a control group of this process, or one above it, sets in `file` ("pids.max"), which `controller` has; with
- * the use that `used` ("" : none) tells of the same group subtracted. False: none limits. */
+/*
+ * The smallest limit that the control group of this process or one above it sets in `file` of
+ * `controller` ("pids.max"), minus the same group's usage in file `used` ("": nothing is
+ * subtracted). False when no group has a limit.
+ */
 bool check_group_limit(const check *c, const char *controller, const char *file, const char *used,
                        uint64_t *out);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_kernel.c - what this kernel, or the container around us, does not offer. A job runs without any of it.
+ * check_kernel.c - reports kernel features that are missing here or that a container denies. Jobs
+ * run without any of them. A subject of check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -10,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Yama's levels: 0 and 1 are fine (ranks name those who may read them), 2 is for root, 3 for nobody. */
+/*
+ * Yama's ptrace_scope: 0 and 1 suffice (ranks permit each other by prctl), 2 needs root, 3 denies
+ * all.
+ */
 static bool may_read_memory(const check *c)
 {
     int64_t level;
@@ -33,7 +37,7 @@ static bool may_make_namespaces(const check *c)
     return !check_read_number(c, "/proc/sys/user/max_user_namespaces", &most) || most > 0;
 }
 
-/* Whether this process's group of version 2 is its own to divide. */
+/* Whether this process may create groups below its control group (version 2). */
 static bool has_group(const check *c)
 {
     static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -65,15 +69,16 @@ void check_kernel(check *c)
     if (!may_read_memory(c))
         finding_add(c->out, FINDING_KERNEL_VM_KIND, FINDING_NOTE,
                     "sysctl kernel.yama.ptrace_scope=1   # docker run --cap-add SYS_PTRACE",
-                    "processes may not read each other's memory");
+                    "processes cannot read each other's memory (process_vm_readv)");
     if (!may_make_namespaces(c))
         finding_add(c->out, FINDING_KERNEL_USERNS_KIND, FINDING_NOTE,
-                    "sysctl user.max_user_namespaces=10000", "users may not make namespaces");
+                    "sysctl user.max_user_namespaces=10000",
+                    "unprivileged users cannot create namespaces");
     if (!has_group(c))
         finding_add(c->out, FINDING_KERNEL_CGROUP_KIND, FINDING_NOTE,
                     "systemd-run --user --scope -p Delegate=yes lockstep run ...",
-                    "there is no control group (version 2) of this user's own");
+                    "this user owns no control group (cgroup v2)");
     if (c->out->n == before)
         finding_add(c->out, FINDING_KERNEL_OK_KIND, FINDING_OK, NULL,
-                    "the kernel offers everything that jobs can use");
+                    "the kernel has all features that jobs use");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_leftover.c - processes of dead jobs, everybody's.
+ * check_leftover.c - reports leftover processes of dead jobs, of all users. A subject of
+ * check_all(); lockstep clean kills them.
  */
 #include "diagnose/check_internal.h"
 
@@ -16,14 +17,15 @@ static void add_one(check *c, const leftover *what)
     const bool is_own = what->uid == geteuid();
     char text[256];
     char user[64];
-    char mend[256];
+    char fix[256];
 
     process_user_text(user, sizeof(user), what->uid);
-    text_format(mend, sizeof(mend), "%s%s%slockstep clean%s%s", is_own ? "" : "sudo -u ",
+    text_format(fix, sizeof(fix), "%s%s%slockstep clean%s%s", is_own ? "" : "sudo -u ",
                 is_own ? "" : user, is_own ? "" : " ", what->job[0] != 0 ? " --job " : "",
                 what->job);
-    finding_add(c->out, FINDING_LEFTOVER_KIND, FINDING_WARNING, mend, "%s, is left, user %s",
-                process_leftover_text(text, sizeof(text), what), user);
+    finding_add(c->out, FINDING_LEFTOVER_KIND, FINDING_WARNING, fix,
+                "leftover process: %s, user %s", process_leftover_text(text, sizeof(text), what),
+                user);
 }
 
 void check_leftovers(check *c)
@@ -40,9 +42,9 @@ void check_leftovers(check *c)
         add_one(c, &list.items[i]);
     if (list.n > LISTED_MOST)
         finding_add(c->out, FINDING_LEFTOVER_KIND, FINDING_WARNING, "lockstep clean --dry-run",
-                    "and %d more processes of dead jobs", list.n - LISTED_MOST);
+                    "%d more leftover processes of dead jobs", list.n - LISTED_MOST);
     if (list.n == 0)
         finding_add(c->out, FINDING_LEFTOVER_OK_KIND, FINDING_OK, NULL,
-                    "nothing of earlier jobs is left");
+                    "no leftover processes of dead jobs");
     leftovers_free(&list);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_limits.c - what one user's processes may have: descriptors, locked memory, processes.
+ * check_limits.c - compares the limits of this user and of the control group (open files, locked
+ * memory, processes) with what the ranks need. Subjects of check_quick() and check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -13,14 +14,14 @@
 
 enum {
     AGENT_FILES = 64,
-    RANK_FILES = 14,    /* of the agent: pipes, recorder, connections */
-    RANK_PROCESSES = 16 /* rank, shim, and threads or loaders of its own */
+    RANK_FILES = 14,    /* that the agent opens for it: pipes, recorder, connections */
+    RANK_PROCESSES = 16 /* the rank, its shim, and its threads and data loaders */
 };
 
 static const char *limit_text(char *buf, size_t n, rlim_t limit)
 {
     if (limit == RLIM_INFINITY)
-        return text_format(buf, n, "no limit");
+        return text_format(buf, n, "unlimited");
     return text_format(buf, n, "%llu", (unsigned long long)limit);
 }
 
@@ -29,23 +30,23 @@ void check_files(check *c)
     const rlim_t needed = AGENT_FILES + RANK_FILES * (rlim_t)c->n_ranks;
     struct rlimit limit;
     char most[32];
-    char mend[128];
+    char fix[128];
 
     if (!c->from->limit(c->from->self, RLIMIT_NOFILE, &limit))
         return;
     limit_text(most, sizeof(most), limit.rlim_max);
-    text_format(mend, sizeof(mend), "ulimit -Hn %llu   # as root, or in /etc/security/limits.conf",
+    text_format(fix, sizeof(fix), "ulimit -Hn %llu   # as root, or in /etc/security/limits.conf",
                 (unsigned long long)needed);
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed)
-        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, mend,
-                    "a process may open %s files; the launcher of %d rank%s needs %llu", most,
+        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, fix,
+                    "hard limit of open files is %s; the launcher of %d rank%s needs %llu", most,
                     c->n_ranks, text_plural(c->n_ranks), (unsigned long long)needed);
     else
-        finding_add(c->out, FINDING_FILES_OK_KIND, FINDING_OK, NULL,
-                    "files that a process may open: %s", most);
+        finding_add(c->out, FINDING_FILES_OK_KIND, FINDING_OK, NULL, "hard limit of open files: %s",
+                    most);
 }
 
-/* Whether there is an adapter that needs locked memory. */
+/* Whether the machine has an adapter that needs locked memory. */
 static bool has_infiniband(const check *c)
 {
     char path[PATH_MAX];
@@ -70,13 +71,13 @@ void check_memlock(check *c)
     if (limit.rlim_cur == RLIM_INFINITY || !has_infiniband(c))
         finding_add(c->out, FINDING_MEMLOCK_OK_KIND, FINDING_OK, NULL, "%s",
                     limit.rlim_cur == RLIM_INFINITY
-                        ? "memory that may be locked: no limit"
-                        : "locked memory is limited, and nothing here needs it");
+                        ? "locked memory limit: unlimited"
+                        : "locked memory is limited, and no InfiniBand adapter needs it");
     else
         finding_add(c->out, FINDING_MEMLOCK_LOW_KIND, FINDING_WARNING,
                     "ulimit -l unlimited   # as root, or in /etc/security/limits.conf; "
                     "docker run --ulimit memlock=-1",
-                    "a process may lock %llu KiB of memory, and there is InfiniBand",
+                    "locked memory limit is %llu KiB, too low for InfiniBand",
                     (unsigned long long)limit.rlim_cur / 1024);
 }
 
@@ -90,15 +91,15 @@ void check_processes(check *c)
         limit.rlim_cur < needed)
         finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
                     "ulimit -u unlimited   # as root, or in /etc/security/limits.conf",
-                    "this user may have %llu processes and threads, for %d rank%s",
+                    "this user's limit of %llu processes and threads is too low for %d rank%s",
                     (unsigned long long)limit.rlim_cur, c->n_ranks, text_plural(c->n_ranks));
     else if (check_group_limit(c, "pids", "pids.max", "pids.current", &left) && left < needed)
-        finding_add(c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
-                    "docker run --pids-limit=-1   # or the limit of the pod or of the service",
-                    "the control group may have %llu more processes and threads, for %d rank%s",
-                    (unsigned long long)left, c->n_ranks, text_plural(c->n_ranks));
+        finding_add(
+            c->out, FINDING_PROCESSES_LOW_KIND, FINDING_WARNING,
+            "docker run --pids-limit=-1   # or the limit of the pod or of the service",
+            "the control group allows %llu more processes and threads, too few for %d rank%s",
+            (unsigned long long)left, c->n_ranks, text_plural(c->n_ranks));
     else
         finding_add(c->out, FINDING_PROCESSES_OK_KIND, FINDING_OK, NULL,
-                    "there may be enough processes for %d rank%s", c->n_ranks,
-                    text_plural(c->n_ranks));
+                    "process limits suffice for %d rank%s", c->n_ranks, text_plural(c->n_ranks));
 }

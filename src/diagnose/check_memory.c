@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_memory.c - memory, and the part of it that programs share by name.
+ * check_memory.c - compares available memory and /dev/shm with what the ranks need. Subjects of
+ * check_quick() and check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -12,8 +13,8 @@
 
 #define MIB            ((uint64_t)1 << 20)
 #define SHM_LEAST      (512 * MIB)
-#define SHM_OF_RANK    (64 * MIB)  /* NCCL's channels, and a data loader or two */
-#define MEMORY_OF_RANK (256 * MIB) /* what a PyTorch program has before it has done anything */
+#define SHM_OF_RANK    (64 * MIB)  /* NCCL's channels and one or two data loaders */
+#define MEMORY_OF_RANK (256 * MIB) /* of a PyTorch program that has only started */
 
 void check_shm(check *c)
 {
@@ -25,7 +26,7 @@ void check_shm(check *c)
 
     if (!c->from->space(c->from->self, "/dev/shm", &total, &unused)) {
         finding_add(c->out, FINDING_SHM_MISSING_KIND, FINDING_WARNING,
-                    "mount -t tmpfs -o mode=1777 tmpfs /dev/shm", "there is no /dev/shm");
+                    "mount -t tmpfs -o mode=1777 tmpfs /dev/shm", "/dev/shm does not exist");
         return;
     }
     text_bytes(total_text, sizeof(total_text), total);
@@ -36,14 +37,14 @@ void check_shm(check *c)
                     "/dev/shm has %s", total_text);
     else if (unused < wanted)
         finding_add(c->out, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "ls -lS /dev/shm",
-                    "/dev/shm has %s free of %s, for %d rank%s", unused_text, total_text,
+                    "/dev/shm has %s free of %s, too little for %d rank%s", unused_text, total_text,
                     c->n_ranks, text_plural(c->n_ranks));
     else
         finding_add(c->out, FINDING_SHM_OK_KIND, FINDING_OK, NULL, "/dev/shm has %s free",
                     unused_text);
 }
 
-/* What /proc/meminfo says is available; false when it does not. */
+/* MemAvailable of /proc/meminfo; false when it is missing. */
 static bool machine_memory(const check *c, uint64_t *bytes)
 {
     char text[4096];
@@ -61,7 +62,7 @@ static bool machine_memory(const check *c, uint64_t *bytes)
 void check_memory(check *c)
 {
     const uint64_t wanted = MEMORY_OF_RANK * (uint64_t)c->n_ranks;
-    const char *whose = "the machine";
+    const char *owner = "the machine";
     uint64_t available;
     uint64_t left;
     char text[32];
@@ -73,14 +74,15 @@ void check_memory(check *c)
         (check_group_limit(c, "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", &left) &&
          left < available)) {
         available = left;
-        whose = "the control group";
+        owner = "the control group";
     }
     text_bytes(text, sizeof(text), available);
     if (available < wanted)
         finding_add(c->out, FINDING_MEMORY_LOW_KIND, FINDING_WARNING,
-                    "ps -eo pid,user,rss,args --sort=-rss | head", "%s has %s left, for %d rank%s",
-                    whose, text, c->n_ranks, text_plural(c->n_ranks));
+                    "ps -eo pid,user,rss,args --sort=-rss | head",
+                    "%s has %s of memory available, too little for %d rank%s", owner, text,
+                    c->n_ranks, text_plural(c->n_ranks));
     else
-        finding_add(c->out, FINDING_MEMORY_OK_KIND, FINDING_OK, NULL, "%s has %s left", whose,
-                    text);
+        finding_add(c->out, FINDING_MEMORY_OK_KIND, FINDING_OK, NULL,
+                    "%s has %s of memory available", owner, text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_port.c - the ports at which programs meet, and which processes hold them.
+ * check_port.c - reports whether the job's port, or torchrun's default ports, are free, and which
+ * process holds them. A subject of check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -10,27 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATIC_PORT = 29500, RENDEZVOUS_PORT = 29400 }; /* torchrun's */
+enum { STATIC_PORT = 29500, RENDEZVOUS_PORT = 29400 }; /* torchrun's defaults */
 
 static void check_port(check *c, int port, finding_severity severity)
 {
     port_holder holder;
     char text[PORT_HOLDER_TEXT_BYTES];
-    char fix[96];
-    char mend[160];
+    char command[96];
+    char fix[160];
 
     if (!port_holder_find(c->from->root, port, &holder)) {
         finding_add(c->out, FINDING_PORT_OK_KIND, FINDING_OK, NULL, "port %d is free", port);
         return;
     }
-    port_holder_fix(&holder, port, fix, sizeof(fix));
-    text_format(mend, sizeof(mend), "%s%s", fix,
-                holder.pid > 0 ? "   # or --master-port with another one" : "");
-    finding_add(c->out, FINDING_PORT_HELD_KIND, severity, mend, "port %d is held by %s", port,
+    port_holder_fix(&holder, port, command, sizeof(command));
+    text_format(fix, sizeof(fix), "%s%s", command,
+                holder.pid > 0 ? "   # or use another --master-port" : "");
+    finding_add(c->out, FINDING_PORT_HELD_KIND, severity, fix, "port %d is in use by %s", port,
                 port_holder_text(c->from->root, &holder, text, sizeof(text)));
 }
 
-/* Ports that the kernel gives to outgoing connections. */
+/* Reports a port that the kernel may give to outgoing connections. */
 static void check_range(check *c, int port)
 {
     char text[64];
@@ -45,7 +46,8 @@ static void check_range(check *c, int port)
     if (port < first || port > last)
         return;
     finding_add(c->out, FINDING_PORT_RANGE_KIND, FINDING_NOTE, "lockstep run --master-port 29500",
-                "port %d is among those for outgoing connections (%ld to %ld)", port, first, last);
+                "port %d is in the kernel's range for outgoing connections (%ld to %ld)", port,
+                first, last);
 }
 
 void check_ports(check *c)

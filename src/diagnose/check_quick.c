@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_quick.c - the subjects that every start can afford, and what all subjects share.
+ * check_quick.c - the quick check: subjects that take milliseconds, and the helpers that all
+ * subjects share. Called by lockstep check --quick and at the start of every job.
  */
 #include "diagnose/check_internal.h"
 
@@ -72,7 +73,7 @@ bool check_exists(const check *c, const char *path)
 
 /* --- control groups --- */
 
-/* Whether the comma list of controllers has this one. */
+/* Whether the comma list of controllers contains `name`. */
 static bool has_controller(const char *list, size_t n, const char *name)
 {
     const size_t length = strlen(name);
@@ -84,7 +85,10 @@ static bool has_controller(const char *list, size_t n, const char *name)
     return false;
 }
 
-/* The least of FOLDER/file and those above it, up to its first `n_mount` bytes. */
+/*
+ * Lowers *least to the smallest limit in FOLDER/file and in the folders above it; the first
+ * `n_mount` bytes of FOLDER are the mount point.
+ */
 static void least_in(const check *c, char *folder, size_t n_mount, const char *file,
                      const char *used, uint64_t *least)
 {
@@ -108,7 +112,7 @@ static void least_in(const check *c, char *folder, size_t n_mount, const char *f
     }
 }
 
-/* Version 2 stands at one of two places; version 1 has a tree for each controller. */
+/* Version 2 is mounted at one of two paths; version 1 has a tree for each controller. */
 static void least_of_line(const check *c, const char *line, const char *controller,
                           const char *file, const char *used, uint64_t *least)
 {
@@ -136,18 +140,18 @@ static void least_of_line(const check *c, const char *line, const char *controll
 bool check_group_limit(const check *c, const char *controller, const char *file, const char *used,
                        uint64_t *out)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     uint64_t least = INT64_MAX / 2; /* version 1 writes "no limit" as a huge number */
     char groups[4096];
 
     if (!check_read(c, "/proc/self/cgroup", groups, sizeof(groups)))
         return false;
-    ls_error_save(kept); /* "max" is no number, and no failure */
+    ls_error_save(saved); /* "max" does not parse as a number, which is no failure */
     for (const char *line = groups; line != NULL && *line != 0; line = strchr(line, '\n')) {
         line += *line == '\n';
         least_of_line(c, line, controller, file, used, &least);
     }
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     *out = least;
     return least < INT64_MAX / 2;
 }
@@ -166,7 +170,7 @@ ls_status check_begin(const check_options *options, findings *out, check *c)
     if (c->n_ranks < 1)
         c->n_ranks = c->from->usable_cores(c->from->self);
     c->from->host_name(c->from->self, c->host, sizeof(c->host));
-    return c->from->interfaces(c->from->self, NULL, c->faces, CHECK_INTERFACES_MAX, &c->n_faces);
+    return c->from->interfaces(c->from->self, NULL, c->ifaces, CHECK_INTERFACES_MAX, &c->n_ifaces);
 }
 
 void check_quick_subjects(check *c)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_site.c - small facts: version, settings, clock, the user's key, ssh.
+ * check_site.c - small facts: version, settings, clock, the user's key, ssh. Subjects of
+ * check_all().
  */
 #include "diagnose/check_internal.h"
 
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EARLIEST_S ((int64_t)1735689600) /* 2025-01-01, before this was written */
+#define EARLIEST_S ((int64_t)1735689600) /* 2025-01-01: any earlier clock is wrong */
 
 void check_version(check *c)
 {
@@ -39,7 +40,7 @@ void check_settings(check *c)
                     "%s", ls_last_error());
     else
         finding_add(c->out, FINDING_SETTING_OK_KIND, FINDING_OK, NULL,
-                    "all LOCKSTEP_* settings can be understood");
+                    "all LOCKSTEP_* settings are valid");
 }
 
 void check_clock(check *c)
@@ -54,17 +55,17 @@ void check_clock(check *c)
     if (now_s < EARLIEST_S)
         finding_add(c->out, FINDING_CLOCK_WRONG_KIND, FINDING_ERROR, "timedatectl set-ntp true",
                     "the clock shows %s", text);
-    else if (!c->from->clock_is_kept(c->from->self))
+    else if (!c->from->clock_is_synchronized(c->from->self))
         finding_add(c->out, FINDING_CLOCK_ALONE_KIND, FINDING_NOTE, "timedatectl set-ntp true",
-                    "nothing keeps the clock right; it shows %s", text);
+                    "clock not synchronized (no NTP); it shows %s", text);
     else
         finding_add(c->out, FINDING_CLOCK_OK_KIND, FINDING_OK, NULL, "the clock shows %s", text);
 }
 
 /* --- the key --- */
 
-/* What makes a file that is refused one that is taken. */
-static void mend_key(const char *path, char *buf, size_t n)
+/* A command that makes a refused key file acceptable. */
+static void describe_key_fix(const char *path, char *buf, size_t n)
 {
     struct stat facts;
 
@@ -73,17 +74,17 @@ static void mend_key(const char *path, char *buf, size_t n)
     else if (lstat(path, &facts) == 0 && S_ISREG(facts.st_mode) && (facts.st_mode & 077) != 0)
         text_format(buf, n, "chmod 600 '%s'", path);
     else
-        text_format(buf, n, "mv '%s' '%s.bad'   # then copy a good one from another machine", path,
+        text_format(buf, n, "mv '%s' '%s.bad'   # then copy a valid key from another machine", path,
                     path);
 }
 
-/* "key." and the 16 digits of a file that was to become the key. */
+/* Reports "key.DIGITS" files, 16 hexadecimal digits: temporary files of key creation. */
 static void check_stale(check *c, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const size_t n_name = slash != NULL ? strlen(slash + 1) : 0;
     char folder[PATH_MAX];
-    char mend[1024];
+    char fix[1024];
     const struct dirent *entry;
     DIR *files;
 
@@ -94,9 +95,9 @@ static void check_stale(check *c, const char *path)
         if (!text_starts(name, slash + 1) || name[n_name] != '.' || strlen(name) != n_name + 17 ||
             strspn(name + n_name + 1, "0123456789abcdef") != 16)
             continue;
-        text_format(mend, sizeof(mend), "rm '%s/%s'", folder, name);
-        finding_add(c->out, FINDING_KEY_STALE_KIND, FINDING_NOTE, mend, "%s/%s was never finished",
-                    folder, name);
+        text_format(fix, sizeof(fix), "rm '%s/%s'", folder, name);
+        finding_add(c->out, FINDING_KEY_STALE_KIND, FINDING_NOTE, fix,
+                    "%s/%s is an incomplete key file", folder, name);
     }
     if (files != NULL)
         closedir(files);
@@ -105,7 +106,7 @@ static void check_stale(check *c, const char *path)
 void check_key(check *c)
 {
     char path[PATH_MAX];
-    char mend[1024];
+    char fix[1024];
     net_key key;
     ls_status st = c->from->key_path(c->from->self, path, sizeof(path));
 
@@ -116,15 +117,15 @@ void check_key(check *c)
     }
     st = net_key_read_file(path, &key);
     net_key_wipe(&key);
-    mend_key(path, mend, sizeof(mend));
+    describe_key_fix(path, fix, sizeof(fix));
     if (st == LS_OK)
-        finding_add(c->out, FINDING_KEY_OK_KIND, FINDING_OK, NULL, "the key of this user is %s",
+        finding_add(c->out, FINDING_KEY_OK_KIND, FINDING_OK, NULL, "key file of this user: %s",
                     path);
     else if (st == LS_ENOTFOUND)
         finding_add(c->out, FINDING_KEY_MISSING_KIND, FINDING_NOTE, NULL,
-                    "there is no key file %s yet; the first program that needs it makes it", path);
+                    "no key file %s yet; the first program that needs it creates it", path);
     else
-        finding_add(c->out, FINDING_KEY_BAD_KIND, FINDING_ERROR, mend, "%s", ls_last_error());
+        finding_add(c->out, FINDING_KEY_BAD_KIND, FINDING_ERROR, fix, "%s", ls_last_error());
     check_stale(c, path);
 }
 
@@ -152,10 +153,10 @@ void check_ssh(check *c)
 
     if (!client)
         finding_add(c->out, FINDING_SSH_MISSING_KIND, FINDING_NOTE,
-                    "apt-get install openssh-client", "there is no ssh");
+                    "apt-get install openssh-client", "ssh is not installed");
     if (!server)
         finding_add(c->out, FINDING_SSHD_MISSING_KIND, FINDING_NOTE,
-                    "apt-get install openssh-server", "there is no sshd");
+                    "apt-get install openssh-server", "sshd is not installed");
     if (client && server)
-        finding_add(c->out, FINDING_SSH_OK_KIND, FINDING_OK, NULL, "there are ssh and sshd");
+        finding_add(c->out, FINDING_SSH_OK_KIND, FINDING_OK, NULL, "ssh and sshd are installed");
 }

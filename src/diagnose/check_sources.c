@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_sources.c - this machine.
+ * check_sources.c - the facts of this machine for a dynamically linked program: the C library
+ * resolves names and NVIDIA's libraries list GPUs, each in a child process with a time limit. Used
+ * by the lockstep tool.
  */
-#include "diagnose/check_plain.h"
+#include "diagnose/check_sources_common.h"
 
 #include "base/text.h"
 #include "launch/process/child.h"
@@ -50,5 +52,5 @@ static ls_status try_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
     return gpu_try(GPU_TRY_LIBRARY, GPU_TRY_MS, gpus, out);
 }
 
-const check_sources check_this_machine = {CHECK_PLAIN_SOURCES, .resolve = resolve,
+const check_sources check_this_machine = {CHECK_COMMON_SOURCES, .resolve = resolve,
                                           .gpus = list_gpus, .try_gpus = try_gpus};

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * finding.c - the list of findings and its forms as JSON and as lines. Used by all checks and by
+ * the commands that print them.
+ */
 #include "diagnose/finding.h"
 
 #include "base/alloc.h"
@@ -66,7 +70,7 @@ static bool grow(findings *list)
     return true;
 }
 
-void finding_add(findings *list, finding_kind kind, finding_severity severity, const char *mend,
+void finding_add(findings *list, finding_kind kind, finding_severity severity, const char *fix,
                  const char *format, ...)
 {
     finding made = {.kind = kind, .severity = severity};
@@ -77,10 +81,10 @@ void finding_add(findings *list, finding_kind kind, finding_severity severity, c
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     made.what = copy_printable(what);
-    made.mend = copy_printable(mend != NULL ? mend : "");
-    if (made.what == NULL || made.mend == NULL || !grow(list)) {
+    made.fix = copy_printable(fix != NULL ? fix : "");
+    if (made.what == NULL || made.fix == NULL || !grow(list)) {
         ls_free(made.what);
-        ls_free(made.mend);
+        ls_free(made.fix);
         list->failed = true;
         return;
     }
@@ -106,7 +110,7 @@ void findings_free(findings *list)
 {
     for (int i = 0; i < list->n; i++) {
         ls_free(list->items[i].what);
-        ls_free(list->items[i].mend);
+        ls_free(list->items[i].fix);
     }
     ls_free(list->items);
     *list = (findings){0};
@@ -122,7 +126,7 @@ void findings_put_json(const findings *list, const char *host, json_writer *w)
         json_put_string(w, "severity", finding_severity_text(f->severity));
         json_put_string(w, "what", f->what);
         json_put_string(w, "why", finding_why(f->kind));
-        json_put_string(w, "mend", f->mend);
+        json_put_string(w, "mend", f->fix);
         json_close(w, '}');
     }
 }
@@ -144,6 +148,6 @@ void findings_to_lines(const findings *list, finding_severity least, text_buf *o
         if (f->severity < least)
             continue;
         text_append(out, "%s %s: %s%s%s\n", finding_severity_text(f->severity), finding_id(f->kind),
-                    f->what, f->mend[0] != 0 ? "; mend: " : "", f->mend);
+                    f->what, f->fix[0] != 0 ? "; fix: " : "", f->fix);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_count.c - how many GPUs a PyTorch program counts here, which is what torchrun's
- * --nproc-per-node gpu means. The kernel lists AMD's in files, so no library is needed for them.
+ * gpu_count.c - counts the GPUs that a PyTorch program sees on this machine, which is what
+ * torchrun's --nproc-per-node gpu means. AMD's GPUs are read from the kernel's files without a
+ * library. Called by lockstep run.
  */
 #include "diagnose/check_sources.h"
 
@@ -24,7 +25,7 @@ static const char *variable(const check_sources *from, const char *name)
 
 static int count_nvidia(const check_sources *from)
 {
-    static gpu_list seen; /* large, and checks are for one thread */
+    static gpu_list seen; /* too large for the stack; checks run on one thread */
     int n = 0;
 
     if (from->gpus(from->self, &seen) != LS_OK)
@@ -34,7 +35,7 @@ static int count_nvidia(const check_sources *from)
     return n;
 }
 
-/* A node of the topology with compute units is a GPU, one without is a processor. */
+/* A topology node with SIMD units is a GPU; a node without is a processor. */
 static bool is_amd_gpu(const char *path)
 {
     static const char key[] = "simd_count ";
@@ -66,7 +67,7 @@ static int count_amd(const check_sources *from)
     return n;
 }
 
-/* Of n GPUs those that this variable leaves; NULL: it is not set. */
+/* How many of n GPUs the variable `name` leaves visible; all when it is NULL. */
 static int count_visible(const check_sources *from, const char *name, int n)
 {
     visible_devices v;
@@ -93,22 +94,23 @@ ls_status check_count_gpus(const check_sources *from, int *n)
 {
     const char *name =
         variable(from, "CUDA_VISIBLE_DEVICES") != NULL ? "CUDA_VISIBLE_DEVICES" : NULL;
-    char kept[LS_ERROR_BYTES];
-    int there;
+    char saved[LS_ERROR_BYTES];
+    int n_present;
 
-    ls_error_save(kept);
-    there = count_nvidia(from);
-    ls_error_restore(kept);
-    if (there == 0) {
-        there = count_amd(from);
+    ls_error_save(saved);
+    n_present = count_nvidia(from);
+    ls_error_restore(saved);
+    if (n_present == 0) {
+        n_present = count_amd(from);
         name = amd_variable(from);
     }
-    if (there == 0)
-        return ls_fail(LS_ENOTFOUND, "this machine has no GPU of NVIDIA or AMD that can be used "
-                                     "(lockstep check says why)");
-    *n = count_visible(from, name, there);
+    if (n_present == 0)
+        return ls_fail(
+            LS_ENOTFOUND,
+            "this machine has no usable GPU of NVIDIA or AMD (lockstep check shows why)");
+    *n = count_visible(from, name, n_present);
     if (*n == 0)
         return ls_fail(LS_ENOTFOUND, "%s=%s leaves none of the %d GPU%s of this machine", name,
-                       variable(from, name), there, text_plural(there));
+                       variable(from, name), n_present, text_plural(n_present));
     return LS_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_probe.c - seven functions of the management library, by name: its header is not needed, and no CUDA context is made.
+ * gpu_probe.c - lists GPUs with seven functions of NVIDIA's management library (NVML), found by
+ * name: neither its header nor a CUDA context is needed. Called by check_sources.c.
  */
 #include "diagnose/gpu_probe.h"
 
@@ -10,7 +11,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-typedef struct nvml_device nvml_device; /* the library's own */
+typedef struct nvml_device nvml_device; /* opaque */
 
 /* nvmlPciInfo_t as nvmlDeviceGetPciInfo_v3() fills it in. */
 typedef struct nvml_pci {
@@ -33,7 +34,7 @@ typedef struct nvml {
     int (*uuid)(nvml_device *device, char *buf, unsigned n); /* may be NULL */
 } nvml;
 
-/* A symbol as a function: C has no cast from one to the other, but copying the pointer is what POSIX means. */
+/* C has no cast from dlsym()'s result to a function pointer; POSIX permits copying it. */
 static bool find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -56,7 +57,7 @@ static ls_status load(const char *path, nvml *api)
         !find(library, "nvmlDeviceGetHandleByIndex_v2", &api->handle) ||
         !find(library, "nvmlDeviceGetPciInfo_v3", &api->pci) ||
         !find(library, "nvmlDeviceGetName", &api->name))
-        return ls_fail(LS_ESYSTEM, "%s lacks functions: it is of another version", path);
+        return ls_fail(LS_ESYSTEM, "%s lacks functions: unsupported version", path);
     return LS_OK;
 }
 
@@ -64,10 +65,10 @@ static const char *explain(const nvml *api, int code)
 {
     const char *text = api->error_text != NULL ? api->error_text(code) : NULL;
 
-    return text != NULL ? text : "it gives no reason";
+    return text != NULL ? text : "no reason given";
 }
 
-static void look_at(const nvml *api, unsigned i, gpu_seen *out)
+static void read_gpu(const nvml *api, unsigned i, gpu_seen *out)
 {
     nvml_device *device = NULL;
     nvml_pci pci;
@@ -92,7 +93,7 @@ static void look_at(const nvml *api, unsigned i, gpu_seen *out)
     text_printable(out->name, sizeof(out->name), code == 0 ? name : explain(api, code));
 }
 
-static ls_status ask_library(void *path, void *answer)
+static ls_status list_gpus(void *path, void *answer)
 {
     gpu_list *list = answer;
     unsigned n = 0;
@@ -106,7 +107,7 @@ static ls_status ask_library(void *path, void *answer)
     if (code != 0)
         return ls_fail(LS_ESYSTEM, "NVIDIA's driver does not work: %s", explain(&api, code));
     for (unsigned i = 0; i < n && i < GPU_MOST; i++)
-        look_at(&api, i, &list->gpus[list->n++]);
+        read_gpu(&api, i, &list->gpus[list->n++]);
     return LS_OK;
 }
 
@@ -116,7 +117,7 @@ ls_status gpu_probe(const char *library, int64_t limit_ms, gpu_list *out)
     ls_status st;
 
     text_format(path, sizeof(path), "%s", library);
-    st = child_ask("asking NVIDIA's driver for GPUs", limit_ms, ask_library, path, out,
+    st = child_ask("listing the GPUs of NVIDIA's driver", limit_ms, list_gpus, path, out,
                    sizeof(*out));
     if (out->n < 0 || out->n > GPU_MOST)
         out->n = 0;

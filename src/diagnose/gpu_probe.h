@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_probe.h - the GPUs that NVIDIA's management library lists. It is loaded in a child process: a sick driver may crash it or keep
- * it waiting in the kernel for ever, and neither must happen to a launcher.
+ * gpu_probe.h - lists the GPUs of NVIDIA's management library. A child process loads the library,
+ * because a faulty driver may crash the process or block it in the kernel for ever, and a launcher
+ * must survive both.
  */
 #ifndef LS_DIAGNOSE_GPU_PROBE_H
 #define LS_DIAGNOSE_GPU_PROBE_H
@@ -15,9 +16,9 @@
 #define GPU_PROBE_LIBRARY "libnvidia-ml.so.1"
 
 typedef struct gpu_seen {
-    char bus[32];   /* "00000000:85:00.0" as the library writes it; "": it could not be asked */
-    char uuid[96];  /* "GPU-89..."; "": not known */
-    char name[64];  /* or why it could not be asked */
+    char bus[32];   /* "00000000:85:00.0" as the library writes it; "" when unknown */
+    char uuid[96];  /* "GPU-89..."; "" when unknown */
+    char name[64];  /* or the error text when not usable */
     bool is_usable; /* the library gave a handle and all facts */
 } gpu_seen;
 
@@ -26,8 +27,10 @@ typedef struct gpu_list {
     int n;
 } gpu_list;
 
-/* LS_ENOTFOUND: there is no such library. LS_ETIMEOUT: no answer within limit_ms. LS_ESYSTEM: it says, or shows by dying, that it
- * does not work. Each with a text. */
+/*
+ * Forks. LS_ENOTFOUND: the library does not exist. LS_ETIMEOUT: no answer within limit_ms.
+ * LS_ESYSTEM: the library reports a failure or crashes.
+ */
 LS_MUST_USE ls_status gpu_probe(const char *library, int64_t limit_ms, gpu_list *out);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_try.c - ten functions of CUDA's driver library, by name. A child sees one GPU only, by its UUID: numbers would mean others when one
- * of them is lost.
+ * gpu_try.c - tests GPUs with nine functions of CUDA's driver library, found by name. Each child
+ * process sees one GPU, selected by UUID, because ordinals shift when a GPU is lost. Called by
+ * check_sources.c.
  */
 #include "diagnose/gpu_try.h"
 
@@ -14,7 +15,7 @@
 
 #define PATTERN 0xa5c3960fu
 
-typedef struct cuda_context cuda_context; /* the library's own */
+typedef struct cuda_context cuda_context; /* opaque */
 
 typedef struct cuda {
     int (*init)(unsigned flags);
@@ -22,8 +23,8 @@ typedef struct cuda {
     int (*device)(int *out, int ordinal);
     int (*open)(cuda_context **out, unsigned flags, int device);
     int (*close)(cuda_context *context);
-    int (*take)(uint64_t *address, size_t bytes);
-    int (*give_back)(uint64_t address);
+    int (*allocate)(uint64_t *address, size_t bytes);
+    int (*free)(uint64_t address);
     int (*fill)(uint64_t address, unsigned value, size_t n);
     int (*read)(void *to, uint64_t from, size_t bytes);
 } cuda;
@@ -37,7 +38,7 @@ static bool find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
 
-    memcpy(function, &symbol, sizeof(symbol)); /* C has no cast from one to the other */
+    memcpy(function, &symbol, sizeof(symbol)); /* C has no cast from an object pointer */
     return symbol != NULL;
 }
 
@@ -52,11 +53,11 @@ static ls_status load(const char *path, cuda *api)
     if (!find(library, "cuInit", &api->init) || !find(library, "cuDeviceGet", &api->device) ||
         !find(library, "cuCtxCreate_v2", &api->open) ||
         !find(library, "cuCtxDestroy_v2", &api->close) ||
-        !find(library, "cuMemAlloc_v2", &api->take) ||
-        !find(library, "cuMemFree_v2", &api->give_back) ||
+        !find(library, "cuMemAlloc_v2", &api->allocate) ||
+        !find(library, "cuMemFree_v2", &api->free) ||
         !find(library, "cuMemsetD32_v2", &api->fill) ||
         !find(library, "cuMemcpyDtoH_v2", &api->read))
-        return ls_fail(LS_ESYSTEM, "%s lacks functions: it is of another version", path);
+        return ls_fail(LS_ESYSTEM, "%s lacks functions: unsupported version", path);
     return LS_OK;
 }
 
@@ -67,17 +68,17 @@ static ls_status judge(const cuda *api, const char *step, int code)
     if (code == 0)
         return LS_OK;
     if (api->error_text == NULL || api->error_text(code, &text) != 0 || text == NULL)
-        text = "no reason is given";
+        text = "no reason given";
     return ls_fail(LS_ESYSTEM, "%s fails: %s (CUDA error %d)", step, text, code);
 }
 
-/* The first and the last word of it. */
+/* Checks the first and the last word of the allocation. */
 static ls_status use_memory(const cuda *api)
 {
     unsigned words[2] = {0, 0};
     uint64_t address = 0;
 
-    LS_TRY(judge(api, "taking 16 MiB of its memory", api->take(&address, GPU_TRY_BYTES)));
+    LS_TRY(judge(api, "allocating 16 MiB of its memory", api->allocate(&address, GPU_TRY_BYTES)));
     LS_TRY(judge(api, "writing to its memory",
                  api->fill(address, PATTERN, GPU_TRY_BYTES / sizeof(unsigned))));
     LS_TRY(judge(api, "reading its memory", api->read(&words[0], address, sizeof(words[0]))));
@@ -85,8 +86,8 @@ static ls_status use_memory(const cuda *api)
         judge(api, "reading its memory",
               api->read(&words[1], address + GPU_TRY_BYTES - sizeof(words[1]), sizeof(words[1]))));
     if (words[0] != PATTERN || words[1] != PATTERN)
-        return ls_fail(LS_ESYSTEM, "its memory gives back other values than were written");
-    return judge(api, "giving its memory back", api->give_back(address));
+        return ls_fail(LS_ESYSTEM, "its memory returns other values than were written");
+    return judge(api, "freeing its memory", api->free(address));
 }
 
 static ls_status use_gpu(void *arg, void *answer)
@@ -101,7 +102,7 @@ static ls_status use_gpu(void *arg, void *answer)
         return ls_fail_errno("CUDA_VISIBLE_DEVICES");
     LS_TRY(load(t->driver, &api));
     LS_TRY(judge(&api, "starting CUDA", api.init(0)));
-    LS_TRY(judge(&api, "finding it", api.device(&device, 0)));
+    LS_TRY(judge(&api, "selecting it", api.device(&device, 0)));
     LS_TRY(judge(&api, "opening it", api.open(&context, 0, device)));
     LS_TRY(use_memory(&api));
     return judge(&api, "closing it", api.close(context));
@@ -120,7 +121,7 @@ ls_status gpu_try(const char *library, int64_t limit_ms, const gpu_list *gpus, g
     for (int i = 0; i < gpus->n; i++) {
         tasks[i] = (task){.driver = library, .uuid = gpus->gpus[i].uuid};
         out->gpus[i].status = !gpus->gpus[i].is_usable || tasks[i].uuid[0] == 0
-                                  ? ls_fail(LS_ENOTFOUND, "it was not tried")
+                                  ? ls_fail(LS_ENOTFOUND, "not tested")
                                   : child_begin(what, limit_ms, use_gpu, &tasks[i], 1, &asked[i]);
         text_format(out->gpus[i].why, sizeof(out->gpus[i].why), "%s", ls_last_error());
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check.c - the starting machine: agents are started, each says what its machine is like, then all try the ways to each other.
+ * hosts_check.c - runs the check of several hosts on the starting machine: starts agents, waits
+ * until each has checked its machine, then lets all test the networks to each other. Every host
+ * passes both phases or is reported as lost. Called by lockstep check -H.
  */
 #include "diagnose/hosts_check_run.h"
 
@@ -14,22 +16,25 @@
 #include <unistd.h>
 
 enum {
-    PATIENCE_MS = 900,
-    PATIENCE_AGAIN_MS = 10000,
+    WAIT_REPORT_MS = 900,
+    WAIT_REPORT_AGAIN_MS = 10000,
     NAMES_SHOWN = 8,
-    TRIES_AT_ONCE = 512 /* descriptors */
+    TEST_FILES = 512 /* file descriptors of network tests */
 };
 
 /* --- one phase after the other --- */
 
-static bool is_looked_at(const run_host *host)
+static bool has_checked_itself(const run_host *host)
 {
     return host->is_over ||
            (host->has_offer && host->has_checked &&
             (host->n_asked > HOSTS_CHECK_QUESTIONS || hosts_check_is_own(host->run, host->index)));
 }
 
-/* The hosts that are still there, in their order; the numbers that net_choice.h counts by. */
+/*
+ * Lists the hosts that are not lost, in order: a host's place in the list is its node number in
+ * net_choice.h.
+ */
 static int list_members(const struct hosts_check_run *run, int *members)
 {
     int n = 0;
@@ -40,7 +45,10 @@ static int list_members(const struct hosts_check_run *run, int *members)
     return n;
 }
 
-/* Whom member k is to try: others by net_choice's rule, and the starting machine where that is none of them. */
+/*
+ * Lists the peers that member k tests: those of net_peers_of(), and the starting machine unless it
+ * is a member.
+ */
 static int list_peers(struct hosts_check_run *run, const int *members, int n_members,
                       const net_offer *offers, int k, net_peer *out)
 {
@@ -52,14 +60,14 @@ static int list_peers(struct hosts_check_run *run, const int *members, int n_mem
                             .measure = n_members <= HOSTS_CHECK_MEASURED_MOST ||
                                        net_peer_is_next(k, peers[i], n_members),
                             .offer = offers[peers[i]]};
-    run->out->has_start &= n < NET_PEERS_MAX; /* with 64 hosts there is no room for one more */
+    run->out->has_start &= n < NET_PEERS_MAX; /* the list may be full */
     if (run->out->has_start && run->out->start.machine != offers[k].machine)
         out[n++] = (net_peer){.node = run->n, .offer = run->out->start};
     return n;
 }
 
-static void ask_to_try(struct hosts_check_run *run, const int *members, int n_members,
-                       const net_offer *offers, net_peer *peers)
+static void request_tests(struct hosts_check_run *run, const int *members, int n_members,
+                          const net_offer *offers, net_peer *peers)
 {
     for (int k = 0; k < n_members; k++) {
         run_host *host = &run->list[members[k]];
@@ -74,7 +82,7 @@ static void ask_to_try(struct hosts_check_run *run, const int *members, int n_me
     }
 }
 
-static ls_status begin_trying(struct hosts_check_run *run)
+static ls_status begin_network_tests(struct hosts_check_run *run)
 {
     const size_t n = (size_t)run->n;
     int *members = ls_calloc(n, sizeof(*members));
@@ -82,13 +90,13 @@ static ls_status begin_trying(struct hosts_check_run *run)
     net_peer *peers = ls_calloc(NET_PEERS_MAX, sizeof(*peers));
     const bool has_memory = members != NULL && offers != NULL && peers != NULL;
 
-    run->phase = HOSTS_CHECK_TRYING;
+    run->phase = HOSTS_CHECK_NETWORK;
     if (has_memory) {
         const int n_members = list_members(run, members);
 
         for (int k = 0; k < n_members; k++)
             offers[k] = run->out->hosts[members[k]].offer;
-        ask_to_try(run, members, n_members, offers, peers);
+        request_tests(run, members, n_members, offers, peers);
     }
     ls_free(members);
     ls_free(offers);
@@ -104,7 +112,7 @@ static bool all_are(const struct hosts_check_run *run, bool (*is)(const run_host
     return true;
 }
 
-static bool has_tried(const run_host *host)
+static bool has_tested_network(const run_host *host)
 {
     return host->is_over || host->has_report;
 }
@@ -113,9 +121,9 @@ static void take_turn(void *arg)
 {
     struct hosts_check_run *run = arg;
 
-    if (run->phase == HOSTS_CHECK_LOOKING && all_are(run, is_looked_at))
-        run->failure = begin_trying(run);
-    if (run->phase == HOSTS_CHECK_TRYING && all_are(run, has_tried))
+    if (run->phase == HOSTS_CHECK_LOCAL && all_are(run, has_checked_itself))
+        run->failure = begin_network_tests(run);
+    if (run->phase == HOSTS_CHECK_NETWORK && all_are(run, has_tested_network))
         run->phase = HOSTS_CHECK_DONE;
 }
 
@@ -126,16 +134,16 @@ void hosts_check_turn_soon(struct hosts_check_run *run)
 
 /* --- waiting --- */
 
-static void say_whom_we_wait_for(void *arg)
+static void report_waiting(void *arg)
 {
     struct hosts_check_run *run = arg;
     bool (*is_done)(const run_host *host) =
-        run->phase == HOSTS_CHECK_LOOKING ? is_looked_at : has_tried;
+        run->phase == HOSTS_CHECK_LOCAL ? has_checked_itself : has_tested_network;
     text_buf line = {0};
     int n = 0;
 
-    text_append(&line, "waiting for what %s tell: ",
-                run->phase == HOSTS_CHECK_LOOKING ? "hosts" : "tries of the ways between hosts");
+    text_append(&line, "waiting for %s from ",
+                run->phase == HOSTS_CHECK_LOCAL ? "checks" : "network tests");
     for (int i = 0; i < run->n; i++)
         if (!is_done(&run->list[i]) && n++ < NAMES_SHOWN)
             text_append(&line, "%s%s", n > 1 ? ", " : "", hosts_check_name_of(run, i));
@@ -144,8 +152,8 @@ static void say_whom_we_wait_for(void *arg)
     if (n > 0)
         run->opt->note(run->opt->self, text_str(&line));
     text_free(&line);
-    poller_timer_set(run->loop, &run->patience, ls_now_ms() + PATIENCE_AGAIN_MS,
-                     say_whom_we_wait_for, run);
+    poller_timer_set(run->loop, &run->wait_report, ls_now_ms() + WAIT_REPORT_AGAIN_MS,
+                     report_waiting, run);
 }
 
 static void on_signal(void *arg, unsigned events)
@@ -162,10 +170,10 @@ static void on_signal(void *arg, unsigned events)
 
 /* --- life --- */
 
-/* Two for each host, and those of the ways that are tried. */
+/* Each host needs two descriptors for its agent and others for its network tests. */
 static void raise_descriptor_limit(int n)
 {
-    const rlim_t needed = 64 + TRIES_AT_ONCE + 8 * (rlim_t)n;
+    const rlim_t needed = 64 + TEST_FILES + 8 * (rlim_t)n;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -198,9 +206,9 @@ static ls_status open_own(struct hosts_check_run *run)
                                         .ports = run->opt->ports,
                                         .checks = run->opt->checks,
                                         .is_quick = run->opt->is_quick,
-                                        .is_silent = hosts->own < 0,
+                                        .is_passive = hosts->own < 0,
                                         .self = run,
-                                        .say = hosts_check_take_own};
+                                        .send = hosts_check_take_own};
 
     options.checks.several_nodes = true;
     options.checks.n_ranks = hosts->own >= 0 ? hosts->list->hosts[hosts->own].slots : 0;
@@ -208,7 +216,7 @@ static ls_status open_own(struct hosts_check_run *run)
         return LS_OK;
     if (hosts->own < 0)
         finding_add(&run->out->common, FINDING_PATH_HERE_KIND, FINDING_ERROR, "ip address show",
-                    "this machine cannot be called: %s", ls_last_error());
+                    "agents cannot connect to this machine: %s", ls_last_error());
     else
         hosts_check_lose_host(&run->list[hosts->own], ls_last_error());
     return LS_OK;
@@ -249,7 +257,7 @@ static ls_status open_run(struct hosts_check_run *run)
     LS_TRY(starter_create(run->loop, &hosts->start, hosts->list, run->skip, &run->old_mask, &events,
                           &run->starter));
     LS_TRY(open_own(run));
-    poller_timer_set(run->loop, &run->patience, ls_now_ms() + PATIENCE_MS, say_whom_we_wait_for,
+    poller_timer_set(run->loop, &run->wait_report, ls_now_ms() + WAIT_REPORT_MS, report_waiting,
                      run);
     hosts_check_turn_soon(run);
     return LS_OK;
@@ -260,7 +268,7 @@ static void close_run(struct hosts_check_run *run)
     starter_destroy(run->starter);
     hosts_check_node_close(run->own);
     poller_timer_cancel(&run->turn);
-    poller_timer_cancel(&run->patience);
+    poller_timer_cancel(&run->wait_report);
     for (int i = 0; run->list != NULL && i < run->n; i++)
         poller_timer_cancel(&run->list[i].limit);
     poller_unwatch(run->signal_watch);
@@ -281,7 +289,7 @@ ls_status hosts_check_run(const hosts_check_options *opt, hosts_check *out)
 
     *out = (hosts_check){.way = opt->hosts->start.way, .filter = opt->net};
     if (run.n > HOSTS_CHECK_HOSTS_MOST)
-        return ls_fail(LS_EINVAL, "%d hosts; %d are the most that are looked at together", run.n,
+        return ls_fail(LS_EINVAL, "%d hosts; at most %d can be checked together", run.n,
                        HOSTS_CHECK_HOSTS_MOST);
     st = open_run(&run);
     while (st == LS_OK && run.phase != HOSTS_CHECK_DONE) {

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_check_agent.c - the agent's part in a check of several hosts: passes frames between its
+ * stdin and stdout and the checks of its machine (hosts_check_node.c) until stdin ends. Called by
+ * lockstep agent.
+ */
 #include "diagnose/hosts_check_agent.h"
 
 #include "base/file.h"
@@ -17,8 +22,8 @@ typedef struct hosts_check_agent {
     ls_status failure;
 } hosts_check_agent;
 
-/* Who does not read it is gone, and is seen to be: its end of stdin. */
-static void say(void *self, hosts_check_message type, const wire_writer *body)
+/* A failed write means that the starter has exited, which ends the agent. */
+static void send_message(void *self, hosts_check_message type, const wire_writer *body)
 {
     hosts_check_agent *a = self;
     uint8_t header[FRAME_HEADER_BYTES];
@@ -53,13 +58,13 @@ static void on_stdin(void *arg, unsigned events)
     while (st == LS_OK && have && !a->is_over) {
         st = frame_reader_next(&a->in, &f, &have);
         if (st == LS_OK && have)
-            st = hosts_check_node_hear(a->node, &f);
+            st = hosts_check_node_receive(a->node, &f);
     }
     a->failure = st;
     a->is_over |= st != LS_OK;
 }
 
-static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_orders *task,
+static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_request *task,
                      const check_sources *sources)
 {
     const hosts_check_node_options options = {.loop = loop,
@@ -75,7 +80,7 @@ static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_order
                                               .is_quick = task->is_quick,
                                               .folder = task->base.folder,
                                               .self = a,
-                                              .say = say};
+                                              .send = send_message};
     poll_watch *watch = NULL;
     ls_status st = hosts_check_node_open(&options, &a->node);
 
@@ -88,7 +93,7 @@ static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_order
     return st == LS_OK ? a->failure : st;
 }
 
-ls_status hosts_check_agent_run(const hosts_check_orders *task, const agent_remote *remote,
+ls_status hosts_check_agent_run(const hosts_check_request *task, const agent_remote *remote,
                                 const check_sources *sources)
 {
     hosts_check_agent a = {.remote = remote};

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_check_facts.c - gathers the facts of this machine that are compared between hosts: build,
+ * kernel, C library, processor features, Python, PyTorch. Called by the checking child
+ * (hosts_check_node.c).
+ */
 #include "diagnose/hosts_check_node.h"
 
 #include "base/text.h"
@@ -85,7 +90,7 @@ static void run(const char *const *argv, char *buf, size_t n)
     text_printable(buf, n, text);
 }
 
-/* A static program has a library of its own. */
+/* A static program contains another C library than that of the machine. */
 static void read_libc(bool is_static, char *buf, size_t n)
 {
     const char *const argv[] = {"getconf", "GNU_LIBC_VERSION", NULL};
@@ -96,7 +101,7 @@ static void read_libc(bool is_static, char *buf, size_t n)
         buf[0] = 0;
 }
 
-/* What is installed is looked up and not imported, which would take seconds. */
+/* Reads the version of PyTorch from its metadata, as importing it takes seconds. */
 static void read_python(hosts_check_facts *out)
 {
     static const char script[] = "import sys\n"
@@ -106,7 +111,7 @@ static void read_python(hosts_check_facts *out)
                                  "except Exception:\n"
                                  "    torch = ''\n"
                                  "print('%d.%d.%d' % sys.version_info[:3], torch)\n";
-    const char *named = getenv("PYTHON_EXEC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *named = getenv("PYTHON_EXEC"); // NOLINT(concurrency-mt-unsafe): no thread sets it
     const char *const argv[] = {named != NULL && named[0] != 0 ? named : "python3", "-c", script,
                                 NULL};
     char text[160];
@@ -122,7 +127,7 @@ void hosts_check_facts_gather(bool is_quick, bool is_static, hosts_check_facts *
 {
     struct utsname kernel;
 
-    *out = (hosts_check_facts){.is_bare = is_static};
+    *out = (hosts_check_facts){.is_uninstalled = is_static};
     text_format(out->version, sizeof(out->version), "%s", ls_version());
     build_id_text(out->build, sizeof(out->build));
     if (uname(&kernel) == 0) {

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_check_messages.c - encodes and decodes the messages of hosts_check_messages.h. A decoder
+ * fails with LS_EPROTO on anything that no encoder writes; texts lose their control characters.
+ * Called by both ends of a check of several hosts.
+ */
 #include "diagnose/hosts_check_messages.h"
 
 #include "base/text.h"
@@ -8,7 +13,7 @@ enum { TEXT_MOST = 1024 };
 
 /* --- writing --- */
 
-void hosts_check_orders_write(wire_writer *w, const hosts_check_orders *o)
+void hosts_check_request_write(wire_writer *w, const hosts_check_request *o)
 {
     wire_write_u32(w, HOSTS_CHECK_VERSION);
     wire_write_u32(w, (uint32_t)o->n_ranks);
@@ -20,7 +25,7 @@ void hosts_check_orders_write(wire_writer *w, const hosts_check_orders *o)
 
 void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts)
 {
-    wire_write_u8(w, facts->is_bare);
+    wire_write_u8(w, facts->is_uninstalled);
     wire_write_text(w, facts->version);
     wire_write_text(w, facts->build);
     wire_write_text(w, facts->machine);
@@ -36,14 +41,14 @@ void hosts_check_finding_write(wire_writer *w, const finding *f)
     wire_write_text(w, finding_id(f->kind));
     wire_write_u8(w, (uint8_t)f->severity);
     wire_write_text(w, f->what);
-    wire_write_text(w, f->mend);
+    wire_write_text(w, f->fix);
 }
 
 void hosts_check_time_write(wire_writer *w, const hosts_check_time *t)
 {
     wire_write_u32(w, t->number);
-    wire_write_i64(w, t->heard_ns);
-    wire_write_i64(w, t->told_ns);
+    wire_write_i64(w, t->received_ns);
+    wire_write_i64(w, t->sent_ns);
 }
 
 void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n)
@@ -60,7 +65,7 @@ static wire_reader over(const frame *f)
     return wire_reader_over(f->body, f->bytes);
 }
 
-/* A text that is shown: nothing in it moves a cursor. */
+/* Reads a text that is printed later, so control characters become '?'. */
 static void read_shown(wire_reader *r, char *out, size_t n)
 {
     wire_read_text(r, out, n);
@@ -83,22 +88,22 @@ static int read_number(wire_reader *r, uint32_t most)
     return r->failed ? 0 : (int)value;
 }
 
-ls_status hosts_check_orders_read(const frame *f, hosts_check_orders *out)
+ls_status hosts_check_request_read(const frame *f, hosts_check_request *out)
 {
     wire_reader r = over(f);
     const uint32_t version = wire_read_u32(&r);
     frame base = {.type = REMOTE_LAUNCH_REQUEST};
 
-    *out = (hosts_check_orders){0};
-    if (f->type != HOSTS_CHECK_ORDERS || r.failed || version != HOSTS_CHECK_VERSION)
-        return ls_fail(LS_EPROTO, "orders to look at this machine in version %u, and this is %d",
-                       version, HOSTS_CHECK_VERSION);
+    *out = (hosts_check_request){0};
+    if (f->type != HOSTS_CHECK_REQUEST || r.failed || version != HOSTS_CHECK_VERSION)
+        return ls_fail(LS_EPROTO, "check request has version %u, expected %d", version,
+                       HOSTS_CHECK_VERSION);
     out->n_ranks = read_number(&r, HOSTLIST_SLOTS_MAX);
     out->master_port = read_number(&r, 65535);
     out->is_quick = read_flag(&r);
     out->tries_gpus = read_flag(&r);
     if (r.failed)
-        return wire_reader_end(&r, "orders to look at this machine");
+        return wire_reader_end(&r, "check request");
     base.body = f->body + r.at;
     base.bytes = f->bytes - r.at;
     return launch_request_read(&base, &out->base);
@@ -108,7 +113,7 @@ ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out)
 {
     wire_reader r = over(f);
 
-    *out = (hosts_check_facts){.is_bare = read_flag(&r)};
+    *out = (hosts_check_facts){.is_uninstalled = read_flag(&r)};
     read_shown(&r, out->version, sizeof(out->version));
     read_shown(&r, out->build, sizeof(out->build));
     read_shown(&r, out->machine, sizeof(out->machine));
@@ -117,7 +122,7 @@ ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out)
     read_shown(&r, out->simd, sizeof(out->simd));
     read_shown(&r, out->python, sizeof(out->python));
     read_shown(&r, out->torch, sizeof(out->torch));
-    return wire_reader_end(&r, "facts about a host");
+    return wire_reader_end(&r, "the facts of a host");
 }
 
 ls_status hosts_check_finding_read(const frame *f, findings *out)
@@ -126,19 +131,19 @@ ls_status hosts_check_finding_read(const frame *f, findings *out)
     finding_kind kind;
     char id[64];
     char what[TEXT_MOST];
-    char mend[TEXT_MOST];
+    char fix[TEXT_MOST];
     uint8_t severity;
 
     wire_read_text(&r, id, sizeof(id));
     severity = wire_read_u8(&r);
     wire_read_text(&r, what, sizeof(what));
-    wire_read_text(&r, mend, sizeof(mend));
+    wire_read_text(&r, fix, sizeof(fix));
     r.failed |= severity > FINDING_ERROR;
     LS_TRY(wire_reader_end(&r, "a finding"));
     if (out->n >= HOSTS_CHECK_FINDINGS_MAX)
         return ls_fail(LS_EPROTO, "more than %d findings", HOSTS_CHECK_FINDINGS_MAX);
     if (finding_find_kind(id, &kind))
-        finding_add(out, kind, (finding_severity)severity, mend, "%s", what);
+        finding_add(out, kind, (finding_severity)severity, fix, "%s", what);
     return findings_status(out);
 }
 
@@ -147,8 +152,8 @@ ls_status hosts_check_time_read(const frame *f, hosts_check_time *out)
     wire_reader r = over(f);
 
     out->number = wire_read_u32(&r);
-    out->heard_ns = wire_read_i64(&r);
-    out->told_ns = wire_read_i64(&r);
+    out->received_ns = wire_read_i64(&r);
+    out->sent_ns = wire_read_i64(&r);
     return wire_reader_end(&r, "the time of a host");
 }
 
@@ -159,7 +164,7 @@ ls_status hosts_check_peers_read(const frame *f, net_peer out[NET_PEERS_MAX], in
     *n = read_number(&r, NET_PEERS_MAX);
     for (int i = 0; i < *n && !r.failed; i++)
         net_peer_read(&r, &out[i]);
-    return wire_reader_end(&r, "a list of hosts to try");
+    return wire_reader_end(&r, "a list of hosts to test");
 }
 
 ls_status hosts_check_offer_read(const frame *f, net_offer *out)
@@ -167,7 +172,7 @@ ls_status hosts_check_offer_read(const frame *f, net_offer *out)
     wire_reader r = over(f);
 
     net_offer_read(&r, out);
-    return wire_reader_end(&r, "addresses of a host");
+    return wire_reader_end(&r, "the addresses of a host");
 }
 
 ls_status hosts_check_report_read(const frame *f, net_report *out)
@@ -176,7 +181,7 @@ ls_status hosts_check_report_read(const frame *f, net_report *out)
     ls_status st = net_report_read(&r, out);
 
     if (st == LS_OK)
-        st = wire_reader_end(&r, "what came of a host's tries");
+        st = wire_reader_end(&r, "the network report of a host");
     if (st != LS_OK)
         net_report_free(out);
     return st;
@@ -187,7 +192,7 @@ ls_status hosts_check_text_read(const frame *f, char *out, size_t n)
     wire_reader r = over(f);
 
     read_shown(&r, out, n);
-    return wire_reader_end(&r, "a text of a host");
+    return wire_reader_end(&r, "the text of a host");
 }
 
 ls_status hosts_check_number_read(const frame *f, uint32_t *out)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_messages.h - what hosts are asked, and tell, when they are looked at together (hosts_check.h): frames between a starter and its agents,
- * in the place of a job's (launch_request.h).
+ * hosts_check_messages.h - the messages of a check of several hosts (hosts_check.h): frames between
+ * a starter and its agents, in place of a job's (launch_request.h).
  *
- *     starter -> agent   HOSTS_CHECK_ORDERS; nothing more before its offer has come
- *     agent -> starter   HOSTS_CHECK_OFFER; HOSTS_CHECK_FACTS and HOSTS_CHECK_FINDING as they become known, HOSTS_CHECK_CHECKED after the last of them
- *     starter -> agent   HOSTS_CHECK_ASK_TIME a few times, and once HOSTS_CHECK_TRY
- *     agent -> starter   an answer to each: HOSTS_CHECK_TIME, HOSTS_CHECK_TRIED
+ *     starter -> agent   HOSTS_CHECK_REQUEST; nothing more before the agent's offer
+ *     agent -> starter   HOSTS_CHECK_OFFER; HOSTS_CHECK_FACTS and HOSTS_CHECK_FINDINGs when known,
+ *                        HOSTS_CHECK_LOCAL_DONE after the last of them
+ *     starter -> agent   HOSTS_CHECK_ASK_TIME a few times, HOSTS_CHECK_TRY once
+ *     agent -> starter   an answer to each: HOSTS_CHECK_TIME, HOSTS_CHECK_REPORT
  *
- * Nothing a host says is trusted further than its ssh.
+ * A host's messages are untrusted input: every decoder validates them.
  */
-#ifndef LS_DIAGNOSE_SURVEY_MESSAGES_H
-#define LS_DIAGNOSE_SURVEY_MESSAGES_H
+#ifndef LS_DIAGNOSE_HOSTS_CHECK_MESSAGES_H
+#define LS_DIAGNOSE_HOSTS_CHECK_MESSAGES_H
 
 #include "diagnose/finding.h"
 #include "launch/network/net_choice.h"
@@ -20,58 +21,58 @@
 #define HOSTS_CHECK_VERSION      1
 #define HOSTS_CHECK_FINDINGS_MAX 4096 /* of one host */
 
-/* The numbers go on where remote_message ends. */
+/* The numbers do not overlap with those of launch_request.h that a check uses. */
 typedef enum hosts_check_message {
-    HOSTS_CHECK_ORDERS = 2, /* hosts_check_orders */
-    HOSTS_CHECK_TRY,        /* n u32, n of net_peer */
-    HOSTS_CHECK_ASK_TIME,   /* number u32 */
-    HOSTS_CHECK_OFFER = 32, /* net_offer */
-    HOSTS_CHECK_FACTS,      /* hosts_check_facts */
-    HOSTS_CHECK_FINDING,    /* id, severity u8, what, mend */
-    HOSTS_CHECK_CHECKED,    /* text: why something is missing, "" */
-    HOSTS_CHECK_TIME,       /* hosts_check_time */
-    HOSTS_CHECK_TRIED,      /* net_report */
+    HOSTS_CHECK_REQUEST = 2, /* hosts_check_request */
+    HOSTS_CHECK_TRY,         /* n u32, n of net_peer */
+    HOSTS_CHECK_ASK_TIME,    /* number u32 */
+    HOSTS_CHECK_OFFER = 32,  /* net_offer */
+    HOSTS_CHECK_FACTS,       /* hosts_check_facts */
+    HOSTS_CHECK_FINDING,     /* id, severity u8, what, fix */
+    HOSTS_CHECK_LOCAL_DONE,  /* text: the failure of the check; "" for none */
+    HOSTS_CHECK_TIME,        /* hosts_check_time */
+    HOSTS_CHECK_REPORT,      /* net_report */
 } hosts_check_message;
 
-typedef struct hosts_check_orders {
-    launch_request base; /* node is its number in the check; no heads, and nothing is run */
-    int n_ranks;         /* 0: one for each core that may be used */
-    int master_port;     /* 0: the usual ones */
+typedef struct hosts_check_request {
+    launch_request base; /* node is the host's number in the check; no heads, no program */
+    int n_ranks;         /* 0: one for each usable core */
+    int master_port;     /* 0: torchrun's default ports */
     bool is_quick;
     bool tries_gpus;
-} hosts_check_orders;
+} hosts_check_request;
 
-/* What is compared between hosts. "" where it is not known, or does not exist there. */
+/* The facts that are compared between hosts; "" for what is unknown or missing there. */
 typedef struct hosts_check_facts {
-    bool is_bare; /* Lockstep is not there: the agent has travelled */
+    bool is_uninstalled; /* the host runs a copied agent binary */
     char version[64];
     char build[72];
     char machine[32]; /* "x86_64" */
     char kernel[96];  /* "Linux 6.1.0-28-amd64" */
     char libc[64];    /* "glibc 2.36" */
-    char simd[256];   /* "avx2 fma avx512f": what kernels are chosen by */
+    char simd[256];   /* "avx2 fma avx512f": selects kernels */
     char python[64];
     char torch[64];
 } hosts_check_facts;
 
 /* In nanoseconds since 1970, by the host's clock. */
 typedef struct hosts_check_time {
-    uint32_t number; /* of the question */
-    int64_t heard_ns;
-    int64_t told_ns;
+    uint32_t number; /* of the request */
+    int64_t received_ns;
+    int64_t sent_ns;
 } hosts_check_time;
 
-void hosts_check_orders_write(wire_writer *w, const hosts_check_orders *o);
+void hosts_check_request_write(wire_writer *w, const hosts_check_request *o);
 void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts);
 void hosts_check_finding_write(wire_writer *w, const finding *f);
 void hosts_check_time_write(wire_writer *w, const hosts_check_time *t);
 void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n);
 
-/* LS_EPROTO names what is wrong. */
-LS_MUST_USE ls_status hosts_check_orders_read(const frame *f,
-                                              hosts_check_orders *out); /* launch_request_free() */
+/* LS_EPROTO: malformed. */
+LS_MUST_USE ls_status hosts_check_request_read(
+    const frame *f, hosts_check_request *out); /* free with launch_request_free() */
 LS_MUST_USE ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out);
-/* Adds it, or nothing if this build does not know such findings. */
+/* Appends the finding; one of an unknown kind is dropped. */
 LS_MUST_USE ls_status hosts_check_finding_read(const frame *f, findings *out);
 LS_MUST_USE ls_status hosts_check_time_read(const frame *f, hosts_check_time *out);
 LS_MUST_USE ls_status hosts_check_peers_read(const frame *f, net_peer out[NET_PEERS_MAX], int *n);

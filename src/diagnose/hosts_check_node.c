@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_check_node.c - one host's part in a check of several: a child process checks the machine
+ * and sends its results through a pipe, while this process answers requests and tests networks. The
+ * child dies with its parent. Used on the starting machine by hosts_check.c, on other hosts by
+ * hosts_check_agent.c.
+ */
 #include "diagnose/hosts_check_node.h"
 
 #include "base/alloc.h"
@@ -19,11 +25,11 @@ enum { READ_BYTES = 8192, MESSAGE_MOST = 16384 };
 struct hosts_check_node {
     hosts_check_node_options opt;
     net_probe *probe;
-    bool is_trying;
-    pid_t child; /* that looks at this machine; 0: none, or reaped */
-    int fd;      /* what it says */
+    bool is_testing;
+    pid_t child; /* checks this machine; 0: none, or reaped */
+    int fd;      /* the child's messages */
     poll_watch *watch;
-    frame_reader said;
+    frame_reader from_child;
 };
 
 /* --- the child --- */
@@ -39,20 +45,20 @@ static ls_status write_frame(int fd, hosts_check_message type, const wire_writer
     return file_write_all(fd, "a pipe", body->data, body->bytes);
 }
 
-static ls_status tell_facts(int fd, const hosts_check_node_options *opt)
+static ls_status send_facts(int fd, const hosts_check_node_options *opt)
 {
     hosts_check_facts facts;
     wire_writer w = {0};
     ls_status st;
 
-    hosts_check_facts_gather(opt->is_quick, opt->checks.sources->is_bare, &facts);
+    hosts_check_facts_gather(opt->is_quick, opt->checks.sources->is_static, &facts);
     hosts_check_facts_write(&w, &facts);
     st = write_frame(fd, HOSTS_CHECK_FACTS, &w);
     wire_writer_free(&w);
     return st;
 }
 
-static ls_status tell_findings(int fd, const findings *found)
+static ls_status send_findings(int fd, const findings *found)
 {
     wire_writer w = {0};
     ls_status st = LS_OK;
@@ -66,30 +72,30 @@ static ls_status tell_findings(int fd, const findings *found)
     return st;
 }
 
-static void look_for_folder(const char *folder, findings *out)
+static void check_folder(const char *folder, findings *out)
 {
     if (folder != NULL && chdir(folder) != 0)
         finding_add(out, FINDING_HOST_FOLDER_KIND, FINDING_WARNING,
-                    "cd to one that all hosts have   # or mount it there",
-                    "the folder %s cannot be entered: %s", folder, ls_errno_text(errno));
+                    "cd to a folder that all hosts have   # or mount it on this host",
+                    "cannot enter folder %s: %s", folder, ls_errno_text(errno));
 }
 
-static ls_status look(int fd, const hosts_check_node_options *opt)
+static ls_status run_checks(int fd, const hosts_check_node_options *opt)
 {
     findings found = {0};
-    ls_status st = tell_facts(fd, opt);
+    ls_status st = send_facts(fd, opt);
 
     if (st == LS_OK)
         st = opt->is_quick ? check_quick(&opt->checks, &found) : check_all(&opt->checks, &found);
-    look_for_folder(opt->folder, &found);
+    check_folder(opt->folder, &found);
     if (st == LS_OK)
-        st = tell_findings(fd, &found);
+        st = send_findings(fd, &found);
     findings_free(&found);
     return st;
 }
 
-/* The last word is a text: why it could not go on. */
-static void become_looker(int fd, const hosts_check_node_options *opt, pid_t parent)
+/* The last message is the failure of the checks, or "". */
+static void run_child(int fd, const hosts_check_node_options *opt, pid_t parent)
 {
     const int keep[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, fd};
     wire_writer w = {0};
@@ -99,19 +105,20 @@ static void become_looker(int fd, const hosts_check_node_options *opt, pid_t par
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
-    process_close_all_but(keep, (int)LS_COUNT_OF(keep)); /* connections end with who holds them */
-    wire_write_text(&w, look(fd, opt) == LS_OK ? "" : ls_last_error());
-    _exit(write_frame(fd, HOSTS_CHECK_CHECKED, &w) == LS_OK ? 0 : 1);
+    process_close_all_but(
+        keep, (int)LS_COUNT_OF(keep)); /* so that the parent's connections close with it */
+    wire_write_text(&w, run_checks(fd, opt) == LS_OK ? "" : ls_last_error());
+    _exit(write_frame(fd, HOSTS_CHECK_LOCAL_DONE, &w) == LS_OK ? 0 : 1);
 }
 
-/* --- what it says --- */
+/* --- messages of the child --- */
 
-static void say_text(const hosts_check_node *node, hosts_check_message type, const char *text)
+static void send_text(const hosts_check_node *node, hosts_check_message type, const char *text)
 {
     wire_writer w = {0};
 
     wire_write_text(&w, text);
-    node->opt.say(node->opt.self, type, &w);
+    node->opt.send(node->opt.self, type, &w);
     wire_writer_free(&w);
 }
 
@@ -120,22 +127,22 @@ static void close_child(hosts_check_node *node)
     poller_unwatch(node->watch);
     node->watch = NULL;
     file_close(&node->fd);
-    frame_reader_free(&node->said);
+    frame_reader_free(&node->from_child);
     if (node->child > 0) {
         kill(node->child, SIGKILL);
-        (void)waitpid(node->child, NULL, WNOHANG); /* at the latest it goes with this process */
+        (void)waitpid(node->child, NULL, WNOHANG); /* PDEATHSIG ends it otherwise */
     }
     node->child = 0;
 }
 
-static void pass_on(hosts_check_node *node, const frame *f)
+static void forward(hosts_check_node *node, const frame *f)
 {
     const wire_writer body = {.data = (uint8_t *)(uintptr_t)f->body, .bytes = f->bytes};
 
-    node->opt.say(node->opt.self, (hosts_check_message)f->type, &body);
+    node->opt.send(node->opt.self, (hosts_check_message)f->type, &body);
 }
 
-static void child_is_gone(hosts_check_node *node)
+static void on_child_exit(hosts_check_node *node)
 {
     char end[96] = "ended";
     char text[160];
@@ -145,8 +152,8 @@ static void child_is_gone(hosts_check_node *node)
         process_end_text(end, sizeof(end), wait_status);
     node->child = 0;
     close_child(node);
-    say_text(node, HOSTS_CHECK_CHECKED,
-             text_format(text, sizeof(text), "the process that looks at the machine %s", end));
+    send_text(node, HOSTS_CHECK_LOCAL_DONE,
+              text_format(text, sizeof(text), "the checking process %s", end));
 }
 
 static void on_child(void *arg, unsigned events)
@@ -162,21 +169,21 @@ static void on_child(void *arg, unsigned events)
     LS_UNUSED(events);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    st = n > 0 ? frame_reader_feed(&node->said, bytes, (size_t)n) : LS_EPEER;
+    st = n > 0 ? frame_reader_feed(&node->from_child, bytes, (size_t)n) : LS_EPEER;
     while (st == LS_OK && have && !is_last) {
-        st = frame_reader_next(&node->said, &f, &have);
+        st = frame_reader_next(&node->from_child, &f, &have);
         if (st != LS_OK || !have)
             continue;
-        is_last = f.type == HOSTS_CHECK_CHECKED;
-        pass_on(node, &f);
+        is_last = f.type == HOSTS_CHECK_LOCAL_DONE;
+        forward(node, &f);
     }
     if (is_last)
         close_child(node);
     else if (st != LS_OK)
-        child_is_gone(node);
+        on_child_exit(node);
 }
 
-static ls_status start_looking(hosts_check_node *node)
+static ls_status start_child(hosts_check_node *node)
 {
     const pid_t parent = getpid();
     int fds[2];
@@ -185,71 +192,71 @@ static ls_status start_looking(hosts_check_node *node)
         return ls_fail_errno("a pipe");
     node->child = fork();
     if (node->child == 0)
-        become_looker(fds[1], &node->opt, parent);
+        run_child(fds[1], &node->opt, parent);
     (void)close(fds[1]);
     node->fd = fds[0];
     if (node->child < 0) {
         node->child = 0;
-        return ls_fail_errno("a process that looks at this machine");
+        return ls_fail_errno("a process for the checks");
     }
     if (fcntl(node->fd, F_SETFL, O_NONBLOCK) != 0)
         return ls_fail_errno("a pipe");
     return poller_watch(node->opt.loop, node->fd, POLL_READ, on_child, node, &node->watch);
 }
 
-/* --- questions --- */
+/* --- requests --- */
 
-static ls_status tell_time(const hosts_check_node *node, const frame *f, int64_t heard_ns)
+static ls_status send_time(const hosts_check_node *node, const frame *f, int64_t received_ns)
 {
-    hosts_check_time t = {.heard_ns = heard_ns};
+    hosts_check_time t = {.received_ns = received_ns};
     wire_writer w = {0};
 
     LS_TRY(hosts_check_number_read(f, &t.number));
-    t.told_ns = hosts_check_now_ns();
+    t.sent_ns = hosts_check_now_ns();
     hosts_check_time_write(&w, &t);
-    node->opt.say(node->opt.self, HOSTS_CHECK_TIME, &w);
+    node->opt.send(node->opt.self, HOSTS_CHECK_TIME, &w);
     wire_writer_free(&w);
     return LS_OK;
 }
 
-static void on_tried(void *self, const net_report *report)
+static void on_network_tested(void *self, const net_report *report)
 {
     const hosts_check_node *node = self;
     wire_writer w = {0};
 
     net_report_write(&w, report);
-    node->opt.say(node->opt.self, HOSTS_CHECK_TRIED, &w);
+    node->opt.send(node->opt.self, HOSTS_CHECK_REPORT, &w);
     wire_writer_free(&w);
 }
 
-static ls_status try_ways(hosts_check_node *node, const frame *f)
+static ls_status start_network_test(hosts_check_node *node, const frame *f)
 {
     net_peer *peers;
     ls_status st;
     int n;
 
-    if (node->is_trying)
-        return ls_fail(LS_EPROTO, "hosts to try came twice");
+    if (node->is_testing)
+        return ls_fail(LS_EPROTO, "hosts to test received twice");
     peers = ls_calloc(NET_PEERS_MAX, sizeof(*peers));
     if (peers == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d hosts", NET_PEERS_MAX);
     st = hosts_check_peers_read(f, peers, &n);
     if (st == LS_OK)
-        st = net_probe_start(node->probe, peers, n, on_tried, node);
-    node->is_trying = true;
+        st = net_probe_start(node->probe, peers, n, on_network_tested, node);
+    node->is_testing = true;
     ls_free(peers);
     return st;
 }
 
-ls_status hosts_check_node_hear(hosts_check_node *node, const frame *f)
+ls_status hosts_check_node_receive(hosts_check_node *node, const frame *f)
 {
-    const int64_t heard_ns = hosts_check_now_ns();
+    const int64_t received_ns = hosts_check_now_ns();
 
     switch (f->type) {
     case HOSTS_CHECK_ASK_TIME:
-        return tell_time(node, f, heard_ns);
+        return send_time(node, f, received_ns);
     case HOSTS_CHECK_TRY:
-        return try_ways(node, f);
+        return start_network_test(node, f);
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
     }
@@ -273,7 +280,7 @@ static ls_status offer(hosts_check_node *node)
     (void)gethostname(host, sizeof(host) - 1);
     LS_TRY(net_probe_open(&options, &node->probe));
     net_offer_write(&w, net_probe_offer(node->probe));
-    node->opt.say(node->opt.self, HOSTS_CHECK_OFFER, &w);
+    node->opt.send(node->opt.self, HOSTS_CHECK_OFFER, &w);
     wire_writer_free(&w);
     return LS_OK;
 }
@@ -285,12 +292,12 @@ ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check
 
     *out = NULL;
     if (node == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to look at this machine");
+        return ls_fail(LS_ENOMEM, "no memory to check this machine");
     node->opt = *opt;
     node->fd = -1;
-    frame_reader_init(&node->said, MESSAGE_MOST);
-    if (!opt->is_silent)
-        st = start_looking(node);
+    frame_reader_init(&node->from_child, MESSAGE_MOST);
+    if (!opt->is_passive)
+        st = start_child(node);
     if (st == LS_OK)
         st = offer(node);
     if (st != LS_OK) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_node.h - one machine's part in a check of several: it looks at itself in a child process, and tries the ways to others. The same on the
- * starting machine, where its words go to hosts_check.c directly, and on others, where they go through hosts_check_agent.c.
+ * hosts_check_node.h - one host's part in a check of several: it checks itself in a child process
+ * and tests the networks to others. On the starting machine its messages go to hosts_check.c
+ * directly, on others through hosts_check_agent.c.
  */
-#ifndef LS_DIAGNOSE_SURVEY_NODE_H
-#define LS_DIAGNOSE_SURVEY_NODE_H
+#ifndef LS_DIAGNOSE_HOSTS_CHECK_NODE_H
+#define LS_DIAGNOSE_HOSTS_CHECK_NODE_H
 
 #include "diagnose/check.h"
 #include "diagnose/hosts_check_messages.h"
@@ -20,29 +21,31 @@ typedef struct hosts_check_node_options {
     net_ports ports;
     check_options checks;
     bool is_quick;
-    const char *folder; /* that a job's program would start in; NULL: it is there */
-    bool is_silent;     /* it is there to be called, and does not look at itself */
+    const char *folder; /* working folder of a job's programs; NULL: not checked */
+    bool is_passive;    /* accept network tests only, without checking this machine */
     void *self;
-    /* Something to tell; `body` is borrowed. May be called from within the functions below, too. */
-    void (*say)(void *self, hosts_check_message type, const wire_writer *body);
+    /* Sends a message; `body` is borrowed. Also called from within the functions below. */
+    void (*send)(void *self, hosts_check_message type, const wire_writer *body);
 } hosts_check_node_options;
 
-/* Offers its addresses and begins to look at this machine. Needs a process with one thread. */
+/* Sends its addresses and starts the checks. Needs a process with one thread. */
 LS_MUST_USE ls_status hosts_check_node_open(const hosts_check_node_options *opt,
                                             hosts_check_node **out);
 
-/* Takes a question: HOSTS_CHECK_ASK_TIME or HOSTS_CHECK_TRY, the latter once. */
-LS_MUST_USE ls_status hosts_check_node_hear(hosts_check_node *node, const frame *f);
+/* Handles a request: HOSTS_CHECK_ASK_TIME, or HOSTS_CHECK_TRY at most once. */
+LS_MUST_USE ls_status hosts_check_node_receive(hosts_check_node *node, const frame *f);
 
-void hosts_check_node_close(hosts_check_node *node); /* ends the child, too; NULL is allowed */
+void hosts_check_node_close(hosts_check_node *node); /* kills the child; NULL is allowed */
 
-/* The facts of this machine; milliseconds when `is_quick`, else Python is asked, too, for up to 5 s. */
+/* Reads the facts of this machine. Unless is_quick it runs Python, for at most 5 s. */
 void hosts_check_facts_gather(bool is_quick, bool is_static, hosts_check_facts *out);
 
-/* What kernels are chosen by, of the first processor of a /proc/cpuinfo: words of its list of features, in our order. */
+/*
+ * Appends the features of a /proc/cpuinfo's first processor that select kernels, in a fixed order.
+ */
 void hosts_check_simd_text(const char *cpuinfo, char *buf, size_t n);
 
-/* This machine's wall clock. */
+/* The wall clock of this machine. */
 int64_t hosts_check_now_ns(void);
 
 #endif

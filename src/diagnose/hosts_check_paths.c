@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_paths.c - the ways between hosts: which network a job would take, and what is wrong with the others.
+ * hosts_check_paths.c - judges the paths between hosts: selects the network as a job does
+ * (net_choice.h), summarizes each path, and adds findings for paths and addresses that fail or are
+ * slow. Pure. Called by hosts_check_judge().
  */
-#include "launch/network/net_choice_internal.h"
 #include "diagnose/hosts_check_internal.h"
 
 #include "base/alloc.h"
@@ -12,12 +13,12 @@
 
 enum { SLOW_FACTOR = 4 };
 
-/* --- the network that would be taken --- */
+/* --- the selected network --- */
 
-/* The hosts that have come, under the numbers that net_choice.h counts by. */
+/* The hosts that have answered, numbered as nodes of net_choice.h. */
 typedef struct members {
     int *hosts;
-    int *numbers; /* of each host; -1: it has not come */
+    int *numbers; /* node number of each host; -1: no answer */
     net_offer *offers;
     net_report *reports;
     int n;
@@ -33,7 +34,7 @@ static void free_members(members *m)
     ls_free(m->reports);
 }
 
-/* Without what is about hosts that have not come, and what could not be tried. */
+/* Copies a report with node numbers for peers, without hosts that have not answered. */
 static ls_status renumber(const hosts_check *s, const members *m, int own, net_report *to)
 {
     const net_report *from = &s->hosts[m->hosts[own]].report;
@@ -67,8 +68,8 @@ static ls_status gather_members(const hosts_check *s, members *m)
     if (m->hosts == NULL || m->numbers == NULL || m->offers == NULL || m->reports == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the addresses of %zu hosts", n);
     for (int i = 0; i < s->n; i++) {
-        m->numbers[i] = s->hosts[i].has_come ? m->n : -1;
-        if (!s->hosts[i].has_come)
+        m->numbers[i] = s->hosts[i].has_answered ? m->n : -1;
+        if (!s->hosts[i].has_answered)
             continue;
         m->offers[m->n] = s->hosts[i].offer;
         text_format(m->offers[m->n].host, sizeof(m->offers[m->n].host), "%s", s->hosts[i].name);
@@ -102,7 +103,9 @@ static ls_status choose(hosts_check *s, const members *m)
 
 /* --- paths --- */
 
-/* What came of one address of `to`, or, with to = s->n, of the starting machine; NULL: it was not tried. */
+/*
+ * The test of one address of host `to` (s->n: the starting machine); NULL when it was not tested.
+ */
 static const net_try *find_try(const hosts_check *s, int from, int to, int address)
 {
     return net_report_find(&s->hosts[from].report, to, address);
@@ -118,7 +121,7 @@ static bool is_picked(const hosts_check *s, int to, int address)
     return net_address_equal(&at, &s->picks[to].at[0].address);
 }
 
-/* What is worse to use comes after what is better; what works comes first, and of that what would be taken. */
+/* Orders tests: first the selected address, then others that work, then those that fail. */
 static int rank_of(const hosts_check *s, int to, const net_try *t)
 {
     if (t->outcome != NET_OK)
@@ -158,7 +161,7 @@ static hosts_check_path find_path(const hosts_check *s, int from, int to)
 
 static bool is_pair(const hosts_check *s, int from, int to)
 {
-    return from != to && s->hosts[from].has_come && s->hosts[to].has_come;
+    return from != to && s->hosts[from].has_answered && s->hosts[to].has_answered;
 }
 
 static void find_paths(hosts_check *s)
@@ -174,25 +177,25 @@ static const hosts_check_path *path_of(const hosts_check *s, int from, int to)
     return &s->paths[(size_t)from * (size_t)s->n + (size_t)to];
 }
 
-/* --- what is wrong --- */
+/* --- failures --- */
 
-static const char *mend_outcome(net_outcome o, const net_interface *face, const char *to, char *buf,
-                                size_t n)
+static const char *outcome_fix(net_outcome o, const net_interface *iface, const char *to, char *buf,
+                               size_t n)
 {
     char text[96];
 
     switch (o) {
     case NET_TIMED_OUT:
         return text_format(buf, n, "%s -I INPUT -p tcp -s %s -j ACCEPT   # on %s; or --net ^%s",
-                           net_address_family(&face->address) == NET_IPV4 ? "iptables"
-                                                                          : "ip6tables",
-                           net_interface_network(text, sizeof(text), face), to, face->name);
+                           net_address_family(&iface->address) == NET_IPV4 ? "iptables"
+                                                                           : "ip6tables",
+                           net_interface_network(text, sizeof(text), iface), to, iface->name);
     case NET_UNREACHABLE:
-        return text_format(buf, n, "ip route get %s   # shows the way that is taken",
-                           net_address_host(text, sizeof(text), &face->address));
+        return text_format(buf, n, "ip route get %s   # shows the route",
+                           net_address_host(text, sizeof(text), &iface->address));
     case NET_BLACK_HOLE:
-        return text_format(buf, n, "ip link set dev %s mtu 1500   # on all hosts of that network",
-                           face->name);
+        return text_format(buf, n, "ip link set dev %s mtu 1500   # on all hosts of this network",
+                           iface->name);
     case NET_UNTRIED:
     case NET_OK:
     case NET_REFUSED:
@@ -201,7 +204,7 @@ static const char *mend_outcome(net_outcome o, const net_interface *face, const 
     case NET_BROKEN:
         break;
     }
-    return text_format(buf, n, "lockstep run --net ^%s   # leaves it out", face->name);
+    return text_format(buf, n, "lockstep run --net ^%s   # excludes this network", iface->name);
 }
 
 static finding_kind kind_of(net_outcome o)
@@ -211,8 +214,8 @@ static finding_kind kind_of(net_outcome o)
     return o == NET_BLACK_HOLE ? FINDING_PATH_MTU_KIND : FINDING_PATH_BLOCKED_KIND;
 }
 
-/* Marks who met this outcome at that address; gives whether all who tried did. */
-static bool mark_who_met(const hosts_check *s, int to, int address, net_outcome o, bool *marks,
+/* Marks the hosts that had outcome `o` at the address; returns whether all that tested it did. */
+static bool mark_outcome(const hosts_check *s, int to, int address, net_outcome o, bool *marks,
                          int *n)
 {
     int n_tried = 0;
@@ -231,24 +234,24 @@ static bool mark_who_met(const hosts_check *s, int to, int address, net_outcome 
 static void judge_outcome(hosts_check *s, int to, int address, net_outcome o, bool *marks)
 {
     hosts_check_host *host = &s->hosts[to];
-    const net_interface *face = &host->offer.at[address];
+    const net_interface *iface = &host->offer.at[address];
     const finding_kind kind = kind_of(o);
     text_buf names = {0};
     char network[96];
-    char mend[256];
+    char fix[256];
     int n;
-    const bool is_all = mark_who_met(s, to, address, o, marks, &n);
+    const bool is_all = mark_outcome(s, to, address, o, marks, &n);
 
     if (n == 0)
         return;
     if (is_all)
-        text_append(&names, "all others");
+        text_append(&names, "all other hosts");
     else
         hosts_check_names(s, marks, &names);
-    finding_add(&host->found, kind, face->is_bridge ? FINDING_NOTE : FINDING_WARNING,
-                mend_outcome(o, face, "it", mend, sizeof(mend)),
-                "its %s (%s) cannot be used: %s from %s", face->name,
-                net_interface_network(network, sizeof(network), face), net_outcome_text(o),
+    finding_add(&host->found, kind, iface->is_bridge ? FINDING_NOTE : FINDING_WARNING,
+                outcome_fix(o, iface, "this host", fix, sizeof(fix)),
+                "%s (%s) cannot be used: %s from %s", iface->name,
+                net_interface_network(network, sizeof(network), iface), net_outcome_text(o),
                 text_str(&names));
     host->found.failed |= names.failed;
     text_free(&names);
@@ -261,7 +264,10 @@ static void judge_addresses(hosts_check *s, int to, bool *marks)
             judge_outcome(s, to, a, (net_outcome)o, marks);
 }
 
-/* "eth0 10.77.0.12 timed out, eth1 10.78.0.12 refused"; gives the first that is no bridge, -1: none. */
+/*
+ * Appends "eth0 10.77.0.12 timed out, eth1 10.78.0.12 refused"; returns the first address that is
+ * not of a bridge, or -1.
+ */
 static int list_failures(const hosts_check *s, int from, int to, const net_offer *offer,
                          text_buf *out)
 {
@@ -280,9 +286,8 @@ static int list_failures(const hosts_check *s, int from, int to, const net_offer
             first = a;
     }
     if (out->length == 0)
-        text_append(out, offer->n == 0 ? "it has no address that others can call"
-                                       : "none of its addresses is of a kind (IPv4, IPv6) that "
-                                         "both have");
+        text_append(out, offer->n == 0 ? "it has no address that others can connect to"
+                                       : "no address family (IPv4, IPv6) in common");
     return first;
 }
 
@@ -290,19 +295,19 @@ static void add_unreachable(hosts_check *s, finding_kind kind, int from, int to,
                             const net_offer *offer, const char *name)
 {
     text_buf list = {0};
-    char mend[256] = "ip address show   # on both";
+    char fix[256] = "ip address show   # on both";
     const int a = list_failures(s, from, to, offer, &list);
 
     if (a >= 0)
-        mend_outcome((net_outcome)find_try(s, from, to, a)->outcome, &offer->at[a],
-                     to < s->n ? s->hosts[to].name : "this machine", mend, sizeof(mend));
-    finding_add(&s->hosts[from].found, kind, FINDING_ERROR, mend, "it cannot call %s: %s", name,
+        outcome_fix((net_outcome)find_try(s, from, to, a)->outcome, &offer->at[a],
+                    to < s->n ? s->hosts[to].name : "this machine", fix, sizeof(fix));
+    finding_add(&s->hosts[from].found, kind, FINDING_ERROR, fix, "cannot connect to %s: %s", name,
                 text_str(&list));
     s->hosts[from].found.failed |= list.failed;
     text_free(&list);
 }
 
-/* The starting machine is called by the agents of a job. */
+/* The agents of a job connect to the starting machine. */
 static void judge_start(hosts_check *s, int from)
 {
     char name[NET_HOST_BYTES + 32];
@@ -344,11 +349,11 @@ static void judge_paths_from(hosts_check *s, int from)
                             s->hosts[to].name);
     }
     if (n_others > 0 && n_reached == n_others)
-        finding_add(&s->hosts[from].found, FINDING_PATH_OK_KIND, FINDING_OK, NULL, "it reaches %s",
+        finding_add(&s->hosts[from].found, FINDING_PATH_OK_KIND, FINDING_OK, NULL, "reaches %s",
                     n_others == 1 ? "the other host" : "all other hosts");
 }
 
-/* --- how fast --- */
+/* --- bandwidth --- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -358,85 +363,85 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of all pairs that were measured on the network that would be taken; 0: of less than four. */
-static uint64_t median_rate(const hosts_check *s, uint64_t *room)
+/* Of all pairs measured on the selected network; 0 for fewer than four. */
+static uint64_t median_rate(const hosts_check *s, uint64_t *rates)
 {
     size_t n = 0;
 
     for (int i = 0; i < s->n * s->n; i++)
         if (s->paths[i].is_chosen && s->paths[i].bytes_per_s > 0)
-            room[n++] = s->paths[i].bytes_per_s;
+            rates[n++] = s->paths[i].bytes_per_s;
     if (n < 4)
         return 0;
-    qsort(room, n, sizeof(*room), by_value);
-    return room[n / 2];
+    qsort(rates, n, sizeof(*rates), by_value);
+    return rates[n / 2];
 }
 
 static void judge_rate(hosts_check *s, int from, int to, uint64_t median)
 {
     const hosts_check_path *path = path_of(s, from, to);
-    char mend[64];
+    char fix[64];
 
     if (!path->is_chosen || path->bytes_per_s == 0 || path->bytes_per_s >= median / SLOW_FACTOR)
         return;
-    text_format(mend, sizeof(mend), "ethtool %s   # on both; then cable and port",
+    text_format(fix, sizeof(fix), "ethtool %s   # on both; then cable and port",
                 s->hosts[to].offer.at[path->address].name);
-    finding_add(&s->hosts[from].found, FINDING_PATH_SLOW_KIND, FINDING_NOTE, mend,
-                "to %s it sends %.3f GB/s, where half of all ways have %.3f GB/s or more",
+    finding_add(&s->hosts[from].found, FINDING_PATH_SLOW_KIND, FINDING_NOTE, fix,
+                "bandwidth to %s is %.3f GB/s; the median of all paths is %.3f GB/s",
                 s->hosts[to].name, (double)path->bytes_per_s / 1e9, (double)median / 1e9);
 }
 
 static ls_status judge_rates(hosts_check *s)
 {
-    uint64_t *room = ls_calloc((size_t)s->n * (size_t)s->n, sizeof(*room));
+    uint64_t *rates = ls_calloc((size_t)s->n * (size_t)s->n, sizeof(*rates));
     uint64_t median;
 
-    if (room == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the ways between %d hosts", s->n);
-    median = median_rate(s, room);
+    if (rates == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the paths between %d hosts", s->n);
+    median = median_rate(s, rates);
     for (int from = 0; from < s->n && median > 0; from++)
         for (int to = 0; to < s->n; to++)
             if (is_pair(s, from, to))
                 judge_rate(s, from, to, median);
-    ls_free(room);
+    ls_free(rates);
     return LS_OK;
 }
 
-/* --- the choice in words --- */
+/* --- the selection --- */
 
 /* "eth0 on a, b; ens3 on c" */
 static void list_picks(const hosts_check *s, bool *marks, text_buf *out)
 {
-    bool *told = marks + s->n;
+    bool *listed = marks + s->n;
 
     memset(marks, 0, 2 * (size_t)s->n * sizeof(*marks));
     for (int i = 0; i < s->n; i++) {
-        if (told[i] || s->picks[i].n == 0)
+        if (listed[i] || s->picks[i].n == 0)
             continue;
         for (int k = 0; k < s->n; k++) {
             marks[k] =
                 s->picks[k].n > 0 && text_equal(s->picks[k].at[0].name, s->picks[i].at[0].name);
-            told[k] = told[k] || marks[k];
+            listed[k] = listed[k] || marks[k];
         }
         text_append(out, "%s%s on ", out->length > 0 ? "; " : "", s->picks[i].at[0].name);
         hosts_check_names(s, marks, out);
     }
 }
 
-static void tell_choice(hosts_check *s, int first, bool *marks)
+static void add_choice(hosts_check *s, int first, bool *marks)
 {
     text_buf list = {0};
     char network[96];
 
     list_picks(s, marks, &list);
-    finding_add(&s->common, FINDING_NETWORK_OK_KIND, FINDING_OK, NULL, "%s would be taken: %s",
+    finding_add(&s->common, FINDING_NETWORK_OK_KIND, FINDING_OK, NULL, "selected network %s: %s",
                 net_interface_network(network, sizeof(network), &s->picks[first].at[0]),
                 text_str(&list));
     s->common.failed |= list.failed;
     text_free(&list);
 }
 
-ls_status hosts_check_judge_ways(hosts_check *s, bool *marks)
+ls_status hosts_check_judge_paths(hosts_check *s, bool *marks)
 {
     members m = {0};
     ls_status st = gather_members(s, &m);
@@ -445,7 +450,7 @@ ls_status hosts_check_judge_ways(hosts_check *s, bool *marks)
         st = choose(s, &m);
     s->paths = ls_calloc((size_t)s->n * (size_t)s->n, sizeof(*s->paths));
     if (st == LS_OK && s->paths == NULL)
-        st = ls_fail(LS_ENOMEM, "no memory for the ways between %d hosts", s->n);
+        st = ls_fail(LS_ENOMEM, "no memory for the paths between %d hosts", s->n);
     if (st == LS_OK) {
         find_paths(s);
         for (int k = 0; k < m.n; k++) {
@@ -454,7 +459,7 @@ ls_status hosts_check_judge_ways(hosts_check *s, bool *marks)
             judge_addresses(s, m.hosts[k], marks);
         }
         if (s->picks != NULL)
-            tell_choice(s, m.hosts[0], marks);
+            add_choice(s, m.hosts[0], marks);
         st = judge_rates(s);
     }
     free_members(&m);

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_run.h - the parts of a check of several hosts while it runs: one phase after the other (hosts_check.c), and what hosts are told and tell
- * (hosts_check_talk.c).
+ * hosts_check_run.h - the state of a running check of several hosts: its phases (hosts_check.c) and
+ * its messages (hosts_check_exchange.c).
  */
-#ifndef LS_DIAGNOSE_SURVEY_RUN_H
-#define LS_DIAGNOSE_SURVEY_RUN_H
+#ifndef LS_DIAGNOSE_HOSTS_CHECK_RUN_H
+#define LS_DIAGNOSE_HOSTS_CHECK_RUN_H
 
 #include "launch/hosts/starter.h"
 #include "diagnose/hosts_check.h"
 #include "diagnose/hosts_check_node.h"
 
-#define HOSTS_CHECK_QUESTIONS 8 /* about a host's clock */
+#define HOSTS_CHECK_QUESTIONS 8 /* that compare a host's clock */
 
 typedef enum hosts_check_phase {
-    HOSTS_CHECK_LOOKING,
-    HOSTS_CHECK_TRYING,
+    HOSTS_CHECK_LOCAL,
+    HOSTS_CHECK_NETWORK,
     HOSTS_CHECK_DONE
 } hosts_check_phase;
 
 typedef struct run_host {
     struct hosts_check_run *run;
     int index;
-    bool is_over; /* nothing more is expected of it */
+    bool is_over; /* done or lost: no message is expected */
     bool has_offer;
     bool has_checked;
     bool has_report;
-    uint32_t n_asked; /* about its clock */
+    uint32_t n_asked; /* of HOSTS_CHECK_ASK_TIME */
     int64_t asked_ns;
     poll_timer limit;
-    char failure[LS_ERROR_BYTES]; /* its agent's own words */
+    char failure[LS_ERROR_BYTES]; /* the text of FAR_FAILED */
 } run_host;
 
 struct hosts_check_run {
@@ -37,13 +37,13 @@ struct hosts_check_run {
     poller *loop;
     starter *starter;
     bool *skip;
-    hosts_check_node *own; /* this machine: one of the hosts, or only there to be called */
+    hosts_check_node *own; /* this machine: one of the hosts, or passive */
     run_host *list;
     int n;
     hosts_check_phase phase;
     ls_status failure;
     poll_timer turn;
-    poll_timer patience;
+    poll_timer wait_report;
     int signal_fd;
     poll_watch *signal_watch;
     sigset_t old_mask;
@@ -51,20 +51,21 @@ struct hosts_check_run {
 
 /* --- hosts_check.c --- */
 
-/* Something has changed: perhaps the next phase begins. */
+/* Schedules the test whether the next phase begins. */
 void hosts_check_turn_soon(struct hosts_check_run *run);
 
-/* --- hosts_check_talk.c --- */
+/* --- hosts_check_exchange.c --- */
 const char *hosts_check_name_of(const struct hosts_check_run *run, int i);
 bool hosts_check_is_own(const struct hosts_check_run *run, int i);
 
-/* Nothing more comes from it: a finding. Not for the second time. */
+/* Adds the finding that the host is lost, once. */
 void hosts_check_lose_host(run_host *host, const char *why);
-void hosts_check_wait_for(run_host *host); /* a while, for the next thing that it says */
+/* Starts the time limit for the next message. */
+void hosts_check_wait_for(run_host *host);
 LS_MUST_USE ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_check_message type,
                                       const wire_writer *body);
 
-/* The starter's events, and the words of this machine's own part; arg is the run. */
+/* The starter's events, and messages of this machine's own part; arg is the run. */
 ls_status hosts_check_take_message(void *arg, int i, const frame *f);
 void hosts_check_on_greeted(void *arg, int i, int cores);
 void hosts_check_on_ended(void *arg, int i, bool was_launched, const char *why);

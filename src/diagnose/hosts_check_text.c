@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_text.c - the check of several hosts as text: what several hosts have in common is said once, and the ways between them are a table.
+ * hosts_check_text.c - the result of a check of several hosts as text and as JSON. The text prints
+ * a finding of several hosts once and the paths as a table. Called by lockstep check -H.
  */
 #include "diagnose/hosts_check.h"
 
@@ -11,8 +12,8 @@
 
 enum {
     NAMES_SHOWN = 8,
-    TABLE_MOST = 12,   /* hosts in a table; of more, the slowest ways are listed */
-    SLOWEST_SHOWN = 5, /* that many */
+    TABLE_MOST = 12, /* hosts in a table; for more, the slowest paths are listed */
+    SLOWEST_SHOWN = 5,
     CELL = 14,
     NAME_MOST = 24
 };
@@ -21,10 +22,10 @@ enum {
 
 typedef struct place {
     const finding *found;
-    int host; /* -1: of none in particular */
+    int host; /* -1: of all together */
 } place;
 
-/* A finding and who has it: places that stand behind each other. */
+/* A finding and the hosts that have it: consecutive places. */
 typedef struct row {
     const place *first;
     int n;
@@ -45,7 +46,7 @@ static int compare_findings(const finding *a, const finding *b)
         order = (int)a->kind - (int)b->kind;
     if (order == 0)
         order = strcmp(a->what, b->what);
-    return order != 0 ? order : strcmp(a->mend, b->mend);
+    return order != 0 ? order : strcmp(a->fix, b->fix);
 }
 
 static int by_finding(const void *a, const void *b)
@@ -60,7 +61,7 @@ static int by_finding(const void *a, const void *b)
 static int compare_hosts(const row *a, const row *b)
 {
     if (a->n != b->n)
-        return b->n - a->n; /* what many have comes first */
+        return b->n - a->n; /* findings of many hosts come first */
     for (int i = 0; i < a->n; i++)
         if (a->first[i].host != b->first[i].host)
             return a->first[i].host - b->first[i].host;
@@ -73,7 +74,7 @@ static int by_hosts(const void *a, const void *b)
     const row *y = b;
     const bool x_is_common = x->first->host < 0;
     const bool y_is_common = y->first->host < 0;
-    int order = (int)x_is_common - (int)y_is_common; /* those of all together come last */
+    int order = (int)x_is_common - (int)y_is_common; /* common findings come last */
 
     if (order == 0 && !x_is_common)
         order = compare_hosts(x, y);
@@ -87,7 +88,7 @@ static void add_places(rows *r, const findings *list, int host, finding_severity
             r->places[r->n_places++] = (place){&list->items[i], host};
 }
 
-/* What one host tells twice in the same words. */
+/* Drops findings that a host has twice. */
 static void drop_repeated(rows *r)
 {
     int n = 0;
@@ -141,7 +142,7 @@ static void free_rows(rows *r)
 static void append_hosts(const hosts_check *s, const row *r, text_buf *out)
 {
     if (r->first->host < 0) {
-        text_append(out, "together:\n");
+        text_append(out, "all hosts together:\n");
         return;
     }
     for (int i = 0; i < r->n && i < NAMES_SHOWN; i++)
@@ -158,9 +159,9 @@ static void append_finding(const finding *f, text_buf *out)
     if (f->severity == FINDING_OK)
         return;
     if (finding_why(f->kind)[0] != 0)
-        text_append(out, "           why:  %s\n", finding_why(f->kind));
-    if (f->mend[0] != 0)
-        text_append(out, "           mend: %s\n", f->mend);
+        text_append(out, "           why: %s\n", finding_why(f->kind));
+    if (f->fix[0] != 0)
+        text_append(out, "           fix: %s\n", f->fix);
 }
 
 static void append_rows(const hosts_check *s, const rows *r, text_buf *out)
@@ -184,7 +185,7 @@ static void append_count(const rows *r, finding_severity severity, const char *w
     text_append(out, "%d %s%s%s", n, what, n == 1 ? "" : "s", end);
 }
 
-/* --- ways --- */
+/* --- paths --- */
 
 static const hosts_check_path *path_of(const hosts_check *s, int from, int to)
 {
@@ -211,18 +212,18 @@ static void append_table(const hosts_check *s, text_buf *out)
 {
     char text[48];
 
-    text_append(out, "GB/s, and ms there and back, from the host at the left to that above%s:\n",
-                s->picks != NULL ? ", by the network that would be taken" : "");
+    text_append(out, "bandwidth (GB/s) and round-trip latency (ms), row -> column%s:\n",
+                s->picks != NULL ? ", on the selected network" : "");
     text_append(out, "  %-*s", NAME_MOST, "");
     for (int to = 0; to < s->n; to++)
-        if (s->hosts[to].has_come)
+        if (s->hosts[to].has_answered)
             text_append(out, "  %-*.*s", CELL, CELL, s->hosts[to].name);
     for (int from = 0; from < s->n; from++) {
-        if (!s->hosts[from].has_come)
+        if (!s->hosts[from].has_answered)
             continue;
         text_append(out, "\n  %-*.*s", NAME_MOST, NAME_MOST, s->hosts[from].name);
         for (int to = 0; to < s->n; to++)
-            if (s->hosts[to].has_come)
+            if (s->hosts[to].has_answered)
                 text_append(out, "  %-*s", CELL, cell_text(s, from, to, text, sizeof(text)));
     }
     text_append(out, "\n");
@@ -261,10 +262,10 @@ static void append_slowest(const hosts_check *s, text_buf *out)
     const int n = find_slowest(s, slowest);
 
     if (n > 0)
-        text_append(out, "the slowest ways (--json has all):\n");
+        text_append(out, "slowest paths (--json lists all), bandwidth and round-trip latency:\n");
     for (int i = 0; i < n; i++)
-        text_append(out, "  %s to %s: %.2f GB/s, %.3f ms there and back\n",
-                    s->hosts[slowest[i] / s->n].name, s->hosts[slowest[i] % s->n].name,
+        text_append(out, "  %s -> %s: %.2f GB/s, %.3f ms\n", s->hosts[slowest[i] / s->n].name,
+                    s->hosts[slowest[i] % s->n].name,
                     (double)s->paths[slowest[i]].bytes_per_s / 1e9,
                     (double)s->paths[slowest[i]].round_trip_us / 1e3);
 }
@@ -272,7 +273,7 @@ static void append_slowest(const hosts_check *s, text_buf *out)
 void hosts_check_to_text(const hosts_check *s, finding_severity least, text_buf *out)
 {
     rows r = {0};
-    int n_come = 0;
+    int n_answered = 0;
 
     if (make_rows(s, least, &r) != LS_OK) {
         out->failed = true;
@@ -281,13 +282,13 @@ void hosts_check_to_text(const hosts_check *s, finding_severity least, text_buf 
     }
     append_rows(s, &r, out);
     for (int i = 0; i < s->n; i++)
-        n_come += s->hosts[i].has_come;
+        n_answered += s->hosts[i].has_answered;
     text_append(out, "%s", text_str(&s->matrix));
-    if (n_come > 1 && n_come <= TABLE_MOST)
+    if (n_answered > 1 && n_answered <= TABLE_MOST)
         append_table(s, out);
-    else if (n_come > 1)
+    else if (n_answered > 1)
         append_slowest(s, out);
-    text_append(out, "%d of %d hosts: ", n_come, s->n);
+    text_append(out, "%d of %d hosts: ", n_answered, s->n);
     append_count(&r, FINDING_ERROR, "error", ", ", out);
     append_count(&r, FINDING_WARNING, "warning", ", ", out);
     append_count(&r, FINDING_NOTE, "note", "\n", out);
@@ -301,9 +302,9 @@ static void put_host(const hosts_check_host *h, json_writer *w)
     json_open(w, NULL, '{');
     json_put_string(w, "host", h->name);
     json_put_bool(w, "here", h->is_here);
-    json_put_bool(w, "answered", h->has_come);
+    json_put_bool(w, "answered", h->has_answered);
     if (h->has_facts) {
-        json_put_bool(w, "installed", !h->facts.is_bare);
+        json_put_bool(w, "installed", !h->facts.is_uninstalled);
         json_put_string(w, "lockstep", h->facts.version);
         json_put_string(w, "build", h->facts.build);
         json_put_string(w, "machine", h->facts.machine);
@@ -325,7 +326,7 @@ static void put_path(const hosts_check *s, int from, int to, json_writer *w)
     const hosts_check_path *path = path_of(s, from, to);
     char host[NET_ADDRESS_TEXT_MAX];
 
-    if (from == to || !s->hosts[from].has_come || !s->hosts[to].has_come ||
+    if (from == to || !s->hosts[from].has_answered || !s->hosts[to].has_answered ||
         (path->address < 0 && !path->is_local))
         return;
     json_open(w, NULL, '{');
@@ -334,10 +335,10 @@ static void put_path(const hosts_check *s, int from, int to, json_writer *w)
     json_put_string(w, "outcome",
                     path->is_local ? "same machine" : net_outcome_text(path->outcome));
     if (path->address >= 0) {
-        const net_interface *face = &s->hosts[to].offer.at[path->address];
+        const net_interface *iface = &s->hosts[to].offer.at[path->address];
 
-        json_put_string(w, "interface", face->name);
-        json_put_string(w, "address", net_address_host(host, sizeof(host), &face->address));
+        json_put_string(w, "interface", iface->name);
+        json_put_string(w, "address", net_address_host(host, sizeof(host), &iface->address));
         json_put_bool(w, "chosen", path->is_chosen);
     }
     if (path->outcome == NET_OK)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lockstep check and lockstep clean print and how they end; that every finding has its row in the documents. */
+/*
+ * test_cli_check.c - what lockstep check and lockstep clean print and how they exit; that
+ * docs/checking.md has a row for every finding.
+ */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -22,7 +25,7 @@ static void expect_error(job *j, const char *text)
     job_clean_up(NULL);
 }
 
-static void wrong_flags_are_told_in_one_line(void **state)
+static void wrong_flags_are_reported_in_one_line(void **state)
 {
     LS_UNUSED(state);
     expect_error(TOOL("check", "--quik"), "did you mean --quick?");
@@ -39,8 +42,8 @@ static void wrong_flags_are_told_in_one_line(void **state)
     expect_error(TOOL("clean", "all"), "all");
 }
 
-/* How a whole check ends depends on the machine that the test runs on, but not from one line to the next. */
-static void the_exit_code_tells_the_worst(void **state)
+/* The findings depend on the machine that the test runs on; the exit code must match them. */
+static void exit_code_is_that_of_the_worst_finding(void **state)
 {
     job *j = TOOL("check");
 
@@ -51,7 +54,7 @@ static void the_exit_code_tells_the_worst(void **state)
     job_expect(j, j->err.length == 0);
 }
 
-static void a_held_port_is_an_error_with_its_holder(void **state)
+static void used_port_is_an_error_that_names_its_process(void **state)
 {
     net_address any, bound;
     char port[16];
@@ -63,11 +66,11 @@ static void a_held_port_is_an_error_with_its_holder(void **state)
     assert_ok(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
     assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
     text_format(port, sizeof(port), "%d", net_address_port(&bound));
-    text_format(wanted, sizeof(wanted), "port-held: port %s is held by pid %d (", port,
+    text_format(wanted, sizeof(wanted), "port-held: port %s is in use by pid %d (", port,
                 (int)getpid());
     j = TOOL("check", "--master-port", port);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 0, wanted) && job_said(j, 0, "         mend: kill "));
+    job_expect(j, job_said(j, 0, wanted) && job_said(j, 0, "         fix: kill "));
     (void)close(fd);
 }
 
@@ -161,8 +164,8 @@ static void missing_interface_of_a_variable_is_named_at_the_start(void **state)
     }
 }
 
-/* The slots of this machine are what limits are held against. */
-static void this_machine_alone_needs_no_ssh(void **state)
+/* Limits are compared with the slots of this machine. */
+static void check_of_this_machine_alone_needs_no_ssh(void **state)
 {
     job *j = TOOL("check", "--quick", "--ssh", "/nowhere", "-H", "localhost:4096");
 
@@ -187,8 +190,8 @@ static void json_is_an_array_of_objects(void **state)
     json_free(json);
 }
 
-/* Of several runs, as others work on the machine, too. Without the start of a process: far less than a second even so. */
-static void the_quick_part_is_quick(void **state)
+/* Takes the best of several runs, as other programs use the machine, too. */
+static void quick_check_takes_less_than_a_second(void **state)
 {
     int64_t least_ms = INT64_MAX;
 
@@ -223,7 +226,7 @@ static bool is_id(const char *name, size_t n)
     return false;
 }
 
-static void every_finding_has_a_row_and_every_row_a_finding(void **state)
+static void documented_findings_are_those_of_the_code(void **state)
 {
     char *page = NULL;
     size_t bytes;
@@ -246,17 +249,17 @@ static void every_finding_has_a_row_and_every_row_a_finding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(wrong_flags_are_told_in_one_line),
-        test(the_exit_code_tells_the_worst),
-        test(a_held_port_is_an_error_with_its_holder),
+        test(wrong_flags_are_reported_in_one_line),
+        test(exit_code_is_that_of_the_worst_finding),
+        test(used_port_is_an_error_that_names_its_process),
         test(holder_of_the_master_port_is_named),
         test(holder_of_the_rendezvous_endpoint_is_named),
         test(native_rank_0_names_the_holder_of_its_port),
         test(missing_interface_of_a_variable_is_named_at_the_start),
-        test(this_machine_alone_needs_no_ssh),
+        test(check_of_this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
-        test(the_quick_part_is_quick),
-        test(every_finding_has_a_row_and_every_row_a_finding),
+        test(quick_check_takes_less_than_a_second),
+        test(documented_findings_are_those_of_the_code),
     };
 
     return cmocka_run_group_tests_name("cli check", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA's driver library as a test wants it. The GPU is the one in CUDA_VISIBLE_DEVICES, and what follows its last "-" is wrong with it. */
+/*
+ * fake_cuda.c - a CUDA driver library with faults: the device is CUDA_VISIBLE_DEVICES, whose part
+ * behind the last "-" names the fault. Loaded by test_gpu_probe.c.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

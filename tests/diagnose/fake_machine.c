@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_machine.c - a simulated machine: a root folder with files of /proc, /sys and /etc, and
+ * check_sources that answer from the struct's fields. Used by test_check.c.
+ */
 #include "diagnose/fake_machine.h"
 
 #include "base/text.h"
@@ -70,7 +74,7 @@ void fake_remove(const fake_machine *m, const char *path)
     assert_int_equal(nftw(full, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
-/* --- what it answers --- */
+/* --- the sources --- */
 
 static const char *host_name(void *self, char *buf, size_t n)
 {
@@ -98,11 +102,11 @@ static ls_status interfaces(void *self, const char *filter, net_interface *out, 
     const fake_machine *m = self;
 
     *n = 0;
-    for (int i = 0; i < m->n_faces && *n < max; i++) {
+    for (int i = 0; i < m->n_ifaces && *n < max; i++) {
         bool passes;
-        LS_TRY(net_interface_passes(filter, &m->faces[i], &passes));
+        LS_TRY(net_interface_passes(filter, &m->ifaces[i], &passes));
         if (passes)
-            out[(*n)++] = m->faces[i];
+            out[(*n)++] = m->ifaces[i];
     }
     return LS_OK;
 }
@@ -148,9 +152,9 @@ static int64_t seconds(void *self)
     return ((const fake_machine *)self)->seconds;
 }
 
-static bool clock_is_kept(void *self)
+static bool clock_is_synchronized(void *self)
 {
-    return ((const fake_machine *)self)->clock_is_kept;
+    return ((const fake_machine *)self)->clock_is_synchronized;
 }
 
 static bool has_pidfd(void *self)
@@ -190,17 +194,17 @@ static ls_status try_gpus(void *self, const gpu_list *list, gpu_trials *out)
     return m->trial_status == LS_OK ? LS_OK : ls_fail(m->trial_status, "no libcuda.so.1");
 }
 
-/* --- the whole --- */
+/* --- the machine --- */
 
-void fake_add_face(fake_machine *m, const char *name, const char *address, int prefix)
+void fake_add_iface(fake_machine *m, const char *name, const char *address, int prefix)
 {
-    net_interface *face = &m->faces[m->n_faces++];
+    net_interface *iface = &m->ifaces[m->n_ifaces++];
     char path[128];
 
-    *face = (net_interface){
-        .prefix = prefix, .is_bridge = text_starts(name, "docker"), .is_default = m->n_faces == 1};
-    text_format(face->name, sizeof(face->name), "%s", name);
-    assert_ok(net_address_parse(address, 0, &face->address));
+    *iface = (net_interface){
+        .prefix = prefix, .is_bridge = text_starts(name, "docker"), .is_default = m->n_ifaces == 1};
+    text_format(iface->name, sizeof(iface->name), "%s", name);
+    assert_ok(net_address_parse(address, 0, &iface->address));
     text_format(path, sizeof(path), "/sys/class/net/%s/address", name);
     fake_put(m, path, "");
 }
@@ -257,7 +261,7 @@ void fake_start(fake_machine *m)
                         .shm_total = UINT64_C(8) << 30,
                         .shm_free = UINT64_C(8) << 30,
                         .seconds = 1900000000,
-                        .clock_is_kept = true,
+                        .clock_is_synchronized = true,
                         .has_pidfd = true,
                         .has_vm_read = true};
     assert_non_null(mkdtemp(m->root));
@@ -271,14 +275,14 @@ void fake_start(fake_machine *m)
                                  .usable_cores = usable_cores,
                                  .space = space,
                                  .seconds = seconds,
-                                 .clock_is_kept = clock_is_kept,
+                                 .clock_is_synchronized = clock_is_synchronized,
                                  .has_pidfd = has_pidfd,
                                  .has_vm_read = has_vm_read,
                                  .key_path = key_path,
                                  .gpus = gpus,
                                  .try_gpus = try_gpus};
     text_format(m->key, sizeof(m->key), "%s/home/key", m->root);
-    fake_add_face(m, "eth0", "10.77.0.10", 24);
+    fake_add_iface(m, "eth0", "10.77.0.10", 24);
     fill_files(m);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_machine.h - a machine made up of a folder and a few fields, for checks to look at. As it starts, nothing is wrong with it.
+ * fake_machine.h - a simulated machine for checks: a root folder and a few fields. fake_start()
+ * makes one without problems.
  */
 #ifndef TESTS_DIAGNOSE_FAKE_MACHINE_H
 #define TESTS_DIAGNOSE_FAKE_MACHINE_H
@@ -15,25 +16,25 @@
 typedef struct fake_machine {
     char root[64];
     check_sources sources;
-    const char *addresses[FAKE_MOST]; /* of its own name, up to a NULL */
-    ls_status resolve_status;         /* unless OK: what the resolver answers */
-    net_interface faces[FAKE_MOST];
-    int n_faces;
+    const char *addresses[FAKE_MOST]; /* of the host name, up to a NULL */
+    ls_status resolve_status;         /* the resolver's failure, or LS_OK */
+    net_interface ifaces[FAKE_MOST];
+    int n_ifaces;
     const char *variables[FAKE_MOST]; /* NAME=VALUE, up to a NULL */
     struct rlimit files;
     struct rlimit memlock;
     struct rlimit processes;
-    uint64_t shm_total; /* 0: there is none */
+    uint64_t shm_total; /* 0: no /dev/shm */
     uint64_t shm_free;
     int64_t seconds;
-    bool clock_is_kept;
+    bool clock_is_synchronized;
     bool has_pidfd;
     bool has_vm_read;
     char key[128];
     gpu_list gpus;
-    ls_status gpu_status; /* unless OK: what the driver answers */
+    ls_status gpu_status; /* the driver's failure, or LS_OK */
     gpu_trials trials;
-    ls_status trial_status; /* unless OK: there is no library to try them with */
+    ls_status trial_status; /* the failure of gpu_try(), or LS_OK */
 } fake_machine;
 
 void fake_start(fake_machine *m);
@@ -45,9 +46,12 @@ void fake_put_bytes(const fake_machine *m, const char *path, const char *bytes, 
 void fake_link(const fake_machine *m, const char *path, const char *to);
 void fake_remove(const fake_machine *m, const char *path);
 
-void fake_add_face(fake_machine *m, const char *name, const char *address, int prefix);
+void fake_add_iface(fake_machine *m, const char *name, const char *address, int prefix);
 
-/* A process of this user: environment "A=1\0B=2\0" of n bytes. Numbers above 4194304 are nobody's on the real machine. */
+/*
+ * Adds a process with environment "A=1\0B=2\0" of n bytes. A pid above 4194304 exists on no real
+ * machine.
+ */
 void fake_add_process(const fake_machine *m, int pid, unsigned uid, uint64_t start,
                       const char *environment, size_t n);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA's management library as a test wants it: FAKE_NVML is how many GPUs it has, or what is wrong with it. */
+/*
+ * fake_nvml.c - an NVIDIA management library: FAKE_NVML is the number of GPUs, or a fault. Loaded
+ * by test_gpu_probe.c.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +28,7 @@ SHOWN int nvmlDeviceGetPciInfo_v3(void *device, pci *out);
 SHOWN int nvmlDeviceGetUUID(void *device, char *buf, unsigned n);
 SHOWN int nvmlDeviceGetName(void *device, char *buf, unsigned n);
 
-static const char *asked(void)
+static const char *mode(void)
 {
     const char *text = getenv("FAKE_NVML");
 
@@ -35,12 +38,12 @@ static const char *asked(void)
 int nvmlInit_v2(void)
 {
     printf("a library may print\n");
-    if (strcmp(asked(), "hangs") == 0)
+    if (strcmp(mode(), "hangs") == 0)
         for (;;)
             (void)pause();
-    if (strcmp(asked(), "crashes") == 0)
+    if (strcmp(mode(), "crashes") == 0)
         abort();
-    return strcmp(asked(), "fails") == 0 ? 9 : 0;
+    return strcmp(mode(), "fails") == 0 ? 9 : 0;
 }
 
 const char *nvmlErrorString(int code)
@@ -50,7 +53,7 @@ const char *nvmlErrorString(int code)
 
 int nvmlDeviceGetCount_v2(unsigned *n)
 {
-    *n = (unsigned)strtoul(asked(), NULL, 10);
+    *n = (unsigned)strtoul(mode(), NULL, 10);
     return 0;
 }
 
@@ -65,7 +68,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out)
 int nvmlDeviceGetPciInfo_v3(void *device, pci *out)
 {
     (void)device;
-    memset(out, 'x', sizeof(*out)); /* nobody promises an end */
+    memset(out, 'x', sizeof(*out)); /* the library need not terminate its texts */
     memcpy(out->bus_id, "00000000:80:00.0", 17);
     return 0;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with machines that are made up, one thing at a time: just that is found, and why it matters and what mends it are told. */
+/*
+ * test_check.c - checks of a simulated machine with one problem at a time: the check reports that
+ * problem alone, with the text that explains it and the command that fixes it.
+ */
 #include "diagnose/fake_machine.h"
 
 #include "base/json.h"
@@ -14,7 +17,7 @@
 static fake_machine machine;
 static check_options options;
 static findings found;
-static bool seen[FINDING_KIND_COUNT]; /* in any of these tests */
+static bool seen[FINDING_KIND_COUNT]; /* by any of these tests */
 
 static int begin(void **state)
 {
@@ -42,7 +45,7 @@ static void look(void)
         assert_true(f->what[0] != 0);
         assert_null(strpbrk(f->what, "\033\n"));
         if (f->severity != FINDING_OK)
-            assert_true(f->mend[0] != 0 || f->kind == FINDING_KEY_MISSING_KIND);
+            assert_true(f->fix[0] != 0 || f->kind == FINDING_KEY_MISSING_KIND);
         if (f->severity > FINDING_NOTE)
             assert_true(finding_why(f->kind)[0] != 0);
     }
@@ -68,22 +71,22 @@ static const finding *get(finding_kind kind)
     return &none;
 }
 
-/* This is all that is wrong; its text and its mend hold these parts. */
-static void expect(finding_kind kind, finding_severity severity, const char *what, const char *mend)
+/* The only finding that is not OK is of this kind; its text and its fix contain these parts. */
+static void expect(finding_kind kind, finding_severity severity, const char *what, const char *fix)
 {
     const finding *f;
 
     look();
     f = get(kind);
-    if (f->severity != severity || strstr(f->what, what) == NULL || strstr(f->mend, mend) == NULL)
+    if (f->severity != severity || strstr(f->what, what) == NULL || strstr(f->fix, fix) == NULL)
         fail_msg("%s %s: %s; %s", finding_severity_text(f->severity), finding_id(kind), f->what,
-                 f->mend);
+                 f->fix);
     for (int i = 0; i < found.n; i++)
         if (found.items[i].severity > FINDING_OK && found.items[i].kind != kind)
             fail_msg("also %s: %s", finding_id(found.items[i].kind), found.items[i].what);
 }
 
-static void nothing_is_wrong_with_a_good_machine(void **state)
+static void good_machine_has_only_ok_findings(void **state)
 {
     LS_UNUSED(state);
     look();
@@ -96,34 +99,38 @@ static void nothing_is_wrong_with_a_good_machine(void **state)
 
 /* --- name --- */
 
-static void a_name_that_leads_nowhere_is_told(void **state)
+static void unresolvable_host_name_is_reported(void **state)
 {
     LS_UNUSED(state);
     machine.resolve_status = LS_ENOTFOUND;
-    expect(FINDING_NAME_UNKNOWN_KIND, FINDING_WARNING, "node0", "GLOO_SOCKET_IFNAME=eth0");
+    expect(FINDING_NAME_UNKNOWN_KIND, FINDING_WARNING, "host name node0 does not resolve",
+           "GLOO_SOCKET_IFNAME=eth0");
     options.several_nodes = false;
     expect(FINDING_NAME_UNKNOWN_KIND, FINDING_NOTE, "node0", "10.77.0.10 node0");
     machine.resolve_status = LS_ETIMEOUT;
-    expect(FINDING_NAME_SLOW_KIND, FINDING_WARNING, "no answer", "getent hosts node0");
+    expect(FINDING_NAME_SLOW_KIND, FINDING_WARNING, "host name node0 timed out after",
+           "getent hosts node0");
 }
 
-static void a_name_that_leads_to_loopback_is_told(void **state)
+static void host_name_on_loopback_is_reported(void **state)
 {
     LS_UNUSED(state);
     machine.addresses[0] = "127.0.1.1";
-    expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "127.0.1.1", "GLOO_SOCKET_IFNAME=eth0");
+    expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "node0 resolves to loopback (127.0.1.1)",
+           "GLOO_SOCKET_IFNAME=eth0");
     machine.addresses[0] = "[::1]";
     expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "::1", "/etc/hosts");
 }
 
-static void a_name_that_leads_elsewhere_is_told(void **state)
+static void host_name_with_a_foreign_address_is_reported(void **state)
 {
     LS_UNUSED(state);
     machine.addresses[0] = "10.99.0.1";
-    expect(FINDING_NAME_FOREIGN_KIND, FINDING_WARNING, "10.99.0.1", "eth0");
+    expect(FINDING_NAME_FOREIGN_KIND, FINDING_WARNING,
+           "node0 resolves to 10.99.0.1, which is no address of this machine", "eth0");
 }
 
-static void a_name_with_several_addresses_is_told(void **state)
+static void host_name_with_several_addresses_is_reported(void **state)
 {
     LS_UNUSED(state);
     machine.addresses[1] = "10.99.0.1";
@@ -132,12 +139,12 @@ static void a_name_with_several_addresses_is_told(void **state)
 
 /* --- networks --- */
 
-static void networks_that_cannot_be_used_are_told(void **state)
+static void unusable_networks_are_reported(void **state)
 {
     LS_UNUSED(state);
-    fake_add_face(&machine, "docker0", "172.17.0.1", 16);
+    fake_add_iface(&machine, "docker0", "172.17.0.1", 16);
     expect(FINDING_NET_BRIDGE_KIND, FINDING_NOTE, "docker0 (172.17.0.1/16)", "^docker0");
-    machine.n_faces = 0;
+    machine.n_ifaces = 0;
     machine.addresses[0] = NULL;
     look();
     assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_ERROR);
@@ -147,30 +154,31 @@ static void networks_that_cannot_be_used_are_told(void **state)
     assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_NOTE);
 }
 
-static void the_size_of_packets_is_told(void **state)
+static void unusual_mtu_is_reported(void **state)
 {
     LS_UNUSED(state);
-    machine.faces[0].mtu = 9000;
+    machine.ifaces[0].mtu = 9000;
     expect(FINDING_NET_MTU_KIND, FINDING_NOTE, "9000", "-s 8972");
 }
 
-static void a_slow_network_is_told(void **state)
+static void slow_link_is_reported(void **state)
 {
     LS_UNUSED(state);
-    machine.faces[0].speed_mbps = 100;
+    machine.ifaces[0].speed_mbps = 100;
     expect(FINDING_NET_SLOW_KIND, FINDING_WARNING, "100 Mbit/s", "ethtool eth0");
-    machine.faces[0].speed_mbps = 0; /* the driver does not know */
+    machine.ifaces[0].speed_mbps = 0; /* the driver does not know */
     look();
     assert_false(has(FINDING_NET_SLOW_KIND));
 }
 
-static void variables_that_choose_no_network_are_told(void **state)
+static void variables_that_select_no_interface_are_reported(void **state)
 {
     LS_UNUSED(state);
     machine.variables[1] = "LOCKSTEP_IFACE=ib0";
-    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "LOCKSTEP_IFACE=ib0 matches nothing", "unset");
+    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "LOCKSTEP_IFACE=ib0 matches no interface",
+           "unset");
     machine.variables[1] = "LOCKSTEP_IFACE=10.0.0.0/99";
-    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "cannot be understood (there is eth0)", "unset");
+    expect(FINDING_NET_FILTER_KIND, FINDING_ERROR, "is malformed (interfaces: eth0)", "unset");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=^lo";
     expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "\"^lo\"", "GLOO_SOCKET_IFNAME=eth0");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0,../../..";
@@ -181,7 +189,7 @@ static void variables_that_choose_no_network_are_told(void **state)
     assert_false(has(FINDING_NET_VARIABLE_KIND));
 }
 
-static void interface_names_of_nccl_are_matched_as_nccl_does(void **state)
+static void nccl_interface_list_is_matched_as_nccl_does(void **state)
 {
     static const struct {
         const char *variable;
@@ -193,8 +201,8 @@ static void interface_names_of_nccl_are_matched_as_nccl_does(void **state)
         {"NCCL_SOCKET_IFNAME=eth0:1", NULL},
         {"NCCL_SOCKET_IFNAME=^docker,ib", NULL},
         {"NCCL_SOCKET_IFNAME=", NULL},
-        {"NCCL_SOCKET_IFNAME=ib0,ens", "begins so (interfaces: docker0, eth0, lo)"},
-        {"NCCL_SOCKET_IFNAME==eth,ib0", "no interface has such a name (interfaces: docker0"},
+        {"NCCL_SOCKET_IFNAME=ib0,ens", "one of these prefixes (interfaces: docker0, eth0, lo)"},
+        {"NCCL_SOCKET_IFNAME==eth,ib0", "no interface has one of these names (interfaces: docker0"},
         {"NCCL_SOCKET_IFNAME=^eth,lo,docker", "excludes all interfaces"},
         {"NCCL_SOCKET_IFNAME=^=eth0,lo,docker0", "excludes all interfaces"},
         {"NCCL_SOCKET_IFNAME=^=eth,lo,docker", NULL},
@@ -218,7 +226,7 @@ static void interface_names_of_nccl_are_matched_as_nccl_does(void **state)
 
 /* --- limits --- */
 
-static void limits_are_held_against_the_ranks(void **state)
+static void limits_are_compared_with_the_number_of_ranks(void **state)
 {
     LS_UNUSED(state);
     machine.files.rlim_max = 64 + 14 * 4;
@@ -228,7 +236,7 @@ static void limits_are_held_against_the_ranks(void **state)
     expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "4 ranks needs 120", "ulimit -Hn 120");
     machine.files.rlim_max = RLIM_INFINITY;
     machine.processes.rlim_cur = 60;
-    expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "60 processes", "ulimit -u");
+    expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "limit of 60 processes", "ulimit -u");
     machine.processes.rlim_cur = RLIM_INFINITY;
     fake_put(&machine, "/sys/fs/cgroup/pids/pids.max", "100\n");
     fake_put(&machine, "/sys/fs/cgroup/pids/pids.current", "80\n");
@@ -249,7 +257,7 @@ static void locked_memory_matters_with_infiniband(void **state)
     expect(FINDING_MEMLOCK_LOW_KIND, FINDING_WARNING, "64 KiB", "ulimit -l");
 }
 
-static void cores_are_held_against_the_ranks(void **state)
+static void cores_are_compared_with_the_number_of_ranks(void **state)
 {
     LS_UNUSED(state);
     options.n_ranks = 8;
@@ -259,16 +267,17 @@ static void cores_are_held_against_the_ranks(void **state)
     expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "9 ranks share 8 cores", "-n 8");
     options.n_ranks = 2;
     fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\nCpus_allowed_list:\t0,2-3\n");
-    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "3 of 8 cores by its affinity", "-n cpu");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "3 of 8 cores (affinity mask)", "-n cpu");
     fake_put(&machine, "/sys/fs/cgroup/job/cpu.max", "150000 100000\n"); /* version 2 */
-    expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "2 ranks share 1 core by the quota", "-n 1");
+    expect(FINDING_CORES_FEW_KIND, FINDING_WARNING, "2 ranks share 1 core (cgroup CPU quota)",
+           "-n 1");
     fake_remove(&machine, "/sys/fs/cgroup/job/cpu.max");
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n"); /* version 1 */
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
-    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores by the quota", "-n cpu");
+    expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores (cgroup", "-n cpu");
 }
 
-static void memory_is_held_against_the_ranks(void **state)
+static void memory_is_compared_with_the_number_of_ranks(void **state)
 {
     LS_UNUSED(state);
     machine.shm_total = machine.shm_free = 64 * MIB;
@@ -279,14 +288,17 @@ static void memory_is_held_against_the_ranks(void **state)
     expect(FINDING_SHM_MISSING_KIND, FINDING_WARNING, "/dev/shm", "mount -t tmpfs");
     machine.shm_total = machine.shm_free = 4096 * MIB;
     fake_put(&machine, "/proc/meminfo", "MemTotal: 1 kB\nMemAvailable: 102400 kB\n");
-    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the machine has 100 MiB left", "ps ");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING,
+           "the machine has 100 MiB of memory available, too little for 4 ranks", "ps ");
     fake_put(&machine, "/proc/meminfo", "MemAvailable: 64000000 kB\n");
     fake_put(&machine, "/sys/fs/cgroup/unified/job/memory.max", "1073741824\n");
     fake_put(&machine, "/sys/fs/cgroup/unified/job/memory.current", "1063256064\n");
-    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 10 MiB left", "ps ");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 10 MiB of memory",
+           "ps ");
     fake_remove(&machine, "/sys/fs/cgroup/unified/job/memory.max");
     fake_put(&machine, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
-    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 1 MiB left", "ps ");
+    expect(FINDING_MEMORY_LOW_KIND, FINDING_WARNING, "the control group has 1 MiB of memory",
+           "ps ");
 }
 
 /* --- ports --- */
@@ -294,7 +306,7 @@ static void memory_is_held_against_the_ranks(void **state)
 #define TCP_HEAD                                                                                   \
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 
-static void who_holds_a_port_is_told(void **state)
+static void process_that_holds_the_port_is_named(void **state)
 {
     static const char environment[] = "LOCKSTEP_JOB=0123456789abcdef";
 
@@ -305,7 +317,7 @@ static void who_holds_a_port_is_told(void **state)
                       "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
                       " 0        0 777 1 0\n");
     expect(FINDING_PORT_HELD_KIND, FINDING_NOTE,
-           "port 29500 is held by a process of root that cannot be seen", "ss -tanp");
+           "port 29500 is in use by a process of root that cannot be seen", "ss -tanp");
     fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
     fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
     options.master_port = 29500;
@@ -323,7 +335,7 @@ static void who_holds_a_port_is_told(void **state)
 }
 
 /* The launcher of this job, process 5000009, does not exist. */
-static void holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean(void **state)
+static void leftover_process_on_the_port_is_fixed_by_lockstep_clean(void **state)
 {
     static const char environment[] =
         "LOCKSTEP_JOB=feed\0LOCKSTEP_AGENT_PROCESS=5000009.7." FAKE_SPACE;
@@ -341,21 +353,22 @@ static void holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean(void *
     f = get(FINDING_PORT_HELD_KIND);
     assert_non_null(strstr(f->what, "pid 5000001 (python3 train .py) of root, 2 h old, left of job "
                                     "feed, whose launcher is dead"));
-    assert_true(text_starts(f->mend, geteuid() == 0 ? "lockstep clean" : "sudo -u root lockstep"));
+    assert_true(text_starts(f->fix, geteuid() == 0 ? "lockstep clean" : "sudo -u root lockstep"));
 }
 
 /* --- clock, key, kernel, ssh, settings --- */
 
-static void a_wrong_clock_is_told(void **state)
+static void wrong_clock_is_reported(void **state)
 {
     LS_UNUSED(state);
-    machine.clock_is_kept = false;
-    expect(FINDING_CLOCK_ALONE_KIND, FINDING_NOTE, "2030-03-17", "timedatectl");
+    machine.clock_is_synchronized = false;
+    expect(FINDING_CLOCK_ALONE_KIND, FINDING_NOTE,
+           "clock not synchronized (no NTP); it shows 2030-03-17", "timedatectl");
     machine.seconds = 86400;
     expect(FINDING_CLOCK_WRONG_KIND, FINDING_ERROR, "1970-01-02", "timedatectl");
 }
 
-static void keys_that_are_refused_are_told(void **state)
+static void refused_keys_are_reported(void **state)
 {
     LS_UNUSED(state);
     assert_int_equal(chmod(machine.key, 0644), 0);
@@ -374,16 +387,16 @@ static void keys_that_are_refused_are_told(void **state)
     expect(FINDING_KEY_MISSING_KIND, FINDING_NOTE, "no home folder", "LOCKSTEP_KEY_FILE=");
 }
 
-static void a_key_that_was_never_finished_is_told(void **state)
+static void incomplete_key_file_is_reported(void **state)
 {
     LS_UNUSED(state);
     fake_put(&machine, "/home/key.0123456789abcdef", "");
     fake_put(&machine, "/home/key.0123456789abcdeg", "");
     fake_put(&machine, "/home/key.pub", "");
-    expect(FINDING_KEY_STALE_KIND, FINDING_NOTE, "key.0123456789abcdef was", "rm '");
+    expect(FINDING_KEY_STALE_KIND, FINDING_NOTE, "key.0123456789abcdef is an incomplete", "rm '");
 }
 
-static void what_the_kernel_lacks_is_told(void **state)
+static void missing_kernel_features_are_reported(void **state)
 {
     LS_UNUSED(state);
     machine.has_pidfd = false;
@@ -399,8 +412,11 @@ static void what_the_kernel_lacks_is_told(void **state)
     expect(FINDING_KERNEL_CGROUP_KIND, FINDING_NOTE, "control group", "Delegate=yes");
 }
 
-/* Root always may, so as somebody else, who can read the machine's folder. */
-static void users_without_namespaces_are_told(void **state)
+/*
+ * Root may always create namespaces, so the check runs as another user that can read the root
+ * folder.
+ */
+static void missing_user_namespaces_are_reported(void **state)
 {
     const uid_t before = geteuid();
     char path[256];
@@ -417,7 +433,7 @@ static void users_without_namespaces_are_told(void **state)
     assert_int_equal(get(FINDING_KERNEL_USERNS_KIND)->severity, FINDING_NOTE);
 }
 
-static void missing_programs_are_told(void **state)
+static void missing_programs_are_reported(void **state)
 {
     LS_UNUSED(state);
     fake_remove(&machine, "/usr/bin/ssh");
@@ -427,7 +443,7 @@ static void missing_programs_are_told(void **state)
     expect(FINDING_SSHD_MISSING_KIND, FINDING_NOTE, "sshd", "openssh-server");
 }
 
-static void a_wrong_setting_is_told(void **state)
+static void wrong_setting_is_reported(void **state)
 {
     LS_UNUSED(state);
     assert_int_equal(setenv("LOCKSTEP_SEGMENT", "many", 1), 0);
@@ -456,7 +472,7 @@ static void add_gpu(int i, bool on_bus, bool in_driver)
     text_format(g->name, sizeof(g->name), "NVIDIA H200");
 }
 
-static void machines_without_gpus_are_fine(void **state)
+static void machine_without_gpus_is_ok(void **state)
 {
     LS_UNUSED(state);
     look();
@@ -464,8 +480,9 @@ static void machines_without_gpus_are_fine(void **state)
     machine.gpu_status = LS_ENOTFOUND;
     look();
     assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
-    assert_non_null(strstr(get(FINDING_GPU_NONE_KIND)->what, "no NVIDIA library here"));
-    fake_put(&machine, "/sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de\n"); /* its sound */
+    assert_non_null(strstr(get(FINDING_GPU_NONE_KIND)->what, "no NVIDIA driver library"));
+    fake_put(&machine, "/sys/bus/pci/devices/0000:00:01.0/vendor",
+             "0x10de\n"); /* its audio function */
     fake_put(&machine, "/sys/bus/pci/devices/0000:00:01.0/class", "0x040300\n");
     fake_put(&machine, "/sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
     fake_put(&machine, "/sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
@@ -473,19 +490,20 @@ static void machines_without_gpus_are_fine(void **state)
     assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
 }
 
-static void gpus_that_nobody_can_use_are_told(void **state)
+static void gpus_without_a_working_driver_are_reported(void **state)
 {
     LS_UNUSED(state);
     add_gpu(0, true, false);
     machine.gpu_status = LS_ENOTFOUND;
-    expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "no GPU libraries (", "nvidia-driver");
+    expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING,
+           "1 NVIDIA GPU on the PCI bus, but no driver library: ", "nvidia-driver");
     machine.gpu_status = LS_ESYSTEM;
     expect(FINDING_GPU_DRIVER_KIND, FINDING_ERROR, "the driver is ?[31mill", "nvidia-smi");
     machine.gpu_status = LS_ETIMEOUT;
     expect(FINDING_GPU_HUNG_KIND, FINDING_ERROR, "ill", "reboot");
 }
 
-static void a_gpu_that_fell_off_the_bus_is_named(void **state)
+static void gpu_that_fell_off_the_bus_is_named(void **state)
 {
     LS_UNUSED(state);
     for (int i = 0; i < 4; i++)
@@ -493,7 +511,7 @@ static void a_gpu_that_fell_off_the_bus_is_named(void **state)
     fake_put(&machine, "/sys/bus/pci/devices/0000:81:00.0/config", "\xde\x10\x30\x23");
     expect(FINDING_GPU_MISSING_KIND, FINDING_ERROR, "0000:82:00.0", "dmesg");
     machine.variables[1] = "NVIDIA_VISIBLE_DEVICES=0,1,3";
-    expect(FINDING_GPU_MISSING_KIND, FINDING_NOTE, "may not have been given", "dmesg");
+    expect(FINDING_GPU_MISSING_KIND, FINDING_NOTE, "may have no access", "dmesg");
     fake_put(&machine, "/sys/bus/pci/devices/0000:82:00.0/config", "\xff\xff\xff\xff\xff");
     expect(FINDING_GPU_LOST_KIND, FINDING_ERROR, "0000:82:00.0 has fallen off the bus", "-n 3");
     fake_remove(&machine, "/sys/bus/pci/devices/0000:82:00.0");
@@ -508,7 +526,7 @@ static void set_trial(int i, ls_status status, const char *why)
     text_format(machine.trials.gpus[i].why, sizeof(machine.trials.gpus[i].why), "%s", why);
 }
 
-static void gpus_are_opened_when_that_is_asked_for(void **state)
+static void gpu_check_reports_gpus_that_fail_their_test(void **state)
 {
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++)
@@ -526,19 +544,19 @@ static void gpus_are_opened_when_that_is_asked_for(void **state)
     set_trial(1, LS_OK, "");
     look();
     assert_string_equal(get(FINDING_GPU_OK_KIND)->what,
-                        "2 GPUs: NVIDIA H200; opened, and memory used, one by one");
+                        "2 GPUs: NVIDIA H200; each opened, its memory tested");
     machine.trial_status = LS_ENOTFOUND;
     expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "libcuda.so.1", "libcuda1");
 }
 
-static void an_agent_that_travels_leaves_gpus_alone(void **state)
+static void static_agent_does_not_check_gpus(void **state)
 {
     LS_UNUSED(state);
     machine.gpu_status = LS_EUNSUPPORTED;
     look();
     assert_int_equal(get(FINDING_GPU_NONE_KIND)->severity, FINDING_OK);
     add_gpu(0, true, false);
-    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "the 1 NVIDIA GPU on the bus is not looked at",
+    expect(FINDING_GPU_UNTRIED_KIND, FINDING_NOTE, "1 NVIDIA GPU on the PCI bus not checked",
            "install");
 }
 
@@ -550,13 +568,13 @@ static void visible_gpus_are_counted_as_cuda_does(void **state)
     look();
     assert_string_equal(get(FINDING_GPU_OK_KIND)->what, "2 GPUs: NVIDIA H200");
     machine.variables[1] = "CUDA_VISIBLE_DEVICES=1,7,0";
-    expect(FINDING_GPU_VISIBLE_KIND, FINDING_ERROR, "shows 1 of 2 GPUs: it ends before \"7\"",
-           "unset");
+    expect(FINDING_GPU_VISIBLE_KIND, FINDING_ERROR,
+           "exposes 1 of 2 GPUs: CUDA ignores the list from \"7\"", "unset");
     machine.variables[1] = "CUDA_VISIBLE_DEVICES=";
     expect(FINDING_GPU_VISIBLE_KIND, FINDING_NOTE, "hides all", "unset");
     machine.variables[1] = "CUDA_VISIBLE_DEVICES=1";
     options.n_ranks = 2;
-    expect(FINDING_GPU_FEW_KIND, FINDING_NOTE, "2 ranks, and they may see 1 GPU", "-n 1");
+    expect(FINDING_GPU_FEW_KIND, FINDING_NOTE, "2 ranks share 1 visible GPU", "-n 1");
 }
 
 /* --- leftovers --- */
@@ -588,14 +606,14 @@ static void gpus_are_counted_as_torchrun_counts_them(void **state)
 {
     LS_UNUSED(state);
     machine.gpu_status = LS_ENOTFOUND;
-    expect_no_gpu("A=1", NULL, "no GPU of NVIDIA or AMD");
+    expect_no_gpu("A=1", NULL, "no usable GPU of NVIDIA or AMD");
     machine.gpu_status = LS_OK;
     for (int i = 0; i < 3; i++)
         add_gpu(i, true, true);
     expect_count(3, "A=1", NULL);
     expect_count(2, "CUDA_VISIBLE_DEVICES=2,0", NULL);
     expect_count(1, "CUDA_VISIBLE_DEVICES=1,7,0", NULL);
-    expect_count(3, "A=1", "HIP_VISIBLE_DEVICES=0"); /* that is AMD's */
+    expect_count(3, "A=1", "HIP_VISIBLE_DEVICES=0"); /* ignored: a variable of AMD */
     expect_no_gpu("CUDA_VISIBLE_DEVICES=", NULL, "CUDA_VISIBLE_DEVICES= leaves none of the 3 GPUs");
     expect_no_gpu("CUDA_VISIBLE_DEVICES=-1", NULL, "leaves none");
 }
@@ -618,24 +636,23 @@ static void gpus_of_amd_are_counted_from_the_kernels_files(void **state)
     expect_no_gpu("A=1", "HIP_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES= leaves none of the 4 GPUs");
 }
 
-static void leftovers_of_everybody_are_told(void **state)
+static void leftovers_of_all_users_are_reported(void **state)
 {
     static const char dead[] = "A=1\0" DEAD_ENVIRONMENT;
 
     LS_UNUSED(state);
     fake_add_process(&machine, 5000001, geteuid(), 99280000, dead, sizeof(dead));
     expect(FINDING_LEFTOVER_KIND, FINDING_WARNING,
-           "pid 5000001 (a) b (c), 2 h old, of job 0123456789abcdef, is left, user ",
+           "leftover process: pid 5000001 (a) b (c), 2 h old, of job 0123456789abcdef, user ",
            "lockstep clean --job 0123456789abcdef");
-    assert_true(text_starts(get(FINDING_LEFTOVER_KIND)->mend, "lockstep"));
+    assert_true(text_starts(get(FINDING_LEFTOVER_KIND)->fix, "lockstep"));
     fake_remove(&machine, "/proc/5000001");
     fake_add_process(&machine, 5000002, 54321, 99280000, dead, sizeof(dead));
-    expect(FINDING_LEFTOVER_KIND, FINDING_WARNING, "is left, user user 54321",
-           "sudo -u user 54321");
+    expect(FINDING_LEFTOVER_KIND, FINDING_WARNING, "user user 54321", "sudo -u user 54321");
     for (int i = 0; i < 30; i++)
         fake_add_process(&machine, 5000010 + i, 0, 99280000, dead, sizeof(dead));
     look();
-    assert_string_equal(found.items[found.n - 1].what, "and 11 more processes of dead jobs");
+    assert_string_equal(found.items[found.n - 1].what, "11 more leftover processes of dead jobs");
     fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\t2\nCpus_allowed_list:\t0-7\n");
     expect(FINDING_LEFTOVER_BLIND_KIND, FINDING_NOTE, "another namespace", "mount -t proc");
 }
@@ -653,7 +670,7 @@ static void findings_become_json_and_lines(void **state)
     look();
     findings_to_lines(&found, FINDING_WARNING, &text);
     assert_string_equal(text_str(&text),
-                        "warning shm-missing: there is no /dev/shm; mend: mount -t "
+                        "warning shm-missing: /dev/shm does not exist; fix: mount -t "
                         "tmpfs -o mode=1777 tmpfs /dev/shm\n");
     text_free(&text);
     findings_to_json(&found, "node\"0", &text);
@@ -668,7 +685,7 @@ static void findings_become_json_and_lines(void **state)
     text_free(&text);
 }
 
-static void the_quick_ones_are_a_part(void **state)
+static void full_check_begins_with_the_quick_findings(void **state)
 {
     findings quick = {0};
 
@@ -683,12 +700,12 @@ static void the_quick_ones_are_a_part(void **state)
     findings_free(&quick);
 }
 
-static void every_kind_has_been_seen(void **state)
+static void every_kind_is_provoked_by_a_test(void **state)
 {
     LS_UNUSED(state);
     for (int i = 0; i < FINDING_HOSTS_FIRST; i++)
         if (!seen[i])
-            fail_msg("%s was found in no test", finding_id((finding_kind)i));
+            fail_msg("no test provokes %s", finding_id((finding_kind)i));
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -696,41 +713,41 @@ static void every_kind_has_been_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(nothing_is_wrong_with_a_good_machine),
-        test(a_name_that_leads_nowhere_is_told),
-        test(a_name_that_leads_to_loopback_is_told),
-        test(a_name_that_leads_elsewhere_is_told),
-        test(a_name_with_several_addresses_is_told),
-        test(networks_that_cannot_be_used_are_told),
-        test(the_size_of_packets_is_told),
-        test(a_slow_network_is_told),
-        test(variables_that_choose_no_network_are_told),
-        test(interface_names_of_nccl_are_matched_as_nccl_does),
-        test(limits_are_held_against_the_ranks),
+        test(good_machine_has_only_ok_findings),
+        test(unresolvable_host_name_is_reported),
+        test(host_name_on_loopback_is_reported),
+        test(host_name_with_a_foreign_address_is_reported),
+        test(host_name_with_several_addresses_is_reported),
+        test(unusable_networks_are_reported),
+        test(unusual_mtu_is_reported),
+        test(slow_link_is_reported),
+        test(variables_that_select_no_interface_are_reported),
+        test(nccl_interface_list_is_matched_as_nccl_does),
+        test(limits_are_compared_with_the_number_of_ranks),
         test(locked_memory_matters_with_infiniband),
-        test(cores_are_held_against_the_ranks),
-        test(memory_is_held_against_the_ranks),
-        test(who_holds_a_port_is_told),
-        test(holder_of_a_port_that_is_left_of_a_dead_job_is_ended_by_clean),
-        test(a_wrong_clock_is_told),
-        test(keys_that_are_refused_are_told),
-        test(a_key_that_was_never_finished_is_told),
-        test(what_the_kernel_lacks_is_told),
-        test(users_without_namespaces_are_told),
-        test(missing_programs_are_told),
-        test(a_wrong_setting_is_told),
-        test(machines_without_gpus_are_fine),
-        test(gpus_that_nobody_can_use_are_told),
-        test(a_gpu_that_fell_off_the_bus_is_named),
-        test(gpus_are_opened_when_that_is_asked_for),
-        test(an_agent_that_travels_leaves_gpus_alone),
+        test(cores_are_compared_with_the_number_of_ranks),
+        test(memory_is_compared_with_the_number_of_ranks),
+        test(process_that_holds_the_port_is_named),
+        test(leftover_process_on_the_port_is_fixed_by_lockstep_clean),
+        test(wrong_clock_is_reported),
+        test(refused_keys_are_reported),
+        test(incomplete_key_file_is_reported),
+        test(missing_kernel_features_are_reported),
+        test(missing_user_namespaces_are_reported),
+        test(missing_programs_are_reported),
+        test(wrong_setting_is_reported),
+        test(machine_without_gpus_is_ok),
+        test(gpus_without_a_working_driver_are_reported),
+        test(gpu_that_fell_off_the_bus_is_named),
+        test(gpu_check_reports_gpus_that_fail_their_test),
+        test(static_agent_does_not_check_gpus),
         test(visible_gpus_are_counted_as_cuda_does),
         test(gpus_are_counted_as_torchrun_counts_them),
         test(gpus_of_amd_are_counted_from_the_kernels_files),
-        test(leftovers_of_everybody_are_told),
+        test(leftovers_of_all_users_are_reported),
         test(findings_become_json_and_lines),
-        test(the_quick_ones_are_a_part),
-        test(every_kind_has_been_seen),
+        test(full_check_begins_with_the_quick_findings),
+        test(every_kind_is_provoked_by_a_test),
     };
 
     return cmocka_run_group_tests_name("check", tests, NULL, NULL);

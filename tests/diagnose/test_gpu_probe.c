@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A management library that works, fails, crashes and hangs; and how CUDA reads its list of devices. */
+/*
+ * test_gpu_probe.c - listing and testing GPUs with libraries that work, fail, crash and hang; the
+ * helper processes of child.h; and how CUDA reads its list of devices.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -43,7 +46,7 @@ static void gpus_are_listed(void **state)
     assert_int_equal(list.n, GPU_MOST);
 }
 
-static void a_library_that_is_missing_or_fails_is_told(void **state)
+static void missing_or_failing_library_is_reported(void **state)
 {
     gpu_list list;
 
@@ -51,13 +54,13 @@ static void a_library_that_is_missing_or_fails_is_told(void **state)
     assert_status(gpu_probe("libnothing-of-that-name.so.1", LONG_MS, &list), LS_ENOTFOUND);
     assert_told("libnothing-of-that-name.so.1");
     assert_status(gpu_probe("libm.so.6", LONG_MS, &list), LS_ESYSTEM);
-    assert_told("another version");
+    assert_told("unsupported version");
     assert_status(ask("fails", LONG_MS, &list), LS_ESYSTEM);
     assert_told("Driver Not Loaded");
     assert_int_equal(list.n, 0);
 }
 
-static void a_library_that_crashes_or_hangs_does_not_take_us_along(void **state)
+static void library_that_crashes_or_hangs_does_not_affect_the_caller(void **state)
 {
     const int64_t since_ms = ls_now_ms();
     gpu_list list;
@@ -71,7 +74,7 @@ static void a_library_that_crashes_or_hangs_does_not_take_us_along(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
-/* --- each GPU opened --- */
+/* --- tests of GPUs --- */
 
 static void add(gpu_list *list, const char *uuid)
 {
@@ -87,7 +90,7 @@ static void expect_trial(const gpu_trial *t, ls_status status, const char *why)
         fail_msg("%d: %s", (int)t->status, t->why);
 }
 
-static void a_sick_gpu_hides_nothing_of_the_others(void **state)
+static void faulty_gpu_hides_nothing_of_the_others(void **state)
 {
     static gpu_list list;
     static gpu_trials t;
@@ -109,16 +112,16 @@ static void a_sick_gpu_hides_nothing_of_the_others(void **state)
     expect_trial(&t.gpus[1], LS_OK, "");
     expect_trial(&t.gpus[2], LS_ESYSTEM, "SIGABRT");
     expect_trial(&t.gpus[3], LS_ESYSTEM, "starting CUDA fails: unknown error (CUDA error 999)");
-    expect_trial(&t.gpus[4], LS_ESYSTEM, "taking 16 MiB of its memory fails: out of memory");
-    expect_trial(&t.gpus[5], LS_ESYSTEM, "gives back other values");
-    expect_trial(&t.gpus[6], LS_ENOTFOUND, "not tried");
-    expect_trial(&t.gpus[7], LS_ENOTFOUND, "not tried");
+    expect_trial(&t.gpus[4], LS_ESYSTEM, "allocating 16 MiB of its memory fails: out of memory");
+    expect_trial(&t.gpus[5], LS_ESYSTEM, "returns other values");
+    expect_trial(&t.gpus[6], LS_ENOTFOUND, "not tested");
+    expect_trial(&t.gpus[7], LS_ENOTFOUND, "not tested");
     assert_true(ls_now_ms() - since_ms < LONG_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
     assert_null(getenv("CUDA_VISIBLE_DEVICES"));
 }
 
-static void without_cuda_nothing_is_tried(void **state)
+static void no_gpu_is_tested_without_cuda(void **state)
 {
     static gpu_list list;
     static gpu_trials t;
@@ -129,7 +132,7 @@ static void without_cuda_nothing_is_tried(void **state)
     assert_status(gpu_try("libnothing-of-that-name.so.1", LONG_MS, &list, &t), LS_ENOTFOUND);
     assert_told("libnothing-of-that-name.so.1");
     assert_ok(gpu_try("libm.so.6", LONG_MS, &list, &t));
-    expect_trial(&t.gpus[0], LS_ESYSTEM, "another version");
+    expect_trial(&t.gpus[0], LS_ESYSTEM, "unsupported version");
 }
 
 /* --- programs --- */
@@ -142,9 +145,9 @@ static ls_status run(const char *script, int64_t limit_ms, char *out, size_t n)
     return child_run("it", argv, limit_ms, out, n);
 }
 
-static void programs_are_heard_for_a_while(void **state)
+static void output_of_a_program_is_read_until_the_limit(void **state)
 {
-    char *const nobody[] = {(char *)(uintptr_t) "no-program-of-that-name", NULL};
+    char *const missing[] = {(char *)(uintptr_t) "no-program-of-that-name", NULL};
     char out[8];
 
     LS_UNUSED(state);
@@ -153,13 +156,13 @@ static void programs_are_heard_for_a_while(void **state)
     assert_ok(run("seq 100000", LONG_MS, out, sizeof(out)));
     assert_string_equal(out, "1\n2\n3\n4");
     assert_status(run("echo out; exit 3", LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
-    assert_status(child_run("it", nobody, LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
+    assert_status(child_run("it", missing, LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
     assert_status(run("sleep 1000 & sleep 1000", 100, out, sizeof(out)), LS_ETIMEOUT);
     assert_told("it: it has not ended within 0.1 s");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
-/* --- any question --- */
+/* --- child processes --- */
 
 static ls_status answer_much(void *arg, void *answer)
 {
@@ -203,7 +206,7 @@ static ls_status never_answer(void *arg, void *answer)
     return LS_OK;
 }
 
-/* The second signal, much later, ends a read that should not have begun. */
+/* The second signal, much later, would end a read that must not begin. */
 static void signal_does_not_extend_the_limit(void **state)
 {
     const struct itimerval twice = {.it_value = {.tv_usec = 50000}, .it_interval = {.tv_sec = 20}};
@@ -228,13 +231,13 @@ static void signal_does_not_extend_the_limit(void **state)
 
 /* --- CUDA_VISIBLE_DEVICES --- */
 
-static void lists_end_at_the_first_wrong_entry(void **state)
+static void device_list_ends_at_the_first_wrong_entry(void **state)
 {
     static const struct {
         const char *text;
         int n_gpus;
         int n;
-        const char *bad; /* NULL: all is well */
+        const char *bad; /* NULL: none */
     } cases[] = {
         {"0", 2, 1, NULL},
         {"0,1", 2, 2, NULL},
@@ -268,7 +271,7 @@ static void lists_end_at_the_first_wrong_entry(void **state)
         if (v.n != cases[i].n || (v.why == NULL) != (cases[i].bad == NULL) ||
             (v.why != NULL && !text_equal(v.bad, cases[i].bad)))
             fail_msg("\"%s\": %d, \"%s\", %s", cases[i].text, v.n, v.bad,
-                     v.why != NULL ? v.why : "well");
+                     v.why != NULL ? v.why : "no error");
     }
 }
 
@@ -276,14 +279,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_are_listed),
-        cmocka_unit_test(a_library_that_is_missing_or_fails_is_told),
-        cmocka_unit_test(a_library_that_crashes_or_hangs_does_not_take_us_along),
-        cmocka_unit_test(a_sick_gpu_hides_nothing_of_the_others),
-        cmocka_unit_test(without_cuda_nothing_is_tried),
-        cmocka_unit_test(programs_are_heard_for_a_while),
+        cmocka_unit_test(missing_or_failing_library_is_reported),
+        cmocka_unit_test(library_that_crashes_or_hangs_does_not_affect_the_caller),
+        cmocka_unit_test(faulty_gpu_hides_nothing_of_the_others),
+        cmocka_unit_test(no_gpu_is_tested_without_cuda),
+        cmocka_unit_test(output_of_a_program_is_read_until_the_limit),
         cmocka_unit_test(answers_may_be_long_or_missing),
         cmocka_unit_test(signal_does_not_extend_the_limit),
-        cmocka_unit_test(lists_end_at_the_first_wrong_entry),
+        cmocka_unit_test(device_list_ends_at_the_first_wrong_entry),
     };
 
     return cmocka_run_group_tests_name("gpu probe", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of what several hosts told: clocks, differences, ways, and how that is shown. Hosts and networks are made up. */
+/*
+ * test_hosts_check.c - judging and printing the check of several hosts: clocks, differences of
+ * software, paths, networks, and the messages between hosts. Hosts and networks are synthetic.
+ */
 #include "launch/net_world.h"
 
 #include "base/alloc.h"
@@ -11,12 +14,12 @@
 
 /* --- clocks --- */
 
-static void the_shortest_way_tells_the_offset(void **state)
+static void answer_with_the_shortest_round_trip_gives_the_offset(void **state)
 {
     clock_offset c = {0};
 
     LS_UNUSED(state);
-    /* It is 2000 ms ahead. The first question took 100 ms to get there, the answer 2. */
+    /* The other clock is 2000 ms ahead. The first request takes 100 ms, its answer 2 ms. */
     assert_true(clock_offset_add(&c, 10000 * MS, 12100 * MS, 12101 * MS, 10103 * MS));
     assert_int_equal(c.offset_ns, 2049 * MS);
     assert_int_equal(c.round_trip_ns, 102 * MS);
@@ -27,10 +30,10 @@ static void the_shortest_way_tells_the_offset(void **state)
     assert_int_equal(c.offset_ns, 2000 * MS);
     assert_int_equal(c.n, 3);
     assert_true(clock_offset_exceeds(&c, 1998 * MS));
-    assert_false(clock_offset_exceeds(&c, 1999 * MS)); /* it may be 1 ms less */
+    assert_false(clock_offset_exceeds(&c, 1999 * MS)); /* the error is up to 1 ms */
 }
 
-static void a_clock_behind_is_apart_as_well(void **state)
+static void clock_behind_is_apart_too(void **state)
 {
     clock_offset c = {0};
 
@@ -42,7 +45,7 @@ static void a_clock_behind_is_apart_as_well(void **state)
     assert_false(clock_offset_exceeds(&c, 1000 * MS));
 }
 
-static void times_that_make_no_sense_are_left_out(void **state)
+static void malformed_times_are_ignored(void **state)
 {
     static const int64_t bad[][4] = {{-1, 1, 1, 1}, {1, INT64_MIN, 1, 2}, {1, 1, INT64_MAX, 2},
                                      {5, 1, 2, 4},  {1, 5, 4, 9},         {1, 100, 200, 2}};
@@ -66,7 +69,7 @@ static void expect_simd(const char *cpuinfo, const char *wanted)
     assert_string_equal(text, wanted);
 }
 
-static void features_are_whole_words_in_our_order(void **state)
+static void features_are_whole_words_in_a_fixed_order(void **state)
 {
     LS_UNUSED(state);
     expect_simd("processor\t: 0\nflags\t\t: fpu avx512f avx2 avx_vnni fma avx\nbugs\t: avx512bw\n",
@@ -94,7 +97,7 @@ static void world_to_hosts_check(int n)
         hosts_check_host *h = &s.hosts[i];
 
         h->name = names[i];
-        h->has_come = h->has_facts = true;
+        h->has_answered = h->has_facts = true;
         h->offer = world.offers[i];
         h->report.n = world.reports[i].n;
         h->report.tries = ls_calloc((size_t)h->report.n + 1, sizeof(net_try));
@@ -166,37 +169,38 @@ static const finding *get(int host, finding_kind kind)
 }
 
 static void expect(int host, finding_kind kind, finding_severity severity, const char *what,
-                   const char *mend)
+                   const char *fix)
 {
     const finding *f = get(host, kind);
 
     if (f == NULL)
         fail_msg("no %s", finding_id(kind));
     else if (f->severity != severity || strstr(f->what, what) == NULL ||
-             strstr(f->mend, mend) == NULL)
+             strstr(f->fix, fix) == NULL)
         fail_msg("%s %s: %s; %s", finding_severity_text(f->severity), finding_id(kind), f->what,
-                 f->mend);
+                 f->fix);
 }
 
-static void good_hosts_have_a_network_and_the_same_of_all(void **state)
+static void good_hosts_have_a_network_and_equal_software(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
     judge();
-    expect(-1, FINDING_SAME_OK_KIND, FINDING_OK, "3 hosts have the same lockstep (1.2)", "");
+    expect(-1, FINDING_SAME_OK_KIND, FINDING_OK, "lockstep versions match on 3 hosts (1.2)", "");
     expect(-1, FINDING_NETWORK_OK_KIND, FINDING_OK,
-           "10.77.0.0/24 would be taken: eth0 on alpha, beta; ens3 on gamma", "");
+           "selected network 10.77.0.0/24: eth0 on alpha, beta; ens3 on gamma", "");
     for (int i = 0; i < 3; i++) {
         expect(i, FINDING_PATH_OK_KIND, FINDING_OK, "reaches all other hosts", "");
         expect(i, FINDING_PATH_WRONG_KIND, FINDING_NOTE,
-               "docker0 (172.17.0.0/16) cannot be used: wrong node from all others", "^docker0");
+               "docker0 (172.17.0.0/16) cannot be used: wrong node from all other hosts",
+               "^docker0");
     }
     assert_int_equal(hosts_check_worst(&s), FINDING_NOTE);
     assert_true(s.paths[1].is_chosen && s.paths[1].bytes_per_s == 8 * GBPS);
     assert_int_equal(s.paths[1].round_trip_us, 90);
 }
 
-static void what_differs_is_told_with_who_has_it(void **state)
+static void differences_are_reported_with_their_hosts(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
@@ -214,22 +218,22 @@ static void what_differs_is_told_with_who_has_it(void **state)
     expect(-1, FINDING_SIMD_DIFFERS_KIND, FINDING_WARNING,
            "avx2 fma avx512f on alpha; avx2 fma on beta, gamma", "lscpu");
     expect(-1, FINDING_PYTHON_DIFFERS_KIND, FINDING_WARNING,
-           "PyTorch is not the same everywhere: 1.13.1 on alpha, gamma; none on beta", "pip");
+           "PyTorch versions differ: 1.13.1 on alpha, gamma; none on beta", "pip");
     assert_null(get(-1, FINDING_SAME_OK_KIND));
 }
 
-static void an_agent_that_travelled_is_no_other_build(void **state)
+static void build_of_a_copied_agent_is_not_compared(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
-    s.hosts[1].facts.is_bare = true;
+    s.hosts[1].facts.is_uninstalled = true;
     text_format(s.hosts[1].facts.build, sizeof(s.hosts[1].facts.build), "ffff");
     judge();
     assert_null(get(-1, FINDING_BUILD_DIFFERS_KIND));
-    expect(1, FINDING_HOST_BARE_KIND, FINDING_NOTE, "is not there", "install");
+    expect(1, FINDING_HOST_BARE_KIND, FINDING_NOTE, "is not installed", "install");
 }
 
-static void a_clock_that_is_off_is_told_with_what_it_breaks(void **state)
+static void wrong_clock_is_reported_with_its_consequences(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
@@ -237,14 +241,14 @@ static void a_clock_that_is_off_is_told_with_what_it_breaks(void **state)
     s.hosts[2].clock = (clock_offset){.n = 8, .offset_ns = -3 * MS, .round_trip_ns = 1 * MS};
     judge();
     expect(1, FINDING_TIME_APART_KIND, FINDING_WARNING,
-           "its clock is 2.500 s ahead of this machine's (give or take 0.5 ms)",
+           "clock is 2.500 s ahead of this machine's (uncertainty 0.5 ms)",
            "ssh beta sudo timedatectl set-ntp true");
     assert_non_null(strstr(finding_why(FINDING_TIME_APART_KIND), "TORCHELASTIC_ERROR_FILE"));
     expect(2, FINDING_TIME_OK_KIND, FINDING_OK, "within 10 ms", "");
-    assert_null(get(0, FINDING_TIME_OK_KIND)); /* it was not asked */
+    assert_null(get(0, FINDING_TIME_OK_KIND)); /* it has no answers */
 }
 
-static void a_host_that_cannot_be_called_leaves_no_network(void **state)
+static void unreachable_host_leaves_no_network(void **state)
 {
     LS_UNUSED(state);
     for (int a = FAST; a <= SLOW; a++)
@@ -252,7 +256,7 @@ static void a_host_that_cannot_be_called_leaves_no_network(void **state)
     world_to_hosts_check(3);
     judge();
     expect(0, FINDING_PATH_NONE_KIND, FINDING_ERROR,
-           "it cannot call gamma: ens3 10.77.0.12 timed out, eth1 10.78.0.12 refused, docker0",
+           "cannot connect to gamma: ens3 10.77.0.12 timed out, eth1 10.78.0.12 refused, docker0",
            "iptables -I INPUT -p tcp -s 10.77.0.0/24 -j ACCEPT   # on gamma");
     expect(2, FINDING_PATH_BLOCKED_KIND, FINDING_WARNING,
            "ens3 (10.77.0.0/24) cannot be used: timed out from alpha", "iptables");
@@ -264,33 +268,34 @@ static void a_host_that_cannot_be_called_leaves_no_network(void **state)
     assert_int_equal(hosts_check_worst(&s), FINDING_ERROR);
 }
 
-static void traps_on_one_network_do_not_hide_the_other(void **state)
+static void failures_of_one_network_do_not_hide_the_other(void **state)
 {
     LS_UNUSED(state);
     world_set_all(&world, FAST, NET_BLACK_HOLE, 0, 0);
     world_to_hosts_check(3);
     judge();
-    expect(0, FINDING_PATH_MTU_KIND, FINDING_WARNING, "MTU black hole from all others",
+    expect(0, FINDING_PATH_MTU_KIND, FINDING_WARNING, "MTU black hole from all other hosts",
            "ip link set dev eth0 mtu 1500");
-    expect(-1, FINDING_NETWORK_OK_KIND, FINDING_OK, "10.78.0.0/24 would be taken: eth1 on", "");
+    expect(-1, FINDING_NETWORK_OK_KIND, FINDING_OK, "selected network 10.78.0.0/24: eth1 on", "");
     assert_null(get(-1, FINDING_NETWORK_NONE_KIND));
 }
 
-static void one_slow_way_among_quick_ones_is_told(void **state)
+static void slow_path_is_reported(void **state)
 {
     LS_UNUSED(state);
     world_set(&world, 1, 0, FAST, NET_OK, 90, GBPS / 2);
     world_to_hosts_check(3);
     judge();
-    expect(1, FINDING_PATH_SLOW_KIND, FINDING_NOTE, "to alpha it sends 0.062 GB/s", "ethtool eth0");
+    expect(1, FINDING_PATH_SLOW_KIND, FINDING_NOTE, "bandwidth to alpha is 0.062 GB/s",
+           "ethtool eth0");
     assert_null(get(0, FINDING_PATH_SLOW_KIND));
 }
 
-static void hosts_that_did_not_come_are_left_out(void **state)
+static void hosts_without_an_answer_are_left_out(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
-    s.hosts[1].has_come = s.hosts[1].has_facts = false;
+    s.hosts[1].has_answered = s.hosts[1].has_facts = false;
     judge();
     expect(-1, FINDING_NETWORK_OK_KIND, FINDING_OK, "eth0 on alpha; ens3 on gamma", "");
     expect(-1, FINDING_SAME_OK_KIND, FINDING_OK, "2 hosts", "");
@@ -298,9 +303,9 @@ static void hosts_that_did_not_come_are_left_out(void **state)
     assert_int_equal(s.paths[1].address, -1);
 }
 
-/* --- the starting machine, when it is none of them --- */
+/* --- a starting machine that is no host --- */
 
-static void hosts_that_cannot_call_the_starting_machine_are_told(void **state)
+static void unreachable_starting_machine_is_reported(void **state)
 {
     net_report *report = &s.hosts[1].report;
 
@@ -319,14 +324,14 @@ static void hosts_that_cannot_call_the_starting_machine_are_told(void **state)
     }
     judge();
     expect(1, FINDING_PATH_HERE_KIND, FINDING_ERROR,
-           "it cannot call this machine (login): eth0 10.77.0.10 timed out", "on this machine");
+           "cannot connect to this machine (login): eth0 10.77.0.10 timed out", "on this machine");
     assert_null(get(0, FINDING_PATH_HERE_KIND));
     expect(-1, FINDING_NETWORK_OK_KIND, FINDING_OK, "10.77.0.0/24", "");
 }
 
 /* --- hostile reports --- */
 
-static void reports_that_fit_nothing_do_no_harm(void **state)
+static void reports_that_match_no_offer_do_no_harm(void **state)
 {
     LS_UNUSED(state);
     world_to_hosts_check(3);
@@ -337,21 +342,21 @@ static void reports_that_fit_nothing_do_no_harm(void **state)
         s.hosts[1].report.tries[i].address = 15;
     }
     judge();
-    expect(1, FINDING_PATH_NONE_KIND, FINDING_ERROR, "it cannot call alpha", "ip address");
+    expect(1, FINDING_PATH_NONE_KIND, FINDING_ERROR, "cannot connect to alpha", "ip address");
 }
 
-/* --- what is shown --- */
+/* --- output --- */
 
-static void findings_of_several_hosts_are_shown_once(void **state)
+static void findings_of_several_hosts_are_printed_once(void **state)
 {
     text_buf text = {0};
 
     LS_UNUSED(state);
     world_to_hosts_check(3);
     for (int i = 0; i < 3; i++)
-        finding_add(&s.hosts[i].found, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "mend it",
+        finding_add(&s.hosts[i].found, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "fix it",
                     i == 2 ? "64 KiB" : "64 MiB");
-    finding_add(&s.hosts[0].found, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "mend it", "64 MiB");
+    finding_add(&s.hosts[0].found, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "fix it", "64 MiB");
     judge();
     hosts_check_to_text(&s, FINDING_NOTE, &text);
     assert_ok(text_status(&text));
@@ -364,11 +369,11 @@ static void findings_of_several_hosts_are_shown_once(void **state)
     assert_non_null(strstr(text_str(&text), "1.00  0.090"));
     text_free(&text);
     hosts_check_to_text(&s, FINDING_OK, &text);
-    assert_non_null(strstr(text_str(&text), "together:\n  ok       same-ok: "));
+    assert_non_null(strstr(text_str(&text), "all hosts together:\n  ok       same-ok: "));
     text_free(&text);
 }
 
-static void the_table_says_what_is_wrong_with_a_way(void **state)
+static void table_shows_the_failure_of_a_path(void **state)
 {
     text_buf text = {0};
 
@@ -413,7 +418,7 @@ static void json_has_hosts_findings_paths_and_network(void **state)
     text_free(&text);
 }
 
-static void of_many_hosts_the_slowest_ways_are_listed(void **state)
+static void slowest_paths_of_many_hosts_are_listed(void **state)
 {
     enum { MANY = 20 };
     char names[MANY][16];
@@ -426,7 +431,7 @@ static void of_many_hosts_the_slowest_ways_are_listed(void **state)
     assert_true(many.hosts != NULL && many.paths != NULL);
     for (int i = 0; i < MANY; i++) {
         many.hosts[i].name = text_format(names[i], sizeof(names[i]), "h%d", i);
-        many.hosts[i].has_come = true;
+        many.hosts[i].has_answered = true;
         finding_add(&many.hosts[i].found, FINDING_SHM_SMALL_KIND, FINDING_WARNING, "", "small");
         for (int k = 0; k < MANY; k++)
             many.paths[i * MANY + k] = (hosts_check_path){
@@ -435,25 +440,25 @@ static void of_many_hosts_the_slowest_ways_are_listed(void **state)
     }
     hosts_check_to_text(&many, FINDING_NOTE, &text);
     assert_non_null(strstr(text_str(&text), "h0, h1, h2, h3, h4, h5, h6, h7 and 12 more:\n"));
-    assert_non_null(strstr(text_str(&text), "the slowest ways (--json has all):\n  h1 to h0: 0.00 "
-                                            "GB/s"));
-    assert_non_null(strstr(text_str(&text), "\n  h5 to h0: 0.01 GB/s"));
-    assert_null(strstr(text_str(&text), "h6 to h0"));
+    assert_non_null(strstr(text_str(&text), "slowest paths (--json lists all), bandwidth and "
+                                            "round-trip latency:\n  h1 -> h0: 0.00 GB/s"));
+    assert_non_null(strstr(text_str(&text), "\n  h5 -> h0: 0.01 GB/s"));
+    assert_null(strstr(text_str(&text), "h6 -> h0"));
     hosts_check_free(&many);
     text_free(&text);
 }
 
-static void every_kind_about_hosts_together_has_been_judged(void **state)
+static void every_kind_of_several_hosts_is_provoked_by_a_test(void **state)
 {
     static const finding_kind elsewhere[] = {FINDING_HOST_UNSTARTED_KIND, FINDING_HOST_LOST_KIND,
                                              FINDING_HOST_FOLDER_KIND};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(elsewhere); i++)
-        seen[elsewhere[i]] = true; /* by running a hosts_check */
+        seen[elsewhere[i]] = true; /* in test_hosts_check_run.c */
     for (int i = FINDING_HOSTS_FIRST; i < FINDING_KIND_COUNT; i++)
         if (!seen[i])
-            fail_msg("%s was found in no test", finding_id((finding_kind)i));
+            fail_msg("no test provokes %s", finding_id((finding_kind)i));
 }
 
 /* --- messages --- */
@@ -465,12 +470,13 @@ static frame frame_of(uint32_t type, const wire_writer *w)
 
 static void messages_arrive_as_they_were_sent(void **state)
 {
-    const hosts_check_facts facts = {.is_bare = true, .version = "1", .simd = "avx2", .torch = "2"};
-    const hosts_check_time when = {.number = 7, .heard_ns = 8, .told_ns = 9};
+    const hosts_check_facts facts = {
+        .is_uninstalled = true, .version = "1", .simd = "avx2", .torch = "2"};
+    const hosts_check_time when = {.number = 7, .received_ns = 8, .sent_ns = 9};
     const finding one = {.kind = FINDING_SHM_SMALL_KIND,
                          .severity = FINDING_WARNING,
                          .what = (char *)(uintptr_t) "it is\033 small",
-                         .mend = (char *)(uintptr_t) "mend it"};
+                         .fix = (char *)(uintptr_t) "fix it"};
     hosts_check_facts facts_read;
     hosts_check_time when_read;
     findings list = {0};
@@ -486,7 +492,7 @@ static void messages_arrive_as_they_were_sent(void **state)
     hosts_check_time_write(&w, &when);
     f = frame_of(HOSTS_CHECK_TIME, &w);
     assert_ok(hosts_check_time_read(&f, &when_read));
-    assert_true(when_read.number == 7 && when_read.heard_ns == 8 && when_read.told_ns == 9);
+    assert_true(when_read.number == 7 && when_read.received_ns == 8 && when_read.sent_ns == 9);
     wire_writer_reset(&w);
     hosts_check_finding_write(&w, &one);
     f = frame_of(HOSTS_CHECK_FINDING, &w);
@@ -500,7 +506,7 @@ static void messages_arrive_as_they_were_sent(void **state)
     wire_writer_free(&w);
 }
 
-static void findings_that_this_build_does_not_know_are_left_out(void **state)
+static void findings_of_unknown_kind_are_dropped(void **state)
 {
     findings list = {0};
     wire_writer w = {0};
@@ -517,44 +523,44 @@ static void findings_that_this_build_does_not_know_are_left_out(void **state)
     wire_writer_free(&w);
 }
 
-static void orders_to_look_carry_their_options(void **state)
+static void orders_carry_their_options(void **state)
 {
     char *words[] = {(char *)(uintptr_t) "lockstep", NULL};
-    hosts_check_orders given = {.n_ranks = 8,
-                                .master_port = 29500,
-                                .tries_gpus = true,
-                                .base = {.node = 3,
-                                         .n_nodes = 5,
-                                         .n_ranks = 8,
-                                         .host = "h",
-                                         .folder = "/f",
-                                         .argv = words,
-                                         .n_argv = 1,
-                                         .env = &words[1],
-                                         .run_id = "",
-                                         .role = "",
-                                         .log_dir = "",
-                                         .filters = {"", ""},
-                                         .line_prefix = "",
-                                         .master_addr = "",
-                                         .net = "eth0"}};
-    static hosts_check_orders got; /* large */
+    hosts_check_request given = {.n_ranks = 8,
+                                 .master_port = 29500,
+                                 .tries_gpus = true,
+                                 .base = {.node = 3,
+                                          .n_nodes = 5,
+                                          .n_ranks = 8,
+                                          .host = "h",
+                                          .folder = "/f",
+                                          .argv = words,
+                                          .n_argv = 1,
+                                          .env = &words[1],
+                                          .run_id = "",
+                                          .role = "",
+                                          .log_dir = "",
+                                          .filters = {"", ""},
+                                          .line_prefix = "",
+                                          .master_addr = "",
+                                          .net = "eth0"}};
+    static hosts_check_request got; /* large */
     wire_writer w = {0};
     frame f;
 
     LS_UNUSED(state);
-    hosts_check_orders_write(&w, &given);
-    f = frame_of(HOSTS_CHECK_ORDERS, &w);
-    assert_ok(hosts_check_orders_read(&f, &got));
+    hosts_check_request_write(&w, &given);
+    f = frame_of(HOSTS_CHECK_REQUEST, &w);
+    assert_ok(hosts_check_request_read(&f, &got));
     assert_true(got.n_ranks == 8 && got.master_port == 29500 && got.tries_gpus && !got.is_quick);
     assert_string_equal(got.base.net, "eth0");
     assert_int_equal(got.base.node, 3);
     launch_request_free(&got.base);
     f.type = REMOTE_LAUNCH_REQUEST;
-    assert_status(hosts_check_orders_read(&f, &got), LS_EPROTO);
-    f.type = HOSTS_CHECK_ORDERS;
+    assert_status(hosts_check_request_read(&f, &got), LS_EPROTO);
+    f.type = HOSTS_CHECK_REQUEST;
     w.data[0]++;
-    assert_status(hosts_check_orders_read(&f, &got), LS_EPROTO);
+    assert_status(hosts_check_request_read(&f, &got), LS_EPROTO);
     assert_told("version");
     wire_writer_free(&w);
 }
@@ -564,28 +570,28 @@ static void orders_to_look_carry_their_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_shortest_way_tells_the_offset),
-        cmocka_unit_test(a_clock_behind_is_apart_as_well),
-        cmocka_unit_test(times_that_make_no_sense_are_left_out),
-        cmocka_unit_test(features_are_whole_words_in_our_order),
-        test(good_hosts_have_a_network_and_the_same_of_all),
-        test(what_differs_is_told_with_who_has_it),
-        test(an_agent_that_travelled_is_no_other_build),
-        test(a_clock_that_is_off_is_told_with_what_it_breaks),
-        test(a_host_that_cannot_be_called_leaves_no_network),
-        test(traps_on_one_network_do_not_hide_the_other),
-        test(one_slow_way_among_quick_ones_is_told),
-        test(hosts_that_did_not_come_are_left_out),
-        test(hosts_that_cannot_call_the_starting_machine_are_told),
-        test(reports_that_fit_nothing_do_no_harm),
-        test(findings_of_several_hosts_are_shown_once),
-        test(the_table_says_what_is_wrong_with_a_way),
+        cmocka_unit_test(answer_with_the_shortest_round_trip_gives_the_offset),
+        cmocka_unit_test(clock_behind_is_apart_too),
+        cmocka_unit_test(malformed_times_are_ignored),
+        cmocka_unit_test(features_are_whole_words_in_a_fixed_order),
+        test(good_hosts_have_a_network_and_equal_software),
+        test(differences_are_reported_with_their_hosts),
+        test(build_of_a_copied_agent_is_not_compared),
+        test(wrong_clock_is_reported_with_its_consequences),
+        test(unreachable_host_leaves_no_network),
+        test(failures_of_one_network_do_not_hide_the_other),
+        test(slow_path_is_reported),
+        test(hosts_without_an_answer_are_left_out),
+        test(unreachable_starting_machine_is_reported),
+        test(reports_that_match_no_offer_do_no_harm),
+        test(findings_of_several_hosts_are_printed_once),
+        test(table_shows_the_failure_of_a_path),
         test(json_has_hosts_findings_paths_and_network),
-        cmocka_unit_test(of_many_hosts_the_slowest_ways_are_listed),
-        cmocka_unit_test(every_kind_about_hosts_together_has_been_judged),
+        cmocka_unit_test(slowest_paths_of_many_hosts_are_listed),
+        cmocka_unit_test(every_kind_of_several_hosts_is_provoked_by_a_test),
         cmocka_unit_test(messages_arrive_as_they_were_sent),
-        cmocka_unit_test(findings_that_this_build_does_not_know_are_left_out),
-        cmocka_unit_test(orders_to_look_carry_their_options),
+        cmocka_unit_test(findings_of_unknown_kind_are_dropped),
+        cmocka_unit_test(orders_carry_their_options),
     };
 
     return cmocka_run_group_tests_name("hosts_check", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep check of several hosts: this machine under several names, with fake_ssh.c for ssh and srun, and network namespaces with traps. */
+/*
+ * test_hosts_check_run.c - lockstep check with several hosts: this machine under several names,
+ * fake_ssh.c in place of ssh and srun, and network namespaces with faults.
+ */
 #include "launch/lab_scene.h"
 
 #include "base/json.h"
@@ -12,7 +15,7 @@
 
 enum { ARGS_MOST = 40, NODES = 3 };
 
-/* `lockstep check` of these; `more` are further flags, env may be NULL. */
+/* Starts `lockstep check` of these hosts; `more` are further flags, env may be NULL. */
 static job *check(const char *hosts, const char *const *more, const char *const *env)
 {
     const char *argv[ARGS_MOST] = {JOB_TOOL, "check", "--ssh", FAKE_SSH, "-H", hosts};
@@ -23,19 +26,19 @@ static job *check(const char *hosts, const char *const *more, const char *const 
     return job_start(argv, env);
 }
 
-/* Whether it found this, of these hosts as they are printed together. */
-static bool found(const job *j, const char *who, const char *what)
+/* Whether the section of these hosts contains `what`. */
+static bool found(const job *j, const char *hosts, const char *what)
 {
     const char *at = text_str(&j->out);
     char head[256];
 
-    text_format(head, sizeof(head), "%s:\n", who);
+    text_format(head, sizeof(head), "%s:\n", hosts);
     while ((at = strstr(at, head)) != NULL) {
         const bool is_line = at == text_str(&j->out) || at[-1] == '\n';
         const char *end = at + strlen(head);
         const char *hit = strstr(end, what);
 
-        while (*end == ' ') /* the lines of its section */
+        while (*end == ' ') /* the lines of the section */
             end += strcspn(end, "\n") + 1;
         if (is_line && hit != NULL && hit < end)
             return true;
@@ -46,7 +49,7 @@ static bool found(const job *j, const char *who, const char *what)
 
 /* --- hosts by ssh --- */
 
-static void hosts_are_looked_at_together(void **state)
+static void hosts_are_checked_together(void **state)
 {
     job *j = check("127.0.0.2:1,localhost:1,127.0.0.3:1", JOB_LIST("--quick"), NULL);
 
@@ -54,16 +57,16 @@ static void hosts_are_looked_at_together(void **state)
     job_await_end(j);
     job_expect(j, found(j, "127.0.0.2, localhost, 127.0.0.3", "shm-"));
     job_expect(j, found(j, "127.0.0.2, localhost, 127.0.0.3", "cores-ok"));
-    job_expect(j, found(j, "127.0.0.2, 127.0.0.3", "time-ok: its clock is right") ||
-                      found(j, "127.0.0.2", "time-ok: its clock is right"));
-    job_expect(j, found(j, "together", "same-ok: 3 hosts have the same"));
-    job_expect(j, found(j, "together", "network-ok: "));
+    job_expect(j, found(j, "127.0.0.2, 127.0.0.3", "time-ok: clock agrees") ||
+                      found(j, "127.0.0.2", "time-ok: clock agrees"));
+    job_expect(j, found(j, "all hosts together", "same-ok: lockstep versions match on 3 hosts"));
+    job_expect(j, found(j, "all hosts together", "network-ok: "));
     job_expect(j, job_said(j, 0, "same machine") && job_said(j, 0, "\n3 of 3 hosts: "));
-    job_expect(j, !job_said(j, 0, "version-ok")); /* not among the quick ones */
+    job_expect(j, !job_said(j, 0, "version-ok")); /* not a quick finding */
     job_expect_gone(j);
 }
 
-static void hosts_that_cannot_be_started_hide_nothing_of_the_others(void **state)
+static void hosts_that_do_not_start_hide_nothing_of_the_others(void **state)
 {
     char version[64];
     job *j = check(
@@ -74,19 +77,19 @@ static void hosts_that_cannot_be_started_hide_nothing_of_the_others(void **state
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, found(j, "127.0.0.4",
-                        "error    host-unstarted: it could not be started: nobody@b: Permission "
-                        "denied (publickey).\n"));
-    job_expect(j, found(j, "127.0.0.4", "mend: ssh-copy-id 127.0.0.4 lets you in"));
+                        "error    host-unstarted: the agent could not be started: nobody@b: "
+                        "Permission denied (publickey).\n"));
+    job_expect(j, found(j, "127.0.0.4", "fix: ssh-copy-id 127.0.0.4 lets you in"));
     job_expect(j, found(j, "127.0.0.5", "it has Lockstep 0.0.1"));
     job_expect(j, found(j, "127.0.0.6",
-                        "host-lost: its agent has ended: ssh to it exited with "
+                        "host-lost: agent lost: ssh to it exited with "
                         "code 9: the cable was pulled"));
     job_expect(j, job_said(j, 0, "\n1 of 4 hosts: 3 errors"));
     job_expect(j, !job_said(j, 0, "  ok "));
     job_expect_gone(j);
 }
 
-static void a_folder_that_is_not_there_is_told(void **state)
+static void missing_folder_is_reported(void **state)
 {
     char folder[64];
     char script[512];
@@ -99,11 +102,12 @@ static void a_folder_that_is_not_there_is_told(void **state)
                 JOB_TOOL, FAKE_SSH);
     j = job_start(JOB_LIST("sh", "-c", script), JOB_LIST("FAKE_SSH=127.0.0.2=elsewhere"));
     job_await_end(j);
-    job_expect(j, found(j, "127.0.0.2", "host-folder: the folder /tmp/lockstep-test-here-"));
+    job_expect(j,
+               found(j, "127.0.0.2", "host-folder: cannot enter folder /tmp/lockstep-test-here-"));
     job_expect_gone(j);
 }
 
-static void an_agent_travels_to_look_at_a_bare_host(void **state)
+static void host_without_lockstep_gets_a_copied_agent(void **state)
 {
     job *j;
 
@@ -116,10 +120,10 @@ static void an_agent_travels_to_look_at_a_bare_host(void **state)
     job_await_end(j);
     job_expect(j, found(j, "127.0.0.2", "host-bare: "));
     job_expect(j, !found(j, "127.0.0.3", "host-bare: "));
-    job_expect(j, job_said(j, 0, "version-ok: ") && job_said(j, 0, "gpu-none: there is no NVIDIA"));
+    job_expect(j, job_said(j, 0, "version-ok: ") && job_said(j, 0, "gpu-none: no NVIDIA"));
     job_expect(j, !job_said(j, 0, "host-lost") && !job_said(j, 0, "build-differs"));
-    job_expect(j,
-               found(j, "127.0.0.2, 127.0.0.3", " name-")); /* asked in two ways, with one answer */
+    job_expect(
+        j, found(j, "127.0.0.2, 127.0.0.3", " name-")); /* resolved in two ways, with one result */
     job_expect_gone(j);
 }
 
@@ -151,7 +155,7 @@ static void json_names_the_hosts(void **state)
     json_free(json);
 }
 
-static void a_hostfile_and_an_allocation_name_hosts_as_well(void **state)
+static void hostfile_and_allocation_name_hosts(void **state)
 {
     char path[64];
     char script[512];
@@ -172,7 +176,7 @@ static void a_hostfile_and_an_allocation_name_hosts_as_well(void **state)
                            "SLURM_TASKS_PER_NODE=2,1(x2)", "SLURM_STEP_ID", "SLURM_PROCID",
                            "SLURMD_NODENAME", "FAKE_SSH=n2=down"));
     job_expect_code(j, 1);
-    job_expect(j, found(j, "n2", "No route to host") && found(j, "n2", "mend: srun -N1 -n1 -w n2"));
+    job_expect(j, found(j, "n2", "No route to host") && found(j, "n2", "fix: srun -N1 -n1 -w n2"));
     job_expect(j, job_said(j, 0, "\n2 of 3 hosts: "));
     j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick", "--nnodes", "1"),
                   JOB_LIST("SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2],m3", "SLURM_STEP_ID"));
@@ -180,12 +184,12 @@ static void a_hostfile_and_an_allocation_name_hosts_as_well(void **state)
     job_expect(j, !job_said(j, 0, "3 hosts: ") && job_said(j, 0, "cores-"));
 }
 
-static void nothing_is_left_when_it_is_stopped(void **state)
+static void stopped_check_leaves_no_process(void **state)
 {
     job *j = check("127.0.0.2,127.0.0.3,127.0.0.5", NULL, JOB_LIST("FAKE_SSH=127.0.0.5=mute"));
 
     LS_UNUSED(state);
-    job_await_text(j, 1, "lockstep: waiting for what hosts tell: ");
+    job_await_text(j, 1, "lockstep: waiting for checks from ");
     assert_int_equal(kill(j->pid, SIGINT), 0);
     job_expect_code(j, 128 + SIGINT);
     job_expect_gone(j);
@@ -200,7 +204,7 @@ static job *check_in_lab(const char *hosts, const char *flag)
                      JOB_LIST(lab_variable, "FAKE_SSH_LAB=" LS_NETLAB_SH));
 }
 
-/* On every network there is. */
+/* On all networks. */
 static void cut(int from, int to)
 {
     char command[256];
@@ -213,7 +217,7 @@ static void cut(int from, int to)
     assert_true(netlab_run(&lab, from, command));
 }
 
-static void traps_between_hosts_are_told(void **state)
+static void network_failures_between_hosts_are_reported(void **state)
 {
     job *j;
 
@@ -221,28 +225,29 @@ static void traps_between_hosts_are_told(void **state)
     lab_build(NODES, "--mixed --dead --black-hole");
     j = check_in_lab("node0,node1,node2,node7", NULL);
     job_expect_code(j, 1); /* there is no node 7 */
+    job_expect(
+        j,
+        found(j, "node0, node1, node2",
+              "path-blocked: eth2 (10.79.0.0/24) cannot be used: timed out from all other hosts"));
+    job_expect(
+        j,
+        found(j, "node0, node1, node2",
+              "path-mtu: eth3 (10.80.0.0/24) cannot be used: MTU black hole from all other hosts"));
     job_expect(j, found(j, "node0, node1, node2",
-                        "path-blocked: its eth2 (10.79.0.0/24) cannot be used: timed out from all "
-                        "others"));
-    job_expect(j, found(j, "node0, node1, node2",
-                        "path-mtu: its eth3 (10.80.0.0/24) cannot be used: MTU black hole from "
-                        "all others"));
-    job_expect(j, found(j, "node0, node1, node2",
-                        "path-wrong: its docker0 (172.17.0.0/16) cannot be used: wrong node"));
-    job_expect(j,
-               found(j, "node2", "name-loopback: this machine's name, node2, leads to 127.0.1.1"));
+                        "path-wrong: docker0 (172.17.0.0/16) cannot be used: wrong node"));
+    job_expect(
+        j, found(j, "node2", "name-loopback: host name node2 resolves to loopback (127.0.1.1)"));
     job_expect(j, found(j, "node7", "host-unstarted: "));
     job_expect(j, !job_said(j, 0, "path-none") && !job_said(j, 0, "network-none"));
     job_expect(j, job_said(j, 0, "\n  node1 ") && job_said(j, 0, "\n3 of 4 hosts: "));
-    job_expect(j, found(j, "together",
-                        "10.77.0.0/24 would be taken: eth0 on node0, node1; ens3 on "
-                        "node2"));
+    job_expect(j, found(j, "all hosts together",
+                        "selected network 10.77.0.0/24: eth0 on node0, node1; ens3 on node2"));
     cut(2, 0);
     j = check_in_lab("node1,node2", "--problems"); /* started from node 0 */
     job_expect_code(j, 1);
-    job_expect(j, found(j, "node2",
-                        "path-here: it cannot call this machine (node0): eth0 "
-                        "10.77.0.10 unreachable"));
+    job_expect(
+        j, found(j, "node2",
+                 "path-here: cannot connect to this machine (node0): eth0 10.77.0.10 unreachable"));
     job_expect(j, !found(j, "node1", "path-here") && !job_said(j, 0, "path-none"));
     job_expect(j, !job_said(j, 0, "network-none") && !job_said(j, 0, "  ok "));
     job_expect_gone(j);
@@ -251,14 +256,14 @@ static void traps_between_hosts_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(hosts_are_looked_at_together),
-        test(hosts_that_cannot_be_started_hide_nothing_of_the_others),
-        test(a_folder_that_is_not_there_is_told),
-        test(an_agent_travels_to_look_at_a_bare_host),
+        test(hosts_are_checked_together),
+        test(hosts_that_do_not_start_hide_nothing_of_the_others),
+        test(missing_folder_is_reported),
+        test(host_without_lockstep_gets_a_copied_agent),
         test(json_names_the_hosts),
-        test(a_hostfile_and_an_allocation_name_hosts_as_well),
-        test(nothing_is_left_when_it_is_stopped),
-        test(traps_between_hosts_are_told),
+        test(hostfile_and_allocation_name_hosts),
+        test(stopped_check_leaves_no_process),
+        test(network_failures_between_hosts_are_reported),
     };
 
     return cmocka_run_group_tests_name("check hosts", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_hosts_check.c - what hosts that are looked at together tell, and are told: the first byte chooses the message. What is taken is written
- * again and must read the same; reports are judged; times and /proc/cpuinfo go on to what is made of them.
+ * fuzz_hosts_check.c - the messages of a check of several hosts: the first byte selects the
+ * message. What a decoder accepts is encoded again and must read the same; reports are judged;
+ * times and /proc/cpuinfo are passed on to the functions that use them.
  */
 #include "fuzz/fuzz.h"
 
@@ -17,15 +18,15 @@ static void must(bool condition)
 
 static void check_request(const frame *f)
 {
-    static hosts_check_orders o;
+    static hosts_check_request o;
     wire_writer w = {0};
 
-    if (hosts_check_orders_read(f, &o) != LS_OK) {
+    if (hosts_check_request_read(f, &o) != LS_OK) {
         must(o.base.memory == NULL && ls_last_error()[0] != 0);
         return;
     }
     must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.n_argv >= 1);
-    hosts_check_orders_write(&w, &o);
+    hosts_check_request_write(&w, &o);
     must(wire_writer_status(&w) == LS_OK);
     launch_request_free(&o.base);
     wire_writer_free(&w);
@@ -71,9 +72,9 @@ static void check_time(const frame *f)
 
     if (hosts_check_time_read(f, &t) != LS_OK)
         return;
-    if (clock_offset_add(&c, 1, t.heard_ns, t.told_ns, (int64_t)t.number + 2))
+    if (clock_offset_add(&c, 1, t.received_ns, t.sent_ns, (int64_t)t.number + 2))
         must(c.n == 1 && c.round_trip_ns >= 0);
-    (void)clock_offset_exceeds(&c, HOSTS_CHECK_APART_NS);
+    (void)clock_offset_exceeds(&c, HOSTS_CHECK_CLOCK_LIMIT_NS);
 }
 
 static void check_peers(const frame *f)
@@ -96,15 +97,15 @@ static void check_report(const frame *f)
     must(s.hosts != NULL);
     for (int i = 0; i < 3; i++) {
         s.hosts[i].name = name + 2 * (ptrdiff_t)i;
-        s.hosts[i].has_come = true;
+        s.hosts[i].has_answered = true;
         s.hosts[i].offer.machine = (uint64_t)i + 1;
         s.hosts[i].offer.n = 2;
         for (int a = 0; a < 2; a++) {
-            net_interface *face = &s.hosts[i].offer.at[a];
+            net_interface *iface = &s.hosts[i].offer.at[a];
 
-            text_format(face->name, sizeof(face->name), "eth%d", a);
-            face->prefix = 24;
-            must(net_address_decode(a == 0 ? "10.0.0.1:1" : "[fd00::1]:1", &face->address) ==
+            text_format(iface->name, sizeof(iface->name), "eth%d", a);
+            iface->prefix = 24;
+            must(net_address_decode(a == 0 ? "10.0.0.1:1" : "[fd00::1]:1", &iface->address) ==
                  LS_OK);
         }
     }
@@ -142,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static void (*const checks[])(const frame *f) = {check_request, check_facts, check_finding,
                                                      check_time,    check_peers, check_report,
                                                      check_texts};
-    frame f = {.type = HOSTS_CHECK_ORDERS};
+    frame f = {.type = HOSTS_CHECK_REQUEST};
 
     if (size < 1 || size > 65536)
         return 0;

@@ -5,7 +5,7 @@
  * when nothing was found before: for networks of one kind (the seed's subnet, or what node 0 reaches from the seed), for any
  * mixture of addresses, and with bridges. The search is bounded (SEARCH_STEPS_MAX); real networks need about one step a node.
  */
-#include "launch/network/net_choice_internal.h"
+#include "launch/network/net_choice.h"
 
 #include "base/alloc.h"
 

@@ -117,6 +117,13 @@ void net_matrix_text(const net_offer *offers, const net_report *reports, int n_n
 
 const char *net_outcome_text(net_outcome o); /* "timed out" */
 
+/* The test of one address of a peer; NULL when it was not tested. */
+const net_try *net_report_find(const net_report *report, int peer, int address);
+
+/* Appends "10.77.0.0/24 (1.1 GB/s, 85 us): eth0 on nodes 0-1, ens3 on node 2". */
+void net_picks_text(const net_pick *picks, int n_nodes, uint64_t bytes_per_s,
+                    uint32_t round_trip_us, text_buf *out);
+
 /* --- for the ranks --- */
 
 #define NET_VARIABLES_MAX 9

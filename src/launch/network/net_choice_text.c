@@ -2,7 +2,7 @@
 /*
  * net_choice_text.c - what was chosen, in a line; and when nothing works, everything that was tried and what to do about it.
  */
-#include "launch/network/net_choice_internal.h"
+#include "launch/network/net_choice.h"
 
 #include "base/alloc.h"
 

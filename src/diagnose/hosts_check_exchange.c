@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_talk.c - what hosts that are looked at together are told and tell, and what becomes of those that are not there.
+ * hosts_check_exchange.c - the messages between the starting machine and the hosts, and the
+ * findings for hosts that do not start or are lost. A message out of order loses the host. Called
+ * by hosts_check.c through the starter's events.
  */
 #include "diagnose/hosts_check_run.h"
 
@@ -11,11 +13,10 @@
 #include <string.h>
 
 enum {
-    LOOK_MS =
-        60000, /* for a host to say the next thing: a resolver, a GPU driver and Python that all hang */
-    TRIAL_MS = 70000, /* ... and GPUs that do */
-    WAYS_MS = 20000,  /* to try all ways, and for each of them: */
-    WAY_MS = 250
+    LOCAL_MS = 60000,   /* until the next message: resolver, GPU driver and Python may all hang */
+    GPU_MS = 70000,     /* more for GPUs that hang */
+    NETWORK_MS = 20000, /* for all network tests */
+    ADDRESS_MS = 250    /* more for each address */
 };
 
 const char *hosts_check_name_of(const struct hosts_check_run *run, int i)
@@ -28,7 +29,7 @@ bool hosts_check_is_own(const struct hosts_check_run *run, int i)
     return i == run->opt->hosts->own;
 }
 
-/* --- hosts that are not there (any more) --- */
+/* --- lost hosts --- */
 
 static void end_host(run_host *host)
 {
@@ -40,39 +41,39 @@ static void end_host(run_host *host)
 void hosts_check_lose_host(run_host *host, const char *why)
 {
     struct hosts_check_run *run = host->run;
-    char mend[512];
+    char fix[512];
 
     if (host->is_over)
         return;
     if (run->opt->hosts->start.way == START_SSH)
-        text_format(mend, sizeof(mend), "lockstep check   # there, by hand");
+        text_format(fix, sizeof(fix), "lockstep check   # on that host");
     else
-        text_format(mend, sizeof(mend), "srun -N1 -n1 -w %s --overlap lockstep check",
+        text_format(fix, sizeof(fix), "srun -N1 -n1 -w %s --overlap lockstep check",
                     hosts_check_name_of(run, host->index));
-    finding_add(&run->out->hosts[host->index].found, FINDING_HOST_LOST_KIND, FINDING_ERROR, mend,
-                "its agent has ended: %s", why);
+    finding_add(&run->out->hosts[host->index].found, FINDING_HOST_LOST_KIND, FINDING_ERROR, fix,
+                "agent lost: %s", why);
     end_host(host);
 }
 
-static void host_is_late(void *arg)
+static void on_timeout(void *arg)
 {
     run_host *host = arg;
 
-    hosts_check_lose_host(host, "it has been silent for too long");
+    hosts_check_lose_host(host, "timed out waiting for its next message");
     if (host->run->starter != NULL && !hosts_check_is_own(host->run, host->index))
         starter_dismiss(host->run->starter, host->index);
 }
 
 void hosts_check_wait_for(run_host *host)
 {
-    int64_t limit_ms = LOOK_MS + (host->run->opt->checks.tries_gpus ? TRIAL_MS : 0);
+    int64_t limit_ms = LOCAL_MS + (host->run->opt->checks.tries_gpus ? GPU_MS : 0);
 
-    if (host->run->phase == HOSTS_CHECK_TRYING)
-        limit_ms = WAYS_MS + (int64_t)WAY_MS * host->run->n * NET_ADDRESSES_MAX;
-    poller_timer_set(host->run->loop, &host->limit, ls_now_ms() + limit_ms, host_is_late, host);
+    if (host->run->phase == HOSTS_CHECK_NETWORK)
+        limit_ms = NETWORK_MS + (int64_t)ADDRESS_MS * host->run->n * NET_ADDRESSES_MAX;
+    poller_timer_set(host->run->loop, &host->limit, ls_now_ms() + limit_ms, on_timeout, host);
 }
 
-/* The words of ssh, and what to do about them behind them in brackets. */
+/* `why` is the text of ssh or srun, followed by the starter's advice in parentheses. */
 static void add_unstarted(const struct hosts_check_run *run, int i, const char *why)
 {
     const char *advice = starter_fix(run->starter, i);
@@ -84,11 +85,11 @@ static void add_unstarted(const struct hosts_check_run *run, int i, const char *
     if (n_advice > 0 && n > n_advice + 3 && n < sizeof(what))
         what[n - n_advice - 3] = 0; /* " (" and ")" */
     finding_add(&run->out->hosts[i].found, FINDING_HOST_UNSTARTED_KIND, FINDING_ERROR,
-                n_advice > 0 ? advice : "lockstep check   # there, by hand",
-                "it could not be started: %s", what);
+                n_advice > 0 ? advice : "lockstep check   # on that host",
+                "the agent could not be started: %s", what);
 }
 
-/* --- asking --- */
+/* --- requests --- */
 
 ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_check_message type,
                           const wire_writer *body)
@@ -97,7 +98,7 @@ ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_check_messag
     if (hosts_check_is_own(run, i)) {
         const frame f = {.type = type, .body = body->data, .bytes = body->bytes};
 
-        return hosts_check_node_hear(run->own, &f);
+        return hosts_check_node_receive(run->own, &f);
     }
     return starter_send(run->starter, i, type, body->data, body->bytes);
 }
@@ -120,7 +121,7 @@ static ls_status take_offer(run_host *host, const frame *f)
 {
     LS_TRY(hosts_check_offer_read(f, &host->run->out->hosts[host->index].offer));
     if (host->has_offer)
-        return ls_fail(LS_EPROTO, "its addresses came twice");
+        return ls_fail(LS_EPROTO, "addresses received twice");
     host->has_offer = true;
     return hosts_check_is_own(host->run, host->index) ? LS_OK : ask_time(host);
 }
@@ -132,12 +133,12 @@ static ls_status take_time(run_host *host, const frame *f)
 
     LS_TRY(hosts_check_time_read(f, &t));
     if (t.number != host->n_asked || host->n_asked == 0)
-        return ls_fail(LS_EPROTO, "an answer that nobody has asked for");
-    (void)clock_offset_add(&host->run->out->hosts[host->index].clock, host->asked_ns, t.heard_ns,
-                           t.told_ns, answered_ns);
+        return ls_fail(LS_EPROTO, "unexpected answer about its clock");
+    (void)clock_offset_add(&host->run->out->hosts[host->index].clock, host->asked_ns, t.received_ns,
+                           t.sent_ns, answered_ns);
     if (host->n_asked < HOSTS_CHECK_QUESTIONS)
         return ask_time(host);
-    host->n_asked++; /* all is known */
+    host->n_asked++; /* the last answer */
     return LS_OK;
 }
 
@@ -148,8 +149,8 @@ static ls_status take_checked(run_host *host, const frame *f)
     LS_TRY(hosts_check_text_read(f, why, sizeof(why)));
     if (why[0] != 0)
         finding_add(&host->run->out->hosts[host->index].found, FINDING_HOST_LOST_KIND,
-                    FINDING_ERROR, "lockstep check   # there, by hand",
-                    "it could not be looked at whole: %s", why);
+                    FINDING_ERROR, "lockstep check   # on that host",
+                    "the check of this host is incomplete: %s", why);
     host->has_checked = true;
     return LS_OK;
 }
@@ -158,11 +159,11 @@ static ls_status take_report(run_host *host, const frame *f)
 {
     hosts_check_host *facts = &host->run->out->hosts[host->index];
 
-    if (host->run->phase != HOSTS_CHECK_TRYING || host->has_report)
-        return ls_fail(LS_EPROTO, "it tells of tries that nobody has asked for");
+    if (host->run->phase != HOSTS_CHECK_NETWORK || host->has_report)
+        return ls_fail(LS_EPROTO, "unexpected report of network tests");
     LS_TRY(hosts_check_report_read(f, &facts->report));
     host->has_report = true;
-    facts->has_come = true;
+    facts->has_answered = true;
     return LS_OK;
 }
 
@@ -184,11 +185,11 @@ static ls_status take(run_host *host, const frame *f)
         return take_facts(host, f);
     case HOSTS_CHECK_FINDING:
         return hosts_check_finding_read(f, &host->run->out->hosts[host->index].found);
-    case HOSTS_CHECK_CHECKED:
+    case HOSTS_CHECK_LOCAL_DONE:
         return take_checked(host, f);
     case HOSTS_CHECK_TIME:
         return take_time(host, f);
-    case HOSTS_CHECK_TRIED:
+    case HOSTS_CHECK_REPORT:
         return take_report(host, f);
     case REMOTE_FAILED:
         return hosts_check_text_read(f, host->failure, sizeof(host->failure));
@@ -210,7 +211,7 @@ ls_status hosts_check_take_message(void *arg, int i, const frame *f)
     return LS_OK;
 }
 
-/* Of this machine, which is in this process. */
+/* A message of this machine's own part. */
 void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer *body)
 {
     struct hosts_check_run *run = arg;
@@ -232,34 +233,34 @@ void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer
 
 static ls_status write_request(const struct hosts_check_run *run, int i, int cores, wire_writer *w)
 {
-    static char *words[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
+    static char *argv[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
     const agent_hosts_spec *hosts = run->opt->hosts;
     const int slots = hosts->list->hosts[i].slots;
-    hosts_check_orders o = {.n_ranks = slots,
-                            .master_port = run->opt->checks.master_port,
-                            .is_quick = run->opt->is_quick,
-                            .tries_gpus = run->opt->checks.tries_gpus,
-                            .base = {.key = *run->opt->key,
-                                     .node = i,
-                                     .n_nodes = run->n,
-                                     .n_ranks = slots > 0 ? slots : cores,
-                                     .host = hosts_check_name_of(run, i),
-                                     .folder = hosts->folder,
-                                     .argv = words,
-                                     .n_argv = 2,
-                                     .run_id = "",
-                                     .role = "",
-                                     .log_dir = "",
-                                     .filters = {"", ""},
-                                     .line_prefix = "",
-                                     .master_addr = "",
-                                     .net = run->opt->net != NULL ? run->opt->net : "",
-                                     .ports = run->opt->ports}};
+    hosts_check_request o = {.n_ranks = slots,
+                             .master_port = run->opt->checks.master_port,
+                             .is_quick = run->opt->is_quick,
+                             .tries_gpus = run->opt->checks.tries_gpus,
+                             .base = {.key = *run->opt->key,
+                                      .node = i,
+                                      .n_nodes = run->n,
+                                      .n_ranks = slots > 0 ? slots : cores,
+                                      .host = hosts_check_name_of(run, i),
+                                      .folder = hosts->folder,
+                                      .argv = argv,
+                                      .n_argv = 2,
+                                      .run_id = "",
+                                      .role = "",
+                                      .log_dir = "",
+                                      .filters = {"", ""},
+                                      .line_prefix = "",
+                                      .master_addr = "",
+                                      .net = run->opt->net != NULL ? run->opt->net : "",
+                                      .ports = run->opt->ports}};
     ls_status st = launch_request_list_env(hosts->exports, hosts->n_exports,
                                            hosts->start.way == START_SSH, &o.base);
 
     if (st == LS_OK) {
-        hosts_check_orders_write(w, &o);
+        hosts_check_request_write(w, &o);
         st = wire_writer_status(w);
     }
     ls_free(o.base.env);
@@ -274,7 +275,7 @@ void hosts_check_on_greeted(void *arg, int i, int cores)
     ls_status st = write_request(run, i, cores, &w);
 
     if (st == LS_OK)
-        st = starter_launch(run->starter, i, HOSTS_CHECK_ORDERS, w.data, w.bytes);
+        st = starter_launch(run->starter, i, HOSTS_CHECK_REQUEST, w.data, w.bytes);
     if (w.data != NULL)
         explicit_bzero(w.data, w.bytes);
     wire_writer_free(&w);

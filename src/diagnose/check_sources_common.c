@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_plain.c - what can be learned of this machine without loading libraries.
+ * check_sources_common.c - facts of this machine that need no loaded library. Both tables of
+ * sources contain these functions (CHECK_COMMON_SOURCES).
  */
-#include "diagnose/check_plain.h"
+#include "diagnose/check_sources_common.h"
 
 #include "base/text.h"
 #include "base/thread.h"
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *check_plain_host_name(void *self, char *buf, size_t n)
+const char *check_common_host_name(void *self, char *buf, size_t n)
 {
     LS_UNUSED(self);
     if (gethostname(buf, n) != 0)
@@ -26,32 +27,32 @@ const char *check_plain_host_name(void *self, char *buf, size_t n)
     return buf;
 }
 
-ls_status check_plain_interfaces(void *self, const char *filter, net_interface *out, int max,
-                                 int *n)
+ls_status check_common_interfaces(void *self, const char *filter, net_interface *out, int max,
+                                  int *n)
 {
     LS_UNUSED(self);
     return net_interfaces(filter, out, max, n);
 }
 
-const char *check_plain_variable(void *self, const char *name)
+const char *check_common_variable(void *self, const char *name)
 {
     LS_UNUSED(self);
-    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): no thread sets it
 }
 
-bool check_plain_limit(void *self, int resource, struct rlimit *out)
+bool check_common_limit(void *self, int resource, struct rlimit *out)
 {
     LS_UNUSED(self);
     return getrlimit((__rlimit_resource_t)resource, out) == 0;
 }
 
-int check_plain_usable_cores(void *self)
+int check_common_usable_cores(void *self)
 {
     LS_UNUSED(self);
     return ls_usable_cores(NULL);
 }
 
-bool check_plain_space(void *self, const char *path, uint64_t *total_bytes, uint64_t *free_bytes)
+bool check_common_space(void *self, const char *path, uint64_t *total_bytes, uint64_t *free_bytes)
 {
     struct statvfs facts;
 
@@ -63,13 +64,13 @@ bool check_plain_space(void *self, const char *path, uint64_t *total_bytes, uint
     return true;
 }
 
-int64_t check_plain_seconds(void *self)
+int64_t check_common_seconds(void *self)
 {
     LS_UNUSED(self);
     return (int64_t)time(NULL);
 }
 
-bool check_plain_clock_is_kept(void *self)
+bool check_common_clock_is_synchronized(void *self)
 {
     struct timex facts = {.modes = 0};
 
@@ -77,7 +78,7 @@ bool check_plain_clock_is_kept(void *self)
     return adjtimex(&facts) >= 0 && (facts.status & STA_UNSYNC) == 0;
 }
 
-bool check_plain_has_pidfd(void *self)
+bool check_common_has_pidfd(void *self)
 {
     const int fd = process_open(getpid());
 
@@ -88,8 +89,8 @@ bool check_plain_has_pidfd(void *self)
     return true;
 }
 
-/* Reading oneself is allowed wherever the call exists at all. */
-bool check_plain_has_vm_read(void *self)
+/* A process may always read its own memory, so a failure means that the call itself is denied. */
+bool check_common_has_vm_read(void *self)
 {
     char from = 1;
     char to = 0;
@@ -100,7 +101,7 @@ bool check_plain_has_vm_read(void *self)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
-ls_status check_plain_key_path(void *self, char *buf, size_t n)
+ls_status check_common_key_path(void *self, char *buf, size_t n)
 {
     LS_UNUSED(self);
     return net_key_user_path(buf, n);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_bare.c - this machine, seen by a program that can load no libraries.
+ * check_sources_static.c - the facts of this machine for a statically linked program. It cannot
+ * load libraries, so getent resolves names and GPUs are not queried. Used by the agent binary that
+ * is copied to hosts without Lockstep.
  */
-#include "diagnose/check_plain.h"
+#include "diagnose/check_sources_common.h"
 
 #include "base/text.h"
 #include "launch/process/child.h"
 
 #include <string.h>
 
-/* The C library asks for names through others that it loads; getent, which has them, is on every machine. */
+/* A static C library cannot load resolver modules. getent can, and every machine has it. */
 static ls_status resolve_by_getent(void *self, const char *name, int64_t limit_ms, net_address *out,
                                    int max, int *n)
 {
@@ -29,7 +31,7 @@ static ls_status resolve_by_getent(void *self, const char *name, int64_t limit_m
                     (int)strcspn(line, " \n"), line);
         if (net_address_parse(host, 0, &out[*n]) != LS_OK)
             continue;
-        for (int i = 0; i < *n; i++) /* once for each kind of socket */
+        for (int i = 0; i < *n; i++) /* getent repeats an address for each socket type */
             is_new = is_new && !net_address_equal(&out[i], &out[*n]);
         *n += is_new;
     }
@@ -40,8 +42,8 @@ static ls_status list_no_gpus(void *self, gpu_list *out)
 {
     LS_UNUSED(self);
     out->n = 0;
-    return ls_fail(LS_EUNSUPPORTED, "lockstep is not installed there, and the agent that travels "
-                                    "cannot load NVIDIA's libraries");
+    return ls_fail(LS_EUNSUPPORTED, "Lockstep is not installed on this host, and the agent binary "
+                                    "that is copied to it cannot load NVIDIA's libraries");
 }
 
 static ls_status try_no_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
@@ -52,8 +54,8 @@ static ls_status try_no_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
     return LS_OK;
 }
 
-const check_sources check_the_bare_machine = {.is_bare = true,
-                                              CHECK_PLAIN_SOURCES,
-                                              .resolve = resolve_by_getent,
-                                              .gpus = list_no_gpus,
-                                              .try_gpus = try_no_gpus};
+const check_sources check_static_machine = {.is_static = true,
+                                            CHECK_COMMON_SOURCES,
+                                            .resolve = resolve_by_getent,
+                                            .gpus = list_no_gpus,
+                                            .try_gpus = try_no_gpus};
