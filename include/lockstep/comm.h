@@ -40,54 +40,57 @@ typedef enum ls_reduce_op {
 /* How to join. Every field but `size` may be 0, which means the default. */
 typedef struct ls_init_options {
     size_t size; /* sizeof(ls_init_options) */
-    const char *
-        backend; /* "auto" (default), "native", "mpi", "mpi:openmpi", "mpi:mpich", "gloo": docs/backends.md */
-    const char *
-        init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" (a file that does not exist yet) */
+    /* "auto" (default), "native", "mpi", "mpi:openmpi", "mpi:mpich", "gloo": docs/backends.md */
+    const char *backend;
+    /* "env://" (default), "tcp://HOST:PORT", "file://PATH" (a file that does not exist yet) */
+    const char *init_method;
     int rank;              /* used when world_size > 0; required then by tcp:// and file:// */
     int world_size;        /* 0: from the environment */
     const char *transport; /* "auto" (default), "shm", "tcp"; default LOCKSTEP_TRANSPORT */
-    const char
-        *key_file; /* default LOCKSTEP_KEY_FILE, else ~/.config/lockstep/key (made at first use) */
-    int insecure;  /* 1: allow a listener off loopback without a key */
+    /* default LOCKSTEP_KEY_FILE, else ~/.config/lockstep/key (made at first use) */
+    const char *key_file;
+    int insecure;            /* 1: allow a listener off loopback without a key */
     int64_t timeout_ms;      /* of each operation; default 1800 s, negative: none */
     int64_t join_timeout_ms; /* default 600 s */
-    ls_store *
-        store; /* joins through this store instead of init_method; needs rank and world_size; borrowed
-                                until the group is destroyed */
+    /* joins through this store instead of init_method; needs rank and world_size; borrowed until
+     * the group is destroyed */
+    ls_store *store;
 } ls_init_options;
 
 /*
- * Joins the job and gives the group of all its ranks; `opt` may be NULL. With env:// the place in the job comes from,
- * in this order: LOCKSTEP_*, torchrun's variables (complete with LOCAL_RANK), Open MPI's, PMIx and PMI, Slurm's inside
- * a step, RANK + WORLD_SIZE + MASTER_ADDR + MASTER_PORT; with none of them the job is this one process.
- * Blocks until every rank has joined. LS_ETIMEOUT names the ranks that did not come; LS_EAUTH says which key file differs.
+ * Joins the job and gives the group of all its ranks; `opt` may be NULL. With env:// the place in
+ * the job comes from, in this order: LOCKSTEP_*, torchrun's variables (complete with LOCAL_RANK),
+ * Open MPI's, PMIx and PMI, Slurm's inside a step, RANK + WORLD_SIZE + MASTER_ADDR + MASTER_PORT;
+ * with none of them the job is this one process. Blocks until every rank has joined. LS_ETIMEOUT
+ * names the ranks that did not come; LS_EAUTH says which key file differs.
  */
 LS_API LS_MUST_USE ls_status ls_init(const ls_init_options *opt, ls_comm **out);
 
 /*
- * Finds out before any rank waits for another one whether ls_init() can use the backend `name`
- * (as in ls_init_options; NULL: that of LOCKSTEP_BACKEND) in a job of `ranks` ranks that are started
- * as this process is. A program that starts ranks on several machines calls it first. It loads the
+ * Finds out before any rank waits for another one whether ls_init() can use the backend `name` (as
+ * in ls_init_options; NULL: that of LOCKSTEP_BACKEND) in a job of `ranks` ranks that are started as
+ * this process is. A program that starts ranks on several machines calls it first. It loads the
  * backend's library, waits for no other process, and may be called from any thread. LS_EINVAL:
  * there is no backend of this name. LS_EUNSUPPORTED: says why, and which backends there are.
  */
 LS_API LS_MUST_USE ls_status ls_backend_check(const char *name, int ranks);
 
 /*
- * Leaves a group and frees it; NULL is allowed. What is pending fails with LS_ECANCELED; sends already started are
- * delivered first (bounded by 5 s). Ranks still waiting for this one get an error naming it. Blocks shortly, needs no
- * other rank.
+ * Leaves a group and frees it; NULL is allowed. What is pending fails with LS_ECANCELED; sends
+ * already started are delivered first (bounded by 5 s). Ranks still waiting for this one get an
+ * error naming it. Blocks shortly, needs no other rank.
  */
 LS_API void ls_comm_destroy(ls_comm *comm);
 
 /* Fails all pending and future operations of this group, on every rank of it: `reason` (may be
- * NULL) reaches them, with this rank's number. Safe from any thread, at any time until ls_comm_destroy(). */
+ * NULL) reaches them, with this rank's number. Safe from any thread, at any time until
+ * ls_comm_destroy(). */
 LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
 
-/* Makes sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color joins none and gives
- * *out = NULL. Collective over `comm`; blocks. Where it fails on one rank it fails on all, with
- * that rank's reason, and `comm` is broken; only NULL arguments fail the call alone. */
+/* Makes sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color
+ * joins none and gives *out = NULL. Collective over `comm`; blocks. Where it fails on one rank it
+ * fails on all, with that rank's reason, and `comm` is broken; only NULL arguments fail the call
+ * alone. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 
 /* The two ranks of NULL are -1. */
@@ -104,9 +107,10 @@ LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 
 /* --- memory that is reduced without copies --- */
 
-/* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging. Free it with
- * ls_comm_free() before the group is destroyed. Any rank may call it alone. After an operation on it has failed, ranks that
- * have not heard of that yet may still write to it: it is then to be freed, and not used again. */
+/* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging.
+ * Free it with ls_comm_free() before the group is destroyed. Any rank may call it alone. After an
+ * operation on it has failed, ranks that have not heard of that yet may still write to it: it is
+ * then to be freed, and not used again. */
 LS_API LS_MUST_USE ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out);
 LS_API void ls_comm_free(ls_comm *comm, void *memory); /* NULL is allowed */
 
@@ -150,9 +154,9 @@ LS_API LS_MUST_USE ls_status ls_reduce_scatter(ls_comm *comm, const void *src, v
 LS_API LS_MUST_USE ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count,
                                            ls_dtype type, ls_work **out);
 
-/* The same with counts (elements) of their own for each rank; parts lie back to back in rank order. All ranks give the
- * same counts[size], except ls_all_to_all_v: there src_counts[r] must equal rank r's dst_counts[this rank].
- * The arrays are copied. */
+/* The same with counts (elements) of their own for each rank; parts lie back to back in rank order.
+ * All ranks give the same counts[size], except ls_all_to_all_v: there src_counts[r] must equal rank
+ * r's dst_counts[this rank]. The arrays are copied. */
 LS_API LS_MUST_USE ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst,
                                              const size_t *counts, ls_dtype type, ls_work **out);
 LS_API LS_MUST_USE ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst,
@@ -176,8 +180,9 @@ LS_API LS_MUST_USE ls_status ls_barrier(ls_comm *comm, ls_work **out);
 
 #define LS_ANY_SOURCE (-1)
 
-/* Messages of one (sender, receiver, tag) arrive in order. A receive of other count or type than the message fails on
- * both sides. tag >= 0. A send may return before the receiver has it; the buffer is then the caller's again. */
+/* Messages of one (sender, receiver, tag) arrive in order. A receive of other count or type than
+ * the message fails on both sides. tag >= 0. A send may return before the receiver has it; the
+ * buffer is then the caller's again. */
 LS_API LS_MUST_USE ls_status ls_send(ls_comm *comm, const void *src, size_t count, ls_dtype type,
                                      int peer, int tag, ls_work **out);
 LS_API LS_MUST_USE ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_dtype type,
@@ -188,8 +193,8 @@ LS_API LS_MUST_USE ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_
 /* Waits, frees the handle, returns how the operation ended. */
 LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
 
-/* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation has ended with this
- * status; the handle stays for ls_work_wait(). */
+/* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation
+ * has ended with this status; the handle stays for ls_work_wait(). */
 LS_API LS_MUST_USE ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms);
 
 /* 1 when the operation has ended (well or not), without blocking. NULL has ended. */

@@ -45,8 +45,8 @@ LS_API LS_MUST_USE ls_status ls_store_prefix(ls_store *s, const char *prefix, ls
 LS_API LS_MUST_USE ls_status ls_store_set(ls_store *s, const char *key, const void *value,
                                           size_t bytes);
 
-/* Waits at most timeout_ms (negative: for ever) for the key. *out is the caller's, free it with ls_store_free(); it has
- * a 0 byte behind it. `bytes` may be NULL. LS_ETIMEOUT names the key. */
+/* Waits at most timeout_ms (negative: for ever) for the key. *out is the caller's, free it with
+ * ls_store_free(); it has a 0 byte behind it. `bytes` may be NULL. LS_ETIMEOUT names the key. */
 LS_API LS_MUST_USE ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms,
                                           void **out, size_t *bytes);
 LS_API void ls_store_free(void *value);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithms.h - which algorithm of the native backend serves which operation, as a table for people.
+ * algorithms.h - which algorithm of the native backend serves which operation, as a table for
+ * people.
  */
 #ifndef LS_COMM_ALGORITHMS_H
 #define LS_COMM_ALGORITHMS_H
@@ -8,8 +9,9 @@
 #include "base/text.h"
 
 /*
- * Appends the rows of operations within a host, those of LOCKSTEP_ALGORITHMS first, then those between hosts; in each part
- * the first row of an operation that fits serves. LS_EINVAL: the variable is wrong, and how.
+ * Appends the rows of operations within a host, those of LOCKSTEP_ALGORITHMS first, then those
+ * between hosts; in each part the first row of an operation that fits serves. LS_EINVAL: the
+ * variable is wrong, and how.
  */
 LS_MUST_USE ls_status algorithms_text(text_buf *out);
 

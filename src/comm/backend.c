@@ -12,13 +12,15 @@
 #define ENTRY_SYMBOL "lockstep_backend" /* const backend_ops of a module */
 #define NAME_BYTES   33
 
-/* A module of a family, and what its own launcher sets: an MPI library finds its ranks under no other. */
+/* A module of a family, and what its own launcher sets: an MPI library finds its ranks under no
+ * other. */
 typedef struct backend_variant {
     const char *name;
     const char *launcher[3];
 } backend_variant;
 
-/* One row a backend: built-in ones first; the others are modules, loaded when they are asked for by name. */
+/* One row a backend: built-in ones first; the others are modules, loaded when they are asked for by
+ * name. */
 typedef struct backend_entry {
     const char *name;
     const backend_ops *ops;          /* NULL: liblockstep_NAME.so */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot_record.h - what a rank publishes when it joins, on the wire, and what all of them must agree on.
+ * boot_record.h - what a rank publishes when it joins, on the wire, and what all of them must agree
+ * on.
  */
 #ifndef LS_COMM_BOOT_RECORD_H
 #define LS_COMM_BOOT_RECORD_H

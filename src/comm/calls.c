@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls.c - telling the hub what this rank has called, where the backend does not compare it (backend.h, compares_calls).
+ * calls.c - telling the hub what this rank has called, where the backend does not compare it
+ * (backend.h, compares_calls).
  *
- * All collectives go into a digest; a sample of them is told with it, five times a second. When more come than are told at
- * once, every second one is left out, again and again, by their numbers: what two ranks keep has numbers in common, however
- * different their pace.
+ * All collectives go into a digest; a sample of them is told with it, five times a second. When
+ * more come than are told at once, every second one is left out, again and again, by their numbers:
+ * what two ranks keep has numbers in common, however different their pace.
  */
 #include "comm/calls.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls.h - what a group has called, for backends whose transfers do not show that ranks disagree: the hub compares it.
+ * calls.h - what a group has called, for backends whose transfers do not show that ranks disagree:
+ * the hub compares it.
  */
 #ifndef LS_COMM_CALLS_H
 #define LS_COMM_CALLS_H

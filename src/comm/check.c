@@ -219,7 +219,8 @@ ls_status check_coll(coll *op, int rank, int size)
     return LS_OK;
 }
 
-/* Ranks give the same counts to all v-variants but all_to_all_v, where peers compare what they send each other. */
+/* Ranks give the same counts to all v-variants but all_to_all_v, where peers compare what they send
+ * each other. */
 static uint64_t stamp_count(const coll *op, int size)
 {
     const size_t *counts = shared_counts(op);

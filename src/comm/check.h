@@ -8,8 +8,9 @@
 #include "comm/backend.h"
 
 /*
- * Checks everything that the header of comm.h demands and brings the description into its final form: pointers that this
- * rank's part of the operation does not look at become NULL. LS_EINVAL names the operation and the argument.
+ * Checks everything that the header of comm.h demands and brings the description into its final
+ * form: pointers that this rank's part of the operation does not look at become NULL. LS_EINVAL
+ * names the operation and the argument.
  */
 LS_MUST_USE ls_status check_coll(coll *op, int rank, int size);
 

@@ -49,8 +49,9 @@ static int64_t earlier(int64_t a, int64_t b)
 }
 
 /*
- * Sleeps in the backend until something may have moved, until_ns, or something is due. The sleep is cut into pieces: one
- * that took far longer than asked means that this process was stopped (Ctrl-Z), which is nobody's delay.
+ * Sleeps in the backend until something may have moved, until_ns, or something is due. The sleep is
+ * cut into pieces: one that took far longer than asked means that this process was stopped
+ * (Ctrl-Z), which is nobody's delay.
  */
 static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 {
@@ -68,7 +69,8 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     slept_ns = ls_now_ns() - now_ns;
     if (slept_ns > ms * 1000000 + STOPPED_NS)
         watch_forgive(e, slept_ns - ms * 1000000);
-    // News are read in the next pass, behind the backend's turn: what has come counts before what has broken.
+    // News are read in the next pass, behind the backend's turn: what has come counts before what
+    // has broken.
     e->next_control_ns = 0;
 }
 
@@ -82,9 +84,10 @@ typedef struct patience {
 } patience;
 
 /*
- * It slept, and now something has moved. Where cores come back later than others stay awake (a virtual machine on a busy host), each
- * would be asleep by the time the other is back, in every operation from then on. So who waited for little longer than he was awake
- * stays awake next time; who waited for long does not.
+ * It slept, and now something has moved. Where cores come back later than others stay awake (a
+ * virtual machine on a busy host), each would be asleep by the time the other is back, in every
+ * operation from then on. So who waited for little longer than he was awake stays awake next time;
+ * who waited for long does not.
  */
 static void learn(engine *e, patience *p)
 {
@@ -150,7 +153,8 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
     return true;
 }
 
-/* Most operations end here: the other ranks are at most a few microseconds away. News can wait for so long, but not for ever. */
+/* Most operations end here: the other ranks are at most a few microseconds away. News can wait for
+ * so long, but not for ever. */
 void drive_spin_wait(engine *e, const ls_work *w)
 {
     const backend_ops *ops = e->parts.ops;
@@ -196,7 +200,8 @@ void drive_once(engine *e)
     watch_look(e, ls_now_ns());
 }
 
-/* The progress thread: asleep on `back` unless asynchronous works are pending and no caller drives. */
+/* The progress thread: asleep on `back` unless asynchronous works are pending and no caller
+ * drives. */
 static void carry_on(void *arg)
 {
     engine *e = arg;

@@ -41,7 +41,8 @@ static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status sta
     return cause;
 }
 
-/* A work that failed by itself breaks its group, as the numbers of its messages are in doubt from then on. */
+/* A work that failed by itself breaks its group, as the numbers of its messages are in doubt from
+ * then on. */
 static void host_done(void *self, backend_work *b, ls_status status, const char *text)
 {
     engine *e = self;
@@ -290,7 +291,8 @@ static ls_status keep_counts(ls_work *w, int size)
     return LS_OK;
 }
 
-/* all_to_all in place: every part is both read and written by others, so src moves out of the way. */
+/* all_to_all in place: every part is both read and written by others, so src moves out of the
+ * way. */
 static ls_status keep_source(ls_work *w, const ls_comm *comm)
 {
     coll *op = &w->b.op;
@@ -343,7 +345,8 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, const void *site)
     return LS_OK;
 }
 
-/* Nothing to move: ranks still meet and compare their stamps, which name the operation they called. */
+/* Nothing to move: ranks still meet and compare their stamps, which name the operation they
+ * called. */
 static void reduce_to_barrier(coll *op)
 {
     const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
@@ -409,7 +412,8 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     return LS_OK;
 }
 
-/* In a group of one everything is a copy from src to dst, if they differ, or one contribution that is divided. */
+/* In a group of one everything is a copy from src to dst, if they differ, or one contribution that
+ * is divided. */
 static void run_alone(engine *e, ls_work *w)
 {
     const coll *op = &w->b.op;

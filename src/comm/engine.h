@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.h - what carries operations on: one engine a job that this process has joined, shared by all its groups.
+ * engine.h - what carries operations on: one engine a job that this process has joined, shared by
+ * all its groups.
  *
- * One lock guards everything. Whoever blocks in a call drives: it progresses the backend, reads news from the hub and
- * runs the watchdog, for all groups at once. One caller drives at a time, others wait on `changed`. While no caller
- * drives and asynchronous operations are pending, the progress thread does, and sleeps in between.
+ * One lock guards everything. Whoever blocks in a call drives: it progresses the backend, reads
+ * news from the hub and runs the watchdog, for all groups at once. One caller drives at a time,
+ * others wait on `changed`. While no caller drives and asynchronous operations are pending, the
+ * progress thread does, and sleeps in between.
  *
  *   engine.c  its life, starting and ending works, breaking groups
  *   drive.c   the waiting loop and the progress thread
@@ -123,8 +125,8 @@ struct engine {
     ls_mutex abort_mu;     // leaf; guards `aborts`
     struct engine_abort *aborts;
     atomic_bool has_aborts;
-    const ls_comm
-        *opening; /* a group of which the backend opens a part, and waits for others under `mu` */
+    /* a group of which the backend opens a part, and waits for others under `mu` */
+    const ls_comm *opening;
     engine_parts parts;
     comm_host host;
     list_node groups;
@@ -133,8 +135,8 @@ struct engine {
     uint32_t next_group; /* ids where there is no hub */
     list_node free_works;
     ls_ticks ticks; /* for stamps */
-    int64_t
-        seen_ns; /* the time when spin_wait() last looked at it; 0: no spin_wait() is under way */
+    /* the time when spin_wait() last looked at it; 0: no spin_wait() is under way */
+    int64_t seen_ns;
     site_cache sites;
     bool is_forked; /* set in a forked child: nothing may be used there */
     list_node fork_node;
@@ -160,8 +162,8 @@ struct engine {
 
 /* --- engine.c --- */
 
-/* Ends what is there: the backend delivers first, then the goodbye, so that who hears it may rely on all data being under
- * way. */
+/* Ends what is there: the backend delivers first, then the goodbye, so that who hears it may rely
+ * on all data being under way. */
 void engine_free_parts(engine_parts *p);
 
 /* Takes what is in `parts`; on failure it stays the caller's. */
@@ -191,7 +193,8 @@ typedef struct coll_call {
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
                                  ls_work **out);
 
-/* Breaks the group from any thread, whatever another one waits for: served by who has the lock, at once. */
+/* Breaks the group from any thread, whatever another one waits for: served by who has the lock, at
+ * once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);
 
 /* Everything below: under the lock. */
@@ -201,8 +204,8 @@ void engine_serve_aborts(engine *e);
 void engine_end_work(engine *e, ls_work *w, ls_status status);
 void engine_free_work(engine *e, ls_work *w);
 
-/* Breaks a group for ever: its pending works end with this status and the cause's text. tell: the hub has not said so
- * itself and is told. A broken group stays as it is. */
+/* Breaks a group for ever: its pending works end with this status and the cause's text. tell: the
+ * hub has not said so itself and is told. A broken group stays as it is. */
 void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status status, bool tell);
 
 /* Something failed here: the group breaks with this cause unless the hub knows a better one soon. A
@@ -214,13 +217,15 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 /* --- drive.c --- */
 
 void drive_init(engine *e);
-/* A caller waits for this work, just started: the backend carries it on alone for a moment, if nothing else is pending. */
+/* A caller waits for this work, just started: the backend carries it on alone for a moment, if
+ * nothing else is pending. */
 void drive_spin_wait(engine *e, const ls_work *w);
 /* Until the work has ended (true) or deadline_ns (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */
 void drive_once(engine *e);
-/* Asynchronous works are pending and the caller leaves: the progress thread takes over, started when need be. */
+/* Asynchronous works are pending and the caller leaves: the progress thread takes over, started
+ * when need be. */
 void drive_hand_over(engine *e);
 /* Ends the progress thread; not under the lock. */
 void drive_stop(engine *e);
@@ -234,7 +239,8 @@ void watch_tell(engine *e, const job_cause *cause); /* the other ranks hear of i
 /* Fails with the cause that the job has ended for, or the group of which a part is being opened.
  * LS_OK: neither has. */
 ls_status watch_failure(const engine *e);
-/* A connection was lost while a group was made: waits shortly for the news that say why; gives the status to fail with. */
+/* A connection was lost while a group was made: waits shortly for the news that say why; gives the
+ * status to fail with. */
 ls_status watch_explain(engine *e, ls_status st);
 void watch_news(engine *e);                       /* news only, at once */
 void watch_forgive(engine *e, int64_t gap_ns);    /* this process was stopped for so long */

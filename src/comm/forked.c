@@ -6,9 +6,10 @@
 #define HUB_FDS_MAX 4096 /* descriptors that are looked at */
 
 /*
- * The only state of comm that is not inside a group: the kernel forks processes, not groups, so the hook that closes
- * inherited connections must find all engines. Without it a child that outlives its rank (a data worker) would keep the
- * rank's connections open, and nobody would notice its death.
+ * The only state of comm that is not inside a group: the kernel forks processes, not groups, so the
+ * hook that closes inherited connections must find all engines. Without it a child that outlives
+ * its rank (a data worker) would keep the rank's connections open, and nobody would notice its
+ * death.
  */
 static pthread_mutex_t registry_mu = PTHREAD_MUTEX_INITIALIZER;
 static list_node registry = {&registry, &registry};
@@ -44,8 +45,8 @@ static bool is_of_hub(int fd, const net_address *served_at)
 }
 
 /*
- * The hub thread of rank 0 may have been anywhere in its lists, so its sockets are found from outside: they are those whose
- * own address is the hub's.
+ * The hub thread of rank 0 may have been anywhere in its lists, so its sockets are found from
+ * outside: they are those whose own address is the hub's.
  */
 static void close_hub(const net_address *served_at)
 {
@@ -54,7 +55,8 @@ static void close_hub(const net_address *served_at)
             (void)close(fd);
 }
 
-/* Other threads are gone and may have held any lock: descriptors are closed, nothing else is touched. */
+/* Other threads are gone and may have held any lock: descriptors are closed, nothing else is
+ * touched. */
 static void after_fork_in_child(void)
 {
     list_for_each (it, &registry) {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * One row a family. A family speaks when its rank variable is set, and is complete when its size and all of `needs`
- * are set as well. Rows stand in the order in which they count.
+ * One row a family. A family speaks when its rank variable is set, and is complete when its size
+ * and all of `needs` are set as well. Rows stand in the order in which they count.
  */
 static const identity_family families[] = {
     {.name = "LOCKSTEP",
@@ -138,7 +138,8 @@ static ls_status read_locals(const comm_env *env, const identity_family *f, iden
     return LS_OK;
 }
 
-/* Whether this family says where the process is. A half-set one of those that people set by hand is an error. */
+/* Whether this family says where the process is. A half-set one of those that people set by hand is
+ * an error. */
 static ls_status family_speaks(const comm_env *env, const identity_family *f, bool *speaks)
 {
     const char *missing = missing_variable(env, f);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.h - which rank this process is, of how many, and where its job meets: from options and the environment alone.
+ * identity.h - which rank this process is, of how many, and where its job meets: from options and
+ * the environment alone.
  *
- * The families are tried in this order, the first complete one counts: options, LOCKSTEP_*, torchrun (complete with
- * LOCAL_RANK), Open MPI, PMIx, PMI, Slurm inside a step of more than one task, bare RANK + WORLD_SIZE + MASTER_*.
- * With none of them the job is this one process. Where LOCKSTEP_* says rank 0 of 1, a later family
- * that says more ranks counts: it is of a launcher inside, as in `lockstep run mpirun -np 4 PROG`.
- * Then LOCKSTEP_*, MASTER_* and the descriptors are those of the outer job and do not count.
+ * The families are tried in this order, the first complete one counts: options, LOCKSTEP_*,
+ * torchrun (complete with LOCAL_RANK), Open MPI, PMIx, PMI, Slurm inside a step of more than one
+ * task, bare RANK + WORLD_SIZE + MASTER_*. With none of them the job is this one process. Where
+ * LOCKSTEP_* says rank 0 of 1, a later family that says more ranks counts: it is of a launcher
+ * inside, as in `lockstep run mpirun -np 4 PROG`. Then LOCKSTEP_*, MASTER_* and the descriptors are
+ * those of the outer job and do not count.
  */
 #ifndef LS_COMM_IDENTITY_H
 #define LS_COMM_IDENTITY_H
@@ -22,7 +24,8 @@ typedef enum hub_location {
     HUB_AT_NONE = 0, /* a job of one rank has none */
     HUB_AT_URL,      /* the starter serves it at `place` */
     HUB_AT_MASTER,   /* rank 0 serves it at `place`, HOST:PORT, over TCP */
-    HUB_AT_UNIX_NAME, /* rank 0 serves it on a unix socket whose name derives from `place` (all ranks on one host) */
+    /* rank 0 serves it on a unix socket whose name derives from `place` (all ranks on one host) */
+    HUB_AT_UNIX_NAME,
     HUB_AT_FILE, /* rank 0 serves it anywhere and tells where in the store `place` (file://...) */
     HUB_AT_PMI,  /* ... in the key-value space of PMI-1 */
     HUB_AT_PMIX, /* ... in that of PMIx; `place` is what to do where there is no library for it */
@@ -47,7 +50,8 @@ typedef struct identity {
     char warning[512]; /* "" or two families that disagree */
 } identity;
 
-/* Pure: reads `env` and `opt` (never NULL here) only. LS_EINVAL names the variable or option, its value and what would do. */
+/* Pure: reads `env` and `opt` (never NULL here) only. LS_EINVAL names the variable or option, its
+ * value and what would do. */
 LS_MUST_USE ls_status identity_find(const comm_env *env, const ls_init_options *opt, identity *out);
 
 /* The number of tasks on node `node` from Slurm's "4(x2),2". LS_EINVAL names `what`. */

@@ -63,7 +63,8 @@ static bool is_one_host(const identity *id)
     return id->local_size == id->size;
 }
 
-/* Ranks of one host meet under a name made of what their starter told all of them and no other job. */
+/* Ranks of one host meet under a name made of what their starter told all of them and no other
+ * job. */
 static ls_status name_place(identity *id, const char *starter, const char *a, const char *b,
                             const char *c)
 {

@@ -72,7 +72,8 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     return LS_OK;
 }
 
-/* What a join brought becomes the engine's. The backend polls a descriptor of its own, which outlives the connection. */
+/* What a join brought becomes the engine's. The backend polls a descriptor of its own, which
+ * outlives the connection. */
 static ls_status take_join(engine_parts *p, join *j)
 {
     p->join = j;
@@ -185,7 +186,8 @@ static ls_status find_identity(const comm_env *env, const ls_init_options *opt, 
     return LS_OK;
 }
 
-/* NCCL's variable for more detail does nothing for our own engine. Warnings are logged in any case. */
+/* NCCL's variable for more detail does nothing for our own engine. Warnings are logged in any
+ * case. */
 static void hint_at_log(const comm_env *env, const identity *id, const engine_parts *parts)
 {
     static int64_t last_ms; // of rank 0, once a process

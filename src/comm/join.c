@@ -21,7 +21,8 @@ static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
     return text_format(buf, KEY_BYTES, "%sboot/%d", j->scope, rank);
 }
 
-/* TCP needs a key; where everybody has come over unix sockets of one user there is none yet, so rank 0 makes one. */
+/* TCP needs a key; where everybody has come over unix sockets of one user there is none yet, so
+ * rank 0 makes one. */
 static ls_status share_key(join *j, const join_settings *s)
 {
     char name[KEY_BYTES];
@@ -144,7 +145,8 @@ static void describe_boot(join *j, const join_settings *s)
     b->algorithms = s->algorithms;
 }
 
-/* The others need not wait for one that cannot come. Those that differ or are missing are told by their own look. */
+/* The others need not wait for one that cannot come. Those that differ or are missing are told by
+ * their own look. */
 static void tell_failure(join *j, ls_status st)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = j->id.rank};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.h - a rank's way into its job: reach the hub (or serve it), publish a boot record, read everybody's.
+ * join.h - a rank's way into its job: reach the hub (or serve it), publish a boot record, read
+ * everybody's.
  *
  *   join.c        the order of things, and the exchange of records
  *   join_hub.c    where the hub is, with which key, and serving it on rank 0
@@ -63,8 +64,8 @@ typedef struct join {
 } join;
 
 /*
- * Joins a job of more than one rank; blocks until all records are here. LS_ETIMEOUT names the ranks that did not come,
- * LS_EMISMATCH both ranks and what differs, LS_EAUTH the key file.
+ * Joins a job of more than one rank; blocks until all records are here. LS_ETIMEOUT names the ranks
+ * that did not come, LS_EMISMATCH both ranks and what differs, LS_EAUTH the key file.
  */
 LS_MUST_USE ls_status join_job(const identity *id, const join_settings *s, join **out);
 
@@ -84,7 +85,8 @@ LS_MUST_USE ls_status join_listen(join *j, const join_settings *s);
 /* The starter's listener, if this join had it, is free for the next one. */
 void join_give_listener_back(join *j);
 
-/* The address (port 0) of the best interface that passes the filter ("": any) and leads to other hosts. */
+/* The address (port 0) of the best interface that passes the filter ("": any) and leads to other
+ * hosts. */
 LS_MUST_USE ls_status join_interface_address(const char *filter, net_address *out);
 
 /* Whether ranks may have to talk over TCP. */

@@ -28,7 +28,8 @@ void join_derive_job(const char *what, char job[JOB_ID_BYTES])
     text_format(job, JOB_ID_BYTES, "%016" PRIx64, ls_hash_bytes(what, strlen(what), 0x10c5));
 }
 
-/* Who holds the other end of PMI's socket: the same process for all ranks of a host, another one for each job. */
+/* Who holds the other end of PMI's socket: the same process for all ranks of a host, another one
+ * for each job. */
 static pid_t pmi_server(int fd)
 {
     char kept[LS_ERROR_BYTES];
@@ -106,8 +107,8 @@ static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
 }
 
 /*
- * Where rank 0 serves a hub for each join at the same place, a fast rank may meet the one of the join before, which is about
- * to go: it has been there already, and tries again.
+ * Where rank 0 serves a hub for each join at the same place, a fast rank may meet the one of the
+ * join before, which is about to go: it has been there already, and tries again.
  */
 ls_status join_connect_to_hub(join *j, const join_settings *s)
 {
@@ -157,7 +158,8 @@ static ls_status reach_url(join *j, const join_settings *s)
     return join_connect_to_hub(j, s);
 }
 
-/* "localhost", or a number: what a name resolves to on rank 0's own host says nothing about the others. */
+/* "localhost", or a number: what a name resolves to on rank 0's own host says nothing about the
+ * others. */
 static bool is_loopback_text(const char *place, const net_address *a)
 {
     net_address number;
@@ -173,8 +175,8 @@ static bool is_loopback_text(const char *place, const net_address *a)
 }
 
 /*
- * Many hosts resolve their own name to a loopback address, and an address that others use may belong to a translator in
- * between: then rank 0 serves on every interface.
+ * Many hosts resolve their own name to a loopback address, and an address that others use may
+ * belong to a translator in between: then rank 0 serves on every interface.
  */
 static ls_status serve_master(join *j, const join_settings *s)
 {
@@ -268,8 +270,8 @@ static void log_absent(const join *j, ls_store *store, const char *scope)
     text_free(&ranks);
 }
 
-/* A value that another rank puts into the store. Waits are cut so that the lines are this one's
- * and not the store's. */
+/* A value that another rank puts into the store. Waits are cut so that the lines are this one's and
+ * not the store's. */
 static ls_status await_value(join *j, const join_settings *s, ls_store *store, const char *scope,
                              const char *key, void **value, size_t *bytes)
 {
@@ -406,7 +408,8 @@ ls_status join_reach_hub(join *j, const join_settings *s)
 {
     j->is_one_host = j->id.n_nodes == 1;
     LS_TRY(reach(j, s));
-    // An abstract unix socket is only reached from the same host, unless an agent a node stands in front of the hub.
+    // An abstract unix socket is only reached from the same host, unless an agent a node stands in
+    // front of the hub.
     if (net_address_family(&j->hub_address) == NET_UNIX && j->id.n_nodes <= 1)
         j->is_one_host = true;
     return LS_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join_internal.h - between the places where a hub is found: join_hub.c, and join_pmi.c where a starter's notice board is all there
- * is.
+ * join_internal.h - between the places where a hub is found: join_hub.c, and join_pmi.c where a
+ * starter's notice board is all there is.
  */
 #ifndef LS_COMM_JOIN_INTERNAL_H
 #define LS_COMM_JOIN_INTERNAL_H

@@ -65,8 +65,9 @@ ls_status join_interface_address(const char *filter, net_address *out)
 }
 
 /*
- * The one address to listen at: on one host the loopback; else the interface that was asked for, else the one that reaches
- * the hub. Rank 0 reaches its own hub over any address, so it takes the one that the others were told.
+ * The one address to listen at: on one host the loopback; else the interface that was asked for,
+ * else the one that reaches the hub. Rank 0 reaches its own hub over any address, so it takes the
+ * one that the others were told.
  */
 static ls_status choose_address(const join *j, const join_settings *s, net_address *out)
 {
@@ -85,8 +86,9 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
 }
 
 /*
- * Ranks are called for as long as they are in a job. Of two jobs that a process is in at once only one can have the starter's
- * listener, as nobody knows for which of them a connection is before it has been taken.
+ * Ranks are called for as long as they are in a job. Of two jobs that a process is in at once only
+ * one can have the starter's listener, as nobody knows for which of them a connection is before it
+ * has been taken.
  */
 static atomic_bool listener_is_lent; // a property of the process, as the descriptor is
 
@@ -97,7 +99,8 @@ void join_give_listener_back(join *j)
     j->has_starters_listener = false;
 }
 
-/* The listener stays open for what this process joins later, so each join takes a copy; programs that it runs must not. */
+/* The listener stays open for what this process joins later, so each join takes a copy; programs
+ * that it runs must not. */
 static ls_status take_listener(join *j, boot_record *own)
 {
     net_address at;

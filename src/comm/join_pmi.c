@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join_pmi.c - the hub's address by way of a starter that keeps words for its ranks: PMI-1 or PMIx. Rank 0 serves the hub and puts up
- * where, with a random name for this meeting; all wait for each other; the others read it. The key is the user's, derived for that name.
+ * join_pmi.c - the hub's address by way of a starter that keeps words for its ranks: PMI-1 or PMIx.
+ * Rank 0 serves the hub and puts up where, with a random name for this meeting; all wait for each
+ * other; the others read it. The key is the user's, derived for that name.
  */
 #include "comm/join_internal.h"
 
@@ -94,8 +95,8 @@ static ls_status find(join *j, const join_settings *s, const board *b)
     return derive(j, s, b, value);
 }
 
-/* The goodbye to the board is only for those who have met: a starter ends the job when a process goes without it, which is what the others
- * need when this one could not join. */
+/* The goodbye to the board is only for those who have met: a starter ends the job when a process
+ * goes without it, which is what the others need when this one could not join. */
 static ls_status meet_at(join *j, const join_settings *s, const board *b)
 {
     ls_status st = j->id.rank == 0 ? publish(j, s, b) : LS_OK;
@@ -110,8 +111,9 @@ static ls_status meet_at(join *j, const join_settings *s, const board *b)
     return join_connect_to_hub(j, s);
 }
 
-/* With an MPI that will be the backend: it comes to the board after us. PMI hears one goodbye a process, MPI's; PMIx counts them, but
- * must not hear the last before MPI has come, so ours waits for the end of the join. */
+/* With an MPI that will be the backend: it comes to the board after us. PMI hears one goodbye a
+ * process, MPI's; PMIx counts them, but must not hear the last before MPI has come, so ours waits
+ * for the end of the join. */
 static bool is_shared(const join_settings *s)
 {
     return text_starts(s->backend, "mpi:");

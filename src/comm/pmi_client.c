@@ -72,7 +72,8 @@ static ls_status refuse(const char *line)
     return ls_fail(LS_EPROTO, "%s answers \"%s\"", peer, shown);
 }
 
-/* What stands behind NAME=, up to the next space, or for a value to the end of the line; false: no such name. */
+/* What stands behind NAME=, up to the next space, or for a value to the end of the line; false: no
+ * such name. */
 static bool find(const char *line, const char *name, char *out, size_t n)
 {
     const size_t length = strlen(name);

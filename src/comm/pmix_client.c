@@ -14,8 +14,9 @@
 #include <string.h>
 
 /*
- * What of PMIx's interface is used, in words of our own, so that nothing is needed to build: the part of it that has been the same since
- * version 2, which is what the number behind libpmix.so stands for.
+ * What of PMIx's interface is used, in words of our own, so that nothing is needed to build: the
+ * part of it that has been the same since version 2, which is what the number behind libpmix.so
+ * stands for.
  */
 enum { SPACE_BYTES = 256, KEY_BYTES = 512 };
 enum { IS_STRING = 3, IS_INT = 6 };                            /* pmix_data_type_t */
@@ -66,7 +67,8 @@ static ls_status find(void *handle, const char *name, void *function)
     return LS_OK;
 }
 
-/* Its plugins look for the library's own names among everybody's. It is never unloaded: it has a thread. */
+/* Its plugins look for the library's own names among everybody's. It is never unloaded: it has a
+ * thread. */
 static ls_status load(pmix_library *out)
 {
     void *handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
@@ -100,8 +102,8 @@ static pmix_wish time_limit(const pmix_client *c)
     return wish;
 }
 
-/* Behind the last goodbye of a process PMIx does not begin again, and without one mpirun takes its end for a crash. So an MPI that is
- * here must have begun, whose goodbye is still to come. */
+/* Behind the last goodbye of a process PMIx does not begin again, and without one mpirun takes its
+ * end for a crash. So an MPI that is here must have begun, whose goodbye is still to come. */
 static ls_status leave_room_for_mpi(void)
 {
     void *symbol = dlsym(RTLD_DEFAULT, "MPI_Initialized");

@@ -180,7 +180,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put_text(&e[AT_SITE], stamp->site);
     put(&r->words[HEAD_LAST], number);
     put(&e[AT_NUMBER], number);
-    // The ring is larger than the caches near the core: a store that misses would hold up those behind it.
+    // The ring is larger than the caches near the core: a store that misses would hold up those
+    // behind it.
     e = entry_at(r->words, number + 1);
     core_prefetch_write((const void *)(uintptr_t)e);
     core_prefetch_write((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
@@ -238,7 +239,8 @@ void recorder_read_activity(int fd, text_buf *out)
     text_append(out, "%s", text);
 }
 
-/* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or changed. */
+/* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or
+ * changed. */
 static uint64_t copy_words(const word *from, uint64_t *to, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -2,8 +2,9 @@
 /*
  * recorder.h - the flight recorder: a rank's last operations, in memory that outlives the rank.
  *
- * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep the descriptor and read it
- * at any time, also after SIGKILL. Layout, all fields little-endian 64-bit words written one by one:
+ * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep
+ * the descriptor and read it at any time, also after SIGKILL. Layout, all fields little-endian
+ * 64-bit words written one by one:
  *
  *   header   magic, entry count, rank, number of the last entry, number of the last phase,
  *            activity[88]
@@ -12,9 +13,9 @@
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes behind the entries; what the program did beside
  *            its operations (forward, backward, ...), written when it is over
  *
- * `number` counts the operations of the rank from 1 and is written last, after being 0 while the rest changes: a reader
- * takes an entry only when it finds the same nonzero number before and after copying it. end_ns is 0 while the operation
- * runs and is the last word written at its end.
+ * `number` counts the operations of the rank from 1 and is written last, after being 0 while the
+ * rest changes: a reader takes an entry only when it finds the same nonzero number before and after
+ * copying it. end_ns is 0 while the operation runs and is the last word written at its end.
  *
  * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
  * Threads    recorder_begin(), _end(), _phase() and _set_activity() under the engine's
@@ -40,10 +41,12 @@ void recorder_close(recorder *r); /* NULL is allowed; what was recorded stays be
 
 /* Notes the start of an operation; gives its number, for recorder_end(). */
 uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns);
-/* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone round since. */
+/* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone
+ * round since. */
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
 
-/* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are kept. */
+/* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are
+ * kept. */
 void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
 
 /* Notes what the rank must not exit in the middle of; "": nothing. Longer texts are cut. */
@@ -66,8 +69,9 @@ typedef struct recorder_entry {
 } recorder_entry;
 
 /*
- * The last operations in a ring, oldest first, at most `max` of them; *n tells how many. May be called while the rank writes:
- * entries that change meanwhile are left out. LS_EFORMAT: fd holds no recorder.
+ * The last operations in a ring, oldest first, at most `max` of them; *n tells how many. May be
+ * called while the rank writes: entries that change meanwhile are left out. LS_EFORMAT: fd holds no
+ * recorder.
  */
 LS_MUST_USE ls_status recorder_read(int fd, recorder_entry *out, int max, int *n);
 

@@ -25,16 +25,16 @@ typedef struct reduce_operand {
     const void *data;
     int first;
     int n_ranks;
-    bool
-        partial; /* data has the partial type; otherwise n_ranks is 1 and data has the type itself */
+    /* data has the partial type; otherwise n_ranks is 1 and data has the type itself */
+    bool partial;
 } reduce_operand;
 
 /*
- * dst = the tree over the operands. They are in rank order and disjoint, and together cover
- * [first, first + n), which is one aligned subtree or all of 0..world-1.
- * final: rounds to `type`, after avg has divided by `divisor` (of the partial type; not 0).
- * Otherwise dst has the partial type. dst may be the data of an operand whose elements are not
- * narrower than dst's; it must not overlap one in any other way.
+ * dst = the tree over the operands. They are in rank order and disjoint, and together cover [first,
+ * first + n), which is one aligned subtree or all of 0..world-1. final: rounds to `type`, after avg
+ * has divided by `divisor` (of the partial type; not 0). Otherwise dst has the partial type. dst
+ * may be the data of an operand whose elements are not narrower than dst's; it must not overlap one
+ * in any other way.
  */
 void reduce_tree(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                  ls_dtype type, ls_reduce_op op, bool final, double divisor);

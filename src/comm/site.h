@@ -12,7 +12,8 @@
 #define SITE_SLOTS 256
 #define SITE_SHIFT 56 /* 64 less the bits of a slot's number */
 
-/* Texts of addresses seen before, so that the symbol tables are searched once an address. Zero-initialise. */
+/* Texts of addresses seen before, so that the symbol tables are searched once an address.
+ * Zero-initialise. */
 typedef struct site_cache {
     struct {
         const void *address;

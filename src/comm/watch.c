@@ -42,7 +42,8 @@ static void silence_control(engine *e)
     (void)close(quiet);
 }
 
-/* Rank 0's own hub ends with rank 0. If rank 0 took its leave, the others may go on without news. */
+/* Rank 0's own hub ends with rank 0. If rank 0 took its leave, the others may go on without
+ * news. */
 static void lose_hub(engine *e)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
@@ -138,7 +139,8 @@ static bool has_failed(const engine *e)
     return e->end.kind != CAUSE_NONE || (e->opening != NULL && e->opening->status != LS_OK);
 }
 
-/* A rank that still joins sees no more of a death than a connection that ends, or a peer that cannot be found. */
+/* A rank that still joins sees no more of a death than a connection that ends, or a peer that
+ * cannot be found. */
 ls_status watch_explain(engine *e, ls_status st)
 {
     const int64_t deadline_ms = ls_deadline_ms(CAUSE_GRACE_NS / 1000000);
@@ -193,9 +195,9 @@ static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int r)
 typedef enum absence { IS_HERE = 0, HAS_DONE_ITS_PART, MAY_BE_UNDER_WAY, NEVER_COMES } absence;
 
 /*
- * A rank that left after this operation has done its part in it; one that left before never will. For messages, and
- * for a rank that exited without leaving the group, what it sent may still be under way for a
- * while.
+ * A rank that left after this operation has done its part in it; one that left before never will.
+ * For messages, and for a rank that exited without leaving the group, what it sent may still be
+ * under way for a while.
  */
 static absence absence_of(const engine *e, const ls_comm *comm, const ls_work *w, int r)
 {
@@ -208,7 +210,8 @@ static absence absence_of(const engine *e, const ls_comm *comm, const ls_work *w
     return left_after > w->b.op.stamp.sequence ? HAS_DONE_ITS_PART : NEVER_COMES;
 }
 
-/* Whether group rank `r` alone can keep the work from ending. A receive from any rank needs the last one that is here. */
+/* Whether group rank `r` alone can keep the work from ending. A receive from any rank needs the
+ * last one that is here. */
 static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_here)
 {
     if (r == comm->info.rank)
@@ -227,8 +230,8 @@ static int count_here(const engine *e, const ls_comm *comm, const ls_work *w)
     return n;
 }
 
-/* What the hub knows of the group has come: only then it says something that a leave is not
- * among it. */
+/* What the hub knows of the group has come: only then it says something that a leave is not among
+ * it. */
 static bool knows_leaves(const engine *e, const ls_work *w)
 {
     return e->parts.control == NULL ||
@@ -323,7 +326,8 @@ void watch_tell(engine *e, const job_cause *cause)
         ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of a failure: %s", ls_last_error());
 }
 
-/* The hub knows who has not come and adds that on its way to all ranks, this one included: hence the suspicion. */
+/* The hub knows who has not come and adds that on its way to all ranks, this one included: hence
+ * the suspicion. */
 static void break_late(engine *e, ls_comm *comm, const ls_work *w, int64_t now_ns)
 {
     job_cause cause = {.kind = CAUSE_DEADLINE, .group = comm->info.id, .rank = -1};
@@ -363,7 +367,8 @@ static bool look_at_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
     return true;
 }
 
-/* A failure that nobody explained better. A peer that took its leave is no failure: works that need it say so. */
+/* A failure that nobody explained better. A peer that took its leave is no failure: works that need
+ * it say so. */
 static void settle(engine *e, ls_comm *comm)
 {
     const job_cause cause = comm->suspect;

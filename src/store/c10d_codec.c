@@ -7,7 +7,8 @@
 
 #define LENGTH_BYTES 8
 
-/* What follows a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with values, ? the end unless more has come. */
+/* What follows a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with values,
+ * ? the end unless more has come. */
 typedef struct op_form {
     const char *name;
     const char *shape;
@@ -37,10 +38,11 @@ static const op_form forms[C10D_OP_COUNT] = {
     [C10D_UNDECIDED] = {"DELETE_KEY or APPEND", "k?v"},
 };
 
-/* A command's number is its place in the row of the dialect. */
+/* The first number that only clients of 2.1 send; in older ones it is WATCH_KEY, for C++ only. */
+#define RAW_SINCE_2_1 7
+
+/* A command's number is its index in the row of the dialect. */
 #define COMMANDS_MAX 19
-#define RAW_SINCE_2_1                                                                              \
-    7 /* the first number that only clients of 2.1 send; in older ones it is WATCH_KEY, for C++ only */
 static const uint8_t commands[][COMMANDS_MAX] = {
     [C10D_RAW] = {C10D_SET, C10D_COMPARE_SET, C10D_GET, C10D_ADD, C10D_CHECK, C10D_WAIT, C10D_COUNT,
                   C10D_DELETE, C10D_UNDECIDED, C10D_MULTI_GET, C10D_MULTI_SET, C10D_CANCEL_WAIT},

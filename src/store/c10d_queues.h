@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_queues.h - the queues of a c10d store: by name, values that leave in the order in which they came. A queue that is empty
- * takes no memory.
+ * c10d_queues.h - the queues of a c10d store: by name, values that leave in the order in which they
+ * came. A queue that is empty takes no memory.
  */
 #ifndef LS_STORE_C10D_QUEUES_H
 #define LS_STORE_C10D_QUEUES_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_requests.c - what each command does. Odd answers are PyTorch's: its clients have learnt to live with them.
+ * c10d_requests.c - what each command does. Odd answers are PyTorch's: its clients have learnt to
+ * live with them.
  */
 #include "store/c10d_internal.h"
 
@@ -196,7 +197,8 @@ static ls_status run_wait(c10d_conn *c, c10d_request *r)
     return c10d_wait_begin(c, r);
 }
 
-/* The wait has been ended already, as by every request. This one is answered even when the wait was over before. */
+/* The wait has been ended already, as by every request. This one is answered even when the wait was
+ * over before. */
 static ls_status run_cancel_wait(c10d_conn *c, c10d_request *r)
 {
     LS_UNUSED(r);
@@ -279,8 +281,8 @@ static ls_status (*const runs[C10D_OP_COUNT])(c10d_conn *, c10d_request *) = {
     [C10D_UNDECIDED] = run_nothing,
 };
 
-/* A client that asks anew has given up waiting, whether or not its dialect has a word for that. Answered later, it would take the
- * byte for the answer to something else. */
+/* A client that asks anew has given up waiting, whether or not its dialect has a word for that.
+ * Answered later, it would take the byte for the answer to something else. */
 ls_status c10d_execute(c10d_conn *c, c10d_request *r)
 {
     c10d_wait_end(c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_store.h - a store that unmodified PyTorch programs take for their TCPStore: the agent hosts it, so that no rank has to, and
- * the port is bound before the first rank starts.
+ * c10d_store.h - a store that unmodified PyTorch programs take for their TCPStore: the agent hosts
+ * it, so that no rank has to, and the port is bound before the first rank starts.
  *
  * It listens at 127.0.0.1 or nowhere, and serves one user: the protocol has no key, and what
  * PyTorch keeps in the store it believes. A client that does not follow the protocol, wants more
@@ -22,7 +22,8 @@ typedef struct c10d_store_options {
     uid_t user; /* whose connections are served */
 } c10d_store_options;
 
-/* Listens, and serves on that poller from then on. LS_ESYSTEM names the address that cannot be had. */
+/* Listens, and serves on that poller from then on. LS_ESYSTEM names the address that cannot be
+ * had. */
 LS_MUST_USE ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out);
 
 /* A store that does not listen: connections come by c10d_store_adopt(). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_waits.c - clients that wait for keys. A wait looks at its keys in their order and only at the one that is missing now, so
- * that all looks together cost no more than the list is long.
+ * c10d_waits.c - clients that wait for keys. A wait looks at its keys in their order and only at
+ * the one that is missing now, so that all looks together cost no more than the list is long.
  */
 #include "store/c10d_internal.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cause.h - why a job or a group ends: one record, from the first that knew to all that must hear it.
+ * cause.h - why a job or a group ends: one record, from the first that knew to all that must hear
+ * it.
  */
 #ifndef LS_STORE_CAUSE_H
 #define LS_STORE_CAUSE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - what a rank does with its connection to the hub. Causes and goodbyes of others come at any time, also between a
- * request and its answer; they are queued here until comm asks.
+ * control.c - what a rank does with its connection to the hub. Causes and goodbyes of others come
+ * at any time, also between a request and its answer; they are queued here until comm asks.
  */
 #include "store/control.h"
 
@@ -73,7 +73,8 @@ static ls_status news_room(control *c, void *news)
     return LS_OK;
 }
 
-/* Queues the cause; one for the whole job ends the request under way with it, and all later ones. */
+/* Queues the cause; one for the whole job ends the request under way with it, and all later
+ * ones. */
 static ls_status take_cause(control *c, wire_reader *r)
 {
     cause_news *news = ls_calloc(1, sizeof(*news));
@@ -147,7 +148,8 @@ static ls_status take_noted(control *c, const wire_reader *r)
     return LS_OK;
 }
 
-/* Called for each frame that is no answer. The hub is trusted to know the protocol, as it has proved the key. */
+/* Called for each frame that is no answer. The hub is trusted to know the protocol, as it has
+ * proved the key. */
 static ls_status take_push(void *arg, const frame *f)
 {
     control *c = arg;
@@ -226,7 +228,8 @@ static int64_t watch_while_waiting(void *arg)
     return control_watch(arg);
 }
 
-/* Who proved the key but was stopped (Ctrl-Z) before it could say its name has lost its place with the hub, and comes again. */
+/* Who proved the key but was stopped (Ctrl-Z) before it could say its name has lost its place with
+ * the hub, and comes again. */
 static ls_status meet(control *c, const hublink_options *hub)
 {
     for (;;) {
@@ -467,8 +470,8 @@ static void watch_stage(control *c)
         report_stage(c, -1);
 }
 
-/* The hub answers each report at once, so this is all that shows that it is stopped while the
- * ranks wait for each other. */
+/* The hub answers each report at once, so this is all that shows that it is stopped while the ranks
+ * wait for each other. */
 static void watch_silence(control *c)
 {
     char text[NET_ADDRESS_TEXT_MAX + 128];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_calls.c - what ranks have called, on backends whose messages do not carry stamps: there ranks that call different operations
- * may pass each other unharmed and with wrong results. Each rank tells a sample of its calls a few times a second. Samples
- * meet at the same numbers (control.h), and the digest with each covers all calls before it.
+ * hub_calls.c - what ranks have called, on backends whose messages do not carry stamps: there ranks
+ * that call different operations may pass each other unharmed and with wrong results. Each rank
+ * tells a sample of its calls a few times a second. Samples meet at the same numbers (control.h),
+ * and the digest with each covers all calls before it.
  */
 #include "store/hub_internal.h"
 
@@ -71,7 +72,8 @@ static hub_calls *calls_of(hub *h, uint32_t group)
     return calls;
 }
 
-/* The sample of this number, a place for it (in place of the oldest) when there is none, or NULL when it is older than all. */
+/* The sample of this number, a place for it (in place of the oldest) when there is none, or NULL
+ * when it is older than all. */
 static sample *sample_of(hub_calls *calls, uint64_t sequence)
 {
     sample *oldest = &calls->samples[0];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_conn.c - what every connection of a hub has: a beginning, what its frames mean at the time, and an end.
+ * hub_conn.c - what every connection of a hub has: a beginning, what its frames mean at the time,
+ * and an end.
  */
 #include "store/hub_internal.h"
 
@@ -40,7 +41,8 @@ void conn_drop(hub_conn *c)
     frame_link_close(&c->link);
     list_remove(&c->node);
     list_append(&h->dead, &c->node);
-    // Not here: the caller may be in the middle of a walk over ranks, and the loss of one makes messages to all.
+    // Not here: the caller may be in the middle of a walk over ranks, and the loss of one makes
+    // messages to all.
     if (!h->reaper.is_set)
         poller_timer_set(h->loop, &h->reaper, ls_now_ms(), hub_reap, h);
 }

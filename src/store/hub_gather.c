@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_gather.c - the values of PREFIX0 to PREFIXn-1 in one answer, once all are there: how a job's ranks learn of each other. The
- * answer is made once and kept, so n ranks cost n copies of it and not n * n requests.
+ * hub_gather.c - the values of PREFIX0 to PREFIXn-1 in one answer, once all are there: how a job's
+ * ranks learn of each other. The answer is made once and kept, so n ranks cost n copies of it and
+ * not n * n requests.
  */
 #include "store/hub_internal.h"
 

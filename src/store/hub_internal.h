@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c), ranks and causes (hub_ranks.c), waiting
- * operations (hub_watch.c), leaves (hub_leaves.c), calls (hub_calls.c). All run on the poller's
- * thread.
+ * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c),
+ * ranks and causes (hub_ranks.c), waiting operations (hub_watch.c), leaves (hub_leaves.c), calls
+ * (hub_calls.c). All run on the poller's thread.
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
 #define LS_STORE_HUB_INTERNAL_H

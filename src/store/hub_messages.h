@@ -2,7 +2,8 @@
 /*
  * hub_messages.h - the frames between a hub and its clients.
  *
- * Each body is written with net/wire.h. "key" and "value" are bytes with their length (u32) in front.
+ * Each body is written with net/wire.h. "key" and "value" are bytes with their length (u32) in
+ * front.
  */
 #ifndef LS_STORE_HUB_MESSAGES_H
 #define LS_STORE_HUB_MESSAGES_H
@@ -15,7 +16,8 @@ typedef enum hub_message_type {
     HUB_MESSAGE_WELCOME = 2, /* empty */
     HUB_MESSAGE_REFUSED = 3, /* text; then the hub closes */
 
-    /* Requests: id u64 in front. One at a time on a connection; a newer one ends a wait that is still open. */
+    /* Requests: id u64 in front. One at a time on a connection; a newer one ends a wait that is
+     * still open. */
     HUB_MESSAGE_SET = 10,         /* key, value */
     HUB_MESSAGE_GET = 11,         /* timeout i64 (ms, -1: for ever), key */
     HUB_MESSAGE_ADD = 12,         /* key, delta i64 */
@@ -26,12 +28,12 @@ typedef enum hub_message_type {
     HUB_MESSAGE_COUNT = 17,       /* empty */
     HUB_MESSAGE_GATHER = 19, /* timeout i64, n u32, prefix: the values of prefix "0" to "n-1" */
 
-    /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and DELETE u8; GATHER n values; otherwise
-     * text. */
+    /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and
+     * DELETE u8; GATHER n values; otherwise text. */
     HUB_MESSAGE_REPLY = 18,
 
-    /* From ranks. WAITING is answered by LEFT_GROUP, if members have left the group, and by
-     * NOTED. The others have no answer. */
+    /* From ranks. WAITING is answered by LEFT_GROUP, if members have left the group, and by NOTED.
+     * The others have no answer. */
     /* stamp, number u64, late in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all ranks */
     HUB_MESSAGE_WAITING = 20,
     HUB_MESSAGE_ARRIVED = 21, /* stamp, number u64 */

@@ -2,9 +2,9 @@
 /*
  * hub_ranks.c - who is here, who has left, who is lost, and why the job or a group ends.
  *
- * The first cause of a group stands, and the news of a death takes several ways: the peers' broken connections are often
- * quicker than the parent's waitpid(). So a lost connection, and a fault that names another rank, wait for grace_ms; a parent
- * that knows more calls hub_abort() meanwhile.
+ * The first cause of a group stands, and the news of a death takes several ways: the peers' broken
+ * connections are often quicker than the parent's waitpid(). So a lost connection, and a fault that
+ * names another rank, wait for grace_ms; a parent that knows more calls hub_abort() meanwhile.
  */
 #include "store/hub_internal.h"
 
@@ -48,7 +48,8 @@ bool hub_is_broken(const hub *h, uint32_t group)
     return false;
 }
 
-/* Remembers it; a group too many, or one for which there is no memory, takes the whole job along. */
+/* Remembers it; a group too many, or one for which there is no memory, takes the whole job
+ * along. */
 static void record(hub *h, job_cause *cause)
 {
     job_cause *grown = NULL;
@@ -105,7 +106,8 @@ static void free_held(held_cause *held)
     ls_free(held);
 }
 
-/* No better cause has come. A peer that closed its connections because it left in peace is told as such. */
+/* No better cause has come. A peer that closed its connections because it left in peace is told as
+ * such. */
 static void held_is_due(void *arg)
 {
     held_cause *held = arg;
@@ -214,7 +216,8 @@ static void tell_newcomer(hub_conn *c)
     }
 }
 
-/* All ranks join together: who comes now, or is here already, would wait for one whose process has ended. */
+/* All ranks join together: who comes now, or is here already, would wait for one whose process has
+ * ended. */
 static void break_if_exited(hub *h, int rank)
 {
     job_cause cause = {.kind = CAUSE_LEFT, .group = GROUP_ALL, .rank = rank};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_store.c - requests to the store. A get or wait whose keys are not there yet stays with its connection, together with the
- * one key it lacks now; a set looks only at those.
+ * hub_store.c - requests to the store. A get or wait whose keys are not there yet stays with its
+ * connection, together with the one key it lacks now; a set looks only at those.
  */
 #include "store/hub_internal.h"
 
@@ -255,7 +255,8 @@ static ls_status do_compare_set(hub_conn *c, uint64_t id, wire_reader *r)
     return LS_OK;
 }
 
-/* Reads "n u32, n keys"; *out is freed with ls_free(). The memory is bounded by the bytes that really came. */
+/* Reads "n u32, n keys"; *out is freed with ls_free(). The memory is bounded by the bytes that
+ * really came. */
 static ls_status read_keys(wire_reader *r, kv_bytes **out, int *n)
 {
     const uint32_t count = wire_read_u32(r);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_thread.c - a hub in a thread "ls-hub". The owner's thread and this one share only the atomics below and the poller's
- * wake-up; everything else of the hub is touched by the thread alone once it runs.
+ * hub_thread.c - a hub in a thread "ls-hub". The owner's thread and this one share only the atomics
+ * below and the poller's wake-up; everything else of the hub is touched by the thread alone once it
+ * runs.
  */
 #include "store/hub.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_watch.c - operations in which ranks wait. Ranks tell only after a while (20 ms), so nothing of this costs a job that runs
- * well. From what they tell, the hub sees ranks that wait in different operations of the same
- * number and, after late_ms, which ranks keep the others waiting; and it knows to which ranks it
- * sends the leaves of a group.
+ * hub_watch.c - operations in which ranks wait. Ranks tell only after a while (20 ms), so nothing
+ * of this costs a job that runs well. From what they tell, the hub sees ranks that wait in
+ * different operations of the same number and, after late_ms, which ranks keep the others waiting;
+ * and it knows to which ranks it sends the leaves of a group.
  */
 #include "store/hub_internal.h"
 
@@ -28,8 +28,8 @@ static bool is_message(const op_stamp *s)
 
 /* --- the list of operations --- */
 
-/* Messages are numbered per peer and tag: what tells them apart is the rank that waits, and its
- * own number. */
+/* Messages are numbered per peer and tag: what tells them apart is the rank that waits, and its own
+ * number. */
 static hub_op *find_op(hub *h, const op_stamp *stamp, uint64_t number, int rank)
 {
     list_for_each (it, &h->ops) {
@@ -90,7 +90,8 @@ static hub_op *make_op(hub *h, const op_stamp *stamp, uint64_t number, int rank,
     return op;
 }
 
-/* This rank's entry, a new one if there is none; NULL when more ranks come than the group has members. */
+/* This rank's entry, a new one if there is none; NULL when more ranks come than the group has
+ * members. */
 static op_entry *entry_of(hub_op *op, int rank)
 {
     op_entry *e = find_entry(op, rank);
@@ -370,8 +371,8 @@ static void report_is_due(void *arg)
     report(op); // last: its owner may break the group, and the operation is gone
 }
 
-/* The first report comes when the first rank wants it; the following pauses are that wait,
- * doubled each time. */
+/* The first report comes when the first rank wants it; the following pauses are that wait, doubled
+ * each time. */
 static void expect_report(hub_op *op, int64_t in_ms, int64_t waited_ms)
 {
     int64_t pause_ms = waited_ms + in_ms;
@@ -401,7 +402,8 @@ static ls_status read_stamp(wire_reader *r, op_stamp *out)
     return stamp_decode(wire, out);
 }
 
-/* The members, which must be ranks of the job and have the sender among them; *out is freed with ls_free(). */
+/* The members, which must be ranks of the job and have the sender among them; *out is freed with
+ * ls_free(). */
 static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int *n)
 {
     const hub *h = c->owner;

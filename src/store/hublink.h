@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hublink.h - the client's end of a connection to a hub: proved, framed, with requests that wait for their answers. Under both
- * a rank's control connection and a store without a job.
+ * hublink.h - the client's end of a connection to a hub: proved, framed, with requests that wait
+ * for their answers. Under both a rank's control connection and a store without a job.
  */
 #ifndef LS_STORE_HUBLINK_H
 #define LS_STORE_HUBLINK_H
@@ -28,7 +28,8 @@ typedef struct hublink_options {
 
 typedef struct hublink hublink;
 
-/* What comes without having been asked for. Not LS_OK: it makes no sense, and the connection breaks with that. */
+/* What comes without having been asked for. Not LS_OK: it makes no sense, and the connection breaks
+ * with that. */
 typedef ls_status (*hublink_push_fn)(void *arg, const frame *f);
 
 /* Called while an answer is awaited; gives the point in time (ms) at which it is to be called
@@ -62,7 +63,8 @@ void hublink_close(hublink *l); /* at once; what is queued is lost */
 /* Sends what is queued and waits until the hub has closed its end, so that it knows all we said. */
 void hublink_finish(hublink *l, int64_t deadline_ms);
 
-/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is gone, or has not read for too long. */
+/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is gone, or has not read for
+ * too long. */
 LS_MUST_USE ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body);
 
 /* Reads what has come, without waiting, and hands pushes on. */
@@ -71,10 +73,10 @@ LS_MUST_USE ls_status hublink_poll(hublink *l);
 /* Starts a request's body in l->body; the caller writes the rest. */
 wire_writer *hublink_begin(hublink *l);
 
-/* Sends it and waits until its answer is there: LS_OK with the rest of the reply in *reply (valid until the next call), or
- * what the hub answered. timeout_ms as the request says; 0: the hub answers at once. When it does
- * not, a line is logged after LOCKSTEP_LATE_MS and then less and less often; after answer_ms the
- * connection breaks. */
+/* Sends it and waits until its answer is there: LS_OK with the rest of the reply in *reply (valid
+ * until the next call), or what the hub answered. timeout_ms as the request says; 0: the hub
+ * answers at once. When it does not, a line is logged after LOCKSTEP_LATE_MS and then less and less
+ * often; after answer_ms the connection breaks. */
 LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
                                       wire_reader *reply);
 
@@ -84,10 +86,12 @@ LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline
 /* "rank 0 at unix:@name (pid 4711, stopped)", into buf, which it returns. */
 const char *hublink_text(const hublink *l, char *buf, size_t n);
 
-/* Breaks the connection: all later calls fail with this status and this thread's error text. Returns st. */
+/* Breaks the connection: all later calls fail with this status and this thread's error text.
+ * Returns st. */
 ls_status hublink_break(hublink *l, ls_status st);
 
-/* For on_push: ends the request under way and all later ones with this status and text. The first one stands. */
+/* For on_push: ends the request under way and all later ones with this status and text. The first
+ * one stands. */
 void hublink_end(hublink *l, ls_status st, const char *text);
 
 /* link->store while somebody else owns the connection. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hublink_store.c - the store that a connection to a hub is, and opening one for itself (tcp:// and unix:).
+ * hublink_store.c - the store that a connection to a hub is, and opening one for itself (tcp:// and
+ * unix:).
  */
 #include "store/hub.h"
 #include "store/hublink.h"
@@ -219,7 +220,8 @@ static ls_status refuse_push(void *arg, const frame *f)
     return ls_fail(LS_EPROTO, "the store sent message %u", f->type);
 }
 
-/* The key that both ends of this url have: none for a unix socket, where the kernel names the user. */
+/* The key that both ends of this url have: none for a unix socket, where the kernel names the
+ * user. */
 static ls_status make_key(const net_address *at, const ls_store_options *opt, net_key *out)
 {
     net_key user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stamp.c - wire form, 80 bytes: sequence u64, count u64, group u32, root i32, kind u8, dtype u8, redop u8, vector u8, 12
- * zeros, site[40]. Everything that is compared stands in front of the site.
+ * stamp.c - wire form, 80 bytes: sequence u64, count u64, group u32, root i32, kind u8, dtype u8,
+ * redop u8, vector u8, 12 zeros, site[40]. Everything that is compared stands in front of the site.
  */
 #include "store/stamp.h"
 

@@ -2,8 +2,9 @@
 /*
  * stamp.h - what every operation carries so that ranks which disagree find out at once.
  *
- * It lives here because the hub compares stamps that ranks report while they wait; comm puts the same bytes in
- * front of its messages. Wire form: STAMP_BYTES little-endian bytes, the call site as text at the end.
+ * It lives here because the hub compares stamps that ranks report while they wait; comm puts the
+ * same bytes in front of its messages. Wire form: STAMP_BYTES little-endian bytes, the call site as
+ * text at the end.
  */
 #ifndef LS_STORE_STAMP_H
 #define LS_STORE_STAMP_H
@@ -52,7 +53,8 @@ uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES]);
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
-/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. Cut to fit; 160 bytes hold any. */
+/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. Cut to
+ * fit; 160 bytes hold any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
 const char *coll_name(coll_kind kind); /* "all_reduce"; "?" */
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file.c - a store in a file that processes of one user share: a log of sets and deletions, behind a header of 16 bytes.
- * Each record is u32 bytes of the body, u32 checksum, body = kind u8, u32 key length, key, value.
+ * store_file.c - a store in a file that processes of one user share: a log of sets and deletions,
+ * behind a header of 16 bytes. Each record is u32 bytes of the body, u32 checksum, body = kind u8,
+ * u32 key length, key, value.
  *
- * Byte 0 is locked while a process reads and appends. On byte 1 everybody who has the file open keeps a shared lock: so whoever
- * opens it alone knows that what it holds is left over from a job that was killed, and begins afresh; and the last one to
- * close it removes it. The kernel takes a dead process's locks away. A record that a killed process left half written
- * is cut off by the next append.
+ * Byte 0 is locked while a process reads and appends. On byte 1 everybody who has the file open
+ * keeps a shared lock: so whoever opens it alone knows that what it holds is left over from a job
+ * that was killed, and begins afresh; and the last one to close it removes it. The kernel takes a
+ * dead process's locks away. A record that a killed process left half written is cut off by the
+ * next append.
  */
 #include "store/store_ops.h"
 
@@ -57,7 +59,8 @@ static file_store *file_of(ls_store *s)
 
 /* --- locks --- */
 
-/* LOCK_* as an open-file-description lock: two stores in one process exclude each other too. False with errno. */
+/* LOCK_* as an open-file-description lock: two stores in one process exclude each other too. False
+ * with errno. */
 static bool try_lock(int fd, lock_byte which, short type)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = which, .l_len = 1};

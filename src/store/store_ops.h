@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ops.h - what each kind of store implements. store.c checks keys, values and arguments before it calls these.
+ * store_ops.h - what each kind of store implements. store.c checks keys, values and arguments
+ * before it calls these.
  */
 #ifndef LS_STORE_STORE_OPS_H
 #define LS_STORE_STORE_OPS_H

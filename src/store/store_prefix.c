@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_prefix.c - a view of another store: each key gets the prefix in front. count is the whole store's.
+ * store_prefix.c - a view of another store: each key gets the prefix in front. count is the whole
+ * store's.
  */
 #include "store/store_ops.h"
 
@@ -83,7 +84,8 @@ static ls_status prefix_count(ls_store *s, int64_t *out)
     return p->inner->ops->count(p->inner, out);
 }
 
-/* All keys with the prefix in one block: first the table of keys, then their bytes. NULL: no memory. */
+/* All keys with the prefix in one block: first the table of keys, then their bytes. NULL: no
+ * memory. */
 static kv_bytes *put_in_front_of_all(const prefix_store *p, const kv_bytes *keys, int n)
 {
     size_t bytes = (size_t)n * sizeof(kv_bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.h - keys and values in memory, with bounds on each and on their sum. Every store's content is one of these.
+ * table.h - keys and values in memory, with bounds on each and on their sum. Every store's content
+ * is one of these.
  */
 #ifndef LS_STORE_TABLE_H
 #define LS_STORE_TABLE_H
@@ -36,7 +37,8 @@ bool table_get(const kv_table *t, kv_bytes key, kv_bytes *value);
 
 #define TABLE_NUMBER_BYTES 21 /* "-9223372036854775808" and a 0 */
 
-/* What adding would give, as a number and as text. LS_EINVAL when the value is no decimal number, or the sum overflows. */
+/* What adding would give, as a number and as text. LS_EINVAL when the value is no decimal number,
+ * or the sum overflows. */
 LS_MUST_USE ls_status table_sum(const kv_table *t, kv_bytes key, int64_t delta, int64_t *out,
                                 char digits[TABLE_NUMBER_BYTES]);
 

@@ -115,7 +115,8 @@ static ls_status start(const trial *t, const void *src, void *dst, ls_work **out
     }
 }
 
-/* Where src and dst lie when the operation is done in place: all in dst, or for a cut src all in src. */
+/* Where src and dst lie when the operation is done in place: all in dst, or for a cut src all in
+ * src. */
 static void place_buffers(const trial *t, const trial_buffers *b, const void **src, void **dst)
 {
     const size_t offset = (size_t)t->rank * t->count * ls_dtype_size(t->type);

@@ -2,8 +2,9 @@
 /*
  * conformance.h - what every backend must do, as rank bodies: all of them run on any group.
  *
- * Inputs are small integers, so that every sum and product is exact and results are compared bit for bit with a plain
- * reference. Destinations are poisoned before, buffers are guarded at both ends, and sources must stay as they were.
+ * Inputs are small integers, so that every sum and product is exact and results are compared bit
+ * for bit with a plain reference. Destinations are poisoned before, buffers are guarded at both
+ * ends, and sources must stay as they were.
  */
 #ifndef TESTS_COMM_CONFORMANCE_H
 #define TESTS_COMM_CONFORMANCE_H
@@ -18,7 +19,8 @@
 int conformance_input(int rank, size_t i, ls_reduce_op op);
 /* Writes `value` as element i of an array of this type; integers wrap. */
 void conformance_put(ls_dtype type, void *array, size_t i, double value);
-/* Element i of the reduction over ranks 0..n-1, in the bits that every backend must give; LS_AVG divides by `divisor`. */
+/* Element i of the reduction over ranks 0..n-1, in the bits that every backend must give; LS_AVG
+ * divides by `divisor`. */
 void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, int n,
                              ls_reduce_op op, double divisor);
 

@@ -143,7 +143,8 @@ ls_status conformance_vectors(ls_comm *comm)
 
 /* --- messages --- */
 
-/* Everybody sends to the right and receives from the left, first the tags up, then down, so that they cross. */
+/* Everybody sends to the right and receives from the left, first the tags up, then down, so that
+ * they cross. */
 static ls_status ring(ls_comm *comm, size_t count)
 {
     const int n = ls_comm_size(comm), rank = ls_comm_rank(comm);
@@ -170,7 +171,8 @@ static ls_status ring(ls_comm *comm, size_t count)
     return LS_OK;
 }
 
-/* Elements of the i-th message of a stream: of all the sizes at which backends go other ways, in any order. */
+/* Elements of the i-th message of a stream: of all the sizes at which backends go other ways, in
+ * any order. */
 static size_t stream_count(int i)
 {
     static const size_t counts[] = {1, 4, 5, 260, 261, 0, 1, 5000, 2, 20000, 1, 259, 3, 1};
@@ -218,7 +220,8 @@ static ls_status stream_in(ls_comm *comm, bool is_late)
     return LS_OK;
 }
 
-/* Messages of one sender and tag arrive in their order, whatever their sizes; late: all have been sent before the first is received. */
+/* Messages of one sender and tag arrive in their order, whatever their sizes; late: all have been
+ * sent before the first is received. */
 static ls_status order(ls_comm *comm, bool is_late)
 {
     const int rank = ls_comm_rank(comm);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a job that something else has started (mpirun, lockstep run): engine_ranks BACKEND SCENE,SCENE... RANKS. tests/comm/engines.sh
- * starts it. Its scenes are the conformance suite, and what must end well when something goes wrong.
+ * One rank of a job that something else has started (mpirun, lockstep run): engine_ranks BACKEND
+ * SCENE,SCENE... RANKS. tests/comm/engines.sh starts it. Its scenes are the conformance suite, and
+ * what must end well when something goes wrong.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -137,7 +138,8 @@ static ls_status quarrel(ls_comm *comm)
     return LS_OK;
 }
 
-/* The last rank is killed: the others are told by name. MPI's launchers then kill the others as well, who may be named first. */
+/* The last rank is killed: the others are told by name. MPI's launchers then kill the others as
+ * well, who may be named first. */
 static ls_status death(ls_comm *comm)
 {
     const int rank = ls_comm_rank(comm), last = ls_comm_size(comm) - 1;

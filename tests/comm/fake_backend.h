@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_backend.h - a backend that moves nothing and ends works on command, to look at the engine and the groups over it.
+ * fake_backend.h - a backend that moves nothing and ends works on command, to look at the engine
+ * and the groups over it.
  */
 #ifndef TESTS_COMM_FAKE_BACKEND_H
 #define TESTS_COMM_FAKE_BACKEND_H
@@ -17,8 +18,8 @@ struct backend_state {
     int end_in_start; /* this many further works end inside start() */
     int end_after;    /* progress() ends the oldest work every so many passes; 0: never */
     int passes;
-    int64_t
-        end_late_ns; /* progress() ends the oldest work so long after the last start; 0: never */
+    /* progress() ends the oldest work so long after the last start; 0: never */
+    int64_t end_late_ns;
     int64_t started_ns;
     atomic_int n_progress;
     atomic_int n_wait;
@@ -32,7 +33,8 @@ struct backend_state {
     atomic_bool is_opening;
 };
 
-/* A world of `size` ranks of which this is rank 0, over a fake backend. The state lives until ls_comm_destroy(). */
+/* A world of `size` ranks of which this is rank 0, over a fake backend. The state lives until
+ * ls_comm_destroy(). */
 LS_MUST_USE ls_status fake_world(int size, int64_t operation_ms, backend_state *state,
                                  ls_comm **out);
 

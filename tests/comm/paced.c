@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paced.c - to be preloaded (LD_PRELOAD): no TCP connection of the program sends more than PACED_BYTES a second, as where each flow gets
- * a share of the network only. The kernel paces them, so nothing needs rights or another queue; accepted ones inherit it.
+ * paced.c - to be preloaded (LD_PRELOAD): no TCP connection of the program sends more than
+ * PACED_BYTES a second, as where each flow gets a share of the network only. The kernel paces them,
+ * so nothing needs rights or another queue; accepted ones inherit it.
  */
 #include <dlfcn.h>
 #include <errno.h>

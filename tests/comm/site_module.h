@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site_module.h - what the shared library of test_site.c exports. The texts live until the next call. */
+/* site_module.h - what the shared library of test_site.c exports. The texts live until the next
+ * call. */
 #ifndef TESTS_COMM_SITE_MODULE_H
 #define TESTS_COMM_SITE_MODULE_H
 

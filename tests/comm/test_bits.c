@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promise of same bits: reductions of awkward floats give what the aligned tree says, whatever the transport, the piece
- * size and the placement of the ranks.
+ * The promise of same bits: reductions of awkward floats give what the aligned tree says, whatever
+ * the transport, the piece size and the placement of the ranks.
  */
 #include "base/unit.h"
 #include "harness/ranks.h"
@@ -36,7 +36,8 @@ typedef struct bits_result {
 
 /* --- awkward inputs --- */
 
-/* Exponents far apart, so that the order of additions shows in every other bit; now and then a NaN or an infinity. */
+/* Exponents far apart, so that the order of additions shows in every other bit; now and then a NaN
+ * or an infinity. */
 static double awkward(ls_dtype type, int rank, size_t i)
 {
     const uint64_t h = ls_hash3(SEED, (uint64_t)rank * 8 + type, i);
@@ -292,7 +293,8 @@ static bool command(const char *format, ...)
     return system(text) == 0;
 }
 
-/* This process moves into a namespace of its own, joined to a second one by a virtual cable. False: not allowed here. */
+/* This process moves into a namespace of its own, joined to a second one by a virtual cable. False:
+ * not allowed here. */
 static bool make_hosts(void)
 {
     int ready[2];

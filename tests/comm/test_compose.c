@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What modules share, against an engine that is a loop over ranks: it copies from leg to leg, and adds buffers of the partial type.
+ * What modules share, against an engine that is a loop over ranks: it copies from leg to leg, and
+ * adds buffers of the partial type.
  */
 #include "base/alloc.h"
 #include "base/half.h"
@@ -38,7 +39,8 @@ static const comm_host host = {.abi = BACKEND_ABI,
                                .free = drop_block,
                                .reduce = reduce_tree};
 
-/* All ranks of one operation on int32 or on fp16. Value i of what rank `from` has for rank `to` says both. */
+/* All ranks of one operation on int32 or on fp16. Value i of what rank `from` has for rank `to`
+ * says both. */
 typedef struct scene {
     int n;
     group_info infos[MAX_RANKS];
@@ -365,7 +367,8 @@ static void averages_are_divided_after(void **state)
     free_scene(s);
 }
 
-/* Reduce away from root: no dst to write to, and only an engine that needs memory there gets some. */
+/* Reduce away from root: no dst to write to, and only an engine that needs memory there gets
+ * some. */
 static void ranks_without_a_result_keep_what_they_have(void **state)
 {
     LS_UNUSED(state);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT [threads|few|RANKS]. Every other backend only
- * adds its row to CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
+ * The conformance suite for one backend and transport: test_comm_conformance TRANSPORT
+ * [threads|few|RANKS]. Every other backend only adds its row to CMakeLists.txt. LS_TEST_FULL=1 adds
+ * 8 ranks.
  */
 #include "base/unit.h"
 #include "comm/conformance.h"
@@ -12,7 +13,8 @@
 
 #define SEGMENT 4096
 
-/* What processes do to each other the thread sanitizer does not see; ranks that are threads are there for it. */
+/* What processes do to each other the thread sanitizer does not see; ranks that are threads are
+ * there for it. */
 #if defined(__SANITIZE_THREAD__)
 static const bool is_tsan = true;
 #else
@@ -24,7 +26,8 @@ static bool as_threads;
 static bool is_short; /* fewer counts and numbers of ranks */
 static int n_ranks;   /* 0: several numbers in turn */
 
-/* None, one, odd ones, one more than a segment of float32 and of float64 holds, and many segments. */
+/* None, one, odd ones, one more than a segment of float32 and of float64 holds, and many
+ * segments. */
 static const size_t counts[] = {0, 1, 37, SEGMENT / 8 + 1, SEGMENT / 4 + 1, 12 * SEGMENT / 4 + 3};
 
 static const size_t few_counts[] = {1, SEGMENT / 4 + 1, 3 * SEGMENT + 3};

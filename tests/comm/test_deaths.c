@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over shared memory and over TCP.
- * LS_TEST_ROUNDS repeats what depends on timing (default 3).
+ * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over
+ * shared memory and over TCP. LS_TEST_ROUNDS repeats what depends on timing (default 3).
  * LS_TEST_SEED=N repeats the random choices of a run that printed it.
  */
 #include "comm/scene.h"
@@ -64,8 +64,8 @@ static void a_rank_that_leaves_early_is_named(void **state)
     }
 }
 
-/* Ranks 0 to 2 make a group; rank 1 destroys its own after the first operation there, and stays
- * in the job. */
+/* Ranks 0 to 2 make a group; rank 1 destroys its own after the first operation there, and stays in
+ * the job. */
 static ls_status group_leaver_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *world;
@@ -357,7 +357,8 @@ static void a_rank_that_exits_instead_of_joining_is_named(void **state)
     scene_destroy(s);
 }
 
-/* Ranks join and leave all the time; one is killed somewhere in between, also while the others join. */
+/* Ranks join and leave all the time; one is killed somewhere in between, also while the others
+ * join. */
 static ls_status joiner_body(const ls_test_rank *self, void *arg)
 {
     scene *s = arg;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Aborts, timeouts, ranks that stand still for a while, and life after a failure. Over shared memory and over TCP.
+ * Aborts, timeouts, ranks that stand still for a while, and life after a failure. Over shared
+ * memory and over TCP.
  */
 #include "comm/scene.h"
 
@@ -86,7 +87,8 @@ static void an_abort_reaches_ranks_that_are_still_joining(void **state)
     }
 }
 
-/* Rank 1 stays away; wait_for gives up without harm, the operation's own timeout breaks the group. */
+/* Rank 1 stays away; wait_for gives up without harm, the operation's own timeout breaks the
+ * group. */
 static ls_status timeout_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_lab.c - a link between two hosts goes down while ranks use it. Each rank is this program again, on a node of a lab of network
- * namespaces: the job's hub is reached over eth0, the ranks' own connections go over eth1, which is taken away.
+ * test_lab.c - a link between two hosts goes down while ranks use it. Each rank is this program
+ * again, on a node of a lab of network namespaces: the job's hub is reached over eth0, the ranks'
+ * own connections go over eth1, which is taken away.
  */
 #include "base/unit.h"
 #include "harness/netlab.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that do not call the same operation: both sides hear both sides, at once. Over shared memory and over TCP.
+ * Ranks that do not call the same operation: both sides hear both sides, at once. Over shared
+ * memory and over TCP.
  */
 #include "comm/scene.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The asking side of PMI-1, with answers that are there before the questions: as servers give them, and as none should. */
+/* The asking side of PMI-1, with answers that are there before the questions: as servers give them,
+ * and as none should. */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -20,8 +21,8 @@ enum { SOON_MS = 30000 };
 
 static int server; /* its end of the socket */
 
-/* A client at which these answers wait. Each is read when its question is asked, as there is no more than one at a time: so
- * they come in pieces of one line. */
+/* A client at which these answers wait. Each is read when its question is asked, as there is no
+ * more than one at a time: so they come in pieces of one line. */
 static pmi_client begin(void)
 {
     int fds[2];

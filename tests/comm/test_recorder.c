@@ -126,7 +126,8 @@ static void the_last_ones_are_given_when_the_ring_has_gone_round(void **state)
     free(entries);
 }
 
-/* Entries that are read while they change must be whole: all their fields belong to one operation. */
+/* Entries that are read while they change must be whole: all their fields belong to one
+ * operation. */
 static void a_reader_never_sees_half_an_entry(void **state)
 {
     recorder_entry entries[64];

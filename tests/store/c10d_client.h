@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_client.h - requests as PyTorch's clients write them, for tests of the c10d store: numbers of commands and layouts stand
- * here a second time, independently of the parser's.
+ * c10d_client.h - requests as PyTorch's clients write them, for tests of the c10d store: numbers of
+ * commands and layouts stand here a second time, independently of the parser's.
  */
 #ifndef TESTS_STORE_C10D_CLIENT_H
 #define TESTS_STORE_C10D_CLIENT_H
@@ -43,7 +43,8 @@ void msg_bytes(message *m, const void *data, size_t bytes);
 #define MSG_SIZE(m) ((m)->end - (m)->start)
 #define MSG_DATA(m) ((m)->data + (m)->start)
 
-/* One request of every command that can be followed by another one at once, on a few keys, with the hello in front. Only the last one may have to wait. */
+/* One request of every command that can be followed by another one at once, on a few keys, with the
+ * hello in front. Only the last one may have to wait. */
 void msg_tour(message *m, tongue t);
 
 typedef struct fixture {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_scene.h - a hub in its thread, and ranks as control connections of this process: what the tests of a hub share.
+ * hub_scene.h - a hub in its thread, and ranks as control connections of this process: what the
+ * tests of a hub share.
  */
 #ifndef TESTS_STORE_HUB_SCENE_H
 #define TESTS_STORE_HUB_SCENE_H
@@ -47,7 +48,8 @@ extern const int everybody[4];
 op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char *site);
 void waits(control *c, const op_stamp *s, int n_members);
 
-/* All tests, then some of them again in each of the modes that seal connections; gives main's result. */
+/* All tests, then some of them again in each of the modes that seal connections; gives main's
+ * result. */
 int run_hub_tests(const struct CMUnitTest *tests, size_t n, const struct CMUnitTest *sealed,
                   size_t n_sealed);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store for PyTorch programs: what it answers, in every dialect and however requests are cut. */
+/* The store for PyTorch programs: what it answers, in every dialect and however requests are
+ * cut. */
 #include "store/c10d_client.h"
 
 #include "base/clock.h"
@@ -156,7 +157,8 @@ static void a_wait_ends_when_all_keys_are_there(client *c)
     close_client(&other);
 }
 
-/* The answer to the cancellation is all that comes, whether the key has come meanwhile or not, and nothing comes later. */
+/* The answer to the cancellation is all that comes, whether the key has come meanwhile or not, and
+ * nothing comes later. */
 static void a_cancelled_wait_leaves_no_stray_byte(client *c)
 {
     client other = open_client(c->f, c->tongue);

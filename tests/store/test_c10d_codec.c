@@ -121,7 +121,8 @@ static void every_command_has_its_number_and_fields(void **state)
     }
 }
 
-/* Hands a stream over in pieces that end at every multiple of `piece` and counts the requests; checks that it is read no further. */
+/* Hands a stream over in pieces that end at every multiple of `piece` and counts the requests;
+ * checks that it is read no further. */
 static size_t parse_in_pieces(const message *m, size_t piece, c10d_op *ops)
 {
     c10d_parser p = {0};

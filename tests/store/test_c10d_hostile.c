@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store for PyTorch programs against clients that are slow, silent, greedy, broken or somebody else's. */
+/* The store for PyTorch programs against clients that are slow, silent, greedy, broken or somebody
+ * else's. */
 #include "store/c10d_client.h"
 
 #include "base/alloc.h"

@@ -146,7 +146,8 @@ static void too_much_for_one_answer_is_refused(void **state)
 
 /* --- many --- */
 
-/* Tells that this process is through, and stays until all are: a rank that ends without a goodbye is a death to the others. */
+/* Tells that this process is through, and stays until all are: a rank that ends without a goodbye
+ * is a death to the others. */
 static void stay(const int done[2], const int over[2])
 {
     char nothing;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hub_owner.c - a hub inside its owner's loop, as the agent has it: the owner knows more about deaths than the hub, and
- * clients may be slow, rude or gone at any moment.
+ * test_hub_owner.c - a hub inside its owner's loop, as the agent has it: the owner knows more about
+ * deaths than the hub, and clients may be slow, rude or gone at any moment.
  */
 #include "base/unit.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_store_file.c - what is special about the store in a file: processes that die, content that is not a store's.
+ * test_store_file.c - what is special about the store in a file: processes that die, content that
+ * is not a store's.
  */
 #include "base/unit.h"
 

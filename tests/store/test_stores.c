@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_stores.c - what every kind of store must do, over each kind: two handles of one store where there are two.
+ * test_stores.c - what every kind of store must do, over each kind: two handles of one store where
+ * there are two.
  */
 #include "base/unit.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_strangers.c - connections without the key: a thousand silent and a thousand that send garbage, and then a job that forms.
- * The strangers live in a child process, so that the figures of this one are the hub's.
+ * test_strangers.c - connections without the key: a thousand silent and a thousand that send
+ * garbage, and then a job that forms. The strangers live in a child process, so that the figures of
+ * this one are the hub's.
  */
 #include "base/unit.h"
 
@@ -212,7 +213,8 @@ static void form_among_strangers(const char *where)
     hub_thread_stop(t, 0);
     assert_true(n_fds <= 80);
     if (!IS_SANITIZED) {
-        // Some 0.2 s on an idle machine, and less than the 5 after which silent strangers are cut off.
+        // Some 0.2 s on an idle machine, and less than the 5 after which silent strangers are cut
+        // off.
         assert_true(took_ms < 4000);
         assert_true(resident <= 1024 * 1024);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_vanish.c - a host that is suddenly not there any more: no goodbye, no end of the connection, only silence. Two network
- * namespaces stand for two hosts; needs root and iproute2.
+ * test_vanish.c - a host that is suddenly not there any more: no goodbye, no end of the connection,
+ * only silence. Two network namespaces stand for two hosts; needs root and iproute2.
  */
 #include "base/unit.h"
 

@@ -19,7 +19,8 @@ constexpr int never_ms = 1000000000; // the engine watches over how long operati
 constexpr int end_ms = 500;          // for the threads of a group that broke
 constexpr int sleep_ms = 100;        // a wake that another sleeper saw first costs this at most
 
-/* How the exception under way is told; Gloo's own without the place in its sources that stands in front. */
+/* How the exception under way is told; Gloo's own without the place in its sources that stands in
+ * front. */
 ls_status tell(std::string *text)
 {
     try {
@@ -85,7 +86,8 @@ class job_store : public gloo::rendezvous::Store
     const std::string corner;
 };
 
-/* The interface that was chosen, else the address where this rank expects the others, else this host alone. */
+/* The interface that was chosen, else the address where this rank expects the others, else this
+ * host alone. */
 gloo::transport::tcp::attr choose_address(const comm_boot *boot)
 {
     const char *name =
@@ -182,7 +184,8 @@ void give(backend_group *g, backend_work *work, bool is_message, gloo_run run)
     g->changed.notify_all();
 }
 
-/* Ends all waits: of connections by Gloo's own way when a wait takes too long, of what it then forgets by hand. */
+/* Ends all waits: of connections by Gloo's own way when a wait takes too long, of what it then
+ * forgets by hand. */
 void end_waits(backend_group *g)
 {
     for (gloo::transport::UnboundBuffer *each : g->transfers) {
@@ -198,7 +201,8 @@ void end_waits(backend_group *g)
     }
 }
 
-/* False: a thread waits inside Gloo for a message that had begun, and will until the process ends. */
+/* False: a thread waits inside Gloo for a message that had begun, and will until the process
+ * ends. */
 bool end_workers(backend_group *g, bool has_broken)
 {
     std::unique_lock<std::mutex> lock(g->mu);
@@ -365,7 +369,8 @@ void gloo_wake(backend_state *s)
     foreign_wake(&s->waker);
 }
 
-/* Nothing of the group touches the caller's memory when this returns: what is stuck only waits, on closed connections. */
+/* Nothing of the group touches the caller's memory when this returns: what is stuck only waits, on
+ * closed connections. */
 void gloo_abort_group(backend_group *g, ls_status status, const char *text)
 {
     const comm_host *host = g->state->host;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gloo_backend.h - Gloo's collectives over its TCP transport behind our contract. The one folder in C++, as Gloo is.
+ * gloo_backend.h - Gloo's collectives over its TCP transport behind our contract. The one folder in
+ * C++, as Gloo is.
  *
  *   gloo_backend.cc  life, groups, what connects them, and the threads in which Gloo's calls block
  *   gloo_calls.cc    one operation
@@ -27,7 +28,8 @@ extern "C" {
 #include <string>
 #include <thread>
 
-/* What runs an operation to its end and throws what Gloo throws; of a receive it gives the rank that sent. */
+/* What runs an operation to its end and throws what Gloo throws; of a receive it gives the rank
+ * that sent. */
 using gloo_run = std::function<int()>;
 
 /* The peer's message is another than this rank expects. */
@@ -53,8 +55,8 @@ struct gloo_work {
 };
 
 /*
- * A thread "ls-gloo", which does what it is given, one after the other: a group's first one its collectives, each other one a
- * message at a time, so that none waits for another.
+ * A thread "ls-gloo", which does what it is given, one after the other: a group's first one its
+ * collectives, each other one a message at a time, so that none waits for another.
  */
 struct gloo_worker {
     std::thread thread;

@@ -2,14 +2,16 @@
 /*
  * One operation as Gloo's calls.
  *
- * Gloo's own are all_reduce and reduce, which are given our kernels, broadcast and barrier. Everything that is cut by rank is
- * an exchange of messages, which does in one step what Gloo does in a ring (and Gloo of 2022 has no reduce_scatter).
+ * Gloo's own are all_reduce and reduce, which are given our kernels, broadcast and barrier.
+ * Everything that is cut by rank is an exchange of messages, which does in one step what Gloo does
+ * in a ring (and Gloo of 2022 has no reduce_scatter).
  *
- * The tag of a call is a digest of what was called. Ranks that call different things do not understand each other and wait,
- * until the hub, which compares what ranks wait for, says so; with equal tags Gloo would end the process.
+ * The tag of a call is a digest of what was called. Ranks that call different things do not
+ * understand each other and wait, until the hub, which compares what ranks wait for, says so; with
+ * equal tags Gloo would end the process.
  *
- * A send is a header, which says what comes, and the data, which the receiver asks for once it knows that it fits: Gloo
- * would end the process of a receiver that gets more than it expects.
+ * A send is a header, which says what comes, and the data, which the receiver asks for once it
+ * knows that it fits: Gloo would end the process of a receiver that gets more than it expects.
  */
 #include "comm/gloo/gloo_backend.h"
 
@@ -28,7 +30,8 @@ constexpr uint8_t exchange_prefix = 0x40; // Gloo's own are below
 constexpr uint64_t header_prefix = 0x41;
 constexpr uint64_t data_prefix = 0x42;
 
-/* Memory of ours on its way to another rank or from one. Whoever ends the group ends the wait for it. */
+/* Memory of ours on its way to another rank or from one. Whoever ends the group ends the wait for
+ * it. */
 class transfer
 {
   public:

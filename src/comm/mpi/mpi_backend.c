@@ -2,10 +2,11 @@
 /*
  * The backend's life, groups and progress.
  *
- * MPI cannot take an operation back. What is under way when its group breaks keeps its requests and buffers until the
- * process ends, and MPI is not called again: it would write to memory that is the caller's. Then the other groups break as well.
- * An MPI library starts once a process and is shared by all joins; it ends when the process exits, if nothing broke, because its
- * end waits for all ranks.
+ * MPI cannot take an operation back. What is under way when its group breaks keeps its requests and
+ * buffers until the process ends, and MPI is not called again: it would write to memory that is the
+ * caller's. Then the other groups break as well. An MPI library starts once a process and is shared
+ * by all joins; it ends when the process exits, if nothing broke, because its end waits for all
+ * ranks.
  */
 #include "comm/mpi/mpi_backend.h"
 
@@ -445,9 +446,10 @@ static bool mpi_progress(backend_state *s)
 }
 
 /*
- * MPI moves only while it is called and has nothing to sleep on: short naps, from which the control connection and wake() end
- * the first sleeper. A wake that another one eats costs a nap. Who waits for longer than the operation itself can take waits
- * for a rank that is late, and looks less often.
+ * MPI moves only while it is called and has nothing to sleep on: short naps, from which the control
+ * connection and wake() end the first sleeper. A wake that another one eats costs a nap. Who waits
+ * for longer than the operation itself can take waits for a rank that is late, and looks less
+ * often.
  */
 static void mpi_wait(backend_state *s, int timeout_ms)
 {
@@ -489,7 +491,8 @@ static void mpi_abort_group(backend_group *g, ls_status status, const char *text
     }
 }
 
-/* Peers are to see the end of the parent, not of the child: of MPI's own descriptors nothing is known. */
+/* Peers are to see the end of the parent, not of the child: of MPI's own descriptors nothing is
+ * known. */
 static void mpi_forked(backend_state *s)
 {
     foreign_close(&s->waker);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_backend.h - the collectives of an MPI library behind our contract; compiled once for each library, against its mpi.h.
+ * mpi_backend.h - the collectives of an MPI library behind our contract; compiled once for each
+ * library, against its mpi.h.
  *
  *   mpi_backend.c  its life, groups, progress, sleeping, and what is left when a group breaks
  *   mpi_calls.c    one operation as MPI requests
  *
- * All of it is non-blocking calls (MPI_Iallreduce...), because a blocking one could not be left when a rank has died.
+ * All of it is non-blocking calls (MPI_Iallreduce...), because a blocking one could not be left
+ * when a rank has died.
  */
 #ifndef LS_MPI_BACKEND_H
 #define LS_MPI_BACKEND_H

@@ -2,9 +2,10 @@
 /*
  * One operation as MPI requests.
  *
- * MPI counts in int: longer buffers are reduced and broadcast in pieces, and what is cut by rank goes as messages, whose
- * types may be long. Variants with counts are messages as well, for their ranks need not agree on how long the whole is.
- * MPI asks that either all ranks work in place or none does, which nobody asks of our callers: all of them do here.
+ * MPI counts in int: longer buffers are reduced and broadcast in pieces, and what is cut by rank
+ * goes as messages, whose types may be long. Variants with counts are messages as well, for their
+ * ranks need not agree on how long the whole is. MPI asks that either all ranks work in place or
+ * none does, which nobody asks of our callers: all of them do here.
  */
 #include "comm/mpi/mpi_backend.h"
 
@@ -24,8 +25,8 @@ MPI_Datatype mpi_call_type(ls_dtype type)
 }
 
 /*
- * Our own arithmetic where MPI's is not what comm.h promises: sums of bytes saturate in Open MPI 4.1, MPICH 4.0 compares
- * uint8 with a sign, and a minimum of floats may lose a NaN.
+ * Our own arithmetic where MPI's is not what comm.h promises: sums of bytes saturate in Open MPI
+ * 4.1, MPICH 4.0 compares uint8 with a sign, and a minimum of floats may lose a NaN.
  */
 static MPI_Op reduction(const mpi_job *j)
 {
