@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cause.c - the status and the wire form of a cause. Text from the wire is made printable. The hub,
+ * the control connection and the launcher call it.
+ */
 #include "store/cause.h"
 
 #include "base/text.h"

@@ -162,7 +162,7 @@ static ls_status take_push(void *arg, const frame *f)
         return take_left(c, &r);
     case HUB_MESSAGE_LEFT_GROUP:
         return take_leaves(c, &r);
-    case HUB_MESSAGE_NOTED:
+    case HUB_MESSAGE_ACKNOWLEDGED:
         return take_noted(c, &r);
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
@@ -308,7 +308,7 @@ void control_close(control *c)
     if (c == NULL)
         return;
     wire_writer_reset(&c->body);
-    if (hublink_send(&c->link, HUB_MESSAGE_GOODBYE, &c->body) == LS_OK)
+    if (hublink_send(&c->link, HUB_MESSAGE_LEAVE_JOB, &c->body) == LS_OK)
         hublink_finish(&c->link, ls_deadline_ms(GOODBYE_MS));
     control_free(c);
 }
@@ -410,7 +410,7 @@ ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_mem
     wire_write_u32(&c->body, group);
     wire_write_u64(&c->body, sequence);
     wire_write_u32(&c->body, (uint32_t)n_members);
-    return hublink_send(&c->link, HUB_MESSAGE_LEAVE, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_LEAVE_GROUP, &c->body);
 }
 
 ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)
@@ -422,7 +422,7 @@ ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *dig
         write_stamp(&c->body, &stamps[i]);
         wire_write_u64(&c->body, digests[i]);
     }
-    return hublink_send(&c->link, HUB_MESSAGE_CALLED, &c->body);
+    return hublink_send(&c->link, HUB_MESSAGE_CALLS, &c->body);
 }
 
 /* --- stages --- */

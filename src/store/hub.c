@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub.c - the life of a hub; hub_internal.h says which file does what.
+ * hub.c - creates and destroys a hub and its listeners; the agent, rank 0's hub thread and tests
+ * call it. hub_internal.h lists its parts.
  */
 #include "store/hub_internal.h"
 
 #include "base/alloc.h"
 
 #include <string.h>
-
-/* --- life --- */
 
 static ls_status make_listener(hub *h)
 {

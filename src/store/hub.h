@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub.h - one job's meeting point: the key-value store, and the control channel over which ranks
- * learn who failed.
+ * hub.h - the rendezvous point of one job: the key-value store, and the control channel that
+ * reports failures to the ranks.
  *
- * The hub runs on a poller: inside the agent's loop (lockstep run, ls_spawn), or in a thread of
- * rank 0 where nobody else started the job (hub_thread_start). A rank keeps one connection to it
- * for its whole life (control.h). That connection ending without a goodbye is how the hub learns of
- * a death when no parent tells it.
+ * The hub runs on a poller: in the agent's loop (lockstep run, ls_spawn), or in a thread of rank 0
+ * when no agent started the job (hub_thread_start). Each rank keeps one connection to the hub for
+ * its whole life (control.h). A connection that ends without a leave shows that the rank is lost,
+ * unless the rank's parent process reports a better cause.
  *
- * Every connection is authenticated before anything it says is read (net/handshake.h); unix sockets
- * may use the peer's uid instead. All lengths, the number of connections and the sum of stored
- * bytes are bounded.
+ * Every connection is authenticated before any request is read (net/handshake.h); unix sockets may
+ * use the peer's uid instead. All lengths, the number of connections and the sum of stored bytes
+ * are bounded.
  */
 #ifndef LS_STORE_HUB_H
 #define LS_STORE_HUB_H
@@ -26,41 +26,39 @@
 
 typedef struct hub hub;
 
-/* What the hub tells its owner; every member is optional. Called on the poller's thread; must not
- * destroy the hub. */
+/* Events for the hub's owner; every member is optional. They are called on the poller's thread and
+ * must not destroy the hub. */
 typedef struct hub_events {
     void *self;
     void (*joined)(void *self, int rank, pid_t pid);
-    void (*left)(void *self, int rank); /* said goodbye */
+    void (*left)(void *self, int rank); /* in good order */
 
-    /* A connection ended without a goodbye. The others are told only after death_grace_ms, unless
-     * hub_abort() comes first with a better cause. */
+    /* A connection ended without a leave. The job ends with this cause after death_grace_ms, unless
+     * the owner calls hub_abort() with a better one before. */
     void (*lost)(void *self, int rank);
 
     /* Something other than hub_abort() broke a group or the job. */
     void (*failed)(void *self, const job_cause *cause);
 
     /* A rank has waited for long: the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1
-     * (stopped)"). Without this member the hub logs it. */
+     * (stopped)"). If NULL, the hub logs it. */
     void (*wait_report)(void *self, const char *text);
 
-    /* What a rank that has not arrived is doing, from whoever can look ("running", "stopped"); ""
-     * when unknown. */
+    /* The state of a rank's process ("running", "stopped"); "" when unknown. */
     void (*describe)(void *self, int rank, char *buf, size_t n);
 } hub_events;
 
 typedef struct hub_options {
     char job[JOB_ID_BYTES];
-    int world_size; /* 0: only a store, for anybody who knows the key */
+    int world_size; /* 0: only a store, for all clients with the key */
     uint32_t generation;
     const net_key *key; /* NULL: unix sockets of the same uid only; borrowed until hub_destroy() */
-    bool insecure;      /* without a key, TCP as well: --insecure */
+    bool insecure;      /* TCP without a key: --insecure */
     net_security security; /* of TCP connections; clients must ask for the same */
 
-    /* How long to wait for a better cause before a lost connection is reported; 0: 200, negative:
-     * not at all. */
+    /* How long a lost connection waits for a better cause; 0: 200, negative: not at all. */
     int64_t death_grace_ms;
-    char join_advice[512]; /* added to reports of ranks that wait for others to join; "": nothing */
+    char join_advice[512]; /* added to wait reports of joining ranks; "": nothing */
     hub_events events;
 } hub_options;
 
@@ -70,24 +68,25 @@ void hub_destroy(hub *h); /* closes all connections; NULL is allowed */
 /* Listens at an address (unix or tcp); *bound gets the real port. May be called several times. */
 LS_MUST_USE ls_status hub_listen(hub *h, const net_address *at, net_address *bound);
 
-/* Serves a listening socket that somebody else bound. Takes the descriptor. */
+/* Serves a socket that listens already. Takes the descriptor. */
 LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 
-/* Tells every rank of cause->group (GROUP_ALL: of the job) why it must stop. The first cause of a
- * group stands. */
+/* Sends the cause to every rank of cause->group (GROUP_ALL: of the job). The first cause of a group
+ * stands. */
 void hub_abort(hub *h, const job_cause *cause);
 
-/* The starter saw this rank end well: the same as its goodbye, for ranks that ended without one. */
+/* The launcher saw this rank exit with code 0: the same as a leave, for ranks that sent none. */
 void hub_rank_exited(hub *h, int rank);
 
-/* How many connections are open, and how many of them have not proved the key yet. */
+/* The number of open connections, and of those among them that are not authenticated yet. */
 void hub_count(const hub *h, int *n_open, int *n_unauthenticated);
 
-/* How many frames all connections have sent so far. */
+/* The number of frames received so far. */
 uint64_t hub_frames(const hub *h);
 
 /* Rank 0's own hub: a thread "ls-hub" with a poller of its own, on which all events are called.
- * stop waits until all connections are closed or grace_ms has passed; then it closes them. */
+ * stop waits until all authenticated connections are closed or grace_ms has passed, then closes the
+ * rest. */
 typedef struct hub_thread hub_thread;
 LS_MUST_USE ls_status hub_thread_start(const hub_options *opt, const net_address *at,
                                        hub_thread **out);

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_calls.c - what ranks have called, on backends whose messages do not carry stamps: there ranks
- * that call different operations may pass each other unharmed and with wrong results. Each rank
- * tells a sample of its calls a few times a second. Samples meet at the same numbers (control.h),
- * and the digest with each covers all calls before it.
+ * hub_calls.c - compares which operations ranks have called, for backends whose messages carry no
+ * stamps: there, different operations could run against each other and give wrong results.
+ *
+ * Each rank sends samples of its calls a few times a second, at the same operation numbers as the
+ * other ranks (control.h). The digest of a sample covers all calls before it.
  */
 #include "store/hub_internal.h"
 
 #include "base/alloc.h"
-#include "base/text.h"
 #include "store/control.h"
 
-#define SAMPLES_MAX    64  /* of one group that are remembered, the newest */
-#define GROUPS_MAX     256 /* that are remembered, those that were heard of last */
-#define STAMP_TEXT_MAX 160
+#define SAMPLES_MAX 64  /* of one group; older ones are dropped */
+#define GROUPS_MAX  256 /* the least recently reported one is dropped */
 
 typedef struct sample {
-    int rank; /* who told it first */
+    int rank; /* the first that sent it */
     op_stamp stamp;
     uint64_t digest;
 } sample;
@@ -72,8 +71,8 @@ static hub_calls *calls_of(hub *h, uint32_t group)
     return calls;
 }
 
-/* The sample of this number, a place for it (in place of the oldest) when there is none, or NULL
- * when it is older than all. */
+/* The sample of this number, or a free one, or the oldest one when none is free. NULL: this number
+ * is older than all samples. */
 static sample *sample_of(hub_calls *calls, uint64_t sequence)
 {
     sample *oldest = &calls->samples[0];
@@ -91,43 +90,24 @@ static sample *sample_of(hub_calls *calls, uint64_t sequence)
     return sequence > oldest->stamp.sequence ? oldest : NULL;
 }
 
-static void break_different(hub *h, const sample *a, const sample *b)
-{
-    job_cause cause = {.kind = CAUSE_MISMATCH, .group = a->stamp.group, .rank = -1};
-    const sample *low = a->rank < b->rank ? a : b;
-    const sample *high = low == a ? b : a;
-    char texts[2][STAMP_TEXT_MAX];
-
-    stamp_text(texts[0], STAMP_TEXT_MAX, &low->stamp);
-    stamp_text(texts[1], STAMP_TEXT_MAX, &high->stamp);
-    if (stamp_equal(&low->stamp, &high->stamp))
-        text_format(cause.text, sizeof(cause.text),
-                    "rank %d and rank %d have not called the same operations before %s", low->rank,
-                    high->rank, texts[0]);
-    else
-        text_format(cause.text, sizeof(cause.text), "rank %d: %s; rank %d: %s", low->rank, texts[0],
-                    high->rank, texts[1]);
-    hub_break(h, &cause);
-}
-
 /* False when the group broke. */
-static bool note_call(hub *h, hub_calls *calls, const sample *told)
+static bool note_call(hub *h, hub_calls *calls, const sample *sent)
 {
-    sample *known = sample_of(calls, told->stamp.sequence);
+    sample *known = sample_of(calls, sent->stamp.sequence);
 
     if (known == NULL)
         return true;
-    if (known->stamp.sequence != told->stamp.sequence) {
-        *known = *told;
+    if (known->stamp.sequence != sent->stamp.sequence) {
+        *known = *sent;
         return true;
     }
-    if (stamp_equal(&known->stamp, &told->stamp) && known->digest == told->digest)
+    if (stamp_equal(&known->stamp, &sent->stamp) && known->digest == sent->digest)
         return true;
-    break_different(h, known, told);
+    hub_break_mismatch(h, known->rank, &known->stamp, sent->rank, &sent->stamp);
     return false;
 }
 
-ls_status hub_calls_told(hub_conn *c, const frame *f)
+ls_status hub_calls_message(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t n = wire_read_u32(&r);
@@ -137,17 +117,17 @@ ls_status hub_calls_told(hub_conn *c, const frame *f)
         return ls_fail(LS_EPROTO, "%u calls in %zu bytes", n, f->bytes);
     for (uint32_t i = 0; i < n && is_whole; i++) {
         const uint8_t *wire = wire_read_raw(&r, STAMP_BYTES);
-        sample told = {.rank = c->rank};
+        sample sent = {.rank = c->rank};
         hub_calls *calls;
 
         if (wire == NULL)
-            return ls_fail(LS_EPROTO, "half a call");
-        LS_TRY(stamp_decode(wire, &told.stamp));
-        told.digest = wire_read_u64(&r);
-        if (hub_is_broken(c->owner, told.stamp.group))
+            return ls_fail(LS_EPROTO, "a cut-off call");
+        LS_TRY(stamp_decode(wire, &sent.stamp));
+        sent.digest = wire_read_u64(&r);
+        if (hub_is_broken(c->owner, sent.stamp.group))
             continue;
-        calls = calls_of(c->owner, told.stamp.group);
-        is_whole = calls == NULL || note_call(c->owner, calls, &told);
+        calls = calls_of(c->owner, sent.stamp.group);
+        is_whole = calls == NULL || note_call(c->owner, calls, &sent);
     }
     return LS_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_conn.c - what every connection of a hub has: a beginning, what its frames mean at the time,
- * and an end.
+ * hub_conn.c - the connections of a hub: entering, sending, dispatch of frames by state, and
+ * closing. A closed connection is freed later by the reaper, so that callers may close one while
+ * they walk over all.
  */
 #include "store/hub_internal.h"
 
@@ -11,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#define INTRODUCE_MS 5000
+#define HELLO_MS 5000
 
 /* --- ending --- */
 
@@ -36,13 +37,12 @@ void conn_drop(hub_conn *c)
         return;
     h->n_conns--;
     c->state = CONN_DEAD;
-    hub_store_forget(c);
+    hub_store_end_wait(c);
     poller_timer_cancel(&c->limit);
     frame_link_close(&c->link);
     list_remove(&c->node);
     list_append(&h->dead, &c->node);
-    // Not here: the caller may be in the middle of a walk over ranks, and the loss of one makes
-    // messages to all.
+    // The loss of a rank sends messages to all, so the reaper handles it and not this call.
     if (!h->reaper.is_set)
         poller_timer_set(h->loop, &h->reaper, ls_now_ms(), hub_reap, h);
 }
@@ -52,15 +52,16 @@ static void on_ended(void *arg, const char *why)
     hub_conn *c = arg;
 
     if (!c->link.is_closed_by_peer && c->state != CONN_CLOSING)
-        ls_log(LS_LOG_WARN, "hub", "%s is dropped: %s", c->peer, why);
+        ls_log(LS_LOG_WARN, "hub", "closed the connection of %s: %s", c->peer, why);
     conn_drop(c);
 }
 
-static void drop_nameless(void *arg)
+static void hello_timed_out(void *arg)
 {
     hub_conn *c = arg;
 
-    ls_log(LS_LOG_WARN, "hub", "%s proved the key but did not say who it is", c->peer);
+    ls_log(LS_LOG_WARN, "hub", "%s authenticated but sent no hello within %d s", c->peer,
+           HELLO_MS / 1000);
     conn_drop(c);
 }
 
@@ -107,7 +108,7 @@ static ls_status on_frame(void *arg, const frame *f)
 
     c->owner->n_frames++;
     switch (c->state) {
-    case CONN_NAMELESS:
+    case CONN_UNIDENTIFIED:
         return hub_rank_hello(c, f);
     case CONN_RANK:
         if ((f->type >= HUB_MESSAGE_SET && f->type <= HUB_MESSAGE_COUNT) ||
@@ -116,7 +117,7 @@ static ls_status on_frame(void *arg, const frame *f)
         return hub_rank_message(c, f);
     case CONN_STORE:
         return hub_store_request(c, f);
-    case CONN_CLOSING: // what it says now no longer matters
+    case CONN_CLOSING: // the rest of its input is ignored
     case CONN_DEAD:
         break;
     }
@@ -152,7 +153,7 @@ void hub_enter(void *arg, const listener_peer *peer)
     frame_link_seal(&c->link, &peer->seals);
     list_append(&h->conns, &c->node);
     h->n_conns++;
-    c->state = h->opt.world_size == 0 ? CONN_STORE : CONN_NAMELESS;
-    if (c->state == CONN_NAMELESS)
-        poller_timer_set(h->loop, &c->limit, ls_now_ms() + INTRODUCE_MS, drop_nameless, c);
+    c->state = h->opt.world_size == 0 ? CONN_STORE : CONN_UNIDENTIFIED;
+    if (c->state == CONN_UNIDENTIFIED)
+        poller_timer_set(h->loop, &c->limit, ls_now_ms() + HELLO_MS, hello_timed_out, c);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_gather.c - the values of PREFIX0 to PREFIXn-1 in one answer, once all are there: how a job's
- * ranks learn of each other. The answer is made once and kept, so n ranks cost n copies of it and
- * not n * n requests.
+ * hub_gather.c - answers a gather with the values of PREFIX0 to PREFIXn-1 once all exist: how ranks
+ * exchange their boot records. The answer is made once and cached, so n ranks cost n copies of it
+ * and not n * n requests. hub_store.c calls it.
  */
 #include "store/hub_internal.h"
 
@@ -12,18 +12,18 @@
 
 #include <string.h>
 
-#define GATHERS_MAX   8 /* kept answers, unless more are waited for */
+#define GATHERS_MAX   8 /* cached answers; more only while clients wait for them */
 #define ANSWER_HEAD   12
 #define NUMBER_BYTES  12
 #define MISSING_SHOWN 16
 
 struct hub_gather {
     list_node node; /* in hub.gathers, oldest first */
-    uint8_t *key;   /* the prefix, and room for a number */
+    uint8_t *key;   /* the prefix, and NUMBER_BYTES for a number */
     size_t prefix_bytes;
     uint32_t n;
     uint32_t next;   /* the first value that is missing */
-    uint8_t *answer; /* id u64, status u32, then n values; NULL: not made, or not true any more */
+    uint8_t *answer; /* id u64, status u32, then n values; NULL: not made, or outdated */
     size_t answer_bytes;
     list_node waiters; /* hub_conn.wait */
 };
@@ -51,7 +51,7 @@ void hub_gather_free(hub *h)
         free_gather(h, list_entry(h->gathers.next, hub_gather, node));
 }
 
-static void make_room(hub *h)
+static void free_unused(hub *h)
 {
     for (list_node *it = h->gathers.next, *next; it != &h->gathers; it = next) {
         hub_gather *g = list_entry(it, hub_gather, node);
@@ -78,7 +78,7 @@ static hub_gather *new_gather(hub *h, kv_bytes prefix, uint32_t n)
 {
     hub_gather *g = ls_calloc(1, sizeof(*g));
 
-    make_room(h);
+    free_unused(h);
     if (g != NULL)
         g->key = ls_calloc(1, prefix.bytes + NUMBER_BYTES);
     if (g == NULL || g->key == NULL) {
@@ -94,7 +94,6 @@ static hub_gather *new_gather(hub *h, kv_bytes prefix, uint32_t n)
     return g;
 }
 
-/* Whether all values are there. */
 static bool is_complete(const hub *h, hub_gather *g)
 {
     kv_bytes value;
@@ -150,7 +149,7 @@ static void answer_all(hub_gather *g)
         hub_conn *c = list_entry(g->waiters.next, hub_conn, wait.node);
         const uint64_t id = c->wait.id;
 
-        hub_store_forget(c);
+        hub_store_end_wait(c);
         answer(c, id, g);
     }
 }
@@ -163,7 +162,7 @@ void hub_gather_changed(hub *h, kv_bytes key)
 
         if (key.bytes <= g->prefix_bytes || memcmp(key.data, g->key, g->prefix_bytes) != 0)
             continue;
-        if (g->answer != NULL) { // a value has changed, or gone
+        if (g->answer != NULL) { // outdated
             ls_free(g->answer);
             g->answer = NULL;
             g->next = 0;
@@ -176,7 +175,7 @@ void hub_gather_changed(hub *h, kv_bytes key)
     }
 }
 
-/* "ranks 1, 3 of 4 did not come": values are records of ranks. */
+/* "ranks 1, 3 of 4 did not join": the values are records of ranks. */
 static ls_status fail_missing(const hub *h, const hub_gather *g)
 {
     text_buf numbers = {0};
@@ -190,7 +189,7 @@ static ls_status fail_missing(const hub *h, const hub_gather *g)
     }
     if (n_missing > MISSING_SHOWN)
         text_append(&numbers, " and %d more", n_missing - MISSING_SHOWN);
-    st = ls_fail(LS_ETIMEOUT, "rank%s %s of %u did not come", n_missing == 1 ? "" : "s",
+    st = ls_fail(LS_ETIMEOUT, "rank%s %s of %u did not join", n_missing == 1 ? "" : "s",
                  text_str(&numbers), (unsigned)g->n);
     text_free(&numbers);
     return st;
@@ -202,7 +201,7 @@ static void gather_timed_out(void *arg)
     const uint64_t id = c->wait.id;
     const ls_status st = fail_missing(c->owner, c->wait.gather);
 
-    hub_store_forget(c);
+    hub_store_end_wait(c);
     hub_store_reply_failure(c, id, st);
 }
 
@@ -217,7 +216,7 @@ ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r)
     prefix.data = wire_read_bytes(r, LS_STORE_KEY_MAX - NUMBER_BYTES, &prefix.bytes);
     LS_TRY(wire_reader_end(r, "a request to the store"));
     if (n == 0 || n > HUB_MESSAGE_RANKS_MAX)
-        return ls_fail(LS_EPROTO, "a request to the store asks for %u values", (unsigned)n);
+        return ls_fail(LS_EPROTO, "a request to the store for %u values", (unsigned)n);
     g = find_gather(h, prefix, n);
     if (g == NULL)
         g = new_gather(h, prefix, n);

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_internal.h - the parts of a hub: connections (hub_conn.c), store requests (hub_store.c),
- * ranks and causes (hub_ranks.c), waiting operations (hub_watch.c), leaves (hub_leaves.c), calls
- * (hub_calls.c). All run on the poller's thread.
+ * hub_internal.h - the parts of a hub. All of them run on the poller's thread.
+ *
+ *   hub.c         creation, listening
+ *   hub_conn.c    connections
+ *   hub_store.c   requests to the key-value store, hub_gather.c those for one value of each rank
+ *   hub_ranks.c   which ranks have joined, left or are lost
+ *   hub_causes.c  why the job or a group ends
+ *   hub_watch.c   operations in which ranks wait
+ *   hub_leaves.c  which ranks have left which group
+ *   hub_calls.c   which operations ranks have called
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
 #define LS_STORE_HUB_INTERNAL_H
@@ -19,9 +26,9 @@
 #include <stdbool.h>
 
 typedef enum conn_state {
-    CONN_NAMELESS, /* proved, has not said yet which rank it is */
+    CONN_UNIDENTIFIED, /* authenticated, has not sent its rank yet */
     CONN_RANK,
-    CONN_STORE,   /* proved, of a store without a job */
+    CONN_STORE,   /* authenticated, of a store without a job */
     CONN_CLOSING, /* refused: closed when what is queued has been sent */
     CONN_DEAD     /* closed; freed by the reaper */
 } conn_state;
@@ -37,7 +44,7 @@ typedef struct conn_wait {
     uint8_t *body;  /* the keys as they came: n u32, then each */
     kv_bytes *keys; /* into body */
     int n_keys;
-    int missing; /* index of the key that is waited for now */
+    int missing; /* index of the first key without a value */
     hub_gather *gather;
     poll_timer timer;
 } conn_wait;
@@ -49,25 +56,24 @@ typedef struct hub_conn {
     frame_link link;
     char peer[LISTENER_PEER_TEXT];
     pid_t peer_pid;   /* of a unix socket, else 0 */
-    poll_timer limit; /* how long the present state may last */
-    int rank;         /* of CONN_RANK, else -1 */
+    poll_timer limit; /* of the present state */
+    int rank;         /* -1 unless CONN_RANK */
     conn_wait wait;
 } hub_conn;
 
 typedef struct hub_rank {
     hub *owner;
-    hub_conn *conn; /* NULL: not here */
+    hub_conn *conn; /* NULL: not connected */
     pid_t pid;
-    bool has_joined; /* at any time */
-    bool has_left;   /* said goodbye */
-    bool is_lost;    /* connection ended without */
-    bool has_exited; /* its starter saw it end well */
-    pid_t local_pid; /* as the kernel names it here, 0: on another host */
-    int64_t heard_ms;
+    bool has_joined;  /* at any time */
+    bool has_left;    /* in good order */
+    bool is_lost;     /* its connection ended without a leave */
+    bool has_exited;  /* its launcher saw it exit with code 0 */
+    pid_t local_pid;  /* as this host's kernel numbers it; 0: on another host */
     poll_timer grace; /* after is_lost */
 } hub_rank;
 
-/* A cause that is held back for a while, as a better one may come. */
+/* A cause that is held back for grace_ms, because a better one may arrive. */
 typedef struct held_cause {
     list_node node;
     hub *owner;
@@ -75,7 +81,7 @@ typedef struct held_cause {
     job_cause cause;
 } held_cause;
 
-/* One member's word about a waiting operation. */
+/* One member's report of an operation. */
 typedef struct op_entry {
     int rank;
     bool is_waiting; /* false: it has arrived */
@@ -87,16 +93,16 @@ typedef struct hub_op {
     list_node node;
     hub *owner;
     op_stamp id;
-    int only_rank;   /* of a send or recv, which belongs to one rank; -1 for collectives */
-    uint64_t number; /* of a send or recv: tells this rank's apart */
+    int only_rank;   /* the rank of a send or recv; -1 for collectives */
+    uint64_t number; /* of a send or recv: distinguishes those of one rank */
     int *members;
     int n_members;
     op_entry *entries;
     int n_entries;
     int n_waiting;
-    int64_t since_ms; /* when the first began to wait */
-    poll_timer late;
-    int64_t late_pause_ms; /* 0: no report yet */
+    int64_t since_ms; /* when the first rank began to wait */
+    poll_timer report_timer;
+    int64_t report_pause_ms; /* 0: no report yet */
 } hub_op;
 
 /* What the ranks of one group have called. */
@@ -118,77 +124,88 @@ struct hub {
     int n_gathers;
     hub_rank *ranks; /* world_size of them, NULL for a store without a job */
     int n_joined;
-    bool has_formed; /* all ranks were here at once */
-    bool has_cause;  /* of the whole job: */
+    bool has_formed; /* all ranks were connected at the same time */
+    bool has_cause;  /* the whole job ends with `cause` */
     job_cause cause;
     job_cause *group_causes; /* the first of each group */
     int n_group_causes;
     list_node held;
     list_node ops;
     int n_ops;
-    bool has_untracked_op; /* there were too many at some time */
-    list_node leaves;      /* by group; the last change last */
+    bool has_untracked_op; /* at some time there were too many to record */
+    list_node leaves;      /* by group, ordered by their last change */
     int n_leaves;
-    list_node calls; /* by group; last heard of last */
+    list_node calls; /* by group, ordered by their last report */
     int n_calls;
-    wire_writer body; /* of the message being made */
+    wire_writer body; /* of the message to be sent next */
 };
 
 /* --- hub_conn.c --- */
 
-void hub_enter(void *arg, const listener_peer *peer); /* somebody has proved the key to this hub */
-void hub_reap(void *arg);                             /* frees the hub's dead connections */
+void hub_enter(void *arg, const listener_peer *peer); /* takes an authenticated connection */
+void hub_reap(void *arg);                           /* frees the hub's dead connections */
 
 /* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
 void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);
 void conn_send_body(hub_conn *c, uint32_t type); /* the hub's `body` */
 
-/* Says why, and closes once that has been sent. */
+/* Sends the reason, then closes. */
 void conn_refuse(hub_conn *c, const char *why);
 
-/* Closes now; the rank's loss is handled by the reaper. */
+/* Closes at once; the reaper handles the loss of its rank. */
 void conn_drop(hub_conn *c);
 
 /* --- hub_store.c --- */
 LS_MUST_USE ls_status hub_store_request(hub_conn *c, const frame *f);
-void hub_store_forget(hub_conn *c); /* its open wait */
+void hub_store_end_wait(hub_conn *c); /* without an answer */
 
-void hub_store_reply_failure(hub_conn *c, uint64_t id, ls_status st); /* and this thread's text */
+/* Sends the status and this thread's error text. */
+void hub_store_reply_failure(hub_conn *c, uint64_t id, ls_status st);
 
 /* --- hub_gather.c --- */
 LS_MUST_USE ls_status hub_gather_request(hub_conn *c, uint64_t id, wire_reader *r);
-void hub_gather_changed(hub *h, kv_bytes key); /* it has a value now, another one, or none */
-void hub_gather_free(hub *h);                  /* when nobody waits any more */
+void hub_gather_changed(hub *h, kv_bytes key); /* the key's value was set or deleted */
+void hub_gather_free(hub *h);                  /* after the last connection has closed */
 
 /* --- hub_ranks.c --- */
 LS_MUST_USE ls_status hub_ranks_create(hub *h);
 void hub_ranks_free(hub *h);
 LS_MUST_USE ls_status hub_rank_hello(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_rank_message(hub_conn *c, const frame *f);
-void hub_rank_gone(hub_conn *c); /* its connection has ended */
+void hub_rank_gone(hub_conn *c);                /* its connection has ended */
+void hub_broadcast_body(hub *h, uint32_t type); /* to all connected ranks */
 
-/* Makes it the cause of its group and tells all ranks, unless the group has one. */
+/* --- hub_causes.c --- */
+
+/* Makes it the cause of its group and sends it to all ranks, unless the group has one. */
 void hub_break(hub *h, const job_cause *cause);
 bool hub_is_broken(const hub *h, uint32_t group);
+void hub_send_causes(hub_conn *c); /* all that are recorded */
+
+/* The ranks have called different operations, or different ones before the same operation. */
+void hub_break_mismatch(hub *h, int rank_a, const op_stamp *a, int rank_b, const op_stamp *b);
+void hub_break_if_exited(hub *h, int rank); /* while others join: they would wait for it */
+void hub_hold_loss(hub *h, hub_rank *r);    /* breaks the job after grace_ms */
+LS_MUST_USE ls_status hub_fail_message(hub_conn *c, const frame *f);
+void hub_causes_free(hub *h);
 
 /* --- hub_calls.c --- */
-LS_MUST_USE ls_status hub_calls_told(hub_conn *c, const frame *f);
+LS_MUST_USE ls_status hub_calls_message(hub_conn *c, const frame *f);
 void hub_calls_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 
 /* --- hub_watch.c --- */
 LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
-/* Adds to the cause of a timeout which ranks were missing, or are stopped, in what this rank waited
- * for. */
+/* Adds to the cause of a timeout which ranks of the operation have not arrived or are stopped. */
 void hub_watch_explain(hub *h, int rank, job_cause *cause);
-void hub_watch_forget(hub *h, int rank);          /* it waits in nothing any more */
+void hub_watch_forget(hub *h, int rank);          /* ends all its waits */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
-/* Sends the hub's `body` to every rank that waits in an operation of the group. */
-void hub_watch_send(hub *h, uint32_t group, uint32_t type);
+/* Sends the hub's `body`, a LEFT_GROUP, to every rank that waits in an operation of the group. */
+void hub_watch_send_leave(hub *h, uint32_t group);
 
 /* --- hub_leaves.c --- */
-LS_MUST_USE ls_status hub_leave_message(hub_conn *c, const frame *f);
-void hub_leaves_send(hub_conn *c, uint32_t group); /* all that are known, if any */
+LS_MUST_USE ls_status hub_leave_group_message(hub_conn *c, const frame *f);
+void hub_leaves_send(hub_conn *c, uint32_t group); /* all recorded ones of the group */
 void hub_leaves_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_leaves.c - which members have left which group, and after which operation. A rank says so
- * once, when it destroys its group; the hub passes it on to the members that wait in the group, now
- * or later. A record goes with the last member.
+ * hub_leaves.c - which members have left which group, and after which operation. A rank reports its
+ * leave once, when it destroys the group; the hub forwards it to the members that wait in the
+ * group, now or later. The record of a group is freed when its last member leaves.
  */
 #include "store/hub_internal.h"
 
 #include "base/alloc.h"
 
-#define GROUPS_MAX 4096 /* that are remembered, the last to change */
+#define GROUPS_MAX 4096 /* the least recently changed one is dropped */
 
 typedef struct leave_entry {
     int rank;
@@ -71,7 +71,7 @@ static group_leaves *make_leaves(hub *h, uint32_t group, int n_members)
     return g;
 }
 
-/* False: no memory, and the leave is not remembered. */
+/* False when there is no memory. */
 static bool add_entry(group_leaves *g, int rank, uint64_t sequence)
 {
     for (int i = 0; i < g->n; i++) {
@@ -121,7 +121,7 @@ static void note_leave(hub_conn *c, uint32_t group, uint64_t sequence, int n_mem
     if (g == NULL)
         g = make_leaves(h, group, n_members);
     write_leaves(h, group, &entry, 1);
-    hub_watch_send(h, group, HUB_MESSAGE_LEFT_GROUP);
+    hub_watch_send_leave(h, group);
     if (g == NULL)
         return;
     list_remove(&g->node);
@@ -130,7 +130,7 @@ static void note_leave(hub_conn *c, uint32_t group, uint64_t sequence, int n_mem
         free_leaves(h, g);
 }
 
-ls_status hub_leave_message(hub_conn *c, const frame *f)
+ls_status hub_leave_group_message(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t group = wire_read_u32(&r);

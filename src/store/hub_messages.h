@@ -16,10 +16,9 @@ typedef enum hub_message_type {
     HUB_MESSAGE_WELCOME = 2, /* empty */
     HUB_MESSAGE_REFUSED = 3, /* text; then the hub closes */
 
-    /* Requests: id u64 in front. One at a time on a connection; a newer one ends a wait that is
-     * still open. */
+    /* Requests begin with an id u64. A newer request ends an open wait of the same connection. */
     HUB_MESSAGE_SET = 10,         /* key, value */
-    HUB_MESSAGE_GET = 11,         /* timeout i64 (ms, -1: for ever), key */
+    HUB_MESSAGE_GET = 11,         /* timeout i64 (ms, -1: none), key */
     HUB_MESSAGE_ADD = 12,         /* key, delta i64 */
     HUB_MESSAGE_COMPARE_SET = 13, /* key, expected, desired */
     HUB_MESSAGE_WAIT = 14,        /* timeout i64, n u32, n keys */
@@ -32,27 +31,28 @@ typedef enum hub_message_type {
      * DELETE u8; GATHER n values; otherwise text. */
     HUB_MESSAGE_REPLY = 18,
 
-    /* From ranks. WAITING is answered by LEFT_GROUP, if members have left the group, and by NOTED.
-     * The others have no answer. */
-    /* stamp, number u64, late in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all ranks */
+    /* From ranks. The answer to WAITING is LEFT_GROUP, if members have left the group, and then
+     * ACKNOWLEDGED. The others have no answer. */
+    /* stamp, number u64, report in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all
+     * ranks */
     HUB_MESSAGE_WAITING = 20,
-    HUB_MESSAGE_ARRIVED = 21, /* stamp, number u64 */
-    HUB_MESSAGE_FAIL = 22,    /* cause */
-    HUB_MESSAGE_GOODBYE = 23, /* empty */
-    HUB_MESSAGE_CALLED = 24,  /* n u32, n times: stamp, digest u64 */
-    HUB_MESSAGE_LEAVE = 25,   /* group u32, sequence u64, number of members u32 */
+    HUB_MESSAGE_ARRIVED = 21,     /* stamp, number u64 */
+    HUB_MESSAGE_FAIL = 22,        /* cause */
+    HUB_MESSAGE_LEAVE_JOB = 23,   /* empty */
+    HUB_MESSAGE_CALLS = 24,       /* n u32, n times: stamp, digest u64 */
+    HUB_MESSAGE_LEAVE_GROUP = 25, /* group u32, sequence u64, number of members u32 */
 
     /* To ranks, at any time after WELCOME. */
-    HUB_MESSAGE_CAUSE = 30,     /* cause */
-    HUB_MESSAGE_LEFT = 31,      /* rank u32 */
-    HUB_MESSAGE_NOTED = 32,     /* empty */
-    HUB_MESSAGE_LEFT_GROUP = 33 /* group u32, n u32, n times: rank u32, sequence u64 */
+    HUB_MESSAGE_CAUSE = 30,        /* cause */
+    HUB_MESSAGE_LEFT = 31,         /* rank u32 */
+    HUB_MESSAGE_ACKNOWLEDGED = 32, /* empty */
+    HUB_MESSAGE_LEFT_GROUP = 33    /* group u32, n u32, n times: rank u32, sequence u64 */
 } hub_message_type;
 
 /* The largest request is a compare_set; a wait's keys share the same bound. */
 #define HUB_MESSAGE_BODY_MAX ((size_t)2 * LS_STORE_VALUE_MAX + (size_t)64 * 1024)
-#define HUB_MESSAGE_QUEUE_MAX                                                                      \
-    ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024) /* then a client that does not read is dropped */
+/* More queued bytes end the connection of a client that does not read. */
+#define HUB_MESSAGE_QUEUE_MAX ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024)
 #define HUB_MESSAGE_RANKS_MAX (64 * 1024)
 #define HUB_MESSAGE_TEXT_MAX  512
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_ranks.c - who is here, who has left, who is lost, and why the job or a group ends.
- *
- * The first cause of a group stands, and the news of a death takes several ways: the peers' broken
- * connections are often quicker than the parent's waitpid(). So a lost connection, and a fault that
- * names another rank, wait for grace_ms; a parent that knows more calls hub_abort() meanwhile.
+ * hub_ranks.c - which ranks have joined, have left or are lost. A rank number belongs to one
+ * connection at a time. hub_conn.c passes on what ranks send; hub_causes.c decides what breaks.
  */
 #include "store/hub_internal.h"
 
@@ -13,169 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#include <inttypes.h>
-#include <string.h>
-
-#define GRACE_MS         200
-#define GROUP_CAUSES_MAX 4096
-#define HELD_MAX         256
-
-/* --- causes --- */
-
-static void write_cause(hub *h, const job_cause *cause)
-{
-    wire_writer_reset(&h->body);
-    cause_write(&h->body, cause);
-}
-
-/* To all ranks that are here. */
-static void broadcast_body(hub *h, uint32_t type)
-{
-    for (int i = 0; i < h->opt.world_size; i++) {
-        if (h->ranks[i].conn != NULL)
-            conn_send_body(h->ranks[i].conn, type);
-    }
-}
-
-bool hub_is_broken(const hub *h, uint32_t group)
-{
-    if (h->has_cause)
-        return true;
-    for (int i = 0; i < h->n_group_causes; i++) {
-        if (h->group_causes[i].group == group)
-            return true;
-    }
-    return false;
-}
-
-/* Remembers it; a group too many, or one for which there is no memory, takes the whole job
- * along. */
-static void record(hub *h, job_cause *cause)
-{
-    job_cause *grown = NULL;
-
-    if (cause->group != GROUP_ALL && h->n_group_causes < GROUP_CAUSES_MAX)
-        grown = ls_realloc(h->group_causes, (size_t)h->n_group_causes + 1, sizeof(*grown));
-    if (grown != NULL) {
-        h->group_causes = grown;
-        grown[h->n_group_causes++] = *cause;
-        return;
-    }
-    cause->group = GROUP_ALL;
-    h->cause = *cause;
-    h->has_cause = true;
-}
-
-static bool spread(hub *h, const job_cause *cause, job_cause *recorded)
-{
-    if (hub_is_broken(h, cause->group))
-        return false;
-    *recorded = *cause;
-    record(h, recorded);
-    ls_log(LS_LOG_INFO, "hub", "%s ends: %s", recorded->group == GROUP_ALL ? "the job" : "a group",
-           recorded->text);
-    write_cause(h, recorded);
-    broadcast_body(h, HUB_MESSAGE_CAUSE);
-    hub_watch_end_group(h, recorded->group);
-    hub_calls_end_group(h, recorded->group);
-    hub_leaves_end_group(h, recorded->group);
-    return true;
-}
-
-void hub_break(hub *h, const job_cause *cause)
-{
-    const hub_events *events = &h->opt.events;
-    job_cause recorded;
-
-    if (spread(h, cause, &recorded) && events->failed != NULL)
-        events->failed(events->self, &recorded);
-}
-
-void hub_abort(hub *h, const job_cause *cause)
-{
-    job_cause recorded;
-
-    if (h->ranks != NULL)
-        spread(h, cause, &recorded);
-}
-
-static void free_held(held_cause *held)
-{
-    list_remove(&held->node);
-    poller_timer_cancel(&held->timer);
-    ls_free(held);
-}
-
-/* No better cause has come. A peer that closed its connections because it left in peace is told as
- * such. */
-static void held_is_due(void *arg)
-{
-    held_cause *held = arg;
-    hub *h = held->owner;
-    job_cause cause = held->cause;
-
-    if (cause.rank >= 0 && h->ranks[cause.rank].grace.is_set) { // its loss is about to be told
-        poller_timer_set(h->loop, &held->timer, h->ranks[cause.rank].grace.due_ms + 1, held_is_due,
-                         held);
-        return;
-    }
-    free_held(held);
-    if (cause.rank >= 0 && h->ranks[cause.rank].has_left) {
-        char fault[sizeof(cause.text)];
-
-        memcpy(fault, cause.text, sizeof(fault));
-        cause.kind = CAUSE_LEFT;
-        text_format(cause.text, sizeof(cause.text),
-                    "rank %d left the job (exited) too early: %.400s", cause.rank, fault);
-    }
-    hub_break(h, &cause);
-}
-
-/* Holds a fault back. Without memory it is told at once. */
-static void hold(hub *h, const job_cause *cause)
-{
-    held_cause *held = NULL;
-    int n = 0;
-
-    list_for_each (it, &h->held) {
-        n++;
-        if (list_entry(it, held_cause, node)->cause.group == cause->group)
-            return; // the first word about a group is enough
-    }
-    if (n < HELD_MAX)
-        held = ls_calloc(1, sizeof(*held));
-    if (held == NULL) {
-        hub_break(h, cause);
-        return;
-    }
-    held->owner = h;
-    held->cause = *cause;
-    list_append(&h->held, &held->node);
-    poller_timer_set(h->loop, &held->timer, ls_now_ms() + h->grace_ms, held_is_due, held);
-}
-
-static ls_status rank_failed(hub_conn *c, const frame *f)
-{
-    hub *h = c->owner;
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    job_cause cause;
-
-    cause_read(&r, &cause);
-    LS_TRY(wire_reader_end(&r, "a cause"));
-    if (cause.rank >= h->opt.world_size)
-        return ls_fail(LS_EPROTO, "a cause that blames rank %d of %d", cause.rank,
-                       h->opt.world_size);
-    if (hub_is_broken(h, cause.group))
-        return LS_OK;
-    if (cause.kind == CAUSE_DEADLINE)
-        hub_watch_explain(h, c->rank, &cause);
-    if ((cause.kind == CAUSE_FAULT || cause.kind == CAUSE_DIED) && cause.rank >= 0 &&
-        cause.rank != c->rank && h->grace_ms > 0)
-        hold(h, &cause);
-    else
-        hub_break(h, &cause);
-    return LS_OK;
-}
+#define GRACE_MS 200
 
 /* --- joining --- */
 
@@ -185,7 +20,7 @@ static void refuse(hub_conn *c, uint32_t rank, const char *why)
     job_cause cause = {.kind = CAUSE_MISMATCH, .group = GROUP_ALL, .rank = -1};
 
     conn_refuse(c, why);
-    if (h->has_formed) // a stray cannot harm a job that runs
+    if (h->has_formed) // a wrong process does not end a job that runs
         return;
     if (rank < (uint32_t)h->opt.world_size)
         cause.rank = (int)rank;
@@ -193,40 +28,33 @@ static void refuse(hub_conn *c, uint32_t rank, const char *why)
     hub_break(h, &cause);
 }
 
-/* What the newcomer must know: causes there are, and who has left. */
-static void tell_newcomer(hub_conn *c)
+void hub_broadcast_body(hub *h, uint32_t type)
+{
+    for (int i = 0; i < h->opt.world_size; i++) {
+        if (h->ranks[i].conn != NULL)
+            conn_send_body(h->ranks[i].conn, type);
+    }
+}
+
+static void write_rank(hub *h, int rank)
+{
+    wire_writer_reset(&h->body);
+    wire_write_u32(&h->body, (uint32_t)rank);
+}
+
+/* The state of the job: its causes, and which ranks have left. */
+static void send_state(hub_conn *c)
 {
     hub *h = c->owner;
 
     conn_send(c, HUB_MESSAGE_WELCOME, NULL, 0);
-    for (int i = 0; i < h->n_group_causes; i++) {
-        write_cause(h, &h->group_causes[i]);
-        conn_send_body(c, HUB_MESSAGE_CAUSE);
-    }
-    if (h->has_cause) {
-        write_cause(h, &h->cause);
-        conn_send_body(c, HUB_MESSAGE_CAUSE);
-    }
+    hub_send_causes(c);
     for (int i = 0; i < h->opt.world_size; i++) {
         if (!h->ranks[i].has_left)
             continue;
-        wire_writer_reset(&h->body);
-        wire_write_u32(&h->body, (uint32_t)i);
+        write_rank(h, i);
         conn_send_body(c, HUB_MESSAGE_LEFT);
     }
-}
-
-/* All ranks join together: who comes now, or is here already, would wait for one whose process has
- * ended. */
-static void break_if_exited(hub *h, int rank)
-{
-    job_cause cause = {.kind = CAUSE_LEFT, .group = GROUP_ALL, .rank = rank};
-
-    if (!h->ranks[rank].has_exited || h->n_joined == 0)
-        return;
-    text_format(cause.text, sizeof(cause.text),
-                "rank %d exited, but the others join and wait for it", rank);
-    hub_break(h, &cause);
 }
 
 static void join(hub_conn *c, int rank, pid_t pid)
@@ -240,7 +68,6 @@ static void join(hub_conn *c, int rank, pid_t pid)
     r->local_pid = c->peer_pid;
     r->has_joined = true;
     r->has_left = false;
-    r->heard_ms = c->link.received_ms;
     c->rank = rank;
     c->state = CONN_RANK;
     poller_timer_cancel(&c->limit);
@@ -248,11 +75,11 @@ static void join(hub_conn *c, int rank, pid_t pid)
     h->n_joined++;
     if (h->n_joined == h->opt.world_size)
         h->has_formed = true;
-    ls_log(LS_LOG_DEBUG, "hub", "%s has joined, %d of %d are here", c->peer, h->n_joined,
+    ls_log(LS_LOG_DEBUG, "hub", "%s has joined, %d of %d ranks are connected", c->peer, h->n_joined,
            h->opt.world_size);
-    tell_newcomer(c);
+    send_state(c);
     for (int i = 0; i < h->opt.world_size; i++)
-        break_if_exited(h, i);
+        hub_break_if_exited(h, i); // all ranks join together: none may be missing
     if (events->joined != NULL)
         events->joined(events->self, rank, pid);
 }
@@ -268,7 +95,7 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
     char why[200];
 
     if (f->type != HUB_MESSAGE_HELLO)
-        return ls_fail(LS_EPROTO, "message %u before it said who it is", f->type);
+        return ls_fail(LS_EPROTO, "message %u before hello", f->type);
     LS_TRY(wire_reader_end(&reader, "a rank's hello"));
     if (world != (uint32_t)h->opt.world_size || rank >= world) {
         text_format(why, sizeof(why), "this job has %d ranks, but rank %u was started for %u ranks",
@@ -277,10 +104,10 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
         return LS_OK;
     }
     there = &h->ranks[rank];
-    // The job is over: a rank that broke off and tries anew only hears why.
+    // The job is over: a rank that connects again only receives the cause.
     if (h->has_cause && there->conn != NULL)
         conn_drop(there->conn);
-    // A rank that took its leave may be back before the reaper has come round.
+    // A rank that has left may connect again before the reaper has run.
     if (there->conn != NULL && there->conn->state == CONN_DEAD) {
         hub_conn *old = there->conn;
 
@@ -288,7 +115,7 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
         old->rank = -1;
     }
     if (!h->has_cause && (there->conn != NULL || there->is_lost)) {
-        text_format(why, sizeof(why), "rank %u is there already (pid %d), pid %u is a second one",
+        text_format(why, sizeof(why), "rank %u has already joined (pid %d), pid %u is a duplicate",
                     rank, (int)there->pid, pid);
         refuse(c, rank, why);
         return LS_OK;
@@ -299,10 +126,10 @@ ls_status hub_rank_hello(hub_conn *c, const frame *f)
 
 /* --- leaving --- */
 
-static ls_status goodbye(hub_conn *c, const frame *f)
+static ls_status leave_job(hub_conn *c, const frame *f)
 {
     if (f->bytes != 0)
-        return ls_fail(LS_EPROTO, "a goodbye of %zu bytes", f->bytes);
+        return ls_fail(LS_EPROTO, "a leave of the job with %zu bytes", f->bytes);
     c->owner->ranks[c->rank].has_left = true;
     conn_drop(c);
     return LS_OK;
@@ -315,22 +142,8 @@ static void rank_left(hub *h, int rank)
     ls_log(LS_LOG_DEBUG, "hub", "rank %d has left", rank);
     if (events->left != NULL)
         events->left(events->self, rank);
-    wire_writer_reset(&h->body);
-    wire_write_u32(&h->body, (uint32_t)rank);
-    broadcast_body(h, HUB_MESSAGE_LEFT);
-}
-
-static void report_loss(void *arg)
-{
-    hub_rank *r = arg;
-    hub *h = r->owner;
-    const int rank = (int)(r - h->ranks);
-    job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = rank};
-
-    text_format(cause.text, sizeof(cause.text),
-                "rank %d (pid %d) is gone: its connection ended without a goodbye", rank,
-                (int)r->pid);
-    hub_break(h, &cause);
+    write_rank(h, rank);
+    hub_broadcast_body(h, HUB_MESSAGE_LEFT);
 }
 
 void hub_rank_gone(hub_conn *c)
@@ -345,16 +158,15 @@ void hub_rank_gone(hub_conn *c)
     r = &h->ranks[rank];
     r->conn = NULL;
     h->n_joined--;
-    hub_watch_forget(h, rank);
+    hub_watch_remove_rank(h, rank);
     if (r->has_left) {
         rank_left(h, rank);
         return;
     }
     r->is_lost = true;
     ls_log(LS_LOG_DEBUG, "hub", "%s is lost", c->peer);
-    if (!h->has_cause)
-        poller_timer_set(h->loop, &r->grace, ls_now_ms() + h->grace_ms, report_loss, r);
-    if (events->lost != NULL) // last: the owner may know more, and say so at once
+    hub_hold_loss(h, r);
+    if (events->lost != NULL) // last: the owner may call hub_abort() at once
         events->lost(events->self, rank);
 }
 
@@ -362,10 +174,10 @@ void hub_rank_exited(hub *h, int rank)
 {
     hub_rank *r = &h->ranks[rank];
 
-    r->has_left = true; // its connection, while it still stands, ends as after a goodbye
+    r->has_left = true; // an open connection then ends as after a leave
     r->has_exited = true;
     if (!r->has_joined)
-        break_if_exited(h, rank);
+        hub_break_if_exited(h, rank);
     if (!r->is_lost)
         return;
     r->is_lost = false;
@@ -380,20 +192,20 @@ ls_status hub_rank_message(hub_conn *c, const frame *f)
         return hub_watch_waiting(c, f);
     case HUB_MESSAGE_ARRIVED:
         return hub_watch_arrived(c, f);
-    case HUB_MESSAGE_LEAVE:
-        return hub_leave_message(c, f);
-    case HUB_MESSAGE_CALLED:
-        return hub_calls_told(c, f);
+    case HUB_MESSAGE_LEAVE_GROUP:
+        return hub_leave_group_message(c, f);
+    case HUB_MESSAGE_CALLS:
+        return hub_calls_message(c, f);
     case HUB_MESSAGE_FAIL:
-        return rank_failed(c, f);
-    case HUB_MESSAGE_GOODBYE:
-        return goodbye(c, f);
+        return hub_fail_message(c, f);
+    case HUB_MESSAGE_LEAVE_JOB:
+        return leave_job(c, f);
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
     }
 }
 
-/* --- life --- */
+/* --- creation --- */
 
 ls_status hub_ranks_create(hub *h)
 {
@@ -421,12 +233,7 @@ void hub_ranks_free(hub *h)
     hub_watch_end_group(h, GROUP_ALL);
     hub_calls_end_group(h, GROUP_ALL);
     hub_leaves_end_group(h, GROUP_ALL);
-    while (!list_empty(&h->held))
-        free_held(list_entry(h->held.next, held_cause, node));
-    for (int i = 0; h->ranks != NULL && i < h->opt.world_size; i++)
-        poller_timer_cancel(&h->ranks[i].grace);
+    hub_causes_free(h);
     ls_free(h->ranks);
     h->ranks = NULL;
-    ls_free(h->group_causes);
-    h->group_causes = NULL;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_store.c - requests to the store. A get or wait whose keys are not there yet stays with its
- * connection, together with the one key it lacks now; a set looks only at those.
+ * hub_store.c - the hub's key-value store: requests and their answers, for hub_conn.c. A get or
+ * wait for missing keys stays open at its connection, with the first missing key; a set compares
+ * its key with those only.
  */
 #include "store/hub_internal.h"
 
@@ -62,7 +63,7 @@ static void reply_value(hub_conn *c, uint64_t id, kv_bytes value)
 
 /* --- waits --- */
 
-void hub_store_forget(hub_conn *c)
+void hub_store_end_wait(hub_conn *c)
 {
     if (!c->wait.is_active)
         return;
@@ -75,7 +76,7 @@ void hub_store_forget(hub_conn *c)
     c->wait.keys = NULL;
 }
 
-/* Answers if all keys are there; remembers the one that is not. */
+/* Answers if all keys exist; otherwise stores the index of the first missing one. */
 static bool try_wait(hub_conn *c)
 {
     conn_wait *w = &c->wait;
@@ -87,7 +88,7 @@ static bool try_wait(hub_conn *c)
         reply_value(c, w->id, value);
     else
         reply_ok(c, w->id);
-    hub_store_forget(c);
+    hub_store_end_wait(c);
     return true;
 }
 
@@ -97,11 +98,11 @@ static void wait_timed_out(void *arg)
     const uint64_t id = c->wait.id;
 
     store_missing(&c->owner->table, c->wait.keys, c->wait.n_keys);
-    hub_store_forget(c);
+    hub_store_end_wait(c);
     hub_store_reply_failure(c, id, LS_ETIMEOUT);
 }
 
-/* A key has a value now: who waited for just that one looks again. */
+/* The key has a value now: checks the waits for which it was the first missing one. */
 static void wake_waits(hub *h, kv_bytes key)
 {
     list_node *it = h->waits.next;
@@ -117,14 +118,14 @@ static void wake_waits(hub *h, kv_bytes key)
     }
 }
 
-/* Takes a copy of the keys' bytes and makes the wait active. */
+/* Copies the keys' bytes. */
 static ls_status begin_wait(hub_conn *c, uint64_t id, const kv_bytes *keys, int n, bool is_get)
 {
     conn_wait *w = &c->wait;
     size_t bytes = 0;
     uint8_t *at;
 
-    hub_store_forget(c);
+    hub_store_end_wait(c);
     for (int i = 0; i < n; i++)
         bytes += keys[i].bytes;
     w->body = ls_realloc(NULL, bytes, 1);
@@ -255,8 +256,8 @@ static ls_status do_compare_set(hub_conn *c, uint64_t id, wire_reader *r)
     return LS_OK;
 }
 
-/* Reads "n u32, n keys"; *out is freed with ls_free(). The memory is bounded by the bytes that
- * really came. */
+/* Reads "n u32, n keys"; *out is freed with ls_free(). Its size is bounded by the received
+ * bytes. */
 static ls_status read_keys(wire_reader *r, kv_bytes **out, int *n)
 {
     const uint32_t count = wire_read_u32(r);
@@ -331,7 +332,7 @@ ls_status hub_store_request(hub_conn *c, const frame *f)
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint64_t id = wire_read_u64(&r);
 
-    hub_store_forget(c); // a newer request: nobody waits for the older one any more
+    hub_store_end_wait(c); // a newer request ends the older one
     switch (f->type) {
     case HUB_MESSAGE_SET:
         return do_set(c, id, &r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_thread.c - a hub in a thread "ls-hub". The owner's thread and this one share only the atomics
- * below and the poller's wake-up; everything else of the hub is touched by the thread alone once it
+ * hub_thread.c - runs a hub in the thread "ls-hub", for rank 0 and for served stores. The owner and
+ * the thread share only stop_at_ms and the poller's wake-up; all else belongs to the thread once it
  * runs.
  */
 #include "store/hub.h"
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define STILL_RUNNING INT64_MAX
-#define CHECK_MS      10 /* how often a stopping hub looks whether all have gone */
+#define CHECK_MS      10 /* how often a stopping hub counts its connections */
 
 struct hub_thread {
     ls_thread thread;
@@ -26,7 +26,7 @@ struct hub_thread {
     _Atomic int64_t stop_at_ms; // written by the owner (release), read by the thread (acquire)
 };
 
-/* Whether it is time to end: asked to, and nobody is there any more or the grace is over. */
+/* True when a stop was requested and all clients have gone or the grace is over. */
 static bool is_over(const hub_thread *t, int64_t stop_at_ms)
 {
     int n_open;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_watch.c - operations in which ranks wait. Ranks tell only after a while (20 ms), so nothing
- * of this costs a job that runs well. From what they tell, the hub sees ranks that wait in
- * different operations of the same number and, after late_ms, which ranks keep the others waiting;
- * and it knows to which ranks it sends the leaves of a group.
+ * hub_watch.c - operations in which ranks wait. Ranks report only waits of 20 ms and more, so a job
+ * without delays sends nothing. From the reports the hub detects ranks that wait in different
+ * operations of the same number, writes the wait report that names the missing ranks, and knows
+ * which ranks must receive the leaves of a group.
  */
 #include "store/hub_internal.h"
 
@@ -15,10 +15,10 @@
 
 #include <string.h>
 
-#define LATE_MIN_MS    20
-#define LATE_MAX_MS    ((int64_t)3600 * 1000)
+#define REPORT_MIN_MS  20
+#define REPORT_MAX_MS  ((int64_t)3600 * 1000)
 #define OPS_PER_RANK   64
-#define DESCRIBED_MAX  16 /* ranks that a report says more about than the number */
+#define DESCRIBED_MAX  16 /* ranks that a report describes; others are counted */
 #define STAMP_TEXT_MAX 160
 
 static bool is_message(const op_stamp *s)
@@ -28,8 +28,8 @@ static bool is_message(const op_stamp *s)
 
 /* --- the list of operations --- */
 
-/* Messages are numbered per peer and tag: what tells them apart is the rank that waits, and its own
- * number. */
+/* Point-to-point messages are numbered per peer and tag, so the waiting rank and its own number
+ * identify one. */
 static hub_op *find_op(hub *h, const op_stamp *stamp, uint64_t number, int rank)
 {
     list_for_each (it, &h->ops) {
@@ -56,7 +56,7 @@ static void free_op(hub_op *op)
 {
     list_remove(&op->node);
     op->owner->n_ops--;
-    poller_timer_cancel(&op->late);
+    poller_timer_cancel(&op->report_timer);
     ls_free(op->members);
     ls_free(op->entries);
     ls_free(op);
@@ -90,7 +90,7 @@ static hub_op *make_op(hub *h, const op_stamp *stamp, uint64_t number, int rank,
     return op;
 }
 
-/* This rank's entry, a new one if there is none; NULL when more ranks come than the group has
+/* This rank's entry, a new one if there is none; NULL when more ranks report than the group has
  * members. */
 static op_entry *entry_of(hub_op *op, int rank)
 {
@@ -126,7 +126,7 @@ static void stop_waiting(hub_op *op, op_entry *e)
         free_op(op);
 }
 
-void hub_watch_forget(hub *h, int rank)
+void hub_watch_remove_rank(hub *h, int rank)
 {
     list_node *it = h->ops.next;
 
@@ -142,36 +142,23 @@ void hub_watch_forget(hub *h, int rank)
 
 static bool break_if_different(hub_op *op, const op_entry *mine)
 {
-    hub *h = op->owner;
-    job_cause cause = {.kind = CAUSE_MISMATCH, .group = op->id.group, .rank = -1};
-    char texts[2][STAMP_TEXT_MAX];
-
-    if (op->only_rank >= 0)
-        return false;
-    for (int i = 0; i < op->n_entries; i++) {
+    for (int i = 0; op->only_rank < 0 && i < op->n_entries; i++) {
         const op_entry *other = &op->entries[i];
-        const op_entry *low = other->rank < mine->rank ? other : mine;
-        const op_entry *high = low == mine ? other : mine;
 
         if (stamp_equal(&other->stamp, &mine->stamp))
             continue;
-        text_format(cause.text, sizeof(cause.text), "rank %d: %s; rank %d: %s", low->rank,
-                    stamp_text(texts[0], sizeof(texts[0]), &low->stamp), high->rank,
-                    stamp_text(texts[1], sizeof(texts[1]), &high->stamp));
-        hub_break(h, &cause);
+        hub_break_mismatch(op->owner, other->rank, &other->stamp, mine->rank, &mine->stamp);
         return true;
     }
     return false;
 }
 
-void hub_watch_send(hub *h, uint32_t group, uint32_t type)
+void hub_watch_send_leave(hub *h, uint32_t group)
 {
-    for (int i = 0; h->has_untracked_op && i < h->opt.world_size; i++) {
-        if (h->ranks[i].conn != NULL)
-            conn_send_body(h->ranks[i].conn, type);
-    }
-    if (h->has_untracked_op)
+    if (h->has_untracked_op) {
+        hub_broadcast_body(h, HUB_MESSAGE_LEFT_GROUP);
         return;
+    }
     list_for_each (it, &h->ops) {
         const hub_op *op = list_entry(it, hub_op, node);
 
@@ -179,12 +166,12 @@ void hub_watch_send(hub *h, uint32_t group, uint32_t type)
             const hub_rank *r = &h->ranks[op->entries[i].rank];
 
             if (op->entries[i].is_waiting && r->conn != NULL)
-                conn_send_body(r->conn, type);
+                conn_send_body(r->conn, HUB_MESSAGE_LEFT_GROUP);
         }
     }
 }
 
-/* --- the late report --- */
+/* --- the wait report --- */
 
 /* "0 2-7" of the members whose arrival is `arrived`. */
 static void append_ranks(text_buf *t, const hub_op *op, bool arrived)
@@ -223,7 +210,7 @@ static const op_entry *waits_elsewhere(const hub_op *but, int rank)
     return NULL;
 }
 
-/* What its process does, as far as that can be seen from here; "" otherwise. */
+/* The state of the rank's process; "" when unknown. */
 static const char *process_text(const hub *h, int rank, char *buf, size_t n)
 {
     const hub_events *events = &h->opt.events;
@@ -237,7 +224,7 @@ static const char *process_text(const hub *h, int rank, char *buf, size_t n)
     return buf;
 }
 
-/* What a rank that has not arrived is doing. */
+/* Why a rank may not have arrived. */
 static void append_doing(text_buf *t, const hub_op *op, int rank)
 {
     const hub *h = op->owner;
@@ -256,13 +243,13 @@ static void append_doing(text_buf *t, const hub_op *op, int rank)
     if (text[0] != 0)
         text_append(t, "%s", text);
     else
-        text_append(t, "last heard of %.1f s ago",
+        text_append(t, "last message %.1f s ago",
                     (double)(ls_now_ms() - r->conn->link.received_ms) / 1e3);
     if (elsewhere != NULL)
         text_append(t, ", in %s", stamp_text(stamp, sizeof(stamp), &elsewhere->stamp));
 }
 
-/* Ranks that have arrived, but whose processes are stopped: the others wait for their part. */
+/* Ranks that have arrived, but whose processes are stopped. */
 static void append_stopped(text_buf *t, const hub_op *op)
 {
     const char *stopped = process_state_text('T');
@@ -302,7 +289,6 @@ static void append_missing(text_buf *t, const hub_op *op)
         text_append(t, " and %d more", n - DESCRIBED_MAX);
 }
 
-/* Adds to a timeout's cause who was missing in the operation that this rank waited for. */
 void hub_watch_explain(hub *h, int rank, job_cause *cause)
 {
     text_buf t = {0};
@@ -349,7 +335,7 @@ static void report(hub_op *op)
         text_append(&t, ", not arrived");
         append_missing(&t, op);
     } else {
-        text_append(&t, ": all are there");
+        text_append(&t, ": all ranks have arrived");
     }
     append_stopped(&t, op);
     if (op->id.group == GROUP_JOIN && h->opt.join_advice[0] != 0)
@@ -365,29 +351,31 @@ static void report_is_due(void *arg)
 {
     hub_op *op = arg;
 
-    op->late_pause_ms = op->late_pause_ms < LATE_MAX_MS / 2 ? 2 * op->late_pause_ms : LATE_MAX_MS;
-    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, report_is_due,
-                     op);
-    report(op); // last: its owner may break the group, and the operation is gone
+    op->report_pause_ms =
+        op->report_pause_ms < REPORT_MAX_MS / 2 ? 2 * op->report_pause_ms : REPORT_MAX_MS;
+    poller_timer_set(op->owner->loop, &op->report_timer, ls_now_ms() + op->report_pause_ms,
+                     report_is_due, op);
+    report(op); // last: the hub's owner may break the group, which frees the operation
 }
 
-/* The first report comes when the first rank wants it; the following pauses are that wait, doubled
- * each time. */
+/* The rank that waits longest sets the time of the first report. The pause until the next report is
+ * that wait, doubled each time. */
 static void expect_report(hub_op *op, int64_t in_ms, int64_t waited_ms)
 {
     int64_t pause_ms = waited_ms + in_ms;
 
-    if (op->late_pause_ms != 0)
+    if (op->report_pause_ms != 0)
         return;
-    pause_ms = pause_ms < LATE_MIN_MS ? LATE_MIN_MS : pause_ms;
-    op->late_pause_ms = pause_ms > LATE_MAX_MS ? LATE_MAX_MS : pause_ms;
+    pause_ms = pause_ms < REPORT_MIN_MS ? REPORT_MIN_MS : pause_ms;
+    op->report_pause_ms = pause_ms > REPORT_MAX_MS ? REPORT_MAX_MS : pause_ms;
     if (in_ms > 0) {
-        op->late_pause_ms = (op->late_pause_ms + 1) / 2; // doubled when it is due
-        poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + in_ms, report_is_due, op);
+        op->report_pause_ms = (op->report_pause_ms + 1) / 2; // doubled when it is due
+        poller_timer_set(op->owner->loop, &op->report_timer, ls_now_ms() + in_ms, report_is_due,
+                         op);
         return;
     }
-    poller_timer_set(op->owner->loop, &op->late, ls_now_ms() + op->late_pause_ms, report_is_due,
-                     op);
+    poller_timer_set(op->owner->loop, &op->report_timer, ls_now_ms() + op->report_pause_ms,
+                     report_is_due, op);
     report(op);
 }
 
@@ -398,7 +386,7 @@ static ls_status read_stamp(wire_reader *r, op_stamp *out)
     const uint8_t *wire = wire_read_raw(r, STAMP_BYTES);
 
     if (wire == NULL)
-        return ls_fail(LS_EPROTO, "half an operation stamp");
+        return ls_fail(LS_EPROTO, "a cut-off operation stamp");
     return stamp_decode(wire, out);
 }
 
@@ -430,13 +418,13 @@ static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int 
     }
     if (!has_sender) {
         ls_free(members);
-        return ls_fail(LS_EPROTO, "a waiting operation of others");
+        return ls_fail(LS_EPROTO, "a waiting operation without the sender");
     }
     *out = members;
     return LS_OK;
 }
 
-/* One wait as a rank reports it. */
+/* A wait that a rank reports. */
 typedef struct wait_message {
     op_stamp stamp;
     uint64_t number;
@@ -446,7 +434,6 @@ typedef struct wait_message {
     int n_members;
 } wait_message;
 
-/* All operations that a rank waits in, but for those of groups that are broken. */
 static void note_waiting(hub_conn *c, const wait_message *w)
 {
     hub *h = c->owner;
@@ -466,7 +453,7 @@ static void note_waiting(hub_conn *c, const wait_message *w)
     e->stamp = w->stamp;
     if (ls_now_ms() - w->waited_ms < op->since_ms)
         op->since_ms = ls_now_ms() - w->waited_ms;
-    if (break_if_different(op, e)) // the operation is gone then
+    if (break_if_different(op, e)) // which frees the operation
         return;
     if (w->late_in_ms >= 0)
         expect_report(op, w->late_in_ms, w->waited_ms);
@@ -495,7 +482,7 @@ ls_status hub_watch_waiting(hub_conn *c, const frame *f)
         note_waiting(c, &w);
     }
     ls_free(w.members);
-    conn_send(c, HUB_MESSAGE_NOTED, NULL, 0);
+    conn_send(c, HUB_MESSAGE_ACKNOWLEDGED, NULL, 0);
     return LS_OK;
 }
 

@@ -414,7 +414,7 @@ static void ranks_that_do_not_come_are_listed(void **state)
 
     LS_UNUSED(state);
     assert_true(ls_test_ranks(&job, NULL));
-    scene_assert_told(s, 0, LS_ETIMEOUT, "ranks 1, 3 of 4 did not come");
+    scene_assert_told(s, 0, LS_ETIMEOUT, "ranks 1, 3 of 4 did not join");
     scene_destroy(s);
 }
 

@@ -255,7 +255,7 @@ static void messages_that_make_no_sense_end_the_connection(void **state)
         {HUB_MESSAGE_ARRIVED, "", 0},
         {HUB_MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
         {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // blames rank 7 of 1
-        {HUB_MESSAGE_GOODBYE, "x", 1},
+        {HUB_MESSAGE_LEAVE_JOB, "x", 1},
     };
     owner o = {0};
 
