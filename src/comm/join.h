@@ -43,7 +43,7 @@ typedef struct join {
     hub_thread *hub;              /* rank 0's own, NULL: somebody else's */
     bool hub_at_rank_0;           /* the hub ends with rank 0 */
     char advice[512];             /* for reports of ranks that do not join; "": none */
-    bool hub_is_there;            /* its address was told by the hub that this join is for */
+    bool hub_has_listened;            /* its address was told by the hub that this join is for */
     char scope[JOIN_SCOPE_BYTES]; /* in front of this join's keys in the hub's store */
     uint32_t world_group;         /* id of the world's group */
     comm_boot boot;               /* for the backend; points into this struct */

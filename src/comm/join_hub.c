@@ -83,7 +83,7 @@ static ls_status connect_once(join *j, const join_settings *s)
                            .rank = j->id.rank,
                            .world_size = j->id.size,
                            .generation = j->id.generation,
-                           .is_there = j->hub_is_there,
+                           .refused_is_final = j->hub_has_listened,
                            .server = j->hub_at_rank_0 ? "rank 0" : NULL,
                            .timeout_ms = ls_deadline_left(s->deadline_ms)};
 
@@ -102,7 +102,7 @@ static ls_status count_join(join *j, int64_t *n)
 
 static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
 {
-    return j->hub_at_rank_0 && !j->hub_is_there && j->hub == NULL &&
+    return j->hub_at_rank_0 && !j->hub_has_listened && j->hub == NULL &&
            (st == LS_OK || st == LS_EPEER) && ls_deadline_left(deadline_ms) != 0;
 }
 

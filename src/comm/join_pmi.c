@@ -107,7 +107,7 @@ static ls_status meet_at(join *j, const join_settings *s, const board *b)
         st = find(j, s, b);
     if (st != LS_OK)
         return ls_context(st, "rank %d of %d", j->id.rank, j->id.size);
-    j->hub_is_there = true;
+    j->hub_has_listened = true;
     return join_connect_to_hub(j, s);
 }
 

@@ -235,7 +235,7 @@ static int count_here(const engine *e, const ls_comm *comm, const ls_work *w)
 static bool knows_leaves(const engine *e, const ls_work *w)
 {
     return e->parts.control == NULL ||
-           (w->is_reported && control_is_noted(e->parts.control, w->ticket));
+           (w->is_reported && control_is_acknowledged(e->parts.control, w->ticket));
 }
 
 /* Of the members that the work waits for and that have left, the first: the others may have left

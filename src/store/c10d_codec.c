@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_codec.c - parses requests of PyTorch's TCPStore clients, for c10d_store.c. A field's length
+ * is checked as soon as it has arrived, before its bytes; nothing is parsed twice.
+ */
 #include "store/c10d_codec.h"
 
 #include "net/wire.h"
@@ -7,8 +11,8 @@
 
 #define LENGTH_BYTES 8
 
-/* What follows a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with values,
- * ? the end unless more has come. */
+/* The fields of a command: k key, v value, 8 i64, 4 u32, K list of keys, P list of keys with
+ * values, ? the end unless more bytes follow. */
 typedef struct op_form {
     const char *name;
     const char *shape;
@@ -89,9 +93,8 @@ uint32_t c10d_read_u32(c10d_request *r)
     return wire_get_u32(take(r, 4));
 }
 
-/* --- seeing how far a request goes --- */
+/* --- finding the end of a request --- */
 
-/* A key's or value's length is checked as soon as it is there, long before what it announces. */
 static ls_status see_bytes(c10d_parser *p, char kind, const uint8_t *data, size_t bytes, bool *seen)
 {
     const size_t most = kind == 'k' ? LS_STORE_KEY_MAX : LS_STORE_VALUE_MAX;
@@ -101,7 +104,7 @@ static ls_status see_bytes(c10d_parser *p, char kind, const uint8_t *data, size_
         return LS_OK;
     length = wire_get_u64(data + p->at);
     if (length > most || (kind == 'k' && length == 0))
-        return ls_fail(LS_EPROTO, "%s with a %s of %llu bytes, where %d to %zu are possible",
+        return ls_fail(LS_EPROTO, "%s with a %s of %llu bytes, allowed are %d to %zu",
                        c10d_op_name(p->op), kind == 'k' ? "key" : "value",
                        (unsigned long long)length, kind == 'k', most);
     if (p->at + LENGTH_BYTES + length > C10D_REQUEST_MAX)
@@ -121,7 +124,7 @@ static ls_status see_count(c10d_parser *p, char kind, const uint8_t *data, size_
         return LS_OK;
     n = wire_get_u64(data + p->at);
     if (n > C10D_LIST_MAX)
-        return ls_fail(LS_EPROTO, "%s of %llu keys, at most %zu are possible", c10d_op_name(p->op),
+        return ls_fail(LS_EPROTO, "%s of %llu keys, at most %zu are allowed", c10d_op_name(p->op),
                        (unsigned long long)n, C10D_LIST_MAX);
     p->n = (size_t)n;
     p->has_values = kind == 'P';
@@ -132,8 +135,8 @@ static ls_status see_count(c10d_parser *p, char kind, const uint8_t *data, size_
     return LS_OK;
 }
 
-/* From now on the connection's numbering is known. */
-static void settle(c10d_parser *p, c10d_age age)
+/* The client's age decides how it numbers commands. */
+static void set_age(c10d_parser *p, c10d_age age)
 {
     p->age = age;
     if (p->op == C10D_UNDECIDED)
@@ -147,7 +150,7 @@ bool c10d_is_undecided(const c10d_parser *p)
 
 void c10d_decide(c10d_parser *p)
 {
-    settle(p, C10D_UP_TO_2_0);
+    set_age(p, C10D_UP_TO_2_0);
     p->shape = "";
 }
 
@@ -163,7 +166,7 @@ static ls_status see_field(c10d_parser *p, char kind, const uint8_t *data, size_
     if (kind == '?') {
         *seen = bytes > p->at;
         if (*seen)
-            settle(p, C10D_SINCE_2_1);
+            set_age(p, C10D_SINCE_2_1);
         return LS_OK;
     }
     *seen = bytes - p->at >= fixed;
@@ -196,8 +199,8 @@ static ls_status see_fields(c10d_parser *p, const uint8_t *data, size_t bytes, b
 
 /* --- commands --- */
 
-/* A raw connection may begin with 0 too, a SET, but no key is as long as the magic. */
-static void sniff(c10d_parser *p, const uint8_t *data, size_t bytes)
+/* A raw connection may also begin with 0, a SET, but no key is as long as the magic number. */
+static void detect_dialect(c10d_parser *p, const uint8_t *data, size_t bytes)
 {
     if (bytes == 0)
         return;
@@ -224,19 +227,19 @@ static ls_status read_command(c10d_parser *p, const uint8_t *data, size_t bytes)
     if (number < COMMANDS_MAX)
         p->op = (c10d_op)commands[p->dialect][number];
     if (p->op == C10D_NONE)
-        return ls_fail(LS_EPROTO, "command %d is none of a TCPStore's", number);
+        return ls_fail(LS_EPROTO, "command %d is unknown to a TCPStore", number);
     p->at = magic_bytes;
     if (p->dialect == C10D_RAW && p->op != C10D_UNDECIDED && number >= RAW_SINCE_2_1)
-        settle(p, C10D_SINCE_2_1);
+        set_age(p, C10D_SINCE_2_1);
     else if (p->op == C10D_UNDECIDED && p->age != C10D_ANY_AGE)
-        settle(p, p->age);
+        set_age(p, p->age);
     return LS_OK;
 }
 
 static ls_status begin(c10d_parser *p, const uint8_t *data, size_t bytes)
 {
     if (p->dialect == C10D_UNKNOWN)
-        sniff(p, data, bytes);
+        detect_dialect(p, data, bytes);
     if (p->dialect != C10D_UNKNOWN && p->op == C10D_NONE)
         LS_TRY(read_command(p, data, bytes));
     if (p->op == C10D_NONE)

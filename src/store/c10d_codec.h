@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_codec.h - requests in the wire protocol of PyTorch's TCPStore, out of pieces of any size.
- * Pure: no memory of its own, no I/O.
+ * c10d_codec.h - parses requests in the wire protocol of PyTorch's TCPStore, from pieces of any
+ * size. Pure: no memory of its own, no I/O.
  *
- * There is no frame around a request, and there are three dialects, which the first bytes of a
- * connection tell apart:
+ * Requests have no frames. There are three dialects, which the first bytes of a connection
+ * distinguish:
  *
  *     raw        PyTorch up to 2.1   command u8, fields
  *     prefixed   in no release      magic u32, command u8, fields
  *     validated  from 2.2 on         once 0 and the magic; then command u8, fields
  *
- * They number the commands differently. Numbers are little-endian; a key or value has a u64 length
- * in front, a list a u64 count.
+ * The dialects number the commands differently. Numbers are little-endian; a u64 length precedes a
+ * key or value, a u64 count a list.
  *
  * In the raw dialect command 8 is DELETE_KEY up to 2.0 and APPEND in 2.1, and both begin with a
- * key. Only the second goes on after it, so a connection that then falls silent has said
- * DELETE_KEY: its owner decides when it has been silent long enough.
+ * key. Only APPEND has a second field, so a connection that is silent after the key has sent
+ * DELETE_KEY: its owner decides how long to wait.
  */
 #ifndef LS_STORE_C10D_CODEC_H
 #define LS_STORE_C10D_CODEC_H
@@ -47,7 +47,7 @@ typedef enum c10d_op {
     C10D_QUEUE_LEN,   /* key */
     C10D_LIST_KEYS,   /* */
     C10D_BARRIER,     /* key, i64 */
-    /* never in a request: a key, and whether it is DELETE or APPEND is not known yet */
+    /* in the parser only: a DELETE or an APPEND of which the key has arrived */
     C10D_UNDECIDED,
     C10D_OP_COUNT
 } c10d_op;
@@ -59,8 +59,8 @@ typedef enum c10d_dialect {
     C10D_VALIDATED
 } c10d_dialect;
 
-/* One whole request. Its fields are read in their order, each once; they are borrowed from the
- * bytes that were parsed. */
+/* One whole request. Its fields are read in their order, each once; they point into the parsed
+ * bytes. */
 typedef struct c10d_request {
     c10d_op op;
     size_t n;          /* length of its list, 0 without one */
@@ -89,16 +89,15 @@ typedef struct c10d_parser {
 } c10d_parser;
 
 /*
- * Looks at a request of which data[0, bytes) have come; what an earlier call has seen is not looked
- * at again. *used is how many bytes the request takes, 0 while it is not whole. LS_EPROTO: these
- * are not requests, or a length is out of bounds; nothing of this connection can be understood any
- * more.
+ * Parses a request of which data[0, bytes) have arrived; an earlier call's part is not parsed
+ * again. *used is the request's length, 0 while it is not whole. LS_EPROTO: not a request, or a
+ * length is out of bounds; the connection cannot be used any more.
  */
 LS_MUST_USE ls_status c10d_parse(c10d_parser *p, const uint8_t *data, size_t bytes,
                                  c10d_request *out, size_t *used);
 
-/* Whether what has come so far is a whole DELETE_KEY or the beginning of an APPEND; after that it
- * is the first. */
+/* Whether the bytes are a whole DELETE_KEY or the beginning of an APPEND; c10d_decide() makes them
+ * a DELETE_KEY. */
 bool c10d_is_undecided(const c10d_parser *p);
 void c10d_decide(c10d_parser *p);
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_queues.c - the queues of PyTorch's store, for c10d_requests.c. The counted bytes include the
+ * overhead of queues and items, so that small values cannot pass the bound.
+ */
 #include "store/c10d_queues.h"
 
 #include "base/alloc.h"
@@ -85,7 +89,7 @@ ls_status c10d_queues_push(c10d_queues *q, kv_bytes name, kv_bytes value, size_t
     char text[80];
 
     if (q->n_items >= C10D_QUEUED_MAX || q->bytes > bytes_max || cost > bytes_max - q->bytes)
-        return ls_fail(LS_ENOMEM, "the store is full: no room in queue %s",
+        return ls_fail(LS_ENOMEM, "the store is full: no space in queue %s",
                        table_key_text(text, sizeof(text), name));
     item = make_item(value);
     one = item == NULL ? NULL : find_or_add(q, name);

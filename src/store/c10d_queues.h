@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_queues.h - the queues of a c10d store: by name, values that leave in the order in which they
- * came. A queue that is empty takes no memory.
+ * c10d_queues.h - the queues of a c10d store, by name, first in, first out. An empty queue takes no
+ * memory.
  */
 #ifndef LS_STORE_C10D_QUEUES_H
 #define LS_STORE_C10D_QUEUES_H
@@ -25,11 +25,11 @@ typedef struct c10d_queue_item {
 
 void c10d_queues_free(c10d_queues *q);
 
-/* LS_ENOMEM: no memory, or bytes_max would be passed; nothing is added. */
+/* LS_ENOMEM: no memory, or more than bytes_max; nothing is added. */
 LS_MUST_USE ls_status c10d_queues_push(c10d_queues *q, kv_bytes name, kv_bytes value,
                                        size_t bytes_max);
 
-/* The oldest one, which the caller frees with ls_free(); NULL when there is none. */
+/* The oldest item, which the caller frees with ls_free(); NULL when the queue is empty. */
 c10d_queue_item *c10d_queues_pop(c10d_queues *q, kv_bytes name);
 
 size_t c10d_queues_length(const c10d_queues *q, kv_bytes name);

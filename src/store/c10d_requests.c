@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_requests.c - what each command does. Odd answers are PyTorch's: its clients have learnt to
- * live with them.
+ * c10d_requests.c - executes the commands of PyTorch's clients, for c10d_store.c. Answers that seem
+ * odd are those of PyTorch's own store, on which its clients rely.
  */
 #include "store/c10d_internal.h"
 
@@ -16,15 +16,10 @@ bool c10d_exists(const c10d_store *s, kv_bytes key)
     return table_get(&s->table, key, &value) || c10d_queues_length(&s->queues, key) > 0;
 }
 
-static bool same_bytes(kv_bytes a, kv_bytes b)
-{
-    return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
-}
-
 /* --- changing values --- */
 
-/* The table bounds itself; this is for table and queues together. */
-static ls_status check_room(const c10d_store *s, size_t bytes)
+/* The bound of table and queues together; the table checks its own. */
+static ls_status check_space(const c10d_store *s, size_t bytes)
 {
     const size_t held = s->table.bytes + s->queues.bytes;
 
@@ -34,18 +29,17 @@ static ls_status check_room(const c10d_store *s, size_t bytes)
     return LS_OK;
 }
 
-/* Every new value goes through here. */
 static ls_status put(c10d_store *s, kv_bytes key, kv_bytes value)
 {
     kv_bytes before;
     const bool is_there = table_get(&s->table, key, &before);
     const size_t held = is_there ? before.bytes : 0;
-    const size_t wanted = is_there ? value.bytes : value.bytes + key.bytes;
+    const size_t needed = is_there ? value.bytes : value.bytes + key.bytes;
 
-    if (wanted > held)
-        LS_TRY(check_room(s, wanted - held));
+    if (needed > held)
+        LS_TRY(check_space(s, needed - held));
     LS_TRY(table_set(&s->table, key, value));
-    c10d_wake_all(s, key);
+    c10d_wake(s, key, false);
     return LS_OK;
 }
 
@@ -64,7 +58,7 @@ static ls_status run_set(c10d_conn *c, c10d_request *r)
     return put(c->owner, key, c10d_read_bytes(r));
 }
 
-/* Where the key is missing and something was expected, that is what PyTorch's own store answers. */
+/* As in PyTorch's own store, the answer for a missing key is the expected value. */
 static ls_status run_compare_set(c10d_conn *c, c10d_request *r)
 {
     const kv_bytes key = c10d_read_bytes(r);
@@ -73,7 +67,7 @@ static ls_status run_compare_set(c10d_conn *c, c10d_request *r)
     kv_bytes now;
     const bool is_there = table_get(&c->owner->table, key, &now);
 
-    if (is_there ? same_bytes(now, expected) : expected.bytes == 0) {
+    if (is_there ? kv_equal(now, expected) : expected.bytes == 0) {
         LS_TRY(put(c->owner, key, desired));
         c10d_answer_bytes(c, desired);
     } else {
@@ -121,12 +115,12 @@ static ls_status run_delete(c10d_conn *c, c10d_request *r)
     return LS_OK;
 }
 
-/* All or nothing: whether there is room is known before the first one. */
+/* All or nothing: the space is checked before the first one. */
 static ls_status run_multi_set(c10d_conn *c, c10d_request *r)
 {
     c10d_store *s = c->owner;
 
-    LS_TRY(check_room(s, r->bytes));
+    LS_TRY(check_space(s, r->bytes));
     if (r->n > TABLE_KEYS_MAX - table_count(&s->table))
         return ls_fail(LS_ENOMEM, "the store is full: it has %zu keys", table_count(&s->table));
     for (size_t i = 0; i < r->n; i++)
@@ -140,7 +134,7 @@ static ls_status run_get(c10d_conn *c, c10d_request *r)
 {
     kv_bytes value = {0};
 
-    (void)table_get(&c->owner->table, c10d_read_bytes(r), &value); // a client waits for it first
+    (void)table_get(&c->owner->table, c10d_read_bytes(r), &value); // clients wait for the key first
     c10d_answer_bytes(c, value);
     return LS_OK;
 }
@@ -192,13 +186,7 @@ static ls_status run_ping(c10d_conn *c, c10d_request *r)
 
 /* --- waiting --- */
 
-static ls_status run_wait(c10d_conn *c, c10d_request *r)
-{
-    return c10d_wait_begin(c, r);
-}
-
-/* The wait has been ended already, as by every request. This one is answered even when the wait was
- * over before. */
+/* c10d_execute() has ended the wait. The answer comes even when there was none. */
 static ls_status run_cancel_wait(c10d_conn *c, c10d_request *r)
 {
     LS_UNUSED(r);
@@ -223,11 +211,11 @@ static ls_status run_queue_push(c10d_conn *c, c10d_request *r)
     const kv_bytes name = c10d_read_bytes(r);
 
     LS_TRY(c10d_queues_push(&s->queues, name, c10d_read_bytes(r), C10D_BYTES_MAX - s->table.bytes));
-    c10d_wake_one(s, name);
+    c10d_wake(s, name, true);
     return LS_OK;
 }
 
-/* The length is that before the value has left. */
+/* The answered length includes the value. */
 static ls_status run_queue_pop(c10d_conn *c, c10d_request *r)
 {
     c10d_queues *queues = &c->owner->queues;
@@ -248,7 +236,7 @@ static ls_status run_queue_len(c10d_conn *c, c10d_request *r)
     return LS_OK;
 }
 
-/* --- which does what --- */
+/* --- the table of commands --- */
 
 static ls_status run_nothing(c10d_conn *c, c10d_request *r)
 {
@@ -265,7 +253,7 @@ static ls_status (*const runs[C10D_OP_COUNT])(c10d_conn *, c10d_request *) = {
     [C10D_GET] = run_get,
     [C10D_ADD] = run_add,
     [C10D_CHECK] = run_check,
-    [C10D_WAIT] = run_wait,
+    [C10D_WAIT] = c10d_wait_begin,
     [C10D_COUNT] = run_count,
     [C10D_DELETE] = run_delete,
     [C10D_APPEND] = run_append,
@@ -281,8 +269,8 @@ static ls_status (*const runs[C10D_OP_COUNT])(c10d_conn *, c10d_request *) = {
     [C10D_UNDECIDED] = run_nothing,
 };
 
-/* A client that asks anew has given up waiting, whether or not its dialect has a word for that.
- * Answered later, it would take the byte for the answer to something else. */
+/* A new request ends the client's wait, also in dialects without CANCEL_WAIT. The client would take
+ * a late answer of the wait for the answer to the new request. */
 ls_status c10d_execute(c10d_conn *c, c10d_request *r)
 {
     c10d_wait_end(c);

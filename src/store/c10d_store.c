@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_store.c - the listener, the connections, and their bounds. Nothing here waits for a client: what a socket does not take is
- * queued, and a client that sends many requests at once takes turns with the others.
+ * c10d_store.c - the listener and the connections of a c10d store, and their bounds; the agent
+ * creates it. The store never blocks on a client: what a socket does not take is queued, and a
+ * client that sends many requests at once takes turns with the others.
  */
 #include "store/c10d_internal.h"
 
@@ -35,7 +36,8 @@ static void reap(void *arg)
         free_conn(list_entry(s->dead.next, c10d_conn, node));
 }
 
-/* Memory goes later: the caller may be in the middle of a walk over waits, or of this connection's requests. */
+/* The reaper frees the memory later: the caller may be walking over waits, or over this
+ * connection's requests. */
 void c10d_drop(c10d_conn *c, const char *why)
 {
     c10d_store *s = c->owner;
@@ -43,7 +45,7 @@ void c10d_drop(c10d_conn *c, const char *why)
     if (c->fd < 0)
         return;
     if (why != NULL && log_every(&s->last_drop_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_WARN, COMPONENT, "%s is dropped: %s", c->peer, why);
+        ls_log(LS_LOG_WARN, COMPONENT, "closed the connection of %s: %s", c->peer, why);
     c10d_wait_end(c);
     poller_timer_cancel(&c->again);
     poller_timer_cancel(&c->silence);
@@ -68,7 +70,7 @@ void c10d_answer(c10d_conn *c, const void *data, size_t bytes)
     if (c->fd < 0)
         return;
     if (byte_queue_size(&c->out) + bytes > C10D_ANSWERS_MAX)
-        c10d_drop(c, "it does not read its answers, or asks for too much at once");
+        c10d_drop(c, "it does not read its answers, or requests too much at once");
     else if (byte_queue_add(&c->out, data, bytes) != LS_OK)
         c10d_drop(c, ls_last_error());
 }
@@ -100,10 +102,10 @@ static void count_buffers(c10d_conn *c)
     s->buffered += now - c->buffered;
     c->buffered = now;
     if (s->buffered > C10D_BUFFERS_MAX)
-        c10d_drop(c, "all connections together hold too much");
+        c10d_drop(c, "the buffers of all connections together are full");
 }
 
-/* Reading rests while requests are left: what is held of them is bounded by one read. */
+/* Reading pauses while whole requests are left, so one read bounds their memory. */
 static void update_events(c10d_conn *c)
 {
     const unsigned events = (c->again.is_set ? 0U : (unsigned)POLL_READ) |
@@ -157,7 +159,7 @@ static void was_silent(void *conn)
     serve(c);
 }
 
-/* Handles what has been read; the rest comes in the next round. */
+/* Serves the next C10D_ROUND_MAX requests; the rest waits for the next round. */
 static void serve(void *conn)
 {
     c10d_conn *c = conn;
@@ -222,7 +224,7 @@ ls_status c10d_store_adopt(c10d_store *s, int fd)
     return make_conn(s, fd, &c);
 }
 
-static ls_status let_in(void *self, int fd, const char *peer)
+static ls_status accept_client(void *self, int fd, const char *peer)
 {
     c10d_store *s = self;
     c10d_conn *c;
@@ -236,7 +238,7 @@ static ls_status let_in(void *self, int fd, const char *peer)
     return LS_OK;
 }
 
-/* --- life --- */
+/* --- creation --- */
 
 ls_status c10d_store_create_closed(poller *p, c10d_store **out)
 {
@@ -255,7 +257,7 @@ ls_status c10d_store_create_closed(poller *p, c10d_store **out)
 ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out)
 {
     user_listener_options options = {
-        .name = COMPONENT, .port = opt->port, .user = opt->user, .accepted = let_in};
+        .name = COMPONENT, .port = opt->port, .user = opt->user, .accepted = accept_client};
     c10d_store *s = NULL;
     ls_status st;
 

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_waits.c - clients that wait for keys. A wait looks at its keys in their order and only at
- * the one that is missing now, so that all looks together cost no more than the list is long.
+ * c10d_waits.c - clients of a c10d store that wait for keys; c10d_requests.c calls it. A wait
+ * checks its keys in order and only from the first missing one on, so the checks together cost one
+ * pass over the list.
  */
 #include "store/c10d_internal.h"
 
 #include "base/alloc.h"
 
 #include <string.h>
-
-static bool same_bytes(kv_bytes a, kv_bytes b)
-{
-    return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
-}
 
 void c10d_wait_end(c10d_conn *c)
 {
@@ -33,8 +29,7 @@ static bool barrier_is_full(const c10d_store *s, const c10d_wait *w)
     return table_sum(&s->table, w->missing, 0, &n, digits) == LS_OK && n >= w->target;
 }
 
-/* Whether the wait is over. */
-static bool look(const c10d_store *s, c10d_wait *w)
+static bool is_over(const c10d_store *s, c10d_wait *w)
 {
     if (w->is_barrier)
         return barrier_is_full(s, w);
@@ -49,7 +44,7 @@ static bool look(const c10d_store *s, c10d_wait *w)
 
 static bool answer_if_over(c10d_conn *c)
 {
-    if (!look(c->owner, &c->wait))
+    if (!is_over(c->owner, &c->wait))
         return false;
     c10d_wait_end(c);
     c10d_answer_u8(c, C10D_STOP_WAITING);
@@ -70,7 +65,7 @@ static ls_status begin(c10d_conn *c, const void *keys, size_t bytes)
     return LS_OK;
 }
 
-ls_status c10d_wait_begin(c10d_conn *c, const c10d_request *keys)
+ls_status c10d_wait_begin(c10d_conn *c, c10d_request *keys)
 {
     c10d_wait *w = &c->wait;
 
@@ -98,7 +93,7 @@ ls_status c10d_barrier_begin(c10d_conn *c, kv_bytes key, int64_t target)
     return LS_OK;
 }
 
-static void wake(c10d_store *s, kv_bytes key, bool only_one)
+void c10d_wake(c10d_store *s, kv_bytes key, bool only_one)
 {
     list_node *it = s->waits.next;
     bool done = false;
@@ -107,19 +102,9 @@ static void wake(c10d_store *s, kv_bytes key, bool only_one)
         c10d_conn *c = list_entry(it, c10d_conn, wait.node);
 
         it = it->next;
-        if (!same_bytes(c->wait.missing, key) || !answer_if_over(c))
+        if (!kv_equal(c->wait.missing, key) || !answer_if_over(c))
             continue;
         c10d_flush(c);
         done = only_one;
     }
-}
-
-void c10d_wake_all(c10d_store *s, kv_bytes key)
-{
-    wake(s, key, false);
-}
-
-void c10d_wake_one(c10d_store *s, kv_bytes key)
-{
-    wake(s, key, true);
 }

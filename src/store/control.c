@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - what a rank does with its connection to the hub. Causes and goodbyes of others come
- * at any time, also between a request and its answer; they are queued here until comm asks.
+ * control.c - a rank's connection to the hub, for comm's engine. Notifications (causes, leaves of
+ * other ranks) arrive at any time, also between a request and its answer; they are queued until the
+ * engine takes them.
  */
 #include "store/control.h"
 
@@ -18,26 +19,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GOODBYE_MS      500
+#define LEAVE_MS        500
 #define REPORT_AFTER_MS 20   /* of a stage, as of operations */
-#define SILENT_MS       1000 /* without an answer to a late report */
-#define STOPPED_MS      4000 /* the hub answers at once; it waits a little longer for a name */
-#define NEWS_MAX        ((size_t)256 * 1024) /* causes and goodbyes that nobody has asked for yet */
+#define SILENT_MS       1000 /* without an acknowledgement of an urgent report */
+#define STOPPED_MS      4000 /* shorter than the hub waits for a hello */
+#define NOTICES_MAX     ((size_t)256 * 1024)
 
-typedef struct cause_news {
+/* A notification of the hub that comm has not asked for yet. */
+typedef struct notice {
     list_node node;
-    job_cause cause;
-} cause_news;
-
-typedef struct left_news {
-    list_node node;
-    int rank;
-} left_news;
-
-typedef struct leave_news {
-    list_node node;
-    group_leave leave;
-} leave_news;
+    char body[]; /* a job_cause, an int or a group_leave */
+} notice;
 
 struct control {
     hublink link;
@@ -45,111 +37,105 @@ struct control {
     int world_size;
     list_node causes;
     list_node left;
-    list_node leaves;
-    size_t n_news;
-    uint64_t n_waits; /* reports of waits that were sent, and */
-    uint64_t n_noted; /* ... that the hub has answered */
-    uint64_t asked;   /* the first late report that it has not answered, 0: none; since then: */
-    wait_report silence;
+    list_node group_leaves;
+    size_t n_notices;
+    uint64_t n_waits;        /* reports of waits that were sent */
+    uint64_t n_acknowledged; /* reports of waits that the hub has acknowledged */
+    uint64_t unanswered;     /* the first urgent report without an acknowledgement; 0: none */
+    wait_report silence;     /* since `unanswered` was sent */
     bool has_stage;
     control_stage stage;
     op_stamp stage_stamp;
-    int64_t stage_tell_ms; /* when it is reported for the first time; INT64_MAX: it is */
-    wait_report stage_late;
+    int64_t stage_report_ms; /* when to report it for the first time; INT64_MAX: done */
+    wait_report stage_wait;
     wire_writer body;
 };
 
-/* --- news --- */
+/* --- notifications --- */
 
-static ls_status news_room(control *c, void *news)
+static ls_status add_notice(control *c, list_node *queue, const void *body, size_t bytes)
 {
-    if (news == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for news from the hub");
-    if (c->n_news >= NEWS_MAX) {
-        ls_free(news);
-        return ls_fail(LS_EPROTO, "the hub sent more than %zu pieces of news", NEWS_MAX);
-    }
-    c->n_news++;
+    notice *n;
+
+    if (c->n_notices >= NOTICES_MAX)
+        return ls_fail(LS_EPROTO, "the hub sent more than %zu notifications", NOTICES_MAX);
+    n = ls_realloc(NULL, sizeof(*n) + bytes, 1);
+    if (n == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a notification of the hub");
+    memcpy(n->body, body, bytes);
+    list_append(queue, &n->node);
+    c->n_notices++;
     return LS_OK;
 }
 
-/* Queues the cause; one for the whole job ends the request under way with it, and all later
- * ones. */
+static bool next_notice(control *c, list_node *queue, void *body, size_t bytes)
+{
+    notice *n;
+
+    if (list_empty(queue))
+        return false;
+    n = list_entry(queue->next, notice, node);
+    memcpy(body, n->body, bytes);
+    list_remove(&n->node);
+    c->n_notices--;
+    ls_free(n);
+    return true;
+}
+
+/* A cause for the whole job ends the request under way, and all later ones. */
 static ls_status take_cause(control *c, wire_reader *r)
 {
-    cause_news *news = ls_calloc(1, sizeof(*news));
-    ls_status st;
+    job_cause cause;
 
-    LS_TRY(news_room(c, news));
-    cause_read(r, &news->cause);
-    st = wire_reader_end(r, "a cause from the hub");
-    if (st != LS_OK) {
-        ls_free(news);
-        return st;
-    }
-    list_append(&c->causes, &news->node);
-    if (news->cause.group == GROUP_ALL)
-        hublink_end(&c->link, cause_status(news->cause.kind), news->cause.text);
+    cause_read(r, &cause);
+    LS_TRY(wire_reader_end(r, "a cause from the hub"));
+    LS_TRY(add_notice(c, &c->causes, &cause, sizeof(cause)));
+    if (cause.group == GROUP_ALL)
+        hublink_end(&c->link, cause_status(cause.kind), cause.text);
     return LS_OK;
 }
 
 static ls_status take_left(control *c, wire_reader *r)
 {
-    left_news *news = ls_calloc(1, sizeof(*news));
-    const uint32_t rank = wire_read_u32(r);
-    ls_status st;
+    const int rank = (int)wire_read_u32(r);
 
-    LS_TRY(news_room(c, news));
-    st = wire_reader_end(r, "a goodbye from the hub");
-    if (st == LS_OK && rank >= (uint32_t)c->world_size)
-        st = ls_fail(LS_EPROTO, "the hub says that rank %u of %d has left", rank, c->world_size);
-    if (st != LS_OK) {
-        ls_free(news);
-        return st;
-    }
-    news->rank = (int)rank;
-    list_append(&c->left, &news->node);
-    return LS_OK;
-}
-
-static ls_status take_leave(control *c, wire_reader *r, uint32_t group)
-{
-    const uint32_t rank = wire_read_u32(r);
-    leave_news *news;
-
-    if (r->failed || rank >= (uint32_t)c->world_size)
-        return ls_fail(LS_EPROTO, "the hub names a rank of %d that has left a group",
+    LS_TRY(wire_reader_end(r, "a leave from the hub"));
+    if (rank < 0 || rank >= c->world_size)
+        return ls_fail(LS_EPROTO, "the hub reports that rank %u of %d has left", (unsigned)rank,
                        c->world_size);
-    news = ls_calloc(1, sizeof(*news));
-    LS_TRY(news_room(c, news));
-    news->leave = (group_leave){.group = group, .rank = (int)rank, .sequence = wire_read_u64(r)};
-    list_append(&c->leaves, &news->node);
-    return LS_OK;
+    return add_notice(c, &c->left, &rank, sizeof(rank));
 }
 
-static ls_status take_leaves(control *c, wire_reader *r)
+static ls_status take_group_leaves(control *c, wire_reader *r)
 {
     const uint32_t group = wire_read_u32(r);
     const uint32_t n = wire_read_u32(r);
 
-    for (uint32_t i = 0; i < n && !r->failed; i++)
-        LS_TRY(take_leave(c, r, group));
+    for (uint32_t i = 0; i < n && !r->failed; i++) {
+        const uint32_t rank = wire_read_u32(r);
+        const group_leave leave = {.group = group, .rank = (int)rank, .sequence = wire_read_u64(r)};
+
+        if (r->failed || rank >= (uint32_t)c->world_size)
+            return ls_fail(LS_EPROTO, "the hub names a rank of %d that has left a group",
+                           c->world_size);
+        LS_TRY(add_notice(c, &c->group_leaves, &leave, sizeof(leave)));
+    }
     return wire_reader_end(r, "ranks that have left a group");
 }
 
-static ls_status take_noted(control *c, const wire_reader *r)
+static ls_status take_acknowledgement(control *c, const wire_reader *r)
 {
     LS_TRY(wire_reader_end(r, "an answer to a wait"));
-    if (c->n_noted == c->n_waits)
-        return ls_fail(LS_EPROTO, "the hub answers a wait that was not reported");
-    c->n_noted++;
-    if (c->n_noted >= c->asked)
-        c->asked = 0;
+    if (c->n_acknowledged == c->n_waits)
+        return ls_fail(LS_EPROTO, "the hub acknowledged a wait that was not reported");
+    c->n_acknowledged++;
+    if (c->n_acknowledged >= c->unanswered)
+        c->unanswered = 0;
     return LS_OK;
 }
 
-/* Called for each frame that is no answer. The hub is trusted to know the protocol, as it has
- * proved the key. */
+/* Called for each frame that is not a reply. The hub has authenticated, so a frame that breaks the
+ * protocol is an error of the hub's. */
 static ls_status take_push(void *arg, const frame *f)
 {
     control *c = arg;
@@ -161,9 +147,9 @@ static ls_status take_push(void *arg, const frame *f)
     case HUB_MESSAGE_LEFT:
         return take_left(c, &r);
     case HUB_MESSAGE_LEFT_GROUP:
-        return take_leaves(c, &r);
+        return take_group_leaves(c, &r);
     case HUB_MESSAGE_ACKNOWLEDGED:
-        return take_noted(c, &r);
+        return take_acknowledgement(c, &r);
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
     }
@@ -171,44 +157,17 @@ static ls_status take_push(void *arg, const frame *f)
 
 bool control_next_cause(control *c, job_cause *out)
 {
-    cause_news *news;
-
-    if (list_empty(&c->causes))
-        return false;
-    news = list_entry(c->causes.next, cause_news, node);
-    list_remove(&news->node);
-    c->n_news--;
-    *out = news->cause;
-    ls_free(news);
-    return true;
+    return next_notice(c, &c->causes, out, sizeof(*out));
 }
 
 bool control_next_left(control *c, int *rank)
 {
-    left_news *news;
-
-    if (list_empty(&c->left))
-        return false;
-    news = list_entry(c->left.next, left_news, node);
-    list_remove(&news->node);
-    c->n_news--;
-    *rank = news->rank;
-    ls_free(news);
-    return true;
+    return next_notice(c, &c->left, rank, sizeof(*rank));
 }
 
 bool control_next_group_leave(control *c, group_leave *out)
 {
-    leave_news *news;
-
-    if (list_empty(&c->leaves))
-        return false;
-    news = list_entry(c->leaves.next, leave_news, node);
-    list_remove(&news->node);
-    c->n_news--;
-    *out = news->leave;
-    ls_free(news);
-    return true;
+    return next_notice(c, &c->group_leaves, out, sizeof(*out));
 }
 
 /* --- opening and closing --- */
@@ -228,16 +187,16 @@ static int64_t watch_while_waiting(void *arg)
     return control_watch(arg);
 }
 
-/* Who proved the key but was stopped (Ctrl-Z) before it could say its name has lost its place with
- * the hub, and comes again. */
-static ls_status meet(control *c, const hublink_options *hub)
+/* A process that is stopped (Ctrl-Z) between authentication and hello is disconnected by the hub,
+ * and connects again. */
+static ls_status join(control *c, const hublink_options *hub)
 {
     for (;;) {
-        const ls_status met = hublink_open(hub, take_push, c, &c->link);
+        const ls_status opened = hublink_open(hub, take_push, c, &c->link);
         const int64_t since_ms = ls_now_ms();
         ls_status st;
 
-        LS_TRY(met);
+        LS_TRY(opened);
         c->link.on_wait = watch_while_waiting;
         st = introduce(c, hub->deadline_ms);
         if (st != LS_EPEER || ls_now_ms() - since_ms < STOPPED_MS)
@@ -266,7 +225,7 @@ static void control_free(control *c)
 ls_status control_open(const control_options *opt, control **out)
 {
     hublink_options to = {.n_hub = 1,
-                          .is_there = opt->is_there,
+                          .refused_is_final = opt->refused_is_final,
                           .key = opt->key,
                           .insecure = opt->insecure,
                           .server = opt->server == NULL ? "the launcher" : opt->server,
@@ -284,7 +243,7 @@ ls_status control_open(const control_options *opt, control **out)
         return ls_fail(LS_ENOMEM, "no memory for the connection to the hub");
     list_init(&c->causes);
     list_init(&c->left);
-    list_init(&c->leaves);
+    list_init(&c->group_leaves);
     c->rank = opt->rank;
     c->world_size = opt->world_size;
     to.hub[0] = opt->hub;
@@ -294,7 +253,7 @@ ls_status control_open(const control_options *opt, control **out)
     to.claim.generation = opt->generation;
     to.claim.security = opt->security;
     text_format(to.claim.job, sizeof(to.claim.job), "%s", opt->job);
-    st = meet(c, &to);
+    st = join(c, &to);
     if (st != LS_OK) {
         control_free(c);
         return ls_context(st, "rank %d of %d cannot join its job", opt->rank, opt->world_size);
@@ -309,7 +268,7 @@ void control_close(control *c)
         return;
     wire_writer_reset(&c->body);
     if (hublink_send(&c->link, HUB_MESSAGE_LEAVE_JOB, &c->body) == LS_OK)
-        hublink_finish(&c->link, ls_deadline_ms(GOODBYE_MS));
+        hublink_finish(&c->link, ls_deadline_ms(LEAVE_MS));
     control_free(c);
 }
 
@@ -368,22 +327,22 @@ static void write_stamp(wire_writer *w, const op_stamp *stamp)
 }
 
 ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, const int *members,
-                          int n_members, int64_t late_in_ms, int64_t waited_ms, uint64_t *ticket)
+                          int n_members, int64_t report_in_ms, int64_t waited_ms, uint64_t *ticket)
 {
     const int n = members == NULL ? 0 : n_members;
 
     wire_writer_reset(&c->body);
     write_stamp(&c->body, stamp);
     wire_write_u64(&c->body, number);
-    wire_write_i64(&c->body, late_in_ms);
+    wire_write_i64(&c->body, report_in_ms);
     wire_write_i64(&c->body, waited_ms);
     wire_write_u32(&c->body, (uint32_t)n);
     for (int i = 0; i < n; i++)
         wire_write_u32(&c->body, (uint32_t)members[i]);
     LS_TRY(hublink_send(&c->link, HUB_MESSAGE_WAITING, &c->body));
     c->n_waits++;
-    if (late_in_ms == 0 && c->asked == 0) {
-        c->asked = c->n_waits;
+    if (report_in_ms == 0 && c->unanswered == 0) {
+        c->unanswered = c->n_waits;
         c->silence = wait_report_begin(SILENT_MS);
     }
     if (ticket != NULL)
@@ -391,9 +350,9 @@ ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, co
     return LS_OK;
 }
 
-bool control_is_noted(const control *c, uint64_t ticket)
+bool control_is_acknowledged(const control *c, uint64_t ticket)
 {
-    return c->n_noted >= ticket;
+    return c->n_acknowledged >= ticket;
 }
 
 ls_status control_arrived(control *c, const op_stamp *stamp, uint64_t number)
@@ -427,11 +386,11 @@ ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *dig
 
 /* --- stages --- */
 
-static void report_stage(control *c, int64_t late_in_ms)
+static void report_stage(control *c, int64_t report_in_ms)
 {
-    c->stage_tell_ms = INT64_MAX;
-    if (control_waiting(c, &c->stage_stamp, 0, c->stage.members, c->stage.n_members, late_in_ms,
-                        ls_now_ms() - c->stage_late.since_ms, NULL) != LS_OK)
+    c->stage_report_ms = INT64_MAX;
+    if (control_waiting(c, &c->stage_stamp, 0, c->stage.members, c->stage.n_members, report_in_ms,
+                        ls_now_ms() - c->stage_wait.since_ms, NULL) != LS_OK)
         ls_log(LS_LOG_DEBUG, "hub", "%s: %s", c->stage_stamp.site, ls_last_error());
 }
 
@@ -446,8 +405,8 @@ void control_begin_stage(control *c, const control_stage *stage)
     c->stage_stamp = (op_stamp){
         .group = stage->group, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
     text_format(c->stage_stamp.site, sizeof(c->stage_stamp.site), "%s", stage->what);
-    c->stage_tell_ms = ls_now_ms() + REPORT_AFTER_MS;
-    c->stage_late = wait_report_begin(late_ms);
+    c->stage_report_ms = ls_now_ms() + REPORT_AFTER_MS;
+    c->stage_wait = wait_report_begin(late_ms);
     if (!stage->is_blind)
         return;
     report_stage(c, late_ms);
@@ -458,26 +417,26 @@ void control_end_stage(control *c)
     if (c == NULL || !c->has_stage)
         return;
     c->has_stage = false;
-    if (c->stage_tell_ms == INT64_MAX && control_arrived(c, &c->stage_stamp, 0) != LS_OK)
+    if (c->stage_report_ms == INT64_MAX && control_arrived(c, &c->stage_stamp, 0) != LS_OK)
         ls_log(LS_LOG_DEBUG, "hub", "the end of a stage: %s", ls_last_error());
 }
 
 static void watch_stage(control *c)
 {
-    if (wait_report_is_due(&c->stage_late))
+    if (wait_report_is_due(&c->stage_wait))
         report_stage(c, 0);
-    else if (ls_now_ms() >= c->stage_tell_ms)
+    else if (ls_now_ms() >= c->stage_report_ms)
         report_stage(c, -1);
 }
 
-/* The hub answers each report at once, so this is all that shows that it is stopped while the ranks
- * wait for each other. */
+/* The hub acknowledges each report at once. A missing acknowledgement is the only sign that the hub
+ * is stopped while the ranks wait for each other. */
 static void watch_silence(control *c)
 {
     char text[NET_ADDRESS_TEXT_MAX + 128];
 
     if (wait_report_is_due(&c->silence))
-        ls_log(LS_LOG_WARN, "hub", "%s, which watches over the job, has not answered for %.1f s",
+        ls_log(LS_LOG_WARN, "hub", "%s, which hosts the hub, has not answered for %.1f s",
                hublink_text(&c->link, text, sizeof(text)), wait_report_seconds(&c->silence));
 }
 
@@ -494,9 +453,9 @@ int64_t control_watch(control *c)
     ls_error_save(kept);
     if (c->has_stage && !c->stage.is_blind) {
         watch_stage(c);
-        next_ms = earlier(c->stage_tell_ms, c->stage_late.next_ms);
+        next_ms = earlier(c->stage_report_ms, c->stage_wait.next_ms);
     }
-    if (c->asked != 0) {
+    if (c->unanswered != 0) {
         watch_silence(c);
         next_ms = earlier(next_ms, c->silence.next_ms);
     }

@@ -67,8 +67,7 @@ static hub_gather *find_gather(hub *h, kv_bytes prefix, uint32_t n)
     list_for_each (it, &h->gathers) {
         hub_gather *g = list_entry(it, hub_gather, node);
 
-        if (g->n == n && g->prefix_bytes == prefix.bytes &&
-            memcmp(g->key, prefix.data, prefix.bytes) == 0)
+        if (g->n == n && kv_equal((kv_bytes){g->key, g->prefix_bytes}, prefix))
             return g;
     }
     return NULL;
@@ -169,8 +168,7 @@ void hub_gather_changed(hub *h, kv_bytes key)
             continue;
         }
         next = key_at(g, g->next);
-        if (next.bytes == key.bytes && memcmp(next.data, key.data, key.bytes) == 0 &&
-            is_complete(h, g))
+        if (kv_equal(next, key) && is_complete(h, g))
             answer_all(g);
     }
 }

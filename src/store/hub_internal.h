@@ -143,7 +143,7 @@ struct hub {
 /* --- hub_conn.c --- */
 
 void hub_enter(void *arg, const listener_peer *peer); /* takes an authenticated connection */
-void hub_reap(void *arg);                           /* frees the hub's dead connections */
+void hub_reap(void *arg);                             /* frees the hub's dead connections */
 
 /* Queues a frame and sends what the socket takes. A client that does not read is dropped. */
 void conn_send(hub_conn *c, uint32_t type, const void *body, size_t bytes);
@@ -198,7 +198,7 @@ LS_MUST_USE ls_status hub_watch_waiting(hub_conn *c, const frame *f);
 LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
 /* Adds to the cause of a timeout which ranks of the operation have not arrived or are stopped. */
 void hub_watch_explain(hub *h, int rank, job_cause *cause);
-void hub_watch_forget(hub *h, int rank);          /* ends all its waits */
+void hub_watch_remove_rank(hub *h, int rank);     /* ends all its waits */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
 /* Sends the hub's `body`, a LEFT_GROUP, to every rank that waits in an operation of the group. */
 void hub_watch_send_leave(hub *h, uint32_t group);

@@ -110,10 +110,9 @@ static void wake_waits(hub *h, kv_bytes key)
     hub_gather_changed(h, key);
     while (it != &h->waits) {
         hub_conn *c = list_entry(it, hub_conn, wait.node);
-        const kv_bytes missing = c->wait.keys[c->wait.missing];
 
         it = it->next;
-        if (missing.bytes == key.bytes && memcmp(missing.data, key.data, key.bytes) == 0)
+        if (kv_equal(c->wait.keys[c->wait.missing], key))
             try_wait(c);
     }
 }

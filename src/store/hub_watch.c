@@ -428,7 +428,7 @@ static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int 
 typedef struct wait_message {
     op_stamp stamp;
     uint64_t number;
-    int64_t late_in_ms;
+    int64_t report_in_ms;
     int64_t waited_ms;
     int *members;
     int n_members;
@@ -455,8 +455,8 @@ static void note_waiting(hub_conn *c, const wait_message *w)
         op->since_ms = ls_now_ms() - w->waited_ms;
     if (break_if_different(op, e)) // which frees the operation
         return;
-    if (w->late_in_ms >= 0)
-        expect_report(op, w->late_in_ms, w->waited_ms);
+    if (w->report_in_ms >= 0)
+        expect_report(op, w->report_in_ms, w->waited_ms);
 }
 
 static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out)
@@ -465,9 +465,9 @@ static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out)
 
     LS_TRY(read_stamp(&r, &out->stamp));
     out->number = wire_read_u64(&r);
-    out->late_in_ms = wire_read_i64(&r);
+    out->report_in_ms = wire_read_i64(&r);
     out->waited_ms = wire_read_i64(&r);
-    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 4 || out->late_in_ms > INT64_MAX / 4)
+    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 4 || out->report_in_ms > INT64_MAX / 4)
         return ls_fail(LS_EPROTO, "an operation that has waited for an impossible time");
     return read_members(c, &r, &out->members, &out->n_members);
 }

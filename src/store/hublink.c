@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hublink.c - connects to a hub, sends requests and waits for their replies, for control.c and
+ * hublink_store.c. The first failure breaks the link for good: all later calls return it.
+ */
 #include "store/hublink.h"
 
 #include "base/clock.h"
@@ -18,7 +22,7 @@
 #define USER_TIMEOUT_MS 5000
 #define RETRY_MS        20
 
-/* Everything later fails the same way. The descriptor stays open, as somebody may poll it. */
+/* The descriptor stays open, because the caller may poll it. */
 ls_status hublink_break(hublink *l, ls_status st)
 {
     if (l->broken == LS_OK) {
@@ -38,7 +42,7 @@ static ls_status check_link(const hublink *l)
 
 /* --- opening --- */
 
-/* Without a key only the kernel vouches for the other end. */
+/* Without a key only the kernel authenticates the other end. */
 static ls_status check_keyless(const hublink_options *opt, int fd)
 {
     net_address own;
@@ -48,10 +52,10 @@ static ls_status check_keyless(const hublink_options *opt, int fd)
         return LS_OK;
     LS_TRY(net_address_of_socket(fd, &own));
     if (net_address_family(&own) != NET_UNIX)
-        return ls_fail(LS_EAUTH, "no key: only a unix socket of this host is allowed without one");
+        return ls_fail(LS_EAUTH, "without a key only a unix socket of this host is allowed");
     LS_TRY(net_peer_user(fd, &uid, NULL));
     if (uid != geteuid())
-        return ls_fail(LS_EAUTH, "it belongs to user %u, not to %u", (unsigned)uid,
+        return ls_fail(LS_EAUTH, "the server belongs to user %u, not to %u", (unsigned)uid,
                        (unsigned)geteuid());
     return LS_OK;
 }
@@ -64,12 +68,12 @@ static const char *server_of(const hublink_options *opt)
 static ls_status try_to_connect(const hublink_options *opt, int64_t deadline_ms, int *fd,
                                 int *which)
 {
-    if (opt->is_there || opt->n_hub > 1)
+    if (opt->refused_is_final || opt->n_hub > 1)
         return net_connect_any(opt->hub, opt->n_hub, deadline_ms, fd, which);
     return net_connect_retry(&opt->hub[0], NET_STREAM, deadline_ms, fd);
 }
 
-/* Until there is a connection: a line says when that takes long. */
+/* Retries until the deadline, and reports a long wait. */
 static ls_status connect_hub(const hublink_options *opt, hublink *l, wait_report *report)
 {
     int which = 0;
@@ -82,9 +86,9 @@ static ls_status connect_hub(const hublink_options *opt, hublink *l, wait_report
         if (st == LS_OK)
             break;
         if (wait_report_is_due(report))
-            ls_log(LS_LOG_WARN, "hub", "%s has not been reached for %.1f s: %s", server_of(opt),
+            ls_log(LS_LOG_WARN, "hub", "no connection to %s for %.1f s: %s", server_of(opt),
                    wait_report_seconds(report), ls_last_error());
-        if ((st != LS_ETIMEOUT && (st != LS_EPEER || opt->is_there)) ||
+        if ((st != LS_ETIMEOUT && (st != LS_EPEER || opt->refused_is_final)) ||
             ls_deadline_left(opt->deadline_ms) == 0)
             return st;
         poll(NULL, 0, RETRY_MS);
@@ -102,7 +106,7 @@ const char *hublink_text(const hublink *l, char *buf, size_t n)
     return text_format(buf, n, "%s at %s", l->server, l->name);
 }
 
-/* One attempt; LS_EPEER may be a hub that was too busy with strangers, or is just ending. */
+/* One attempt. LS_EPEER: the hub may be ending, or have too many unauthenticated peers. */
 static ls_status open_once(const hublink_options *opt, hublink *l, wait_report *report)
 {
     char text[sizeof(l->server) + sizeof(l->name) + 8];
@@ -148,7 +152,7 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
         const int left = ls_deadline_left(opt->deadline_ms);
 
         st = open_once(opt, out, &report);
-        if (st != LS_EPEER || left == 0 || (opt->is_there && out->name[0] == 0))
+        if (st != LS_EPEER || left == 0 || (opt->refused_is_final && out->name[0] == 0))
             break;
         poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
     }
@@ -189,7 +193,7 @@ ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body)
     return flush(l);
 }
 
-/* The next frame that came, after at most one read. *have = false: nothing yet. */
+/* The next frame, after at most one read. *have = false: none has arrived. */
 static ls_status take_frame(hublink *l, frame *f, bool *have)
 {
     size_t moved;
@@ -223,7 +227,7 @@ static ls_status check_over(const hublink *l)
     return LS_OK;
 }
 
-static ls_status hand_on(hublink *l, const frame *f)
+static ls_status deliver(hublink *l, const frame *f)
 {
     const ls_status st = l->on_push(l->push_arg, f);
 
@@ -231,10 +235,10 @@ static ls_status hand_on(hublink *l, const frame *f)
 }
 
 /*
- * Hands on what has come along with an answer: poll() does not show it any more. The answer's own bytes stay where they are, as
- * only reading moves them.
+ * Delivers the frames that have arrived with an answer: poll() does not show them. The answer's own
+ * bytes stay in place, because only reading moves them.
  */
-static ls_status hand_on_rest(hublink *l)
+static ls_status deliver_rest(hublink *l)
 {
     frame f;
     bool have = true;
@@ -245,7 +249,7 @@ static ls_status hand_on_rest(hublink *l)
         if (st != LS_OK)
             return hublink_break(l, ls_context(st, "%s", l->name));
         if (have && !is_reply(&f))
-            LS_TRY(hand_on(l, &f));
+            LS_TRY(deliver(l, &f));
     }
     return LS_OK;
 }
@@ -259,13 +263,13 @@ ls_status hublink_poll(hublink *l)
     LS_TRY(flush(l));
     while (have) {
         LS_TRY(take_frame(l, &f, &have));
-        if (have && !is_reply(&f)) // an answer that nobody waits for any more
-            LS_TRY(hand_on(l, &f));
+        if (have && !is_reply(&f)) // not a late answer to an abandoned request
+            LS_TRY(deliver(l, &f));
     }
     return LS_OK;
 }
 
-/* What else is due while this process waits; until when it may sleep then. */
+/* Calls on_wait; returns until when the caller may sleep. */
 static int64_t serve_wait(hublink *l, int64_t deadline_ms)
 {
     const int64_t next_ms = l->on_wait == NULL ? INT64_MAX : l->on_wait(l->push_arg);
@@ -281,9 +285,9 @@ static void log_silence(const hublink *l, const wait_report *report)
            hublink_text(l, text, sizeof(text)), wait_report_seconds(report));
 }
 
-/* Sleeps until the hub has sent something, or can take more of what is queued. report: NULL when
- * an answer may take long. */
-static ls_status await_news(hublink *l, int64_t deadline_ms, wait_report *report)
+/* Sleeps until the hub has sent something, or takes more of the queued frames. report: NULL when an
+ * answer may take long. */
+static ls_status await_traffic(hublink *l, int64_t deadline_ms, wait_report *report)
 {
     for (;;) {
         const int64_t due_ms =
@@ -303,7 +307,7 @@ static ls_status await_news(hublink *l, int64_t deadline_ms, wait_report *report
 
 void hublink_finish(hublink *l, int64_t deadline_ms)
 {
-    uint8_t news[4096];
+    uint8_t ignored[4096];
     size_t moved;
 
     while (l->broken == LS_OK && frame_queue_bytes(&l->out) > 0) {
@@ -312,7 +316,7 @@ void hublink_finish(hublink *l, int64_t deadline_ms)
     }
     if (l->broken != LS_OK || shutdown(l->fd, SHUT_WR) != 0)
         return;
-    while (net_recv_some(l->fd, l->name, news, sizeof(news), &moved) == LS_OK) {
+    while (net_recv_some(l->fd, l->name, ignored, sizeof(ignored), &moved) == LS_OK) {
         if (moved == 0 && net_wait(l->fd, POLLIN, deadline_ms) != LS_OK)
             return;
     }
@@ -335,10 +339,10 @@ ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms)
             return ls_fail(LS_EMISMATCH, "%s", text);
         }
         if (have && f.type == type)
-            return hand_on_rest(l);
+            return deliver_rest(l);
         if (have)
             return ls_fail(LS_EPROTO, "%s sent message %u, not %u", l->name, f.type, type);
-        LS_TRY(await_news(l, deadline_ms, &report));
+        LS_TRY(await_traffic(l, deadline_ms, &report));
     }
 }
 
@@ -349,37 +353,38 @@ wire_writer *hublink_begin(hublink *l)
     return &l->body;
 }
 
-/* What a reply says: its status, and its text as this thread's error. */
+/* The status of a reply; its text becomes this thread's error. */
 static ls_status read_reply(hublink *l, wire_reader *r)
 {
     char text[HUB_MESSAGE_TEXT_MAX];
     const int32_t status = (int32_t)wire_read_u32(r);
 
     if (r->failed)
-        return hublink_break(l, ls_fail(LS_EPROTO, "%s sent half an answer", l->name));
+        return hublink_break(l, ls_fail(LS_EPROTO, "%s sent a cut-off answer", l->name));
     if (status == LS_OK)
         return LS_OK;
     wire_read_text(r, text, sizeof(text));
     if (status > 0 || r->failed)
-        return hublink_break(l, ls_fail(LS_EPROTO, "%s sent an answer without sense", l->name));
+        return hublink_break(l, ls_fail(LS_EPROTO, "malformed reply from %s", l->name));
     return ls_fail((ls_status)status, "%s", text);
 }
 
-/* Waits for the next frame; pushes are handed on. *have = true: *f is an answer, to whatever request. */
+/* Waits for the next frame, and delivers it if it is not a reply. *have: *f is a reply, maybe to an
+ * older request. */
 static ls_status next_answer(hublink *l, int64_t deadline_ms, wait_report *report, frame *f,
                              bool *have)
 {
     LS_TRY(take_frame(l, f, have));
     if (*have && !is_reply(f)) {
         *have = false;
-        LS_TRY(hand_on(l, f));
+        LS_TRY(deliver(l, f));
         return check_over(l);
     }
-    return *have ? LS_OK : await_news(l, deadline_ms, report);
+    return *have ? LS_OK : await_traffic(l, deadline_ms, report);
 }
 
-/* An answer that comes later is passed over, so the connection stays; but not where the hub had
- * only to answer. */
+/* A late answer is skipped, so the connection stays open. A hub that does not answer at once breaks
+ * it. */
 static ls_status give_up(hublink *l, int64_t timeout_ms)
 {
     char text[sizeof(l->server) + sizeof(l->name) + 64];
@@ -415,8 +420,8 @@ ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_re
             continue;
         *reply = wire_reader_over(f.body, f.bytes);
         if (wire_read_u64(reply) != l->last_id)
-            continue; // to one that was given up
-        LS_TRY(hand_on_rest(l));
+            continue; // to an abandoned request
+        LS_TRY(deliver_rest(l));
         return read_reply(l, reply);
     }
 }

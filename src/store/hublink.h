@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hublink.h - the client's end of a connection to a hub: proved, framed, with requests that wait
- * for their answers. Under both a rank's control connection and a store without a job.
+ * hublink.h - the client's end of a connection to a hub: authenticated, framed, with requests that
+ * wait for their answers. Both a rank's control connection and a store without a job use it.
  */
 #ifndef LS_STORE_HUBLINK_H
 #define LS_STORE_HUBLINK_H
@@ -20,20 +20,19 @@ typedef struct hublink_options {
     const net_key *key;
     bool insecure;
     handshake_claim claim;
-    bool is_there;       /* somebody listens there, or has gone */
-    int64_t deadline_ms; /* otherwise nobody listening there (yet) is tried again until then */
-    const char *server;  /* for messages: "rank 0"; NULL: "the store" */
-    int64_t answer_ms;   /* after so long without an answer the hub is gone; negative: never */
+    bool refused_is_final; /* "connection refused" is not retried */
+    int64_t deadline_ms;   /* of connecting, retries included */
+    const char *server;    /* for messages: "rank 0"; NULL: "the store" */
+    int64_t answer_ms;     /* without an answer for so long the hub is lost; negative: never */
 } hublink_options;
 
 typedef struct hublink hublink;
 
-/* What comes without having been asked for. Not LS_OK: it makes no sense, and the connection breaks
- * with that. */
+/* Gets frames that are not replies. A failure breaks the connection. */
 typedef ls_status (*hublink_push_fn)(void *arg, const frame *f);
 
-/* Called while an answer is awaited; gives the point in time (ms) at which it is to be called
- * again. It may send. */
+/* Called while a request waits for its answer; returns the point in time (ms) of the next call. It
+ * may send. */
 typedef int64_t (*hublink_wait_fn)(void *arg);
 
 struct hublink {
@@ -45,11 +44,11 @@ struct hublink {
     int64_t answer_ms;
     frame_reader in;
     frame_queue out;
-    wire_writer body; /* of the message being made */
+    wire_writer body; /* of the message to be sent next */
     uint64_t last_id;
-    ls_status broken; /* the hub is gone, and why: */
+    ls_status broken; /* why the hub is lost, LS_OK: it is not */
     char broken_text[LS_ERROR_BYTES];
-    ls_status over; /* no further requests, and why: hublink_end() */
+    ls_status over; /* why no further requests are allowed (hublink_end()), LS_OK: they are */
     char over_text[LS_ERROR_BYTES];
     hublink_push_fn on_push;
     hublink_wait_fn on_wait; /* NULL: none */
@@ -60,23 +59,23 @@ LS_MUST_USE ls_status hublink_open(const hublink_options *opt, hublink_push_fn o
                                    void *push_arg, hublink *out);
 void hublink_close(hublink *l); /* at once; what is queued is lost */
 
-/* Sends what is queued and waits until the hub has closed its end, so that it knows all we said. */
+/* Sends the queued frames and waits until the hub has closed its end, so that all have arrived. */
 void hublink_finish(hublink *l, int64_t deadline_ms);
 
-/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is gone, or has not read for
+/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is lost, or has not read for
  * too long. */
 LS_MUST_USE ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body);
 
-/* Reads what has come, without waiting, and hands pushes on. */
+/* Reads what has arrived, without waiting, and delivers the frames. */
 LS_MUST_USE ls_status hublink_poll(hublink *l);
 
-/* Starts a request's body in l->body; the caller writes the rest. */
+/* Starts a request in l->body; the caller writes its fields. */
 wire_writer *hublink_begin(hublink *l);
 
-/* Sends it and waits until its answer is there: LS_OK with the rest of the reply in *reply (valid
- * until the next call), or what the hub answered. timeout_ms as the request says; 0: the hub
- * answers at once. When it does not, a line is logged after LOCKSTEP_LATE_MS and then less and less
- * often; after answer_ms the connection breaks. */
+/* Sends the request and waits for its answer: LS_OK with the fields of the reply in *reply (valid
+ * until the next call), or the failure that the hub answered. timeout_ms is that of the request; 0:
+ * the hub answers at once. If it does not, a line is logged after LOCKSTEP_LATE_MS and then less
+ * and less often; after answer_ms the connection breaks. */
 LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
                                       wire_reader *reply);
 
@@ -91,10 +90,10 @@ const char *hublink_text(const hublink *l, char *buf, size_t n);
 ls_status hublink_break(hublink *l, ls_status st);
 
 /* For on_push: ends the request under way and all later ones with this status and text. The first
- * one stands. */
+ * call counts. */
 void hublink_end(hublink *l, ls_status st, const char *text);
 
-/* link->store while somebody else owns the connection. */
+/* The operations of link->store; closing it leaves the connection open. */
 extern const store_ops hublink_borrowed_store;
 
 #endif

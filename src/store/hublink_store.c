@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hublink_store.c - the store that a connection to a hub is, and opening one for itself (tcp:// and
- * unix:).
+ * hublink_store.c - the store operations of a connection to a hub, for a rank's control connection,
+ * and the stores behind tcp:// and unix: urls. Each operation is one request and one reply.
  */
 #include "store/hub.h"
 #include "store/hublink.h"
@@ -22,12 +22,6 @@
 static hublink *link_of(ls_store *s)
 {
     return (hublink *)(void *)s;
-}
-
-/* What is left until the deadline, as the hub is told: -1 for ever. */
-static int64_t timeout_of(int64_t deadline_ms)
-{
-    return ls_deadline_left(deadline_ms);
 }
 
 /* A reply must end where its fields do. */
@@ -58,7 +52,7 @@ static ls_status link_set(ls_store *s, kv_bytes key, kv_bytes value)
 static ls_status link_get(ls_store *s, kv_bytes key, int64_t deadline_ms, void **out, size_t *bytes)
 {
     hublink *l = link_of(s);
-    const int64_t timeout_ms = timeout_of(deadline_ms);
+    const int64_t timeout_ms = ls_deadline_left(deadline_ms);
     wire_writer *w = hublink_begin(l);
     wire_reader r;
     kv_bytes value;
@@ -106,7 +100,7 @@ static void write_keys(wire_writer *w, const kv_bytes *keys, int n)
         write_key(w, keys[i]);
 }
 
-/* More keys than a frame holds would look like an attack to the hub. */
+/* The hub closes the connection after a frame that is too large. */
 static ls_status check_size(const wire_writer *w)
 {
     if (!w->failed && w->bytes > HUB_MESSAGE_BODY_MAX)
@@ -118,7 +112,7 @@ static ls_status check_size(const wire_writer *w)
 static ls_status link_wait(ls_store *s, const kv_bytes *keys, int n, int64_t deadline_ms)
 {
     hublink *l = link_of(s);
-    const int64_t timeout_ms = timeout_of(deadline_ms);
+    const int64_t timeout_ms = ls_deadline_left(deadline_ms);
     wire_writer *w = hublink_begin(l);
     wire_reader r;
 
@@ -167,7 +161,7 @@ static ls_status link_count(ls_store *s, int64_t *out)
 
 static void close_borrowed(ls_store *s)
 {
-    LS_UNUSED(s); // it goes with the connection
+    LS_UNUSED(s); // the connection's owner closes it
 }
 
 const store_ops hublink_borrowed_store = {
@@ -183,12 +177,12 @@ const store_ops hublink_borrowed_store = {
     .count = link_count,
 };
 
-/* --- a store for itself --- */
+/* --- a store with its own connection --- */
 
 typedef struct remote_store {
     hublink link; /* first: it begins with the ls_store */
     net_key key;
-    hub_thread *server; /* NULL: served by somebody else */
+    hub_thread *server; /* NULL: another process serves the store */
 } remote_store;
 
 static void remote_close(ls_store *s)
@@ -220,7 +214,7 @@ static ls_status refuse_push(void *arg, const frame *f)
     return ls_fail(LS_EPROTO, "the store sent message %u", f->type);
 }
 
-/* The key that both ends of this url have: none for a unix socket, where the kernel names the
+/* The key that both ends derive for this url: none for a unix socket, where the kernel names the
  * user. */
 static ls_status make_key(const net_address *at, const ls_store_options *opt, net_key *out)
 {
@@ -235,7 +229,7 @@ static ls_status make_key(const net_address *at, const ls_store_options *opt, ne
     return st;
 }
 
-/* Where others reach a server that listens on every interface: its best address. */
+/* The address at which other hosts reach a server that listens on every interface. */
 static ls_status reachable(const net_address *bound, net_address *out)
 {
     net_interface best;
@@ -252,7 +246,7 @@ static ls_status reachable(const net_address *bound, net_address *out)
     return LS_OK;
 }
 
-/* Serves the store at the first of the addresses; the others are other names of it. */
+/* Serves the store at the first of the addresses. */
 static ls_status serve(remote_store *r, const ls_store_options *opt, hublink_options *to)
 {
     const net_key *key = to->key;
@@ -270,7 +264,7 @@ static ls_status serve(remote_store *r, const ls_store_options *opt, hublink_opt
     return LS_OK;
 }
 
-/* As an operation's: a server that is stopped may go on. */
+/* The timeout of operations: a stopped server may continue. */
 static int64_t answer_limit(void)
 {
     int64_t ms = 0;

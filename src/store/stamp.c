@@ -47,7 +47,7 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
     memcpy(out + AT_SITE, s->site, strnlen(s->site, STAMP_SITE_BYTES - 1));
 }
 
-/* Number 0 is a stage's, which looks like a barrier. */
+/* A stage has number 0 and the kind of a barrier. */
 static bool is_sound(const op_stamp *s)
 {
     return (s->sequence != 0 || s->kind == COLL_BARRIER) && s->kind < COLL_KIND_COUNT &&
@@ -79,7 +79,7 @@ ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
                        "an operation stamp with impossible values (kind %u, type %u, reduction %u)",
                        out->kind, out->dtype, out->redop);
     if (site[STAMP_SITE_BYTES - 1] != 0)
-        return ls_fail(LS_EPROTO, "an operation stamp with an endless call site");
+        return ls_fail(LS_EPROTO, "an operation stamp with an unterminated call site");
     text_printable(out->site, sizeof(out->site), site);
     return LS_OK;
 }
@@ -128,7 +128,7 @@ const char *stamp_text(char *buf, size_t n, const op_stamp *s)
         if (s->redop < LS_COUNT_OF(redop_names))
             text_append(&t, "%s, ", redop_names[s->redop]);
         append_root(&t, s);
-        if (s->vector) // the count is a hash then
+        if (s->vector) // the count is a hash of the counts
             text_append(&t, "%s, counts ~%08x)", ls_dtype_name((ls_dtype)s->dtype),
                         (unsigned)(s->count >> 32));
         else

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stamp.h - what every operation carries so that ranks which disagree find out at once.
+ * stamp.h - describes an operation, so that ranks which call different operations fail at once.
  *
- * It lives here because the hub compares stamps that ranks report while they wait; comm puts the
- * same bytes in front of its messages. Wire form: STAMP_BYTES little-endian bytes, the call site as
- * text at the end.
+ * The hub compares the stamps of ranks that wait; comm puts the same bytes in front of its
+ * messages. Wire form: STAMP_BYTES little-endian bytes, the call site as text at the end.
  */
 #ifndef LS_STORE_STAMP_H
 #define LS_STORE_STAMP_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - the public face of all stores: arguments are checked here, once.
+ * store.c - the public functions of stores (lockstep/store.h): checks the arguments once, then
+ * calls the store's operations, and reports long waits.
  */
 #include "store/store_ops.h"
 
@@ -87,8 +88,8 @@ ls_status store_missing(const kv_table *t, const kv_bytes *keys, int n)
     }
     if (n_missing > MISSING_SHOWN)
         text_append(&list, " and %d more", n_missing - MISSING_SHOWN);
-    st =
-        ls_fail(LS_ETIMEOUT, "nobody has set key%s %s", n_missing == 1 ? "" : "s", text_str(&list));
+    st = ls_fail(LS_ETIMEOUT, "key%s %s %s not set", n_missing == 1 ? "" : "s", text_str(&list),
+                 n_missing == 1 ? "is" : "are");
     text_free(&list);
     return st;
 }
@@ -127,14 +128,14 @@ ls_status ls_store_set(ls_store *s, const char *key, const void *value, size_t b
     return s->ops->set(s, key_of(key), bytes_of(value, bytes));
 }
 
-/* Waits are cut where a line is due that says what is missing. */
-static int64_t piece_of(const ls_store *s, int64_t deadline_ms, const wait_report *report)
+/* A wait is interrupted when a report of it is due. */
+static int64_t next_deadline(const ls_store *s, int64_t deadline_ms, const wait_report *report)
 {
     return s->ops->is_watched ? deadline_ms : wait_report_deadline_ms(report, deadline_ms);
 }
 
-static bool goes_on_waiting(const ls_store *s, ls_status st, int64_t deadline_ms,
-                            wait_report *report)
+static bool continues_waiting(const ls_store *s, ls_status st, int64_t deadline_ms,
+                              wait_report *report)
 {
     if (st != LS_ETIMEOUT || s->ops->is_watched || ls_deadline_left(deadline_ms) == 0)
         return false;
@@ -155,9 +156,9 @@ ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms, void **
     LS_TRY(check_handle(s, out));
     *out = NULL;
     do {
-        st = s->ops->get(s, key_of(key), piece_of(s, deadline_ms, &report), out,
+        st = s->ops->get(s, key_of(key), next_deadline(s, deadline_ms, &report), out,
                          bytes == NULL ? &got : bytes);
-    } while (goes_on_waiting(s, st, deadline_ms, &report));
+    } while (continues_waiting(s, st, deadline_ms, &report));
     return st;
 }
 
@@ -218,8 +219,8 @@ ls_status ls_store_wait(ls_store *s, const char *const *keys, int n, int64_t tim
 
     LS_TRY(take_keys(s, keys, n, &taken));
     do {
-        st = s->ops->wait(s, taken, n, piece_of(s, deadline_ms, &report));
-    } while (goes_on_waiting(s, st, deadline_ms, &report));
+        st = s->ops->wait(s, taken, n, next_deadline(s, deadline_ms, &report));
+    } while (continues_waiting(s, st, deadline_ms, &report));
     ls_free(taken);
     return st;
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file.c - a store in a file that processes of one user share: a log of sets and deletions,
- * behind a header of 16 bytes. Each record is u32 bytes of the body, u32 checksum, body = kind u8,
- * u32 key length, key, value.
+ * store_file.c - a store in a file that processes of one user share, behind file:// urls: a log of
+ * sets and deletions after a header of 16 bytes. A record is u32 bytes of the body, u32 checksum,
+ * body = kind u8, u32 key length, key, value.
  *
- * Byte 0 is locked while a process reads and appends. On byte 1 everybody who has the file open
- * keeps a shared lock: so whoever opens it alone knows that what it holds is left over from a job
- * that was killed, and begins afresh; and the last one to close it removes it. The kernel takes a
- * dead process's locks away. A record that a killed process left half written is cut off by the
- * next append.
+ * A process locks byte 0 while it reads or appends. Every process that has the file open keeps a
+ * shared lock on byte 1. A process that opens the file alone therefore finds the content of a
+ * killed job, and empties it; the last process to close the file removes it. The kernel releases
+ * the locks of dead processes. The next append cuts off an incomplete record of a killed process.
  */
 #include "store/store_ops.h"
 
@@ -48,8 +47,8 @@ typedef struct file_store {
     int fd;
     char path[PATH_MAX];
     kv_table table;
-    uint64_t read_to;   /* the table holds all records in front of it */
-    wire_writer record; /* the one being made */
+    uint64_t read_to;   /* offset after the last record in the table */
+    wire_writer record; /* to be appended next */
 } file_store;
 
 static file_store *file_of(ls_store *s)
@@ -127,7 +126,7 @@ static ls_status apply_record(file_store *f, const uint8_t *body, size_t bytes)
                       f->read_to);
 }
 
-/* Reads one record if it is whole; *more tells. */
+/* Reads one record; *more is false when none is whole. */
 static ls_status read_record(file_store *f, uint64_t file_bytes, bool *more)
 {
     const uint64_t left = file_bytes - f->read_to;
@@ -161,7 +160,7 @@ static ls_status read_record(file_store *f, uint64_t file_bytes, bool *more)
     return st;
 }
 
-/* Brings the table up to date; the content is locked. */
+/* Reads all new records; the content is locked. */
 static ls_status catch_up(file_store *f)
 {
     struct stat facts;
@@ -178,7 +177,7 @@ static ls_status catch_up(file_store *f)
     return LS_OK;
 }
 
-/* Appends the change and makes it here too. */
+/* Appends the change to the file and applies it to the table. */
 static ls_status append(file_store *f, record_kind kind, kv_bytes key, kv_bytes value)
 {
     wire_writer *w = &f->record;
@@ -202,14 +201,13 @@ static ls_status append(file_store *f, record_kind kind, kv_bytes key, kv_bytes 
     if (st == LS_OK)
         f->read_to += w->bytes;
     else if (ftruncate(f->fd, (off_t)f->read_to) != 0)
-        return ls_context(st, "what was written of it cannot be taken back (%s)",
-                          ls_errno_text(errno));
+        return ls_context(st, "the incomplete record cannot be removed (%s)", ls_errno_text(errno));
     return st;
 }
 
 /* --- operations --- */
 
-/* Locks and catches up; on failure it is not locked. */
+/* Locks the content and reads new records; on failure it is not locked. */
 static ls_status begin(file_store *f)
 {
     ls_status st;
@@ -317,8 +315,8 @@ static ls_status file_count(ls_store *s, int64_t *out)
 
 /* --- opening and closing --- */
 
-/* Whether the path still leads to the open file, and not to nothing or to a newer one. */
-static bool is_still_there(const file_store *f)
+/* False when the path is gone or names a newer file. */
+static bool is_at_path(const file_store *f)
 {
     struct stat open_file;
     struct stat at_path;
@@ -331,8 +329,8 @@ static void file_destroy(ls_store *s)
 {
     file_store *f = file_of(s);
 
-    // Under the content lock, so that nobody can open it between the question and the removal.
-    if (f->fd >= 0 && lock_content(f->fd, f->path) == LS_OK && is_still_there(f) &&
+    // Under the content lock, so that no process opens the file between the check and the removal.
+    if (f->fd >= 0 && lock_content(f->fd, f->path) == LS_OK && is_at_path(f) &&
         try_lock(f->fd, LOCK_ALIVE, F_WRLCK))
         unlink(f->path);
     file_close(&f->fd);
@@ -360,7 +358,7 @@ static ls_status check_owner(const file_store *f)
     if (fstat(f->fd, &facts) != 0)
         return ls_fail_errno("store %s", f->path);
     if (!S_ISREG(facts.st_mode))
-        return ls_fail(LS_EINVAL, "store %s is no regular file", f->path);
+        return ls_fail(LS_EINVAL, "store %s is not a regular file", f->path);
     if (facts.st_uid != geteuid())
         return ls_fail(LS_EAUTH, "store %s belongs to user %u, not to %u", f->path,
                        (unsigned)facts.st_uid, (unsigned)geteuid());
@@ -370,7 +368,7 @@ static ls_status check_owner(const file_store *f)
     return LS_OK;
 }
 
-/* A file that is neither empty nor ours stays untouched. */
+/* A file with another content stays as it is. */
 static ls_status check_header(const file_store *f, bool *is_whole)
 {
     uint8_t found[HEADER_BYTES];
@@ -379,12 +377,12 @@ static ls_status check_header(const file_store *f, bool *is_whole)
     if (n < 0)
         return ls_fail_errno("store %s", f->path);
     if (memcmp(found, header, (size_t)n) != 0)
-        return bad_record(f, 0, "this is not a store's file");
+        return bad_record(f, 0, "not a Lockstep store");
     *is_whole = n == HEADER_BYTES;
     return LS_OK;
 }
 
-/* With the content locked: empties what a dead job left, and counts itself among the living. */
+/* With the content locked: empties the file of a dead job, and takes the shared lock. */
 static ls_status enter(file_store *f)
 {
     const bool is_alone = try_lock(f->fd, LOCK_ALIVE, F_WRLCK);
@@ -414,7 +412,7 @@ static ls_status open_once(file_store *f, bool *is_gone)
     st = check_owner(f);
     if (st == LS_OK)
         st = lock_content(f->fd, f->path);
-    if (st == LS_OK && !is_still_there(f))
+    if (st == LS_OK && !is_at_path(f))
         *is_gone = true;
     else if (st == LS_OK)
         st = unlock_content(f, enter(f));
@@ -441,7 +439,7 @@ ls_status store_file_open(const char *path, ls_store **out)
     for (int i = 0; i < OPEN_ATTEMPTS && is_gone && st == LS_OK; i++)
         st = open_once(f, &is_gone);
     if (st == LS_OK && is_gone)
-        st = ls_fail(LS_EIO, "store %s is removed again and again", f->path);
+        st = ls_fail(LS_EIO, "store %s is removed each time it is opened", f->path);
     if (st != LS_OK) {
         file_destroy(&f->base);
         return st;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_memory.c - the store that lives in this process; the only kind that many threads may share.
+ * store_memory.c - the store of one process, behind "mem:"; the only kind that threads may share.
+ * One mutex guards its table.
  */
 #include "store/store_ops.h"
 

@@ -16,15 +16,16 @@
 
 /* All functions are required. `deadline_ms` is a point in time. */
 typedef struct store_ops {
-    bool is_watched; /* the owner of the connection says what is missing in a long wait */
+    bool is_watched; /* the owner of the connection reports long waits */
     void (*close)(ls_store *s);
     ls_status (*set)(ls_store *s, kv_bytes key, kv_bytes value);
-    /* *out from ls_realloc(), with a 0 byte behind it. LS_ETIMEOUT with store_missing()'s text. */
+    /* *out comes from ls_realloc(), with a 0 byte after the value. LS_ETIMEOUT as
+     * store_missing(). */
     ls_status (*get)(ls_store *s, kv_bytes key, int64_t deadline_ms, void **out, size_t *bytes);
     ls_status (*add)(ls_store *s, kv_bytes key, int64_t delta, int64_t *out);
     ls_status (*compare_set)(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,
                              bool *swapped);
-    /* LS_ETIMEOUT with store_missing()'s text. */
+    /* LS_ETIMEOUT as store_missing(). */
     ls_status (*wait)(ls_store *s, const kv_bytes *keys, int n, int64_t deadline_ms);
     ls_status (*check)(ls_store *s, const kv_bytes *keys, int n, bool *all_exist);
     ls_status (*remove)(ls_store *s, kv_bytes key, bool *existed);
@@ -43,13 +44,13 @@ LS_MUST_USE ls_status store_file_open(const char *path, ls_store **out);
 LS_MUST_USE ls_status store_remote_open(const char *url, const ls_store_options *opt,
                                         ls_store **out);
 
-/* A copy with a 0 byte behind it, as get gives it. */
+/* A copy with a 0 byte after the value, as `get` returns it. */
 LS_MUST_USE ls_status store_copy_value(kv_bytes value, void **out, size_t *bytes);
 
 /* Whether all keys exist in the table; *first_missing is the index of one that does not. */
 bool store_has_all(const kv_table *t, const kv_bytes *keys, int n, int *first_missing);
 
-/* LS_ETIMEOUT "keys 'a', 'b' and 5 more are missing". */
+/* LS_ETIMEOUT "keys 'a', 'b' and 5 more are not set". */
 ls_status store_missing(const kv_table *t, const kv_bytes *keys, int n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_prefix.c - a view of another store: each key gets the prefix in front. count is the whole
- * store's.
+ * store_prefix.c - a view of another store in which every key gets a prefix (ls_store_prefix).
+ * count is that of the whole store.
  */
 #include "store/store_ops.h"
 
@@ -27,7 +27,7 @@ static void prefix_close(ls_store *s)
     ls_free(s);
 }
 
-/* The longer key, in the store's own space; too long a one is refused by name. */
+/* The longer key is built in p->key. */
 static ls_status put_in_front(prefix_store *p, kv_bytes key, kv_bytes *out)
 {
     memcpy(p->key + p->prefix_bytes, key.data, key.bytes);
@@ -84,45 +84,37 @@ static ls_status prefix_count(ls_store *s, int64_t *out)
     return p->inner->ops->count(p->inner, out);
 }
 
-/* All keys with the prefix in one block: first the table of keys, then their bytes. NULL: no
- * memory. */
-static kv_bytes *put_in_front_of_all(const prefix_store *p, const kv_bytes *keys, int n)
+/* All keys with the prefix, in one block: the array of keys, then their bytes. *out is freed with
+ * ls_free(). */
+static ls_status put_in_front_of_all(const prefix_store *p, const kv_bytes *keys, int n,
+                                     kv_bytes **out)
 {
     size_t bytes = (size_t)n * sizeof(kv_bytes);
-    kv_bytes *longer;
+    ls_status st = LS_OK;
     uint8_t *at;
 
     for (int i = 0; i < n; i++)
         bytes += p->prefix_bytes + keys[i].bytes;
-    longer = ls_realloc(NULL, bytes, 1);
-    if (longer == NULL)
-        return NULL;
-    at = (uint8_t *)(longer + n);
-    for (int i = 0; i < n; i++) {
-        longer[i] = (kv_bytes){at, p->prefix_bytes + keys[i].bytes};
+    *out = ls_realloc(NULL, bytes, 1);
+    if (*out == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
+    at = (uint8_t *)(*out + n);
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        (*out)[i] = (kv_bytes){at, p->prefix_bytes + keys[i].bytes};
         memcpy(at, p->key, p->prefix_bytes);
         memcpy(at + p->prefix_bytes, keys[i].data, keys[i].bytes);
-        at += longer[i].bytes;
+        at += (*out)[i].bytes;
+        st = table_check((*out)[i], 0);
     }
-    return longer;
-}
-
-static ls_status check_all(const kv_bytes *keys, int n)
-{
-    for (int i = 0; i < n; i++)
-        LS_TRY(table_check(keys[i], 0));
-    return LS_OK;
+    return st;
 }
 
 static ls_status prefix_wait(ls_store *s, const kv_bytes *keys, int n, int64_t deadline_ms)
 {
     prefix_store *p = prefix_of(s);
-    kv_bytes *longer = put_in_front_of_all(p, keys, n);
-    ls_status st;
+    kv_bytes *longer;
+    ls_status st = put_in_front_of_all(p, keys, n, &longer);
 
-    if (longer == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
-    st = check_all(longer, n);
     if (st == LS_OK)
         st = p->inner->ops->wait(p->inner, longer, n, deadline_ms);
     ls_free(longer);
@@ -132,12 +124,9 @@ static ls_status prefix_wait(ls_store *s, const kv_bytes *keys, int n, int64_t d
 static ls_status prefix_check(ls_store *s, const kv_bytes *keys, int n, bool *all_exist)
 {
     prefix_store *p = prefix_of(s);
-    kv_bytes *longer = put_in_front_of_all(p, keys, n);
-    ls_status st;
+    kv_bytes *longer;
+    ls_status st = put_in_front_of_all(p, keys, n, &longer);
 
-    if (longer == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
-    st = check_all(longer, n);
     if (st == LS_OK)
         st = p->inner->ops->check(p->inner, longer, n, all_exist);
     ls_free(longer);
@@ -164,7 +153,7 @@ ls_status ls_store_prefix(ls_store *s, const char *prefix, ls_store **out)
         return ls_fail(LS_EINVAL, "a store, its prefix or the result is NULL");
     *out = NULL;
     if (strlen(prefix) >= LS_STORE_KEY_MAX)
-        return ls_fail(LS_EINVAL, "a prefix of %zu bytes leaves no room for keys", strlen(prefix));
+        return ls_fail(LS_EINVAL, "a prefix of %zu bytes leaves no space for keys", strlen(prefix));
     p = ls_calloc(1, sizeof(*p));
     if (p == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a view of a store");

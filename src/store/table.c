@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table.c - the bounded key-value table under every store. `bytes` counts all keys and values; a
+ * change that fails leaves the table as it was.
+ */
 #include "store/table.h"
 
 #include "base/alloc.h"
@@ -11,6 +15,11 @@ typedef struct kv_value {
     size_t bytes;
     uint8_t data[];
 } kv_value;
+
+bool kv_equal(kv_bytes a, kv_bytes b)
+{
+    return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
+}
 
 void table_free(kv_table *t)
 {
@@ -70,7 +79,7 @@ ls_status table_set(kv_table *t, kv_bytes key, kv_bytes value)
     else
         total += key.bytes;
     if (total > TABLE_BYTES_MAX || (before == NULL && t->map.count >= TABLE_KEYS_MAX))
-        return ls_fail(LS_ENOMEM, "the store is full: %zu keys, %zu bytes, and no room for key %s",
+        return ls_fail(LS_ENOMEM, "the store is full: %zu keys, %zu bytes, and no space for key %s",
                        t->map.count, t->bytes, table_key_text(text, sizeof(text), key));
     fresh = ls_realloc(NULL, sizeof(*fresh) + value.bytes, 1);
     if (fresh == NULL)
@@ -113,7 +122,7 @@ ls_status table_sum(const kv_table *t, kv_bytes key, int64_t delta, int64_t *out
         digits[n] = 0;
         if (strlen(digits) != value.bytes ||
             text_parse_int(digits, "the counter", INT64_MIN, INT64_MAX, &before) != LS_OK)
-            return ls_fail(LS_EINVAL, "the value of key %s is no number", text);
+            return ls_fail(LS_EINVAL, "the value of key %s is not a number", text);
     }
     if (__builtin_add_overflow(before, delta, out))
         return ls_fail(LS_EINVAL, "counter %s: %" PRId64 " + %" PRId64 " overflows", text, before,
@@ -136,8 +145,7 @@ bool table_has_value(const kv_table *t, kv_bytes key, kv_bytes expected)
 
     if (!table_get(t, key, &value))
         return expected.bytes == 0;
-    return expected.bytes > 0 && value.bytes == expected.bytes &&
-           memcmp(value.data, expected.data, expected.bytes) == 0;
+    return expected.bytes > 0 && kv_equal(value, expected);
 }
 
 ls_status table_compare_set(kv_table *t, kv_bytes key, kv_bytes expected, kv_bytes desired,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.h - keys and values in memory, with bounds on each and on their sum. Every store's content
- * is one of these.
+ * table.h - keys and values in memory, with bounds on each and on their sum. The content of every
+ * store is a table.
  */
 #ifndef LS_STORE_TABLE_H
 #define LS_STORE_TABLE_H
@@ -24,12 +24,14 @@ typedef struct kv_bytes {
     size_t bytes;
 } kv_bytes;
 
+bool kv_equal(kv_bytes a, kv_bytes b);
+
 void table_free(kv_table *t);
 
 /* LS_EINVAL: key or value is too long, or the key is empty. */
 LS_MUST_USE ls_status table_check(kv_bytes key, size_t value_bytes);
 
-/* LS_ENOMEM: no memory or the store is full; the old value stands then. */
+/* LS_ENOMEM: no memory, or the store is full; the old value stays. */
 LS_MUST_USE ls_status table_set(kv_table *t, kv_bytes key, kv_bytes value);
 
 /* False when absent. *value is valid until the table changes. */
@@ -37,12 +39,11 @@ bool table_get(const kv_table *t, kv_bytes key, kv_bytes *value);
 
 #define TABLE_NUMBER_BYTES 21 /* "-9223372036854775808" and a 0 */
 
-/* What adding would give, as a number and as text. LS_EINVAL when the value is no decimal number,
- * or the sum overflows. */
+/* The sum of the counter and delta, as a number and as text; the table stays. LS_EINVAL: the value
+ * is not a decimal number, or the sum overflows. */
 LS_MUST_USE ls_status table_sum(const kv_table *t, kv_bytes key, int64_t delta, int64_t *out,
                                 char digits[TABLE_NUMBER_BYTES]);
 
-/* Adds for real. */
 LS_MUST_USE ls_status table_add(kv_table *t, kv_bytes key, int64_t delta, int64_t *out);
 
 /* Whether the value is `expected`; an empty one means that the key is absent. */
@@ -51,7 +52,7 @@ bool table_has_value(const kv_table *t, kv_bytes key, kv_bytes expected);
 LS_MUST_USE ls_status table_compare_set(kv_table *t, kv_bytes key, kv_bytes expected,
                                         kv_bytes desired, bool *swapped);
 
-bool table_delete(kv_table *t, kv_bytes key); /* whether it was there */
+bool table_delete(kv_table *t, kv_bytes key); /* false when it is absent */
 size_t table_count(const kv_table *t);
 
 /* "'name'", cut and made printable: for error texts. */

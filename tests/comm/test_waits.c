@@ -79,7 +79,7 @@ static ls_status late_server_body(const ls_test_rank *self, void *arg)
     LS_UNUSED(arg);
     (void)lines_take_stderr(lines);
     if (self->rank == 0)
-        LS_CHECK(lines_await(lines, "rank 0 has not been reached for "));
+        LS_CHECK(lines_await(lines, "no connection to rank 0 for "));
     LS_TRY(ls_test_init(self, &comm));
     return meet_and_leave(comm);
 }
@@ -176,7 +176,7 @@ static ls_status stopped_hub_body(const ls_test_rank *self, void *arg)
     if (self->rank == 2) {
         scene_wait_for_all(s, 3);
         LS_CHECK(kill(atomic_load(&s->pids[0]), SIGSTOP) == 0);
-        LS_CHECK(lines_await(lines, "stopped), which watches over the job, has not answered for "));
+        LS_CHECK(lines_await(lines, "stopped), which hosts the hub, has not answered for "));
         LS_CHECK(kill(atomic_load(&s->pids[0]), SIGCONT) == 0);
     }
     if (part != NULL)
@@ -248,7 +248,7 @@ static void a_wait_in_a_store_names_the_keys(void **state)
         int old;
 
         lines = lines_create();
-        setter = after_line("s: nobody has set key 'slow'", set_key, urls[i % 2]);
+        setter = after_line("s: key 'slow' is not set", set_key, urls[i % 2]);
         old = lines_take_stderr(lines);
         assert_ok(ls_store_open(urls[i % 2], &opt, &store));
         if (i < 2) {

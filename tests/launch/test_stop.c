@@ -71,7 +71,7 @@ static void a_stopped_launcher_is_named_and_the_job_goes_on(void **state)
     rank = job_find(j, JOB_RANK, 1);
     assert_int_equal(kill(j->pid, SIGSTOP), 0);
     assert_int_equal(kill(rank, SIGSTOP), 0);
-    job_await_text(j, 1, "stopped), which watches over the job, has not answered for ");
+    job_await_text(j, 1, "stopped), which hosts the hub, has not answered for ");
     assert_int_equal(kill(j->pid, SIGCONT), 0);
     job_await_text(j, 1, "not arrived ");
     assert_int_equal(kill(rank, SIGCONT), 0);

@@ -99,7 +99,7 @@ static void a_second_one_of_a_rank_is_told_to_both_sides(void **state)
     const control_options opt = joining(t, 1, 3);
 
     LS_UNUSED(state);
-    expect_refusal(&opt, LS_EMISMATCH, "rank 1 is there already");
+    expect_refusal(&opt, LS_EMISMATCH, "rank 1 has already joined");
     assert_int_equal(await_cause(a).kind, CAUSE_MISMATCH);
     control_close(a);
     hub_thread_stop(t, SOON);
@@ -113,7 +113,7 @@ static void a_stray_rank_does_not_harm_a_job_that_runs(void **state)
     control_options opt = joining(t, 1, 2);
 
     LS_UNUSED(state);
-    expect_refusal(&opt, LS_EMISMATCH, "rank 1 is there already");
+    expect_refusal(&opt, LS_EMISMATCH, "rank 1 has already joined");
     opt.world_size = 5;
     expect_refusal(&opt, LS_EMISMATCH, "this job has 2 ranks");
     assert_ok(ls_store_set(control_store(a), "still", "1", 1));
@@ -146,7 +146,7 @@ static void another_job_generation_or_key_is_refused_in_words(void **state)
     expect_refusal(&opt, LS_EMISMATCH, "security is mac here, auth at");
     opt.security = NET_AUTH;
     opt.key = NULL;
-    expect_refusal(&opt, LS_EAUTH, "no key");
+    expect_refusal(&opt, LS_EAUTH, "without a key");
     opt.insecure = true;
     expect_refusal(&opt, LS_EAUTH, "key");
     opt = joining(t, 2, 2);
@@ -195,7 +195,7 @@ static void a_hub_that_has_gone_is_not_waited_for(void **state)
     const int64_t since_ms = ls_now_ms();
 
     LS_UNUSED(state);
-    opt.is_there = true;
+    opt.refused_is_final = true;
     hub_thread_stop(t, 0);
     expect_refusal(&opt, LS_EPEER, "Connection refused");
     assert_in_range(ls_now_ms() - since_ms, 0, SOON / 2);
@@ -239,7 +239,7 @@ static void a_lost_rank_is_named_to_all_others(void **state)
         assert_int_equal(cause.kind, CAUSE_DIED);
         assert_int_equal(cause.group, GROUP_ALL);
         assert_int_equal(cause.rank, 1);
-        text_format(named, sizeof(named), "rank 1 (pid %d) is gone", (int)getpid());
+        text_format(named, sizeof(named), "rank 1 (pid %d) is lost", (int)getpid());
         assert_non_null(strstr(cause.text, named));
     }
     await_count(&news.n_lost, 1);

@@ -142,7 +142,7 @@ static void a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group(void **
         assert_ok(ls_store_set(control_store(c[i]), "k", "v", 1));
     }
     assert_ok(control_waiting(c[0], &s, 1, NULL, 0, -1, 20, &ticket));
-    assert_false(control_is_noted(c[0], ticket));
+    assert_false(control_is_acknowledged(c[0], ticket));
     for (int i = 1; i < 3; i++) {
         const group_leave leave = await_leave(c[0]);
 
@@ -150,7 +150,7 @@ static void a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group(void **
         assert_int_equal(leave.sequence, i);
     }
     assert_false(has_leave(c[0]));
-    assert_true(control_is_noted(c[0], ticket));
+    assert_true(control_is_acknowledged(c[0], ticket));
     // The record goes with the last member.
     assert_ok(control_leave(c[0], 0, 9, 4));
     assert_ok(control_leave(c[3], 0, 9, 4));
@@ -219,7 +219,7 @@ static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
     assert_non_null(strstr(news.late, "1 MiB"));
     assert_non_null(strstr(news.late, "waited for 10.2 s"));
     assert_non_null(strstr(news.late, "in broadcast #16"));
-    assert_non_null(strstr(news.late, "last heard of"));
+    assert_non_null(strstr(news.late, "last message "));
     assert_non_null(strstr(news.late, "3 (has not joined)"));
     ls_mutex_unlock(&news.lock);
     for (int i = 0; i < 3; i++)
@@ -251,7 +251,7 @@ static void a_rank_that_is_stopped_after_it_arrived_is_named(void **state)
     assert_ok(control_waiting(c[0], &s, 0, everybody, 2, 0, 5000, NULL));
     await_count(&news.n_late, 1);
     ls_mutex_lock(&news.lock);
-    assert_non_null(strstr(news.late, "arrived 0-1: all are there; stopped: 1 (pid "));
+    assert_non_null(strstr(news.late, "arrived 0-1: all ranks have arrived; stopped: 1 (pid "));
     ls_mutex_unlock(&news.lock);
     assert_ok(control_fail(c[0], &cause));
     cause = await_cause(c[0]);

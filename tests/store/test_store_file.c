@@ -153,7 +153,7 @@ static void other_peoples_files_stay_untouched(void **state)
     LS_UNUSED(state);
     write_all(text, sizeof(text));
     assert_status(ls_store_open(url, NULL, &s), LS_EFORMAT);
-    assert_told("not a store");
+    assert_told("not a Lockstep store");
     assert_null(s);
     assert_int_equal(read_all(back, sizeof(back)), sizeof(text));
     assert_memory_equal(back, text, sizeof(text));
