@@ -11,7 +11,7 @@ typedef struct check_flags {
     const char *nproc;
     int64_t nnodes;
     int64_t master_port;
-    const char *hosts; /* NULL: not given, and so the others */
+    const char *hosts; /* NULL: not given, like the other texts */
     const char *hostfile;
     const char *ssh;
     int64_t ssh_port;
@@ -25,12 +25,12 @@ typedef struct check_flags {
     int help;
 } check_flags;
 
-/* Whether there are other machines to look at: by -H, --hostfile, or Slurm's allocation. Where this machine is the only one, its slots
- * become options->n_ranks. */
+/* *has_hosts: there are other machines to check, by -H, --hostfile or a Slurm allocation. If this
+ * machine is the only one, its slots become options->n_ranks. */
 LS_MUST_USE ls_status check_hosts_find(const check_flags *f, check_options *options,
                                        bool *has_hosts);
 
-/* Looks at those that were found; gives an exit code. */
+/* Checks the machines of check_hosts_find(). Returns the exit code. */
 int check_hosts(const check_flags *f, const check_options *options);
 
 #endif

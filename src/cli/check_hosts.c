@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_hosts.c - lockstep check -H: several machines. Which, and how they are started, is settled as for lockstep run.
+ * check_hosts.c - lockstep check -H: checks several machines. It finds them and starts their agents
+ * as lockstep run does.
  */
 #include "cli/check_flags.h"
 #include "cli/cli.h"
 #include "cli/run_flags.h"
 #include "diagnose/hosts_check.h"
 
-static run_flags hosts; /* large, and borrowed by what is started from it */
+static run_flags hosts; /* borrowed by the check; too large for the stack */
 
 ls_status check_hosts_find(const check_flags *f, check_options *options, bool *has_hosts)
 {
@@ -15,10 +16,10 @@ ls_status check_hosts_find(const check_flags *f, check_options *options, bool *h
 
     *has_hosts = false;
     if (is_given && f->nnodes == 1)
-        return ls_fail(LS_EINVAL, "-H and --nnodes 1: one machine, or several");
+        return ls_fail(LS_EINVAL, "-H and --nnodes 1 exclude each other");
     if (!is_given && f->nnodes == 1)
         return LS_OK;
-    hosts = (run_flags){.nnodes = "1", /* that is, not given */
+    hosts = (run_flags){.nnodes = "1", /* the default */
                         .host_text = f->hosts,
                         .hostfile = f->hostfile,
                         .ssh = f->ssh,
@@ -31,7 +32,7 @@ ls_status check_hosts_find(const check_flags *f, check_options *options, bool *h
         options->n_ranks = hosts.n_ranks;
     if (!is_given && !hosts.has_hosts &&
         (f->net != NULL || f->port_range != NULL || f->ssh != NULL))
-        return ls_fail(LS_EINVAL, "--net, --port-range and --ssh are about other machines: -H");
+        return ls_fail(LS_EINVAL, "--net, --port-range and --ssh need other machines: -H");
     for (int i = 0; i < hosts.host_list.n && options->n_ranks > 0; i++)
         hosts.host_list.hosts[i].slots = options->n_ranks;
     return LS_OK;

@@ -14,7 +14,8 @@
 int cmd_run(int argc, char **argv);
 int cmd_torchrun(int argc, char **argv); /* as cmd_run, but exits with 1 on every failure */
 int cmd_bench(int argc, char **argv);
-/* cmd_bench() under a program name of nccl-tests: "all_reduce_perf" (bench_kind_of_program()). */
+/* cmd_bench() under a program name of nccl-tests, "all_reduce_perf". */
+bool is_perf_program(const char *name);
 int cmd_perf(const char *program, int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_check.c - lockstep check: what of this machine, or of several (check_hosts.c), will stand in the way of a job; and with --settings,
- * every LOCKSTEP_* setting, its value, and where that comes from.
+ * cmd_check.c - lockstep check: diagnoses problems on this machine or several (check_hosts.c). With
+ * --settings it prints every LOCKSTEP_* setting, its value and the origin of the value.
  */
 #include "cli/check_flags.h"
 #include "cli/cli.h"
@@ -19,7 +19,7 @@ static void print_setting(config_id id)
 {
     const config_entry *entry = &config_table()[id];
     const char *origin = config_origin(id);
-    const char *given = getenv(entry->name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *given = getenv(entry->name); // NOLINT(concurrency-mt-unsafe): there is one thread
     const char *value =
         given != NULL && !text_equal(origin, "default") ? given : entry->default_text;
 
@@ -66,7 +66,7 @@ static void print_number(int n, const char *what, const char *end)
     print_out("%d %s%s%s", n, what, n == 1 ? "" : "s", end);
 }
 
-/* What is as it should be first, then what is worse and worse: the end is what a terminal still shows. */
+/* In increasing severity, because a terminal shows the end. */
 static void print_findings(const findings *list, bool problems)
 {
     for (int severity = problems ? FINDING_NOTE : FINDING_OK; severity <= FINDING_ERROR; severity++)
@@ -106,8 +106,7 @@ static ls_status read_options(const check_flags *f, check_options *out)
                            .tries_gpus = f->gpu_check != 0,
                            .sources = &check_this_machine};
     if (f->quick && f->gpu_check)
-        return ls_fail(LS_EINVAL, "--gpu-check takes seconds, and --quick leaves GPUs out: one of "
-                                  "them");
+        return ls_fail(LS_EINVAL, "--gpu-check and --quick exclude each other: --quick skips GPUs");
     return LS_OK;
 }
 
@@ -151,45 +150,48 @@ int cmd_check(int argc, char **argv)
     const ls_flag one[N_ONE] = {
         {"This machine", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
-         "`N` ranks on each machine, or auto: one a core that may be used; with hosts: their "
-         "slots"},
+         "`N` ranks on each machine, or auto: one per usable core; with -H the slots of the hosts"},
         {"nnodes", 0, LS_FLAG_INT, &f.nnodes, 1, 65536,
-         "machines of the job; with 1, names and networks matter less"},
+         "number of machines of the job; with 1, host names and networks are checked less "
+         "strictly"},
         {"master-port", 0, LS_FLAG_INT, &f.master_port, 0, 65535,
-         "`PORT` the port that the job is to use; 0: MASTER_PORT, or torchrun's"},
+         "`PORT` of the job; 0 = MASTER_PORT, or 29500"},
         {"gpu-check", 0, LS_FLAG_BOOL, &f.gpu_check, 0, 0,
-         "open each GPU and use some of its memory; takes seconds, where one hangs a minute"},
+         "open each GPU and use some of its memory; takes seconds, a minute if a GPU hangs"},
         {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0,
-         "print an array of objects; of several machines, an object"},
+         "print JSON: an array of findings; for several machines an object"},
         {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0,
-         "only what takes milliseconds: names, networks, limits, cores, /dev/shm"},
-        {"problems", 0, LS_FLAG_BOOL, &f.problems, 0, 0, "leave out what is as it should be"},
+         "only fast checks: host names, networks, limits, cores, /dev/shm"},
+        {"problems", 0, LS_FLAG_BOOL, &f.problems, 0, 0, "print only problems"},
         {"settings", 0, LS_FLAG_BOOL, &f.settings, 0, 0,
-         "print all settings and where their values come from, and nothing else"},
+         "only print all settings, their values and the origin of the values"},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
     const ls_flag many[N_MANY] = {
         {"Several machines", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f.hosts, 0, 0,
-         "`LIST` machines to look at by ssh, a:8,user@b:2, and the ways between them; in a Slurm "
-         "allocation those of the allocation"},
+         "`LIST` machines to check by ssh, a:8,user@b:2, and the networks between them; in a Slurm "
+         "allocation the default is its machines"},
         {"host", 0, LS_FLAG_TEXT, &f.hosts, 0, 0, NULL},
         {"hostfile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0,
          "`FILE` the same from a file, one a line: a slots=8, or a:8"},
         {"machinefile", 0, LS_FLAG_TEXT, &f.hostfile, 0, 0, NULL},
-        {"ssh", 0, LS_FLAG_TEXT, &f.ssh, 0, 0, "`COMMAND` what to run in the place of ssh"},
-        {"ssh-port", 0, LS_FLAG_INT, &f.ssh_port, 0, 65535, "`PORT` ssh's port"},
+        {"ssh", 0, LS_FLAG_TEXT, &f.ssh, 0, 0,
+         "`COMMAND` command with arguments to use instead of ssh"},
+        {"ssh-port", 0, LS_FLAG_INT, &f.ssh_port, 0, 65535, "`PORT` of the ssh servers"},
         {"net", 0, LS_FLAG_TEXT, &f.net, 0, 0,
-         "`LIST` which networks may be used: eth0,10.0.0.0/8,^docker0"},
+         "`LIST` networks that may be used: eth0,10.0.0.0/8,^docker0"},
         {"port-range", 0, LS_FLAG_TEXT, &f.port_range, 0, 0,
-         "`A-B` the ports that hosts call each other at"},
+         "`A-B` ports at which hosts listen for each other"},
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep check",
                             .usage = "[flags]",
-                            .summary = "Tells what on this machine, or on those of -H, will stand "
-                                       "in the way of a job, why, and the command that mends it.\n"
-                                       "Ends with 1 when there is an error among that.",
+                            .summary =
+                                "Diagnoses problems of this machine, or of those of -H: what "
+                                "they are, why they matter, and the command that fixes "
+                                "them.\n"
+                                "Exits with 1 when there is an error.",
                             .tables = {one, many},
                             .n = {N_ONE, N_MANY}};
     const ls_status st = ls_flags_parse(&flags, argc, argv, NULL);

@@ -26,7 +26,7 @@ typedef struct data_flags {
     int64_t per_class;
     int64_t jpeg;
     int help;
-    const char *words[MAX_WORDS]; /* what is no flag */
+    const char *words[MAX_WORDS]; /* arguments that are not flags */
     int n_words;
 } data_flags;
 
@@ -34,7 +34,7 @@ typedef struct data_flags {
 
 typedef struct data_kind {
     const char *name;
-    const char *splits[N_SPLITS]; /* to learn from, and to be tested on */
+    const char *splits[N_SPLITS]; /* for training, for evaluation */
 } data_kind;
 
 static const data_kind kinds[] = {
@@ -87,7 +87,7 @@ typedef struct report {
     bool has_failed; /* something is broken or missing */
 } report;
 
-static void tell_bad(void *arg, const char *text)
+static void print_bad(void *arg, const char *text)
 {
     char printable[LS_ERROR_BYTES];
 
@@ -96,7 +96,7 @@ static void tell_bad(void *arg, const char *text)
     print_error("%s\n", printable);
 }
 
-static void tell_progress(void *arg, size_t n_done, size_t n_all)
+static void print_progress(void *arg, size_t n_done, size_t n_all)
 {
     const report *r = arg;
 
@@ -108,8 +108,8 @@ static ls_status describe(report *r, const char *name, const ls_dataset *d)
 {
     const describe_options options = {.threads = (int)r->flags->threads,
                                       .is_quick = r->flags->quick != 0,
-                                      .bad = tell_bad,
-                                      .progress = tell_progress,
+                                      .bad = print_bad,
+                                      .progress = print_progress,
                                       .arg = r};
     dataset_facts facts;
     ls_status st = dataset_describe(d, &options, &facts);
@@ -135,7 +135,7 @@ static ls_status describe_single(report *r, const char *dir)
     return st;
 }
 
-/* A split that cannot be opened is told, and the other described all the same. */
+/* If one split cannot be opened, prints the error and describes the other one. */
 static ls_status describe_splits(report *r, const data_kind *kind, const char *dir)
 {
     ls_dataset *sets[N_SPLITS] = {NULL, NULL};
@@ -226,13 +226,13 @@ static ls_status check_convert(const data_flags *flags, const data_kind *from, c
     if (flags->n_words != 3)
         return ls_fail(LS_EINVAL, "convert takes two folders: SOURCE and DESTINATION");
     if (from == NULL)
-        return ls_fail(LS_EINVAL, "--from is \"%s\": idx, cifar or folder", flags->from);
+        return ls_fail(LS_EINVAL, "--from %s: must be idx, cifar or folder", flags->from);
     if (to == NULL || text_equal(to->name, "idx"))
-        return ls_fail(LS_EINVAL, "--to is \"%s\": cifar or folder", flags->to);
+        return ls_fail(LS_EINVAL, "--to %s: must be cifar or folder", flags->to);
     if (text_equal(to->name, "cifar") && flags->jpeg > 0)
-        return ls_fail(LS_EINVAL, "--jpeg is for folders: CIFAR's files hold plain pixels");
+        return ls_fail(LS_EINVAL, "--jpeg needs --to folder: CIFAR files hold raw pixels");
     if (text_equal(to->name, "cifar") && flags->image_size != 0 && flags->image_size != 32)
-        return ls_fail(LS_EINVAL, "--image-size is %lld: CIFAR's images are 32 x 32",
+        return ls_fail(LS_EINVAL, "--image-size %lld: CIFAR images are 32 x 32",
                        (long long)flags->image_size);
     return LS_OK;
 }
@@ -250,7 +250,7 @@ static int cmd_convert(const data_flags *flags)
 
 /* --- the command --- */
 
-/* Flags and words in any order. */
+/* Flags and other arguments in any order. */
 static ls_status parse(const ls_flags *flags, int argc, char **argv, data_flags *out)
 {
     int at = 0;
@@ -263,7 +263,7 @@ static ls_status parse(const ls_flags *flags, int argc, char **argv, data_flags 
         if (at >= argc)
             return LS_OK;
         if (out->n_words == MAX_WORDS)
-            return ls_fail(LS_EINVAL, "%s is one word too many", argv[at]);
+            return ls_fail(LS_EINVAL, "%s: too many arguments", argv[at]);
         out->words[out->n_words++] = argv[at];
     }
 }
@@ -277,8 +277,8 @@ static int dispatch(const data_flags *flags)
         return cmd_convert(flags);
     if (kind != NULL && flags->n_words == 2)
         return cmd_describe(flags, kind);
-    (void)ls_fail(LS_EINVAL, "idx DIR, cifar DIR, folder DIR or convert SOURCE DESTINATION is "
-                             "needed; lockstep data --help tells more");
+    (void)ls_fail(LS_EINVAL, "expected idx DIR, cifar DIR, folder DIR or convert SOURCE "
+                             "DESTINATION; see lockstep data --help");
     return print_failure("data", LS_EINVAL);
 }
 
@@ -287,18 +287,18 @@ int cmd_data(int argc, char **argv)
     data_flags f = {.threads = ls_usable_cores(NULL), .to = "folder", .from = "idx"};
     const ls_flag table[] = {
         {"Describing a data set", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
-        {"threads", 'j', LS_FLAG_INT, &f.threads, 1, 256, "threads that look at images"},
-        {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0, "look at sizes only, decode nothing"},
+        {"threads", 'j', LS_FLAG_INT, &f.threads, 1, 256, "number of threads that read images"},
+        {"quick", 0, LS_FLAG_BOOL, &f.quick, 0, 0, "read image sizes only, do not decode images"},
         {"classes", 0, LS_FLAG_BOOL, &f.classes, 0, 0, "list every class"},
         {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0, "print JSON"},
-        {"Converting one", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
-        {"from", 0, LS_FLAG_TEXT, &f.from, 0, 0, "`FORMAT` what SOURCE is: idx, cifar, folder"},
-        {"to", 0, LS_FLAG_TEXT, &f.to, 0, 0, "`FORMAT` what DESTINATION becomes: cifar, folder"},
+        {"Converting a data set", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"from", 0, LS_FLAG_TEXT, &f.from, 0, 0, "`FORMAT` of SOURCE: idx, cifar, folder"},
+        {"to", 0, LS_FLAG_TEXT, &f.to, 0, 0, "`FORMAT` of DESTINATION: cifar, folder"},
         {"image-size", 0, LS_FLAG_INT, &f.image_size, 0, 16384,
-         "`PIXELS` height and width; 0: as they are"},
-        {"per-class", 0, LS_FLAG_INT, &f.per_class, 0, 1e9, "images of each class; 0: all"},
+         "`PIXELS` height and width; 0 = unchanged"},
+        {"per-class", 0, LS_FLAG_INT, &f.per_class, 0, 1e9, "images per class; 0 = all"},
         {"jpeg", 0, LS_FLAG_INT, &f.jpeg, 0, 100,
-         "`QUALITY` write JPEG of this quality, 1 to 100; 0: PNG"},
+         "`QUALITY` write JPEG of this quality, 1 to 100; 0 = PNG"},
         {"Both", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
@@ -307,7 +307,7 @@ int cmd_data(int argc, char **argv)
         .program = "lockstep data",
         .usage = "idx|cifar|folder DIR [flags], or convert SOURCE DESTINATION [flags]",
         .summary = "Describes a data set: images, sizes, classes, broken files (exit code 1), mean "
-                   "and deviation; or writes it in another format.",
+                   "and standard deviation; or converts it to another format.",
         .tables = {table},
         .n = {LS_COUNT_OF(table)},
         .takes_rest = 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_run.c - lockstep run [flags] PROG ARGS...: torchrun's flags, and any program.
+ * cmd_run.c - lockstep run [flags] PROG ARGS...: starts any program with the flags of torchrun.
  */
 #include "cli/cli.h"
 #include "cli/run_flags.h"
@@ -26,8 +26,8 @@ static bool ends_with(const char *s, const char *end)
     return n >= strlen(end) && text_equal(s + n - strlen(end), end);
 }
 
-/* A bare name that PATH does not have may be a program in the tool's folder, as in a build tree, or
- * in libexec, where programs are installed. */
+/* A bare name that is not in PATH is looked up in the folder of the tool (build tree) and in
+ * libexec (installed programs). */
 static char *find_program(char *program)
 {
     static const char *const folders[] = {"", LOCKSTEP_PROGRAM_FOLDER "/"};
@@ -47,14 +47,15 @@ static char *find_program(char *program)
     return program;
 }
 
-/* torchrun takes every program for a script unless it is told otherwise; we look at its name. */
+/* torchrun assumes a Python script unless --no-python is given; lockstep run looks at the suffix.
+ * */
 static bool is_python(const run_flags *f, const char *program)
 {
     return f->module || f->run_path ||
            (!f->no_python && (f->as_torchrun || ends_with(program, ".py")));
 }
 
-/* The command that each rank runs. The agent puts the number in the place of ${local_rank}. */
+/* The command that each rank runs. The agent replaces ${local_rank}. */
 static ls_status make_command(const run_flags *f, int argc, char **argv, char **command)
 {
     const bool python = is_python(f, argv[0]);
@@ -63,11 +64,11 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
     static char unbuffered[] = "-u";
     static char as_module[] = "-m";
     static char standard[] = "python3";
-    char *interpreter = getenv("PYTHON_EXEC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    char *interpreter = getenv("PYTHON_EXEC"); // NOLINT(concurrency-mt-unsafe): there is one thread
     int n = 0;
 
     if (argc > PROGRAM_ARGS_MOST)
-        return ls_fail(LS_EINVAL, "%d arguments for the program, %d are the most", argc,
+        return ls_fail(LS_EINVAL, "%d arguments for the program are more than %d", argc,
                        PROGRAM_ARGS_MOST);
     if (python) {
         command[n++] = interpreter != NULL ? interpreter : standard;
@@ -93,12 +94,13 @@ static bool tees(const run_flags *f, unsigned stream)
     return (streams & stream) != 0;
 }
 
-static void tell_what_has_no_effect(const run_flags *f)
+static void print_flags_without_effect(const run_flags *f)
 {
     if (f->numa_binding != NULL)
-        print_error("lockstep: this version binds no rank to cores: --numa-binding %s has no "
-                    "effect\n",
-                    f->numa_binding);
+        print_error(
+            "lockstep: --numa-binding %s has no effect: this version does not bind ranks to "
+            "cores\n",
+            f->numa_binding);
     for (int which = 0; which < 2; which++)
         if (f->filters[which] != NULL && !tees(f, RANK_STDOUT << which))
             print_error("lockstep: --duplicate-%s-filters has no effect without --tee %d or "
@@ -106,9 +108,9 @@ static void tell_what_has_no_effect(const run_flags *f)
                         which == 0 ? "stdout" : "stderr", RANK_STDOUT << which);
 }
 
-/* What of this machine will stand in the way, as far as that is known in milliseconds. Traps of names and networks are the launcher's
- * own to avoid, and advice is for people. */
-static void tell_what_is_wrong_here(const run_flags *f)
+/* Prints the problems of this machine that take only milliseconds to find; on a terminal also the
+ * warnings. */
+static void print_problems(const run_flags *f)
 {
     const check_options options = {.n_ranks = f->n_ranks, .sources = &check_this_machine};
     const finding_severity least = isatty(STDERR_FILENO) ? FINDING_WARNING : FINDING_ERROR;
@@ -124,7 +126,7 @@ static void tell_what_is_wrong_here(const run_flags *f)
     findings_free(&found);
 }
 
-/* As print_failure(), by the name that was called. */
+/* As print_failure(), with the name torchrun if that was called. */
 static int fail_run(bool as_torchrun, ls_status status)
 {
     print_error("%s: %s\n", run_flags_name(as_torchrun), ls_last_error());
@@ -144,7 +146,8 @@ static ls_status write_trace(file_atomic *file, const trace *t)
     return st;
 }
 
-/* Runs the job, and keeps its timeline if one is asked for. A file that cannot be written is told before anything is started. */
+/* Runs the job and, with --trace, writes its timeline. Opens the file before the job starts, so
+ * that a wrong path is an error at once. */
 static ls_status run_traced(const char *path, agent_spec *spec, agent_result *result)
 {
     file_atomic file = {.fd = -1};
@@ -158,7 +161,7 @@ static ls_status run_traced(const char *path, agent_spec *spec, agent_result *re
     spec->ring_keeper = &t;
     st = agent_run(spec, result);
     if (st == LS_OK && write_trace(&file, &t) != LS_OK)
-        print_error("lockstep: no timeline: %s\n", ls_last_error());
+        print_error("lockstep: cannot write the timeline: %s\n", ls_last_error());
     file_atomic_cancel(&file);
     trace_free(&t);
     return st;
@@ -202,8 +205,8 @@ static int run_job(const run_flags *f, char **command)
 
     if (error_path != NULL && *error_path != 0)
         spec.error_path = error_path;
-    tell_what_has_no_effect(f);
-    tell_what_is_wrong_here(f);
+    print_flags_without_effect(f);
+    print_problems(f);
     st = run_traced(f->trace, &spec, &result);
     if (st != LS_OK)
         return fail_run(f->as_torchrun, st);

@@ -78,9 +78,9 @@ static void print_broken(const dataset_facts *f)
     if (!f->is_quick)
         print_out("  broken    %zu\n", f->n_bad);
     else if (f->n_bad > 0)
-        print_out("  broken    %zu or more: --quick reads beginnings only\n", f->n_bad);
+        print_out("  broken    %zu or more: --quick does not decode images\n", f->n_bad);
     else
-        print_out("  broken    unknown: --quick decodes nothing\n");
+        print_out("  broken    unknown: --quick does not decode images\n");
 }
 
 void data_report_print(const char *name, const ls_dataset *d, const dataset_facts *f,
@@ -98,7 +98,7 @@ void data_report_print(const char *name, const ls_dataset *d, const dataset_fact
         print_channels("std", f->std, f->n_channels);
     }
     if (f->n_others > 0)
-        print_out("  others    %zu file%s with other endings than .jpg, .jpeg or .png: left out\n",
+        print_out("  others    %zu file%s skipped: the suffix is not .jpg, .jpeg or .png\n",
                   f->n_others, text_plural((int64_t)f->n_others));
     print_broken(f);
 }

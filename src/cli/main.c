@@ -6,7 +6,6 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
-#include "cli/bench/case.h"
 #include "diagnose/check.h"
 
 #include <fcntl.h>
@@ -69,7 +68,7 @@ int main(int argc, char **argv)
     open_standard_streams();
     if (text_equal(program, "torchrun"))
         return cmd_torchrun(argc, argv);
-    if (bench_kind_of_program(program) >= 0)
+    if (is_perf_program(program))
         return cmd_perf(program, argc, argv);
     if (argc < 2) {
         (void)help();

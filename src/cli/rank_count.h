@@ -10,9 +10,9 @@
 #define RANK_COUNT_MOST 4096
 
 /*
- * *n = the number in `text`, or for "gpu" the number of visible GPUs (check_count_gpus()), for "cpu"
- * the number of usable cores, for "auto" gpu where there is a GPU, else cpu. LS_EINVAL: none of
- * these, or "gpu" without a GPU.
+ * *n = the number in `text`, or for "gpu" the number of visible GPUs (check_count_gpus()), for
+ * "cpu" the number of usable cores, for "auto" gpu where there is a GPU, else cpu. LS_EINVAL: none
+ * of these, or "gpu" without a GPU.
  */
 LS_MUST_USE ls_status rank_count_read(const char *text, int *n);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_flags.h - the flags of lockstep run, which are torchrun's and a few more, and what they mean together.
+ * run_flags.h - the flags of lockstep run (those of torchrun, and more), and the settings that
+ * follow from them.
  */
 #ifndef LS_CLI_RUN_FLAGS_H
 #define LS_CLI_RUN_FLAGS_H
@@ -48,11 +49,11 @@ typedef struct run_flags {
     int no_python;
     int module;
     int run_path;
-    const char *pass_local_rank; /* NULL: not asked for */
+    const char *pass_local_rank; /* NULL: not given */
     int virtual_local_rank;
     const char *numa_binding;
     const char *signals;
-    const char *isolate; /* NULL: not given; "": without a word */
+    const char *isolate; /* NULL: not given; "": given without a value */
     const char *redirects;
     const char *tee;
     const char *log_dir;
@@ -67,17 +68,17 @@ typedef struct run_flags {
     int no_prefix;
     int no_fold;
     int help;
-    const char *ignored; /* where flags go that one machine has no use for */
+    const char *ignored; /* of flags that have no effect */
     int ignored_switch;
 
     /* What follows from them. */
-    bool has_nodes; /* more than one, or there may be: */
+    bool has_nodes; /* more than one machine, or possibly more */
     agent_nodes nodes;
     rdzv_options rendezvous;
     net_ports ports;
     net_key key;
     char head[ENDPOINT_BYTES]; /* nodes.head */
-    bool has_hosts;            /* which are started from here: */
+    bool has_hosts;            /* this command starts the agents of all machines */
     agent_hosts_spec hosts;
     hostlist host_list;
     char *export_list[RUN_EXPORTS_MOST];
@@ -93,25 +94,26 @@ typedef struct run_flags {
     rank_list rank_list;  /* valid when ranks is given */
 } run_flags;
 
-/* Reads PET_* variables, then the command line, and checks what they say; where help is asked for, only the flag says so.
- * argv[*rest] is the program. */
+/* Reads PET_* variables, then the command line, and checks the values; with --help it sets only
+ * f->help. argv[*rest] is the program. */
 LS_MUST_USE ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv,
                                      int *rest);
-int run_flags_help(bool as_torchrun); /* gives an exit code */
+int run_flags_help(bool as_torchrun); /* returns the exit code */
 
-/* What the flags about nodes mean together (run_nodes.c); n_ranks is known. */
+/* Settings of the flags about nodes (run_nodes.c). f->n_ranks is set. */
 LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);
 
-/* --port-range, also where it has no effect. */
+/* Checks --port-range, also where it has no effect. */
 LS_MUST_USE ls_status run_flags_settle_ports(run_flags *f);
 
-/* --net and LOCKSTEP_SECURITY, for both. */
+/* --net and LOCKSTEP_SECURITY, for run_nodes.c and run_hosts.c. */
 LS_MUST_USE ls_status run_flags_settle_networks(run_flags *f);
 
-/* Hosts that are started from here, if they are asked for or Slurm has given us some (run_hosts.c); then it takes the other's place. */
+/* Settings for -H, --hostfile or a Slurm allocation (run_hosts.c). With hosts it replaces
+ * run_flags_settle_nodes(). */
 LS_MUST_USE ls_status run_flags_settle_hosts(run_flags *f);
 
-/* The name that messages begin with. */
+/* "torchrun" or "lockstep run", for messages. */
 const char *run_flags_name(bool as_torchrun);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_hosts.c - jobs that are started from one machine: -H and --hostfile by ssh, an allocation of Slurm's by srun.
+ * run_hosts.c - settings of jobs that one machine starts on all others: -H and --hostfile by ssh, a
+ * Slurm allocation by srun. Called by run_flags.c and check_hosts.c.
  */
 #include "cli/run_flags.h"
 
@@ -18,7 +19,7 @@ enum { INTERFACES_MOST = 64, JOIN_MS = 120000 };
 
 static const char *variable(const char *name)
 {
-    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): there is one thread
 
     return value != NULL ? value : "";
 }
@@ -44,7 +45,7 @@ static bool is_own_address(const char *name)
     return false;
 }
 
-/* "node1" and "node1.cluster" are taken for the same, two full names only if they are equal. */
+/* "node1" and "node1.cluster" are the same host; two full names only if they are equal. */
 static bool is_same_name(const char *a, const char *b)
 {
     const size_t n_a = strcspn(a, ".");
@@ -55,8 +56,8 @@ static bool is_same_name(const char *a, const char *b)
     return n_a > 0 && n_a == n_b && strncmp(a, b, n_a) == 0 && (a[n_a] == 0 || b[n_b] == 0);
 }
 
-/* "localhost", its name with or without its domain, or an address of its own in numbers: names are not looked up, as ssh may know them
- * differently. "user@" always means ssh. */
+/* "localhost", the host name with or without its domain, or a numeric address of this machine.
+ * Names are not resolved, because ssh may resolve them differently. "user@" always means ssh. */
 static bool is_this_machine(const char *name)
 {
     char host[256] = "";
@@ -72,7 +73,7 @@ static bool is_this_machine(const char *name)
     return is_numeric ? is_own_address(name) : is_same_name(name, host);
 }
 
-/* All entries that are this machine become one, at the first one's place. */
+/* Merges all entries for this machine into the first of them. Returns its index, -1: none. */
 static int merge_own(hostlist *list)
 {
     int own = -1;
@@ -94,9 +95,10 @@ static int merge_own(hostlist *list)
     return own;
 }
 
-/* --- what is sent along --- */
+/* --- folder and environment --- */
 
-/* The folder by the name that the user gave it: the one that symbolic links lead to may be elsewhere on other machines. */
+/* The working folder by the path that the user entered: symbolic links may differ on other
+ * machines. */
 static ls_status find_folder(run_flags *f)
 {
     const char *named = variable("PWD");
@@ -112,7 +114,7 @@ static ls_status find_folder(run_flags *f)
                                                         : ls_fail_errno("the working folder");
 }
 
-/* -x NAME takes the value from here, -x NAME=VALUE sets it here, too. */
+/* -x NAME uses the value of this environment; -x NAME=VALUE also sets it here. */
 static ls_status read_exports(run_flags *f)
 {
     for (int i = 0; i < f->exports.n; i++) {
@@ -122,17 +124,18 @@ static ls_status read_exports(run_flags *f)
         char name[256];
 
         if (n_name == 0 || n_name >= sizeof(name))
-            return ls_fail(LS_EINVAL, "-x %s: NAME or NAME=VALUE", entry);
+            return ls_fail(LS_EINVAL, "-x %s: must be NAME or NAME=VALUE", entry);
         text_format(name, sizeof(name), "%.*s", (int)n_name, entry);
         if (equals != NULL && setenv(name, equals + 1, 1) != 0) // NOLINT(concurrency-mt-unsafe)
             return ls_fail_errno("-x %s", entry);
         if (equals == NULL && getenv(name) == NULL) // NOLINT(concurrency-mt-unsafe)
-            return ls_fail(LS_EINVAL, "-x %s: it is not set here; -x %s=VALUE sets it", name, name);
+            return ls_fail(LS_EINVAL, "-x %s: the variable is not set; -x %s=VALUE sets it", name,
+                           name);
     }
     return LS_OK;
 }
 
-/* "NAME=VALUE" of each, as they are now. */
+/* Lists "NAME=VALUE" of each exported variable. */
 static ls_status list_exports(run_flags *f)
 {
     for (int i = 0; i < f->exports.n; i++) {
@@ -144,7 +147,7 @@ static ls_status list_exports(run_flags *f)
         else
             text_append(&text, "%s=%s", entry, variable(entry));
         LS_TRY(text_status(&text));
-        f->export_list[i] = text.data; /* until the process ends, as what getenv() gives */
+        f->export_list[i] = text.data; /* lives as long as the process */
     }
     f->hosts.exports = f->export_list;
     f->hosts.n_exports = f->exports.n;
@@ -156,18 +159,17 @@ static ls_status list_exports(run_flags *f)
 static ls_status refuse_others(const run_flags *f, const char *what)
 {
     if (!text_equal(f->nnodes, "1") || f->endpoint != NULL || f->node_rank != 0 || f->standalone)
-        return ls_fail(
-            LS_EINVAL,
-            "%s starts all machines from here: it does not go with --nnodes, "
-            "--node-rank, --rdzv-endpoint and --standalone, where each is started by hand",
-            what);
+        return ls_fail(LS_EINVAL,
+                       "%s starts all machines from here: it excludes --nnodes, --node-rank, "
+                       "--rdzv-endpoint and --standalone",
+                       what);
     return LS_OK;
 }
 
 static ls_status read_given_hosts(run_flags *f)
 {
     if (f->host_text != NULL && f->hostfile != NULL)
-        return ls_fail(LS_EINVAL, "-H and --hostfile: one of them");
+        return ls_fail(LS_EINVAL, "-H and --hostfile exclude each other");
     LS_TRY(refuse_others(f, f->hostfile != NULL ? "--hostfile" : "-H"));
     if (f->hostfile != NULL)
         return hostlist_load(f->hostfile, &f->host_list);
@@ -178,8 +180,8 @@ static ls_status read_given_hosts(run_flags *f)
     return LS_OK;
 }
 
-/* Inside salloc or sbatch, but not in a task that srun has started: those have found their place. The step of sbatch's script and of salloc's
- * shell have numbers beyond those of any other. */
+/* Inside salloc or sbatch, but not in a task that srun has started, which is a rank already. The
+ * steps of an sbatch script and of an salloc shell have numbers above those of all other steps. */
 static bool is_in_allocation(const run_flags *f)
 {
     const char *step = variable("SLURM_STEP_ID");
@@ -210,9 +212,9 @@ static ls_status read_allocation(run_flags *f)
     return LS_OK;
 }
 
-/* --- what follows --- */
+/* --- settings --- */
 
-/* A job of loopback addresses needs no other listener than there. */
+/* If all hosts are loopback addresses, the head listens on loopback only. */
 static ls_status choose_listen_address(run_flags *f)
 {
     bool is_loopback = true;
@@ -226,7 +228,7 @@ static ls_status choose_listen_address(run_flags *f)
     return LS_OK;
 }
 
-/* Hosts that get no rank are none of the job's. */
+/* Removes hosts without ranks. */
 static void drop_empty(run_flags *f)
 {
     hostlist *list = &f->host_list;
@@ -246,7 +248,7 @@ static void drop_empty(run_flags *f)
     list->n = n;
 }
 
-/* Where all numbers are known the ranks have their places now, else when the hosts have said how many cores they have. */
+/* Places the ranks now if all slots are known, else when the hosts have reported their cores. */
 static ls_status settle_slots(run_flags *f, bool has_counts)
 {
     bool are_known = true;

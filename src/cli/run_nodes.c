@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_nodes.c - how many machines a job has, which of them this is, where they meet, and with which key.
+ * run_nodes.c - settings of jobs whose command is run on each machine: number of machines, node
+ * rank, rendezvous address and key. Called by run_flags.c.
  */
 #include "cli/run_flags.h"
 
@@ -37,7 +38,7 @@ static ls_status read_nnodes(run_flags *f)
 
 /* --- --rdzv-conf --- */
 
-/* What torchrun's stores take and we have no use for. */
+/* Keys of torchrun's stores, which have no effect here. */
 static bool is_known(const char *key)
 {
     static const char *const known[] = {
@@ -65,7 +66,7 @@ static ls_status read_setting(run_flags *f, char *setting, int *is_host)
     bool yes;
 
     if (equals == NULL)
-        return ls_fail(LS_EINVAL, "--rdzv-conf: \"%s\" is no key=value", setting);
+        return ls_fail(LS_EINVAL, "--rdzv-conf: \"%s\" is not key=value", setting);
     *equals = 0;
     if (text_equal(setting, "join_timeout"))
         return read_seconds(equals + 1, "--rdzv-conf join_timeout", &f->rendezvous.join_ms);
@@ -83,9 +84,10 @@ static ls_status read_setting(run_flags *f, char *setting, int *is_host)
     }
     if (is_known(setting))
         return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "--rdzv-conf: \"%s\" is not known; join_timeout, last_call_timeout, is_host",
-                   setting);
+    return ls_fail(
+        LS_EINVAL,
+        "--rdzv-conf: unknown key \"%s\"; known are join_timeout, last_call_timeout, is_host",
+        setting);
 }
 
 static ls_status read_conf(run_flags *f, int *is_host)
@@ -97,7 +99,7 @@ static ls_status read_conf(run_flags *f, int *is_host)
         const size_t n = strcspn(at, ",");
 
         if (n >= sizeof(setting))
-            return ls_fail(LS_EINVAL, "--rdzv-conf: a setting of %zu characters", n);
+            return ls_fail(LS_EINVAL, "--rdzv-conf: a setting of %zu characters is too long", n);
         text_format(setting, sizeof(setting), "%.*s", (int)n, at);
         if (n > 0)
             LS_TRY(read_setting(f, setting, is_host));
@@ -117,14 +119,14 @@ static ls_status find_endpoint(run_flags *f, bool by_id)
     if (host == NULL || *host == 0)
         host = f->master_addr != NULL ? f->master_addr : "127.0.0.1";
     if (!by_id && f->endpoint == NULL && f->master_addr == NULL)
-        return ls_fail(LS_EINVAL, "--rdzv-backend c10d: where do the machines meet? "
+        return ls_fail(LS_EINVAL, "--rdzv-backend c10d needs the rendezvous address: "
                                   "--rdzv-endpoint HOST[:PORT]");
     LS_TRY(endpoint_format(host, port, "--rdzv-endpoint", f->head));
     f->nodes.head = f->head;
     return LS_OK;
 }
 
-/* Checked also where no port will be needed: a wrong flag is an error on one machine too. */
+/* A wrong value is an error on one machine too, where no port is needed. */
 ls_status run_flags_settle_ports(run_flags *f)
 {
     const char *dash = f->port_range != NULL ? strchr(f->port_range, '-') : NULL;
@@ -160,8 +162,8 @@ static ls_status choose_head(run_flags *f, bool by_id, int is_host)
     if (by_id) {
         f->nodes.id = (int)f->node_rank;
         if (f->nodes.id >= f->rendezvous.max_nodes)
-            return ls_fail(LS_EINVAL, "--node-rank %d, but --nnodes %d: 0 to %d", f->nodes.id,
-                           f->rendezvous.max_nodes, f->rendezvous.max_nodes - 1);
+            return ls_fail(LS_EINVAL, "--node-rank %d with --nnodes %d: must be 0 to %d",
+                           f->nodes.id, f->rendezvous.max_nodes, f->rendezvous.max_nodes - 1);
         f->nodes.is_head = f->nodes.id == 0;
     } else {
         f->nodes.id = -1;
@@ -186,7 +188,7 @@ static ls_status choose_port(run_flags *f)
         return LS_OK;
     if (!f->nodes.is_head)
         return ls_fail(LS_EINVAL,
-                       "--rdzv-endpoint %s: which port does the head of the job listen at?",
+                       "--rdzv-endpoint %s: give the port at which the head of the job listens",
                        f->head);
     LS_TRY(net_listen(&f->nodes.listen, NET_STREAM, 1, &fd, &bound));
     close(fd);
@@ -202,7 +204,8 @@ ls_status run_flags_settle_nodes(run_flags *f)
     int is_host = -1;
 
     if (!by_id && !text_equal(f->backend, "c10d"))
-        return ls_fail(LS_EUNSUPPORTED, "--rdzv-backend %s: static or c10d (no etcd is needed)",
+        return ls_fail(LS_EUNSUPPORTED,
+                       "--rdzv-backend %s: must be static or c10d (etcd is not needed)",
                        f->backend);
     f->rendezvous.max_restarts = (int)f->max_restarts;
     LS_TRY(read_nnodes(f));
@@ -212,12 +215,13 @@ ls_status run_flags_settle_nodes(run_flags *f)
     f->has_nodes = f->rendezvous.max_nodes > 1;
     if (!f->has_nodes) {
         if (f->node_rank != 0)
-            return ls_fail(LS_EINVAL, "--node-rank %lld, but there is one machine: 0",
+            return ls_fail(LS_EINVAL,
+                           "--node-rank %lld, but there is one machine, with node rank 0",
                            (long long)f->node_rank);
         return LS_OK;
     }
     if (by_id && f->rendezvous.min_nodes != f->rendezvous.max_nodes)
-        return ls_fail(LS_EINVAL, "--nnodes %s goes with --rdzv-backend c10d", f->nnodes);
+        return ls_fail(LS_EINVAL, "--nnodes %s needs --rdzv-backend c10d", f->nnodes);
     f->rendezvous.by_id = by_id;
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);

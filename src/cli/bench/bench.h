@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench.h - lockstep bench: what is asked for, and how its parts hang together.
+ * bench.h - lockstep bench: its options, and the functions of its files.
  *
- *   cmd_bench.c   flags; starts the ranks, or one set of ranks an engine (--vs)
- *   case.h        one row: what each rank gives and gets (pure)
- *   call.c        carries a row's operation out
- *   measure.c     times it and checks what came out
- *   sweep.c       all rows: on the ranks, and beside them for --vs
+ *   cmd_bench.c   flags; starts the ranks, or one set of ranks per backend (--vs)
+ *   case.h        one row: what each rank sends and receives (pure)
+ *   call.c        runs the operation of a row
+ *   measure.c     times it and checks the results
+ *   sweep.c       all rows: on the ranks, and in the process of --vs
  *   table.c       prints rows, writes JSON
- *   report.c      the report that nccl-tests' --output_file names
+ *   report.c      the report of nccl-tests' --output_file
  *   split.c       NCCL_TESTS_SPLIT (pure)
- *   turn.c, vs.c  --vs: ranks that measure when it is their turn, and who gives the turns
+ *   turn.c, vs.c  --vs: the ranks, which measure in turns, and the process that starts the turns
  *   watch.c       sendrecv --watch
  */
 #ifndef LS_CLI_BENCH_H
@@ -25,7 +25,7 @@ enum { BENCH_UNUSED_FLAGS = 6 };
 
 typedef struct bench_options {
     bench_kind kind;
-    /* nccl-tests' */
+    /* Of nccl-tests. */
     int64_t min_bytes;
     int64_t max_bytes;
     int64_t step_bytes; /* used when factor is 0 */
@@ -38,34 +38,35 @@ typedef struct bench_options {
     int64_t aggregate; /* operations started together */
     int64_t cycles;    /* of the whole table; with vs: of each row */
     int64_t average;   /* bench_average */
-    int64_t check;     /* 0: do not look at the results */
+    int64_t check;     /* operations whose results are checked, 0: none */
     int64_t threads;   /* ranks to start here: threads * ranks */
-    int64_t ranks;     /* 0: as no launcher has, one */
-    int64_t timeout_s; /* of one operation; 0: the library's */
-    int64_t blocking; /* 1, 2: wait for each operation of -m, and 1: barrier; 3: barrier after -m */
+    int64_t ranks;
+    int64_t timeout_s; /* of one operation; 0: the library's default */
+    /* 1, 2: wait for each operation of -m, and 1: barrier; 3: barrier after -m. */
+    int64_t blocking;
     int64_t intervals;    /* 1: columns about single iterations */
-    int64_t skip;         /* leading iterations that these leave out */
-    int64_t cpu_time;     /* 1: the column "time" is that until the calls have returned */
+    int64_t skip;         /* first iterations that these columns skip */
+    int64_t cpu_time;     /* 1: the column "time" is the time until the calls have returned */
     int64_t timestamps;   /* 1: a column with the time of day */
-    int64_t registration; /* 1, 2: as memory "registered" */
+    int64_t registration; /* 1, 2: same as memory "registered" */
     int64_t memory_report;
-    int64_t unalign;         /* elements between the buffers' begin and the data */
+    int64_t unalign;         /* elements between the start of a buffer and the data */
     const char *output_file; /* nccl-tests' report, NULL: none */
-    const char
-        *unused[BENCH_UNUSED_FLAGS]; /* as given: what has no effect on CPUs; NULL: not given */
-    /* ours */
+    /* Flags that have no effect on CPUs, as given; NULL: not given. */
+    const char *unused[BENCH_UNUSED_FLAGS];
+    /* Lockstep's own. */
     const char *backend;
     const char *transport;
-    const char *json;   /* file, NULL: none */
-    const char *memory; /* "user", "registered"; from the command line "0", "1", too: as -M */
-    const char *bind;   /* "none", "core" */
-    const char *vs;     /* NULL, or the other backends: "mpi:openmpi,gloo" */
-    const char *watch;  /* NULL: no; "": until interrupted; else so many reports */
-    int touch; /* write the source before each operation and read the destination after it */
-    int show_algorithms; /* print the choice of the native backend, and nothing else */
-    const char *turn;    /* where a rank of --vs is given its turns */
-    /* the command line */
-    int argc; /* the program or the operation, and flags */
+    const char *json; /* file, NULL: none */
+    const char
+        *memory; /* "user", "registered"; on the command line also "0" and "1", which mean -M */
+    const char *bind;    /* "none", "core" */
+    const char *vs;      /* NULL, or the other backends: "mpi:openmpi,gloo" */
+    const char *watch;   /* NULL: not given; "": until interrupted; else the number of reports */
+    int touch;           /* write the source before each operation, read the destination after it */
+    int show_algorithms; /* print the algorithms of the native backend and exit */
+    const char *turn;    /* of a rank of --vs: the address of the process of vs.c */
+    int argc;            /* the program or the operation, and flags */
     char **argv;
     const char *notes; /* lines for the table's header: flags that have no effect */
 } bench_options;
@@ -77,7 +78,7 @@ typedef enum bench_average {
     BENCH_MOST = 3
 } bench_average;
 
-/* Of single operations, the slowest rank's time of each. */
+/* Statistics of single operations: of each, the time of the slowest rank. */
 typedef struct bench_stats {
     double mean_us;
     double min_us;
@@ -88,10 +89,10 @@ typedef struct bench_stats {
     double deviation_us;
 } bench_stats;
 
-/* One side of a row. time_us 0: this operation has no such side. */
+/* One side (out of place or in place) of a row. time_us 0: the operation has no such side. */
 typedef struct bench_time {
     double time_us;     /* of one operation */
-    double cpu_us;      /* with -C: until its call has returned */
+    double cpu_us;      /* with -C: time until its call has returned */
     bench_stats single; /* with -I */
     int64_t wrong;      /* -1: not checked */
 } bench_time;
@@ -105,25 +106,28 @@ typedef struct bench_result {
 
 typedef struct bench bench;
 
-/* Takes memory for the largest row. `world` is borrowed; it is split as NCCL_TESTS_SPLIT says. Collective. */
+/* Allocates memory for the largest row. Borrows `world` and splits it by NCCL_TESTS_SPLIT.
+ * Collective. */
 LS_MUST_USE ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out);
 void bench_close(bench *b);          /* NULL is allowed */
 ls_comm *bench_comm(const bench *b); /* the group that is measured */
 ls_comm *bench_world(const bench *b);
-int bench_color(const bench *b); /* the group's in NCCL_TESTS_SPLIT */
-/* Of the row that was measured last, in place or not: us of each iteration, of the slowest rank;
- * NULL without -I. And those of rank 0, of rank 1, ...; NULL without -J and on other ranks than 0. */
+int bench_color(const bench *b); /* of the measured group, by NCCL_TESTS_SPLIT */
+/* Times (us) of each iteration of the row that was measured last, of the slowest rank; NULL without
+ * -I. bench_rank_samples(): those of rank 0, then of rank 1, ...; only on rank 0 with -J, else
+ * NULL. */
 const double *bench_samples(const bench *b, int side);
 const double *bench_rank_samples(const bench *b, int side);
 
-/* Measures one row. `check` beside the options'. Collective over the world; all ranks get the same result. */
+/* Measures one row; checks results if `check` and the options ask for it. Collective over the
+ * world; all ranks get the same result. */
 LS_MUST_USE ls_status bench_measure(bench *b, const bench_case *c, bool check, bench_result *out);
 
 /* --- call.c --- */
 
 #define BENCH_AGGREGATE_MAX 256
 
-/* What the operation is carried out with, beside the case. */
+/* The buffers and counts that the operation is called with. */
 typedef struct bench_buffers {
     void *src;
     void *dst;
@@ -131,9 +135,9 @@ typedef struct bench_buffers {
     size_t *dst_counts;
 } bench_buffers;
 
-/* Carries the operation out `times` times, all started before the first is waited for; the exchanges
- * of BENCH_HYPERCUBE are waited for one by one. issue_ns: NULL, or the time until all calls have
- * returned is added to it. */
+/* Runs the operation `times` times: starts all, then waits for all. The exchanges of
+ * BENCH_HYPERCUBE are waited for one by one. Adds the time until all calls have returned to
+ * *issue_ns, which may be NULL. */
 LS_MUST_USE ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
                                  int64_t times, int64_t *issue_ns);
 
@@ -152,42 +156,42 @@ typedef struct bench_sweep {
 bench_sweep bench_sweep_begin(const bench_options *opt, int n);
 bool bench_sweep_next(bench_sweep *s, bench_case *out);
 
-/* Every row on all ranks of `world`; rank 0 prints. With opt->turn every row when its turn comes;
- * vs.c prints. Collective. resident: bench_resident() before the ranks have joined, for -M. */
+/* Measures every row on all ranks of `world`; rank 0 prints. With opt->turn each row waits for its
+ * turn, and vs.c prints. Collective. resident: bench_resident() before ls_init(), for -M. */
 LS_MUST_USE ls_status bench_run(ls_comm *world, const bench_options *opt, int64_t resident);
-/* Bytes of memory that this process has resident, pages that it shares included; 0: not known. */
+/* Resident memory of this process in bytes, shared pages included; 0: unknown. */
 int64_t bench_resident(void);
 
 /* --- table.c --- */
 
-/* Another engine, and how it does in the present row; out of place, in place. */
-typedef struct bench_rival {
+/* Another backend and its result in the current row; [0] out of place, [1] in place. */
+typedef struct bench_peer {
     const char *backend;
     const char *transport;
     bench_result result;
     double ratio[2];  /* its time over ours */
-    double spread[2]; /* the distance between the ratio's quartiles in percent of it */
-} bench_rival;
+    double spread[2]; /* interquartile range of the ratio in percent of its median */
+} bench_peer;
 
-#define BENCH_RIVALS_MAX 7
+#define BENCH_PEERS_MAX 7
 
 typedef struct bench_report bench_report;
 
 typedef struct bench_table {
     const bench_options *opt;
     bench_report *report; /* NULL: none is written */
-    const bench *bench;   /* the samples; NULL with rivals */
+    const bench *bench;   /* has the samples; NULL with peers */
     const char *backend;
     const char *transport;
-    bench_rival rivals[BENCH_RIVALS_MAX];
-    int n_rivals; /* 0: one set of ranks */
+    bench_peer peers[BENCH_PEERS_MAX];
+    int n_peers; /* 0: one set of ranks */
     text_buf json;
     json_writer writer;
     double busbw_sum;
     int64_t n_measured;
     int64_t wrong;
-    int64_t memory
-        [3]; /* with -M: bytes of joining, of the buffers, of measuring; the most of any rank */
+    /* With -M: bytes of initialization, buffers, operations; the maximum of all ranks. */
+    int64_t memory[3];
 } bench_table;
 
 /* GB/s. */
@@ -198,9 +202,10 @@ const char *bench_redop_text(const bench_case *c); /* "none" where it does not r
 
 void bench_table_begin(bench_table *t, int n_ranks);
 void bench_table_row(bench_table *t, const bench_case *c, const bench_result *r);
-/* Beside the rivals' results: a line for each. */
+/* The row beside the results of the peers: one line for each peer. */
 void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result *ours);
-/* The footer and the JSON file. LS_EINTERNAL when results were wrong, or less bandwidth was reached than NCCL_TESTS_MIN_BW asks. */
+/* Prints the footer and writes the JSON file. LS_EINTERNAL: results were wrong, or the bandwidth is
+ * below NCCL_TESTS_MIN_BW. */
 LS_MUST_USE ls_status bench_table_end(bench_table *t);
 void bench_table_free(bench_table *t);
 
@@ -210,39 +215,43 @@ enum { BENCH_TIME_BYTES = 32 };
 /* "2026-07-09 16:03:21", local time; "" when there is none. */
 const char *bench_time_text(char buf[BENCH_TIME_BYTES]);
 
-/* Makes the file at once, under a free name: FILE, FILE.0, FILE.1 ... *out is NULL without -J and on
- * other ranks than rank 0. color: of this rank's group. Collective over `world`. Where rank 0 cannot
- * make the file it fails, and *can_go_on is false on all ranks: the others end without an error. */
+/* Creates the file at once, under a free name: FILE, FILE.0, FILE.1 ... *out is NULL without -J and
+ * on other ranks than rank 0. color: of this rank's group. Collective over `world`. If rank 0
+ * cannot create the file, it fails, and *can_go_on is false on all ranks: the others end without an
+ * error. */
 LS_MUST_USE ls_status bench_report_open(ls_comm *world, int color, const bench_options *opt,
                                         bench_report **out, bool *can_go_on);
-/* The row that was measured last; b: its samples. */
+/* Adds the row that was measured last; `b` has its samples. */
 void bench_report_row(bench_report *r, const bench *b, const bench_case *c,
                       const bench_result *result);
-/* wanted: NCCL_TESTS_MIN_BW, negative: none. */
-LS_MUST_USE ls_status bench_report_end(bench_report *r, int64_t wrong, double busbw, double wanted);
-void bench_report_close(bench_report *r); /* removes a file that was not ended; NULL is allowed */
+/* Writes the file. min_bandwidth: NCCL_TESTS_MIN_BW in GB/s, negative: not set. */
+LS_MUST_USE ls_status bench_report_end(bench_report *r, int64_t wrong, double busbw,
+                                       double min_bandwidth);
+/* Removes the file if it was not written; NULL is allowed. */
+void bench_report_close(bench_report *r);
 
 /* --- turn.c: a rank of --vs --- */
 
 typedef struct bench_turn bench_turn;
 
-/* `at` as vs.c has named it. */
+/* at: the value of --turn. */
 LS_MUST_USE ls_status bench_turn_open(const char *at, ls_comm *comm, bench_turn **out);
 void bench_turn_close(bench_turn *t); /* NULL is allowed */
-/* Sleeps until it is this rank's turn. *has_turn: false when there will be none, because another set of ranks has failed. */
+/* Sleeps until it is this rank's turn. *has_turn is false when another set of ranks has failed. */
 LS_MUST_USE ls_status bench_turn_wait(bench_turn *t, bool *has_turn);
-/* Rank 0 tells what has been measured; the others have nothing to say. */
+/* Rank 0 sends its result; the other ranks do nothing. */
 LS_MUST_USE ls_status bench_turn_end(bench_turn *t, const bench_result *r);
 
 /* --- vs.c --- */
 
-/* Starts a set of ranks for each of the engines and lets them measure in turn. argv: the flags, which
- * the ranks get, too. */
+/* Starts a set of ranks for each backend and lets the sets measure in turns. argv: the flags, which
+ * are passed on to the ranks. */
 LS_MUST_USE ls_status bench_vs(const bench_options *opt, int argc, char **argv);
 
 /* --- watch.c --- */
 
-/* Throughput between each rank and the next, live, until SIGINT or SIGTERM, or as many reports as asked for. Collective. */
+/* Prints the throughput between each rank and the next until SIGINT or SIGTERM, or the number of
+ * reports in opt->watch. Collective. */
 LS_MUST_USE ls_status bench_watch(ls_comm *comm, const bench_options *opt);
 
 #endif

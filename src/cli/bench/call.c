@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * call.c - runs a row's operation through the public collectives; measure.c times these calls.
+ */
 #include "cli/bench/bench.h"
 
 #include "base/clock.h"
@@ -60,7 +63,8 @@ static ls_status send_recv(ls_comm *comm, const bench_case *c, const bench_buffe
                     c->type);
 }
 
-/* After exchange k each rank holds the parts of the 2^(k+1) ranks whose numbers differ from its own in the lowest k + 1 bits. */
+/* After exchange k each rank holds the parts of the 2^(k+1) ranks whose numbers differ from its own
+ * only in the lowest k + 1 bits. */
 static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffers *b)
 {
     const size_t bytes = c->count * ls_dtype_size(c->type);
@@ -79,7 +83,7 @@ static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffe
     return LS_OK;
 }
 
-/* Carries it out and waits. */
+/* Runs the operation and waits. */
 static ls_status call_once(ls_comm *comm, const bench_case *c, const bench_buffers *b)
 {
     if (c->kind == BENCH_SEND_RECV)
@@ -87,8 +91,8 @@ static ls_status call_once(ls_comm *comm, const bench_case *c, const bench_buffe
     return c->kind == BENCH_HYPERCUBE ? hypercube(comm, c, b) : issue(comm, c, b, NULL);
 }
 
-/* Starts it and adds what is to be waited for, one or two works. Each exchange of a hypercube needs
- * the one before, so that it is over when this returns. */
+/* Starts the operation and appends its one or two works. Each exchange of a hypercube needs the
+ * exchange before it, so the hypercube has ended when this returns. */
 static ls_status start(ls_comm *comm, const bench_case *c, const bench_buffers *b, ls_work **works,
                        int *n)
 {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * case.c - the table of operations, types and reductions of nccl-tests, and the sizes and positions
+ * of what each rank sends and receives.
+ */
 #include "cli/bench/case.h"
 
 #include "base/text.h"
@@ -7,11 +11,11 @@
 
 typedef struct kind_facts {
     const char *name;
-    const char *other; /* understood, too */
+    const char *other; /* second accepted name */
     bool reduces;
     bool has_root;
     bool has_in_place;
-    bool is_cut; /* the vector is cut by rank */
+    bool is_cut; /* the vector is divided among the ranks */
 } kind_facts;
 
 static const kind_facts kinds[BENCH_KIND_COUNT] = {
@@ -143,7 +147,7 @@ size_t bench_size(const bench_case *c)
     return c->count * parts * ls_dtype_size(c->type);
 }
 
-size_t bench_room(int64_t bytes)
+size_t bench_buffer_bytes(int64_t bytes)
 {
     // The parts of BENCH_ALL_TO_ALL_V may all be large ones.
     return (size_t)bytes + (size_t)bytes / 2 + 1;

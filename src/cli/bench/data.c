@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data.c - fills the sources of a row and compares the results bit for bit, for measure.c.
+ */
 #include "cli/bench/case.h"
 
 #include "base/half.h"
 
 #include <string.h>
 
-/* Small whole numbers: their sums are exact in every type. For products 1 and 2, whose products only move the exponent. Where data is
- * only moved, numbers that tell more places apart. */
+/* Small integers, whose sums are exact in every type; for products 1 and 2, whose products only
+ * change the exponent; for operations without a reduction more values, which detect wrong places.
+ * */
 static int input(const bench_case *c, int rank, size_t i)
 {
     const size_t mixed = i * 7 + (size_t)rank * 3;
@@ -41,8 +45,8 @@ static double reduced(const bench_case *c, size_t i)
     return value;
 }
 
-/* Writes `value` as one element. Whole numbers wrap as the reduction's do; an average is rounded once, from float32 for the
- * short floating types. */
+/* Writes `value` as one element. Integers wrap as in the reduction; an average is rounded once,
+ * from float32 for 16-bit types. */
 static void store(void *at, ls_dtype type, double value, int divisor)
 {
     const float single = (float)value / (float)divisor;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.c - for one row: warm up, time n operations back to back, check some more of them.
+ * measure.c - measures one row: warm-up, n timed operations back to back, then operations whose
+ * results are checked.
  *
- * Where single operations are timed (--touch, -I) every rank reads its clock around each. Of what
- * the ranks have read for the same operation, the largest counts.
+ * With --touch and -I single operations are timed: every rank reads its clock around each
+ * operation, and the largest time of all ranks counts.
  */
 #include "cli/bench/bench.h"
 
@@ -26,16 +27,16 @@ struct bench {
     void *first;
     void *second;
     int color;          /* of the measured group */
-    bench_buffers at;   /* of the row that is measured */
+    bench_buffers at;   /* of the current row */
     int64_t *issue_ns;  /* &issued_ns with -C, else NULL */
-    int64_t issued_ns;  /* until the calls have returned, all operations of a side together */
-    double *samples[2]; /* us, of each side one an iteration; NULL: single ones are not timed */
-    double *rows[2];    /* on rank 0 for the report: the samples of each rank after another */
+    int64_t issued_ns;  /* time until the calls have returned, sum over one side */
+    double *samples[2]; /* us per iteration, of each side; NULL: single ones are not timed */
+    double *rows[2];    /* on rank 0 for the report: the samples of rank 0, rank 1, ... */
 };
 
 /* --- memory --- */
 
-/* On huge pages where the system has them, whatever the engine. */
+/* Uses huge pages if there are some, for every backend. */
 static ls_status take_buffer(const bench *b, size_t bytes, void **out)
 {
     const size_t whole = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
@@ -69,7 +70,7 @@ static ls_status split_world(bench *b)
     return ls_comm_split(b->world, b->color, rank, &b->split);
 }
 
-/* Where single operations are timed: their times, and those of each rank for the report. */
+/* Allocates the samples of single operations, and of all ranks for the report. */
 static ls_status take_samples(bench *b)
 {
     const size_t n = (size_t)b->opt->iterations;
@@ -88,7 +89,7 @@ static ls_status take_samples(bench *b)
 static ls_status prepare(bench *b)
 {
     const bench_options *opt = b->opt;
-    const size_t bytes = bench_room(opt->max_bytes) + (size_t)opt->unalign * sizeof(double);
+    const size_t bytes = bench_buffer_bytes(opt->max_bytes) + (size_t)opt->unalign * sizeof(double);
     size_t n;
 
     LS_TRY(split_world(b));
@@ -96,7 +97,7 @@ static ls_status prepare(bench *b)
     n = (size_t)ls_comm_size(bench_comm(b));
     LS_TRY(take_buffer(b, bytes, &b->first));
     LS_TRY(take_buffer(b, bytes, &b->second));
-    if (opt->memory_report > 0) { // pages count from when they are first written
+    if (opt->memory_report > 0) { // a page is resident after the first write
         memset(b->first, 0, bytes);
         memset(b->second, 0, bytes);
     }
@@ -117,7 +118,7 @@ ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out)
     b->opt = opt;
     b->world = world;
     b->registered = text_equal(opt->memory, "registered");
-    // an operation that is waited for inside its call is issued when it is over
+    // a blocking call returns when the operation has ended
     b->issue_ns = opt->cpu_time > 0 && opt->blocking == 0 ? &b->issued_ns : NULL;
     st = prepare(b);
     if (st != LS_OK) {
@@ -175,12 +176,12 @@ static void produce(void *src, size_t bytes)
     static int value = 0x3c;
 
     value ^= 1;
-    memset(src, value, bytes); // ordinary numbers in every type
+    memset(src, value, bytes); // finite numbers in every type
 }
 
 static void consume(const void *dst, size_t bytes)
 {
-    const char *at = dst; // -u may leave it between words
+    const char *at = dst; // -u may unalign it
     uint64_t sum = 0;
 
     for (size_t i = 0; i < bytes / sizeof(sum); i++) {
@@ -188,10 +189,10 @@ static void consume(const void *dst, size_t bytes)
         memcpy(&word, at + i * sizeof(word), sizeof(word));
         sum += word;
     }
-    __asm__ volatile("" : : "r"(sum)); // so that nothing is left out
+    __asm__ volatile("" : : "r"(sum)); // keeps the reads
 }
 
-/* One iteration: -m operations, waited for as -z says. ns: NULL, or its time is added. */
+/* One iteration: -m operations, waited for by the mode of -z. Adds its time to *ns, if not NULL. */
 static ls_status iterate(bench *b, const bench_case *c, int64_t *ns)
 {
     const bench_options *o = b->opt;
@@ -208,8 +209,8 @@ static ls_status iterate(bench *b, const bench_case *c, int64_t *ns)
     return o->blocking == 3 ? ls_barrier(b->world, NULL) : LS_OK;
 }
 
-/* One iteration's time on this rank. With --touch all start together, so that the clock shows no
- * other rank's touching. */
+/* The time of one iteration on this rank. With --touch a barrier starts all ranks together, so the
+ * time does not contain the touching of other ranks. */
 static ls_status time_one(bench *b, const bench_case *c, double *us)
 {
     const size_t size = ls_dtype_size(c->type);
@@ -226,7 +227,7 @@ static ls_status time_one(bench *b, const bench_case *c, double *us)
     return LS_OK;
 }
 
-/* What all ranks have measured, made one (-a). */
+/* Combines the measurements of all ranks by -a. */
 static ls_status combine(const bench *b, double *values, size_t n)
 {
     switch ((bench_average)b->opt->average) {
@@ -250,7 +251,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The nearest rank: the smallest sample that so many percent do not exceed. */
+/* Nearest-rank percentile: the smallest sample that `percent` of the samples do not exceed. */
 static double percentile(const double *sorted, size_t n, size_t percent)
 {
     return sorted[(n * percent + 99) / 100 - 1];
@@ -287,7 +288,7 @@ static ls_status describe_samples(const double *samples, size_t n, bench_stats *
     return LS_OK;
 }
 
-/* The time is combined as all times are; of single operations the slowest rank's counts. */
+/* The time is combined by -a; of each single operation the maximum of all ranks counts. */
 static ls_status time_each(bench *b, const bench_case *c, int side, bench_time *out)
 {
     const size_t n = (size_t)b->opt->iterations;
@@ -348,7 +349,7 @@ static ls_status check_result(bench *b, const bench_case *c, int64_t *wrong)
     const size_t got = bench_dst_count(c, b->rank) * ls_dtype_size(c->type);
 
     if (got > 0)
-        memset(b->at.dst, 0xee, got); // what is not written must be seen
+        memset(b->at.dst, 0xee, got); // detects elements that are not written
     bench_fill(c, b->rank, b->at.src);
     LS_TRY(bench_call(bench_comm(b), c, &b->at, 1, NULL));
     *wrong = bench_count_wrong(c, b->rank, b->at.dst);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - the JSON report of nccl-tests' --output_file, with its names and in its order, so that
- * programs which read those read this. The file is made when the run begins, under a name that is
- * free, and written when it ends.
+ * report.c - the JSON report of nccl-tests' --output_file, with its keys in its order, for programs
+ * that read such reports. The file is created under a free name when the run begins, and written
+ * when the run ends.
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
@@ -27,7 +27,7 @@ struct bench_report {
     json_writer writer;
 };
 
-/* What each rank says about itself. */
+/* Sent by each rank. */
 typedef struct rank_facts {
     int32_t pid;
     int32_t color;
@@ -35,7 +35,7 @@ typedef struct rank_facts {
     char host[HOST_BYTES];
 } rank_facts;
 
-/* --- values as nccl-tests writes them --- */
+/* --- values in the format of nccl-tests --- */
 
 const char *bench_time_text(char buf[BENCH_TIME_BYTES])
 {
@@ -100,7 +100,7 @@ static ls_status write_file(bench_report *r)
     return st;
 }
 
-/* --- what was asked for, and of which ranks --- */
+/* --- options and ranks --- */
 
 static void put_start(json_writer *w, const bench_options *o)
 {
@@ -302,7 +302,7 @@ void bench_report_row(bench_report *r, const bench *b, const bench_case *c,
 
 /* --- the end --- */
 
-ls_status bench_report_end(bench_report *r, int64_t wrong, double busbw, double wanted)
+ls_status bench_report_end(bench_report *r, int64_t wrong, double busbw, double min_bandwidth)
 {
     json_writer *w = &r->writer;
 
@@ -313,10 +313,10 @@ ls_status bench_report_end(bench_report *r, int64_t wrong, double busbw, double 
     json_close(w, '}');
     json_open(w, "average_bus_bandwidth", '{');
     json_put_real(w, "bandwidth", busbw);
-    if (wanted < 0)
+    if (min_bandwidth < 0)
         json_put_string(w, "okay", "unchecked");
     else
-        put_truth(w, "okay", busbw >= 0.9 * wanted);
+        put_truth(w, "okay", busbw >= 0.9 * min_bandwidth);
     json_close(w, '}');
     json_open(w, "errors", '[');
     json_close(w, ']');

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split.c - NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK as nccl-tests reads them. Pure. */
+/*
+ * split.c - parses NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK by the rules of nccl-tests, for
+ * measure.c. Pure.
+ */
 #include "cli/bench/case.h"
 
 #include "base/status.h"

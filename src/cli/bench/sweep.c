@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sweep.c - the order of the rows, and the loop over them on the ranks of cmd_bench.c.
+ */
 #include "cli/bench/bench.h"
 
 #include "base/file.h"
@@ -8,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The size after `bytes`, -1 behind the last. No factor leads away from 0. */
+/* The size after `bytes`, -1 after the last size. A factor cannot change 0. */
 static int64_t next_size(const bench_options *o, int64_t bytes)
 {
     const bool by_factor = o->factor > 1;
@@ -24,7 +27,7 @@ static bool is_all(const char *choice)
     return text_equal(choice, "all") || text_equal(choice, "-1");
 }
 
-static bool is_wanted(const bench_sweep *s)
+static bool is_selected(const bench_sweep *s)
 {
     const bench_options *o = s->opt;
     const bool reduces = bench_reduces(o->kind);
@@ -45,7 +48,7 @@ bench_sweep bench_sweep_begin(const bench_options *opt, int n)
     return (bench_sweep){.opt = opt, .n = n, .root = -1, .bytes = -1};
 }
 
-/* Type by type, in each reduction by reduction, in each root by root. */
+/* Order: types, within a type reductions, within a reduction roots. */
 static bool next_kind_of_row(bench_sweep *s)
 {
     do {
@@ -59,7 +62,7 @@ static bool next_kind_of_row(bench_sweep *s)
         }
         if (s->type == LS_DTYPE_COUNT)
             return false;
-    } while (!is_wanted(s));
+    } while (!is_selected(s));
     s->bytes = s->opt->min_bytes;
     return true;
 }
@@ -84,9 +87,9 @@ bool bench_sweep_next(bench_sweep *s, bench_case *out)
 static ls_status check_ranks(const bench_options *opt, int n)
 {
     if (opt->kind == BENCH_SEND_RECV && n < 2)
-        return ls_fail(LS_EINVAL, "sendrecv is between ranks, and this is the only one (-g 2)");
+        return ls_fail(LS_EINVAL, "sendrecv needs 2 ranks or more, but there is 1 (-g 2)");
     if (opt->kind == BENCH_HYPERCUBE && (n & (n - 1)) != 0)
-        return ls_fail(LS_EINVAL, "hypercube needs a power of two of ranks, and these are %d", n);
+        return ls_fail(LS_EINVAL, "hypercube needs a power of two of ranks, but there are %d", n);
     if (bench_has_root(opt->kind) && !is_all(opt->root) && strtol(opt->root, NULL, 10) >= n)
         return ls_fail(LS_EINVAL, "-r %s: the ranks are 0 to %d", opt->root, n - 1);
     return LS_OK;
@@ -110,7 +113,7 @@ static ls_status print_rows(bench *b, bench_table *t, bool is_printing)
     return LS_OK;
 }
 
-/* What the pages of /proc/self/statm grow by; the most of any rank. */
+/* The growth of the resident memory by /proc/self/statm; the maximum of all ranks. */
 static ls_status count_memory(const bench *b, const int64_t resident[3], int64_t out[3])
 {
     const int64_t now = bench_resident();
@@ -186,13 +189,13 @@ int64_t bench_resident(void)
     if (fd >= 0)
         (void)!read(fd, text, sizeof(text) - 1);
     file_close(&fd);
-    number = strchr(text, ' '); // the second counts
+    number = strchr(text, ' '); // the second number
     return number != NULL ? strtoll(number, NULL, 10) * sysconf(_SC_PAGESIZE) : 0;
 }
 
 ls_status bench_run(ls_comm *world, const bench_options *opt, int64_t resident)
 {
-    int64_t memory[3] = {resident, bench_resident(), 0}; // before joining, after it, with buffers
+    int64_t memory[3] = {resident, bench_resident(), 0}; // before ls_init(), after it, with buffers
     bench *b = NULL;
     ls_status st;
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - rows as nccl-tests prints them, and the same as an array of JSON objects.
+ * table.c - prints the rows in the format of nccl-tests, and writes them as an array of JSON
+ * objects.
  *
- * time is that of one operation, algbw = bytes / time, busbw = algbw times the share of the bytes that every rank's link must carry
- * whatever the algorithm (nccl-tests, doc/PERFORMANCE.md).
+ * time is the time of one operation, algbw = bytes / time, busbw = algbw times the share of the
+ * bytes that the link of every rank must carry with any algorithm (nccl-tests, doc/PERFORMANCE.md).
  */
 #include "cli/bench/bench.h"
 
@@ -71,11 +72,12 @@ static void print_own_header(const bench_table *t)
 static void print_vs_header(const bench_table *t)
 {
     print_out("# time of %s (ours) and of ", t->backend);
-    for (int i = 0; i < t->n_rivals; i++)
-        print_out("%s%s", i > 0 ? ", " : "", t->rivals[i].backend);
-    print_out(" (theirs%s), medians of %lld turn%s each; ratio: theirs / ours, inside a turn\n#\n",
-              t->n_rivals > 1 ? ", a line each" : "", (long long)t->opt->cycles,
-              text_plural(t->opt->cycles));
+    for (int i = 0; i < t->n_peers; i++)
+        print_out("%s%s", i > 0 ? ", " : "", t->peers[i].backend);
+    print_out(
+        " (theirs%s), medians of %lld turn%s each; ratio: median of theirs / ours per turn\n#\n",
+        t->n_peers > 1 ? ", one line each" : "", (long long)t->opt->cycles,
+        text_plural(t->opt->cycles));
     print_out("# %11s %13s %9s %7s %7s  %38s  %38s\n", "", "", "", "", "", "out-of-place",
               "in-place");
     print_out("# %11s %13s %9s %7s %7s", "size", "count", "type", "redop", "root");
@@ -98,7 +100,7 @@ void bench_table_begin(bench_table *t, int n_ranks)
               bench_kind_name(t->opt->kind), n_ranks, text_plural(n_ranks), t->backend,
               t->transport, t->opt->memory, t->opt->touch ? ", touched" : "");
     print_out("%s%s", blocking[t->opt->blocking], t->opt->notes);
-    if (t->n_rivals > 0) {
+    if (t->n_peers > 0) {
         print_vs_header(t);
     } else {
         print_out("#\n");
@@ -134,7 +136,7 @@ static void append_time(text_buf *line, const bench_table *t, const bench_case *
 {
     const double us = t->opt->cpu_time > 0 ? m->cpu_us : m->time_us;
 
-    if (m->time_us <= 0) { // there is no such side
+    if (m->time_us <= 0) { // the operation has no such side
         text_append(line, " %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A");
         if (t->opt->intervals > 0)
             text_append(line, " %8s %8s %8s %7s", "N/A", "N/A", "N/A", "N/A");
@@ -148,9 +150,9 @@ static void append_time(text_buf *line, const bench_table *t, const bench_case *
                     m->single.p99_us, bench_variation(&m->single));
 }
 
-/* rival: whose time it is, NULL: ours. */
+/* peer: the peer that was measured, NULL: our backend. */
 static void add_json(bench_table *t, const bench_case *c, bool in_place, const bench_time *m,
-                     const bench_rival *rival)
+                     const bench_peer *peer)
 {
     json_writer *w = &t->writer;
 
@@ -163,8 +165,8 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     json_put_int(w, "root", c->root);
     json_put_int(w, "ranks", c->n);
     json_put_bool(w, "in_place", in_place);
-    json_put_string(w, "backend", rival != NULL ? rival->backend : t->backend);
-    json_put_string(w, "transport", rival != NULL ? rival->transport : t->transport);
+    json_put_string(w, "backend", peer != NULL ? peer->backend : t->backend);
+    json_put_string(w, "transport", peer != NULL ? peer->transport : t->transport);
     json_put_string(w, "memory", t->opt->memory);
     json_put_real(w, "time_us", m->time_us);
     if (t->opt->cpu_time > 0)
@@ -174,9 +176,9 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     if (m->wrong >= 0)
         json_put_int(w, "wrong", m->wrong);
     else
-        json_put_real(w, "wrong", (double)NAN); // null: nobody has looked
-    if (rival != NULL)
-        json_put_real(w, "ratio", rival->ratio[in_place]);
+        json_put_real(w, "wrong", (double)NAN); // null: not checked
+    if (peer != NULL)
+        json_put_real(w, "ratio", peer->ratio[in_place]);
     json_close(w, '}');
 }
 
@@ -213,17 +215,16 @@ static int64_t wrong_of_both(const bench_time *a, const bench_time *b)
     return a->wrong < 0 || b->wrong < 0 ? -1 : a->wrong + b->wrong;
 }
 
-static void append_versus(text_buf *line, const bench_time *ours, const bench_rival *rival,
-                          int side)
+static void append_versus(text_buf *line, const bench_time *ours, const bench_peer *peer, int side)
 {
-    const bench_time *theirs = &rival->result.side[side];
+    const bench_time *theirs = &peer->result.side[side];
 
     if (ours->time_us <= 0) {
         text_append(line, " %9s %9s %6s %5s %6s", "N/A", "N/A", "N/A", "N/A", "N/A");
         return;
     }
-    text_append(line, " %9.2f %9.2f %6.2f %5.0f", ours->time_us, theirs->time_us,
-                rival->ratio[side], rival->spread[side]);
+    text_append(line, " %9.2f %9.2f %6.2f %5.0f", ours->time_us, theirs->time_us, peer->ratio[side],
+                peer->spread[side]);
     append_wrong(line, wrong_of_both(ours, theirs));
 }
 
@@ -234,21 +235,21 @@ void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result 
             continue;
         count_in(t, c, &ours->side[side]);
         add_json(t, c, side == 1, &ours->side[side], NULL);
-        for (int i = 0; i < t->n_rivals; i++) {
-            const bench_time *theirs = &t->rivals[i].result.side[side];
+        for (int i = 0; i < t->n_peers; i++) {
+            const bench_time *theirs = &t->peers[i].result.side[side];
 
             t->wrong += theirs->wrong > 0 ? theirs->wrong : 0;
-            add_json(t, c, side == 1, theirs, &t->rivals[i]);
+            add_json(t, c, side == 1, theirs, &t->peers[i]);
         }
     }
-    for (int i = 0; i < t->n_rivals; i++) {
+    for (int i = 0; i < t->n_peers; i++) {
         text_buf line = {0};
 
         append_case(&line, c);
         for (int side = 0; side < 2; side++)
-            append_versus(&line, &ours->side[side], &t->rivals[i], side);
-        if (t->n_rivals > 1)
-            text_append(&line, "  %s", t->rivals[i].backend);
+            append_versus(&line, &ours->side[side], &t->peers[i], side);
+        if (t->n_peers > 1)
+            text_append(&line, "  %s", t->peers[i].backend);
         print_out("%s\n", text_str(&line));
         text_free(&line);
     }
@@ -256,7 +257,7 @@ void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result 
 
 /* --- footer --- */
 
-/* The array of objects, whole or not at all. */
+/* Writes the array of objects atomically. */
 static ls_status write_json(bench_table *t)
 {
     file_atomic file;
@@ -273,8 +274,8 @@ static ls_status write_json(bench_table *t)
     return st;
 }
 
-/* GB/s of NCCL_TESTS_MIN_BW; negative: there is none. */
-static ls_status wanted_bandwidth(double *out)
+/* NCCL_TESTS_MIN_BW in GB/s; negative: not set. */
+static ls_status read_min_bandwidth(double *out)
 {
     const char *text = getenv("NCCL_TESTS_MIN_BW"); // NOLINT(concurrency-mt-unsafe)
 
@@ -300,9 +301,9 @@ static void print_memory(const bench_table *t)
 ls_status bench_table_end(bench_table *t)
 {
     const double mean = t->n_measured > 0 ? t->busbw_sum / (double)t->n_measured : 0;
-    double wanted;
+    double min_bandwidth;
 
-    LS_TRY(wanted_bandwidth(&wanted));
+    LS_TRY(read_min_bandwidth(&min_bandwidth));
     print_out("# Out of bounds values : %lld %s\n", (long long)t->wrong,
               t->wrong == 0 ? "OK" : "FAILED");
     print_out("# Avg bus bandwidth    : %g\n", mean);
@@ -311,13 +312,14 @@ ls_status bench_table_end(bench_table *t)
     if (t->opt->json != NULL)
         LS_TRY(write_json(t));
     if (t->report != NULL)
-        LS_TRY(bench_report_end(t->report, t->wrong, mean, wanted));
+        LS_TRY(bench_report_end(t->report, t->wrong, mean, min_bandwidth));
     if (t->wrong > 0)
-        return ls_fail(LS_EINTERNAL, "%lld element%s wrong", (long long)t->wrong,
-                       t->wrong == 1 ? " is" : "s are");
-    if (mean < 0.9 * wanted)
-        return ls_fail(LS_EINTERNAL, "%g GB/s are less than 0.9 times NCCL_TESTS_MIN_BW, %g GB/s",
-                       mean, wanted);
+        return ls_fail(LS_EINTERNAL, "%lld wrong element%s", (long long)t->wrong,
+                       text_plural(t->wrong));
+    if (mean < 0.9 * min_bandwidth)
+        return ls_fail(LS_EINTERNAL,
+                       "average bus bandwidth %g GB/s is below 0.9 * NCCL_TESTS_MIN_BW (%g GB/s)",
+                       mean, min_bandwidth);
     return LS_OK;
 }
 

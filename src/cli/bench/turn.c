@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * turn.c - a rank of `--vs`: it connects to the process of vs.c and sleeps until its turn.
+ */
 #include "cli/bench/turn_wire.h"
 
 #include "base/alloc.h"
@@ -16,13 +19,13 @@ struct bench_turn {
     int rank;
 };
 
-/* "0:unix:@name": the side, and where the giver listens. */
+/* at: "0:unix:@name", the side and the address at which vs.c listens. */
 static ls_status connect_to(const char *at, int *side, int *fd)
 {
     net_address address;
 
     if (at[0] < '0' || at[0] >= '0' + TURN_SIDES || at[1] != ':')
-        return ls_fail(LS_EINVAL, "--turn %.80s: is for the ranks of --vs only", at);
+        return ls_fail(LS_EINVAL, "--turn %.80s: for internal use by --vs", at);
     *side = at[0] - '0';
     LS_TRY(net_address_decode(at + 2, &address));
     return net_connect(&address, NET_PACKET, ls_deadline_ms(CONNECT_MS), fd);
@@ -32,7 +35,7 @@ static ls_status say_hello(const bench_turn *t, int side, ls_comm *comm)
 {
     turn_hello hello;
 
-    memset(&hello, 0, sizeof(hello)); // the gaps, too
+    memset(&hello, 0, sizeof(hello)); // also the padding
     hello.side = side;
     hello.rank = t->rank;
     hello.size = ls_comm_size(comm);
@@ -76,7 +79,7 @@ ls_status bench_turn_wait(bench_turn *t, bool *has_turn)
     const ls_status st = net_recv_all(t->fd, GIVER, &packet, 1, ls_deadline_ms(-1));
 
     *has_turn = st == LS_OK;
-    return st == LS_EPEER ? LS_OK : st; // who has ended there has said why
+    return st == LS_EPEER ? LS_OK : st; // that process has printed the reason
 }
 
 ls_status bench_turn_end(bench_turn *t, const bench_result *r)

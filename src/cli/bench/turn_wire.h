@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turn_wire.h - what the ranks of --vs and the process that gives them their turns say to each other: packets over an abstract unix socket.
+ * turn_wire.h - the packets between the ranks of --vs and the process of vs.c, over an abstract
+ * unix socket.
  *
- *   rank   -> giver   turn_hello, once
- *   giver  -> rank    one byte: your turn
- *   rank 0 -> giver   bench_result
+ *   rank   -> vs.c   turn_hello, once
+ *   vs.c   -> rank   one byte: start your turn
+ *   rank 0 -> vs.c   bench_result
  *
- * Both ends are the same program of the same user, so structs are sent as they are.
+ * Both ends run the same program as the same user, so structs are sent without encoding.
  */
 #ifndef LS_CLI_BENCH_TURN_WIRE_H
 #define LS_CLI_BENCH_TURN_WIRE_H
@@ -14,10 +15,10 @@
 #include "cli/bench/bench.h"
 
 #define TURN_PACKET 'T'
-#define TURN_SIDES  (1 + BENCH_RIVALS_MAX) /* at most 10, as a digit tells a rank its own */
+#define TURN_SIDES  (1 + BENCH_PEERS_MAX) /* at most 10: --turn has one digit for the side */
 
 typedef struct turn_hello {
-    int side; /* 0: ours, from 1 on theirs */
+    int side; /* 0: our backend, from 1 on: the peers */
     int rank;
     int size;
     char backend[32];

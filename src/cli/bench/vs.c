@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vs.c - several engines in one run: a set of ranks for each, which measure every row in turn, so that a slow spell of the machine hits
- * all. Who has no turn sleeps in a read, whatever its engine would do while it waits.
+ * vs.c - compares backends in one run: one set of ranks per backend. The sets measure every row in
+ * alternating turns, so that a slow period of the machine affects all of them. A rank without a
+ * turn sleeps in a read.
  *
- * The sets are this program again: under mpirun for MPI, else with ranks of its own. They end when this process does: their
- * sockets end with it, and the kernel sends SIGTERM to what it has started.
+ * Each set is this program again, for MPI under mpirun. The sets end with this process: their
+ * sockets are closed, and the kernel sends SIGTERM to the children of this process.
  */
 #include "cli/bench/turn_wire.h"
 #include "cli/cli.h"
@@ -25,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COME_MS    60000            /* for all ranks to come */
+#define CONNECT_MS 60000            /* for all ranks to connect */
 #define TURN_MS    INT64_C(3600000) /* for one turn */
 #define LEAVE_MS   10000            /* for the sets to end */
 #define END_MS     2000             /* from a rank's end to that of its set */
@@ -36,11 +37,11 @@
 
 typedef struct side {
     char backend[NAME_BYTES];
-    pid_t pid; /* 0: has ended, or was not started */
-    int code;  /* how, once it has */
+    pid_t pid; /* 0: it has ended or was not started */
+    int code;  /* exit code, once it has ended */
     int fds[RANKS_MAX];
     turn_hello hello;      /* of rank 0 */
-    bench_result *results; /* one a turn of the present row */
+    bench_result *results; /* one per turn of the current row */
 } side;
 
 typedef struct versus {
@@ -54,7 +55,7 @@ typedef struct versus {
 
 /* --- starting a set --- */
 
-/* Debian has both MPIs beside each other, and mpirun is one of them. */
+/* With both MPIs installed, mpirun is one of them. */
 static const char *mpirun_of(const char *backend)
 {
     const char *own = text_equal(backend, "mpi:mpich") ? "mpirun.mpich" : "mpirun.openmpi";
@@ -83,18 +84,18 @@ static int add_launcher(char **args, const side *s, char *n_text)
     return n;
 }
 
-/* In the child: what its ranks need is in the command line, which names no secret. */
+/* In the child: its ranks get all they need, no secret among it, from the command line. */
 static void become_set(char **args, pid_t parent)
 {
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
-        _exit(126); // it died before the line above
+        _exit(126); // the parent ended before prctl()
     if (nothing >= 0)
-        (void)dup2(nothing, STDIN_FILENO);              // mpirun would read what is ours
-    if (geteuid() == 0) {                               // Open MPI asks root to say so twice
-        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1); // NOLINT(concurrency-mt-unsafe)
+        (void)dup2(nothing, STDIN_FILENO);                      // mpirun would read our stdin
+    if (geteuid() == 0) {                                       // Open MPI needs both for root
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);         // NOLINT(concurrency-mt-unsafe)
         (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1); // NOLINT(concurrency-mt-unsafe)
     }
     (void)execvp(args[0], args);
@@ -120,7 +121,7 @@ static ls_status start_set(versus *v, int index, int argc, char **argv)
     if (readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0)
         return ls_fail_errno("/proc/self/exe");
     if (argc > ARGS_MAX - 20)
-        return ls_fail(LS_EINVAL, "%d arguments are more than bench has flags", argc);
+        return ls_fail(LS_EINVAL, "%d arguments are too many", argc);
     n = add_launcher(args, s, n_text);
     for (size_t i = 0; i < LS_COUNT_OF(first); i++)
         args[n++] = (char *)(uintptr_t)first[i];
@@ -139,9 +140,9 @@ static ls_status start_set(versus *v, int index, int argc, char **argv)
     return LS_OK;
 }
 
-/* --- their coming --- */
+/* --- connections of the ranks --- */
 
-/* Fails when a set has ended; its ranks have said on stderr why. */
+/* Fails when a set has ended; its ranks have printed the reason to stderr. */
 static ls_status check_sets(versus *v)
 {
     for (int i = 0; i < v->n_sides; i++) {
@@ -152,7 +153,7 @@ static ls_status check_sets(versus *v)
             continue;
         s->pid = 0;
         s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        return ls_fail(LS_EPEER, "the ranks of backend %s have ended with code %d", s->backend,
+        return ls_fail(LS_EPEER, "the ranks of backend %s exited with code %d", s->backend,
                        s->code);
     }
     return LS_OK;
@@ -166,7 +167,7 @@ static ls_status take_rank(versus *v, int fd)
     LS_TRY(net_peer_user(fd, &user, NULL));
     if (user != geteuid())
         return ls_fail(LS_EAUTH, "a process of user %u", (unsigned)user);
-    LS_TRY(net_recv_all(fd, "a rank", &hello, sizeof(hello), ls_deadline_ms(COME_MS)));
+    LS_TRY(net_recv_all(fd, "a rank", &hello, sizeof(hello), ls_deadline_ms(CONNECT_MS)));
     if (hello.side < 0 || hello.side >= v->n_sides || hello.rank < 0 || hello.rank >= v->n ||
         hello.size != v->n || v->sides[hello.side].fds[hello.rank] >= 0)
         return ls_fail(LS_EPROTO, "rank %d of %d", hello.rank, hello.size);
@@ -180,7 +181,7 @@ static ls_status take_rank(versus *v, int fd)
 
 static ls_status gather_ranks(versus *v)
 {
-    const int64_t deadline_ms = ls_deadline_ms(COME_MS);
+    const int64_t deadline_ms = ls_deadline_ms(CONNECT_MS);
     const int all = v->n_sides * v->n;
     int n = 0;
 
@@ -195,8 +196,8 @@ static ls_status gather_ranks(versus *v)
             file_close(&fd);
         LS_TRY(check_sets(v));
         if (ls_deadline_left(deadline_ms) == 0)
-            return ls_fail(LS_ETIMEOUT, "%d of %d ranks have come within %d s", n, all,
-                           COME_MS / 1000);
+            return ls_fail(LS_ETIMEOUT, "timed out: %d of %d ranks connected within %d s", n, all,
+                           CONNECT_MS / 1000);
     }
     return LS_OK;
 }
@@ -210,7 +211,7 @@ static ls_status give_turn(versus *v, side *s, bench_result *out)
 
     text_format(name, sizeof(name), "rank 0 of backend %s", s->backend);
     for (int r = 0; r < v->n; r++)
-        LS_TRY(net_send_all(s->fds[r], "a rank", &packet, 1, ls_deadline_ms(COME_MS)));
+        LS_TRY(net_send_all(s->fds[r], "a rank", &packet, 1, ls_deadline_ms(CONNECT_MS)));
     return net_recv_all(s->fds[0], name, out, sizeof(*out), ls_deadline_ms(TURN_MS));
 }
 
@@ -229,7 +230,7 @@ static double median_of(double *values, size_t n)
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* Median time of all turns, and what was found in the first one's check. */
+/* The median time of all turns, with the check result of the first turn. */
 static bench_time median_time(const versus *v, const side *s, double *scratch, int in_place)
 {
     const size_t n = (size_t)v->opt->cycles;
@@ -241,8 +242,8 @@ static bench_time median_time(const versus *v, const side *s, double *scratch, i
     return all;
 }
 
-/* The rival's side of a row: its time, and the ratio inside turns. */
-static void sum_up(const versus *v, const side *s, double *scratch, int in_place, bench_rival *out)
+/* The result of a peer in a row: its time, and the ratio of times within each turn. */
+static void sum_up(const versus *v, const side *s, double *scratch, int in_place, bench_peer *out)
 {
     const size_t n = (size_t)v->opt->cycles;
 
@@ -254,7 +255,8 @@ static void sum_up(const versus *v, const side *s, double *scratch, int in_place
     out->spread[in_place] = 100 * (scratch[3 * n / 4] - scratch[n / 4]) / out->ratio[in_place];
 }
 
-/* A broken connection is the end of a set, as soon as all its ranks have ended. */
+/* After a connection to a set has failed: waits for the end of the set, whose exit code is the
+ * better error. */
 static ls_status explain(versus *v, ls_status status)
 {
     const int64_t deadline_ms = ls_deadline_ms(END_MS);
@@ -281,7 +283,7 @@ static ls_status run_row(versus *v, bench_table *t, const bench_case *c, double 
     for (int in_place = 0; in_place < (bench_has_in_place(c->kind) ? 2 : 1); in_place++) {
         ours.side[in_place] = median_time(v, &v->sides[0], scratch, in_place);
         for (int i = 1; i < v->n_sides; i++)
-            sum_up(v, &v->sides[i], scratch, in_place, &t->rivals[i - 1]);
+            sum_up(v, &v->sides[i], scratch, in_place, &t->peers[i - 1]);
     }
     bench_table_vs_row(t, c, &ours);
     return LS_OK;
@@ -307,12 +309,12 @@ static ls_status compare(versus *v)
     bench_table t = {.opt = v->opt,
                      .backend = v->sides[0].hello.backend,
                      .transport = v->sides[0].hello.transport,
-                     .n_rivals = v->n_sides - 1};
+                     .n_peers = v->n_sides - 1};
     ls_status st;
 
     for (int i = 1; i < v->n_sides; i++)
-        t.rivals[i - 1] =
-            (bench_rival){.backend = v->sides[i].backend, .transport = v->sides[i].hello.transport};
+        t.peers[i - 1] =
+            (bench_peer){.backend = v->sides[i].backend, .transport = v->sides[i].hello.transport};
     bench_table_begin(&t, v->n);
     st = run_rows(v, &t);
     if (st == LS_OK)
@@ -321,18 +323,18 @@ static ls_status compare(versus *v)
     return st;
 }
 
-/* --- life --- */
+/* --- open and close --- */
 
 static ls_status add_side(versus *v, const char *name, size_t length)
 {
     side *s = &v->sides[v->n_sides];
 
     if (length == 0 || length >= NAME_BYTES)
-        return ls_fail(LS_EINVAL, "\"%.40s\" is no backend; --vs: backends by commas, as mpi,gloo",
+        return ls_fail(LS_EINVAL,
+                       "--vs: \"%.40s\" is not a backend; give a comma-separated list: mpi,gloo",
                        name);
     if (v->n_sides == TURN_SIDES)
-        return ls_fail(LS_EINVAL, "--vs %.80s: %d backends are the most", v->opt->vs,
-                       BENCH_RIVALS_MAX);
+        return ls_fail(LS_EINVAL, "--vs %.80s: more than %d backends", v->opt->vs, BENCH_PEERS_MAX);
     text_format(s->backend, sizeof(s->backend), "%.*s", (int)length, name);
     for (int r = 0; r < RANKS_MAX; r++)
         s->fds[r] = -1;
@@ -350,7 +352,7 @@ static ls_status open_sides(versus *v)
 
     v->listener = -1;
     if (v->n > RANKS_MAX)
-        return ls_fail(LS_EINVAL, "-g %d: %d ranks are the most with --vs", v->n, RANKS_MAX);
+        return ls_fail(LS_EINVAL, "-g %d: more than %d ranks with --vs", v->n, RANKS_MAX);
     LS_TRY(add_side(v, own, strlen(own)));
     for (bool more = true; more; name += strcspn(name, ",") + more) {
         more = strchr(name, ',') != NULL;
@@ -371,7 +373,7 @@ static void wait_for_end(pid_t pid, int64_t deadline_ms)
     }
 }
 
-/* The ends of their sockets tell ranks to leave. */
+/* Ranks end when their sockets are closed. */
 static void close_sides(versus *v)
 {
     const int64_t deadline_ms = ls_deadline_ms(LEAVE_MS);

@@ -2,12 +2,12 @@
 /*
  * watch.c - live throughput between each rank and the next.
  *
- * In each round every rank sends the next one so many messages, and as many come from the one before.
- * How many is worked out for each pair from what all ranks have measured in the round before, so that
- * a round takes every pair about a tenth of a second, slow or fast, and sender and receiver agree
- * without asking. A line shows the rounds of a second. Rates are the receivers'. A signal ends the
- * watch after a round: rounds are short because one takes many times as long as planned where the
- * ranks suddenly get less of the processors or of the network.
+ * In each round every rank sends a number of messages to the next rank and receives messages from
+ * the rank before it. The number is computed for each pair from the times of the previous round,
+ * which all ranks exchange: a round takes every pair about 0.1 s, and sender and receiver compute
+ * the same number. A line shows the rounds of one second. Rates are measured by the receivers. A
+ * signal ends the watch after a round. Rounds are short because a round takes many times as long as
+ * planned when the ranks suddenly get less processor time or bandwidth.
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
@@ -22,14 +22,14 @@
 #define ROUND_S      0.1
 #define LINE_S       1.0
 #define FIRST_ROUND  4  /* messages */
-#define FIRST_SHOWN  4  /* the rounds before have found out how many messages a round takes */
-#define GROWTH       16 /* at most, from round to round */
+#define FIRST_SHOWN  4  /* earlier rounds only adapt the number of messages */
+#define GROWTH       16 /* maximum factor from round to round */
 #define IN_FLIGHT    4  /* messages of each direction */
-#define PAIRS_SHOWN  8  /* more are summed up */
+#define PAIRS_SHOWN  8  /* of more pairs, the slowest and the fastest */
 #define HOST_BYTES   64
 #define MESSAGES_MAX ((int64_t)1 << 40)
 
-/* A signal can reach nothing but a global. */
+/* Written by the signal handler. */
 static volatile sig_atomic_t stop_signal;
 
 static void on_stop(int number)
@@ -37,11 +37,11 @@ static void on_stop(int number)
     stop_signal = number;
 }
 
-/* What every rank tells all others after a round. */
-typedef struct watch_news {
-    double seconds; /* that the messages to this rank took */
+/* Sent by every rank to all others after a round. */
+typedef struct round_report {
+    double seconds; /* duration of the messages to this rank */
     double must_stop;
-} watch_news;
+} round_report;
 
 typedef struct watch {
     const bench_options *opt;
@@ -51,12 +51,12 @@ typedef struct watch {
     size_t bytes; /* of a message */
     char *out;    /* IN_FLIGHT messages each */
     char *in;
-    watch_news *news; /* one a rank */
-    int64_t *counts;  /* messages to each rank in this round */
-    double line_s;    /* that the rounds of this line have taken */
-    double *bytes_in; /* of those rounds, to each rank */
-    double *seconds;  /* likewise */
-    double *rates;    /* GB/s to each rank */
+    round_report *reports; /* one a rank */
+    int64_t *counts;       /* messages to each rank in this round */
+    double line_s;         /* duration of the rounds of this line */
+    double *bytes_in;      /* of those rounds, to each rank */
+    double *seconds;       /* likewise */
+    double *rates;         /* GB/s to each rank */
     double *sums;
     char (*hosts)[HOST_BYTES];
 } watch;
@@ -104,21 +104,21 @@ static ls_status run_round(watch *w)
         if (sends[i] != NULL)
             (void)!ls_work_wait(sends[i]);
     }
-    w->news[w->rank].seconds = (double)(end_ns - start_ns) * 1e-9;
+    w->reports[w->rank].seconds = (double)(end_ns - start_ns) * 1e-9;
     return st;
 }
 
-/* Every rank learns the times of all ranks' rounds, and plans the next one alike. */
-static ls_status exchange_news(watch *w, bool is_shown, bool *must_stop)
+/* Exchanges the times of the round. All ranks compute the same plan for the next round. */
+static ls_status exchange_reports(watch *w, bool is_shown, bool *must_stop)
 {
     double longest = 0;
 
-    w->news[w->rank].must_stop = stop_signal != 0;
-    LS_TRY(ls_all_gather(w->comm, &w->news[w->rank], w->news, sizeof(watch_news) / sizeof(double),
-                         LS_F64, NULL));
+    w->reports[w->rank].must_stop = stop_signal != 0;
+    LS_TRY(ls_all_gather(w->comm, &w->reports[w->rank], w->reports,
+                         sizeof(round_report) / sizeof(double), LS_F64, NULL));
     *must_stop = false;
     for (int r = 0; r < w->n; r++) {
-        const double seconds = w->news[r].seconds;
+        const double seconds = w->reports[r].seconds;
         const double factor = seconds > 0 ? ROUND_S / seconds : GROWTH;
         const double next = (double)w->counts[r] * (factor < GROWTH ? factor : GROWTH);
 
@@ -128,13 +128,13 @@ static ls_status exchange_news(watch *w, bool is_shown, bool *must_stop)
         }
         longest = seconds > longest ? seconds : longest;
         w->counts[r] = next < 1 ? 1 : least((int64_t)next, MESSAGES_MAX);
-        *must_stop = *must_stop || w->news[r].must_stop > 0;
+        *must_stop = *must_stop || w->reports[r].must_stop > 0;
     }
     w->line_s += is_shown ? longest : 0;
     return LS_OK;
 }
 
-/* --- what is shown --- */
+/* --- output --- */
 
 static void append_pair(const watch *w, text_buf *line, int to, double rate)
 {
@@ -182,9 +182,9 @@ static void print_head(const watch *w)
     print_out("# seconds, then GB/s from rank to rank\n");
 }
 
-/* --- life --- */
+/* --- the watch --- */
 
-/* Line number n, of the rounds since the one before. */
+/* Prints line n: the rounds since line n - 1. */
 static void end_line(watch *w, int64_t n)
 {
     char what[32];
@@ -210,7 +210,7 @@ static ls_status watch_rounds(watch *w, int64_t reports)
         print_head(w);
     for (int64_t round = 0; !must_stop && (reports == 0 || n < reports); round++) {
         LS_TRY(run_round(w));
-        LS_TRY(exchange_news(w, round >= FIRST_SHOWN, &must_stop));
+        LS_TRY(exchange_reports(w, round >= FIRST_SHOWN, &must_stop));
         if (w->line_s >= LINE_S || (must_stop && w->line_s > 0))
             end_line(w, ++n);
     }
@@ -227,11 +227,11 @@ static ls_status prepare(watch *w)
 
     w->out = ls_alloc_aligned(4096, IN_FLIGHT * w->bytes);
     w->in = ls_alloc_aligned(4096, IN_FLIGHT * w->bytes);
-    w->news = ls_calloc(n, sizeof(*w->news));
+    w->reports = ls_calloc(n, sizeof(*w->reports));
     w->counts = ls_calloc(n, sizeof(*w->counts));
     w->rates = ls_calloc(4 * n, sizeof(*w->rates));
     w->hosts = ls_calloc(n, sizeof(*w->hosts));
-    if (w->out == NULL || w->in == NULL || w->news == NULL || w->counts == NULL ||
+    if (w->out == NULL || w->in == NULL || w->reports == NULL || w->counts == NULL ||
         w->rates == NULL || w->hosts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for messages of %zu bytes", w->bytes);
     w->sums = w->rates + n;
@@ -275,8 +275,7 @@ ls_status bench_watch(ls_comm *comm, const bench_options *opt)
     ls_status st;
 
     if (w.n < 2)
-        return ls_fail(LS_EINVAL,
-                       "--watch shows what passes between ranks, and this is the only one");
+        return ls_fail(LS_EINVAL, "--watch needs 2 ranks or more, but there is 1");
     if (*opt->watch != '\0')
         LS_TRY(text_parse_int(opt->watch, "--watch", 1, INT32_MAX, &reports));
     st = prepare(&w);
@@ -284,7 +283,7 @@ ls_status bench_watch(ls_comm *comm, const bench_options *opt)
         st = watch_with_signals(&w, reports);
     ls_free(w.out);
     ls_free(w.in);
-    ls_free(w.news);
+    ls_free(w.reports);
     ls_free(w.counts);
     ls_free(w.rates);
     ls_free(w.hosts);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_bench.c - lockstep bench OPERATION [flags]: nccl-tests' flags and our own; starts its ranks unless a launcher has.
+ * cmd_bench.c - lockstep bench OPERATION [flags]: the flags of nccl-tests and our own. It starts
+ * the ranks, unless a launcher has started this process as a rank.
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
@@ -20,7 +21,8 @@ enum { N_PEER_FLAGS = 33, N_OWN_FLAGS = 12 };
     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
     "scatter, sendrecv, hypercube"
 
-/* nccl-tests', with its letters. What is about GPUs has no effect, and says why. */
+/* The flags of nccl-tests, with its letters. The help of a flag that is for GPUs says why it has no
+ * effect. */
 static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
 {
     const double most = 1e12;
@@ -28,49 +30,53 @@ static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
         {"As in nccl-tests", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"minbytes", 'b', LS_FLAG_BYTES, &o->min_bytes, 0, 0, "smallest size"},
         {"maxbytes", 'e', LS_FLAG_BYTES, &o->max_bytes, 0, 0, "largest size"},
-        {"stepbytes", 'i', LS_FLAG_BYTES, &o->step_bytes, 0, 0, "from size to size, without -f"},
-        {"stepfactor", 'f', LS_FLAG_INT, &o->factor, 0, 1024, "times so much from size to size"},
+        {"stepbytes", 'i', LS_FLAG_BYTES, &o->step_bytes, 0, 0,
+         "added from size to size, without -f"},
+        {"stepfactor", 'f', LS_FLAG_INT, &o->factor, 0, 1024, "factor from size to size"},
         {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0, "`NAME` sum, avg, prod, min, max, all"},
         {"datatype", 'd', LS_FLAG_TEXT, &o->type, 0, 0,
          "`TYPE` int8, uint8, int32, int64, half, bfloat16, float, double, all"},
         {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "`RANK` a rank, or all"},
-        {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "iterations that are timed"},
-        {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "iterations before them"},
+        {"iters", 'n', LS_FLAG_INT, &o->iterations, 1, most, "timed iterations"},
+        {"warmup_iters", 'w', LS_FLAG_INT, &o->warmup, 0, most, "warm-up iterations"},
         {"agg_iters", 'm', LS_FLAG_INT, &o->aggregate, 1, BENCH_AGGREGATE_MAX,
-         "operations of an iteration, started together"},
+         "operations per iteration, started together"},
         {"run_cycles", 'N', LS_FLAG_INT, &o->cycles, 0, 1e6,
-         "times to run the table, 0 for ever; with --vs turns of each row, 11 unless given"},
+         "number of runs of the table, 0 = until interrupted; with --vs turns per row (11)"},
         {"average", 'a', LS_FLAG_INT, &o->average, 0, 3,
-         "`0-3` time is that of rank 0 (0), the mean (1), least (2) or most (3) of all ranks'"},
+         "`0-3` report the time of rank 0 (0), or the mean (1), minimum (2) or maximum (3) of all "
+         "ranks"},
         {"check", 'c', LS_FLAG_INT, &o->check, 0, most,
-         "operations whose results are checked, 0: none"},
-        {"nthreads", 't', LS_FLAG_INT, &o->threads, 1, 4096, "ranks to start here, times -g"},
+         "number of operations whose results are checked, 0 = disabled"},
+        {"nthreads", 't', LS_FLAG_INT, &o->threads, 1, 4096, "ranks to start, multiplied by -g"},
         {"ngpus", 'g', LS_FLAG_INT, &o->ranks, 1, 4096, "ranks to start on this machine"},
         {"timeout", 'T', LS_FLAG_INT, &o->timeout_s, 0, 1e6, "`SECONDS` timeout of an operation"},
         {"blocking", 'z', LS_FLAG_INT, &o->blocking, 0, 3,
          "`0-3` 1: wait and barrier after each operation; 2: wait after each; 3: barrier after "
          "each iteration, which is not timed"},
         {"per_iter_timing", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
-         "`0|1` 1: also least, most, 99th percentile and variation of single iterations, of the "
-         "slowest rank each"},
+         "`0|1` 1: also print minimum, maximum, 99th percentile and variation of single "
+         "iterations, "
+         "of the slowest rank each"},
         {"report_intervals", 0, LS_FLAG_INT, &o->intervals, 0, 1, NULL},
         {"per_iter_skip", 'K', LS_FLAG_INT, &o->skip, 0, most,
-         "leading iterations that -I leaves out of these"},
+         "number of first iterations that -I skips"},
         {"report_cputime", 'C', LS_FLAG_INT, &o->cpu_time, 0, 1,
-         "`0|1` 1: in the place of the time, that until the call has returned, which goes on "
-         "without it; bandwidths stay those of the time"},
+         "`0|1` 1: print the time until the asynchronous call has returned instead of the time; "
+         "bandwidths are computed from the time"},
         {"report_timestamps", 'S', LS_FLAG_INT, &o->timestamps, 0, 1,
-         "`0|1` 1: the time of each row"},
+         "`0|1` 1: print the time of day of each row"},
         {"local_register", 'R', LS_FLAG_INT, &o->registration, 0, 2,
-         "`0-2` 1, 2: as --memory registered"},
+         "`0-2` 1, 2: same as --memory registered"},
         {"unalign", 'u', LS_FLAG_INT, &o->unalign, 0, 1 << 20,
-         "elements by which the buffers are moved off their alignment"},
+         "offset of the buffers from their alignment, in elements"},
         {"memory_report", 'M', LS_FLAG_INT, &o->memory_report, 0, 1,
-         "`0|1` 1: memory that joining, the buffers and the operations take (also --memory 1)"},
+         "`0|1` 1: print the memory used by initialization, buffers and operations (also "
+         "--memory 1)"},
         {"output_file", 'J', LS_FLAG_TEXT, &o->output_file, 0, 0,
-         "`FILE` write nccl-tests' JSON report; where FILE exists, FILE.0"},
+         "`FILE` write the JSON report of nccl-tests; if FILE exists, to FILE.0"},
         {"parallel_init", 'p', LS_FLAG_TEXT, &o->unused[0], 0, 0,
-         "`0|1` no effect: ranks are processes, which always join at the same time"},
+         "`0|1` no effect: ranks are processes, which always initialize in parallel"},
         {"stream_null", 'y', LS_FLAG_TEXT, &o->unused[1], 0, 0,
          "`0|1` no effect: CPUs have no CUDA streams"},
         {"cudagraph", 'G', LS_FLAG_TEXT, &o->unused[2], 0, 0,
@@ -99,13 +105,15 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
          "write the source before each operation and read the destination after it, as training "
          "does; neither is timed"},
         {"vs", 0, LS_FLAG_TEXT, &o->vs, 0, 0,
-         "`LIST` other backends (mpi:openmpi,mpi:mpich,gloo) in the same run, in turn"},
+         "`LIST` backends to compare with, in alternating turns of one run: mpi:openmpi,mpi:mpich,"
+         "gloo"},
         {"bind-to", 0, LS_FLAG_TEXT, &o->bind, 0, 0,
-         "`WHAT` none (default), or core (with --vs): each rank its own, where there are enough"},
+         "`WHAT` none, or core: one core per rank if there are enough (none; with --vs core)"},
         {"watch", 0, LS_FLAG_ATTACHED_TEXT, &o->watch, 0, 0,
-         "`N` with sendrecv: throughput from rank to rank each second, until Ctrl-C; =N: N times"},
+         "`N` with sendrecv: print the throughput between ranks each second, until Ctrl-C or, with "
+         "=N, N times"},
         {"show-algorithms", 0, LS_FLAG_BOOL, &o->show_algorithms, 0, 0,
-         "print which algorithm of the native backend serves what, and end"},
+         "print which algorithm the native backend uses for each operation and size, and exit"},
         {"turn", 0, LS_FLAG_TEXT, &o->turn, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, help, 0, 0, "print this text"},
     };
@@ -113,53 +121,57 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
     memcpy(table, flags, sizeof(flags));
 }
 
-// --- are they right? ---
+// --- checks ---
 
 static ls_status check_names(const bench_options *o)
 {
     int64_t root;
 
     if (bench_type(o->type) < 0 && !text_equal(o->type, "all"))
-        return ls_fail(LS_EINVAL,
-                       "-d %s is no type: int8, uint8, int32, int64, half, bfloat16, float, "
-                       "double, all",
-                       o->type);
+        return ls_fail(
+            LS_EINVAL,
+            "-d %s: unknown type; must be int8, uint8, int32, int64, half, bfloat16, float, "
+            "double, all",
+            o->type);
     if (bench_redop(o->redop) < 0 && !text_equal(o->redop, "all"))
-        return ls_fail(LS_EINVAL, "-o %s is no reduction: sum, avg, prod, min, max, all", o->redop);
+        return ls_fail(LS_EINVAL, "-o %s: unknown reduction; must be sum, avg, prod, min, max, all",
+                       o->redop);
     if (bench_reduces(o->kind) && bench_type(o->type) >= 0 && bench_redop(o->redop) >= 0 &&
         !bench_is_defined((ls_dtype)bench_type(o->type), (ls_reduce_op)bench_redop(o->redop)))
-        return ls_fail(LS_EINVAL, "-d %s -o %s: whole numbers have no average", o->type, o->redop);
+        return ls_fail(LS_EINVAL, "-d %s -o %s: avg needs a floating-point type", o->type,
+                       o->redop);
     if (!text_equal(o->root, "all"))
         LS_TRY(text_parse_int(o->root, "--root", -1, INT32_MAX, &root));
     if (!text_equal(o->memory, "user") && !text_equal(o->memory, "registered"))
-        return ls_fail(LS_EINVAL, "--memory %s: user or registered, or 0 or 1 as -M", o->memory);
+        return ls_fail(LS_EINVAL, "--memory %s: must be user or registered; 0 or 1 mean -M",
+                       o->memory);
     if (!text_equal(o->bind, "none") && !text_equal(o->bind, "core"))
-        return ls_fail(LS_EINVAL, "--bind-to %s: none or core", o->bind);
+        return ls_fail(LS_EINVAL, "--bind-to %s: must be none or core", o->bind);
     return LS_OK;
 }
 
 static ls_status check_together(const bench_options *o)
 {
     if (o->watch == NULL && o->min_bytes > o->max_bytes)
-        return ls_fail(LS_EINVAL, "-b is over -e: %lld and %lld bytes", (long long)o->min_bytes,
+        return ls_fail(LS_EINVAL, "-b %lld is larger than -e %lld", (long long)o->min_bytes,
                        (long long)o->max_bytes);
     if (o->factor < 2 && o->step_bytes < 1)
-        return ls_fail(LS_EINVAL, "-i or -f must lead from one size to the next");
+        return ls_fail(LS_EINVAL, "-i 0 without -f gives no next size");
     if (o->skip >= o->iterations)
-        return ls_fail(LS_EINVAL, "-K %lld leaves no iteration: -n is %lld", (long long)o->skip,
+        return ls_fail(LS_EINVAL, "-K %lld skips all iterations: -n is %lld", (long long)o->skip,
                        (long long)o->iterations);
     if (o->watch != NULL && o->kind != BENCH_SEND_RECV)
         return ls_fail(LS_EINVAL, "--watch is for sendrecv");
     if (o->vs != NULL && o->cycles < 1)
-        return ls_fail(LS_EINVAL, "-N 0 has no end, and --vs needs one");
+        return ls_fail(LS_EINVAL, "-N 0 with --vs: give the number of turns, 1 or more");
     if (o->vs != NULL && o->output_file != NULL)
-        return ls_fail(LS_EINVAL, "-J is the report of one engine: with --vs use --json");
+        return ls_fail(LS_EINVAL, "-J with --vs: the report is for one backend; use --json");
     return LS_OK;
 }
 
 // --- flags without effect ---
 
-/* A line for each that is given: "# -G 10 has no effect: CPUs have no CUDA graphs". */
+/* Appends a line for each of these flags that is given: "# -G 10 has no effect: ...". */
 static ls_status note_unused(const ls_flag *peers, text_buf *notes)
 {
     for (int i = N_PEER_FLAGS - BENCH_UNUSED_FLAGS; i < N_PEER_FLAGS; i++) {
@@ -191,10 +203,10 @@ static void note_others(const bench_options *o, bool launched, text_buf *notes)
 
 // --- ranks ---
 
-/* One rank a core where there are enough; otherwise the system places them. */
+/* Binds one rank per core if there are enough cores; otherwise the kernel places the ranks. */
 static void bind_to_core(const ls_comm *comm)
 {
-    int wanted = ls_comm_local_rank(comm);
+    int left = ls_comm_local_rank(comm);
     cpu_set_t all;
     cpu_set_t one;
 
@@ -202,7 +214,7 @@ static void bind_to_core(const ls_comm *comm)
         return;
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && wanted-- == 0)
+        if (CPU_ISSET(cpu, &all) && left-- == 0)
             CPU_SET(cpu, &one);
     (void)sched_setaffinity(0, sizeof(one), &one);
 }
@@ -229,22 +241,22 @@ static ls_status run_rank(int local_rank, void *arg)
 
 static bool has_variable(const char *name)
 {
-    return getenv(name) != NULL; // NOLINT(concurrency-mt-unsafe): nobody sets it
+    return getenv(name) != NULL; // NOLINT(concurrency-mt-unsafe): there is one thread
 }
 
-/* Whether somebody has started this process as one of several ranks. */
-static bool was_launched(void)
+/* Whether a launcher has started this process as a rank. */
+static bool is_launched(void)
 {
-    static const char *const signs[] = {"LOCKSTEP_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+    static const char *const names[] = {"LOCKSTEP_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
                                         "PMIX_RANK", "RANK"};
 
-    for (size_t i = 0; i < LS_COUNT_OF(signs); i++)
-        if (has_variable(signs[i]))
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++)
+        if (has_variable(names[i]))
             return true;
     return has_variable("SLURM_PROCID") && has_variable("SLURM_STEP_ID");
 }
 
-/* nccl-tests' --memory is -M; ours says which memory. */
+/* --memory 0 or 1 is -M, as in nccl-tests; our --memory names the kind of memory. */
 static void set_memory(bench_options *o)
 {
     if (text_equal(o->memory, "0") || text_equal(o->memory, "1")) {
@@ -257,7 +269,7 @@ static void set_memory(bench_options *o)
 
 static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
 {
-    const bool launched = was_launched();
+    const bool launched = is_launched();
 
     set_memory(o);
     if (o->bind == NULL)
@@ -267,7 +279,7 @@ static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
     LS_TRY(check_names(o));
     LS_TRY(check_together(o));
     if (launched && o->vs != NULL && o->turn == NULL)
-        return ls_fail(LS_EINVAL, "--vs starts its own ranks: call it without a launcher (-g N)");
+        return ls_fail(LS_EINVAL, "--vs starts its own ranks: run it without a launcher (-g N)");
     LS_TRY(note_unused(peers, notes));
     note_others(o, launched, notes);
     LS_TRY(text_status(notes));
@@ -296,7 +308,7 @@ static int fail_bench(const char *program, ls_status status)
     return status == LS_EINVAL ? 2 : 1;
 }
 
-/* argv: the flags, behind any first word. kind -1: no operation is named. */
+/* argv: the flags, after the name of the operation. kind -1: no operation is given. */
 static int bench_command(const ls_flags *described, int kind, int argc, char **argv)
 {
     bench_options o = {.min_bytes = 32 << 20,
@@ -350,9 +362,15 @@ int cmd_bench(int argc, char **argv)
     const int kind = named ? bench_kind_of(argv[1]) : -1;
 
     if (named && kind < 0)
-        return fail_bench(flags.program,
-                          ls_fail(LS_EINVAL, "%.40s is no operation: " OPERATIONS, argv[1]));
+        return fail_bench(
+            flags.program,
+            ls_fail(LS_EINVAL, "%.40s: unknown operation; must be " OPERATIONS, argv[1]));
     return bench_command(&flags, kind, argc - named, argv + named);
+}
+
+bool is_perf_program(const char *name)
+{
+    return bench_kind_of_program(name) >= 0;
 }
 
 int cmd_perf(const char *program, int argc, char **argv)
