@@ -457,7 +457,7 @@ static void too_little_bandwidth_fails_where_it_is_asked_for(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "less than 0.9 times NCCL_TESTS_MIN_BW"));
+    job_expect(j, job_said(j, 1, "is below 0.9 * NCCL_TESTS_MIN_BW"));
 }
 
 static json_value *load(job *j, const char *path)
@@ -549,28 +549,36 @@ static void expect_refused(const char *const *argv, int code, const char *text)
 static void wrong_flags_are_told(void **state)
 {
     LS_UNUSED(state);
-    expect_refused(BENCH("all_scatter"), 2, "all_scatter is no operation: all_reduce, all_gather");
+    expect_refused(BENCH("all_scatter"), 2,
+                   "all_scatter: unknown operation; must be all_reduce, all_gather");
     expect_refused(BENCH("all_reduce", "--watch"), 2, "--watch is for sendrecv");
-    expect_refused(BENCH("all_reduce", "--bind-to", "moon"), 2, "--bind-to moon: none or core");
-    expect_refused(BENCH("all_reduce", "--vs", "native", "-N", "0"), 2, "-N 0 has no end");
-    expect_refused(BENCH("all_reduce", "--vs", "native,,gloo"), 2, "backends by commas");
-    expect_refused(BENCH("all_reduce", "--vs", "a,b,c,d,e,f,g,h"), 2, "7 backends are the most");
-    expect_refused(BENCH("all_reduce", "-K", "20"), 2, "-K 20 leaves no iteration: -n is 20");
+    expect_refused(BENCH("all_reduce", "--bind-to", "moon"), 2,
+                   "--bind-to moon: must be none or core");
+    expect_refused(BENCH("all_reduce", "--vs", "native", "-N", "0"), 2,
+                   "-N 0 with --vs: give the number of turns");
+    expect_refused(BENCH("all_reduce", "--vs", "native,,gloo"), 2, "comma-separated list");
+    expect_refused(BENCH("all_reduce", "--vs", "a,b,c,d,e,f,g,h"), 2, "more than 7 backends");
+    expect_refused(BENCH("all_reduce", "-K", "20"), 2, "-K 20 skips all iterations: -n is 20");
     expect_refused(BENCH("all_reduce", "-G", "many"), 2, "--cudagraph");
     expect_refused(BENCH("all_reduce", "-z", "4"), 2, "--blocking");
-    expect_refused(BENCH("all_reduce", "--memory", "2"), 2, "--memory 2: user or registered");
+    expect_refused(BENCH("all_reduce", "--memory", "2"), 2,
+                   "--memory 2: must be user or registered");
     expect_refused(BENCH("all_reduce", "--vs", "native", "-J", "x.json"), 2, "use --json");
     expect_refused(BENCH("broadcast", "-r", "x"), 2, "--root");
-    expect_refused(BENCH("all_reduce", "-d", "complex"), 2, "-d complex is no type: int8");
-    expect_refused(BENCH("all_reduce", "-o", "median"), 2, "-o median is no reduction: sum");
+    expect_refused(BENCH("all_reduce", "-d", "complex"), 2,
+                   "-d complex: unknown type; must be int8");
+    expect_refused(BENCH("all_reduce", "-o", "median"), 2,
+                   "-o median: unknown reduction; must be sum");
     expect_refused(BENCH("all_reduce", "-d", "int32", "-o", "avg"), 2,
-                   "whole numbers have no average");
-    expect_refused(BENCH("all_reduce", "-b", "2M", "-e", "1M"), 2, "-b is over -e");
+                   "avg needs a floating-point type");
+    expect_refused(BENCH("all_reduce", "-b", "2M", "-e", "1M"), 2,
+                   "-b 2097152 is larger than -e 1048576");
     expect_refused(BENCH("all_reduce", "-b", "1X"), 2, "--minbytes");
     expect_refused(BENCH("all_reduce", "-b", "-8"), 2, "--minbytes");
-    expect_refused(BENCH("all_reduce", "-i", "0"), 2, "must lead from one size to the next");
+    expect_refused(BENCH("all_reduce", "-i", "0"), 2, "-i 0 without -f gives no next size");
     expect_refused(BENCH("all_reduce", "-n", "0"), 2, "--iters");
-    expect_refused(BENCH("all_reduce", "--memory", "core"), 2, "--memory core: user or registered");
+    expect_refused(BENCH("all_reduce", "--memory", "core"), 2,
+                   "--memory core: must be user or registered");
     expect_refused(BENCH("all_reduce", "--backend", "nccl", "-b", "8", "-e", "8"), 1, "nccl");
     expect_refused(BENCH("all_reduce", "--transport", "pigeon", "-b", "8", "-e", "8"), 1, "pigeon");
     expect_refused(BENCH("all_reduce", "extra"), 2, "unexpected argument extra");
@@ -580,8 +588,8 @@ static void wrong_flags_are_told(void **state)
 static void wrong_numbers_of_ranks_are_told(void **state)
 {
     LS_UNUSED(state);
-    expect_refused(BENCH("sendrecv", "-b", "8", "-e", "8"), 1, "this is the only one");
-    expect_refused(BENCH("sendrecv", "--watch"), 1, "this is the only one");
+    expect_refused(BENCH("sendrecv", "-b", "8", "-e", "8"), 1, "but there is 1");
+    expect_refused(BENCH("sendrecv", "--watch"), 1, "but there is 1");
     expect_refused(BENCH("hypercube", "-g", "3", "-b", "8", "-e", "8"), 1, "a power of two");
     expect_refused(BENCH("broadcast", "-g", "2", "-r", "2", "-b", "8", "-e", "8"), 1,
                    "-r 2: the ranks are 0 to 1");
@@ -659,7 +667,7 @@ static void three_sets_have_a_line_for_each_rival(void **state)
                         "-N", "2", "--vs", "native,auto", "--json", path),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "and of native, auto (theirs, a line each), medians of 2"));
+    job_expect(j, job_said(j, 0, "and of native, auto (theirs, one line each), medians of 2"));
     job_expect(j, count_rows(j) == 4 && job_said(j, 0, "  auto\n"));
     v = load(j, path);
     (void)unlink(path);
@@ -679,7 +687,7 @@ static void an_engine_that_is_not_there_ends_both_sets(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, job_said(j, 1, "backend nccl is not part of this installation"));
-    job_expect(j, job_said(j, 1, "the ranks of backend nccl have ended with code 1"));
+    job_expect(j, job_said(j, 1, "the ranks of backend nccl exited with code 1"));
     job_expect(j, !job_said(j, 1, "closed the connection"));
     job_expect_gone(j);
 }

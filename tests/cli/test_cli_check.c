@@ -33,9 +33,9 @@ static void wrong_flags_are_reported_in_one_line(void **state)
     expect_error(TOOL("check", "-n", "many"), "\"many\"");
     expect_error(TOOL("check", "--master-port", "65536"), "--master-port");
     expect_error(TOOL("check", "--nnodes", "0"), "--nnodes");
-    expect_error(TOOL("check", "--quick", "--gpu-check"), "one of them");
-    expect_error(TOOL("check", "-H", "a", "--nnodes", "1"), "one machine, or several");
-    expect_error(TOOL("check", "-H", "a", "--hostfile", "b"), "one of them");
+    expect_error(TOOL("check", "--quick", "--gpu-check"), "exclude each other");
+    expect_error(TOOL("check", "-H", "a", "--nnodes", "1"), "exclude each other");
+    expect_error(TOOL("check", "-H", "a", "--hostfile", "b"), "exclude each other");
     expect_error(TOOL("check", "-H", "a:0"), "-H");
     expect_error(TOOL("check", "--nnodes", "3", "--net", "eth0"), "other machines");
     expect_error(TOOL("clean", "--jobs"), "did you mean --job?");

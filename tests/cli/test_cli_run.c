@@ -94,7 +94,7 @@ static void wrong_flags_of_run_are_told_in_one_line(void **state)
                  "must be A-B");
     expect_error(
         TOOL("run", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "localhost:0", "true"),
-        2, "--rdzv-endpoint localhost:0: which port");
+        2, "--rdzv-endpoint localhost:0: give the port");
 }
 
 /* What a rank is told about the store. */
