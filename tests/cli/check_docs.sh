@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check_docs.sh PAGE BIN: runs every command of the page (lines of four spaces), which end with 0 or, as a machine may be ill, 1; every
-# flag of lockstep check and lockstep clean must stand on the page.
+# check_docs.sh PAGE BIN: runs every command of the page (lines of four spaces), which exits with 0
+# or, if the machine has a problem, 1. Every flag of lockstep check and lockstep clean must be on
+# the page.
 set -u
 page=$(readlink -f "$1")
 PATH=$2:$PATH

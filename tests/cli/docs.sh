@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# docs.sh PAGE BIN: runs every command of a page: lines of four spaces and cells of tables that begin with one of our programs.
-# "# exits with N" behind a command says how it ends; "# on MACHINE" that it is one of several which run together ("# on each": twice),
-# all on this machine here. Every flag that `lockstep run --help` lists must stand on the page.
+# docs.sh PAGE BIN: runs every command of a page: lines of four spaces and cells of tables that
+# begin with one of our programs. "# exits with N" after a command is its exit code. "# on MACHINE"
+# marks one of several commands that run together ("# on each": twice); here they all run on this
+# machine. Every flag of `lockstep run --help` must be on the page.
 set -u
 page=$(readlink -f "$1")
 PATH=$2:$PATH
@@ -39,7 +40,8 @@ printf 'node1 slots=1\nlocalhost slots=1\n' >hosts
 
 failed=0
 n=0
-sed -n -e 's/^    \(\(lockstep\|torchrun\) .*\)$/\1/p' -e 's/^|.*| `\(lockstep run .*\)` |$/\1/p' "$page" >commands
+sed -n -e 's/^    \(\(lockstep\|torchrun\) .*\)$/\1/p' \
+    -e 's/^|.*| `\(lockstep run .*\)` |$/\1/p' "$page" >commands
 
 # Machines of the page are this one; ports are free ones.
 export HOME="$folder"
@@ -47,7 +49,8 @@ port=$((20000 + $$ % 10000))
 start_machine() {
     command=$(printf '%s\n' "${1%%#*}" | sed "s/10\.0\.0\.1/127.0.0.1/g; s/:29400/:$port/")
     n=$((n + 1))
-    PET_MASTER_PORT=$port PET_RDZV_CONF=last_call_timeout=0 sh -c "timeout 60 $command" >"machine$n" 2>&1 </dev/null &
+    PET_MASTER_PORT=$port PET_RDZV_CONF=last_call_timeout=0 \
+        sh -c "timeout 60 $command" >"machine$n" 2>&1 </dev/null &
     machines="$machines $!:$n"
 }
 await_machines() {
@@ -64,7 +67,13 @@ await_machines() {
 machines=
 while IFS= read -r line; do
     case $line in
-    *"# on each") await_machines; start_machine "$line"; start_machine "$line"; await_machines; continue ;;
+    *"# on each")
+        await_machines
+        start_machine "$line"
+        start_machine "$line"
+        await_machines
+        continue
+        ;;
     *"# on "*) start_machine "$line"; continue ;;
     esac
     await_machines

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lockstep bench gives to an operation, and what it takes for right: against every operation done in the plainest way. */
+/*
+ * test_bench_case.c - the inputs and expected results of lockstep bench, compared with a direct
+ * computation of every operation.
+ */
 #include "base/unit.h"
 
 #include "base/half.h"
@@ -8,7 +11,7 @@
 #include <stdlib.h>
 
 #define RANKS_MAX 5
-#define ROOM      4096 /* elements */
+#define MAX_COUNT 4096 /* elements */
 
 /* One element as a number. */
 static double value_of(const void *buffer, size_t i, ls_dtype type)
@@ -34,7 +37,7 @@ static double value_of(const void *buffer, size_t i, ls_dtype type)
     return -1;
 }
 
-static void names_lead_there_and_back(void **state)
+static void names_are_found_and_printed(void **state)
 {
     LS_UNUSED(state);
     for (int t = 0; t < LS_DTYPE_COUNT; t++)
@@ -56,8 +59,9 @@ static void names_lead_there_and_back(void **state)
     assert_int_equal(bench_kind_of_program("lockstep"), -1);
 }
 
-/* The columns that nccl-tests prints for 1 MiB of float32 on 4 ranks, from its documentation's formulas. */
-static void sizes_and_bandwidths_are_counted_as_nccl_tests_does(void **state)
+/* The columns that nccl-tests prints for 1 MiB of float32 on 4 ranks, from its documentation's
+ * formulas. */
+static void sizes_and_bandwidths_equal_those_of_nccl_tests(void **state)
 {
     static const struct {
         bench_kind kind;
@@ -95,8 +99,8 @@ static void sizes_and_bandwidths_are_counted_as_nccl_tests_does(void **state)
 
 typedef struct scene {
     bench_case c;
-    int64_t src[RANKS_MAX][ROOM];
-    int64_t dst[RANKS_MAX][ROOM];
+    int64_t src[RANKS_MAX][MAX_COUNT];
+    int64_t dst[RANKS_MAX][MAX_COUNT];
 } scene;
 
 static int64_t combined(int64_t a, int64_t b, ls_reduce_op op)
@@ -193,7 +197,7 @@ static void expect_right(scene *s)
     }
 }
 
-static void what_every_operation_must_give_is_known(void **state)
+static void expected_results_are_known_for_every_operation(void **state)
 {
     static scene s;
 
@@ -229,7 +233,7 @@ static void data_of_another_rank_is_wrong(void **state)
 }
 
 /* Inputs are whole numbers that every type holds, so that sums are exact. */
-static void inputs_are_small_whole_numbers_and_differ(void **state)
+static void inputs_are_small_integers_and_differ(void **state)
 {
     static int64_t a[301], b[301];
 
@@ -282,7 +286,7 @@ static void averages_are_for_floating_types(void **state)
 }
 
 /* In place is where comm.h says, and never leaves the first buffer. */
-static void in_place_is_as_the_library_defines_it(void **state)
+static void in_place_buffers_are_those_of_the_library(void **state)
 {
     static int32_t first[64], second[64];
     bench_case c = {.type = LS_I32, .root = 1, .count = 4, .n = 3};
@@ -337,14 +341,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_is_read_as_nccl_tests_reads_it),
-        cmocka_unit_test(names_lead_there_and_back),
-        cmocka_unit_test(sizes_and_bandwidths_are_counted_as_nccl_tests_does),
-        cmocka_unit_test(what_every_operation_must_give_is_known),
+        cmocka_unit_test(names_are_found_and_printed),
+        cmocka_unit_test(sizes_and_bandwidths_equal_those_of_nccl_tests),
+        cmocka_unit_test(expected_results_are_known_for_every_operation),
         cmocka_unit_test(data_of_another_rank_is_wrong),
-        cmocka_unit_test(inputs_are_small_whole_numbers_and_differ),
+        cmocka_unit_test(inputs_are_small_integers_and_differ),
         cmocka_unit_test(an_average_is_rounded_once),
         cmocka_unit_test(averages_are_for_floating_types),
-        cmocka_unit_test(in_place_is_as_the_library_defines_it),
+        cmocka_unit_test(in_place_buffers_are_those_of_the_library),
     };
 
     return cmocka_run_group_tests_name("bench case", tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How lockstep bench calls an operation and what it makes of the times: one rank, and a stand-in for
- * the operation. */
+/*
+ * test_bench_measure.c - how lockstep bench calls an operation and computes times: one rank, with a
+ * fake operation.
+ */
 #include "base/unit.h"
 
 #include "cli/bench/bench.h"
@@ -69,7 +71,7 @@ static bench_time measure(const bench_options *o, ls_dtype type, bench **b)
     return result.side[0];
 }
 
-static void each_iteration_is_so_many_operations(void **state)
+static void each_iteration_has_m_operations(void **state)
 {
     bench_options o = options();
 
@@ -94,7 +96,7 @@ static void blocking_modes_1_and_2_wait_for_each_operation(void **state)
     }
 }
 
-static void so_many_operations_are_checked_until_one_is_wrong(void **state)
+static void c_operations_are_checked_until_one_is_wrong(void **state)
 {
     bench_options o = options();
 
@@ -126,7 +128,7 @@ static void cpu_time_ends_when_the_calls_return(void **state)
     assert_true(t.cpu_us == t.time_us);
 }
 
-static void buffers_are_moved_by_so_many_elements(void **state)
+static void buffers_are_moved_by_u_elements(void **state)
 {
     bench_options o = options();
 
@@ -176,11 +178,11 @@ static void skipped_iterations_count_in_the_time_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_iteration_is_so_many_operations),
+        cmocka_unit_test(each_iteration_has_m_operations),
         cmocka_unit_test(blocking_modes_1_and_2_wait_for_each_operation),
-        cmocka_unit_test(so_many_operations_are_checked_until_one_is_wrong),
+        cmocka_unit_test(c_operations_are_checked_until_one_is_wrong),
         cmocka_unit_test(cpu_time_ends_when_the_calls_return),
-        cmocka_unit_test(buffers_are_moved_by_so_many_elements),
+        cmocka_unit_test(buffers_are_moved_by_u_elements),
         cmocka_unit_test(skipped_iterations_count_in_the_time_only),
     };
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep bench: its table, its JSON, its verdict, two engines in turn, live throughput. */
+/*
+ * test_cli_bench.c - lockstep bench as a command: table, JSON, exit codes, --vs and --watch.
+ */
 #include "launch/job.h"
 
 #include "base/file.h"
@@ -22,7 +24,8 @@ typedef struct row {
     double time[2], algbw[2], busbw[2];
 } row;
 
-/* The columns of nccl-tests: size count type redop root, then time algbw busbw #wrong out of place and in place. */
+/* The columns of nccl-tests: size count type redop root, then time algbw busbw #wrong out of place
+ * and in place. */
 static bool parse_row(const char *line, row *r)
 {
     return sscanf(line, "%lld %lld %15s %15s %d %lf %lf %lf %lld %lf %lf %lf %lld", &r->size,
@@ -72,9 +75,9 @@ static void the_table_has_nccl_tests_columns(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "2 ranks, backend native, transport shm"));
-    job_expect(j, job_said(j, 0, "# Out of bounds values : 0 OK"));
-    job_expect(j, job_said(j, 0, "# Avg bus bandwidth"));
+    job_expect(j, job_printed(j, 0, "2 ranks, backend native, transport shm"));
+    job_expect(j, job_printed(j, 0, "# Out of bounds values : 0 OK"));
+    job_expect(j, job_printed(j, 0, "# Avg bus bandwidth"));
     job_expect(j, parse_table(j, "", rows, 8) == 4);
     for (int i = 0; i < 4; i++) {
         job_expect(j, rows[i].size == 1024 << (2 * i) && rows[i].count == rows[i].size / 8);
@@ -93,7 +96,7 @@ static void only_rank_0_prints_under_the_launcher(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "3 ranks, backend native, transport tcp"));
+    job_expect(j, job_printed(j, 0, "3 ranks, backend native, transport tcp"));
     job_expect(j, parse_table(j, "rank 0| ", rows, 8) == 3);
     job_expect(j, rows[2].size == 24 && rows[2].count == 6);
     expect_rows(j, rows, 3, 3);
@@ -116,7 +119,7 @@ static void every_type_and_reduction_is_right(void **state)
             job_expect_code(j, 0);
             /* 8 types by 5 reductions, less the average of 4 whole types; 3 sizes */
             job_expect(j, parse_table(j, "", rows, 256) == (8 * 5 - 4) * 3);
-            job_expect(j, job_said(j, 0, "# Out of bounds values : 0 OK"));
+            job_expect(j, job_printed(j, 0, "# Out of bounds values : 0 OK"));
             job_clean_up(NULL);
         }
 }
@@ -146,13 +149,14 @@ static void every_operation_is_right(void **state)
                            NULL);
 
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0, "# Out of bounds values : 0 OK"));
+        job_expect(j, job_printed(j, 0, "# Out of bounds values : 0 OK"));
         job_expect(j, count_rows(j) == LS_DTYPE_COUNT * 7 * (has_root ? 3 : 1));
         job_clean_up(NULL);
     }
 }
 
-/* The flags that make single operations be timed, several be started at once, and ranks be split, change no result. */
+/* The flags that make single operations be timed, several be started at once, and ranks be split,
+ * change no result. */
 static void ways_of_measuring_change_no_result(void **state)
 {
     job *j =
@@ -162,14 +166,14 @@ static void ways_of_measuring_change_no_result(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "i_p99") && job_said(j, 0, "memory registered, touched"));
-    job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+    job_expect(j, job_printed(j, 0, "i_p99") && job_printed(j, 0, "memory registered, touched"));
+    job_expect(j, count_rows(j) == 3 && job_printed(j, 0, "values : 0 OK"));
     job_clean_up(NULL);
     j = job_start(BENCH("all_reduce", "-g", "4", "-b", "64", "-e", "64", "-m", "8", "-N", "2"),
                   JOB_LIST("NCCL_TESTS_SPLIT=MOD 2"));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "2 ranks") && count_rows(j) == 2);
-    job_expect(j, job_said(j, 0, "values : 0 OK"));
+    job_expect(j, job_printed(j, 0, "2 ranks") && count_rows(j) == 2);
+    job_expect(j, job_printed(j, 0, "values : 0 OK"));
 }
 
 static void a_program_of_nccl_tests_runs_its_operation(void **state)
@@ -190,7 +194,7 @@ static void a_program_of_nccl_tests_runs_its_operation(void **state)
                     (int)(strlen(names[i]) - strlen("_perf")), names[i]);
         j = job_start(JOB_LIST(path, "-b8", "-e", "64", "-f8", "--warmup_iters", "0", "-g2"), NULL);
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0, header) && count_rows(j) == 2);
+        job_expect(j, job_printed(j, 0, header) && count_rows(j) == 2);
         job_clean_up(NULL);
     }
 }
@@ -216,13 +220,13 @@ static void a_program_of_nccl_tests_runs_as_ranks(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, " broadcast, 2 ranks"));
+    job_expect(j, job_printed(j, 0, " broadcast, 2 ranks"));
     job_clean_up(NULL);
     j = job_start(JOB_LIST(LOCKSTEP_BIN "/reduce_perf", "-b", "8", "-e", "8", "-g", "2", "--vs",
                            "native", "-N", "2"),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, " reduce, 2 ranks") && job_said(j, 0, "medians of 2 turns"));
+    job_expect(j, job_printed(j, 0, " reduce, 2 ranks") && job_printed(j, 0, "medians of 2 turns"));
 }
 
 /* --- nccl-tests' flags --- */
@@ -273,10 +277,11 @@ static void every_flag_of_nccl_tests_is_accepted(void **state)
         }
         j = job_start(words, NULL);
         job_expect_code(j, 0);
-        job_expect(j, count_rows(j) == 1 && job_said(j, 0, "values : 0 OK"));
-        job_expect(j, job_said(j, 0, "memory registered") && job_said(j, 0, "# Memory usage"));
-        job_expect(j, job_said(j, 0, "cputime") && job_said(j, 0, "i_p99"));
-        job_expect(j, job_said(j, 0, "# -z 1: wait and barrier after each operation"));
+        job_expect(j, count_rows(j) == 1 && job_printed(j, 0, "values : 0 OK"));
+        job_expect(j,
+                   job_printed(j, 0, "memory registered") && job_printed(j, 0, "# Memory usage"));
+        job_expect(j, job_printed(j, 0, "cputime") && job_printed(j, 0, "i_p99"));
+        job_expect(j, job_printed(j, 0, "# -z 1: wait and barrier after each operation"));
         job_clean_up(NULL);
     }
 }
@@ -289,27 +294,29 @@ static void a_flag_without_effect_is_named_with_the_reason(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "# -p 0 has no effect: ranks are processes"));
-    job_expect(j, job_said(j, 0, "# -y 1 has no effect: CPUs have no CUDA streams"));
-    job_expect(j, job_said(j, 0, "# -G 10 has no effect: CPUs have no CUDA graphs"));
-    job_expect(j, job_said(j, 0, "# -x 2 has no effect: CPUs have no thread blocks"));
-    job_expect(j, job_said(j, 0, "# -D 1 has no effect: NCCL's device API is for GPUs"));
-    job_expect(j, job_said(j, 0, "# -V 3 has no effect: CPUs have no thread blocks"));
-    job_expect(j, job_said(j, 0, "# -K has no effect without -I 1"));
+    job_expect(j, job_printed(j, 0, "# -p 0 has no effect: ranks are processes"));
+    job_expect(j, job_printed(j, 0, "# -y 1 has no effect: CPUs have no CUDA streams"));
+    job_expect(j, job_printed(j, 0, "# -G 10 has no effect: CPUs have no CUDA graphs"));
+    job_expect(j, job_printed(j, 0, "# -x 2 has no effect: CPUs have no thread blocks"));
+    job_expect(j, job_printed(j, 0, "# -D 1 has no effect: NCCL's device API is for GPUs"));
+    job_expect(j, job_printed(j, 0, "# -V 3 has no effect: CPUs have no thread blocks"));
+    job_expect(j, job_printed(j, 0, "# -K has no effect without -I 1"));
     job_clean_up(NULL);
     j = job_start(BENCH("all_reduce", "-b8", "-e8"), NULL);
     job_expect_code(j, 0);
-    job_expect(j, !job_said(j, 0, "no effect"));
+    job_expect(j, !job_printed(j, 0, "no effect"));
     job_clean_up(NULL);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "bench", "all_reduce", "-b8",
                            "-e8", "-g", "4"),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "2 ranks"));
-    job_expect(j, job_said(j, 0, "# -g and -t have no effect: the launcher has started the ranks"));
+    job_expect(j, job_printed(j, 0, "2 ranks"));
+    job_expect(j,
+               job_printed(j, 0, "# -g and -t have no effect: the launcher has started the ranks"));
 }
 
-/* What changes how operations are called changes no result: moved buffers, waiting, many at once. */
+/* What changes how operations are called changes no result: moved buffers, waiting, many at once.
+ * */
 static void results_are_right_however_operations_are_called(void **state)
 {
     static const char *const ops[] = {"all_reduce", "reduce_scatter", "alltoallv", "sendrecv",
@@ -324,7 +331,7 @@ static void results_are_right_however_operations_are_called(void **state)
                                NULL);
 
             job_expect_code(j, 0);
-            job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+            job_expect(j, count_rows(j) == 3 && job_printed(j, 0, "values : 0 OK"));
             job_clean_up(NULL);
         }
 }
@@ -340,7 +347,7 @@ static void memory_report_counts_the_buffers(void **state)
     at = strstr(text_str(&j->out), "User-Allocated ");
     job_expect(j, at != NULL && sscanf(at, "User-Allocated %lf MiB", &mib) == 1);
     job_expect(j, mib >= 15 && mib < 40); // two of 8 MiB, on huge pages
-    job_expect(j, job_said(j, 0, "# Memory usage         : Initialization "));
+    job_expect(j, job_printed(j, 0, "# Memory usage         : Initialization "));
 }
 
 static const char *text_at(const json_value *object, const char *key)
@@ -384,7 +391,7 @@ static json_value *make_report(const char *folder, const char *file, job **j)
                    NULL);
     job_expect_code(*j, 0);
     text_format(path, sizeof(path), "%s/%s", folder, file);
-    job_expect(*j, job_said(*j, 0, "# Writing JSON output to ") && job_said(*j, 0, path));
+    job_expect(*j, job_printed(*j, 0, "# Writing JSON output to ") && job_printed(*j, 0, path));
     assert_ok(file_read(path, 1 << 20, &text, &bytes));
     (void)unlink(path);
     assert_ok(json_parse(text, bytes, path, &v));
@@ -431,7 +438,7 @@ static void report_that_cannot_be_written_fails_before_measuring(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "/no/such/folder/x.json") && count_rows(j) == 0);
+    job_expect(j, job_printed(j, 1, "/no/such/folder/x.json") && count_rows(j) == 0);
 }
 
 static void report_of_a_failed_run_is_removed(void **state)
@@ -446,18 +453,18 @@ static void report_of_a_failed_run_is_removed(void **state)
     j = job_start(BENCH("all_reduce", "-b8", "-e8", "-g2", "-J", path),
                   JOB_LIST("NCCL_TESTS_MIN_BW=much"));
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "NCCL_TESTS_MIN_BW"));
+    job_expect(j, job_printed(j, 1, "NCCL_TESTS_MIN_BW"));
     job_expect(j, rmdir(folder) == 0);
 }
 
-static void too_little_bandwidth_fails_where_it_is_asked_for(void **state)
+static void low_bandwidth_fails_with_a_minimum(void **state)
 {
     const char *const *argv = BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "-n", "2");
     job *j = job_start(argv, JOB_LIST("NCCL_TESTS_MIN_BW=1000000"));
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "is below 0.9 * NCCL_TESTS_MIN_BW"));
+    job_expect(j, job_printed(j, 1, "is below 0.9 * NCCL_TESTS_MIN_BW"));
 }
 
 static json_value *load(job *j, const char *path)
@@ -514,7 +521,7 @@ static void json_holds_what_the_table_shows(void **state)
     json_free(v);
 }
 
-static void unchecked_results_are_not_called_right(void **state)
+static void unchecked_results_are_not_reported_as_right(void **state)
 {
     char path[] = "/tmp/lockstep-test-XXXXXX";
     const int fd = mkstemp(path);
@@ -527,7 +534,7 @@ static void unchecked_results_are_not_called_right(void **state)
                            "0", "--json", path),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "N/A"));
+    job_expect(j, job_printed(j, 0, "N/A"));
     v = load(j, path);
     (void)unlink(path);
     job_expect(j, json_get(json_at(v, 0), "wrong") != NULL);
@@ -540,13 +547,13 @@ static void expect_refused(const char *const *argv, int code, const char *text)
     job *j = job_start(argv, NULL);
 
     job_expect_code(j, code);
-    if (!job_said(j, 1, text))
+    if (!job_printed(j, 1, text))
         print_message("wanted: %s\n", text);
-    job_expect(j, job_said(j, 1, text) && j->out.length == 0);
+    job_expect(j, job_printed(j, 1, text) && j->out.length == 0);
     job_clean_up(NULL);
 }
 
-static void wrong_flags_are_told(void **state)
+static void wrong_flags_are_errors(void **state)
 {
     LS_UNUSED(state);
     expect_refused(BENCH("all_scatter"), 2,
@@ -584,8 +591,9 @@ static void wrong_flags_are_told(void **state)
     expect_refused(BENCH("all_reduce", "extra"), 2, "unexpected argument extra");
 }
 
-/* What only ranks can find out: the command line was right in itself, so the code is that of a failed job. */
-static void wrong_numbers_of_ranks_are_told(void **state)
+/* What only ranks can find out: the command line was right in itself, so the code is that of a
+ * failed job. */
+static void wrong_numbers_of_ranks_are_errors(void **state)
 {
     LS_UNUSED(state);
     expect_refused(BENCH("sendrecv", "-b", "8", "-e", "8"), 1, "but there is 1");
@@ -595,7 +603,7 @@ static void wrong_numbers_of_ranks_are_told(void **state)
                    "-r 2: the ranks are 0 to 1");
 }
 
-static void a_json_file_that_cannot_be_written_is_told(void **state)
+static void json_file_that_cannot_be_written_is_an_error(void **state)
 {
     job *j = job_start(
         BENCH("all_reduce", "-b", "8", "-e", "8", "-n", "1", "--json", "/no/such/folder/x.json"),
@@ -603,7 +611,7 @@ static void a_json_file_that_cannot_be_written_is_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "/no/such/folder/x.json"));
+    job_expect(j, job_printed(j, 1, "/no/such/folder/x.json"));
 }
 
 static void the_choice_of_algorithms_is_shown(void **state)
@@ -613,11 +621,11 @@ static void the_choice_of_algorithms_is_shown(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "all_reduce") && job_said(j, 0, "staged"));
+    job_expect(j, job_printed(j, 0, "all_reduce") && job_printed(j, 0, "staged"));
     job_clean_up(NULL);
     j = job_start(BENCH("--show-algorithms"), JOB_LIST("LOCKSTEP_ALGORITHMS=all_reduce:magic"));
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "LOCKSTEP_ALGORITHMS") && job_said(j, 1, "magic"));
+    job_expect(j, job_printed(j, 1, "LOCKSTEP_ALGORITHMS") && job_printed(j, 1, "magic"));
 }
 
 // --- --vs ---
@@ -637,8 +645,8 @@ static void two_sets_of_ranks_take_turns(void **state)
                         "-N", "3", "--vs", "native", "--json", path),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "time of native (ours) and of native (theirs), medians of 3"));
-    job_expect(j, count_rows(j) == 3 && job_said(j, 0, "values : 0 OK"));
+    job_expect(j, job_printed(j, 0, "time of native (ours) and of native (theirs), medians of 3"));
+    job_expect(j, count_rows(j) == 3 && job_printed(j, 0, "values : 0 OK"));
     job_expect(j, j->err.length == 0);
     v = load(j, path);
     (void)unlink(path);
@@ -652,7 +660,7 @@ static void two_sets_of_ranks_take_turns(void **state)
     job_expect_gone(j);
 }
 
-static void three_sets_have_a_line_for_each_rival(void **state)
+static void three_sets_have_a_line_for_each_peer(void **state)
 {
     char path[] = "/tmp/lockstep-test-XXXXXX";
     const int fd = mkstemp(path);
@@ -667,8 +675,8 @@ static void three_sets_have_a_line_for_each_rival(void **state)
                         "-N", "2", "--vs", "native,auto", "--json", path),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "and of native, auto (theirs, one line each), medians of 2"));
-    job_expect(j, count_rows(j) == 4 && job_said(j, 0, "  auto\n"));
+    job_expect(j, job_printed(j, 0, "and of native, auto (theirs, one line each), medians of 2"));
+    job_expect(j, count_rows(j) == 4 && job_printed(j, 0, "  auto\n"));
     v = load(j, path);
     (void)unlink(path);
     job_expect(j, json_size(v) == 12); // two sizes, out of place and in place, three sets
@@ -679,20 +687,20 @@ static void three_sets_have_a_line_for_each_rival(void **state)
     job_expect_gone(j);
 }
 
-static void an_engine_that_is_not_there_ends_both_sets(void **state)
+static void missing_backend_ends_both_sets(void **state)
 {
     job *j =
         job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "--vs", "nccl"), NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "backend nccl is not part of this installation"));
-    job_expect(j, job_said(j, 1, "the ranks of backend nccl exited with code 1"));
-    job_expect(j, !job_said(j, 1, "closed the connection"));
+    job_expect(j, job_printed(j, 1, "backend nccl is not part of this installation"));
+    job_expect(j, job_printed(j, 1, "the ranks of backend nccl exited with code 1"));
+    job_expect(j, !job_printed(j, 1, "closed the connection"));
     job_expect_gone(j);
 }
 
-static void nothing_is_left_when_the_giver_of_turns_is_killed(void **state)
+static void no_rank_is_left_when_the_parent_of_vs_is_killed(void **state)
 {
     job *j = job_start(BENCH("all_reduce", "-g", "2", "-b", "1M", "-e", "1M", "-n", "100", "-N",
                              "100000", "--vs", "native"),
@@ -713,12 +721,12 @@ static void throughput_is_shown_pair_by_pair(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "messages of 64 KiB") && job_said(j, 0, "# rank 2 is on "));
-    job_expect(j, job_said(j, 0, "1  0 -> 1 ") && job_said(j, 0, "  2 -> 0 "));
-    job_expect(j, job_said(j, 0, "#    mean  0 -> 1 "));
+    job_expect(j, job_printed(j, 0, "messages of 64 KiB") && job_printed(j, 0, "# rank 2 is on "));
+    job_expect(j, job_printed(j, 0, "1  0 -> 1 ") && job_printed(j, 0, "  2 -> 0 "));
+    job_expect(j, job_printed(j, 0, "#    mean  0 -> 1 "));
 }
 
-static void ctrl_c_ends_the_watch_in_good_order(void **state)
+static void ctrl_c_ends_the_watch_with_code_0(void **state)
 {
     job *j = job_start(
         JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "bench", "sendrecv", "-e", "64K", "--watch"),
@@ -728,7 +736,7 @@ static void ctrl_c_ends_the_watch_in_good_order(void **state)
     job_await_text(j, 0, "        1  0 -> 1");
     job_expect(j, kill(j->pid, SIGINT) == 0);
     job_await_end(j);
-    job_expect(j, job_said(j, 0, "#    mean  0 -> 1 "));
+    job_expect(j, job_printed(j, 0, "#    mean  0 -> 1 "));
     job_expect_gone(j);
 }
 
@@ -750,19 +758,19 @@ int main(void)
         test(report_has_the_form_of_nccl_tests),
         test(report_that_cannot_be_written_fails_before_measuring),
         test(report_of_a_failed_run_is_removed),
-        test(too_little_bandwidth_fails_where_it_is_asked_for),
+        test(low_bandwidth_fails_with_a_minimum),
         test(json_holds_what_the_table_shows),
-        test(unchecked_results_are_not_called_right),
-        test(wrong_flags_are_told),
-        test(wrong_numbers_of_ranks_are_told),
-        test(a_json_file_that_cannot_be_written_is_told),
+        test(unchecked_results_are_not_reported_as_right),
+        test(wrong_flags_are_errors),
+        test(wrong_numbers_of_ranks_are_errors),
+        test(json_file_that_cannot_be_written_is_an_error),
         test(the_choice_of_algorithms_is_shown),
         test(two_sets_of_ranks_take_turns),
-        test(three_sets_have_a_line_for_each_rival),
-        test(an_engine_that_is_not_there_ends_both_sets),
-        test(nothing_is_left_when_the_giver_of_turns_is_killed),
+        test(three_sets_have_a_line_for_each_peer),
+        test(missing_backend_ends_both_sets),
+        test(no_rank_is_left_when_the_parent_of_vs_is_killed),
         test(throughput_is_shown_pair_by_pair),
-        test(ctrl_c_ends_the_watch_in_good_order),
+        test(ctrl_c_ends_the_watch_with_code_0),
     };
 
     return cmocka_run_group_tests_name("cli bench", tests, NULL, NULL);

@@ -21,7 +21,7 @@
 static void expect_error(job *j, const char *text)
 {
     job_expect_code(j, 2);
-    job_expect(j, j->out.length == 0 && job_said(j, 1, text));
+    job_expect(j, j->out.length == 0 && job_printed(j, 1, text));
     job_clean_up(NULL);
 }
 
@@ -49,8 +49,9 @@ static void exit_code_is_that_of_the_worst_finding(void **state)
 
     LS_UNUSED(state);
     job_await_end(j);
-    job_expect_code(j, job_said(j, 0, "\nerror ") ? 1 : 0);
-    job_expect(j, job_said(j, 0, "ok       version-ok: lockstep ") && job_said(j, 0, " note"));
+    job_expect_code(j, job_printed(j, 0, "\nerror ") ? 1 : 0);
+    job_expect(j,
+               job_printed(j, 0, "ok       version-ok: lockstep ") && job_printed(j, 0, " note"));
     job_expect(j, j->err.length == 0);
 }
 
@@ -70,7 +71,7 @@ static void used_port_is_an_error_that_names_its_process(void **state)
                 (int)getpid());
     j = TOOL("check", "--master-port", port);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 0, wanted) && job_said(j, 0, "         fix: kill "));
+    job_expect(j, job_printed(j, 0, wanted) && job_printed(j, 0, "         fix: kill "));
     (void)close(fd);
 }
 
@@ -100,7 +101,7 @@ static held_port hold_port(void)
 static void expect_holder(held_port *h, job *j, int code)
 {
     job_expect_code(j, code);
-    job_expect(j, job_said(j, 1, h->holder) && job_said(j, 1, "test_cli_check"));
+    job_expect(j, job_printed(j, 1, h->holder) && job_printed(j, 1, "test_cli_check"));
     job_clean_up(NULL);
 }
 
@@ -154,12 +155,13 @@ static void missing_interface_of_a_variable_is_named_at_the_start(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(variables); i++) {
         job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "true"), JOB_LIST(variables[i]));
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 1, "lockstep: error: ") && job_said(j, 1, variables[i]));
-        job_expect(j, job_said(j, 1, "no interface") && job_said(j, 1, "(interfaces: "));
+        job_expect(j, job_printed(j, 1, "lockstep: error: ") && job_printed(j, 1, variables[i]));
+        job_expect(j, job_printed(j, 1, "no interface") && job_printed(j, 1, "(interfaces: "));
         job_clean_up(NULL);
         j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick"), JOB_LIST(variables[i]));
         job_expect_code(j, 1);
-        job_expect(j, job_said(j, 0, "error    net-variable: ") && job_said(j, 0, variables[i]));
+        job_expect(j,
+                   job_printed(j, 0, "error    net-variable: ") && job_printed(j, 0, variables[i]));
         job_clean_up(NULL);
     }
 }
@@ -171,7 +173,7 @@ static void check_of_this_machine_alone_needs_no_ssh(void **state)
 
     LS_UNUSED(state);
     job_await_end(j);
-    job_expect(j, job_said(j, 0, "4096 ranks") && !job_said(j, 0, " of 1 hosts"));
+    job_expect(j, job_printed(j, 0, "4096 ranks") && !job_printed(j, 0, " of 1 hosts"));
 }
 
 static void json_is_an_array_of_objects(void **state)
@@ -200,7 +202,7 @@ static void quick_check_takes_less_than_a_second(void **state)
         const int64_t since_ms = ls_now_ms();
         job *j = TOOL("check", "--quick", "--nnodes=1");
         job_await_end(j);
-        job_expect(j, job_said(j, 0, "cores-") && !job_said(j, 0, "gpu-"));
+        job_expect(j, job_printed(j, 0, "cores-") && !job_printed(j, 0, "gpu-"));
         least_ms = ls_now_ms() - since_ms < least_ms ? ls_now_ms() - since_ms : least_ms;
         job_clean_up(NULL);
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lockstep data prints, and how it ends. */
+/*
+ * test_cli_data.c - output and exit codes of lockstep data.
+ */
 #include "launch/job.h"
 
 #include "base/json.h"
@@ -8,7 +10,7 @@
 
 #include <stdio.h>
 
-#define test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define test(name) cmocka_unit_test_setup_teardown(name, set_up, clean_up)
 #define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, "data", __VA_ARGS__), NULL)
 
 static temp_folder folder;
@@ -29,7 +31,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     temp_folder_remove(&folder);
     return job_clean_up(state);
@@ -58,11 +60,11 @@ static void make_folders(const char *dir)
 static void expect_error(job *j, int code, const char *text)
 {
     job_expect_code(j, code);
-    job_expect(j, job_said(j, 1, text));
+    job_expect(j, job_printed(j, 1, text));
     job_clean_up(NULL);
 }
 
-static void wrong_calls_are_told_in_one_line(void **state)
+static void wrong_calls_are_errors_of_one_line(void **state)
 {
     LS_UNUSED(state);
     expect_error(TOOL("--quik"), 2, "did you mean --quick?");
@@ -88,16 +90,16 @@ static void a_folder_is_described(void **state)
     make_folders("set");
     j = TOOL("folder", in_folder("set"));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "set/train\n  images    12 (12 JPEG, 0 PNG)\n"));
-    job_expect(j, job_said(j, 0, "set/val\n"));
-    job_expect(j, job_said(j, 0, "  size      14 x 10\n"));
-    job_expect(j, job_said(j, 0, "  mean      0.") && job_said(j, 0, "  std       0."));
-    job_expect(j, job_said(j, 0, "  broken    0\n"));
+    job_expect(j, job_printed(j, 0, "set/train\n  images    12 (12 JPEG, 0 PNG)\n"));
+    job_expect(j, job_printed(j, 0, "set/val\n"));
+    job_expect(j, job_printed(j, 0, "  size      14 x 10\n"));
+    job_expect(j, job_printed(j, 0, "  mean      0.") && job_printed(j, 0, "  std       0."));
+    job_expect(j, job_printed(j, 0, "  broken    0\n"));
     job_clean_up(NULL);
     j = TOOL("--quick", "folder", in_folder("set/val"), "--classes");
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "  classes   3 of ") && job_said(j, 0, "  2\n"));
-    job_expect(j, !job_said(j, 0, "mean"));
+    job_expect(j, job_printed(j, 0, "  classes   3 of ") && job_printed(j, 0, "  2\n"));
+    job_expect(j, !job_printed(j, 0, "mean"));
 }
 
 static void broken_images_are_named_and_end_it_with_1(void **state)
@@ -109,8 +111,10 @@ static void broken_images_are_named_and_end_it_with_1(void **state)
     temp_write(in_folder("set/train/1/bad\nname.png"), "GIF89a", 6);
     j = TOOL("folder", in_folder("set"), "-j", "2");
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "set/train/1/bad?name.png is a GIF: only JPEG and PNG are supported\n"));
-    job_expect(j, job_said(j, 0, "  broken    1\n") && job_said(j, 0, "  broken    0\n"));
+    job_expect(
+        j,
+        job_printed(j, 1, "set/train/1/bad?name.png is a GIF: only JPEG and PNG are supported\n"));
+    job_expect(j, job_printed(j, 0, "  broken    1\n") && job_printed(j, 0, "  broken    0\n"));
 }
 
 /* A look at sizes finds only those whose beginning is broken. */
@@ -123,8 +127,8 @@ static void a_quick_look_does_not_count_broken_images(void **state)
     make_folders("set");
     j = TOOL("folder", in_folder("set"), "--quick");
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "  broken    unknown: --quick does not decode images\n") &&
-                      !job_said(j, 0, "broken    0"));
+    job_expect(j, job_printed(j, 0, "  broken    unknown: --quick does not decode images\n") &&
+                      !job_printed(j, 0, "broken    0"));
     job_clean_up(NULL);
     j = TOOL("folder", in_folder("set"), "--quick", "--json");
     job_expect_code(j, 0);
@@ -136,10 +140,10 @@ static void a_quick_look_does_not_count_broken_images(void **state)
     temp_write(in_folder("set/train/1/bad.png"), "GIF89a", 6);
     j = TOOL("folder", in_folder("set"), "--quick");
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 0, "  broken    1 or more: --quick does not decode images\n"));
+    job_expect(j, job_printed(j, 0, "  broken    1 or more: --quick does not decode images\n"));
 }
 
-static void what_is_missing_in_val_is_told(void **state)
+static void class_missing_in_val_is_reported(void **state)
 {
     job *j;
 
@@ -149,12 +153,12 @@ static void what_is_missing_in_val_is_told(void **state)
     temp_write(in_folder("set/train/3/x.jpg"), "", 0);
     j = TOOL("folder", in_folder("set"), "--quick");
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "set/val has no class 3, which the other set has\n"));
-    job_expect(j, job_said(j, 0, "set/train\n"));
+    job_expect(j, job_printed(j, 1, "set/val has no class 3, which the other set has\n"));
+    job_expect(j, job_printed(j, 0, "set/train\n"));
 }
 
-/* From a folder to CIFAR's format and back, told as JSON. */
-static void conversions_go_both_ways(void **state)
+/* From a folder to CIFAR's format and back; the descriptions are JSON. */
+static void conversions_work_in_both_directions(void **state)
 {
     json_value *splits;
     const json_value *test_split;
@@ -164,7 +168,7 @@ static void conversions_go_both_ways(void **state)
     make_folders("set");
     j = TOOL("convert", in_folder("set"), in_folder("cifar"), "--from", "folder", "--to", "cifar");
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "cifar/train: 12 images\n"));
+    job_expect(j, job_printed(j, 0, "cifar/train: 12 images\n"));
     job_clean_up(NULL);
     j = TOOL("cifar", in_folder("cifar"), "--json");
     job_expect_code(j, 0);
@@ -181,7 +185,7 @@ static void conversions_go_both_ways(void **state)
     j = TOOL("convert", in_folder("cifar"), in_folder("back"), "--from", "cifar", "--per-class",
              "1", "--image-size", "16");
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "back/val: 3 images\n"));
+    job_expect(j, job_printed(j, 0, "back/val: 3 images\n"));
     job_clean_up(NULL);
     expect_error(TOOL("convert", in_folder("cifar"), in_folder("back"), "--from", "cifar"), 1,
                  "back/train: File exists");
@@ -190,12 +194,12 @@ static void conversions_go_both_ways(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(wrong_calls_are_told_in_one_line),
+        test(wrong_calls_are_errors_of_one_line),
         test(a_folder_is_described),
         test(broken_images_are_named_and_end_it_with_1),
         test(a_quick_look_does_not_count_broken_images),
-        test(what_is_missing_in_val_is_told),
-        test(conversions_go_both_ways),
+        test(class_missing_in_val_is_reported),
+        test(conversions_work_in_both_directions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

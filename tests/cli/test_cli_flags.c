@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every flag that a --help shows is accepted, with hyphens and with underscores. */
+/*
+ * test_cli_flags.c - every flag in a --help is accepted with hyphens and with underscores.
+ */
 #include "launch/job.h"
 
 #include <stdlib.h>
@@ -89,7 +91,7 @@ static int expect_all_known(const char *const *program, spelling how)
     job_clean_up(NULL);
     j = job_start(words, NULL);
     job_await_end(j);
-    job_expect(j, j->status != 0 && job_said(j, 1, "unknown flag " UNKNOWN));
+    job_expect(j, j->status != 0 && job_printed(j, 1, "unknown flag " UNKNOWN));
     job_clean_up(NULL);
     return n;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tool says to its flags, right and wrong ones. */
+/*
+ * test_cli_run.c - flags of the tool: results of right ones, errors of wrong ones.
+ */
 #include "launch/job.h"
 
 #include <stdio.h>
@@ -14,20 +16,20 @@ static void expect_error(job *j, int code, const char *text)
 {
     job_expect_code(j, code);
     job_expect(j, j->out.length == 0);
-    if (!job_said(j, 1, text))
+    if (!job_printed(j, 1, text))
         print_message("wanted: %s\n", text);
-    job_expect(j, job_said(j, 1, text));
+    job_expect(j, job_printed(j, 1, text));
     job_expect(j, strchr(text_str(&j->err), '\n') == text_str(&j->err) + j->err.length - 1);
     job_clean_up(NULL);
 }
 
-static void a_missing_or_unknown_command_is_told(void **state)
+static void missing_or_unknown_command_is_an_error(void **state)
 {
     job *j = TOOL(NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 0, "usage: lockstep COMMAND"));
+    job_expect(j, job_printed(j, 0, "usage: lockstep COMMAND"));
     job_clean_up(NULL);
     expect_error(TOOL("rnu"), 2, "lockstep: unknown command rnu");
 }
@@ -43,7 +45,7 @@ static size_t longest_line(const char *text)
     return longest;
 }
 
-static void help_and_version_end_well(void **state)
+static void help_and_version_exit_with_0(void **state)
 {
     static const char *const commands[] = {"run", "join", "bench", "check", "clean", "data"};
     job *j;
@@ -52,7 +54,7 @@ static void help_and_version_end_well(void **state)
     j = TOOL("--help");
     job_expect_code(j, 0);
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
-        job_expect(j, job_said(j, 0, commands[i]));
+        job_expect(j, job_printed(j, 0, commands[i]));
     j = TOOL("--version");
     job_expect_code(j, 0);
     job_expect(j, text_starts(text_str(&j->out), "lockstep "));
@@ -66,7 +68,7 @@ static void help_and_version_end_well(void **state)
     }
 }
 
-static void wrong_flags_of_run_are_told_in_one_line(void **state)
+static void wrong_flags_of_run_are_errors_of_one_line(void **state)
 {
     LS_UNUSED(state);
     expect_error(TOOL("run"), 2, "no program given");
@@ -97,14 +99,14 @@ static void wrong_flags_of_run_are_told_in_one_line(void **state)
         2, "--rdzv-endpoint localhost:0: give the port");
 }
 
-/* What a rank is told about the store. */
-static void expect_store(const char *flag, const char *more, const char *told)
+/* What the environment of a rank contains about the store. */
+static void expect_store(const char *flag, const char *more, const char *expected)
 {
     job *j = TOOL("run", flag, more, "sh", "-c",
                   "echo $TORCHELASTIC_USE_AGENT_STORE $MASTER_ADDR ${MASTER_PORT:+port}");
 
     job_expect_code(j, 0);
-    job_expect(j, text_equal(text_str(&j->out), told));
+    job_expect(j, text_equal(text_str(&j->out), expected));
     job_clean_up(NULL);
 }
 
@@ -128,7 +130,7 @@ static void the_store_is_hosted_where_it_can_be(void **state)
     text_format(port, sizeof(port), "--master-port=%ld", job_await_number(holder, 0, "at port "));
     j = TOOL("run", port, "true");
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "Address already in use") && job_said(j, 1, "--store=none"));
+    job_expect(j, job_printed(j, 1, "Address already in use") && job_printed(j, 1, "--store=none"));
 }
 
 static void torchruns_flags_are_taken_in_both_spellings(void **state)
@@ -156,12 +158,12 @@ static void torchruns_flags_are_taken_in_both_spellings(void **state)
         argv[n++] = "hello";
         j = job_start(argv, NULL);
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0, "rank 0| hello\n") && job_said(j, 0, "rank 1| hello\n"));
+        job_expect(j, job_printed(j, 0, "rank 0| hello\n") && job_printed(j, 0, "rank 1| hello\n"));
         job_clean_up(NULL);
     }
 }
 
-static void what_one_machine_has_no_use_for_is_accepted(void **state)
+static void flags_without_effect_are_accepted(void **state)
 {
     job *j = TOOL("run", "--standalone", "--nnodes=1:1", "--node_rank=0", "--rdzv_backend=c10d",
                   "--rdzv-endpoint=localhost:0", "--rdzv_conf=timeout=9", "--monitor_interval", "5",
@@ -180,7 +182,7 @@ static void flags_may_come_from_the_environment(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| hello\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| hello\n"));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", "echo", "hello"),
                   JOB_LIST("PET_NPROC_PER_NODE=2", "PET_STANDALONE=1"));
     job_expect_code(j, 0);
@@ -190,7 +192,7 @@ static void flags_may_come_from_the_environment(void **state)
                  "PET_NODE_RANK");
 }
 
-static void python_gets_its_interpreter(void **state)
+static void python_scripts_run_in_the_interpreter(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "script.py", "a"), JOB_LIST("PYTHON_EXEC=echo"));
 
@@ -205,13 +207,13 @@ static void python_gets_its_interpreter(void **state)
     job_expect_code(j, 127);
 }
 
-static void programs_beside_the_tool_need_no_path(void **state)
+static void programs_in_the_folder_of_the_tool_need_no_path(void **state)
 {
     job *j = TOOL("run", "-n", "2", "message_passing");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| Rank 1 has received 1 from rank 0.\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| Rank 1 has received 1 from rank 0.\n"));
     j = TOOL("run", "lockstep", "--version");
     job_expect_code(j, 0);
     j = TOOL("run", "true"); /* as PATH has it */
@@ -221,7 +223,7 @@ static void programs_beside_the_tool_need_no_path(void **state)
 /* Hides the GPUs of the machine that the test runs on. */
 #define NO_GPU "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES="
 
-static void auto_is_one_rank_a_core(void **state)
+static void auto_is_one_rank_per_core(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "auto", "--no-prefix", "sh", "-c",
                                 "unset OMP_NUM_THREADS; echo $WORLD_SIZE ranks, $(nproc) cores"),
@@ -245,13 +247,13 @@ static void ranks_for_gpus_need_a_gpu(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "join", "-n", "gpu", "--insecure", "127.0.0.1:1"),
                   JOB_LIST(NO_GPU));
     job_await_end(j);
-    job_expect(j, job_said(j, 1, "--nproc-per-node gpu: "));
+    job_expect(j, job_printed(j, 1, "--nproc-per-node gpu: "));
     expect_error(TOOL("run", "-n", "xpu", "true"), 1, "--nproc-per-node xpu");
 }
 
 /* One rank a GPU of a driver that is made up (its GPU 1 is lost), with and without
  * CUDA_VISIBLE_DEVICES. */
-static void gpu_and_auto_are_one_rank_a_gpu(void **state)
+static void gpu_and_auto_are_one_rank_per_gpu(void **state)
 {
     static const char *const words[] = {"gpu", "auto"};
     char folder[] = "/tmp/lockstep-test-gpu-XXXXXX";
@@ -268,12 +270,12 @@ static void gpu_and_auto_are_one_rank_a_gpu(void **state)
                                     "sh", "-c", "echo of $WORLD_SIZE"),
                            JOB_LIST(path, "FAKE_NVML=3", "CUDA_VISIBLE_DEVICES"));
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0, "of 2\n"));
+        job_expect(j, job_printed(j, 0, "of 2\n"));
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", words[i], "--ranks", "0", "--no-prefix", "sh",
                                "-c", "echo of $WORLD_SIZE"),
                       JOB_LIST(path, "FAKE_NVML=3", "CUDA_VISIBLE_DEVICES=1"));
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 0, "of 1\n"));
+        job_expect(j, job_printed(j, 0, "of 1\n"));
         job_clean_up(NULL);
     }
     (void)unlink(library);
@@ -289,12 +291,12 @@ static void settings_are_shown_with_their_origin(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, strstr(text_str(&j->out), "LOCKSTEP_LATE_MS") != NULL);
-    job_expect(j, job_said(j, 0, "= 123      (environment)"));
-    job_expect(j, job_said(j, 0, "= 256K     (default)"));
-    job_expect(j, job_said(j, 1, "perhaps LOCKSTEP_TRANSPORT was meant"));
+    job_expect(j, job_printed(j, 0, "= 123      (environment)"));
+    job_expect(j, job_printed(j, 0, "= 256K     (default)"));
+    job_expect(j, job_printed(j, 1, "perhaps LOCKSTEP_TRANSPORT was meant"));
 }
 
-static void a_bad_setting_is_told(void **state)
+static void wrong_setting_is_an_error(void **state)
 {
     LS_UNUSED(state);
     expect_error(
@@ -305,20 +307,20 @@ static void a_bad_setting_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(a_missing_or_unknown_command_is_told),
-        test(help_and_version_end_well),
-        test(wrong_flags_of_run_are_told_in_one_line),
+        test(missing_or_unknown_command_is_an_error),
+        test(help_and_version_exit_with_0),
+        test(wrong_flags_of_run_are_errors_of_one_line),
         test(the_store_is_hosted_where_it_can_be),
         test(torchruns_flags_are_taken_in_both_spellings),
-        test(what_one_machine_has_no_use_for_is_accepted),
+        test(flags_without_effect_are_accepted),
         test(flags_may_come_from_the_environment),
-        test(python_gets_its_interpreter),
-        test(programs_beside_the_tool_need_no_path),
-        test(auto_is_one_rank_a_core),
+        test(python_scripts_run_in_the_interpreter),
+        test(programs_in_the_folder_of_the_tool_need_no_path),
+        test(auto_is_one_rank_per_core),
         test(ranks_for_gpus_need_a_gpu),
-        test(gpu_and_auto_are_one_rank_a_gpu),
+        test(gpu_and_auto_are_one_rank_per_gpu),
         test(settings_are_shown_with_their_origin),
-        test(a_bad_setting_is_told),
+        test(wrong_setting_is_an_error),
     };
 
     return cmocka_run_group_tests_name("cli run", tests, NULL, NULL);

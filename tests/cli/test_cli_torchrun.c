@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people who come from torchrun and torch.distributed.launch type, under either name. */
+/*
+ * test_cli_torchrun.c - command lines of torchrun and torch.distributed.launch, under both names.
+ */
 #include "launch/job.h"
 
 #include <signal.h>
@@ -14,7 +16,7 @@
 static void expect_error(job *j, int code, const char *text)
 {
     job_expect_code(j, code);
-    job_expect(j, j->out.length == 0 && job_said(j, 1, text));
+    job_expect(j, j->out.length == 0 && job_printed(j, 1, text));
     job_expect(j, strchr(text_str(&j->err), '\n') == text_str(&j->err) + j->err.length - 1);
     job_clean_up(NULL);
 }
@@ -28,13 +30,13 @@ static void expect_out(job *j, const char *text)
 
 /* --- by that name --- */
 
-static void by_the_name_torchrun_every_failure_is_1(void **state)
+static void every_failure_of_torchrun_has_code_1(void **state)
 {
     job *j = AS_TORCH("--nproc_per_node=2", "--no_python", "sh", "-c", "exit 7");
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "exited with code 7"));
+    job_expect(j, job_printed(j, 1, "exited with code 7"));
     j = AS_TORCH("--no-python", "sh", "-c", "kill -9 $$");
     job_expect_code(j, 1);
     j = AS_TORCH("--no-python", "sleep", "100");
@@ -53,7 +55,7 @@ static void expect_grace(job *j, const char *seconds)
     (void)job_find(j, JOB_RANK, 0);
     assert_int_equal(kill(j->pid, SIGTERM), 0);
     job_await_end(j);
-    job_expect(j, job_said(j, 1, line));
+    job_expect(j, job_printed(j, 1, line));
     job_clean_up(NULL);
 }
 
@@ -73,7 +75,7 @@ static void shutdown_timeout_may_come_as_torchruns_variable(void **state)
     expect_error(AS_TORCH("--print-completion", "bash"), 1, "--print-completion bash: ");
 }
 
-static void by_the_name_torchrun_every_program_is_a_script(void **state)
+static void every_program_of_torchrun_is_a_script(void **state)
 {
     LS_UNUSED(state);
     expect_out(AS_TORCH("train", "--lr", "1"), "-u train --lr 1\n");
@@ -81,14 +83,14 @@ static void by_the_name_torchrun_every_program_is_a_script(void **state)
     expect_out(AS_TORCH("--no_python", "echo", "x"), "x\n");
 }
 
-static void by_the_name_torchrun_errors_and_help_bear_it(void **state)
+static void errors_and_help_of_torchrun_have_its_name(void **state)
 {
     job *j = AS_TORCH("--help");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_starts(text_str(&j->out), "usage: torchrun [flags] PROG"));
-    job_expect(j, job_said(j, 0, "(30)"));
+    job_expect(j, job_printed(j, 0, "(30)"));
     expect_error(AS_TORCH("--nproc-per-nod", "2", "x.py"), 2, "torchrun: unknown flag");
     expect_error(AS_TORCH(NULL), 2, "torchrun: no program given");
 }
@@ -112,7 +114,7 @@ static void all_of_torchruns_flags_are_accepted_in_both_spellings(void **state)
                "-u x.py\n");
 }
 
-static void what_cannot_be_done_is_refused_in_one_line(void **state)
+static void unsupported_values_are_errors_of_one_line(void **state)
 {
     LS_UNUSED(state);
     expect_error(TOOL("--logs-specs", "mine", "true"), 1, "--logs-specs mine: plug-ins");
@@ -127,25 +129,25 @@ static void what_cannot_be_done_is_refused_in_one_line(void **state)
     expect_error(TOOL("-m", "--no-python", "true"), 2, "exclude each other");
 }
 
-static void a_binding_is_accepted_and_said_to_have_no_effect(void **state)
+static void numa_binding_is_accepted_and_reported_without_effect(void **state)
 {
     job *j = TOOL("--numa-binding", "node", "true");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "--numa-binding node has no effect"));
+    job_expect(j, job_printed(j, 1, "--numa-binding node has no effect"));
 }
 
 /* --- the program's arguments --- */
 
-static void the_local_rank_is_passed_as_launch_does(void **state)
+static void local_rank_is_passed_as_by_launch(void **state)
 {
     job *j = TOOL("-n", "2", "--pass-local-rank", "echo", "a", "b");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| --local-rank=0 a b\n"));
-    job_expect(j, job_said(j, 0, "rank 1| --local-rank=1 a b\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| --local-rank=0 a b\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| --local-rank=1 a b\n"));
     expect_out(TOOL("--pass-local-rank=dash", "echo"), "--local-rank=0\n");
     expect_out(TOOL("--pass_local_rank=underscore", "echo"), "--local_rank=0\n");
     expect_out(job_start(JOB_LIST(JOB_TOOL, "run", "echo"), JOB_LIST("PET_PASS_LOCAL_RANK=dash")),
@@ -159,7 +161,8 @@ static void the_macro_is_replaced_in_arguments(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| --gpu=0 $$\n") && job_said(j, 0, "rank 1| --gpu=1 $$\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| --gpu=0 $$\n") &&
+                      job_printed(j, 0, "rank 1| --gpu=1 $$\n"));
 }
 
 static void run_path_runs_a_script_of_any_name(void **state)
@@ -180,40 +183,40 @@ static void a_virtual_local_rank_sees_one_device(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 0 of 3 sees 4\n"));
-    job_expect(j, job_said(j, 0, "rank 1| 0 of 3 sees GPU-7\n"));
-    job_expect(j, job_said(j, 0, "rank 2| 0 of 3 sees\n")); /* there is none for it */
+    job_expect(j, job_printed(j, 0, "rank 0| 0 of 3 sees 4\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| 0 of 3 sees GPU-7\n"));
+    job_expect(j, job_printed(j, 0, "rank 2| 0 of 3 sees\n")); /* there is none for it */
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--virtual-local-rank", "sh", "-c", show),
                   JOB_LIST("CUDA_VISIBLE_DEVICES"));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| 0 of 2 sees 1\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| 0 of 2 sees 1\n"));
 }
 
 /* --- signals --- */
 
-static void listed_signals_stop_the_job_in_good_order(void **state)
+static void listed_signals_stop_the_job(void **state)
 {
-    job *j = TOOL("--signals-to-handle", "SIGUSR1", JOB_ACTOR, "polite", "0");
+    job *j = TOOL("--signals-to-handle", "SIGUSR1", JOB_ACTOR, "orderly", "0");
 
     LS_UNUSED(state);
     job_await_text(j, 0, "rank 0 is ready");
     assert_int_equal(kill(j->pid, SIGUSR1), 0);
     job_expect_code(j, 128 + SIGUSR1);
-    job_expect(j, job_said(j, 0, "rank 0 was asked"));
+    job_expect(j, job_printed(j, 0, "rank 0 was asked"));
 }
 
-/* As without a launcher: nohup's way of being deaf works, and what kills it takes the ranks along. */
+/* An ignored SIGHUP (nohup) stays ignored; a signal that kills the launcher ends its ranks. */
 static void signals_that_are_not_listed_are_left_alone(void **state)
 {
     job *j = job_start(JOB_LIST("sh", "-c",
                                 "trap '' HUP; exec " JOB_TOOL
-                                " run --signals-to-handle SIGTERM " JOB_ACTOR " polite 0"),
+                                " run --signals-to-handle SIGTERM " JOB_ACTOR " orderly 0"),
                        NULL);
 
     LS_UNUSED(state);
     job_await_text(j, 0, "rank 0 is ready");
     assert_int_equal(kill(j->pid, SIGHUP), 0);
-    job_listen(j, 200);
+    job_read_output(j, 200);
     job_expect(j, !j->has_ended);
     assert_int_equal(kill(j->pid, SIGTERM), 0);
     job_expect_code(j, 143);
@@ -227,18 +230,18 @@ static void signals_that_are_not_listed_are_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(by_the_name_torchrun_every_failure_is_1),
+        test(every_failure_of_torchrun_has_code_1),
         test(shutdown_timeout_may_come_as_torchruns_variable),
-        test(by_the_name_torchrun_every_program_is_a_script),
-        test(by_the_name_torchrun_errors_and_help_bear_it),
+        test(every_program_of_torchrun_is_a_script),
+        test(errors_and_help_of_torchrun_have_its_name),
         test(all_of_torchruns_flags_are_accepted_in_both_spellings),
-        test(what_cannot_be_done_is_refused_in_one_line),
-        test(a_binding_is_accepted_and_said_to_have_no_effect),
-        test(the_local_rank_is_passed_as_launch_does),
+        test(unsupported_values_are_errors_of_one_line),
+        test(numa_binding_is_accepted_and_reported_without_effect),
+        test(local_rank_is_passed_as_by_launch),
         test(the_macro_is_replaced_in_arguments),
         test(run_path_runs_a_script_of_any_name),
         test(a_virtual_local_rank_sees_one_device),
-        test(listed_signals_stop_the_job_in_good_order),
+        test(listed_signals_stop_the_job),
         test(signals_that_are_not_listed_are_left_alone),
     };
 

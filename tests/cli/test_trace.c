@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timeline of several ranks' flight recorders. */
+/*
+ * test_trace.c - the timeline from the flight recorders of several ranks.
+ */
 #include "base/unit.h"
 
 #include "base/json.h"
@@ -99,7 +101,7 @@ static const json_value *find(const scene *s, const char *name, int rank, int n)
     return NULL;
 }
 
-static void ranks_stand_on_one_clock(void **state)
+static void ranks_share_one_clock(void **state)
 {
     /* rank 1's clock is 500 us behind; it comes 30 us after rank 0 */
     const done first[] = {{COLL_ALL_REDUCE, 1, 1000, 1060, LS_OK, 1}};
@@ -130,7 +132,7 @@ static void ranks_stand_on_one_clock(void **state)
     finish(&s);
 }
 
-static void operations_under_way_together_have_lines_of_their_own(void **state)
+static void concurrent_operations_have_lines_of_their_own(void **state)
 {
     const done list[] = {{COLL_ALL_REDUCE, 1, 100, 300, LS_OK, -1},
                          {COLL_ALL_REDUCE, 2, 150, 250, LS_OK, -1},
@@ -152,7 +154,7 @@ static void operations_under_way_together_have_lines_of_their_own(void **state)
     finish(&s);
 }
 
-static void what_never_ended_reaches_to_the_end(void **state)
+static void unfinished_operations_end_with_the_timeline(void **state)
 {
     const done first[] = {{COLL_ALL_REDUCE, 1, 100, 200, LS_EPEER, 1},
                           {COLL_ALL_REDUCE, 2, 210, 0, LS_OK, -1}};
@@ -217,9 +219,9 @@ static void a_job_without_operations_gives_an_empty_timeline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_stand_on_one_clock),
-        cmocka_unit_test(operations_under_way_together_have_lines_of_their_own),
-        cmocka_unit_test(what_never_ended_reaches_to_the_end),
+        cmocka_unit_test(ranks_share_one_clock),
+        cmocka_unit_test(concurrent_operations_have_lines_of_their_own),
+        cmocka_unit_test(unfinished_operations_end_with_the_timeline),
         cmocka_unit_test(a_phase_from_time_0_is_where_the_timeline_begins),
         cmocka_unit_test(a_restart_begins_a_timeline_of_its_own),
         cmocka_unit_test(a_job_without_operations_gives_an_empty_timeline),

@@ -61,8 +61,8 @@ static void hosts_are_checked_together(void **state)
                       found(j, "127.0.0.2", "time-ok: clock agrees"));
     job_expect(j, found(j, "all hosts together", "same-ok: lockstep versions match on 3 hosts"));
     job_expect(j, found(j, "all hosts together", "network-ok: "));
-    job_expect(j, job_said(j, 0, "same machine") && job_said(j, 0, "\n3 of 3 hosts: "));
-    job_expect(j, !job_said(j, 0, "version-ok")); /* not a quick finding */
+    job_expect(j, job_printed(j, 0, "same machine") && job_printed(j, 0, "\n3 of 3 hosts: "));
+    job_expect(j, !job_printed(j, 0, "version-ok")); /* not a quick finding */
     job_expect_gone(j);
 }
 
@@ -84,8 +84,8 @@ static void hosts_that_do_not_start_hide_nothing_of_the_others(void **state)
     job_expect(j, found(j, "127.0.0.6",
                         "host-lost: agent lost: ssh to it exited with "
                         "code 9: the cable was pulled"));
-    job_expect(j, job_said(j, 0, "\n1 of 4 hosts: 3 errors"));
-    job_expect(j, !job_said(j, 0, "  ok "));
+    job_expect(j, job_printed(j, 0, "\n1 of 4 hosts: 3 errors"));
+    job_expect(j, !job_printed(j, 0, "  ok "));
     job_expect_gone(j);
 }
 
@@ -120,8 +120,8 @@ static void host_without_lockstep_gets_a_copied_agent(void **state)
     job_await_end(j);
     job_expect(j, found(j, "127.0.0.2", "host-bare: "));
     job_expect(j, !found(j, "127.0.0.3", "host-bare: "));
-    job_expect(j, job_said(j, 0, "version-ok: ") && job_said(j, 0, "gpu-none: no NVIDIA"));
-    job_expect(j, !job_said(j, 0, "host-lost") && !job_said(j, 0, "build-differs"));
+    job_expect(j, job_printed(j, 0, "version-ok: ") && job_printed(j, 0, "gpu-none: no NVIDIA"));
+    job_expect(j, !job_printed(j, 0, "host-lost") && !job_printed(j, 0, "build-differs"));
     job_expect(
         j, found(j, "127.0.0.2, 127.0.0.3", " name-")); /* resolved in two ways, with one result */
     job_expect_gone(j);
@@ -170,18 +170,18 @@ static void hostfile_and_allocation_name_hosts(void **state)
     j = job_start(JOB_LIST("sh", "-c", script), NULL);
     job_await_end(j);
     (void)unlink(path);
-    job_expect(j, job_said(j, 0, "\n2 of 2 hosts: "));
+    job_expect(j, job_printed(j, 0, "\n2 of 2 hosts: "));
     j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick", "--problems", "--ssh", FAKE_SSH),
                   JOB_LIST("SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2],m3",
                            "SLURM_TASKS_PER_NODE=2,1(x2)", "SLURM_STEP_ID", "SLURM_PROCID",
                            "SLURMD_NODENAME", "FAKE_SSH=n2=down"));
     job_expect_code(j, 1);
     job_expect(j, found(j, "n2", "No route to host") && found(j, "n2", "fix: srun -N1 -n1 -w n2"));
-    job_expect(j, job_said(j, 0, "\n2 of 3 hosts: "));
+    job_expect(j, job_printed(j, 0, "\n2 of 3 hosts: "));
     j = job_start(JOB_LIST(JOB_TOOL, "check", "--quick", "--nnodes", "1"),
                   JOB_LIST("SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2],m3", "SLURM_STEP_ID"));
     job_await_end(j);
-    job_expect(j, !job_said(j, 0, "3 hosts: ") && job_said(j, 0, "cores-"));
+    job_expect(j, !job_printed(j, 0, "3 hosts: ") && job_printed(j, 0, "cores-"));
 }
 
 static void stopped_check_leaves_no_process(void **state)
@@ -238,8 +238,8 @@ static void network_failures_between_hosts_are_reported(void **state)
     job_expect(
         j, found(j, "node2", "name-loopback: host name node2 resolves to loopback (127.0.1.1)"));
     job_expect(j, found(j, "node7", "host-unstarted: "));
-    job_expect(j, !job_said(j, 0, "path-none") && !job_said(j, 0, "network-none"));
-    job_expect(j, job_said(j, 0, "\n  node1 ") && job_said(j, 0, "\n3 of 4 hosts: "));
+    job_expect(j, !job_printed(j, 0, "path-none") && !job_printed(j, 0, "network-none"));
+    job_expect(j, job_printed(j, 0, "\n  node1 ") && job_printed(j, 0, "\n3 of 4 hosts: "));
     job_expect(j, found(j, "all hosts together",
                         "selected network 10.77.0.0/24: eth0 on node0, node1; ens3 on node2"));
     cut(2, 0);
@@ -248,8 +248,8 @@ static void network_failures_between_hosts_are_reported(void **state)
     job_expect(
         j, found(j, "node2",
                  "path-here: cannot connect to this machine (node0): eth0 10.77.0.10 unreachable"));
-    job_expect(j, !found(j, "node1", "path-here") && !job_said(j, 0, "path-none"));
-    job_expect(j, !job_said(j, 0, "network-none") && !job_said(j, 0, "  ok "));
+    job_expect(j, !found(j, "node1", "path-here") && !job_printed(j, 0, "path-none"));
+    job_expect(j, !job_printed(j, 0, "network-none") && !job_printed(j, 0, "  ok "));
     job_expect_gone(j);
 }
 

@@ -150,8 +150,8 @@ static void on_term(int signal_number)
     asked = signal_number;
 }
 
-/* polite CODE: exits with CODE when asked by SIGTERM. */
-static int role_polite(char **args)
+/* orderly CODE: exits with CODE when asked by SIGTERM. */
+static int role_orderly(char **args)
 {
     (void)signal(SIGTERM, on_term);
     printf("rank %d is ready\n", own_rank());
@@ -417,7 +417,7 @@ static const struct {
     {"signal", role_signal},
     {"lines", role_lines},
     {"daemon", role_daemon},
-    {"polite", role_polite},
+    {"orderly", role_orderly},
     {"stubborn", role_stubborn},
     {"child", role_child},
     {"late", role_late},

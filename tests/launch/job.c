@@ -190,7 +190,7 @@ void job_await_end(job *j)
     }
 }
 
-bool job_said(const job *j, int which, const char *text)
+bool job_printed(const job *j, int which, const char *text)
 {
     return strstr(text_str(which == 0 ? &j->out : &j->err), text) != NULL;
 }
@@ -199,7 +199,7 @@ void job_await_text(job *j, int which, const char *text)
 {
     const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
 
-    while (!job_said(j, which, text)) {
+    while (!job_printed(j, which, text)) {
         if (j->has_ended && j->out_fd < 0 && j->err_fd < 0)
             job_fail(j, __FILE__, __LINE__, text);
         job_expect(j, ls_deadline_left(deadline_ms) > 0);
@@ -237,7 +237,7 @@ long job_await_number(job *j, int which, const char *word)
     return strtol(at, NULL, 10);
 }
 
-void job_listen(job *j, int64_t ms)
+void job_read_output(job *j, int64_t ms)
 {
     const int64_t deadline_ms = ls_deadline_ms(ms);
 
@@ -483,7 +483,7 @@ static pid_t find_stray(const char *seconds)
     return found;
 }
 
-pid_t job_await_stray(job *j, const char *seconds, bool is_there)
+pid_t job_await_process(job *j, const char *seconds, bool is_there)
 {
     const int64_t deadline_ms = ls_deadline_ms(is_there ? JOB_LONG_MS : JOB_GONE_MS);
 
@@ -645,7 +645,7 @@ int job_clean_up(void **state)
     return 0;
 }
 
-void job_expect_blame(job *j, int rank, const char *how)
+void job_expect_failed_rank(job *j, int rank, const char *how)
 {
     const char *at;
     char start_of[32];

@@ -51,20 +51,20 @@ void job_await_end(job *j);
 /* Waits until it has printed this text (0: to stdout, 1: to stderr). */
 void job_await_text(job *j, int which, const char *text);
 /* Reads what there is for a while. */
-void job_listen(job *j, int64_t ms);
+void job_read_output(job *j, int64_t ms);
 void job_write(job *j, const char *text);
 void job_close_stdin(job *j);
 
 /* Waits for the end and compares: exit code, or 128 + signal. */
 void job_expect_code(job *j, int code);
-bool job_said(const job *j, int which, const char *text);
+bool job_printed(const job *j, int which, const char *text);
 #define job_expect(j, condition)                                                                   \
     do {                                                                                           \
         if (!(condition))                                                                          \
             job_fail(j, __FILE__, __LINE__, #condition);                                           \
     } while (0)
 /* The launcher's report blames this rank, and no other, in these words; nothing of the job is left. */
-void job_expect_blame(job *j, int rank, const char *how);
+void job_expect_failed_rank(job *j, int rank, const char *how);
 /* The report counts so many others, failed or (where they took their time) stopped. */
 bool job_counts_others(const job *j, int n);
 void job_fail(const job *j, const char *file, int line, const char *condition)
@@ -82,7 +82,7 @@ pid_t job_find(job *j, job_part part, int n);
 /* One with this name (NULL: any), these words in its command line, and this in its environment; 0: none. */
 pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry);
 /* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job; gives its number. */
-pid_t job_await_stray(job *j, const char *seconds, bool is_there);
+pid_t job_await_process(job *j, const char *seconds, bool is_there);
 /* The one below this process with this name (NULL: any) that leads its process group, or does not; the n-th by number; 0: none. */
 pid_t job_find_below(const job *j, pid_t parent, const char *name, bool leads, int n);
 int job_count_alive(const job *j); /* all of them, but no zombies */

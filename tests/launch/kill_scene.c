@@ -37,7 +37,7 @@ static void await_file(const scene *s, const char *name)
     text_format(path, sizeof(path), "%s/%s", s->folder, name);
     while (access(path, F_OK) != 0) {
         job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
-        job_listen(s->head, LOOK_MS);
+        job_read_output(s->head, LOOK_MS);
     }
 }
 
@@ -207,7 +207,7 @@ static void await_connection(const scene *s)
 
     while (!job_has_connection(pid)) {
         job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
-        job_listen(s->head, LOOK_MS);
+        job_read_output(s->head, LOOK_MS);
     }
 }
 
@@ -346,7 +346,7 @@ pid_t scene_find(const scene *s, scene_part part)
 
     while ((pid = find_now(s, part)) == 0) {
         job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
-        job_listen(s->head, LOOK_MS);
+        job_read_output(s->head, LOOK_MS);
     }
     return pid;
 }

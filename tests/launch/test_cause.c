@@ -30,7 +30,7 @@ static void a_killed_rank_is_named_by_every_other_within_a_second(void **state)
         char told[128], line[192];
         int64_t since_ms;
 
-        job_listen(j, 7 * (round % 10));
+        job_read_output(j, 7 * (round % 10));
         since_ms = ls_now_ms();
         assert_int_equal(kill(pid, SIGKILL), 0);
         job_expect_code(j, 137);
@@ -40,10 +40,10 @@ static void a_killed_rank_is_named_by_every_other_within_a_second(void **state)
                     (int)pid);
         for (int r = 0; r < 3; r++) {
             text_format(line, sizeof(line), "rank %d| all_reduce failed: %s", r, told);
-            job_expect(j, job_said(j, 1, line) == (r != victim));
+            job_expect(j, job_printed(j, 1, line) == (r != victim));
         }
         text_format(line, sizeof(line), "lockstep: %s\n", told);
-        job_expect(j, job_said(j, 1, line));
+        job_expect(j, job_printed(j, 1, line));
         job_expect(j, job_counts_others(j, 2));
         job_expect_gone(j);
         job_clean_up(NULL);
@@ -75,10 +75,10 @@ static void the_report_has_the_last_lines_and_operations_of_that_rank(void **sta
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
-    job_expect(j, job_said(j, 1, "  its last lines:\n"));
-    job_expect(j, job_said(j, 1, "  | line 30\n"));
-    job_expect(j, job_said(j, 1, "  | red\n"));
-    job_expect(j, !job_said(j, 1, "  | line 10\n"));
+    job_expect(j, job_printed(j, 1, "  its last lines:\n"));
+    job_expect(j, job_printed(j, 1, "  | line 30\n"));
+    job_expect(j, job_printed(j, 1, "  | red\n"));
+    job_expect(j, !job_printed(j, 1, "  | line 10\n"));
 }
 
 static void lines_in_view_are_not_printed_again(void **state)
@@ -89,14 +89,14 @@ static void lines_in_view_are_not_printed_again(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
-    job_expect(j, job_said(j, 1, "rank 1| bad\n"));
-    job_expect(j, !job_said(j, 1, "last lines"));
+    job_expect(j, job_printed(j, 1, "rank 1| bad\n"));
+    job_expect(j, !job_printed(j, 1, "last lines"));
     // On one terminal stdout is in view too.
     j = job_start(JOB_LIST("sh", "-c", "exec " JOB_TOOL " run sh -c 'echo bad; exit 4' 2>&1"),
                   NULL);
     job_expect_code(j, 4);
-    job_expect(j, job_said(j, 0, "bad\nlockstep: rank 0 (pid "));
-    job_expect(j, !job_said(j, 0, "last lines"));
+    job_expect(j, job_printed(j, 0, "bad\nlockstep: rank 0 (pid "));
+    job_expect(j, !job_printed(j, 0, "last lines"));
 }
 
 static void lines_out_of_view_are_printed_again(void **state)
@@ -113,7 +113,7 @@ static void lines_out_of_view_are_printed_again(void **state)
                 file, file, file, file);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script), NULL);
     job_expect_code(j, 4);
-    job_expect(j, job_said(j, 1, "  its last lines:\n  | bad\n"));
+    job_expect(j, job_printed(j, 1, "  its last lines:\n  | bad\n"));
     for (int i = 1; i <= 2; i++) {
         text_format(script, sizeof(script), "%s.%d", file, i);
         (void)unlink(script);
@@ -127,7 +127,7 @@ static void the_flight_recorder_speaks_for_the_dead(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find(j, JOB_RANK, 1), SIGKILL), 0);
     job_expect_code(j, 137);
-    job_expect(j, job_said(j, 1, "  its last operations:\n  | all_reduce #"));
+    job_expect(j, job_printed(j, 1, "  its last operations:\n  | all_reduce #"));
 }
 
 /* Both are dead before the agent can look. The exit is news first, the crash is the reason. */
@@ -139,7 +139,7 @@ static void a_crash_is_the_root_of_an_exit_that_followed_at_once(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 139);
-    job_expect(j, job_said(j, 1, "lockstep: rank 1 "));
+    job_expect(j, job_printed(j, 1, "lockstep: rank 1 "));
 }
 
 /* --- ranks that leave --- */
@@ -152,7 +152,7 @@ static void expect_left_named(const char *how, int rank, const char *text)
     text_format(number, sizeof(number), "%d", rank);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "leave", how, number), NULL);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, text));
+    job_expect(j, job_printed(j, 1, text));
     job_expect_gone(j);
     job_clean_up(NULL);
 }
@@ -177,9 +177,9 @@ static void a_rank_that_never_joins_is_named_at_once(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, ls_now_ms() - since_ms < HEARD_MS + BUSY_MS);
-    job_expect(j, job_said(j, 1, "lockstep: rank 2 (pid "));
-    job_expect(j, job_said(j, 1, "exited with code 0 without joining the job"));
-    job_expect(j, job_said(j, 1, "| init failed: rank "));
+    job_expect(j, job_printed(j, 1, "lockstep: rank 2 (pid "));
+    job_expect(j, job_printed(j, 1, "exited with code 0 without joining the job"));
+    job_expect(j, job_printed(j, 1, "| init failed: rank "));
 }
 
 static void a_rank_that_does_not_join_again_is_named(void **state)
@@ -188,7 +188,7 @@ static void a_rank_that_does_not_join_again_is_named(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "exited with code 0 and does not join again"));
+    job_expect(j, job_printed(j, 1, "exited with code 0 and does not join again"));
 }
 
 static void ranks_that_disagree_are_both_in_the_report(void **state)

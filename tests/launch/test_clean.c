@@ -59,19 +59,19 @@ static void only_the_dead_job_is_ended(void **state)
     kill_watchers(dead);
     j = clean(dead_name, "--dry-run");
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "would kill pid ") && job_said(j, 0, "(actor), "));
-    job_expect(j, job_said(j, 0, dead_name) && !job_said(j, 0, live_name));
+    job_expect(j, job_printed(j, 0, "would kill pid ") && job_printed(j, 0, "(actor), "));
+    job_expect(j, job_printed(j, 0, dead_name) && !job_printed(j, 0, live_name));
     job_expect(dead, job_count_alive(dead) >= 2);
 
     j = clean(dead_name, NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "killed pid ") && job_said(j, 0, " old, of job "));
+    job_expect(j, job_printed(j, 0, "killed pid ") && job_printed(j, 0, " old, of job "));
     job_expect_gone(dead);
     job_expect(live, job_count_alive(live) == n_live);
 
     j = clean(dead_name, NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "no leftover processes of dead jobs\n"));
+    job_expect(j, job_printed(j, 0, "no leftover processes of dead jobs\n"));
 }
 
 static void a_living_job_is_refused_by_name(void **state)
@@ -86,7 +86,7 @@ static void a_living_job_is_refused_by_name(void **state)
     job_expect_code(j, 1);
     text_format(wanted, sizeof(wanted), "job %s is running: to end it, kill %d", name,
                 (int)live->pid);
-    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, job_printed(j, 1, wanted));
     job_expect(live, job_count_alive(live) == n_live);
     assert_int_equal(kill(live->pid, SIGSTOP), 0); /* stopped is not dead */
     j = clean(name, NULL);
@@ -106,7 +106,7 @@ static void a_check_tells_what_is_left(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "check", "--problems"), NULL);
     job_await_end(j);
     text_format(wanted, sizeof(wanted), "lockstep clean --job %s", name);
-    job_expect(j, job_said(j, 0, "warning  leftover: pid ") && job_said(j, 0, wanted));
+    job_expect(j, job_printed(j, 0, "warning  leftover: pid ") && job_printed(j, 0, wanted));
     j = clean(name, NULL);
     job_expect_code(j, 0);
     job_expect_gone(dead);
@@ -124,14 +124,14 @@ static void nobody_ends_himself(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "no leftover processes of dead jobs\nstill here\n"));
+    job_expect(j, job_printed(j, 0, "no leftover processes of dead jobs\nstill here\n"));
     assert_true(readlink("/proc/self/ns/pid", link, sizeof(link)) > 0);
     text_format(entry, sizeof(entry), "LOCKSTEP_AGENT_PROCESS=4194304.1.%.*s",
                 (int)strcspn(link + 5, "]"), link + 5);
     in = job_start(JOB_LIST("sh", "-c", JOB_TOOL " clean --job 0123456789abcdef; echo still here"),
                    JOB_LIST("LOCKSTEP_JOB=0123456789abcdef", entry));
     job_expect_code(in, 0);
-    job_expect(in, job_said(in, 0, "no leftover processes of dead jobs\nstill here\n"));
+    job_expect(in, job_printed(in, 0, "no leftover processes of dead jobs\nstill here\n"));
 }
 
 int main(void)

@@ -34,7 +34,7 @@ static void expect_under_torchrun(const char *program, const char *const *lines,
         ranks[r] = start_as_torchrun(program, r, n, port);
     for (int r = 0; r < n; r++) {
         job_expect_code(ranks[r], 0);
-        job_expect(ranks[r], job_said(ranks[r], 0, lines[r]));
+        job_expect(ranks[r], job_printed(ranks[r], 0, lines[r]));
         job_expect_gone(ranks[r]);
     }
 }
@@ -75,7 +75,7 @@ static void ranks_meet_at_the_file_of_the_environment(void **state)
     }
     for (int r = 0; r < 2; r++) {
         job_expect_code(ranks[r], 0);
-        job_expect(ranks[r], job_said(ranks[r], 0, "Start running basic DDP example on rank"));
+        job_expect(ranks[r], job_printed(ranks[r], 0, "Start running basic DDP example on rank"));
     }
     (void)unlink(strchr(store, '/') + 2);
 }
@@ -87,7 +87,7 @@ static bool has_launcher(const char *launcher, const char *family)
     bool has;
 
     job_await_end(j);
-    has = job_said(j, 0, family);
+    has = job_printed(j, 0, family);
     job_clean_up(NULL);
     if (!has)
         print_message("no %s: not tested\n", launcher);
@@ -101,7 +101,7 @@ static void expect_under_mpirun(const char *const *command, const char *line)
                                          "OMPI_MCA_rmaps_base_oversubscribe=1"));
 
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, line));
+    job_expect(j, job_printed(j, 0, line));
     job_expect_gone(j);
     job_clean_up(NULL);
 }
@@ -193,7 +193,7 @@ static void ranks_of_srun_inside_a_job_of_one_rank_are_sruns(void **state)
         for (int r = 1; r < 3; r++) {
             char line[64];
             text_format(line, sizeof(line), "Rank %d has received 1 from rank 0.\n", r);
-            job_expect(j, job_said(j, 0, line));
+            job_expect(j, job_printed(j, 0, line));
         }
         job_clean_up(NULL);
     }
@@ -209,7 +209,7 @@ static void programs_run_under_our_own_launcher(void **state)
         char line[96];
         text_format(line, sizeof(line), "rank %d| Start running basic DDP example on rank %d.\n", r,
                     r);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
 }
 

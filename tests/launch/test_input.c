@@ -37,11 +37,11 @@ static void what_is_piped_in_reaches_rank_0(void **state)
     job_await_text(j, 0, "rank 1| 1 got\n"); /* the others have /dev/null */
     job_await_text(j, 0, "rank 2| 2 got\n");
     job_write(j, "one\ntwo");
-    job_listen(j, 20);
+    job_read_output(j, 20);
     job_write(j, " three");
     job_close_stdin(j);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 0 got one two three\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| 0 got one two three\n"));
 }
 
 /* A file, a pipe and nothing, of many times the bytes that may be under way. */
@@ -57,7 +57,7 @@ static void large_input_arrives_whole(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "equal\n"));
+    job_expect(j, job_printed(j, 0, "equal\n"));
 }
 
 static void a_rank_that_stops_reading_ends_when_it_likes(void **state)
@@ -66,13 +66,13 @@ static void a_rank_that_stops_reading_ends_when_it_likes(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "10\n"));
+    job_expect(j, job_printed(j, 0, "10\n"));
     j = job_start(JOB_LIST("sh", "-c",
                            "yes | " RUN_THERE
                            "sh -c 'exec <&-; echo closed; sleep 0.3; echo later'"),
                   NULL);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "closed\nlater\n"));
+    job_expect(j, job_printed(j, 0, "closed\nlater\n"));
 }
 
 /* Nothing grows, and what the ranks print comes through, while rank 0 reads nothing of an endless input. */
@@ -113,7 +113,7 @@ static void input_goes_on_after_a_restart(void **state)
     job_await_text(j, 1, "restart 1 of 1");
     job_write(j, "second\n");
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "1 second"));
+    job_expect(j, job_printed(j, 0, "1 second"));
     j = job_start(JOB_LIST(ON_NODE, "127.0.0.2", "--max-restarts", "1", "sh", "-c",
                            "cat; exit $((1 - TORCHELASTIC_RESTART_COUNT))"),
                   NULL);
@@ -134,7 +134,7 @@ static void ctrl_d_at_a_terminal_is_the_end_of_rank_0s_input(void **state)
     job_await_text(j, 0, "ready");
     job_write(j, "typed\n\x04");
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "got:typed") && job_said(j, 0, "over"));
+    job_expect(j, job_printed(j, 0, "got:typed") && job_printed(j, 0, "over"));
 }
 
 /* A session on a terminal of its own, whose leader is in the foreground and the launcher behind it. Gives the launcher's number; the leader
@@ -252,13 +252,13 @@ static void ranks_have_terminals(void **state)
 
             text_format(text, sizeof(text), "rank %d| %d has 1\nrank %d| %d has 2\n", rank, rank,
                         rank, rank);
-            job_expect(j, job_said(j, 0, "24 72\n"));
+            job_expect(j, job_printed(j, 0, "24 72\n"));
             text_format(text, sizeof(text), "rank %d| no end\n", rank);
-            job_expect(j, job_said(j, 0, text));
+            job_expect(j, job_printed(j, 0, text));
             text_format(text, sizeof(text), "rank %d| error\n", rank);
-            job_expect(j, job_said(j, 1, text));
+            job_expect(j, job_printed(j, 1, text));
         }
-        job_expect(j, !job_said(j, 0, "has 0") && !job_said(j, 0, "\r"));
+        job_expect(j, !job_printed(j, 0, "has 0") && !job_printed(j, 0, "\r"));
     }
 }
 
@@ -275,8 +275,8 @@ static void nothing_is_lost_at_the_end_of_a_terminal(void **state)
     for (const char *at = text_str(&j->out); (at = strchr(at, '\n')) != NULL; at++)
         n_lines++;
     job_expect(j, n_lines == 40000);
-    job_expect(j, job_said(j, 0, "rank 0| line 20000 of many\n") &&
-                      job_said(j, 0, "rank 1| line 20000 of many\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| line 20000 of many\n") &&
+                      job_printed(j, 0, "rank 1| line 20000 of many\n"));
 }
 
 static void set_size(const job *j, unsigned short rows, unsigned short columns)
@@ -304,7 +304,7 @@ static void what_is_typed_and_the_window_reach_ranks_here_and_there(void **state
         set_size(j, 40, 120);
         assert_int_equal(kill(j->pid, SIGWINCH), 0); /* it is not the terminal's foreground here */
         job_await_text(j, 0, "now 40 112");
-        job_expect(j, !job_said(j, 0, "1 can be typed to"));
+        job_expect(j, !job_printed(j, 0, "1 can be typed to"));
         assert_int_equal(kill(j->pid, SIGTERM), 0);
         job_await_end(j);
         job_expect_gone(j);
@@ -354,7 +354,7 @@ static void log_files_hold_what_was_written(void **state)
                 "od -An -c %s/*/attempt_0/0/stdout.log | tr -d ' \\n'; rm -r %s", folder, folder);
     j = job_start(JOB_LIST("sh", "-c", script), NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "033[1;31mred033[0m\\r50%\\r100%\\nend\\n"));
+    job_expect(j, job_printed(j, 0, "033[1;31mred033[0m\\r50%\\r100%\\nend\\n"));
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static void ranks_are_in_one_namespace_with_its_own_proc(void **state)
     outside[n > 0 ? n : 0] = 0;
     job_expect_code(j, 0);
     at = strstr(text_str(&j->out), "in pid:");
-    job_expect(j, at != NULL && job_said(j, 0, "and one is lockstep-init\n"));
+    job_expect(j, at != NULL && job_printed(j, 0, "and one is lockstep-init\n"));
     text_format(inside, sizeof(inside), "%.*s", (int)strcspn(at + 3, " "), at + 3);
     job_expect(j, !text_equal(inside, outside));
     at = strstr(at + 3, "in pid:");
@@ -42,7 +42,8 @@ static void ranks_read_each_others_memory(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0 sees 1001\n") && job_said(j, 0, "rank 1 sees 1000\n"));
+    job_expect(j,
+               job_printed(j, 0, "rank 0 sees 1001\n") && job_printed(j, 0, "rank 1 sees 1000\n"));
     job_expect_gone(j);
 }
 
@@ -70,7 +71,7 @@ static void reports_name_processes_as_they_are_seen_outside(void **state)
     assert_int_equal(kill(rank, SIGKILL), 0);
     job_expect_code(j, 137);
     text_format(wanted, sizeof(wanted), "rank 1 (pid %d) was killed by signal 9", (int)rank);
-    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, job_printed(j, 1, wanted));
     job_expect_gone(j);
 }
 
@@ -99,8 +100,8 @@ static void agents_elsewhere_do_it_too(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "0 is under lockstep-init\n") &&
-                      job_said(j, 0, "1 is under lockstep-init\n"));
+    job_expect(j, job_printed(j, 0, "0 is under lockstep-init\n") &&
+                      job_printed(j, 0, "1 is under lockstep-init\n"));
     job_expect_gone(j);
 }
 
@@ -112,7 +113,7 @@ static void off_is_as_without_it(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "one is ") && !job_said(j, 0, "lockstep-init"));
+    job_expect(j, job_printed(j, 0, "one is ") && !job_printed(j, 0, "lockstep-init"));
 }
 
 /* --- as somebody who is not root --- */
@@ -137,7 +138,7 @@ static void users_without_rights_isolate_too(void **state)
                  "echo I am $(id -u) under $(cat /proc/1/comm); exec " JOB_ACTOR " daemon steps"),
         NULL);
     job_await_text(j, 0, "step 100\n");
-    job_expect(j, job_said(j, 0, "rank 1| I am 65534 under lockstep-init\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| I am 65534 under lockstep-init\n"));
     assert_int_equal(kill(j->pid, SIGKILL), 0);
     job_expect_gone(j);
 }
@@ -153,12 +154,12 @@ static void where_the_kernel_refuses_it_says_what_to_do(void **state)
 
     LS_UNUSED(state);
     job_await_end(j);
-    if (job_said(j, 1, "unshare: ") || job_said(j, 1, "sh: "))
+    if (job_printed(j, 1, "unshare: ") || job_printed(j, 1, "sh: "))
         skip();
     job_expect_code(j, 1);
-    job_expect(j, !job_said(j, 0, "started"));
-    job_expect(j, job_said(j, 1, "--isolate: the kernel allows no namespaces: `sysctl ") &&
-                      job_said(j, 1, "or run without --isolate\n"));
+    job_expect(j, !job_printed(j, 0, "started"));
+    job_expect(j, job_printed(j, 1, "--isolate: the kernel allows no namespaces: `sysctl ") &&
+                      job_printed(j, 1, "or run without --isolate\n"));
     job_expect_gone(j);
 }
 
@@ -168,7 +169,7 @@ static void other_words_are_refused(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "--isolate=net: must be pid or off\n"));
+    job_expect(j, job_printed(j, 1, "--isolate=net: must be pid or off\n"));
 }
 
 /* --- kill -9 --- */
@@ -220,8 +221,8 @@ static void of_the_first_process_is_the_cause(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find(j, JOB_INIT, 0), SIGKILL), 0);
     job_expect_code(j, 137);
-    job_expect(
-        j, job_said(j, 1, "the process that watches over it, or over its namespace, was killed"));
+    job_expect(j, job_printed(
+                      j, 1, "the process that watches over it, or over its namespace, was killed"));
     job_expect_gone(j);
 }
 
@@ -247,14 +248,14 @@ static void strays_end_with_all_who_watch_over_them(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, RUN, UNRULY, "stray", seconds), NULL);
     job_await_text(j, 0, "rank 0 has a stray\n");
     job_await_text(j, 0, "rank 1 has a stray\n");
-    job_await_stray(j, seconds, true);
+    job_await_process(j, seconds, true);
     for (int i = 0; i < 2; i++)
         shims[i] = job_find(j, JOB_SHIM, i);
     assert_int_equal(kill(job_find(j, JOB_GUARDIAN, 0), SIGSTOP), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kill(shims[i], SIGKILL), 0);
     assert_int_equal(kill(j->pid, SIGKILL), 0);
-    job_await_stray(j, seconds, false);
+    job_await_process(j, seconds, false);
 }
 
 /* The kernel or its keeper may forbid it altogether. */
@@ -264,7 +265,7 @@ static bool is_possible(void)
     bool is;
 
     job_await_end(j);
-    is = !job_said(j, 1, "--isolate: ");
+    is = !job_printed(j, 1, "--isolate: ");
     if (!is)
         print_message("skipped: %s", text_str(&j->err));
     job_clean_up(NULL);

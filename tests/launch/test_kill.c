@@ -104,8 +104,8 @@ static void of_a_shim_is_reported(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find(j, JOB_SHIM, 0), SIGKILL), 0);
     job_expect_code(j, 137);
-    job_expect(j, job_said(j, 1, "lockstep: rank 0 (pid ") &&
-                      job_said(j, 1, "the process that watches over it was killed"));
+    job_expect(j, job_printed(j, 1, "lockstep: rank 0 (pid ") &&
+                      job_printed(j, 1, "the process that watches over it was killed"));
 }
 
 static void of_a_rank(void **state)
@@ -126,7 +126,7 @@ static void of_the_guardian_brings_a_new_one(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(old, SIGKILL), 0);
     for (int i = 0; i < 1000 && (guardian == old || guardian == 0); i++) {
-        job_listen(j, 5);
+        job_read_output(j, 5);
         guardian = job_find(j, JOB_GUARDIAN, 0);
     }
     job_expect(j, guardian != old && !j->has_ended);
@@ -143,7 +143,7 @@ static void of_the_launcher_at_any_moment(void **state)
         job *j =
             job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "daemon", "steps"), NULL);
 
-        job_listen(j, round % 15);
+        job_read_output(j, round % 15);
         assert_int_equal(kill(j->pid, SIGKILL), 0);
         job_expect_gone(j);
         job_clean_up(NULL);

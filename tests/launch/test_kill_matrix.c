@@ -299,7 +299,8 @@ static void expect_words(const scene *s, const cell *c, const victim *v)
     cause =
         text_str(&text) + (text_starts(text_str(&text), "lockstep: ") ? strlen("lockstep: ") : 0);
     n = strlen(cause);
-    if (count_lines(s->head, "lockstep", cause, n) == 0 || !job_said(s->head, 1, text_str(&text)))
+    if (count_lines(s->head, "lockstep", cause, n) == 0 ||
+        !job_printed(s->head, 1, text_str(&text)))
         job_fail(s->head, __FILE__, __LINE__, text_str(&text));
     job_expect(s->head,
                count_lines(s->head, "lockstep", cause, n) == 1 || c->row->part == PART_HEAD);
@@ -315,7 +316,7 @@ static bool has_alarm(const scene *s)
 
     for (int i = 0; i < 2; i++)
         if (both[i] != NULL &&
-            (job_said(both[i], 1, " lost") || job_said(both[i], 1, "has waited")))
+            (job_printed(both[i], 1, " lost") || job_printed(both[i], 1, "has waited")))
             return true;
     return false;
 }
@@ -325,9 +326,9 @@ static void listen_to(const scene *s, int64_t ms)
     const int64_t deadline_ms = ls_deadline_ms(ms);
 
     while (ls_deadline_left(deadline_ms) > 0) {
-        job_listen(s->head, 20);
+        job_read_output(s->head, 20);
         if (s->agent != NULL)
-            job_listen(s->agent, 20);
+            job_read_output(s->agent, 20);
     }
 }
 
@@ -418,12 +419,13 @@ static void expect_code_of_agent(const scene *s, const cell *c)
     }
     job_expect_code(s->agent, code);
     if (c->row->part == PART_HEAD && code == 1)
-        job_expect(s->agent, job_said(s->agent, 1, "the head of the job at "));
+        job_expect(s->agent, job_printed(s->agent, 1, "the head of the job at "));
 }
 
 static bool goes_on_again(const scene *s)
 {
-    return job_said(s->head, 0, "step ") || (s->agent != NULL && job_said(s->head, 1, "1/2 nodes"));
+    return job_printed(s->head, 0, "step ") ||
+           (s->agent != NULL && job_printed(s->head, 1, "1/2 nodes"));
 }
 
 static void expect_end(scene *s, const cell *c, const victim *v)

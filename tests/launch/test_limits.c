@@ -113,9 +113,10 @@ static void a_rank_that_takes_too_much_memory_is_named(void **state)
                 JOB_TOOL, UNRULY);
     j = job_start(JOB_LIST("sh", "-c", script), NULL);
     job_expect_code(j, 137);
-    job_expect_blame(j, 1, " was killed by the kernel: out of memory (limit 64 MiB of cgroup ");
+    job_expect_failed_rank(j, 1,
+                           " was killed by the kernel: out of memory (limit 64 MiB of cgroup ");
     text_format(wanted, sizeof(wanted), "lockstep-test-%d; it had ", (int)getpid());
-    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, job_printed(j, 1, wanted));
 }
 
 static void somebody_elses_kill_is_not_blamed_on_memory(void **state)
@@ -127,7 +128,8 @@ static void somebody_elses_kill_is_not_blamed_on_memory(void **state)
     job_await_text(j, 0, "rank 1 waits\n");
     assert_int_equal(kill(job_find(j, JOB_RANK, 1), SIGKILL), 0);
     job_expect_code(j, 137);
-    job_expect(j, job_said(j, 1, "was killed by signal 9 (SIGKILL)") && !job_said(j, 1, "memory"));
+    job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)") &&
+                      !job_printed(j, 1, "memory"));
 }
 
 /* --- processes that cannot be killed --- */
@@ -163,7 +165,7 @@ static void expect_left_behind(const char *flag)
     text_format(wanted, sizeof(wanted),
                 "rank 1 (pid %d) cannot be killed (waiting for I/O) and is left behind",
                 (int)stuck);
-    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, job_printed(j, 1, wanted));
     job_expect(j, ls_now_ms() - since_ms < JOB_LONG_MS);
     job_expect(j, process_state(stuck) == 'D');
     assert_true(write_value("freezer.state", "THAWED"));
@@ -193,17 +195,17 @@ static void so_is_what_a_rank_has_started(void **state)
     text_format(seconds, sizeof(seconds), "%d.5", 300000 + (int)getpid());
     j = job_start(JOB_LIST(JOB_TOOL, "run", UNRULY, "stray", seconds), NULL);
     job_await_text(j, 0, "rank 0 has a stray\n");
-    stuck = job_await_stray(j, seconds, true);
+    stuck = job_await_process(j, seconds, true);
     freeze(stuck);
     assert_int_equal(kill(job_find(j, JOB_RANK, 0), SIGKILL), 0);
     job_expect_code(j, 137);
     text_format(wanted, sizeof(wanted),
                 "pid %d (sleep) cannot be killed (waiting for I/O) and is left behind", (int)stuck);
-    job_expect(j, job_said(j, 1, wanted));
+    job_expect(j, job_printed(j, 1, wanted));
     job_expect(j, strstr(strstr(text_str(&j->err), wanted) + strlen(wanted), "cannot be killed") ==
                       NULL);
     assert_true(write_value("freezer.state", "THAWED"));
-    job_await_stray(j, seconds, false);
+    job_await_process(j, seconds, false);
 }
 
 /* --- what carries no mark --- */
@@ -211,7 +213,7 @@ static void so_is_what_a_rank_has_started(void **state)
 /* The agent's cgroup, if the ranks are in one: the line that says so. */
 static bool has_group(job *j)
 {
-    if (job_said(j, 1, "the ranks are in the control group"))
+    if (job_printed(j, 1, "the ranks are in the control group"))
         return true;
     print_message("skipped: %s", text_str(&j->err));
     return false;
@@ -228,7 +230,7 @@ static job *start_strays(char seconds[32])
     job_await_text(j, 0, "rank 0 has a stray\n");
     job_await_text(j, 0, "rank 1 has a stray\n");
     if (has_group(j))
-        job_await_stray(j, seconds, true);
+        job_await_process(j, seconds, true);
     else
         skip();
     return j;
@@ -247,7 +249,7 @@ static void a_control_group_ends_what_carries_no_mark(void **state)
         assert_int_equal(kill(shims[i], SIGKILL), 0);
     assert_int_equal(kill(j->pid, SIGKILL), 0);
     job_expect_gone(j);
-    job_await_stray(j, seconds, false);
+    job_await_process(j, seconds, false);
 }
 
 static void and_a_shims_death_alone_leaves_none(void **state)
@@ -258,7 +260,7 @@ static void and_a_shims_death_alone_leaves_none(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find(j, JOB_SHIM, 1), SIGKILL), 0);
     job_expect_code(j, 137);
-    job_await_stray(j, seconds, false);
+    job_await_process(j, seconds, false);
 }
 
 /* Everybody who would have ended it is dead; the name of its group still tells whose it is. */
@@ -281,11 +283,11 @@ static void clean_finds_it_by_its_group(void **state)
         assert_int_equal(kill(shims[i], SIGKILL), 0);
     assert_int_equal(kill(j->pid, SIGKILL), 0);
     job_await_end(j);
-    job_await_stray(j, seconds, true);
+    job_await_process(j, seconds, true);
     c = job_start(JOB_LIST(JOB_TOOL, "clean", "--job", name), NULL);
     job_expect_code(c, 0);
-    job_expect(c, job_said(c, 0, "(sleep), "));
-    job_await_stray(j, seconds, false);
+    job_expect(c, job_printed(c, 0, "(sleep), "));
+    job_await_process(j, seconds, false);
 }
 
 int main(int argc, char **argv)

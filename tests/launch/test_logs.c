@@ -104,7 +104,7 @@ static void a_log_folder_alone_gets_everything_that_is_shown(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| out 1\n") && job_said(j, 1, "rank 0| err 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| out 1\n") && job_printed(j, 1, "rank 0| err 0\n"));
     job_expect(j, text_starts(only_entry(), "run7_"));
     expect_file(0, "stdout.log", "out 0\n");
     expect_file(0, "stderr.log", "err 0\n");
@@ -134,8 +134,8 @@ static void redirected_streams_are_not_shown(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_equal(text_str(&j->out), "rank 2| out 2\n"));
-    job_expect(j, !job_said(j, 1, "rank 0|") && job_said(j, 1, "rank 1| err 1\n") &&
-                      job_said(j, 1, "rank 2| err 2\n"));
+    job_expect(j, !job_printed(j, 1, "rank 0|") && job_printed(j, 1, "rank 1| err 1\n") &&
+                      job_printed(j, 1, "rank 2| err 2\n"));
     expect_file(0, "stderr.log", "err 0\n");
     expect_file(1, "stdout.log", "out 1\n");
     assert_true(!has_file(1, "stderr.log") && !has_file(2, "stdout.log"));
@@ -160,9 +160,9 @@ static void without_a_log_folder_a_temporary_one_is_named(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_starts(only_entry(), "lockstep_"));
-    job_expect(j,
-               j->out.length == 0 && job_said(j, 1, "lockstep: what the ranks print is written"));
-    job_expect(j, job_said(j, 1, home) && job_said(j, 1, only_entry()));
+    job_expect(j, j->out.length == 0 &&
+                      job_printed(j, 1, "lockstep: what the ranks print is written"));
+    job_expect(j, job_printed(j, 1, home) && job_printed(j, 1, only_entry()));
     expect_file(1, "stderr.log", "err 1\n");
 }
 
@@ -193,9 +193,9 @@ static void a_dead_ranks_hidden_lines_are_in_the_report(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 7);
     job_expect(j, j->out.length == 0);
-    job_expect(j, job_said(j, 1, "  its last lines:\n  | the last words of 1\n"));
-    job_expect(j, job_said(j, 1, "  its files: ") && job_said(j, 1, "/attempt_0/1\n"));
-    job_expect(j, !job_said(j, 1, "rank 1| "));
+    job_expect(j, job_printed(j, 1, "  its last lines:\n  | the last words of 1\n"));
+    job_expect(j, job_printed(j, 1, "  its files: ") && job_printed(j, 1, "/attempt_0/1\n"));
+    job_expect(j, !job_printed(j, 1, "rank 1| "));
 }
 
 static void a_full_disk_is_one_warning_and_stops_nobody(void **state)
@@ -213,9 +213,9 @@ static void a_full_disk_is_one_warning_and_stops_nobody(void **state)
         char line[32];
 
         text_format(line, sizeof(line), "rank %d| end %d\n", r, r);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
-    job_expect(j, job_said(j, 1, "File too large; the job goes on without such files"));
+    job_expect(j, job_printed(j, 1, "File too large; the job goes on without such files"));
     warning = strstr(text_str(&j->err), "lockstep: cannot write ");
     job_expect(j, warning != NULL && strstr(warning + 1, "lockstep: ") == NULL);
 }
@@ -226,10 +226,10 @@ static void a_folder_that_cannot_be_made_stops_the_job_before_it_starts(void **s
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j,
-               j->out.length == 0 && job_said(j, 1,
-                                              "--log-dir: cannot make the folder /dev/null/logs: "
-                                              "Not a directory"));
+    job_expect(j, j->out.length == 0 &&
+                      job_printed(j, 1,
+                                  "--log-dir: cannot make the folder /dev/null/logs: "
+                                  "Not a directory"));
     job_expect_gone(j);
 }
 
@@ -255,13 +255,13 @@ static void only_the_chosen_ranks_are_shown(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| out 0\n") && job_said(j, 0, "rank 3| out 3\n"));
-    job_expect(j, !job_said(j, 0, "rank 1|") && !job_said(j, 0, "rank 2|"));
-    job_expect(j, job_said(j, 1, "rank 3| err 3\n") && !job_said(j, 1, "rank 1|"));
+    job_expect(j, job_printed(j, 0, "rank 0| out 0\n") && job_printed(j, 0, "rank 3| out 3\n"));
+    job_expect(j, !job_printed(j, 0, "rank 1|") && !job_printed(j, 0, "rank 2|"));
+    job_expect(j, job_printed(j, 1, "rank 3| err 3\n") && !job_printed(j, 1, "rank 1|"));
     j = RUN("-n", "4", "--ranks", "1-2", "sh", "-c", SPEAK);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| out 1\n") && job_said(j, 0, "rank 2| out 2\n"));
-    job_expect(j, !job_said(j, 0, "rank 0|") && !job_said(j, 0, "rank 3|"));
+    job_expect(j, job_printed(j, 0, "rank 1| out 1\n") && job_printed(j, 0, "rank 2| out 2\n"));
+    job_expect(j, !job_printed(j, 0, "rank 0|") && !job_printed(j, 0, "rank 3|"));
     assert_string_equal(only_entry(), "");
 }
 
@@ -273,7 +273,7 @@ static void a_rank_that_is_not_shown_is_still_reported(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 3);
     job_expect(j, text_starts(text_str(&j->err), "lockstep: rank 1 (pid "));
-    job_expect(j, job_said(j, 1, "  | why\n"));
+    job_expect(j, job_printed(j, 1, "  | why\n"));
 }
 
 /* --- terminals --- */
@@ -286,12 +286,12 @@ static void a_terminal_shows_the_same_line_of_all_ranks_once(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "| hello\r\n") || job_said(j, 0, "|\x1b[0m hello\r\n"));
+    job_expect(j, job_printed(j, 0, "| hello\r\n") || job_printed(j, 0, "|\x1b[0m hello\r\n"));
     for (int r = 0; r < 4; r++) {
         char line[64];
 
         text_format(line, sizeof(line), "rank %d|\x1b[0m own %d\r\n", r, r);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
 }
 
@@ -302,8 +302,8 @@ static void folding_can_be_left_out(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0|\x1b[0m hello\r\n"));
-    job_expect(j, job_said(j, 0, "rank 1|\x1b[0m hello\r\n"));
+    job_expect(j, job_printed(j, 0, "rank 0|\x1b[0m hello\r\n"));
+    job_expect(j, job_printed(j, 0, "rank 1|\x1b[0m hello\r\n"));
 }
 
 /* Ranks that write at the same moment, as after a barrier, are folded; how many depends on the machine's load. */
@@ -319,7 +319,7 @@ static void lines_after_a_barrier_are_folded(void **state)
             job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script), NULL);
 
         job_expect_code(j, 0);
-        folded = job_said(j, 0, "ranks 0-1|\x1b[0m the end\r\n");
+        folded = job_printed(j, 0, "ranks 0-1|\x1b[0m the end\r\n");
         job_clean_up(NULL);
     }
     assert_true(folded);
@@ -351,7 +351,7 @@ static void lines_with_given_texts_are_duplicated(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| a pear\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| a pear\n"));
     text = filtered("stdout", &n);
     for (size_t i = 0; i < LS_COUNT_OF(wanted); i++)
         assert_non_null(strstr(text, wanted[i]));
@@ -389,7 +389,7 @@ static void filters_without_a_teed_stream_are_reported(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "--duplicate-stdout-filters has no effect without --tee 1"));
+    job_expect(j, job_printed(j, 1, "--duplicate-stdout-filters has no effect without --tee 1"));
 }
 
 static void template_stands_in_front_of_each_line(void **state)
@@ -403,11 +403,11 @@ static void template_stands_in_front_of_each_line(void **state)
     (void)gethostname(host, sizeof(host) - 1);
     text_format(line, sizeof(line), "%s worker1> hello\n", host);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, line));
+    job_expect(j, job_printed(j, 0, line));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "echo", "hello"),
                   JOB_LIST(tmpdir, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=[$rank] "));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "[0] hello\n"));
+    job_expect(j, job_printed(j, 0, "[0] hello\n"));
 }
 
 /* --- error files --- */
@@ -430,8 +430,8 @@ static void what_a_rank_left_in_its_error_file_is_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_said(j, 1, "exited with code 3\n  it says: ValueError: ?[31mboom\n"));
-    job_expect(j, job_said(j, 1, "  its call stack:\n  | frame 1\n  | frame 2\n"));
+    job_expect(j, job_printed(j, 1, "exited with code 3\n  it says: ValueError: ?[31mboom\n"));
+    job_expect(j, job_printed(j, 1, "  its call stack:\n  | frame 1\n  | frame 2\n"));
     assert_string_equal(only_entry(), "");
     job_expect_gone(j);
 }
@@ -445,7 +445,7 @@ static void with_a_log_folder_the_error_file_is_there(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_said(j, 1, "  it says: bare\n  its last lines:\n  | some output\n"));
+    job_expect(j, job_printed(j, 1, "  it says: bare\n  its last lines:\n  | some output\n"));
     expect_file(1, "error.json", "{\"message\":\"bare\"}\n");
 }
 
@@ -455,14 +455,14 @@ static void an_error_file_that_is_none_is_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_said(j, 1, "its error file is not understood: the error file: line 1"));
+    job_expect(j, job_printed(j, 1, "its error file is not understood: the error file: line 1"));
     j = RUN("sh", "-c", "head -c 2000000 /dev/zero > $TORCHELASTIC_ERROR_FILE; exit 3");
     job_expect_code(j, 3);
-    job_expect(j, job_said(j, 1, "more than the 1048576 bytes that are read"));
+    job_expect(j, job_printed(j, 1, "more than the 1048576 bytes that are read"));
     j = RUN("--log-dir", home, "sh", "-c", "ln -s /etc/passwd $TORCHELASTIC_ERROR_FILE; exit 3");
     job_expect_code(j, 3);
-    job_expect(j, job_said(j, 1, "its error file is not understood: cannot open ") &&
-                      !job_said(j, 1, "root"));
+    job_expect(j, job_printed(j, 1, "its error file is not understood: cannot open ") &&
+                      !job_printed(j, 1, "root"));
 }
 
 /* Rank 1 fails first by its own clock, but does not come to its end before rank 0 has. */
@@ -476,7 +476,8 @@ static void the_earliest_error_is_the_root(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, text_starts(text_str(&j->err), "lockstep: rank 1 (pid "));
-    job_expect(j, job_said(j, 1, "): failed, and did not exit by itself\n  it says: the cause\n"));
+    job_expect(j,
+               job_printed(j, 1, "): failed, and did not exit by itself\n  it says: the cause\n"));
     job_expect(j, job_counts_others(j, 2));
 }
 
@@ -544,7 +545,7 @@ static void a_false_time_does_not_move_the_root(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
-    job_expect(j, job_said(j, 1, "it says: the truth"));
+    job_expect(j, job_printed(j, 1, "it says: the truth"));
 }
 
 static void nothing_is_left_of_error_files_when_the_agent_is_killed(void **state)

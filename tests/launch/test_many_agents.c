@@ -77,7 +77,7 @@ static void many_agents_start_and_end_quickly(void **state)
     j = job_start(JOB_LIST("sh", "-c", script), JOB_LIST(nodes, port, key_env, "TOOL=" JOB_TOOL));
     while (count_lines(j, "is up\n") < n) {
         job_expect(j, !j->has_ended && ls_now_ms() - began_ms < JOB_LONG_MS);
-        job_listen(j, 10);
+        job_read_output(j, 10);
     }
     up_ms = ls_now_ms() - began_ms;
     (void)unlink(key);
@@ -87,7 +87,7 @@ static void many_agents_start_and_end_quickly(void **state)
     end_ms = ls_now_ms() - began_ms;
     print_message("%d agents: up after %.2f s, gone after %.2f s\n", n, (double)up_ms / 1e3,
                   (double)end_ms / 1e3);
-    job_expect(j, !job_said(j, 0, "ended with"));
+    job_expect(j, !job_printed(j, 0, "ended with"));
     job_expect_gone(j);
     job_expect(j, up_ms < START_MS);
     job_expect(j, end_ms < END_MS);

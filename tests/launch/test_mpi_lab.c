@@ -25,7 +25,7 @@ static void skip_without(const char *launcher, const char *family)
     bool has;
 
     job_await_end(j);
-    has = job_said(j, 0, family);
+    has = job_printed(j, 0, family);
     (void)job_clean_up(NULL);
     if (!has) {
         print_message("no %s: not tested\n", launcher);
@@ -66,20 +66,20 @@ static void ranks_of_an_mpi_program_find_each_other_over_nodes(void **state)
     begin(jobs, NULL, NULL, NULL);
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], !job_said(jobs[i], 1, "failed"));
+        job_expect(jobs[i], !job_printed(jobs[i], 1, "failed"));
         job_expect_gone(jobs[i]);
     }
-    job_expect(jobs[0], job_said(jobs[0], 0, "rank 0 of 3: sum 6, left 3, half 4 of 2\n"));
-    job_expect(jobs[0], job_said(jobs[0], 0, "rank 1 of 3: sum 6, left 1, half 2 of 1\n"));
-    job_expect(jobs[1], job_said(jobs[1], 0, "rank 2 of 3: sum 6, left 2, half 4 of 2\n"));
+    job_expect(jobs[0], job_printed(jobs[0], 0, "rank 0 of 3: sum 6, left 3, half 4 of 2\n"));
+    job_expect(jobs[0], job_printed(jobs[0], 0, "rank 1 of 3: sum 6, left 1, half 2 of 1\n"));
+    job_expect(jobs[1], job_printed(jobs[1], 0, "rank 2 of 3: sum 6, left 2, half 4 of 2\n"));
 }
 
 static void expect_end_everywhere(job **jobs, int code, const char *words)
 {
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], code);
-        job_expect(jobs[i], job_said(jobs[i], 1, "lockstep: node 1 (node1): rank 2 (pid "));
-        job_expect(jobs[i], job_said(jobs[i], 1, words));
+        job_expect(jobs[i], job_printed(jobs[i], 1, "lockstep: node 1 (node1): rank 2 (pid "));
+        job_expect(jobs[i], job_printed(jobs[i], 1, words));
         job_expect_gone(jobs[i]);
     }
 }
@@ -161,8 +161,8 @@ static job *start_open_mpi(const char *const *more)
 static void expect_passed(job *j)
 {
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "Rank 1 has received 1 from rank 0.\n"));
-    job_expect(j, job_said(j, 0, "Rank 2 has received 1 from rank 0.\n"));
+    job_expect(j, job_printed(j, 0, "Rank 1 has received 1 from rank 0.\n"));
+    job_expect(j, job_printed(j, 0, "Rank 2 has received 1 from rank 0.\n"));
     job_expect_gone(j);
 }
 
@@ -196,8 +196,8 @@ static void keys_that_differ_are_named_under_mpich(void **state)
                              "exec " LOCKSTEP_BIN "/message_passing",
                              home));
     job_await_end(j);
-    job_expect(j, !job_said(j, 0, "has received"));
-    job_expect(j, job_said(j, 1, "has another key: copy "));
+    job_expect(j, !job_printed(j, 0, "has received"));
+    job_expect(j, job_printed(j, 1, "has another key: copy "));
     job_expect_gone(j);
     assert_int_equal(system(clean), 0);
 }
@@ -250,7 +250,7 @@ static void an_mpi_library_as_backend_joins_behind_us(void **state)
         nodes[1] = start_node("1", "1", program);
         for (int i = 0; i < 2; i++)
             job_expect_code(nodes[i], 0);
-        job_expect(nodes[1], job_said(nodes[1], 0, "Rank 2 has received 1 from rank 0.\n"));
+        job_expect(nodes[1], job_printed(nodes[1], 0, "Rank 2 has received 1 from rank 0.\n"));
     }
     if (access(LOCKSTEP_BIN "/../lib/liblockstep_mpi-openmpi.so", R_OK) == 0) {
         lab_build(2, "");

@@ -45,9 +45,9 @@ static void ranks_of_an_mpi_program_find_each_other(void **state)
             /* 1 + 3 + ... or 2 + 4 + ... */
             text_format(line, sizeof(line), "rank %d of %d: sum %d, left %d, half %d of %d\n", r, n,
                         n * (n + 1) / 2, (r + n - 1) % n + 1, half * (half + r % 2), half);
-            job_expect(j, job_said(j, 0, line));
+            job_expect(j, job_printed(j, 0, line));
         }
-        job_expect(j, !job_said(j, 1, "lockstep"));
+        job_expect(j, !job_printed(j, 1, "lockstep"));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
@@ -69,7 +69,7 @@ static void an_abort_ends_the_job_with_its_code_and_its_rank(void **state)
         job_expect_code(j, rows[i].exit_code);
         text_format(how, sizeof(how), alone ? "exited with code %s\n" : "MPI_Abort, code %s\n",
                     rows[i].code);
-        job_expect_blame(j, rows[i].rank[0] - '0', how);
+        job_expect_failed_rank(j, rows[i].rank[0] - '0', how);
         job_clean_up(NULL);
     }
 }
@@ -90,7 +90,7 @@ static void a_killed_mpi_rank_is_named_and_nothing_is_left(void **state)
         job_note_sockets(j);
         assert_int_equal(kill(job_find(j, JOB_RANK, round % 3), SIGKILL), 0);
         job_expect_code(j, 137);
-        job_expect_blame(j, round % 3, ") was killed by signal 9 (SIGKILL)\n");
+        job_expect_failed_rank(j, round % 3, ") was killed by signal 9 (SIGKILL)\n");
         job_expect(j, job_counts_others(j, 2));
         job_clean_up(NULL);
     }
@@ -103,7 +103,7 @@ static void a_rank_that_leaves_mpi_alone_is_not_waited_for(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect_blame(j, 1, "exited with code 0 without MPI_Finalize");
+    job_expect_failed_rank(j, 1, "exited with code 0 without MPI_Finalize");
 }
 
 static void a_rank_that_never_comes_to_mpi_is_not_waited_for(void **state)
@@ -114,7 +114,7 @@ static void a_rank_that_never_comes_to_mpi_is_not_waited_for(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect_blame(j, 1, "exited with code 0 without MPI_Init");
+    job_expect_failed_rank(j, 1, "exited with code 0 without MPI_Init");
 }
 
 int main(void)

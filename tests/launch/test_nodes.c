@@ -127,8 +127,10 @@ static void ranks_of_all_nodes_are_one_job(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 0);
-    job_expect(a, job_said(a, 0, "rank 0| rank 0 has joined") && job_said(a, 0, "rank 1| sum "));
-    job_expect(b, job_said(b, 0, "rank 2| rank 2 has joined") && job_said(b, 0, "rank 2| sum "));
+    job_expect(a,
+               job_printed(a, 0, "rank 0| rank 0 has joined") && job_printed(a, 0, "rank 1| sum "));
+    job_expect(b,
+               job_printed(b, 0, "rank 2| rank 2 has joined") && job_printed(b, 0, "rank 2| sum "));
 }
 
 static void each_rank_learns_its_place(void **state)
@@ -141,9 +143,9 @@ static void each_rank_learns_its_place(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 0);
-    job_expect(a, job_said(a, 0, "at 0/3 0/1 0/2 0/2 0 127.0.0.1"));
-    job_expect(b, job_said(b, 0, "at 1/3 0/2 1/2 1/2 0 127.0.0.1"));
-    job_expect(b, job_said(b, 0, "at 2/3 1/2 1/2 1/2 1 127.0.0.1"));
+    job_expect(a, job_printed(a, 0, "at 0/3 0/1 0/2 0/2 0 127.0.0.1"));
+    job_expect(b, job_printed(b, 0, "at 1/3 0/2 1/2 1/2 0 127.0.0.1"));
+    job_expect(b, job_printed(b, 0, "at 2/3 1/2 1/2 1/2 1 127.0.0.1"));
 }
 
 static void nobody_waits_in_silence(void **state)
@@ -153,7 +155,7 @@ static void nobody_waits_in_silence(void **state)
 
     LS_UNUSED(state);
     job_await_text(a, 1, "1/2 nodes joined");
-    job_expect(a, job_said(a, 1, "node 1"));
+    job_expect(a, job_printed(a, 1, "node 1"));
     job_clean_up(NULL);
     b = start_node("2", "1", "1", NULL, JOB_LIST("true"));
     job_await_text(b, 1, "waiting for node 0 at 127.0.0.1:");
@@ -175,7 +177,7 @@ static void a_node_with_another_key_is_told_which_file_to_copy(void **state)
                            "127.0.0.1", "--master-port", place.port, "true"),
                   JOB_LIST(variable));
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, other));
+    job_expect(b, job_printed(b, 1, other));
     job_await_text(a, 1, "refused a connection of tcp://127.0.0.1:");
     assert_int_equal(kill(a->pid, SIGTERM), 0);
     job_expect_code(a, 143);
@@ -191,7 +193,7 @@ static void nodes_that_disagree_are_both_told(void **state)
     job_await_text(a, 1, "1/2 nodes joined");
     b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "--nnodes"));
+    job_expect(b, job_printed(b, 1, "--nnodes"));
     job_await_text(a, 1, "--nnodes");
     job_clean_up(NULL);
 }
@@ -206,7 +208,7 @@ static void a_second_node_with_a_number_is_turned_away(void **state)
     job_await_text(a, 1, "2/3 nodes joined");
     c = start_node("3", "1", "1", NULL, JOB_LIST("true"));
     job_expect_code(c, 1);
-    job_expect(c, job_said(c, 1, "node 1"));
+    job_expect(c, job_printed(c, 1, "node 1"));
     job_await_text(b, 1, "node 1");
     job_clean_up(NULL);
 }
@@ -253,7 +255,7 @@ static void a_head_killed_while_nodes_wait_is_told_to_them(void **state)
     job_await_text(b, 1, "2/3 nodes joined");
     assert_int_equal(kill(a->pid, SIGKILL), 0);
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "the head of the job at ") && job_said(b, 1, " is lost"));
+    job_expect(b, job_printed(b, 1, "the head of the job at ") && job_printed(b, 1, " is lost"));
     job_expect_gone(a);
     job_expect_gone(b);
 }
@@ -274,8 +276,8 @@ static void a_node_may_join_with_nothing_but_the_place(void **state)
     job_await_text(a, 1, "on this machine: lockstep join 127.0.0.1:");
     b = start_joiner(JOB_LIST("-n", "2"));
     expect_both(a, b, 0);
-    job_expect(a, job_said(a, 0, "rank 0 of 3, WARN here 'two  words' in "));
-    job_expect(b, job_said(b, 0, "rank 2 of 3, WARN there 'two  words' in "));
+    job_expect(a, job_printed(a, 0, "rank 0 of 3, WARN here 'two  words' in "));
+    job_expect(b, job_printed(b, 0, "rank 2 of 3, WARN there 'two  words' in "));
 }
 
 /* Port 0 is no place that another machine could join. */
@@ -302,7 +304,7 @@ static void a_joiner_needs_its_number_where_nodes_have_one(void **state)
 
     LS_UNUSED(state);
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "--node-rank"));
+    job_expect(b, job_printed(b, 1, "--node-rank"));
     b = start_joiner(JOB_LIST("--node-rank", "1"));
     expect_both(a, b, 0);
 }
@@ -316,7 +318,7 @@ static void a_joiner_waits_for_the_head_and_ends_with_it(void **state)
     job_await_text(b, 1, "waiting for the head of the job at 127.0.0.1:");
     a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "exit", "4", "1"));
     expect_both(a, b, 4);
-    job_expect(b, job_said(b, 1, "rank 1 (pid ") && job_said(b, 1, "exited with code 4"));
+    job_expect(b, job_printed(b, 1, "rank 1 (pid ") && job_printed(b, 1, "exited with code 4"));
 }
 
 /* --- ends --- */
@@ -336,10 +338,10 @@ static void one_cause_is_told_at_every_node(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 137);
-    job_expect(a, job_said(a, 1, "lockstep: node 1 ("));
-    job_expect(a, job_said(a, 1, "): rank 2 (pid "));
-    job_expect(a, job_said(a, 1, ") was killed by signal 9 (SIGKILL)\n"));
-    job_expect(b, job_said(b, 1, ") was killed by signal 9 (SIGKILL)\n"));
+    job_expect(a, job_printed(a, 1, "lockstep: node 1 ("));
+    job_expect(a, job_printed(a, 1, "): rank 2 (pid "));
+    job_expect(a, job_printed(a, 1, ") was killed by signal 9 (SIGKILL)\n"));
+    job_expect(b, job_printed(b, 1, ") was killed by signal 9 (SIGKILL)\n"));
 }
 
 static void ranks_elsewhere_hear_why_their_call_failed(void **state)
@@ -351,7 +353,7 @@ static void ranks_elsewhere_hear_why_their_call_failed(void **state)
     start_running(&a, &b);
     assert_int_equal(kill(job_find(b, JOB_RANK, 1), SIGKILL), 0);
     expect_both(a, b, 137);
-    job_expect(a, job_said(a, 1, "all_reduce failed: ") && job_said(a, 1, "rank 1 (pid "));
+    job_expect(a, job_printed(a, 1, "all_reduce failed: ") && job_printed(a, 1, "rank 1 (pid "));
 }
 
 static void a_rank_that_leaves_early_is_the_cause(void **state)
@@ -361,7 +363,7 @@ static void a_rank_that_leaves_early_is_the_cause(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 1);
-    job_expect(a, job_said(a, 1, "exited with code 0 without joining the job"));
+    job_expect(a, job_printed(a, 1, "exited with code 0 without joining the job"));
 }
 
 static void a_lost_node_is_named_and_nothing_is_left(void **state)
@@ -375,7 +377,7 @@ static void a_lost_node_is_named_and_nothing_is_left(void **state)
     job_note_sockets(b);
     assert_int_equal(kill(b->pid, SIGKILL), 0);
     job_expect_code(a, 1);
-    job_expect(a, job_said(a, 1, "node 1 (") && job_said(a, 1, ") with rank 1 was lost"));
+    job_expect(a, job_printed(a, 1, "node 1 (") && job_printed(a, 1, ") with rank 1 was lost"));
     job_expect_gone(b);
     job_expect_gone(a);
 }
@@ -391,7 +393,7 @@ static void a_lost_head_ends_every_node(void **state)
     job_note_sockets(b);
     assert_int_equal(kill(a->pid, SIGKILL), 0);
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "the head of the job at ") && job_said(b, 1, " is lost"));
+    job_expect(b, job_printed(b, 1, "the head of the job at ") && job_printed(b, 1, " is lost"));
     job_expect_gone(b);
     job_expect_gone(a);
 }
@@ -408,7 +410,7 @@ static void an_agent_that_stands_still_is_a_lost_node(void **state)
     assert_int_equal(kill(b->pid, SIGSTOP), 0);
     job_expect_code(a, 1);
     job_expect(a, ls_now_ms() - since_ms >= 4000);
-    job_expect(a, job_said(a, 1, "was lost: it has been silent for 5 s"));
+    job_expect(a, job_printed(a, 1, "was lost: it has been silent for 5 s"));
     job_expect_gone(a);
     assert_int_equal(kill(b->pid, SIGCONT), 0);
     job_expect_code(b, 1);
@@ -424,7 +426,7 @@ static void a_head_that_stands_still_is_a_lost_head(void **state)
     start_running(&a, &b);
     assert_int_equal(kill(a->pid, SIGSTOP), 0);
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "is lost: it has been silent for 5 s"));
+    job_expect(b, job_printed(b, 1, "is lost: it has been silent for 5 s"));
     job_expect_gone(b);
     assert_int_equal(kill(a->pid, SIGCONT), 0);
     job_expect_code(a, 1);
@@ -435,16 +437,17 @@ static void any_node_may_stop_the_job_in_good_order(void **state)
 {
     LS_UNUSED(state);
     for (int from = 0; from < 2; from++) {
-        job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "polite", "0"));
-        job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "polite", "0"));
+        job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "orderly", "0"));
+        job *b = start_node("2", "1", "1", NULL, JOB_LIST(JOB_ACTOR, "orderly", "0"));
 
         job_await_text(a, 0, "rank 0 is ready");
         job_await_text(b, 0, "rank 1 is ready");
         assert_int_equal(kill(from == 0 ? a->pid : b->pid, SIGINT), 0);
         expect_both(a, b, 130);
-        job_expect(a, job_said(a, 0, "rank 0 was asked"));
-        job_expect(b, job_said(b, 0, "rank 1 was asked"));
-        job_expect(a, job_said(a, 1, from == 0 ? "SIGINT: the ranks have" : "SIGINT from node 1"));
+        job_expect(a, job_printed(a, 0, "rank 0 was asked"));
+        job_expect(b, job_printed(b, 0, "rank 1 was asked"));
+        job_expect(a,
+                   job_printed(a, 1, from == 0 ? "SIGINT: the ranks have" : "SIGINT from node 1"));
         job_clean_up(NULL);
     }
 }
@@ -461,11 +464,11 @@ static void ctrl_z_stops_all_nodes_and_fg_continues_without_alarm(void **state)
     assert_int_equal(kill(a->pid, SIGTSTP), 0);
     for (int64_t until_ms = ls_deadline_ms(JOB_LONG_MS); process_state(rank) != 'T';)
         job_expect(b, ls_deadline_left(until_ms) > 0);
-    job_listen(b, 6500); /* longer than a lost head is waited for */
+    job_read_output(b, 6500); /* longer than a lost head is waited for */
     job_expect(b, !b->has_ended && process_state(rank) == 'T');
     assert_int_equal(kill(a->pid, SIGCONT), 0);
     job_await_text(a, 0, "step 300");
-    job_expect(a, !job_said(a, 1, "lost") && !job_said(a, 1, "has waited"));
+    job_expect(a, !job_printed(a, 1, "lost") && !job_printed(a, 1, "has waited"));
     assert_int_equal(kill(a->pid, SIGTERM), 0);
     job_await_end(a);
     job_await_end(b);
@@ -485,10 +488,10 @@ static void a_failure_restarts_all_nodes(void **state)
 
     LS_UNUSED(state);
     expect_both(a, b, 0);
-    job_expect(a, job_said(a, 0, "generation 1 restart 0 of 2"));
-    job_expect(a, job_said(a, 0, "generation 2 restart 1 of 2"));
-    job_expect(b, job_said(b, 0, "generation 2 restart 1 of 2"));
-    job_expect(a, job_said(a, 1, "restart 1 of 2: ") && job_said(a, 1, "exited with code 7"));
+    job_expect(a, job_printed(a, 0, "generation 1 restart 0 of 2"));
+    job_expect(a, job_printed(a, 0, "generation 2 restart 1 of 2"));
+    job_expect(b, job_printed(b, 0, "generation 2 restart 1 of 2"));
+    job_expect(a, job_printed(a, 1, "restart 1 of 2: ") && job_printed(a, 1, "exited with code 7"));
 }
 
 static void a_restart_has_a_group_that_works(void **state)
@@ -501,7 +504,7 @@ static void a_restart_has_a_group_that_works(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 2| sum "));
+    job_expect(j, job_printed(j, 0, "rank 2| sum "));
     job_expect_gone(j);
 }
 
@@ -514,7 +517,7 @@ static void restarts_end_with_the_last_cause(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 12);
-    job_expect_blame(j, 1, "exited with code 12");
+    job_expect_failed_rank(j, 1, "exited with code 12");
 }
 
 /* What the rank sees of its agent: how many descriptors it has open, and how many pages of memory. */
@@ -584,8 +587,8 @@ static void a_start_that_fails_fails_at_every_restart(void **state)
                            "sh", "-c", "echo it runs"),
                   NULL);
     job_expect_code(j, 1);
-    job_expect(j, !job_said(j, 0, "it runs"));
-    job_expect(j, job_said(j, 1, folder));
+    job_expect(j, !job_printed(j, 0, "it runs"));
+    job_expect(j, job_printed(j, 1, folder));
 }
 
 static void who_leaves_before_the_start_leaves_alone(void **state)
@@ -599,7 +602,7 @@ static void who_leaves_before_the_start_leaves_alone(void **state)
     assert_int_equal(kill(b->pid, SIGINT), 0);
     job_expect_code(b, 130);
     job_await_text(a, 1, "1/3 nodes joined");
-    job_listen(a, 300);
+    job_read_output(a, 300);
     job_expect(a, !a->has_ended);
     assert_int_equal(kill(a->pid, SIGTERM), 0);
     job_expect_code(a, 143);

@@ -53,10 +53,10 @@ static void a_job_finds_its_network_among_traps(void **state)
     start_all(jobs, NULL, JOB_LIST("sh", "-c", tells_network));
     for (int i = 0; i < NODES; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0,
-                                     i == NODES - 1 ? "uses ens3 =ens3 10.77.0.0/24"
-                                                    : "uses eth0 =eth0 10.77.0.0/24"));
-        job_expect(jobs[i], job_said(jobs[i], 0, "sum "));
+        job_expect(jobs[i], job_printed(jobs[i], 0,
+                                        i == NODES - 1 ? "uses ens3 =ens3 10.77.0.0/24"
+                                                       : "uses eth0 =eth0 10.77.0.0/24"));
+        job_expect(jobs[i], job_printed(jobs[i], 0, "sum "));
     }
     for (int i = 0; i < NODES; i++)
         job_expect_gone(jobs[i]);
@@ -76,9 +76,10 @@ static void net_and_port_range_are_kept_to(void **state)
                              JOB_LIST("sh", "-c", tells_ports));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0, "uses eth1"));
-        job_expect(jobs[i], job_said(jobs[i], 0,
-                                     i == 0 ? "listens 10.78.0.10:410" : "listens 10.78.0.11:410"));
+        job_expect(jobs[i], job_printed(jobs[i], 0, "uses eth1"));
+        job_expect(
+            jobs[i],
+            job_printed(jobs[i], 0, i == 0 ? "listens 10.78.0.10:410" : "listens 10.78.0.11:410"));
     }
 }
 
@@ -92,8 +93,8 @@ static void where_nothing_works_the_whole_matrix_is_told(void **state)
     for (int i = 0; i < NODES; i++) {
         job_expect_code(jobs[i], 1);
         job_expect(jobs[i],
-                   job_said(jobs[i], 1, "172.17.0.1") && job_said(jobs[i], 1, "wrong node"));
-        job_expect(jobs[i], job_said(jobs[i], 1, "--net"));
+                   job_printed(jobs[i], 1, "172.17.0.1") && job_printed(jobs[i], 1, "wrong node"));
+        job_expect(jobs[i], job_printed(jobs[i], 1, "--net"));
         job_expect_gone(jobs[i]);
     }
 }
@@ -111,12 +112,12 @@ static void a_host_that_vanishes_is_named_and_ends_its_own_ranks(void **state)
     assert_true(netlab_run(&lab, 2, "ip link set eth0 down; ip link set eth1 down"));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 1);
-        job_expect(jobs[i], job_said(jobs[i], 1, "node 2 (node2) with rank 2 was lost"));
+        job_expect(jobs[i], job_printed(jobs[i], 1, "node 2 (node2) with rank 2 was lost"));
         job_expect_gone(jobs[i]);
     }
     print_message("known and ended after %d ms\n", (int)(ls_now_ms() - since_ms));
     job_expect_code(jobs[2], 1);
-    job_expect(jobs[2], job_said(jobs[2], 1, "the head of the job at"));
+    job_expect(jobs[2], job_printed(jobs[2], 1, "the head of the job at"));
     job_expect_gone(jobs[2]);
 }
 
@@ -176,9 +177,9 @@ static void expect_address(const char *address, const char *warning, const char 
                                                  "0", "--master-addr", address, "true"));
 
     job_await_text(j, 1, hint);
-    job_expect(j, job_said(j, 1, "warning: ") == (warning != NULL));
+    job_expect(j, job_printed(j, 1, "warning: ") == (warning != NULL));
     if (warning != NULL)
-        job_expect(j, job_said(j, 1, warning) && job_said(j, 1, own_addresses));
+        job_expect(j, job_printed(j, 1, warning) && job_printed(j, 1, own_addresses));
     end(j);
 }
 
@@ -217,7 +218,7 @@ static void endpoint_of_a_loopback_address_is_named(void **state)
                        JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
                                 "--rdzv-endpoint", "localhost:29400", "true"));
     job_await_text(j, 1, "node 0 was given as localhost:29400, a loopback address");
-    job_expect(j, job_said(j, 1, own_addresses));
+    job_expect(j, job_printed(j, 1, own_addresses));
     end(j);
 }
 
@@ -248,7 +249,7 @@ static void address_at_which_others_do_not_reach_rank_0_is_named(void **state)
     j = start_on_node0(JOB_LIST("MASTER_ADDR=localhost"),
                        JOB_LIST(LOCKSTEP_BIN "/mnist", "-n", "2", "-g", "1,1", "-i", "0"));
     job_await_text(j, 1, "node 0 was given as localhost:29500, a loopback address");
-    job_expect(j, job_said(j, 1, own_addresses));
+    job_expect(j, job_printed(j, 1, own_addresses));
     end(j);
 }
 
@@ -272,8 +273,8 @@ static void every_node_has_node_0s_address_and_port_of_the_store(void **state)
                 job_await_number(jobs[0], 0, "met at 10.77.0.10 port "));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0, line));
-        job_expect(jobs[i], job_said(jobs[i], 0, "rank 0's own port is reached"));
+        job_expect(jobs[i], job_printed(jobs[i], 0, line));
+        job_expect(jobs[i], job_printed(jobs[i], 0, "rank 0's own port is reached"));
     }
     for (int i = 0; i < 2; i++)
         job_expect_gone(jobs[i]);
@@ -289,8 +290,8 @@ static void restart_gives_every_node_a_fresh_store(void **state)
     start_two(jobs, JOB_LIST("--max-restarts", "1"), JOB_LIST("sh", "-c", script));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0, "met at 10.77.0.10 port "));
-        job_expect(jobs[i], job_said(jobs[i], 0, " restart 1"));
+        job_expect(jobs[i], job_printed(jobs[i], 0, "met at 10.77.0.10 port "));
+        job_expect(jobs[i], job_printed(jobs[i], 0, " restart 1"));
     }
 }
 
@@ -307,7 +308,7 @@ static void encrypted_job_reaches_its_store_at_loopback_and_one_port(void **stat
                 job_await_number(jobs[0], 0, "met at 127.0.0.1 port "));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0, line));
+        job_expect(jobs[i], job_printed(jobs[i], 0, line));
     }
 }
 
@@ -325,7 +326,7 @@ static void without_a_store_every_node_has_node_0s_address(void **state)
                 job_await_number(jobs[0], 0, "at 10.77.0.10 port "));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
-        job_expect(jobs[i], job_said(jobs[i], 0, line));
+        job_expect(jobs[i], job_printed(jobs[i], 0, line));
     }
 }
 

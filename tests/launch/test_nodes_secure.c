@@ -83,7 +83,7 @@ static void nodes_and_their_ranks_use_the_mode(void **state)
         job_expect_code(a, 0);
         job_expect_code(b, 0);
         text_format(said, sizeof(said), "connected with rank 0 over tcp, security %s", name);
-        job_expect(b, job_said(b, 1, said));
+        job_expect(b, job_printed(b, 1, said));
         job_expect_gone(a);
         job_expect_gone(b);
         job_clean_up(NULL);
@@ -97,7 +97,7 @@ static void nodes_in_different_modes_are_both_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "security is auth here, mac at tcp://127.0.0.1:"));
+    job_expect(b, job_printed(b, 1, "security is auth here, mac at tcp://127.0.0.1:"));
     job_await_text(a, 1, "security is mac here, auth at tcp://127.0.0.1:");
 }
 
@@ -112,11 +112,11 @@ static void the_flag_is_the_mode_of_nodes_and_ranks(void **state)
     LS_UNUSED(state);
     job_expect_code(a, 0);
     job_expect_code(b, 0);
-    job_expect(b, job_said(b, 1, "connected with rank 0 over tcp, security encrypt"));
+    job_expect(b, job_printed(b, 1, "connected with rank 0 over tcp, security encrypt"));
     job_clean_up(NULL);
     a = start_node("0", "127.0.0.1", "auth", JOB_LIST("--security", "tls", "true"));
     job_expect_code(a, 2);
-    job_expect(a, job_said(a, 1, "--security tls: auth, mac or encrypt"));
+    job_expect(a, job_printed(a, 1, "--security tls: auth, mac or encrypt"));
 }
 
 /* Who comes by `lockstep join` with another mode than the head's is told, and so is the head. */
@@ -133,14 +133,14 @@ static void who_joins_says_the_mode_too(void **state)
     text_format(place, sizeof(place), "127.0.0.1:%s", port_text);
     b = job_start(JOB_LIST(JOB_TOOL, "join", "--security", "encrypt", place), JOB_LIST(key_env));
     job_expect_code(b, 1);
-    job_expect(b, job_said(b, 1, "security is encrypt here, mac at tcp://127.0.0.1:"));
+    job_expect(b, job_printed(b, 1, "security is encrypt here, mac at tcp://127.0.0.1:"));
     job_await_text(a, 1, "security is mac here, encrypt at tcp://127.0.0.1:");
     b = job_start(JOB_LIST(JOB_TOOL, "join", "--security", "mac", place),
                   JOB_LIST(key_env, "LOCKSTEP_SECURITY=auth"));
     job_expect_code(a, 0);
     job_expect_code(b, 0);
-    job_expect(a, job_said(a, 0, "mode mac"));
-    job_expect(b, job_said(b, 0, "mode mac"));
+    job_expect(a, job_printed(a, 0, "mode mac"));
+    job_expect(b, job_printed(b, 0, "mode mac"));
 }
 
 static void a_mode_without_a_key_is_refused(void **state)
@@ -149,7 +149,7 @@ static void a_mode_without_a_key_is_refused(void **state)
 
     LS_UNUSED(state);
     job_expect_code(a, 1);
-    job_expect(a, job_said(a, 1, "LOCKSTEP_SECURITY=encrypt needs a key"));
+    job_expect(a, job_printed(a, 1, "LOCKSTEP_SECURITY=encrypt needs a key"));
 }
 
 /* --- somebody on the line --- */

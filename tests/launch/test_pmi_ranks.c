@@ -21,7 +21,7 @@ static void an_abort_counts_though_the_rank_has_ended(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 9);
-    job_expect_blame(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n");
+    job_expect_failed_rank(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n");
 }
 
 static void rubbish_closes_the_connection_and_nothing_else(void **state)
@@ -30,9 +30,9 @@ static void rubbish_closes_the_connection_and_nothing_else(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "rank 0 (pid "));
-    job_expect(j, job_said(j, 1, "what is not PMI-1"));
-    job_expect(j, job_said(j, 0, "rank 1| done\n"));
+    job_expect(j, job_printed(j, 1, "rank 0 (pid "));
+    job_expect(j, job_printed(j, 1, "what is not PMI-1"));
+    job_expect(j, job_printed(j, 0, "rank 1| done\n"));
 }
 
 static void rubbish_within_mpi_is_a_failure(void **state)
@@ -42,7 +42,7 @@ static void rubbish_within_mpi_is_a_failure(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect_blame(j, 1, "what is not PMI-1 (a line without a command)\n");
+    job_expect_failed_rank(j, 1, "what is not PMI-1 (a line without a command)\n");
 }
 
 /* Requests before the replies to the earlier ones are read: all are answered. */
@@ -53,7 +53,7 @@ static void a_hasty_client_gets_every_reply(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "50000\n"));
+    job_expect(j, job_printed(j, 0, "50000\n"));
 }
 
 /* It cannot send more than the socket takes, and the others are served meanwhile. */
@@ -65,8 +65,8 @@ static void a_rank_that_reads_no_replies_is_not_listened_to(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "told cmd=appnum rc=0 appnum=0\n"));
-    job_expect(j, !job_said(j, 1, "lockstep"));
+    job_expect(j, job_printed(j, 0, "told cmd=appnum rc=0 appnum=0\n"));
+    job_expect(j, !job_printed(j, 1, "lockstep"));
 }
 
 static void only_the_rank_has_its_socket(void **state)
@@ -80,8 +80,8 @@ static void only_the_rank_has_its_socket(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "looked\n"));
-    job_expect(j, !job_said(j, 0, "also") && !job_said(j, 0, "shim"));
+    job_expect(j, job_printed(j, 0, "looked\n"));
+    job_expect(j, !job_printed(j, 0, "also") && !job_printed(j, 0, "shim"));
 }
 
 /* --- several nodes --- */
@@ -114,10 +114,10 @@ static void ranks_of_several_nodes_read_each_others_keys(void **state)
         char line[64];
 
         text_format(line, sizeof(line), "rank %d| layout (vector,(0,1,2),(1,1,1))\n", r);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
         for (int round = 1; round <= 3; round++) {
             text_format(line, sizeof(line), "rank %d| sum %d\n", r, 3 + 30 * round);
-            job_expect(j, job_said(j, 0, line));
+            job_expect(j, job_printed(j, 0, line));
         }
     }
     job_expect(j, j->err.length == 0);
@@ -131,8 +131,8 @@ static void an_abort_on_one_node_ends_all(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 9);
-    job_expect(j, job_said(j, 1, "node 1 (b): rank 2 (pid "));
-    job_expect(j, job_said(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n"));
+    job_expect(j, job_printed(j, 1, "node 1 (b): rank 2 (pid "));
+    job_expect(j, job_printed(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n"));
     job_expect_gone(j);
 }
 
@@ -144,8 +144,8 @@ static void a_node_without_mpi_is_not_waited_for(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "node 1 (b): rank 2 (pid "));
-    job_expect(j, job_said(j, 1, "exited with code 0 without MPI_Init, where other ranks wait"));
+    job_expect(j, job_printed(j, 1, "node 1 (b): rank 2 (pid "));
+    job_expect(j, job_printed(j, 1, "exited with code 0 without MPI_Init, where other ranks wait"));
     job_expect_gone(j);
 }
 
@@ -156,8 +156,8 @@ static void a_rank_that_leaves_mpi_on_one_node_is_not_waited_for_on_the_other(vo
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "rank 0 (pid "));
-    job_expect(j, job_said(j, 1, "exited with code 0 without MPI_Finalize"));
+    job_expect(j, job_printed(j, 1, "rank 0 (pid "));
+    job_expect(j, job_printed(j, 1, "exited with code 0 without MPI_Finalize"));
     job_expect_gone(j);
 }
 
@@ -192,9 +192,9 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1,
-                           "is linked to Open MPI: each of the 2 ranks will be a job of its "
-                           "own; to make them one: lockstep run mpirun -np 2 "));
+    job_expect(j, job_printed(j, 1,
+                              "is linked to Open MPI: each of the 2 ranks will be a job of its "
+                              "own; to make them one: lockstep run mpirun -np 2 "));
     job_clean_up(NULL);
     j = job_start(JOB_LIST(JOB_TOOL, "run", OPEN_MPI_PROGRAM), NULL);
     job_expect_code(j, 0);
@@ -204,7 +204,7 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
         JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "localhost:1,b:1", OPEN_MPI_PROGRAM),
         NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "to make them one: mpirun -np 2 -H HOST:SLOTS,... "));
+    job_expect(j, job_printed(j, 1, "to make them one: mpirun -np 2 -H HOST:SLOTS,... "));
 }
 
 int main(void)

@@ -46,8 +46,8 @@ static void a_failure_is_reported_with_rank_pid_and_reason(void **state)
     job_expect(j, sscanf(text_str(&j->err), "lockstep: rank 2 (pid %d) exited with code %d", &pid,
                          &code) == 2);
     job_expect(j, pid > 1 && code == 7);
-    job_expect(j, job_said(j, 1, "2 other ranks were stopped because of it\n"));
-    job_expect(j, !job_said(j, 1, "failed after it"));
+    job_expect(j, job_printed(j, 1, "2 other ranks were stopped because of it\n"));
+    job_expect(j, !job_printed(j, 1, "failed after it"));
     job_expect_gone(j);
 }
 
@@ -57,10 +57,11 @@ static void a_program_that_cannot_be_run_is_named(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 127);
-    job_expect(j, job_said(j, 1, "cannot run no-such-program-of-ours: No such file or directory"));
+    job_expect(j,
+               job_printed(j, 1, "cannot run no-such-program-of-ours: No such file or directory"));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "/"), NULL);
     job_expect_code(j, 127);
-    job_expect(j, job_said(j, 1, "cannot run /: Permission denied"));
+    job_expect(j, job_printed(j, 1, "cannot run /: Permission denied"));
 }
 
 static void a_program_of_this_folder_is_suggested(void **state)
@@ -79,7 +80,7 @@ static void a_program_of_this_folder_is_suggested(void **state)
     assert_int_equal(chdir("/"), 0);
     assert_int_equal(rmdir(folder), 0);
     job_expect_code(j, 127);
-    job_expect(j, job_said(j, 1, "it is in this folder: ./program_here"));
+    job_expect(j, job_printed(j, 1, "it is in this folder: ./program_here"));
 }
 
 static void ranks_may_speak_in_secret(void **state)
@@ -96,7 +97,7 @@ static void ranks_may_speak_in_secret(void **state)
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "3"),
                       JOB_LIST("LOCKSTEP_TRANSPORT=tcp", "LOCKSTEP_LOG=native=debug", setting));
         job_expect_code(j, 0);
-        job_expect(j, job_said(j, 1, said));
+        job_expect(j, job_printed(j, 1, said));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
@@ -174,11 +175,11 @@ static void a_reader_that_takes_its_time_gets_everything(void **state)
 
     LS_UNUSED(state);
     j->out_fd = -1; /* nobody reads it */
-    job_listen(j, 300);
+    job_read_output(j, 300);
     job_expect(j, !j->has_ended);
     j->out_fd = out;
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "end of 0") && job_said(j, 1, "end of 1"));
+    job_expect(j, job_printed(j, 1, "end of 0") && job_printed(j, 1, "end of 1"));
     job_expect(j, j->out.length >= 2 * 3000000);
 }
 
@@ -194,7 +195,7 @@ static void a_death_is_handled_while_nobody_reads(void **state)
     LS_UNUSED(state);
     j->out_fd = -1;
     for (int i = 0; i < 1000 && kill(rank, 0) == 0; i++)
-        job_listen(j, 20);
+        job_read_output(j, 20);
     job_expect(j, kill(rank, 0) != 0);
     j->out_fd = out;
     job_expect_code(j, 5);
@@ -223,7 +224,8 @@ static void a_full_disk_behind_stdout_is_an_error_that_is_named(void **state)
         job *j = job_start(JOB_LIST("sh", "-c", line), NULL);
 
         job_expect_code(j, 1);
-        job_expect(j, job_said(j, 1, "cannot write what the ranks print to stdout: No space left"));
+        job_expect(j,
+                   job_printed(j, 1, "cannot write what the ranks print to stdout: No space left"));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
@@ -244,7 +246,7 @@ static void ranks_end_in_good_order_where_stdout_is_full(void **state)
                 JOB_TOOL);
     j = job_start(JOB_LIST("sh", "-c", line), NULL);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "saved\n"));
+    job_expect(j, job_printed(j, 1, "saved\n"));
 }
 
 /* --- terminals --- */
@@ -257,9 +259,9 @@ static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "\x1b[36mrank 0|\x1b[0m [72]\r\n"));
-    job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m []\r\n"));
-    job_expect(j, job_said(j, 0, "\x1b[33mrank 1|\x1b[0m 50%\r\n"));
+    job_expect(j, job_printed(j, 0, "\x1b[36mrank 0|\x1b[0m [72]\r\n"));
+    job_expect(j, job_printed(j, 0, "\x1b[33mrank 1|\x1b[0m []\r\n"));
+    job_expect(j, job_printed(j, 0, "\x1b[33mrank 1|\x1b[0m 50%\r\n"));
 }
 
 /* Ctrl-S stops the output, not the launcher: a death is handled, and all is printed after Ctrl-Q. */
@@ -275,12 +277,12 @@ static void a_stopped_terminal_does_not_stop_the_launcher(void **state)
     job_await_text(j, 0, "ready");
     job_write(j, "\x13");
     for (int i = 0; i < 1000 && kill(rank, 0) == 0; i++)
-        job_listen(j, 20);
+        job_read_output(j, 20);
     job_expect(j, kill(rank, 0) != 0);
     job_expect(j, !j->has_ended);
     job_write(j, "\x11");
     job_expect_code(j, 5);
-    job_expect(j, job_said(j, 0, "exited with code 5"));
+    job_expect(j, job_printed(j, 0, "exited with code 5"));
 }
 
 /* --- what a rank is given --- */
@@ -295,8 +297,8 @@ static void stdin_reaches_rank_0_only(void **state)
     job_await_text(j, 0, "rank 2| rank 2 has read 0 lines");
     job_close_stdin(j);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| rank 0 read two\n"));
-    job_expect(j, job_said(j, 0, "rank 0| rank 0 has read 2 lines\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| rank 0 read two\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| rank 0 has read 2 lines\n"));
 }
 
 static void ranks_know_their_place_and_nobody_elses(void **state)
@@ -321,16 +323,16 @@ static void ranks_know_their_place_and_nobody_elses(void **state)
 
         for (size_t i = 0; i < LS_COUNT_OF(same); i++) {
             text_format(line, sizeof(line), "rank %d| %s\n", r, same[i]);
-            job_expect(j, job_said(j, 0, line));
+            job_expect(j, job_printed(j, 0, line));
         }
         for (size_t i = 0; i < LS_COUNT_OF(own); i++) {
             text_format(line, sizeof(line), "rank %d| %s=%d\n", r, own[i], r);
-            job_expect(j, job_said(j, 0, line));
+            job_expect(j, job_printed(j, 0, line));
         }
     }
-    job_expect(j, !job_said(j, 0, "=7\n"));
-    job_expect(j, !job_said(j, 0, "SLURM_STEP_ID"));
-    job_expect(j, !job_said(j, 0, "LOCKSTEP_TTY"));
+    job_expect(j, !job_printed(j, 0, "=7\n"));
+    job_expect(j, !job_printed(j, 0, "SLURM_STEP_ID"));
+    job_expect(j, !job_printed(j, 0, "LOCKSTEP_TTY"));
 }
 
 /* Binds 127.0.0.1 at this port, with the option that servers use; -1 when it is taken. */
@@ -407,7 +409,7 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
     job_expect_code(j, 0);
     j = job_start(JOB_LIST("sh", "-c", "ulimit -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep run: ") && job_said(j, 1, "Too many open files"));
+    job_expect(j, job_printed(j, 1, "lockstep run: ") && job_printed(j, 1, "Too many open files"));
     job_expect_gone(j);
 }
 
@@ -419,12 +421,12 @@ static void a_rank_holds_no_descriptors_of_the_agent(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, !job_said(j, 0, "anon_inode"));
+    job_expect(j, !job_printed(j, 0, "anon_inode"));
     j = job_start(
         JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", "ls -l /proc/self/fd | grep -c socket:"),
         NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 1\n") && job_said(j, 0, "rank 1| 1\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| 1\n") && job_printed(j, 0, "rank 1| 1\n"));
 }
 
 /* --- jobs beside and inside each other --- */
@@ -437,8 +439,8 @@ static void two_jobs_do_not_meet(void **state)
     LS_UNUSED(state);
     job_expect_code(a, 0);
     job_expect_code(b, 0);
-    job_expect(a, job_said(a, 0, "rank 1| sum "));
-    job_expect(b, job_said(b, 0, "rank 2| sum "));
+    job_expect(a, job_printed(a, 0, "rank 1| sum "));
+    job_expect(b, job_printed(b, 0, "rank 2| sum "));
 }
 
 static void a_job_in_a_job_is_its_own(void **state)
@@ -452,7 +454,7 @@ static void a_job_in_a_job_is_its_own(void **state)
     for (int r = 0; r < 4; r++) {
         char line[64];
         text_format(line, sizeof(line), "rank %d| rank %d| sum ", r / 2, r % 2);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
     job_expect_gone(j);
 }
@@ -471,11 +473,12 @@ static void rank_that_waits_at_an_address_of_its_own_is_named(void **state)
 
     LS_UNUSED(state);
     job_await_text(j, 1, text_format(text, sizeof(text), waits_elsewhere, (int)rank));
-    job_expect(j, job_said(j, 1, "no rank has connected to PyTorch's store at 127.0.0.1 port ") &&
-                      job_said(j, 1, "needs --store none"));
+    job_expect(j,
+               job_printed(j, 1, "no rank has connected to PyTorch's store at 127.0.0.1 port ") &&
+                   job_printed(j, 1, "needs --store none"));
     text_free(&j->err);
-    job_listen(j, 1000);
-    job_expect(j, !job_said(j, 1, "has loaded PyTorch")); /* once */
+    job_read_output(j, 1000);
+    job_expect(j, !job_printed(j, 1, "has loaded PyTorch")); /* once */
     assert_int_equal(kill(j->pid, SIGTERM), 0);
     job_await_end(j);
     job_expect_gone(j);
@@ -520,8 +523,8 @@ static void idle_ranks_that_do_not_wait_elsewhere_are_left_alone(void **state)
                            JOB_LIST("LOCKSTEP_LATE_MS=200"));
 
         job_await_text(j, 0, cases[i].ready);
-        job_listen(j, 1000);
-        job_expect(j, !job_said(j, 1, "has loaded PyTorch"));
+        job_read_output(j, 1000);
+        job_expect(j, !job_printed(j, 1, "has loaded PyTorch"));
         assert_int_equal(kill(j->pid, SIGTERM), 0);
         job_await_end(j);
     }

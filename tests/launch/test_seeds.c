@@ -55,7 +55,7 @@ static void expect_received(job *j, int first, int end)
         char line[80];
 
         text_format(line, sizeof(line), "Rank %d has received 1 from rank 0.", rank);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
 }
 
@@ -67,7 +67,7 @@ static void mnist_runs_8_ranks_on_one_machine(void **state)
 
     LS_UNUSED(state);
     run_lines(JOB_LIST("mnist -n 1 -g 8 -i 0 " SHORT_MNIST), 1, &j);
-    job_expect(j, job_said(j, 0, "2 steps on 8 ranks"));
+    job_expect(j, job_printed(j, 0, "2 steps on 8 ranks"));
 }
 
 static void mnist_runs_8_and_2_ranks_on_two_machines(void **state)
@@ -80,7 +80,7 @@ static void mnist_runs_8_and_2_ranks_on_two_machines(void **state)
                        "env MASTER_ADDR=10.77.0.10 MASTER_PORT=8888 "
                        "mnist -n 2 -g 8,2 -i 1 " SHORT_MNIST),
               2, jobs);
-    job_expect(jobs[0], job_said(jobs[0], 0, "2 steps on 10 ranks"));
+    job_expect(jobs[0], job_printed(jobs[0], 0, "2 steps on 10 ranks"));
 }
 
 /* --- main.py of PyTorch's imagenet example --- */
@@ -95,7 +95,7 @@ static void imagenet_runs_on_two_machines(void **state)
 
     LS_UNUSED(state);
     run_lines(JOB_LIST(IMAGENET "--rank 0", IMAGENET "--rank 1"), 2, jobs);
-    job_expect(jobs[0], job_said(jobs[0], 0, "1 step on 2 ranks"));
+    job_expect(jobs[0], job_printed(jobs[0], 0, "1 step on 2 ranks"));
 }
 
 /* --- torch.distributed.launch --- */
@@ -137,7 +137,7 @@ static void resnet_runs_synthetic_images_on_two_machines(void **state)
     run_lines(
         JOB_LIST(LAUNCH "--node_rank=0 " RESNET_ON_TWO, LAUNCH "--node_rank=1 " RESNET_ON_TWO), 2,
         jobs);
-    job_expect(jobs[0], job_said(jobs[0], 0, "1 step on 4 ranks"));
+    job_expect(jobs[0], job_printed(jobs[0], 0, "1 step on 4 ranks"));
 }
 
 /* --- mpirun --- */
@@ -160,7 +160,7 @@ static void mpirun_starts_the_programs_on_one_machine(void **state)
     expect_received(j, 1, 2);
     (void)lab_clean_up(NULL);
     run_lines(JOB_LIST(MPIRUN "-np 2 -x MASTER_ADDR=localhost " MPI_FLAGS RESNET), 1, &j);
-    job_expect(j, job_said(j, 0, "1 step on 2 ranks"));
+    job_expect(j, job_printed(j, 0, "1 step on 2 ranks"));
 }
 
 static void mpirun_starts_the_programs_on_two_machines(void **state)
@@ -177,7 +177,7 @@ static void mpirun_starts_the_programs_on_two_machines(void **state)
     run_lines(JOB_LIST(MPIRUN "-np 4 -H 10.77.0.10:2,10.77.0.11:2 -x MASTER_ADDR=10.77.0.10 "
                               "-x NCCL_DEBUG=INFO " MPI_FLAGS RESNET),
               1, &j);
-    job_expect(j, job_said(j, 0, "1 step on 4 ranks"));
+    job_expect(j, job_printed(j, 0, "1 step on 4 ranks"));
 }
 
 /* --- torchrun in a Slurm allocation --- */
@@ -202,7 +202,7 @@ static void expect_elastic(int nodes)
 
         text_format(said, sizeof(said), "Start running basic DDP example on rank %d.", rank);
         for (int i = 0; i < nodes; i++)
-            n_started[i] += job_said(jobs[i], 0, said);
+            n_started[i] += job_printed(jobs[i], 0, said);
     }
     for (int i = 0; i < nodes; i++)
         job_expect(jobs[i], n_started[i] == 2);
@@ -227,7 +227,7 @@ static void a_container_needs_no_room_in_dev_shm(void **state)
                        "head -c 4096 /dev/zero >/dev/shm/full && "
                        "lockstep run -n 2 lockstep bench all_reduce -b 16M -e 16M -n 2 -w 0'"),
               1, &j);
-    job_expect(j, job_said(j, 0, "Out of bounds values : 0 OK"));
+    job_expect(j, job_printed(j, 0, "Out of bounds values : 0 OK"));
 }
 
 int main(void)

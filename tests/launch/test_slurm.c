@@ -44,10 +44,10 @@ static void an_allocation_is_used_by_itself(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 0/4 on n1, node 0\n"));
-    job_expect(j, job_said(j, 0, "rank 1| 1/4 on n1, node 0\n"));
-    job_expect(j, job_said(j, 0, "rank 2| 2/4 on n2, node 1\n"));
-    job_expect(j, job_said(j, 0, "rank 3| 3/4 on m3, node 2\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| 0/4 on n1, node 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| 1/4 on n1, node 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 2| 2/4 on n2, node 1\n"));
+    job_expect(j, job_printed(j, 0, "rank 3| 3/4 on m3, node 2\n"));
 }
 
 /* In sbatch's script: it runs on the first node, which needs no srun. */
@@ -59,8 +59,8 @@ static void the_own_node_is_used_in_place(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 0/3 on n1, node 0\n"));
-    job_expect(j, job_said(j, 0, "rank 2| 2/3 on m3, node 2\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| 0/3 on n1, node 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 2| 2/3 on m3, node 2\n"));
 }
 
 static void a_task_of_a_step_starts_no_steps(void **state)
@@ -86,7 +86,7 @@ static void hosts_that_are_given_go_before_slurms(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| 2\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| 2\n"));
 }
 
 static void an_srun_that_fails_is_told(void **state)
@@ -96,7 +96,8 @@ static void an_srun_that_fails_is_told(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: host n2: ") && job_said(j, 1, "srun -N1 -n1 -w n2"));
+    job_expect(j,
+               job_printed(j, 1, "lockstep: host n2: ") && job_printed(j, 1, "srun -N1 -n1 -w n2"));
 }
 
 /* --- with Slurm --- */
@@ -128,11 +129,11 @@ static void ranks_run_in_salloc(void **state)
     need_lab();
     j = allocate("-N3", "--ntasks-per-node=2", JOB_LIST(JOB_TOOL, "run", SHELL(script)));
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| 1/6 on n1, node 0\n"));
-    job_expect(j, job_said(j, 0, "rank 5| 5/6 on n3, node 2\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| 1/6 on n1, node 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 5| 5/6 on n3, node 2\n"));
     j = allocate("-N2", "-n3", JOB_LIST(JOB_TOOL, "run", JOB_ACTOR, "steps", "100"));
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 2| rank 2 has joined"));
+    job_expect(j, job_printed(j, 0, "rank 2| rank 2 has joined"));
 }
 
 static void ranks_run_in_sbatch(void **state)
@@ -148,8 +149,8 @@ static void ranks_run_in_sbatch(void **state)
                 lab.folder, JOB_TOOL, script);
     j = job_start(JOB_LIST(SHELL(command)), JOB_LIST(lab.conf));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| 0/4 on n1, node 0\n"));
-    job_expect(j, job_said(j, 0, "rank 3| 3/4 on n2, node 1\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| 0/4 on n1, node 0\n"));
+    job_expect(j, job_printed(j, 0, "rank 3| 3/4 on n2, node 1\n"));
 }
 
 static void an_allocation_is_looked_at(void **state)
@@ -160,8 +161,8 @@ static void an_allocation_is_looked_at(void **state)
     need_lab();
     j = allocate("-N3", "-n3", JOB_LIST(JOB_TOOL, "check", "--quick"));
     job_await_end(j);
-    job_expect(j, job_said(j, 0, "\n3 of 3 hosts: 0 errors"));
-    job_expect(j, job_said(j, 0, "same-ok: 3 hosts have the same"));
+    job_expect(j, job_printed(j, 0, "\n3 of 3 hosts: 0 errors"));
+    job_expect(j, job_printed(j, 0, "same-ok: 3 hosts have the same"));
     job_expect_gone(j);
 }
 
@@ -174,7 +175,7 @@ static void the_cause_names_the_node(void **state)
     j = allocate("-N3", "-n3",
                  JOB_LIST(JOB_TOOL, "run", SHELL("[ $RANK = 1 ] && exit 9; sleep 1000")));
     expect_end(j, 9);
-    job_expect(j, job_said(j, 1, "lockstep: node 1 (n2): rank 1 (pid "));
+    job_expect(j, job_printed(j, 1, "lockstep: node 1 (n2): rank 1 (pid "));
 }
 
 static void a_cancelled_job_leaves_nothing(void **state)

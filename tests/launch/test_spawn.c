@@ -29,7 +29,7 @@ static void a_program_spawns_its_ranks_and_goes_on(void **state)
     for (int r = 0; r < 3; r++) {
         char line[64];
         text_format(line, sizeof(line), "rank %d has joined\n", r);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
     job_expect_gone(j);
 }
@@ -56,9 +56,9 @@ static void a_killed_rank_is_named_to_the_parent(void **state)
     pid = job_find(j, JOB_RANK, 1);
     assert_int_equal(kill(pid, SIGKILL), 0);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "spawn failed: rank "));
+    job_expect(j, job_printed(j, 1, "spawn failed: rank "));
     text_format(told, sizeof(told), " (pid %d) was killed by signal 9 (SIGKILL)", (int)pid);
-    job_expect(j, job_said(j, 1, told));
+    job_expect(j, job_printed(j, 1, told));
     job_expect_gone(j);
 }
 
@@ -71,7 +71,7 @@ static void a_shims_death_is_noticed_though_daemons_hold_its_pipe(void **state)
     job_await_text(j, 0, "daemons of rank 1 are there");
     assert_int_equal(kill(job_find(j, JOB_SHIM, 0), SIGKILL), 0);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "the process that watches over it was killed"));
+    job_expect(j, job_printed(j, 1, "the process that watches over it was killed"));
     job_expect_gone(j);
 }
 

@@ -61,7 +61,7 @@ static void ranks_of_all_hosts_are_one_job(void **state)
         char line[64];
 
         text_format(line, sizeof(line), "rank %d| rank %d has joined", rank, rank);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
 }
 
@@ -74,10 +74,10 @@ static void places_follow_the_order_of_hosts(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| at 0/4 0/1 0/3\n"));
-    job_expect(j, job_said(j, 0, "rank 1| at 1/4 0/2 1/3\n"));
-    job_expect(j, job_said(j, 0, "rank 2| at 2/4 1/2 1/3\n"));
-    job_expect(j, job_said(j, 0, "rank 3| at 3/4 0/1 2/3\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| at 0/4 0/1 0/3\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| at 1/4 0/2 1/3\n"));
+    job_expect(j, job_printed(j, 0, "rank 2| at 2/4 1/2 1/3\n"));
+    job_expect(j, job_printed(j, 0, "rank 3| at 3/4 0/1 2/3\n"));
 }
 
 static void one_other_host_is_enough(void **state)
@@ -86,8 +86,8 @@ static void one_other_host_is_enough(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0 has joined"));
-    job_expect(j, !job_said(j, 0, "rank 0| "));
+    job_expect(j, job_printed(j, 0, "rank 0 has joined"));
+    job_expect(j, !job_printed(j, 0, "rank 0| "));
 }
 
 static void this_machine_alone_needs_no_ssh(void **state)
@@ -98,7 +98,7 @@ static void this_machine_alone_needs_no_ssh(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 2| 2/3"));
+    job_expect(j, job_printed(j, 0, "rank 2| 2/3"));
 }
 
 static void n_is_the_number_of_all_ranks(void **state)
@@ -108,17 +108,18 @@ static void n_is_the_number_of_all_ranks(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0); /* as with getopt */
-    job_expect(j, job_said(j, 0, "rank 1| 1 on 0/2") && job_said(j, 0, "rank 2| 2 on 1/2"));
+    job_expect(j, job_printed(j, 0, "rank 1| 1 on 0/2") && job_printed(j, 0, "rank 2| 2 on 1/2"));
     j = start_on("127.0.0.2:2,127.0.0.3:2,127.0.0.4:2", "--np=3",
                  SHELL("echo $RANK on $GROUP_RANK/$GROUP_WORLD_SIZE"), NULL);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| 1 on 0/2") && job_said(j, 0, "rank 2| 2 on 1/2"));
+    job_expect(j, job_printed(j, 0, "rank 1| 1 on 0/2") && job_printed(j, 0, "rank 2| 2 on 1/2"));
     j = start_on("127.0.0.2:2,127.0.0.3:2", "--np=5", SHELL("true"), NULL);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "5 ranks (-n), but the 2 hosts have 4 slots"));
+    job_expect(j, job_printed(j, 1, "5 ranks (-n), but the 2 hosts have 4 slots"));
     j = start_on("127.0.0.2:2,127.0.0.3:2", "--np=auto", SHELL("true"), NULL);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "-n auto: with -H, -n is the number of ranks of the whole job"));
+    job_expect(j,
+               job_printed(j, 1, "-n auto: with -H, -n is the number of ranks of the whole job"));
 }
 
 /* --- what goes along --- */
@@ -133,8 +134,8 @@ static void arguments_arrive_as_they_are(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j,
-               job_said(j, 0, "<two words><><it's \"quoted\" $HOME `x` \\n><line\nbreak><*><!x>"));
+    job_expect(
+        j, job_printed(j, 0, "<two words><><it's \"quoted\" $HOME `x` \\n><line\nbreak><*><!x>"));
 }
 
 static void the_folder_and_variables_go_along(void **state)
@@ -148,8 +149,8 @@ static void the_folder_and_variables_go_along(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| /usr/lib: one two, a=b, INFO, nothing\n"));
-    job_expect(j, job_said(j, 0, "rank 1| /usr/lib: one two, a=b, INFO, nothing\n"));
+    job_expect(j, job_printed(j, 0, "rank 0| /usr/lib: one two, a=b, INFO, nothing\n"));
+    job_expect(j, job_printed(j, 0, "rank 1| /usr/lib: one two, a=b, INFO, nothing\n"));
     j = start_on("127.0.0.2", "-xNOT_SET_ANYWHERE", SHELL("true"), NULL);
     job_expect_code(j, 2);
 }
@@ -179,10 +180,10 @@ static void both_streams_and_large_output_arrive_whole(void **state)
     for (const char *at = text_str(&j->out); (at = strchr(at, '\n')) != NULL; at++)
         n_lines++;
     job_expect(j, n_lines == 2 * 60001);
-    job_expect(j, job_said(j, 0, "rank 1| line 060000 of many") ||
-                      job_said(j, 0, "rank 1| line 60000 of many"));
-    job_expect(j, job_said(j, 0, "rank 0| no end\n"));
-    job_expect(j, job_said(j, 1, "rank 0| an error") && job_said(j, 1, "rank 1| an error"));
+    job_expect(j, job_printed(j, 0, "rank 1| line 060000 of many") ||
+                      job_printed(j, 0, "rank 1| line 60000 of many"));
+    job_expect(j, job_printed(j, 0, "rank 0| no end\n"));
+    job_expect(j, job_printed(j, 1, "rank 0| an error") && job_printed(j, 1, "rank 1| an error"));
 }
 
 static void only_the_chosen_ranks_are_shown(void **state)
@@ -191,8 +192,8 @@ static void only_the_chosen_ranks_are_shown(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| I am 0") && job_said(j, 0, "rank 3| I am 3"));
-    job_expect(j, !job_said(j, 0, "I am 1") && !job_said(j, 0, "I am 2"));
+    job_expect(j, job_printed(j, 0, "rank 0| I am 0") && job_printed(j, 0, "rank 3| I am 3"));
+    job_expect(j, !job_printed(j, 0, "I am 1") && !job_printed(j, 0, "I am 2"));
 }
 
 static void the_same_line_of_all_hosts_is_folded(void **state)
@@ -214,9 +215,9 @@ static void the_same_line_of_all_hosts_is_folded(void **state)
                                        "127.0.0.2:2,localhost:1,127.0.0.3:1", "sh", "-c", script),
                               NULL);
     job_expect_code(j, 0);
-    job_expect(j,
-               job_said(j, 0, "rank 0|") && job_said(j, 0, " 72 ready")); /* it has the terminal */
-    job_expect(j, job_said(j, 0, "ranks ")); /* of ten times once, on a busy machine */
+    job_expect(j, job_printed(j, 0, "rank 0|") &&
+                      job_printed(j, 0, " 72 ready")); /* it has the terminal */
+    job_expect(j, job_printed(j, 0, "ranks "));        /* of ten times once, on a busy machine */
     remove_folder(folder);
 }
 
@@ -228,17 +229,17 @@ static void programs_are_told_where_their_store_is(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| True at 127.0.0.1") &&
-                      job_said(j, 0, "rank 1| True at 127.0.0.1"));
+    job_expect(j, job_printed(j, 0, "rank 0| True at 127.0.0.1") &&
+                      job_printed(j, 0, "rank 1| True at 127.0.0.1"));
     j = start_on("127.0.0.2,localhost", "--store=none", SHELL(ask), NULL);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| False at 127.0.0.1") &&
-                      job_said(j, 0, "rank 1| False at 127.0.0.1"));
+    job_expect(j, job_printed(j, 0, "rank 0| False at 127.0.0.1") &&
+                      job_printed(j, 0, "rank 1| False at 127.0.0.1"));
     j = start_on("127.0.0.2,localhost", "--store=none",
                  JOB_LIST("--master-addr", "127.0.0.2", "--", "sh", "-c", ask), NULL);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| False at 127.0.0.2") &&
-                      job_said(j, 0, "rank 1| False at 127.0.0.2"));
+    job_expect(j, job_printed(j, 0, "rank 0| False at 127.0.0.2") &&
+                      job_printed(j, 0, "rank 1| False at 127.0.0.2"));
 }
 
 /* --- hosts by a file --- */
@@ -273,10 +274,10 @@ static void a_hostfile_may_leave_numbers_out(void **state)
     j = start_by_file(path, "--no-fold");
     expect_end(j, 0);
     text_format(text, sizeof(text), "0 of %ld on 0", 1 + cores);
-    job_expect(j, job_said(j, 0, text));
+    job_expect(j, job_printed(j, 0, text));
     j = start_by_file(path, "--np=1");
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "0 of 1 on 0"));
+    job_expect(j, job_printed(j, 0, "0 of 1 on 0"));
     j = start_by_file(path, "--np=100000");
     job_expect_code(j, 2);
     (void)unlink(path);
@@ -288,7 +289,7 @@ static void flags_that_contradict_are_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 2);
-    job_expect(j, job_said(j, 1, "-H starts all machines from here"));
+    job_expect(j, job_printed(j, 1, "-H starts all machines from here"));
     j = start_on("127.0.0.2", "--hostfile=/nowhere", SHELL("true"), NULL);
     job_expect_code(j, 2);
     j = start_on("-oProxyCommand=x", NULL, SHELL("true"), NULL);
@@ -315,9 +316,9 @@ static void every_failure_says_what_to_do(void **state)
         job *j = start_on("127.0.0.2,127.0.0.3", NULL, SHELL("sleep 100"), JOB_LIST(cases[i][0]));
 
         expect_end(j, 1);
-        job_expect(j, job_said(j, 1, "lockstep: host 127.0.0.3: "));
-        job_expect(j, job_said(j, 1, cases[i][1]) && job_said(j, 1, cases[i][2]));
-        job_expect(j, job_said(j, 1, "1 of 2 other hosts could not be started: 127.0.0.3"));
+        job_expect(j, job_printed(j, 1, "lockstep: host 127.0.0.3: "));
+        job_expect(j, job_printed(j, 1, cases[i][1]) && job_printed(j, 1, cases[i][2]));
+        job_expect(j, job_printed(j, 1, "1 of 2 other hosts could not be started: 127.0.0.3"));
         job_clean_up(NULL);
     }
 }
@@ -329,12 +330,12 @@ static void all_failures_are_told(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "host 127.0.0.3: ") && job_said(j, 1, "host 127.0.0.4: "));
-    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: 127.0.0.[3-4]"));
+    job_expect(j, job_printed(j, 1, "host 127.0.0.3: ") && job_printed(j, 1, "host 127.0.0.4: "));
+    job_expect(j, job_printed(j, 1, "2 of 3 other hosts could not be started: 127.0.0.[3-4]"));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "--ssh", "/nowhere/ssh", "-H", "127.0.0.2", "true"),
                   NULL);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "cannot run /nowhere/ssh: No such file"));
+    job_expect(j, job_printed(j, 1, "cannot run /nowhere/ssh: No such file"));
 }
 
 static int count(const text_buf *text, const char *part)
@@ -365,13 +366,14 @@ static void the_same_failure_of_many_hosts_is_one_line(void **state)
     }
     j = start_on(hosts, NULL, SHELL("sleep 100"), JOB_LIST(modes));
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1,
-                           "lockstep: hosts 127.0.0.[2-3,5-7,9-11,13-15,17-19,21-23,25-27,29-31]"
-                           ": nobody@b: Permission denied (publickey). (ssh-copy-id HOST "));
-    job_expect(j, job_said(j, 1,
+    job_expect(j, job_printed(j, 1,
+                              "lockstep: hosts 127.0.0.[2-3,5-7,9-11,13-15,17-19,21-23,25-27,29-31]"
+                              ": nobody@b: Permission denied (publickey). (ssh-copy-id HOST "));
+    job_expect(j,
+               job_printed(j, 1,
                            "lockstep: hosts 127.0.0.[33-35,37-39,41-43,45-47,49-51,53-55,57-59,61]"
                            ": ssh: connect to host b port 22: Connection refused"));
-    job_expect(j, job_said(j, 1, "45 of 60 other hosts could not be started: 127.0.0.["));
+    job_expect(j, job_printed(j, 1, "45 of 60 other hosts could not be started: 127.0.0.["));
     job_expect(j, count(&j->err, "Permission denied") == 1);
     job_expect(j, count(&j->err, "Connection refused") == 1);
 }
@@ -397,17 +399,17 @@ static void the_same_failure_of_many_agents_is_one_line(void **state)
                   JOB_LIST("FAKE_SSH=127.0.0.2=busy2,127.0.0.3=busy2,127.0.0.4=busy2", variable));
     for (int i = 2; i < 5; i++)
         while (access(text_format(path, sizeof(path), "%s/127.0.0.%d.0", busy, i), F_OK) != 0)
-            job_listen(j, 5);
+            job_read_output(j, 5);
     assert_int_equal(rmdir(folder), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: hosts 127.0.0.[2-4]: the folder /tmp/"));
-    job_expect(j, job_said(j, 1, "3 of 3 other hosts could not be started: 127.0.0.[2-4]\n"));
+    job_expect(j, job_printed(j, 1, "lockstep: hosts 127.0.0.[2-4]: the folder /tmp/"));
+    job_expect(j, job_printed(j, 1, "3 of 3 other hosts could not be started: 127.0.0.[2-4]\n"));
     job_clean_up(NULL);
     remove_folder(busy);
     j = start_on("localhost,127.0.0.2,127.0.0.3", NULL, JOB_LIST("./no-such-program"), NULL);
     expect_end(j, 127);
-    job_expect(j, job_said(j, 1, "cannot run ./no-such-program: No such file"));
-    job_expect(j, job_said(j, 1, "\n  the same on "));
+    job_expect(j, job_printed(j, 1, "cannot run ./no-such-program: No such file"));
+    job_expect(j, job_printed(j, 1, "\n  the same on "));
 }
 
 static void a_missing_folder_or_program_names_the_host(void **state)
@@ -424,11 +426,11 @@ static void a_missing_folder_or_program_names_the_host(void **state)
                 folder, folder, JOB_TOOL, FAKE_SSH);
     j = job_start(SHELL(command), NULL);
     job_await_end(j);
-    job_expect(j, WEXITSTATUS(j->status) != 0 && job_said(j, 1, "folder"));
+    job_expect(j, WEXITSTATUS(j->status) != 0 && job_printed(j, 1, "folder"));
     j = start_on("127.0.0.2:1,127.0.0.3:1", NULL, JOB_LIST("./no-such-program"), NULL);
     expect_end(j, 127);
-    job_expect(j, job_said(j, 1, "lockstep: node "));
-    job_expect(j, job_said(j, 1, "cannot run ./no-such-program: No such file"));
+    job_expect(j, job_printed(j, 1, "lockstep: node "));
+    job_expect(j, job_printed(j, 1, "cannot run ./no-such-program: No such file"));
 }
 
 static void a_busy_sshd_is_tried_again(void **state)
@@ -443,7 +445,7 @@ static void a_busy_sshd_is_tried_again(void **state)
     j = start_on("127.0.0.2,127.0.0.3", NULL, SHELL("echo here"),
                  JOB_LIST("FAKE_SSH=127.0.0.2=busy1,127.0.0.3=busy3", variable));
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| here"));
+    job_expect(j, job_printed(j, 0, "rank 1| here"));
     job_clean_up(NULL);
     remove_folder(folder);
 }
@@ -454,8 +456,8 @@ static void what_a_login_shell_prints_does_no_harm(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "here\n"));
-    job_expect(j, job_said(j, 1, "lockstep: host 127.0.0.2: Welcome to the cluster!"));
+    job_expect(j, job_printed(j, 0, "here\n"));
+    job_expect(j, job_printed(j, 1, "lockstep: host 127.0.0.2: Welcome to the cluster!"));
 }
 
 static void what_all_login_shells_print_is_printed_once(void **state)
@@ -466,7 +468,8 @@ static void what_all_login_shells_print_is_printed_once(void **state)
     LS_UNUSED(state);
     expect_end(j, 0);
     job_expect(j, count(&j->err, "Welcome to the cluster!") <= 2); /* they may be slow */
-    job_expect(j, job_said(j, 1, "127.0.0.2") || job_said(j, 1, "hosts 127.0.0.[2-4]: Welcome"));
+    job_expect(j,
+               job_printed(j, 1, "127.0.0.2") || job_printed(j, 1, "hosts 127.0.0.[2-4]: Welcome"));
 }
 
 static void an_agent_travels_to_a_bare_host(void **state)
@@ -481,7 +484,7 @@ static void an_agent_travels_to_a_bare_host(void **state)
     j = start_on("127.0.0.2:1,127.0.0.3:1", NULL, JOB_LIST(JOB_ACTOR, "steps", "50"),
                  JOB_LIST("FAKE_SSH=127.0.0.2=bare,127.0.0.3=bare", "XDG_RUNTIME_DIR"));
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| rank 1 has joined"));
+    job_expect(j, job_printed(j, 0, "rank 1| rank 1 has joined"));
     j = job_start(SHELL("ls /dev/shm /tmp | grep 'lockstep[.]........$'"), NULL);
     job_expect_code(j, 1); /* nothing of it is left */
 }
@@ -497,7 +500,8 @@ static void many_hosts_start_in_their_turn(void **state)
                     i > 2 ? "," : "", i);
     j = start_on(hosts, NULL, SHELL("echo I am $RANK/$WORLD_SIZE"), NULL);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 39| I am 39/40") && job_said(j, 0, "rank  0| I am 0/40"));
+    job_expect(j,
+               job_printed(j, 0, "rank 39| I am 39/40") && job_printed(j, 0, "rank  0| I am 0/40"));
 }
 
 /* --- failures --- */
@@ -509,8 +513,9 @@ static void the_cause_names_host_and_rank(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 7);
-    job_expect(j, job_said(j, 1, "lockstep: node 1 (127.0.0.3): rank 2 (pid "));
-    job_expect(j, job_said(j, 1, "exited with code 7\n  its last lines:\n  | last words of 2\n"));
+    job_expect(j, job_printed(j, 1, "lockstep: node 1 (127.0.0.3): rank 2 (pid "));
+    job_expect(j,
+               job_printed(j, 1, "exited with code 7\n  its last lines:\n  | last words of 2\n"));
 }
 
 static void a_killed_rank_fails_the_others_calls(void **state)
@@ -525,15 +530,15 @@ static void a_killed_rank_fails_the_others_calls(void **state)
     job_note_sockets(j);
     assert_int_equal(kill(pid, SIGKILL), 0);
     expect_end(j, 128 + SIGKILL);
-    job_expect(j, job_said(j, 1, "lockstep: node 1 (127.0.0.3): rank 2 (pid "));
-    job_expect(j, job_said(j, 1, "was killed by signal 9 (SIGKILL)"));
+    job_expect(j, job_printed(j, 1, "lockstep: node 1 (127.0.0.3): rank 2 (pid "));
+    job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
 }
 
 static void a_stop_ends_all_hosts_in_good_order(void **state)
 {
     job *j =
         start_on("127.0.0.2:1,127.0.0.3:1", NULL,
-                 SHELL("trap 'echo polite end; exit 0' TERM; echo ready; while :; do sleep 0.1; "
+                 SHELL("trap 'echo orderly end; exit 0' TERM; echo ready; while :; do sleep 0.1; "
                        "done"),
                  NULL);
 
@@ -542,7 +547,8 @@ static void a_stop_ends_all_hosts_in_good_order(void **state)
     job_await_text(j, 0, "rank 1| ready");
     assert_int_equal(kill(j->pid, SIGTERM), 0);
     expect_end(j, 128 + SIGTERM);
-    job_expect(j, job_said(j, 0, "rank 0| polite end") && job_said(j, 0, "rank 1| polite end"));
+    job_expect(j, job_printed(j, 0, "rank 0| orderly end") &&
+                      job_printed(j, 0, "rank 1| orderly end"));
 }
 
 /* An agent that ssh has started; its helpers have its command line, but names of their own. */
@@ -579,8 +585,8 @@ static void nothing_is_left_when_an_ssh_is_killed(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: node ") && job_said(j, 1, "was lost: "));
-    job_expect(j, job_said(j, 1, "ssh to it was killed by signal 9 (SIGKILL)"));
+    job_expect(j, job_printed(j, 1, "lockstep: node ") && job_printed(j, 1, "was lost: "));
+    job_expect(j, job_printed(j, 1, "ssh to it was killed by signal 9 (SIGKILL)"));
 }
 
 /* What its ranks printed last, and which ranks those were. */
@@ -598,12 +604,12 @@ static void a_lost_host_is_reported_with_its_last_lines(void **state)
     job_await_text(j, 1, "rank 2| ready");
     assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: node 1 (127.0.0.3) with ranks 1-2 was lost: "));
-    job_expect(j, job_said(j, 1, "\n  last lines of 127.0.0.3:\n  | rank "));
-    job_expect(j, job_said(j, 1, "  | rank 1| 1 counts 3\n"));
-    job_expect(j, job_said(j, 1, "  | rank 2| 2 counts 3\n"));
-    job_expect(j, job_said(j, 1, "  | rank 2| no end\n")); /* without its colour */
-    job_expect(j, !job_said(j, 1, "  | rank 0| ") && !job_said(j, 1, "lockstep: host "));
+    job_expect(j, job_printed(j, 1, "lockstep: node 1 (127.0.0.3) with ranks 1-2 was lost: "));
+    job_expect(j, job_printed(j, 1, "\n  last lines of 127.0.0.3:\n  | rank "));
+    job_expect(j, job_printed(j, 1, "  | rank 1| 1 counts 3\n"));
+    job_expect(j, job_printed(j, 1, "  | rank 2| 2 counts 3\n"));
+    job_expect(j, job_printed(j, 1, "  | rank 2| no end\n")); /* without its colour */
+    job_expect(j, !job_printed(j, 1, "  | rank 0| ") && !job_printed(j, 1, "lockstep: host "));
 }
 
 static void several_lost_hosts_are_one_report(void **state)
@@ -624,14 +630,14 @@ static void several_lost_hosts_are_one_report(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(kill(pids[i], SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "nodes 1-3 (127.0.0.[2-4]) with ranks 1-3 were lost: ") ||
-                      job_said(j, 1, "  then node"));
+    job_expect(j, job_printed(j, 1, "nodes 1-3 (127.0.0.[2-4]) with ranks 1-3 were lost: ") ||
+                      job_printed(j, 1, "  then node"));
     for (int rank = 1; rank < 4; rank++) {
         char line[64];
 
         text_format(line, sizeof(line), "  last lines of 127.0.0.%d:\n  | %d was here\n", rank + 1,
                     rank);
-        job_expect(j, job_said(j, 1, line) || job_said(j, 1, "  then node"));
+        job_expect(j, job_printed(j, 1, line) || job_printed(j, 1, "  then node"));
     }
 }
 
@@ -642,7 +648,7 @@ static void nothing_is_left_when_an_agent_is_killed(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(find_agent(j), SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: node ") && job_said(j, 1, "was lost: "));
+    job_expect(j, job_printed(j, 1, "lockstep: node ") && job_printed(j, 1, "was lost: "));
 }
 
 static void nothing_is_left_when_all_agents_are_killed(void **state)
@@ -677,7 +683,7 @@ static void a_failure_may_cost_a_restart(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| try 1") && job_said(j, 0, "rank 1| try 1"));
+    job_expect(j, job_printed(j, 0, "rank 0| try 1") && job_printed(j, 0, "rank 1| try 1"));
 }
 
 static void a_host_that_was_lost_is_started_again(void **state)
@@ -692,7 +698,7 @@ static void a_host_that_was_lost_is_started_again(void **state)
     job_await_text(j, 0, "rank 1| try 0");
     assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 0| try 1") && job_said(j, 0, "rank 1| try 1"));
+    job_expect(j, job_printed(j, 0, "rank 0| try 1") && job_printed(j, 0, "rank 1| try 1"));
 }
 
 int main(void)

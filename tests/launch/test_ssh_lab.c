@@ -64,11 +64,12 @@ static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
         assert_true(netlab_run(&lab, node, "ip link set eth0 down; ip link set eth1 down"));
     }
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1,
+    job_expect(j,
+               job_printed(j, 1,
                            "lockstep: nodes 1-2 (node[2-3]) with ranks 1-3 were lost: it has been "
                            "silent for 5 s\n"));
-    job_expect(j, job_said(j, 1, "  last lines of node2:\n  | rank "));
-    job_expect(j, job_said(j, 1, "  last lines of node3:\n  | "));
+    job_expect(j, job_printed(j, 1, "  last lines of node2:\n  | rank "));
+    job_expect(j, job_printed(j, 1, "  last lines of node3:\n  | "));
     job_expect_gone(j);
 }
 
@@ -98,18 +99,18 @@ static void store_is_served_where_rank_0_is(void **state)
         char line[64];
 
         text_format(line, sizeof(line), "rank %d| met at 10.77.0.11 port ", rank);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
         text_format(line, sizeof(line), "rank %d| rank 0's own port is reached", rank);
-        job_expect(j, job_said(j, 0, line));
+        job_expect(j, job_printed(j, 0, line));
     }
     job_expect_gone(j);
     j = start_from_node0(JOB_LIST("--security", "encrypt"), JOB_LIST(STORE_CLIENT, "meet"));
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "rank 2| met at 127.0.0.1 port "));
+    job_expect(j, job_printed(j, 0, "rank 2| met at 127.0.0.1 port "));
     j = start_from_node0(JOB_LIST("--store=none"), JOB_LIST("sh", "-c", "echo at $MASTER_ADDR"));
     job_expect_code(j, 0);
-    job_expect(j,
-               job_said(j, 0, "rank 0| at 10.77.0.11") && job_said(j, 0, "rank 2| at 10.77.0.11"));
+    job_expect(j, job_printed(j, 0, "rank 0| at 10.77.0.11") &&
+                      job_printed(j, 0, "rank 2| at 10.77.0.11"));
 }
 
 int main(void)

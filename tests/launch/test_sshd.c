@@ -159,7 +159,8 @@ static void ranks_behind_ssh_are_one_job(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 3| rank 3 has joined") && job_said(j, 0, "rank 0| sum "));
+    job_expect(j,
+               job_printed(j, 0, "rank 3| rank 3 has joined") && job_printed(j, 0, "rank 0| sum "));
 }
 
 static void arguments_and_output_pass_through_ssh(void **state)
@@ -174,9 +175,9 @@ static void arguments_and_output_pass_through_ssh(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 1| <two words><it's \"$HOME\" \\n !><a\n") &&
-                      job_said(j, 0, "rank 1| b>\n"));
-    job_expect(j, job_said(j, 1, "rank 0| err") && job_said(j, 1, "rank 1| err"));
+    job_expect(j, job_printed(j, 0, "rank 1| <two words><it's \"$HOME\" \\n !><a\n") &&
+                      job_printed(j, 0, "rank 1| b>\n"));
+    job_expect(j, job_printed(j, 1, "rank 0| err") && job_printed(j, 1, "rank 1| err"));
     for (const char *at = text_str(&j->out); *at != 0; at++)
         n += *at == 'z';
     job_expect(j, n == 6000000);
@@ -188,9 +189,9 @@ static void a_changed_key_and_a_denied_login_are_told(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "host stranger: Host key verification failed. ("));
-    job_expect(j, job_said(j, 1, "host denied: ") && job_said(j, 1, "ssh-copy-id denied"));
-    job_expect(j, job_said(j, 1, "2 of 3 other hosts could not be started: denied,stranger"));
+    job_expect(j, job_printed(j, 1, "host stranger: Host key verification failed. ("));
+    job_expect(j, job_printed(j, 1, "host denied: ") && job_printed(j, 1, "ssh-copy-id denied"));
+    job_expect(j, job_printed(j, 1, "2 of 3 other hosts could not be started: denied,stranger"));
 }
 
 static void an_unknown_name_and_a_closed_port_are_told(void **state)
@@ -199,8 +200,9 @@ static void an_unknown_name_and_a_closed_port_are_told(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "host no-such-host.invalid: ssh: Could not resolve hostname"));
-    job_expect(j, job_said(j, 1, "host 127.0.0.99: ") && job_said(j, 1, "Connection refused"));
+    job_expect(j, job_printed(j, 1, "host no-such-host.invalid: ssh: Could not resolve hostname"));
+    job_expect(j,
+               job_printed(j, 1, "host 127.0.0.99: ") && job_printed(j, 1, "Connection refused"));
 }
 
 /* More than its MaxStartups lets in at once. */
@@ -215,7 +217,8 @@ static void one_sshd_may_be_many_hosts(void **state)
                     i);
     j = start_on(hosts, NULL, SHELL("echo I am $RANK/$WORLD_SIZE"));
     expect_end(j, 0);
-    job_expect(j, job_said(j, 0, "rank 38| I am 38/39") && job_said(j, 0, "rank  0| I am 0/39"));
+    job_expect(j,
+               job_printed(j, 0, "rank 38| I am 38/39") && job_printed(j, 0, "rank  0| I am 0/39"));
 }
 
 static job *start_sleepers(void)
@@ -244,7 +247,7 @@ static void nothing_is_left_when_an_ssh_is_killed(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find_process(j, "ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: node ") && job_said(j, 1, "was lost: "));
+    job_expect(j, job_printed(j, 1, "lockstep: node ") && job_printed(j, 1, "was lost: "));
 }
 
 static void nothing_is_left_when_an_agent_is_killed(void **state)
@@ -254,13 +257,13 @@ static void nothing_is_left_when_an_agent_is_killed(void **state)
     LS_UNUSED(state);
     assert_int_equal(kill(job_find_process(j, "lockstep-agent", "", ""), SIGKILL), 0);
     expect_end(j, 1);
-    job_expect(j, job_said(j, 1, "was lost: "));
+    job_expect(j, job_printed(j, 1, "was lost: "));
 }
 
 static void a_signal_ends_all_in_good_order(void **state)
 {
     job *j = start_on("127.0.0.2:1,127.0.0.3:1", NULL,
-                      SHELL("trap 'echo polite; exit 0' TERM; echo ready; while :; do sleep 0.1; "
+                      SHELL("trap 'echo orderly; exit 0' TERM; echo ready; while :; do sleep 0.1; "
                             "done"));
 
     LS_UNUSED(state);
@@ -268,7 +271,7 @@ static void a_signal_ends_all_in_good_order(void **state)
     job_await_text(j, 0, "rank 1| ready");
     assert_int_equal(kill(j->pid, SIGINT), 0);
     expect_end(j, 128 + SIGINT);
-    job_expect(j, job_said(j, 0, "rank 0| polite") && job_said(j, 0, "rank 1| polite"));
+    job_expect(j, job_printed(j, 0, "rank 0| orderly") && job_printed(j, 0, "rank 1| orderly"));
 }
 
 static void hosts_are_looked_at_through_ssh(void **state)
@@ -279,10 +282,11 @@ static void hosts_are_looked_at_through_ssh(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 0, "\n2 of 3 hosts: 1 error,"));
-    job_expect(j, job_said(j, 0, "denied:\n  error    host-unstarted: it could not be started: "));
-    job_expect(j, job_said(j, 0, "mend: ssh-copy-id denied lets you in without a password\n"));
-    job_expect(j, job_said(j, 0, "time-ok: its clock is right by this machine's to within 1"));
+    job_expect(j, job_printed(j, 0, "\n2 of 3 hosts: 1 error,"));
+    job_expect(j,
+               job_printed(j, 0, "denied:\n  error    host-unstarted: it could not be started: "));
+    job_expect(j, job_printed(j, 0, "mend: ssh-copy-id denied lets you in without a password\n"));
+    job_expect(j, job_printed(j, 0, "time-ok: its clock is right by this machine's to within 1"));
     job_expect_gone(j);
 }
 

@@ -91,13 +91,14 @@ static void an_ended_job_says_by_which_signal(void **state)
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(signals); i++) {
-        job *j = start_role("60", "polite", "0");
+        job *j = start_role("60", "orderly", "0");
 
         assert_int_equal(kill(j->pid, signals[i].number), 0);
         job_expect_code(j, 128 + signals[i].number);
-        job_expect(j, job_said(j, 0, "rank 0 was asked") && job_said(j, 0, "rank 1 was asked"));
-        job_expect(j, job_said(j, 1, signals[i].name));
-        job_expect(j, !job_said(j, 1, "failed"));
+        job_expect(j,
+                   job_printed(j, 0, "rank 0 was asked") && job_printed(j, 0, "rank 1 was asked"));
+        job_expect(j, job_printed(j, 1, signals[i].name));
+        job_expect(j, !job_printed(j, 1, "failed"));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
@@ -112,8 +113,8 @@ static void ranks_that_do_not_end_in_time_are_named_and_killed(void **state)
     assert_int_equal(kill(j->pid, SIGTERM), 0);
     job_expect_code(j, 143);
     job_expect(j, ls_now_ms() - since_ms >= 1000 && ls_now_ms() - since_ms < 1000 + BUSY_MS);
-    job_expect(j, job_said(j, 1, "rank 0 (pid ") &&
-                      job_said(j, 1, "did not end within 1.0 s and is killed"));
+    job_expect(j, job_printed(j, 1, "rank 0 (pid ") &&
+                      job_printed(j, 1, "did not end within 1.0 s and is killed"));
     job_expect_gone(j);
 }
 
@@ -162,7 +163,7 @@ static void signals_of_the_users_own_are_passed_on(void **state)
 
 static void a_stopped_rank_can_be_ended(void **state)
 {
-    job *j = start_role("60", "polite", "0");
+    job *j = start_role("60", "orderly", "0");
 
     LS_UNUSED(state);
     assert_int_equal(kill(job_find(j, JOB_RANK, 1), SIGSTOP), 0);
@@ -178,7 +179,7 @@ static void await_state(job *j, pid_t pid, char state, bool is)
 
     while ((process_state(pid) == state) != is) {
         job_expect(j, ls_deadline_left(deadline_ms) > 0);
-        job_listen(j, 5);
+        job_read_output(j, 5);
     }
 }
 
@@ -196,11 +197,11 @@ static void ctrl_z_stops_all_and_fg_continues_without_alarm(void **state)
     await_state(j, j->pid, 'T', true);
     await_state(j, ranks[0], 'T', true);
     await_state(j, ranks[1], 'T', true);
-    job_listen(j, 1000);
-    job_expect(j, !job_said(j, 0, "step 400\n"));
+    job_read_output(j, 1000);
+    job_expect(j, !job_printed(j, 0, "step 400\n"));
     assert_int_equal(kill(j->pid, SIGCONT), 0);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 0, "step 400\n"));
+    job_expect(j, job_printed(j, 0, "step 400\n"));
     job_expect(j, j->err.length == 0);
 }
 
@@ -224,7 +225,7 @@ static void a_stopped_rank_is_named_and_goes_on_with_the_same_bits(void **state)
             text_format(told, sizeof(told), "not arrived 1 (pid %d, stopped", (int)pid);
             assert_int_equal(kill(pid, SIGSTOP), 0);
             job_await_text(j, 1, told);
-            job_expect(j, job_said(j, 1, "lockstep: all_reduce #"));
+            job_expect(j, job_printed(j, 1, "lockstep: all_reduce #"));
             assert_int_equal(kill(pid, SIGCONT), 0);
         }
         job_expect_code(j, 0);
@@ -250,7 +251,7 @@ static void a_rank_that_stays_stopped_is_ended_at_the_operations_timeout(void **
     since_ms = ls_now_ms();
     job_expect_code(j, 1);
     job_expect(j, ls_now_ms() - since_ms >= 1400);
-    job_expect(j, job_said(j, 1, "its timeout"));
+    job_expect(j, job_printed(j, 1, "its timeout"));
     job_expect_gone(j);
 }
 

@@ -168,10 +168,10 @@ static void a_killed_rank_has_its_last_operations_there(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--trace", t.path, JOB_ACTOR, "steps", "0"),
                   NULL);
     job_await_text(j, 0, "rank 1 has joined");
-    job_listen(j, 200);
+    job_read_output(j, 200);
     // Stopped first: rank 0 is to be in an operation, which then fails, and not between two.
     job_expect(j, kill(job_find(j, JOB_RANK, 1), SIGSTOP) == 0);
-    job_listen(j, 300);
+    job_read_output(j, 300);
     job_expect(j, kill(job_find(j, JOB_RANK, 1), SIGKILL) == 0);
     job_expect_code(j, 128 + SIGKILL);
     load(&t);
@@ -190,7 +190,7 @@ static void a_file_that_cannot_be_written_is_told_before_the_start(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "/no/such/folder/t.json") && !job_said(j, 0, "started"));
+    job_expect(j, job_printed(j, 1, "/no/such/folder/t.json") && !job_printed(j, 0, "started"));
 }
 
 int main(void)

@@ -144,7 +144,7 @@ static void an_exit_in_a_save_is_a_failure_with_its_place(void **state)
                     "exited with code 0 before it finalized, while saving step "
                     "%s to %s",
                     i == 0 ? "15" : "8", save);
-        job_expect(j, job_said(j, 1, "lockstep: rank 0 (pid ") && job_said(j, 1, told));
+        job_expect(j, job_printed(j, 1, "lockstep: rank 0 (pid ") && job_printed(j, 1, told));
         job_clean_up(NULL);
     }
 }
@@ -160,7 +160,7 @@ static void an_exit_in_a_save_of_a_spawned_rank_is_a_failure(void **state)
     j = job_start(JOB_LIST(self, "rank", "save", dir, save, "1"), NULL);
     job_expect_code(j, 1);
     text_format(told, sizeof(told), "finalized, while saving step 15 to %s", save);
-    job_expect(j, job_said(j, 1, "rank: rank 0 (pid ") && job_said(j, 1, told));
+    job_expect(j, job_printed(j, 1, "rank: rank 0 (pid ") && job_printed(j, 1, told));
 }
 
 static void an_exit_in_training_is_a_failure(void **state)
@@ -169,7 +169,7 @@ static void an_exit_in_training_is_a_failure(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "exited with code 0 before it finalized, while training"));
+    job_expect(j, job_printed(j, 1, "exited with code 0 before it finalized, while training"));
 }
 
 static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
@@ -183,7 +183,7 @@ static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "resume", dir, absent), NULL);
     job_expect_code(j, 1);
     text_format(line, sizeof(line), "--resume %s: there is no such file", absent);
-    job_expect(j, job_said(j, 1, "lockstep: rank 0 ") && job_said(j, 1, line));
+    job_expect(j, job_printed(j, 1, "lockstep: rank 0 ") && job_printed(j, 1, line));
 }
 
 /* The others end before it, as they receive its abort. */
@@ -199,7 +199,7 @@ static void a_failed_resume_is_reported_of_its_rank(void **state)
     job_expect_code(j, 1);
     text_format(line, sizeof(line), "lockstep: rank 0 aborted: --resume %s: there is no such file",
                 absent);
-    job_expect(j, job_said(j, 1, line) && job_said(j, 1, "\n  then rank 0 (pid "));
+    job_expect(j, job_printed(j, 1, line) && job_printed(j, 1, "\n  then rank 0 (pid "));
 }
 
 static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
@@ -210,10 +210,10 @@ static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_said(j, 1, "lockstep: rank 0 (pid "));
-    job_expect(j, job_said(j, 1,
-                           "rank: --save: cannot create /absent/w.safetensors.tmp: No "
-                           "such file or directory"));
+    job_expect(j, job_printed(j, 1, "lockstep: rank 0 (pid "));
+    job_expect(j, job_printed(j, 1,
+                              "rank: --save: cannot create /absent/w.safetensors.tmp: No "
+                              "such file or directory"));
 }
 
 /* --- restarts --- */
@@ -248,10 +248,10 @@ static void a_restarted_run_ends_with_the_bits_of_an_undisturbed_one(void **stat
                            dir, save),
                   NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_said(j, 1, "was killed by signal 9"));
+    job_expect(j, job_printed(j, 1, "was killed by signal 9"));
     text_format(line, sizeof(line), "resuming from %s/killed.resume.safetensors: epoch 3, step 16",
                 dir);
-    job_expect(j, job_said(j, 0, line));
+    job_expect(j, job_printed(j, 0, line));
     assert_same_file(whole, save);
 }
 
@@ -297,8 +297,8 @@ static void an_abort_on_another_node_is_reported_of_its_rank(void **state)
     b = start_node("2", "abort");
     job_expect_code(b, 1);
     job_expect_code(a, 1);
-    job_expect(a, job_said(a, 1, "lockstep: rank 1 aborted: the disk is full\n  then node 1 ("));
-    job_expect(a, job_said(a, 1, "): rank 1 (pid "));
+    job_expect(a, job_printed(a, 1, "lockstep: rank 1 aborted: the disk is full\n  then node 1 ("));
+    job_expect(a, job_printed(a, 1, "): rank 1 (pid "));
 }
 
 /* 12 of 15 steps of the first epoch on 1 rank, the other 38 samples in 2 steps on 2 ranks. */
@@ -319,7 +319,7 @@ static void a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch(void **st
     job_expect_code(b, 0);
     text_format(line, sizeof(line), "resuming from %s/grown.resume.safetensors: epoch 1, step 12",
                 dir);
-    job_expect(a, job_said(a, 0, "stopping at step 12 as asked") && job_said(a, 0, line));
+    job_expect(a, job_printed(a, 0, "stopping at step 12 as asked") && job_printed(a, 0, line));
     text_format(line, sizeof(line), "%s/grown.resume.safetensors", dir);
     assert_int_equal(ls_checkpoint_open(line, &file), LS_OK);
     assert_string_equal(ls_checkpoint_meta(file, "step"), "30"); // 12 + 2 + 2 * 8
