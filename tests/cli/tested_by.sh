@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tested_by.sh PAGE TESTS: every row of the page's tables names its tests in the last cell, each by a
-# file (`test_run.c`:) and functions of it, and all of them exist below the folder TESTS.
+# tested_by.sh PAGE TESTS: the last cell of every table row of the page names the tests of the row, by
+# file (`test_run.c`:) and functions, and all of them exist below the folder TESTS.
 set -u
 page=$1 tests=$2
 failed=0
