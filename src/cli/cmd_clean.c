@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "launch/process/leftover.h"
-#include "launch/process/process_text.h"
+#include "launch/process/cgroup.h"
 
 enum { END_MS = 5000, N_FLAGS = 3 };
 
@@ -14,7 +14,7 @@ static void print_ended(void *n_ended, const leftover *what, bool ended)
 {
     char text[256];
 
-    process_leftover_text(text, sizeof(text), what);
+    leftover_text(text, sizeof(text), what);
     if (!ended) {
         print_error("lockstep clean: cannot kill %s\n", text);
         return;
@@ -30,7 +30,7 @@ static ls_status list(const leftover_query *query)
     LS_TRY(leftover_find(query, &found));
     for (int i = 0; i < found.n; i++) {
         char text[256];
-        print_out("would kill %s\n", process_leftover_text(text, sizeof(text), &found.items[i]));
+        print_out("would kill %s\n", leftover_text(text, sizeof(text), &found.items[i]));
     }
     if (found.n == 0)
         print_out("no leftover processes of dead jobs\n");
@@ -67,7 +67,7 @@ static int clean(const leftover_query *query, bool dry)
     if (st != LS_OK)
         return print_failure("clean", st);
     if (!dry)
-        leftover_tidy();
+        cgroup_remove_stale();
     if (!dry && n_ended + n_left == 0)
         print_out("no leftover processes of dead jobs\n");
     return n_left > 0 ? 1 : 0;

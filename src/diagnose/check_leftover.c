@@ -5,8 +5,9 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/process_text.h"
 #include "base/text.h"
-#include "launch/process/process_text.h"
+#include "launch/process/leftover.h"
 
 #include <unistd.h>
 
@@ -23,9 +24,8 @@ static void add_one(check *c, const leftover *what)
     text_format(fix, sizeof(fix), "%s%s%slockstep clean%s%s", is_own ? "" : "sudo -u ",
                 is_own ? "" : user, is_own ? "" : " ", what->job[0] != 0 ? " --job " : "",
                 what->job);
-    finding_add(c->out, FINDING_LEFTOVER_KIND, FINDING_WARNING, fix,
-                "leftover process: %s, user %s", process_leftover_text(text, sizeof(text), what),
-                user);
+    finding_add(c->out, FINDING_LEFTOVER_KIND, FINDING_WARNING, fix, "%s, user %s",
+                leftover_text(text, sizeof(text), what), user);
 }
 
 void check_leftovers(check *c)

@@ -643,7 +643,7 @@ static void leftovers_of_all_users_are_reported(void **state)
     LS_UNUSED(state);
     fake_add_process(&machine, 5000001, geteuid(), 99280000, dead, sizeof(dead));
     expect(FINDING_LEFTOVER_KIND, FINDING_WARNING,
-           "leftover process: pid 5000001 (a) b (c), 2 h old, of job 0123456789abcdef, user ",
+           "pid 5000001 (a) b (c), 2 h old, of job 0123456789abcdef, user ",
            "lockstep clean --job 0123456789abcdef");
     assert_true(text_starts(get(FINDING_LEFTOVER_KIND)->fix, "lockstep"));
     fake_remove(&machine, "/proc/5000001");

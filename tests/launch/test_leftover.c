@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "launch/process/leftover.h"
 #include "net/port_holder.h"
-#include "launch/process/process_text.h"
+#include "base/process_text.h"
 #include "net/key.h"
 #include "net/socket.h"
 
@@ -216,7 +216,7 @@ static void the_key_alone_finds_its_jobs_name(void **state)
     assert_int_equal(list.n, 2);
     assert_true(is_listed(&list, pid));
     assert_string_equal(list.items[1].job, job);
-    process_leftover_text(text, sizeof(text), &list.items[0]);
+    leftover_text(text, sizeof(text), &list.items[0]);
     assert_non_null(strstr(text, "(sleep), "));
     assert_non_null(strstr(text, " s old, of job "));
     assert_non_null(strstr(text, job));

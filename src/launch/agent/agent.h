@@ -44,7 +44,7 @@ typedef struct agent_rank {
         shim; /* 0 once reaped; of an isolated rank it is nobody's to reap here: 0 until it is known, and at the rank's end */
     pid_t pid;       /* of the rank itself, 0 until it is known */
     int lifeline_fd; /* write: signals for the rank; its end kills it */
-    int news_fd;
+    int status_fd;
     int stream_fd[2]; /* its stdout and stderr, -1 when ended or inherited */
     int ring_fd;
     unsigned attempt;     /* its folder in agent.logs */
@@ -54,7 +54,7 @@ typedef struct agent_rank {
     int error_fd; /* where it leaves its error, if not in that folder; -1: there */
     int pmi_fd;   /* for PMI-1, -1 when ended or not offered */
     poll_watch *pmi_watch;
-    poll_watch *news_watch;
+    poll_watch *status_watch;
     poll_watch *stream_watch[2]; /* NULL while nobody takes what the job prints */
     output_stream stream[2];
     output_recent kept;
@@ -267,7 +267,7 @@ void agent_close_ranks(agent *a);
 
 /* --- agent_watch.c: ... while they run --- */
 void agent_signal_ranks(agent *a, int number);
-void agent_on_news(void *rank, unsigned events); /* of its shim */
+void agent_on_shim_status(void *rank, unsigned events); /* of its shim */
 
 /* The orders that end them. */
 void agent_stop_ranks(agent *a, const node_stop *stop);

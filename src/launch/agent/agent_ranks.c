@@ -47,7 +47,7 @@ static void free_start(rank_start *s)
     s->argv = NULL;
     s->env = NULL;
     file_close(&s->shim.lifeline_fd);
-    file_close(&s->shim.news_fd);
+    file_close(&s->shim.status_fd);
     file_close(&s->shim.stdout_fd);
     file_close(&s->shim.stderr_fd);
     file_close(&s->shim.pmi_fd);
@@ -55,12 +55,13 @@ static void free_start(rank_start *s)
     file_close(&s->input_fd);
 }
 
-static ls_status open_news(agent_rank *r, int *child_end)
+static ls_status open_status_pipe(agent_rank *r, int *child_end)
 {
-    LS_TRY(process_make_pipe(&r->news_fd, child_end));
-    if (fcntl(r->news_fd, F_SETFL, O_NONBLOCK) != 0)
+    LS_TRY(process_make_pipe(&r->status_fd, child_end));
+    if (fcntl(r->status_fd, F_SETFL, O_NONBLOCK) != 0)
         return ls_fail_errno("a pipe from the shim of rank %d", r->rank);
-    return poller_watch(r->agent->poller, r->news_fd, POLL_READ, agent_on_news, r, &r->news_watch);
+    return poller_watch(r->agent->poller, r->status_fd, POLL_READ, agent_on_shim_status, r,
+                        &r->status_watch);
 }
 
 /* Opens what the agent and the rank have between them. */
@@ -74,7 +75,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .fn_arg = a->spec->fn_arg,
                                .local_rank = (int)(r - a->ranks),
                                .lifeline_fd = -1,
-                               .news_fd = -1,
+                               .status_fd = -1,
                                .stdin_fd = -1,
                                .stdout_fd = -1,
                                .stderr_fd = -1,
@@ -89,7 +90,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     if (a->spec->make_ring != NULL)
         LS_TRY(a->spec->make_ring(&r->ring_fd));
     LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
-    LS_TRY(open_news(r, &shim->news_fd));
+    LS_TRY(open_status_pipe(r, &shim->status_fd));
     if (a->spec->capture) {
         LS_TRY(agent_open_stream(r, 0, &shim->stdout_fd));
         LS_TRY(agent_open_stream(r, 1, &shim->stderr_fd));
@@ -180,7 +181,7 @@ void agent_prepare_ranks(agent *a)
                                    .rank = a->place.place.rank_base + i,
                                    .attempt = a->place.place.generation - 1,
                                    .lifeline_fd = -1,
-                                   .news_fd = -1,
+                                   .status_fd = -1,
                                    .stream_fd = {-1, -1},
                                    .log_fd = {-1, -1},
                                    .error_fd = -1,
@@ -277,15 +278,15 @@ static void hear_shim_out(agent_rank *r)
         waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
     r->shim = 0;
     r->ended = true;
-    if (r->news_fd >= 0)
-        agent_on_news(r, POLL_READ);
+    if (r->status_fd >= 0)
+        agent_on_shim_status(r, POLL_READ);
 }
 
 static void close_rank(agent_rank *r)
 {
     hear_shim_out(r);
-    poller_unwatch(r->news_watch);
-    file_close(&r->news_fd);
+    poller_unwatch(r->status_watch);
+    file_close(&r->status_fd);
     file_close(&r->ring_fd);
     agent_close_rank_logs(r);
     agent_end_pmi(r);

@@ -313,8 +313,8 @@ static void describe_exec(agent_rank *r, int error)
 
 static void take_record(agent_rank *r, const shim_record *record)
 {
-    switch ((shim_news)record->news) {
-    case SHIM_HERE:
+    switch ((shim_status)record->status) {
+    case SHIM_PID:
         r->shim = (pid_t)record->value;
         return;
     case SHIM_STARTED:
@@ -342,7 +342,7 @@ static void take_record(agent_rank *r, const shim_record *record)
             r->shim = 0; /* from now on the number may become somebody else's */
         rank_ended(r, record->value);
         return;
-    case SHIM_LEFT:
+    case SHIM_UNKILLABLE:
         agent_note_left(r->agent, (pid_t)record->value);
         return;
     }
@@ -363,7 +363,7 @@ static void shim_ended(agent_rank *r)
     rank_ended(r, SIGKILL);
 }
 
-void agent_on_news(void *rank, unsigned events)
+void agent_on_shim_status(void *rank, unsigned events)
 {
     agent_rank *r = rank;
     shim_record record;
@@ -371,15 +371,15 @@ void agent_on_news(void *rank, unsigned events)
 
     LS_UNUSED(events);
     do {
-        n = read(r->news_fd, &record, sizeof(record));
+        n = read(r->status_fd, &record, sizeof(record));
         if (n == (ssize_t)sizeof(record))
             take_record(r, &record);
     } while (n > 0 || (n < 0 && errno == EINTR));
     if (n < 0)
         return;
-    poller_unwatch(r->news_watch);
-    r->news_watch = NULL;
-    file_close(&r->news_fd);
+    poller_unwatch(r->status_watch);
+    r->status_watch = NULL;
+    file_close(&r->status_fd);
     shim_ended(r);
 }
 
@@ -393,8 +393,8 @@ void agent_reap(agent *a)
             continue;
         r->shim = 0;
         /* Its last words may be waiting. The pipe need not end with it: what the rank has forked may hold it. */
-        if (r->news_fd >= 0)
-            agent_on_news(r, POLL_READ);
+        if (r->status_fd >= 0)
+            agent_on_shim_status(r, POLL_READ);
         shim_ended(r);
     }
     if (a->guardian > 0 && waitpid(a->guardian, NULL, WNOHANG) == a->guardian) {

@@ -250,18 +250,18 @@ static bool remove_group(int parent_fd, const char *name, int depth)
     return unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
 }
 
-static bool is_dead_agents(const char *name, uint64_t space)
+static bool is_dead_agents(const char *name, uint64_t pid_ns)
 {
     char job[CGROUP_JOB_BYTES];
     process_id agent;
 
     return cgroup_parse_name(name, job, &agent) &&
-           process_id_liveness("", space, &agent) == PROCESS_DEAD;
+           process_id_liveness("", pid_ns, &agent) == PROCESS_DEAD;
 }
 
 /* In a group, and so many levels below it. One that still has processes in it stays: lockstep clean ends those. */
 // NOLINTNEXTLINE(misc-no-recursion): bounded
-static void remove_stale(int parent_fd, uint64_t space, int n_levels)
+static void remove_stale(int parent_fd, uint64_t pid_ns, int n_levels)
 {
     DIR *folder = open_folder(parent_fd);
     const struct dirent *entry;
@@ -269,12 +269,12 @@ static void remove_stale(int parent_fd, uint64_t space, int n_levels)
     while (folder != NULL && (entry = file_next_entry(folder)) != NULL) {
         int fd;
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
-            (is_dead_agents(entry->d_name, space) && remove_group(parent_fd, entry->d_name, 0)) ||
+            (is_dead_agents(entry->d_name, pid_ns) && remove_group(parent_fd, entry->d_name, 0)) ||
             n_levels == 0)
             continue;
         fd = openat(parent_fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
-            remove_stale(fd, space, n_levels - 1);
+            remove_stale(fd, pid_ns, n_levels - 1);
         file_close(&fd);
     }
     if (folder != NULL)
@@ -285,17 +285,17 @@ void cgroup_remove_stale(void)
 {
     char kept[LS_ERROR_BYTES];
     cgroup_place place;
-    uint64_t space;
+    uint64_t pid_ns;
     int fd = -1;
 
     ls_error_save(kept);
-    if (process_namespace("", &space) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
+    if (process_namespace("", &pid_ns) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
         place.path[place.n_mount] = 0;
         fd = open(place.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
     ls_error_restore(kept);
     if (fd >= 0)
-        remove_stale(fd, space, DEPTH_MOST);
+        remove_stale(fd, pid_ns, DEPTH_MOST);
     file_close(&fd);
 }
 

@@ -255,7 +255,7 @@ static ls_status hear_word(int fd)
 }
 
 /* The number of a process's namespace, 0 when that is hidden from us. */
-static uint64_t space_of(pid_t pid)
+static uint64_t pid_ns_of(pid_t pid)
 {
     char path[64];
     struct stat facts;
@@ -282,7 +282,7 @@ ls_status isolate_start(const isolate_plan *plan, isolation *out)
         st = hear_word(word_fd);
     file_close(&word_fd);
     if (st == LS_OK) {
-        out->space = space_of(out->pid);
+        out->pid_ns = pid_ns_of(out->pid);
         return LS_OK;
     }
     if (out->pid > 0)
@@ -317,13 +317,13 @@ bool isolate_has_died(isolation *i)
 
 void isolate_for_each(const isolation *i, void (*fn)(void *arg, pid_t pid), void *arg)
 {
-    DIR *proc = i->space != 0 ? opendir("/proc") : NULL;
+    DIR *proc = i->pid_ns != 0 ? opendir("/proc") : NULL;
     pid_t pid;
 
     if (proc == NULL)
         return;
     while ((pid = file_next_number(proc)) >= 0)
-        if (pid != i->pid && space_of(pid) == i->space)
+        if (pid != i->pid && pid_ns_of(pid) == i->pid_ns)
             fn(arg, pid);
     closedir(proc);
 }

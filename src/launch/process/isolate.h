@@ -21,7 +21,7 @@
 typedef struct isolation {
     pid_t pid;       /* of the first process, as it is seen from outside; 0: there is none */
     int lifeline_fd; /* its end is the end of the namespace; -1: there is none */
-    uint64_t space;  /* which namespace it is */
+    uint64_t pid_ns; /* which namespace it is */
 } isolation;
 
 #define ISOLATION_NONE ((isolation){.lifeline_fd = -1})

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/process_text.h"
 #include "base/text.h"
 #include "launch/process/cgroup.h"
 #include "launch/process/leftover_internal.h"
@@ -34,10 +35,10 @@ typedef struct verdict {
 
 static void judge(const leftover_scan *s, const process_id *id, const char *job, verdict *v)
 {
-    if (process_id_liveness(s->query->root, s->space, id) != PROCESS_DEAD) {
+    if (process_id_liveness(s->query->root, s->pid_ns, id) != PROCESS_DEAD) {
         v->is_protected = true;
         if (job[0] != 0 && s->query->job != NULL && text_equal(job, s->query->job) &&
-            id->pid_ns == s->space)
+            id->pid_ns == s->pid_ns)
             s->out->living = *id;
         return;
     }
@@ -177,7 +178,7 @@ bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
     v = judge_process(s, pid);
     if (!v.is_dead || v.is_protected)
         return false;
-    *out = (leftover){.id = {.pid = pid, .start = facts.start, .pid_ns = s->space},
+    *out = (leftover){.id = {.pid = pid, .start = facts.start, .pid_ns = s->pid_ns},
                       .uid = (uid_t)uid[0],
                       .agent = v.agent,
                       .age_s = process_age(s->uptime_s, &facts)};
@@ -245,7 +246,7 @@ ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_s
 {
     *out = (leftovers){0};
     *s = (leftover_scan){.query = query, .out = out};
-    LS_TRY(process_namespace(query->root, &s->space));
+    LS_TRY(process_namespace(query->root, &s->pid_ns));
     s->uptime_s = process_uptime(query->root);
     note_spared(s);
     return LS_OK;
@@ -273,4 +274,13 @@ void leftovers_free(leftovers *list)
 {
     ls_free(list->items);
     *list = (leftovers){0};
+}
+
+const char *leftover_text(char *buf, size_t n, const leftover *what)
+{
+    char age[32];
+
+    return text_format(buf, n, "pid %d (%s), %s old, of %s%s", (int)what->id.pid, what->program,
+                       process_age_text(age, sizeof(age), what->age_s),
+                       what->job[0] != 0 ? "job " : "an unnamed job", what->job);
 }

@@ -43,16 +43,16 @@ LS_MUST_USE ls_status leftover_find(const leftover_query *query, leftovers *out)
 void leftovers_free(leftovers *list);
 
 /* Told once for each: it has ended, or cannot be ended (it waits for a device, or the kernel refuses). */
-typedef void (*leftover_told_fn)(void *arg, const leftover *what, bool ended);
+typedef void (*leftover_report_fn)(void *arg, const leftover *what, bool ended);
 
 /*
  * Kills (SIGKILL) what leftover_find() finds on this machine, again until nothing has come after it for a while or deadline_ms has
  * passed. Each process is held by a pidfd while it is looked at once more. *n_left: those that could not be ended.
  */
 LS_MUST_USE ls_status leftover_end(const leftover_query *query, int64_t deadline_ms,
-                                   leftover_told_fn told, void *arg, int *n_left);
+                                   leftover_report_fn told, void *arg, int *n_left);
 
-/* Removes what dead jobs have left besides processes: empty control groups. */
-void leftover_tidy(void);
+/* "pid 4711 (python3), 3 h old, of job 0123456789abcdef", into buf, which it returns. */
+const char *leftover_text(char *buf, size_t n, const leftover *what);
 
 #endif

@@ -95,7 +95,7 @@ static ls_status kill_all(const leftover_query *query, ending *e, int *n_found)
     return st;
 }
 
-static void tell_gone(ending *e, leftover_told_fn told, void *arg)
+static void tell_gone(ending *e, leftover_report_fn told, void *arg)
 {
     for (int i = 0; i < e->all.n; i++)
         if (!e->was_told[i] && is_gone(&e->all.items[i].id)) {
@@ -104,7 +104,7 @@ static void tell_gone(ending *e, leftover_told_fn told, void *arg)
         }
 }
 
-ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_told_fn told,
+ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_report_fn told,
                        void *arg, int *n_left)
 {
     ending e = {0};
@@ -129,9 +129,4 @@ ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftove
     ls_free(e.was_told);
     leftovers_free(&e.all);
     return st;
-}
-
-void leftover_tidy(void)
-{
-    cgroup_remove_stale();
 }

@@ -13,7 +13,7 @@
 typedef struct leftover_scan {
     const leftover_query *query;
     leftovers *out;
-    uint64_t space;
+    uint64_t pid_ns;
     int64_t uptime_s;
     pid_t spared[LEFTOVER_SPARED_MOST];
     int n_spared;

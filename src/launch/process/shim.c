@@ -40,16 +40,16 @@ static void send_record(const shim_spec *spec, const shim_record *record)
     ssize_t n;
 
     do {
-        n = write(spec->news_fd, record, sizeof(*record));
+        n = write(spec->status_fd, record, sizeof(*record));
     } while (n < 0 && errno == EINTR);
 }
 
-static void report(const shim_spec *spec, shim_news news, int value, const char *text)
+static void report(const shim_spec *spec, shim_status status, int value, const char *text)
 {
     shim_record record;
 
     memset(&record, 0, sizeof(record));
-    record.news = (int32_t)news;
+    record.status = (int32_t)status;
     record.value = value;
     text_format(record.text, sizeof(record.text), "%s", text);
     send_record(spec, &record);
@@ -60,7 +60,7 @@ static void report_end(const shim_spec *spec, int status, const struct rusage *u
     shim_record record;
 
     memset(&record, 0, sizeof(record));
-    record.news = SHIM_ENDED;
+    record.status = SHIM_ENDED;
     record.value = status;
     record.peak_bytes = (int64_t)used->ru_maxrss * 1024;
     send_record(spec, &record);
@@ -230,15 +230,15 @@ static void report_left(const shim_spec *spec)
     const int n = spec->proc_fd < 0 ? process_list_children(getpid(), left, LEFT_MOST) : 0;
 
     for (int i = 0; i < n; i++)
-        report(spec, SHIM_LEFT, (int)left[i], "");
+        report(spec, SHIM_UNKILLABLE, (int)left[i], "");
 }
 
 static void become_shim(const shim_spec *spec)
 {
-    const int keep[] = {STDIN_FILENO,  STDOUT_FILENO,       STDERR_FILENO,   spec->lifeline_fd,
-                        spec->news_fd, spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd,
-                        spec->key_fd,  spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
-                        spec->proc_fd, spec->group->leaf_fd};
+    const int keep[] = {STDIN_FILENO,    STDOUT_FILENO,       STDERR_FILENO,   spec->lifeline_fd,
+                        spec->status_fd, spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd,
+                        spec->key_fd,    spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
+                        spec->proc_fd,   spec->group->leaf_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
     sigset_t all;
@@ -257,7 +257,7 @@ static void become_shim(const shim_spec *spec)
     sigaddset(&child, SIGCHLD);
     child_fd = signalfd(-1, &child, SFD_CLOEXEC);
     if (spec->proc_fd >= 0)
-        report(spec, SHIM_HERE, (int)isolate_outer_pid(spec->proc_fd), "");
+        report(spec, SHIM_PID, (int)isolate_outer_pid(spec->proc_fd), "");
 
     rank = cgroup_fork(spec->group);
     if (rank == 0)
@@ -270,7 +270,7 @@ static void become_shim(const shim_spec *spec)
             report(spec, SHIM_STARTED, rank, "");
         /* The rank's ends of the pipes are its own: the agent must see them end with it. The key is our mark for the
          * guardian, should we be stopped when we are needed. */
-        const int mine[] = {spec->lifeline_fd, spec->news_fd, spec->key_fd, child_fd};
+        const int mine[] = {spec->lifeline_fd, spec->status_fd, spec->key_fd, child_fd};
         process_close_all_but(mine, (int)LS_COUNT_OF(mine));
         watch(spec, rank, child_fd);
     }

@@ -14,8 +14,8 @@
 #include <sys/types.h>
 
 /* What a shim and its rank tell the agent, one record a write() (smaller than PIPE_BUF, so never torn). */
-typedef enum shim_news {
-    SHIM_HERE,        /* value: pid of the shim itself, if the agent cannot know it */
+typedef enum shim_status {
+    SHIM_PID,         /* value: pid of the shim itself, if the agent cannot know it */
     SHIM_STARTED,     /* value: pid of the rank */
     SHIM_NOT_STARTED, /* value: errno */
     SHIM_EXEC_FAILED, /* value: errno; from the rank */
@@ -23,11 +23,11 @@ typedef enum shim_news {
                          rank */
     SHIM_MESSAGE,    /* text: why the rank's function failed; from the rank */
     SHIM_ENDED,      /* value: wait status of the rank */
-    SHIM_LEFT        /* value: pid of a process below the rank that cannot be killed */
-} shim_news;
+    SHIM_UNKILLABLE  /* value: pid of a process below the rank that cannot be killed */
+} shim_status;
 
 typedef struct shim_record {
-    int32_t news;
+    int32_t status;
     int32_t value;
     int64_t peak_bytes; /* of SHIM_ENDED: the most memory that the rank had */
     char text[LS_ERROR_BYTES];
@@ -40,7 +40,7 @@ typedef struct shim_spec {
     void *fn_arg;
     char *const *environment; /* of the rank, whole */
     int lifeline_fd; /* read: signal numbers for the rank's process group; its end: the agent is gone */
-    int news_fd;     /* write: shim_record */
+    int status_fd;       /* write: shim_record */
     int stdin_fd;        /* -1: /dev/null */
     int stdout_fd;       /* -1: inherited */
     int stderr_fd;       /* -1: inherited */
