@@ -227,7 +227,7 @@ static ls_tensor *make_input(const candidate *s, const conv *c, const int64_t *d
     return y;
 }
 
-static void set_up(candidate *s, const conv *c, const int64_t *x, const int64_t *w,
+static void setup(candidate *s, const conv *c, const int64_t *x, const int64_t *w,
                    const int64_t *y)
 {
     s->x = make_input(s, c, x);
@@ -237,7 +237,7 @@ static void set_up(candidate *s, const conv *c, const int64_t *x, const int64_t 
     forward(s, c, s->x, s->w, s->dy);
 }
 
-static void tear_down(candidate *s)
+static void teardown(candidate *s)
 {
     ls_tensor_destroy(s->x);
     ls_tensor_destroy(s->w);
@@ -327,7 +327,7 @@ static void compare(const net *n, const conv *c, candidate *candidates, isa_leve
         if (kernel == CONV2D_ONEDNN)
             continue;
         for (int i = 0; i < CANDIDATES; i++)
-            set_up(&candidates[i], c, x, w, y);
+            setup(&candidates[i], c, x, w, y);
         done = measure(candidates, c, d, rounds);
         printf(
             "{\"net\": \"%s\", \"image\": %d, \"batch\": %d, \"device\": \"%s\", \"kernel\": "
@@ -340,7 +340,7 @@ static void compare(const net *n, const conv *c, candidate *candidates, isa_leve
         printf("}\n");
         fflush(stdout);
         for (int i = 0; i < CANDIDATES; i++)
-            tear_down(&candidates[i]);
+            teardown(&candidates[i]);
     }
 }
 

@@ -18,7 +18,7 @@ static bool is_live(const value *v)
     return v->node >= v->tape->n_passed;
 }
 
-bool grad_wanted(const ls_tensor *in)
+bool needs_grad(const ls_tensor *in)
 {
     const value *v = value_of(in);
 
@@ -27,11 +27,11 @@ bool grad_wanted(const ls_tensor *in)
 
 /* --- what operators' backwards are made of --- */
 
-bool grad_is_spent(const node *n)
+bool grad_may_be_reused(const node *n)
 {
     const value *v = value_of(n->out);
 
-    return !v->is_kept && v->grad->storage->n_refs == 1;
+    return !v->is_retained && v->grad->storage->n_refs == 1;
 }
 
 ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out)
@@ -194,7 +194,7 @@ ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
     ls_tensor *dx = NULL;
     ls_status st;
 
-    if (grad_wanted(in[0]))
+    if (needs_grad(in[0]))
         LS_TRY(grad_shape(tape, in[0], &dx));
     call->out[0] = dx;
     st = grad_run_weights(tape, call, 1, in[1], in[2]);
@@ -249,7 +249,7 @@ static void give_back(node *n)
         ls_tensor_destroy(n->saved[i]);
         n->saved[i] = NULL;
     }
-    if (v->is_kept)
+    if (v->is_retained)
         return;
     tensor_release(v->tensor);
     ls_tensor_destroy(v->grad);
@@ -266,7 +266,7 @@ static ls_status check_contents(const node *n)
         const value *v = value_of(t);
         char which[24] = "its output";
 
-        if (t == NULL || (v != NULL && v->is_remade) ||
+        if (t == NULL || (v != NULL && v->is_recomputed) ||
             (t->storage == n->seen[i].storage && t->storage->version == n->seen[i].version))
             continue;
         if (i != NODE_OUT)
@@ -350,7 +350,7 @@ ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
     if (tape == NULL)
         return ls_fail(LS_EINVAL, "backward: the tape is NULL");
     LS_TRY(check_loss(tape, loss));
-    v->is_kept = true; // so that the loss can be read afterwards
+    v->is_retained = true; // so that the loss can be read afterwards
     v->is_reached = true;
     tape->backward = ++tape->device->n_backwards;
     st = seed_loss(tape, v, seed);

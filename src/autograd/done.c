@@ -7,7 +7,7 @@
 
 static bool is_read(const op_class *class, int what)
 {
-    return (class->unread >> what & 1) == 0;
+    return (class->unused_in_backward >> what & 1) == 0;
 }
 
 /* Whether the backward of an operator behind the value reads it. */
@@ -30,13 +30,13 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     const op_class *maker;
     bool needed;
 
-    if (v == NULL || v->tape != tape || v->is_kept || t->storage == NULL)
+    if (v == NULL || v->tape != tape || v->is_retained || t->storage == NULL)
         return;
     maker = v->node >= tape->n_passed ? tape->nodes[v->node].class : NULL;
     needed = is_needed(tape, v);
     if (maker != NULL && is_read(maker, NODE_OUT))
         return;
-    if (needed && (maker == NULL || maker->remake == NULL))
+    if (needed && (maker == NULL || maker->recompute == NULL))
         return;
     v->is_dropped = needed;
     tensor_release(t);
@@ -49,8 +49,8 @@ static ls_status restore(ls_tape *tape, value *v)
 
     LS_TRY(done_restore(tape, maker));
     v->is_dropped = false;
-    v->is_remade = true;
-    return maker->class->remake(tape, maker);
+    v->is_recomputed = true;
+    return maker->class->recompute(tape, maker);
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): see restore()

@@ -69,7 +69,7 @@ ls_tensor *ls_grad(const ls_tensor *t)
 
     if (l != NULL && l->has_grad)
         return autograd_grad_memory(t);
-    return v != NULL && v->is_kept ? v->grad : NULL;
+    return v != NULL && v->is_retained ? v->grad : NULL;
 }
 
 void ls_zero_grad(ls_tensor *t)

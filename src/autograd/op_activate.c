@@ -9,7 +9,7 @@ static ls_status activate_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_ACTIVATE_BACKWARD,
                     .attrs = n->attrs,
-                    .spends = grad_is_spent(n),
+                    .may_reuse_grad = grad_may_be_reused(n),
                     .n_in = 2,
                     .n_out = 1,
                     .in = {n->in[0], dy}};
@@ -21,7 +21,7 @@ static const op_class activate_class = {.name = "activate",
                                         .n_required = 1,
                                         .n_typed = 1,
                                         .n_grad = 1,
-                                        .unread = 1U << NODE_OUT,
+                                        .unused_in_backward = 1U << NODE_OUT,
                                         .backward = activate_backward};
 
 ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)

@@ -12,9 +12,9 @@ static ls_status matmul_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     ls_tensor *a = n->in[0];
     ls_tensor *b = n->in[1];
-    const bool turned = n->attrs.transposed[1];
+    const bool is_transposed = n->attrs.transposed[1];
     op_call da = {.op = OP_MATMUL,
-                  .attrs.transposed = {false, !turned},
+                  .attrs.transposed = {false, !is_transposed},
                   .n_in = 2,
                   .n_out = 1,
                   .in = {dy, b}};
@@ -22,18 +22,18 @@ static ls_status matmul_backward(ls_tape *tape, const node *n, ls_tensor *dy)
                   .attrs.transposed = {true, false},
                   .n_in = 2,
                   .n_out = 1,
-                  .in = {turned ? dy : a, turned ? a : dy}};
+                  .in = {is_transposed ? dy : a, is_transposed ? a : dy}};
 
-    if (grad_wanted(b))
+    if (needs_grad(b))
         LS_TRY(grad_run(tape, &db, 0, b));
-    return grad_wanted(a) ? grad_run(tape, &da, 0, a) : LS_OK;
+    return needs_grad(a) ? grad_run(tape, &da, 0, a) : LS_OK;
 }
 
 static const op_class matmul_class = {.name = "matmul",
                                       .n_required = 2,
                                       .n_typed = 2,
                                       .n_grad = 2,
-                                      .unread = 1U << NODE_OUT,
+                                      .unused_in_backward = 1U << NODE_OUT,
                                       .backward = matmul_backward};
 
 ls_tensor *ls_matmul(ls_tape *tape, ls_tensor *a, ls_tensor *b, int transpose_b)
@@ -76,7 +76,7 @@ static ls_status layer_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
     op_call call = {
         .op = OP_LAYER_NORM_BACKWARD,
         .attrs = n->attrs,
-        .spends = grad_is_spent(n),
+        .may_reuse_grad = grad_may_be_reused(n),
         .n_in = 5,
         .n_out = 3,
         .in = {n->in[X], dy, n->in[WEIGHT], n->saved[SAVED_MEAN], n->saved[SAVED_INVERSE]}};
@@ -88,7 +88,7 @@ static const op_class layer_norm_class = {.name = "layer_norm",
                                           .n_required = 3,
                                           .n_typed = 3,
                                           .n_grad = 3,
-                                          .unread = 1U << NODE_OUT | 1U << BIAS,
+                                          .unused_in_backward = 1U << NODE_OUT | 1U << BIAS,
                                           .backward = layer_norm_backward};
 
 static ls_status check_layer_norm(const node *n)
@@ -139,7 +139,7 @@ static ls_status softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_SOFTMAX_BACKWARD,
                     .attrs = n->attrs,
-                    .spends = grad_is_spent(n),
+                    .may_reuse_grad = grad_may_be_reused(n),
                     .n_in = 2,
                     .n_out = 1,
                     .in = {n->out, dy}};
@@ -151,7 +151,7 @@ static const op_class softmax_class = {.name = "softmax",
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
-                                       .unread = 1U << 0,
+                                       .unused_in_backward = 1U << 0,
                                        .backward = softmax_backward};
 
 ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)

@@ -6,24 +6,24 @@
 #include "autograd/tape.h"
 
 enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_INPUTS };
-enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_WHERE };
+enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_MASK };
 
 /* One kernel gives all three gradients: the sums for dweight and dbias are also what dx is made of. */
 static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_BATCH_NORM_BACKWARD,
                     .attrs = n->attrs,
-                    .spends = grad_is_spent(n),
+                    .may_reuse_grad = grad_may_be_reused(n),
                     .n_in = 7,
                     .n_out = 3,
                     .in = {n->in[X], dy, n->in[WEIGHT], n->in[BIAS], n->saved[SAVED_MEAN],
-                           n->saved[SAVED_VARIANCE], n->saved[SAVED_WHERE]}};
+                           n->saved[SAVED_VARIANCE], n->saved[SAVED_MASK]}};
 
     return grad_run_norm(tape, &call, n->in);
 }
 
 /* With the saved statistics as the running ones, which training saved as it used them. */
-static ls_status batch_norm_remake(ls_tape *tape, const node *n)
+static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
 {
     op_call call = {.op = OP_BATCH_NORM,
                     .attrs = n->attrs,
@@ -38,22 +38,22 @@ static ls_status batch_norm_remake(ls_tape *tape, const node *n)
 }
 
 /* The running statistics may move on: backward has those of the batch. */
-#define BATCH_NORM_UNREAD (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
+#define BATCH_NORM_UNUSED (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
 
 static const op_class batch_norm_class = {.name = "batch_norm",
                                           .n_required = N_INPUTS,
                                           .n_typed = N_INPUTS,
                                           .n_grad = 3,
-                                          .unread = BATCH_NORM_UNREAD,
+                                          .unused_in_backward = BATCH_NORM_UNUSED,
                                           .backward = batch_norm_backward,
-                                          .remake = batch_norm_remake};
+                                          .recompute = batch_norm_recompute};
 static const op_class bn_relu_class = {.name = "bn_relu",
                                        .n_required = N_INPUTS,
                                        .n_typed = N_INPUTS,
                                        .n_grad = 3,
-                                       .unread = BATCH_NORM_UNREAD,
+                                       .unused_in_backward = BATCH_NORM_UNUSED,
                                        .backward = batch_norm_backward,
-                                       .remake = batch_norm_remake};
+                                       .recompute = batch_norm_recompute};
 
 /* alone: the batch's statistics are those of this process's rows. */
 static ls_status check_shapes(const node *n, bool alone)
@@ -99,7 +99,7 @@ static ls_status save_all(ls_tape *tape, node *n)
 
     LS_TRY(node_save(tape, n, SAVED_MEAN, x->dtype, 1, &x->dims[1]));
     LS_TRY(node_save(tape, n, SAVED_VARIANCE, x->dtype, 1, &x->dims[1]));
-    return n->attrs.relu ? node_save(tape, n, SAVED_WHERE, LS_I32, x->n_dims, x->dims) : LS_OK;
+    return n->attrs.relu ? node_save(tape, n, SAVED_MASK, LS_I32, x->n_dims, x->dims) : LS_OK;
 }
 
 /* The running statistics are written in place, row-major, whatever the device prefers. */

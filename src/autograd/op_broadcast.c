@@ -15,7 +15,7 @@ static ls_status give_sums(ls_tape *tape, const node *n, ls_tensor *dy, ls_tenso
     op_call call = {
         .op = OP_BROADCAST_BACKWARD, .attrs = n->attrs, .n_in = 2, .n_out = 1, .in = {dy, a}};
 
-    return grad_wanted(n->in[B]) ? grad_run(tape, &call, 0, n->in[B]) : LS_OK;
+    return needs_grad(n->in[B]) ? grad_run(tape, &call, 0, n->in[B]) : LS_OK;
 }
 
 static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
@@ -23,7 +23,7 @@ static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     ls_tensor *da;
 
     LS_TRY(give_sums(tape, n, dy, NULL));
-    if (!grad_wanted(n->in[A]))
+    if (!needs_grad(n->in[A]))
         return LS_OK;
     LS_TRY(grad_shape(tape, n->in[A], &da));
     tensor_share(da, dy);
@@ -36,7 +36,7 @@ static ls_status mul_backward(ls_tape *tape, const node *n, ls_tensor *dy)
         .op = OP_BROADCAST, .attrs = n->attrs, .n_in = 2, .n_out = 1, .in = {n->in[B], dy}};
 
     LS_TRY(give_sums(tape, n, dy, n->in[A]));
-    return grad_wanted(n->in[A]) ? grad_run(tape, &call, 0, n->in[A]) : LS_OK;
+    return needs_grad(n->in[A]) ? grad_run(tape, &call, 0, n->in[A]) : LS_OK;
 }
 
 static ls_status expand_backward(ls_tape *tape, const node *n, ls_tensor *dy)
@@ -48,19 +48,19 @@ static const op_class add_class = {.name = "add",
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
-                                   .unread = 1U << NODE_OUT | 1U << B | 1U << A,
+                                   .unused_in_backward = 1U << NODE_OUT | 1U << B | 1U << A,
                                    .backward = add_backward};
 static const op_class mul_class = {.name = "mul",
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
-                                   .unread = 1U << NODE_OUT,
+                                   .unused_in_backward = 1U << NODE_OUT,
                                    .backward = mul_backward};
 static const op_class expand_class = {.name = "expand",
                                       .n_required = 1,
                                       .n_typed = 1,
                                       .n_grad = 1,
-                                      .unread = 1U << NODE_OUT | 1U << B,
+                                      .unused_in_backward = 1U << NODE_OUT | 1U << B,
                                       .backward = expand_backward};
 
 static bool is_repeated(const ls_tensor *b, int n_dims, const int64_t *dims)

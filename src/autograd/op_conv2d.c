@@ -19,16 +19,16 @@ static ls_status conv2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
                     .n_out = 1,
                     .in = {dy, weight}};
 
-    if (grad_wanted(weight) || grad_wanted(bias))
+    if (needs_grad(weight) || needs_grad(bias))
         LS_TRY(grad_run_weights(tape, &weights, 0, weight, bias));
-    return grad_wanted(x) ? grad_run(tape, &data, 0, x) : LS_OK;
+    return needs_grad(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 
 static const op_class conv2d_class = {.name = "conv2d",
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
-                                      .unread = 1U << NODE_OUT | 1U << 2,
+                                      .unused_in_backward = 1U << NODE_OUT | 1U << 2,
                                       .backward = conv2d_backward};
 
 static ls_status resolve(const ls_conv2d_params *params, const ls_tensor *weight, op_attrs *a)
@@ -92,15 +92,15 @@ static ls_status output_size(const ls_tensor *x, const op_attrs *a, int axis, in
 {
     char text[TENSOR_TEXT_BYTES];
     const int64_t reach = (int64_t)a->dilation[axis] * (a->kernel[axis] - 1) + 1;
-    const int64_t room = x->dims[2 + axis] + 2 * (int64_t)a->padding[axis] - reach;
+    const int64_t surplus = x->dims[2 + axis] + 2 * (int64_t)a->padding[axis] - reach;
 
-    if (room < 0)
+    if (surplus < 0)
         return ls_fail(LS_EINVAL,
                        "input %s with padding (%d, %d) is smaller than kernel (%d, %d) with "
                        "dilation (%d, %d)",
                        tensor_dims_text(text, sizeof(text), x), a->padding[0], a->padding[1],
                        a->kernel[0], a->kernel[1], a->dilation[0], a->dilation[1]);
-    *out = room / a->stride[axis] + 1;
+    *out = surplus / a->stride[axis] + 1;
     return LS_OK;
 }
 

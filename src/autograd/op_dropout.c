@@ -21,14 +21,14 @@ static const op_class dropout_class = {.name = "dropout",
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
-                                       .unread = 1U << NODE_OUT | 1U << 0,
+                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = dropout_backward};
 
 static const op_class stochastic_depth_class = {.name = "stochastic_depth",
                                                 .n_required = 1,
                                                 .n_typed = 1,
                                                 .n_grad = 1,
-                                                .unread = 1U << NODE_OUT | 1U << 0,
+                                                .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                 .backward = dropout_backward};
 
 static ls_tensor *drop(ls_tape *tape, node *n, double p)

@@ -14,16 +14,16 @@ static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     op_call weights = {.op = OP_LINEAR_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2, .in = {x, dy}};
     op_call data = {.op = OP_LINEAR_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, weight}};
 
-    if (grad_wanted(weight) || grad_wanted(bias))
+    if (needs_grad(weight) || needs_grad(bias))
         LS_TRY(grad_run_weights(tape, &weights, 0, weight, bias));
-    return grad_wanted(x) ? grad_run(tape, &data, 0, x) : LS_OK;
+    return needs_grad(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 
 static const op_class linear_class = {.name = "linear",
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
-                                      .unread = 1U << NODE_OUT | 1U << 2,
+                                      .unused_in_backward = 1U << NODE_OUT | 1U << 2,
                                       .backward = linear_backward};
 
 static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)

@@ -21,7 +21,7 @@ static const op_class cross_entropy_class = {.name = "cross_entropy",
                                              .n_required = 2,
                                              .n_typed = 1,
                                              .n_grad = 1,
-                                             .unread = 1U << NODE_OUT | 1U << 0,
+                                             .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                              .backward = cross_entropy_backward};
 
 static ls_status check_targets(const char *what, const ls_tensor *logits, const ls_tensor *targets)
@@ -80,7 +80,7 @@ static const op_class log_softmax_class = {.name = "log_softmax",
                                            .n_required = 1,
                                            .n_typed = 1,
                                            .n_grad = 1,
-                                           .unread = 1U << 0,
+                                           .unused_in_backward = 1U << 0,
                                            .backward = log_softmax_backward};
 
 ls_tensor *ls_log_softmax(ls_tape *tape, ls_tensor *x)
@@ -110,7 +110,7 @@ static const op_class nll_class = {.name = "nll_loss",
                                    .n_required = 2,
                                    .n_typed = 1,
                                    .n_grad = 1,
-                                   .unread = 1U << NODE_OUT,
+                                   .unused_in_backward = 1U << NODE_OUT,
                                    .backward = nll_backward};
 
 ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_tensor *targets)
@@ -134,7 +134,7 @@ static ls_status mse_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
 
     for (int i = 0; i < 2; i++) {
         call.out[1 - i] = NULL;
-        if (grad_wanted(n->in[i]))
+        if (needs_grad(n->in[i]))
             LS_TRY(grad_run(tape, &call, i, n->in[i]));
     }
     return LS_OK;
@@ -144,7 +144,7 @@ static const op_class mse_class = {.name = "mse_loss",
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
-                                   .unread = 1U << NODE_OUT,
+                                   .unused_in_backward = 1U << NODE_OUT,
                                    .backward = mse_backward};
 
 ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target)

@@ -8,7 +8,7 @@
 static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_RELU_BACKWARD,
-                    .spends = grad_is_spent(n),
+                    .may_reuse_grad = grad_may_be_reused(n),
                     .n_in = 2,
                     .n_out = 1,
                     .in = {n->out, dy}};
@@ -20,7 +20,7 @@ static const op_class relu_class = {.name = "relu",
                                     .n_required = 1,
                                     .n_typed = 1,
                                     .n_grad = 1,
-                                    .unread = 1U << 0,
+                                    .unused_in_backward = 1U << 0,
                                     .backward = relu_backward};
 
 ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
@@ -38,7 +38,7 @@ static ls_status give_both(ls_tape *tape, const node *n, const ls_tensor *gradie
     for (int i = 0; i < 2; i++) {
         ls_tensor *g;
 
-        if (!grad_wanted(n->in[i]))
+        if (!needs_grad(n->in[i]))
             continue;
         LS_TRY(grad_shape(tape, n->in[i], &g));
         tensor_share(g, gradient);
@@ -57,7 +57,7 @@ static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_RELU_BACKWARD,
-                    .spends = grad_is_spent(n),
+                    .may_reuse_grad = grad_may_be_reused(n),
                     .n_in = 2,
                     .n_out = 1,
                     .in = {n->out, dy}};
@@ -75,14 +75,14 @@ static const op_class add_class = {.name = "add",
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
-                                   .unread = 1U << NODE_OUT | 1U << 0 | 1U << 1,
+                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1,
                                    .backward = add_backward};
 
 static const op_class add_relu_class = {.name = "add_relu",
                                         .n_required = 2,
                                         .n_typed = 2,
                                         .n_grad = 2,
-                                        .unread = 1U << 0 | 1U << 1,
+                                        .unused_in_backward = 1U << 0 | 1U << 1,
                                         .backward = add_relu_backward};
 
 static ls_tensor *sum(ls_tape *tape, node *n, op_kind op)

@@ -40,14 +40,15 @@ static ls_status check_input(const ls_tensor *x)
                    tensor_dims_text(text, sizeof(text), x));
 }
 
-/* How many windows fit along an axis of `size` positions, which has `room` beyond the first one. */
-static int64_t window_count(const op_attrs *a, int axis, int64_t size, int64_t room, bool ceil_mode)
+/* How many windows fit along an axis of `size` positions, which has `surplus` beyond the first one. */
+static int64_t window_count(const op_attrs *a, int axis, int64_t size, int64_t surplus,
+                            bool ceil_mode)
 {
     const int64_t stride = a->stride[axis];
-    const int64_t last = (room + stride - 1) / stride; // of ceil_mode
+    const int64_t last = (surplus + stride - 1) / stride; // of ceil_mode
 
     if (!ceil_mode)
-        return room / stride + 1;
+        return surplus / stride + 1;
     return last * stride >= size + a->padding[axis] ? last : last + 1;
 }
 
@@ -63,14 +64,14 @@ static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *
     LS_TRY(check_input(x));
     (void)tensor_dims_text(text, sizeof(text), x);
     for (int i = 0; i < 2; i++) {
-        const int64_t room = x->dims[2 + i] + 2 * (int64_t)a->padding[i] - a->kernel[i];
+        const int64_t surplus = x->dims[2 + i] + 2 * (int64_t)a->padding[i] - a->kernel[i];
 
-        if (room < 0)
+        if (surplus < 0)
             return ls_fail(LS_EINVAL,
                            "input %s with padding (%d, %d) is smaller than kernel (%d, %d)", text,
                            a->padding[0], a->padding[1], a->kernel[0], a->kernel[1]);
         dims[i] = x->dims[i];
-        dims[2 + i] = window_count(a, i, x->dims[2 + i], room, params->ceil_mode != 0);
+        dims[2 + i] = window_count(a, i, x->dims[2 + i], surplus, params->ceil_mode != 0);
     }
     return LS_OK;
 }
@@ -93,7 +94,7 @@ static const op_class max_pool2d_class = {.name = "max_pool2d",
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
-                                          .unread = 1U << NODE_OUT | 1U << 0,
+                                          .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                           .backward = max_pool2d_backward};
 
 ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
@@ -127,13 +128,13 @@ static const op_class avg_pool2d_class = {.name = "avg_pool2d",
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
-                                          .unread = 1U << NODE_OUT | 1U << 0,
+                                          .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                           .backward = avg_pool2d_backward};
 static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
                                                    .n_required = 1,
                                                    .n_typed = 1,
                                                    .n_grad = 1,
-                                                   .unread = 1U << NODE_OUT | 1U << 0,
+                                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                    .backward = avg_pool2d_backward};
 
 ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)

@@ -28,13 +28,13 @@ static const op_class reshape_class = {.name = "reshape",
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
-                                       .unread = 1U << NODE_OUT | 1U << 0,
+                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 static const op_class flatten_class = {.name = "flatten",
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
-                                       .unread = 1U << NODE_OUT | 1U << 0,
+                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 
 static ls_tensor *reshape_to(ls_tape *tape, node *n, int n_dims, const int64_t *dims)

@@ -20,7 +20,7 @@ static const op_class permute_class = {.name = "permute",
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
-                                       .unread = 1U << NODE_OUT | 1U << 0,
+                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = permute_backward};
 
 ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
@@ -54,7 +54,7 @@ static ls_status concat_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     op_call call = {.op = OP_SLICE, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
 
     for (int i = 0; i < n->n_in; i++) {
-        if (grad_wanted(n->in[i]))
+        if (needs_grad(n->in[i]))
             LS_TRY(grad_run(tape, &call, 0, n->in[i]));
         call.attrs.begin += n->in[i]->dims[n->attrs.axis];
     }
@@ -65,7 +65,7 @@ static const op_class concat_class = {.name = "concat",
                                       .n_required = 1,
                                       .n_typed = NODE_MAX_IN,
                                       .n_grad = NODE_MAX_IN,
-                                      .unread = (1U << (NODE_MAX_IN + 1)) - 1,
+                                      .unused_in_backward = (1U << (NODE_MAX_IN + 1)) - 1,
                                       .backward = concat_backward};
 
 static ls_status check_axis(const ls_tensor *x, int axis)
@@ -147,7 +147,7 @@ static const op_class slice_class = {.name = "slice",
                                      .n_required = 1,
                                      .n_typed = 1,
                                      .n_grad = 1,
-                                     .unread = 1U << NODE_OUT | 1U << 0,
+                                     .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                      .backward = slice_backward};
 
 ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_t length)

@@ -97,7 +97,7 @@ void ls_tape_keep(ls_tape *tape, ls_tensor *t)
     value *v = value_of(t);
 
     if (v != NULL && v->tape == tape)
-        v->is_kept = true;
+        v->is_retained = true;
 }
 
 void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg)
@@ -179,7 +179,7 @@ bool node_begin(ls_tape *tape, node *n)
         }
     }
     for (int i = 0; i < n->class->n_grad; i++)
-        n->records = n->records || (tape->is_training && grad_wanted(n->in[i]));
+        n->records = n->records || (tape->is_training && needs_grad(n->in[i]));
     return true;
 }
 
@@ -251,7 +251,7 @@ static ls_status reserve_value(ls_tape *tape)
 
 const ls_tensor *node_tensor(const node *n, int i)
 {
-    if ((n->class->unread >> i & 1) != 0)
+    if ((n->class->unused_in_backward >> i & 1) != 0)
         return NULL;
     return i == NODE_OUT ? n->out : n->in[i];
 }

@@ -4,7 +4,7 @@
  *
  * An operator fills a node, asks node_begin() whether it may go on, checks its shapes, and lets node_run() run the
  * kernel and record. Its backward turns dy into gradients of the inputs with the grad_ functions, exactly one for each of the
- * first `n_grad` inputs that grad_wanted() names.
+ * first `n_grad` inputs that needs_grad() names.
  */
 #ifndef LS_AUTOGRAD_TAPE_H
 #define LS_AUTOGRAD_TAPE_H
@@ -14,7 +14,7 @@
 
 #define NODE_MAX_IN    5
 #define NODE_MAX_SAVED 3
-#define NODE_OUT       NODE_MAX_IN /* the output, in op_class.unread */
+#define NODE_OUT       NODE_MAX_IN /* the output, in op_class.unused_in_backward */
 
 typedef struct node node;
 
@@ -25,10 +25,10 @@ typedef struct op_class {
     int n_typed;    /* inputs that have the first one's type, float32 or float64: the first ones */
     int n_grad;     /* inputs that can get a gradient: the first ones */
     /* What backward does not read: bit i for input i, bit NODE_OUT for the output. */
-    unsigned unread;
+    unsigned unused_in_backward;
     ls_status (*backward)(ls_tape *tape, const node *n, ls_tensor *dy);
     /* Makes the (unplaced) output again, bit by bit, from what backward reads; NULL: cannot. */
-    ls_status (*remake)(ls_tape *tape, const node *n);
+    ls_status (*recompute)(ls_tape *tape, const node *n);
 } op_class;
 
 /* What a tensor held: one write of one storage. */
@@ -57,10 +57,10 @@ typedef struct value {
     ls_tensor
         *grad; /* while backward is between its first consumer and its producer; longer when kept */
     int node;  /* that made it, -1 when nothing was recorded */
-    bool is_kept;
-    bool is_dropped; /* given back, to be made again for backward */
-    bool is_reached; /* the loss depends on it */
-    bool is_remade;  /* it was dropped, and its elements are those of forward again */
+    bool is_retained;
+    bool is_dropped;    /* given back, to be made again for backward */
+    bool is_reached;    /* the loss depends on it */
+    bool is_recomputed; /* it was dropped, and its elements are those of forward again */
 } value;
 
 /* What hangs on a tensor that ls_require_grad() was called on. */
@@ -121,7 +121,7 @@ ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
 
 /* --- backward --- */
 
-bool grad_wanted(const ls_tensor *in); /* NULL gives false */
+bool needs_grad(const ls_tensor *in); /* NULL gives false */
 
 /* An unplaced tensor of in's shape, for a kernel to place. */
 LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out);
@@ -130,7 +130,7 @@ LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor *
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 
 /* Whether the gradient of the node's output is read by nobody after this node's backward. */
-bool grad_is_spent(const node *n);
+bool grad_may_be_reused(const node *n);
 
 /* Makes again what the backward of `n` reads and ls_tape_done() has dropped. */
 LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);

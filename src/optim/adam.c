@@ -35,7 +35,7 @@ static void update_one(const adam *a, const optimizer_param *p)
                                 .step_size = a->common.lr / (1 - exact_power(a->opt.beta1, t)),
                                 .root_scale = sqrt(1 - exact_power(a->opt.beta2, t)),
                                 .added_decay = a->decoupled ? 0 : decay,
-                                .kept = a->decoupled ? 1 - a->common.lr * decay : 1};
+                                .decay_factor = a->decoupled ? 1 - a->common.lr * decay : 1};
 
     if (ls_tensor_dtype(p->tensor) == LS_F32)
         a->kernels->f32.adam(&update);

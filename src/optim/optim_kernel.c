@@ -30,7 +30,7 @@ static sgd_kind kind_of(const sgd_update *u)
 }
 
 /* Adam's weight decay: none, part of the gradient, or (AdamW) off the value. */
-typedef enum adam_decay { ADAM_DECAY_NONE, ADAM_DECAY_ADDED, ADAM_DECAY_KEPT } adam_decay;
+typedef enum adam_decay { ADAM_DECAY_NONE, ADAM_DECAY_ADDED, ADAM_DECAY_FACTOR } adam_decay;
 
 /* How many sums a sum of squares is kept in: it decides the bits, so it is one number for all instruction sets. */
 #define SQUARE_LANES 16

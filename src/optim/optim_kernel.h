@@ -34,10 +34,10 @@ typedef struct adam_update {
     double beta1;
     double beta2;
     double eps;
-    double step_size;   /* lr / (1 - beta1^t) */
-    double root_scale;  /* sqrt(1 - beta2^t) */
-    double added_decay; /* Adam: times the value, added to the gradient */
-    double kept;        /* AdamW: what the value is first multiplied with; 1 for Adam */
+    double step_size;    /* lr / (1 - beta1^t) */
+    double root_scale;   /* sqrt(1 - beta2^t) */
+    double added_decay;  /* Adam: times the value, added to the gradient */
+    double decay_factor; /* AdamW: what the value is first multiplied with; 1 for Adam */
 } adam_update;
 
 /* A gradient's elements. */

@@ -19,7 +19,7 @@ static inline size_t batch_sync_count(size_t n_channels)
     return 1 + 2 * n_channels;
 }
 
-static inline bool batch_sync_wanted(const op_call *call)
+static inline bool batch_sync_needed(const op_call *call)
 {
     return call->attrs.training && call->attrs.sync.sum != NULL;
 }

@@ -145,7 +145,7 @@ typedef struct op_call {
     op_kind op;
     op_attrs attrs;
     bool
-        spends; /* nobody reads in[1], a gradient, afterwards: a kernel may make out[0] in its memory */
+        may_reuse_grad; /* nobody reads in[1], a gradient, afterwards: a kernel may make out[0] in its memory */
     bool accumulate; /* the [placed] outputs of weight gradients are added to, not overwritten */
     int n_in;
     int n_out;

@@ -16,7 +16,7 @@
 #define CLASS_COUNT        ((62 - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + 1)
 
 struct tensor_pool {
-    storage *free_blocks[2][CLASS_COUNT]; /* passing ones, lasting ones */
+    storage *free_blocks[2][CLASS_COUNT]; /* passing ones, persistent ones */
     storage *free_borrowed;               /* storage records without memory */
     ls_tensor *free_tensors[2];
     size_t n_live_tensors;
@@ -115,11 +115,11 @@ static bool trim(ls_device *device)
     tensor_pool *pool = device->pool;
     bool found = false;
 
-    for (int lasting = 0; lasting < 2; lasting++) {
+    for (int persistent = 0; persistent < 2; persistent++) {
         for (size_t i = 0; i < CLASS_COUNT; i++) {
-            found = found || pool->free_blocks[lasting][i] != NULL;
-            free_list_of_blocks(device, pool->free_blocks[lasting][i]);
-            pool->free_blocks[lasting][i] = NULL;
+            found = found || pool->free_blocks[persistent][i] != NULL;
+            free_list_of_blocks(device, pool->free_blocks[persistent][i]);
+            pool->free_blocks[persistent][i] = NULL;
         }
     }
     return found;
@@ -166,7 +166,7 @@ static ls_status no_memory(const ls_device *device, size_t bytes)
     return ls_fail(LS_ENOMEM, "no memory for %zu bytes on device %s", bytes, device->ops->name);
 }
 
-ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out)
+ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **out)
 {
     storage **list;
     size_t rounded;
@@ -174,7 +174,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out
 
     if (bytes > (size_t)1 << 62)
         return no_memory(device, bytes);
-    list = &device->pool->free_blocks[lasting][class_of(bytes, &rounded)];
+    list = &device->pool->free_blocks[persistent][class_of(bytes, &rounded)];
     s = *list;
     if (s != NULL)
         *list = s->next_free;
@@ -188,7 +188,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out
     s->next_free = NULL;
     s->n_refs = 1;
     s->version++;
-    s->lasting = lasting;
+    s->persistent = persistent;
     *out = s;
     return LS_OK;
 }
@@ -233,28 +233,28 @@ void pool_give(storage *s)
     } else {
         size_t rounded;
 
-        list = &device->pool->free_blocks[s->lasting][class_of(s->bytes, &rounded)];
+        list = &device->pool->free_blocks[s->persistent][class_of(s->bytes, &rounded)];
         block_poison(s->data, s->bytes);
     }
     s->next_free = *list;
     *list = s;
 }
 
-ls_status pool_take_tensor(ls_device *device, bool lasting, ls_tensor **out)
+ls_status pool_take_tensor(ls_device *device, bool persistent, ls_tensor **out)
 {
     tensor_pool *pool = device->pool;
-    ls_tensor *t = pool->free_tensors[lasting];
+    ls_tensor *t = pool->free_tensors[persistent];
 
     if (t == NULL) {
         t = ls_calloc(1, sizeof(*t));
         if (t == NULL)
             return ls_fail(LS_ENOMEM, "no memory for a tensor's record");
     } else {
-        pool->free_tensors[lasting] = t->next_free;
+        pool->free_tensors[persistent] = t->next_free;
         memset(t, 0, sizeof(*t));
     }
     t->device = device;
-    t->lasting = lasting;
+    t->persistent = persistent;
     pool->n_live_tensors++;
     *out = t;
     return LS_OK;
@@ -264,7 +264,7 @@ void pool_give_tensor(ls_tensor *t)
 {
     tensor_pool *pool = t->device->pool;
 
-    t->next_free = pool->free_tensors[t->lasting];
-    pool->free_tensors[t->lasting] = t;
+    t->next_free = pool->free_tensors[t->persistent];
+    pool->free_tensors[t->persistent] = t;
     pool->n_live_tensors--;
 }

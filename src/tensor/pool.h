@@ -24,7 +24,7 @@ size_t pool_live_tensors(const ls_device *device);
 void pool_destroy(ls_device *device);
 
 /* Storage of at least `bytes` with one user, undefined contents. */
-LS_MUST_USE ls_status pool_take(ls_device *device, size_t bytes, bool lasting, storage **out);
+LS_MUST_USE ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **out);
 
 /* Storage over the caller's memory with one user. */
 LS_MUST_USE ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes,
@@ -34,7 +34,7 @@ LS_MUST_USE ls_status pool_take_borrowed(ls_device *device, void *data, size_t b
 void pool_give(storage *s);
 
 /* A zeroed tensor of the device. */
-LS_MUST_USE ls_status pool_take_tensor(ls_device *device, bool lasting, ls_tensor **out);
+LS_MUST_USE ls_status pool_take_tensor(ls_device *device, bool persistent, ls_tensor **out);
 void pool_give_tensor(ls_tensor *t);
 
 #endif

@@ -36,12 +36,12 @@ static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
 }
 
 static ls_status make_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
-                            bool lasting, ls_tensor **out)
+                            bool persistent, ls_tensor **out)
 {
     ls_tensor *t;
 
     LS_TRY(check_shape(device, type, n_dims, dims));
-    LS_TRY(pool_take_tensor(device, lasting, &t));
+    LS_TRY(pool_take_tensor(device, persistent, &t));
     t->dtype = type;
     t->n_dims = n_dims;
     if (n_dims > 0)
@@ -157,25 +157,25 @@ static void swap_memory(storage *a, storage *b)
     b->layout = was.layout;
 }
 
-/* Rearranges what is behind `t`. The device copies into a plain twin, which then hands over its memory. */
+/* Rearranges what is behind `t`. The device copies into a plain copy, which then hands over its memory. */
 static ls_status make_plain(const ls_tensor *t)
 {
     ls_tensor src = *t;
-    ls_tensor *twin;
+    ls_tensor *copy;
     op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
     ls_status st;
 
     LS_ASSERT(t->offset == 0 && !t->storage->borrowed);
-    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &twin));
-    st = tensor_place(twin, NULL, 0);
+    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &copy));
+    st = tensor_place(copy, NULL, 0);
     if (st == LS_OK) {
         call.in[0] = &src;
-        call.out[0] = twin;
+        call.out[0] = copy;
         st = device_run(t->device, &call);
     }
     if (st == LS_OK)
-        swap_memory(t->storage, twin->storage);
-    ls_tensor_destroy(twin);
+        swap_memory(t->storage, copy->storage);
+    ls_tensor_destroy(copy);
     return st;
 }
 

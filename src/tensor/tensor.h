@@ -24,7 +24,7 @@ typedef struct storage {
     uint64_t version; /* grows with every write, so that derived copies know they are stale */
     packed *packed;   /* NULL, or what the device derived from it; freed through the device */
     bool borrowed;    /* ls_tensor_wrap: data is the caller's */
-    bool lasting;     /* made by ls_tensor_create: a parameter, not a step's value */
+    bool persistent;  /* made by ls_tensor_create: a parameter, not a step's value */
     struct storage *next_free; /* the pool's */
 } storage;
 
@@ -43,7 +43,7 @@ struct ls_tensor {
     ls_dtype dtype;
     int n_dims;
     int64_t dims[LS_MAX_DIMS];
-    bool lasting;         /* of the pool: made by the public functions, not by an operator */
+    bool persistent;      /* of the pool: made by the public functions, not by an operator */
     tensor_extra *extra;  /* NULL outside of autograd */
     ls_tensor *next_free; /* the pool's */
 };

@@ -14,7 +14,7 @@ typedef struct bench {
     ls_tape *tape;
 } bench;
 
-static bench set_up(void)
+static bench setup(void)
 {
     bench s = {.device = open_reference()};
 
@@ -22,7 +22,7 @@ static bench set_up(void)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     ls_device_close(s->device);
@@ -51,7 +51,7 @@ static void smoothed_labels_give_what_pytorch_gives(void **state)
                               -0.37046512120374486, 0.4120032367539334,    -0.04153811555018859};
     const double logs[] = {-0.5045969023422835, -3.5045969023422834,  -1.0045969023422834,
                            -2.8290362014040995, -0.07903620140409959, -4.0790362014041};
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *logits = tensor_of(s.device, LS_F64, 2, (int64_t[]){2, 3}, values);
     ls_tensor *targets = targets_of(&s, 2, (int64_t[]){2, 0});
     const ls_cross_entropy_params params = {.label_smoothing = 0.3};
@@ -65,12 +65,12 @@ static void smoothed_labels_give_what_pytorch_gives(void **state)
     assert_elements(loss, (double[]){1.9418165518731914}, 1e-15);
     assert_elements(ls_grad(logits), dlogits, 1e-15);
     destroy_all((ls_tensor *[]){logits, targets}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void wrong_shapes_and_shares_are_told(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *logits = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){1, 2});
     ls_tensor *row = tensor_of(s.device, LS_F32, 1, (int64_t[]){2}, (double[]){1, 2});
     ls_tensor *targets = targets_of(&s, 1, (int64_t[]){1});
@@ -91,7 +91,7 @@ static void wrong_shapes_and_shares_are_told(void **state)
     ls_tape_reset(s.tape);
     assert_null(ls_dropout(s.tape, row, (double)NAN));
     destroy_all((ls_tensor *[]){logits, row, targets}, 3);
-    tear_down(&s);
+    teardown(&s);
 }
 
 enum { N = 10000 };
@@ -110,7 +110,7 @@ static ls_tensor *ones(bench *s)
 
 static void dropout_keeps_a_share_and_its_mean(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = ones(&s);
     const float *y;
     size_t kept = 0;
@@ -125,12 +125,12 @@ static void dropout_keeps_a_share_and_its_mean(void **state)
     // The share's deviation is 0.004.
     assert_true((double)kept > (double)N * 0.78 && (double)kept < (double)N * 0.82);
     ls_tensor_destroy(x);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void backward_drops_what_forward_dropped(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = ones(&s);
     ls_tensor *zero = NULL;
     ls_tensor *y;
@@ -149,7 +149,7 @@ static void backward_drops_what_forward_dropped(void **state)
     for (size_t i = 0; i < N; i++)
         assert_true(dx[i] == 2 * kept[i]); // dy is y, and the kept are 2
     destroy_all((ls_tensor *[]){x, zero}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* How many elements of a first and of a second call's results differ from those of seed 1, step 7. */
@@ -174,7 +174,7 @@ static void count_differences(bench *s, ls_tensor *x, uint64_t seed, int64_t ste
 
 static void seed_step_and_call_decide_what_is_dropped(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = ones(&s);
     int differ[2];
 
@@ -186,12 +186,12 @@ static void seed_step_and_call_decide_what_is_dropped(void **state)
     count_differences(&s, x, 2, 7, differ);
     assert_true(differ[0] > N / 3 && differ[1] > N / 3);
     ls_tensor_destroy(x);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void evaluation_drops_nothing(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = ones(&s);
 
     LS_UNUSED(state);
@@ -199,7 +199,7 @@ static void evaluation_drops_nothing(void **state)
     ls_tape_set_training(s.tape, 0);
     assert_ptr_equal(ls_dropout(s.tape, x, 0.5), x);
     ls_tensor_destroy(x);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* The figures for distinct numbers and NaN are those of torch.topk. */
@@ -213,7 +213,7 @@ static void the_largest_are_counted(void **state)
         nan, nan, 8,   1}; // target 3 is last
     const int k[] = {1, 2, 3, 4, 100};
     int64_t correct[5];
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *targets = targets_of(&s, 4, (int64_t[]){2, 1, 1, 3});
     ls_tensor *none = targets_of(&s, 0, NULL);
     ls_tensor *empty = tensor_of(s.device, LS_F32, 2, (int64_t[]){0, 4}, values);
@@ -230,12 +230,12 @@ static void the_largest_are_counted(void **state)
     assert_status(LS_OK, ls_top_k_correct(empty, none, k, 5, correct));
     assert_memory_equal(correct, ((int64_t[]){0, 0, 0, 0, 0}), sizeof(correct));
     destroy_all((ls_tensor *[]){targets, none, empty}, 3);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void counting_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *logits = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){1, 2});
     ls_tensor *targets = targets_of(&s, 1, (int64_t[]){2});
     ls_tensor *two = targets_of(&s, 2, (int64_t[]){0, 0});
@@ -250,7 +250,7 @@ static void counting_names_what_does_not_fit(void **state)
     assert_error("k is 0");
     assert_status(LS_EINVAL, ls_top_k_correct(NULL, targets, (int[]){1}, 1, &correct));
     destroy_all((ls_tensor *[]){logits, targets, two}, 3);
-    tear_down(&s);
+    teardown(&s);
 }
 
 int main(void)

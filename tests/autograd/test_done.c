@@ -200,7 +200,7 @@ typedef struct bench {
     ls_tensor *x;
 } bench;
 
-static bench set_up(void)
+static bench setup(void)
 {
     bench s = {.device = open_reference()};
 
@@ -210,7 +210,7 @@ static bench set_up(void)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     ls_tensor_destroy(s->x);
@@ -219,7 +219,7 @@ static void tear_down(bench *s)
 
 static void its_memory_is_used_again(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *sum = ls_add(s.tape, s.x, s.x);
     ls_tensor *twice = ls_add(s.tape, sum, sum);
     const void *memory = ls_tensor_data_const(sum);
@@ -229,12 +229,12 @@ static void its_memory_is_used_again(void **state)
     assert_ptr_equal(ls_tensor_data_const(ls_add(s.tape, twice, twice)), memory);
     assert_null(ls_add(s.tape, twice, sum));
     assert_non_null(strstr(ls_last_error(), "has been given back"));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void what_backward_reads_stays(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *positive = ls_relu(s.tape, s.x);
     ls_tensor *sum = ls_add(s.tape, positive, positive);
     ls_tensor *loss = ls_mse_loss(s.tape, sum, s.x);
@@ -245,13 +245,13 @@ static void what_backward_reads_stays(void **state)
     assert_status(LS_OK, ls_backward(s.tape, loss, 4));
     // d/dx of (2 max(0, x) - x)^2, the second x being a target and part of the loss as well
     assert_elements(ls_grad(s.x), (double[]){2, -4, 6, 8}, 1e-14);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* What no operator was recorded for can still be what a later one's backward reads. */
 static void a_constant_that_backward_reads_stays(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *rows = tensor_of(s.device, LS_F64, 2, (int64_t[]){1, 2}, (double[]){3, 5});
     ls_tensor *twice = ls_add(s.tape, rows, rows);
     ls_tensor *y = ls_linear(s.tape, twice, s.x, NULL);
@@ -263,12 +263,12 @@ static void a_constant_that_backward_reads_stays(void **state)
     // y = (-14, 58): dx = y (6, 10)
     assert_elements(ls_grad(s.x), (double[]){-84, -140, 348, 580}, 1e-12);
     destroy_all((ls_tensor *[]){rows, zero}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void kept_values_leaves_and_null_are_left_alone(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *sum = ls_add(s.tape, s.x, s.x);
 
     LS_UNUSED(state);
@@ -278,12 +278,12 @@ static void kept_values_leaves_and_null_are_left_alone(void **state)
     ls_tape_done(s.tape, NULL);
     assert_elements(sum, (double[]){2, -4, 6, 8}, 0);
     assert_elements(s.x, (double[]){1, -2, 3, 4}, 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void in_evaluation_nothing_is_read_again(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *positive;
 
     LS_UNUSED(state);
@@ -291,7 +291,7 @@ static void in_evaluation_nothing_is_read_again(void **state)
     positive = ls_relu(s.tape, s.x);
     ls_tape_done(s.tape, positive);
     assert_null(ls_tensor_data_const(positive));
-    tear_down(&s);
+    teardown(&s);
 }
 
 int main(void)

@@ -176,13 +176,13 @@ static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_cas
 }
 
 /* Others' values in a shared batch, three a channel: they count in the statistics; their own loss is 0. */
-static bool strangers_go_backward;
+static bool is_backward;
 
-static ls_status add_strangers(void *arg, double *values, size_t n)
+static ls_status add_other_ranks(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
     values[0] += 3;
-    for (size_t i = 1; i < n && !strangers_go_backward; i++)
+    for (size_t i = 1; i < n && !is_backward; i++)
         values[i] += i <= n / 2 ? 0.5 : 2.25;
     return LS_OK;
 }
@@ -193,10 +193,10 @@ static ls_tensor *shared_norm(ls_tape *tape, ls_tensor *const *in, const check_c
     ls_batch_norm_params params = c->norm;
     ls_tensor *y;
 
-    params.sync.sum = add_strangers;
-    strangers_go_backward = false;
+    params.sync.sum = add_other_ranks;
+    is_backward = false;
     y = ls_batch_norm(tape, in[0], in[1], in[2], in[3], in[4], &params);
-    strangers_go_backward = true;
+    is_backward = true;
     return y;
 }
 

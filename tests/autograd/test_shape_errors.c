@@ -15,7 +15,7 @@ typedef struct bench {
     int n_made;
 } bench;
 
-static bench set_up(void)
+static bench setup(void)
 {
     bench s = {.device = open_reference()};
 
@@ -23,7 +23,7 @@ static bench set_up(void)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     destroy_all(s->made, s->n_made);
@@ -63,7 +63,7 @@ static void assert_refused(bench *s, const ls_tensor *y, const char *text)
 
 static void linear_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = matrix(&s, 100, 1568);
 
     LS_UNUSED(state);
@@ -75,12 +75,12 @@ static void linear_names_what_does_not_fit(void **state)
                    "linear: input (10, 3) does not fit weight (3, 2)");
     assert_refused(&s, ls_linear(s.tape, x, matrix(&s, 10, 1568), vector(&s, 9)),
                    "linear: bias (9) does not fit weight (10, 1568)");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void conv2d_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = images(&s, 2, 3, 8, 8);
     ls_tensor *w = images(&s, 4, 3, 3, 3);
 
@@ -108,12 +108,12 @@ static void conv2d_names_what_does_not_fit(void **state)
                    "conv2d: stride (1, -2), padding (0, 0), dilation (0, 0): none may be negative");
     assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, &(ls_conv2d_params){.groups = -1}),
                    "conv2d: -1 groups");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void batch_norm_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = images(&s, 2, 3, 4, 4);
     ls_tensor *c = vector(&s, 3);
     ls_tensor *d = vector(&s, 4);
@@ -136,12 +136,12 @@ static void batch_norm_names_what_does_not_fit(void **state)
                    "batch_norm: input 3 is NULL");
     ls_tape_set_training(s.tape, 0);
     assert_non_null(ls_batch_norm(s.tape, one, c, c, c, c, NULL));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void max_pool_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = images(&s, 2, 3, 4, 4);
 
     LS_UNUSED(state);
@@ -160,12 +160,12 @@ static void max_pool_names_what_does_not_fit(void **state)
         &s, ls_max_pool2d(s.tape, x, &(ls_pool2d_params){.kernel = {0, 2}}),
         "max_pool2d: kernel (0, 2), stride (0, 0), padding (0, 0): the kernel must be at least "
         "1, the padding at most half of it");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void average_pool_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = images(&s, 2, 3, 4, 4);
 
     LS_UNUSED(state);
@@ -177,12 +177,12 @@ static void average_pool_names_what_does_not_fit(void **state)
                    "adaptive_avg_pool2d: input (4, 4) is not (N, C, H, W)");
     assert_refused(&s, ls_adaptive_avg_pool2d(s.tape, x, 1, 0),
                    "adaptive_avg_pool2d: an output of 1 x 0: neither may be under 1");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void shapes_that_must_be_equal_are_both_told(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *a = matrix(&s, 2, 3);
     ls_tensor *b = matrix(&s, 3, 2);
 
@@ -192,12 +192,12 @@ static void shapes_that_must_be_equal_are_both_told(void **state)
                    "add_relu: (2, 3) and (3, 2) have not the same shape");
     assert_refused(&s, ls_mse_loss(s.tape, a, b),
                    "mse_loss: prediction (2, 3) and target (3, 2) have not the same shape");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void cross_entropy_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *logits = matrix(&s, 2, 3);
     ls_tensor *three = zeros(&s, LS_I64, 1, (int64_t[]){3});
     ls_tensor *two = zeros(&s, LS_I64, 1, (int64_t[]){2});
@@ -212,12 +212,12 @@ static void cross_entropy_names_what_does_not_fit(void **state)
     ((int64_t *)ls_tensor_data(two))[1] = -4;
     assert_refused(&s, ls_cross_entropy(s.tape, logits, two),
                    "cross_entropy of (2, 3), (2): target -4 of row 1 is outside [0, 3)");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void reshape_names_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = matrix(&s, 4, 6);
     ls_tensor *none = matrix(&s, 0, 6);
     ls_tensor *scalar = zeros(&s, LS_F32, 0, NULL);
@@ -237,12 +237,12 @@ static void reshape_names_what_does_not_fit(void **state)
                    "reshape: 7 dimensions, 0 to 6 are possible");
     assert_refused(&s, ls_flatten(s.tape, scalar), "flatten: input () has no rows");
     assert_int_equal(ls_tensor_dim(ls_reshape(s.tape, none, 2, (int64_t[]){-1, 3}), 0), 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void types_and_devices_must_agree(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_device *other = open_reference();
     ls_tensor *wide = zeros(&s, LS_F64, 2, (int64_t[]){2, 3});
     ls_tensor *whole = zeros(&s, LS_I32, 2, (int64_t[]){2, 3});
@@ -258,13 +258,13 @@ static void types_and_devices_must_agree(void **state)
         &s, ls_relu(s.tape, elsewhere),
         "relu: input (2, 3) float32 is on device cpu_ref, the tape on cpu_ref (another one)");
     ls_tensor_destroy(elsewhere);
-    tear_down(&s);
+    teardown(&s);
     ls_device_close(other);
 }
 
 static void operators_of_later_architectures_name_what_does_not_fit(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = matrix(&s, 4, 3);
     ls_tensor *y = matrix(&s, 4, 2);
     ls_tensor *three = vector(&s, 3);
@@ -297,7 +297,7 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
                    "softmax: input () has no rows");
     assert_refused(&s, ls_stochastic_depth(s.tape, x, 2),
                    "stochastic_depth: probability 2 is outside 0 to 1");
-    tear_down(&s);
+    teardown(&s);
 }
 
 int main(void)

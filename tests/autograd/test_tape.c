@@ -25,7 +25,7 @@ typedef struct bench {
     ls_tensor *zero; /* (1,1) */
 } bench;
 
-static bench set_up(void)
+static bench setup(void)
 {
     bench s = {.device = open_reference()};
 
@@ -39,7 +39,7 @@ static bench set_up(void)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     destroy_all((ls_tensor *[]){s->x, s->w, s->b, s->zero}, 4);
@@ -54,7 +54,7 @@ static ls_tensor *line(bench *s)
 
 static void backward_gives_seed_times_the_derivatives(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
 
     LS_UNUSED(state);
     assert_null(ls_grad(s.w));
@@ -62,12 +62,12 @@ static void backward_gives_seed_times_the_derivatives(void **state)
     assert_elements(ls_grad(s.w), (double[]){20, 30}, 0);
     assert_elements(ls_grad(s.b), (double[]){10}, 0);
     assert_null(ls_grad(s.x));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void gradients_add_up_until_they_are_forgotten(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
 
     LS_UNUSED(state);
     for (int i = 1; i <= 3; i++) {
@@ -82,23 +82,23 @@ static void gradients_add_up_until_they_are_forgotten(void **state)
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
     assert_elements(ls_grad(s.b), (double[]){4}, 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void two_backwards_fit_on_one_tape_without_a_reset(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
 
     LS_UNUSED(state);
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_loss_cannot_be_passed_twice(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *loss = line(&s);
 
     LS_UNUSED(state);
@@ -106,12 +106,12 @@ static void a_loss_cannot_be_passed_twice(void **state)
     assert_status(LS_EINVAL, ls_backward(s.tape, loss, 1));
     assert_error("already passed");
     assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void values_are_given_back_by_backward_unless_kept(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *line_value = line(&s);
     ls_tensor *passing = ls_relu(s.tape, line_value);
     ls_tensor *kept = ls_relu(s.tape, passing);
@@ -134,12 +134,12 @@ static void values_are_given_back_by_backward_unless_kept(void **state)
     assert_null(ls_relu(s.tape, line_value));
     assert_status(LS_EINVAL, ls_tape_status(s.tape));
     assert_error("relu: input (1, 1) float32 has been given back");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_kept_value_is_a_constant_after_its_backward(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *y = line(&s);
 
     LS_UNUSED(state);
@@ -148,12 +148,12 @@ static void a_kept_value_is_a_constant_after_its_backward(void **state)
     assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
     assert_status(LS_EINVAL, ls_backward(s.tape, ls_relu(s.tape, y), 1));
     assert_error("depends on no tensor that requires a gradient");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void evaluation_records_nothing(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *y;
 
     LS_UNUSED(state);
@@ -166,12 +166,12 @@ static void evaluation_records_nothing(void **state)
     assert_error("evaluation mode");
     ls_tape_set_training(s.tape, 1);
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void bad_losses_are_refused(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tape *other = NULL;
 
     LS_UNUSED(state);
@@ -191,12 +191,12 @@ static void bad_losses_are_refused(void **state)
     assert_status(LS_EINVAL, ls_tape_status(other));
     assert_error("belongs to another tape");
     ls_tape_destroy(other);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void the_first_failure_stays(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *y;
 
     LS_UNUSED(state);
@@ -212,12 +212,12 @@ static void the_first_failure_stays(void **state)
     ls_tape_reset(s.tape);
     assert_status(LS_OK, ls_tape_status(s.tape));
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void null_inputs_are_told(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
 
     LS_UNUSED(state);
     assert_null(ls_relu(NULL, s.x));
@@ -225,24 +225,24 @@ static void null_inputs_are_told(void **state)
     assert_null(ls_linear(s.tape, s.x, NULL, s.b));
     assert_status(LS_EINVAL, ls_tape_status(s.tape));
     assert_error("linear: input 2 is NULL");
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_tapes_value_survives_an_attempt_to_destroy_it(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *y = line(&s);
 
     LS_UNUSED(state);
     ls_tensor_destroy(y);
     assert_status(LS_OK, ls_backward(s.tape, y, 1));
     assert_status(LS_EINVAL, ls_require_grad(y));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void only_floats_can_be_leaves(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *t = NULL;
 
     LS_UNUSED(state);
@@ -253,7 +253,7 @@ static void only_floats_can_be_leaves(void **state)
     assert_status(LS_OK, ls_require_grad(s.w));
     ls_zero_grad(t);
     ls_tensor_destroy(t);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* --- hooks --- */
@@ -278,7 +278,7 @@ static ls_status note(void *arg, ls_tensor *leaf)
 
 static void hooks_fire_once_in_the_order_of_completion(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     hook_log log = {0};
     ls_tensor *second = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 1}, (double[]){3});
     ls_tensor *unused = tensor_of(s.device, LS_F32, 1, (int64_t[]){1}, (double[]){0});
@@ -310,12 +310,12 @@ static void hooks_fire_once_in_the_order_of_completion(void **state)
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_int_equal(log.n, 2);
     destroy_all((ls_tensor *[]){second, unused}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void branches_off_the_loss_do_not_count(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     hook_log log = {0};
     ls_tensor *early = ls_relu(s.tape, s.w);
     ls_tensor *loss = line(&s);
@@ -328,12 +328,12 @@ static void branches_off_the_loss_do_not_count(void **state)
     assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
     assert_null(ls_tensor_data(early));
     assert_null(ls_tensor_data(late));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_failing_hook_ends_the_backward(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     hook_log log = {.fail_at = 1};
 
     LS_UNUSED(state);
@@ -350,14 +350,14 @@ static void a_failing_hook_ends_the_backward(void **state)
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_int_equal(log.n, 2);
     assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* --- gradients in memory of somebody else's --- */
 
 static void a_target_gets_the_gradient_and_gives_it_back(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     float bucket[3] = {-1, -1, -1};
     ls_tensor *target = NULL;
 
@@ -379,12 +379,12 @@ static void a_target_gets_the_gradient_and_gives_it_back(void **state)
     assert_ptr_not_equal(ls_grad(s.w), target);
     assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
     ls_tensor_destroy(target);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_target_that_does_not_fit_is_refused(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *wide = tensor_of(s.device, LS_F64, 2, (int64_t[]){1, 2}, (double[]){0, 0});
 
     LS_UNUSED(state);
@@ -396,12 +396,12 @@ static void a_target_that_does_not_fit_is_refused(void **state)
     autograd_set_has_grad(s.w, true);
     assert_null(ls_grad(s.w));
     ls_tensor_destroy(wide);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_target_lost_for_want_of_memory_is_forgotten(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     float bucket[2];
     ls_tensor *target = NULL;
 
@@ -414,12 +414,12 @@ static void a_target_lost_for_want_of_memory_is_forgotten(void **state)
     ls_alloc_fail_at(0);
     assert_null(ls_grad(s.w));
     ls_tensor_destroy(target);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void no_rows_write_zeros(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *none = NULL;
     ls_tensor *nothing = NULL;
     ls_tensor *loss;
@@ -433,7 +433,7 @@ static void no_rows_write_zeros(void **state)
     assert_elements(ls_grad(s.w), (double[]){0, 0}, 0);
     assert_elements(ls_grad(s.b), (double[]){0}, 0);
     destroy_all((ls_tensor *[]){none, nothing}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 int main(void)

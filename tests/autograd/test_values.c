@@ -14,7 +14,7 @@ typedef struct bench {
     int n_made;
 } bench;
 
-static bench set_up(void)
+static bench setup(void)
 {
     bench s = {.device = open_reference()};
 
@@ -22,7 +22,7 @@ static bench set_up(void)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     destroy_all(s->made, s->n_made);
@@ -60,7 +60,7 @@ static void pools_in_ceil_mode_reach_over_the_end(void **state)
     const ls_pool2d_params wide = {.kernel = {1, 3}, .stride = {1, 2}, .ceil_mode = 1};
     const ls_pool2d_params padded = {
         .kernel = {1, 2}, .stride = {1, 3}, .padding = {0, 1}, .ceil_mode = 1};
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = counting(&s, 4, (int64_t[]){1, 1, 1, 8}, 1, 1);
 
     LS_UNUSED(state);
@@ -70,7 +70,7 @@ static void pools_in_ceil_mode_reach_over_the_end(void **state)
                  (double[]){2, 4, 6, 7.5});
     assert_gives(&s, ls_avg_pool2d(s.tape, x, &padded), 4, (int64_t[]){1, 1, 1, 3},
                  (double[]){0.5, 3.5, 6.5});
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* Values and derivatives at -6, -4.5, ... 6, which are corners of some. */
@@ -100,7 +100,7 @@ static void activations_are_those_of_pytorch(void **state)
          {0, -1.528953e-5, -0.00404969, -0.1002108, 0, 1.3997892, 2.99595031, 4.49998471, 6},
          {0, -6.852916e-5, -0.01194565, -0.12746919, 0.5, 1.12746919, 1.01194565, 1.00006853, 1}},
     };
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = counting(&s, 1, (int64_t[]){9}, -6, 1.5);
     ls_tensor *ones = counting(&s, 1, (int64_t[]){9}, 1, 0);
 
@@ -116,12 +116,12 @@ static void activations_are_those_of_pytorch(void **state)
         assert_status(LS_OK, ls_backward(s.tape, y, 1));
         assert_elements(ls_grad(x), cases[i].dx, 1e-6);
     }
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void shapes_are_rearranged_as_pytorch_does(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = counting(&s, 3, (int64_t[]){2, 1, 3}, 0, 1);
     ls_tensor *y = counting(&s, 3, (int64_t[]){2, 2, 3}, 10, 1);
     ls_tensor *scale = counting(&s, 3, (int64_t[]){2, 1, 1}, 2, 1);
@@ -139,12 +139,12 @@ static void shapes_are_rearranged_as_pytorch_does(void **state)
                  (double[]){3, 5, 7, 6, 8, 10});
     assert_gives(&s, ls_expand(s.tape, scale, 4, (int64_t[]){2, 2, 1, 2}), 4,
                  (int64_t[]){2, 2, 1, 2}, (double[]){2, 2, 3, 3, 2, 2, 3, 3});
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void transformers_parts_are_those_of_pytorch(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = counting(&s, 2, (int64_t[]){2, 3}, 0, 0.5);
     ls_tensor *weight = counting(&s, 1, (int64_t[]){3}, 1, 1);
     ls_tensor *bias = counting(&s, 1, (int64_t[]){3}, 0, 1);
@@ -159,13 +159,13 @@ static void transformers_parts_are_those_of_pytorch(void **state)
         (double[]){0.23781219, 0.28329287, 0.47889494, 0.04796436, 0.16327865, 0.78875699});
     assert_gives(&s, ls_matmul(s.tape, a, b, 1), 3, (int64_t[]){2, 2, 2},
                  (double[]){14.5, 1, 1, 1, 14.5, 28, 28, 55});
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* Rows are dropped as a whole, and which ones depends on seed, step and call alone. */
 static void stochastic_depth_drops_rows(void **state)
 {
-    bench s = set_up();
+    bench s = setup();
     ls_tensor *x = counting(&s, 2, (int64_t[]){64, 3}, 1, 0);
     double first[64];
     int n_kept = 0;
@@ -192,7 +192,7 @@ static void stochastic_depth_drops_rows(void **state)
     assert_in_range(n_kept, 2 * 32, 2 * 63);
     ls_tape_set_training(s.tape, 0);
     assert_ptr_equal(ls_stochastic_depth(s.tape, x, 0.25), x);
-    tear_down(&s);
+    teardown(&s);
 }
 
 int main(void)

@@ -247,8 +247,8 @@ static void run_block(const char *name, results *out)
     ls_tensor *c = ls_conv2d(b.tape, ls_relu(b.tape, n), b.w[1], NULL, &same);
     ls_tensor *sum = ls_relu(b.tape, ls_add(b.tape, ls_add(b.tape, c, h), ls_add(b.tape, b.x, h)));
     // The same value as an image, and seen through another shape and back.
-    ls_tensor *turned = ls_reshape(b.tape, sum, 3, (int64_t[]){ROWS, -1, SIDE});
-    ls_tensor *back = ls_reshape(b.tape, turned, 4, (int64_t[]){ROWS, CHANNELS, SIDE, SIDE});
+    ls_tensor *rotated = ls_reshape(b.tape, sum, 3, (int64_t[]){ROWS, -1, SIDE});
+    ls_tensor *back = ls_reshape(b.tape, rotated, 4, (int64_t[]){ROWS, CHANNELS, SIDE, SIDE});
     ls_tensor *p =
         ls_max_pool2d(b.tape, ls_add(b.tape, back, sum), &(ls_pool2d_params){.kernel = {2, 2}});
     ls_tensor *y = ls_linear(b.tape, ls_flatten(b.tape, p), b.fc, NULL);

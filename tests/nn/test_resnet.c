@@ -20,7 +20,7 @@ typedef struct bench {
     const char *arch;
 } bench;
 
-static bench set_up(const char *device, const char *arch, int classes)
+static bench setup(const char *device, const char *arch, int classes)
 {
     const ls_device_options options = {.size = sizeof(options), .name = device, .threads = 1};
     bench b = {.arch = arch};
@@ -34,7 +34,7 @@ static bench set_up(const char *device, const char *arch, int classes)
     return b;
 }
 
-static void tear_down(bench *b)
+static void teardown(bench *b)
 {
     ls_tape_destroy(b->tape);
     net_destroy(b->net);
@@ -49,16 +49,16 @@ static bench large; /* resnet50 */
 static int open_nets(void **state)
 {
     LS_UNUSED(state);
-    small = set_up("cpu", "resnet18", 1000);
-    large = set_up("cpu", "resnet50", 1000);
+    small = setup("cpu", "resnet18", 1000);
+    large = setup("cpu", "resnet50", 1000);
     return 0;
 }
 
 static int close_nets(void **state)
 {
     LS_UNUSED(state);
-    tear_down(&small);
-    tear_down(&large);
+    teardown(&small);
+    teardown(&large);
     return 0;
 }
 

@@ -21,7 +21,7 @@ typedef struct bench {
     ls_tensor *y;
 } bench;
 
-static bench set_up(int64_t rows)
+static bench setup(int64_t rows)
 {
     bench s = {.device = open_reference()};
 
@@ -31,7 +31,7 @@ static bench set_up(int64_t rows)
     return s;
 }
 
-static void tear_down(bench *s)
+static void teardown(bench *s)
 {
     ls_tape_destroy(s->tape);
     ls_model_destroy(s->net.model);
@@ -55,11 +55,11 @@ static void training_learns_and_repeats_bit_by_bit(void **state)
 
     LS_UNUSED(state);
     for (int run = 0; run < 2; run++) {
-        bench s = set_up(12);
+        bench s = setup(12);
 
         for (int i = 0; i < 30; i++)
             losses[run][i] = step(&s, s.x, s.y);
-        tear_down(&s);
+        teardown(&s);
     }
     assert_true(losses[0][0] > 1.0F);
     assert_true(losses[0][29] < 0.1F);
@@ -68,7 +68,7 @@ static void training_learns_and_repeats_bit_by_bit(void **state)
 
 static void the_gradients_survive_a_change_of_mode(void **state)
 {
-    bench s = set_up(6);
+    bench s = setup(6);
     ls_tensor *out;
     int n;
     const ls_named *p = ls_model_parameters(s.net.model, &n);
@@ -81,12 +81,12 @@ static void the_gradients_survive_a_change_of_mode(void **state)
     assert_int_equal(ls_tensor_dim(out, 1), CONVNET_CLASSES);
     for (int i = 0; i < n; i++)
         assert_non_null(ls_grad(p[i].tensor));
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void the_counter_moves_only_in_training_and_with_rows(void **state)
 {
-    bench s = set_up(6);
+    bench s = setup(6);
     ls_tensor *x = NULL;
     ls_tensor *y = NULL;
     int n;
@@ -105,12 +105,12 @@ static void the_counter_moves_only_in_training_and_with_rows(void **state)
     assert_int_equal(*(const int64_t *)ls_tensor_data_const(buffers[2].tensor), 1);
     assert_true(element_of(buffers[0].tensor, 0) == mean);
     destroy_all((ls_tensor *[]){x, y}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void no_rows_give_no_loss_and_gradients_of_zero(void **state)
 {
-    bench s = set_up(0);
+    bench s = setup(0);
     float loss = 1;
     int n;
     const ls_named *p = ls_model_parameters(s.net.model, &n);
@@ -127,12 +127,12 @@ static void no_rows_give_no_loss_and_gradients_of_zero(void **state)
                 assert_true(element_of(g, k) == 0);
         }
     }
-    tear_down(&s);
+    teardown(&s);
 }
 
 static void a_warm_step_allocates_nothing(void **state)
 {
-    bench s = set_up(12);
+    bench s = setup(12);
     ls_tensor *x = NULL;
     ls_tensor *y = NULL;
     uint64_t before;
@@ -158,7 +158,7 @@ static void a_warm_step_allocates_nothing(void **state)
     }
     assert_int_equal(ls_alloc_count(), before);
     destroy_all((ls_tensor *[]){x, y}, 2);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* Resident pages, from /proc/self/statm. */
@@ -176,7 +176,7 @@ static long resident_pages(void)
 
 static void resident_memory_is_flat_over_1000_steps(void **state)
 {
-    bench s = set_up(2);
+    bench s = setup(2);
     long before;
 
     LS_UNUSED(state);
@@ -187,7 +187,7 @@ static void resident_memory_is_flat_over_1000_steps(void **state)
         (void)step(&s, s.x, s.y);
     // Some pages of the C library may come in late; a leak of one value a step would be hundreds.
     assert_true(resident_pages() - before < 64);
-    tear_down(&s);
+    teardown(&s);
 }
 
 /* A step whose n-th allocation fails tells so, and the next step on the same tape is as if nothing had happened. */
@@ -198,7 +198,7 @@ static void any_failed_allocation_leaves_a_usable_tape(void **state)
 
     LS_UNUSED(state);
     for (uint64_t n = 0; !whole; n++) {
-        bench s = set_up(4);
+        bench s = setup(4);
         float loss = 0;
         ls_status st;
 
@@ -215,7 +215,7 @@ static void any_failed_allocation_leaves_a_usable_tape(void **state)
             assert_status(LS_OK, convnet_gradients(&s.net, s.tape, s.x, s.y, &loss));
         }
         assert_true(loss == want);
-        tear_down(&s);
+        teardown(&s);
     }
 }
 

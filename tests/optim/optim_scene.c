@@ -76,7 +76,7 @@ void copy_state(ls_optimizer *from, ls_optimizer *to)
     }
 }
 
-fixture set_up(ls_dtype type, const double start[3], make_optimizer_fn make, const void *arg)
+fixture setup(ls_dtype type, const double start[3], make_optimizer_fn make, const void *arg)
 {
     fixture f = {.p = make_tensor(type, 3), .g = make_tensor(type, 3)};
     const ls_named named = {.name = "p", .tensor = f.p};
@@ -87,7 +87,7 @@ fixture set_up(ls_dtype type, const double start[3], make_optimizer_fn make, con
     return f;
 }
 
-void tear_down(fixture *f)
+void teardown(fixture *f)
 {
     ls_optimizer_destroy(f->o);
     ls_tensor_destroy(f->p);
@@ -98,7 +98,7 @@ void tear_down(fixture *f)
 static void take_over_after(int n_before, const double start[3], const double gradients[4][3],
                             make_optimizer_fn make, const void *arg)
 {
-    fixture f = set_up(LS_F32, start, make, arg);
+    fixture f = setup(LS_F32, start, make, arg);
     const ls_named named = {.name = "p", .tensor = f.p};
     ls_optimizer *other;
     float kept[3];
@@ -124,7 +124,7 @@ static void take_over_after(int n_before, const double start[3], const double gr
     assert_memory_equal(ls_tensor_data_const(f.p), whole, sizeof(whole));
     assert_true(ls_optimizer_lr(other) == 0.07);
     ls_optimizer_destroy(other);
-    tear_down(&f);
+    teardown(&f);
 }
 
 void check_continuing(const double start[3], const double gradients[4][3], make_optimizer_fn make,

@@ -35,7 +35,7 @@ static ls_status make(const ls_named *parameter, const void *arg, ls_optimizer *
 
 static void run_case(const adam_case *c, ls_dtype type, double tolerance)
 {
-    fixture f = set_up(type, adam_start, make, c);
+    fixture f = setup(type, adam_start, make, c);
 
     for (int step = 0; step < 4; step++) {
         set_values(f.g, adam_grads[step]);
@@ -48,7 +48,7 @@ static void run_case(const adam_case *c, ls_dtype type, double tolerance)
                          c->amsgrad, step, i, value_at(f.p, i), c->after[step][i]);
         }
     }
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void every_combination_gives_what_pytorch_gives(void **state)
@@ -70,7 +70,7 @@ static ls_status make_default(const ls_named *parameter, const void *arg, ls_opt
 
 static void zeros_mean_the_defaults_of_pytorch(void **state)
 {
-    fixture f = set_up(LS_F64, adam_start, make_default, NULL);
+    fixture f = setup(LS_F64, adam_start, make_default, NULL);
 
     LS_UNUSED(state);
     for (int step = 0; step < 4; step++) {
@@ -79,7 +79,7 @@ static void zeros_mean_the_defaults_of_pytorch(void **state)
     }
     for (size_t i = 0; i < 3; i++)
         assert_true(fabs(value_at(f.p, i) - adam_cases[0].after[3][i]) < 1e-14);
-    tear_down(&f);
+    teardown(&f);
 }
 
 /* Fills arrays with seeded values, the squares' positive, and updates them once. */
@@ -123,7 +123,7 @@ static void every_instruction_set_gives_the_same_bits(void **state)
                                .step_size = 0.3,
                                .root_scale = 0.7,
                                .added_decay = (variant & 4) != 0 ? 0.05 : 0,
-                               .kept = (variant & 8) != 0 ? 0.97 : 1};
+                               .decay_factor = (variant & 8) != 0 ? 0.97 : 1};
 
         memset(best, 0, sizeof(best));
         memset(other, 0, sizeof(other));
@@ -157,7 +157,7 @@ static void the_state_has_the_names_of_pytorch(void **state)
 {
     static const char *const names[] = {"adamw.lr", "p.exp_avg", "p.exp_avg_sq", "p.max_exp_avg_sq",
                                         "p.step"};
-    fixture f = set_up(LS_F32, adam_start, make, with_amsgrad(1));
+    fixture f = setup(LS_F32, adam_start, make, with_amsgrad(1));
     const ls_named *items;
     int n = 0;
 
@@ -178,12 +178,12 @@ static void the_state_has_the_names_of_pytorch(void **state)
     assert_told("p.step");
     assert_ok(ls_optimizer_loaded(f.o));
     assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void a_step_allocates_nothing(void **state)
 {
-    fixture f = set_up(LS_F32, adam_start, make, with_amsgrad(0));
+    fixture f = setup(LS_F32, adam_start, make, with_amsgrad(0));
     uint64_t before;
 
     LS_UNUSED(state);
@@ -191,7 +191,7 @@ static void a_step_allocates_nothing(void **state)
     for (int i = 0; i < 10; i++)
         assert_ok(ls_optimizer_step(f.o));
     assert_int_equal(ls_alloc_count(), before);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void wrong_options_say_what_is_wrong(void **state)

@@ -36,7 +36,7 @@ static ls_status make(const ls_named *parameter, const void *opt, ls_optimizer *
 static void run_case(const sgd_case *c, ls_dtype type, double tolerance)
 {
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(type, sgd_start, make, &opt);
+    fixture f = setup(type, sgd_start, make, &opt);
 
     for (int step = 0; step < 4; step++) {
         set_values(f.g, sgd_grads[step]);
@@ -49,7 +49,7 @@ static void run_case(const sgd_case *c, ls_dtype type, double tolerance)
                          value_at(f.p, i), c->after[step][i]);
         }
     }
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void every_combination_gives_what_pytorch_gives(void **state)
@@ -116,7 +116,7 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 static void a_rate_of_zero_leaves_its_term_out(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
-    fixture f = set_up(LS_F32, sgd_start, make, &opt);
+    fixture f = setup(LS_F32, sgd_start, make, &opt);
 
     LS_UNUSED(state);
     // 0 * infinity would be NaN: without weight decay nobody multiplies.
@@ -125,14 +125,14 @@ static void a_rate_of_zero_leaves_its_term_out(void **state)
     assert_ok(ls_optimizer_step(f.o));
     assert_true(isinf(value_at(f.p, 0)));
     assert_true(value_at(f.p, 1) == 0 && value_at(f.p, 2) == 0);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void a_parameter_without_gradient_is_left_alone(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F64, sgd_start, make, &opt);
+    fixture f = setup(LS_F64, sgd_start, make, &opt);
     const ls_named *items;
     int n = 0;
 
@@ -151,7 +151,7 @@ static void a_parameter_without_gradient_is_left_alone(void **state)
     for (size_t i = 0; i < 3; i++)
         assert_true(fabs(value_at(f.p, i) - c->after[0][i]) < 1e-15);
     assert_int_equal(*(const uint8_t *)items[2].bytes, 1);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void a_gradient_that_does_not_fit_changes_nothing(void **state)
@@ -199,7 +199,7 @@ static void a_state_that_makes_no_sense_is_refused_and_undone(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F32, sgd_start, make, &opt);
+    fixture f = setup(LS_F32, sgd_start, make, &opt);
     const ls_named *items;
     int n;
 
@@ -218,14 +218,14 @@ static void a_state_that_makes_no_sense_is_refused_and_undone(void **state)
     assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
     assert_told("p.momentum_buffer_set");
     assert_ok(ls_optimizer_loaded(f.o));
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void the_learning_rate_is_that_of_the_last_call(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
     const double expected = 0.125;
-    fixture f = set_up(LS_F64, sgd_start, make, &opt);
+    fixture f = setup(LS_F64, sgd_start, make, &opt);
     const ls_named *items;
     int n = 0;
 
@@ -235,26 +235,26 @@ static void the_learning_rate_is_that_of_the_last_call(void **state)
     ls_optimizer_set_lr(f.o, expected);
     assert_true(ls_optimizer_lr(f.o) == expected);
     assert_memory_equal(items[0].bytes, &expected, sizeof(expected));
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void a_step_tells_those_who_hold_copies(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
-    fixture f = set_up(LS_F32, sgd_start, make, &opt);
+    fixture f = setup(LS_F32, sgd_start, make, &opt);
     const uint64_t before = f.p->storage->version;
 
     LS_UNUSED(state);
     assert_ok(ls_optimizer_step(f.o));
     assert_true(f.p->storage->version > before);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void a_step_allocates_nothing(void **state)
 {
     const sgd_case *c = &sgd_cases[LS_COUNT_OF(sgd_cases) - 1];
     const ls_sgd_options opt = options_of(c);
-    fixture f = set_up(LS_F32, sgd_start, make, &opt);
+    fixture f = setup(LS_F32, sgd_start, make, &opt);
     uint64_t before;
 
     LS_UNUSED(state);
@@ -262,7 +262,7 @@ static void a_step_allocates_nothing(void **state)
     for (int i = 0; i < 10; i++)
         assert_ok(ls_optimizer_step(f.o));
     assert_int_equal(ls_alloc_count(), before);
-    tear_down(&f);
+    teardown(&f);
 }
 
 static void wrong_options_say_what_is_wrong(void **state)

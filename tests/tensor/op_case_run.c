@@ -261,19 +261,19 @@ static void run_batch_norm(case_run *r)
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *mean = NULL;
     ls_tensor *variance = NULL;
-    ls_tensor *where = NULL;
+    ls_tensor *mask = NULL;
     ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
 
     if (r->attrs.training) {
         mean = unplaced(r, r->type, 1, channels);
         variance = unplaced(r, r->type, 1, channels);
-        where = r->attrs.relu ? unplaced(r, LS_I32, c->n_dims, c->x) : NULL;
+        mask = r->attrs.relu ? unplaced(r, LS_I32, c->n_dims, c->x) : NULL;
     }
     run_op(r, (op_call){.op = OP_BATCH_NORM,
                         .n_in = 5,
                         .n_out = 4,
                         .in = {x, w, b, running_mean, running_var},
-                        .out = {y, mean, variance, where}});
+                        .out = {y, mean, variance, mask}});
     // A mean far from 0 costs its ratio to the spread in accuracy, in float32 as in any other type.
     result(r, "y", y, per_channel * scale * scale);
     result(r, "running_mean", running_mean, per_channel);
@@ -286,7 +286,7 @@ static void run_batch_norm(case_run *r)
                   (op_call){.op = OP_BATCH_NORM_BACKWARD,
                             .n_in = 7,
                             .n_out = 3,
-                            .in = {x, dy, w, b, mean, variance, where},
+                            .in = {x, dy, w, b, mean, variance, mask},
                             .out = {dx, w, b}},
                   1, gradient_names, per_channel * scale * scale);
     result(r, "dx", dx, per_channel * scale * scale);
@@ -365,7 +365,7 @@ static void run_max_pool2d(case_run *r)
     ls_tensor *dy = noise(r, 4, ydims, 1, 0);
     ls_tensor *y = unplaced(r, r->type, 4, ydims);
     ls_tensor *without_where = unplaced(r, r->type, 4, ydims);
-    ls_tensor *where = unplaced(r, LS_I32, 4, ydims);
+    ls_tensor *indices = unplaced(r, LS_I32, 4, ydims);
     ls_tensor *dx = unplaced(r, r->type, 4, c->x);
 
     run_op(
@@ -373,12 +373,13 @@ static void run_max_pool2d(case_run *r)
         (op_call){
             .op = OP_MAX_POOL2D, .n_in = 1, .n_out = 2, .in = {x}, .out = {without_where, NULL}});
     result(r, "y in evaluation", without_where, 1);
-    run_op(r, (op_call){.op = OP_MAX_POOL2D, .n_in = 1, .n_out = 2, .in = {x}, .out = {y, where}});
+    run_op(r,
+           (op_call){.op = OP_MAX_POOL2D, .n_in = 1, .n_out = 2, .in = {x}, .out = {y, indices}});
     result(r, "y", y, 1);
     run_op(
         r,
         (op_call){
-            .op = OP_MAX_POOL2D_BACKWARD, .n_in = 2, .n_out = 1, .in = {dy, where}, .out = {dx}});
+            .op = OP_MAX_POOL2D_BACKWARD, .n_in = 2, .n_out = 1, .in = {dy, indices}, .out = {dx}});
     result(r, "dx", dx, area);
 }
 
@@ -506,7 +507,7 @@ static void run_pointwise(case_run *r, op_kind op, op_kind back, bool reads_y, d
     if (r->status == LS_OK)
         tensor_release(dx);
     run_op(r, (op_call){.op = back,
-                        .spends = true,
+                        .may_reuse_grad = true,
                         .n_in = 2,
                         .n_out = 1,
                         .in = {reads_y ? y : x, dy},

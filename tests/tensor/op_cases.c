@@ -2,7 +2,7 @@
 #include "tensor/op_cases.h"
 
 /* Another rank with the same rows. */
-static ls_status add_a_twin(void *arg, double *values, size_t n)
+static ls_status add_an_equal_rank(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
     for (size_t i = 0; i < n; i++)
@@ -11,7 +11,7 @@ static ls_status add_a_twin(void *arg, double *values, size_t n)
 }
 
 /* Another rank with four values a channel: forward -1, 0, 1, 2; backward sums of 2 and 6. */
-static ls_status add_a_stranger(void *arg, double *values, size_t n)
+static ls_status add_an_unlike_rank(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
     values[0] += 4;
@@ -109,13 +109,13 @@ const op_case op_cases[] = {
     {.name = "batch norm of values far from 0", .op = OP_BATCH_NORM, .n_dims = 4, .x = {4, 8, 6, 6}, .scale = 1000,
      .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
     {.name = "batch norm shared by two", .op = OP_BATCH_NORM, .n_dims = 4, .x = {3, 17, 5, 6},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_a_twin}}},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_an_equal_rank}}},
     {.name = "batch norm shared by two with relu", .op = OP_BATCH_NORM, .n_dims = 2, .x = {1, 16},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true, .sync = {.sum = add_a_stranger}}},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true, .sync = {.sum = add_an_unlike_rank}}},
     {.name = "batch norm of no rows, shared with others", .op = OP_BATCH_NORM, .n_dims = 4, .x = {0, 16, 4, 4},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_a_stranger}}},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_an_unlike_rank}}},
     {.name = "batch norm of no rows, shared by two", .op = OP_BATCH_NORM, .n_dims = 4, .x = {0, 16, 4, 4},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_a_twin}}},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .sync = {.sum = add_an_equal_rank}}},
     {.name = "batch norm in evaluation", .op = OP_BATCH_NORM, .n_dims = 4, .x = {3, 16, 5, 6}, .attrs = {.momentum = 0.1, .eps = 1e-5}},
     {.name = "batch norm in evaluation with relu", .op = OP_BATCH_NORM, .n_dims = 4, .x = {1, 5, 1, 1},
      .attrs = {.momentum = 0.1, .eps = 1e-5, .relu = true}},

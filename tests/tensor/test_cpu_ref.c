@@ -96,7 +96,7 @@ static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
     const double image[] = {1, 7, 7, 2, 7, (double)NAN, 0, 0, 9};
     ls_tensor *x = tensor_of(device, LS_F64, 4, (int64_t[]){1, 1, 3, 3}, image);
     ls_tensor *y = unplaced_of(device, LS_F64, 4, (int64_t[]){1, 1, 2, 2});
-    ls_tensor *where = unplaced_of(device, LS_I32, 4, (int64_t[]){1, 1, 2, 2});
+    ls_tensor *indices = unplaced_of(device, LS_I32, 4, (int64_t[]){1, 1, 2, 2});
     const int32_t *at;
 
     LS_UNUSED(state);
@@ -105,14 +105,14 @@ static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
                           .n_in = 1,
                           .n_out = 2,
                           .in = {x},
-                          .out = {y, where}});
-    at = ls_tensor_data_const(where);
+                          .out = {y, indices}});
+    at = ls_tensor_data_const(indices);
     assert_int_equal(at[0], 1);
     assert_int_equal(at[1], 5);
     assert_int_equal(at[2], 4);
     assert_int_equal(at[3], 5);
     assert_elements(y, (double[]){7, (double)NAN, 7, (double)NAN}, 0);
-    destroy_all((ls_tensor *[]){x, y, where}, 3);
+    destroy_all((ls_tensor *[]){x, y, indices}, 3);
     ls_device_close(device);
 }
 

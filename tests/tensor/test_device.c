@@ -251,7 +251,7 @@ static void views_of_an_opaque_tensor_and_copies_into_it_agree(void **state)
     device_ops ops;
     ls_tensor *x = tensor_of(device, LS_F32, 1, (int64_t[]){4}, (double[]){1, 2, 3, 4});
     ls_tensor *y = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
-    ls_tensor *twin = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
+    ls_tensor *second = unplaced_of(device, LS_F32, 1, (int64_t[]){4});
     ls_tensor *view = NULL;
 
     LS_UNUSED(state);
@@ -259,12 +259,12 @@ static void views_of_an_opaque_tensor_and_copies_into_it_agree(void **state)
     assert_status(
         LS_OK, device_run(device,
                           &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
-    tensor_share(twin, y);
+    tensor_share(second, y);
     assert_status(LS_OK, ls_tensor_copy(y, x));
     assert_status(LS_OK, ls_tensor_view(y, 2, (int64_t[]){2, 2}, &view));
     assert_elements(view, (double[]){1, 2, 3, 4}, 0);
-    assert_elements(twin, (double[]){1, 2, 3, 4}, 0);
-    destroy_all((ls_tensor *[]){x, y, twin, view}, 4);
+    assert_elements(second, (double[]){1, 2, 3, 4}, 0);
+    destroy_all((ls_tensor *[]){x, y, second, view}, 4);
     ls_device_close(device);
 }
 

@@ -122,7 +122,7 @@ REF_INLINE void normalise(const op_call *call, size_t c, const double *shared, b
         ref_get(tensor_elements(call->in[1]), c, wide) / sqrt(m.variance + call->attrs.eps);
     const double bias = ref_get(tensor_elements(call->in[2]), c, wide);
     void *y = tensor_elements(call->out[0]);
-    int32_t *where = call->out[3] == NULL ? NULL : tensor_elements(call->out[3]);
+    int32_t *mask = call->out[3] == NULL ? NULL : tensor_elements(call->out[3]);
 
     for (size_t n = 0; n < ch.n_rows; n++) {
         for (size_t i = 0; i < ch.area; i++) {
@@ -131,8 +131,8 @@ REF_INLINE void normalise(const op_call *call, size_t c, const double *shared, b
             const bool cut = call->attrs.relu && v <= 0;
 
             ref_put(y, at, cut ? 0 : v, wide);
-            if (where != NULL)
-                where[at] = !cut;
+            if (mask != NULL)
+                mask[at] = !cut;
         }
     }
 }
@@ -189,7 +189,7 @@ ls_status ref_batch_norm(device_state *self, const op_call *call)
         if (call->out[i] != NULL)
             LS_TRY(tensor_place(call->out[i], NULL, 0));
     }
-    if (batch_sync_wanted(call)) {
+    if (batch_sync_needed(call)) {
         LS_TRY(shared_values(call, &memory, &shared));
         st = share_moments(call, shared);
     }
@@ -204,14 +204,14 @@ typedef struct back_channel {
     channel ch;
     const void *x;
     const void *dy;
-    const int32_t *where; /* NULL without a fused ReLU */
+    const int32_t *mask; /* NULL without a fused ReLU */
     double mean;
     double inverse; /* 1 / sqrt(variance + eps) */
 } back_channel;
 
 REF_INLINE double dy_at(const back_channel *b, size_t at, bool wide)
 {
-    return b->where != NULL && b->where[at] == 0 ? 0 : ref_get(b->dy, at, wide);
+    return b->mask != NULL && b->mask[at] == 0 ? 0 : ref_get(b->dy, at, wide);
 }
 
 REF_INLINE double xhat_at(const back_channel *b, size_t at, bool wide)
@@ -239,7 +239,7 @@ REF_INLINE back_channel back_channel_of(const op_call *call, size_t c, bool wide
     return (back_channel){.ch = channel_of(call->in[0], c),
                           .x = tensor_elements(call->in[0]),
                           .dy = tensor_elements(call->in[1]),
-                          .where = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
+                          .mask = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
                           .mean = ref_get(tensor_elements(call->in[4]), c, wide),
                           .inverse = 1 / sqrt(variance + call->attrs.eps)};
 }
@@ -334,7 +334,7 @@ ls_status ref_batch_norm_backward(device_state *self, const op_call *call)
     LS_UNUSED(self);
     if (call->out[0] != NULL)
         LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (batch_sync_wanted(call))
+    if (batch_sync_needed(call))
         LS_TRY(shared_values(call, &memory, &shared));
     st = backward(call, shared);
     ls_tensor_destroy(memory);

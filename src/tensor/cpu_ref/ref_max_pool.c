@@ -43,7 +43,7 @@ REF_INLINE void max_pool(const op_call *call, const pool_sizes *s, bool wide)
     const size_t n_planes = (size_t)(in->dims[0] * in->dims[1]);
     const void *x = tensor_elements(in);
     void *y = tensor_elements(call->out[0]);
-    int32_t *where = call->out[1] == NULL ? NULL : tensor_elements(call->out[1]);
+    int32_t *indices = call->out[1] == NULL ? NULL : tensor_elements(call->out[1]);
     size_t at = 0;
 
     for (size_t p = 0; p < n_planes; p++) {
@@ -54,8 +54,8 @@ REF_INLINE void max_pool(const op_call *call, const pool_sizes *s, bool wide)
                 const int64_t best_at = winner(s, x, plane, oh, ow, wide);
 
                 ref_put(y, at, ref_get(x, plane + (size_t)best_at, wide), wide);
-                if (where != NULL)
-                    where[at] = (int32_t)best_at;
+                if (indices != NULL)
+                    indices[at] = (int32_t)best_at;
             }
         }
     }
@@ -85,14 +85,14 @@ REF_INLINE void backward(const op_call *call, bool wide)
 {
     const ls_tensor *dy = call->in[0];
     ls_tensor *dx = call->out[0];
-    const int32_t *where = tensor_elements(call->in[1]);
+    const int32_t *indices = tensor_elements(call->in[1]);
     const size_t n_planes = (size_t)(dx->dims[0] * dx->dims[1]);
     const size_t plane = (size_t)(dx->dims[2] * dx->dims[3]);
     const size_t out_plane = (size_t)(dy->dims[2] * dy->dims[3]);
 
     for (size_t p = 0; p < n_planes; p++) {
         for (size_t i = p * out_plane; i < (p + 1) * out_plane; i++)
-            ref_give(tensor_elements(dx), p * plane + (size_t)where[i],
+            ref_give(tensor_elements(dx), p * plane + (size_t)indices[i],
                      ref_get(tensor_elements(dy), i, wide), true, wide);
     }
 }

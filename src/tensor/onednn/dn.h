@@ -12,7 +12,7 @@
 
 #include "tensor/device.h"
 #include "tensor/onednn/conv2d_choice.h"
-#include "tensor/onednn/dn_face.h"
+#include "tensor/onednn/dn_compat.h"
 #include "tensor/onednn/simd.h"
 
 typedef struct primitive primitive;
@@ -60,19 +60,19 @@ typedef enum layout_kind {
 struct layout {
     layout *next;
     int n_users; /* storages, packed weights and primitives that refer to it: it stays */
-    face_desc desc;
+    compat_desc desc;
     size_t bytes;
     layout_kind kind;
     int block; /* of LAYOUT_BLOCKED */
     int n_dims;
-    int64_t dims[FACE_MAX_DIMS];
+    int64_t dims[COMPAT_MAX_DIMS];
 };
 
 /*
  * The one layout of `desc`; NULL without memory, or of NULL. A layout without users stays until
  * LAYOUTS_IDLE_MOST others have been looked up after it, which is more than a kernel does.
  */
-const layout *layout_intern(device_state *self, face_desc desc);
+const layout *layout_intern(device_state *self, compat_desc desc);
 
 /* Row-major. NULL without memory. */
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);
@@ -155,7 +155,7 @@ typedef enum primitive_kind {
 /* What decides which primitive it is. Zeroed before it is filled: all bytes are compared. */
 typedef struct primitive_key {
     int32_t kind;
-    int32_t prop; /* face_prop; of a reorder: whether it adds */
+    int32_t prop; /* compat_prop; of a reorder: whether it adds */
     int32_t has_bias;
     int32_t groups;
     int32_t stride[2];
@@ -194,7 +194,7 @@ typedef struct primitive_arg {
 
 /* Makes a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and remembers it under `key`.
  * Others that this kernel has found stay. */
-LS_MUST_USE ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
+LS_MUST_USE ls_status primitive_add(device_state *self, const primitive_key *key, compat_pd pd_take,
                                     const primitive_arg *args, int n_args, primitive **out);
 
 /* Runs it on data[i], one for each argument in order. */
@@ -258,7 +258,7 @@ typedef struct tap_weights {
     size_t in;
     size_t out;
     size_t n;
-    bool turned; /* for dx: the weights' O is `in` here, and the taps come last one first */
+    bool rotated; /* for dx: the weights' O is `in` here, and the taps come last one first */
 } tap_weights;
 
 size_t taps_panels(size_t channels);      /* of 16 channels */

@@ -22,13 +22,13 @@ static ls_status all_plain(ls_tensor *const *tensors, int n)
 /* --- matmul --- */
 
 /* (batch, rows, columns), whose last two lie swapped in memory with `transposed`. */
-static face_desc describe(face_list *list, int64_t batch, int64_t rows, int64_t columns,
-                          bool transposed)
+static compat_desc describe(compat_list *list, int64_t batch, int64_t rows, int64_t columns,
+                            bool transposed)
 {
     const int64_t dims[3] = {batch, rows, columns};
     const int64_t strides[3] = {rows * columns, transposed ? 1 : columns, transposed ? rows : 1};
 
-    return face_desc_strided(list, 3, dims, strides);
+    return compat_desc_strided(list, 3, dims, strides);
 }
 
 /* key: src (batch, M, K, a transposed), weights (N, b transposed). */
@@ -36,7 +36,7 @@ static ls_status make_matmul(device_state *self, const primitive_key *key, primi
 {
     const int64_t *s = key->src;
     const int64_t *b = key->weights;
-    face_list list = {0};
+    compat_list list = {0};
     const layout *l[3] = {
         layout_intern(self, describe(&list, s[0], s[1], s[2], s[3] != 0)),
         layout_intern(self, describe(&list, s[0], s[2], b[0], b[1] != 0)),
@@ -51,10 +51,10 @@ static ls_status make_matmul(device_state *self, const primitive_key *key, primi
         st = dn_fail(LS_ENOMEM, "no memory for a layout");
     else
         st = primitive_add(self, key,
-                           face_pd_matmul(self->engine, l[0]->desc, l[1]->desc, l[2]->desc), args,
+                           compat_pd_matmul(self->engine, l[0]->desc, l[1]->desc, l[2]->desc), args,
                            3, out);
     threads_leave(before);
-    face_list_free(&list);
+    compat_list_free(&list);
     return st;
 }
 
@@ -190,15 +190,15 @@ ls_status dn_layer_norm_backward(device_state *self, const op_call *call)
     norm_work w = {.simd = self->simd, .rows = p.outer, .n = p.n};
     const size_t n_sums = 2 * (2 * p.n); // two doubles for each column
     ls_tensor *memory = NULL;
-    float *room;
+    float *floats;
 
     LS_TRY(all_plain(call->in, 5));
     if (call->out[0] != NULL)
         LS_TRY(layout_place_over(self, call, layout_of(self, call->in[0])));
-    LS_TRY(dn_floats(call->in[0]->device, n_sums + (size_t)self->threads * p.n, &memory, &room));
-    memset(room, 0, n_sums * sizeof(*room));
-    w.sums = (double *)(void *)room;
-    w.xhat = room + n_sums;
+    LS_TRY(dn_floats(call->in[0]->device, n_sums + (size_t)self->threads * p.n, &memory, &floats));
+    memset(floats, 0, n_sums * sizeof(*floats));
+    w.sums = (double *)(void *)floats;
+    w.xhat = floats + n_sums;
     w.x = dn_data(call->in[0]);
     w.dy = dn_data(call->in[1]);
     w.weight = dn_data(call->in[2]);

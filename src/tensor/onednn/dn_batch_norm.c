@@ -125,7 +125,7 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     w->relu = call->attrs.relu;
     n_sums = n_items(&w->v) * w->v.lanes;
     n_lanes = w->v.planes * w->v.lanes;
-    n_shared = batch_sync_wanted(call) ? batch_sync_count(g->c) : 0;
+    n_shared = batch_sync_needed(call) ? batch_sync_count(g->c) : 0;
     LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes, &w->memory, &at));
     w->channels = g->c;
     w->shared = n_shared > 0 ? (double *)(void *)at : NULL;

@@ -106,24 +106,24 @@ typedef struct broadcast_work {
     float *out;
     const float *zeros; /* a row of each */
     const float *ones;
-    float
-        *parts; /* the rows of b; backward: room for a row of sums, of products, of doubles each */
+    float *
+        parts; /* the rows of b; backward: floats for a row of sums, of products, of doubles each */
 } broadcast_work;
 
 /* Room for `each` floats for each part, behind a row of zeros and one of ones. */
 static ls_status make_rows(ls_device *device, broadcast_work *w, size_t each, ls_tensor **memory)
 {
     const size_t lanes = w->p.lanes;
-    float *room;
+    float *floats;
 
-    LS_TRY(dn_floats(device, w->p.period * each + 2 * lanes, memory, &room));
-    w->parts = room;
-    room += w->p.period * each;
-    memset(room, 0, lanes * sizeof(*room));
-    w->zeros = room;
+    LS_TRY(dn_floats(device, w->p.period * each + 2 * lanes, memory, &floats));
+    w->parts = floats;
+    floats += w->p.period * each;
+    memset(floats, 0, lanes * sizeof(*floats));
+    w->zeros = floats;
     for (size_t i = 0; i < lanes; i++)
-        room[lanes + i] = 1;
-    w->ones = room + lanes;
+        floats[lanes + i] = 1;
+    w->ones = floats + lanes;
     return LS_OK;
 }
 

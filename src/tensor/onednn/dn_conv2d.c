@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* x: (N,C,H,W), w: (O,C/groups,KH,KW); only their dimensions count. */
-static primitive_key key_of(const op_call *call, face_prop prop, const ls_tensor *x,
+static primitive_key key_of(const op_call *call, compat_prop prop, const ls_tensor *x,
                             const ls_tensor *w)
 {
     primitive_key key;
@@ -57,7 +57,7 @@ ls_status dn_conv2d(device_state *self, const op_call *call)
     ls_tensor *const x = call->in[0];
     ls_tensor *const bias = call->in[2];
     ls_tensor *const y = call->out[0];
-    primitive_key key = key_of(call, FACE_FORWARD, x, call->in[1]);
+    primitive_key key = key_of(call, COMPAT_FORWARD, x, call->in[1]);
     ls_tensor *moved = NULL;
     ls_tensor *weights = NULL;
     primitive *p;
@@ -96,7 +96,7 @@ ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
 {
     ls_tensor *const dy = call->in[0];
     ls_tensor *const dx = call->out[0];
-    primitive_key key = key_of(call, FACE_BACKWARD_DATA, dx, call->in[1]);
+    primitive_key key = key_of(call, COMPAT_BACKWARD_DATA, dx, call->in[1]);
     ls_tensor *moved = NULL;
     ls_tensor *weights = NULL;
     primitive *p;
@@ -153,7 +153,7 @@ static ls_status run_backward_weights(device_state *self, const op_call *call, p
 
 ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
 {
-    primitive_key key = key_of(call, FACE_BACKWARD_WEIGHTS, call->in[0], call->out[0]);
+    primitive_key key = key_of(call, COMPAT_BACKWARD_WEIGHTS, call->in[0], call->out[0]);
     const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
     weights_work temporaries = {NULL, NULL, NULL, NULL};
     primitive *p;

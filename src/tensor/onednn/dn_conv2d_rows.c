@@ -169,7 +169,7 @@ static pair_product forward_pair(const rows_work *k, size_t p, size_t t, size_t 
                       k->y + rows_floats(k, p, k->o), begin, end);
 }
 
-/* The taps of turned weights come last one first. */
+/* The taps of rotated weights come last one first. */
 static pair_product data_pair(const rows_work *k, size_t p, size_t t, size_t q, size_t begin,
                               size_t end)
 {
@@ -234,7 +234,7 @@ static void fill_with_bias(const rows_work *k, const float *bias, size_t positio
 static ls_status pass(device_state *self, rows_work *k, const passage *way, const float *blocked,
                       ls_tensor **memory)
 {
-    const bool is_forward = !way->taps.turned;
+    const bool is_forward = !way->taps.rotated;
     const size_t in_positions = k->h * k->w;
     const size_t out_positions = k->out_h * k->out_w;
     const size_t x_floats = rows_floats(k, in_positions, k->c);
@@ -299,7 +299,7 @@ ls_status conv2d_rows_backward_data(device_state *self, const op_call *call)
     rows_work k = describe(self, call, call->out[0], call->in[1], call->in[0]);
     const passage way = {.to = call->out[0],
                          .weights = call->in[1],
-                         .taps = {.in = k.o, .out = k.c, .n = k.n_taps, .turned = true},
+                         .taps = {.in = k.o, .out = k.c, .n = k.n_taps, .rotated = true},
                          .range = data_range};
 
     return run_pass(self, &k, &way, call->in[0]);

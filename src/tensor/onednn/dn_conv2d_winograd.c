@@ -6,7 +6,7 @@
  * three directions are the same three steps: to the points, a matrix product at each of the 36 points, back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
- *     dx:  results (image dy * kernel w, turned by half)   summed over output channels
+ *     dx:  results (image dy * kernel w, rotated by half)   summed over output channels
  *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the kernel, the 3x3 or 5x5 the result
  *
  * Tiles are worked on in portions whose points stay in the second cache. For layouts in blocks of 8 channels, where oneDNN has
@@ -179,13 +179,13 @@ static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
 
 /* weights: (O,C,K,K), plain; bias: (out), plain, may be NULL. */
 static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_tensor *bias,
-                          bool turned, ls_tensor **memory)
+                          bool rotated, ls_tensor **memory)
 {
     const size_t count = point_weights(k);
     const size_t n_points = (size_t)self->threads * memory_floats(k);
     const size_t n_taps = k->kernel * k->kernel * count;
     const tap_weights taps = {
-        .in = k->in, .out = k->out, .n = k->kernel * k->kernel, .turned = turned};
+        .in = k->in, .out = k->out, .n = k->kernel * k->kernel, .rotated = rotated};
     void *plain;
     float *at;
     float *shift;
@@ -209,7 +209,7 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
 
 /* Image and results in blocks of 8, and what is in between. */
 static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_tensor *results,
-                              ls_tensor *weights, ls_tensor *bias, bool turned)
+                              ls_tensor *weights, ls_tensor *bias, bool rotated)
 {
     ls_tensor *moved = NULL;
     ls_tensor *memory = NULL;
@@ -221,7 +221,7 @@ static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_
     st = layout_arrange(self, image, layout_blocked(self, 8, image->dims), &moved, &data);
     k->image = data;
     if (st == LS_OK)
-        st = convolve(self, k, weights, bias, turned, &memory);
+        st = convolve(self, k, weights, bias, rotated, &memory);
     dn_host->tensor_destroy(memory);
     dn_host->tensor_destroy(moved);
     return st;

@@ -46,9 +46,9 @@ static void write_fingerprint(device_state *self)
 {
     char version[32];
 
-    face_version(version, sizeof(version));
+    compat_version(version, sizeof(version));
     (void)snprintf(self->fingerprint, sizeof(self->fingerprint), "onednn %s %s %d thread%s",
-                   version, face_isa(), self->threads, self->threads == 1 ? "" : "s");
+                   version, compat_isa(), self->threads, self->threads == 1 ? "" : "s");
 }
 
 static ls_status dn_open(const device_settings *settings, device_state **out)
@@ -65,7 +65,7 @@ static ls_status dn_open(const device_settings *settings, device_state **out)
     if (self == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a oneDNN device");
     self->threads = settings->threads;
-    self->isa = isa_level_of(face_isa());
+    self->isa = isa_level_of(compat_isa());
     self->simd = simd_table_for(self->isa);
     self->convolutions = convolutions;
     if (dnnl_engine_create(&self->engine, dnnl_cpu, 0) != dnnl_success ||

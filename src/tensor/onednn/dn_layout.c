@@ -26,14 +26,14 @@ static layout *list_first(device_state *self, layout **at)
     return l;
 }
 
-static face_desc desc_of(face_list *list, layout_kind kind, int block, int n_dims,
-                         const int64_t *dims)
+static compat_desc desc_of(compat_list *list, layout_kind kind, int block, int n_dims,
+                           const int64_t *dims)
 {
     if (kind == LAYOUT_NHWC)
-        return face_desc_nhwc(list, dims);
+        return compat_desc_nhwc(list, dims);
     if (kind == LAYOUT_BLOCKED)
-        return face_desc_blocked(list, dims, block);
-    return face_desc_plain(list, n_dims, dims);
+        return compat_desc_blocked(list, dims, block);
+    return compat_desc_plain(list, n_dims, dims);
 }
 
 /* Finds the kind by comparison, so that no descriptor is taken apart. Plain comes first: with one
@@ -49,26 +49,26 @@ static bool classify(layout *l)
                  {LAYOUT_BLOCKED, 16},
                  {LAYOUT_BLOCKED, 4}};
     const size_t n_forms = l->n_dims == 4 ? LS_COUNT_OF(forms) : 1;
-    face_list list = {0};
+    compat_list list = {0};
     bool has_memory = true;
 
     l->kind = LAYOUT_OTHER;
     for (size_t i = 0; i < n_forms && has_memory && l->kind == LAYOUT_OTHER; i++) {
-        const face_desc d = desc_of(&list, forms[i].kind, forms[i].block, l->n_dims, l->dims);
+        const compat_desc d = desc_of(&list, forms[i].kind, forms[i].block, l->n_dims, l->dims);
 
         has_memory = d != NULL;
-        if (has_memory && face_desc_equal(d, l->desc)) {
+        if (has_memory && compat_desc_equal(d, l->desc)) {
             l->kind = forms[i].kind;
             l->block = forms[i].block;
         }
     }
-    face_list_free(&list);
+    compat_list_free(&list);
     return has_memory;
 }
 
 static void layout_free(layout *l)
 {
-    face_desc_destroy(l->desc);
+    compat_desc_destroy(l->desc);
     dn_host->free(l);
 }
 
@@ -92,28 +92,28 @@ static void drop_idle(device_state *self)
     layout_free(l);
 }
 
-const layout *layout_intern(device_state *self, face_desc desc)
+const layout *layout_intern(device_state *self, compat_desc desc)
 {
     layout *l;
 
     if (desc == NULL)
         return NULL;
     for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
-        if (face_desc_equal((*at)->desc, desc))
+        if (compat_desc_equal((*at)->desc, desc))
             return list_first(self, at);
     }
     drop_idle(self);
     l = dn_host->alloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
-    l->desc = face_desc_copy(desc);
+    l->desc = compat_desc_copy(desc);
     if (l->desc != NULL)
-        l->n_dims = face_desc_dims(desc, l->dims);
+        l->n_dims = compat_desc_dims(desc, l->dims);
     if (l->desc == NULL || !classify(l)) {
         layout_free(l);
         return NULL;
     }
-    l->bytes = face_desc_bytes(desc);
+    l->bytes = compat_desc_bytes(desc);
     l->next = self->layouts;
     self->layouts = l;
     return l;
@@ -128,7 +128,7 @@ void layout_use(const layout *l, int by)
 static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
                                  const int64_t *dims)
 {
-    face_list list = {0};
+    compat_list list = {0};
     const layout *l;
 
     for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
@@ -136,7 +136,7 @@ static const layout *intern_kind(device_state *self, layout_kind kind, int block
             return list_first(self, at);
     }
     l = layout_intern(self, desc_of(&list, kind, block, n_dims, dims));
-    face_list_free(&list);
+    compat_list_free(&list);
     return l;
 }
 
@@ -183,10 +183,10 @@ void *dn_data(const ls_tensor *t)
 
 ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes)
 {
-    const layout *kept = l->kind == LAYOUT_PLAIN ? NULL : l;
+    const layout *own = l->kind == LAYOUT_PLAIN ? NULL : l;
 
-    LS_TRY(dn_host->tensor_place(t, kept, bytes));
-    layout_use(kept, 1);
+    LS_TRY(dn_host->tensor_place(t, own, bytes));
+    layout_use(own, 1);
     return LS_OK;
 }
 
@@ -199,7 +199,8 @@ ls_status layout_place(ls_tensor *t, const layout *l)
 
 ls_status layout_place_over(device_state *self, const op_call *call, const layout *l)
 {
-    if (l == NULL || !call->spends || layout_of(self, call->in[1]) != l || call->in[1]->offset != 0)
+    if (l == NULL || !call->may_reuse_grad || layout_of(self, call->in[1]) != l ||
+        call->in[1]->offset != 0)
         return layout_place(call->out[0], l);
     dn_host->tensor_share(call->out[0], call->in[1]);
     return LS_OK;
@@ -256,7 +257,7 @@ static ls_status make_reorder(device_state *self, const primitive_key *key, prim
     const layout *to = key->layouts[1];
     const primitive_arg args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     const int before = threads_enter(self);
-    const face_pd pd = face_pd_reorder(self->engine, from->desc, to->desc, key->prop != 0);
+    const compat_pd pd = compat_pd_reorder(self->engine, from->desc, to->desc, key->prop != 0);
     const ls_status st = primitive_add(self, key, pd, args, 2, out);
 
     threads_leave(before);

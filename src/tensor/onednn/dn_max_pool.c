@@ -16,7 +16,7 @@ typedef struct pool_work {
     size_t out_floats;
     const float *from; /* x, or dy */
     float *to;         /* y, or dx */
-    uint8_t *where;
+    uint8_t *indices;
 } pool_work;
 
 /* in: x's or dx's grid, out: y's or dy's. */
@@ -43,7 +43,7 @@ static void max_range(void *arg, size_t begin, size_t end, size_t thread)
     LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++)
         w->simd->pool_max(&w->plane, w->from + i * w->in_floats, w->to + i * w->out_floats,
-                          w->where == NULL ? NULL : w->where + i * w->out_floats);
+                          w->indices == NULL ? NULL : w->indices + i * w->out_floats);
 }
 
 static void back_range(void *arg, size_t begin, size_t end, size_t thread)
@@ -53,7 +53,7 @@ static void back_range(void *arg, size_t begin, size_t end, size_t thread)
     LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++)
         w->simd->pool_max_backward(&w->plane, w->from + i * w->out_floats,
-                                   w->where + i * w->out_floats, w->to + i * w->in_floats);
+                                   w->indices + i * w->out_floats, w->to + i * w->in_floats);
 }
 
 bool max_pool_fits(const op_call *call)
@@ -64,11 +64,11 @@ bool max_pool_fits(const op_call *call)
 }
 
 /* One byte an element of y, under x's layout: `where` of a plain x is plain as well. */
-static ls_status place_where(ls_tensor *where, const layout *x, const layout *y, uint8_t **out)
+static ls_status place_indices(ls_tensor *indices, const layout *x, const layout *y, uint8_t **out)
 {
-    where->dtype = LS_U8;
-    LS_TRY(layout_place_bytes(where, x, y->bytes / sizeof(float)));
-    *out = dn_data(where);
+    indices->dtype = LS_U8;
+    LS_TRY(layout_place_bytes(indices, x, y->bytes / sizeof(float)));
+    *out = dn_data(indices);
     return LS_OK;
 }
 
@@ -93,7 +93,7 @@ ls_status dn_max_pool2d(device_state *self, const op_call *call)
     w.from = dn_data(x);
     w.to = dn_data(y);
     if (call->out[1] != NULL)
-        LS_TRY(place_where(call->out[1], like, l, &w.where));
+        LS_TRY(place_indices(call->out[1], like, l, &w.indices));
     threads_for(self, in.n * in.blocks, w.in_floats, max_range, &w);
     return LS_OK;
 }
@@ -101,9 +101,9 @@ ls_status dn_max_pool2d(device_state *self, const op_call *call)
 ls_status dn_max_pool2d_backward(device_state *self, const op_call *call)
 {
     ls_tensor *const dy = call->in[0];
-    ls_tensor *const where = call->in[1];
+    ls_tensor *const indices = call->in[1];
     ls_tensor *const dx = call->out[0];
-    const layout *like = where->storage->layout;
+    const layout *like = indices->storage->layout;
     const layout *l = like == NULL ? layout_plain(self, 4, dx->dims) : like;
     ls_tensor *moved = NULL;
     void *data = NULL;
@@ -120,7 +120,7 @@ ls_status dn_max_pool2d_backward(device_state *self, const op_call *call)
         pool_work w = work_for(self, call, &in, &out);
 
         w.from = data;
-        w.where = dn_data(where);
+        w.indices = dn_data(indices);
         w.to = dn_data(dx);
         threads_for(self, in.n * in.blocks, w.in_floats, back_range, &w);
     }

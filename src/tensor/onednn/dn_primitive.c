@@ -93,7 +93,7 @@ static bool grow_scratch(device_state *self, size_t bytes)
     return true;
 }
 
-static bool add_memory(device_state *self, primitive *p, int id, face_desc desc)
+static bool add_memory(device_state *self, primitive *p, int id, compat_desc desc)
 {
     dnnl_exec_arg_t *arg = &p->args[p->n_args];
 
@@ -107,23 +107,23 @@ static bool add_memory(device_state *self, primitive *p, int id, face_desc desc)
 }
 
 /* Everything of a primitive that may fail for want of memory. */
-static bool build(device_state *self, primitive *p, face_pd pd, const primitive_arg *args,
+static bool build(device_state *self, primitive *p, compat_pd pd, const primitive_arg *args,
                   int n_args)
 {
-    const face_desc scratch = face_pd_scratch(pd);
+    const compat_desc scratch = compat_pd_scratch(pd);
 
     for (int i = 0; i < n_args; i++) {
         if (args[i].layout == NULL || !add_memory(self, p, args[i].id, args[i].layout->desc))
             return false;
     }
-    p->scratch_bytes = scratch == NULL ? 0 : face_desc_bytes(scratch);
+    p->scratch_bytes = scratch == NULL ? 0 : compat_desc_bytes(scratch);
     if (scratch != NULL && (!grow_scratch(self, p->scratch_bytes) ||
                             !add_memory(self, p, DNNL_ARG_SCRATCHPAD, scratch)))
         return false;
     return dnnl_primitive_create(&p->handle, pd) == dnnl_success;
 }
 
-ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd_take,
+ls_status primitive_add(device_state *self, const primitive_key *key, compat_pd pd_take,
                         const primitive_arg *args, int n_args, primitive **out)
 {
     primitive **list;
@@ -134,11 +134,11 @@ ls_status primitive_add(device_state *self, const primitive_key *key, face_pd pd
         return dn_fail(LS_EUNSUPPORTED, "oneDNN has no implementation for this problem");
     p = dn_host->alloc(1, sizeof(*p));
     if (p == NULL) {
-        face_pd_destroy(pd_take);
+        compat_pd_destroy(pd_take);
         return dn_fail(LS_ENOMEM, "no memory for a primitive");
     }
     ok = build(self, p, pd_take, args, n_args);
-    face_pd_destroy(pd_take);
+    compat_pd_destroy(pd_take);
     if (!ok) {
         destroy(p);
         return dn_fail(LS_ENOMEM, "oneDNN could not make a primitive");
@@ -184,10 +184,10 @@ ls_status primitive_run(device_state *self, primitive *p, void *const *data)
 /* --- convolutions and inner products --- */
 
 /* Which of the two inputs of a problem are given, and in which roles. */
-static const face_role inputs_of[3][2] = {
-    [FACE_FORWARD] = {FACE_SRC, FACE_WEIGHTS},
-    [FACE_BACKWARD_DATA] = {FACE_DST, FACE_WEIGHTS},
-    [FACE_BACKWARD_WEIGHTS] = {FACE_SRC, FACE_DST},
+static const compat_role inputs_of[3][2] = {
+    [COMPAT_FORWARD] = {COMPAT_SRC, COMPAT_WEIGHTS},
+    [COMPAT_BACKWARD_DATA] = {COMPAT_DST, COMPAT_WEIGHTS},
+    [COMPAT_BACKWARD_WEIGHTS] = {COMPAT_SRC, COMPAT_DST},
 };
 
 static int64_t output_size(const primitive_key *key, int axis)
@@ -197,20 +197,20 @@ static int64_t output_size(const primitive_key *key, int axis)
     return (key->src[2 + axis] + 2 * (int64_t)key->padding[axis] - reach) / key->stride[axis] + 1;
 }
 
-static face_desc describe_weights(face_list *descs, const primitive_key *key)
+static compat_desc describe_weights(compat_list *descs, const primitive_key *key)
 {
     const int64_t *w = key->weights;
     const int64_t grouped[5] = {key->groups, w[0] / key->groups, w[1], w[2], w[3]};
 
     if (key->kind == PRIMITIVE_LINEAR)
-        return face_desc_any(descs, 2, w);
+        return compat_desc_any(descs, 2, w);
     if (key->groups > 1)
-        return face_desc_any(descs, 5, grouped);
-    return face_desc_any(descs, 4, w);
+        return compat_desc_any(descs, 5, grouped);
+    return compat_desc_any(descs, 4, w);
 }
 
 /* The problem with all layouts left open. */
-static bool describe(face_list *descs, const primitive_key *key, face_problem *p)
+static bool describe(compat_list *descs, const primitive_key *key, compat_problem *p)
 {
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
     const int64_t dst[4] = {key->src[0], key->weights[0], spatial ? output_size(key, 0) : 0,
@@ -219,44 +219,44 @@ static bool describe(face_list *descs, const primitive_key *key, face_problem *p
 
     memset(p, 0, sizeof(*p));
     p->spatial = spatial;
-    p->prop = (face_prop)key->prop;
+    p->prop = (compat_prop)key->prop;
     for (int i = 0; i < 2; i++) {
         p->stride[i] = key->stride[i];
         p->padding[i] = key->padding[i];
         p->dilation[i] = key->dilation[i];
     }
-    p->src = face_desc_any(descs, n_dims, key->src);
+    p->src = compat_desc_any(descs, n_dims, key->src);
     p->weights = describe_weights(descs, key);
-    p->dst = face_desc_any(descs, n_dims, dst);
+    p->dst = compat_desc_any(descs, n_dims, dst);
     if (key->has_bias)
-        p->bias = face_desc_plain(descs, 1, &key->weights[0]);
+        p->bias = compat_desc_plain(descs, 1, &key->weights[0]);
     return p->src != NULL && p->weights != NULL && p->dst != NULL &&
            (p->bias != NULL || !key->has_bias);
 }
 
-static face_desc *desc_in(face_problem *p, face_role role)
+static compat_desc *desc_in(compat_problem *p, compat_role role)
 {
-    if (role == FACE_SRC)
+    if (role == COMPAT_SRC)
         return &p->src;
-    return role == FACE_WEIGHTS ? &p->weights : &p->dst;
+    return role == COMPAT_WEIGHTS ? &p->weights : &p->dst;
 }
 
 /* Fixes what stays plain: both sides of an inner product, whose neighbours are plain anyway. */
-static bool fix_plain(face_list *descs, const primitive_key *key, face_problem *p)
+static bool fix_plain(compat_list *descs, const primitive_key *key, compat_problem *p)
 {
     const int64_t dst[2] = {key->src[0], key->weights[0]};
 
     if (key->kind != PRIMITIVE_LINEAR)
         return true;
-    p->src = face_desc_plain(descs, 2, key->src);
-    p->dst = face_desc_plain(descs, 2, dst);
+    p->src = compat_desc_plain(descs, 2, key->src);
+    p->dst = compat_desc_plain(descs, 2, dst);
     return p->src != NULL && p->dst != NULL;
 }
 
 /* How quick an implementation can be expected to be, by its family. */
-static int rank_of(face_pd pd)
+static int rank_of(compat_pd pd)
 {
-    const char *name = face_pd_name(pd);
+    const char *name = compat_pd_name(pd);
 
     if (strstr(name, "ref") != NULL || strstr(name, "simple") != NULL)
         return 1;
@@ -264,10 +264,10 @@ static int rank_of(face_pd pd)
 }
 
 /* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the weights as plain. */
-static face_pd try_variant(const device_state *self, face_list *descs, const primitive_key *key,
-                           unsigned variant)
+static compat_pd try_variant(const device_state *self, compat_list *descs, const primitive_key *key,
+                             unsigned variant)
 {
-    face_problem p;
+    compat_problem p;
 
     if (!describe(descs, key, &p) || !fix_plain(descs, key, &p))
         return NULL;
@@ -276,52 +276,52 @@ static face_pd try_variant(const device_state *self, face_list *descs, const pri
             *desc_in(&p, inputs_of[p.prop][i]) = key->layouts[i]->desc;
     }
     if ((variant & 4) != 0)
-        p.weights = face_desc_plain(descs, 2, key->weights);
-    return p.weights == NULL ? NULL : face_pd_create(descs, self->engine, &p);
+        p.weights = compat_desc_plain(descs, 2, key->weights);
+    return p.weights == NULL ? NULL : compat_pd_create(descs, self->engine, &p);
 }
 
 /* Fewest rearrangements first; a later variant must be of a quicker family to win. */
-static face_pd choose(const device_state *self, const primitive_key *key)
+static compat_pd choose(const device_state *self, const primitive_key *key)
 {
     static const unsigned activations[] = {3, 1, 2, 0};
     static const unsigned weights[] = {4, 0};
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
     const unsigned *variants = spatial ? activations : weights;
     const size_t n_variants = spatial ? LS_COUNT_OF(activations) : LS_COUNT_OF(weights);
-    face_list descs = {0};
-    face_pd best = NULL;
+    compat_list descs = {0};
+    compat_pd best = NULL;
 
     for (size_t i = 0; i < n_variants; i++) {
-        const face_pd pd = try_variant(self, &descs, key, variants[i]);
+        const compat_pd pd = try_variant(self, &descs, key, variants[i]);
 
         if (pd != NULL && (best == NULL || rank_of(pd) > rank_of(best))) {
-            face_pd_destroy(best);
+            compat_pd_destroy(best);
             best = pd;
         } else {
-            face_pd_destroy(pd);
+            compat_pd_destroy(pd);
         }
     }
-    face_list_free(&descs);
+    compat_list_free(&descs);
     return best;
 }
 
-static const layout *layout_in(device_state *self, face_pd pd, const primitive_key *key,
-                               face_role role)
+static const layout *layout_in(device_state *self, compat_pd pd, const primitive_key *key,
+                               compat_role role)
 {
-    return layout_intern(self, face_pd_desc(pd, (face_prop)key->prop, role));
+    return layout_intern(self, compat_pd_desc(pd, (compat_prop)key->prop, role));
 }
 
 /* The arguments in the order: src, weights, dst, bias. */
-static ls_status add_operator(device_state *self, const primitive_key *key, face_pd pd,
+static ls_status add_operator(device_state *self, const primitive_key *key, compat_pd pd,
                               primitive **out)
 {
     static const int ids[3][4] = {
-        [FACE_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
-        [FACE_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0},
-        [FACE_BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
-                                   DNNL_ARG_DIFF_BIAS},
+        [COMPAT_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+        [COMPAT_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0},
+        [COMPAT_BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
+                                     DNNL_ARG_DIFF_BIAS},
     };
-    static const face_role roles[3] = {FACE_SRC, FACE_WEIGHTS, FACE_DST};
+    static const compat_role roles[3] = {COMPAT_SRC, COMPAT_WEIGHTS, COMPAT_DST};
     primitive_arg args[4];
 
     for (int i = 0; i < 3; i++)
@@ -340,7 +340,7 @@ static ls_status add_operator(device_state *self, const primitive_key *key, face
 
 ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out)
 {
-    face_pd pd;
+    compat_pd pd;
     ls_status st;
     int before;
 

@@ -155,14 +155,14 @@ ls_status dn_slice_backward(device_state *self, const op_call *call)
 static const layout *permuted_layout(device_state *self, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
-    int64_t strides[FACE_MAX_DIMS];
-    face_list list = {0};
+    int64_t strides[COMPAT_MAX_DIMS];
+    compat_list list = {0};
     const layout *l;
 
     for (int i = 0; i < x->n_dims; i++)
         strides[call->attrs.order[i]] = (int64_t)axis_split(call->out[0], i).inner;
-    l = layout_intern(self, face_desc_strided(&list, x->n_dims, x->dims, strides));
-    face_list_free(&list);
+    l = layout_intern(self, compat_desc_strided(&list, x->n_dims, x->dims, strides));
+    compat_list_free(&list);
     return l;
 }
 
@@ -178,7 +178,7 @@ static ls_status make_permute(device_state *self, const op_call *call, const pri
     if (to == NULL)
         st = dn_fail(LS_ENOMEM, "no memory for a layout");
     else
-        st = primitive_add(self, key, face_pd_reorder(self->engine, from->desc, to->desc, false),
+        st = primitive_add(self, key, compat_pd_reorder(self->engine, from->desc, to->desc, false),
                            args, 2, out);
     threads_leave(before);
     return st;

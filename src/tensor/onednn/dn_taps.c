@@ -58,7 +58,7 @@ void taps_arrange(const tap_weights *k, const float *weights, float *taps)
             for (size_t t = 0; t < k->n; t++) {
                 float *to = taps + t * count + o * k->in + i * 16;
 
-                if (k->turned)
+                if (k->rotated)
                     arrange_tile(k, weights + (k->n - 1 - t), o, end_o, i, end_i, to);
                 else
                     turn_tile(k, weights + t, o, end_o, i, end_i, to);

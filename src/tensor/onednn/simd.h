@@ -131,8 +131,8 @@ typedef struct simd_table {
                   const bn_lanes *p, const bn_slopes *s);
 
     /* where (may be NULL) gets kh * KW + kw of each window's first maximum, or last NaN; a kernel has at most 256 positions. */
-    void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
-    void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+    void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices);
+    void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,
                               float *dx);
 
     /* x and dx point at the window's first position; the backward adds. */

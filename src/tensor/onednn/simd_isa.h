@@ -21,8 +21,8 @@ void SIMD_NAME(bn_sums)(const float *x, const float *dy, size_t rows, size_t lan
                         const bn_lanes *p, float *sum_dy, float *sum_dy_x);
 void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
                       const bn_lanes *p, const bn_slopes *s);
-void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where);
-void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices);
+void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,
                                   float *dx);
 void SIMD_NAME(pool_mean)(const avg_window *k, const float *x, float *y);
 void SIMD_NAME(pool_mean_backward)(const avg_window *k, const float *dy, float *dx);

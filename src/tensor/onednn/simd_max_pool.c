@@ -53,12 +53,12 @@ SIMD_INLINE window window_of(const reach *h, const reach *w, const pool_plane *p
                     .width = p->kernel[1]};
 }
 
-SIMD_INLINE void max_lanes(const float *x, window k, float *y, uint8_t *where)
+SIMD_INLINE void max_lanes(const float *x, window k, float *y, uint8_t *indices)
 {
     size_t width;
 
     for (size_t i = 0; i < k.lanes; i += width) {
-        uint8_t *const mark = where == NULL ? NULL : where + i;
+        uint8_t *const mark = indices == NULL ? NULL : indices + i;
 
         width = width_for(k.lanes - i);
         if (width == 16)
@@ -70,7 +70,7 @@ SIMD_INLINE void max_lanes(const float *x, window k, float *y, uint8_t *where)
     }
 }
 
-static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *where)
+static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *indices)
 {
     for (size_t oh = 0; oh < p->out_h; oh++) {
         const reach h = reach_of(oh, p->kernel[0], p->stride[0], p->padding[0], p->h);
@@ -80,13 +80,13 @@ static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *wher
             const size_t out = (oh * p->out_w + ow) * p->lanes;
 
             max_lanes(x + (h.from * p->w + w.from) * p->lanes, window_of(&h, &w, p, p->lanes),
-                      y + out, where == NULL ? NULL : where + out);
+                      y + out, indices == NULL ? NULL : indices + out);
         }
     }
 }
 
 SIMD_INLINE void max_2x2(const pool_plane *p, size_t lanes, const float *x, float *y,
-                         uint8_t *where)
+                         uint8_t *indices)
 {
     const window k = {.h = 2, .w = 2, .row = p->w * lanes, .lanes = lanes, .width = 2};
 
@@ -95,7 +95,7 @@ SIMD_INLINE void max_2x2(const pool_plane *p, size_t lanes, const float *x, floa
             const size_t out = (oh * p->out_w + ow) * lanes;
 
             max_lanes(x + (2 * oh * p->w + 2 * ow) * lanes, k, y + out,
-                      where == NULL ? NULL : where + out);
+                      indices == NULL ? NULL : indices + out);
         }
     }
 }
@@ -106,36 +106,36 @@ static bool is_2x2(const pool_plane *p)
            p->padding[0] == 0 && p->padding[1] == 0 && 2 * p->out_h <= p->h && 2 * p->out_w <= p->w;
 }
 
-void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *where)
+void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices)
 {
     if (!is_2x2(p))
-        max_any(p, x, y, where);
+        max_any(p, x, y, indices);
     else if (p->lanes == 8)
-        max_2x2(p, 8, x, y, where);
+        max_2x2(p, 8, x, y, indices);
     else if (p->lanes == 16)
-        max_2x2(p, 16, x, y, where);
+        max_2x2(p, 16, x, y, indices);
     else
-        max_2x2(p, p->lanes, x, y, where);
+        max_2x2(p, p->lanes, x, y, indices);
 }
 
 /* --- backward --- */
 
-SIMD_INLINE void back_lanes(const float *dy, const uint8_t *where, window k, bool add, float *dx)
+SIMD_INLINE void back_lanes(const float *dy, const uint8_t *indices, window k, bool add, float *dx)
 {
     size_t width;
 
     for (size_t i = 0; i < k.lanes; i += width) {
         width = width_for(k.lanes - i);
         if (width == 16)
-            window_back_16(dy + i, where + i, k, add, dx + i);
+            window_back_16(dy + i, indices + i, k, add, dx + i);
         else if (width == 8)
-            window_back_8(dy + i, where + i, k, add, dx + i);
+            window_back_8(dy + i, indices + i, k, add, dx + i);
         else
-            window_back_1(dy + i, where + i, k, add, dx + i);
+            window_back_1(dy + i, indices + i, k, add, dx + i);
     }
 }
 
-static void back_any(const pool_plane *p, const float *dy, const uint8_t *where, float *dx)
+static void back_any(const pool_plane *p, const float *dy, const uint8_t *indices, float *dx)
 {
     memset(dx, 0, p->h * p->w * p->lanes * sizeof(*dx));
     for (size_t oh = 0; oh < p->out_h; oh++) {
@@ -145,15 +145,15 @@ static void back_any(const pool_plane *p, const float *dy, const uint8_t *where,
             const reach w = reach_of(ow, p->kernel[1], p->stride[1], p->padding[1], p->w);
             const size_t out = (oh * p->out_w + ow) * p->lanes;
 
-            back_lanes(dy + out, where + out, window_of(&h, &w, p, p->lanes), true,
+            back_lanes(dy + out, indices + out, window_of(&h, &w, p, p->lanes), true,
                        dx + (h.from * p->w + w.from) * p->lanes);
         }
     }
 }
 
 /* Windows do not overlap: every position is written once, but for an odd last row or column, which no window reaches. */
-SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy, const uint8_t *where,
-                          float *dx)
+SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy,
+                          const uint8_t *indices, float *dx)
 {
     const size_t row = p->w * lanes;
     const window k = {.h = 2, .w = 2, .row = row, .lanes = lanes, .width = 2};
@@ -162,7 +162,7 @@ SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy, co
         for (size_t ow = 0; ow < p->out_w; ow++) {
             const size_t out = (oh * p->out_w + ow) * lanes;
 
-            back_lanes(dy + out, where + out, k, false, dx + 2 * oh * row + 2 * ow * lanes);
+            back_lanes(dy + out, indices + out, k, false, dx + 2 * oh * row + 2 * ow * lanes);
         }
         for (size_t h = 2 * oh; h < 2 * oh + 2 && 2 * p->out_w < p->w; h++)
             memset(dx + h * row + 2 * p->out_w * lanes, 0, lanes * sizeof(*dx));
@@ -171,15 +171,15 @@ SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy, co
         memset(dx + 2 * p->out_h * row, 0, row * sizeof(*dx));
 }
 
-void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *where,
+void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,
                                   float *dx)
 {
     if (!is_2x2(p))
-        back_any(p, dy, where, dx);
+        back_any(p, dy, indices, dx);
     else if (p->lanes == 8)
-        back_2x2(p, 8, dy, where, dx);
+        back_2x2(p, 8, dy, indices, dx);
     else if (p->lanes == 16)
-        back_2x2(p, 16, dy, where, dx);
+        back_2x2(p, 16, dy, indices, dx);
     else
-        back_2x2(p, p->lanes, dy, where, dx);
+        back_2x2(p, p->lanes, dy, indices, dx);
 }

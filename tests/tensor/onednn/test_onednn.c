@@ -99,7 +99,7 @@ static ls_device *onednn(int threads)
 
 /* What the reference gives for each case, in float64, worked out once: it is slow. */
 static op_results *wanted; /* n_op_cases */
-static op_results own_wanted[LS_COUNT_OF(own_cases)];
+static op_results own_expected[LS_COUNT_OF(own_cases)];
 
 static int run_reference(void **state)
 {
@@ -111,7 +111,7 @@ static int run_reference(void **state)
     for (int i = 0; i < n_op_cases; i++)
         assert_status(LS_OK, op_case_run(reference, &op_cases[i], LS_F64, &wanted[i]));
     for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
-        assert_status(LS_OK, op_case_run(reference, &own_cases[i], LS_F64, &own_wanted[i]));
+        assert_status(LS_OK, op_case_run(reference, &own_cases[i], LS_F64, &own_expected[i]));
     ls_device_close(reference);
     return 0;
 }
@@ -122,7 +122,7 @@ static int free_results(void **state)
     for (int i = 0; i < n_op_cases; i++)
         op_results_free(&wanted[i]);
     for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
-        op_results_free(&own_wanted[i]);
+        op_results_free(&own_expected[i]);
     ls_free(wanted);
     return 0;
 }
@@ -159,7 +159,7 @@ static void compare_all(int threads)
     }
     for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++) {
         if (threads == 1 || !RACES_ARE_WATCHED) // their layouts come from oneDNN
-            compare_case(device, &own_cases[i], &own_wanted[i]);
+            compare_case(device, &own_cases[i], &own_expected[i]);
     }
     ls_device_close(device);
 }

@@ -57,7 +57,7 @@ static const simd_table *table_at(int i)
 /* What the loops of one table give for one number of lanes. */
 typedef struct outputs {
     float f[6][FLOATS];
-    uint8_t where[FLOATS];
+    uint8_t indices[FLOATS];
 } outputs;
 
 static void run_pointwise(const simd_table *t, outputs *o)
@@ -152,9 +152,9 @@ static void run_pool(const simd_table *t, size_t lanes, size_t kernel, size_t pa
     const avg_window mean = {
         .h = size, .w = kernel, .row = size * lanes, .lanes = lanes, .size = 7};
 
-    t->pool_max(&p, input[0], o->f[0], o->where);
+    t->pool_max(&p, input[0], o->f[0], o->indices);
     t->pool_max(&p, input[0], o->f[1], NULL);
-    t->pool_max_backward(&p, input[1], o->where, o->f[2]);
+    t->pool_max_backward(&p, input[1], o->indices, o->f[2]);
     t->pool_mean(&mean, input[0], o->f[3]);
     t->pool_mean_backward(&mean, input[1], o->f[4]);
 }
@@ -172,7 +172,7 @@ static bool same_bits(const outputs *a, const outputs *b)
                 return false;
         }
     }
-    return memcmp(a->where, b->where, sizeof(a->where)) == 0;
+    return memcmp(a->indices, b->indices, sizeof(a->indices)) == 0;
 }
 
 static void assert_same(const simd_table *t, const char *what, size_t lanes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_face_2.c - what is oneDNN 2.x's own.
+ * dn_compat_2.c - what is oneDNN 2.x's own.
  */
-#include "tensor/onednn/dn_face_version.h"
+#include "tensor/onednn/dn_compat_version.h"
 
 #include "tensor/onednn/dn.h"
 
@@ -12,25 +12,25 @@
 #error "this file speaks to oneDNN 2.x"
 #endif
 
-face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t d;
 
     if (dnnl_memory_desc_init_by_tag(&d, n_dims, dims, dnnl_f32, tag) != dnnl_success)
         return NULL;
-    return face_desc_copy(&d);
+    return compat_desc_copy(&d);
 }
 
-face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+compat_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
 {
     dnnl_memory_desc_t d;
 
     if (dnnl_memory_desc_init_by_strides(&d, n_dims, dims, dnnl_f32, strides) != dnnl_success)
         return NULL;
-    return face_desc_copy(&d);
+    return compat_desc_copy(&d);
 }
 
-face_desc face_desc_copy(face_desc d)
+compat_desc compat_desc_copy(compat_desc d)
 {
     dnnl_memory_desc_t *copy;
 
@@ -42,18 +42,18 @@ face_desc face_desc_copy(face_desc d)
     return copy;
 }
 
-void face_desc_destroy(face_desc d)
+void compat_desc_destroy(compat_desc d)
 {
     dn_host->free((void *)(uintptr_t)d);
 }
 
-int version_desc_dims(face_desc d, int64_t *dims)
+int version_desc_dims(compat_desc d, int64_t *dims)
 {
     memcpy(dims, d->dims, (size_t)d->ndims * sizeof(*dims));
     return d->ndims;
 }
 
-static dnnl_status_t convolution_desc(const face_problem *p, dnnl_convolution_desc_t *d)
+static dnnl_status_t convolution_desc(const compat_problem *p, dnnl_convolution_desc_t *d)
 {
     dnnl_dims_t stride;
     dnnl_dims_t dilation;
@@ -61,11 +61,11 @@ static dnnl_status_t convolution_desc(const face_problem *p, dnnl_convolution_de
 
     version_spatial(p, stride, dilation, padding);
     switch (p->prop) {
-    case FACE_BACKWARD_DATA:
+    case COMPAT_BACKWARD_DATA:
         return dnnl_dilated_convolution_backward_data_desc_init(d, dnnl_convolution_direct, p->src,
                                                                 p->weights, p->dst, stride,
                                                                 dilation, padding, padding);
-    case FACE_BACKWARD_WEIGHTS:
+    case COMPAT_BACKWARD_WEIGHTS:
         return dnnl_dilated_convolution_backward_weights_desc_init(
             d, dnnl_convolution_direct, p->src, p->weights, p->bias, p->dst, stride, dilation,
             padding, padding);
@@ -76,12 +76,12 @@ static dnnl_status_t convolution_desc(const face_problem *p, dnnl_convolution_de
     }
 }
 
-static dnnl_status_t inner_product_desc(const face_problem *p, dnnl_inner_product_desc_t *d)
+static dnnl_status_t inner_product_desc(const compat_problem *p, dnnl_inner_product_desc_t *d)
 {
     switch (p->prop) {
-    case FACE_BACKWARD_DATA:
+    case COMPAT_BACKWARD_DATA:
         return dnnl_inner_product_backward_data_desc_init(d, p->src, p->weights, p->dst);
-    case FACE_BACKWARD_WEIGHTS:
+    case COMPAT_BACKWARD_WEIGHTS:
         return dnnl_inner_product_backward_weights_desc_init(d, p->src, p->weights, p->bias,
                                                              p->dst);
     default:
@@ -90,14 +90,14 @@ static dnnl_status_t inner_product_desc(const face_problem *p, dnnl_inner_produc
     }
 }
 
-face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_attr_t attr,
-                   face_pd hint)
+compat_pd version_pd(dnnl_engine_t engine, const compat_problem *p, dnnl_primitive_attr_t attr,
+                     compat_pd hint)
 {
     union {
         dnnl_convolution_desc_t convolution;
         dnnl_inner_product_desc_t inner_product;
     } d;
-    face_pd pd = NULL;
+    compat_pd pd = NULL;
     const dnnl_status_t st =
         p->spatial ? convolution_desc(p, &d.convolution) : inner_product_desc(p, &d.inner_product);
 
@@ -107,11 +107,11 @@ face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_a
     return pd;
 }
 
-face_pd version_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst,
-                          dnnl_primitive_attr_t attr)
+compat_pd version_pd_matmul(dnnl_engine_t engine, compat_desc a, compat_desc b, compat_desc dst,
+                            dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t d;
-    face_pd pd = NULL;
+    compat_pd pd = NULL;
 
     if (dnnl_matmul_desc_init(&d, a, b, NULL, dst) != dnnl_success ||
         dnnl_primitive_desc_create(&pd, &d, attr, engine, NULL) != dnnl_success)

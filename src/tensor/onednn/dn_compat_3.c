@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_face_3.c - what is oneDNN 3.x's own.
+ * dn_compat_3.c - what is oneDNN 3.x's own.
  */
-#include "tensor/onednn/dn_face_version.h"
+#include "tensor/onednn/dn_compat_version.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #error "this file speaks to oneDNN 3.x"
 #endif
 
-face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t d = NULL;
 
@@ -19,7 +19,7 @@ face_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t
     return d;
 }
 
-face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+compat_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
 {
     dnnl_memory_desc_t d = NULL;
 
@@ -28,20 +28,20 @@ face_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t
     return d;
 }
 
-face_desc face_desc_copy(face_desc d)
+compat_desc compat_desc_copy(compat_desc d)
 {
     dnnl_memory_desc_t copy = NULL;
 
     return d != NULL && dnnl_memory_desc_clone(&copy, d) == dnnl_success ? copy : NULL;
 }
 
-void face_desc_destroy(face_desc d)
+void compat_desc_destroy(compat_desc d)
 {
     if (d != NULL)
         (void)dnnl_memory_desc_destroy((dnnl_memory_desc_t)(uintptr_t)d);
 }
 
-int version_desc_dims(face_desc d, int64_t *dims)
+int version_desc_dims(compat_desc d, int64_t *dims)
 {
     const dnnl_dims_t *own = NULL;
     int n_dims = 0;
@@ -52,8 +52,8 @@ int version_desc_dims(face_desc d, int64_t *dims)
     return n_dims;
 }
 
-static dnnl_status_t convolution(dnnl_engine_t engine, const face_problem *p,
-                                 dnnl_primitive_attr_t attr, face_pd hint, face_pd *pd)
+static dnnl_status_t convolution(dnnl_engine_t engine, const compat_problem *p,
+                                 dnnl_primitive_attr_t attr, compat_pd hint, compat_pd *pd)
 {
     dnnl_dims_t stride;
     dnnl_dims_t dilation;
@@ -61,11 +61,11 @@ static dnnl_status_t convolution(dnnl_engine_t engine, const face_problem *p,
 
     version_spatial(p, stride, dilation, padding);
     switch (p->prop) {
-    case FACE_BACKWARD_DATA:
+    case COMPAT_BACKWARD_DATA:
         return dnnl_convolution_backward_data_primitive_desc_create(
             pd, engine, dnnl_convolution_direct, p->src, p->weights, p->dst, stride, dilation,
             padding, padding, hint, attr);
-    case FACE_BACKWARD_WEIGHTS:
+    case COMPAT_BACKWARD_WEIGHTS:
         return dnnl_convolution_backward_weights_primitive_desc_create(
             pd, engine, dnnl_convolution_direct, p->src, p->weights, p->bias, p->dst, stride,
             dilation, padding, padding, hint, attr);
@@ -76,14 +76,14 @@ static dnnl_status_t convolution(dnnl_engine_t engine, const face_problem *p,
     }
 }
 
-static dnnl_status_t inner_product(dnnl_engine_t engine, const face_problem *p,
-                                   dnnl_primitive_attr_t attr, face_pd hint, face_pd *pd)
+static dnnl_status_t inner_product(dnnl_engine_t engine, const compat_problem *p,
+                                   dnnl_primitive_attr_t attr, compat_pd hint, compat_pd *pd)
 {
     switch (p->prop) {
-    case FACE_BACKWARD_DATA:
+    case COMPAT_BACKWARD_DATA:
         return dnnl_inner_product_backward_data_primitive_desc_create(
             pd, engine, p->src, p->weights, p->dst, hint, attr);
-    case FACE_BACKWARD_WEIGHTS:
+    case COMPAT_BACKWARD_WEIGHTS:
         return dnnl_inner_product_backward_weights_primitive_desc_create(
             pd, engine, p->src, p->weights, p->bias, p->dst, hint, attr);
     default:
@@ -92,20 +92,20 @@ static dnnl_status_t inner_product(dnnl_engine_t engine, const face_problem *p,
     }
 }
 
-face_pd version_pd(dnnl_engine_t engine, const face_problem *p, dnnl_primitive_attr_t attr,
-                   face_pd hint)
+compat_pd version_pd(dnnl_engine_t engine, const compat_problem *p, dnnl_primitive_attr_t attr,
+                     compat_pd hint)
 {
-    face_pd pd = NULL;
+    compat_pd pd = NULL;
     const dnnl_status_t st = p->spatial ? convolution(engine, p, attr, hint, &pd)
                                         : inner_product(engine, p, attr, hint, &pd);
 
     return st == dnnl_success ? pd : NULL;
 }
 
-face_pd version_pd_matmul(dnnl_engine_t engine, face_desc a, face_desc b, face_desc dst,
-                          dnnl_primitive_attr_t attr)
+compat_pd version_pd_matmul(dnnl_engine_t engine, compat_desc a, compat_desc b, compat_desc dst,
+                            dnnl_primitive_attr_t attr)
 {
-    face_pd pd = NULL;
+    compat_pd pd = NULL;
 
     if (dnnl_matmul_primitive_desc_create(&pd, engine, a, b, NULL, dst, attr) != dnnl_success)
         return NULL;
