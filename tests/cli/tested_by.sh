@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tested_by.sh PAGE TESTS: the last cell of every table row of the page names the tests of the row, by
+# tested_by.sh PAGE TESTS: the last cell of a table row of the page names the tests of the row, by
 # file (`test_run.c`:) and functions, and all of them exist below the folder TESTS.
 set -u
 page=$1 tests=$2
