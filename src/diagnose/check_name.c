@@ -56,7 +56,7 @@ static void judge(check *c, const net_address *found, int n)
                     "host name %s resolves to loopback (%s)", c->host, list);
     else if (iface == NULL)
         finding_add(c->out, FINDING_NAME_FOREIGN_KIND, check_between_nodes(c), fix,
-                    "host name %s resolves to %s, which is no address of this machine", c->host,
+                    "host name %s resolves to %s, which is not an address of this machine", c->host,
                     list);
     else if (n > 1)
         finding_add(c->out, FINDING_NAME_SEVERAL_KIND, FINDING_NOTE, fix,

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * address.c - parses, prints and compares socket addresses (address.h). The text form of an address
+ * is parsed back to the same address. Used by all of net/, store/, comm/ and launch/.
+ */
 #include "net/address.h"
 
 #include "base/text.h"
@@ -49,7 +53,7 @@ net_family net_address_family(const net_address *a)
     }
 }
 
-/* Says what is wrong with a text that may come from anywhere. */
+/* Fails with the printable part of a text of any origin. */
 static ls_status bad_address(const char *text, const char *why)
 {
     char shown[80];
@@ -70,7 +74,7 @@ static ls_status parse_unix(const char *text, const char *path, net_address *out
     memset(out, 0, sizeof(*out));
     un->sun_family = AF_UNIX;
     memcpy(un->sun_path, path, length);
-    if (path[0] == '@') { // an abstract name ends with the address's length, a path with a 0 byte
+    if (path[0] == '@') { // an abstract name has no terminator
         un->sun_path[0] = 0;
         out->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
     } else {
@@ -103,7 +107,7 @@ static ls_status split_host(const char *text, const char *rest, int default_port
             return bad_address(text, "expected [IPV6]:PORT");
         LS_TRY(copy_host(text, rest + 1, (size_t)(end - rest - 1), host));
         if (strchr(host, ':') == NULL)
-            return bad_address(text, "only an IPv6 address stands in brackets");
+            return bad_address(text, "only an IPv6 address may be in brackets");
         if (end[1] == ':')
             digits = end + 2;
     } else {
@@ -135,7 +139,7 @@ static void take_sockaddr(net_address *out, const void *from, socklen_t bytes, i
     net_address_set_port(out, port);
 }
 
-/* Understands numbers and "every interface"; *is_name when it is neither. */
+/* Parses numeric hosts and "all interfaces"; *is_name for any other host. */
 static ls_status parse_numeric(const char *text, const char *host, int port, net_address *out,
                                bool *is_name)
 {
@@ -153,7 +157,7 @@ static ls_status parse_numeric(const char *text, const char *host, int port, net
         take_sockaddr(out, &v4, sizeof(v4), port);
         return LS_OK;
     }
-    if (strchr(host, ':') != NULL) { // getaddrinfo() for the sake of "%eth0"
+    if (strchr(host, ':') != NULL) { // getaddrinfo() parses "%eth0"
         if (getaddrinfo(host, NULL, &hints, &found) != 0)
             return bad_address(text, "not an IPv6 address");
         take_sockaddr(out, found->ai_addr, found->ai_addrlen, port);
@@ -208,13 +212,13 @@ static ls_status parse_any(const char *text, int default_port, bool may_look_up,
     if (rest[0] == 0)
         return bad_address(text, "it is empty");
     if (strchr(rest, '/') != NULL)
-        return bad_address(text, "a host has no '/' in it");
+        return bad_address(text, "a host must not contain '/'");
     LS_TRY(split_host(text, rest, default_port, host, &port));
     LS_TRY(parse_numeric(text, host, port, out, &is_name));
     if (!is_name)
         return LS_OK;
     if (!may_look_up)
-        return bad_address(text, "expected a number, not a name");
+        return bad_address(text, "expected a numeric address, not a name");
     return look_up(host, port, out, max, n);
 }
 
@@ -387,7 +391,7 @@ static ls_status socket_name(int fd, bool of_peer, net_address *out)
 
     memset(out, 0, sizeof(*out));
     if ((of_peer ? getpeername(fd, name, &bytes) : getsockname(fd, name, &bytes)) != 0)
-        return ls_fail_errno("the address of a socket's %s end", of_peer ? "far" : "own");
+        return ls_fail_errno("the address of a socket's %s end", of_peer ? "remote" : "local");
     out->bytes = bytes;
     return LS_OK;
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * byte_queue.c - a growing buffer between a socket and a parser or writer. Its capacity is at most
+ * a small multiple of the bytes that it has held. Used by frame.c, stream_mux.c, store/ and
+ * launch/.
+ */
 #include "net/byte_queue.h"
 
 #include "base/alloc.h"
@@ -6,8 +11,8 @@
 
 #include <string.h>
 
-#define READ_BYTES 4096                /* room made for one read; doubles with what has come */
-#define KEEP_BYTES ((size_t)64 * 1024) /* an empty block larger than this is given back */
+#define READ_BYTES 4096                /* smallest reserve of a read */
+#define KEEP_BYTES ((size_t)64 * 1024) /* a larger block is freed once it is empty */
 
 size_t byte_queue_size(const byte_queue *q)
 {
@@ -30,7 +35,8 @@ void byte_queue_trim(byte_queue *q)
         byte_queue_free(q);
 }
 
-/* How large the block must become for `wanted` bytes; 0: impossible. Doubling keeps the copying in proportion. */
+/* The new capacity for `wanted` bytes, 0 when impossible. It doubles, so that copying costs O(1)
+ * per byte. */
 static size_t larger_capacity(const byte_queue *q, size_t wanted)
 {
     size_t larger = q->capacity < READ_BYTES ? READ_BYTES : q->capacity;
@@ -58,7 +64,8 @@ static ls_status grow(byte_queue *q, size_t wanted)
     return LS_OK;
 }
 
-/* What is held slides back to the beginning instead of growing when half of the block is free. */
+/* When half of the block is free the content moves to its beginning instead of growing the
+ * block. */
 ls_status byte_queue_reserve(byte_queue *q, size_t bytes)
 {
     const size_t held = byte_queue_size(q);
@@ -92,7 +99,8 @@ ls_status byte_queue_fill(byte_queue *q, int fd, const char *peer, size_t *moved
     const size_t held = byte_queue_size(q);
 
     *moved = 0;
-    // As much again as is held: the block follows what came, and something large still needs few reads.
+    // As many bytes again as the queue holds: memory follows the received bytes, and large messages
+    // need few reads.
     LS_TRY(byte_queue_reserve(q, held > READ_BYTES ? held : READ_BYTES));
     LS_TRY(net_recv_some(fd, peer, q->data + q->end, q->capacity - q->end, moved));
     q->end += *moved;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * byte_queue.h - bytes on their way in or out of a socket. Memory follows what is held, never what somebody announces.
+ * byte_queue.h - bytes on their way into or out of a socket. Its memory grows with the bytes that
+ * it holds, never with a length that a peer announces.
  */
 #ifndef LS_NET_BYTE_QUEUE_H
 #define LS_NET_BYTE_QUEUE_H
 
 #include "base/status.h"
 
-/* Zero-initialise. Held are data[start, end); whoever takes from the front moves `start`. */
+/* Zero-initialise. The content is data[start, end); a consumer advances `start`. */
 typedef struct byte_queue {
     uint8_t *data;
     size_t start;
@@ -15,19 +16,20 @@ typedef struct byte_queue {
     size_t capacity;
 } byte_queue;
 
-void byte_queue_free(byte_queue *q); /* leaves it empty and usable */
+void byte_queue_free(byte_queue *q); /* leaves an empty, usable queue */
 size_t byte_queue_size(const byte_queue *q);
-void byte_queue_trim(byte_queue *q); /* gives a large block back when nothing is held in it */
+void byte_queue_trim(byte_queue *q); /* frees a large block when the queue is empty */
 
-/* Makes room for `bytes` more behind `end`. LS_ENOMEM; what is held stays. */
+/* Reserves memory for `bytes` more behind `end`. LS_ENOMEM; the content stays. */
 LS_MUST_USE ls_status byte_queue_reserve(byte_queue *q, size_t bytes);
 
 LS_MUST_USE ls_status byte_queue_add(byte_queue *q, const void *data, size_t bytes);
 
-/* Reads once from a nonblocking socket; *moved = 0 when nothing was there. LS_EPEER at its end. */
+/* Reads once from a nonblocking socket; *moved = 0 when no bytes were available. LS_EPEER at the
+ * end of the stream. */
 LS_MUST_USE ls_status byte_queue_fill(byte_queue *q, int fd, const char *peer, size_t *moved);
 
-/* Writes as much as a nonblocking socket takes. */
+/* Writes as many bytes as a nonblocking socket accepts. */
 LS_MUST_USE ls_status byte_queue_flush(byte_queue *q, int fd, const char *peer);
 
 #endif

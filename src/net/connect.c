@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c - connecting: once, until somebody listens, or to all addresses of a peer at once, where the first that answers
- * wins and a dead network costs nothing.
+ * connect.c - connects once, or until something listens, or to all addresses of a peer at once: the
+ * first connection wins, so a dead network costs no time. Called by dial.c, store/ and comm/.
  */
 #include "net/socket.h"
 
@@ -25,14 +25,14 @@ int net_connect_start(const net_address *to, net_kind kind, int *fd)
         return errno;
     if (connect(*fd, (const struct sockaddr *)(const void *)&to->socket, to->bytes) == 0)
         return 0;
-    error = errno == EINTR ? EINPROGRESS : errno; // interrupted, it goes on by itself
+    error = errno == EINTR ? EINPROGRESS : errno; // an interrupted connect continues
     if (error != EINPROGRESS)
         file_close(fd);
     return error;
 }
 
-/* A TCP socket can also connect to itself, where the port is free and in the range of those that connections get; nobody
- * listens there, then. */
+/* A TCP socket can connect to itself when the port is free and ephemeral; nothing listens there
+ * then. */
 int net_connect_result(int fd)
 {
     net_address own;
@@ -51,7 +51,7 @@ int net_connect_result(int fd)
     return 0;
 }
 
-/* One attempt; 0 or an error. A unix listener with a full queue gives EAGAIN. */
+/* One attempt; 0 or an errno value. A unix listener with a full queue gives EAGAIN. */
 static int connect_once(const net_address *to, net_kind kind, int64_t deadline_ms, int *fd)
 {
     int error = net_connect_start(to, kind, fd);
@@ -78,13 +78,13 @@ ls_status net_connect_failed(const net_address *to, int error)
     return ls_fail(LS_EPEER, "cannot connect to %s: %s", text, ls_errno_text(error));
 }
 
-/* Whether a listener may still appear there. */
+/* Whether a later attempt may find a listener. */
 static bool may_come_up(int error)
 {
     switch (error) {
     case ECONNREFUSED:
     case ENOENT: // the path of a unix socket
-    case EAGAIN: // its queue is full
+    case EAGAIN: // the listener's queue is full
     case ECONNRESET:
     case EHOSTUNREACH:
     case ENETUNREACH:
@@ -126,7 +126,7 @@ ls_status net_connect_retry(const net_address *to, net_kind kind, int64_t deadli
     return error == 0 ? LS_OK : net_connect_failed(to, error);
 }
 
-/* The state of one candidate: fd >= 0 is on its way; otherwise `error` says how it ended. */
+/* One candidate. fd >= 0: pending; otherwise `error` is its result. */
 typedef struct attempt {
     int fd;
     int error;
@@ -139,7 +139,8 @@ static void attempt_settle(attempt *a)
         file_close(&a->fd);
 }
 
-/* Waits for any that is on its way; false when none is left or the deadline has passed. *winner >= 0: that one answered. */
+/* Waits for the pending candidates; false when none is left or the deadline has passed. *winner:
+ * the connected candidate, or unchanged. */
 static bool attempts_wait(attempt *tries, int n, int64_t deadline_ms, int *winner)
 {
     struct pollfd polls[CANDIDATES_MAX];
@@ -152,7 +153,7 @@ static bool attempts_wait(attempt *tries, int n, int64_t deadline_ms, int *winne
     if (n_pending == 0)
         return false;
     if (poll(polls, (nfds_t)n, ls_deadline_left(deadline_ms)) <= 0)
-        return ls_deadline_left(deadline_ms) != 0; // interrupted: once more
+        return ls_deadline_left(deadline_ms) != 0; // interrupted: poll again
     for (int i = 0; i < n; i++) {
         if (polls[i].revents == 0)
             continue;
@@ -180,7 +181,8 @@ static ls_status all_failed(const net_address *to, const attempt *tries, int n)
                     net_address_text(text, sizeof(text), &to[i]),
                     timed_out ? "timed out" : ls_errno_text(tries[i].error));
     }
-    st = ls_fail(any_timed_out ? LS_ETIMEOUT : LS_EPEER, "no address answers: %s", text_str(&list));
+    st = ls_fail(any_timed_out ? LS_ETIMEOUT : LS_EPEER, "no address accepts a connection: %s",
+                 text_str(&list));
     text_free(&list);
     return st;
 }

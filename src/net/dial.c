@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dial.c - connects to a listener in rounds. A round starts all addresses at once; the first
+ * authenticated connection ends the dial, and all others are closed. Agents, the mesh and the
+ * probes of networks call it.
+ */
 #include "net/dial.h"
 
 #include "base/alloc.h"
@@ -12,20 +17,19 @@
 #include <unistd.h>
 
 enum {
-    ROUND_MS =
-        3000, /* for the answers of one round; a network that drops packets must not hold up the next */
-    OTHERS_MS = 500, /* for the other addresses, once one has another key */
+    ROUND_MS = 3000,    /* of one round; bounds the delay by a network that drops packets */
+    REMAINING_MS = 500, /* for the other addresses, once one has a different key */
     PAUSE_FIRST_MS = 20,
-    PAUSE_MOST_MS = 500,
+    PAUSE_MAX_MS = 500,
     USER_TIMEOUT_MS = 5000,
-    REFUSED_MAX = 5 /* rounds in a row, with patience: there is nobody any more */
+    REFUSED_MAX = 5 /* refused rounds in a row; nothing listens there any more */
 };
 
 /* One address in one round. */
 typedef struct attempt {
     dial *owner;
     net_address to;
-    int fd; /* -1: over */
+    int fd; /* -1 = ended */
     poll_watch *watch;
     bool connected;
     bool was_refused;
@@ -37,14 +41,14 @@ struct dial {
     dial_options opt;
     attempt tries[DIAL_ADDRESSES_MAX];
     int n_tries;
-    poll_timer timer; /* of the next round, the end of this one, or of telling the end */
+    poll_timer timer; /* start of the next round, end of this one, or report of the failure */
     int pause_ms;
-    bool is_strange; /* all that answered in this round have another key */
-    bool is_refused; /* nobody listens at any address */
-    int n_refused;   /* rounds in a row of which that was true */
-    seal_pair seals; /* of the connection that succeeded */
+    bool is_rejected; /* all peers that replied in this round rejected the key */
+    bool is_refused;  /* all addresses refused the connection */
+    int n_refused;    /* rounds in a row with is_refused */
+    seal_pair seals;  /* of the successful connection */
     ls_status status;
-    char trouble[LS_ERROR_BYTES];
+    char last_error[LS_ERROR_BYTES];
 };
 
 static void begin_round(void *arg);
@@ -64,35 +68,36 @@ static void end_round(dial *d)
     d->n_tries = 0;
 }
 
-static void tell_failure(void *arg)
+static void report_failure(void *arg)
 {
     dial *d = arg;
 
-    d->opt.done(d->opt.self, -1, NULL, d->status, d->trouble);
+    d->opt.done(d->opt.self, -1, NULL, d->status, d->last_error);
 }
 
-static bool is_strange(ls_status st)
+static bool is_rejection(ls_status st)
 {
     return st == LS_EAUTH || st == LS_EMISMATCH || st == LS_EINVAL;
 }
 
-/* A key that differs will not become the same, everything else may change. In a list it may be another machine's. */
+/* A different key stays different, all other errors may pass. One of several candidates may be
+ * another machine. */
 static bool is_final(const dial *d, ls_status st)
 {
-    return d->opt.addresses == NULL && is_strange(st);
+    return d->opt.addresses == NULL && is_rejection(st);
 }
 
-/* What another address of the name says does not hide that the key differs at this one. */
-static void note_trouble(dial *d, ls_status st)
+/* A later error of another address does not hide that the key differs at this one. */
+static void note_error(dial *d, ls_status st)
 {
     if (is_final(d, d->status))
         return;
     d->status = st;
-    text_format(d->trouble, sizeof(d->trouble), "%s", ls_last_error());
+    text_format(d->last_error, sizeof(d->last_error), "%s", ls_last_error());
 }
 
-/* Addresses that have not answered at all: a firewall drops what is sent there, or the machine is down. */
-static void note_silence(dial *d)
+/* Addresses that have not replied at all: a firewall drops the packets, or the machine is down. */
+static void note_timeouts(dial *d)
 {
     char text[NET_ADDRESS_TEXT_MAX];
 
@@ -101,10 +106,10 @@ static void note_silence(dial *d)
 
         if (t->fd < 0 || (t->connected && d->opt.accept_timeout_ms > 0))
             continue;
-        d->is_strange = false;
+        d->is_rejected = false;
         d->is_refused = false;
-        note_trouble(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
-                                net_address_text(text, sizeof(text), &t->to)));
+        note_error(d, ls_fail(LS_ETIMEOUT, "cannot connect to %s: timed out",
+                              net_address_text(text, sizeof(text), &t->to)));
     }
 }
 
@@ -113,7 +118,7 @@ static int64_t at_most(int64_t ms, int64_t limit_ms)
     return ms < limit_ms ? ms : limit_ms;
 }
 
-/* With patience a round goes on as long as somebody has taken a connection of it. */
+/* With accept_timeout_ms a round continues as long as one of its connections was accepted. */
 static bool keep_connected(dial *d)
 {
     bool any = false;
@@ -128,28 +133,28 @@ static bool keep_connected(dial *d)
     return any;
 }
 
-/* The round has brought nothing. */
-static void round_is_over(void *arg)
+/* The round has given no connection. */
+static void finish_round(void *arg)
 {
     dial *d = arg;
     const int64_t now_ms = ls_now_ms();
 
-    note_silence(d);
+    note_timeouts(d);
     if (d->opt.accept_timeout_ms > 0 && keep_connected(d))
         return;
     end_round(d);
     d->n_refused = d->is_refused ? d->n_refused + 1 : 0;
     if (is_final(d, d->status) || now_ms >= d->opt.deadline_ms ||
-        (d->opt.accept_timeout_ms > 0 && (d->is_strange || d->n_refused == REFUSED_MAX))) {
-        poller_timer_set(d->loop, &d->timer, now_ms, tell_failure, d);
+        (d->opt.accept_timeout_ms > 0 && (d->is_rejected || d->n_refused == REFUSED_MAX))) {
+        poller_timer_set(d->loop, &d->timer, now_ms, report_failure, d);
         return;
     }
     poller_timer_set(d->loop, &d->timer, at_most(now_ms + d->pause_ms, d->opt.deadline_ms),
                      begin_round, d);
-    d->pause_ms = d->pause_ms * 2 < PAUSE_MOST_MS ? d->pause_ms * 2 : PAUSE_MOST_MS;
+    d->pause_ms = d->pause_ms * 2 < PAUSE_MAX_MS ? d->pause_ms * 2 : PAUSE_MAX_MS;
 }
 
-static bool all_are_over(const dial *d)
+static bool all_ended(const dial *d)
 {
     for (int i = 0; i < d->n_tries; i++)
         if (d->tries[i].fd >= 0)
@@ -157,25 +162,25 @@ static bool all_are_over(const dial *d)
     return true;
 }
 
-/* Where the key differs, the others of the round that answer at all get the time to be better: a name may have addresses of
- * machines that are not meant. */
+/* After a rejection the other addresses of the round get a little more time: a name may also have
+ * addresses of other machines. */
 static void attempt_failed(attempt *t, ls_status st)
 {
     dial *d = t->owner;
     const bool is_first = is_final(d, st) && !is_final(d, d->status);
 
-    d->is_strange = d->is_strange && is_strange(st);
+    d->is_rejected = d->is_rejected && is_rejection(st);
     d->is_refused = d->is_refused && t->was_refused;
-    // Who took the connection and let it go again may be busy, and take the next.
+    // A listener that accepted the connection and closed it may be busy, and accept the next.
     if (d->opt.accept_timeout_ms > 0 && t->connected)
         d->opt.deadline_ms = ls_deadline_ms(d->opt.accept_timeout_ms);
-    note_trouble(d, st);
+    note_error(d, st);
     end_attempt(t);
-    if (all_are_over(d))
-        round_is_over(d);
+    if (all_ended(d))
+        finish_round(d);
     else if (is_first)
-        poller_timer_set(d->loop, &d->timer, at_most(ls_now_ms() + OTHERS_MS, d->opt.deadline_ms),
-                         round_is_over, d);
+        poller_timer_set(d->loop, &d->timer,
+                         at_most(ls_now_ms() + REMAINING_MS, d->opt.deadline_ms), finish_round, d);
 }
 
 static void attempt_succeeded(attempt *t)
@@ -191,7 +196,7 @@ static void attempt_succeeded(attempt *t)
     d->opt.done(d->opt.self, fd, &at, LS_OK, "");
 }
 
-static ls_status begin_proving(attempt *t)
+static ls_status begin_handshake(attempt *t)
 {
     const handshake_claim claim = handshake_claim_for(t->fd, &t->owner->opt.claim);
     const int error = net_connect_result(t->fd);
@@ -214,7 +219,7 @@ static void on_attempt(void *arg, unsigned events)
 
     LS_UNUSED(events);
     if (!t->connected)
-        st = begin_proving(t);
+        st = begin_handshake(t);
     if (st == LS_OK)
         st = handshake_step(&t->shake, t->fd, &wanted);
     if (st == LS_OK && t->shake.state == HANDSHAKE_DONE) {
@@ -256,10 +261,10 @@ static void begin_round(void *arg)
     int n = 0;
     ls_status st = find_addresses(d, at, &n);
 
-    d->is_strange = st == LS_OK && n > 0;
-    d->is_refused = d->is_strange;
+    d->is_rejected = st == LS_OK && n > 0;
+    d->is_refused = d->is_rejected;
     if (st != LS_OK)
-        note_trouble(d, st);
+        note_error(d, st);
     for (int i = 0; i < n; i++) {
         attempt *t = &d->tries[d->n_tries];
 
@@ -268,17 +273,17 @@ static void begin_round(void *arg)
         if (st == LS_OK) {
             d->n_tries++;
         } else {
-            d->is_strange = false;
+            d->is_rejected = false;
             d->is_refused = d->is_refused && t->was_refused;
-            note_trouble(d, st);
+            note_error(d, st);
             file_close(&t->fd);
         }
     }
     if (d->n_tries == 0)
-        round_is_over(d);
+        finish_round(d);
     else
         poller_timer_set(d->loop, &d->timer, at_most(ls_now_ms() + ROUND_MS, d->opt.deadline_ms),
-                         round_is_over, d);
+                         finish_round, d);
 }
 
 ls_status dial_open(poller *p, const dial_options *opt, dial **out)
@@ -320,5 +325,5 @@ const seal_pair *dial_seals(const dial *d)
 
 const char *dial_last_error(const dial *d)
 {
-    return d->trouble;
+    return d->last_error;
 }

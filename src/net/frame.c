@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame.c - splits a byte stream into frames and queues frames for sending, both through records
+ * when the connection is sealed. A frame is returned only once all its bytes have arrived. Used by
+ * frame_link.c, store/ and launch/.
+ */
 #include "net/frame.h"
 
 #include "net/wire.h"
@@ -23,7 +28,7 @@ void frame_reader_seal(frame_reader *r, const seal *in)
     r->seal = *in;
 }
 
-/* Moves the content of whole records on. */
+/* Moves the content of complete records to the frames. */
 static ls_status open_records(frame_reader *r)
 {
     byte_queue *q = &r->sealed;
@@ -73,7 +78,7 @@ ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
     header = r->in.data + r->in.start;
     body_bytes = wire_get_u32(header);
     if (body_bytes > r->max_body)
-        return ls_fail(LS_EPROTO, "a frame of %zu bytes where at most %zu are allowed", body_bytes,
+        return ls_fail(LS_EPROTO, "a frame of %zu bytes exceeds the limit of %zu", body_bytes,
                        r->max_body);
     if (held - FRAME_HEADER_BYTES < body_bytes)
         return LS_OK;
@@ -107,7 +112,7 @@ size_t frame_queue_bytes(const frame_queue *q)
     return byte_queue_size(&q->out);
 }
 
-/* Bytes of a frame that is header and body one behind the other, from `at` on; nothing for a body of no bytes. */
+/* Copies the bytes from `at` on of header and body, taken as one sequence. */
 static void copy_piece(uint8_t *out, const uint8_t header[FRAME_HEADER_BYTES], const uint8_t *body,
                        size_t at, size_t bytes)
 {
@@ -143,8 +148,8 @@ ls_status frame_queue_add(frame_queue *q, uint32_t type, const void *body, size_
     uint8_t header[FRAME_HEADER_BYTES];
 
     if (bytes > UINT32_MAX || held > q->max_bytes || total > q->max_bytes - held)
-        return ls_fail(LS_ENOMEM, "%zu bytes wait to be sent, at most %zu may", held + bytes,
-                       q->max_bytes);
+        return ls_fail(LS_ENOMEM, "the send queue would have %zu bytes, the limit is %zu",
+                       held + bytes, q->max_bytes);
     LS_TRY(byte_queue_reserve(&q->out, is_sealed ? seal_size(total) : total));
     wire_put_u32(header, (uint32_t)bytes);
     wire_put_u32(header + 4, type);

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame_link.c - reads and writes the frames of one connection when the poller reports it.
+ * Callbacks for the end and for an empty queue come from the event loop only, so a caller may send
+ * while it walks over links. Used by the hub, the head and the agents.
+ */
 #include "net/frame_link.h"
 
 #include "base/clock.h"
@@ -25,7 +30,7 @@ static void tell_end(void *arg)
     l->ended(l->self, l->why);
 }
 
-/* Later: whoever sends may be in the middle of a walk over links. */
+/* Ends the link later: the sender may be iterating over links. */
 static void end_soon(frame_link *l, bool is_closed_by_peer, const char *why)
 {
     if (l->why[0] != 0)
@@ -44,8 +49,8 @@ static void finish_is_over(void *arg)
     tell_end(l);
 }
 
-/* The peer has closed the connection. The end of the link is found by reading, behind the frames that
- * the peer sent before: a rank that fails reports the cause and exits. */
+/* The peer has closed the connection. Reading finds the end behind the frames that the peer sent
+ * before: a rank that fails reports the cause and exits. */
 static void cut(frame_link *l)
 {
     l->is_send_failed = true;
@@ -55,7 +60,7 @@ static void cut(frame_link *l)
 
 static void flush(frame_link *l)
 {
-    bool wants_write;
+    bool needs_write;
 
     if (frame_queue_flush(&l->out, l->fd, l->peer) != LS_OK) {
         if (l->is_finishing)
@@ -64,15 +69,16 @@ static void flush(frame_link *l)
             cut(l);
         return;
     }
-    wants_write = frame_queue_bytes(&l->out) > 0;
-    if (!wants_write && l->is_finishing)
-        (void)shutdown(l->fd, SHUT_WR); /* closing now might throw away what is on its way */
-    if (wants_write == l->wants_write)
+    needs_write = frame_queue_bytes(&l->out) > 0;
+    /* Closing now could discard bytes in flight. */
+    if (!needs_write && l->is_finishing)
+        (void)shutdown(l->fd, SHUT_WR);
+    if (needs_write == l->needs_write)
         return;
-    l->wants_write = wants_write;
-    if (poller_change(l->watch, wants_write ? POLL_READ | POLL_WRITE : POLL_READ) != LS_OK)
+    l->needs_write = needs_write;
+    if (poller_change(l->watch, needs_write ? POLL_READ | POLL_WRITE : POLL_READ) != LS_OK)
         end_soon(l, false, ls_last_error());
-    else if (!wants_write && l->drained != NULL)
+    else if (!needs_write && l->drained != NULL)
         l->drained(l->self);
 }
 
@@ -108,7 +114,7 @@ static void receive(frame_link *l)
         end_soon(l, is_closed_by_peer, ls_last_error());
 }
 
-/* Until the peer has closed its end, too. */
+/* Until the peer has closed its end as well. */
 static void discard(frame_link *l)
 {
     uint8_t bytes[4096];
@@ -139,7 +145,7 @@ ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, si
     l->fd = fd;
     l->peer = peer;
     l->received_ms = ls_now_ms();
-    l->wants_write = false;
+    l->needs_write = false;
     l->is_finishing = false;
     l->is_send_failed = false;
     l->why[0] = 0;
@@ -164,7 +170,7 @@ void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t byte
         return;
     if (frame_queue_add(&l->out, type, body, bytes) != LS_OK)
         end_soon(l, false, "it does not read what it is sent");
-    else if (!l->wants_write)
+    else if (!l->needs_write)
         flush(l);
 }
 
@@ -174,7 +180,7 @@ void frame_link_finish(frame_link *l)
         return;
     l->is_finishing = true;
     poller_timer_set(l->loop, &l->end, ls_now_ms() + FINISH_MS, finish_is_over, l);
-    if (!l->wants_write && !l->is_send_failed)
+    if (!l->needs_write && !l->is_send_failed)
         flush(l);
 }
 

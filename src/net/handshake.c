@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handshake.c - both sides of the exchange in handshake.h as one state machine over bytes.
+ * handshake.c - both sides of the exchange in handshake.h, as one state machine over bytes;
+ * listener.c runs the server's side, dial.c and store/ the client's.
  *
- * The transcript is the client's hello and the server's share; every MAC covers all of it, so a
- * changed byte in the hello or in a share is found by both sides. A client that finds the server's
- * MAC wrong still sends 32 bytes (zeros, which prove nothing), so that the server can report the
- * wrong key too. Numbers in the verdict are covered by a MAC: an attacker cannot invent a reason.
+ * The transcript is the client's hello and the server's share. Every MAC covers all of it, so both
+ * sides detect a changed byte in the hello or in a share. A client that finds the server's MAC
+ * wrong still sends 32 bytes (zeros, which authenticate nothing), so that the server can report the
+ * different key too. A MAC covers the verdict's numbers: an attacker cannot invent a reason.
  */
 #include "net/handshake.h"
 
@@ -23,7 +24,7 @@
 
 #define MAGIC           "LSTP"
 #define VERSION         2
-#define HEAD_BYTES      5 /* magic and version, which begin the first message of each side */
+#define HEAD_BYTES      5 /* magic and version, the start of each side's first message */
 #define SHARE_BYTES     crypto_kx_PUBLICKEYBYTES
 #define MAC_BYTES       crypto_auth_hmacsha256_BYTES
 #define HELLO_BYTES     68
@@ -41,7 +42,7 @@ _Static_assert(HANDSHAKE_SECRET_BYTES == crypto_kx_SECRETKEYBYTES &&
                    SEAL_KEY_BYTES == crypto_kx_SESSIONKEYBYTES,
                "keys of crypto_kx fit");
 
-/* What a server finds wrong with a client that knows the key. */
+/* The errors that a server finds in the claim of an authenticated client. */
 typedef enum verdict {
     VERDICT_OK = 0,
     VERDICT_PURPOSE = 1,
@@ -65,7 +66,7 @@ static ls_status fail_auth(handshake *h)
         return finish(h, ls_fail(LS_EAUTH,
                                  "%s has another key: copy %s (mode 600) to both hosts, or set %s",
                                  h->name, h->key->origin, NET_KEY_FILE_ENV));
-    return finish(h, ls_fail(LS_EAUTH, "%s does not know this job's key", h->name));
+    return finish(h, ls_fail(LS_EAUTH, "%s does not have this job's key", h->name));
 }
 
 static const char *purpose_text(net_purpose purpose)
@@ -80,7 +81,7 @@ static const char *purpose_text(net_purpose purpose)
     case NET_PURPOSE_NODE:
         return "the head of a job";
     case NET_PURPOSE_PROBE:
-        return "a node that can be tried";
+        return "a network probe";
     }
     return "something else";
 }
@@ -120,20 +121,18 @@ static void encode_head(uint8_t out[HEAD_BYTES])
     out[4] = VERSION;
 }
 
-/*
- * The peer's first message begins with a head in every version. A server that does not have the
- * client's version answers with its own head alone, which the client reports.
- */
+/* The peer's first message begins with a head in every version. A server with another version
+ * replies with its own head alone, which the client reports. */
 static ls_status check_head(handshake *h)
 {
     const uint8_t version = h->in[4];
 
     if (h->step > 0 || h->in_bytes < HEAD_BYTES)
         return LS_OK;
-    // A server of another protocol does not become ours: LS_EAUTH ends the client's attempts.
+    // LS_EAUTH ends the client's attempts: a server of another protocol stays one.
     if (memcmp(h->in, MAGIC, 4) != 0)
         return finish(h, ls_fail(h->is_server ? LS_EPROTO : LS_EAUTH,
-                                 "%s does not speak Lockstep's protocol", h->name));
+                                 "%s does not use Lockstep's protocol", h->name));
     if (version == VERSION)
         return LS_OK;
     if (h->is_server) {
@@ -141,15 +140,13 @@ static ls_status check_head(handshake *h)
         h->out_bytes = HEAD_BYTES;
     }
     return finish(h, ls_fail(LS_EMISMATCH,
-                             "%s speaks version %d of Lockstep's protocol, not %d: install the "
+                             "%s uses version %d of Lockstep's protocol, not %d: install the "
                              "same version of Lockstep on both hosts",
                              h->name, version, VERSION));
 }
 
-/*
- * 32 fresh bytes: where session keys are made, the public half of a key pair of this connection
- * alone, whose other half goes to h->secret. Else nothing but a nonce, which costs no computation.
- */
+/* 32 fresh bytes. When session keys are made: the public half of a key pair of this connection,
+ * with the secret half in h->secret. Otherwise a nonce, which costs no computation. */
 static void make_share(handshake *h, uint8_t share[SHARE_BYTES])
 {
     if (h->own.security == NET_AUTH)
@@ -227,10 +224,8 @@ ls_status handshake_server(handshake *h, const net_key *key, const handshake_cla
 
 /* --- the keys of the session --- */
 
-/*
- * crypto_kx gives a key for each direction from the two shares, X25519 and BLAKE2b. Only the shared
- * key in it makes sure of the peer, only the shares in it are gone when the connection ends.
- */
+/* crypto_kx derives a key for each direction from the two shares, X25519 and BLAKE2b. The job's key
+ * in it authenticates the peer; the shares in it are erased at the end of the connection. */
 static void derive_key(const handshake *h, const char *direction,
                        const uint8_t exchanged[HANDSHAKE_SECRET_BYTES], uint8_t *out)
 {
@@ -245,7 +240,7 @@ static void derive_key(const handshake *h, const char *direction,
     sodium_memzero(extracted, sizeof(extracted));
 }
 
-/* Needs a peer that has proved the key, shares and all. Erases this side's secret. */
+/* Requires an authenticated peer. Erases this side's secret. */
 static ls_status agree_on_keys(handshake *h)
 {
     const uint8_t *client = h->transcript + SHARE_AT;
@@ -307,7 +302,7 @@ static ls_status server_challenge(handshake *h)
     return LS_OK;
 }
 
-/* What is wrong with a client that knows the key; the error text is this side's. */
+/* Checks the claim of an authenticated client; the error text is for this side. */
 static verdict judge(handshake *h, uint32_t *value)
 {
     const handshake_claim *peer = &h->peer;
@@ -415,7 +410,7 @@ static ls_status client_end(handshake *h)
     }
 }
 
-/* One whole message is in h->in. */
+/* One complete message is in h->in. */
 static ls_status take_message(handshake *h)
 {
     h->step++;
@@ -425,7 +420,8 @@ static ls_status take_message(handshake *h)
     return h->step == 1 ? client_proof(h) : client_end(h);
 }
 
-/* Stops while there is output: so one buffer for it is enough, and how the input was cut makes no difference. */
+/* Stops while output is pending: one output buffer is enough, and the result does not depend on how
+ * the input was cut. */
 ls_status handshake_feed(handshake *h, const void *data, size_t bytes, size_t *used)
 {
     const uint8_t *at = data;
@@ -481,7 +477,7 @@ static ls_status send_output(handshake *h, int fd)
     return LS_OK;
 }
 
-/* Reads no more than the message that is awaited: what lies behind it belongs to somebody else. */
+/* Reads no more than the expected message: the bytes behind it belong to the caller. */
 static ls_status read_input(handshake *h, int fd, bool *moved_any)
 {
     uint8_t data[HANDSHAKE_BYTES];
@@ -493,12 +489,13 @@ static ls_status read_input(handshake *h, int fd, bool *moved_any)
     return handshake_feed(h, data, moved, &used);
 }
 
-/* A server older than this version's head closes the connection where another would answer. */
+/* A server that is older than the head of this version closes the connection instead of
+ * replying. */
 static ls_status fail_io(handshake *h, ls_status st)
 {
     if (st == LS_EPEER && !h->is_server && h->step == 0 && h->in_bytes == 0)
-        return finish(h, ls_context(st, "no answer in the handshake (an older version of Lockstep "
-                                        "gives none)"));
+        return finish(h, ls_context(st, "no reply in the handshake (an older version of Lockstep "
+                                        "sends none)"));
     return finish(h, ls_context(st, "in the handshake"));
 }
 
@@ -522,7 +519,7 @@ ls_status handshake_step(handshake *h, int fd, short *events)
         char kept[LS_ERROR_BYTES];
 
         ls_error_save(kept);
-        if (send_output(h, fd) != LS_OK) // the peer's loss; this side's reason is what counts
+        if (send_output(h, fd) != LS_OK) // the peer misses the reason; this side's counts
             ls_error_restore(kept);
         return h->verdict;
     }
@@ -550,7 +547,7 @@ static ls_status run_until(handshake *h, int fd, int64_t deadline_ms, wait_repor
         if (st == LS_ETIMEOUT && ls_deadline_left(deadline_ms) != 0)
             continue;
         if (st == LS_ETIMEOUT)
-            return ls_fail(st, "%s did not finish the handshake in time", h->name);
+            return ls_fail(st, "handshake with %s timed out", h->name);
         LS_TRY(st);
     }
 }

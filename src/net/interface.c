@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interface.c - getifaddrs() gives names and addresses, /proc/net/if_inet6 which IPv6 addresses are not usable yet or any
- * more, and the routing tables where the default route leaves.
+ * interface.c - lists the host's addresses: getifaddrs() for names and addresses,
+ * /proc/net/if_inet6 for the IPv6 addresses that are not usable, the routing tables for the default
+ * route. The order is the same on every call. Called by comm/ and launch/ when they choose a
+ * network.
  */
 #include "net/interface.h"
 
@@ -28,12 +30,12 @@
 #define FILTER_ENTRY_MAX 64
 
 typedef struct candidate {
-    net_interface face;
+    net_interface interface;
     bool is_loopback;
-    int order; /* as the kernel lists them */
+    int order; /* as listed by the kernel */
 } candidate;
 
-typedef struct tables { /* text of /proc, NULL where there is none */
+typedef struct tables { /* Texts of /proc, NULL when missing. */
     char *inet6;
     char *route4;
     char *route6;
@@ -56,7 +58,7 @@ static void tables_free(tables *t)
     ls_free(t->route6);
 }
 
-/* The bytes of an address; returns how many. */
+/* Sets *bytes to the bytes of an address and returns their number. */
 static int address_bytes(const net_address *a, const uint8_t **bytes)
 {
     if (net_address_family(a) == NET_IPV4) {
@@ -80,7 +82,7 @@ static const char *word_of(const char *line, int index, char *buf, size_t n)
     return text_format(buf, n, "%.*s", (int)strcspn(line, " \t\n"), line);
 }
 
-/* Whether duplicate detection has not ended, or has found somebody, or a better address has replaced it. */
+/* Whether duplicate detection is running or has found a duplicate, or the address is deprecated. */
 static bool is_unusable_ipv6(const tables *t, const net_address *a)
 {
     const uint8_t *bytes;
@@ -101,7 +103,8 @@ static bool is_unusable_ipv6(const tables *t, const net_address *a)
     return (flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED | IFA_F_DEPRECATED)) != 0;
 }
 
-/* Looks through a routing table line by line; a default route's line is matched by `is_default`. */
+/* Whether a line of the routing table is a default route of this interface: `is_default`
+ * decides. */
 static bool table_has(const char *table, const char *name,
                       bool (*is_default)(const char *line, char name[IF_NAMESIZE]))
 {
@@ -170,29 +173,28 @@ static bool is_link_local(const net_address *a)
                    : bytes[0] == 169 && bytes[1] == 254;
 }
 
-/* `any` is a socket: what its namespace's interfaces can be asked through. Drivers that know no speed refuse the question. */
-static void ask_driver(int any, net_interface *face)
+/* `any` is any socket of the namespace. Drivers without a speed fail the request. */
+static void ask_driver(int any, net_interface *interface)
 {
     struct ethtool_cmd link = {.cmd = ETHTOOL_GSET};
     struct ifreq ask = {0};
     uint32_t mbps;
 
-    text_format(ask.ifr_name, sizeof(ask.ifr_name), "%s", face->name);
+    text_format(ask.ifr_name, sizeof(ask.ifr_name), "%s", interface->name);
     if (ioctl(any, SIOCGIFMTU, &ask) == 0 && ask.ifr_mtu > 0)
-        face->mtu = ask.ifr_mtu;
+        interface->mtu = ask.ifr_mtu;
     ask.ifr_data = (void *)&link;
     if (ioctl(any, SIOCETHTOOL, &ask) != 0)
         return;
-    mbps =
-        (uint32_t)link.speed_hi << 16 | link.speed; // the kernel's own macro shifts a signed value
-    if (mbps < INT32_MAX)                           // the unknown speed is -1
-        face->speed_mbps = (int)mbps;
+    mbps = (uint32_t)link.speed_hi << 16 | link.speed; // the kernel's macro shifts a signed value
+    if (mbps < INT32_MAX)                              // -1 = unknown
+        interface->speed_mbps = (int)mbps;
 }
 
 static bool take_candidate(const struct ifaddrs *from, const tables *t, candidate *out)
 {
     const unsigned up = IFF_UP | IFF_RUNNING;
-    net_interface *face = &out->face;
+    net_interface *interface = &out->interface;
     socklen_t bytes;
 
     if (from->ifa_addr == NULL || (from->ifa_flags & up) != up)
@@ -204,16 +206,16 @@ static bool take_candidate(const struct ifaddrs *from, const tables *t, candidat
     else
         return false;
     memset(out, 0, sizeof(*out));
-    memcpy(&face->address.socket, from->ifa_addr, bytes);
-    face->address.bytes = bytes;
-    if (is_link_local(&face->address) || is_unusable_ipv6(t, &face->address))
+    memcpy(&interface->address.socket, from->ifa_addr, bytes);
+    interface->address.bytes = bytes;
+    if (is_link_local(&interface->address) || is_unusable_ipv6(t, &interface->address))
         return false;
-    text_format(face->name, sizeof(face->name), "%s", from->ifa_name);
-    face->prefix = prefix_of(from->ifa_netmask);
-    face->is_bridge = is_bridge_name(face->name);
-    face->is_default = net_address_family(&face->address) == NET_IPV4
-                           ? table_has(t->route4, face->name, default_in_route4)
-                           : table_has(t->route6, face->name, default_in_route6);
+    text_format(interface->name, sizeof(interface->name), "%s", from->ifa_name);
+    interface->prefix = prefix_of(from->ifa_netmask);
+    interface->is_bridge = is_bridge_name(interface->name);
+    interface->is_default = net_address_family(&interface->address) == NET_IPV4
+                                ? table_has(t->route4, interface->name, default_in_route4)
+                                : table_has(t->route6, interface->name, default_in_route6);
     out->is_loopback = (from->ifa_flags & IFF_LOOPBACK) != 0;
     return true;
 }
@@ -233,7 +235,7 @@ static ls_status list_all(candidate *all, int *n)
     t.route6 = read_table("/proc/net/ipv6_route");
     for (const struct ifaddrs *it = list; it != NULL && *n < CANDIDATES_MAX; it = it->ifa_next) {
         if (take_candidate(it, &t, &all[*n])) {
-            ask_driver(any, &all[*n].face);
+            ask_driver(any, &all[*n].interface);
             all[*n].order = *n;
             (*n)++;
         }
@@ -254,7 +256,7 @@ static ls_status bad_entry(const char *entry, const char *why)
     return ls_fail(LS_EINVAL, "network filter entry '%s': %s", shown, why);
 }
 
-/* Whether two addresses are of one family and have the first `bits` in common. */
+/* Whether two addresses have one family and the same first `bits`. */
 static bool bits_equal(const net_address *a, const net_address *b, int bits)
 {
     const uint8_t *x;
@@ -295,22 +297,22 @@ static ls_status in_network(const char *entry, const char *slash, const net_addr
     return LS_OK;
 }
 
-static ls_status entry_matches(const char *entry, const net_interface *face, bool *matches)
+static ls_status entry_matches(const char *entry, const net_interface *interface, bool *matches)
 {
     const char *slash = strchr(entry, '/');
 
     if (entry[0] == 0)
         return bad_entry(entry, "it is empty");
     if (slash != NULL)
-        return in_network(entry, slash, &face->address, matches);
+        return in_network(entry, slash, &interface->address, matches);
     if (strlen(entry) >= NET_INTERFACE_NAME_MAX)
         return bad_entry(entry, "the name of an interface has at most 15 bytes");
-    *matches = text_equal(entry, face->name);
+    *matches = text_equal(entry, interface->name);
     return LS_OK;
 }
 
-/* *named: a positive entry matched, so the user wants this one whatever it is. */
-static ls_status apply_filter(const char *filter, const net_interface *face, bool *passes,
+/* *named: a positive entry matched, so the user wants this interface of whatever kind. */
+static ls_status apply_filter(const char *filter, const net_interface *interface, bool *passes,
                               bool *named)
 {
     bool has_positive = false;
@@ -328,7 +330,7 @@ static ls_status apply_filter(const char *filter, const net_interface *face, boo
         if (length >= sizeof(entry))
             return bad_entry(at, "it is too long");
         text_format(entry, sizeof(entry), "%.*s", (int)length - negative, at + negative);
-        LS_TRY(entry_matches(entry, face, &matches));
+        LS_TRY(entry_matches(entry, interface, &matches));
         has_positive = has_positive || !negative;
         *named = *named || (matches && !negative);
         excluded = excluded || (matches && negative);
@@ -341,20 +343,20 @@ static ls_status apply_filter(const char *filter, const net_interface *face, boo
     return LS_OK;
 }
 
-ls_status net_interface_passes(const char *filter, const net_interface *face, bool *passes)
+ls_status net_interface_passes(const char *filter, const net_interface *interface, bool *passes)
 {
     bool named;
 
-    return apply_filter(filter, face, passes, &named);
+    return apply_filter(filter, interface, passes, &named);
 }
 
 /* --- the order --- */
 
 static int rank_of(const candidate *c)
 {
-    const int family = net_address_family(&c->face.address) == NET_IPV4 ? 0 : 1;
+    const int family = net_address_family(&c->interface.address) == NET_IPV4 ? 0 : 1;
 
-    return (c->face.is_bridge ? 4 : 0) + (c->face.is_default ? 0 : 2) + family;
+    return (c->interface.is_bridge ? 4 : 0) + (c->interface.is_default ? 0 : 2) + family;
 }
 
 static int compare(const void *a, const void *b)
@@ -369,7 +371,7 @@ ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n
 {
     candidate *all = ls_calloc(CANDIDATES_MAX, sizeof(*all));
     int n_all = 0;
-    int n_kept = 0;
+    int n_found = 0;
     ls_status st;
 
     *n = 0;
@@ -380,39 +382,39 @@ ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n
         bool passes;
         bool named;
 
-        st = apply_filter(filter, &all[i].face, &passes, &named);
+        st = apply_filter(filter, &all[i].interface, &passes, &named);
         if (st == LS_OK && passes && (named || !all[i].is_loopback))
-            all[n_kept++] = all[i];
+            all[n_found++] = all[i];
     }
     if (st == LS_OK) {
-        qsort(all, (size_t)n_kept, sizeof(*all), compare);
-        for (; *n < n_kept && *n < max; (*n)++)
-            out[*n] = all[*n].face;
+        qsort(all, (size_t)n_found, sizeof(*all), compare);
+        for (; *n < n_found && *n < max; (*n)++)
+            out[*n] = all[*n].interface;
     }
     ls_free(all);
     return st;
 }
 
-bool net_interface_reaches(const net_interface *face, const net_address *a)
+bool net_interface_reaches(const net_interface *interface, const net_address *a)
 {
-    return bits_equal(&face->address, a, face->prefix);
+    return bits_equal(&interface->address, a, interface->prefix);
 }
 
-const char *net_interface_network(char *buf, size_t n, const net_interface *face)
+const char *net_interface_network(char *buf, size_t n, const net_interface *interface)
 {
-    net_address network = face->address;
+    net_address network = interface->address;
     const uint8_t *bytes;
     const int n_bytes = address_bytes(&network, &bytes);
     uint8_t *host = (uint8_t *)&network.socket + (bytes - (const uint8_t *)&network.socket);
     char text[NET_ADDRESS_TEXT_MAX];
 
-    for (int i = face->prefix; i < 8 * n_bytes; i++)
+    for (int i = interface->prefix; i < 8 * n_bytes; i++)
         host[i / 8] &= (uint8_t) ~(0x80U >> (i % 8));
     return text_format(buf, n, "%s/%d", net_address_host(text, sizeof(text), &network),
-                       face->prefix);
+                       interface->prefix);
 }
 
-/* The kernel's boot id is the same in all containers of a host; the network namespace tells them apart. */
+/* The kernel's boot id is the same in all containers of a host; their network namespaces differ. */
 uint64_t net_host_value(void)
 {
     char kept[LS_ERROR_BYTES];
@@ -439,7 +441,7 @@ const char *net_interfaces_text(char *buf, size_t n)
     int n_found = 0;
 
     if (net_interfaces(NULL, found, LS_COUNT_OF(found), &n_found) != LS_OK || n_found == 0)
-        text_append(&list, "none but loopback");
+        text_append(&list, "only loopback");
     for (int i = 0; i < n_found; i++)
         text_append(&list, "%s%s %s/%d", i == 0 ? "" : ", ", found[i].name,
                     net_address_host(host, sizeof(host), &found[i].address), found[i].prefix);

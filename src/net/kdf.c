@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kdf.c - HKDF over libsodium's HMAC-SHA256; intermediate keys are erased. handshake.c derives
+ * session keys with it.
+ */
 #include "net/kdf.h"
 
 #include "base/status.h"

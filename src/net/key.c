@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * key.c - makes, reads and hands over keys. A key file is complete or absent, and readable by its
+ * user only; copies of a key on the stack are erased. Called by launch/, store/ and cli/.
+ */
 #include "net/key.h"
 
 #include "base/clock.h"
@@ -25,7 +29,7 @@
 #define KEY_FILE_BYTES (KEY_DIGITS + 1) /* digits and a line feed */
 #define HANDOVER_MARK  "LSKEY01\n"
 #define HANDOVER_BYTES (8 + NET_KEY_BYTES)
-#define HANDOVER_MS    1000 /* a starter writes the pipe before it starts the program */
+#define HANDOVER_MS    1000 /* the parent writes the pipe before it starts the program */
 
 static ls_status sodium_ready(void)
 {
@@ -77,7 +81,7 @@ static void set_origin(net_key *key, const char *path)
 {
     char absolute[PATH_MAX];
 
-    // What both sides are told to copy must make sense from any folder.
+    // Both sides copy this path: it must be valid in any folder.
     text_printable(key->origin, sizeof(key->origin),
                    realpath(path, absolute) == NULL ? path : absolute);
 }
@@ -89,12 +93,12 @@ static ls_status check_file(int fd, const char *path)
     if (fstat(fd, &facts) != 0)
         return ls_fail_errno("key file %s", path);
     if (!S_ISREG(facts.st_mode))
-        return ls_fail(LS_EAUTH, "key file %s is no regular file", path);
+        return ls_fail(LS_EAUTH, "key file %s is not a regular file", path);
     if (facts.st_uid != geteuid())
         return ls_fail(LS_EAUTH, "key file %s belongs to user %u, not to %u", path,
                        (unsigned)facts.st_uid, (unsigned)geteuid());
     if ((facts.st_mode & 077) != 0)
-        return ls_fail(LS_EAUTH, "key file %s can be read by others (mode %03o): chmod 600 %s",
+        return ls_fail(LS_EAUTH, "key file %s is readable by other users (mode %03o): chmod 600 %s",
                        path, (unsigned)facts.st_mode & 0777U, path);
     return LS_OK;
 }
@@ -137,7 +141,7 @@ ls_status net_key_read_file(const char *path, net_key *out)
 
     memset(out, 0, sizeof(*out));
     if (fd < 0 && errno == ENOENT)
-        return ls_fail(LS_ENOTFOUND, "there is no key file %s", path);
+        return ls_fail(LS_ENOTFOUND, "key file %s does not exist", path);
     if (fd < 0 && errno == ELOOP)
         return ls_fail(LS_EAUTH, "key file %s is a symbolic link", path);
     if (fd < 0)
@@ -153,10 +157,8 @@ ls_status net_key_read_file(const char *path, net_key *out)
     return st;
 }
 
-/*
- * The digits go into a file of another name first, and link() gives it the real one: it fails if that exists, so two programs
- * that start at once agree on one key, and nobody ever reads half of one.
- */
+/* Writes a temporary file and link()s it to the real name, which fails if that exists: two programs
+ * that start at once agree on one key, and no program reads half of one. */
 ls_status net_key_write_file(const char *path, const net_key *key)
 {
     char digits[KEY_DIGITS + 2];
@@ -174,7 +176,7 @@ ls_status net_key_write_file(const char *path, const net_key *key)
     text_format(other, sizeof(other), "%s.%s", path, nonce_text);
     fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return ls_fail_errno("cannot make the key file %s", path);
+        return ls_fail_errno("cannot create the key file %s", path);
     sodium_bin2hex(digits, sizeof(digits), key->bytes, NET_KEY_BYTES);
     digits[KEY_DIGITS] = '\n';
     st = file_write_all(fd, other, digits, KEY_FILE_BYTES);
@@ -183,7 +185,7 @@ ls_status net_key_write_file(const char *path, const net_key *key)
     file_close(&fd);
     if (st == LS_OK && link(other, path) != 0)
         st = errno == EEXIST ? ls_fail(LS_EINVAL, "key file %s exists already", path)
-                             : ls_fail_errno("cannot make the key file %s", path);
+                             : ls_fail_errno("cannot create the key file %s", path);
     unlink(other);
     sodium_memzero(digits, sizeof(digits));
     return st;
@@ -192,7 +194,7 @@ ls_status net_key_write_file(const char *path, const net_key *key)
 /* $HOME, else the home in the user database: an agent started by ssh or Slurm may have no HOME. */
 static ls_status home_folder(char *out, size_t n)
 {
-    const char *home = getenv("HOME"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *home = getenv("HOME"); // NOLINT(concurrency-mt-unsafe): the library does not set it
     struct passwd entry;
     struct passwd *found = NULL;
     char space[1024];
@@ -229,7 +231,7 @@ ls_status net_key_user_path(char *out, size_t n)
 static ls_status make_folder(const char *path)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return ls_fail_errno("cannot make the folder %s for the key", path);
+        return ls_fail_errno("cannot create the folder %s for the key", path);
     return LS_OK;
 }
 
@@ -246,7 +248,8 @@ static ls_status make_user_key(const char *home, const char *path, net_key *out)
     st = net_key_write_file(path, out);
     if (st != LS_OK && access(path, F_OK) != 0)
         return st;
-    return net_key_read_file(path, out); // ours, or that of somebody who was quicker
+    // This process's key, or the key of a process that was faster.
+    return net_key_read_file(path, out);
 }
 
 ls_status net_key_of_user(const char *path, net_key *out)
@@ -268,7 +271,8 @@ ls_status net_key_of_user(const char *path, net_key *out)
 
 /* --- handing a key to a child --- */
 
-/* Forked children keep the descriptor whatever becomes of their environment: so they, too, name the process that they belong to. */
+/* Forked children keep the descriptor whatever happens to their environment: its name shows the
+ * job's agent even then. */
 static void name_descriptor(char *name, size_t n)
 {
     char kept[LS_ERROR_BYTES];
@@ -291,7 +295,7 @@ ls_status net_key_to_fd(const net_key *key, int *fd)
     name_descriptor(name, sizeof(name));
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
-        return ls_fail_errno("cannot make a descriptor for the key");
+        return ls_fail_errno("cannot create a descriptor for the key");
     memcpy(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1);
     memcpy(content + sizeof(HANDOVER_MARK) - 1, key->bytes, NET_KEY_BYTES);
     if (pwrite(*fd, content, sizeof(content), 0) != (ssize_t)sizeof(content) ||
@@ -311,7 +315,7 @@ static bool take_content(const uint8_t *content, net_key *out)
     return true;
 }
 
-/* Reads what a pipe holds, without waiting for ever for a writer that is no starter of ours. */
+/* Reads the content of a pipe, with a time limit: its writer may not be an agent. */
 static bool read_pipe(int fd, uint8_t *content)
 {
     const int64_t deadline_ms = ls_deadline_ms(HANDOVER_MS);
@@ -332,7 +336,8 @@ static bool read_pipe(int fd, uint8_t *content)
 
 ls_status net_key_inherit(net_key *out, bool *found)
 {
-    const char *text = getenv(NET_KEY_FD_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    // NOLINT(concurrency-mt-unsafe): the library does not set it.
+    const char *text = getenv(NET_KEY_FD_ENV);
     uint8_t content[HANDOVER_BYTES];
     struct stat facts;
     int64_t number;
@@ -347,8 +352,8 @@ ls_status net_key_inherit(net_key *out, bool *found)
     fd = (int)number;
     if (fstat(fd, &facts) != 0)
         return ls_fail(LS_EAUTH,
-                       "%s=%d is not open: the program was started through something that closes "
-                       "descriptors",
+                       "%s=%d is not open: a program between the agent and this one "
+                       "has closed it",
                        NET_KEY_FD_ENV, fd);
     if (S_ISFIFO(facts.st_mode)) {
         is_key = read_pipe(fd, content) && take_content(content, out);
@@ -363,7 +368,7 @@ ls_status net_key_inherit(net_key *out, bool *found)
     }
     sodium_memzero(content, sizeof(content));
     if (!is_key)
-        return ls_fail(LS_EAUTH, "%s=%d is a descriptor without a key", NET_KEY_FD_ENV,
+        return ls_fail(LS_EAUTH, "%s=%d is not the descriptor of a key", NET_KEY_FD_ENV,
                        (int)number);
     *found = true;
     return LS_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * key.h - the 32 secret bytes that make a process part of a job, and the ways to come by them. Never in argv or a log.
+ * key.h - the 32 secret bytes that authenticate the processes of a job, and their sources. A key
+ * never appears in argv or in a log.
  */
 #ifndef LS_NET_KEY_H
 #define LS_NET_KEY_H
@@ -13,48 +14,49 @@
 #define NET_KEY_FD_ENV    "LOCKSTEP_KEY_FD"
 #define NET_KEY_FILE_ENV  "LOCKSTEP_KEY_FILE"
 #define NET_KEY_FILE_USER ".config/lockstep/key"
-#define NET_KEY_FD_NAME   "lockstep-key " /* of the memfd; its maker's process_id_text() follows */
+/* The name of the key's memfd; the process_id_text() of the process that made it follows. */
+#define NET_KEY_FD_NAME "lockstep-key "
 
-/* Copies are fine; each copy is wiped with net_key_wipe(). */
+/* Copies are allowed; each copy is wiped with net_key_wipe(). */
 typedef struct net_key {
     uint8_t bytes[NET_KEY_BYTES];
-    char origin
-        [256]; /* the file it came from, for messages about differing keys; "" for a job's own key */
+    /* The file that it was read from, for messages about different keys; "" for a job's own key. */
+    char origin[256];
 } net_key;
 
 void net_key_wipe(net_key *key);                        /* NULL is allowed */
 bool net_key_equal(const net_key *a, const net_key *b); /* in constant time */
 
-/* A fresh random key: one per job. */
+/* A random key for one job. */
 LS_MUST_USE ls_status net_key_random(net_key *out);
 
-/* A key for one meeting, from the user's: HMAC(base, purpose, 0, what). Both sides must spell `what` alike ("10.0.0.1:29500"). */
+/* Derives a key for one rendezvous endpoint from the user's key: HMAC(base, purpose, 0, what). Both
+ * sides must use the same spelling of `what` ("10.0.0.1:29500"). */
 LS_MUST_USE ls_status net_key_derive(const net_key *base, const char *purpose, const char *what,
                                      net_key *out);
 
-/*
- * The user's key: from `path`, else LOCKSTEP_KEY_FILE, else ~/.config/lockstep/key; only the last is made when absent. A key
- * file is 64 hexadecimal digits, owned by this user, mode 0600 or 0400, no symbolic link. LS_EAUTH or LS_EFORMAT names
- * the file, what is wrong and the command that mends it.
- */
+/* The user's key: from `path`, else LOCKSTEP_KEY_FILE, else ~/.config/lockstep/key; only the last
+ * is created when absent. A key file has 64 hexadecimal digits, is owned by this user, has mode
+ * 0600 or 0400 and is no symbolic link. LS_EAUTH or LS_EFORMAT names the file, the problem and the
+ * command that fixes it. */
 LS_MUST_USE ls_status net_key_of_user(const char *path, net_key *out);
 
-/* Where net_key_of_user(NULL) looks: LOCKSTEP_KEY_FILE or ~/.config/lockstep/key. */
+/* The file that net_key_of_user(NULL) reads: LOCKSTEP_KEY_FILE or ~/.config/lockstep/key. */
 LS_MUST_USE ls_status net_key_user_path(char *out, size_t n);
 
-/* Reads or makes (new, 0600, whole or not at all) one key file. */
+/* Reads or creates (mode 0600, atomically) one key file. */
 LS_MUST_USE ls_status net_key_read_file(const char *path, net_key *out);
 LS_MUST_USE ls_status net_key_write_file(const char *path, const net_key *key);
 
-/* A memfd with the key in it, CLOEXEC, for a child to inherit; the caller closes it. Its name tells who made it: the agent, as whoever
- * still has it when that process is gone counts as left by a dead job. */
+/* A memfd that holds the key, CLOEXEC, for a child to inherit; the caller closes it. Its name has
+ * the process id of its maker, the agent: a process that still has it after that agent's death is a
+ * leftover of a dead job. */
 LS_MUST_USE ls_status net_key_to_fd(const net_key *key, int *fd);
 
-/*
- * The key that the starter left behind the descriptor in LOCKSTEP_KEY_FD. *found = false when the variable is not set. A memfd
- * stays open (this program may start the library again), becomes CLOEXEC and is read from its start; a pipe is read once and
- * closed. LS_EAUTH when the descriptor is closed or holds something else.
- */
+/* Reads the key from the inherited descriptor in LOCKSTEP_KEY_FD. *found = false when the variable
+ * is not set. A memfd stays open (this program may initialise the library again), becomes CLOEXEC
+ * and is read from its start; a pipe is read once and closed. LS_EAUTH when the descriptor is
+ * closed or is neither. */
 LS_MUST_USE ls_status net_key_inherit(net_key *out, bool *found);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c - accepting and proving. Strangers get few slots (STRANGERS_MAX) and little time: the rest waits in the listen queue,
- * and when all slots are taken and somebody waits, the stranger whose chance ended first makes room. Somebody with the key
- * proves it within milliseconds, so a thousand silent connections in front of it cost a fraction of a second.
+ * listener.c - accepts connections and authenticates them. Unauthenticated peers share few slots
+ * (PENDING_MAX) and have little time; further connections wait in the listen queue, and when all
+ * slots are in use the peer with the oldest expired chance loses its slot. A peer with the key
+ * authenticates within milliseconds, so a thousand silent connections before it delay it by a
+ * fraction of a second. The hub, the head, the mesh and the probes of networks listen with it.
  */
 #include "net/listener.h"
 
@@ -13,16 +15,16 @@
 #include "base/text.h"
 #include "net/socket.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
-#define STRANGERS_MAX 64
-/* How long a stranger may take when others wait; before it came its turn, it had time enough to send a hello. */
-#define HELLO_CHANCE_MS 5
-#define PROOF_CHANCE_MS 50
+#define PENDING_MAX 64
+/* The time of an unauthenticated peer while others wait. While it waited in the queue it could send
+ * its hello. */
+#define HELLO_CHANCE_MS     5
+#define HANDSHAKE_CHANCE_MS 50
 
-#define PROVE_MS        5000
+#define HANDSHAKE_MS    5000
 #define ACCEPTS_A_ROUND 64
 #define NO_FDS_PAUSE_MS 50
 #define BACKLOG         4096
@@ -36,48 +38,48 @@ typedef struct listening_socket {
     poll_watch *watch;
 } listening_socket;
 
-/* Somebody whose handshake is under way. */
-typedef struct stranger {
-    list_node node; /* in listener.strangers */
+/* A connection whose handshake is in progress. */
+typedef struct pending_peer {
+    list_node node; /* in listener.pending */
     listener *owner;
     poll_watch *watch;
     poll_timer limit;
-    int64_t since_ms;   /* accepted */
-    listener_peer peer; /* what it will be */
+    int64_t since_ms;   /* time of accept */
+    listener_peer peer; /* the peer that `accepted` gets */
     handshake shake;
-} stranger;
+} pending_peer;
 
 struct listener {
     poller *loop;
     listener_options opt;
     list_node listeners;
-    list_node strangers; /* oldest first */
-    int n_strangers;
-    int spare_fd;      /* given up to get rid of a connection when descriptors run out */
-    poll_timer resume; /* listening again after a pause */
+    list_node pending; /* oldest first */
+    int n_pending;
+    int spare_fd;      /* closed to accept and end a connection when descriptors run out */
+    poll_timer resume; /* of the listening after a pause */
     bool is_paused;
     int64_t last_refusal_ms; /* rate limits of log lines */
     int64_t last_descriptors_ms;
     uint64_t n_refused;
 };
 
-/* One line a second, however many strangers come. */
-static void log_refusal(listener *d, const char *peer, const char *why)
+/* At most one line a second. */
+static void log_refusal(listener *l, const char *peer, const char *why)
 {
-    d->n_refused++;
-    if (!log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
+    l->n_refused++;
+    if (!log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
         return;
-    if (d->n_refused == 1)
-        ls_log(LS_LOG_WARN, d->opt.name, "refused a connection of %s: %s", peer, why);
+    if (l->n_refused == 1)
+        ls_log(LS_LOG_WARN, l->opt.name, "refused a connection from %s: %s", peer, why);
     else
-        ls_log(LS_LOG_WARN, d->opt.name, "refused %llu connections, the last of %s: %s",
-               (unsigned long long)d->n_refused, peer, why);
-    d->n_refused = 0;
+        ls_log(LS_LOG_WARN, l->opt.name, "refused %llu connections, the last from %s: %s",
+               (unsigned long long)l->n_refused, peer, why);
+    l->n_refused = 0;
 }
 
-/* --- proving --- */
+/* --- the handshake --- */
 
-static void free_stranger(stranger *s)
+static void free_pending(pending_peer *s)
 {
     poller_timer_cancel(&s->limit);
     poller_unwatch(s->watch);
@@ -85,59 +87,60 @@ static void free_stranger(stranger *s)
     handshake_wipe(&s->shake);
     if (!list_empty(&s->node)) {
         list_remove(&s->node);
-        s->owner->n_strangers--;
+        s->owner->n_pending--;
     }
     ls_free(s);
 }
 
-static void drop_late(void *arg)
+static void drop_expired(void *arg)
 {
-    free_stranger(arg);
+    free_pending(arg);
 }
 
-static void let_in(stranger *s)
+static void hand_over(pending_peer *s)
 {
     const listener_options *opt = &s->owner->opt;
     listener_peer peer = s->peer;
 
     peer.claim = s->shake.peer;
     handshake_seals(&s->shake, &peer.seals);
-    s->peer.fd = -1; // the owner's now
-    free_stranger(s);
+    s->peer.fd = -1; // now the owner's
+    free_pending(s);
     opt->accepted(opt->self, &peer);
     seal_pair_wipe(&peer.seals);
 }
 
-static void prove(stranger *s)
+static void advance(pending_peer *s)
 {
     short events;
     ls_status st = handshake_step(&s->shake, s->peer.fd, &events);
 
     if (st == LS_OK && s->shake.state == HANDSHAKE_DONE) {
-        let_in(s);
+        hand_over(s);
         return;
     }
     if (st == LS_OK)
         st = poller_change(s->watch, events == POLLOUT ? POLL_WRITE : POLL_READ);
     if (st == LS_OK)
         return;
-    if (st == LS_EPEER) /* who dials several addresses drops the others once one of them answers */
+    /* A client that dials several addresses drops the others once one replies. */
+    if (st == LS_EPEER)
         ls_log(LS_LOG_DEBUG, s->owner->opt.name, "%s", ls_last_error());
     else
         log_refusal(s->owner, s->peer.name, ls_last_error());
-    free_stranger(s);
+    free_pending(s);
 }
 
-static void stranger_event(void *arg, unsigned events)
+static void on_pending(void *arg, unsigned events)
 {
     LS_UNUSED(events);
-    prove(arg);
+    advance(arg);
 }
 
 /* --- accepting --- */
 
-/* A name for messages, and who it is where the kernel knows. */
-static ls_status name_peer(const listener *d, listener_peer *g)
+/* Names the peer for messages, with its process where the kernel knows it. */
+static ls_status identify_peer(const listener *l, listener_peer *g)
 {
     net_address peer;
     uid_t uid;
@@ -150,62 +153,63 @@ static ls_status name_peer(const listener *d, listener_peer *g)
     }
     LS_TRY(net_peer_user(g->fd, &uid, &g->pid));
     text_format(g->name, sizeof(g->name), "process %d", (int)g->pid);
-    if (d->opt.key == NULL && !d->opt.insecure && uid != geteuid())
-        return ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)uid);
+    if (l->opt.key == NULL && !l->opt.insecure && uid != geteuid())
+        return ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)uid);
     return LS_OK;
 }
 
-static ls_status prepare(stranger *s)
+static ls_status begin_handshake(pending_peer *s)
 {
-    const listener *d = s->owner;
-    const handshake_claim expected = handshake_claim_for(s->peer.fd, &d->opt.expected);
+    const listener *l = s->owner;
+    const handshake_claim expected = handshake_claim_for(s->peer.fd, &l->opt.expected);
 
-    LS_TRY(name_peer(d, &s->peer));
+    LS_TRY(identify_peer(l, &s->peer));
     LS_TRY(net_set_stream_options(s->peer.fd, USER_TIMEOUT_MS));
-    LS_TRY(handshake_server(&s->shake, d->opt.key, &expected, s->peer.name));
-    return poller_watch(d->loop, s->peer.fd, POLL_READ, stranger_event, s, &s->watch);
+    LS_TRY(handshake_server(&s->shake, l->opt.key, &expected, s->peer.name));
+    return poller_watch(l->loop, s->peer.fd, POLL_READ, on_pending, s, &s->watch);
 }
 
 /* Takes fd. */
-static void take_stranger(listener *d, int fd)
+static void add_pending(listener *l, int fd)
 {
-    stranger *s = ls_calloc(1, sizeof(*s));
+    pending_peer *s = ls_calloc(1, sizeof(*s));
 
     if (s == NULL) {
         file_close(&fd);
         return;
     }
     list_init(&s->node);
-    s->owner = d;
+    s->owner = l;
     s->since_ms = ls_now_ms();
     s->peer.fd = fd;
-    text_format(s->peer.name, sizeof(s->peer.name), "somebody");
-    if (prepare(s) != LS_OK) {
-        log_refusal(d, s->peer.name, ls_last_error());
-        free_stranger(s);
+    text_format(s->peer.name, sizeof(s->peer.name), "an unknown peer");
+    if (begin_handshake(s) != LS_OK) {
+        log_refusal(l, s->peer.name, ls_last_error());
+        free_pending(s);
         return;
     }
-    list_append(&d->strangers, &s->node);
-    d->n_strangers++;
-    poller_timer_set(d->loop, &s->limit, s->since_ms + PROVE_MS, drop_late, s);
-    prove(s); // whoever waited in the queue has sent its hello already
+    list_append(&l->pending, &s->node);
+    l->n_pending++;
+    poller_timer_set(l->loop, &s->limit, s->since_ms + HANDSHAKE_MS, drop_expired, s);
+    advance(s); // a peer that waited in the queue has sent its hello already
 }
 
-/* When this stranger has had its chance. */
-static int64_t chance_ends(const stranger *s)
+/* When other connections may take the peer's slot. */
+static int64_t chance_ends(const pending_peer *s)
 {
-    return s->since_ms + (s->shake.step == 0 ? HELLO_CHANCE_MS : PROOF_CHANCE_MS);
+    return s->since_ms + (s->shake.step == 0 ? HELLO_CHANCE_MS : HANDSHAKE_CHANCE_MS);
 }
 
-/* Frees a slot if a stranger's chance is over; otherwise *next_ms is when the first one's will be. */
-static bool evict_one(listener *d, int64_t *next_ms)
+/* Frees the slot of a peer whose chance is over; otherwise *next_ms is when the first chance
+ * ends. */
+static bool evict_one(listener *l, int64_t *next_ms)
 {
     const int64_t now_ms = ls_now_ms();
-    stranger *first = NULL;
+    pending_peer *first = NULL;
 
     *next_ms = INT64_MAX;
-    list_for_each (it, &d->strangers) {
-        stranger *s = list_entry(it, stranger, node);
+    list_for_each (it, &l->pending) {
+        pending_peer *s = list_entry(it, pending_peer, node);
 
         if (chance_ends(s) < *next_ms) {
             first = s;
@@ -214,19 +218,19 @@ static bool evict_one(listener *d, int64_t *next_ms)
     }
     if (first == NULL || *next_ms > now_ms)
         return false;
-    log_refusal(d, first->peer.name, "silent while others wait");
-    free_stranger(first);
+    log_refusal(l, first->peer.name, "no handshake while other connections wait");
+    free_pending(first);
     return true;
 }
 
-static void set_listening(listener *d, bool on)
+static void set_listening(listener *l, bool on)
 {
-    d->is_paused = !on;
-    list_for_each (it, &d->listeners) {
-        listening_socket *l = list_entry(it, listening_socket, node);
+    l->is_paused = !on;
+    list_for_each (it, &l->listeners) {
+        listening_socket *sock = list_entry(it, listening_socket, node);
 
-        if (poller_change(l->watch, on ? POLL_READ : 0) != LS_OK)
-            ls_log(LS_LOG_ERROR, d->opt.name, "cannot listen any more: %s", ls_last_error());
+        if (poller_change(sock->watch, on ? POLL_READ : 0) != LS_OK)
+            ls_log(LS_LOG_ERROR, l->opt.name, "cannot listen: %s", ls_last_error());
     }
 }
 
@@ -235,162 +239,157 @@ static void resume_listening(void *arg)
     set_listening(arg, true);
 }
 
-static void pause_listening(listener *d, int64_t until_ms)
+static void pause_listening(listener *l, int64_t until_ms)
 {
-    set_listening(d, false);
-    poller_timer_set(d->loop, &d->resume, until_ms, resume_listening, d);
+    set_listening(l, false);
+    poller_timer_set(l->loop, &l->resume, until_ms, resume_listening, l);
 }
 
-static void open_spare(listener *d)
-{
-    if (d->spare_fd < 0)
-        d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-/* No descriptor is left. The spare one serves to take a connection out of the queue and end it, so that it knows; then a pause. */
-static void out_of_descriptors(listener *d, int listen_fd)
+/* No descriptor is left. The reserved one serves to accept one connection and to close it, so that
+ * its client gets an error; then accepting pauses. */
+static void out_of_descriptors(listener *l, int listen_fd)
 {
     int fd;
 
-    if (log_every(&d->last_descriptors_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, d->opt.name, "connections cannot be taken for now: %s",
-               ls_last_error());
-    file_close(&d->spare_fd);
+    if (log_every(&l->last_descriptors_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_ERROR, l->opt.name, "cannot accept connections for now: %s", ls_last_error());
+    file_close(&l->spare_fd);
     if (net_accept(listen_fd, &fd) == LS_OK)
         file_close(&fd);
-    open_spare(d);
-    pause_listening(d, ls_now_ms() + NO_FDS_PAUSE_MS);
+    net_reserve_fd(&l->spare_fd);
+    pause_listening(l, ls_now_ms() + NO_FDS_PAUSE_MS);
 }
 
 static void listener_event(void *arg, unsigned events)
 {
-    listening_socket *l = arg;
-    listener *d = l->owner;
+    listening_socket *sock = arg;
+    listener *l = sock->owner;
 
     LS_UNUSED(events);
-    for (int i = 0; i < ACCEPTS_A_ROUND && !d->is_paused; i++) {
+    for (int i = 0; i < ACCEPTS_A_ROUND && !l->is_paused; i++) {
         int64_t next_ms;
         int fd = -1;
 
-        if (d->n_strangers >= STRANGERS_MAX && !evict_one(d, &next_ms)) {
-            pause_listening(d, next_ms);
+        if (l->n_pending >= PENDING_MAX && !evict_one(l, &next_ms)) {
+            pause_listening(l, next_ms);
             return;
         }
-        if (net_accept(l->fd, &fd) != LS_OK) {
-            out_of_descriptors(d, l->fd);
+        if (net_accept(sock->fd, &fd) != LS_OK) {
+            out_of_descriptors(l, sock->fd);
             return;
         }
         if (fd < 0)
             return;
-        take_stranger(d, fd);
+        add_pending(l, fd);
     }
 }
 
-/* --- life --- */
+/* --- create, listen and destroy --- */
 
 ls_status listener_create(poller *p, const listener_options *opt, listener **out)
 {
-    listener *d = ls_calloc(1, sizeof(*d));
+    listener *l = ls_calloc(1, sizeof(*l));
 
     *out = NULL;
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for what listens");
-    d->loop = p;
-    d->opt = *opt;
-    d->spare_fd = -1;
-    list_init(&d->listeners);
-    list_init(&d->strangers);
-    open_spare(d);
-    *out = d;
+    if (l == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a listener");
+    l->loop = p;
+    l->opt = *opt;
+    l->spare_fd = -1;
+    list_init(&l->listeners);
+    list_init(&l->pending);
+    net_reserve_fd(&l->spare_fd);
+    *out = l;
     return LS_OK;
 }
 
-void listener_destroy(listener *d)
+void listener_destroy(listener *l)
 {
-    if (d == NULL)
+    if (l == NULL)
         return;
-    while (!list_empty(&d->strangers))
-        free_stranger(list_entry(d->strangers.next, stranger, node));
-    while (!list_empty(&d->listeners)) {
-        listening_socket *l = list_entry(d->listeners.next, listening_socket, node);
+    while (!list_empty(&l->pending))
+        free_pending(list_entry(l->pending.next, pending_peer, node));
+    while (!list_empty(&l->listeners)) {
+        listening_socket *sock = list_entry(l->listeners.next, listening_socket, node);
 
-        list_remove(&l->node);
-        poller_unwatch(l->watch);
-        file_close(&l->fd);
-        ls_free(l);
+        list_remove(&sock->node);
+        poller_unwatch(sock->watch);
+        file_close(&sock->fd);
+        ls_free(sock);
     }
-    poller_timer_cancel(&d->resume);
-    file_close(&d->spare_fd);
-    ls_free(d);
+    poller_timer_cancel(&l->resume);
+    file_close(&l->spare_fd);
+    ls_free(l);
 }
 
-void listener_forked(const listener *d)
+void listener_forked(const listener *l)
 {
-    list_for_each (it, &d->strangers) {
-        close(list_entry(it, stranger, node)->peer.fd);
+    list_for_each (it, &l->pending) {
+        close(list_entry(it, pending_peer, node)->peer.fd);
     }
-    list_for_each (it, &d->listeners) {
+    list_for_each (it, &l->listeners) {
         close(list_entry(it, listening_socket, node)->fd);
     }
-    if (d->spare_fd >= 0)
-        close(d->spare_fd);
+    if (l->spare_fd >= 0)
+        close(l->spare_fd);
 }
 
-int listener_pending(const listener *d)
+int listener_pending(const listener *l)
 {
-    return d->n_strangers;
+    return l->n_pending;
 }
 
-/* Whether TCP is allowed where there is no key. */
-static ls_status check_keyless(const listener *d)
+/* Whether TCP is allowed without a key. */
+static ls_status check_insecure(const listener *l)
 {
-    if (!d->opt.insecure)
+    if (!l->opt.insecure)
         return ls_fail(LS_EAUTH, "without a key a %s listens at a unix socket only (or --insecure)",
-                       d->opt.name);
-    if (d->opt.expected.security != NET_AUTH)
+                       l->opt.name);
+    if (l->opt.expected.security != NET_AUTH)
         return ls_fail(LS_EAUTH, "LOCKSTEP_SECURITY=%s needs a key (no --insecure)",
-                       net_security_text(d->opt.expected.security));
+                       net_security_text(l->opt.expected.security));
     return LS_OK;
 }
 
-ls_status listener_listen_take(listener *d, int fd)
+ls_status listener_listen_take(listener *l, int fd)
 {
-    listening_socket *l = ls_calloc(1, sizeof(*l));
+    listening_socket *sock = ls_calloc(1, sizeof(*sock));
     net_address at;
     ls_status st;
 
-    if (l == NULL) {
+    if (sock == NULL) {
         st = ls_fail(LS_ENOMEM, "no memory for a listener");
         goto fail;
     }
     st = net_address_of_socket(fd, &at);
     if (st != LS_OK)
         goto fail;
-    if (d->opt.key == NULL && net_address_family(&at) != NET_UNIX)
-        st = check_keyless(d);
+    if (l->opt.key == NULL && net_address_family(&at) != NET_UNIX)
+        st = check_insecure(l);
     if (st != LS_OK)
         goto fail;
     st = net_set_blocking(fd, false);
     if (st != LS_OK)
         goto fail;
-    l->owner = d;
-    l->fd = fd;
-    st = poller_watch(d->loop, fd, d->is_paused ? 0 : POLL_READ, listener_event, l, &l->watch);
+    sock->owner = l;
+    sock->fd = fd;
+    st =
+        poller_watch(l->loop, fd, l->is_paused ? 0 : POLL_READ, listener_event, sock, &sock->watch);
     if (st != LS_OK)
         goto fail;
-    list_append(&d->listeners, &l->node);
+    list_append(&l->listeners, &sock->node);
     return LS_OK;
 
 fail:
-    ls_free(l);
+    ls_free(sock);
     file_close(&fd);
     return st;
 }
 
-ls_status listener_listen(listener *d, const net_address *at, net_address *bound)
+ls_status listener_listen(listener *l, const net_address *at, net_address *bound)
 {
     int fd = -1;
 
     LS_TRY(net_listen(at, NET_STREAM, BACKLOG, &fd, bound));
-    return listener_listen_take(d, fd);
+    return listener_listen_take(l, fd);
 }

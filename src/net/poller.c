@@ -2,8 +2,8 @@
 /*
  * poller.c - epoll, a sorted list of timers, and an eventfd.
  *
- * A watch that is taken away while its event is already in the current batch must not be called: it is marked and freed
- * only after the batch.
+ * An unwatched descriptor whose event is already in the current batch must not be reported: the
+ * watch is marked, and freed after the batch.
  */
 #include "net/poller.h"
 
@@ -51,7 +51,8 @@ static unsigned event_bits(uint32_t bits)
            ((bits & (EPOLLERR | EPOLLHUP)) != 0 ? POLL_BROKEN : 0U);
 }
 
-/* poller_run_once() has returned from its wait, which is all that a wake-up is for; this makes the next one wait again. */
+/* The wait of poller_run_once() has returned, which is the purpose of a wake-up; the next wait
+ * blocks again. */
 static void woken(void *arg, unsigned events)
 {
     const poller *p = arg;
@@ -149,7 +150,7 @@ ls_status poller_change(poll_watch *w, unsigned events)
     struct epoll_event event = {.events = epoll_bits(events), .data.ptr = w};
 
     if (epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_MOD, w->fd, &event) != 0)
-        return ls_fail_errno("cannot watch descriptor %d differently", w->fd);
+        return ls_fail_errno("cannot change the events of descriptor %d", w->fd);
     return LS_OK;
 }
 
@@ -177,7 +178,7 @@ void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void 
     t->fn = fn;
     t->arg = arg;
     t->is_set = true;
-    behind = p->timers.prev; // most timers are set to the far end
+    behind = p->timers.prev; // most timers are set later than all others
     while (behind != &p->timers && list_entry(behind, poll_timer, node)->due_ms > due_ms)
         behind = behind->prev;
     list_append(behind->next, &t->node);
@@ -196,7 +197,7 @@ void poller_wake(poller *p)
     const uint64_t one = 1;
     const int error = errno;
 
-    // A full counter means that a wake-up is pending already.
+    // a full counter means that a wake-up is pending already
     while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         continue;
     errno = error;
@@ -213,7 +214,7 @@ int64_t poller_due_ms(const poller *p)
                                   : list_entry(p->timers.next, poll_timer, node)->due_ms;
 }
 
-/* How long the next wait may last. */
+/* The time limit of the next wait. */
 static int wait_ms(const poller *p, int timeout_ms)
 {
     int64_t left;
@@ -228,7 +229,8 @@ static int wait_ms(const poller *p, int timeout_ms)
     return timeout_ms < 0 || left < timeout_ms ? (int)left : timeout_ms;
 }
 
-/* Fires what is due now. A timer that its own callback sets again comes at the next round, so that none can keep the loop. */
+/* Fires the due timers. A timer that its own callback sets again fires in the next round, so that
+ * no timer can block the loop. */
 static void fire_timers(poller *p)
 {
     const int64_t now_ms = ls_now_ms();
@@ -243,7 +245,7 @@ static void fire_timers(poller *p)
         list_remove(&t->node);
         list_append(&due, &t->node);
     }
-    while (!list_empty(&due)) { // one callback may cancel or move another one of these
+    while (!list_empty(&due)) { // a callback may cancel or move other due timers
         poll_timer *t = list_entry(due.next, poll_timer, node);
 
         poller_timer_cancel(t);

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * port_holder.c - explains "address already in use": finds the socket by its port, then the process
+ * by the socket's inode. Reads only what the kernel shows to this user. Called by socket.c and
+ * launch/.
+ */
 #include "net/port_holder.h"
 
 #include "base/file.h"
@@ -29,7 +34,7 @@ static const char *skip_words(const char *at, int n)
 }
 
 /* "sl: LOCAL:PORT REMOTE:PORT ST TX:RX TR:WHEN RETRANSMITS UID TIMEOUT INODE ..." The inode of a
- * socket that no process has any more (TIME_WAIT) is 0. */
+ * socket without a process (TIME_WAIT) is 0. */
 bool port_holder_parse(const char *line, int port, port_holder *out)
 {
     const char *local = skip_words(line, 1);
@@ -142,7 +147,7 @@ bool port_holder_find(const char *root, int port, port_holder *out)
     return find(root, port, true, out);
 }
 
-/* --- in words --- */
+/* --- texts --- */
 
 const char *port_holder_text(const char *root, const port_holder *holder, char *buf, size_t n)
 {
@@ -154,7 +159,7 @@ const char *port_holder_text(const char *root, const port_holder *holder, char *
     process_user_text(user, sizeof(user), holder->uid);
     if (holder->pid == 0)
         return text_format(buf, n,
-                           "a process of %s that cannot be seen from here (not permitted, or in "
+                           "a process of %s that is not visible here (no permission, or in "
                            "another container)",
                            user);
     if (!process_stat_read(root, holder->pid, &facts))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * port_holder.h - which process holds a TCP port of this machine, from /proc/net/tcp, tcp6 and the
- * descriptors of all processes that this user may look at.
+ * port_holder.h - finds the process that holds a TCP port of this machine, from /proc/net/tcp, tcp6
+ * and the descriptors of all processes that this user may inspect.
  */
 #ifndef LS_NET_PORT_HOLDER_H
 #define LS_NET_PORT_HOLDER_H
@@ -18,30 +18,29 @@
 typedef struct port_holder {
     uid_t uid;
     uint64_t inode;    /* of the socket */
-    bool is_listening; /* false: the port is the local one of a connection */
-    pid_t pid;         /* 0: this user may not see it, or it is in another container */
-    char command[160]; /* its command line, or the name of the program; printable */
-    char job[32];      /* the job that it belongs to; "": none */
+    bool is_listening; /* false: it is the local port of a connection */
+    pid_t pid;         /* 0: not visible to this user, or in another container */
+    char command[160]; /* printable command line, or program name */
+    char job[32];      /* the job of the process; "" = none */
     bool is_leftover;  /* the launcher of that job is dead */
 } port_holder;
 
-/* False: no process listens there. `root` is what stands before "/proc". */
+/* False when no process listens there. `root` is the prefix of "/proc". */
 bool port_holder_find(const char *root, int port, port_holder *out);
 
-/* A line of /proc/net/tcp or tcp6: whether it is a socket with this local port that a process has;
- * then its uid, inode and state. */
+/* Parses a line of /proc/net/tcp or tcp6: true for a socket with this local port that a process
+ * holds; then sets its uid, inode and state. */
 bool port_holder_parse(const char *line, int port, port_holder *out);
 
 /* "pid 4711 (python3 train.py) of bob, 3 h old, of job 0123456789abcdef" */
 const char *port_holder_text(const char *root, const port_holder *holder, char *buf, size_t n);
 
-/* The command that frees the port, or that names the holder where it is not known. */
+/* The command that frees the port, or that finds the holder where it is unknown. */
 const char *port_holder_fix(const port_holder *holder, int port, char *buf, size_t n);
 
-/*
- * After listening at `at` has failed with errno EADDRINUSE: appends the holder of the port and what
- * to do to the error text. Anything else stays as it is. Keeps errno; gives st.
- */
+/* For a listen call at `at` that failed with EADDRINUSE: appends the holder of the port and the
+ * command that frees it to the error text. Other errors are left alone. Preserves errno; returns
+ * st. */
 LS_MUST_USE ls_status port_holder_explain(ls_status st, const net_address *at);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reach.c - compares a given address with the own ones. An address counts as own when it can be
- * bound. Callers warn and go on: an address that is not own may be translated (NAT, a container's
- * published port, a public address in a cloud).
+ * reach.c - compares a configured address with the addresses of this host. An address is local when
+ * a socket can be bound to it. Callers warn and continue: another address may be translated (NAT, a
+ * container's published port, a public address in a cloud).
  */
 #include "net/reach.h"
 
@@ -47,7 +47,7 @@ bool net_reach_is_own_name(const char *place)
     const size_t n = strcspn(place, ".:");
 
     (void)gethostname(host, sizeof(host) - 1);
-    if (text_starts(place, "localhost")) /* the name of every machine that was given none */
+    if (text_starts(place, "localhost")) /* the name of a machine without a configured name */
         return false;
     return n > 0 && n == strcspn(host, ".") && strncmp(place, host, n) == 0;
 }
@@ -66,7 +66,7 @@ net_reach net_reach_of(const char *place)
     return reach == NET_REACH_LOOPBACK && net_reach_is_own_name(place) ? NET_REACH_OK : reach;
 }
 
-/* Bridges have the same address on many hosts: they are left out unless there is nothing else. */
+/* Bridges have the same address on many hosts: they are listed only when there is nothing else. */
 const char *net_reach_addresses(char *buf, size_t n, net_address *best)
 {
     net_interface found[SHOWN_MOST];
@@ -97,7 +97,8 @@ static const char *why(net_reach reach)
     case NET_REACH_WILDCARD:
         return "to which other machines cannot connect";
     case NET_REACH_ELSEWHERE:
-        return "which is no address of this machine: others reach it only if that is translated";
+        return "which is not an address of this machine: others need an address translation to "
+               "reach it";
     case NET_REACH_OK:
         break;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seal.c - the record layer of seal.h over libsodium. Each direction of each connection has a key of its own (handshake.c), so the
- * record's number alone makes the nonce; 64 bits of it do not come round.
+ * seal.c - the record layer of seal.h over libsodium, for frame.c and comm/native. Each direction
+ * of each connection has its own key (handshake.c), so the record number alone is the nonce; its 64
+ * bits do not wrap.
  */
 #include "net/seal.h"
 
@@ -103,7 +104,7 @@ static void compute_mac(const seal *s, const uint8_t *record, size_t bytes,
     sodium_memzero(&state, sizeof(state));
 }
 
-/* False: the tag is not that of this record, with this number. */
+/* False: the tag does not match this record and number. */
 static bool open_body(const seal *s, uint8_t *record, size_t bytes)
 {
     uint8_t *body = record + SEAL_HEAD_BYTES;
@@ -137,19 +138,20 @@ size_t seal_close(seal *s, uint8_t *record, size_t bytes)
 
 /* --- opening --- */
 
-/* What is wrong with a record before its tag is looked at. */
+/* Checks a record's head, before its tag. */
 static ls_status check_head(const seal *s, size_t claimed, uint32_t number)
 {
     const uint32_t due = (uint32_t)s->next;
 
     if (claimed == 0 || claimed > SEAL_RECORD_MAX)
-        return ls_fail(LS_EPROTO, "record %" PRIu32 " claims %zu bytes, 1 to %zu are allowed", due,
+        return ls_fail(LS_EPROTO, "record %" PRIu32 " has %zu bytes, expected 1 to %zu", due,
                        claimed, SEAL_RECORD_MAX);
     if (number - due > UINT32_MAX / 2)
-        return ls_fail(LS_EPROTO, "record %" PRIu32 " came again where %" PRIu32 " was due", number,
+        return ls_fail(LS_EPROTO, "record %" PRIu32 " was repeated, expected %" PRIu32, number,
                        due);
     if (number != due)
-        return ls_fail(LS_EPROTO, "record %" PRIu32 " came where %" PRIu32 " was due", number, due);
+        return ls_fail(LS_EPROTO, "record %" PRIu32 " was received, expected %" PRIu32, number,
+                       due);
     return LS_OK;
 }
 
@@ -159,7 +161,7 @@ static ls_status open_whole(seal *s, uint8_t *data, size_t held, size_t claimed,
     if (held < claimed + SEAL_OVERHEAD)
         return LS_OK;
     if (!open_body(s, data, claimed))
-        return ls_fail(LS_EPROTO, "record %" PRIu64 " was changed on its way", s->next);
+        return ls_fail(LS_EPROTO, "record %" PRIu64 " was modified in transit", s->next);
     s->next++;
     *record = claimed + SEAL_OVERHEAD;
     return LS_OK;
@@ -173,7 +175,7 @@ ls_status seal_open(seal *s, uint8_t *data, size_t held, size_t *record, size_t 
     *record = 0;
     *bytes = 0;
     if (s->is_broken)
-        return ls_fail(LS_EPROTO, "an earlier record was not what was sent");
+        return ls_fail(LS_EPROTO, "an earlier record was invalid");
     if (held < SEAL_HEAD_BYTES)
         return LS_OK;
     claimed = wire_get_u32(data);
@@ -184,7 +186,7 @@ ls_status seal_open(seal *s, uint8_t *data, size_t held, size_t *record, size_t 
     return st;
 }
 
-size_t seal_wanted(const uint8_t *data, size_t held)
+size_t seal_needed(const uint8_t *data, size_t held)
 {
     return SEAL_OVERHEAD + (held < SEAL_HEAD_BYTES ? 1 : wire_get_u32(data));
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.c - listens, accepts and transfers bytes with deadlines (socket.h); connect.c has the
+ * other half of that header. Each call retries EINTR and names its peer or address in errors. Used
+ * by every module that has a socket.
+ */
 #include "net/socket.h"
 
 #include "base/clock.h"
@@ -115,17 +120,23 @@ ls_status net_listen_in(const net_address *at, net_ports range, int offset, net_
                       range.first, range.last);
 }
 
-ls_status net_accept(int listener, int *fd)
+void net_reserve_fd(int *fd)
+{
+    if (*fd < 0)
+        *fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+ls_status net_accept(int listen_fd, int *fd)
 {
     for (;;) {
-        *fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        *fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (*fd >= 0)
             return LS_OK;
         switch (errno) {
         case EAGAIN:
             return LS_OK;
         case EINTR:
-        case ECONNABORTED: // these and the network errors belong to the one connection that is gone
+        case ECONNABORTED: // these and the network errors concern one lost connection
         case EPROTO:
         case ENETDOWN:
         case ENOPROTOOPT:
@@ -153,7 +164,7 @@ ls_status net_wait(int fd, short events, int64_t deadline_ms)
         if (n > 0)
             return LS_OK;
         if (n == 0 && ls_deadline_left(deadline_ms) == 0)
-            return ls_fail(LS_ETIMEOUT, "the time is over");
+            return ls_fail(LS_ETIMEOUT, "timed out");
         if (n < 0 && errno != EINTR)
             return ls_fail_errno("cannot wait for a socket");
     }
@@ -229,7 +240,7 @@ ls_status net_recv_some(int fd, const char *peer, void *data, size_t bytes, size
     }
 }
 
-/* Waits before the next piece; `verb` and the counts go into the error text. */
+/* Waits before the next transfer; `verb` is for the error text. */
 static ls_status wait_more(int fd, short events, int64_t deadline_ms, const char *verb,
                            const char *peer)
 {
@@ -275,14 +286,14 @@ ls_status net_recv_all(int fd, const char *peer, void *data, size_t bytes, int64
 
 ls_status net_peer_user(int fd, uid_t *uid, pid_t *pid)
 {
-    struct ucred who;
-    socklen_t bytes = sizeof(who);
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
-        return ls_fail_errno("cannot tell who is at the other end of a unix socket");
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return ls_fail_errno("cannot read the credentials of a unix socket's peer");
     if (uid != NULL)
-        *uid = who.uid;
+        *uid = peer.uid;
     if (pid != NULL)
-        *pid = who.pid;
+        *pid = peer.pid;
     return LS_OK;
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream_mux.c - moves bytes between the sockets of this machine and the frames of one link. Each
+ * direction has a bound: a full link pauses the sockets, and a full socket ends its stream. Agents
+ * and the head carry the connections of PyTorch's store with it.
+ */
 #include "net/stream_mux.h"
 
 #include "base/alloc.h"
@@ -8,9 +13,9 @@
 #include "net/wire.h"
 
 #define STREAMS_MOST 4096
-#define LINK_FULL    ((size_t)4 * 1024 * 1024) /* bytes that wait in the link: the sockets wait, too */
-#define HELD_MOST    ((size_t)16 * 1024 * 1024) /* bytes that wait for one socket */
-#define HELD_ALL     ((size_t)64 * 1024 * 1024) /* ... and for all of them */
+#define LINK_FULL    ((size_t)4 * 1024 * 1024)  /* queued in the link: the sockets pause */
+#define HELD_MOST    ((size_t)16 * 1024 * 1024) /* queued for one socket */
+#define HELD_ALL     ((size_t)64 * 1024 * 1024) /* queued for all sockets */
 #define PIECE_BYTES  ((size_t)8 * 1024)
 
 static const char peer[] = "a stream's socket";
@@ -20,9 +25,9 @@ typedef struct stream {
     stream_mux *owner;
     uint32_t id;
     int fd;
-    poll_watch *watch; /* NULL: there is nothing to wait for but the link */
+    poll_watch *watch; /* NULL = waits for the link only */
     byte_queue out;    /* for the socket */
-    bool is_ending;    /* the other side has said so: closes when all is written */
+    bool is_ending;    /* the other side has ended the stream: closes after writing */
 } stream;
 
 static void send_piece(stream_mux *m, uint32_t id, const uint8_t *bytes, size_t n)
@@ -56,7 +61,7 @@ static bool is_link_full(const stream_mux *m)
 
 static void on_socket(void *arg, unsigned events);
 
-/* A socket that nothing is wanted of is not watched at all: it would tell its end again and again. */
+/* An idle socket is not watched at all: its end would be reported again and again. */
 static ls_status watch(stream *s)
 {
     const unsigned events = (s->is_ending || is_link_full(s->owner) ? 0 : POLL_READ) |
@@ -92,7 +97,7 @@ static ls_status pass_on(stream *s)
     return LS_OK;
 }
 
-/* Many sockets may have something to say in one round: the link is looked at anew for each. */
+/* Many sockets may be readable in one round: the queue of the link is checked for each. */
 static void on_socket(void *arg, unsigned events)
 {
     stream *s = arg;
@@ -130,7 +135,7 @@ static ls_status add(stream_mux *m, int fd, uint32_t id, stream **out)
 
     if (s == NULL) {
         file_close(&fd);
-        return ls_fail(LS_ENOMEM, "no room for one more stream, %d are open", m->n_streams);
+        return ls_fail(LS_ENOMEM, "no memory for a stream, %d are open", m->n_streams);
     }
     *s = (stream){.owner = m, .id = id, .fd = fd};
     list_append(&m->streams, &s->node);
@@ -147,7 +152,7 @@ static ls_status open_new(stream_mux *m, uint32_t id, stream **out)
     int fd;
 
     if (m->open == NULL || id <= m->last_id)
-        return ls_fail(LS_EPROTO, "a stream that nobody has begun, or that is over");
+        return ls_fail(LS_EPROTO, "a frame of an unknown or closed stream");
     m->last_id = id;
     LS_TRY(m->open(m->self, &fd));
     return add(m, fd, id, out);
@@ -174,7 +179,7 @@ ls_status stream_mux_begin(stream_mux *m, int fd)
     return add(m, fd, ++m->last_id, &s);
 }
 
-/* What it has sent before is written first. */
+/* Writes the queued bytes first. */
 static void end_stream(stream *s)
 {
     s->is_ending = true;
@@ -187,9 +192,9 @@ static ls_status take(stream *s, const uint8_t *bytes, size_t n)
     stream_mux *m = s->owner;
 
     if (s->is_ending)
-        return ls_fail(LS_EPROTO, "a stream goes on behind its end");
+        return ls_fail(LS_EPROTO, "data after the end of a stream");
     if (byte_queue_size(&s->out) + n > HELD_MOST || m->held + n > HELD_ALL)
-        return ls_fail(LS_ENOMEM, "a stream's socket does not take what comes");
+        return ls_fail(LS_ENOMEM, "a stream's socket does not accept data");
     LS_TRY(byte_queue_add(&s->out, bytes, n));
     m->held += n;
     LS_TRY(write_out(s));
@@ -204,14 +209,14 @@ ls_status stream_mux_receive(stream_mux *m, const frame *f)
     stream *s = find(m, id);
 
     if (r.failed)
-        return ls_fail(LS_EPROTO, "half a piece of a stream");
+        return ls_fail(LS_EPROTO, "a truncated stream frame");
     if (bytes == 0) {
         if (s != NULL)
             end_stream(s);
         return LS_OK;
     }
     if (s == NULL && open_new(m, id, &s) != LS_OK) {
-        send_piece(m, id, NULL, 0); /* also for what was still under way when it ended here */
+        send_piece(m, id, NULL, 0); /* also for frames that were in flight when it ended here */
         return LS_OK;
     }
     if (take(s, r.data + r.at, bytes) != LS_OK)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_mux.h - several connections of this machine carried over one frame_link: each is a stream of bytes with a number. The frame:
- * number u32, then bytes; no bytes are the stream's end, whoever says it.
+ * stream_mux.h - carries several connections of this machine over one frame_link, each as a
+ * numbered byte stream. A frame has the stream's number (u32) and then bytes; a frame without bytes
+ * ends the stream in both directions.
  *
- * The side that begins streams gives them numbers; the other side opens something for each new one. Memory is bounded: while the
- * link is full the sockets wait, and a stream is ended when its socket does not take what comes.
+ * The side that opens a stream numbers it; the other side opens a socket for it. Memory is bounded:
+ * while the link is full the sockets are not read, and a stream ends when its socket does not
+ * accept the received bytes.
  */
 #ifndef LS_NET_STREAM_MUX_H
 #define LS_NET_STREAM_MUX_H
@@ -21,20 +23,21 @@ typedef struct stream_mux {
     size_t held; /* bytes that wait for sockets */
     uint32_t last_id;
     void *self;
-    /* For a stream that the other side has begun: a nonblocking socket, the mux's from then on. NULL: it may not begin any. */
+    /* Opens a nonblocking socket, which the mux then owns, for a stream of the other side. NULL:
+     * the other side may not open streams. */
     ls_status (*open)(void *self, int *fd);
 } stream_mux;
 
-/* self and open are the caller's to set. */
+/* The caller sets self and open. */
 void stream_mux_init(stream_mux *m, poller *p, frame_link *link, uint32_t type);
-void stream_mux_close(stream_mux *m); /* closes all streams without a word */
+void stream_mux_close(stream_mux *m); /* closes all streams; the peer is not notified */
 
-/* Begins a stream with this connection. Takes fd. */
+/* Opens a stream for this connection. Takes fd. */
 LS_MUST_USE ls_status stream_mux_begin(stream_mux *m, int fd);
 
-/* A frame of its type. */
+/* Handles a frame of the mux's type. */
 LS_MUST_USE ls_status stream_mux_receive(stream_mux *m, const frame *f);
 
-void stream_mux_resume(stream_mux *m); /* the link has room again: for its `drained` */
+void stream_mux_resume(stream_mux *m); /* reads sockets again: for `drained` of the link */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp_user.c - the kernel's socket monitor answers for one connection; where it is not built in,
- * /proc/net/tcp or tcp6 is searched.
+ * tcp_user.c - asks the kernel's socket monitor about one connection; where it is not built in,
+ * searches /proc/net/tcp or tcp6. user_listener.c decides with it.
  *
- * A socket that its process has closed lives on for a while and belongs to nobody: both sources show it with inode 0, and with
- * user 0, which must not be taken for root.
+ * A socket that its process has closed remains for a while without an owner: both sources show it
+ * with inode 0 and user 0, which must not be taken for root.
  */
 #include "net/tcp_user.h"
 
@@ -24,19 +24,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The end whose owner is asked for, and the other one, as the kernel stores them. */
+/* The end in question and the other end, as the kernel stores them. */
 typedef struct tcp_ends {
     int family;
     uint32_t near[4]; /* IPv4: one word */
-    uint32_t far[4];
+    uint32_t remote[4];
     uint16_t near_port;
-    uint16_t far_port;
+    uint16_t remote_port;
 } tcp_ends;
 
-static ls_status nobody(const tcp_ends *e)
+static ls_status no_owner(const tcp_ends *e)
 {
-    return ls_fail(LS_ENOTFOUND, "no process of this host holds port %d any more",
-                   (int)ntohs(e->near_port));
+    return ls_fail(LS_ENOTFOUND, "no process of this host has port %d", (int)ntohs(e->near_port));
 }
 
 static bool read_end(const net_address *a, uint32_t words[4], uint16_t *port)
@@ -56,11 +55,11 @@ static bool read_end(const net_address *a, uint32_t words[4], uint16_t *port)
     return net_address_family(a) == NET_IPV4 || net_address_family(a) == NET_IPV6;
 }
 
-static ls_status make_ends(const net_address *near, const net_address *far, tcp_ends *e)
+static ls_status make_ends(const net_address *near, const net_address *remote, tcp_ends *e)
 {
     *e = (tcp_ends){.family = net_address_family(near) == NET_IPV4 ? AF_INET : AF_INET6};
-    if (net_address_family(near) != net_address_family(far) ||
-        !read_end(near, e->near, &e->near_port) || !read_end(far, e->far, &e->far_port))
+    if (net_address_family(near) != net_address_family(remote) ||
+        !read_end(near, e->near, &e->near_port) || !read_end(remote, e->remote, &e->remote_port))
         return ls_fail(LS_EINVAL, "not a TCP connection");
     return LS_OK;
 }
@@ -68,14 +67,14 @@ static ls_status make_ends(const net_address *near, const net_address *far, tcp_
 static ls_status find_ends(int fd, tcp_ends *e)
 {
     net_address near;
-    net_address far;
+    net_address remote;
     ls_status st = net_address_of_peer(fd, &near);
 
     if (st == LS_OK)
-        st = net_address_of_socket(fd, &far);
+        st = net_address_of_socket(fd, &remote);
     if (st != LS_OK && errno == ENOTCONN)
-        return ls_fail(LS_ENOTFOUND, "it is not connected any more");
-    return st == LS_OK ? make_ends(&near, &far, e) : st;
+        return ls_fail(LS_ENOTFOUND, "the connection is closed");
+    return st == LS_OK ? make_ends(&near, &remote, e) : st;
 }
 
 /* --- the socket monitor --- */
@@ -100,16 +99,16 @@ static ls_status read_answer(const tcp_ends *e, const diag_answer *answer, ssize
     if (header->nlmsg_type == NLMSG_ERROR && body_bytes >= sizeof(error)) {
         memcpy(&error, answer->bytes + NLMSG_HDRLEN, sizeof(error));
         if (error.error == -ENOENT)
-            return nobody(e);
+            return no_owner(e);
         errno = -error.error;
         return ls_fail_errno("the kernel's socket monitor");
     }
     if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || body_bytes < sizeof(found))
-        return ls_fail(LS_ESYSTEM, "the kernel's socket monitor gives no answer");
+        return ls_fail(LS_ESYSTEM, "the kernel's socket monitor does not reply");
     memcpy(&found, answer->bytes + NLMSG_HDRLEN, sizeof(found));
-    /* Where there is no such connection, somebody who listens at that port is found instead. */
-    if (found.idiag_inode == 0 || found.id.idiag_dport != e->far_port)
-        return nobody(e);
+    /* Without such a connection the kernel returns the socket that listens at that port. */
+    if (found.idiag_inode == 0 || found.id.idiag_dport != e->remote_port)
+        return no_owner(e);
     *uid = found.idiag_uid;
     return LS_OK;
 }
@@ -124,7 +123,7 @@ static ls_status ask_monitor(const tcp_ends *e, uid_t *uid)
                  .sdiag_protocol = IPPROTO_TCP,
                  .idiag_states = ~0U,
                  .id = {.idiag_sport = e->near_port,
-                        .idiag_dport = e->far_port,
+                        .idiag_dport = e->remote_port,
                         .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
     diag_answer answer;
     ssize_t n;
@@ -134,8 +133,8 @@ static ls_status ask_monitor(const tcp_ends *e, uid_t *uid)
     if (fd < 0)
         return ls_fail_errno("the kernel's socket monitor");
     memcpy(question.body.id.idiag_src, e->near, sizeof(e->near));
-    memcpy(question.body.id.idiag_dst, e->far, sizeof(e->far));
-    /* The kernel answers within the call that asks, so the answer is there or never comes. */
+    memcpy(question.body.id.idiag_dst, e->remote, sizeof(e->remote));
+    /* The kernel replies within the call: the reply is there or never comes. */
     n = send(fd, &question, sizeof(question), 0);
     if (n >= 0)
         n = recv(fd, &answer, sizeof(answer), MSG_DONTWAIT);
@@ -148,7 +147,7 @@ static ls_status ask_monitor(const tcp_ends *e, uid_t *uid)
 
 enum { END_BYTES = 4 * 8 + 1 + 4 + 1 };
 
-/* "0100007F:1F90": each word of the address as a number of this host, then the port. */
+/* "0100007F:1F90": each word of the address as a number in host byte order, then the port. */
 static void write_end(const tcp_ends *e, const uint32_t words[4], uint16_t port, char *out)
 {
     const int n = e->family == AF_INET ? 1 : 4;
@@ -158,10 +157,8 @@ static void write_end(const tcp_ends *e, const uint32_t words[4], uint16_t port,
     text_format(out + (ptrdiff_t)8 * n, 6, ":%04X", (unsigned)ntohs(port));
 }
 
-/*
- * Whether this line is that end's; "sl: local remote state tx:rx tr:when retransmits uid timeout
- * inode ...".
- */
+/* Whether this line is that end's; "sl: local remote state tx:rx tr:when retransmits uid timeout
+ * inode ...". */
 static bool is_their_line(const char *line, const char *both, uid_t *uid, uint64_t *inode)
 {
     const char *rest = strstr(line, both);
@@ -174,7 +171,7 @@ static ls_status search_proc(const tcp_ends *e, uid_t *uid)
 {
     FILE *table = fopen(e->family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6", "re");
     char near[END_BYTES];
-    char far[END_BYTES];
+    char remote[END_BYTES];
     char both[2 * END_BYTES + 4];
     uint64_t inode = 0;
     bool found = false;
@@ -183,12 +180,12 @@ static ls_status search_proc(const tcp_ends *e, uid_t *uid)
     if (table == NULL)
         return ls_fail_errno("/proc/net/tcp");
     write_end(e, e->near, e->near_port, near);
-    write_end(e, e->far, e->far_port, far);
-    text_format(both, sizeof(both), ": %s %s ", near, far);
+    write_end(e, e->remote, e->remote_port, remote);
+    text_format(both, sizeof(both), ": %s %s ", near, remote);
     while (!found && fgets(line, sizeof(line), table) != NULL)
         found = is_their_line(line, both, uid, &inode);
     (void)fclose(table);
-    return found && inode != 0 ? LS_OK : nobody(e);
+    return found && inode != 0 ? LS_OK : no_owner(e);
 }
 
 /* --- both --- */
@@ -216,10 +213,10 @@ ls_status net_tcp_user(int fd, uid_t *uid)
     return ask_both(&e, uid);
 }
 
-ls_status net_tcp_user_of(const net_address *near, const net_address *far, uid_t *uid)
+ls_status net_tcp_user_of(const net_address *near, const net_address *remote, uid_t *uid)
 {
     tcp_ends e;
 
-    LS_TRY(make_ends(near, far, &e));
+    LS_TRY(make_ends(near, remote, &e));
     return ask_both(&e, uid);
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * user_listener.c - accepts connections and checks their user before it hands them over. At most
+ * QUESTIONS_MAX connections from other hosts wait for a reply at a time; further ones wait in the
+ * listen queue. PyTorch's store and the agents listen with it.
+ */
 #include "net/user_listener.h"
 
 #include "base/alloc.h"
@@ -9,8 +14,6 @@
 #include "net/socket.h"
 #include "net/tcp_user.h"
 
-#include <fcntl.h>
-
 #define BACKLOG         4096
 #define ACCEPTS_A_ROUND 64
 #define NO_FDS_PAUSE_MS 50
@@ -18,9 +21,9 @@
 #define QUESTIONS_MAX   64
 #define ANSWER_MS       5000
 
-/* A connection from another host whose owner is being asked for. */
+/* A connection from another host whose user is not known yet. */
 typedef struct question {
-    int fd; /* -1: the slot is free */
+    int fd; /* -1 = a free slot */
     uint32_t number;
     int64_t asked_ms;
     char peer[NET_ADDRESS_TEXT_MAX];
@@ -30,66 +33,63 @@ struct user_listener {
     poller *loop;
     user_listener_options opt;
     int port;
-    int listener;
-    int spare_fd; /* given up while asking whose a connection is, which takes one */
+    int listen_fd;
+    int spare_fd; /* closed during the lookup of a connection's user, which needs a descriptor */
     poll_watch *watch;
-    poll_timer resume; /* accepting again after a pause */
+    poll_timer resume; /* of accepting after a pause */
     question questions[QUESTIONS_MAX];
     int n_questions;
     uint32_t last_question;
-    poll_timer expiry; /* of the oldest */
+    poll_timer expiry; /* of the oldest question */
     int64_t last_refusal_ms;
 };
 
-static void open_spare(user_listener *d)
-{
-    d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static ls_status ask_user(user_listener *d, int fd, uid_t *user)
+static ls_status ask_user(user_listener *l, int fd, uid_t *user)
 {
     ls_status st;
 
-    file_close(&d->spare_fd);
+    file_close(&l->spare_fd);
     st = net_tcp_user(fd, user);
-    open_spare(d);
+    net_reserve_fd(&l->spare_fd);
     return st;
 }
 
-static ls_status check_user(const user_listener *d, uid_t user)
+static ls_status check_user(const user_listener *l, uid_t user)
 {
-    return user == d->opt.user ? LS_OK : ls_fail(LS_EAUTH, "it belongs to user %u", (unsigned)user);
+    return user == l->opt.user
+               ? LS_OK
+               : ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
 }
 
-static void log_refusal(user_listener *d, ls_status st)
+static void log_refusal(user_listener *l, ls_status st)
 {
-    if (st != LS_OK && st != LS_ENOTFOUND && log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_WARN, d->opt.name, "refused a connection to port %d: %s", d->port,
+    if (st != LS_OK && st != LS_ENOTFOUND && log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_WARN, l->opt.name, "refused a connection to port %d: %s", l->port,
                ls_last_error());
 }
 
-/* No limit on unacknowledged data: a client that is stopped may continue at any time. */
-static void admit(user_listener *d, int fd, const char *peer)
+/* No limit on unacknowledged data: a stopped client may continue at any time. */
+static void hand_over(user_listener *l, int fd, const char *peer)
 {
     ls_status st = net_set_stream_options(fd, 0);
 
     if (st != LS_OK)
         file_close(&fd);
     else
-        st = d->opt.accepted(d->opt.self, fd, peer);
-    log_refusal(d, st);
+        st = l->opt.accepted(l->opt.self, fd, peer);
+    log_refusal(l, st);
 }
 
 /* --- connections from other hosts --- */
 
 static void on_expiry(void *arg);
 
-static question *oldest_question(user_listener *d)
+static question *oldest_question(user_listener *l)
 {
     question *oldest = NULL;
 
     for (int i = 0; i < QUESTIONS_MAX; i++) {
-        question *q = &d->questions[i];
+        question *q = &l->questions[i];
 
         if (q->fd >= 0 && (oldest == NULL || q->asked_ms < oldest->asked_ms))
             oldest = q;
@@ -97,92 +97,92 @@ static question *oldest_question(user_listener *d)
     return oldest;
 }
 
-static void set_expiry(user_listener *d)
+static void set_expiry(user_listener *l)
 {
-    const question *oldest = oldest_question(d);
+    const question *oldest = oldest_question(l);
 
     if (oldest == NULL)
-        poller_timer_cancel(&d->expiry);
+        poller_timer_cancel(&l->expiry);
     else
-        poller_timer_set(d->loop, &d->expiry, oldest->asked_ms + ANSWER_MS, on_expiry, d);
+        poller_timer_set(l->loop, &l->expiry, oldest->asked_ms + ANSWER_MS, on_expiry, l);
 }
 
-static void resume_listening(void *listener);
+static void resume_listening(void *arg);
 
-/* Gives the connection to the caller. */
-static int end_question(user_listener *d, question *q)
+/* The caller owns the returned connection. */
+static int end_question(user_listener *l, question *q)
 {
     const int fd = q->fd;
 
     q->fd = -1;
-    if (d->n_questions-- == QUESTIONS_MAX && !d->resume.is_set)
-        resume_listening(d);
-    set_expiry(d);
+    if (l->n_questions-- == QUESTIONS_MAX && !l->resume.is_set)
+        resume_listening(l);
+    set_expiry(l);
     return fd;
 }
 
 static void on_expiry(void *arg)
 {
-    user_listener *d = arg;
-    question *q = oldest_question(d);
+    user_listener *l = arg;
+    question *q = oldest_question(l);
     int fd;
 
     if (q == NULL)
         return;
     (void)ls_fail(LS_EAUTH, "which user %s belongs to was not answered within %d s", q->peer,
                   ANSWER_MS / 1000);
-    fd = end_question(d, q);
+    fd = end_question(l, q);
     file_close(&fd);
-    log_refusal(d, LS_EAUTH);
+    log_refusal(l, LS_EAUTH);
 }
 
-static question *find_question(user_listener *d, uint32_t number)
+static question *find_question(user_listener *l, uint32_t number)
 {
     for (int i = 0; i < QUESTIONS_MAX; i++)
-        if (d->questions[i].fd >= 0 && d->questions[i].number == number)
-            return &d->questions[i];
+        if (l->questions[i].fd >= 0 && l->questions[i].number == number)
+            return &l->questions[i];
     return NULL;
 }
 
-void user_listener_answer(user_listener *d, uint32_t question_number, bool is_users)
+void user_listener_answer(user_listener *l, uint32_t question_number, bool is_users)
 {
-    question *q = find_question(d, question_number);
+    question *q = find_question(l, question_number);
     char peer[NET_ADDRESS_TEXT_MAX];
     int fd;
 
     if (q == NULL)
         return;
     text_format(peer, sizeof(peer), "%s", q->peer);
-    fd = end_question(d, q);
+    fd = end_question(l, q);
     if (is_users) {
-        admit(d, fd, peer);
+        hand_over(l, fd, peer);
         return;
     }
     file_close(&fd);
-    log_refusal(d, ls_fail(LS_EAUTH, "%s belongs to no process of this job's user", peer));
+    log_refusal(l, ls_fail(LS_EAUTH, "%s belongs to no process of this job's user", peer));
 }
 
-static ls_status ask_other_host(user_listener *d, int fd, const net_address *client,
+static ls_status ask_other_host(user_listener *l, int fd, const net_address *client,
                                 const char *peer)
 {
     net_address server;
-    question *q = d->questions;
+    question *q = l->questions;
 
     LS_TRY(net_address_of_socket(fd, &server));
-    while (q->fd >= 0) /* the listener pauses while none is free */
+    while (q->fd >= 0) /* the listener pauses while no slot is free */
         q++;
-    *q = (question){.fd = fd, .number = ++d->last_question, .asked_ms = ls_now_ms()};
+    *q = (question){.fd = fd, .number = ++l->last_question, .asked_ms = ls_now_ms()};
     text_format(q->peer, sizeof(q->peer), "%s", peer);
-    if (++d->n_questions == QUESTIONS_MAX && poller_change(d->watch, 0) != LS_OK)
-        ls_log(LS_LOG_ERROR, d->opt.name, "%s", ls_last_error());
-    set_expiry(d);
-    d->opt.ask(d->opt.self, q->number, client, &server);
+    if (++l->n_questions == QUESTIONS_MAX && poller_change(l->watch, 0) != LS_OK)
+        ls_log(LS_LOG_ERROR, l->opt.name, "%s", ls_last_error());
+    set_expiry(l);
+    l->opt.ask(l->opt.self, q->number, client, &server);
     return LS_OK;
 }
 
 /* --- accepting --- */
 
-static ls_status check_connection(user_listener *d, int fd, char *peer, bool *is_asked)
+static ls_status check_connection(user_listener *l, int fd, char *peer, bool *is_asked)
 {
     net_address at;
     uid_t user;
@@ -191,113 +191,113 @@ static ls_status check_connection(user_listener *d, int fd, char *peer, bool *is
     *is_asked = false;
     LS_TRY(net_address_of_peer(fd, &at));
     net_address_text(peer, NET_ADDRESS_TEXT_MAX, &at);
-    st = ask_user(d, fd, &user);
+    st = ask_user(l, fd, &user);
     if (st == LS_OK)
-        return check_user(d, user);
-    if (st != LS_ENOTFOUND || d->opt.ask == NULL)
+        return check_user(l, user);
+    if (st != LS_ENOTFOUND || l->opt.ask == NULL)
         return st;
     *is_asked = true;
-    return ask_other_host(d, fd, &at, peer);
+    return ask_other_host(l, fd, &at, peer);
 }
 
-static void take_connection(user_listener *d, int fd)
+static void take_connection(user_listener *l, int fd)
 {
     char peer[NET_ADDRESS_TEXT_MAX];
     bool is_asked;
-    const ls_status st = check_connection(d, fd, peer, &is_asked);
+    const ls_status st = check_connection(l, fd, peer, &is_asked);
 
     if (st != LS_OK)
         file_close(&fd);
     else if (!is_asked)
-        admit(d, fd, peer);
-    log_refusal(d, st);
+        hand_over(l, fd, peer);
+    log_refusal(l, st);
 }
 
 static void resume_listening(void *arg)
 {
-    user_listener *d = arg;
+    user_listener *l = arg;
 
-    if (d->n_questions < QUESTIONS_MAX && poller_change(d->watch, POLL_READ) != LS_OK)
-        ls_log(LS_LOG_ERROR, d->opt.name, "cannot listen any more: %s", ls_last_error());
+    if (l->n_questions < QUESTIONS_MAX && poller_change(l->watch, POLL_READ) != LS_OK)
+        ls_log(LS_LOG_ERROR, l->opt.name, "cannot listen: %s", ls_last_error());
 }
 
-/* Descriptors have run out. Who connects meanwhile waits in the listen queue. */
-static void pause_listening(user_listener *d)
+/* Descriptors have run out. New connections wait in the listen queue. */
+static void pause_listening(user_listener *l)
 {
-    if (log_every(&d->last_refusal_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, d->opt.name, "connections cannot be taken for now: %s",
-               ls_last_error());
-    if (poller_change(d->watch, 0) == LS_OK)
-        poller_timer_set(d->loop, &d->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_listening, d);
+    if (log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_ERROR, l->opt.name, "cannot accept connections for now: %s", ls_last_error());
+    if (poller_change(l->watch, 0) == LS_OK)
+        poller_timer_set(l->loop, &l->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_listening, l);
 }
 
 static void on_listener(void *arg, unsigned events)
 {
-    user_listener *d = arg;
+    user_listener *l = arg;
     int fd = 0;
 
     LS_UNUSED(events);
-    for (int i = 0; i < ACCEPTS_A_ROUND && fd >= 0 && d->n_questions < QUESTIONS_MAX; i++) {
-        if (net_accept(d->listener, &fd) != LS_OK) {
-            pause_listening(d);
+    for (int i = 0; i < ACCEPTS_A_ROUND && fd >= 0 && l->n_questions < QUESTIONS_MAX; i++) {
+        if (net_accept(l->listen_fd, &fd) != LS_OK) {
+            pause_listening(l);
             return;
         }
         if (fd >= 0)
-            take_connection(d, fd);
+            take_connection(l, fd);
     }
 }
 
-static ls_status listen_at(user_listener *d)
+static ls_status listen_at(user_listener *l)
 {
-    net_address wanted = d->opt.at;
+    net_address wanted = l->opt.at;
     net_address bound;
 
     if (net_address_family(&wanted) == NET_NONE)
         LS_TRY(net_address_parse("127.0.0.1", 0, &wanted));
-    net_address_set_port(&wanted, d->opt.port);
-    LS_TRY(net_listen_in(&wanted, d->opt.ports, 0, NET_STREAM, BACKLOG, &d->listener, &bound));
-    d->port = net_address_port(&bound);
-    return poller_watch(d->loop, d->listener, POLL_READ, on_listener, d, &d->watch);
+    net_address_set_port(&wanted, l->opt.port);
+    LS_TRY(net_listen_in(&wanted, l->opt.ports, 0, NET_STREAM, BACKLOG, &l->listen_fd, &bound));
+    l->port = net_address_port(&bound);
+    return poller_watch(l->loop, l->listen_fd, POLL_READ, on_listener, l, &l->watch);
 }
 
 ls_status user_listener_open(poller *p, const user_listener_options *opt, user_listener **out)
 {
-    user_listener *d = ls_calloc(1, sizeof(*d));
+    user_listener *l = ls_calloc(1, sizeof(*l));
     ls_status st;
 
     *out = NULL;
-    if (d == NULL)
+    if (l == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a listener");
-    d->loop = p;
-    d->opt = *opt;
-    d->listener = -1;
+    l->loop = p;
+    l->opt = *opt;
+    l->listen_fd = -1;
+    l->spare_fd = -1;
     for (int i = 0; i < QUESTIONS_MAX; i++)
-        d->questions[i].fd = -1;
-    open_spare(d);
-    st = listen_at(d);
+        l->questions[i].fd = -1;
+    net_reserve_fd(&l->spare_fd);
+    st = listen_at(l);
     if (st != LS_OK) {
-        user_listener_close(d);
+        user_listener_close(l);
         return st;
     }
-    *out = d;
+    *out = l;
     return LS_OK;
 }
 
-void user_listener_close(user_listener *d)
+void user_listener_close(user_listener *l)
 {
-    if (d == NULL)
+    if (l == NULL)
         return;
-    poller_timer_cancel(&d->resume);
-    poller_timer_cancel(&d->expiry);
+    poller_timer_cancel(&l->resume);
+    poller_timer_cancel(&l->expiry);
     for (int i = 0; i < QUESTIONS_MAX; i++)
-        file_close(&d->questions[i].fd);
-    poller_unwatch(d->watch);
-    file_close(&d->listener);
-    file_close(&d->spare_fd);
-    ls_free(d);
+        file_close(&l->questions[i].fd);
+    poller_unwatch(l->watch);
+    file_close(&l->listen_fd);
+    file_close(&l->spare_fd);
+    ls_free(l);
 }
 
-int user_listener_port(const user_listener *d)
+int user_listener_port(const user_listener *l)
 {
-    return d->port;
+    return l->port;
 }

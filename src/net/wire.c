@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire.c - encodes and decodes little-endian fields. A writer that fails keeps its status, and a
+ * reader never leaves its bytes, so callers check once at the end. Every protocol between processes
+ * uses it.
+ */
 #include "net/wire.h"
 
 #include "base/alloc.h"
@@ -38,7 +43,7 @@ uint64_t wire_get_u64(const uint8_t *at)
     return wire_get_u32(at) | (uint64_t)wire_get_u32(at + 4) << 32;
 }
 
-/* Room for `bytes` more at the end; NULL when the writer has failed. */
+/* Reserves `bytes` more at the end; NULL when the writer has failed. */
 static uint8_t *grow(wire_writer *w, size_t bytes)
 {
     size_t wanted;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wire.h - little-endian fields in bytes that cross process borders. A writer grows, a reader never leaves its bytes; both
- * remember the first failure, so that a chain of calls is checked once.
+ * wire.h - little-endian fields in bytes that are exchanged between processes. A writer grows, a
+ * reader stays within its bytes; both remember the first failure, so that a chain of calls is
+ * checked once.
  */
 #ifndef LS_NET_WIRE_H
 #define LS_NET_WIRE_H
@@ -17,7 +18,7 @@ uint16_t wire_get_u16(const uint8_t *at);
 uint32_t wire_get_u32(const uint8_t *at);
 uint64_t wire_get_u64(const uint8_t *at);
 
-/* Zero-initialise; wire_writer_reset() keeps the memory for the next message. */
+/* Zero-initialise. wire_writer_reset() keeps the memory for the next message. */
 typedef struct wire_writer {
     uint8_t *data;
     size_t bytes;
@@ -31,13 +32,13 @@ void wire_write_u32(wire_writer *w, uint32_t v);
 void wire_write_u64(wire_writer *w, uint64_t v);
 void wire_write_i64(wire_writer *w, int64_t v);
 void wire_write_raw(wire_writer *w, const void *data, size_t bytes);
-void wire_write_bytes(wire_writer *w, const void *data, size_t bytes); /* u32 length in front */
-void wire_write_text(wire_writer *w, const char *text);                /* as bytes, unterminated */
-LS_MUST_USE ls_status wire_writer_status(const wire_writer *w);        /* LS_ENOMEM */
+void wire_write_bytes(wire_writer *w, const void *data, size_t bytes); /* after its length, u32 */
+void wire_write_text(wire_writer *w, const char *text); /* as wire_write_bytes(), unterminated */
+LS_MUST_USE ls_status wire_writer_status(const wire_writer *w); /* LS_ENOMEM */
 void wire_writer_reset(wire_writer *w);
-void wire_writer_free(wire_writer *w); /* leaves it empty and usable */
+void wire_writer_free(wire_writer *w); /* leaves an empty, usable writer */
 
-/* Borrows its bytes. After a failure every read gives 0. */
+/* Borrows its bytes. After a failure every read returns 0. */
 typedef struct wire_reader {
     const uint8_t *data;
     size_t bytes;
@@ -52,10 +53,10 @@ uint32_t wire_read_u32(wire_reader *r);
 uint64_t wire_read_u64(wire_reader *r);
 int64_t wire_read_i64(wire_reader *r);
 const uint8_t *wire_read_raw(wire_reader *r, size_t bytes); /* NULL on failure */
-const uint8_t *wire_read_bytes(wire_reader *r, size_t max_bytes,
-                               size_t *bytes); /* u32 length in front */
-void wire_read_text(wire_reader *r, char *out,
-                    size_t n); /* fails when it does not fit or holds a 0 byte */
+/* Bytes after their length, u32. */
+const uint8_t *wire_read_bytes(wire_reader *r, size_t max_bytes, size_t *bytes);
+/* Fails when the text does not fit or contains a 0 byte. */
+void wire_read_text(wire_reader *r, char *out, size_t n);
 
 /* LS_EPROTO ("WHAT: bad field at byte N") when a read failed or bytes are left over. */
 LS_MUST_USE ls_status wire_reader_end(const wire_reader *r, const char *what);

@@ -145,7 +145,7 @@ void hub_enter(void *arg, const listener_peer *peer)
     c->link.ended = on_ended;
     if (frame_link_open(&c->link, h->loop, fd, c->peer, HUB_MESSAGE_BODY_MAX,
                         HUB_MESSAGE_QUEUE_MAX) != LS_OK) {
-        ls_log(LS_LOG_WARN, "hub", "refused a connection of %s: %s", c->peer, ls_last_error());
+        ls_log(LS_LOG_WARN, "hub", "refused a connection from %s: %s", c->peer, ls_last_error());
         frame_link_close(&c->link);
         ls_free(c);
         return;

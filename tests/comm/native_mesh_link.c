@@ -345,12 +345,12 @@ static void what_was_changed_on_the_line_ends_a_link_with_words(void **state)
         memcpy(line + n / 2, line, n / 2);
         play_line(&e, line, n);
         assert_int_equal(e.n_ended, 1);
-        assert_string_equal(e.link->fault, "record 0 came again where 1 was due");
+        assert_string_equal(e.link->fault, "record 0 was repeated, expected 1");
         end_close(&e);
         line[n / 2 - 1] ^= 1;
         play_line(&e, line, n);
         assert_int_equal(e.n_ended, 0);
-        assert_string_equal(e.link->fault, "record 0 was changed on its way");
+        assert_string_equal(e.link->fault, "record 0 was modified in transit");
         end_close(&e);
         play_line(&e, line, n / 2 - 1);
         assert_int_equal(e.n_ended, 0);

@@ -127,7 +127,7 @@ static void host_name_with_a_foreign_address_is_reported(void **state)
     LS_UNUSED(state);
     machine.addresses[0] = "10.99.0.1";
     expect(FINDING_NAME_FOREIGN_KIND, FINDING_WARNING,
-           "node0 resolves to 10.99.0.1, which is no address of this machine", "eth0");
+           "node0 resolves to 10.99.0.1, which is not an address of this machine", "eth0");
 }
 
 static void host_name_with_several_addresses_is_reported(void **state)
@@ -317,7 +317,7 @@ static void process_that_holds_the_port_is_named(void **state)
                       "   1: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
                       " 0        0 777 1 0\n");
     expect(FINDING_PORT_HELD_KIND, FINDING_NOTE,
-           "port 29500 is in use by a process of root that cannot be seen", "ss -tanp");
+           "port 29500 is in use by a process of root that is not visible", "ss -tanp");
     fake_add_process(&machine, 5000001, 0, 99280000, environment, sizeof(environment));
     fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
     options.master_port = 29500;
@@ -372,7 +372,7 @@ static void refused_keys_are_reported(void **state)
 {
     LS_UNUSED(state);
     assert_int_equal(chmod(machine.key, 0644), 0);
-    expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "can be read by others", "chmod 600 '/tmp/");
+    expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "is readable by other users", "chmod 600 '/tmp/");
     if (geteuid() == 0) {
         assert_int_equal(chown(machine.key, 12345, 12345), 0);
         expect(FINDING_KEY_BAD_KIND, FINDING_ERROR, "belongs to user 12345", "chown 0 '/tmp/");

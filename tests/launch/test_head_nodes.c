@@ -196,7 +196,7 @@ static void garbage_behind_the_hello_ends_the_connection(void **state)
         {NODE_RANK_EXITED, "1234", 4, "the end of a rank: bad field"},
         {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
         {NODE_STOP, "", 0, "a node's message: bad field"},
-        {NODE_STREAM, "1", 1, "half a piece of a stream"},
+        {NODE_STREAM, "1", 1, "a truncated stream frame"},
         {NODE_WELCOME, "", 0, "unknown message 32"},
         {(node_message)0, "", 0, "unknown message 0"},
         {(node_message)INT32_MAX, "", 0, "unknown message 2147483647"},
@@ -219,7 +219,7 @@ static void a_frame_that_is_too_large_ends_the_connection(void **state)
     LS_UNUSED(state);
     frame_link_send(&s->fakes[1].link, NODE_BEAT, much, NODE_BODY_MAX + 1);
     free(much);
-    expect_dropped_alone(s, 1, "a frame of 262145 bytes where at most 262144 are allowed");
+    expect_dropped_alone(s, 1, "a frame of 262145 bytes exceeds the limit of 262144");
 }
 
 static void nothing_is_heard_before_the_hello(void **state)

@@ -178,7 +178,7 @@ static void a_node_with_another_key_is_told_which_file_to_copy(void **state)
                   JOB_LIST(variable));
     job_expect_code(b, 1);
     job_expect(b, job_printed(b, 1, other));
-    job_await_text(a, 1, "refused a connection of tcp://127.0.0.1:");
+    job_await_text(a, 1, "refused a connection from tcp://127.0.0.1:");
     assert_int_equal(kill(a->pid, SIGTERM), 0);
     job_expect_code(a, 143);
     (void)unlink(other);

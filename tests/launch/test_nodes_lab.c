@@ -195,7 +195,7 @@ static void address_at_which_others_do_not_reach_node_0_is_named(void **state)
                    "on this machine: lockstep join [::1]:29500 ");
     expect_address("0.0.0.0", "node 0 was given as 0.0.0.0:29500, to which other machines",
                    "on another machine: lockstep join 10.77.0.10:29500 ");
-    expect_address("10.77.0.99", "node 0 was given as 10.77.0.99:29500, which is no address",
+    expect_address("10.77.0.99", "node 0 was given as 10.77.0.99:29500, which is not an address",
                    "on another machine: lockstep join 10.77.0.99:29500 ");
 }
 
@@ -232,7 +232,7 @@ static void address_at_which_others_do_not_reach_rank_0_is_named(void **state)
     j = start_on_node0(
         JOB_LIST("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.77.0.99", "MASTER_PORT=29500"),
         JOB_LIST(JOB_ACTOR, "once"));
-    job_await_text(j, 1, "rank 0 was given as 10.77.0.99:29500, which is no address");
+    job_await_text(j, 1, "rank 0 was given as 10.77.0.99:29500, which is not an address");
     end(j);
     j = start_on_node0(JOB_LIST("RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
                                 "GROUP_RANK=0", "GROUP_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",

@@ -219,7 +219,7 @@ static void a_frame_that_claims_too_much_ends_the_link(void **state)
     assert_int_equal(write(s.other_fd, bytes, sizeof(bytes)), sizeof(bytes));
     until(&s, s.a.n_ended == 1);
     assert_false(s.a.link.is_closed_by_peer);
-    assert_non_null(strstr(s.a.why, "at most 65536"));
+    assert_non_null(strstr(s.a.why, "limit of 65536"));
     finish(&s);
 }
 

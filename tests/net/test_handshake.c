@@ -497,14 +497,14 @@ static void another_version_is_named_to_both_sides(void **state)
     LS_UNUSED(state);
     assert_ok(handshake_server(&h, &key, &good_claim, "rank 3"));
     assert_status(handshake_feed(&h, hello, HELLO, &used), LS_EMISMATCH);
-    assert_told("rank 3 speaks version 1 of Lockstep's protocol, not 2: install the same");
+    assert_told("rank 3 uses version 1 of Lockstep's protocol, not 2: install the same");
     out = handshake_output(&h, &n);
     assert_int_equal(n, HEAD);
     assert_memory_equal(out, "LSTP\2", HEAD);
     assert_ok(handshake_client(&h, &key, &good_claim, "the hub"));
     handshake_sent(&h, HELLO);
     assert_status(handshake_feed(&h, "LSTP\3", HEAD, &used), LS_EMISMATCH);
-    assert_told("the hub speaks version 3 of Lockstep's protocol, not 2: install the same");
+    assert_told("the hub uses version 3 of Lockstep's protocol, not 2: install the same");
 }
 
 /* Version 1 answers a hello of another version with the end of the connection. */

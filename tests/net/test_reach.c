@@ -73,7 +73,7 @@ static void warning_names_the_own_addresses_best_first(void **state)
         assert_true(text_starts(own, net_address_host(host, sizeof(host), &best)));
     assert_null(strstr(own, "127.0.0.1"));
     net_reach_warning(warning, sizeof(warning), "rank 0", "192.0.2.1:29500");
-    assert_non_null(strstr(warning, "192.0.2.1:29500, which is no address of this machine"));
+    assert_non_null(strstr(warning, "192.0.2.1:29500, which is not an address of this machine"));
     assert_string_equal(net_reach_warning(warning, sizeof(warning), "node 0", "name.invalid:29500"),
                         "");
 }

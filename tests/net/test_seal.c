@@ -521,7 +521,7 @@ static void a_changed_bit_anywhere_is_found(void **state)
                 is_length |= at >= record_at(k) && at < record_at(k) + 4;
             data[at] ^= 0x40;
             if (!is_length) {
-                expect_damage(&t, modes[i], data, n, is_number(at) ? "was due" : "was changed");
+                expect_damage(&t, modes[i], data, n, is_number(at) ? "expected" : "was modified");
             } else { // a longer record is waited for, or is too long
                 listener l;
 
@@ -550,13 +550,13 @@ static void repeated_and_exchanged_and_missing_records_are_named(void **state)
         n = frame_queue_bytes(&t.sealed);
         memcpy(changed, sealed_bytes(&t), two); // 0 1 1 2 3
         memcpy(changed + two, sealed_bytes(&t) + one, n - one);
-        expect_damage(&t, modes[i], changed, two + n - one, "record 1 came again where 2 was due");
+        expect_damage(&t, modes[i], changed, two + n - one, "record 1 was repeated, expected 2");
         memcpy(changed, sealed_bytes(&t), one); // 0 2 3
         memcpy(changed + one, sealed_bytes(&t) + two, n - two);
-        expect_damage(&t, modes[i], changed, one + n - two, "record 2 came where 1 was due");
+        expect_damage(&t, modes[i], changed, one + n - two, "record 2 was received, expected 1");
         memcpy(changed, sealed_bytes(&t) + one, two - one); // 1 0
         memcpy(changed + two - one, sealed_bytes(&t), one);
-        expect_damage(&t, modes[i], changed, two, "record 1 came where 0 was due");
+        expect_damage(&t, modes[i], changed, two, "record 1 was received, expected 0");
         free_stream(&t);
     }
 }
@@ -569,7 +569,7 @@ static void a_record_of_the_other_mode_or_key_is_no_record(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
         make_stream(&t, modes[i], few, LS_COUNT_OF(few));
-        expect_damage(&t, modes[1 - i], sealed_bytes(&t), frame_queue_bytes(&t.sealed), "changed");
+        expect_damage(&t, modes[1 - i], sealed_bytes(&t), frame_queue_bytes(&t.sealed), "modified");
         open_ears(&l, modes[i]);
         l.in.seal.key[31] ^= 1;
         assert_status(hear(&l, sealed_bytes(&t), frame_queue_bytes(&t.sealed)), LS_EPROTO);
@@ -591,7 +591,7 @@ static void a_claimed_length_costs_nothing(void **state)
         wire_put_u32(head, claims[i]);
         open_ears(&l, NET_MAC);
         assert_status(hear(&l, head, sizeof(head)), LS_EPROTO);
-        assert_told("record 0 claims");
+        assert_told("record 0 has");
         assert_true(l.in.sealed.capacity <= 4096 && l.in.in.capacity == 0);
         go(&l);
     }

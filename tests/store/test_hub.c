@@ -140,7 +140,7 @@ static void another_job_generation_or_key_is_refused_in_words(void **state)
     opt = joining(t, 1, 2);
     assert_ok(net_key_random(&other));
     opt.key = &other;
-    expect_refusal(&opt, LS_EAUTH, "does not know this job's key");
+    expect_refusal(&opt, LS_EAUTH, "does not have this job's key");
     opt = joining(t, 1, 2);
     opt.security = NET_MAC;
     expect_refusal(&opt, LS_EMISMATCH, "security is mac here, auth at");

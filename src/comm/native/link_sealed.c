@@ -127,7 +127,7 @@ static int fetch_record(peer_link *l, sealed_stream *s)
             return fail_record(l);
         if (s->in_record > 0)
             return 1;
-        wanted = seal_wanted(s->in, s->in_held);
+        wanted = seal_needed(s->in, s->in_held);
         if (s->in_held >= SEAL_HEAD_BYTES)
             wanted += AHEAD_BYTES;
         n = recv(l->fd, s->in + s->in_held, wanted - s->in_held, MSG_DONTWAIT);
