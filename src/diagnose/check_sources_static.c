@@ -7,7 +7,7 @@
 #include "diagnose/check_sources_common.h"
 
 #include "base/text.h"
-#include "launch/process/child.h"
+#include "diagnose/child.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "diagnose/gpu_probe.h"
 
 #include "base/text.h"
-#include "launch/process/child.h"
+#include "diagnose/child.h"
 
 #include <dlfcn.h>
 #include <string.h>

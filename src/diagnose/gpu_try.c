@@ -7,7 +7,7 @@
 #include "diagnose/gpu_try.h"
 
 #include "base/text.h"
-#include "launch/process/child.h"
+#include "diagnose/child.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

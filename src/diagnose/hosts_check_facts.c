@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "launch/build_id.h"
-#include "launch/process/child.h"
+#include "diagnose/child.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -105,8 +105,8 @@ static void run_child(int fd, const hosts_check_node_options *opt, pid_t parent)
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
-    process_close_all_but(
-        keep, (int)LS_COUNT_OF(keep)); /* so that the parent's connections close with it */
+    /* The parent's connections must close with the parent. */
+    process_close_all_but(keep, (int)LS_COUNT_OF(keep));
     wire_write_text(&w, run_checks(fd, opt) == LS_OK ? "" : ls_last_error());
     _exit(write_frame(fd, HOSTS_CHECK_LOCAL_DONE, &w) == LS_OK ? 0 : 1);
 }

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "launch/process/child.h"
+#include "diagnose/child.h"
 #include "diagnose/gpu_probe.h"
 #include "diagnose/gpu_try.h"
 #include "launch/agent/visible_devices.h"
@@ -158,7 +158,7 @@ static void output_of_a_program_is_read_until_the_limit(void **state)
     assert_status(run("echo out; exit 3", LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
     assert_status(child_run("it", missing, LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
     assert_status(run("sleep 1000 & sleep 1000", 100, out, sizeof(out)), LS_ETIMEOUT);
-    assert_told("it: it has not ended within 0.1 s");
+    assert_told("it: did not exit within 0.1 s");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
@@ -187,7 +187,7 @@ static void answers_may_be_long_or_missing(void **state)
     assert_int_equal(answer[0], 'z');
     assert_int_equal(answer[sizeof(answer) - 1], 'z');
     assert_status(child_ask("it", LONG_MS, end_silently, NULL, answer, sizeof(answer)), LS_ESYSTEM);
-    assert_told("it: the process that asked exited with code 3");
+    assert_told("it: the child process exited with code 3");
 }
 
 static volatile sig_atomic_t n_alarms;

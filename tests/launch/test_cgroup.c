@@ -161,7 +161,8 @@ static void the_group_whose_limit_was_reached_is_named(void **state)
     assert_false(oom_happened(&w, text, sizeof(text))); /* told once */
     write_text("cg/pod/job/step/memory.events", "oom 0\noom_kill 4\n");
     assert_true(oom_happened(&w, text, sizeof(text))); /* and no limit had a part in it */
-    assert_non_null(strstr(text, "this machine, or the container that this is in, has none left"));
+    assert_non_null(
+        strstr(text, "this machine, or the container around this process, has none left"));
 }
 
 static void version_1_counts_in_other_files(void **state)

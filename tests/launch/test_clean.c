@@ -106,7 +106,7 @@ static void a_check_tells_what_is_left(void **state)
     j = job_start(JOB_LIST(JOB_TOOL, "check", "--problems"), NULL);
     job_await_end(j);
     text_format(wanted, sizeof(wanted), "lockstep clean --job %s", name);
-    job_expect(j, job_printed(j, 0, "leftover process: pid ") && job_printed(j, 0, wanted));
+    job_expect(j, job_printed(j, 0, "warning  leftover: pid ") && job_printed(j, 0, wanted));
     j = clean(name, NULL);
     job_expect_code(j, 0);
     job_expect_gone(dead);

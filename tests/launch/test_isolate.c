@@ -158,7 +158,7 @@ static void where_the_kernel_refuses_it_says_what_to_do(void **state)
         skip();
     job_expect_code(j, 1);
     job_expect(j, !job_printed(j, 0, "started"));
-    job_expect(j, job_printed(j, 1, "--isolate: the kernel allows no namespaces: `sysctl ") &&
+    job_expect(j, job_printed(j, 1, "--isolate: the kernel permits no namespaces: run `sysctl ") &&
                       job_printed(j, 1, "or run without --isolate\n"));
     job_expect_gone(j);
 }

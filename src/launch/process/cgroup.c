@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup.c - finds and creates control groups through the cgroup2 file system. A killed subgroup is
+ * never used again (see survives_fork()). Called by the agent, its shims and guardian, and by
+ * checks that read limits.
+ */
 #include "launch/process/cgroup.h"
 
 #include "base/alloc.h"
@@ -20,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NAME_START "lockstep-"
+#define NAME_PREFIX "lockstep-"
 
 #ifndef SYS_clone3
 #define SYS_clone3 435
@@ -29,7 +34,7 @@
 #define CLONE_INTO_CGROUP UINT64_C(0x200000000)
 #endif
 
-/* What clone3() takes. */
+/* struct clone_args of clone3(). */
 typedef struct fork_request {
     uint64_t flags;
     uint64_t unused[3];
@@ -40,9 +45,12 @@ typedef struct fork_request {
 
 enum { TABLE_MOST = 1 << 20, DEPTH_MOST = 16, EMPTY_STEP_MS = 5 };
 
-/* --- where a process is --- */
+/* --- the group of a process --- */
 
-/* Copies the n-th blank-separated word of a line (from 0), with the kernel's \040 made into what they stand for. */
+/*
+ * Copies the n-th blank-separated word of a line (from 0) and decodes the kernel's octal escapes
+ * (\040).
+ */
 static bool take_word(const char *line, int n, char *out, size_t size)
 {
     size_t length = 0;
@@ -64,7 +72,7 @@ static bool take_word(const char *line, int n, char *out, size_t size)
     return length > 0 && length + 1 < size;
 }
 
-/* Whether a comma-separated list has this word. */
+/* Whether a comma-separated list contains this word. */
 static bool list_has(const char *list, size_t n, const char *word)
 {
     const size_t want = strlen(word);
@@ -76,7 +84,7 @@ static bool list_has(const char *list, size_t n, const char *word)
 }
 
 /* "ID PARENT DEVICE ROOT FOLDER OPTIONS ... - TYPE SOURCE SUPER-OPTIONS" */
-static bool is_tree(const char *line, size_t n, const char *controller)
+static bool is_hierarchy(const char *line, size_t n, const char *controller)
 {
     const char *dash = memmem(line, n, " - ", 3);
     const char *super;
@@ -94,7 +102,7 @@ static bool is_tree(const char *line, size_t n, const char *controller)
     return text_equal(type, "cgroup") && list_has(super, strcspn(super, "\n"), controller);
 }
 
-/* "ID:CONTROLLERS:GROUP": the group, up to the line's end, or NULL. */
+/* Finds the line "ID:CONTROLLERS:GROUP"; returns its group, up to the line's end, or NULL. */
 static const char *find_group(const char *groups, const char *controller)
 {
     for (const char *line = groups; *line != 0; line += *line == '\n') {
@@ -111,7 +119,10 @@ static const char *find_group(const char *groups, const char *controller)
     return NULL;
 }
 
-/* Of a group that begins with what the mount shows of the tree, the rest; NULL: it is not in there. */
+/*
+ * The part of the group's path below the root of the mount; NULL when the mount does not show the
+ * group.
+ */
 static const char *below(const char *group, const char *mounted)
 {
     const size_t n = text_equal(mounted, "/") ? 0 : strlen(mounted);
@@ -132,7 +143,7 @@ ls_status cgroup_find_place(const char *mounts, const char *groups, const char *
         const char *rest = NULL;
 
         n = strcspn(line, "\n");
-        if (is_tree(line, n, controller) && take_word(line, 3, mounted, sizeof(mounted)))
+        if (is_hierarchy(line, n, controller) && take_word(line, 3, mounted, sizeof(mounted)))
             rest = below(group, mounted);
         if (rest != NULL && take_word(line, 4, out->path, sizeof(out->path))) {
             out->n_mount = strlen(out->path);
@@ -146,11 +157,11 @@ ls_status cgroup_find_place(const char *mounts, const char *groups, const char *
         }
         line += n;
     }
-    return ls_fail(LS_ENOTFOUND, "this process is in no control group of %s that can be seen",
+    return ls_fail(LS_ENOTFOUND, "this process is in no visible control group of %s",
                    controller != NULL ? controller : "version 2");
 }
 
-/* These files have no size that could be asked for. */
+/* Reads a file of /proc whole; such files have no size. */
 static ls_status read_table(const char *root, const char *name, char **out)
 {
     char path[PATH_MAX];
@@ -185,7 +196,7 @@ ls_status cgroup_locate(const char *root, const char *controller, cgroup_place *
     if (st == LS_OK)
         st = cgroup_find_place(mounts, groups, controller, out);
     if (st == LS_OK && n + strlen(out->path) >= sizeof(out->path))
-        st = ls_fail(LS_ENOTFOUND, "%s%s is too long a path", root, out->path);
+        st = ls_fail(LS_ENOTFOUND, "path too long: %s%s", root, out->path);
     if (st == LS_OK) {
         memmove(out->path + n, out->path, strlen(out->path) + 1);
         memcpy(out->path, root, n);
@@ -204,18 +215,18 @@ bool cgroup_parse_name(const char *name, char job[CGROUP_JOB_BYTES], process_id 
     const size_t n = strcspn(name, "/\n");
     char *dash;
 
-    if (!text_starts(name, NAME_START) || n >= sizeof(text))
+    if (!text_starts(name, NAME_PREFIX) || n >= sizeof(text))
         return false;
     text_format(text, sizeof(text), "%.*s", (int)n, name);
-    dash = strrchr(text + strlen(NAME_START), '-');
-    if (dash == NULL || (size_t)(dash - text) - strlen(NAME_START) >= CGROUP_JOB_BYTES)
+    dash = strrchr(text + strlen(NAME_PREFIX), '-');
+    if (dash == NULL || (size_t)(dash - text) - strlen(NAME_PREFIX) >= CGROUP_JOB_BYTES)
         return false;
     *dash = 0;
-    text_format(job, CGROUP_JOB_BYTES, "%s", text + strlen(NAME_START));
+    text_format(job, CGROUP_JOB_BYTES, "%s", text + strlen(NAME_PREFIX));
     return process_id_parse(dash + 1, agent);
 }
 
-/* --- a group and what is below it --- */
+/* --- removal --- */
 
 static DIR *open_folder(int fd)
 {
@@ -227,7 +238,7 @@ static DIR *open_folder(int fd)
     return folder;
 }
 
-/* Groups are folders that hold files which cannot be removed, and need not be. */
+/* Removes a group and its subgroups; the files in them vanish with the folders. */
 // NOLINTNEXTLINE(misc-no-recursion): bounded
 static bool remove_group(int parent_fd, const char *name, int depth)
 {
@@ -250,7 +261,7 @@ static bool remove_group(int parent_fd, const char *name, int depth)
     return unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
 }
 
-static bool is_dead_agents(const char *name, uint64_t pid_ns)
+static bool is_of_dead_agent(const char *name, uint64_t pid_ns)
 {
     char job[CGROUP_JOB_BYTES];
     process_id agent;
@@ -259,7 +270,10 @@ static bool is_dead_agents(const char *name, uint64_t pid_ns)
            process_id_liveness("", pid_ns, &agent) == PROCESS_DEAD;
 }
 
-/* In a group, and so many levels below it. One that still has processes in it stays: lockstep clean ends those. */
+/*
+ * Removes groups of dead agents in a group and n_levels below it. A group that has processes stays;
+ * lockstep clean kills them.
+ */
 // NOLINTNEXTLINE(misc-no-recursion): bounded
 static void remove_stale(int parent_fd, uint64_t pid_ns, int n_levels)
 {
@@ -269,7 +283,8 @@ static void remove_stale(int parent_fd, uint64_t pid_ns, int n_levels)
     while (folder != NULL && (entry = file_next_entry(folder)) != NULL) {
         int fd;
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
-            (is_dead_agents(entry->d_name, pid_ns) && remove_group(parent_fd, entry->d_name, 0)) ||
+            (is_of_dead_agent(entry->d_name, pid_ns) &&
+             remove_group(parent_fd, entry->d_name, 0)) ||
             n_levels == 0)
             continue;
         fd = openat(parent_fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -283,23 +298,23 @@ static void remove_stale(int parent_fd, uint64_t pid_ns, int n_levels)
 
 void cgroup_remove_stale(void)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     cgroup_place place;
     uint64_t pid_ns;
     int fd = -1;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (process_namespace("", &pid_ns) == LS_OK && cgroup_locate("", NULL, &place) == LS_OK) {
         place.path[place.n_mount] = 0;
         fd = open(place.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     if (fd >= 0)
         remove_stale(fd, pid_ns, DEPTH_MOST);
     file_close(&fd);
 }
 
-/* --- a job's own --- */
+/* --- the group of a job --- */
 
 static bool holds_processes(int fd)
 {
@@ -318,10 +333,10 @@ static ls_status open_group(cgroup *g)
     if (g->fd < 0)
         return ls_fail_errno("%s/%s", g->parent.path, g->name);
     if (!holds_processes(g->fd))
-        return ls_fail(LS_EUNSUPPORTED, "%s is divided among threads", g->parent.path);
+        return ls_fail(LS_EUNSUPPORTED, "%s is a threaded group", g->parent.path);
     if (faccessat(g->fd, "cgroup.kill", W_OK, AT_EACCESS) != 0)
         return ls_fail(LS_EUNSUPPORTED, "the kernel cannot kill a control group (before 5.14)");
-    /* Who moves a process must be allowed to write to the group above both places, too. */
+    /* Moving a process needs write access to the common ancestor of both groups. */
     if (faccessat(g->parent_fd, "cgroup.procs", W_OK, AT_EACCESS) != 0)
         return ls_fail_errno("%s/cgroup.procs", g->parent.path);
     return LS_OK;
@@ -336,7 +351,7 @@ ls_status cgroup_create(const char *job, cgroup *out)
     *out = CGROUP_NONE;
     LS_TRY(process_id_self(&self));
     LS_TRY(cgroup_locate("", NULL, &out->parent));
-    text_format(out->name, sizeof(out->name), NAME_START "%.*s-%s", CGROUP_JOB_BYTES - 1, job,
+    text_format(out->name, sizeof(out->name), NAME_PREFIX "%.*s-%s", CGROUP_JOB_BYTES - 1, job,
                 process_id_text(agent, sizeof(agent), &self));
     out->parent_fd = open(out->parent.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (out->parent_fd < 0)
@@ -355,15 +370,18 @@ ls_status cgroup_create(const char *job, cgroup *out)
     return st;
 }
 
-/* --- its processes --- */
+/* --- processes of the group --- */
 
-/* To move a process that is there already, the kernel first waits until no other begins or ends: 10 ms and more. */
+/*
+ * Starting a process in the group avoids moving it there, for which the kernel waits 10 ms and
+ * more.
+ */
 static pid_t fork_into(int leaf_fd)
 {
-    const fork_request wanted = {
+    const fork_request request = {
         .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)leaf_fd};
 
-    return (pid_t)syscall(SYS_clone3, &wanted, sizeof(wanted));
+    return (pid_t)syscall(SYS_clone3, &request, sizeof(request));
 }
 
 static void enter(int leaf_fd)
@@ -371,7 +389,7 @@ static void enter(int leaf_fd)
     int fd = openat(leaf_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0)
-        (void)!write(fd, "0", 1); /* whoever writes that is meant */
+        (void)!write(fd, "0", 1); /* 0: the writing process */
     file_close(&fd);
 }
 
@@ -387,9 +405,12 @@ pid_t cgroup_fork(const cgroup *g)
     return pid;
 }
 
-/* Since Linux 6.14 what is born in a group dies at once when that, or that of its parent, has been killed before (how often is compared
- * between the two). So a group is never used again, and a child without a task shows how it stands with ours. */
-static bool survives_birth(int leaf_fd)
+/*
+ * Since Linux 6.14 a process that starts in a group dies at once if that group was killed more or
+ * less often than the group of its parent. So each start gets a new subgroup, and a short-lived
+ * child tests it.
+ */
+static bool survives_fork(int leaf_fd)
 {
     const pid_t pid = fork_into(leaf_fd);
     int status;
@@ -407,14 +428,14 @@ ls_status cgroup_begin(cgroup *g)
         return LS_OK;
     file_close(&g->leaf_fd);
     text_format(name, sizeof(name), "%d", g->n_leaves);
-    (void)remove_group(g->fd, name, 0); /* what still is in the last one keeps it */
+    (void)remove_group(g->fd, name, 0); /* fails while it has processes */
     text_format(name, sizeof(name), "%d", ++g->n_leaves);
     if (mkdirat(g->fd, name, 0755) != 0)
         return ls_fail_errno("%s/%s/%s", g->parent.path, g->name, name);
     g->leaf_fd = openat(g->fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (g->leaf_fd < 0)
         return ls_fail_errno("%s/%s/%s", g->parent.path, g->name, name);
-    g->takes_forks = survives_birth(g->leaf_fd);
+    g->takes_forks = survives_fork(g->leaf_fd);
     return LS_OK;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * isolate.c - the first process of a namespace runs between fork and exec like a shim, so everything in it is plain system calls.
+ * isolate.c - creates the pid namespace of --isolate. The first process runs between fork and exec
+ * like a shim, so it makes plain system calls only. Called by the agent.
  *
- * Root makes the namespace as it is. Others first need one of users, in which they are who they are outside; programs that take another
- * user's rights (sudo) do not work in there.
+ * Root creates the namespace directly. Other users first need a user namespace, in which they keep
+ * their ids; programs that switch users (sudo) do not work in it.
  */
 #include "launch/process/isolate.h"
 
@@ -35,11 +36,11 @@ enum { WAIT_STEP_MS = 2 };
 
 typedef enum isolate_step { STEP_DONE, STEP_USERS, STEP_MOUNTS, STEP_PROC } isolate_step;
 
-/* What it tells about its beginning, in one write(). */
-typedef struct isolate_word {
-    int32_t step; /* that failed */
+/* The outcome of the set-up, sent in one write(). */
+typedef struct isolate_result {
+    int32_t step; /* the step that failed */
     int32_t error;
-} isolate_word;
+} isolate_result;
 
 static bool write_file(const char *path, const char *text)
 {
@@ -53,8 +54,8 @@ static bool write_file(const char *path, const char *text)
     return done;
 }
 
-/* Everybody is who he was, and nobody else exists. */
-static bool keep_user(uid_t uid, gid_t gid)
+/* Maps this user and group to themselves; other ids are unmapped. */
+static bool map_user(uid_t uid, gid_t gid)
 {
     char line[64];
 
@@ -67,10 +68,10 @@ static bool keep_user(uid_t uid, gid_t gid)
     return write_file("/proc/self/gid_map", line);
 }
 
-/* What is mounted outside later appears in here, too; what is mounted in here stays here. */
+/* Mounts propagate into the namespace, but not out of it. */
 static isolate_step set_up(bool has_users, uid_t uid, gid_t gid)
 {
-    if (has_users && !keep_user(uid, gid))
+    if (has_users && !map_user(uid, gid))
         return STEP_USERS;
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
         return STEP_MOUNTS;
@@ -101,23 +102,26 @@ typedef struct first_process {
     uid_t uid;
     gid_t gid;
     int lifeline_fd;
-    int word_fd;
+    int result_fd;
 } first_process;
 
 static void become_first(const first_process *f)
 {
-    const int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC); /* the one of outside */
-    isolate_word word;
+    /* The outer namespace's. */
+    const int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    isolate_result result;
     sigset_t all;
     sigset_t child;
     int child_fd;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the lifeline tells if that came too late */
+    /* The lifeline covers an agent that has exited before this call. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "lockstep-init");
     setsid();
-    word.step = (int32_t)set_up(f->has_users, f->uid, f->gid);
-    word.error = errno;
-    if (write(f->word_fd, &word, sizeof(word)) != (ssize_t)sizeof(word) || word.step != STEP_DONE)
+    result.step = (int32_t)set_up(f->has_users, f->uid, f->gid);
+    result.error = errno;
+    if (write(f->result_fd, &result, sizeof(result)) != (ssize_t)sizeof(result) ||
+        result.step != STEP_DONE)
         _exit(1);
     f->plan->fill(f->plan->arg, proc_fd);
 
@@ -131,7 +135,7 @@ static void become_first(const first_process *f)
         process_close_all_but(mine, (int)LS_COUNT_OF(mine));
         reap_until_end(f->lifeline_fd, child_fd);
     }
-    _exit(0); /* the kernel kills the others */
+    _exit(0); /* the kernel kills all other processes of the namespace */
 }
 
 pid_t isolate_outer_pid(int proc_fd)
@@ -143,7 +147,7 @@ pid_t isolate_outer_pid(int proc_fd)
     return (pid_t)strtol(link, NULL, 10);
 }
 
-/* --- why it cannot be had --- */
+/* --- failures --- */
 
 /* The number in a file under /proc/sys, or `otherwise`. */
 static long setting(const char *name, long otherwise)
@@ -165,56 +169,56 @@ static ls_status fail_namespace(int error)
 {
     if (setting("kernel/unprivileged_userns_clone", 1) == 0)
         return ls_fail(LS_EUNSUPPORTED,
-                       "the kernel keeps namespaces for root: `sysctl "
+                       "the kernel permits namespaces to root only: run `sysctl "
                        "kernel.unprivileged_userns_clone=1` as root, or run without --isolate");
     if (setting("user/max_user_namespaces", 1) == 0 || setting("user/max_pid_namespaces", 1) == 0 ||
         setting("user/max_mnt_namespaces", 1) == 0)
-        return ls_fail(LS_EUNSUPPORTED, "the kernel allows no namespaces: `sysctl "
+        return ls_fail(LS_EUNSUPPORTED, "the kernel permits no namespaces: run `sysctl "
                                         "user.max_user_namespaces=10000 user.max_pid_namespaces="
                                         "10000 user.max_mnt_namespaces=10000` as root, or run "
                                         "without --isolate");
     if (error == ENOSPC || error == EUSERS)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "the kernel allows no more namespaces (%s): see `sysctl "
-                       "user`, or run without --isolate",
-                       ls_errno_text(error));
+        return ls_fail(
+            LS_EUNSUPPORTED,
+            "the limit of namespaces is reached (%s): see `sysctl user`, or run without --isolate",
+            ls_errno_text(error));
     if (error == EINVAL)
-        return ls_fail(LS_EUNSUPPORTED, "this kernel was built without namespaces of processes or "
-                                        "users: run without --isolate");
+        return ls_fail(LS_EUNSUPPORTED,
+                       "this kernel has no pid or user namespaces: run without --isolate");
     return ls_fail(LS_EUNSUPPORTED,
-                   "a namespace of processes is not allowed here (%s): in a container start that "
-                   "with --cap-add SYS_ADMIN, elsewhere be root, or run without --isolate",
+                   "permission denied to create a pid namespace (%s): start the container with "
+                   "--cap-add SYS_ADMIN, run as root, or run without --isolate",
                    ls_errno_text(error));
 }
 
-static ls_status fail_step(const isolate_word *word)
+static ls_status fail_step(const isolate_result *result)
 {
-    const char *error = ls_errno_text(word->error);
+    const char *error = ls_errno_text(result->error);
 
-    if (word->step != STEP_DONE &&
+    if (result->step != STEP_DONE &&
         setting("kernel/apparmor_restrict_unprivileged_userns", 0) != 0 && geteuid() != 0)
         return ls_fail(LS_EUNSUPPORTED,
-                       "AppArmor lets users make namespaces, but do nothing in them (%s): `sysctl "
+                       "AppArmor restricts namespaces of unprivileged users (%s): run `sysctl "
                        "kernel.apparmor_restrict_unprivileged_userns=0` as root, or run without "
                        "--isolate",
                        error);
-    switch ((isolate_step)word->step) {
+    switch ((isolate_step)result->step) {
     case STEP_USERS:
         return ls_fail(LS_EUNSUPPORTED,
-                       "the namespace cannot have this user (/proc/self/uid_map: "
-                       "%s): be root, or run without --isolate",
+                       "cannot map this user into the namespace (/proc/self/uid_map: %s): run as "
+                       "root, or run without --isolate",
                        error);
     case STEP_MOUNTS:
         return ls_fail(LS_EUNSUPPORTED,
-                       "the namespace cannot have mounts of its own (%s): be "
-                       "root, or run without --isolate",
+                       "cannot make the mounts of the namespace private (%s): run as root, or run "
+                       "without --isolate",
                        error);
     case STEP_PROC:
-        return ls_fail(LS_EUNSUPPORTED,
-                       "the namespace cannot have a /proc of its own (%s), as in a container that "
-                       "hides parts of /proc: start that with --privileged, or run without "
-                       "--isolate",
-                       error);
+        return ls_fail(
+            LS_EUNSUPPORTED,
+            "cannot mount /proc in the namespace (%s), as in a container that hides parts of "
+            "/proc: start the container with --privileged, or run without --isolate",
+            error);
     case STEP_DONE:
         break;
     }
@@ -223,7 +227,7 @@ static ls_status fail_step(const isolate_word *word)
 
 /* --- outside --- */
 
-/* As fork(), which cannot say what the child is to have of its own. */
+/* As fork(), but the child starts in new namespaces. */
 static pid_t fork_into(unsigned long namespaces)
 {
     return (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -231,30 +235,30 @@ static pid_t fork_into(unsigned long namespaces)
 
 static ls_status fork_first(first_process *f, pid_t *pid)
 {
-    const unsigned long wanted = CLONE_NEWPID | CLONE_NEWNS;
+    const unsigned long namespaces = CLONE_NEWPID | CLONE_NEWNS;
 
-    *pid = fork_into(wanted);
+    *pid = fork_into(namespaces);
     if (*pid < 0 && errno == EPERM) {
         f->has_users = true;
-        *pid = fork_into(wanted | CLONE_NEWUSER);
+        *pid = fork_into(namespaces | CLONE_NEWUSER);
     }
     if (*pid == 0)
         become_first(f);
     return *pid > 0 ? LS_OK : fail_namespace(errno);
 }
 
-static ls_status hear_word(int fd)
+static ls_status read_result(int fd)
 {
-    isolate_word word = {0};
+    isolate_result result = {0};
     ssize_t n;
 
     do {
-        n = read(fd, &word, sizeof(word));
+        n = read(fd, &result, sizeof(result));
     } while (n < 0 && errno == EINTR);
-    return n == (ssize_t)sizeof(word) && word.step == STEP_DONE ? LS_OK : fail_step(&word);
+    return n == (ssize_t)sizeof(result) && result.step == STEP_DONE ? LS_OK : fail_step(&result);
 }
 
-/* The number of a process's namespace, 0 when that is hidden from us. */
+/* The inode of a process's pid namespace; 0 when it cannot be read. */
 static uint64_t pid_ns_of(pid_t pid)
 {
     char path[64];
@@ -267,26 +271,26 @@ static uint64_t pid_ns_of(pid_t pid)
 ls_status isolate_start(const isolate_plan *plan, isolation *out)
 {
     first_process f = {.plan = plan, .uid = geteuid(), .gid = getegid()};
-    int word_fd = -1;
+    int result_fd = -1;
     ls_status st;
 
     *out = ISOLATION_NONE;
     LS_TRY(process_make_pipe(&f.lifeline_fd, &out->lifeline_fd));
-    st = process_make_pipe(&word_fd, &f.word_fd);
+    st = process_make_pipe(&result_fd, &f.result_fd);
     if (st == LS_OK)
         st = fork_first(&f, &out->pid);
     file_close(&f.lifeline_fd);
-    if (word_fd >= 0)
-        file_close(&f.word_fd);
+    if (result_fd >= 0)
+        file_close(&f.result_fd);
     if (st == LS_OK)
-        st = hear_word(word_fd);
-    file_close(&word_fd);
+        st = read_result(result_fd);
+    file_close(&result_fd);
     if (st == LS_OK) {
         out->pid_ns = pid_ns_of(out->pid);
         return LS_OK;
     }
     if (out->pid > 0)
-        (void)waitpid(out->pid, NULL, 0); /* it has said why it ends */
+        (void)waitpid(out->pid, NULL, 0); /* it exits after its report */
     file_close(&out->lifeline_fd);
     *out = ISOLATION_NONE;
     return ls_context(st, "--isolate");
@@ -297,7 +301,7 @@ bool isolate_end(isolation *i, int64_t deadline_ms)
     file_close(&i->lifeline_fd);
     if (i->pid <= 0)
         return true;
-    kill(i->pid, SIGKILL); /* it may be stopped */
+    kill(i->pid, SIGKILL); /* a stopped process does not see the lifeline */
     while (waitpid(i->pid, NULL, WNOHANG) == 0) {
         if (ls_deadline_left(deadline_ms) == 0)
             return false;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * isolate.h - a namespace of processes for the ranks of one generation on this node (lockstep run --isolate).
+ * isolate.h - a pid namespace for the ranks of one generation on this node (lockstep run
+ * --isolate).
  *
- *     agent --+-- first process ("lockstep-init") --+-- shim --- rank --- whatever it starts
+ *     agent --+-- first process ("lockstep-init") --+-- shim --- rank --- its descendants
  *             +-- guardian                          +-- shim ...
  *
- * In there the first process is number 1: it reaps what nobody else does and passes nothing on. It is killed with the agent, and with it the
- * kernel kills everything in the namespace, whatever sessions, environments and parents that has given itself. All ranks of a node
- * share the namespace, so that they may read each other's memory. It has a /proc of its own and is otherwise like outside: the same files,
- * user and network.
+ * The first process is pid 1 of the namespace: it reaps orphans and forwards nothing. It dies with
+ * the agent, and the kernel then kills everything in the namespace, whatever sessions, environments
+ * and parents those processes have. All ranks of a node share the namespace, so that they may read
+ * each other's memory. It has its own /proc; files, user and network are those of the host.
  */
 #ifndef LS_LAUNCH_ISOLATE_H
 #define LS_LAUNCH_ISOLATE_H
@@ -19,34 +20,39 @@
 #include <sys/types.h>
 
 typedef struct isolation {
-    pid_t pid;       /* of the first process, as it is seen from outside; 0: there is none */
-    int lifeline_fd; /* its end is the end of the namespace; -1: there is none */
-    uint64_t pid_ns; /* which namespace it is */
+    pid_t pid;       /* of the first process, outside the namespace; 0: none */
+    int lifeline_fd; /* closing it ends the namespace; -1: none */
+    uint64_t pid_ns; /* inode of the namespace */
 } isolation;
 
 #define ISOLATION_NONE ((isolation){.lifeline_fd = -1})
 
 typedef struct isolate_plan {
-    int key_fd; /* that the first process keeps open, as the guardian's mark */
-    /* Runs in the first process, and starts what is to be inside. proc_fd is for isolate_outer_pid(). */
+    int key_fd; /* stays open in the first process, as the guardian's mark */
+    /* Runs in the first process and starts the others. proc_fd is for isolate_outer_pid(). */
     void (*fill)(void *arg, int proc_fd);
     void *arg;
 } isolate_plan;
 
-/* Makes the namespace, with rights of this user's own where the kernel allows that and root's are missing. LS_EUNSUPPORTED names what is
- * missing, and what to do. Needs a process with one thread. */
+/*
+ * Creates the namespace; without root's rights inside a user namespace. LS_EUNSUPPORTED names the
+ * missing right or feature and its fix. Needs a process with one thread.
+ */
 LS_MUST_USE ls_status isolate_start(const isolate_plan *plan, isolation *out);
 
-/* Kills everything in it and waits for that, but not beyond deadline_ms: false when something still is there. */
+/*
+ * Kills all processes in it and waits until they have exited; false when one is left at
+ * deadline_ms.
+ */
 bool isolate_end(isolation *i, int64_t deadline_ms);
 
-/* At SIGCHLD: true, once, when the first process has ended though nobody here has ended it. */
+/* Call at SIGCHLD: true, once, when the first process has exited without isolate_end(). */
 bool isolate_has_died(isolation *i);
 
-/* Calls fn for every process that is still in it. */
+/* Calls fn for every process in it except the first. */
 void isolate_for_each(const isolation *i, void (*fn)(void *arg, pid_t pid), void *arg);
 
-/* The number by which those outside know the calling process; 0 when that cannot be said. */
+/* The pid of the calling process outside the namespace; 0 when unknown. */
 pid_t isolate_outer_pid(int proc_fd);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leftover.c - one look through /proc. Every mark of a process is judged by itself: any that belongs to a living job, or to one
- * that cannot be seen from here, protects it.
+ * leftover.c - one scan of /proc for leftovers. Each mark of a process is judged by itself: a mark
+ * of a living job, or of one in another pid namespace, protects the process. Called by lockstep
+ * clean and by the check.
  */
 #include "launch/process/leftover.h"
 
@@ -25,7 +26,7 @@
 
 /* --- the marks of a process --- */
 
-/* What the marks say together. */
+/* All marks of a process together. */
 typedef struct verdict {
     bool is_dead;      /* at least one belongs to a dead job */
     bool is_protected; /* at least one does not */
@@ -81,7 +82,7 @@ static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
     closedir(fds);
 }
 
-/* "0::/user.slice/lockstep-0123456789abcdef-4711.123456.4026531836": a group of a job's own, or one below it. */
+/* "0::/user.slice/lockstep-0123456789abcdef-4711.123456.4026531836", or a group below it. */
 static void judge_groups(const leftover_scan *s, pid_t pid, verdict *v)
 {
     char path[PATH_MAX];
@@ -114,7 +115,7 @@ static verdict judge_process(const leftover_scan *s, pid_t pid)
     return v;
 }
 
-/* --- who may be touched --- */
+/* --- processes that may be killed --- */
 
 /* "Uid: real effective saved filesystem" */
 static bool read_users(const char *root, pid_t pid, unsigned uid[4])
@@ -142,8 +143,11 @@ static bool is_ours(const unsigned uid[4])
     return uid[0] == geteuid() && uid[1] == uid[0] && uid[2] == uid[0] && uid[3] == uid[0];
 }
 
-/* This process, and what it was started from: a leftover shell may be where the user types. */
-static void note_spared(leftover_scan *s)
+/*
+ * Spares this process and its ancestors: one of them may be a leftover shell in which the user
+ * works.
+ */
+static void list_spared(leftover_scan *s)
 {
     pid_t pid = getpid();
     process_stat facts;
@@ -162,9 +166,9 @@ static bool is_spared(const leftover_scan *s, pid_t pid)
     return false;
 }
 
-/* --- one look --- */
+/* --- the scan --- */
 
-bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out)
+bool leftover_examine(const leftover_scan *s, pid_t pid, leftover *out)
 {
     process_stat facts;
     unsigned uid[4] = {0};
@@ -199,7 +203,7 @@ static ls_status append(leftovers *list, const leftover *item)
     return LS_OK;
 }
 
-static ls_status look_everywhere(const leftover_scan *s, leftovers *out)
+static ls_status scan_all(const leftover_scan *s, leftovers *out)
 {
     char path[PATH_MAX];
     ls_status st = LS_OK;
@@ -212,13 +216,13 @@ static ls_status look_everywhere(const leftover_scan *s, leftovers *out)
     if (proc == NULL)
         return ls_fail_errno("%s", path);
     while (st == LS_OK && (pid = file_next_number(proc)) >= 0)
-        if (leftover_look(s, pid, &found))
+        if (leftover_examine(s, pid, &found))
             st = append(out, &found);
     closedir(proc);
     return st;
 }
 
-/* Where only the key told, another process of the same agent may know the job's name. */
+/* Completes job names from other processes of the same agent; the key's mark has no job name. */
 static void name_jobs(leftovers *list)
 {
     for (int i = 0; i < list->n; i++)
@@ -227,7 +231,7 @@ static void name_jobs(leftovers *list)
                 memcpy(list->items[i].job, list->items[k].job, sizeof(list->items[i].job));
 }
 
-static void keep_job(leftovers *list, const char *job)
+static void filter_job(leftovers *list, const char *job)
 {
     int n = 0;
 
@@ -248,7 +252,7 @@ ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_s
     *s = (leftover_scan){.query = query, .out = out};
     LS_TRY(process_namespace(query->root, &s->pid_ns));
     s->uptime_s = process_uptime(query->root);
-    note_spared(s);
+    list_spared(s);
     return LS_OK;
 }
 
@@ -258,13 +262,13 @@ ls_status leftover_find(const leftover_query *query, leftovers *out)
     ls_status st;
 
     LS_TRY(leftover_begin(query, out, &s));
-    st = look_everywhere(&s, out);
+    st = scan_all(&s, out);
     if (st != LS_OK) {
         leftovers_free(out);
         return st;
     }
     name_jobs(out);
-    keep_job(out, query->job);
+    filter_job(out, query->job);
     if (out->n > 1)
         qsort(out->items, (size_t)out->n, sizeof(*out->items), by_pid);
     return LS_OK;

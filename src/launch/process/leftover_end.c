@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leftover_end.c - killing leftovers, and waiting until they are gone.
+ * leftover_end.c - kills leftovers and waits until they have exited. A process is examined again
+ * after its pidfd is open, so a reused pid is never killed. Called by lockstep clean.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,25 +21,24 @@
 #endif
 
 enum {
-    PASSES_CLEAN = 3, /* looks in a row that find nothing new */
-    PAUSE_CLEAN_MS =
-        20 /* between looks: for the killed to go, and for what they were just starting to come */
+    PASSES_CLEAN = 3,   /* scans in a row that must find nothing */
+    PAUSE_CLEAN_MS = 20 /* between scans, for processes that exit or are just starting */
 };
 
-/* All that were found, and what became of them. */
+/* All processes that were found. */
 typedef struct ending {
     leftovers all;
-    bool *was_told;
+    bool *is_reported;
 } ending;
 
-/* False: it is another process by now, or none, or may not be touched. */
+/* False when the process has exited, its pid is reused, or it must not be killed. */
 static bool kill_one(const leftover_scan *s, const leftover *what)
 {
     const int fd = process_open(what->id.pid);
     leftover again;
     bool sent = false;
 
-    if (leftover_look(s, what->id.pid, &again) && process_id_equal(&again.id, &what->id))
+    if (leftover_examine(s, what->id.pid, &again) && process_id_equal(&again.id, &what->id))
         sent = fd >= 0 ? syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0
                        : kill(what->id.pid, SIGKILL) == 0; /* a kernel before 5.3 */
     if (fd >= 0)
@@ -56,7 +56,7 @@ static bool is_gone(const process_id *id)
 
 static ls_status remember(ending *e, const leftover *what)
 {
-    bool *told;
+    bool *reported;
     leftover *items;
 
     for (int i = 0; i < e->all.n; i++)
@@ -65,17 +65,17 @@ static ls_status remember(ending *e, const leftover *what)
     items = ls_realloc(e->all.items, (size_t)e->all.n + 1, sizeof(*items));
     if (items != NULL)
         e->all.items = items;
-    told = ls_realloc(e->was_told, (size_t)e->all.n + 1, sizeof(*told));
-    if (told != NULL)
-        e->was_told = told;
-    if (items == NULL || told == NULL)
+    reported = ls_realloc(e->is_reported, (size_t)e->all.n + 1, sizeof(*reported));
+    if (reported != NULL)
+        e->is_reported = reported;
+    if (items == NULL || reported == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a list of processes");
-    e->was_told[e->all.n] = false;
+    e->is_reported[e->all.n] = false;
     e->all.items[e->all.n++] = *what;
     return LS_OK;
 }
 
-/* One pass; *n_found is how many are still there. */
+/* One scan; *n_found is the number of processes that exist. */
 static ls_status kill_all(const leftover_query *query, ending *e, int *n_found)
 {
     leftovers found;
@@ -95,16 +95,16 @@ static ls_status kill_all(const leftover_query *query, ending *e, int *n_found)
     return st;
 }
 
-static void tell_gone(ending *e, leftover_report_fn told, void *arg)
+static void report_gone(ending *e, leftover_report_fn report, void *arg)
 {
     for (int i = 0; i < e->all.n; i++)
-        if (!e->was_told[i] && is_gone(&e->all.items[i].id)) {
-            e->was_told[i] = true;
-            told(arg, &e->all.items[i], true);
+        if (!e->is_reported[i] && is_gone(&e->all.items[i].id)) {
+            e->is_reported[i] = true;
+            report(arg, &e->all.items[i], true);
         }
 }
 
-ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_report_fn told,
+ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_report_fn report,
                        void *arg, int *n_left)
 {
     ending e = {0};
@@ -116,17 +116,17 @@ ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftove
         int n_found = 0;
         st = kill_all(query, &e, &n_found);
         n_clean = n_found == 0 ? n_clean + 1 : 0;
-        tell_gone(&e, told, arg);
+        report_gone(&e, report, arg);
         if (ls_deadline_left(deadline_ms) == 0)
             break;
         (void)poll(NULL, 0, PAUSE_CLEAN_MS);
     }
     for (int i = 0; i < e.all.n; i++)
-        if (!e.was_told[i]) {
-            told(arg, &e.all.items[i], false);
+        if (!e.is_reported[i]) {
+            report(arg, &e.all.items[i], false);
             (*n_left)++;
         }
-    ls_free(e.was_told);
+    ls_free(e.is_reported);
     leftovers_free(&e.all);
     return st;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leftover_internal.h - what finding leftovers and ending them share.
+ * leftover_internal.h - what finding leftovers (leftover.c) and killing them (leftover_end.c)
+ * share.
  */
 #ifndef LS_LAUNCH_LEFTOVER_INTERNAL_H
 #define LS_LAUNCH_LEFTOVER_INTERNAL_H
@@ -9,7 +10,7 @@
 
 #define LEFTOVER_SPARED_MOST 64
 
-/* One look through /proc. */
+/* One scan of /proc. */
 typedef struct leftover_scan {
     const leftover_query *query;
     leftovers *out;
@@ -22,6 +23,6 @@ typedef struct leftover_scan {
 LS_MUST_USE ls_status leftover_begin(const leftover_query *query, leftovers *out, leftover_scan *s);
 
 /* Whether this process is a leftover; it may not belong to query->job. */
-bool leftover_look(const leftover_scan *s, pid_t pid, leftover *out);
+bool leftover_examine(const leftover_scan *s, pid_t pid, leftover *out);
 
 #endif

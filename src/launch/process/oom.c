@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * oom.c - reads the counters of out-of-memory kills of control groups (version 2 or 1) or of the
+ * machine. Called by the agent when a rank dies of SIGKILL.
+ */
 #include "launch/process/oom.h"
 
 #include "base/text.h"
@@ -10,7 +14,9 @@
 
 #define UNLIMITED (INT64_C(1) << 60) /* version 1 writes the largest whole page instead */
 
-/* The number behind `name` in a file of "name number" lines ("": the file is one number), -1: none. */
+/*
+ * The number behind `name` in a file of "name number" lines ("": the file is one number), -1: none.
+ */
 static int64_t count_in(const char *path, const char *name)
 {
     FILE *file = fopen(path, "re");
@@ -64,7 +70,7 @@ static int64_t machine_kills(const oom_watch *w)
     return count_in(path, "oom_kill ");
 }
 
-/* All groups that count, from the innermost one outwards. */
+/* Lists the groups that count kills, from the innermost outwards. */
 static void list_levels(oom_watch *w)
 {
     size_t length = strlen(w->place.path);
@@ -86,10 +92,10 @@ static void list_levels(oom_watch *w)
 
 void oom_begin(oom_watch *w, const char *root, const cgroup_place *group)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
 
     *w = (oom_watch){.root = root, .is_v2 = true};
-    ls_error_save(kept); /* to be in no group is no failure */
+    ls_error_save(saved); /* no group is no failure */
     if (group != NULL)
         w->place = *group;
     if (group != NULL || cgroup_locate(root, NULL, &w->place) == LS_OK)
@@ -98,12 +104,12 @@ void oom_begin(oom_watch *w, const char *root, const cgroup_place *group)
         w->is_v2 = false;
         list_levels(w);
     }
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     w->machine_kills = machine_kills(w);
 }
 
-/* The innermost group whose limit was reached meanwhile, NULL: none. Those around it may only have been near theirs. */
-static const oom_level *find_culprit(const oom_watch *w)
+/* The innermost group whose limit was reached since; NULL: none. */
+static const oom_level *find_limiting_group(const oom_watch *w)
 {
     for (int i = 0; i < w->n; i++)
         if (hits_at(w, &w->levels[i]) > w->levels[i].hits && limit_at(w, &w->levels[i]) >= 0)
@@ -113,30 +119,30 @@ static const oom_level *find_culprit(const oom_watch *w)
 
 static void describe(const oom_watch *w, char *text, size_t n)
 {
-    const oom_level *culprit = find_culprit(w);
+    const oom_level *limiting = find_limiting_group(w);
     const char *name;
     char shown[512];
     char limit[32];
     int length;
 
-    if (culprit == NULL) {
+    if (limiting == NULL) {
         text_format(text, n, "%s",
-                    w->n > 0 ? "this machine, or the container that this is in, has none left"
+                    w->n > 0 ? "this machine, or the container around this process, has none left"
                              : "this machine has none left");
         return;
     }
     name = w->place.path + w->place.n_mount;
-    length = (int)(culprit->length - w->place.n_mount);
+    length = (int)(limiting->length - w->place.n_mount);
     text_format(shown, sizeof(shown), "%.*s", length > 0 ? length : 1, length > 0 ? name : "/");
     text_printable(shown, sizeof(shown), shown);
     text_format(text, n, "limit %s of cgroup %s",
-                text_bytes(limit, sizeof(limit), (uint64_t)limit_at(w, culprit)), shown);
+                text_bytes(limit, sizeof(limit), (uint64_t)limit_at(w, limiting)), shown);
 }
 
 bool oom_happened(oom_watch *w, char *text, size_t n)
 {
     const int64_t machine = machine_kills(w);
-    /* Groups further out count what they do to others, too. */
+    /* Outer groups also count kills in other groups. */
     const bool has = w->n > 0 ? kills_at(w, &w->levels[0]) > w->levels[0].kills
                               : machine > w->machine_kills && w->machine_kills >= 0;
 

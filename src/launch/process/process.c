@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process.c - keeps hold of processes and descriptors through the kernel's interfaces, with
+ * fallbacks for old kernels. Much of it runs between fork and exec, so it avoids allocation except
+ * where process.h says otherwise. Called by agents, shims, guardians and starters.
+ */
 #include "launch/process/process.h"
 
 #include "base/alloc.h"
@@ -31,9 +36,9 @@
 #endif
 
 enum {
-    CHILDREN_MOST = 512, /* killed at once; the others come after them */
-    KILL_PAUSE_MS = 2,   /* for the killed to go */
-    CLEAN_PASSES = 5,    /* looks in a row that find nothing */
+    CHILDREN_MOST = 512, /* killed in one pass */
+    KILL_PAUSE_MS = 2,   /* after kills, until the processes have exited */
+    CLEAN_PASSES = 5,    /* scans in a row that must find nothing */
     CLEAN_PAUSE_MS = 20, /* between them */
 };
 
@@ -91,11 +96,11 @@ int process_list_children(pid_t parent, pid_t *out, int most)
     char path[64];
     char text[4096];
 
-    if (parent == getpid()) /* whose number may be another one in this /proc */
+    if (parent == getpid()) /* its pid may differ in this /proc */
         text_format(path, sizeof(path), "/proc/self/task/%d/children", (int)parent);
     else
         text_format(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    if (file_read_start(path, text, sizeof(text)) < 0) { /* a kernel without that file */
+    if (file_read_start(path, text, sizeof(text)) < 0) { /* the kernel lacks this file */
         for_each_process(add_if_child, &list);
         return list.n;
     }
@@ -108,7 +113,7 @@ int process_list_children(pid_t parent, pid_t *out, int most)
     return list.n;
 }
 
-/* Our children: a number stays its own until we wait for it. */
+/* The pid of a child is not reused until waitpid(). */
 static void kill_children_once(void)
 {
     pid_t pids[CHILDREN_MOST];
@@ -132,7 +137,7 @@ void process_kill_children(int64_t deadline_ms)
     }
 }
 
-/* --- the sweep --- */
+/* --- processes of a job --- */
 
 typedef struct sweep {
     char entry[64]; /* "LOCKSTEP_AGENT=..." */
@@ -142,14 +147,14 @@ typedef struct sweep {
     int n_found;
 } sweep;
 
-/* Environments are read whole, in pieces that overlap by the length of what is looked for: an entry between two zeros. */
+/* Searches the environment for an entry between two zeros, in pieces that overlap by its length. */
 static bool environment_has(pid_t pid, const char *entry)
 {
     char wanted[sizeof(((sweep *)0)->entry) + 1] = {0};
     const size_t want = strlen(entry) + 2;
     char path[64];
     char piece[4096] = {0};
-    size_t have = 1; /* the first entry stands behind no other, as if a zero came before it */
+    size_t have = 1; /* a zero before the first entry */
     bool found = false;
     ssize_t got;
     int fd;
@@ -205,14 +210,14 @@ static void kill_if_of_job(pid_t pid, void *arg)
     if (pid == getpid() || pid == s->spared || !is_of_job(pid, s))
         return;
     if (process_state(pid) == 'Z')
-        return; /* dead already; its parent has not looked yet */
+        return; /* a zombie */
     s->n_found++;
     fd = process_open(pid);
     if (fd < 0) {
         kill(pid, SIGKILL);
         return;
     }
-    if (is_of_job(pid, s)) /* still the one we looked at */
+    if (is_of_job(pid, s)) /* its pid was not reused before the pidfd was open */
         syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     close(fd);
 }
@@ -312,7 +317,7 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep)
     process_fds now;
 
     if (process_list_fds(&now) != LS_OK)
-        return; /* what cannot be listed stays open */
+        return; /* the descriptors stay open */
     for (int i = 0; i < now.n; i++)
         if (!listed(now.fds[i], then->fds, then->n) && !listed(now.fds[i], keep, n_keep))
             close(now.fds[i]);
@@ -337,14 +342,14 @@ int process_count_threads(void)
     int n = 0;
 
     if (tasks == NULL)
-        return 1; /* no /proc: nothing to go by */
+        return 1; /* without /proc */
     while ((entry = file_next_entry(tasks)) != NULL)
         n += entry->d_name[0] != '.';
     closedir(tasks);
     return n;
 }
 
-/* --- words --- */
+/* --- texts --- */
 
 const char *process_signal_name(int number)
 {

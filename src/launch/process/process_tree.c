@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_tree.c - reads a process and its descendants from /proc; a process that cannot be read is
+ * left out. Called by the agent to see whether ranks still work.
+ */
 #include "launch/process/process_tree.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads no more than an ELF file's headers and its list of libraries; every number in them is a stranger's. */
+/*
+ * program.c - reads an ELF file's headers and its list of libraries, and searches PATH. The file is
+ * untrusted input: every number is checked. Called by the agent to recognize MPI programs, and by
+ * lockstep run.
+ */
 #include "launch/process/program.h"
 
 #include "base/file.h"
@@ -38,8 +42,8 @@ static bool read_segments(elf *e)
                    (size_t)e->n_segments * sizeof(e->segments[0]));
 }
 
-/* Where in the file lies what will be at this address. */
-static bool place_of(const elf *e, uint64_t address, uint64_t *at)
+/* The file offset of a virtual address. */
+static bool offset_of(const elf *e, uint64_t address, uint64_t *at)
 {
     for (int i = 0; i < e->n_segments; i++) {
         const ElfW(Phdr) *s = &e->segments[i];
@@ -64,7 +68,7 @@ static int read_entries(const elf *e, ElfW(Dyn) entries[ENTRIES_MOST])
     return 0;
 }
 
-/* The name of a library may be the last bytes of the file, so it may come short. */
+/* The name may be at the end of the file, so only the bytes to compare are read. */
 static bool name_starts(int fd, uint64_t at, const char *library)
 {
     char name[64];
@@ -85,7 +89,7 @@ static bool is_linked(int fd, const char *library)
         return false;
     n = read_entries(&e, entries);
     for (int i = 0; i < n && !has_names; i++)
-        has_names = entries[i].d_tag == DT_STRTAB && place_of(&e, entries[i].d_un.d_ptr, &names);
+        has_names = entries[i].d_tag == DT_STRTAB && offset_of(&e, entries[i].d_un.d_ptr, &names);
     for (int i = 0; i < n && has_names && entries[i].d_tag != DT_NULL; i++)
         if (entries[i].d_tag == DT_NEEDED &&
             name_starts(fd, names + entries[i].d_un.d_val, library))
@@ -93,10 +97,10 @@ static bool is_linked(int fd, const char *library)
     return false;
 }
 
-/* The first of PATH's programs of this name that can be run. */
+/* Finds the first executable file of this name in PATH. */
 static bool find_in_path(const char *program, char path[PATH_MOST])
 {
-    const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): no thread sets it
 
     while (folders != NULL && *folders != 0) {
         const size_t n = strcspn(folders, ":");
@@ -116,7 +120,7 @@ bool program_is_in_path(const char *program)
     return find_in_path(program, path);
 }
 
-/* As execvp() would find it; -1: it cannot be read. */
+/* Opens the program that execvp() would run; -1 on failure. */
 static int open_program(const char *program)
 {
     char path[PATH_MOST];

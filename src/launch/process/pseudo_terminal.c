@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pseudo_terminal.c - opens pseudo-terminals through /dev/ptmx and sets their modes. Called by the
+ * agent for each rank of a job with --pty.
+ */
 #include "launch/process/pseudo_terminal.h"
 
 #include "base/file.h"
@@ -8,57 +12,58 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* The kernel's own way, without looking for names: what /dev/pts shows may be another namespace's. */
-static ls_status open_ends(int *ours, int *programs)
+/* Opens the peer by ioctl instead of by name: /dev/pts may be of another namespace. */
+static ls_status open_ends(int *agent_end, int *program_end)
 {
     int unlocked = 0;
 
-    *ours = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-    if (*ours < 0)
+    *agent_end = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (*agent_end < 0)
         return ls_fail_errno("a pseudo-terminal (--pty): /dev/ptmx");
-    if (ioctl(*ours, TIOCSPTLCK, &unlocked) != 0)
+    if (ioctl(*agent_end, TIOCSPTLCK, &unlocked) != 0)
         return ls_fail_errno("a pseudo-terminal (--pty)");
-    *programs = ioctl(*ours, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    return *programs >= 0 ? LS_OK : ls_fail_errno("a pseudo-terminal's other end (--pty)");
+    *program_end = ioctl(*agent_end, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return *program_end >= 0 ? LS_OK : ls_fail_errno("a pseudo-terminal's other end (--pty)");
 }
 
-/* "\n" stays "\n" in log files and pipes, and what is read was shown by another terminal. */
-static ls_status set_modes(int programs)
+/* No output processing, so "\n" stays "\n" in logs and pipes; no echo. */
+static ls_status set_modes(int program_end)
 {
     struct termios modes;
 
-    if (tcgetattr(programs, &modes) != 0)
+    if (tcgetattr(program_end, &modes) != 0)
         return ls_fail_errno("a pseudo-terminal's modes");
     modes.c_oflag &= ~(tcflag_t)OPOST;
     modes.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
     modes.c_cc[VEOF] = PTY_END_OF_FILE;
-    return tcsetattr(programs, TCSANOW, &modes) == 0 ? LS_OK
-                                                     : ls_fail_errno("a pseudo-terminal's modes");
+    return tcsetattr(program_end, TCSANOW, &modes) == 0
+               ? LS_OK
+               : ls_fail_errno("a pseudo-terminal's modes");
 }
 
-ls_status pty_open(pty_size size, int *ours, int *programs)
+ls_status pty_open(pty_size size, int *agent_end, int *program_end)
 {
     ls_status st;
 
-    *ours = *programs = -1;
-    st = open_ends(ours, programs);
+    *agent_end = *program_end = -1;
+    st = open_ends(agent_end, program_end);
     if (st == LS_OK)
-        st = set_modes(*programs);
+        st = set_modes(*program_end);
     if (st == LS_OK) {
-        pty_resize(*ours, size);
+        pty_resize(*agent_end, size);
         return LS_OK;
     }
-    file_close(ours);
-    file_close(programs);
+    file_close(agent_end);
+    file_close(program_end);
     return st;
 }
 
-void pty_resize(int ours, pty_size size)
+void pty_resize(int agent_end, pty_size size)
 {
     const struct winsize window = {.ws_row = (unsigned short)size.rows,
                                    .ws_col = (unsigned short)size.columns};
 
-    (void)ioctl(ours, TIOCSWINSZ, &window);
+    (void)ioctl(agent_end, TIOCSWINSZ, &window);
 }
 
 bool pty_size_of(int fd, pty_size *out)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shim.c - runs between fork and exec, so everything here is plain system calls.
+ * shim.c - the shim and the guardian. Both run between fork and exec, so they make plain system
+ * calls only. Called by the agent, and by the first process of a namespace (isolate.h).
  *
- * A shim leads a session of its own and is a subreaper: whatever its rank forks, even twice, ends up below it. It outlives the
- * rank just long enough to kill the rest. The rank asks the kernel to be killed with its shim (PDEATHSIG); what the rank
- * itself has forked is then the agent's or the guardian's to find.
+ * A shim leads its own session and is a subreaper: all descendants of its rank, also of double
+ * forks, stay below it. It outlives the rank just long enough to kill them. The kernel kills the
+ * rank when its shim dies (PDEATHSIG); the agent or the guardian then finds the rank's descendants.
  */
 #include "launch/process/shim.h"
 
@@ -29,8 +30,8 @@
 
 enum {
     KILL_MS = 3000,
-    LEFT_MOST = 16,       /* of the processes that cannot be killed, so many are named */
-    SHIMS_FIRST_MS = 300, /* they kill what is below them whether it carries a mark or not */
+    LEFT_MOST = 16,       /* processes that cannot be killed and are reported */
+    SHIMS_FIRST_MS = 300, /* shims kill their descendants, also those without a mark */
     EXIT_EXEC_FAILED = 127,
     EXIT_SETUP_FAILED = 126
 };
@@ -66,7 +67,7 @@ static void report_end(const shim_spec *spec, int status, const struct rusage *u
     send_record(spec, &record);
 }
 
-/* --- the rank, before it is the program --- */
+/* --- the rank, before exec --- */
 
 static void redirect(int from, int to)
 {
@@ -100,7 +101,7 @@ static void reset_signals(const sigset_t *mask)
     pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
-/* The rank that runs a function, in its process: an exit handler gets no argument. */
+/* For the exit handler, which has no argument, of a rank that runs a function. */
 static const shim_spec *running;
 static pid_t running_pid;
 
@@ -110,7 +111,7 @@ static void report_unfinished(void)
         report(running, SHIM_UNFINISHED, 0, activity_get());
 }
 
-/* This process has one thread, so what is not safe among several is safe here. */
+/* This process has one thread, so functions that are not thread-safe are safe here. */
 static void run_function(const shim_spec *spec)
 {
     ls_status st;
@@ -125,12 +126,12 @@ static void run_function(const shim_spec *spec)
     st = spec->fn(spec->local_rank, spec->fn_arg);
     if (st != LS_OK)
         report(spec, SHIM_MESSAGE, st, ls_last_error());
-    // stdio of the program is flushed, as when main returns
+    // flushes stdio, as a return from main does
     exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
 }
 
-/* Only the rank itself can see by which number it is known outside. */
-static void tell_outer_pid(const shim_spec *spec)
+/* Only the rank itself can read its pid outside the namespace. */
+static void report_outer_pid(const shim_spec *spec)
 {
     const pid_t outer = isolate_outer_pid(spec->proc_fd);
 
@@ -142,10 +143,10 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != shim)
-        _exit(EXIT_SETUP_FAILED); /* it died before the line above */
+        _exit(EXIT_SETUP_FAILED); /* the shim has exited before prctl() */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     if (spec->proc_fd >= 0)
-        tell_outer_pid(spec);
+        report_outer_pid(spec);
     prctl(PR_SET_NAME, name);
     setpgid(0, 0);
     open_streams(spec);
@@ -163,15 +164,15 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 
 /* --- the shim --- */
 
-/* A rank that has moved to another group still is our child. */
+/* A rank that has left its process group is signalled directly. */
 static void signal_group(pid_t rank, int number)
 {
     if (kill(-rank, number) != 0)
         kill(rank, number);
 }
 
-/* Passes a signal number from the agent on; false when the agent is gone. */
-static bool obey(int lifeline_fd, pid_t rank)
+/* Forwards a signal from the agent; false when the agent has exited. */
+static bool forward_signal(int lifeline_fd, pid_t rank)
 {
     unsigned char number;
     ssize_t n;
@@ -185,7 +186,7 @@ static bool obey(int lifeline_fd, pid_t rank)
     return true;
 }
 
-/* Reaps whatever has ended. True once the rank is among them: *status and *used are its own then. */
+/* Reaps exited children. True when the rank is among them: *status and *used are the rank's. */
 static bool reap(pid_t rank, int *status, struct rusage *used)
 {
     struct rusage its;
@@ -218,12 +219,12 @@ static void watch(const shim_spec *spec, pid_t rank, int child_fd)
             report_end(spec, status, &used);
             return;
         }
-        if (fds[0].revents != 0 && !obey(spec->lifeline_fd, rank))
+        if (fds[0].revents != 0 && !forward_signal(spec->lifeline_fd, rank))
             return;
     }
 }
 
-/* The agent looks for itself where it does not know them by our numbers. */
+/* In a namespace the agent searches itself, because pids differ there. */
 static void report_left(const shim_spec *spec)
 {
     pid_t left[LEFT_MOST];
@@ -240,7 +241,7 @@ static void become_shim(const shim_spec *spec)
                         spec->key_fd,    spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
                         spec->proc_fd,   spec->group->leaf_fd};
     const pid_t shim = getpid();
-    char name[16] = ""; /* of the program; a rank that runs a function of it bears it too */
+    char name[16] = ""; /* of the program, also for a rank that runs a function */
     sigset_t all;
     sigset_t child;
     pid_t rank;
@@ -268,8 +269,10 @@ static void become_shim(const shim_spec *spec)
     } else {
         if (spec->proc_fd < 0)
             report(spec, SHIM_STARTED, rank, "");
-        /* The rank's ends of the pipes are its own: the agent must see them end with it. The key is our mark for the
-         * guardian, should we be stopped when we are needed. */
+        /*
+         * The rank alone holds its ends of the pipes, so the agent sees them close. The key marks
+         * this shim for the guardian.
+         */
         const int mine[] = {spec->lifeline_fd, spec->status_fd, spec->key_fd, child_fd};
         process_close_all_but(mine, (int)LS_COUNT_OF(mine));
         watch(spec, rank, child_fd);

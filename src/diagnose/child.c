@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/process/child.h"
+/*
+ * child.c - child processes with a time limit: the child writes a header and its answer to a pipe,
+ * the parent reads until the deadline and kills the child. Called by checks that load libraries or run programs.
+ */
+#include "diagnose/child.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,13 +24,13 @@
 
 enum { REAP_MS = 100, REAP_STEP_MS = 2 };
 
-/* What comes before the answer. */
+/* Precedes the answer in the pipe. */
 typedef struct child_head {
     int32_t status;
     char text[LS_ERROR_BYTES];
 } child_head;
 
-static void lead_nowhere(void)
+static void close_streams(void)
 {
     const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -34,8 +38,8 @@ static void lead_nowhere(void)
         (void)dup2(null_fd, i);
 }
 
-/* Where who has asked is gone already, the call below came too late. */
-static void die_with(pid_t parent)
+/* A parent that has exited before prctl() sends no signal. */
+static void die_with_parent(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
@@ -46,7 +50,7 @@ static void become_child(int fd, child_fn fn, void *arg, size_t bytes)
     void *answer = ls_calloc(bytes, 1);
     child_head head;
 
-    lead_nowhere();
+    close_streams();
     memset(&head, 0, sizeof(head));
     head.status = answer != NULL ? (int32_t)fn(arg, answer)
                                  : (int32_t)ls_fail(LS_ENOMEM, "no memory for an answer");
@@ -76,7 +80,7 @@ static ls_status read_all(int fd, void *into, size_t bytes, int64_t deadline_ms)
     return LS_OK;
 }
 
-/* How the child ended; 0 when it does not. */
+/* Waits for the child, at most REAP_MS. */
 static bool reap(pid_t pid, int *wait_status)
 {
     const int64_t deadline_ms = ls_deadline_ms(REAP_MS);
@@ -91,12 +95,12 @@ static bool reap(pid_t pid, int *wait_status)
 
 static ls_status fail_died(const char *what, pid_t pid)
 {
-    char end[96] = "ended without an answer";
+    char end[96] = "exited without an answer";
     int wait_status = 0;
 
     if (reap(pid, &wait_status))
         process_end_text(end, sizeof(end), wait_status);
-    return ls_fail(LS_ESYSTEM, "%s: the process that asked %s", what, end);
+    return ls_fail(LS_ESYSTEM, "%s: the child process %s", what, end);
 }
 
 ls_status child_begin(const char *what, int64_t limit_ms, child_fn fn, void *arg, size_t bytes,
@@ -111,7 +115,7 @@ ls_status child_begin(const char *what, int64_t limit_ms, child_fn fn, void *arg
         return ls_fail_errno("%s", what);
     out->pid = fork();
     if (out->pid == 0) {
-        die_with(parent);
+        die_with_parent(parent);
         become_child(fds[1], fn, arg, bytes);
     }
     (void)close(fds[1]);
@@ -160,15 +164,15 @@ ls_status child_ask(const char *what, int64_t limit_ms, child_fn fn, void *arg, 
 
 static void become_program(int fd, char *const *argv)
 {
-    lead_nowhere();
-    (void)setsid(); /* to be killed with all that it starts */
+    close_streams();
+    (void)setsid(); /* so that its children are killed with it */
     if (dup2(fd, STDOUT_FILENO) < 0)
         _exit(127);
     execvp(argv[0], argv);
     _exit(127);
 }
 
-/* To the end of what it writes, of which the first n - 1 bytes are kept. */
+/* Reads to the end of the output and keeps its first n - 1 bytes. */
 static ls_status read_text(int fd, char *out, size_t n, int64_t deadline_ms)
 {
     char rest[512];
@@ -201,7 +205,7 @@ ls_status child_run(const char *what, char *const *argv, int64_t limit_ms, char 
         return ls_fail_errno("%s", what);
     pid = fork();
     if (pid == 0) {
-        die_with(parent);
+        die_with_parent(parent);
         become_program(fds[1], argv);
     }
     (void)close(fds[1]);
@@ -213,10 +217,9 @@ ls_status child_run(const char *what, char *const *argv, int64_t limit_ms, char 
         st = LS_ETIMEOUT;
     (void)kill(-pid, SIGKILL);
     if (st != LS_OK) {
-        kill(pid, SIGKILL); /* it may not lead a session yet */
+        kill(pid, SIGKILL); /* setsid() may not have run yet */
         (void)reap(pid, &wait_status);
-        return ls_fail(LS_ETIMEOUT, "%s: it has not ended within %.1f s", what,
-                       (double)limit_ms / 1e3);
+        return ls_fail(LS_ETIMEOUT, "%s: did not exit within %.1f s", what, (double)limit_ms / 1e3);
     }
-    return wait_status == 0 ? LS_OK : ls_fail(LS_ENOTFOUND, "%s: it is not there, or failed", what);
+    return wait_status == 0 ? LS_OK : ls_fail(LS_ENOTFOUND, "%s: not found, or failed", what);
 }
