@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * evaluate.c - the test set, dealt out to the ranks so that every sample is seen by one of them and counts once.
+ * evaluate.c - evaluates the test set, which is divided among the ranks so that every sample counts
+ * once. loop.c calls it after each epoch, and once with --evaluate.
  */
 #include "train/run.h"
 
@@ -10,11 +11,12 @@ static ls_status check_logits(const ls_tensor *logits, int64_t rows)
 {
     if (logits == NULL || ls_tensor_dtype(logits) != LS_F32 || ls_tensor_n_dims(logits) != 2 ||
         ls_tensor_dim(logits, 0) != rows)
-        return ls_fail(LS_EINVAL, "the program's forward gives no float32 logits (rows, classes)");
+        return ls_fail(LS_EINVAL,
+                       "the forward function must return float32 logits (rows, classes)");
     return LS_OK;
 }
 
-static ls_status test_batches(ls_run *run, tally *t)
+static ls_status test_batches(ls_run *run, rank_sums *sums)
 {
     ls_batch batch;
 
@@ -28,11 +30,11 @@ static ls_status test_batches(ls_run *run, tally *t)
         logits = run->forward(run->forward_arg, run->tape, batch.x);
         LS_TRY(ls_tape_status(run->tape));
         LS_TRY(check_logits(logits, batch.rows));
-        LS_TRY(tally_logits(t, logits, batch.y, true));
+        LS_TRY(rank_sums_add_logits(sums, logits, batch.y, true));
     }
 }
 
-static void keep_result(ls_run *run, const tally *sum)
+static void store_result(ls_run *run, const rank_sums *sum)
 {
     const double n = sum->ranked > 0 ? sum->ranked : 1;
     ls_run_state *s = &run->state;
@@ -40,9 +42,9 @@ static void keep_result(ls_run *run, const tally *sum)
     s->accuracy = sum->top1 / n;
     s->accuracy5 = sum->top5 / n;
     s->test_loss = sum->loss / n;
-    run->tested = sum->ranked;
-    run->bad_reported += (int64_t)sum->bad;
-    s->bad_images = run->bad_reported;
+    run->report.test_samples = (int64_t)sum->ranked;
+    run->report.bad_images += (int64_t)sum->bad;
+    s->bad_images = run->report.bad_images;
     history_add_test(&run->history, &(history_test){.epoch = (double)run->at.epoch,
                                                     .step = (double)run->at.step,
                                                     .loss = s->test_loss,
@@ -53,17 +55,17 @@ static void keep_result(ls_run *run, const tally *sum)
 ls_status evaluate(ls_run *run)
 {
     const int64_t begin_ns = ls_now_ns();
-    tally mine = {.loss = 0};
-    tally sum;
+    rank_sums own = {.loss = 0};
+    rank_sums sum;
 
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
-    LS_TRY(test_batches(run, &mine));
+    LS_TRY(test_batches(run, &own));
     ls_tape_reset(run->tape);
-    mine.bad = report_bad_images(run->test.loader, &run->bad_seen[1]);
-    LS_TRY(tally_sum(run->comm, &mine, &sum));
-    keep_result(run, &sum);
+    own.bad = report_bad_images(run->test.loader, &run->report.bad_seen[1]);
+    LS_TRY(rank_sums_reduce(run->comm, &own, &sum));
+    store_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;
     return LS_OK;
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * history.c - keeps at most 1024 points and 1024 evaluations of a run and merges neighbours when there
+ * are more. report.c and evaluate.c add to it on rank 0.
+ */
 #include "train/history.h"
 
 #include "base/alloc.h"
@@ -22,8 +26,8 @@ void history_free(history *h)
     *h = (history){0};
 }
 
-/* Doubles only, of which the first two are the epoch and the step. A loss may be no number. */
-static bool is_course(const double *records, int n, size_t width, double last)
+/* The first two doubles of a record are epoch and step, which must not decrease. */
+static bool is_ascending(const double *records, int n, size_t width, double last)
 {
     double before = 0;
 
@@ -42,13 +46,14 @@ ls_status history_check(const history *h, double step)
     const size_t of_point = sizeof(*h->points) / sizeof(double);
     const size_t of_test = sizeof(*h->tests) / sizeof(double);
 
-    if (!is_course((const double *)h->points, h->n_points, of_point, step) ||
-        !is_course((const double *)h->tests, h->n_tests, of_test, step))
-        return ls_fail(LS_EFORMAT, "its steps do not rise to step %.0f", step);
+    if (!is_ascending((const double *)h->points, h->n_points, of_point, step) ||
+        !is_ascending((const double *)h->tests, h->n_tests, of_test, step))
+        return ls_fail(LS_EFORMAT, "its steps do not ascend to step %.0f", step);
     for (int i = 0; i < h->n_points; i++)
         for (int k = 0; k < PHASES; k++)
             if (!(h->points[i].rows >= 0) || !isfinite(h->points[i].seconds[k]))
-                return ls_fail(LS_EFORMAT, "point %d of %d has no rows or times", i, h->n_points);
+                return ls_fail(LS_EFORMAT, "point %d of %d has invalid rows or times", i,
+                               h->n_points);
     return LS_OK;
 }
 
@@ -74,19 +79,17 @@ static history_point join(const history_point *a, const history_point *b)
     return p;
 }
 
-/* How far apart what remains should be after making room in a list of `n`: then a quarter to a half of it is in use. Old entries, which are
- * that far apart already, stay as they are, so that the whole run keeps one resolution and not its end alone. */
-static double room_step(double first, double last, int n)
+/* Least distance of records after a list of `n` is thinned out: a quarter to a half of the list remains
+ * in use. Older records, which are that far apart already, stay as they are. */
+static double merge_width(double first, double last, int n)
 {
-    const int parts = n / 4;
-
-    return (last - first) / parts;
+    return (last - first) / (n / 4);
 }
 
-/* Neighbours become one up to `width` steps; out may be the points themselves. */
+/* Merges neighbours up to `width` steps; out may be `points`. */
 static int join_points(const history_point *points, int n, double width, history_point *out)
 {
-    // Where the first one begins is not known: likely it is as wide as the second.
+    // Assumes that the first point covers as many steps as the second.
     double begin = n > 1 ? 2 * points[0].step - points[1].step : 0;
     int at = 0;
 
@@ -117,16 +120,16 @@ void history_add(history *h, const history_point *p)
     if (h->n_points == HISTORY_POINTS)
         h->n_points = join_points(
             h->points, h->n_points,
-            room_step(h->points[0].step, h->points[HISTORY_POINTS - 1].step, HISTORY_POINTS),
+            merge_width(h->points[0].step, h->points[HISTORY_POINTS - 1].step, HISTORY_POINTS),
             h->points);
     h->points[h->n_points++] = *p;
 }
 
-/* Of those near each other the latest stays. */
+/* Keeps the latest of evaluations that are close to each other. */
 static void thin_tests(history *h)
 {
     double begin = h->tests[0].step;
-    const double step = room_step(begin, h->tests[h->n_tests - 1].step, HISTORY_TESTS);
+    const double step = merge_width(begin, h->tests[h->n_tests - 1].step, HISTORY_TESTS);
     int n = 0;
 
     for (int i = 1; i < h->n_tests; i++) {
@@ -160,5 +163,18 @@ double history_training_s(const history_point *p)
 
     for (int i = 0; i < PHASE_TRAINING; i++)
         sum += p->seconds[i];
+    return sum;
+}
+
+double history_total_seconds(const history *h, double *seconds)
+{
+    double sum = 0;
+
+    for (int k = 0; k < PHASES; k++) {
+        seconds[k] = 0;
+        for (int i = 0; i < h->n_points; i++)
+            seconds[k] += h->points[i].seconds[k];
+        sum += seconds[k];
+    }
     return sum;
 }

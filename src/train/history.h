@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * history.h - the course of a run in bounded memory: for the page, the summary's plot, and the checkpoint, so that both go on after a
- * resume.
+ * history.h - losses, rates and times of a whole run in bounded memory: for the page of --metrics-html,
+ * the plot of the summary, and the state that --resume reads.
  */
 #ifndef LS_TRAIN_HISTORY_H
 #define LS_TRAIN_HISTORY_H
 
-#include "train/tally.h"
+#include "train/rank_sums.h"
 
 enum { HISTORY_POINTS = 1024, HISTORY_TESTS = 1024 };
 
-/* A stretch of training, up to its last step. Doubles only: a checkpoint keeps it as it is in memory (little-endian). */
+/* Some steps of training, up to `step`. Doubles only: the state file stores it as in memory. */
 typedef struct history_point {
     double epoch; /* from 0 */
     double step;
@@ -24,7 +24,7 @@ typedef struct history_point {
 
 /* An evaluation. */
 typedef struct history_test {
-    double epoch; /* how many were trained before it */
+    double epoch; /* number of epochs trained before */
     double step;
     double loss;
     double top1;
@@ -32,7 +32,7 @@ typedef struct history_test {
 } history_test;
 
 typedef struct history {
-    history_point *points; /* HISTORY_POINTS, NULL on ranks that keep none */
+    history_point *points; /* HISTORY_POINTS; NULL except on rank 0 */
     history_test *tests;   /* HISTORY_TESTS */
     int n_points;
     int n_tests;
@@ -41,20 +41,22 @@ typedef struct history {
 ls_status history_open(history *h) LS_MUST_USE;
 void history_free(history *h);
 
-/* LS_EFORMAT: what was read from a file is not the course of a run up to this step. */
+/* LS_EFORMAT when records of a file are not the history of a run up to this step. */
 ls_status history_check(const history *h, double step) LS_MUST_USE;
 
-/* When there is no room, neighbours become one, such that the whole run keeps about one resolution. */
+/* A full list is thinned out: neighbours are merged, with about the same resolution everywhere. */
 void history_add(history *h, const history_point *p);
 void history_add_test(history *h, const history_test *t);
-/* Time that belongs to the last point. */
+/* Adds time to the last point. */
 void history_add_seconds(history *h, const double *seconds);
 
-/* The points again, each a mean over about an n-th of the run; out: HISTORY_POINTS. Gives how many there are: at most 2 n + 2, and not more
- * than before. */
+/* Copies the points, merged to means over about an n-th of the run, to out (HISTORY_POINTS). Returns
+ * their number: at most 2 n + 2. */
 int history_even(const history *h, int n, history_point *out);
 
 /* Seconds of the training phases of a point. */
 double history_training_s(const history_point *p);
+/* Seconds of each phase in the whole history (`seconds` has PHASES values); returns their sum. */
+double history_total_seconds(const history *h, double *seconds);
 
 #endif

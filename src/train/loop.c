@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c - the bookkeeping around a program's own training loop: steps, epochs, and what comes at their end.
+ * loop.c - ls_run_next() and ls_run_step(): the steps and epochs of a program's training loop, and the
+ * evaluation and save at the end of an epoch.
  *
- * Ranks may have batches of different numbers: an epoch has as many steps as the rank with the most needs, and a rank that
- * has run out takes part with 0 rows. Everything that decides whether ranks communicate (step
- * counts, stop requests) is therefore agreed on, never local.
+ * Ranks may have different numbers of batches: an epoch has as many steps as the rank with the most
+ * batches, and a rank without data takes part with 0 rows. Whatever decides if ranks communicate (step
+ * counts, stop requests) is agreed on by all ranks, never local.
  *
- * A step of the optimizer takes run_accumulate() batches, the last one of an epoch those that are
- * left. Ranks communicate in the last of them only; a run stops and is saved between steps.
+ * A step of the optimizer takes run_accumulate() batches, the last step of an epoch the remaining ones.
+ * Ranks communicate in the last batch of a step only; a run stops and is saved between steps.
  */
 #include "train/run.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
 
-/* Keeps the first failure for ls_run_close(), and tells the other ranks. */
+/* Stores the first failure for ls_run_close() and aborts the group. */
 static void fail_run(ls_run *run, ls_status st)
 {
     if (run->failure != LS_OK)
@@ -29,24 +30,24 @@ static void fail_run(ls_run *run, ls_status st)
 
 static ls_status begin_epoch(ls_run *run)
 {
-    LS_TRY(run_deal_epoch(run));
+    LS_TRY(run_divide_epoch(run));
     LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
-    run->in_epoch = true;
+    run->is_in_epoch = true;
     if (run->at.batch == 0 && run->at.skip == 0)
-        run->epoch_sums = (tally){.loss = 0};
+        run->report.epoch = (rank_sums){.loss = 0};
     run->epoch_start_ns = ls_now_ns();
     run->epoch_samples = 0;
     run->state.epoch = run->at.epoch;
     return LS_OK;
 }
 
-/* Evaluates when there is something to evaluate on; *is_best: better than ever before. */
+/* Evaluates if there is a test set. *is_best: the accuracy is the best so far. */
 static ls_status test_epoch(ls_run *run, bool *is_best)
 {
     *is_best = false;
     if (run->test.set == NULL)
         return LS_OK;
-    run->mark_ns = ls_now_ns();
+    run->report.mark_ns = ls_now_ns();
     LS_TRY(evaluate(run));
     report_phase(run, PHASE_EVALUATION);
     *is_best = run->state.accuracy > run->state.best_accuracy;
@@ -58,11 +59,11 @@ static ls_status test_epoch(ls_run *run, bool *is_best)
     return LS_OK;
 }
 
-/* Means over the epoch, of the rows of all ranks. */
-static void say_epoch(ls_run *run)
+/* Prints the means over the rows of all ranks in the epoch. */
+static void print_epoch(ls_run *run)
 {
     const ls_run_state *s = &run->state;
-    const tally *sums = &run->epoch_sums;
+    const rank_sums *sums = &run->report.epoch;
     char counted[64] = "";
     char tested[128] = "";
 
@@ -80,51 +81,63 @@ static void say_epoch(ls_run *run)
 
 static ls_status save(ls_run *run, bool is_best)
 {
-    run->mark_ns = ls_now_ns();
+    run->report.mark_ns = ls_now_ns();
     LS_TRY(save_all(run, is_best));
     report_phase(run, PHASE_SAVE);
     return LS_OK;
 }
 
-/* Moves an evaluation's time from the window to what was seen, so that page, metrics and checkpoint of its own epoch tell it. It ends
- * with a collective: all ranks took the same time. */
-static void note_evaluation(ls_run *run, history_point *seen)
+/* Moves the time of an evaluation from the window to the point of its epoch. An evaluation ends with a
+ * collective, so all ranks took the same time. */
+static void add_evaluation_time(ls_run *run, history_point *point)
 {
     double seconds[PHASES] = {0};
 
-    seconds[PHASE_EVALUATION] = run->window.seconds[PHASE_EVALUATION];
-    run->window.seconds[PHASE_EVALUATION] = 0;
-    seen->seconds[PHASE_EVALUATION] += seconds[PHASE_EVALUATION];
+    seconds[PHASE_EVALUATION] = run->report.window.seconds[PHASE_EVALUATION];
+    run->report.window.seconds[PHASE_EVALUATION] = 0;
+    point->seconds[PHASE_EVALUATION] += seconds[PHASE_EVALUATION];
     history_add_seconds(&run->history, seconds);
 }
 
 static ls_status end_epoch(ls_run *run)
 {
-    history_point seen;
+    history_point point;
     bool is_best;
 
-    LS_TRY(report_rest(run, &seen));
-    run->in_epoch = false;
+    LS_TRY(report_rest(run, &point));
+    run->is_in_epoch = false;
     run->at.epoch++;
     run->at.skip = 0;
     run->at.batch = 0;
     LS_TRY(test_epoch(run, &is_best));
-    note_evaluation(run, &seen);
-    LS_TRY(metrics_write(run, &seen, run->test.set != NULL));
-    say_epoch(run);
+    add_evaluation_time(run, &point);
+    LS_TRY(report_metrics(run, &point, run->test.set != NULL));
+    print_epoch(run);
     return save(run, is_best);
 }
 
-/* A stop that all ranks have agreed on, or the step limit: the state is kept where it stands. */
+static void print_stop(ls_run *run)
+{
+    const int signal_number = stop_signal_received();
+
+    if (signal_number == 0)
+        progress_line(&run->progress, "stopped at step %lld: another rank received a signal",
+                      (long long)run->at.step);
+    else
+        progress_line(&run->progress, "stopped by %s at step %lld",
+                      signal_number == SIGTERM ? "SIGTERM" : "SIGINT", (long long)run->at.step);
+}
+
+/* Saves the state at a stop that all ranks have agreed on, or at the step limit. */
 static ls_status end_early(ls_run *run)
 {
-    history_point seen;
+    history_point point;
 
-    LS_TRY(report_rest(run, &seen));
+    LS_TRY(report_rest(run, &point));
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     if (run->state.stopping)
-        progress_line(&run->progress, "stopping at step %lld as asked", (long long)run->at.step);
+        print_stop(run);
     return save(run, false);
 }
 
@@ -132,28 +145,28 @@ static ls_status evaluate_only(ls_run *run)
 {
     bool is_best;
 
-    run->finished = true;
+    run->is_finished = true;
     LS_TRY(test_epoch(run, &is_best));
-    LS_TRY(metrics_write(run, NULL, true));
-    return save_page(run);
+    LS_TRY(report_metrics(run, NULL, true));
+    return save_html_report(run);
 }
 
 /* --- the next batch --- */
 
-/* Ranks drop different elements. */
+/* Ranks have different dropout masks. */
 static uint64_t rank_seed(const ls_run *run)
 {
     return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run_rank(run), 0);
 }
 
-/* Whether the batch under way completes a step: the same on all ranks. */
+/* Whether the current batch completes a step: the same on all ranks. */
 static bool completes_step(const ls_run *run)
 {
     return run->n_added + 1 == run_accumulate(run) ||
            (run->train.set != NULL && run->at.batch + 1 == run->epoch_batches);
 }
 
-/* Rows that this rank has in the step that begins now. */
+/* Rows of this rank in the step that begins. */
 static int64_t count_step_rows(const ls_run *run)
 {
     int64_t batches = run_accumulate(run);
@@ -171,8 +184,8 @@ static int64_t count_step_rows(const ls_run *run)
 
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
-    run->mark_ns = ls_now_ns();
-    run->step_ns = run->mark_ns;
+    run->report.mark_ns = ls_now_ns();
+    run->step_ns = run->report.mark_ns;
     if (run->ddp != NULL && run->n_added == 0) {
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
         report_phase(run, PHASE_COMMUNICATION);
@@ -187,25 +200,25 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
     if (run->ddp == NULL || !completes_step(run))
         return LS_OK;
     LS_TRY(ls_ddp_begin(run->ddp, run->rows));
-    report_phase(run, PHASE_COMMUNICATION); // comparing replicas, where that is due
+    report_phase(run, PHASE_COMMUNICATION); // --check-replicas
     return LS_OK;
 }
 
-/* Ends and begins epochs until one has a batch left, or the run is finished. */
+/* Ends and begins epochs until there is a batch, or the run is finished. */
 static ls_status find_batch(ls_run *run)
 {
     for (;;) {
-        if (run->in_epoch && run->at.batch >= run->epoch_batches)
+        if (run->is_in_epoch && run->at.batch >= run->epoch_batches)
             LS_TRY(end_epoch(run));
         if (run->at.epoch >= run->flags->epochs) {
-            run->finished = true;
+            run->is_finished = true;
             return LS_OK;
         }
         if (run->state.stopping || (run->flags->steps > 0 && run->at.step >= run->flags->steps)) {
-            run->finished = true;
+            run->is_finished = true;
             return end_early(run);
         }
-        if (run->in_epoch)
+        if (run->is_in_epoch)
             return LS_OK;
         LS_TRY(begin_epoch(run));
     }
@@ -216,28 +229,28 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
     if (run->flags->evaluate)
         return evaluate_only(run);
     if (run->train.loader == NULL)
-        return ls_fail(LS_EINVAL, "ls_run_next needs a training set and ls_run_start");
+        return ls_fail(LS_EINVAL, "ls_run_next needs a training set");
     LS_TRY(find_batch(run));
-    return run->finished ? LS_OK : get_batch(run, batch);
+    return run->is_finished ? LS_OK : get_batch(run, batch);
 }
 
 int ls_run_next(ls_run *run, ls_batch *batch)
 {
     ls_status st;
 
-    if (run == NULL || run->failure != LS_OK || run->finished)
+    if (run == NULL || run->failure != LS_OK || run->is_finished)
         return 0;
     if (batch == NULL) {
         fail_run(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
         return 0;
     }
-    st = run->started ? next_batch(run, batch)
-                      : ls_fail(LS_EINVAL, "ls_run_next comes after ls_run_start");
+    st = run->is_started ? next_batch(run, batch)
+                         : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_next()");
     if (st != LS_OK)
         fail_run(run, st);
-    else if (run->finished)
+    else if (run->is_finished)
         run_set_activity(run, NULL);
-    return run->failure == LS_OK && !run->finished;
+    return run->failure == LS_OK && !run->is_finished;
 }
 
 /* --- a step --- */
@@ -250,7 +263,7 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
     if (run == NULL || logits == NULL)
         return NULL;
     params = (ls_cross_entropy_params){.label_smoothing = run->flags->label_smoothing};
-    st = tally_logits(&run->window, logits, targets, false);
+    st = rank_sums_add_logits(&run->report.window, logits, targets, false);
     if (st != LS_OK) {
         fail_run(run, st);
         return NULL;
@@ -272,38 +285,39 @@ static ls_status read_loss(const ls_tensor *loss, double *value)
     return LS_OK;
 }
 
-/* Of one process: each batch's mean counts by its rows among those of the step. */
+/* In one process: the mean of each batch is weighted by its share of the step's rows. */
 static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
     const double rows = (double)run->step_rows;
 
     if (run->n_added == 0)
         ls_model_zero_grad(run->model);
-    *step = (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = run_stop_signalled()};
+    *step =
+        (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = stop_signal_received() != 0};
     LS_TRY(ls_backward(run->tape, loss, rows > 0 ? (double)run->rows / rows : 1.0));
     report_phase(run, PHASE_BACKWARD);
     return LS_OK;
 }
 
-/* Backward with its communication, each counted as what it is. */
+/* Backward and its communication, with the time of each. */
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
     ls_ddp_stats stats;
 
     if (run->ddp == NULL)
         return backward_alone(run, loss, step);
-    if (run_stop_signalled())
+    if (stop_signal_received() != 0)
         ls_ddp_request_stop(run->ddp);
     if (completes_step(run))
         LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->rows, step));
     else
         LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->rows));
     ls_ddp_get_stats(run->ddp, &stats);
-    run->window.seconds[PHASE_BACKWARD] += stats.backward_s - run->backward_s;
-    run->window.seconds[PHASE_COMMUNICATION] += stats.wait_s - run->wait_s;
+    run->report.window.seconds[PHASE_BACKWARD] += stats.backward_s - run->backward_s;
+    run->report.window.seconds[PHASE_COMMUNICATION] += stats.wait_s - run->wait_s;
     run->backward_s = stats.backward_s;
     run->wait_s = stats.wait_s;
-    run->mark_ns = ls_now_ns();
+    run->report.mark_ns = ls_now_ns();
     return LS_OK;
 }
 
@@ -322,10 +336,10 @@ static void count_batch(ls_run *run, double loss)
 {
     run->at.batch++;
     run->n_added++;
-    run->window.loss += loss * (double)run->rows;
-    run->window.rows += (double)run->rows;
-    run->train_s += (double)(run->mark_ns - run->step_ns) * 1e-9;
-    run->step_ns = run->mark_ns; // of a program that makes its batches itself
+    run->report.window.loss += loss * (double)run->rows;
+    run->report.window.rows += (double)run->rows;
+    run->train_s += (double)(run->report.mark_ns - run->step_ns) * 1e-9;
+    run->step_ns = run->report.mark_ns; // for programs without ls_run_next()
 }
 
 static void count_step(ls_run *run, const ls_ddp_step *step)
@@ -346,7 +360,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
 
     if (run->n_added == 0) {
         run->step_rows = count_step_rows(run);
-        run->state.lr = ls_schedule_lr(&run->schedule, run_schedule_step(run));
+        run->state.lr = ls_schedule_lr(&run->schedule.schedule, run_schedule_step(run));
     }
     LS_TRY(read_loss(loss, &value));
     report_phase(run, PHASE_FORWARD);
@@ -359,7 +373,11 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         return LS_OK;
     count_step(run, &step);
     LS_TRY(report_step(run));
-    progress_step(run);
+    progress_step(&run->progress, &(progress_values){.state = &run->state,
+                                                     .epochs = run->flags->epochs,
+                                                     .batch = run->at.batch,
+                                                     .epoch_batches = run->epoch_batches,
+                                                     .ranks = run_size(run)});
     return LS_OK;
 }
 
@@ -371,8 +389,8 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
         return;
     if (run->train.set == NULL)
         run->rows = 1;
-    st = run->started ? train_batch(run, loss)
-                      : ls_fail(LS_EINVAL, "ls_run_step comes after ls_run_start");
+    st = run->is_started ? train_batch(run, loss)
+                         : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_step()");
     if (st != LS_OK)
         fail_run(run, st);
 }

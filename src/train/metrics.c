@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.c - --metrics FILE.jsonl, one object a line (docs/training.md lists the members):
- * {"epoch":0,"step":100,"loss":0.51,"lr":0.05,"samples_per_s":9000.0,...}, with "accuracy" and its kin in the line that ends an
- * epoch. A resumed run appends behind the lines of the steps that it resumes from.
+ * metrics.c - appends whole lines to the file of --metrics:
+ * {"epoch":0,"step":100,"loss":0.51,"lr":0.05,"samples_per_s":9000.0,...}; the line that ends an
+ * epoch has "accuracy" and other results of the evaluation. report.c writes them on rank 0.
  */
-#include "train/run.h"
+#include "train/metrics.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -15,14 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-ls_status metrics_open(ls_run *run)
+ls_status metrics_open(metrics_file *m, const char *path)
 {
-    const char *path = run->flags->metrics;
-
+    m->path = path;
     if (path == NULL)
         return LS_OK;
-    run->metrics_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return run->metrics_fd >= 0 ? LS_OK : ls_fail_errno("--metrics %s", path);
+    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return m->fd >= 0 ? LS_OK : ls_fail_errno("--metrics %s", path);
 }
 
 static bool is_later(const char *line, size_t n, int64_t step)
@@ -37,8 +36,8 @@ static bool is_later(const char *line, size_t n, int64_t step)
     return later;
 }
 
-/* The bytes of the whole lines before the first one behind `step`: a run that crashed after its
- * last save has written those, and perhaps a torn last one. */
+/* The bytes of the lines up to `step`. A run that crashed after its last save has written later
+ * lines, and perhaps an incomplete one. */
 static ls_status find_end(const char *path, int64_t step, int64_t *bytes)
 {
     char *text;
@@ -55,37 +54,32 @@ static ls_status find_end(const char *path, int64_t step, int64_t *bytes)
     return LS_OK;
 }
 
-ls_status metrics_begin(ls_run *run)
+ls_status metrics_begin(metrics_file *m, int64_t step)
 {
-    const ls_train_flags *f = run->flags;
     struct stat info;
 
-    if (run_rank(run) != 0)
-        metrics_close(run);
-    else if (run->metrics_fd < 0)
-        LS_TRY(metrics_open(run));
-    if (run->metrics_fd < 0)
+    if (m->fd < 0)
         return LS_OK;
-    if (fstat(run->metrics_fd, &info) != 0)
-        return ls_fail_errno("--metrics %s", f->metrics);
-    if (!S_ISREG(info.st_mode)) /* a pipe or a terminal: nothing can be taken back */
+    if (fstat(m->fd, &info) != 0)
+        return ls_fail_errno("--metrics %s", m->path);
+    if (!S_ISREG(info.st_mode))
         return LS_OK;
-    run->metrics_bytes = run->resumed || (f->evaluate && f->resume != NULL) ? info.st_size : 0;
-    if (run->resumed)
-        LS_TRY(find_end(f->metrics, run->at.step, &run->metrics_bytes));
-    if (ftruncate(run->metrics_fd, run->metrics_bytes) != 0)
-        return ls_fail_errno("--metrics %s", f->metrics);
+    m->bytes = 0;
+    if (step >= 0)
+        LS_TRY(find_end(m->path, step, &m->bytes));
+    if (ftruncate(m->fd, m->bytes) != 0)
+        return ls_fail_errno("--metrics %s", m->path);
     return LS_OK;
 }
 
-static void put_training(json_writer *w, const ls_run *run, const history_point *seen)
+static void put_training(json_writer *w, const metrics_line *line)
 {
-    const ls_run_state *s = &run->state;
+    const ls_run_state *s = line->state;
 
     json_put_real(w, "loss", s->loss);
     json_put_real(w, "lr", s->lr);
     json_put_real(w, "samples_per_s", s->samples_per_s);
-    json_put_real(w, "samples_per_s_rank", s->samples_per_s / run_size(run));
+    json_put_real(w, "samples_per_s_rank", s->samples_per_s / line->ranks);
     if (s->top1 >= 0) {
         json_put_real(w, "top1", s->top1);
         json_put_real(w, "top5", s->top5);
@@ -93,66 +87,62 @@ static void put_training(json_writer *w, const ls_run *run, const history_point 
     json_put_real(w, "data_wait", s->data_wait);
     json_open(w, "seconds", '{');
     for (int i = 0; i < PHASES; i++)
-        json_put_real(w, phase_name((phase)i), seen->seconds[i]);
+        json_put_real(w, phase_name((phase)i), line->training->seconds[i]);
     json_close(w, '}');
 }
 
-static void put_test(json_writer *w, const ls_run *run)
+static void put_test(json_writer *w, const metrics_line *line)
 {
-    const ls_run_state *s = &run->state;
+    const ls_run_state *s = line->state;
 
     json_put_real(w, "accuracy", s->accuracy);
     json_put_real(w, "accuracy5", s->accuracy5);
     json_put_real(w, "test_loss", s->test_loss);
     json_put_real(w, "best_accuracy", s->best_accuracy);
-    json_put_int(w, "test_samples", (int64_t)run->tested);
+    json_put_int(w, "test_samples", line->test_samples);
 }
 
-/* A line that did not fit is taken back, so that the file stays one of whole lines. Of several in a
- * row the first failure is reported. */
-static ls_status write_line(ls_run *run, const text_buf *line)
+/* Removes an incomplete line, so that the file consists of whole lines. */
+static ls_status append(metrics_file *m, const text_buf *text)
 {
-    ls_status st = text_status(line);
+    bool is_repeated = m->has_failed;
+    ls_status st = text_status(text);
 
     if (st == LS_OK)
-        st = file_write_all(run->metrics_fd, run->flags->metrics, text_str(line), line->length);
-    if (st == LS_OK) {
-        run->metrics_bytes += (int64_t)line->length;
-        run->metrics_failed = false;
-        return LS_OK;
-    }
-    LS_UNUSED(ftruncate(run->metrics_fd, run->metrics_bytes));
-    if (run->metrics_failed)
-        return LS_OK;
-    run->metrics_failed = true;
-    return save_failed(run, st, "metrics");
+        st = file_write_all(m->fd, m->path, text_str(text), text->length);
+    m->has_failed = st != LS_OK;
+    if (st == LS_OK)
+        m->bytes += (int64_t)text->length;
+    else
+        LS_UNUSED(ftruncate(m->fd, m->bytes));
+    return is_repeated ? LS_OK : st;
 }
 
-ls_status metrics_write(ls_run *run, const history_point *seen, bool tested)
+ls_status metrics_write(metrics_file *m, const metrics_line *line)
 {
-    text_buf line = {0};
+    text_buf text = {0};
     json_writer w;
     ls_status st;
 
-    if (run->metrics_fd < 0)
+    if (m->fd < 0)
         return LS_OK;
-    json_begin(&w, &line);
+    json_begin(&w, &text);
     json_open(&w, NULL, '{');
-    json_put_int(&w, "epoch", run->state.epoch);
-    json_put_int(&w, "step", run->state.step);
-    if (seen != NULL)
-        put_training(&w, run, seen);
-    if (tested)
-        put_test(&w, run);
-    json_put_int(&w, "bad_images", run->state.bad_images);
+    json_put_int(&w, "epoch", line->state->epoch);
+    json_put_int(&w, "step", line->state->step);
+    if (line->training != NULL)
+        put_training(&w, line);
+    if (line->has_test)
+        put_test(&w, line);
+    json_put_int(&w, "bad_images", line->state->bad_images);
     json_close(&w, '}');
-    text_append(&line, "\n");
-    st = write_line(run, &line);
-    text_free(&line);
+    text_append(&text, "\n");
+    st = append(m, &text);
+    text_free(&text);
     return st;
 }
 
-void metrics_close(ls_run *run)
+void metrics_close(metrics_file *m)
 {
-    file_close(&run->metrics_fd);
+    file_close(&m->fd);
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/run.h"
+/*
+ * progress.c - the bar and the lines that rank 0 prints while it trains. The values change with each
+ * report only; loop.c calls progress_step() after each step.
+ */
+#include "train/progress.h"
 
 #include "base/clock.h"
 #include "base/terminal.h"
@@ -11,7 +15,7 @@
 #include <unistd.h>
 
 enum { REDRAW_MS = 100, LINE_MS = 5000 };
-enum { BAR_CELLS_LEAST = 8, BAR_CELLS_MOST = 24, COLUMNS_USUAL = 80 };
+enum { BAR_CELLS_MIN = 8, BAR_CELLS_MAX = 24, DEFAULT_COLUMNS = 80 };
 
 void progress_write(int fd, const char *text)
 {
@@ -28,11 +32,17 @@ void progress_write(int fd, const char *text)
     }
 }
 
-void progress_init(progress *p, int rank)
+/* The width of the launcher's terminal, which a rank sees through a pipe only; NULL: there is none. */
+static const char *launcher_columns(void)
 {
-    p->speaks = rank == 0;
-    /* Under a launcher the terminal is behind its pipe. NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the variable */
-    p->is_terminal = isatty(STDERR_FILENO) || getenv("LOCKSTEP_TTY") != NULL;
+    return getenv("LOCKSTEP_TTY"); // NOLINT(concurrency-mt-unsafe): no thread changes it
+}
+
+void progress_init(progress *p, bool is_enabled, int64_t print_freq)
+{
+    p->is_enabled = is_enabled;
+    p->print_freq = print_freq;
+    p->is_terminal = isatty(STDERR_FILENO) || launcher_columns() != NULL;
     p->last_ms = ls_now_ms();
 }
 
@@ -46,30 +56,30 @@ static void append_time(text_buf *t, double seconds)
         text_append(t, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-/* What a progress line says, in its order; each piece begins with what separates it from others. */
-enum { EPOCH, BAR, STEP, LOSS, TOP, RATE_OF_LEARNING, RATE, RATE_OF_RANK, DATA, ETA, N_PIECES };
+/* The pieces of a progress line, in order; each begins with its separator. */
+enum { EPOCH, BAR, STEP, LOSS, TOP, LEARNING_RATE, RATE, RATE_PER_RANK, DATA, ETA, N_PIECES };
 
 typedef char piece[64];
 
-static void make_pieces(const ls_run *run, piece pieces[N_PIECES])
+static void make_pieces(const progress_values *v, piece pieces[N_PIECES])
 {
-    const ls_run_state *s = &run->state;
+    const ls_run_state *s = v->state;
     text_buf eta = {0};
 
     memset(pieces, 0, N_PIECES * sizeof(piece));
     text_format(pieces[EPOCH], sizeof(piece), "epoch %lld/%lld", (long long)s->epoch + 1,
-                (long long)run->flags->epochs);
+                (long long)v->epochs);
     text_format(pieces[STEP], sizeof(piece), "  step %lld", (long long)s->step);
-    if (s->samples_per_s <= 0) /* nothing has been measured yet */
+    if (s->samples_per_s <= 0) /* before the first report */
         return;
     text_format(pieces[LOSS], sizeof(piece), "  loss %.4f", s->loss);
     if (s->top1 >= 0)
         text_format(pieces[TOP], sizeof(piece), "  top-1 %.4f  top-5 %.4f", s->top1, s->top5);
-    text_format(pieces[RATE_OF_LEARNING], sizeof(piece), "  lr %.3g", s->lr);
+    text_format(pieces[LEARNING_RATE], sizeof(piece), "  lr %.3g", s->lr);
     text_format(pieces[RATE], sizeof(piece), "  %.0f samples/s", s->samples_per_s);
-    if (run_size(run) > 1)
-        text_format(pieces[RATE_OF_RANK], sizeof(piece), " (%.0f a rank)",
-                    s->samples_per_s / run_size(run));
+    if (v->ranks > 1)
+        text_format(pieces[RATE_PER_RANK], sizeof(piece), " (%.0f per rank)",
+                    s->samples_per_s / v->ranks);
     text_format(pieces[DATA], sizeof(piece), "  data %.1f %%", 100 * s->data_wait);
     if (s->seconds_left >= 0) {
         append_time(&eta, s->seconds_left);
@@ -78,34 +88,34 @@ static void make_pieces(const ls_run *run, piece pieces[N_PIECES])
     text_free(&eta);
 }
 
-static void make_bar(const ls_run *run, int cells, piece out)
+static void make_bar(const progress_values *v, int cells, piece out)
 {
-    const int64_t of = run->epoch_batches > 0 ? run->epoch_batches : 1;
-    const int full = (int)(run->at.batch * cells / of);
-    char drawn[BAR_CELLS_MOST + 1] = "";
+    const int64_t total = v->epoch_batches > 0 ? v->epoch_batches : 1;
+    const int full = (int)(v->batch * cells / total);
+    char drawn[BAR_CELLS_MAX + 1] = "";
 
     for (int i = 0; i < cells; i++)
         drawn[i] = i < full ? '=' : ' ';
     text_format(out, sizeof(piece), "  [%s]", drawn);
 }
 
-/* Empties the pieces that do not fit, the least important first; the bar takes what is left. */
-static void fit_pieces(const ls_run *run, int columns, piece pieces[N_PIECES])
+/* Empties the least important pieces until the line fits; the bar takes the remaining columns. */
+static void fit_pieces(const progress_values *v, int columns, piece pieces[N_PIECES])
 {
-    static const int by_importance[N_PIECES] = {
-        EPOCH, ETA, RATE, LOSS, STEP, BAR, TOP, RATE_OF_LEARNING, DATA, RATE_OF_RANK};
+    static const int by_importance[N_PIECES] = {EPOCH, ETA, RATE,          LOSS, STEP,
+                                                BAR,   TOP, LEARNING_RATE, DATA, RATE_PER_RANK};
     int i = 0;
     int cells;
 
-    make_bar(run, BAR_CELLS_LEAST, pieces[BAR]);
+    make_bar(v, BAR_CELLS_MIN, pieces[BAR]);
     for (; i < N_PIECES && (int)strlen(pieces[by_importance[i]]) <= columns; i++)
         columns -= (int)strlen(pieces[by_importance[i]]);
     for (; i < N_PIECES; i++)
         pieces[by_importance[i]][0] = 0;
     if (pieces[BAR][0] == 0)
         return;
-    cells = BAR_CELLS_LEAST + columns;
-    make_bar(run, cells < BAR_CELLS_MOST ? cells : BAR_CELLS_MOST, pieces[BAR]);
+    cells = BAR_CELLS_MIN + columns;
+    make_bar(v, cells < BAR_CELLS_MAX ? cells : BAR_CELLS_MAX, pieces[BAR]);
 }
 
 static void append_pieces(text_buf *t, piece pieces[N_PIECES])
@@ -114,69 +124,66 @@ static void append_pieces(text_buf *t, piece pieces[N_PIECES])
         text_append(t, "%s", pieces[i]);
 }
 
-void progress_bar_text(const ls_run *run, int columns, text_buf *out)
+void progress_bar_text(const progress_values *v, int columns, text_buf *out)
 {
     piece pieces[N_PIECES];
 
-    make_pieces(run, pieces);
-    fit_pieces(run, columns, pieces);
+    make_pieces(v, pieces);
+    fit_pieces(v, columns, pieces);
     append_pieces(out, pieces);
 }
 
-/* Of the terminal that shows the bar; behind a launcher's pipe it is the launcher's that knows. */
 static int bar_columns(void)
 {
-    const char *given = getenv("LOCKSTEP_TTY"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *given = launcher_columns();
     int64_t columns = terminal_columns(STDERR_FILENO);
 
     if (columns == 0 &&
         (given == NULL || text_parse_int(given, "LOCKSTEP_TTY", 1, 10000, &columns) != LS_OK))
-        columns = COLUMNS_USUAL;
+        columns = DEFAULT_COLUMNS;
     return (int)columns;
 }
 
-static void draw_bar(ls_run *run)
+static void draw_bar(progress *p, const progress_values *v)
 {
     text_buf t = {0};
 
     text_append(&t, "\r");
-    progress_bar_text(run, bar_columns() - 1, &t); // a full line makes some terminals wrap
+    progress_bar_text(v, bar_columns() - 1, &t); // a full line makes some terminals wrap
     text_append(&t, "\x1b[K");
     progress_write(STDERR_FILENO, text_str(&t));
     text_free(&t);
-    run->progress.bar_shown = true;
+    p->is_bar_shown = true;
 }
 
-static void write_facts(ls_run *run)
+static void print_values(progress *p, const progress_values *v)
 {
     piece pieces[N_PIECES];
     text_buf t = {0};
 
-    make_pieces(run, pieces);
+    make_pieces(v, pieces);
     append_pieces(&t, pieces);
-    progress_line(&run->progress, "%s", text_str(&t));
+    progress_line(p, "%s", text_str(&t));
     text_free(&t);
 }
 
-void progress_step(ls_run *run)
+void progress_step(progress *p, const progress_values *v)
 {
-    progress *p = &run->progress;
     const int64_t now_ms = ls_now_ms();
-    const int64_t every = run->flags->print_freq;
 
-    if (!p->speaks)
+    if (!p->is_enabled)
         return;
-    if (every > 0 && run->at.step % every == 0) {
-        write_facts(run);
+    if (p->print_freq > 0 && v->state->step % p->print_freq == 0) {
+        print_values(p, v);
         p->last_ms = now_ms;
     }
     if (now_ms - p->last_ms < (p->is_terminal ? REDRAW_MS : LINE_MS))
         return;
     p->last_ms = now_ms;
     if (p->is_terminal)
-        draw_bar(run);
-    else if (every == 0)
-        write_facts(run);
+        draw_bar(p, v);
+    else if (p->print_freq == 0)
+        print_values(p, v);
 }
 
 void progress_line(progress *p, const char *format, ...)
@@ -185,14 +192,14 @@ void progress_line(progress *p, const char *format, ...)
     va_list args;
     text_buf t = {0};
 
-    if (!p->speaks)
+    if (!p->is_enabled)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    if (p->bar_shown)
+    if (p->is_bar_shown)
         progress_write(STDERR_FILENO, "\r\x1b[K");
-    p->bar_shown = false;
+    p->is_bar_shown = false;
     text_append(&t, "%s\n", line);
     progress_write(STDOUT_FILENO, text_str(&t));
     text_free(&t);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - every so many steps all ranks add up what they have seen. Between two reports nothing but the steps themselves
- * communicates.
+ * report.c - adds up the counts of all ranks every 20 steps (or --print-freq), and updates the state,
+ * the history and the metrics. Between two reports only the steps themselves communicate. loop.c
+ * calls it.
  */
 #include "train/run.h"
 
@@ -18,10 +19,10 @@ void report_phase(ls_run *run, phase which)
 {
     const int64_t now_ns = ls_now_ns();
 
-    run->window.seconds[which] += (double)(now_ns - run->mark_ns) * 1e-9;
-    if (run->comm != NULL && which != PHASE_COMMUNICATION) /* operations record themselves */
-        comm_phase(run->comm, phase_name(which), run->mark_ns, now_ns);
-    run->mark_ns = now_ns;
+    run->report.window.seconds[which] += (double)(now_ns - run->report.mark_ns) * 1e-9;
+    if (run->comm != NULL && which != PHASE_COMMUNICATION) // operations are recorded by comm
+        comm_phase(run->comm, phase_name(which), run->report.mark_ns, now_ns);
+    run->report.mark_ns = now_ns;
 }
 
 double report_bad_images(const ls_loader *loader, uint64_t *seen)
@@ -34,7 +35,7 @@ double report_bad_images(const ls_loader *loader, uint64_t *seen)
     return (double)(*seen - before);
 }
 
-static history_point point_of(const ls_run *run, const tally *sum)
+static history_point make_point(const ls_run *run, const rank_sums *sum)
 {
     history_point p = {
         .epoch = (double)run->at.epoch,
@@ -78,18 +79,18 @@ static void update_state(ls_run *run, const history_point *p)
     s->seconds_left = seconds_left(run);
 }
 
-/* Sums the window over all ranks into *sum, *p and the state; the window goes on. */
-static ls_status look(ls_run *run, tally *sum, history_point *p)
+/* Sums the window over all ranks into *sum, *p and the state; the window is not reset. */
+static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
-    run->window.bad += report_bad_images(run->train.loader, &run->bad_seen[0]);
-    LS_TRY(tally_sum(run->comm, &run->window, sum));
-    *p = point_of(run, sum);
-    run->state.bad_images = run->bad_reported + (int64_t)sum->bad;
+    run->report.window.bad += report_bad_images(run->train.loader, &run->report.bad_seen[0]);
+    LS_TRY(rank_sums_reduce(run->comm, &run->report.window, sum));
+    *p = make_point(run, sum);
+    run->state.bad_images = run->report.bad_images + (int64_t)sum->bad;
     update_state(run, p);
     return LS_OK;
 }
 
-static void add_to_epoch(tally *epoch, const tally *sum)
+static void add_to_epoch(rank_sums *epoch, const rank_sums *sum)
 {
     epoch->loss += sum->loss;
     epoch->rows += sum->rows;
@@ -100,13 +101,13 @@ static void add_to_epoch(tally *epoch, const tally *sum)
 
 ls_status report_rest(ls_run *run, history_point *p)
 {
-    tally sum;
+    rank_sums sum;
 
-    run->mark_ns = ls_now_ns();
-    LS_TRY(look(run, &sum, p));
-    run->window = (tally){.loss = 0};
-    add_to_epoch(&run->epoch_sums, &sum);
-    run->bad_reported = run->state.bad_images;
+    run->report.mark_ns = ls_now_ns();
+    LS_TRY(sum_window(run, &sum, p));
+    run->report.window = (rank_sums){.loss = 0};
+    add_to_epoch(&run->report.epoch, &sum);
+    run->report.bad_images = run->state.bad_images;
     report_phase(run, PHASE_COMMUNICATION);
     if (!isfinite(p->loss))
         ls_log(LS_LOG_WARN, "train", "the loss is %g at step %lld", p->loss,
@@ -118,8 +119,20 @@ ls_status report_rest(ls_run *run, history_point *p)
     return LS_OK;
 }
 
-/* The first numbers should not be long in coming where a step takes seconds. */
-static bool is_early_look(int64_t steps_done)
+ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
+{
+    const metrics_line line = {.state = &run->state,
+                               .ranks = run_size(run),
+                               .training = point,
+                               .has_test = has_test,
+                               .test_samples = run->report.test_samples};
+    const ls_status st = metrics_write(&run->metrics, &line);
+
+    return st == LS_OK ? LS_OK : save_failed(run, st, "metrics");
+}
+
+/* Early values for runs whose steps take seconds. */
+static bool is_early_report(int64_t steps_done)
 {
     return steps_done == 1 || steps_done == 2 || steps_done == 5 || steps_done == 10;
 }
@@ -128,11 +141,11 @@ ls_status report_step(ls_run *run)
 {
     const int64_t every = run->flags->print_freq > 0 ? run->flags->print_freq : REPORT_STEPS;
     history_point p;
-    tally sum;
+    rank_sums sum;
 
     if (run->at.step % every == 0) {
         LS_TRY(report_rest(run, &p));
-        return metrics_write(run, &p, false);
+        return report_metrics(run, &p, false);
     }
-    return is_early_look(run->steps_done) ? look(run, &sum, &p) : LS_OK;
+    return is_early_report(run->steps_done) ? sum_window(run, &sum, &p) : LS_OK;
 }

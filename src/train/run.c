@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - the life of a run: what it owns, its start and its end. The loop is in loop.c.
+ * run.c - opens, starts and closes a run, which owns device, model, data sets and optimizer. Programs
+ * call it before and after their loop, which loop.c serves.
  */
 #include "train/run.h"
 
@@ -13,14 +14,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-
-/* A signal can reach nothing but a global. */
-static volatile sig_atomic_t stop_signal;
-
-static void on_stop_signal(int signal_number)
-{
-    stop_signal = signal_number;
-}
 
 int run_rank(const ls_run *run)
 {
@@ -37,11 +30,6 @@ void run_set_activity(ls_run *run, const char *text)
     activity_set(text);
     if (run->comm != NULL)
         comm_activity(run->comm, text);
-}
-
-bool run_stop_signalled(void)
-{
-    return stop_signal != 0;
 }
 
 int64_t run_accumulate(const ls_run *run)
@@ -81,19 +69,19 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     if (run == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a run");
     run->flags = flags;
-    run->metrics_fd = -1;
-    run->saved_step = -1;
+    run->metrics.fd = -1;
+    run->saver.saved_step = -1;
     run->state.accuracy = -1;
     run->state.accuracy5 = -1;
     run->state.best_accuracy = -1;
     run->state.top1 = -1;
     run->state.top5 = -1;
     run->state.seconds_left = -1;
-    st = recipe_check(flags);
+    st = hyperparameters_check(flags);
     if (st == LS_OK && log_rank() == 0)
         st = save_probe(flags);
     if (st == LS_OK && log_rank() == 0)
-        st = metrics_open(run);
+        st = metrics_open(&run->metrics, flags->metrics);
     if (st == LS_OK)
         st = ls_device_open(&device, &run->device);
     if (st == LS_OK)
@@ -127,7 +115,7 @@ static ls_status take_set(ls_run *run, split *s, ls_dataset *set, const char *wh
     ls_status st = LS_OK;
 
     if (s->set != NULL)
-        st = ls_fail(LS_EINVAL, "the run has a %s set already", what);
+        st = ls_fail(LS_EINVAL, "the run already has a %s set", what);
     else if (ls_dataset_count(set) == 0)
         st = ls_fail(LS_EINVAL, "the %s set%s%s has no samples", what, dir != NULL ? " in " : "",
                      dir != NULL ? dir : "");
@@ -163,14 +151,12 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     ls_ddp_options with_flags;
 
     LS_TRY(LS_GIVEN(run));
-    if (run->started || run->comm != NULL)
-        return ls_fail(LS_EINVAL, "ls_run_distribute comes once, before ls_run_start");
+    if (run->is_started || run->comm != NULL)
+        return ls_fail(LS_EINVAL, "call ls_run_distribute() once, before ls_run_start()");
     LS_TRY(OPTIONS_COPY(ls_ddp_options, opt, &with_flags));
-    if (run->flags->check_replicas > 0)
-        with_flags.check_replicas = (int)run->flags->check_replicas;
-    recipe_ask_ddp(run->flags, &with_flags);
+    hyperparameters_set_ddp(run->flags, &with_flags);
     if (with_flags.plain_mean && run_accumulate(run) > 1)
-        return ls_fail(LS_EINVAL, "--accumulate needs the mean over rows, not plain_mean");
+        return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
     LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
     run->comm = comm;
     return LS_OK;
@@ -194,13 +180,11 @@ static ls_status free_run(ls_run *run)
 {
     ls_status st;
 
-    if (run->started) {
+    if (run->is_started) {
         run_set_activity(run, NULL);
-        sigaction(SIGTERM, &run->old_term, NULL);
-        sigaction(SIGINT, &run->old_int, NULL);
-        sigaction(SIGXFSZ, &run->old_xfsz, NULL);
+        stop_signal_restore(&run->signals);
     }
-    metrics_close(run);
+    metrics_close(&run->metrics);
     history_free(&run->history);
     ls_optimizer_destroy(run->optimizer);
     ls_tape_destroy(run->tape);
@@ -222,10 +206,10 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         return st;
     if (st == LS_OK && run->failure != LS_OK)
         st = ls_fail(run->failure, "%s", run->failure_text);
-    if (st == LS_OK && run->started)
+    if (st == LS_OK && run->is_started)
         summary_print(run);
-    if (st == LS_OK && run->unsaved)
-        st = ls_fail(LS_EIO, "%s", run->unsaved_text);
+    if (st == LS_OK && run->saver.has_failed)
+        st = ls_fail(LS_EIO, "%s", run->saver.failure);
     text_format(why, sizeof(why), "%s", ls_last_error());
     closed = free_run(run);
     return st == LS_OK ? closed : ls_fail(st, "%s", why);
@@ -267,10 +251,10 @@ static ls_status open_split(ls_run *run, split *s, bool training)
     return ls_loader_create(&loader, &s->loader);
 }
 
-static ls_status deal_training_set(ls_run *run)
+static ls_status divide_training_set(ls_run *run)
 {
     LS_TRY(open_split(run, &run->train, true));
-    run->dealt_from = run->at.skip;
+    run->sampler_skip = run->at.skip;
     run->epoch_batches = (int64_t)ls_loader_batches(run->train.loader);
     if (run->comm == NULL)
         return LS_OK;
@@ -279,42 +263,27 @@ static ls_status deal_training_set(ls_run *run)
                          NULL);
 }
 
-ls_status run_deal_epoch(ls_run *run)
+ls_status run_divide_epoch(ls_run *run)
 {
-    if (run->at.skip == run->dealt_from)
+    if (run->at.skip == run->sampler_skip)
         return LS_OK;
     close_loader(&run->train);
-    run->bad_seen[0] = 0; // which the loader counts
-    return deal_training_set(run);
+    run->report.bad_seen[0] = 0; // the new loader counts from 0
+    return divide_training_set(run);
 }
 
 static ls_status open_training_set(ls_run *run)
 {
-    LS_TRY(deal_training_set(run));
+    LS_TRY(divide_training_set(run));
     run->epoch_steps = (run->epoch_batches + run_accumulate(run) - 1) / run_accumulate(run);
     if (run->epoch_steps == 0)
-        return ls_fail(LS_EINVAL,
-                       "--drop-last leaves no batch of %" PRId64 " rows: the training "
-                       "set has %zu samples for %d rank%s",
-                       run->flags->batch_size, ls_dataset_count(run->train.set), run_size(run),
-                       text_plural(run_size(run)));
+        return ls_fail(
+            LS_EINVAL,
+            "--drop-last drops the only batch: %zu training samples on %d rank%s are less "
+            "than a batch of %" PRId64 " rows per rank",
+            ls_dataset_count(run->train.set), run_size(run), text_plural(run_size(run)),
+            run->flags->batch_size);
     return LS_OK;
-}
-
-/* SIGTERM and SIGINT ask for a stop; a file that grows over the process's limit is a failed write and not the process's end. */
-static void take_signals(ls_run *run)
-{
-    struct sigaction action;
-
-    memset(&action, 0, sizeof(action));
-    action.sa_handler = on_stop_signal;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    stop_signal = 0;
-    sigaction(SIGTERM, &action, &run->old_term);
-    sigaction(SIGINT, &action, &run->old_int);
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &action, &run->old_xfsz);
 }
 
 static ls_status open_splits(ls_run *run)
@@ -328,30 +297,54 @@ static ls_status open_splits(ls_run *run)
     return LS_OK;
 }
 
+/* Step counts, schedule and optimizer. */
+static ls_status prepare_training(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+
+    LS_TRY(hyperparameters_count_steps("--epochs", f->epochs, run->epoch_steps, &run->all_steps));
+    LS_TRY(hyperparameters_count_steps("--start-epoch", f->start_epoch, run->epoch_steps,
+                                       &run->at.step));
+    LS_TRY(hyperparameters_make_schedule(f, run->epoch_steps, run->all_steps, &run->schedule));
+    return hyperparameters_make_optimizer(f, run->model, &run->optimizer);
+}
+
+/* A resumed run keeps the lines up to its step, an evaluation of a saved run all lines. */
+static ls_status begin_metrics(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+
+    if (run_rank(run) != 0)
+        metrics_close(&run->metrics);
+    else if (run->metrics.fd < 0)
+        LS_TRY(metrics_open(&run->metrics, f->metrics));
+    if (f->evaluate && f->resume != NULL)
+        return metrics_begin(&run->metrics, INT64_MAX);
+    return metrics_begin(&run->metrics, run->is_resumed ? run->at.step : -1);
+}
+
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
     LS_TRY(ls_model_status(run->model));
     if (run->test.set != NULL && forward == NULL)
-        return ls_fail(LS_EINVAL, "a test set needs a forward function to be evaluated with");
+        return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;
     run->forward_arg = arg;
     LS_TRY(open_splits(run));
     run->at.epoch = run->flags->start_epoch;
-    LS_TRY(recipe_count_steps(run));
-    LS_TRY(recipe_make_schedule(run));
-    LS_TRY(recipe_make_optimizer(run));
+    LS_TRY(prepare_training(run));
     if (run_rank(run) == 0)
         LS_TRY(history_open(&run->history));
-    progress_init(&run->progress, run_rank(run));
+    progress_init(&run->progress, run_rank(run) == 0, run->flags->print_freq);
     LS_TRY(resume_load(run));
-    LS_TRY(metrics_begin(run));
-    take_signals(run);
-    run->started = true;
+    LS_TRY(begin_metrics(run));
+    stop_signal_install(&run->signals);
+    run->is_started = true;
     run_set_activity(run, "training");
     run->start_ms = ls_now_ms();
-    run->mark_ns = ls_now_ns();
-    run->step_ns = run->mark_ns;
+    run->report.mark_ns = ls_now_ns();
+    run->step_ns = run->report.mark_ns;
     run->state.epoch = run->at.epoch;
     run->state.step = run->at.step;
     run->state.best_epoch = run->at.best_epoch;

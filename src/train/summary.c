@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * summary.c - the last lines of a run: the course of the loss as a plot in text, where the time went, and the result.
+ * summary.c - prints the last lines of a run on rank 0: a plot of the loss, the time of each phase, and
+ * the result. ls_run_close() calls it after success.
  */
 #include "train/run.h"
 
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ typedef struct plot {
 
 /* --- the plot --- */
 
-/* Points into as many columns as there are, or PLOT_COLUMNS. */
+/* A column is the mean of its points. */
 static void fill_plot(plot *p, const history *h)
 {
     p->n = h->n_points < PLOT_COLUMNS ? h->n_points : PLOT_COLUMNS;
@@ -76,20 +78,15 @@ static void print_plot(ls_run *run)
                   h->points[h->n_points - 1].step);
 }
 
-/* --- the words --- */
+/* --- the lines --- */
 
 static void print_times(ls_run *run)
 {
     const history *h = &run->history;
-    double seconds[PHASES] = {0};
-    double all = 0;
+    double seconds[PHASES];
+    const double all = history_total_seconds(h, seconds);
     text_buf t = {0};
 
-    for (int i = 0; i < h->n_points; i++)
-        for (int k = 0; k < PHASES; k++)
-            seconds[k] += h->points[i].seconds[k];
-    for (int k = 0; k < PHASES; k++)
-        all += seconds[k];
     if (all <= 0 || h->n_points < PLOT_POINTS_MIN)
         return;
     text_append(&t, "time:");
@@ -105,20 +102,20 @@ void summary_print(ls_run *run)
     const ls_run_state *s = &run->state;
     const int ranks = run_size(run);
 
-    if (!run->progress.speaks || (run->train.set == NULL && !run->flags->evaluate))
+    if (!run->progress.is_enabled || (run->train.set == NULL && !run->flags->evaluate))
         return;
-    history_add_seconds(&run->history, run->window.seconds);
+    history_add_seconds(&run->history, run->report.window.seconds);
     print_plot(run);
     print_times(run);
     if (s->bad_images > 0)
-        progress_line(&run->progress, "%lld broken image%s skipped", (long long)s->bad_images,
-                      s->bad_images == 1 ? " was" : "s were");
+        progress_line(&run->progress, "skipped %lld broken image%s", (long long)s->bad_images,
+                      text_plural(s->bad_images));
     if (run->flags->evaluate)
-        progress_line(
-            &run->progress,
-            "test accuracy %.4f  top-5 %.4f  loss %.4f  of %.0f sample%s on %d rank%s, %.1f s",
-            s->accuracy, s->accuracy5, s->test_loss, run->tested, text_plural((int64_t)run->tested),
-            ranks, text_plural(ranks), seconds);
+        progress_line(&run->progress,
+                      "test accuracy %.4f  top-5 %.4f  loss %.4f  of %" PRId64
+                      " sample%s on %d rank%s, %.1f s",
+                      s->accuracy, s->accuracy5, s->test_loss, run->report.test_samples,
+                      text_plural(run->report.test_samples), ranks, text_plural(ranks), seconds);
     else if (s->accuracy >= 0)
         progress_line(&run->progress, "test accuracy %.4f after %lld epoch%s on %d rank%s, %.1f s",
                       s->accuracy, (long long)run->at.epoch, text_plural(run->at.epoch), ranks,

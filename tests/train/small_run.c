@@ -2,7 +2,7 @@
 #include "train/small_run.h"
 
 #include "base/status.h"
-#include "train/run.h"
+#include "train/stop_signal.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -100,7 +100,7 @@ static void wait_for_stop(int64_t step)
 
     printf("waiting before step %d\n", (int)step);
     fflush(stdout);
-    while (!run_stop_signalled())
+    while (stop_signal_received() == 0)
         nanosleep(&millisecond, NULL);
 }
 

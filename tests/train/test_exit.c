@@ -182,7 +182,7 @@ static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
     text_format(absent, sizeof(absent), "%s/absent", dir);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "resume", dir, absent), NULL);
     job_expect_code(j, 1);
-    text_format(line, sizeof(line), "--resume %s: there is no such file", absent);
+    text_format(line, sizeof(line), "--resume %s: no such file", absent);
     job_expect(j, job_printed(j, 1, "lockstep: rank 0 ") && job_printed(j, 1, line));
 }
 
@@ -197,8 +197,7 @@ static void a_failed_resume_is_reported_of_its_rank(void **state)
     text_format(absent, sizeof(absent), "%s/absent", dir);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "late", dir, absent), NULL);
     job_expect_code(j, 1);
-    text_format(line, sizeof(line), "lockstep: rank 0 aborted: --resume %s: there is no such file",
-                absent);
+    text_format(line, sizeof(line), "lockstep: rank 0 aborted: --resume %s: no such file", absent);
     job_expect(j, job_printed(j, 1, line) && job_printed(j, 1, "\n  then rank 0 (pid "));
 }
 
@@ -319,7 +318,7 @@ static void a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch(void **st
     job_expect_code(b, 0);
     text_format(line, sizeof(line), "resuming from %s/grown.resume.safetensors: epoch 1, step 12",
                 dir);
-    job_expect(a, job_printed(a, 0, "stopping at step 12 as asked") && job_printed(a, 0, line));
+    job_expect(a, job_printed(a, 0, "stopped by SIGTERM at step 12") && job_printed(a, 0, line));
     text_format(line, sizeof(line), "%s/grown.resume.safetensors", dir);
     assert_int_equal(ls_checkpoint_open(line, &file), LS_OK);
     assert_string_equal(ls_checkpoint_meta(file, "step"), "30"); // 12 + 2 + 2 * 8

@@ -459,7 +459,7 @@ static void rewrite_history(const char *path, const void *points, size_t n_bytes
     ls_device_close(device);
 }
 
-/* A point has 14 doubles: one too many of them, half a point, steps that are none. */
+/* A point has 14 doubles: one too many of them, half a point, invalid steps. */
 static void a_history_that_cannot_be_used_starts_anew(void **state)
 {
     enum { POINT = 14, POINTS_MOST = 1024 };
@@ -470,9 +470,9 @@ static void a_history_that_cannot_be_used_starts_anew(void **state)
         size_t n_bytes;
         const char *why;
     } cases[] = {{NULL, 0, "history.points is missing"},
-                 {zeros, sizeof(zeros), "history.points is no list"},
-                 {zeros, 60, "history.points is no list"},
-                 {odd, sizeof(odd), "its steps do not rise"}};
+                 {zeros, sizeof(zeros), "history.points is not a list"},
+                 {zeros, 60, "history.points is not a list"},
+                 {odd, sizeof(odd), "its steps do not ascend"}};
     static small_result whole;
     small_job job = {.flags = small_flags(dir)};
 
@@ -493,7 +493,7 @@ static void a_history_that_cannot_be_used_starts_anew(void **state)
         r = small_run_captured(&job, STDERR_FILENO, output, sizeof(output));
         assert_int_equal(r.status, LS_OK);
         assert_memory_equal(r.weights, whole.weights, sizeof(whole.weights));
-        assert_non_null(strstr(output, "history cannot be used, it starts anew"));
+        assert_non_null(strstr(output, "ignoring the invalid history of the state file"));
         assert_non_null(strstr(output, cases[i].why));
     }
 }
@@ -516,7 +516,7 @@ static void a_state_of_other_settings_is_refused_with_their_names(void **state)
     job.pad = 2;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "in the middle of an epoch with --no-shuffle no, not yes; "));
+    assert_non_null(strstr(r.error, "within an epoch with --no-shuffle no, not yes; "));
     assert_non_null(strstr(r.error, "--drop-last no, not yes; "));
     assert_non_null(strstr(r.error, "augmentation none, not crop 2 to 8 x 8, resize 0, pad 2"));
     job.flags = saved.flags;
@@ -583,12 +583,12 @@ static void resume_names_the_missing_file_that_was_given(void **state)
     r = run_with(&flags);
     assert_int_equal(r.status, LS_ENOTFOUND);
     assert_non_null(strstr(r.error, "--resume "));
-    assert_non_null(strstr(r.error, "/missing.safetensors: there is no such file"));
-    assert_non_null(strstr(r.error, "leave --resume out"));
+    assert_non_null(strstr(r.error, "/missing.safetensors: no such file"));
+    assert_non_null(strstr(r.error, "omit --resume"));
     flags.resume = path_in("missing.resume.safetensors");
     r = run_with(&flags);
     assert_int_equal(r.status, LS_ENOTFOUND);
-    assert_non_null(strstr(r.error, "/missing.resume.safetensors: there is no such file"));
+    assert_non_null(strstr(r.error, "/missing.resume.safetensors: no such file"));
     flags.resume = path_in("missing.safetensors");
     flags.evaluate = 1;
     r = run_with(&flags);
@@ -613,8 +613,8 @@ static void resume_says_what_the_given_file_is(void **state)
     flags.resume = path_in("alone.safetensors");
     r = run_with(&flags);
     assert_int_equal(r.status, LS_ENOTFOUND);
-    assert_non_null(strstr(r.error, "/alone.safetensors: it holds weights only"));
-    assert_non_null(strstr(r.error, "/alone.resume.safetensors, is missing"));
+    assert_non_null(strstr(r.error, "/alone.safetensors: the file holds weights only"));
+    assert_non_null(strstr(r.error, "/alone.resume.safetensors is missing"));
     assert_non_null(strstr(r.error, "--init "));
     flags.resume = path_in("renamed.safetensors");
     flags.steps = 5;
@@ -649,7 +649,7 @@ static void weights_that_fit_are_loaded_and_the_others_listed(void **state)
     r = small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
     assert_int_equal(r.status, LS_OK);
     assert_non_null(strstr(output, "--skip-mismatched: 6 of 8 tensors loaded\n"));
-    assert_non_null(strstr(output, "  2 of another shape or type: fc.weight is (7, "));
+    assert_non_null(strstr(output, "  2 with another shape or type: fc.weight is (7, "));
     assert_non_null(strstr(output, ", fc.bias is (7) float32 in the file and (4) float32 here\n"));
     assert_null(strstr(output, "missing in the file"));
     job.batch_norm = 0;
@@ -661,11 +661,11 @@ static void weights_that_fit_are_loaded_and_the_others_listed(void **state)
     job.flat_batch_norm = 0;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EFORMAT);
-    assert_non_null(strstr(r.error, "none of its tensors fits this model"));
+    assert_non_null(strstr(r.error, "no tensor of the file matches the model"));
     job.flags.init = NULL;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "--skip-mismatched goes with --init"));
+    assert_non_null(strstr(r.error, "--skip-mismatched needs --init"));
 }
 
 static void weights_of_16_bits_are_saved_and_loaded(void **state)
@@ -707,7 +707,7 @@ static void weights_of_16_bits_are_saved_and_loaded(void **state)
     job.flags.save_dtype = "int8";
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "--save-dtype int8: there are fp32, fp16, bf16"));
+    assert_non_null(strstr(r.error, "--save-dtype int8: choose one of fp32, fp16, bf16"));
 }
 
 /* --- a full disk --- */
@@ -759,7 +759,7 @@ static void when_nothing_can_be_written_training_goes_on(void **state)
     set_file_limit(RLIM_INFINITY);
     assert_int_equal(r.state.step, 3 * STEPS_AN_EPOCH); // to the end
     assert_int_equal(r.status, LS_EIO);                 // which is then told
-    assert_non_null(strstr(r.error, "could not be saved"));
+    assert_non_null(strstr(r.error, "cannot save the weights of step "));
     assert_non_null(strstr(r.error, "full"));
     assert_int_equal(file_read(flags.save, 1 << 20, &after, &n_after), LS_OK);
     assert_int_equal(n_before, n_after);
@@ -769,7 +769,7 @@ static void when_nothing_can_be_written_training_goes_on(void **state)
     ls_free(before);
     ls_free(after);
     count_lines(flags.metrics, &(int){0}); // whole lines only
-    assert_int_equal(count_of(output, "train: metrics could not be saved"), 1);
+    assert_int_equal(count_of(output, "train: cannot save metrics"), 1);
 }
 
 static void when_nothing_can_be_written_training_stops_as_asked(void **state)
@@ -828,7 +828,7 @@ static void a_run_prints_its_error_once(void **state)
     r = small_run_captured(&job, STDERR_FILENO, output, sizeof(output));
     set_file_limit(RLIM_INFINITY);
     assert_int_equal(r.status, LS_EIO);
-    assert_int_equal(count_of(output, "could not be saved"), 0);
+    assert_int_equal(count_of(output, "cannot save"), 0);
     job.flags.save = NULL;
     job.flags.init = path_in("full.safetensors");
     job.other_classes = 9;
@@ -878,7 +878,7 @@ static void words_that_are_none_are_refused_with_those_there_are(void **state)
 
     (void)state;
     flags.optimizer = "sdg";
-    assert_refused(&flags, "--optimizer sdg: there are sgd, adam, adamw");
+    assert_refused(&flags, "--optimizer sdg: choose one of sgd, adam, adamw");
     flags.optimizer = "adam";
     flags.nesterov = 1;
     assert_refused(&flags, "--nesterov");
@@ -889,7 +889,7 @@ static void words_that_are_none_are_refused_with_those_there_are(void **state)
     assert_refused(&flags, "--lr-milestones");
     flags.schedule = NULL;
     flags.lr_milestones = "1";
-    assert_refused(&flags, "--lr-milestones goes with --schedule multi-step");
+    assert_refused(&flags, "--lr-milestones needs --schedule multi-step");
     flags.schedule = "multi-step";
     flags.lr_milestones = "1,x";
     assert_refused(&flags, "--lr-milestones");
@@ -901,7 +901,7 @@ static void words_that_are_none_are_refused_with_those_there_are(void **state)
     assert_refused(&flags, "--bad-images hide");
     flags.bad_images = NULL;
     flags.compress = "zip";
-    assert_refused(&flags, "--compress zip: there are none, bf16, fp16");
+    assert_refused(&flags, "--compress zip: choose one of none, bf16, fp16");
 }
 
 static int make_set(void **state)

@@ -135,7 +135,7 @@ static void a_step_count_that_overflows_is_refused(void **state)
     flags.epochs = INT64_C(1000000000000000);
     r = run_with(&flags, 0);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "--epochs 1000000000000000: with 15 steps an epoch"));
+    assert_non_null(strstr(r.error, "--epochs 1000000000000000: with 15 steps per epoch"));
     flags = standard_flags();
     flags.start_epoch = INT64_MAX / 2;
     assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
@@ -189,7 +189,7 @@ static void a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped(void **st
     job.flags.batch_size = SMALL_TRAIN + 1;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "--drop-last leaves no batch of 231 rows"));
+    assert_non_null(strstr(r.error, "--drop-last drops the only batch"));
 }
 
 /* --- how to learn --- */
@@ -261,7 +261,7 @@ static void schedule_steps_are_the_length_of_a_cosine(void **state)
         assert_true(r.lr[i] == 0.01);
     flags.schedule = "step";
     assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
-    assert_non_null(strstr(ls_last_error(), "--schedule-steps goes with --schedule cosine"));
+    assert_non_null(strstr(ls_last_error(), "--schedule-steps needs --schedule cosine"));
 }
 
 static void every_optimizer_learns_and_resumes(void **state)
@@ -517,7 +517,7 @@ static void resume_auto_goes_on_where_something_is_saved(void **state)
     (void)state;
     flags.resume = "auto";
     assert_int_equal(run_with(&flags, 0).status, LS_EINVAL);
-    assert_non_null(strstr(ls_last_error(), "--resume needs a path, or --save FILE"));
+    assert_non_null(strstr(ls_last_error(), "--resume needs a file, its own or that of --save"));
     flags.save = path_in("auto.safetensors");
     r = run_with(&flags, 19);
     assert_int_equal(r.status, LS_OK);

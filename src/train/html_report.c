@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * page.c - --metrics-html: the course of a run as one page that needs nothing else, written anew after each epoch.
+ * html_report.c - writes the history of a run as one self-contained HTML page. save.c calls it after
+ * each epoch; the file is replaced atomically.
  */
-#include "train/run.h"
+#include "train/html_report.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "train/chart.h"
 
@@ -15,8 +15,7 @@ enum { COLUMNS = 48, LINE_POINTS = 200, TABLE_ROWS = 30 };
 
 /* The history as arrays, one a curve. */
 typedef struct curves {
-    history_point
-        points[HISTORY_POINTS]; /* as many as a picture can show, all means over as many steps */
+    history_point points[HISTORY_POINTS]; /* thinned out evenly */
     int n_points;
     double x[HISTORY_POINTS];
     double loss[HISTORY_POINTS];
@@ -26,9 +25,9 @@ typedef struct curves {
     double test_loss[HISTORY_TESTS];
     double test_top1[HISTORY_TESTS];
     double test_top5[HISTORY_TESTS];
-    double begin; /* the step before the first one that is known */
+    double begin; /* the step before the first known one */
     double column_x[COLUMNS];
-    double phases[PHASE_TRAINING][COLUMNS]; /* milliseconds a step */
+    double phases[PHASE_TRAINING][COLUMNS]; /* milliseconds per step */
     int n_columns;
 } curves;
 
@@ -53,7 +52,7 @@ static void fill_lines(curves *c, const history *h)
     }
 }
 
-/* Where the history begins: the first point tells by its rows how many steps it has, as a run need not start at step 0. */
+/* The first point has ceil(rows / rows_a_step) steps; a run need not start at step 0. */
 static void find_begin(curves *c, double rows_a_step)
 {
     if (c->n_points > 0)
@@ -125,7 +124,7 @@ static void append_number(text_buf *t, const char *name, int digits, double valu
     append_fact(t, name, text);
 }
 
-/* As many digits as say something: 4.52, 45.2, 452. */
+/* Three digits: 4.52, 45.2, 452. */
 static void append_rate(text_buf *t, const char *name, double value)
 {
     append_number(t, name, value < 10 ? 2 : value < 100 ? 1 : 0, value, "");
@@ -140,32 +139,29 @@ static void append_duration(text_buf *t, const char *name, int64_t seconds)
     append_fact(t, name, text);
 }
 
-static void append_facts(text_buf *t, const ls_run *run)
+static void append_facts(text_buf *t, const html_report *r)
 {
-    const ls_train_flags *f = run->flags;
-    const ls_run_state *s = &run->state;
-    const int ranks = run_size(run);
+    const ls_train_flags *f = r->flags;
+    const ls_run_state *s = r->state;
 
     text_append(
         t,
-        "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld sample%s a rank and step, %s, "
+        "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld sample%s per rank and step, %s, "
         "learning rate %g %s, seed %lld, %s</p>\n<div class=\"facts\">",
-        ranks, text_plural(ranks), (long long)f->batch_size, text_plural(f->batch_size),
+        r->ranks, text_plural(r->ranks), (long long)f->batch_size, text_plural(f->batch_size),
         f->optimizer != NULL ? f->optimizer : "sgd", f->lr,
-        f->schedule != NULL ? f->schedule : "constant", (long long)f->seed,
-        ls_device_fingerprint(run->device));
-    append_number(t, "epochs", 0, (double)run->at.epoch, "");
-    append_number(t, "steps", 0, (double)run->at.step, "");
+        f->schedule != NULL ? f->schedule : "constant", (long long)f->seed, r->device);
+    append_number(t, "epochs", 0, (double)r->epochs, "");
+    append_number(t, "steps", 0, (double)s->step, "");
     append_number(t, "training loss", 4, s->loss, "");
     if (s->accuracy >= 0) {
         append_number(t, "test accuracy", 2, 100 * s->accuracy, " %");
         append_number(t, "best so far", 2, 100 * s->best_accuracy, " %");
     }
     append_rate(t, "samples/s", s->samples_per_s);
-    if (ranks > 1)
-        append_rate(t, "samples/s a rank", s->samples_per_s / ranks);
-    append_duration(t, run->flags->resume != NULL ? "since resume" : "time",
-                    (ls_now_ms() - run->start_ms) / 1000);
+    if (r->ranks > 1)
+        append_rate(t, "samples/s per rank", s->samples_per_s / r->ranks);
+    append_duration(t, f->resume != NULL ? "since resume" : "time", r->seconds);
     if (s->bad_images > 0)
         append_number(t, "broken images", 0, (double)s->bad_images, "");
     text_append(t, "</div>\n");
@@ -217,14 +213,9 @@ static void append_time(text_buf *t, phase k, double seconds, double all)
 
 static void append_times(text_buf *t, const history *h)
 {
-    double seconds[PHASES] = {0};
-    double all = 0;
+    double seconds[PHASES];
+    const double all = history_total_seconds(h, seconds);
 
-    for (int i = 0; i < h->n_points; i++)
-        for (int k = 0; k < PHASES; k++)
-            seconds[k] += h->points[i].seconds[k];
-    for (int k = 0; k < PHASES; k++)
-        all += seconds[k];
     text_append(
         t, "<figure><figcaption>Time per phase, mean over ranks</figcaption><table><tr><th></th>"
            "<th>seconds</th><th>share</th><th></th></tr>\n");
@@ -251,44 +242,46 @@ static void append_tests(text_buf *t, const history *h)
     text_append(t, "</table></figure>\n");
 }
 
-static ls_status make_page(const ls_run *run, text_buf *t)
+static ls_status make_page(const html_report *r, text_buf *t)
 {
     curves *c = ls_calloc(1, sizeof(*c));
 
     if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the page of metrics");
-    fill_lines(c, &run->history);
-    find_begin(c, (double)run->flags->batch_size * run_size(run));
+        return ls_fail(LS_ENOMEM, "no memory for the page of --metrics-html");
+    fill_lines(c, r->history);
+    find_begin(c, (double)r->flags->batch_size * r->ranks);
     fill_columns(c);
     append_head(t);
-    append_facts(t, run);
-    append_charts(t, c, &run->history);
+    append_facts(t, r);
+    append_charts(t, c, r->history);
     text_append(t, "<div class=\"charts\">\n");
-    append_times(t, &run->history);
-    append_tests(t, &run->history);
+    append_times(t, r->history);
+    append_tests(t, r->history);
     text_append(t, "</div>\n<script>\n%s</script>\n</body></html>\n", chart_script());
     ls_free(c);
     return text_status(t);
 }
 
-ls_status page_write(ls_run *run)
+static ls_status replace_file(const char *path, const text_buf *t)
 {
-    text_buf t = {0};
     file_atomic f;
     ls_status st;
 
-    if (run->flags->metrics_html == NULL || run_rank(run) != 0)
-        return LS_OK;
-    st = make_page(run, &t);
+    LS_TRY(file_atomic_begin(&f, path));
+    st = file_write_all(f.fd, f.tmp, text_str(t), t->length);
     if (st == LS_OK)
-        st = file_atomic_begin(&f, run->flags->metrics_html);
-    if (st == LS_OK) {
-        st = file_write_all(f.fd, f.tmp, text_str(&t), t.length);
-        if (st == LS_OK)
-            st = file_atomic_commit(&f);
-        else
-            file_atomic_cancel(&f);
-    }
+        return file_atomic_commit(&f);
+    file_atomic_cancel(&f);
+    return st;
+}
+
+ls_status html_report_write(const html_report *r)
+{
+    text_buf t = {0};
+    ls_status st = make_page(r, &t);
+
+    if (st == LS_OK)
+        st = replace_file(r->flags->metrics_html, &t);
     text_free(&t);
     return st;
 }

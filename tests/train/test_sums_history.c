@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/history.h"
-#include "train/tally.h"
+#include "train/rank_sums.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,19 +12,19 @@
 enum { CLASSES = 7, ROWS = 6 };
 
 /* Adds rows of logits with these targets. */
-static tally count(float (*scores)[CLASSES], int64_t *targets, int64_t rows, ls_status want)
+static rank_sums count(float (*scores)[CLASSES], int64_t *targets, int64_t rows, ls_status want)
 {
     const ls_device_options options = {.size = sizeof(options), .name = "cpu_ref"};
     const int64_t dims[] = {rows, CLASSES};
     ls_device *device;
     ls_tensor *logits;
     ls_tensor *wanted;
-    tally t = {.loss = 0};
+    rank_sums t = {.loss = 0};
 
     assert_int_equal(ls_device_open(&options, &device), LS_OK);
     assert_int_equal(ls_tensor_wrap(device, LS_F32, 2, dims, scores, &logits), LS_OK);
     assert_int_equal(ls_tensor_wrap(device, LS_I64, 1, dims, targets, &wanted), LS_OK);
-    assert_int_equal(tally_logits(&t, logits, wanted, true), want);
+    assert_int_equal(rank_sums_add_logits(&t, logits, wanted, true), want);
     ls_tensor_destroy(logits);
     ls_tensor_destroy(wanted);
     ls_device_close(device);
@@ -35,7 +35,7 @@ static void hits_are_counted_by_place(void **state)
 {
     float scores[ROWS][CLASSES];
     int64_t targets[ROWS] = {6, 5, 4, 2, 1, 0}; // places 0, 1, 2, 4, 5, 6
-    tally t;
+    rank_sums t;
 
     (void)state;
     for (int i = 0; i < ROWS; i++)
@@ -51,7 +51,7 @@ static void of_equal_logits_the_first_counts_as_larger(void **state)
 {
     float scores[ROWS][CLASSES] = {{0}};
     int64_t targets[ROWS] = {0, 1, 4, 5, 6, 0};
-    tally t;
+    rank_sums t;
 
     (void)state;
     t = count(scores, targets, ROWS, LS_OK);
@@ -63,7 +63,7 @@ static void the_loss_is_the_cross_entropy(void **state)
 {
     float scores[2][CLASSES] = {{1000, 0, 0, 0, 0, 0, 0}, {0}};
     int64_t targets[2] = {1, 3};
-    tally t;
+    rank_sums t;
 
     (void)state;
     t = count(scores, targets, 2, LS_OK);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.h - what all ranks have counted since the last report, and the time of each phase.
+ */
+#ifndef LS_TRAIN_REPORT_H
+#define LS_TRAIN_REPORT_H
+
+#include <lockstep/train.h>
+
+#include "train/history.h"
+
+typedef struct report {
+    rank_sums window;     /* of this rank since the last report */
+    rank_sums epoch;      /* of all ranks in this epoch, up to the last report */
+    int64_t bad_images;   /* of all ranks, up to the last report */
+    uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
+    int64_t test_samples; /* of the last evaluation, all ranks */
+    int64_t mark_ns;      /* start of the current phase */
+} report;
+
+/* Ends a phase of the step, which began at mark_ns, and begins the next one. */
+void report_phase(ls_run *run, phase which);
+/* After each step: a report when one is due. Collective. */
+LS_MUST_USE ls_status report_step(ls_run *run);
+/* Broken images of a loader since the last call; `seen` is the total so far. */
+double report_bad_images(const ls_loader *loader, uint64_t *seen);
+/* Reports what has been counted since the last report. Collective. */
+LS_MUST_USE ls_status report_rest(ls_run *run, history_point *point);
+/* Writes a line of metrics; `point` may be NULL. */
+LS_MUST_USE ls_status report_metrics(ls_run *run, const history_point *point, bool has_test);
+
+#endif
