@@ -318,7 +318,7 @@ static void play_message(const message *m, const char *words)
     play(&i, words);
 }
 
-static void a_peer_that_sends_nonsense_is_named(void **state)
+static void peer_that_sends_garbage_is_named(void **state)
 {
     impostor garbage = {.n_bytes = sizeof(garbage.bytes)};
     impostor half = {.n_bytes = 50};
@@ -328,7 +328,7 @@ static void a_peer_that_sends_nonsense_is_named(void **state)
 
     LS_UNUSED(state);
     memset(garbage.bytes, 0x5a, sizeof(garbage.bytes));
-    play(&garbage, "sent what is no message");
+    play(&garbage, "sent an invalid message");
     message_encode(&half_sent, half.bytes);
     play(&half, "closed its connection");
 
@@ -336,16 +336,16 @@ static void a_peer_that_sends_nonsense_is_named(void **state)
                  "payload of 1073741824 bytes");
     play_message(&(message){.type = MESSAGE_CREDIT, .credit = 1U << 20}, "credit for 1048576");
     play_message(&(message){.type = MESSAGE_DATA, .sequence = 9, .bytes = 100, .total = 100},
-                 "payload that nobody asked for");
+                 "payload that was not requested");
     play_message(&(message){.type = MESSAGE_PIECE, .is_direct = true, .bytes = 9, .total = 9},
-                 "piece of a message that nobody asked for");
+                 "piece of a message that was not requested");
     play_message(&(message){.type = MESSAGE_READY, .is_direct = true, .total = 9},
                  "answer to a message that was not announced");
     // A stamp that nobody can have, for the operation under way.
     last = (message){.type = MESSAGE_DATA, .is_charged = true, .sequence = 1, .bytes = 0};
     memset(no_stamp, 0xff, sizeof(no_stamp));
     last.stamp = no_stamp;
-    play_message(&last, "an operation that nobody can start");
+    play_message(&last, "an operation with an invalid stamp");
 }
 
 // --- joining ---
@@ -791,7 +791,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(whoever_needs_a_rank_that_left_is_told_its_number),
         cmocka_unit_test(what_a_rank_sent_before_it_left_can_be_received),
         cmocka_unit_test(a_receive_from_any_ends_when_all_others_have_left),
-        cmocka_unit_test(a_peer_that_sends_nonsense_is_named),
+        cmocka_unit_test(peer_that_sends_garbage_is_named),
         cmocka_unit_test(unauthenticated_connections_do_not_delay_a_rank),
         cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
         cmocka_unit_test(a_rank_in_another_mode_does_not_get_in),

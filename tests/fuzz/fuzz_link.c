@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "comm/native/native.h"
+#include "comm/native/match.h"
 
 #include <string.h>
 

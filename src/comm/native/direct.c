@@ -2,39 +2,30 @@
 /*
  * direct.c - send and receive between two ranks of a group.
  *
- * Messages of one (sender, receiver, tag) come in the order they were sent, as links keep order and receives are served in the
- * order they were posted. Small messages go at once. Large ones are announced, so that a receive from any source can find
- * them; the receive answers READY, and the payload follows in pieces.
+ * Messages of one (sender, receiver, tag) arrive in the order they were sent, because links keep order
+ * and receives are served in the order they were posted. Small messages are sent at once. Large ones
+ * are announced, so that a receive from any source can match them; the receiver answers READY, and the
+ * payload follows in pieces. Within a host the receiver reads a large payload from the sender's memory
+ * where it can. native.c starts operations here, match.c passes the messages that come in.
  */
-#include "comm/native/mesh.h"
-#include "comm/native/native.h"
+#include "comm/native/direct.h"
 
-#include "base/alloc.h"
+#include "comm/native/errors.h"
+#include "comm/native/match.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define PIECE_BYTES  (256U << 10)
 #define PIECES_AHEAD 2
-#define SPLIT_BYTES                                                                                \
-    ((size_t)512 << 10) /* from here on both sides copy, where both can reach both places */
+/* From this size on both sides copy, where each can reach the other's memory. */
+#define SPLIT_BYTES ((size_t)512 << 10)
 
 // --- works ---
 
 static void finish_work(transfer *t)
 {
     native_end_work(t->owner);
-}
-
-static native_work *new_work(native_state *s)
-{
-    native_work *w;
-
-    if (list_empty(&s->free_directs))
-        return ls_calloc(1, sizeof(*w));
-    w = list_entry(s->free_directs.next, native_work, node);
-    list_remove(&w->node);
-    return w;
 }
 
 void direct_release(native_work *w)
@@ -44,17 +35,7 @@ void direct_release(native_work *w)
     list_append(&w->group->state->free_directs, &w->node);
 }
 
-void direct_free(native_state *s)
-{
-    while (!list_empty(&s->free_directs)) {
-        native_work *w = list_entry(s->free_directs.next, native_work, node);
-
-        list_remove(&w->node);
-        ls_free(w);
-    }
-}
-
-// Whether sender and receiver mean the same type and count; breaks the group if not.
+// Whether sender and receiver have the same type and count; breaks the group if not.
 static bool agrees(const transfer *t, native_peer *p, const message *m)
 {
     // Equal types and bytes are equal counts.
@@ -73,7 +54,7 @@ static void queue_pieces(transfer *t)
         const size_t left = t->bytes - t->queued;
         const size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-        // First, as the piece may go out at once, and direct_sent() is called then.
+        // Before the call: the piece may be sent at once, and direct_sent() is called then.
         t->queued += bytes;
         match_queue_payload(t, t->from + t->queued - bytes, bytes, MESSAGE_PIECE, false);
     }
@@ -82,7 +63,7 @@ static void queue_pieces(transfer *t)
 void direct_sent(transfer *t, size_t bytes)
 {
     if (t->queued == 0 && (t->is_offered || !t->is_send))
-        return; // that was the offer, or the answer to one
+        return; // an offer, or the answer to one
     t->moved += bytes;
     if (t->moved == t->bytes)
         t->finished(t);
@@ -90,7 +71,7 @@ void direct_sent(transfer *t, size_t bytes)
         queue_pieces(t);
 }
 
-// Whether the receiver can read the payload where it lies.
+// Whether the receiver can read the payload from this rank's memory.
 static bool can_offer(transfer *t)
 {
     native_state *s = t->group->state;
@@ -108,7 +89,7 @@ static void start_send(transfer *t)
 {
     native_peer *p = t->peer;
 
-    LS_ASSERT(p != NULL); // only receives may be from any
+    LS_ASSERT(p != NULL); // only receives may have any source
     if (p->link->is_ended || p->link->is_cut) {
         errors_lost_peer(t->group, p, t->stamp);
         return;
@@ -142,7 +123,7 @@ static ls_status on_answer(native_peer *p, const message *m, uint8_t **target)
         if (!is_answered_by(t, m))
             continue;
         if (m->type != MESSAGE_READY && !t->is_offered)
-            return ls_fail(LS_EPROTO, "a message was taken that was not offered");
+            return ls_fail(LS_EPROTO, "answer to an offer that was not made");
         if (m->type == MESSAGE_SHARED) {
             p->receiving = t;
             *target = (uint8_t *)&t->offered;
@@ -160,7 +141,7 @@ static ls_status on_answer(native_peer *p, const message *m, uint8_t **target)
     return ls_fail(LS_EPROTO, "answer to a message that was not announced");
 }
 
-/* How much of a message that both sides copy is the receiver's: whole lines. */
+/* The receiver's part of a message that both sides copy: whole cache lines. */
 static size_t first_half(const transfer *t)
 {
     return t->bytes / 2 / 64 * 64;
@@ -226,7 +207,7 @@ static int member_of(const native_group *g, const native_peer *p)
     return i;
 }
 
-// The sender's memory, where it is shared; NULL: it is not, or cannot be reached.
+// The sender's memory, mapped here; NULL: it is not shared, or cannot be mapped.
 static const uint8_t *map_offered(transfer *t)
 {
     const segment_ref ref = {.offset = t->offered.offset, .id = t->offered.id};
@@ -238,8 +219,8 @@ static const uint8_t *map_offered(transfer *t)
     return from;
 }
 
-// The receiver has read all that it reads itself. A sender that has given up the message may have
-// changed it meanwhile.
+// This rank has read its part of the payload. A sender that has given up the message may have changed
+// it meanwhile.
 static void receive_done(transfer *t)
 {
     char buf[96];
@@ -254,7 +235,7 @@ static void receive_done(transfer *t)
     t->finished(t);
 }
 
-// A large message between two places that both sides can reach: the sender, who would only wait, copies the other half.
+// Both sides can reach the other's memory: the sender, which would only wait, copies the other half.
 static bool split_copy(transfer *t, const uint8_t *from)
 {
     segment_ref ref = {0};
@@ -270,8 +251,8 @@ static bool split_copy(transfer *t, const uint8_t *from)
     return true;
 }
 
-// One copy, straight from the sender's memory: through a mapping where it is shared, which is quicker than a call for such
-// pages. Where it cannot be read after all, the pieces come as without an offer.
+// One copy, straight from the sender's memory: through a mapping where it is shared, which is faster
+// than a system call for such pages. Where it cannot be read, the receiver requests the pieces.
 static void read_offer(transfer *t)
 {
     team *members = t->group->team;
@@ -281,7 +262,7 @@ static void read_offer(transfer *t)
     if (from != NULL && split_copy(t, from))
         return;
     if (from != NULL) {
-        memmove(t->to, from, t->bytes); // between threads of a process they may overlap
+        memmove(t->to, from, t->bytes); // threads of one process: they may overlap
         receive_done(t);
     } else if (members != NULL &&
                team_read(members, member_of(t->group, t->peer),
@@ -300,25 +281,25 @@ static ls_status on_written(native_peer *p, const message *m)
         if (!is_answered_by(t, m))
             continue;
         if (t->view == NULL)
-            return ls_fail(LS_EPROTO, "a message was written that was not shared");
+            return ls_fail(LS_EPROTO, "half of a message was written that was not shared");
         list_remove(&t->node);
         receive_done(t);
         return LS_OK;
     }
-    return ls_fail(LS_EPROTO, "a message was written that nobody asked for");
+    return ls_fail(LS_EPROTO, "half of a message was written that was not requested");
 }
 
-void direct_claim_unexpected(unexpected_message *c, transfer *t)
+void direct_claim_unexpected(unexpected_message *u, transfer *t)
 {
-    if (c->m.type == MESSAGE_OFFER) {
-        memcpy(&t->offered, c->data, sizeof(t->offered));
-        pool_free_unexpected(c);
+    if (u->m.type == MESSAGE_OFFER) {
+        memcpy(&t->offered, u->data, sizeof(t->offered));
+        match_free_unexpected(u);
         read_offer(t);
         return;
     }
     if (t->bytes > 0)
-        memcpy(t->to, c->data, t->bytes);
-    pool_free_unexpected(c);
+        memcpy(t->to, u->data, t->bytes);
+    match_free_unexpected(u);
     t->finished(t);
 }
 
@@ -333,24 +314,24 @@ static void start_receive(transfer *t)
     native_state *s = t->group->state;
 
     list_for_each (node, &s->unexpected) {
-        unexpected_message *c = list_entry(node, unexpected_message, node);
-        native_peer *p = c->peer;
+        unexpected_message *u = list_entry(node, unexpected_message, node);
+        native_peer *p = u->peer;
 
-        if (c->claimer != NULL || !fits(t, p, &c->m))
+        if (u->claimer != NULL || !fits(t, p, &u->m))
             continue;
-        if (!agrees(t, p, &c->m))
+        if (!agrees(t, p, &u->m))
             return;
-        if (c->m.type == MESSAGE_ANNOUNCE) {
-            request_announced(t, p, &c->m);
-            pool_free_unexpected(c);
+        if (u->m.type == MESSAGE_ANNOUNCE) {
+            request_announced(t, p, &u->m);
+            match_free_unexpected(u);
             return;
         }
         set_source(t, p);
-        t->sequence = c->m.sequence;
-        match_return_credit(p, &c->m);
-        c->claimer = t;
-        if (c->is_complete)
-            direct_claim_unexpected(c, t);
+        t->sequence = u->m.sequence;
+        match_return_credit(p, &u->m);
+        u->claimer = t;
+        if (u->is_complete)
+            direct_claim_unexpected(u, t);
         return;
     }
     if (t->peer != NULL && t->peer->link->is_ended) {
@@ -363,7 +344,7 @@ static void start_receive(transfer *t)
     }
     list_append(&t->group->receives, &t->node);
     if (t->peer != NULL)
-        mesh_expect(t->peer);
+        mesh_expect(s->mesh, t->peer->rank);
 }
 
 bool direct_try_receive(transfer *t)
@@ -406,7 +387,7 @@ static ls_status on_message(native_peer *p, native_group *g, const message *m, u
         }
     }
     if (m->type == MESSAGE_DATA && !m->is_charged)
-        return ls_fail(LS_EPROTO, "payload that nobody asked for");
+        return ls_fail(LS_EPROTO, "payload that was not requested");
     return match_save_unexpected(p, m, &p->state->unexpected, target);
 }
 
@@ -423,7 +404,7 @@ static ls_status on_piece(native_peer *p, const message *m, uint8_t **target)
         *target = t->to + t->moved;
         return LS_OK;
     }
-    return ls_fail(LS_EPROTO, "piece of a message that nobody asked for");
+    return ls_fail(LS_EPROTO, "piece of a message that was not requested");
 }
 
 void direct_received(transfer *t, size_t bytes)
@@ -462,10 +443,10 @@ ls_status direct_on_message(native_peer *p, native_group *g, const message *m, u
     case MESSAGE_CREDIT:
         break;
     }
-    return ls_fail(LS_EPROTO, "credit that names a message");
+    return ls_fail(LS_EPROTO, "credit in a message of a group");
 }
 
-/* A message that can be posted needs no work of the backend's. */
+/* Sends without a native_work if the message can be posted. */
 static bool send_at_once(native_group *g, const coll *op)
 {
     native_peer *p = g->peers[op->root];
@@ -493,7 +474,7 @@ static bool send_at_once(native_group *g, const coll *op)
     return true;
 }
 
-/* A receive that would be the next to be served, whose message is already there. */
+/* Receives without a native_work if no earlier receive waits and the message has come. */
 static bool receive_at_once(native_group *g, const coll *op)
 {
     link_wanted wanted = {.group = g->info->id,
@@ -522,7 +503,7 @@ void direct_start(native_group *g, backend_work *work)
         s->host->done(s->host->self, work, LS_OK, NULL);
         return;
     }
-    w = new_work(s);
+    w = native_new_work(&s->free_directs);
     if (w == NULL) {
         s->host->done(s->host->self, work, LS_ENOMEM, "no memory for an operation");
         return;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* errors.c - what went wrong between two ranks, in words that name both. */
-#include "comm/native/native.h"
+/*
+ * errors.c - the texts of what went wrong between two ranks. Each names both ranks and the operation.
+ * match.c and direct.c call it when messages disagree and when a link ends.
+ */
+#include "comm/native/errors.h"
 
 #include "base/text.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site stands at the end */
+#define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site is at the end */
 
-// all_to_all_v counts differ between ranks by right; exchange by exchange they are compared as bytes.
+// The counts of all_to_all_v may differ between ranks; each pair compares the bytes of its messages.
 bool errors_same_operation(const uint8_t *a, const uint8_t *b)
 {
     op_stamp left;
@@ -29,7 +32,7 @@ static const char *decoded_text(char *buf, size_t n, const uint8_t *stamp)
     op_stamp s;
 
     if (stamp_decode(stamp, &s) != LS_OK)
-        return text_format(buf, n, "an operation that nobody can start");
+        return text_format(buf, n, "an operation with an invalid stamp");
     return stamp_text(buf, n, &s);
 }
 
@@ -60,7 +63,7 @@ void errors_size_mismatch(native_group *g, native_peer *p, uint64_t theirs, uint
                  theirs, g->state->rank, ours, decoded_text(text, sizeof(text), stamp));
 }
 
-// A message that no step of ours belongs to, though the stamps agree: the counts of all_to_all_v, or the segments, differ.
+// The counts of all_to_all_v, or the segment sizes, differ.
 void errors_extra_message(native_group *g, const native_peer *p, const message *m,
                           const uint8_t *stamp)
 {
@@ -89,7 +92,7 @@ void errors_lost_peer(native_group *g, native_peer *p, const uint8_t *stamp)
         native_break(g, CAUSE_FAULT, p->rank, "%s cannot be reached for %s: %s", who, text,
                      p->unreachable);
     else if (l->fault[0] != 0)
-        native_break(g, CAUSE_FAULT, p->rank, "%s sent what is no message (%s) during %s", who,
+        native_break(g, CAUSE_FAULT, p->rank, "%s sent an invalid message (%s) during %s", who,
                      l->fault, text);
     else if (l->error != 0)
         native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", who, text,

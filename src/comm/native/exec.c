@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec.c - carrying out collectives: each chunk's plan runs in a lane, several lanes at a time, so that one chunk's messages
- * move while another's are added.
+ * exec.c - carries out collectives: each chunk's plan runs in a lane, several lanes at a time, so that
+ * the messages of one chunk move while another is added up.
  *
- * The operations of a group run in a window in the order of their start, and the chunks of an operation in order. As every rank
- * always works on its oldest operation and chunk, the oldest of all can always go on.
+ * The operations of a group run in a window in the order of their start, and the chunks of an operation
+ * in order. Every rank always works on its oldest operation and chunk, so the oldest one of all can
+ * always go on. native.c calls it.
  */
-#include "comm/native/native.h"
+#include "comm/native/exec.h"
+
+#include "comm/native/match.h"
 
 #include "base/alloc.h"
 
 #include <string.h>
 
+#define WINDOW        4 /* operations of one group under way */
 #define SCRATCH_ALIGN 64
 #define TAG_BITS      24
 #define OPERANDS_FEW  32
@@ -54,13 +58,13 @@ static void message_done(transfer *t)
     lane *l = t->owner;
 
     if (!t->is_send)
-        l->work->work->awaited = t->peer->rank; // the last receive of all has kept it longest
-    pool_free_transfer(t->group->state, t);
+        l->work->work->awaited = t->peer->rank; // the last receive to finish
+    message_pool_free_transfer(&t->group->state->pool, t);
     if (--l->pending == 0)
         make_runnable(l);
 }
 
-// Messages of the operation may be under way: only the end of the whole group gets rid of them.
+// Messages of the operation may be under way: only breaking the whole group cancels them.
 static void no_memory(native_work *w)
 {
     char text[200];
@@ -73,7 +77,7 @@ static void begin_message(lane *l, const plan_step *step)
 {
     native_work *w = l->work;
     native_group *g = w->group;
-    transfer *t = pool_new_transfer(g->state);
+    transfer *t = message_pool_new_transfer(&g->state->pool);
 
     if (t == NULL) {
         no_memory(w);
@@ -161,7 +165,7 @@ static void begin_round(lane *l)
 {
     const int round = l->next_round++;
 
-    l->pending++; // messages that move at once must not end the round before it has begun
+    l->pending++; // messages that finish at once must not end the round while it begins
     for (size_t i = 0; i < l->steps.n_steps && !has_stopped(l->work); i++)
         if (l->steps.steps[i].round == round)
             begin_step(l, &l->steps.steps[i]);
@@ -235,7 +239,7 @@ void exec_fill_window(native_group *g)
     list_for_each (node, &g->works) {
         native_work *w = list_entry(node, native_work, node);
 
-        if (g->n_running >= NATIVE_WINDOW || g->is_broken)
+        if (g->n_running >= WINDOW || g->is_broken)
             return;
         if (w->is_running || w->has_ended)
             continue;
@@ -246,22 +250,10 @@ void exec_fill_window(native_group *g)
     }
 }
 
-static native_work *new_work(native_state *s)
-{
-    native_work *w;
-
-    if (!list_empty(&s->free_collectives)) {
-        w = list_entry(s->free_collectives.next, native_work, node);
-        list_remove(&w->node);
-        return w;
-    }
-    return ls_calloc(1, sizeof(*w));
-}
-
 void exec_start(native_group *g, backend_work *work)
 {
     native_state *s = g->state;
-    native_work *w = new_work(s);
+    native_work *w = native_new_work(&s->free_collectives);
 
     if (w == NULL) {
         s->host->done(s->host->self, work, LS_ENOMEM, "no memory for an operation");
@@ -303,18 +295,4 @@ void exec_release(native_work *w)
     if (w->is_running)
         g->n_running--;
     list_append(&g->state->free_collectives, &w->node);
-}
-
-void exec_free(native_state *s)
-{
-    while (!list_empty(&s->free_collectives)) {
-        native_work *w = list_entry(s->free_collectives.next, native_work, node);
-
-        list_remove(&w->node);
-        for (int i = 0; i < NATIVE_LANES; i++) {
-            plan_free(&w->lanes[i].steps);
-            ls_free(w->lanes[i].scratch);
-        }
-        ls_free(w);
-    }
 }

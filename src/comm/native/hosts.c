@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.c - learning which ranks share a host: each rank knows its own neighbours, one all_gather of all ranks tells the rest.
+ * hosts.c - finds out which ranks share a host: each rank knows its own neighbours, and an all_gather of
+ * all ranks exchanges that. native.c calls it once all links exist; groups opened later use it for
+ * their layout.
  */
-#include "comm/native/native.h"
+#include "comm/native/join.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -10,7 +12,6 @@
 #include <poll.h>
 
 #define EXCHANGE_STEP_MS 20
-#define NEWS_MS          200
 #define GROUP_OF_JOIN    (GROUP_ALL - 1)
 
 static void exchange_done(void *self, backend_work *work, ls_status status, const char *text)
@@ -19,7 +20,7 @@ static void exchange_done(void *self, backend_work *work, ls_status status, cons
 
     LS_UNUSED(work);
     if (*result != LS_ETIMEOUT)
-        return; // it has broken before
+        return; // the group was broken before
     *result = status == LS_OK ? LS_OK : ls_fail(status, "%s", text);
 }
 
@@ -30,13 +31,13 @@ static void exchange_broken(void *self, const job_cause *cause)
     *result = ls_fail(cause_status(cause->kind), "%s", cause->text);
 }
 
-/* check() also reports a wait that takes long, so it is called in each step. */
+/* Calls check() in each step, because check() also reports a wait that takes long. */
 static bool is_over(const comm_host *engine, struct pollfd *hub)
 {
     return engine->check == NULL ? poll(hub, 1, 0) > 0 : engine->check(engine->self) != LS_OK;
 }
 
-/* s->host is the exchange's own meanwhile; `engine` is who knows whether the job goes on. */
+/* s->host is the exchange's own meanwhile; `engine` knows whether the job goes on. */
 static void run_exchange(native_state *s, const comm_host *engine, const comm_boot *boot,
                          backend_work *work, ls_status *result)
 {
@@ -50,7 +51,7 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
         if (native_backend_ops.progress(s))
             continue;
         native_backend_ops.wait(s, EXCHANGE_STEP_MS);
-        // As in join.c: the end of the job leaves no time.
+        // The end of the job ends the wait.
         if (hub.fd >= 0 && is_over(engine, &hub)) {
             hub.fd = -1;
             deadline_ms = ls_now_ms();
@@ -58,11 +59,12 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
     }
     if (*result == LS_ETIMEOUT)
         native_backend_ops.abort_group(g, LS_ETIMEOUT,
-                                       "other ranks did not say which hosts they are on");
+                                       "other ranks did not report which hosts they are on");
     native_backend_ops.abort_group(g, LS_ECANCELED, "broken");
 }
 
-// Only where hosts have several ranks, which no rank can know for the others: so whenever some rank is not on this host.
+// Needed only where hosts have several ranks, but a rank does not know that of other hosts: so it is
+// done whenever some rank is not on this host.
 ls_status native_exchange_hosts(native_state *s, const comm_boot *boot)
 {
     const comm_host *host = s->host;
@@ -107,7 +109,7 @@ ls_status native_exchange_hosts(native_state *s, const comm_boot *boot)
         native_backend_ops.close_group(work.group);
     }
     s->host = host;
-    s->host_names = names; // only now: groups opened from here on have a layout
+    s->host_names = names; // groups opened from here on have a layout
     ls_free(members);
     return result;
 }

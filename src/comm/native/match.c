@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * match.c - bringing messages and receives together.
+ * match.c - brings messages and receives together.
  *
- * A message of at most MESSAGE_EAGER_BYTES goes at once and is charged to the sender's credit until it has found its
- * receive; what comes early is kept, so the memory for it is bounded by the credit and the stream never has to stop. Without
- * credit, and for larger payloads, the sender waits for READY, which a posted receive sends. So no message ever blocks another,
- * whatever groups and operations are under way.
+ * A message of at most MESSAGE_EAGER_BYTES is sent at once and charged to the sender's credit until it
+ * has found its receive; a message that comes before its receive is saved. So the credit bounds the
+ * memory for saved messages, and the stream never has to stop. Without credit, and for larger
+ * payloads, the sender waits for READY, which a posted receive sends. So no message ever blocks
+ * another, whatever groups and operations are under way. exec.c and direct.c send and receive, links
+ * call the sink.
  */
-#include "comm/native/mesh.h"
-#include "comm/native/native.h"
+#include "comm/native/match.h"
+
+#include "comm/native/direct.h"
+#include "comm/native/errors.h"
 
 #include "base/alloc.h"
-#include "base/text.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define CHARGE(bytes) (MESSAGE_HEADER_BYTES + (uint64_t)(bytes))
+#define CREDIT_BYTES   (1U << 20) /* charged bytes to one peer that may wait for their receives */
+#define UNEXPECTED_MAX 65536      /* messages of one peer that may wait for their receives */
+#define CHARGE(bytes)  (MESSAGE_HEADER_BYTES + (uint64_t)(bytes))
 
 void match_init(native_peer *p)
 {
@@ -32,7 +37,7 @@ bool match_is_expecting(const native_peer *p)
            !list_empty(&p->awaiting) || !list_empty(&p->pieces);
 }
 
-// The stamp of our operation with this number, NULL when it has not started yet or is long over.
+// The stamp of this rank's operation with this number; NULL: it has not started, or ended long ago.
 static const uint8_t *stamp_of(const native_group *g, uint64_t sequence, bool *is_over)
 {
     *is_over = false;
@@ -58,16 +63,16 @@ static void queue_item(native_peer *p, link_item *item, const message *m)
     p->reported = p->consumed;
     link_send(p->link, item);
     if (p->link->ops == NULL)
-        mesh_connect(p);
+        mesh_connect(p->state->mesh, p->rank);
 }
 
 void match_send_credit(native_peer *p)
 {
-    link_item *item = pool_new_item(p->state);
-    message nothing = {.type = MESSAGE_CREDIT, .credit = p->consumed};
+    link_item *item = message_pool_new_item(&p->state->pool);
+    const message empty = {.type = MESSAGE_CREDIT, .credit = p->consumed};
 
-    if (item != NULL) // else the next message says it
-        queue_item(p, item, &nothing);
+    if (item != NULL) // else the next message carries it
+        queue_item(p, item, &empty);
 }
 
 static bool post(native_peer *p, const message *m, const uint8_t *payload)
@@ -78,19 +83,12 @@ static bool post(native_peer *p, const message *m, const uint8_t *payload)
     return true;
 }
 
-// So many bytes of it have gone out.
 static void send_done(transfer *t, size_t bytes)
 {
     if (t->is_direct)
         direct_sent(t, bytes);
     else
         t->finished(t);
-}
-
-static void no_memory(native_group *g)
-{
-    native_break(g, CAUSE_FAULT, g->state->rank, "rank %d has no memory for a message",
-                 g->state->rank);
 }
 
 void match_queue_control(native_peer *p, message_type type, const transfer *t)
@@ -108,9 +106,9 @@ void match_queue_control(native_peer *p, message_type type, const transfer *t)
 
     if (post(p, &m, NULL))
         return;
-    item = pool_new_item(p->state);
+    item = message_pool_new_item(&p->state->pool);
     if (item == NULL) {
-        no_memory(t->group);
+        native_break_no_memory(t->group);
         return;
     }
     queue_item(p, item, &m);
@@ -137,10 +135,10 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
         send_done(t, bytes);
         return;
     }
-    item = pool_new_item(p->state);
+    item = message_pool_new_item(&p->state->pool);
     if (item == NULL) {
-        no_memory(t->group);
-        pool_drop_transfer(p->state, t);
+        native_break_no_memory(t->group);
+        message_pool_drop_transfer(&p->state->pool, t);
         return;
     }
     item->payload = from;
@@ -151,7 +149,7 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
 
 static bool has_credit(const native_peer *p, size_t bytes)
 {
-    return p->charged - p->credit + CHARGE(bytes) <= NATIVE_CREDIT;
+    return p->charged - p->credit + CHARGE(bytes) <= CREDIT_BYTES;
 }
 
 bool match_charge(native_peer *p, size_t bytes)
@@ -188,8 +186,8 @@ void match_return_credit(native_peer *p, const message *m)
     if (!m->is_charged)
         return;
     p->consumed += CHARGE(m->bytes);
-    if (p->consumed - p->reported >= NATIVE_CREDIT / 4)
-        match_send_credit(p); // which carries the credit
+    if (p->consumed - p->reported >= CREDIT_BYTES / 4)
+        match_send_credit(p);
 }
 
 static unexpected_message *find_unexpected(const native_peer *p, const transfer *t, bool want_ready)
@@ -197,12 +195,12 @@ static unexpected_message *find_unexpected(const native_peer *p, const transfer 
     if (p->n_unexpected == 0)
         return NULL;
     list_for_each (node, &p->unexpected) {
-        unexpected_message *c = list_entry(node, unexpected_message, node);
+        unexpected_message *u = list_entry(node, unexpected_message, node);
 
-        if (c->m.group == t->group->info->id && c->m.sequence == t->sequence &&
-            c->m.step == t->step && (c->m.type == MESSAGE_READY) == want_ready &&
-            c->claimer == NULL)
-            return c;
+        if (u->m.group == t->group->info->id && u->m.sequence == t->sequence &&
+            u->m.step == t->step && (u->m.type == MESSAGE_READY) == want_ready &&
+            u->claimer == NULL)
+            return u;
     }
     return NULL;
 }
@@ -232,7 +230,7 @@ void match_send(transfer *t)
 
     if (p->link->is_ended || p->link->is_cut) {
         errors_lost_peer(t->group, p, t->stamp);
-        pool_drop_transfer(p->state, t);
+        message_pool_drop_transfer(&p->state->pool, t);
         return;
     }
     if (t->bytes <= MESSAGE_EAGER_BYTES) {
@@ -254,8 +252,8 @@ void match_send(transfer *t)
     if (agrees(t, p, &ready->m))
         match_queue_payload(t, t->from, t->bytes, MESSAGE_DATA, false);
     else
-        pool_drop_transfer(p->state, t);
-    pool_free_unexpected(ready);
+        message_pool_drop_transfer(&p->state->pool, t);
+    match_free_unexpected(ready);
 }
 
 // --- receiving ---
@@ -263,39 +261,39 @@ void match_send(transfer *t)
 void match_receive(transfer *t)
 {
     native_peer *p = t->peer;
-    unexpected_message *c = find_unexpected(p, t, false);
+    unexpected_message *u = find_unexpected(p, t, false);
     bool needs_ready = t->bytes > MESSAGE_EAGER_BYTES;
 
-    if (c != NULL && !agrees(t, p, &c->m)) {
-        pool_drop_transfer(p->state, t);
+    if (u != NULL && !agrees(t, p, &u->m)) {
+        message_pool_drop_transfer(&p->state->pool, t);
         return;
     }
-    if (c != NULL && c->m.type == MESSAGE_DATA) {
-        match_return_credit(p, &c->m);
-        if (!c->is_complete) {
-            c->claimer = t;
+    if (u != NULL && u->m.type == MESSAGE_DATA) {
+        match_return_credit(p, &u->m);
+        if (!u->is_complete) {
+            u->claimer = t;
             return;
         }
         if (t->bytes > 0)
-            memcpy(t->to, c->data, t->bytes);
-        pool_free_unexpected(c);
+            memcpy(t->to, u->data, t->bytes);
+        match_free_unexpected(u);
         t->finished(t);
         return;
     }
-    if (c != NULL) { // announced
+    if (u != NULL) { // announced
         needs_ready = true;
-        pool_free_unexpected(c);
+        match_free_unexpected(u);
     }
     if (p->link->is_ended) {
         errors_lost_peer(t->group, p, t->stamp);
-        pool_drop_transfer(p->state, t);
+        message_pool_drop_transfer(&p->state->pool, t);
         return;
     }
     list_append(&p->receives, &t->node);
     if (needs_ready)
         match_queue_control(p, MESSAGE_READY, t);
     else
-        mesh_expect(p);
+        mesh_expect(p->state->mesh, p->rank);
 }
 
 static transfer *find_transfer(list_node *list, const message *m)
@@ -312,27 +310,26 @@ static transfer *find_transfer(list_node *list, const message *m)
 
 ls_status match_save_unexpected(native_peer *p, const message *m, list_node *list, uint8_t **target)
 {
-    unexpected_message *c;
+    unexpected_message *u;
 
-    // The peer's own credit keeps an honest one at half of this.
-    if (m->is_charged && p->unexpected_bytes + CHARGE(m->bytes) > 2 * (uint64_t)NATIVE_CREDIT)
-        return ls_fail(LS_EPROTO, "more unasked payload than agreed");
-    if (p->n_unexpected == NATIVE_UNEXPECTED_MAX)
-        return ls_fail(LS_EPROTO, "more than %d messages before their receives",
-                       NATIVE_UNEXPECTED_MAX);
-    c = pool_new_unexpected(p->state, (size_t)m->bytes);
-    if (c == NULL)
+    // A correct peer's own credit keeps it at half of this.
+    if (m->is_charged && p->unexpected_bytes + CHARGE(m->bytes) > 2 * (uint64_t)CREDIT_BYTES)
+        return ls_fail(LS_EPROTO, "more payload without a receive than its credit allows");
+    if (p->n_unexpected == UNEXPECTED_MAX)
+        return ls_fail(LS_EPROTO, "more than %d messages before their receives", UNEXPECTED_MAX);
+    u = message_pool_new_unexpected(&p->state->pool, (size_t)m->bytes);
+    if (u == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a message of %" PRIu64 " bytes", m->bytes);
-    c->peer = p;
-    c->m = *m;
-    c->m.stamp = memcpy(c->stamp, m->stamp, STAMP_BYTES);
-    c->is_complete = m->bytes == 0;
-    list_append(list, &c->node);
+    u->peer = p;
+    u->m = *m;
+    u->m.stamp = memcpy(u->stamp, m->stamp, STAMP_BYTES);
+    u->is_complete = m->bytes == 0;
+    list_append(list, &u->node);
     p->n_unexpected++;
     p->unexpected_bytes += m->is_charged ? CHARGE(m->bytes) : 0;
-    if (!c->is_complete) {
-        p->receiving_unexpected = c;
-        *target = c->data;
+    if (!u->is_complete) {
+        p->receiving_unexpected = u;
+        *target = u->data;
     }
     return LS_OK;
 }
@@ -352,17 +349,17 @@ static ls_status save_unexpected(native_peer *p, native_group *g, const message 
         return LS_OK;
     }
     if (m->type == MESSAGE_DATA && !m->is_charged)
-        return ls_fail(LS_EPROTO, "payload that nobody asked for");
+        return ls_fail(LS_EPROTO, "payload that was not requested");
     return match_save_unexpected(p, m, &p->unexpected, target);
 }
 
 static ls_status on_ready(native_peer *p, native_group *g, const message *m)
 {
     transfer *t = find_transfer(&p->awaiting, m);
-    uint8_t *nowhere = NULL;
+    uint8_t *unused = NULL;
 
     if (t == NULL)
-        return save_unexpected(p, g, m, &nowhere);
+        return save_unexpected(p, g, m, &unused);
     if (!agrees(t, p, m))
         return LS_OK;
     list_remove(&t->node);
@@ -373,12 +370,11 @@ static ls_status on_ready(native_peer *p, native_group *g, const message *m)
 static ls_status on_announce(native_peer *p, native_group *g, const message *m)
 {
     transfer *t = find_transfer(&p->receives, m);
-    uint8_t *nowhere = NULL;
+    uint8_t *unused = NULL;
 
     if (t == NULL)
-        return save_unexpected(p, g, m, &nowhere);
-    if (agrees(t, p, m) &&
-        t->bytes <= MESSAGE_EAGER_BYTES) // larger ones have asked when they were posted
+        return save_unexpected(p, g, m, &unused);
+    if (agrees(t, p, m) && t->bytes <= MESSAGE_EAGER_BYTES) // larger ones sent READY when posted
         match_queue_control(p, MESSAGE_READY, t);
     return LS_OK;
 }
@@ -433,22 +429,42 @@ static ls_status on_begin(void *self, const message *m, uint8_t **target)
     case MESSAGE_WRITTEN:
         break;
     }
-    return ls_fail(LS_EPROTO, "piece of a collective");
+    return ls_fail(LS_EPROTO, "piece of a message in a collective");
 }
 
-static void complete_unexpected(unexpected_message *c)
+void match_free_unexpected(unexpected_message *u)
 {
-    transfer *t = c->claimer;
+    native_peer *p = u->peer;
 
-    c->is_complete = true;
+    list_remove(&u->node);
+    p->n_unexpected--;
+    p->unexpected_bytes -= u->m.is_charged ? CHARGE(u->m.bytes) : 0;
+    if (p->receiving_unexpected == u) { // its payload is still coming in
+        p->receiving_unexpected = NULL;
+        link_drop_payload(p->link);
+    }
+    message_pool_free_unexpected(&p->state->pool, u);
+}
+
+void match_free(native_peer *p)
+{
+    while (!list_empty(&p->unexpected))
+        match_free_unexpected(list_entry(p->unexpected.next, unexpected_message, node));
+}
+
+static void complete_unexpected(unexpected_message *u)
+{
+    transfer *t = u->claimer;
+
+    u->is_complete = true;
     if (t == NULL)
         return;
     if (t->is_direct) {
-        direct_claim_unexpected(c, t);
+        direct_claim_unexpected(u, t);
         return;
     }
-    memcpy(t->to, c->data, t->bytes);
-    pool_free_unexpected(c);
+    memcpy(t->to, u->data, t->bytes);
+    match_free_unexpected(u);
     t->finished(t);
 }
 
@@ -456,7 +472,7 @@ static ls_status on_end(void *self)
 {
     native_peer *p = self;
     transfer *t = p->receiving;
-    unexpected_message *c = p->receiving_unexpected;
+    unexpected_message *u = p->receiving_unexpected;
 
     p->receiving = NULL;
     p->receiving_unexpected = NULL;
@@ -464,8 +480,8 @@ static ls_status on_end(void *self)
         direct_received(t, p->link->in_bytes);
     else if (t != NULL)
         t->finished(t);
-    else if (c != NULL)
-        complete_unexpected(c);
+    else if (u != NULL)
+        complete_unexpected(u);
     return LS_OK;
 }
 
@@ -475,7 +491,7 @@ static void on_sent(void *self, link_item *item)
     transfer *t = item->owner;
     const size_t bytes = item->bytes;
 
-    pool_free_item(p->state, item);
+    message_pool_free_item(&p->state->pool, item);
     if (t != NULL)
         send_done(t, bytes);
 }
@@ -485,7 +501,7 @@ link_sink match_sink(native_peer *p)
     return (link_sink){.begin = on_begin, .end = on_end, .sent = on_sent, .self = p};
 }
 
-// --- the end of groups, operations and peers ---
+// --- ending groups, operations and peers ---
 
 static void cancel_list(native_state *s, list_node *list, const native_group *g)
 {
@@ -496,7 +512,7 @@ static void cancel_list(native_state *s, list_node *list, const native_group *g)
         if (t->group != g)
             continue;
         list_remove(node);
-        pool_drop_transfer(s, t);
+        message_pool_drop_transfer(&s->pool, t);
     }
 }
 
@@ -516,23 +532,23 @@ static void cancel_items(native_peer *p, const native_group *g)
         if (link_withdraw(p->link, item)) {
             if (message_decode(item->header, &m) == LS_OK && m.is_charged)
                 p->charged -= CHARGE(item->bytes);
-            pool_free_item(p->state, item);
+            message_pool_free_item(&p->state->pool, item);
         }
         // A direct transfer may have several items; it belongs to its work.
-        pool_drop_transfer(p->state, t);
+        message_pool_drop_transfer(&p->state->pool, t);
     }
 }
 
 static void cancel_unexpected(native_state *s, list_node *list, const native_group *g)
 {
     for (list_node *node = list->next, *next; node != list; node = next) {
-        unexpected_message *c = list_entry(node, unexpected_message, node);
+        unexpected_message *u = list_entry(node, unexpected_message, node);
 
         next = node->next;
-        if (c->claimer == NULL || c->claimer->group != g)
+        if (u->claimer == NULL || u->claimer->group != g)
             continue;
-        pool_drop_transfer(s, c->claimer);
-        pool_free_unexpected(c);
+        message_pool_drop_transfer(&s->pool, u->claimer);
+        match_free_unexpected(u);
     }
 }
 
@@ -552,7 +568,7 @@ void match_cancel(native_group *g)
         cancel_unexpected(s, &p->unexpected, g);
         if (p->receiving != NULL && p->receiving->group == g) {
             link_drop_payload(p->link);
-            pool_drop_transfer(s, p->receiving);
+            message_pool_drop_transfer(&s->pool, p->receiving);
             p->receiving = NULL;
         }
     }
@@ -589,17 +605,17 @@ static void break_receivers(native_group *g, native_peer *p)
 
 void match_peer_gone(native_peer *p)
 {
-    unexpected_message *c = p->receiving_unexpected;
+    unexpected_message *u = p->receiving_unexpected;
 
     break_list(&p->receives, p);
     break_list(&p->awaiting, p);
     break_list(&p->pieces, p);
     if (p->receiving != NULL)
         errors_lost_peer(p->receiving->group, p, p->receiving->stamp);
-    if (c != NULL && c->claimer != NULL)
-        errors_lost_peer(c->claimer->group, p, c->claimer->stamp);
-    else if (c != NULL)
-        pool_free_unexpected(c);
+    if (u != NULL && u->claimer != NULL)
+        errors_lost_peer(u->claimer->group, p, u->claimer->stamp);
+    else if (u != NULL)
+        match_free_unexpected(u);
     list_for_each (node, &p->link->out) {
         const transfer *t = list_entry(node, link_item, node)->owner;
 
@@ -620,11 +636,11 @@ void match_check_unexpected(native_work *w)
         if (p->n_unexpected == 0)
             continue;
         list_for_each (node, &p->unexpected) {
-            const unexpected_message *c = list_entry(node, unexpected_message, node);
+            const unexpected_message *u = list_entry(node, unexpected_message, node);
 
-            if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence &&
-                !errors_same_operation(c->m.stamp, w->stamp))
-                errors_stamp_mismatch(g, p, c->m.stamp, w->stamp);
+            if (u->m.group == g->info->id && u->m.sequence == w->work->op.stamp.sequence &&
+                !errors_same_operation(u->m.stamp, w->stamp))
+                errors_stamp_mismatch(g, p, u->m.stamp, w->stamp);
         }
     }
 }
@@ -639,10 +655,10 @@ void match_check_leftover(native_work *w)
         if (p->n_unexpected == 0)
             continue;
         list_for_each (node, &p->unexpected) {
-            const unexpected_message *c = list_entry(node, unexpected_message, node);
+            const unexpected_message *u = list_entry(node, unexpected_message, node);
 
-            if (c->m.group == g->info->id && c->m.sequence == w->work->op.stamp.sequence)
-                errors_extra_message(w->group, p, &c->m, w->stamp);
+            if (u->m.group == g->info->id && u->m.sequence == w->work->op.stamp.sequence)
+                errors_extra_message(w->group, p, &u->m, w->stamp);
         }
     }
 }
@@ -650,13 +666,13 @@ void match_check_leftover(native_work *w)
 static void free_group_messages(list_node *list, uint32_t id)
 {
     for (list_node *node = list->next, *next; node != list; node = next) {
-        unexpected_message *c = list_entry(node, unexpected_message, node);
+        unexpected_message *u = list_entry(node, unexpected_message, node);
 
         next = node->next;
-        if (c->m.group != id)
+        if (u->m.group != id)
             continue;
-        match_return_credit(c->peer, &c->m);
-        pool_free_unexpected(c);
+        match_return_credit(u->peer, &u->m);
+        match_free_unexpected(u);
     }
 }
 

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mesh.c - makes the connections with ranks of other hosts, one state machine per peer.
+ *
+ * A peer's link gets its stream exactly once; until then at most one outgoing attempt and one candidate
+ * per direction exist. native.c drives it, join.c opens it; it calls back through mesh_events only.
+ */
 #include "comm/native/mesh.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/native/mesh_streams.h"
 #include "net/dial.h"
@@ -14,15 +21,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HIGHER_RANK_DELAY_MS                                                                       \
-    3 /* in most operations both need each other: the lower rank calls first */
-#define EXPECT_MS  1000
-#define REDIAL_MS  20
-#define CLOSED_MAX 50 /* connections of one peer that ended before a word was said */
+/* In most operations both ranks need each other: the lower one connects first. */
+#define HIGHER_RANK_DELAY_MS 3
+#define EXPECT_MS            1000
+#define REDIAL_MS            20
+#define CLOSED_MAX           50 /* connections of one peer that it closed before it sent anything */
 
 typedef struct mesh_peer mesh_peer;
 
-/* A connection that has proved itself, at the higher rank: the first word of the lower one chooses it. */
+/* An authenticated connection, at the higher rank: the lower rank selects it by sending. */
 typedef struct candidate {
     mesh_peer *owner;
     int fd; /* -1: none */
@@ -30,22 +37,22 @@ typedef struct candidate {
     seal_pair seals;
 } candidate;
 
-/* The way to one peer's connection. */
 struct mesh_peer {
-    mesh *m;
-    native_peer *peer;
+    mesh *m; /* NULL: no rank of another host */
+    int rank;
+    peer_link *link;
     dial *dialing;
-    net_address dialed_at; /* where the call that `ours` is succeeded */
-    streams *more;         /* connections behind the first; NULL: there is one only */
-    poll_timer timer;      /* until the next call, or until a failure is told */
-    candidate outgoing;    /* we called */
+    net_address dialed_at; /* of `outgoing`, and of the streams behind it */
+    streams *more;         /* connections after the first; NULL: there is one only */
+    poll_timer timer;      /* until the next attempt */
+    candidate outgoing;
     candidate incoming;
     int n_closed;
 };
 
 struct mesh {
-    native_state *s;
     const comm_boot *boot;
+    mesh_events events;
     poller *loop;
     listener *listener;
     mesh_peer *peers; /* by rank */
@@ -66,15 +73,15 @@ static handshake_claim claim_of(const mesh *m, uint32_t from, uint32_t to)
 
 static bool is_idle(const mesh_peer *c)
 {
-    return c->peer->link->ops == NULL && !c->peer->link->is_ended;
+    return c->link->ops == NULL && !c->link->is_ended;
 }
 
 static bool is_lower(const mesh_peer *c)
 {
-    return c->m->s->rank < c->peer->rank;
+    return c->m->boot->rank < c->rank;
 }
 
-// --- the ends of a mesh_peer ---
+// --- giving up ---
 
 static void drop_candidate(candidate *k)
 {
@@ -95,45 +102,46 @@ static void close_pending(mesh_peer *c)
 
 static void fail(mesh_peer *c, const char *why)
 {
-    native_peer *p = c->peer;
+    char text[200];
 
-    text_printable(p->unreachable, sizeof(p->unreachable), why); // ending it may end what holds it
+    (void)text_printable(text, sizeof(text), why); // closing may free what holds `why`
     close_pending(c);
     streams_close_pending(c->more);
     c->m->n_moved++;
-    p->link->is_ended = true;
-    p->link->is_cut = true;
-    if (p->link->ops != NULL)
-        p->link->ops->finish(p->link); // the peer is to notice
-    native_on_link_end(p);
+    c->link->is_ended = true;
+    c->link->is_cut = true;
+    if (c->link->ops != NULL)
+        c->link->ops->finish(c->link); // lets the peer notice
+    c->m->events.ended(c->m->events.self, c->rank, text);
 }
 
 // --- several connections ---
 
-static void on_stream_added(void *self)
+static void flush(mesh_peer *c)
 {
-    mesh_peer *c = self;
-
     c->m->n_moved++;
-    (void)link_flush(c->peer->link);
-    sleep_update(c->peer->state->sleepers, c->peer);
+    c->m->events.flush(c->m->events.self, c->rank);
 }
 
-// Who has left in good order needs no more connections, and what it has sent counts.
+static void on_stream_added(void *self)
+{
+    flush(self);
+}
+
+// A peer that has left in good order needs no more connections, and its messages still count.
 static void on_stream_failed(void *self, const char *why)
 {
     mesh_peer *c = self;
-    peer_link *l = c->peer->link;
 
-    while (!l->is_ended && link_receive(l))
+    while (!c->link->is_ended && link_receive(c->link))
         continue;
-    if (!l->is_ended) {
+    if (!c->link->is_ended) {
         fail(c, why);
         return;
     }
     streams_close_pending(c->more);
     c->m->n_moved++;
-    native_on_link_end(c->peer);
+    c->m->events.ended(c->m->events.self, c->rank, NULL);
 }
 
 // --- connected ---
@@ -141,21 +149,19 @@ static void on_stream_failed(void *self, const char *why)
 // Takes fd.
 static ls_status make_link(const mesh_peer *c, int fd, const seal_pair *seals)
 {
-    native_peer *p = c->peer;
     peer_link *fresh;
 
-    LS_TRY(streams_open(c->more, p, fd, seals, &fresh));
-    link_take_stream(p->link, fresh);
-    ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", p->rank,
+    LS_TRY(streams_open(c->more, &c->link->sink, fd, seals, &fresh));
+    link_take_stream(c->link, fresh);
+    ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", c->rank,
            net_security_text(seals->out.mode));
-    return sleep_watch(p->state->sleepers, p);
+    return c->m->events.connected(c->m->events.self, c->rank);
 }
 
-// This is the connection. Takes fd.
-static void use_connection(mesh_peer *c, int fd, const seal_pair *seals, bool is_ours)
+// This connection is selected. Takes fd.
+static void use_connection(mesh_peer *c, int fd, const seal_pair *seals, bool is_outgoing)
 {
-    native_peer *p = c->peer;
-    const seal_pair own = *seals; // may lie in what close_pending() wipes
+    const seal_pair own = *seals; // close_pending() wipes those of candidates
     ls_status st;
 
     close_pending(c);
@@ -164,18 +170,16 @@ static void use_connection(mesh_peer *c, int fd, const seal_pair *seals, bool is
         fail(c, ls_last_error());
         return;
     }
-    c->m->n_moved++;
-    if (is_lower(c) && !link_has_output(p->link))
-        match_send_credit(p);
-    (void)link_flush(p->link);
-    sleep_update(p->state->sleepers, p);
-    if (c->more != NULL && is_ours)
+    if (is_lower(c) && !link_has_output(c->link))
+        c->m->events.send_empty(c->m->events.self, c->rank);
+    flush(c);
+    if (c->more != NULL && is_outgoing)
         streams_dial(c->more, &c->dialed_at);
     else if (c->more != NULL)
         streams_accept_pending(c->more);
 }
 
-// --- calling ---
+// --- outgoing connections ---
 
 static void on_dialed(void *self, int fd, const net_address *at, ls_status status, const char *why);
 
@@ -183,12 +187,11 @@ static void begin_dial(void *arg)
 {
     mesh_peer *c = arg;
     const comm_boot *boot = c->m->boot;
-    const boot_record *record = &boot->records[c->peer->rank];
+    const boot_record *record = &boot->records[c->rank];
     const dial_options opt = {.addresses = record->addresses,
                               .n_addresses = record->n_addresses,
                               .key = boot->key,
-                              .claim =
-                                  claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
+                              .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->rank),
                               .deadline_ms = ls_deadline_ms(MESH_CONNECT_MS),
                               .accept_timeout_ms = MESH_CONNECT_MS,
                               .self = c,
@@ -197,7 +200,7 @@ static void begin_dial(void *arg)
     if (c->dialing != NULL || !is_idle(c))
         return;
     if (record->n_addresses == 0)
-        fail(c, "it has no address that could be connected to");
+        fail(c, "it has published no TCP address");
     else if (dial_open(c->m->loop, &opt, &c->dialing) != LS_OK)
         fail(c, "no memory for a connection");
 }
@@ -208,7 +211,7 @@ static void dial_at(mesh_peer *c, int64_t due_ms)
         poller_timer_set(c->m->loop, &c->timer, due_ms, begin_dial, c);
 }
 
-// A connection ended before the lower rank said anything: it has chosen the other one, or it is gone.
+// The lower rank closed a connection before it sent anything: it uses the other one, or has exited.
 static void on_candidate_end(candidate *k)
 {
     mesh_peer *c = k->owner;
@@ -217,8 +220,8 @@ static void on_candidate_end(candidate *k)
     if (c->outgoing.fd >= 0 || c->incoming.fd >= 0 || c->dialing != NULL)
         return;
     if (++c->n_closed > CLOSED_MAX)
-        fail(c, "it closes every connection");
-    else if (link_has_output(c->peer->link) || match_is_expecting(c->peer))
+        fail(c, "it closes every connection before it sends anything");
+    else if (link_has_output(c->link) || c->m->events.is_expecting(c->m->events.self, c->rank))
         dial_at(c, ls_now_ms() + REDIAL_MS);
 }
 
@@ -238,7 +241,7 @@ static void on_candidate(void *arg, unsigned events)
     }
     poller_unwatch(k->watch);
     k->watch = NULL;
-    k->fd = -1; // use_connection()'s now
+    k->fd = -1; // use_connection() takes it
     use_connection(k->owner, fd, &k->seals, k == &k->owner->outgoing);
 }
 
@@ -273,13 +276,13 @@ static void on_dialed(void *self, int fd, const net_address *at, ls_status statu
     seal_pair_wipe(&seals);
 }
 
-// --- being called ---
+// --- incoming connections ---
 
 static void on_accepted(void *self, const listener_peer *peer)
 {
     mesh *m = self;
     const uint32_t from = peer->claim.from;
-    mesh_peer *c = from < (uint32_t)m->s->size ? &m->peers[from] : NULL;
+    mesh_peer *c = from < (uint32_t)m->boot->size ? &m->peers[from] : NULL;
 
     if (c != NULL && c->more != NULL && peer->claim.stream > 0)
         streams_accept(c->more, peer);
@@ -291,26 +294,27 @@ static void on_accepted(void *self, const listener_peer *peer)
         hold_candidate(&c->incoming, peer->fd, &peer->seals);
 }
 
-// --- the rest ---
+// --- for the owner ---
 
-void mesh_connect(native_peer *p)
+static bool has_attempt(const mesh_peer *c)
 {
-    mesh_peer *c = &p->state->mesh->peers[p->rank];
-
-    if (!is_idle(c) || c->dialing != NULL || c->outgoing.fd >= 0 || c->incoming.fd >= 0)
-        return;
-    dial_at(c, is_lower(c) ? 0 : ls_now_ms() + HIGHER_RANK_DELAY_MS);
+    return c->dialing != NULL || c->outgoing.fd >= 0 || c->incoming.fd >= 0;
 }
 
-void mesh_expect(native_peer *p)
+void mesh_connect(mesh *m, int rank)
 {
-    mesh *m = p->state->mesh;
-    mesh_peer *c = m == NULL ? NULL : &m->peers[p->rank];
+    mesh_peer *c = &m->peers[rank];
 
-    if (c == NULL || c->m == NULL || !is_idle(c) || c->dialing != NULL || c->outgoing.fd >= 0 ||
-        c->incoming.fd >= 0)
-        return;
-    dial_at(c, ls_now_ms() + EXPECT_MS);
+    if (is_idle(c) && !has_attempt(c))
+        dial_at(c, is_lower(c) ? 0 : ls_now_ms() + HIGHER_RANK_DELAY_MS);
+}
+
+void mesh_expect(mesh *m, int rank)
+{
+    mesh_peer *c = m == NULL ? NULL : &m->peers[rank];
+
+    if (c != NULL && c->m != NULL && is_idle(c) && !has_attempt(c))
+        dial_at(c, ls_now_ms() + EXPECT_MS);
 }
 
 bool mesh_progress(mesh *m)
@@ -362,49 +366,41 @@ static ls_status make_streams(mesh_peer *c)
         &(streams_options){.n = boot->connections,
                            .loop = c->m->loop,
                            .key = boot->key,
-                           .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->peer->rank),
-                           .peer = c->peer,
+                           .claim = claim_of(c->m, (uint32_t)boot->rank, (uint32_t)c->rank),
+                           .rank = c->rank,
+                           .link = c->link,
                            .self = c,
-                           .joined = on_stream_added,
+                           .added = on_stream_added,
                            .failed = on_stream_failed},
         &c->more);
 }
 
-static ls_status make_peers(mesh *m)
+ls_status mesh_add_peer(mesh *m, int rank, peer_link *link)
 {
-    native_state *s = m->s;
+    mesh_peer *c = &m->peers[rank];
 
-    for (int i = 0; i < s->size; i++) {
-        mesh_peer *c = &m->peers[i];
-
-        if (i == s->rank || s->peers[i].is_local)
-            continue;
-        *c = (mesh_peer){.m = m, .peer = &s->peers[i]};
-        c->outgoing = (candidate){.owner = c, .fd = -1};
-        c->incoming = c->outgoing;
-        LS_TRY(make_streams(c));
-    }
-    return LS_OK;
+    *c = (mesh_peer){.m = m, .rank = rank, .link = link};
+    c->outgoing = (candidate){.owner = c, .fd = -1};
+    c->incoming = c->outgoing;
+    return make_streams(c);
 }
 
-ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out)
+ls_status mesh_open(const comm_boot *boot, const mesh_events *events, mesh **out)
 {
     mesh *m = ls_calloc(1, sizeof(*m));
     ls_status st;
 
     *out = NULL;
     if (m != NULL)
-        m->peers = ls_calloc((size_t)s->size, sizeof(*m->peers));
+        m->peers = ls_calloc((size_t)boot->size, sizeof(*m->peers));
     if (m == NULL || m->peers == NULL) {
         ls_free(m);
         close(boot->listen_fd);
-        return ls_fail(LS_ENOMEM, "no memory for connections with %d ranks", s->size);
+        return ls_fail(LS_ENOMEM, "no memory for connections with %d ranks", boot->size);
     }
-    m->s = s;
     m->boot = boot;
+    m->events = *events;
     st = open_listener(m, boot->listen_fd);
-    if (st == LS_OK)
-        st = make_peers(m);
     if (st != LS_OK) {
         mesh_close(m);
         return st;
@@ -417,7 +413,7 @@ void mesh_close(mesh *m)
 {
     if (m == NULL)
         return;
-    for (int i = 0; i < m->s->size; i++) {
+    for (int i = 0; i < m->boot->size; i++) {
         if (m->peers[i].m == NULL)
             continue;
         close_pending(&m->peers[i]);
@@ -431,7 +427,7 @@ void mesh_close(mesh *m)
 
 void mesh_forked(const mesh *m)
 {
-    for (int i = 0; i < m->s->size; i++) {
+    for (int i = 0; i < m->boot->size; i++) {
         const mesh_peer *c = &m->peers[i];
 
         if (c->m == NULL)

@@ -1,37 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mesh.h - TCP connections with ranks of other hosts, each made when something is to be sent over it for the first time.
+ * mesh.h - TCP connections with ranks of other hosts, each made when something is first to be sent.
  *
- * Who has something to send calls, while the other may call as well. The lower of the two ranks chooses: it sends over the first
- * connection that has proved itself in either direction and closes the other, and the higher sends nothing before it has heard
- * from the lower. So two calls that cross end in one connection, whatever their timing, and no byte of a message is ever
- * on a connection that is given up. With several connections a pair (LOCKSTEP_CONNECTIONS) this is the first of them, and whose call
- * it was calls for the others (streams.h).
+ * A rank that has something to send connects to its peer, which may connect at the same time. The lower
+ * of the two ranks selects the connection: it sends over the first one that is authenticated in either
+ * direction and closes the other, and the higher rank sends nothing before it has received from the
+ * lower. So two crossing attempts end in one connection, whatever their timing, and no byte of a
+ * message is ever on a connection that is closed. With several connections per pair
+ * (LOCKSTEP_CONNECTIONS) this is the first of them, and the rank that made it makes the others
+ * (mesh_streams.h).
  *
- * Nothing waits: everything moves in mesh_progress(). A peer whose system has taken the call may take its time to answer, as a rank
- * that computes looks at no connection; one where nobody listens any more, or nothing answers for MESH_CONNECT_MS, has failed.
+ * Nothing blocks: everything moves in mesh_progress(). A peer whose kernel has accepted the connection
+ * may answer late, because a rank that computes does not look at its connections. A peer that refuses
+ * the connection, or does not accept it for MESH_CONNECT_MS, has failed.
  */
 #ifndef LS_NATIVE_MESH_H
 #define LS_NATIVE_MESH_H
 
-#include "comm/native/native.h"
+#include "comm/boot.h"
+#include "comm/native/link.h"
 
 #define MESH_CONNECT_MS 10000
 
-/* Listens for the other ranks: takes boot->listen_fd, also on failure. boot is borrowed until mesh_close(). */
-LS_MUST_USE ls_status mesh_open(native_state *s, const comm_boot *boot, mesh **out);
-void mesh_close(mesh *m);        /* what is not connected yet never will be; NULL is allowed */
+typedef struct mesh mesh;
+
+/* What the mesh asks of its owner, per peer (world rank). Called when connections are made or lost, from
+ * mesh_progress() alone. */
+typedef struct mesh_events {
+    void *self;
+    /* The link has its stream: its descriptor can be polled. A failure ends the link. */
+    ls_status (*connected)(void *self, int rank);
+    /* The link may take more: flush it. */
+    void (*flush)(void *self, int rank);
+    /* Queue an empty message: the lower rank selects the connection by sending. */
+    void (*send_empty)(void *self, int rank);
+    /* Whether a message from the peer, or an answer to one, is awaited. */
+    bool (*is_expecting)(void *self, int rank);
+    /* The link has ended. why: the reason, printable; NULL: the peer has closed it in good order. */
+    void (*ended)(void *self, int rank, const char *why);
+} mesh_events;
+
+/* Listens for the other ranks: takes boot->listen_fd, also on failure. boot is borrowed until
+ * mesh_close(). */
+LS_MUST_USE ls_status mesh_open(const comm_boot *boot, const mesh_events *events, mesh **out);
+void mesh_close(mesh *m);        /* gives up unfinished connections; NULL is allowed */
 void mesh_forked(const mesh *m); /* closes what a forked child inherited */
 
-/* Something is queued for a peer whose link is idle: connects. A failure shows later as the end of the link. */
-void mesh_connect(native_peer *p);
+/* A rank of another host. The link is idle, and borrowed until mesh_close(). */
+LS_MUST_USE ls_status mesh_add_peer(mesh *m, int rank, peer_link *link);
 
-/* Something is awaited from a peer whose link may be idle. It will connect when it has it; if that takes long, we do, to see whether it
- * is alive. */
-void mesh_expect(native_peer *p);
+/* Something is queued for a peer whose link is idle: connects. A failure ends the link later. */
+void mesh_connect(mesh *m, int rank);
 
-bool mesh_progress(mesh *m);        /* true when something moved */
-int mesh_fd(const mesh *m);         /* readable when mesh_progress() has something to do */
-int64_t mesh_due_ms(const mesh *m); /* ... which it also has from then on; INT64_MAX: never */
+/* Something is awaited from a peer whose link may be idle. The peer connects when it sends; if that
+ * takes long, this rank connects, to find out whether the peer still runs. m NULL: does nothing. */
+void mesh_expect(mesh *m, int rank);
+
+bool mesh_progress(mesh *m); /* true when something moved */
+
+/* mesh_progress() has something to do when the descriptor is readable, or from the given time on
+ * (INT64_MAX: never). */
+int mesh_fd(const mesh *m);
+int64_t mesh_due_ms(const mesh *m);
 
 #endif

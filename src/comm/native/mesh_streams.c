@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mesh_streams.c - makes the connections after the first and adds them to the striped link. Each number
+ * from 1 on is added at most once; an unexpected connection is closed. mesh.c calls it.
+ */
 #include "comm/native/mesh_streams.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/native/mesh.h"
 #include "net/dial.h"
@@ -11,14 +16,14 @@
 
 #include <unistd.h>
 
-#define USER_TIMEOUT_MS 6000 /* a vanished host is noticed after this */
+#define USER_TIMEOUT_MS 6000 /* until a host that is gone is noticed */
 
-/* One connection that has not joined the link. */
+/* One connection that the link does not have yet. */
 typedef struct extra_stream {
     streams *owner;
     int number;
     dial *dialing;
-    int fd; /* it came before the link was made; -1: it did not */
+    int fd; /* came before the link had its first stream; -1: none */
     seal_pair seals;
 } extra_stream;
 
@@ -26,34 +31,32 @@ struct streams {
     streams_options opt;
     bool is_caller;
     net_address at;
-    extra_stream list[LINK_STREAMS_MAX]; /* by number; that of the first is not used */
+    extra_stream list[LINK_STREAMS_MAX]; /* by number; [0] is not used */
 };
 
 // Takes fd.
-static ls_status open_one(native_peer *p, int fd, const seal_pair *seals, peer_link **out)
+static ls_status open_one(const link_sink *sink, int fd, const seal_pair *seals, peer_link **out)
 {
-    const link_sink sink = match_sink(p);
     const ls_status st = net_set_stream_options(fd, USER_TIMEOUT_MS);
 
     if (st != LS_OK) {
         close(fd);
         return st;
     }
-    return seals->out.mode == NET_AUTH ? link_tcp_create(fd, &sink, out)
-                                       : link_sealed_create(fd, seals, &sink, out);
+    return seals->out.mode == NET_AUTH ? link_tcp_create(fd, sink, out)
+                                       : link_sealed_create(fd, seals, sink, out);
 }
 
-ls_status streams_open(const streams *all, native_peer *p, int fd, const seal_pair *seals,
+ls_status streams_open(const streams *all, const link_sink *sink, int fd, const seal_pair *seals,
                        peer_link **out)
 {
-    const link_sink sink = match_sink(p);
     peer_link *first;
     ls_status st;
 
     if (all == NULL)
-        return open_one(p, fd, seals, out);
-    LS_TRY(open_one(p, fd, seals, &first));
-    st = link_striped_create(all->opt.n, &sink, out);
+        return open_one(sink, fd, seals, out);
+    LS_TRY(open_one(sink, fd, seals, &first));
+    st = link_striped_create(all->opt.n, sink, out);
     if (st != LS_OK) {
         link_destroy(first);
         return st;
@@ -74,21 +77,21 @@ static void fail(const extra_stream *k, const char *why)
 }
 
 // Takes fd.
-static void join(const extra_stream *k, int fd, const seal_pair *seals)
+static void add_to_link(const extra_stream *k, int fd, const seal_pair *seals)
 {
     const streams_options *opt = &k->owner->opt;
     peer_link *fresh;
-    ls_status st = open_one(opt->peer, fd, seals, &fresh);
+    ls_status st = open_one(&opt->link->sink, fd, seals, &fresh);
 
     if (st == LS_OK)
-        st = link_striped_add(opt->peer->link, k->number, fresh);
+        st = link_striped_add(opt->link, k->number, fresh);
     if (st == LS_OK)
-        opt->joined(opt->self);
+        opt->added(opt->self);
     else
         fail(k, ls_last_error());
 }
 
-// --- calling ---
+// --- outgoing connections ---
 
 static void on_dialed(void *self, int fd, const net_address *at, ls_status status, const char *why)
 {
@@ -103,7 +106,7 @@ static void on_dialed(void *self, int fd, const net_address *at, ls_status statu
     }
     dial_close(k->dialing);
     k->dialing = NULL;
-    join(k, fd, &seals);
+    add_to_link(k, fd, &seals);
     seal_pair_wipe(&seals);
 }
 
@@ -136,7 +139,7 @@ void streams_dial(streams *all, const net_address *at)
     }
 }
 
-// --- being called ---
+// --- incoming connections ---
 
 void streams_accept_pending(streams *all)
 {
@@ -146,14 +149,14 @@ void streams_accept_pending(streams *all)
 
         k->fd = -1;
         if (fd >= 0)
-            join(k, fd, &k->seals);
+            add_to_link(k, fd, &k->seals);
         seal_pair_wipe(&k->seals);
     }
 }
 
 static bool is_expected(const streams *all, int number)
 {
-    const peer_link *l = all->opt.peer->link;
+    const peer_link *l = all->opt.link;
 
     if (number < 1 || number >= all->opt.n || all->is_caller || l->is_ended)
         return false;
@@ -167,10 +170,10 @@ void streams_accept(streams *all, const listener_peer *peer)
 
     if (!is_expected(all, number)) {
         ls_log(LS_LOG_DEBUG, "native", "closed connection %d of rank %d, which is not expected",
-               number + 1, all->opt.peer->rank);
+               number + 1, all->opt.rank);
         close(peer->fd);
-    } else if (all->opt.peer->link->ops != NULL) {
-        join(k, peer->fd, &peer->seals);
+    } else if (all->opt.link->ops != NULL) {
+        add_to_link(k, peer->fd, &peer->seals);
     } else {
         k->fd = peer->fd;
         k->seals = peer->seals;
@@ -185,7 +188,7 @@ ls_status streams_create(const streams_options *opt, streams **out)
 
     LS_ASSERT(opt->n >= 2 && opt->n <= LINK_STREAMS_MAX);
     if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for connections with rank %d", opt->peer->rank);
+        return ls_fail(LS_ENOMEM, "no memory for connections with rank %d", opt->rank);
     all->opt = *opt;
     for (int i = 0; i < LINK_STREAMS_MAX; i++)
         all->list[i] = (extra_stream){.owner = all, .number = i, .fd = -1};

@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.c - the native backend as comm sees it. */
-#include "comm/native/mesh.h"
+/*
+ * native.c - the native backend as the engine sees it (native_backend_ops): progress, waiting, groups,
+ * memory, opening and closing. Everything moves in progress() and spin_wait(); works that have ended
+ * and broken groups are handed over at their end only (native_complete_works()).
+ */
 #include "comm/native/native.h"
+
+#include "comm/native/direct.h"
+#include "comm/native/exec.h"
+#include "comm/native/join.h"
+#include "comm/native/link_shm.h"
+#include "comm/native/match.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/core.h"
 #include "base/text.h"
-#include "comm/native/segment.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -18,14 +26,14 @@
 #define PAGE_BYTES       4096
 #define SPIN_IDLE        400  /* passes without movement: about 10 us */
 #define SPIN_TIGHT       64   /* passes without a pause: less than 1 us */
-#define SPIN_EVERYTHING  16   /* passes between looks at all links */
-#define SPIN_YIELDS      1024 /* over the number of ranks: after so many a rank naps */
+#define SPIN_EVERYTHING  16   /* passes between checks of all links */
+#define SPIN_YIELDS      1024 /* over the number of ranks: yields before a futex wait */
 #define SPIN_FUTEX_WAITS 20
 #define SPIN_PASSES      4000
 #define SPIN_NS          (20 * INT64_C(1000000)) /* most operations end long before */
-#define SPIN_LOOK        256 /* passes between looks at the clock where each moves something */
-#define READY_EVERY      8 /* idle calls to progress() between looks at links that owe us nothing */
-#define TEAM_OPEN_MS     60000 /* for the members of a sub-group to come */
+#define SPIN_CHECK       256   /* passes between clock readings where each pass moves something */
+#define READY_EVERY      8     /* idle progress() calls between checks of links that owe nothing */
+#define TEAM_OPEN_MS     60000 /* for all members of a sub-group to open it */
 #define CLOSE_STEP_MS    2
 #define SEGMENT_MAX      (1U << 20)
 #define SEGMENT_DEFAULT  (256U << 10)
@@ -74,11 +82,41 @@ void native_break(native_group *g, cause_kind kind, int rank, const char *format
     va_end(args);
 }
 
+void native_break_no_memory(native_group *g)
+{
+    native_break(g, CAUSE_FAULT, g->state->rank, "rank %d has no memory for a message",
+                 g->state->rank);
+}
+
 static void add_history(native_group *g, const native_work *w)
 {
     g->history[g->next_history] = w->work->op.stamp.sequence;
     memcpy(g->history_stamps[g->next_history], w->stamp, STAMP_BYTES);
     g->next_history = (g->next_history + 1) % NATIVE_HISTORY;
+}
+
+native_work *native_new_work(list_node *free_works)
+{
+    native_work *w;
+
+    if (list_empty(free_works))
+        return ls_calloc(1, sizeof(*w));
+    w = list_entry(free_works->next, native_work, node);
+    list_remove(&w->node);
+    return w;
+}
+
+static void free_works(list_node *list)
+{
+    while (!list_empty(list)) {
+        native_work *w = native_new_work(list);
+
+        for (int i = 0; i < NATIVE_LANES; i++) {
+            plan_free(&w->lanes[i].steps);
+            ls_free(w->lanes[i].scratch);
+        }
+        ls_free(w);
+    }
 }
 
 void native_end_work(native_work *w)
@@ -143,10 +181,10 @@ void native_complete_works(native_state *s)
 
 void native_on_link_end(native_peer *p)
 {
-    if (!p->link->is_ended || p->is_gone)
+    if (!p->link->is_ended || p->end_handled)
         return;
-    p->is_gone = true;
-    sleep_unwatch(p->state->sleepers, p);
+    p->end_handled = true;
+    sleep_unwatch(p->state->sleepers, &p->watch);
     match_peer_gone(p);
 }
 
@@ -157,7 +195,7 @@ static bool flush_peer(native_peer *p)
     if (p->link == NULL || !link_has_output(p->link))
         return false;
     moved = link_flush(p->link);
-    sleep_update(p->state->sleepers, p);
+    sleep_update(p->state->sleepers, &p->watch);
     return moved;
 }
 
@@ -182,24 +220,26 @@ static bool receive_expected(native_state *s)
     return moved;
 }
 
-// Links that owe us nothing may still hold messages that come early, or have ended.
+// Links from which nothing is awaited may still hold unexpected messages, or have ended.
 static bool receive_ready(native_state *s)
 {
-    native_peer *ready[32];
+    sleep_link *ready[32];
     const bool is_due =
         s->mesh != NULL && mesh_due_ms(s->mesh) != INT64_MAX && mesh_due_ms(s->mesh) <= ls_now_ms();
-    bool has_calls;
+    bool is_mesh_ready;
     bool moved = false;
     int n;
 
-    if (!is_due && !sleep_peers_ready(s->sleepers) && ++s->idle_calls % READY_EVERY != 0)
+    if (!is_due && !sleep_links_ready(s->sleepers) && ++s->idle_calls % READY_EVERY != 0)
         return false;
-    n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready), &has_calls);
-    if (has_calls || is_due)
+    n = sleep_ready(s->sleepers, ready, (int)LS_COUNT_OF(ready), &is_mesh_ready);
+    if (is_mesh_ready || is_due)
         moved |= mesh_progress(s->mesh);
     for (int i = 0; i < n; i++) {
-        moved |= flush_peer(ready[i]);
-        moved |= receive_peer(ready[i]);
+        native_peer *p = list_entry(ready[i], native_peer, watch);
+
+        moved |= flush_peer(p);
+        moved |= receive_peer(p);
     }
     return moved;
 }
@@ -237,14 +277,14 @@ static void receive_channels(native_state *s)
         return;
     local_receive(s->local);
     while (local_next_ended(s->local, &rank))
-        native_on_channel_end(&s->peers[rank]);
+        link_shm_peer_ended(s->peers[rank].link);
 }
 
 static bool native_progress(native_state *s)
 {
     bool moved;
 
-    sleep_begin_progress(s);
+    sleep_begin_progress(s->sleepers);
     receive_channels(s);
     moved = receive_expected(s);
     moved |= exec_run(s);
@@ -257,17 +297,17 @@ static bool native_progress(native_state *s)
     moved |= !list_empty(&s->ended);
     native_complete_works(s);
     moved |= exec_run(s);
-    sleep_end_progress(s, moved);
+    sleep_end_progress(s->sleepers, moved, s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh));
     return moved;
 }
 
-/* Whether a look at this peer's link may bring something that the group waits for, and is cheap where it may not. */
+/* Whether this peer's link may hold something that the group waits for, or is cheap to check. */
 static bool may_have_message(const native_group *g, const native_peer *p)
 {
     return p->link != NULL && (p->is_local || match_is_expecting(p) || !list_empty(&g->receives));
 }
 
-/* The group's messages; true when something moved. */
+/* Moves the group's messages; true when something moved. */
 static bool spin_links(native_group *g)
 {
     native_state *s = g->state;
@@ -299,7 +339,7 @@ static transfer *expected_message(const native_group *g)
     return t->peer == NULL ? NULL : t;
 }
 
-/* A look for the one message that is expected; now and then at everything. */
+/* Checks for the one expected message; now and then all links. */
 static bool spin_messages(native_group *g, int pass)
 {
     transfer *t = pass % SPIN_EVERYTHING == 0 ? NULL : expected_message(g);
@@ -317,7 +357,7 @@ static bool has_links_pending(const native_group *g)
     return !list_empty(&g->directs) || !list_empty(&g->works);
 }
 
-/* Whether SPIN_NS have passed since the first call, which finds *until_ns 0. */
+/* Whether SPIN_NS have passed since the first call, at which *until_ns is 0. */
 static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
 {
     const comm_host *host = g->state->host;
@@ -328,7 +368,7 @@ static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
     return now_ns >= *until_ns;
 }
 
-/* Waits a little. False: that was long enough. */
+/* Pauses shortly. False: the caller has waited long enough. */
 static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
 {
     const int yields = 1 + SPIN_YIELDS / g->info->size;
@@ -336,16 +376,16 @@ static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *un
     if (has_own_core) {
         if (idle > SPIN_TIGHT)
             core_relax();
-        // The reading of the clock takes as long as a short pause.
+        // Reading the clock takes as long as a short pause.
         return idle < SPIN_IDLE && !spin_time_is_over(g, until_ns);
     }
     if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_futex_wait(g->team))
         (void)sched_yield();
-    // What has come meanwhile ends now, not before.
+    // The time at which works that have come meanwhile end.
     return idle < yields + SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
 }
 
-/* The control connection is not read meanwhile, so the time is bounded: passes may copy much, and
+/* Bounded in time, because the control connection is not read meanwhile: passes may copy much, and
  * other processes may use the core. */
 static void native_spin_wait(native_group *g, bool has_own_core, const backend_counter *others)
 {
@@ -356,7 +396,7 @@ static void native_spin_wait(native_group *g, bool has_own_core, const backend_c
         const bool is_team = g->team != NULL && team_busy(g->team);
 
         if ((!is_team && !has_links_pending(g)) || g->is_broken ||
-            (pass % SPIN_LOOK == 0 && spin_time_is_over(g, &until_ns)))
+            (pass % SPIN_CHECK == 0 && spin_time_is_over(g, &until_ns)))
             return;
         if (is_team ? team_progress(g->team) : spin_messages(g, pass)) {
             idle = 0;
@@ -370,12 +410,12 @@ static void native_spin_wait(native_group *g, bool has_own_core, const backend_c
 
 static void native_wait(native_state *s, int timeout_ms)
 {
-    sleep_wait(s, timeout_ms);
+    sleep_wait(s->sleepers, timeout_ms);
 }
 
 static void native_wake(native_state *s)
 {
-    sleep_wake(s);
+    sleep_wake(s->sleepers);
 }
 
 // --- groups ---
@@ -405,7 +445,7 @@ static void add_closed(native_state *s, uint32_t id)
         uint32_t *more = ls_realloc(s->closed, wanted, sizeof(*more));
 
         if (more == NULL)
-            return; // stray messages of the group stay until the end: bounded by the peers' credit
+            return; // late messages of the group are saved until the end, bounded by the peers' credit
         s->closed = more;
         s->closed_capacity = wanted;
     }
@@ -424,17 +464,18 @@ static void native_close_group(native_group *g)
     free_group(g);
 }
 
-// Dealing ranks to hosts in turn leaves no neighbours in the tree on one host.
+// Ranks that are placed round-robin leave no neighbours in the tree on one host.
 static void warn_of_layout(const native_group *g)
 {
     const plan_layout *l = &g->layout;
 
     if (g->info->id != 0 || g->info->rank != 0 || l->n_trees < l->n || l->n_hosts == l->n)
         return;
-    ls_log(LS_LOG_WARN, "native",
-           "ranks are dealt to %d hosts in turn, so each reduction sends %.1f times the bytes it "
-           "needs between them: number the ranks host by host",
-           l->n_hosts, (double)l->n / l->n_hosts);
+    ls_log(
+        LS_LOG_WARN, "native",
+        "ranks are placed round-robin on %d hosts, so each reduction sends %.1f times the bytes it "
+        "needs between them: number the ranks host by host",
+        l->n_hosts, (double)l->n / l->n_hosts);
 }
 
 static ls_status make_layout(native_group *g)
@@ -586,7 +627,7 @@ static bool is_delivered(native_state *s)
         if (l == NULL || l->is_cut || l->is_ended)
             continue;
         (void)flush_peer(&s->peers[i]);
-        (void)link_receive(l); // what is not read would make the system drop what is not sent
+        (void)link_receive(l); // close() with unread bytes would discard what is not sent yet
         if (link_has_output(l) && !l->is_cut && !l->is_ended)
             all = false;
     }
@@ -623,13 +664,15 @@ static void wait_until(native_state *s, bool (*is_so)(native_state *), int64_t d
 void native_destroy(native_state *s)
 {
     mesh_close(s->mesh);
-    for (int i = 0; i < s->size && s->peers != NULL; i++) {
+    while (!list_empty(&s->unexpected))
+        match_free_unexpected(list_entry(s->unexpected.next, unexpected_message, node));
+    for (int i = 0; i < s->size; i++) {
+        match_free(&s->peers[i]);
         link_destroy(s->peers[i].link);
-        s->peers[i].link = NULL;
     }
-    pool_free(s);
-    exec_free(s);
-    direct_free(s);
+    message_pool_destroy(&s->pool);
+    free_works(&s->free_collectives);
+    free_works(&s->free_directs);
     local_leave(s->local);
     sleep_destroy(s->sleepers);
     algorithm_table_free(s->algorithms);
@@ -639,7 +682,7 @@ void native_destroy(native_state *s)
     ls_free(s);
 }
 
-/* Sends what is queued, then says that nothing more comes and reads until the peers' systems have it all. */
+/* Sends what is queued, then finishes the links and reads until the peers' systems have everything. */
 static void native_close(native_state *s, int64_t timeout_ms)
 {
     const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
@@ -653,7 +696,7 @@ static void native_close(native_state *s, int64_t timeout_ms)
     native_destroy(s);
 }
 
-// In a forked child: peers are to see the end of their links when the parent ends, not when the child does.
+// In a forked child: peers must see the end of their links when the parent ends, not the child.
 static void native_forked(native_state *s)
 {
     for (int i = 0; i < s->size; i++)
@@ -672,12 +715,9 @@ static void init_lists(native_state *s)
     list_init(&s->runnable);
     list_init(&s->ended);
     list_init(&s->unexpected);
-    list_init(&s->free_items);
-    list_init(&s->free_transfers);
     list_init(&s->free_collectives);
     list_init(&s->free_directs);
-    for (int c = 0; c < NATIVE_SIZE_CLASS; c++)
-        list_init(&s->free_unexpected[c]);
+    message_pool_init(&s->pool);
     for (int i = 0; i < s->size; i++) {
         s->peers[i].state = s;
         s->peers[i].rank = i;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sleep.c - letting threads sleep until something may have moved, without losing a wake-up.
+ * sleep.c - lets threads sleep until something may have moved, without losing a wake-up.
  *
- * A thread sleeps only when nothing has happened since its own last call to progress(): wake() raises a count, progress()
- * notes it for the thread, wait() compares. Towards ranks of this host the order of local.h is needed (say that we sleep, look, sleep),
- * and the look is a progress(): so the first wait() after something moved only says it and returns, and the next one sleeps.
+ * A thread sleeps only when nothing has happened since its own last call to progress():
+ * sleep_wake() raises a count, progress() saves it for the thread, sleep_wait() compares. Towards ranks
+ * of this host the order of local.h is needed (announce the sleep, check, sleep), and the check is a
+ * progress(): so the first sleep_wait() after something moved only announces and returns, and the next
+ * one sleeps. native.c calls it.
  */
-#include "comm/native/mesh.h"
-#include "comm/native/native.h"
+#include "comm/native/sleep.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -30,37 +31,38 @@ typedef struct sleeper {
 } sleeper;
 
 struct sleepers {
-    int peers_fd; /* epoll over all peers' descriptors: one entry for poll(), whatever their number */
+    int links_fd; /* epoll over all links' descriptors: one entry for poll(), whatever their number */
     int control_fd;
-    int n_watched; /* descriptors there; under the engine's lock */
-    ls_mutex mu;   // leaf; guards what follows
+    int n_watched; /* descriptors in links_fd; under the engine's lock */
+    local *local;  /* NULL: no other rank is on this host */
+    ls_mutex mu;   /* leaf; guards what follows */
     sleeper *all;
     uint64_t wakes;
-    uint64_t serial;          /* tells one backend from the next at the same address */
-    atomic_bool peers_ready;  /* a sleeper saw them; the next progress() asks */
+    uint64_t serial;          /* distinguishes a backend from a later one at the same address */
+    atomic_bool links_ready;  /* a sleeper was woken by them; the next progress() asks */
     atomic_bool locals_ready; /* the same for local channels */
 };
 
-/* What this thread knows of the backend it last progressed. */
+/* What this thread knows of the backend that it last called. */
 typedef struct sleep_state {
     uint64_t serial;
     uint64_t wakes;
-    bool is_prepared; /* local peers have been told that it sleeps */
+    bool is_prepared; /* the local ranks know that it sleeps */
     bool has_checked; /* and nothing had moved after that */
-    int64_t due_ms;   /* when the mesh has something to do */
+    int64_t due_ms;   /* when there is something to do */
 } sleep_state;
 
 static _Thread_local sleep_state thread_state;
 
 ls_status sleep_create(int control_fd, sleepers **out)
 {
-    static atomic_uint_fast64_t next_serial = 1; // a name, no state
+    static atomic_uint_fast64_t next_serial = 1;
     sleepers *z = ls_calloc(1, sizeof(*z));
 
     if (z == NULL)
         return ls_fail(LS_ENOMEM, "no memory for sleeping");
-    z->peers_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (z->peers_fd < 0) {
+    z->links_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (z->links_fd < 0) {
         ls_free(z);
         return ls_fail_errno("epoll_create1");
     }
@@ -82,93 +84,97 @@ void sleep_destroy(sleepers *z)
         close(gone->fd);
         ls_free(gone);
     }
-    close(z->peers_fd);
+    close(z->links_fd);
     ls_mutex_destroy(&z->mu);
     ls_free(z);
 }
 
-// Another thread may hold `mu` for ever in the child; the list only ever grows at its front.
+// In the child another thread may hold `mu` for ever; the list only ever grows at its front.
 void sleep_forked(const sleepers *z)
 {
-    close(z->peers_fd);
-    for (const sleeper *place = z->all; place != NULL; place = place->next)
-        close(place->fd);
+    close(z->links_fd);
+    for (const sleeper *each = z->all; each != NULL; each = each->next)
+        close(each->fd);
 }
 
-// --- peers' descriptors ---
-
-static ls_status watch(sleepers *z, native_peer *p, int action)
+void sleep_set_local(sleepers *z, local *l)
 {
-    struct epoll_event event = {.events = EPOLLIN | (p->watches_write ? EPOLLOUT : 0U),
-                                .data = {.ptr = p}};
+    z->local = l;
+}
 
-    if (epoll_ctl(z->peers_fd, action, p->link->fd, &event) != 0)
+// --- descriptors ---
+
+static ls_status change_watch(const sleepers *z, sleep_link *w, int action)
+{
+    struct epoll_event event = {.events = EPOLLIN | (w->watches_write ? EPOLLOUT : 0U),
+                                .data = {.ptr = w}};
+
+    if (epoll_ctl(z->links_fd, action, w->link->fd, &event) != 0)
         return ls_fail_errno("epoll_ctl");
     return LS_OK;
 }
 
-ls_status sleep_watch(sleepers *z, native_peer *p)
+ls_status sleep_watch(sleepers *z, sleep_link *w, peer_link *link)
 {
-    if (p->link->fd < 0)
+    w->link = link;
+    if (link->fd < 0)
         return LS_OK;
-    LS_TRY(watch(z, p, EPOLL_CTL_ADD));
-    p->is_watched = true;
+    LS_TRY(change_watch(z, w, EPOLL_CTL_ADD));
+    w->is_watched = true;
     z->n_watched++;
     return LS_OK;
 }
 
-void sleep_unwatch(sleepers *z, native_peer *p)
+void sleep_unwatch(sleepers *z, sleep_link *w)
 {
-    if (p->is_watched) {
-        (void)watch(z, p, EPOLL_CTL_DEL);
+    if (w->is_watched) {
+        (void)change_watch(z, w, EPOLL_CTL_DEL);
         z->n_watched--;
     }
-    p->is_watched = false;
+    w->is_watched = false;
 }
 
-void sleep_update(sleepers *z, native_peer *p)
+void sleep_update(const sleepers *z, sleep_link *w)
 {
-    const bool wanted = p->link->wants_write && !p->link->is_cut;
-
-    if (!p->is_watched || p->watches_write == wanted)
+    if (!w->is_watched || w->watches_write == (w->link->wants_write && !w->link->is_cut))
         return;
-    p->watches_write = wanted;
-    (void)watch(z, p, EPOLL_CTL_MOD);
+    w->watches_write = !w->watches_write;
+    (void)change_watch(z, w, EPOLL_CTL_MOD);
 }
 
-ls_status sleep_watch_mesh(sleepers *z, const mesh *m)
+ls_status sleep_watch_fd(sleepers *z, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN}; // no peer
+    struct epoll_event event = {.events = EPOLLIN}; // no link
 
-    if (epoll_ctl(z->peers_fd, EPOLL_CTL_ADD, mesh_fd(m), &event) != 0)
+    if (epoll_ctl(z->links_fd, EPOLL_CTL_ADD, fd, &event) != 0)
         return ls_fail_errno("epoll_ctl");
     z->n_watched++;
     return LS_OK;
 }
 
-int sleep_ready(sleepers *z, native_peer **peers, int max, bool *has_calls)
+int sleep_ready(sleepers *z, sleep_link **ready, int max, bool *is_fd_ready)
 {
     struct epoll_event events[READY_MAX];
     int n_events;
     int n = 0;
 
-    *has_calls = false;
+    *is_fd_ready = false;
     if (z->n_watched == 0)
         return 0;
-    n_events = epoll_wait(z->peers_fd, events, max < READY_MAX ? max : READY_MAX, 0);
-    atomic_store_explicit(&z->peers_ready, false, memory_order_relaxed);
+    n_events = epoll_wait(z->links_fd, events, max < READY_MAX ? max : READY_MAX, 0);
+    atomic_store_explicit(&z->links_ready, false, memory_order_relaxed);
     for (int i = 0; i < n_events; i++) {
         if (events[i].data.ptr == NULL)
-            *has_calls = true;
+            *is_fd_ready = true;
         else
-            peers[n++] = events[i].data.ptr;
+            ready[n++] = events[i].data.ptr;
     }
     return n;
 }
 
-bool sleep_peers_ready(const sleepers *z)
+bool sleep_links_ready(const sleepers *z)
 {
-    return atomic_load_explicit(&z->peers_ready, memory_order_relaxed);
+    return atomic_load_explicit(&z->links_ready, memory_order_relaxed);
 }
 
 bool sleep_locals_ready(sleepers *z)
@@ -179,10 +185,8 @@ bool sleep_locals_ready(sleepers *z)
 
 // --- threads ---
 
-void sleep_begin_progress(native_state *s)
+void sleep_begin_progress(sleepers *z)
 {
-    sleepers *z = s->sleepers;
-
     if (thread_state.serial != z->serial)
         thread_state = (sleep_state){.serial = z->serial};
     ls_mutex_lock(&z->mu);
@@ -191,71 +195,70 @@ void sleep_begin_progress(native_state *s)
     thread_state.has_checked = thread_state.is_prepared;
 }
 
-static void cancel_sleep(native_state *s)
+static void cancel_sleep(const sleepers *z)
 {
     if (thread_state.is_prepared)
-        local_end_sleep(s->local);
+        local_end_sleep(z->local);
     thread_state.is_prepared = false;
     thread_state.has_checked = false;
 }
 
-void sleep_end_progress(native_state *s, bool moved)
+void sleep_end_progress(sleepers *z, bool moved, int64_t due_ms)
 {
-    thread_state.due_ms = s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh);
+    thread_state.due_ms = due_ms;
     if (moved)
-        cancel_sleep(s);
+        cancel_sleep(z);
 }
 
-// A place to sleep in, NULL when something has happened meanwhile or there is no memory for one.
+// NULL when something has happened meanwhile, or without memory.
 static sleeper *sleeper_acquire(sleepers *z)
 {
-    sleeper *place = NULL;
+    sleeper *found = NULL;
 
     ls_mutex_lock(&z->mu);
     if (z->wakes == thread_state.wakes) {
-        for (place = z->all; place != NULL && place->is_used; place = place->next)
+        for (found = z->all; found != NULL && found->is_used; found = found->next)
             continue;
-        if (place == NULL) {
-            place = ls_calloc(1, sizeof(*place));
-            if (place != NULL) {
-                place->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); // -1: poll() passes over it
-                place->next = z->all;
-                z->all = place;
+        if (found == NULL) {
+            found = ls_calloc(1, sizeof(*found));
+            if (found != NULL) {
+                found->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); // -1: poll() skips it
+                found->next = z->all;
+                z->all = found;
             }
         }
-        if (place != NULL)
-            place->is_used = true;
+        if (found != NULL)
+            found->is_used = true;
     }
     ls_mutex_unlock(&z->mu);
-    return place;
+    return found;
 }
 
-static void sleeper_release(sleepers *z, sleeper *place)
+static void sleeper_release(sleepers *z, sleeper *own)
 {
     uint64_t count;
 
     ls_mutex_lock(&z->mu);
-    (void)!read(place->fd, &count, sizeof(count)); // empty when nobody woke us
-    place->is_used = false;
+    (void)!read(own->fd, &count, sizeof(count)); // empty without a wake-up
+    own->is_used = false;
     ls_mutex_unlock(&z->mu);
 }
 
-static void sleep_in(native_state *s, const sleeper *place, int timeout_ms)
+static void sleep_in(sleepers *z, const sleeper *own, int timeout_ms)
 {
-    sleepers *z = s->sleepers;
     struct pollfd fds[LOCAL_FDS_MAX + 3];
     nfds_t n = 3;
 
-    // poll() passes over an entry of -1.
-    fds[0] = (struct pollfd){.fd = place->fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = z->peers_fd, .events = POLLIN};
+    // poll() skips an entry of -1.
+    fds[0] = (struct pollfd){.fd = own->fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = z->links_fd, .events = POLLIN};
     fds[2] = (struct pollfd){.fd = z->control_fd, .events = POLLIN};
-    if (s->local != NULL)
-        n += (nfds_t)local_poll_fds(s->local, fds + 3, LOCAL_FDS_MAX);
+    if (z->local != NULL)
+        n += (nfds_t)local_poll_fds(z->local, fds + 3, LOCAL_FDS_MAX);
     if (poll(fds, n, timeout_ms) <= 0)
         return;
     if (fds[1].revents != 0)
-        atomic_store_explicit(&z->peers_ready, true, memory_order_relaxed);
+        atomic_store_explicit(&z->links_ready, true, memory_order_relaxed);
     for (nfds_t i = 3; i < n; i++)
         if (fds[i].revents != 0)
             atomic_store_explicit(&z->locals_ready, true, memory_order_relaxed);
@@ -271,36 +274,34 @@ static int until_due(int timeout_ms)
     return left_ms < 0 ? 0 : (int)left_ms;
 }
 
-void sleep_wait(native_state *s, int timeout_ms)
+void sleep_wait(sleepers *z, int timeout_ms)
 {
-    sleepers *z = s->sleepers;
-    sleeper *place;
+    sleeper *own;
 
     if (thread_state.serial != z->serial)
-        return; // this thread has not looked at all
-    if (s->local != NULL && local_count(s->local) > 1 && !thread_state.has_checked) {
+        return; // this thread has not called progress() yet
+    if (z->local != NULL && local_count(z->local) > 1 && !thread_state.has_checked) {
         if (!thread_state.is_prepared)
-            local_prepare_sleep(s->local);
+            local_prepare_sleep(z->local);
         thread_state.is_prepared = true;
         return;
     }
-    place = sleeper_acquire(z);
-    if (place != NULL) {
-        sleep_in(s, place, until_due(timeout_ms));
-        sleeper_release(z, place);
+    own = sleeper_acquire(z);
+    if (own != NULL) {
+        sleep_in(z, own, until_due(timeout_ms));
+        sleeper_release(z, own);
     }
-    cancel_sleep(s);
+    cancel_sleep(z);
 }
 
-void sleep_wake(native_state *s)
+void sleep_wake(sleepers *z)
 {
-    sleepers *z = s->sleepers;
     const uint64_t one = 1;
 
     ls_mutex_lock(&z->mu);
     z->wakes++;
-    for (const sleeper *place = z->all; place != NULL; place = place->next)
-        if (place->is_used)
-            (void)!write(place->fd, &one, sizeof(one)); // full means awake already
+    for (const sleeper *each = z->all; each != NULL; each = each->next)
+        if (each->is_used)
+            (void)!write(each->fd, &one, sizeof(one)); // a full counter wakes as well
     ls_mutex_unlock(&z->mu);
 }

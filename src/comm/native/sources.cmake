@@ -41,7 +41,7 @@ list(APPEND native_sources
   native/plan_hosts.c
   native/plan_log.c
   native/plan_reduce.c
-  native/pool.c
+  native/message_pool.c
   native/schedule.c
   native/sleep.c
   native/mesh_streams.c)
