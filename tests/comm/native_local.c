@@ -302,7 +302,7 @@ static void a_forked_child_does_not_hide_its_parents_end(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 2, fork_and_leave, ranks_shared(4096)), 0);
 }
 
-/* Closing with unread messages resets the channel for the other end, whose own unread ones must not be lost by that. */
+/* Closing with messages that it has not read resets the channel for the other end, which must not lose messages by that. */
 static void what_a_peer_sent_before_it_left_still_arrives(void **state)
 {
     const channel_message bell = {.type = CHANNEL_BELL};
@@ -316,7 +316,7 @@ static void what_a_peer_sent_before_it_left_still_arrives(void **state)
     assert_int_equal(channel_send(fds[0], &bell, -1, &sent), LS_OK);
     assert_int_equal(channel_send(fds[1], &segment, fds[1], &sent), LS_OK);
     assert_true(sent);
-    file_close(&fds[1]); // with the bell unread
+    file_close(&fds[1]); // without reading the doorbell
     assert_int_equal(channel_receive(fds[0], &m, &with_fd, &got), LS_OK);
     assert_true(got);
     assert_int_equal(m.type, CHANNEL_SEGMENT);

@@ -140,11 +140,11 @@ static void change_and_expect(size_t at, uint8_t value, const char *words)
 static void headers_that_nobody_writes_are_refused(void **state)
 {
     LS_UNUSED(state);
-    change_and_expect(0, 0, "our mark");
+    change_and_expect(0, 0, "wrong magic number");
     change_and_expect(2, 0, "unknown type");
     change_and_expect(2, 200, "unknown type");
     change_and_expect(2, MESSAGE_READY, "payload of 10");
-    change_and_expect(2, MESSAGE_PIECE, "belongs to no message");
+    change_and_expect(2, MESSAGE_PIECE, "piece without a point to point message");
     change_and_expect(3, 0x80, "unknown flags");
     change_and_expect(31, 0x80, "payload of 9223372036854775818");
     change_and_expect(27, 0x01, "payload of 16777226");

@@ -125,9 +125,9 @@ static void only_what_can_move_wakes_a_sleeper(void **state)
 
     // Full: what wakes is that somebody takes it.
     link_send(e.link, end_item(payload, 8 * BLOCK));
-    while (link_flush(e.link) && !e.link->wants_write)
+    while (link_flush(e.link) && !e.link->is_full)
         continue;
-    assert_true(e.link->wants_write);
+    assert_true(e.link->is_full);
     assert_false(is_ready(&e));
     bytes = read_all(others[0], rest, 8 * BLOCK);
     bytes += read_all(others[1], rest, 8 * BLOCK);
@@ -205,7 +205,7 @@ static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
     assert_true(link_flush(e.link));
     assert_false(link_has_output(e.link));
     assert_false(is_ready(&e));
-    close(others[1]); // with them unread, which makes it a reset
+    close(others[1]); // without reading them, which causes a reset
     assert_true(is_ready(&e));
     for (int i = 0; i < 1000 && !e.link->is_ended; i++)
         (void)link_receive(e.link);

@@ -71,7 +71,7 @@ static int share_one(const comm_boot *boot, void *arg)
             RANK_CHECK(*at == 17);
             // Threads see it where its owner does.
             RANK_CHECK(!local_is_thread(l, 0) || n->address + bytes - 1 == (uintptr_t)at);
-            segment_release(l, view);
+            segment_release(view);
             RANK_CHECK(segment_resolve(l, 0, n->ref, 2, &view, &memory) == LS_EPROTO);
             n->ref.offset = UINT64_MAX;
             RANK_CHECK(segment_resolve(l, 0, n->ref, 2, &view, &memory) == LS_EPROTO);
@@ -121,7 +121,7 @@ static int destroy_while_held(const comm_boot *boot, void *arg)
         for (int i = 0; i < 8192; i++)
             RANK_CHECK(((char *)memory)[i] == 42);
         RANK_CHECK(local_find_peer(l, 0)->n_views == 2);
-        segment_release(l, view);
+        segment_release(view);
         RANK_CHECK(local_find_peer(l, 0)->n_views == 1);
         RANK_CHECK(segment_resolve(l, 0, n->ref, 1, &view, &memory) == LS_EPEER);
         RANK_CHECK(segment_wait(l, 0, KEY(1), 1, ls_deadline_ms(20), &view, &memory) ==
@@ -174,7 +174,7 @@ static int announce_many(const comm_boot *boot, void *arg)
             RANK_CHECK(segment_wait(l, 0, KEY(i), 64, ls_deadline_ms(30000), &view, &memory) ==
                        LS_OK);
             RANK_CHECK(*(int *)memory == i);
-            segment_release(l, view);
+            segment_release(view);
         }
     }
     RANK_CHECK(reach(boot, l, n, 2) == 0);
@@ -214,7 +214,7 @@ static int churn(const comm_boot *boot, void *arg)
             continue;
         RANK_CHECK(segment_wait(l, r, KEY(2999), 4096, ls_deadline_ms(30000), &view, &seen) ==
                    LS_OK);
-        segment_release(l, view);
+        segment_release(view);
     }
     RANK_CHECK(reach(boot, l, n, 2) == 0);
     for (int i = 0; i < boot->size - 1; i++) {
@@ -308,7 +308,7 @@ static int lie(const comm_boot *boot, void *arg)
         int rank = -1;
 
         RANK_CHECK(segment_resolve(l, 1, ref, 4096, &view, &memory) == LS_OK);
-        segment_release(l, view);
+        segment_release(view);
         RANK_CHECK(!local_next_ended(l, &rank));
     }
     RANK_CHECK(reach(boot, l, n, 2) == 0);

@@ -33,8 +33,8 @@ struct algorithm_table {
         .memory = (memory_)                                                                        \
     }
 
-// Small messages: each rank reads n - 1 contributions, so with more ranks staging wins at fewer bytes
-// (at many more where ranks share cores).
+// Small messages: each rank reads n - 1 contributions, so with more ranks staging wins at fewer
+// bytes (at many more where ranks share cores).
 #define INLINE_ROWS(kind_)                                                                         \
     ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
         ROW(kind_, "inline", 4096, 8, TEAM_ANY_MEMORY),                                            \

@@ -26,20 +26,21 @@ typedef enum team_memory {
 typedef struct team_rule {
     coll_kind kind;
     const char *algorithm; /* "inline", "staged", "shared", "direct" */
-    size_t max_bytes;      /* that one rank contributes, SIZE_MAX: no limit */
+    size_t max_bytes;      /* contribution of a rank, SIZE_MAX: no limit */
     int max_ranks;         /* INT_MAX: no limit */
     team_memory memory;
 } team_rule;
 
-/* text: rows separated by commas, [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]; "" for none. LS_EINVAL
- * names the wrong row and the reason. */
+/* text: rows separated by commas, [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]; "" for none.
+ * LS_EINVAL names the wrong row and the reason. */
 LS_MUST_USE ls_status algorithm_table_create(const char *text, algorithm_table **out);
 void algorithm_table_free(algorithm_table *t); /* NULL is allowed */
 
 /* The user's rows between hosts; borrowed. t NULL: none. */
 const struct plan_rules *algorithm_table_plans(const algorithm_table *t);
 
-/* Row `index` of those for teams, the user's first; false after the last. t NULL: the defaults only. */
+/* Row `index` of those for teams, the user's first; false after the last. t NULL: the defaults
+ * only. */
 bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out);
 /* How many of them are the user's. */
 int algorithm_table_user_rows(const algorithm_table *t);

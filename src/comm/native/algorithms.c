@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * algorithms.c - the table of algorithms as text, for `lockstep bench --show-algorithms`: the
+ * user's rows and the defaults, in the order in which they are tried.
+ */
 #include "comm/algorithms.h"
 
 #include "base/config.h"
@@ -9,7 +13,7 @@
 
 #define OWN_ORIGIN "LOCKSTEP_ALGORITHMS"
 
-/* One row, whichever table it is from. */
+/* One row of either table. */
 typedef struct shown_row {
     const char *where;
     coll_kind kind;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy.c - copies around the caches with non-temporal stores, which a fence orders before the
+ * return. team_shared.c calls it.
+ */
 #include "comm/native/copy.h"
 
 #include <stdint.h>
@@ -35,7 +39,7 @@ void copy_around(void *dst, const void *src, size_t bytes)
         from += LINE_BYTES;
     }
     memcpy(to, from, bytes);
-    _mm_sfence(); // such writes are ordered by nothing else
+    _mm_sfence(); // nothing else orders such stores
 }
 #else
 void copy_around(void *dst, const void *src, size_t bytes)

@@ -7,11 +7,12 @@
 
 #include <stddef.h>
 
-#define COPY_AROUND_BYTES                                                                          \
-    ((size_t)24 << 20) /* an operation whose result is larger goes around the caches */
+/* An operation with a larger result is copied around the caches. */
+#define COPY_AROUND_BYTES ((size_t)24 << 20)
 
-/* As memcpy(), but what is written goes to memory around the caches: without the read of each line that a write needs first,
- * a third of the traffic. For results so large that they would not be in a cache when somebody reads them. */
+/* As memcpy(), but writes around the caches, straight to memory: that saves the read of each line
+ * before its write, a third of the traffic. For results so large that no cache would still hold
+ * them when they are read. */
 void copy_around(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -2,11 +2,12 @@
 /*
  * direct.c - send and receive between two ranks of a group.
  *
- * Messages of one (sender, receiver, tag) arrive in the order they were sent, because links keep order
- * and receives are served in the order they were posted. Small messages are sent at once. Large ones
- * are announced, so that a receive from any source can match them; the receiver answers READY, and the
- * payload follows in pieces. Within a host the receiver reads a large payload from the sender's memory
- * where it can. native.c starts operations here, match.c passes the messages that come in.
+ * Messages of one (sender, receiver, tag) arrive in the order they were sent, because links keep
+ * order and receives are served in the order they were posted. Small messages are sent at once.
+ * Large ones are announced, so that a receive from any source can match them; the receiver answers
+ * READY, and the payload follows in pieces. Within a host the receiver reads a large payload from
+ * the sender's memory where it can. native.c starts operations here, match.c passes the messages
+ * that come in.
  */
 #include "comm/native/direct.h"
 
@@ -30,7 +31,7 @@ static void finish_work(transfer *t)
 
 void direct_release(native_work *w)
 {
-    segment_release(w->group->state->local, w->direct.view);
+    segment_release(w->direct.view);
     w->direct.view = NULL;
     list_append(&w->group->state->free_directs, &w->node);
 }
@@ -162,7 +163,7 @@ static void write_half(transfer *t)
         return;
     }
     memcpy((uint8_t *)to + at, t->from + at, t->bytes - at);
-    segment_release(l, view);
+    segment_release(view);
     match_queue_control(t->peer, MESSAGE_WRITTEN, t);
 }
 
@@ -219,8 +220,8 @@ static const uint8_t *map_offered(transfer *t)
     return from;
 }
 
-// This rank has read its part of the payload. A sender that has given up the message may have changed
-// it meanwhile.
+// This rank has read its part of the payload. A sender that has given up the message may have
+// changed it meanwhile.
 static void receive_done(transfer *t)
 {
     char buf[96];
@@ -235,7 +236,8 @@ static void receive_done(transfer *t)
     t->finished(t);
 }
 
-// Both sides can reach the other's memory: the sender, which would only wait, copies the other half.
+// Both sides can reach the other's memory: the sender, which would only wait, copies the other
+// half.
 static bool split_copy(transfer *t, const uint8_t *from)
 {
     segment_ref ref = {0};
@@ -251,8 +253,9 @@ static bool split_copy(transfer *t, const uint8_t *from)
     return true;
 }
 
-// One copy, straight from the sender's memory: through a mapping where it is shared, which is faster
-// than a system call for such pages. Where it cannot be read, the receiver requests the pieces.
+// One copy, straight from the sender's memory: through a mapping where it is shared, which is
+// faster than a system call for such pages. Where it cannot be read, the receiver requests the
+// pieces.
 static void read_offer(transfer *t)
 {
     team *members = t->group->team;
@@ -349,12 +352,12 @@ static void start_receive(transfer *t)
 
 bool direct_try_receive(transfer *t)
 {
-    link_wanted wanted = {.group = t->group->info->id,
-                          .dtype = stamp_dtype(t->stamp),
-                          .step = t->step,
-                          .bytes = t->bytes};
+    link_request request = {.group = t->group->info->id,
+                            .dtype = stamp_dtype(t->stamp),
+                            .step = t->step,
+                            .bytes = t->bytes};
 
-    if (!match_take(t->peer, &wanted, t->to))
+    if (!match_take(t->peer, &request, t->to))
         return false;
     list_remove(&t->node);
     set_source(t, t->peer);
@@ -477,14 +480,14 @@ static bool send_at_once(native_group *g, const coll *op)
 /* Receives without a native_work if no earlier receive waits and the message has come. */
 static bool receive_at_once(native_group *g, const coll *op)
 {
-    link_wanted wanted = {.group = g->info->id,
-                          .dtype = (uint8_t)op->dtype,
-                          .step = (uint64_t)op->tag,
-                          .bytes = op->count * ls_dtype_size(op->dtype)};
+    link_request request = {.group = g->info->id,
+                            .dtype = (uint8_t)op->dtype,
+                            .step = (uint64_t)op->tag,
+                            .bytes = op->count * ls_dtype_size(op->dtype)};
 
-    return op->root != LS_ANY_SOURCE && wanted.bytes <= LINK_POST_BYTES &&
+    return op->root != LS_ANY_SOURCE && request.bytes <= LINK_POST_BYTES &&
            list_empty(&g->receives) && list_empty(&g->state->unexpected) &&
-           match_take(g->peers[op->root], &wanted, op->dst);
+           match_take(g->peers[op->root], &request, op->dst);
 }
 
 void direct_start(native_group *g, backend_work *work)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * errors.c - the texts of what went wrong between two ranks. Each names both ranks and the operation.
- * match.c and direct.c call it when messages disagree and when a link ends.
+ * errors.c - the texts of what went wrong between two ranks. Each names both ranks and the
+ * operation. match.c and direct.c call it when messages disagree and when a link ends.
  */
 #include "comm/native/errors.h"
 
@@ -12,7 +12,8 @@
 
 #define STAMP_COMPARED (STAMP_BYTES - STAMP_SITE_BYTES) /* the call site is at the end */
 
-// The counts of all_to_all_v may differ between ranks; each pair compares the bytes of its messages.
+// The counts of all_to_all_v may differ between ranks; each pair compares the bytes of its
+// messages.
 bool errors_same_operation(const uint8_t *a, const uint8_t *b)
 {
     op_stamp left;
@@ -82,21 +83,21 @@ void errors_extra_message(native_group *g, const native_peer *p, const message *
 
 void errors_lost_peer(native_group *g, native_peer *p, const uint8_t *stamp)
 {
-    char who[96];
+    char peer[96];
     char text[200];
     const peer_link *l = p->link;
 
-    native_peer_text(p, who, sizeof(who));
+    native_peer_text(p, peer, sizeof(peer));
     decoded_text(text, sizeof(text), stamp);
     if (p->unreachable[0] != '\0')
-        native_break(g, CAUSE_FAULT, p->rank, "%s cannot be reached for %s: %s", who, text,
+        native_break(g, CAUSE_FAULT, p->rank, "%s cannot be reached for %s: %s", peer, text,
                      p->unreachable);
     else if (l->fault[0] != 0)
-        native_break(g, CAUSE_FAULT, p->rank, "%s sent an invalid message (%s) during %s", who,
+        native_break(g, CAUSE_FAULT, p->rank, "%s sent an invalid message (%s) during %s", peer,
                      l->fault, text);
     else if (l->error != 0)
-        native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", who, text,
+        native_break(g, CAUSE_FAULT, p->rank, "connection to %s lost during %s: %s", peer, text,
                      ls_errno_text(l->error));
     else
-        native_break(g, CAUSE_FAULT, p->rank, "%s closed its connection during %s", who, text);
+        native_break(g, CAUSE_FAULT, p->rank, "%s closed its connection during %s", peer, text);
 }

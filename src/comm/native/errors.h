@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * errors.h - breaks a group for what went wrong between two ranks, with a text that names both. A stamp
- * is encoded, and names the operation.
+ * errors.h - breaks a group for what went wrong between two ranks, with a text that names both. A
+ * stamp is encoded, and names the operation.
  */
 #ifndef LS_NATIVE_ERRORS_H
 #define LS_NATIVE_ERRORS_H

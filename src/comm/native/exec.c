@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec.c - carries out collectives: each chunk's plan runs in a lane, several lanes at a time, so that
- * the messages of one chunk move while another is added up.
+ * exec.c - carries out collectives: each chunk's plan runs in a lane, several lanes at a time, so
+ * that the messages of one chunk move while another is added up.
  *
- * The operations of a group run in a window in the order of their start, and the chunks of an operation
- * in order. Every rank always works on its oldest operation and chunk, so the oldest one of all can
- * always go on. native.c calls it.
+ * The operations of a group run in a window in the order of their start, and the chunks of an
+ * operation in order. Every rank always works on its oldest operation and chunk, so the oldest one
+ * of all can always go on. native.c calls it.
  */
 #include "comm/native/exec.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.c - finds out which ranks share a host: each rank knows its own neighbours, and an all_gather of
- * all ranks exchanges that. native.c calls it once all links exist; groups opened later use it for
- * their layout.
+ * hosts.c - finds out which ranks share a host: each rank knows its own neighbours, and an
+ * all_gather of all ranks exchanges that. native.c calls it once all links exist; groups opened
+ * later use it for their layout.
  */
 #include "comm/native/join.h"
 
@@ -63,8 +63,8 @@ static void run_exchange(native_state *s, const comm_host *engine, const comm_bo
     native_backend_ops.abort_group(g, LS_ECANCELED, "broken");
 }
 
-// Needed only where hosts have several ranks, but a rank does not know that of other hosts: so it is
-// done whenever some rank is not on this host.
+// Needed only where hosts have several ranks, but a rank does not know that of other hosts: so it
+// is done whenever some rank is not on this host.
 ls_status native_exchange_hosts(native_state *s, const comm_boot *boot)
 {
     const comm_host *host = s->host;

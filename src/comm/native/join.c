@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * join.c - connects a rank when the job starts: with the ranks of this host through shared memory
- * (local.h), and listens for all others (mesh.h). Afterwards every other rank has a link, which for a
- * remote rank is idle. native.c calls it.
+ * (local.h), and listens for all others (mesh.h). Afterwards every other rank has a link, which for
+ * a remote rank is idle. native.c calls it.
  */
 #include "comm/native/join.h"
 

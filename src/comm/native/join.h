@@ -5,8 +5,8 @@
 
 #include "comm/native/native.h"
 
-/* Connects with the ranks of this host and listens for the others (mesh.h); the listeners of boot are
- * closed or taken in any case. */
+/* Connects with the ranks of this host and listens for the others (mesh.h); the listeners of boot
+ * are closed or taken in any case. */
 LS_MUST_USE ls_status native_join(native_state *s, const comm_boot *boot);
 
 /* Collective over the job, once connected: finds out which ranks share a host. */

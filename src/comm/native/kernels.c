@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.c - walks the aligned tree block by block, so that its inner nodes never leave the first-level cache.
+ * kernels.c - adds contributions along the aligned tree block by block, so that inner nodes stay in
+ * the first-level cache. exec.c, the team's algorithms and the engine call reduce_tree()
+ * (comm/reduce.h).
  *
- * Operands are pushed in rank order on a stack of finished subtrees; two on top that are siblings become their parent at once
- * (as carries in a binary counter), what is left at the end is combined from the right. So at most one subtree a level is
- * alive, whatever the number of operands.
+ * Operands are pushed in rank order on a stack of finished subtrees; two siblings on top become
+ * their parent at once (as carries in a binary counter), and the rest is combined from the right at
+ * the end. So at most one subtree per level exists, whatever the number of operands.
  */
 #include "comm/native/kernels.h"
 
@@ -20,9 +22,9 @@
 #include <immintrin.h>
 #endif
 
-#define SCRATCH_BYTES 12288 /* inner nodes of one block; on the stack of whoever reduces */
+#define SCRATCH_BYTES 12288 /* inner nodes of one block; on the stack */
 #define PAIR_BYTES    8192
-#define LEVELS_MAX    33 /* of a tree over any number of ranks that an int holds, and one more */
+#define LEVELS_MAX    33 /* of a tree over as many ranks as an int counts, and one more */
 
 /* --- choosing the instruction set --- */
 
@@ -52,7 +54,7 @@ static const kernel_table *const tables[] = {
     &kernels_baseline,
 };
 
-// Written with the same value by whoever comes first; reduce_use() is for tests.
+// Every writer writes the same value; reduce_use() is for tests.
 static _Atomic(const kernel_table *) chosen;
 
 static const kernel_table *choose(void)
@@ -99,7 +101,8 @@ ls_dtype reduce_partial_type(ls_dtype type)
 
 /* --- the caller's floating point mode --- */
 
-// A program may have switched its thread to flush subnormals or to round otherwise; the sums may not depend on it.
+// A program may have set its thread to flush subnormals or to round otherwise; the sums must not
+// depend on it.
 static inline unsigned enter_exact_mode(void)
 {
 #if defined(__x86_64__)
@@ -128,7 +131,7 @@ static inline void leave_exact_mode(unsigned mode)
 typedef struct tree_node {
     const void *data;
     int level;
-    int scratch; /* which scratch buffer holds it, -1: an operand or dst */
+    int scratch; /* the scratch buffer that holds it, -1: an operand or dst */
 } tree_node;
 
 typedef struct tree {
@@ -139,7 +142,7 @@ typedef struct tree {
     const reduce_operand *operands;
     int n_operands;
     size_t block; /* elements */
-    void *root;   /* where the root's partial value goes, if it needs no further scratch buffer */
+    void *root;   /* target of the root's partial value; NULL: a scratch buffer */
     char *scratch;
     size_t scratch_bytes; /* of one buffer */
     uint64_t used;        /* buffers, as bits */
@@ -211,7 +214,7 @@ static void merge(tree *t, bool is_root, size_t count)
     left->level = (left->level > right.level ? left->level : right.level) + 1;
 }
 
-/* The root's value for elements [at, at + count); in t->root or in scratch buffer. */
+/* Computes the root for elements [at, at + count), in t->root or in a scratch buffer. */
 static const void *reduce_block(tree *t, size_t at, size_t count)
 {
     t->used = 0;
@@ -226,7 +229,7 @@ static const void *reduce_block(tree *t, size_t at, size_t count)
     return t->stack[0].data;
 }
 
-/* Rooms that can be in use at once: a subtree a level, and one more for a widened operand. */
+/* Scratch buffers in use at once: one a level, and one more for a widened operand. */
 static size_t scratch_buffers(int n_operands)
 {
     return (size_t)level_of(n_operands) + 2;
@@ -260,7 +263,8 @@ static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, do
     t->stack = NULL;
 }
 
-/* Whether the operands are 2 to 4 single ranks from the start of an aligned subtree: one loop has them all. */
+/* Whether the operands are 2 to 4 single ranks from the start of an aligned subtree: one loop adds
+ * them all. */
 static bool fits_sum_f32(const reduce_operand *operands, int n_operands)
 {
     if (n_operands < 2 || n_operands > SUM_F32_MAX ||

@@ -7,7 +7,8 @@
 
 #include "comm/reduce.h"
 
-/* "avx512", "avx2", "baseline": what the table chose; LOCKSTEP_SIMD is not read, tests choose with reduce_use(). */
+/* "avx512", "avx2", "baseline": what the table chose; LOCKSTEP_SIMD is not read, tests choose with
+ * reduce_use(). */
 const char *reduce_simd(void);
 /* Tests: NULL restores the choice. False where this machine cannot. */
 bool reduce_use(const char *name);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_body.h - the loops of one kernel table, in plain C that compilers vectorise. Included by kernels_<isa>.c, which defines
- * KERNELS_TABLE and KERNELS_NAME and is compiled with that instruction set's flags. Bits cannot differ between them: every
- * element is computed by the same IEEE operations in the same order, contraction is off, and NaNs (whose payload may depend
- * on the order of an addition's operands in a register) become the canonical one at the root.
+ * kernels_body.h - the loops of one kernel table, in plain C that compilers vectorise. Included by
+ * kernels_<isa>.c, which defines KERNELS_TABLE and KERNELS_NAME and is compiled with that
+ * instruction set's flags. The tables give the same bits: every element is computed by the same
+ * IEEE operations in the same order, contraction is off, and NaNs (whose payload may depend on the
+ * order of an addition's operands in a register) become the canonical one at the root.
  */
 #include "comm/native/kernels_table.h"
 
@@ -39,7 +40,8 @@
         }                                                                                          \
     }
 
-// Integers wrap: the arithmetic is unsigned. Types narrower than int are widened to unsigned int first.
+// Integers wrap: the arithmetic is unsigned. Types narrower than int are widened to unsigned int
+// first.
 #define COMBINE_INTEGER(name, type, wide)                                                          \
     COMBINE(sum_##name, type, (type)((wide)a + (wide)b))                                           \
     COMBINE(prod_##name, type, (type)((wide)a * (wide)b))                                          \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_table.h - the loops behind kernels.c, compiled once an instruction set from one source (kernels_body.h).
+ * kernels_table.h - the loops that kernels.c calls, compiled once per instruction set from one
+ * source (kernels_body.h).
  *
  * In every loop dst may be one of its sources exactly, or overlap none.
  */
@@ -15,18 +16,19 @@ typedef void (*combine_fn)(void *dst, const void *left, const void *right, size_
 typedef void (*widen_fn)(void *dst, const void *src, size_t count);
 /* dst (the type) = src (its partial type) / divisor, rounded, each NaN the canonical one. */
 typedef void (*finish_fn)(void *dst, const void *src, size_t count, double divisor);
-/* The whole tree over 2, 3 or 4 float32 contributions at once / divisor, each NaN the canonical one. */
+/* The whole tree over 2, 3 or 4 float32 contributions at once / divisor, each NaN the canonical
+ * one. */
 typedef void (*sum_f32_fn)(float *dst, const float *const *src, size_t count, double divisor);
 
 #define SUM_F32_MAX 4
 
 typedef struct kernel_table {
     const char *name;
-    combine_fn combine[LS_DTYPE_COUNT]
-                      [LS_REDUCE_OP_COUNT]; /* by partial type; NULL for fp16, bf16 */
-    widen_fn widen[LS_DTYPE_COUNT];         /* NULL: the partial type is the type */
-    finish_fn finish[LS_DTYPE_COUNT];       /* NULL: nothing to do (integers) */
-    sum_f32_fn sum_f32[SUM_F32_MAX + 1];    /* by number of contributions, from 2 */
+    /* By partial type; NULL for fp16, bf16. */
+    combine_fn combine[LS_DTYPE_COUNT][LS_REDUCE_OP_COUNT];
+    widen_fn widen[LS_DTYPE_COUNT];      /* NULL: the partial type is the type */
+    finish_fn finish[LS_DTYPE_COUNT];    /* NULL: nothing to do (integers) */
+    sum_f32_fn sum_f32[SUM_F32_MAX + 1]; /* by number of contributions, from 2 */
 } kernel_table;
 
 extern const kernel_table kernels_baseline;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout.c - numbers the hosts of a group and finds the widest subtrees of the aligned tree that
+ * are on one host. Pure: all ranks that know the same hosts make the same layout. native.c makes
+ * it, the plan_hosts.c plans use it.
+ */
 #include "comm/native/layout.h"
 
 #include "base/alloc.h"
@@ -33,8 +38,8 @@ static bool is_on_one_host(const plan_layout *l, int first, int end)
     return true;
 }
 
-// The end of the widest node of the tree that begins at `first` and stays on one host: nodes begin at every multiple of their
-// width and end at the last rank.
+// The end of the widest subtree that begins at `first` and is on one host: subtrees begin at every
+// multiple of their width and end at the last rank.
 static int end_of_tree(const plan_layout *l, int first)
 {
     int best = first + 1;
@@ -86,7 +91,7 @@ ls_status layout_make(int n, const int *names, plan_layout *out)
 
 void layout_free(plan_layout *l)
 {
-    ls_free(l->host_of); // the one block
+    ls_free(l->host_of); // all arrays are one block
     *l = (plan_layout){0};
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout.h - which ranks of a group share a host, and which subtrees of the aligned tree lie on one.
+ * layout.h - which ranks of a group share a host, and which subtrees of the aligned tree are on one
+ * host.
  *
- * Between hosts a reduction sends one partial result for each maximal subtree, and moved bytes cross to a host once.
+ * Between hosts a reduction sends one partial result for each maximal subtree, and bytes that are
+ * only moved cross to a host once.
  */
 #ifndef LS_NATIVE_LAYOUT_H
 #define LS_NATIVE_LAYOUT_H
@@ -24,14 +26,16 @@ typedef struct plan_layout {
     int *tree_size;
 } plan_layout;
 
-/* names[i]: any number that ranks of one host share. Ends with layout_free(). */
+/* names[i]: any number that ranks of one host share. layout_free() frees it. */
 LS_MUST_USE ls_status layout_make(int n, const int *names, plan_layout *out);
 void layout_free(plan_layout *l);
 
-/* Whether some subtree of more than one rank lies on one of several hosts: otherwise there is nothing to gain. */
+/* Whether some subtree of more than one rank is on one of several hosts: otherwise a layout gains
+ * nothing. */
 bool layout_helps(const plan_layout *l);
 
-/* The rank of `tree` that adds the tree's contributions to part i; the owner (rank i) in its own tree. */
+/* The rank of `tree` that adds the tree's contributions to part i; the owner (rank i) in its own
+ * tree. */
 int layout_adder(const plan_layout *l, int tree, int i);
 /* The rank of `host` that receives part i for the others; the owner on its own host. */
 int layout_receiver(const plan_layout *l, int host, int i);

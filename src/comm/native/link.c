@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.c - messages over a byte stream. */
+/*
+ * link.c - cuts a byte stream into messages, in both directions, for every kind of stream. A
+ * payload is never copied when its target is known in time: it is read straight to it. match.c is
+ * the sink; native.c flushes and receives.
+ */
 #include "comm/native/link.h"
 
 #include "base/alloc.h"
@@ -9,10 +13,10 @@
 #include <unistd.h>
 
 #define BATCH_ITEMS 8
-#define CALL_BYTES  (2U << 20) /* moved by one call at most, so that no link starves the others */
-#define LARGE_BYTES 16384      /* a payload of which more is still to come than is worth copying */
-#define BESIDE_BYTES                                                                               \
-    256 /* read behind a large payload: the next header, hardly any payload twice */
+#define CALL_BYTES  (2U << 20) /* moved by one call, so that no link starves the others */
+#define LARGE_BYTES 16384 /* a payload with more bytes left than this is read without staging */
+/* Read after a large payload: the next header, and hardly any payload that is copied twice. */
+#define BESIDE_BYTES 256
 
 ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
                       peer_link **out)
@@ -93,10 +97,10 @@ bool link_post(peer_link *l, const message *m, const uint8_t *payload)
            list_empty(&l->out) && !l->is_cut && l->ops->post(l, m, payload);
 }
 
-bool link_take(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit)
+bool link_take(peer_link *l, const link_request *request, uint8_t *to, uint64_t *credit)
 {
     return l->ops != NULL && l->ops->take != NULL && !l->is_ended && !l->in_payload &&
-           l->ops->take(l, wanted, to, credit);
+           l->ops->take(l, request, to, credit);
 }
 
 void link_send(peer_link *l, link_item *item)
@@ -142,7 +146,7 @@ void link_drop_payload(peer_link *l)
     l->target = NULL;
 }
 
-// Takes n written bytes off the front of the queue.
+// Removes n written bytes from the front of the queue.
 static void advance(peer_link *l, size_t n)
 {
     while (n > 0) {
@@ -198,10 +202,10 @@ bool link_flush(peer_link *l)
 {
     size_t total = 0;
 
-    // Whoever asks for what a cut link still holds must not believe that it moves.
+    // A cut link has output left but never moves.
     if (l->ops == NULL || l->is_cut)
         return false;
-    l->wants_write = false;
+    l->is_full = false;
     while (link_has_output(l) && !l->is_ended && total < CALL_BYTES) {
         struct iovec iov[2 * BATCH_ITEMS];
         size_t wanted;
@@ -209,7 +213,8 @@ bool link_flush(peer_link *l)
         const ssize_t moved = l->ops->write(l, iov, n);
 
         if (moved < 0) {
-            // What the peer sent before it went is still to be read. If it is still there, it is to notice.
+            // The peer's last messages are still to be read. If it still runs, finish() lets it
+            // notice.
             l->is_cut = true;
             l->ops->finish(l);
             break;
@@ -217,7 +222,7 @@ bool link_flush(peer_link *l)
         advance(l, (size_t)moved);
         total += (size_t)moved;
         if ((size_t)moved < wanted || l->unsent > 0) {
-            l->wants_write = true;
+            l->is_full = true;
             break;
         }
     }
@@ -228,7 +233,7 @@ bool link_flush(peer_link *l)
 static bool fail_link(peer_link *l)
 {
     l->is_ended = true;
-    l->ops->finish(l); // the peer is to notice
+    l->ops->finish(l); // lets the peer notice
     text_printable(l->fault, sizeof(l->fault), ls_last_error());
     return false;
 }
@@ -241,7 +246,7 @@ static bool payload_complete(peer_link *l)
     return l->sink.end(l->sink.self) == LS_OK ? true : fail_link(l);
 }
 
-// Takes what staged bytes hold; false when the link has ended.
+// Handles the staged bytes; false when the link has ended.
 static bool parse_staged(peer_link *l)
 {
     for (;;) {
@@ -284,7 +289,7 @@ static void compact(peer_link *l)
     l->staged_at = 0;
 }
 
-// A post is whole, and never stands in the middle of a message of the stream.
+// A post is a whole message, and never interrupts a message of the stream.
 static bool take_posts(peer_link *l)
 {
     bool any = false;
@@ -314,7 +319,7 @@ static bool receive_stream(peer_link *l)
 {
     size_t total = 0;
 
-    while (!l->is_ended && (total < CALL_BYTES || l->unread > 0)) {
+    while (!l->is_ended && (total < CALL_BYTES || l->buffered > 0)) {
         struct iovec iov[2];
         int n = 0;
         size_t direct = 0;
@@ -347,7 +352,7 @@ static bool receive_stream(peer_link *l)
                 return true;
         }
         if ((size_t)moved < wanted)
-            break; // the stream is empty: asking again would only cost a call
+            break; // the stream is empty: another read would be wasted
     }
     return total > 0;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_sealed.c - the stream of a link over a connected socket, in records that nobody in between can change (or read).
+ * link_sealed.c - the stream of a link over a connected socket, in records that no third party can
+ * change (or read).
  *
- * Both directions go through a buffer of one record. A read never takes bytes of a second record's content, so whatever is
- * still to be handled shows in the socket or in `unread`.
+ * Both directions go through a buffer of one record. A read never takes content of a second record,
+ * so all bytes that are still to be handled are in the socket or counted in `buffered`.
+ * mesh_streams.c creates it.
  */
 #include "comm/native/link.h"
 
@@ -19,16 +21,16 @@
 #include <unistd.h>
 
 #define RECORDS_A_CALL 16
-#define AHEAD_BYTES    SEAL_HEAD_BYTES /* of the next record: its head comes along */
+#define AHEAD_BYTES    SEAL_HEAD_BYTES /* the next record's head, read in the same call */
 
 typedef struct sealed_stream {
     seal_pair seals;
     uint8_t out[SEAL_RECORD_MAX + SEAL_OVERHEAD];
-    size_t out_at; /* the link's `unsent` bytes stand there */
+    size_t out_at; /* where the link's `unsent` bytes are */
     uint8_t in[SEAL_RECORD_MAX + SEAL_OVERHEAD + AHEAD_BYTES];
     size_t in_held;
-    size_t in_record; /* of the open record at the front, 0: it is not complete */
-    size_t in_at;     /* the link's `unread` bytes of it stand there */
+    size_t in_record; /* of the opened record at the front, 0: it is not complete */
+    size_t in_at;     /* where the link's `buffered` bytes of it are */
 } sealed_stream;
 
 static int fail_stream(peer_link *l, int error)
@@ -39,7 +41,7 @@ static int fail_stream(peer_link *l, int error)
 
 // --- writing ---
 
-// False when the stream has broken. What the socket did not take stays in `unsent`.
+// False when the stream has failed. Bytes that the socket did not take stay in `unsent`.
 static bool push(peer_link *l, sealed_stream *s)
 {
     while (l->unsent > 0) {
@@ -99,7 +101,7 @@ static ssize_t sealed_write(peer_link *l, const struct iovec *iov, int n)
 
 // --- reading ---
 
-// As with a clear stream: something is wrong with the peer, in words.
+// As in link.c: a protocol error with a text.
 static int fail_record(peer_link *l)
 {
     text_printable(l->fault, sizeof(l->fault), ls_last_error());
@@ -107,10 +109,10 @@ static int fail_record(peer_link *l)
     return fail_stream(l, EPROTO);
 }
 
-// Opens the record at the front, if it has come as a whole.
+// Opens the record at the front, if all of it has come.
 static bool open_record(peer_link *l, sealed_stream *s)
 {
-    if (seal_open(&s->seals.in, s->in, s->in_held, &s->in_record, &l->unread) != LS_OK)
+    if (seal_open(&s->seals.in, s->in, s->in_held, &s->in_record, &l->buffered) != LS_OK)
         return false;
     s->in_at = SEAL_HEAD_BYTES;
     return true;
@@ -120,17 +122,17 @@ static bool open_record(peer_link *l, sealed_stream *s)
 static int fetch_record(peer_link *l, sealed_stream *s)
 {
     for (;;) {
-        size_t wanted;
+        size_t needed;
         ssize_t n;
 
         if (!open_record(l, s))
             return fail_record(l);
         if (s->in_record > 0)
             return 1;
-        wanted = seal_needed(s->in, s->in_held);
+        needed = seal_needed(s->in, s->in_held);
         if (s->in_held >= SEAL_HEAD_BYTES)
-            wanted += AHEAD_BYTES;
-        n = recv(l->fd, s->in + s->in_held, wanted - s->in_held, MSG_DONTWAIT);
+            needed += AHEAD_BYTES;
+        n = recv(l->fd, s->in + s->in_held, needed - s->in_held, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -145,19 +147,19 @@ static size_t scatter(peer_link *l, sealed_stream *s, pieces *p)
 {
     size_t moved = 0;
 
-    while (l->unread > 0) {
+    while (l->buffered > 0) {
         uint8_t *piece;
-        const size_t n = pieces_next(p, l->unread, &piece);
+        const size_t n = pieces_next(p, l->buffered, &piece);
 
         if (n == 0)
             return moved;
         memcpy(piece, s->in + s->in_at, n);
         s->in_at += n;
-        l->unread -= n;
+        l->buffered -= n;
         moved += n;
     }
     s->in_held -= s->in_record;
-    memmove(s->in, s->in + s->in_record, s->in_held); // the next one's head at most
+    memmove(s->in, s->in + s->in_record, s->in_held); // at most the next record's head
     s->in_record = 0;
     return moved;
 }
@@ -167,7 +169,7 @@ static ssize_t sealed_read(peer_link *l, const struct iovec *iov, int n)
     sealed_stream *s = l->stream;
     pieces p = {.iov = iov, .n = n};
 
-    if (l->unread == 0) {
+    if (l->buffered == 0) {
         const int have = fetch_record(l, s);
 
         if (have <= 0)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_shm.c - the stream of a link between two ranks of one host: a ring in shared memory for each direction.
+ * link_shm.c - the stream of a link between two ranks of one host: a ring in shared memory for each
+ * direction. join.c creates it.
  *
- * Each ring has one writer, who owns the segment, and one reader. Both counters only grow; their difference is what the ring
- * holds. A ring outlives its writer for as long as the reader has it mapped, so what was written before an end is still read.
+ * Each ring has one writer, which owns the segment, and one reader. Both counters only grow; their
+ * difference is the number of bytes in the ring. A ring outlives its writer as long as the reader
+ * has it mapped, so bytes written before an end are still read.
  *
- * A small message that finds the ring empty is posted instead: header and first bytes are one cache line, which the reader
- * spins on. Posts overtake nothing: one is written only when all bytes before it have been read, and bytes are read only
- * when no post stands before them.
+ * A small message that finds the ring empty is posted instead: header and first bytes are one cache
+ * line, on which the reader spins. Posts overtake nothing: one is written only when all bytes
+ * before it have been read, and bytes are read only when no post precedes them.
  */
 #include "comm/native/link_shm.h"
 
@@ -19,13 +21,13 @@
 #include <string.h>
 
 #define POSTS        8
-#define POST_CHARGED 0x80 /* beside the type */
+#define POST_CHARGED 0x80 /* with the type */
 #define POST_DIRECT  0x40
 #define POST_TYPE    0x0f
 
-/* A message as it was given to shm_post(), in this host's byte order. */
+/* A posted message, in this host's byte order. */
 typedef struct shm_post {
-    _Alignas(64) _Atomic uint64_t ready; /* which post stands here, from 1 */
+    _Alignas(64) _Atomic uint64_t ready; /* number of the post, from 1 */
     uint64_t sequence;
     uint64_t credit;
     uint64_t step;
@@ -35,7 +37,7 @@ typedef struct shm_post {
     uint8_t type; /* with POST_* */
     uint8_t dtype;
     uint8_t data[LINK_POST_BYTES];
-    uint8_t stamp[STAMP_BYTES]; /* read only when it is wanted */
+    uint8_t stamp[STAMP_BYTES]; /* not read by shm_take() */
 } shm_post;
 
 typedef struct shm_ring {
@@ -51,9 +53,9 @@ typedef struct shm_stream {
     local *local;
     int peer;
     size_t ring_bytes; /* a power of two */
-    uint64_t seen;     /* what the reader had read when this side last needed to know */
+    uint64_t seen;     /* the reader's counter when this side last loaded it */
     uint64_t n_posted;
-    uint64_t n_posted_taken; /* as this side last needed to know */
+    uint64_t n_posted_taken; /* when this side last loaded it */
     uint64_t n_taken;        /* of the other side's posts */
     shm_ring *out;           /* this rank's segment */
     shm_ring *in;
@@ -61,7 +63,7 @@ typedef struct shm_stream {
     bool peer_ended;
 } shm_stream;
 
-// Rings are only there for what teams do not carry: fewer bytes a ring where there are many ranks.
+// Rings carry only what teams do not: smaller rings where there are many ranks.
 static size_t ring_bytes_for(const local *l)
 {
     if (local_count(l) <= 4)
@@ -73,17 +75,18 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
     shm_ring *ring = s->out;
-    uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed); // only we write it
+    uint64_t at =
+        atomic_load_explicit(&ring->written, memory_order_relaxed); // written by this rank only
     const uint64_t start = at;
     uint64_t held = at - s->seen;
     size_t wanted = 0;
-    size_t room;
+    size_t space;
 
     for (int i = 0; i < n; i++)
         wanted += iov[i].iov_len;
-    // The reader's counter stands in its core's cache, so it is looked at only when the room that is known of is too small.
-    // Sequentially consistent: the look before a sleep (local.h), when the ring is full. Acquires:
-    // the reader has copied those bytes out before it moved its counter.
+    // Loads the reader's counter, which is in its core's cache, only when the known space is too
+    // small. Sequentially consistent: this is the check before a sleep (local.h), when the ring is
+    // full. Acquires: the reader copied those bytes out before it moved its counter.
     if (wanted > s->ring_bytes - (size_t)held) {
         s->seen = atomic_load_explicit(&ring->read, memory_order_seq_cst);
         held = at - s->seen;
@@ -92,36 +95,37 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
         l->error = s->peer_ended ? EPIPE : EPROTO;
         return -1;
     }
-    room = s->ring_bytes - (size_t)held;
-    for (int i = 0; i < n && room > 0; i++) {
+    space = s->ring_bytes - (size_t)held;
+    for (int i = 0; i < n && space > 0; i++) {
         const uint8_t *from = iov[i].iov_base;
-        const size_t bytes = iov[i].iov_len < room ? iov[i].iov_len : room;
+        const size_t bytes = iov[i].iov_len < space ? iov[i].iov_len : space;
         const size_t offset = (size_t)at & (s->ring_bytes - 1);
         const size_t first =
-            bytes < s->ring_bytes - offset ? bytes : s->ring_bytes - offset; // up to the edge
+            bytes < s->ring_bytes - offset ? bytes : s->ring_bytes - offset; // up to the ring's end
 
         memcpy(ring->data + offset, from, first);
         memcpy(ring->data, from + first, bytes - first);
         at += bytes;
-        room -= bytes;
+        space -= bytes;
     }
     if (at != start) {
-        // Sequentially consistent towards a reader that prepares to sleep (local.h); releases the bytes.
+        // Sequentially consistent towards a reader that prepares to sleep (local.h); releases the
+        // bytes.
         atomic_store_explicit(&ring->written, at, memory_order_seq_cst);
         local_ring(s->local, s->peer);
     }
     return (ssize_t)(at - start);
 }
 
-// Whether the reader has all bytes, and room for a post.
+// Whether the reader has read all bytes, and there is space for a post.
 static bool can_post(shm_stream *s)
 {
     shm_ring *ring = s->out;
     const uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
 
-    // Both counters are looked at only when what is known of them does not do, as in shm_write().
-    // Acquire is enough: a message that cannot be posted is queued, and shm_write() looks again
-    // before a sleep.
+    // Loads both counters only when the known values do not suffice, as in shm_write(). Acquire is
+    // enough: a message that cannot be posted is queued, and shm_write() loads again before a
+    // sleep.
     if (s->seen != at)
         s->seen = atomic_load_explicit(&ring->read, memory_order_acquire);
     if (s->n_posted - s->n_posted_taken >= POSTS)
@@ -154,7 +158,7 @@ static bool shm_post_message(peer_link *l, const message *m, const uint8_t *payl
     return true;
 }
 
-// Sequentially consistent: the look before a sleep (local.h); acquires the message.
+// Sequentially consistent: the check before a sleep (local.h); acquires the message.
 static bool has_post(const shm_stream *s)
 {
     return atomic_load_explicit(&s->in->posts[s->n_taken % POSTS].ready, memory_order_seq_cst) ==
@@ -187,23 +191,23 @@ static void shm_drop(peer_link *l)
 {
     shm_stream *s = l->stream;
 
-    // Release: this side is done with the post before the writer uses its target again.
+    // Release: this side has read the post before the writer overwrites it.
     atomic_store_explicit(&s->in->taken, ++s->n_taken, memory_order_release);
 }
 
-static bool shm_take(peer_link *l, const link_wanted *wanted, uint8_t *to, uint64_t *credit)
+static bool shm_take(peer_link *l, const link_request *request, uint8_t *to, uint64_t *credit)
 {
     const shm_stream *s = l->stream;
     const shm_post *p = &s->in->posts[s->n_taken % POSTS];
 
     if (!has_post(s) || p->type != ((unsigned)MESSAGE_DATA | POST_CHARGED | POST_DIRECT) ||
-        p->group != wanted->group || p->step != wanted->step || p->dtype != wanted->dtype ||
-        p->bytes != wanted->bytes || p->total != wanted->bytes || p->bytes > LINK_POST_BYTES ||
-        p->credit < wanted->credit_min || p->credit > wanted->credit_max)
+        p->group != request->group || p->step != request->step || p->dtype != request->dtype ||
+        p->bytes != request->bytes || p->total != request->bytes || p->bytes > LINK_POST_BYTES ||
+        p->credit < request->credit_min || p->credit > request->credit_max)
         return false;
     *credit = p->credit;
-    if (wanted->bytes > 0)
-        memcpy(to, p->data, (size_t)wanted->bytes);
+    if (request->bytes > 0)
+        memcpy(to, p->data, (size_t)request->bytes);
     shm_drop(l);
     return true;
 }
@@ -212,10 +216,12 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
     shm_ring *ring = s->in;
-    uint64_t at = atomic_load_explicit(&ring->read, memory_order_relaxed); // only we write it
+    uint64_t at =
+        atomic_load_explicit(&ring->read, memory_order_relaxed); // written by this rank only
     const bool is_over =
         s->peer_ended || atomic_load_explicit(&ring->is_finished, memory_order_seq_cst) != 0;
-    // Both sequentially consistent: the look before a sleep (local.h). This one acquires the bytes.
+    // Both sequentially consistent: the check before a sleep (local.h). This load acquires the
+    // bytes.
     const uint64_t held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
     const uint64_t start = at;
     size_t left = (size_t)held;
@@ -249,7 +255,7 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
     return (ssize_t)(at - start);
 }
 
-// What is in the ring can be read whatever becomes of this process.
+// The peer can read the ring even after this process has exited.
 static bool shm_is_delivered(peer_link *l)
 {
     LS_UNUSED(l);
@@ -260,14 +266,14 @@ static void shm_finish(peer_link *l)
 {
     shm_stream *s = l->stream;
 
-    // Release: the last bytes come before it.
+    // Releases the last bytes.
     atomic_store_explicit(&s->out->is_finished, 1, memory_order_seq_cst);
     local_ring(s->local, s->peer);
 }
 
 static void free_stream(shm_stream *s)
 {
-    segment_release(s->local, s->in_view);
+    segment_release(s->in_view);
     segment_destroy(s->local, s->out);
     ls_free(s);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_striped.c - the stream of a link over several others, its streams, where one connection does not fill the line.
+ * link_striped.c - the stream of a link over several others, where one connection does not fill the
+ * line. mesh_streams.c creates it.
  *
- * Block i of BLOCK_BYTES of the stream is written to stream i mod n, in each direction. So both ends know where each byte is, nothing says
- * it on the wire, and nothing comes out of order: the system's buffers of all streams are what keeps them busy together.
+ * Block i of BLOCK_BYTES of the stream is written to stream i mod n, in each direction. So both
+ * ends know where each byte is without any header, and nothing arrives out of order: the system's
+ * buffers of all streams keep them busy together.
  *
- * The descriptor to poll is an epoll of our own. It holds all streams: the one that is to be read next for reading, those that are
- * full for writing, and the others for errors.
+ * The descriptor to poll is an epoll of its own. It holds all streams: the next one to be read for
+ * reading, those that are full for writing, and the others for errors.
  */
 #include "comm/native/link.h"
 
@@ -20,10 +22,10 @@
 #include <unistd.h>
 
 #define BLOCK_BYTES ((size_t)64 * 1024)
-#define PIECES_MAX  16 /* of a call of link.c */
-#define CHECK_EVERY 64 /* reads in vain between looks for streams that broke out of turn */
+#define PIECES_MAX  16 /* in one call from link.c */
+#define CHECK_EVERY 64 /* reads without bytes between checks for failed streams */
 
-/* How far one direction is. */
+/* The progress of one direction. */
 typedef struct cursor {
     int stream;
     size_t left; /* of its block */
@@ -31,11 +33,11 @@ typedef struct cursor {
 
 typedef struct striped_stream {
     int n;
-    peer_link *streams[LINK_STREAMS_MAX]; /* NULL: not there yet */
-    uint32_t watched[LINK_STREAMS_MAX];   /* what the epoll has of each */
+    peer_link *streams[LINK_STREAMS_MAX]; /* NULL: not added yet */
+    uint32_t watched[LINK_STREAMS_MAX];   /* epoll events of each */
     cursor out;
     cursor in;
-    bool write_failed; /* a stream could not be written to */
+    bool write_failed; /* a write to a stream failed */
     bool has_ended;    /* nothing more can be read */
     unsigned n_idle;
 } striped_stream;
@@ -67,7 +69,7 @@ static ssize_t fail_write(peer_link *l, striped_stream *s, const peer_link *stre
     return -1;
 }
 
-// What streams have taken but still hold goes out whosever turn it is: the peer may be waiting for just that.
+// Sends what streams have taken but not sent, whichever stream is next: the peer may wait for it.
 static bool push(peer_link *l, striped_stream *s)
 {
     l->unsent = 0;
@@ -116,7 +118,7 @@ static ssize_t striped_write(peer_link *l, const struct iovec *iov, int n)
 
 // --- reading ---
 
-// The peer is to notice, and what is polled stays readable until the end has been told.
+// Lets the peer notice, and keeps the polled descriptor readable until the end is reported.
 static void end_reading(peer_link *l, striped_stream *s, const peer_link *stream)
 {
     s->has_ended = true;
@@ -128,8 +130,8 @@ static void end_reading(peer_link *l, striped_stream *s, const peer_link *stream
     shutdown(stream->fd, SHUT_RD);
 }
 
-/* A stream that has broken while it is another one's turn: what is waited for may never come. Not an orderly end, which comes to all
- * streams, with bytes in others still to be read. */
+/* Checks for a stream that has failed out of turn: the next bytes may never come. An orderly end
+ * comes to all streams, while others may still hold bytes. */
 static void check_failed_streams(peer_link *l, striped_stream *s)
 {
     struct epoll_event events[LINK_STREAMS_MAX];
@@ -175,7 +177,7 @@ static ssize_t striped_read(peer_link *l, const struct iovec *iov, int n)
         if ((size_t)done < bytes)
             break;
     }
-    l->unread = s->streams[s->in.stream] == NULL ? 0 : s->streams[s->in.stream]->unread;
+    l->buffered = s->streams[s->in.stream] == NULL ? 0 : s->streams[s->in.stream]->buffered;
     if (moved == 0 && !s->has_ended && ++s->n_idle % CHECK_EVERY == 0)
         check_failed_streams(l, s);
     return moved == 0 && s->has_ended ? -1 : (ssize_t)moved;
@@ -185,7 +187,7 @@ static ssize_t striped_read(peer_link *l, const struct iovec *iov, int n)
 
 static uint32_t to_watch(const peer_link *l, const striped_stream *s, int i)
 {
-    const bool is_full = l->wants_write && !l->is_cut;
+    const bool is_full = l->is_full && !l->is_cut;
     uint32_t events = 0;
 
     if (i == s->in.stream)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_tcp.c - the stream of a link over a connected socket. */
+/*
+ * link_tcp.c - the stream of a link over a connected socket. mesh_streams.c creates it.
+ */
 #include "comm/native/link.h"
 
 #include "base/alloc.h"
@@ -21,7 +23,7 @@ static ssize_t tcp_result(peer_link *l, ssize_t moved)
     return -1;
 }
 
-/* Copying so little costs less than what the kernel needs to read a list of parts. */
+/* Copying this few bytes costs less than a list of parts costs the kernel. */
 #define GATHER_BYTES 1280
 
 static size_t gather(const struct iovec *iov, int n, uint8_t to[GATHER_BYTES])
@@ -63,12 +65,12 @@ static ssize_t tcp_read(peer_link *l, const struct iovec *iov, int n)
         parts[i] = iov[i];
     moved = n == 1 ? recv(l->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
                    : recvmsg(l->fd, &header, MSG_DONTWAIT);
-    if (moved == 0) // behind a write that failed, which says more
+    if (moved == 0) // keeps the error of a failed write
         return -1;
     return tcp_result(l, moved);
 }
 
-// The queue counts bytes that the peer's kernel has not acknowledged; behind finish() also the end mark.
+// The queue counts bytes that the peer's kernel has not acknowledged; after finish() also the FIN.
 static bool tcp_is_delivered(peer_link *l)
 {
     int queued = 0;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local.c - the channels to the ranks of this host, the peers behind them, and waking sleeping
+ * ranks. A channel that breaks in any way ends: nothing on it is understood afterwards. native.c,
+ * the links and teams call it.
+ */
 #include "comm/native/local.h"
 
 #include "base/alloc.h"
@@ -12,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READ_MAX 256 /* messages that one peer may have handled before others get a turn */
+#define READ_MAX 256 /* messages of one peer before the next peer is read */
 
 /* --- messages --- */
 
@@ -50,7 +55,7 @@ ls_status channel_send(int fd, const channel_message *m, int with_fd, bool *sent
         n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     *sent = n == (ssize_t)sizeof(data);
-    // ETOOMANYREFS: too many descriptors are on their way; they arrive when peers read.
+    // ETOOMANYREFS: too many descriptors are in flight; they arrive when peers read.
     if (n >= 0 || errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS)
         return LS_OK;
     return ls_fail(LS_EPEER, "cannot send over a local channel: %s", ls_errno_text(errno));
@@ -71,7 +76,7 @@ static ls_status decode(const uint8_t *data, size_t bytes, channel_message *m)
     return LS_OK;
 }
 
-/* The descriptor that came along, -1: none. The room is for one, so the kernel closes any further. */
+/* The passed descriptor, -1: none. The buffer holds one, so the kernel closes any further. */
 static int descriptor_in(struct msghdr *message)
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(message);
@@ -100,7 +105,8 @@ ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got)
 
     *got = false;
     *with_fd = -1;
-    // A peer that closed without reading all it was sent leaves ECONNRESET, once, in front of what it had sent before.
+    // A peer that closed without reading everything causes one ECONNRESET before the bytes that it
+    // sent.
     do {
         n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
@@ -167,17 +173,17 @@ void local_ring(local *l, int peer)
     local_peer *p = local_find_peer(l, peer);
     bool sent;
 
-    // Pairs with the increment in local_prepare_sleep(): of "change, then read sleepers" here and "raise sleepers, then look
-    // for changes" there, one sees the other.
+    // Pairs with the increment in local_prepare_sleep(): of "change, then read sleepers" here and
+    // "raise sleepers, then check for changes" there, one sees the other.
     if (p == NULL || atomic_load_explicit(&p->page->sleepers, memory_order_seq_cst) == 0)
         return;
-    // A full channel holds bells enough, and a broken one wakes its reader by itself.
+    // A full channel holds doorbells enough, and a broken one wakes its reader by itself.
     if (!atomic_load_explicit(&p->ended, memory_order_relaxed)) {
-        char kept[LS_ERROR_BYTES];
+        char saved[LS_ERROR_BYTES];
 
-        ls_error_save(kept);
+        ls_error_save(saved);
         if (channel_send(p->fd, &bell, -1, &sent) != LS_OK)
-            ls_error_restore(kept);
+            ls_error_restore(saved);
     }
 }
 
@@ -195,7 +201,7 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
 {
     int n = 0;
 
-    // An end that something else came upon keeps poll() awake until it has been told.
+    // An end that another call noticed keeps poll() awake until it has been reported.
     for (int i = 0; i < l->count - 1 && n < max; i++) {
         const local_peer *p = l->peers[i];
         const bool is_full = atomic_load_explicit(&p->is_full, memory_order_relaxed);
@@ -206,7 +212,7 @@ int local_poll_fds(const local *l, struct pollfd *fds, int max)
     return n;
 }
 
-/* --- what arrives --- */
+/* --- receiving --- */
 
 static ls_status handle(local_peer *p, const channel_message *m, int fd)
 {
@@ -217,17 +223,17 @@ static ls_status handle(local_peer *p, const channel_message *m, int fd)
         return segment_on_removed(p, m->a);
     if (m->type == CHANNEL_BELL)
         return LS_OK;
-    return ls_fail(LS_EPROTO, "message %d on a local channel", (int)m->type);
+    return ls_fail(LS_EPROTO, "message of unknown type %d on a local channel", (int)m->type);
 }
 
 bool local_read_peer(local_peer *p)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     int i;
 
     if (atomic_load_explicit(&p->ended, memory_order_relaxed))
         return false;
-    ls_error_save(kept);
+    ls_error_save(saved);
     for (i = 0; i < READ_MAX; i++) {
         channel_message m;
         bool got;
@@ -238,7 +244,7 @@ bool local_read_peer(local_peer *p)
             break;
         if (st == LS_OK)
             st = handle(p, &m, fd);
-        // Whatever is wrong with a channel, nothing further can be understood from it.
+        // After any error nothing further on a channel can be understood.
         if (st != LS_OK) {
             p->end_status = st;
             text_format(p->end_text, sizeof(p->end_text), "%s", ls_last_error());
@@ -246,7 +252,7 @@ bool local_read_peer(local_peer *p)
             break;
         }
     }
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     return i == READ_MAX;
 }
 
@@ -307,7 +313,7 @@ void local_leave(local *l)
 {
     if (l == NULL)
         return;
-    // A half-built one has peers before it has a count.
+    // A half-built object has peers before it has a count.
     for (int i = 0; l->peers != NULL && i < l->size && l->peers[i] != NULL; i++) {
         local_peer *p = l->peers[i];
 

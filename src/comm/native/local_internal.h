@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_internal.h - what local.c, local_join.c and segment.c share: the peers of this host and their channels.
+ * local_internal.h - what local.c, local_join.c and segment.c share: the peers of this host and
+ * their channels.
  *
  * Every message is one packet of CHANNEL_BYTES, little-endian:
  *
- *   0  u32 magic    4 u32 type    8 u32 a    12 u32 b    16 u64 c    24 u64 d    32 u64 e    40 job[16]
+ *   0 u32 magic | 4 u32 type | 8 u32 a | 12 u32 b | 16 u64 c | 24 u64 d | 32 u64 e | 40 job[16]
  *
- *   HELLO    a from  b to  c instance of from  d of to  e generation     the higher rank's first; `to` is what proves that
- *   WELCOME  as HELLO                                                     it read this job's boot records
- *   REFUSE   as HELLO                                                     another user: not local after all
- *   SEGMENT  a id    c key  d bytes  e token for threads of its process, 0 for others; a descriptor comes along
+ *   HELLO    a from  b to  c instance of from  d of to  e generation. The higher rank sends it
+ *            first; `to` proves that it has read the boot records of this job.
+ *   WELCOME  as HELLO
+ *   REFUSE   as HELLO: another user's, so not local
+ *   SEGMENT  a id  c key  d bytes  e token for threads of its process, 0 for others; with a
+ *            descriptor
  *   GONE     a id
  *   BELL
  */
@@ -57,28 +60,28 @@ struct segment_view {
     uint64_t key;
     uint32_t id;
     int holds;
-    bool gone; /* its owner has destroyed it; unmapped when nobody holds it */
+    bool gone; /* its owner has destroyed it; unmapped when nothing holds it */
 };
 
 struct local_peer {
     int rank;
     int fd;
     bool is_thread;
-    atomic_bool ended;        /* the channel; also read by local_ring */
-    atomic_bool end_reported; /* also read by local_poll_fds */
-    atomic_bool is_full;      /* it did not take all announcements; also read by local_poll_fds */
+    atomic_bool ended;        /* the channel; local_ring() reads it too */
+    atomic_bool end_reported; /* local_poll_fds() reads it too */
+    atomic_bool is_full;      /* it did not take all announcements; so is this */
     ls_status end_status;     /* how the channel ended */
     char end_text[160];
     local_page *page;
     segment_view *page_view;
-    /* what this peer has announced, ascending by id */
+    /* What this peer has announced, ascending by id: */
     segment_view **views;
     int n_views;
     int views_capacity;
     uint32_t last_id;
-    /* what it has been told of this rank's table */
+    /* What was sent to it of this rank's table: */
     uint32_t announced;  /* all segments up to this id */
-    uint64_t gone_acked; /* the first so many deaths */
+    uint64_t gone_acked; /* removals, counted from the start */
 };
 
 /* One of this rank's segments. */
@@ -94,39 +97,42 @@ struct local {
     char job[JOB_ID_BYTES];
     uint32_t generation;
     const boot_record *records;
-    const comm_host *host; /* whose check() ends waits; NULL: nobody's */
+    const comm_host *host; /* whose check() ends waits; NULL: none */
     local_page *page;
     int *ranks; /* ascending, this one included */
     int count;
     local_peer **peers; /* count - 1, ascending */
     int *peer_of;       /* world rank to index in peers; -1: not local, or this rank */
-    /* this rank's segments, ascending by id */
+    /* This rank's segments, ascending by id: */
     own_segment *own;
     int n_own;
-    int capacity; /* of own and of dead: there is always room for one more death than there are segments alive */
+    /* Of own and of removed: destroying a segment always finds a free entry. */
+    int capacity;
     uint32_t last_id;
-    uint32_t announced; /* every peer has been sent all segments up to this id */
-    int hint;           /* index in own of what segment_find() found last */
-    /* ids of destroyed segments that some peer has not been told of, oldest first */
+    uint32_t announced; /* all segments up to this id were sent to every peer */
+    int hint;           /* index in own of the last hit of segment_find() */
+    /* Ids of destroyed segments of which some peer does not know, oldest first: */
     uint32_t *removed;
     int n_removed;
-    uint64_t first_removal; /* how many deaths came before dead[0] */
-    bool pending;           /* some peer has not been told everything */
+    uint64_t first_removal; /* number of removals before removed[0] */
+    bool pending;           /* some peer has not been sent everything */
 };
 
 /* NULL: not local, or this rank. */
 local_peer *local_find_peer(const local *l, int rank);
 
-/* Sends without blocking. *sent = false: no room now. LS_EPEER: the channel is broken. fd -1: none goes along. */
+/* Sends without blocking. *sent false: the channel is full. with_fd: a descriptor to pass, -1:
+ * none. LS_EPEER: the channel is broken. */
 LS_MUST_USE ls_status channel_send(int fd, const channel_message *m, int with_fd, bool *sent);
 
-/* Receives without blocking. LS_OK with *got = false: nothing there. LS_EPEER at the end, LS_EPROTO for what is no message. */
+/* Receives without blocking. LS_OK with *got false: there is nothing. LS_EPEER at the end,
+ * LS_EPROTO for an invalid message. */
 LS_MUST_USE ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got);
 
-/* Tells every peer what its channel takes of births and deaths. */
+/* Sends every peer as many announcements and removals as its channel takes. */
 void segment_announce_all(local *l);
 
-/* The peer's announcements. fd is taken. LS_EPROTO. */
+/* The peer announces a segment (takes fd), or removes one. LS_EPROTO. */
 LS_MUST_USE ls_status segment_on_announced(local_peer *p, const channel_message *m, int fd);
 LS_MUST_USE ls_status segment_on_removed(local_peer *p, uint32_t id);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_join.c - finding the ranks of this host.
+ * local_join.c - finds the ranks of this host and connects with them; join.c calls it.
  *
- * Every rank connects to the address of every other; who cannot be reached, or belongs to another user, is not local, and both
- * sides see that alike. The higher rank of a pair says HELLO over its connection and keeps it; the lower answers WELCOME there,
- * and its own connection only tells it when the higher one dies. A listener stays open until all pairs of its rank are
- * settled, so no rank meets a closed one. Then each announces its page, and the join is over when all pages are here. Nobody waits in a fixed
- * order: one loop serves all connections, so no circle of waiting can arise.
+ * Every rank connects to the address of every other; a rank that cannot be reached, or belongs to
+ * another user, is not local, and both sides of a pair see that alike. The higher rank of a pair
+ * sends HELLO over its connection and keeps it; the lower answers WELCOME there, and uses its own
+ * connection only to notice the higher rank's death. A listener stays open until all pairs of its
+ * rank are settled, so no rank meets a closed one. Then each announces its page, and the join is
+ * over when all pages are mapped. One loop serves all connections in any order, so no cycle of
+ * ranks that wait for each other can arise.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,13 +22,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK_MS      100 /* how often the host is asked whether the job goes on */
-#define PENDING_EXTRA 16  /* connections without a HELLO that are kept, besides one a rank */
+#define CHECK_MS      100 /* between two calls of check() */
+#define PENDING_EXTRA 16  /* connections without a HELLO, besides one a rank */
 
 typedef enum pair_state {
     PAIR_REMOTE = 0, /* not local */
-    PAIR_AWAITED,    /* the peer is higher and will say HELLO */
-    PAIR_HELLO_SENT, /* the peer is lower and has been sent HELLO */
+    PAIR_AWAITED,    /* the peer is higher and will send HELLO */
+    PAIR_HELLO_SENT, /* the peer is lower; HELLO was sent */
     PAIR_JOINED
 } pair_state;
 
@@ -35,10 +37,11 @@ typedef struct joining {
     int listener;
     int64_t deadline_ms;
     pair_state *state; /* by world rank */
-    int *
-        channel; /* by world rank: of a pair that is greeted or joined, the watch on an awaited one; -1: none */
+    /* By world rank: of a pair in HELLO_SENT or JOINED; of an AWAITED peer only to notice its end;
+     * -1. */
+    int *channel;
     int n_open;   /* pairs that are not settled */
-    int *pending; /* accepted, nothing said yet, oldest first */
+    int *pending; /* accepted, without a message yet, oldest first */
     int n_pending;
     int pending_max;
     struct pollfd *polled;
@@ -56,12 +59,12 @@ static void send_message(const joining *j, int fd, channel_type type, int to)
     bool sent;
 
     memcpy(m.job, l->job, sizeof(m.job));
-    // The first packet of a connection always has room; if the peer is gone, reading says so.
+    // The first packet of a connection always fits; if the peer has exited, the next read fails.
     if (channel_send(fd, &m, -1, &sent) != LS_OK || !sent)
-        ls_log(LS_LOG_DEBUG, "comm", "rank %d on this host cannot be greeted", to);
+        ls_log(LS_LOG_DEBUG, "comm", "cannot send to rank %d on this host", to);
 }
 
-/* Whether a greeting is for this rank, from a rank of this job; that rank is its field a. */
+/* Whether a message is for this rank, from a rank of this job; that rank is its field a. */
 static bool is_for_us(const joining *j, const channel_message *m)
 {
     const local *l = j->l;
@@ -82,7 +85,7 @@ static void settle_pair(joining *j, int rank, int fd, pair_state state)
 
 /* --- the outgoing connections --- */
 
-/* The other end of `fd` runs as this user. */
+/* Whether the other end of `fd` runs as this user. */
 static bool is_same_user(int fd)
 {
     uid_t uid;
@@ -101,7 +104,7 @@ static ls_status try_rank(joining *j, int rank)
     st = net_connect(&r->local, NET_PACKET, j->deadline_ms, &fd);
     if (st == LS_ETIMEOUT || st == LS_ESYSTEM)
         return ls_context(st, "rank %d", rank);
-    if (st != LS_OK) // refused: it is on another host
+    if (st != LS_OK) // refused: the rank is on another host
         return LS_OK;
     if (!is_same_user(fd)) {
         send_message(j, fd, CHANNEL_REFUSE, rank);
@@ -174,7 +177,7 @@ static ls_status accept_all(joining *j)
     }
 }
 
-/* Hears what a stranger is; true when it is none any longer (joined, or dropped). */
+/* Reads a pending connection; true when it is settled: joined, or closed. */
 static bool read_pending(joining *j, int fd)
 {
     channel_message m;
@@ -224,8 +227,9 @@ static ls_status fail_timeout(const joining *j)
 }
 
 /*
- * The watch on an awaited rank has ended: it is dead if it no longer listens, as those that live do until this pair is settled.
- * Otherwise it had too many strangers to keep this one.
+ * The connection to an awaited rank has ended. If that rank no longer listens, it has died: ranks
+ * listen until this pair is settled. Otherwise it closed the connection because it had too many
+ * pending ones.
  */
 static ls_status check_awaited(joining *j, int rank)
 {
@@ -259,7 +263,7 @@ static ls_status wait_for_any(joining *j)
     return local_check(j->l);
 }
 
-/* What the connections to other ranks say. */
+/* Reads the connections of the pairs that are not settled. */
 static ls_status read_pairs(joining *j)
 {
     for (int r = 0; r < j->l->size; r++) {
@@ -304,7 +308,7 @@ static ls_status joining_init(joining *j, local *l, const comm_boot *boot)
     return LS_OK;
 }
 
-/* What was not handed over to a peer goes. */
+/* Closes everything that was not handed over to a peer. */
 static void joining_end(joining *j)
 {
     for (int i = 0; i < j->n_pending; i++)

@@ -2,12 +2,12 @@
 /*
  * match.c - brings messages and receives together.
  *
- * A message of at most MESSAGE_EAGER_BYTES is sent at once and charged to the sender's credit until it
- * has found its receive; a message that comes before its receive is saved. So the credit bounds the
- * memory for saved messages, and the stream never has to stop. Without credit, and for larger
+ * A message of at most MESSAGE_EAGER_BYTES is sent at once and charged to the sender's credit until
+ * it has found its receive; a message that comes before its receive is saved. So the credit bounds
+ * the memory for saved messages, and the stream never has to stop. Without credit, and for larger
  * payloads, the sender waits for READY, which a posted receive sends. So no message ever blocks
- * another, whatever groups and operations are under way. exec.c and direct.c send and receive, links
- * call the sink.
+ * another, whatever groups and operations are under way. exec.c and direct.c send and receive,
+ * links call the sink.
  */
 #include "comm/native/match.h"
 
@@ -168,16 +168,16 @@ bool match_post(native_peer *p, const message *m, const uint8_t *payload)
     return true;
 }
 
-bool match_take(native_peer *p, link_wanted *wanted, uint8_t *to)
+bool match_take(native_peer *p, link_request *request, uint8_t *to)
 {
     uint64_t credit;
 
-    wanted->credit_min = p->credit;
-    wanted->credit_max = p->charged;
-    if (!link_take(p->link, wanted, to, &credit))
+    request->credit_min = p->credit;
+    request->credit_max = p->charged;
+    if (!link_take(p->link, request, to, &credit))
         return false;
     p->credit = credit;
-    match_return_credit(p, &(message){.is_charged = true, .bytes = wanted->bytes});
+    match_return_credit(p, &(message){.is_charged = true, .bytes = request->bytes});
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * match.h - sends and receives of messages: which message belongs to which receive, and the credit that
- * bounds the memory for those that have none yet.
+ * match.h - sends and receives of messages: which message belongs to which receive, and the credit
+ * that bounds the memory for those that have none yet.
  */
 #ifndef LS_NATIVE_MATCH_H
 #define LS_NATIVE_MATCH_H
@@ -40,7 +40,7 @@ bool match_charge(native_peer *p, size_t bytes);
 /* Charges and posts a message that needs no queue; false: neither. */
 bool match_post(native_peer *p, const message *m, const uint8_t *payload);
 /* Takes the peer's next message if it has come and is the requested one; credits are filled in. */
-bool match_take(native_peer *p, link_wanted *wanted, uint8_t *to);
+bool match_take(native_peer *p, link_request *request, uint8_t *to);
 /* The message has found its receive. */
 void match_return_credit(native_peer *p, const message *m);
 /* Saves a message until its receive is posted; *target is where its payload goes. */

@@ -2,8 +2,9 @@
 /*
  * mesh.c - makes the connections with ranks of other hosts, one state machine per peer.
  *
- * A peer's link gets its stream exactly once; until then at most one outgoing attempt and one candidate
- * per direction exist. native.c drives it, join.c opens it; it calls back through mesh_events only.
+ * A peer's link gets its stream exactly once; until then at most one outgoing attempt and one
+ * candidate per direction exist. native.c drives it, join.c opens it; it calls back through
+ * mesh_events only.
  */
 #include "comm/native/mesh.h"
 

@@ -2,17 +2,17 @@
 /*
  * mesh.h - TCP connections with ranks of other hosts, each made when something is first to be sent.
  *
- * A rank that has something to send connects to its peer, which may connect at the same time. The lower
- * of the two ranks selects the connection: it sends over the first one that is authenticated in either
- * direction and closes the other, and the higher rank sends nothing before it has received from the
- * lower. So two crossing attempts end in one connection, whatever their timing, and no byte of a
- * message is ever on a connection that is closed. With several connections per pair
- * (LOCKSTEP_CONNECTIONS) this is the first of them, and the rank that made it makes the others
+ * A rank that has something to send connects to its peer, which may connect at the same time. The
+ * lower of the two ranks selects the connection: it sends over the first one that is authenticated
+ * in either direction and closes the other, and the higher rank sends nothing before it has
+ * received from the lower. So two crossing attempts end in one connection, whatever their timing,
+ * and no byte of a message is ever on a connection that is closed. With several connections per
+ * pair (LOCKSTEP_CONNECTIONS) this is the first of them, and the rank that made it makes the others
  * (mesh_streams.h).
  *
- * Nothing blocks: everything moves in mesh_progress(). A peer whose kernel has accepted the connection
- * may answer late, because a rank that computes does not look at its connections. A peer that refuses
- * the connection, or does not accept it for MESH_CONNECT_MS, has failed.
+ * Nothing blocks: everything moves in mesh_progress(). A peer whose kernel has accepted the
+ * connection may answer late, because a rank that computes does not look at its connections. A peer
+ * that refuses the connection, or does not accept it for MESH_CONNECT_MS, has failed.
  */
 #ifndef LS_NATIVE_MESH_H
 #define LS_NATIVE_MESH_H
@@ -24,8 +24,8 @@
 
 typedef struct mesh mesh;
 
-/* What the mesh asks of its owner, per peer (world rank). Called when connections are made or lost, from
- * mesh_progress() alone. */
+/* What the mesh asks of its owner, per peer (world rank). Called when connections are made or lost,
+ * from mesh_progress() alone. */
 typedef struct mesh_events {
     void *self;
     /* The link has its stream: its descriptor can be polled. A failure ends the link. */
@@ -36,7 +36,8 @@ typedef struct mesh_events {
     void (*send_empty)(void *self, int rank);
     /* Whether a message from the peer, or an answer to one, is awaited. */
     bool (*is_expecting)(void *self, int rank);
-    /* The link has ended. why: the reason, printable; NULL: the peer has closed it in good order. */
+    /* The link has ended. why: the reason, printable; NULL: the peer has closed it in good
+     * order. */
     void (*ended)(void *self, int rank, const char *why);
 } mesh_events;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mesh_streams.c - makes the connections after the first and adds them to the striped link. Each number
- * from 1 on is added at most once; an unexpected connection is closed. mesh.c calls it.
+ * mesh_streams.c - makes the connections after the first and adds them to the striped link. Each
+ * number from 1 on is added at most once; an unexpected connection is closed. mesh.c calls it.
  */
 #include "comm/native/mesh_streams.h"
 

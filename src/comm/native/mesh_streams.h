@@ -33,8 +33,8 @@ void streams_destroy(streams *all);       /* NULL is allowed, here and in the ne
 void streams_close_pending(streams *all); /* gives up connections that the link does not have yet */
 void streams_forked(const streams *all);  /* closes what a forked child inherited */
 
-/* A link over the first connection, whose socket it takes, also on failure; `all` NULL: there will be
- * no other. */
+/* A link over the first connection, whose socket it takes, also on failure; `all` NULL: there will
+ * be no other. */
 LS_MUST_USE ls_status streams_open(const streams *all, const link_sink *sink, int fd,
                                    const seal_pair *seals, peer_link **out);
 /* The link has the first stream now. This rank made it, to this address, and makes the others. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.c - encoding and checking message headers. */
+/*
+ * message.c - encodes, decodes and checks message headers. Nothing of a header is used before
+ * message_check() has accepted it. link.c and match.c call it.
+ */
 #include "comm/native/message.h"
 
 #include "net/wire.h"
@@ -31,8 +34,8 @@ void message_encode(const message *m, uint8_t out[MESSAGE_HEADER_BYTES])
 
 ls_status message_check(const message *m)
 {
-    const bool has_place = m->type == MESSAGE_OFFER || m->type == MESSAGE_SHARED;
-    const bool has_payload = m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || has_place;
+    const bool has_offer = m->type == MESSAGE_OFFER || m->type == MESSAGE_SHARED;
+    const bool has_payload = m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE || has_offer;
 
     if (m->type < MESSAGE_DATA || m->type > MESSAGE_WRITTEN)
         return ls_fail(LS_EPROTO, "message of unknown type %d", (int)m->type);
@@ -40,16 +43,16 @@ ls_status message_check(const message *m)
         return ls_fail(LS_EPROTO, "message with a payload of %llu bytes",
                        (unsigned long long)m->bytes);
     if (m->is_charged && (m->type != MESSAGE_DATA || m->bytes > MESSAGE_EAGER_BYTES))
-        return ls_fail(LS_EPROTO, "unasked message with a payload of %llu bytes",
+        return ls_fail(LS_EPROTO, "message without a receive has a payload of %llu bytes",
                        (unsigned long long)m->bytes);
     if (m->total > TOTAL_MAX || m->total < m->bytes)
         return ls_fail(LS_EPROTO, "message of a transfer of %llu bytes",
                        (unsigned long long)m->total);
     if (m->type == MESSAGE_PIECE && (!m->is_direct || m->bytes == 0))
-        return ls_fail(LS_EPROTO, "piece that belongs to no message");
+        return ls_fail(LS_EPROTO, "piece without a point to point message");
     if (m->type >= MESSAGE_OFFER && !m->is_direct)
-        return ls_fail(LS_EPROTO, "offer that is no point to point message");
-    if (has_place && m->bytes != MESSAGE_OFFER_BYTES)
+        return ls_fail(LS_EPROTO, "offer in a collective");
+    if (has_offer && m->bytes != MESSAGE_OFFER_BYTES)
         return ls_fail(LS_EPROTO, "offer of %llu bytes", (unsigned long long)m->bytes);
     return LS_OK;
 }
@@ -57,7 +60,7 @@ ls_status message_check(const message *m)
 ls_status message_decode(const uint8_t in[MESSAGE_HEADER_BYTES], message *out)
 {
     if (wire_get_u16(in) != MAGIC)
-        return ls_fail(LS_EPROTO, "message without our mark");
+        return ls_fail(LS_EPROTO, "message with a wrong magic number");
     out->type = (message_type)in[2];
     out->is_charged = (in[3] & FLAG_CHARGED) != 0;
     out->is_direct = (in[3] & FLAG_DIRECT) != 0;

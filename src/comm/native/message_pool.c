@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message_pool.c - transfers, queued messages and unexpected messages from free lists. Every recycled struct
- * begins with its list node. match.c, direct.c and exec.c take from it, under the engine's lock.
+ * message_pool.c - transfers, queued messages and unexpected messages from free lists. Every
+ * recycled struct begins with its list node. match.c, direct.c and exec.c take from it, under the
+ * engine's lock.
  */
 #include "comm/native/message_pool.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message_pool.h - free lists of the objects that messages need, so that warm operations allocate nothing.
+ * message_pool.h - free lists of the objects that messages need, so that warm operations allocate
+ * nothing.
  */
 #ifndef LS_NATIVE_MESSAGE_POOL_H
 #define LS_NATIVE_MESSAGE_POOL_H
@@ -21,8 +22,8 @@ void message_pool_destroy(message_pool *p);
 /* Each _new returns NULL without memory. */
 transfer *message_pool_new_transfer(message_pool *p);
 void message_pool_free_transfer(message_pool *p, transfer *t);
-/* For a transfer that will not finish: those of collectives are the pool's, the others part of their
- * work. */
+/* For a transfer that will not finish: those of collectives are the pool's, the others part of
+ * their work. */
 void message_pool_drop_transfer(message_pool *p, transfer *t);
 link_item *message_pool_new_item(message_pool *p);
 void message_pool_free_item(message_pool *p, link_item *item);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native.c - the native backend as the engine sees it (native_backend_ops): progress, waiting, groups,
- * memory, opening and closing. Everything moves in progress() and spin_wait(); works that have ended
- * and broken groups are handed over at their end only (native_complete_works()).
+ * native.c - the native backend as the engine sees it (native_backend_ops): progress, waiting,
+ * groups, memory, opening and closing. Everything moves in progress() and spin_wait(); works that
+ * have ended and broken groups are handed over at their end only (native_complete_works()).
  */
 #include "comm/native/native.h"
 
@@ -445,7 +445,7 @@ static void add_closed(native_state *s, uint32_t id)
         uint32_t *more = ls_realloc(s->closed, wanted, sizeof(*more));
 
         if (more == NULL)
-            return; // late messages of the group are saved until the end, bounded by the peers' credit
+            return; // late messages are saved until the end, bounded by the peers' credit
         s->closed = more;
         s->closed_capacity = wanted;
     }
@@ -627,7 +627,7 @@ static bool is_delivered(native_state *s)
         if (l == NULL || l->is_cut || l->is_ended)
             continue;
         (void)flush_peer(&s->peers[i]);
-        (void)link_receive(l); // close() with unread bytes would discard what is not sent yet
+        (void)link_receive(l); // close() with buffered bytes would discard what is not sent yet
         if (link_has_output(l) && !l->is_cut && !l->is_ended)
             all = false;
     }
@@ -682,7 +682,8 @@ void native_destroy(native_state *s)
     ls_free(s);
 }
 
-/* Sends what is queued, then finishes the links and reads until the peers' systems have everything. */
+/* Sends what is queued, then finishes the links and reads until the peers' systems have
+ * everything. */
 static void native_close(native_state *s, int64_t timeout_ms)
 {
     const int64_t deadline_ms = ls_deadline_ms(timeout_ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native.h - the native backend's state: one a process, with a peer for every other rank, groups, and
- * works.
+ * native.h - the native backend's state: one a process, with a peer for every other rank, groups,
+ * and works.
  *
  *   join.h     finds the ranks of this host (local.h, segment.h), connects the others (mesh.h)
  *   match.h    messages and their receives, over links (link.h)
@@ -12,8 +12,8 @@
  *   sleep.h    threads that wait
  *
  * Everything but sleep.h runs under the engine's lock. The engine receives ended works and broken
- * groups only from native_complete_works(), when no function on the stack walks a list that it could
- * change.
+ * groups only from native_complete_works(), when no function on the stack walks a list that it
+ * could change.
  */
 #ifndef LS_NATIVE_NATIVE_H
 #define LS_NATIVE_NATIVE_H
@@ -110,8 +110,8 @@ LS_MUST_USE ls_status native_create(const comm_boot *boot, const comm_host *host
 /* Closes all links at once; there are no groups any more. */
 void native_destroy(native_state *s);
 
-/* Breaks the group, once; native_complete_works() reports it to the engine. rank: the world rank that
- * caused it, -1: unknown. */
+/* Breaks the group, once; native_complete_works() reports it to the engine. rank: the world rank
+ * that caused it, -1: unknown. */
 void native_break(native_group *g, cause_kind kind, int rank, const char *format, ...)
     LS_PRINTF(4, 5);
 /* This rank has no memory for a message. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.h - another rank as the native backend sees it: its link, the messages under way to and from it,
- * and the credit that bounds the memory for messages without a receive. match.c maintains all of it.
+ * peer.h - another rank as the native backend sees it: its link, the messages under way to and from
+ * it, and the credit that bounds the memory for messages without a receive. match.c maintains all
+ * of it.
  */
 #ifndef LS_NATIVE_PEER_H
 #define LS_NATIVE_PEER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pieces.h - walking through the list of pieces that a stream is given to write from or to read into.
+ * pieces.h - walks through the list of pieces (iovec) that a stream writes from or reads into.
  */
 #ifndef LS_NATIVE_PIECES_H
 #define LS_NATIVE_PIECES_H
@@ -9,14 +9,14 @@
 
 #include <sys/uio.h>
 
-/* Where in the list somebody is. */
+/* A position in the list. */
 typedef struct pieces {
     const struct iovec *iov;
     int n;
     size_t at; /* in iov[0] */
 } pieces;
 
-/* The next bytes of the list that lie together, at most `max`; 0 at its end. */
+/* The next contiguous bytes of the list, at most `max`; 0 at its end. */
 static inline size_t pieces_next(pieces *p, size_t max, uint8_t **at)
 {
     size_t bytes;
@@ -34,7 +34,8 @@ static inline size_t pieces_next(pieces *p, size_t max, uint8_t **at)
     return bytes;
 }
 
-/* The next `max` bytes, or what is left, as a list of their own with room for as many pieces as this one has. */
+/* The next `max` bytes, or what is left, as a list of their own; `out` has space for as many pieces
+ * as this list. */
 static inline int pieces_cut(pieces *p, size_t max, struct iovec *out, size_t *bytes)
 {
     int n = 0;

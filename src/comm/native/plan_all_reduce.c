@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan_all_reduce.c - two ways to give every rank the reduction of all, both in aligned-tree order.
+ * schedule.c selects them.
  *
- * slices  Every rank owns one slice of the chunk: it collects all contributions to it, adds them in tree order and sends the
- *         result to all. 2 rounds, 2(n-1)/n * B bytes sent a rank, which is optimal for any n (Patarasuk and Yuan, "Bandwidth
- *         optimal all-reduce algorithms", JPDC 2009, section 3); direct exchange instead of their ring keeps the
- *         order of additions fixed and the latency at two hops.
- * whole   Every rank sends its vector to all and adds all of them itself. 1 round, (n-1) * B bytes a rank: for vectors whose
- *         latency counts (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005,
- *         section 4.5 chooses by size alike).
+ * slices  Every rank owns one slice of the chunk: it collects all contributions to it, adds them in
+ *         tree order and sends the result to all. 2 rounds, 2(n-1)/n * B bytes sent per rank, which
+ *         is optimal for any n (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC
+ *         2009, section 3); direct exchange instead of their ring keeps the order of additions
+ *         fixed and the latency at two hops.
+ * whole   Every rank sends its vector to all and adds all of them itself. 1 round, (n-1) * B bytes
+ *         per rank: for vectors whose latency counts (Thakur, Rabenseifner and Gropp, "Optimization
+ *         of collective communication operations in MPICH", 2005, section 4.5 also selects by
+ *         size).
  */
 #include "comm/native/schedule.h"
 

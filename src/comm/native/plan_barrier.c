@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_barrier.c - dissemination: in round k rank r tells rank r + 2^k and hears from rank r - 2^k.
+ * plan_barrier.c - dissemination: in round k rank r sends to rank r + 2^k and receives from rank r
+ * - 2^k. schedule.c selects it.
  *
- * ceil(log2 n) rounds, one empty message each (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization",
- * 1988).
+ * ceil(log2 n) rounds, one empty message each (Hensgen, Finkel and Manber, "Two algorithms for
+ * barrier synchronization", 1988).
  */
 #include "comm/native/schedule.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_broadcast.c - a binomial tree over the ranks counted from the root.
+ * plan_broadcast.c - a binomial tree over the ranks counted from the root. schedule.c selects it.
  *
- * ceil(log2 n) steps deep; the root sends ceil(log2 n) * B bytes, every other rank receives B (Thakur, Rabenseifner and Gropp, 2005,
- * section 4.2). Chunks follow each other down the tree, so that long vectors cost one pass and not one a level.
+ * ceil(log2 n) steps deep; the root sends ceil(log2 n) * B bytes, every other rank receives B
+ * (Thakur, Rabenseifner and Gropp, 2005, section 4.2). Chunks follow each other down the tree, so
+ * that long vectors cost one pass and not one per level.
  */
 #include "comm/native/schedule.h"
 
@@ -17,7 +18,8 @@ void plan_broadcast_tree(plan *p, const plan_input *in)
 
     if (me == 0)
         plan_copy(p, 0, plan_at(PLAN_DST, offset), from, bytes);
-    // The lowest set bit of `me` is the distance to its parent; children lie at the smaller distances.
+    // The lowest set bit of `me` is the distance to its parent; children are at the smaller
+    // distances.
     while (reach < in->n && (me & reach) == 0)
         reach *= 2;
     if (me != 0) {

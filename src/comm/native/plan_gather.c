@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_gather.c - moving parts as they are: all_gather, gather, scatter, all_to_all, with equal or own counts.
+ * plan_gather.c - moves parts unchanged: all_gather, gather, scatter, all_to_all, with equal counts
+ * or counts per rank. schedule.c selects them.
  *
- * All are direct: every part goes once from where it is to where it is wanted, in one round, which is the least a rank can send
- * and receive. all_gather sends (n-1) * B a rank (the volume of the ring and of Bruck's algorithm: Thakur, Rabenseifner and
- * Gropp, 2005, section 4.1), all_to_all the sum of its parts (their section 4.4), gather and scatter (n-1) * B at the root.
+ * All are direct: every part goes once from its source to its reader, in one round, which is the
+ * least that a rank can send and receive. all_gather sends (n-1) * B per rank (the volume of the
+ * ring and of Bruck's algorithm: Thakur, Rabenseifner and Gropp, 2005, section 4.1), all_to_all the
+ * sum of its parts (their section 4.4), gather and scatter (n-1) * B at the root.
  */
 #include "comm/native/schedule.h"
 
@@ -89,8 +91,8 @@ void plan_scatter_direct(plan *p, const plan_input *in)
     }
 }
 
-// One pair's message. The two sides give their counts apart, so the first chunk always sends a message, an empty one too: each
-// side then sees in it what the other means.
+// The message of one pair. Each side has its own counts, so the first chunk always sends a message,
+// even an empty one: it shows each side the other's count.
 static void exchange(plan *p, const plan_input *in, plan_action action, int peer, plan_ref at,
                      size_t count)
 {

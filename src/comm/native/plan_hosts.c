@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_hosts.c - operations of groups that span hosts with several ranks each.
+ * plan_hosts.c - operations of groups that span hosts with several ranks each. schedule.c selects
+ * them where the group's layout helps.
  *
- * Reductions: part i of the vector belongs to rank i. Inside each maximal aligned subtree that lies on one host, one rank adds the
- * subtree's contributions to part i; only that partial result goes to rank i, which adds all of them. Results, and the parts
- * of all_gather, go to one rank of every other host, which hands them on. Which rank of a subtree or host serves a
- * part goes round, so all links between hosts carry alike.
+ * Reductions: part i of the vector belongs to rank i. Inside each maximal aligned subtree that is
+ * on one host, one rank adds the subtree's contributions to part i; only that partial result goes
+ * to rank i, which adds all of them. Results, and the parts of all_gather, go to one rank of every
+ * other host, which forwards them. The rank of a subtree or host that serves a part rotates with
+ * the part, so all links between hosts carry the same load.
  *
- * With B bytes in the vector and one subtree a host, a host sends B * 2(h-1)/h for all_reduce over h equal hosts, whatever the
- * number of its ranks: the least there is (as two-level algorithms go: Karonis et al., "Exploiting hierarchy in parallel
- * computer networks to optimize collective operation performance", IPDPS 2000; Thakur et al., 2005, section 5). Rounds: 4
- * for all_reduce (add in the subtree, add at the owner, to the hosts, in the hosts), 2 for all_gather, 3 for reduce_scatter.
+ * With B bytes in the vector and one subtree per host, a host sends B * 2(h-1)/h for all_reduce
+ * over h equal hosts, whatever the number of its ranks: the least possible (two-level algorithms:
+ * Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective
+ * operation performance", IPDPS 2000; Thakur et al., 2005, section 5). Rounds: 4 for all_reduce
+ * (add in the subtree, add at the owner, to the hosts, in the hosts), 2 for all_gather, 3 for
+ * reduce_scatter.
  *
- * broadcast: a binomial tree over the hosts (as plan_broadcast.c's over ranks), then one inside each host.
+ * broadcast: a binomial tree over the hosts (as plan_broadcast.c's over ranks), then one inside
+ * each host.
  */
 #include "comm/native/schedule.h"
 
-/* What rank i owns in this chunk. */
+/* The part that rank i owns in this chunk. */
 typedef struct part {
-    size_t src_offset; /* bytes, in the src of those who give it */
+    size_t src_offset; /* bytes, in the src of its contributors */
     size_t dst_offset;
     size_t count;
 } part;
@@ -36,7 +41,7 @@ static part slice_part(const plan_input *in, int i)
     return s;
 }
 
-// Part i among those that lie back to back.
+// Part i of a buffer in which the parts follow each other.
 static part block_part(const plan_input *in, const size_t *counts, int i)
 {
     const size_t count = counts != NULL ? counts[i] : in->count;
@@ -70,12 +75,13 @@ static void message(plan *p, plan_action action, int round, int peer, int i, pla
 {
     plan_step *s = plan_message(p, action, round, peer, at, bytes);
 
-    // Several parts may pass between two ranks: round and part name them.
+    // Several parts may pass between two ranks: round and part identify them.
     if (s != NULL)
         s->tag = (uint32_t)round << PLAN_PART_BITS | (uint32_t)i;
 }
 
-// Round 0: contributions to part i gather at the adder of their subtree. Gives where the adder has those of the others.
+// Round 0: the adder of each subtree receives its contributions to part i. Returns where the adder
+// has those of the others.
 static plan_ref gather_in_tree(plan *p, const plan_input *in, int tree, int i, part at)
 {
     const plan_layout *l = in->layout;
@@ -99,7 +105,7 @@ static plan_ref gather_in_tree(plan *p, const plan_input *in, int tree, int i, p
     return others;
 }
 
-// The operands of one's own subtree, in rank order.
+// The operands of this rank's subtree, in rank order.
 static void add_tree(plan *p, const plan_input *in, part at, plan_ref others)
 {
     const plan_layout *l = in->layout;
@@ -116,7 +122,8 @@ static void add_tree(plan *p, const plan_input *in, part at, plan_ref others)
     }
 }
 
-// Round 1, at an adder: the subtree's partial result goes to the owner of part i. A subtree of one rank sends what it has.
+// Round 1, at an adder: the subtree's partial result goes to the owner of part i. A subtree of one
+// rank sends its contribution.
 static void send_partial(plan *p, const plan_input *in, int i, part at, plan_ref others)
 {
     const plan_layout *l = in->layout;
@@ -134,7 +141,7 @@ static void send_partial(plan *p, const plan_input *in, int i, part at, plan_ref
     message(p, PLAN_SEND, 1, i, i, sum, at.count * in->partial_bytes);
 }
 
-// Rounds 1 and 2, at the owner: collects what the other subtrees send, then adds all.
+// Rounds 1 and 2, at the owner: receives the partial results of the other subtrees, then adds all.
 static plan_ref receive_partials(plan *p, const plan_input *in, part own)
 {
     const plan_layout *l = in->layout;
@@ -193,7 +200,8 @@ static void reduce_parts(plan *p, const plan_input *in, part_fn part_of)
         add_all(p, in, own, own_others, partials);
 }
 
-// From its owner part i goes to one rank of every host (and to all of the owner's) in `round`; there it is handed on.
+// Part i goes from its owner to one rank of every host (and to all of the owner's) in `round`; that
+// rank forwards it.
 static void spread(plan *p, const plan_input *in, int round, part_fn part_of, plan_ref own_from)
 {
     const plan_layout *l = in->layout;
@@ -218,7 +226,7 @@ static void spread(plan *p, const plan_input *in, int round, part_fn part_of, pl
         }
         if (receiver != in->rank)
             continue;
-        // The owner itself, or whoever received for this host.
+        // The owner, or the receiver of this host.
         for (int k = 0; k < l->host_size[host]; k++) {
             const int to = l->members[l->host_first[host] + k];
 
@@ -249,7 +257,8 @@ void plan_all_gather_hosts(plan *p, const plan_input *in)
     spread(p, in, 0, gather_part, plan_at(PLAN_SRC, own.src_offset));
 }
 
-// Position `me` of n in a binomial tree from position 0: where it receives from (-1: the root), and the reach of its sends.
+// Position `me` of n in a binomial tree from position 0: returns the position of the parent (-1:
+// the root) and the reach of its sends.
 static int64_t tree_parent(int me, int n, int64_t *reach)
 {
     *reach = 1;

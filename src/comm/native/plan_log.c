@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_log.c - plans in which a rank talks to O(log n) others only, in aligned-tree order: for many ranks, where an exchange of
- * everybody with everybody costs more in messages (and connections) than it saves in rounds.
+ * plan_log.c - plans in which a rank exchanges messages with O(log n) others only, in aligned-tree
+ * order: for many ranks, where an exchange of all with all costs more in messages (and connections)
+ * than it saves in rounds. schedule.c selects them.
  *
- * doubling  n a power of two. In round l rank r exchanges what it has of its subtree of 2^l ranks with rank r xor 2^l, and both add the
- *           two halves of the next wider subtree. log2 n rounds, log2 n * B bytes a rank (Thakur, Rabenseifner and Gropp, 2005,
- *           section 4.5: recursive doubling; the tree is that of all other plans, so the bits are too).
- * halving   n a power of two. The same, but each exchange also halves the range that a rank is responsible for; then the results go
- *           back the same way. 2 log2 n rounds, 2 (n-1)/n * B bytes (their section 4.5, Rabenseifner's algorithm, with the
- *           distances the other way round, nearest first, which is what the aligned tree asks for).
- * tree      any n. Up the aligned tree to rank 0, down again. 2 ceil(log2 n) rounds, at most 2 B bytes sent up and down, B * log2 n
- *           at rank 0.
- * bruck     all_gather: in round k rank r has 2^k blocks from its own on, and passes them to rank r - 2^k. ceil(log2 n) rounds,
- *           (n-1) * B bytes (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
- *           systems", IEEE TPDS 1997, section 4). Blocks lie at their final places from the start, so nothing is turned round at the
- *           end; where they pass the last rank they go as two messages.
+ * doubling  n a power of two. In round l rank r exchanges what it has of its subtree of 2^l ranks
+ *           with rank r xor 2^l, and both add the two halves of the next wider subtree. log2 n
+ *           rounds, log2 n * B bytes per rank (Thakur, Rabenseifner and Gropp, 2005, section 4.5:
+ *           recursive doubling; the tree is that of all other plans, so the bits are too).
+ * halving   n a power of two. The same, but each exchange also halves the range that a rank is
+ *           responsible for; then the results go back the same way. 2 log2 n rounds, 2 (n-1)/n * B
+ *           bytes (their section 4.5, Rabenseifner's algorithm, with the distances in reverse,
+ *           nearest first, as the aligned tree requires).
+ * tree      any n. Up the aligned tree to rank 0, down again. 2 ceil(log2 n) rounds, at most 2 B
+ *           bytes sent up and down, B * log2 n at rank 0.
+ * bruck     all_gather: in round k rank r has 2^k blocks from its own on, and passes them to rank r
+ *           - 2^k. ceil(log2 n) rounds, (n-1) * B bytes (Bruck et al., "Efficient algorithms for
+ *           all-to-all communications in multiport message-passing systems", IEEE TPDS 1997,
+ *           section 4). Blocks are at their final offsets from the start, so nothing is rotated at
+ *           the end; where they wrap around after the last rank they go as two messages.
  */
 #include "comm/native/schedule.h"
 
@@ -48,7 +52,7 @@ static holding own_input(const plan_input *in, size_t offset)
     return (holding){.data = plan_at(PLAN_SRC, offset), .first = in->rank, .n = 1};
 }
 
-// What two neighbouring subtrees give together, lower ranks first.
+// Adds two neighbouring subtrees, lower ranks first.
 static holding join(plan *p, const plan_input *in, int round, holding a, holding b, size_t count,
                     plan_ref to)
 {
@@ -146,7 +150,7 @@ void plan_all_reduce_halving(plan *p, const plan_input *in)
     }
 }
 
-// Ranks of the subtree that begins at `first` and is `width` wide where there are that many.
+// Ranks of the subtree that begins at `first` and has `width` ranks, unless there are fewer.
 static int tree_ranks(const plan_input *in, int first, int64_t width)
 {
     return first + width < in->n ? (int)width : in->n - first;
@@ -159,7 +163,7 @@ void plan_all_reduce_tree(plan *p, const plan_input *in)
     const plan_ref result = plan_at(PLAN_DST, offset);
     const bool is_root = in->rank == 0;
     holding have = own_input(in, offset);
-    int64_t reach = 1; // this rank stands at the front of a subtree so wide
+    int64_t reach = 1; // this rank is the first of a subtree of this width
     size_t slots = 0;
 
     while (reach < in->n && in->rank % (2 * reach) == 0)
@@ -191,7 +195,7 @@ void plan_all_reduce_tree(plan *p, const plan_input *in)
                                     count * width_of(in, have.n));
 
         if (s != NULL)
-            s->tag = 0; // as the parent, whose first round it is, names it
+            s->tag = 0; // the tag that the parent uses in its first round
         message(p, PLAN_RECV, 1, (int)(in->rank - reach), result, count * in->element_bytes);
     }
     for (int64_t d = reach / 2; d > 0; d /= 2) {
@@ -206,7 +210,7 @@ void plan_all_reduce_tree(plan *p, const plan_input *in)
 
 // --- all_gather ---
 
-/* Where block i of dst begins, in elements; i == n: its end. */
+/* Where block i of dst begins, in elements; i == n: the end of dst. */
 static size_t block_start(const plan_input *in, int i)
 {
     size_t start = 0;
@@ -218,7 +222,8 @@ static size_t block_start(const plan_input *in, int i)
     return start;
 }
 
-// Blocks [first, first + n), counted round: in one message or two, named by round and part.
+// Blocks [first, first + n) modulo the number of ranks: in one message or two, identified by round
+// and part.
 static void move_blocks(plan *p, const plan_input *in, plan_action action, int round, int peer,
                         int first, int n)
 {

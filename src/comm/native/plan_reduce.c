@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_reduce.c - reduce to one root, and reduce_scatter, in aligned-tree order.
+ * plan_reduce.c - reduce to one root, and reduce_scatter, in aligned-tree order. schedule.c selects
+ * them.
  *
- * direct          Every rank sends its vector to the root, which adds them. 1 round, B bytes sent a rank, (n-1) * B received at the
- *                 root: for short vectors and two ranks.
- * slices          Every rank adds one slice of the chunk and sends it to the root. 2 rounds, at most B bytes sent a rank, 2(n-1)/n * B
- *                 received at the root (Thakur, Rabenseifner and Gropp, 2005, section 4.3: reduce_scatter and gather).
- * reduce_scatter  Part r goes from every rank to rank r, which adds. 1 round, (n-1)/n of the vector a rank, which is optimal
- *                 (their section 4.4).
+ * direct          Every rank sends its vector to the root, which adds them. 1 round, B bytes sent
+ *                 per rank, (n-1) * B received at the root: for short vectors and two ranks.
+ * slices          Every rank adds one slice of the chunk and sends it to the root. 2 rounds, at
+ *                 most B bytes sent per rank, 2(n-1)/n * B received at the root (Thakur,
+ *                 Rabenseifner and Gropp, 2005, section 4.3: reduce_scatter and gather).
+ * reduce_scatter  Part r goes from every rank to rank r, which adds. 1 round, (n-1)/n of the vector
+ *                 per rank, which is optimal (their section 4.4).
  */
 #include "comm/native/schedule.h"
 
-// Receives a run of `count` elements from every other rank into scratch in round 0 and adds them with the own ones in round 1.
+// Receives a run of `count` elements from every other rank into scratch in round 0 and adds them to
+// the own run in round 1.
 static void collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size_t count)
 {
     const size_t bytes = count * in->element_bytes;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - building plans, and choosing the algorithm from a table. */
+/*
+ * schedule.c - builds plans, and selects the algorithm of an operation from a table: the first row
+ * that fits. All ranks of a group select the same row. exec.c calls it.
+ */
 #include "comm/native/schedule.h"
 
 #include "base/alloc.h"
@@ -10,13 +13,16 @@
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
 #define WHOLE_BYTES   ((size_t)8192)
-#define PAIR_BYTES    65536 /* which are sent without asking */
-#define FEW_RANKS     8 /* an exchange of all with all is one round of this many messages at most */
-#define MANY_RANKS    17 /* from here on a rank talks to O(log n) others where it can */
-#define HALVING_PARTS 8  /* segments in a chunk of "halving", whose largest message is half of it */
+#define PAIR_BYTES    65536 /* sent without READY */
+#define FEW_RANKS     8     /* an all-to-all exchange is one round of at most this many messages */
+/* From here on a rank exchanges messages with O(log n) others where it can. */
+#define MANY_RANKS 17
+/* Segments in a chunk of "halving", whose largest message is half a chunk. */
+#define HALVING_PARTS 8
 
-// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead of two, and between two
-// ranks as many bytes. Many ranks exchange with few others: 64 ranks of 8 bytes are 6 messages each instead of 63.
+// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead
+// of two, and between two ranks as many bytes. Many ranks exchange with few others: 64 ranks of 8
+// bytes are 6 messages each instead of 63.
 static const plan_rule rules[] = {
     {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, PAIR_BYTES, 2, .whole = false},
     {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, FEW_RANKS, .whole = true},
@@ -55,7 +61,8 @@ bool plan_rule_at(int index, plan_rule *out)
     return true;
 }
 
-/* What is sent in one piece has a limit: that of the row which takes the most. Ranks from which others are better are no limit. */
+/* An algorithm that sends in one piece has a limit: that of the row with the most bytes. The number
+ * of ranks from which other algorithms are faster is no limit. */
 ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes, int max_ranks,
                          plan_rule *out)
 {
@@ -90,7 +97,7 @@ static size_t largest(const size_t *counts, int n, size_t or_else)
     return most;
 }
 
-/* What an algorithm is wanted for. */
+/* The operation that needs an algorithm. */
 typedef struct plan_need {
     coll_kind kind;
     int n;
@@ -125,7 +132,8 @@ plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t
     plan_choice choice = {.rule = NULL, .chunk = 0, .n_chunks = 1};
     plan_need need;
 
-    // all_to_all_v: a rank's own numbers, so the number of chunks may differ between ranks; pairs agree by chunk.
+    // all_to_all_v has counts per rank, so the number of chunks may differ between ranks; pairs
+    // agree by chunk.
     if (has_both && to > part)
         part = to;
     need = (plan_need){

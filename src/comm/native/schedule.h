@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule.h - what one rank does in a collective, as data: steps in rounds, made by pure functions.
+ * schedule.h - the steps of one rank in a collective, as data: steps in rounds, made by pure
+ * functions.
  *
- * An operation is cut into chunks (element ranges); a plan function describes one chunk for one rank and touches no
- * network and no buffer, so that a test can run the plans of all ranks in one process. exec.c carries plans out.
+ * An operation is cut into chunks (element ranges); a plan function describes one chunk for one
+ * rank and touches no network and no buffer, so that a test can run the plans of all ranks in one
+ * process. exec.c carries plans out.
  *
- * The steps of a round are begun in the order they stand in (rounds may stand mixed): copies and reductions are done at once, messages move at the same
- * time, and the round ends when all have moved. Sender and receiver name a message by (chunk, tag); between two ranks a tag is used once a chunk.
+ * The steps of a round are begun in their order (rounds may be mixed): copies and reductions finish
+ * at once, messages move at the same time, and the round ends when all have moved. Sender and
+ * receiver name a message by (chunk, tag); between two ranks a tag is used once per chunk.
  */
 #ifndef LS_NATIVE_SCHEDULE_H
 #define LS_NATIVE_SCHEDULE_H
@@ -36,10 +39,9 @@ typedef struct plan_step {
     plan_ref to;   /* RECV, COPY, REDUCE */
     plan_ref from; /* SEND, COPY */
     size_t bytes;  /* SEND, RECV, COPY */
-    size_t
-        total; /* SEND, RECV: bytes of which this message is a part; both sides must mean the same */
-    bool
-        announce; /* SEND: a large message is announced, for operations whose sides may disagree on bytes */
+    size_t total;  /* SEND, RECV: bytes of which this message is a part, equal on both sides */
+    /* SEND: a large message is announced, for operations whose sides may disagree on the bytes. */
+    bool announce;
     size_t count;  /* REDUCE: elements */
     bool is_final; /* REDUCE: rounds to the type; otherwise `to` is a partial result */
     size_t first_operand;
@@ -53,7 +55,7 @@ typedef struct plan_operand {
     bool is_partial;
 } plan_operand;
 
-/* Keeps its memory from one chunk to the next. Zero-initialise. */
+/* Keeps its memory from chunk to chunk. Zero-initialise. */
 typedef struct plan {
     plan_step *steps;
     size_t n_steps;
@@ -77,13 +79,15 @@ typedef struct plan_input {
     size_t count;             /* of coll */
     const size_t *src_counts; /* of coll */
     const size_t *dst_counts;
-    size_t first; /* the chunk: elements [first, first + chunk) of every part, as far as it goes */
+    size_t
+        first; /* The chunk: elements [first, first + chunk) of every part, as far as it reaches. */
     size_t chunk;
 } plan_input;
 
 typedef void (*plan_fn)(plan *p, const plan_input *in);
 
-/* One row of the choice: the first row that fits serves. All ranks choose alike, as only what they agree on is asked. */
+/* One row of the choice: the first row that fits serves. All ranks choose alike, as only what they
+ * agree on is asked. */
 typedef struct plan_rule {
     coll_kind kind;
     const char *name;
@@ -98,15 +102,15 @@ typedef struct plan_rule {
     bool hosts;   /* for groups whose layout helps */
 } plan_rule;
 
-/* Row `index` of the defaults; false behind the last. */
+/* Row `index` of the defaults; false after the last. */
 bool plan_rule_at(int index, plan_rule *out);
 
-/* A row for an algorithm of the defaults with limits of one's own. LS_EINVAL: there is none of that name for this operation, or it
- * cannot carry so much in one piece. */
+/* A row for an algorithm of the defaults with limits of its own. LS_EINVAL: no such algorithm for
+ * this operation, or it cannot send so much in one piece. */
 LS_MUST_USE ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes,
                                      int max_ranks, plan_rule *out);
 
-/* Rows that stand in front of the defaults. */
+/* Rows that precede the defaults. */
 typedef struct plan_rules {
     plan_rule *rows;
     int n;
@@ -119,8 +123,8 @@ typedef struct plan_choice {
     size_t n_chunks; /* at least 1 */
 } plan_choice;
 
-/* `op` must be a collective. layout: NULL unless it helps. segment_bytes: of one message, about. own: may be NULL; must outlive the
- * choice. */
+/* `op` must be a collective. layout: NULL unless it helps. segment_bytes: about the size of one
+ * message. own: may be NULL; must outlive the choice. */
 plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t segment_bytes,
                         const plan_rules *own);
 
@@ -138,7 +142,7 @@ void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final); 
 /* An operand of the last plan_reduce(), in rank order. */
 void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
-size_t plan_aligned(size_t bytes);            /* ... which so many bytes take */
+size_t plan_aligned(size_t bytes);            /* the aligned size of `bytes` */
 
 static inline plan_ref plan_at(plan_space space, size_t offset)
 {
@@ -148,7 +152,8 @@ static inline plan_ref plan_at(plan_space space, size_t offset)
 /* Elements of a part of `count` that lie in the chunk. */
 size_t plan_part(const plan_input *in, size_t count);
 
-/* The elements of a chunk that rank `owner` owns when a chunk is cut into slices: *first counts from the chunk's start. */
+/* The elements of a chunk that rank `owner` owns when the chunk is cut into slices; *first counts
+ * from the start of the chunk. */
 void plan_slice(size_t count, int n, int owner, size_t *first, size_t *n_elements);
 
 void plan_all_reduce_slices(plan *p, const plan_input *in);

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment.c - this rank's table of segments, its announcements to the peers, and the peers'
+ * segments as they are mapped here. Ids only grow, so a table sorted by id is one sorted by age.
+ * Links, teams, direct.c and ls_comm_alloc() call it.
+ */
 #include "comm/native/segment.h"
 
 #include "base/alloc.h"
@@ -9,11 +14,11 @@
 
 #include <string.h>
 
-#define FLUSH_MS 20 /* between two tries to send what a channel did not take */
-#define VIEWS_MAX                                                                                  \
-    (2 * SEGMENTS_MAX) /* of one peer, which may replace segments that are still held here */
+#define FLUSH_MS 20 /* between two attempts to send what a channel did not take */
+/* Of one peer, which may replace segments that are still held here. */
+#define VIEWS_MAX (2 * SEGMENTS_MAX)
 
-/* --- telling the peers --- */
+/* --- announcing --- */
 
 static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
 {
@@ -26,7 +31,7 @@ static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
     return channel_send(p->fd, &m, s->map->fd, sent);
 }
 
-/* Sends what is new to this peer; false when the channel is full. */
+/* Sends the segments that are new to this peer; false when the channel is full. */
 static bool send_announcements(const local *l, local_peer *p)
 {
     for (int i = 0; i < l->n_own; i++) {
@@ -34,7 +39,7 @@ static bool send_announcements(const local *l, local_peer *p)
 
         if (l->own[i].id <= p->announced)
             continue;
-        // A broken channel ends at its reading side, where it is reported.
+        // The reading side notices and reports a broken channel.
         if (announce(&l->own[i], p, &sent) == LS_OK && !sent)
             return false;
         p->announced = l->own[i].id;
@@ -57,34 +62,34 @@ static bool send_removals(const local *l, local_peer *p)
     return true;
 }
 
-/* Descriptors that every peer has, and deaths that every peer knows, have served. */
+/* Closes descriptors that every peer has, and drops removals that every peer knows. */
 static void drop_acked(local *l)
 {
-    uint64_t gone_acked = l->first_removal + (uint64_t)l->n_removed;
+    uint64_t acked = l->first_removal + (uint64_t)l->n_removed;
     int n;
 
     l->announced = l->last_id;
     for (int i = 0; i < l->count - 1; i++) {
         if (l->peers[i]->announced < l->announced)
             l->announced = l->peers[i]->announced;
-        if (l->peers[i]->gone_acked < gone_acked)
-            gone_acked = l->peers[i]->gone_acked;
+        if (l->peers[i]->gone_acked < acked)
+            acked = l->peers[i]->gone_acked;
     }
     for (int i = 0; i < l->n_own; i++) {
         if (l->own[i].id <= l->announced)
             segment_map_close_fd(l->own[i].map);
     }
-    n = (int)(gone_acked - l->first_removal);
+    n = (int)(acked - l->first_removal);
     l->n_removed -= n;
-    l->first_removal = gone_acked;
+    l->first_removal = acked;
     memmove(l->removed, l->removed + n, (size_t)l->n_removed * sizeof(*l->removed));
 }
 
 void segment_announce_all(local *l)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     l->pending = false;
     for (int i = 0; i < l->count - 1; i++) {
         const bool is_full = !send_announcements(l, l->peers[i]) || !send_removals(l, l->peers[i]);
@@ -93,12 +98,12 @@ void segment_announce_all(local *l)
         l->pending |= is_full;
     }
     drop_acked(l);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
 }
 
 /* --- this rank's segments --- */
 
-/* Room for one more segment and, later, its death: destroying cannot fail. */
+/* Reserves an entry for one more segment and, later, its removal: destroying cannot fail. */
 static ls_status reserve_slot(local *l)
 {
     const int capacity = l->capacity == 0 ? 16 : 2 * l->capacity;
@@ -106,7 +111,7 @@ static ls_status reserve_slot(local *l)
     uint32_t *removed;
 
     if (l->n_own + l->n_removed >= SEGMENTS_MAX)
-        return ls_fail(LS_ENOMEM, "this rank shares %d pieces of memory already", l->n_own);
+        return ls_fail(LS_ENOMEM, "this rank shares %d segments already", l->n_own);
     if (l->n_own + l->n_removed < l->capacity)
         return LS_OK;
     own = ls_realloc(l->own, (size_t)capacity, sizeof(*own));
@@ -127,7 +132,7 @@ ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory)
     segment_map *map;
 
     if (l->last_id == UINT32_MAX)
-        return ls_fail(LS_ENOMEM, "this rank has shared too many pieces of memory");
+        return ls_fail(LS_ENOMEM, "this rank has shared too many segments");
     LS_TRY(reserve_slot(l));
     LS_TRY(segment_map_create(segment_token(), bytes, key == SEGMENT_KEY_NONE, &map));
     s = &l->own[l->n_own++];
@@ -150,7 +155,7 @@ void segment_destroy(local *l, void *memory)
         return;
     }
     if (memory != NULL)
-        ls_log(LS_LOG_ERROR, "comm", "memory to be freed was not shared by this rank");
+        ls_log(LS_LOG_ERROR, "comm", "freed memory is not a segment of this rank");
 }
 
 static bool holds(const own_segment *s, const void *memory, size_t bytes)
@@ -231,7 +236,7 @@ static ls_status reserve_view(local_peer *p)
     return LS_OK;
 }
 
-/* The memory behind an announcement; NULL when this process has no room for it. Takes fd. */
+/* Maps an announced segment; NULL when this process cannot. Takes fd. */
 static segment_map *map_announced(const local_peer *p, const channel_message *m, int fd)
 {
     segment_map *map = NULL;
@@ -242,7 +247,7 @@ static segment_map *map_announced(const local_peer *p, const channel_message *m,
         file_close(&fd);
         return map;
     }
-    // Of another process, or a thread's that has destroyed it since.
+    // Of another process, or of a thread that has destroyed it since.
     if (fd < 0 || m->d > SIZE_MAX ||
         segment_map_attach(fd, (size_t)m->d, m->c == SEGMENT_KEY_NONE, p->rank, &map) != LS_OK)
         return NULL;
@@ -275,7 +280,7 @@ ls_status segment_on_removed(local_peer *p, uint32_t id)
 {
     segment_view *v = find_view(p, id);
 
-    // One that ended before it could be announced is not known here.
+    // A segment destroyed before its announcement is not known here.
     if (v == NULL)
         return LS_OK;
     v->gone = true;
@@ -341,7 +346,7 @@ ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, seg
     return hold_view(v, ref.offset, bytes, view, memory);
 }
 
-/* The newest one alive. */
+/* The newest segment with this key. */
 static segment_view *find_key(const local_peer *p, uint64_t key)
 {
     for (int i = p->n_views - 1; i >= 0; i--) {
@@ -356,7 +361,7 @@ static void wait_for_channel(const local_peer *p, int64_t deadline_ms)
     struct pollfd fd = {.fd = p->fd, .events = POLLIN};
     const int left = ls_deadline_left(deadline_ms);
 
-    // Other channels may wait for room meanwhile, and whoever waits is to hear when that has become in vain.
+    // Other channels may have announcements to flush meanwhile, and check() must be called.
     (void)poll(&fd, 1, left < 0 || left > FLUSH_MS ? FLUSH_MS : left);
 }
 
@@ -384,9 +389,8 @@ ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t d
     }
 }
 
-void segment_release(local *l, segment_view *view)
+void segment_release(segment_view *view)
 {
-    LS_UNUSED(l);
     if (view == NULL)
         return;
     view->holds--;

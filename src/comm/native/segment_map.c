@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment_map.c - creates, maps and shares memfds. A memfd is sealed against shrinking before any
+ * peer gets it, and a received one is checked for that, so no access beyond its end can fault.
+ * segment.c calls it.
+ */
 #include "comm/native/segment_map.h"
 
 #include "base/alloc.h"
@@ -34,8 +39,8 @@ uint64_t segment_token(void)
     return atomic_fetch_add_explicit(&last_token, 1, memory_order_relaxed) + 1;
 }
 
-/* Reserves addresses aligned for huge pages, then puts the memory there. */
-static ls_status map_aligned(segment_map *m, int fd, const char *whose)
+/* Reserves addresses aligned for huge pages, then maps the memory there. */
+static ls_status map_aligned(segment_map *m, int fd, const char *owner)
 {
     const size_t alignment = m->is_huge ? HUGE_BYTES : PAGE_BYTES;
     const size_t reserved = m->mapped + alignment - PAGE_BYTES;
@@ -44,12 +49,12 @@ static ls_status map_aligned(segment_map *m, int fd, const char *whose)
     size_t before;
 
     if (at == MAP_FAILED)
-        return ls_fail_errno("no addresses for %zu bytes shared by %s", m->bytes, whose);
+        return ls_fail_errno("no addresses for %zu bytes shared by %s", m->bytes, owner);
     before = (alignment - (uintptr_t)at % alignment) % alignment;
     aligned = at + before;
     if (mmap(aligned, m->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
         MAP_FAILED) {
-        const ls_status st = ls_fail_errno("cannot map %zu bytes shared by %s", m->bytes, whose);
+        const ls_status st = ls_fail_errno("cannot map %zu bytes shared by %s", m->bytes, owner);
 
         munmap(at, reserved);
         return st;
@@ -59,7 +64,7 @@ static ls_status map_aligned(segment_map *m, int fd, const char *whose)
     if (reserved - before - m->mapped > 0)
         munmap(aligned + m->mapped, reserved - before - m->mapped);
     m->base = aligned;
-    // Only a hint: shmem_enabled may say never.
+    // Only a hint: shmem_enabled may be "never".
     if (m->is_huge)
         (void)madvise(m->base, m->mapped, MADV_HUGEPAGE);
     return LS_OK;
@@ -101,15 +106,16 @@ static ls_status make_memfd(segment_map *m)
         return ls_fail_errno("cannot make shared memory");
     if (ftruncate(m->fd, (off_t)m->mapped) != 0)
         return ls_fail_errno("cannot make shared memory of %zu bytes", m->bytes);
-    // A peer may not shrink it under our feet.
+    // A peer must not shrink it while others use it.
     if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return ls_fail_errno("cannot seal shared memory");
     return LS_OK;
 }
 
 /*
- * Pages for all of it now: otherwise they come with the first touch, and memory that is missing then kills the process. Huge ones
- * as far as the kernel has some: where shmem_enabled says never, it still makes one of a piece in which one small page is there.
+ * Allocates all pages now: otherwise the first touch allocates them, and missing memory then kills
+ * the process. Huge pages as far as the kernel has some: where shmem_enabled is "never", it still
+ * makes one of a range in which one small page exists.
  */
 static ls_status populate(const segment_map *m)
 {
@@ -165,7 +171,7 @@ segment_map *segment_map_share(uint64_t token)
     return found;
 }
 
-/* What came must be as long as it claims and must stay so. */
+/* A received memfd must be as long as announced and must stay so. */
 static ls_status check_memfd(int fd, const segment_map *m, int peer)
 {
     struct stat facts;

@@ -2,9 +2,10 @@
 /*
  * segment_map.h - one mapping of one memfd, counted: private to local.c and segment.c.
  *
- * Ranks that are threads of one process must all use the owner's mapping (race detectors, and the cache of translations, see
- * addresses). So every mapping that this process owns stands in one list for the whole process, under a token that the
- * owner sends to the thread that wants it. That list is the only state here that is not somebody's.
+ * Ranks that are threads of one process must all use the owner's mapping (race detectors compare
+ * addresses, and so does the TLB). So every mapping that this process owns is in one list for the
+ * whole process, under a token that the owner sends to the other threads. That list is the only
+ * global state of the native backend.
  */
 #ifndef LS_NATIVE_SEGMENT_MAP_H
 #define LS_NATIVE_SEGMENT_MAP_H
@@ -19,21 +20,21 @@ typedef struct segment_map {
     size_t bytes;  /* as asked for */
     size_t mapped; /* whole pages */
     bool is_huge;
-    int fd;         /* of the owner, until everybody has it; -1 */
+    int fd;         /* of the owner, until every peer has it; -1 */
     uint64_t token; /* 0: mapped from another process's descriptor */
     int users;      /* under the list's lock when token != 0 */
     list_node node;
 } segment_map;
 
-/* A number that no other call in this process gets. Never 0. */
+/* A unique number within this process, never 0. */
 uint64_t segment_token(void);
 
-/* New zeroed memory, kept under `token`. is_bulk: for data that will all be used: its pages are made now, in huge ones where the
- * system has them. Otherwise each page is made when it is first touched. */
+/* New zeroed memory, listed under `token`. is_bulk: all pages are allocated now, in huge pages
+ * where the system has them. Otherwise each page is allocated when it is first touched. */
 LS_MUST_USE ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk,
                                          segment_map **out);
 
-/* What another thread of this process created, one user more; NULL when it is gone. */
+/* The mapping that another thread of this process created, one user more; NULL when it is gone. */
 segment_map *segment_map_share(uint64_t token);
 
 /* Maps another process's memory. Takes fd, also on failure. */
@@ -42,7 +43,7 @@ LS_MUST_USE ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int
 
 void segment_map_close_fd(segment_map *m);
 
-/* One user less; unmaps with the last. NULL is allowed. */
+/* One user fewer; the last one unmaps. NULL is allowed. */
 void segment_map_release(segment_map *m);
 
 #endif

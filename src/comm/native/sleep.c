@@ -3,10 +3,10 @@
  * sleep.c - lets threads sleep until something may have moved, without losing a wake-up.
  *
  * A thread sleeps only when nothing has happened since its own last call to progress():
- * sleep_wake() raises a count, progress() saves it for the thread, sleep_wait() compares. Towards ranks
- * of this host the order of local.h is needed (announce the sleep, check, sleep), and the check is a
- * progress(): so the first sleep_wait() after something moved only announces and returns, and the next
- * one sleeps. native.c calls it.
+ * sleep_wake() raises a count, progress() saves it for the thread, sleep_wait() compares. Towards
+ * ranks of this host the order of local.h is needed (announce the sleep, check, sleep), and the
+ * check is a progress(): so the first sleep_wait() after something moved only announces and
+ * returns, and the next one sleeps. native.c calls it.
  */
 #include "comm/native/sleep.h"
 
@@ -31,7 +31,7 @@ typedef struct sleeper {
 } sleeper;
 
 struct sleepers {
-    int links_fd; /* epoll over all links' descriptors: one entry for poll(), whatever their number */
+    int links_fd; /* epoll over all links' descriptors */
     int control_fd;
     int n_watched; /* descriptors in links_fd; under the engine's lock */
     local *local;  /* NULL: no other rank is on this host */
@@ -136,7 +136,7 @@ void sleep_unwatch(sleepers *z, sleep_link *w)
 
 void sleep_update(const sleepers *z, sleep_link *w)
 {
-    if (!w->is_watched || w->watches_write == (w->link->wants_write && !w->link->is_cut))
+    if (!w->is_watched || w->watches_write == (w->link->is_full && !w->link->is_cut))
         return;
     w->watches_write = !w->watches_write;
     (void)change_watch(z, w, EPOLL_CTL_MOD);

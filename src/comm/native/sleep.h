@@ -3,8 +3,8 @@
  * sleep.h - lets threads sleep until something may have moved: a link's descriptor, a rank of this
  * host, a call to sleep_wake().
  *
- * Threads    sleep_wait() and sleep_wake() may be called from any thread; all else under the engine's
- *            lock.
+ * Threads    sleep_wait() and sleep_wake() may be called from any thread; all else under the
+ *            engine's lock.
  */
 #ifndef LS_NATIVE_SLEEP_H
 #define LS_NATIVE_SLEEP_H

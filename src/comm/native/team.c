@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * team.c - runs the operations of a team one after the other: publish the stamp, wait until all
- * members have published, compare the stamps, resolve the addresses of the buffers, let the algorithm
- * run, end the work. No member touches another's buffer before their stamps have been compared.
- * native.c calls it for groups whose ranks are all on this host.
+ * members have published, compare the stamps, resolve the addresses of the buffers, let the
+ * algorithm run, end the work. No member touches another's buffer before their stamps have been
+ * compared. native.c calls it for groups whose ranks are all on this host.
  */
 #include "comm/native/team.h"
 
@@ -309,10 +309,10 @@ static bool all_left(const team *t)
 }
 
 /*
- * A read-modify-write that changes nothing. As a release it is ordered after this rank's reads of the
- * owner's buffer, and after those of the ranks that published `done` before. If it finds no mark,
- * the owner's exchange in team_abort() acquires it: all later writes of the owner to its buffer
- * happen after the reads.
+ * A read-modify-write that changes nothing. As a release it is ordered after this rank's reads of
+ * the owner's buffer, and after those of the ranks that published `done` before. If it finds no
+ * mark, the owner's exchange in team_abort() acquires it: all later writes of the owner to its
+ * buffer happen after the reads.
  */
 static uint64_t read_mark(team_part *part)
 {
@@ -357,7 +357,7 @@ team_step team_leave(team *t)
 static void release_views(team *t)
 {
     for (int i = 0; i < 2 * t->n; i++) {
-        segment_release(t->l, t->views[i]);
+        segment_release(t->views[i]);
         t->views[i] = NULL;
     }
 }

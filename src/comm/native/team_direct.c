@@ -7,14 +7,15 @@
  *
  * all_reduce       in blocks, two under way: reads the block of the own slice from all others into
  *                  scratch, reduces it into the own dst, publishes that; then reads the others'
- *                  blocks from their dst. Bytes per rank: m (n - 1) / n read into scratch, m reduced,
- *                  m / n written, m (n - 1) / n read into place: Rabenseifner's reduce-scatter and
- *                  all-gather (Thakur, Rabenseifner and Gropp, 2005, section 4.5) without a copy of
- *                  what is sent.
+ *                  blocks from their dst. Bytes per rank: m (n - 1) / n read into scratch, m
+ *                  reduced, m / n written, m (n - 1) / n read into place: Rabenseifner's
+ *                  reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp, 2005, section
+ *                  4.5) without a copy of what is sent.
  * reduce_scatter   the first half of it.
  * the others       each reader reads the sources' memory: one copy. Bytes as the result.
  *
- * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with a system call of its own.
+ * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with a system call of its
+ * own.
  */
 #include "comm/native/team_internal.h"
 
@@ -30,7 +31,8 @@
 
 #define AHEAD 2 /* blocks reduced before they are taken by all */
 
-/* A failed read breaks the group, unless the process has exited (ESRCH): the engine notices that. */
+/* A failed read breaks the group, unless the process has exited (ESRCH): the engine notices
+ * that. */
 static void fail_read(team *t, int member, int error)
 {
     const int rank = t->info->members[member];

@@ -6,8 +6,8 @@
  * Steps  one: when all have published, each member reduces or copies for itself from all slots.
  * Bytes  each member reads the other n - 1 contributions and writes its own: (n - 1) * m over the
  *        cores' interconnect. Up to 32 bytes the stamp's cache line carries the contribution, so a
- *        barrier costs as much as an 8-byte all_reduce. This is the flat exchange of gloo's and UCX's
- *        shared-memory barriers with a payload.
+ *        barrier costs as much as an 8-byte all_reduce. This is the flat exchange of gloo's and
+ *        UCX's shared-memory barriers with a payload.
  */
 #include "comm/native/team_internal.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_internal.h - what the team's files share: the shared memory, the team, the current operation.
+ * team_internal.h - what the team's files share: the shared memory, the team, the current
+ * operation.
  *
  *   team.c         runs operations: publish, compare, resolve addresses, run the algorithm, end
  *   team_open.c    maps the members' shared memory and agrees on what they can do
@@ -90,7 +91,7 @@ typedef struct team_part {
 } team_part;
 
 _Static_assert(offsetof(team_slot, src) == 64, "the head fills the first line");
-_Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging rooms start behind the slots");
+_Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging buffers follow the slots");
 
 /* Whether a member can read the memory of all others. */
 enum { READS_UNKNOWN = 0, READS_ALL, READS_SOME };
@@ -208,15 +209,16 @@ void team_allow_reading(void);
 
 /* --- team_rules.c --- */
 
-size_t team_contribution(const coll *op, int n); /* bytes that one source gives */
-size_t team_result(const coll *op, int n);       /* bytes that one reader gets */
+size_t team_contribution(const coll *op, int n); /* bytes that a source gives */
+size_t team_result(const coll *op, int n);       /* bytes that a reader gets */
 bool team_is_source(const coll *op, int rank);
 bool team_is_reader(const coll *op, int rank);
 bool team_is_reduction(coll_kind kind);
 /* Whether sources may write into their readers' memory: where otherwise the readers would do all
  * the work and the sources would wait. */
 bool team_can_push(coll_kind kind);
-/* Whether member `other` reads or writes memory of member `rank` in an operation in shared memory. */
+/* Whether member `other` reads or writes memory of member `rank` in an operation in shared
+ * memory. */
 bool team_touches(const coll *op, int other, int rank);
 /* Whether member `rank`'s source, or destination, must be in shared memory. */
 bool team_needs_src(const coll *op, int rank);
@@ -253,8 +255,8 @@ static inline const team_algorithm *team_select(const team *t, team_memory memor
     return row->algorithm;
 }
 
-/* Slice k of `bytes` cut for n members: whole cache lines, so that no element is cut and two members
- * never write to the same line. */
+/* Slice k of `bytes` cut for n members: whole cache lines, so that no element is cut and two
+ * members never write to the same line. */
 static inline void team_slice(size_t bytes, int n, int k, size_t *at, size_t *length)
 {
     const size_t lines = (size_t)n * 64;

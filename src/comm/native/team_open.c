@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_open.c - the opening and closing of a team: each member creates its part of the shared memory,
- * maps those of the others, and all agree whether they can read each other's memory. No member
- * returns before all parts are mapped. native.c calls it when a group of local ranks is opened.
+ * team_open.c - the opening and closing of a team: each member creates its part of the shared
+ * memory, maps those of the others, and all agree whether they can read each other's memory. No
+ * member returns before all parts are mapped. native.c calls it when a group of local ranks is
+ * opened.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -194,7 +195,7 @@ void team_close(team *t)
         return;
     LS_ASSERT(list_empty(&t->queue));
     for (int k = 0; t->part_views != NULL && k < t->n; k++)
-        segment_release(t->l, t->part_views[k]);
+        segment_release(t->part_views[k]);
     if (t->memory != NULL)
         segment_destroy(t->l, t->memory);
     while (!list_empty(&t->free_ops)) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_rules.c - the shape of each operation: which member reads from which, and how many bytes. Pure
- * functions of the operation, so all members get the same answers. The team's other files call it.
+ * team_rules.c - the shape of each operation: which member reads from which, and how many bytes.
+ * Pure functions of the operation, so all members get the same answers. The team's other files call
+ * it.
  */
 #include "comm/native/team_internal.h"
 #include "comm/reduce.h"

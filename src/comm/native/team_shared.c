@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_shared.c - large operations on memory that all members have mapped (ls_comm_alloc): one copy,
- * the one that the operation itself is. team.c runs it when all buffers are shared.
+ * team_shared.c - large operations on memory that all members have mapped (ls_comm_alloc): one
+ * copy, the one that the operation itself is. team.c runs it when all buffers are shared.
  *
  * all_reduce, reduce      two steps: each member reduces its slice of all sources and writes it to
  *                         all destinations (the root's); then waits until all have. Bytes per rank:
@@ -9,17 +9,17 @@
  *                         only its reducer reads a slice of any member's memory.
  * reduce_scatter          the same with the destination's own part as slice: n * c read, c written
  *                         (c: one part).
- * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their readers.
- *                         Bytes as the result.
- * broadcast, scatter      the same, but the root writes one of n parts of what a reader gets, because
- *                         it would only wait (unless it has its own part to copy).
+ * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their
+ *                         readers. Bytes as the result.
+ * broadcast, scatter      the same, but the root writes one of n parts of what a reader gets,
+ *                         because it would only wait (unless it has its own part to copy).
  * gather                  each source writes its part into the root's memory. These two where the
  *                         destinations are shared too.
  *
- * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
- * 2005, section 4.5), with both phases in one pass, as the memory is shared. Inside a slice work goes
- * in blocks small enough that a block just reduced is still in the first-level cache when it is copied
- * to the other destinations.
+ * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and
+ * Gropp, 2005, section 4.5), with both phases in one pass, as the memory is shared. Inside a slice
+ * work goes in blocks small enough that a block just reduced is still in the first-level cache when
+ * it is copied to the other destinations.
  */
 #include "comm/native/copy.h"
 #include "comm/native/team_internal.h"

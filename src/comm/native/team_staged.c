@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_staged.c - operations on the caller's own memory, piece by piece through staging buffers in the
- * members' shared parts. team.c runs it where no algorithm can reach the callers' buffers.
+ * team_staged.c - operations on the caller's own memory, piece by piece through staging buffers in
+ * the members' shared parts. team.c runs it where no algorithm can reach the callers' buffers.
  *
- * Each member has two `in` buffers and two `out` buffers of one piece. For every piece, in this order:
+ * Each member has two `in` buffers and two `out` buffers of one piece. For every piece, in this
+ * order:
  *
- *   put     copies its contribution into `in`; where each reader gets a part of its own, in n slices
+ *   put     copies its contribution into `in`; where each reader gets a part of its own, in n
+ *           slices
  *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own
  *           slice into `out`
  *   take    all_reduce and reduce only: copies the slices from the `out` of all members
@@ -13,14 +15,14 @@
  * and two pieces are under way at once, so that a member that waits for one works on the next.
  * Counters show how far each member is:
  *   put(p)     needs in[p % 2] to be used by all:      reduced >= p - 1
- *   reduce(p)  needs all to have put p:                staged > p, and out[p % 2] to be taken by all:
- *              taken >= p - 1
+ *   reduce(p)  needs all to have put p:                staged > p
+ *              and out[p % 2] to be taken by all:      taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
- * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out,
- * m (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
- * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their result
- * copied out.
+ * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out, m
+ * (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
+ * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their
+ * result copied out.
  */
 #include "comm/native/team_internal.h"
 
@@ -45,7 +47,7 @@ static bool is_cut(coll_kind kind)
     return kind == COLL_SCATTER || kind == COLL_ALL_TO_ALL || kind == COLL_REDUCE_SCATTER;
 }
 
-/* Bytes of the vector of `count` elements that one piece carries: whole cache lines. */
+/* Bytes of the vector of `count` elements in a piece: whole cache lines. */
 static size_t piece_step(const team *t)
 {
     return is_cut(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
@@ -236,8 +238,8 @@ static team_step step(team *t)
         return TEAM_WAITS;
     if (t->next_reduce < t->n_pieces || (takes && t->next_out < t->n_pieces))
         return TEAM_MOVED;
-    // `taken` counts the pieces of all operations, also of those without the third step; the stamp of
-    // the next operation publishes it.
+    // `taken` counts the pieces of all operations, also of those without the third step; the stamp
+    // of the next operation publishes it.
     if (!takes)
         atomic_store_explicit(&t->parts[t->rank]->taken, t->pieces + t->n_pieces,
                               memory_order_relaxed);
