@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithms.h - which algorithm of the native backend serves which operation, as a table for
- * people.
+ * algorithms.h - which algorithm of the native backend runs which operation, as a printed table.
  */
 #ifndef LS_COMM_ALGORITHMS_H
 #define LS_COMM_ALGORITHMS_H
@@ -10,8 +9,8 @@
 
 /*
  * Appends the rows of operations within a host, those of LOCKSTEP_ALGORITHMS first, then those
- * between hosts; in each part the first row of an operation that fits serves. LS_EINVAL: the
- * variable is wrong, and how.
+ * between hosts; in each part the first matching row of an operation decides. LS_EINVAL names the
+ * error in the variable.
  */
 LS_MUST_USE ls_status algorithms_text(text_buf *out);
 

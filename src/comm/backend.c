@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend.c - the table of backends: chooses one by name or by fit, and loads modules; init.c calls
+ * it. A module with another ABI version is refused.
+ */
 #include "comm/backend.h"
 
 #include "base/config.h"
@@ -12,14 +16,14 @@
 #define ENTRY_SYMBOL "lockstep_backend" /* const backend_ops of a module */
 #define NAME_BYTES   33
 
-/* A module of a family, and what its own launcher sets: an MPI library finds its ranks under no
- * other. */
+/* A module of a family, and the variables of its launcher: an MPI library needs its own
+ * launcher. */
 typedef struct backend_variant {
     const char *name;
     const char *launcher[3];
 } backend_variant;
 
-/* One row a backend: built-in ones first; the others are modules, loaded when they are asked for by
+/* One row for each backend: built-in ones first; the others are modules, loaded when requested by
  * name. */
 typedef struct backend_entry {
     const char *name;
@@ -27,7 +31,7 @@ typedef struct backend_entry {
     const backend_variant *variants; /* NULL, or its modules: liblockstep_NAME-VARIANT.so */
 } backend_entry;
 
-/* OMPI_COMM_WORLD_* are set by others as well, for programs that look at them. */
+/* OMPI_COMM_WORLD_* do not count: other launchers set them too. */
 static const backend_variant mpi_variants[] = {
     {"openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
     {"mpich", {"PMI_FD", "PMI_PORT", "PMI_RANK"}},
@@ -41,7 +45,7 @@ static const backend_entry entries[] = {
     {"gloo", NULL, NULL},
 };
 
-/* Error texts are all that a module may want before it is opened. */
+/* Before it is opened a module may only set error texts. */
 static const comm_host early_host = {.abi = BACKEND_ABI, .vfail = ls_vfail};
 
 static ls_status no_such_name(const char *name)
@@ -92,8 +96,9 @@ static ls_status load(const backend_entry *e, const backend_variant *v, const ba
         return st;
     ops = dlsym(object, ENTRY_SYMBOL);
     if (ops == NULL || ops->abi != BACKEND_ABI)
-        return ls_fail(LS_EUNSUPPORTED, "liblockstep_%s.so is no backend of this version (%s)",
-                       module, ops == NULL ? "it has no entry" : "its interface is another");
+        return ls_fail(LS_EUNSUPPORTED, "liblockstep_%s.so is not a backend of this version (%s)",
+                       module,
+                       ops == NULL ? "it has no entry symbol" : "it has another ABI version");
     *out = ops;
     return LS_OK;
 }
@@ -110,7 +115,8 @@ static ls_status check_fit(const backend_ops *ops, const backend_need *need,
 static bool is_launched_for(const backend_variant *v)
 {
     for (size_t i = 0; i < LS_COUNT_OF(v->launcher) && v->launcher[i] != NULL; i++) {
-        const char *value = getenv(v->launcher[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        const char *value =
+            getenv(v->launcher[i]); // NOLINT(concurrency-mt-unsafe): no thread sets it
 
         if (value != NULL && *value != '\0')
             return true;
@@ -188,7 +194,7 @@ static void append_variants(text_buf *out, const backend_entry *e)
     }
 }
 
-/* Adds to the reason which backends this installation has. */
+/* Adds the backends of this installation to the reason. */
 static ls_status fail_with_alternatives(void)
 {
     text_buf text = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot.h - what a rank knows when its backend opens: who everybody is and how each can be reached.
+ * boot.h - what a backend gets when it opens: the job, and the records of all ranks with their
+ * addresses.
  *
- * boot.c finds the identity (identity.h), reaches the hub, publishes this rank's boot record and
- * reads all others.
+ * join.c fills it in.
  */
 #ifndef LS_COMM_BOOT_H
 #define LS_COMM_BOOT_H
@@ -19,16 +19,16 @@
 
 #define BOOT_ADDRESSES_MAX 16
 
-/* Published by each rank through the store; bounded on the wire. The first version on one node
- * fills in few addresses. */
+/* Published by each rank through the hub's store; bounded on the wire. */
 typedef struct boot_record {
     int rank;
     pid_t pid;
     uint64_t instance; /* random; equal for ranks that are threads of one process */
     uint32_t generation;
-    /* abstract unix socket with a nonce: reachable = same host. Its listener is boot->local_fd */
+    /* abstract unix socket with a nonce, reachable on the same host only; its listener is
+     * boot->local_fd */
     net_address local;
-    int n_addresses; /* of the TCP listener; 0 where TCP is not wanted */
+    int n_addresses; /* of the TCP listener; 0 without TCP */
     net_address addresses[BOOT_ADDRESSES_MAX];
     char host[64]; /* for messages only */
 } boot_record;
@@ -45,10 +45,10 @@ typedef struct comm_boot {
     /* listening abstract unix socket (SOCK_SEQPACKET), -1: none; the backend takes it */
     int local_fd;
     int listen_fd;          /* listening TCP socket, -1: none; the backend takes it */
-    int control_fd;         /* to be polled by wait(); stays the engine's */
+    int control_fd;         /* for wait() to poll; the engine owns it */
     const char *transport;  /* "auto", "shm", "tcp" */
-    int64_t deadline_ms;    /* ls_deadline_ms() until which joining may take */
-    bool shares_cores;      /* the ranks that run on this one's cores are more than these */
+    int64_t deadline_ms;    /* of joining (ls_deadline_ms()) */
+    bool shares_cores;      /* more ranks run on this rank's cores than there are cores */
     size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
     size_t piece_elements;  /* LOCKSTEP_PIECE */
     int connections;        /* LOCKSTEP_CONNECTIONS; 0 as 1 */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boot_record.c - the wire form of boot records, and the comparison of the settings in them, for
+ * join.c. Every field from another rank is bounded before it is used.
+ */
 #include "comm/boot_record.h"
 
 #include "base/text.h"
@@ -88,13 +92,14 @@ ls_status boot_record_decode(const void *data, size_t bytes, int rank, boot_publ
         return ls_fail(LS_EPROTO, "boot record of rank %d: %zu bytes are too many", rank, bytes);
     version = wire_read_u16(&r);
     if (version != BOOT_RECORD_VERSION)
-        return ls_fail(LS_EPROTO, "boot record of rank %d: version %d, this library speaks %d",
-                       rank, version, BOOT_RECORD_VERSION);
+        return ls_fail(LS_EPROTO,
+                       "boot record of rank %d: version %d, this library uses version %d", rank,
+                       version, BOOT_RECORD_VERSION);
     st = read_fields(&r, &p);
     if (st == LS_OK)
         st = wire_reader_end(&r, "fields");
     if (st == LS_OK && p.record.rank != rank)
-        st = ls_fail(LS_EPROTO, "it is of rank %d", p.record.rank);
+        st = ls_fail(LS_EPROTO, "it belongs to rank %d", p.record.rank);
     if (st != LS_OK)
         return ls_context(LS_EPROTO, "boot record of rank %d", rank);
     *out = p;

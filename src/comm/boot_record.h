@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot_record.h - what a rank publishes when it joins, on the wire, and what all of them must agree
- * on.
+ * boot_record.h - the record that a rank publishes when it joins, its wire form, and the settings
+ * that all ranks must share.
  */
 #ifndef LS_COMM_BOOT_RECORD_H
 #define LS_COMM_BOOT_RECORD_H
@@ -18,7 +18,7 @@ typedef struct boot_publication {
     boot_record record;
     uint64_t host;        /* equal for ranks of one kernel and network namespace */
     uint64_t core_share;  /* equal for ranks of a host that run on the same cores */
-    uint32_t world_group; /* id of the world's group; rank 0's counts */
+    uint32_t world_group; /* id of the world's group; valid from rank 0 */
     char backend[BOOT_NAME_BYTES];
     char transport[BOOT_NAME_BYTES];
     uint64_t segment_bytes;
@@ -28,7 +28,7 @@ typedef struct boot_publication {
 } boot_publication;
 
 LS_MUST_USE ls_status boot_record_encode(const boot_publication *p, wire_writer *out);
-/* Whatever another process wrote: every field is bounded. LS_EPROTO names the rank. */
+/* The data may be hostile: every field is bounded. LS_EPROTO names the rank. */
 LS_MUST_USE ls_status boot_record_decode(const void *data, size_t bytes, int rank,
                                          boot_publication *out);
 

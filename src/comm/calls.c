@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls.c - telling the hub what this rank has called, where the backend does not compare it
- * (backend.h, compares_calls).
+ * calls.c - reports to the hub what this rank has called, for backends that do not compare calls
+ * (backend.h, compares_calls). engine.c and watch.c call it.
  *
- * All collectives go into a digest; a sample of them is told with it, five times a second. When
- * more come than are told at once, every second one is left out, again and again, by their numbers:
- * what two ranks keep has numbers in common, however different their pace.
+ * A digest covers all collectives; five times a second a sample of them is sent with it. When there
+ * are too many for one message, every second one is dropped, repeatedly, by number: the samples of
+ * two ranks then have numbers in common, however different their speed.
  */
 #include "comm/calls.h"
 
@@ -13,12 +13,12 @@
 #include "base/log.h"
 #include "base/rng.h"
 
-#define TELL_EVERY_NS (200 * INT64_C(1000000))
+#define SEND_EVERY_NS (200 * INT64_C(1000000))
 
 struct call_log {
     uint64_t digest;
-    uint64_t stride; /* only numbers that it divides are kept */
-    int64_t next_ns; /* when the hub is told */
+    uint64_t stride; /* only multiples of it are recorded */
+    int64_t next_ns; /* of the next report */
     int n;
     op_stamp stamps[CONTROL_CALLS_MAX];
     uint64_t digests[CONTROL_CALLS_MAX];
@@ -66,7 +66,7 @@ int64_t calls_next_ns(const call_log *log)
     return log->n == 0 ? INT64_MAX : log->next_ns;
 }
 
-void calls_tell(call_log *log, control *c, int64_t now_ns)
+void calls_send(call_log *log, control *c, int64_t now_ns)
 {
     char kept[LS_ERROR_BYTES];
 
@@ -74,9 +74,9 @@ void calls_tell(call_log *log, control *c, int64_t now_ns)
         return;
     ls_error_save(kept);
     if (c != NULL && control_called(c, log->stamps, log->digests, log->n) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of calls: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "calls are not reported to the hub: %s", ls_last_error());
     ls_error_restore(kept);
     log->n = 0;
     log->stride = 1;
-    log->next_ns = now_ns + TELL_EVERY_NS;
+    log->next_ns = now_ns + SEND_EVERY_NS;
 }

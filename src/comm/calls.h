@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls.h - what a group has called, for backends whose transfers do not show that ranks disagree:
- * the hub compares it.
+ * calls.h - the calls of a group, which the hub compares for backends that do not detect different
+ * calls.
  */
 #ifndef LS_COMM_CALLS_H
 #define LS_COMM_CALLS_H
@@ -13,13 +13,13 @@ typedef struct call_log call_log;
 /* Freed with ls_free(). */
 LS_MUST_USE ls_status calls_create(call_log **out);
 
-/* A collective begins. */
+/* Records a collective that starts. */
 void calls_note(call_log *log, const op_stamp *stamp);
 
-/* When there is something to tell; INT64_MAX: nothing. */
+/* When the next report is due; INT64_MAX: there is nothing to report. */
 int64_t calls_next_ns(const call_log *log);
 
-/* Tells the hub now. NULL: there is none (any more). */
-void calls_tell(call_log *log, control *c, int64_t now_ns);
+/* Reports to the hub now. c NULL: there is none (any more). */
+void calls_send(call_log *log, control *c, int64_t now_ns);
 
 #endif

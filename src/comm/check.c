@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check.c - checks the arguments of operations and fills in their stamps, for engine.c. Sizes are
+ * computed without overflow; two buffers overlap only in the operation's in-place form.
+ */
 #include "comm/check.h"
 
 #include "base/alloc.h"
@@ -7,15 +11,15 @@
 #include <stdint.h>
 
 #define NO_VALUE    255               /* of a stamp's fields */
-#define PLAIN_COUNT ((size_t)1 << 28) /* times any element and any number of ranks it fits */
+#define PLAIN_COUNT ((size_t)1 << 28) /* cannot overflow with any type and number of ranks */
 
-/* Which buffers an operation has, and how they are measured. */
+/* The size of a buffer: none, one rank's part, or the parts of all ranks. */
 typedef enum side { SIDE_NONE = 0, SIDE_PART, SIDE_ALL } side;
 
 typedef struct coll_shape {
     side src;
     side dst;
-    bool src_at_root; /* only root's is looked at */
+    bool src_at_root; /* only root's src is used */
     bool dst_at_root;
     bool reduces;
     bool has_root;
@@ -76,7 +80,7 @@ static ls_status side_bytes(const coll *op, side s, const size_t *counts, int ra
     return *out <= PTRDIFF_MAX ? LS_OK : ls_fail(LS_EINVAL, "%zu elements are too many", elements);
 }
 
-static bool is_looked_at(const coll *op, bool at_root, int rank)
+static bool is_used(const coll *op, bool at_root, int rank)
 {
     return !at_root || op->root == rank;
 }
@@ -86,7 +90,7 @@ size_t check_src_bytes(const coll *op, int rank, int size)
     const coll_shape *shape = &shapes[op->kind];
     size_t bytes;
 
-    if (!is_looked_at(op, shape->src_at_root, rank) ||
+    if (!is_used(op, shape->src_at_root, rank) ||
         side_bytes(op, shape->src, op->src_counts, rank, size, &bytes) != LS_OK)
         return 0;
     return bytes;
@@ -97,7 +101,7 @@ size_t check_dst_bytes(const coll *op, int rank, int size)
     const coll_shape *shape = &shapes[op->kind];
     size_t bytes;
 
-    if (!is_looked_at(op, shape->dst_at_root, rank) ||
+    if (!is_used(op, shape->dst_at_root, rank) ||
         side_bytes(op, shape->dst, op->dst_counts, rank, size, &bytes) != LS_OK)
         return 0;
     return bytes;
@@ -122,7 +126,7 @@ static ls_status check_numbers(const coll *op, int rank, int size)
     if (op->kind == COLL_BARRIER)
         return LS_OK;
     if (ls_dtype_size(op->dtype) == 0)
-        return ls_fail(LS_EINVAL, "%d is no type", (int)op->dtype);
+        return ls_fail(LS_EINVAL, "%d is not a type", (int)op->dtype);
     if (shape->reduces && ((int)op->redop < 0 || (int)op->redop >= LS_REDUCE_OP_COUNT))
         return ls_fail(LS_EINVAL, "%d is no reduction", (int)op->redop);
     if (shape->reduces && op->redop == LS_AVG && op->dtype < LS_F16)
@@ -143,7 +147,7 @@ static ls_status check_numbers(const coll *op, int rank, int size)
     return LS_OK;
 }
 
-/* Whether the buffers lie towards each other as the operation's in-place form wants. */
+/* Whether the buffers have the operation's in-place form. */
 static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int rank)
 {
     const coll_shape *shape = &shapes[op->kind];
@@ -157,7 +161,7 @@ static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int 
     return dst == src + check_part_offset(op, op->src_counts, rank);
 }
 
-/* Both sides' bytes; without counts and overflows, as nearly always, in two multiplications. */
+/* Both sides' bytes. The usual case, without counts or overflow, takes two multiplications. */
 static ls_status both_bytes(const coll *op, int rank, int size, size_t *src_bytes,
                             size_t *dst_bytes)
 {
@@ -186,11 +190,11 @@ static ls_status check_buffers(coll *op, int rank, int size)
 
     LS_TRY(both_bytes(op, rank, size, &src_bytes, &dst_bytes));
     op->payload = src_bytes > dst_bytes ? src_bytes : dst_bytes;
-    if (!is_looked_at(op, shape->src_at_root, rank)) {
+    if (!is_used(op, shape->src_at_root, rank)) {
         op->src = NULL;
         src_bytes = 0;
     }
-    if (!is_looked_at(op, shape->dst_at_root, rank)) {
+    if (!is_used(op, shape->dst_at_root, rank)) {
         op->dst = NULL;
         dst_bytes = 0;
     }
@@ -219,8 +223,8 @@ ls_status check_coll(coll *op, int rank, int size)
     return LS_OK;
 }
 
-/* Ranks give the same counts to all v-variants but all_to_all_v, where peers compare what they send
- * each other. */
+/* All ranks pass the same counts to v-variants, except to all_to_all_v, where each pair of ranks
+ * compares its own. */
 static uint64_t stamp_count(const coll *op, int size)
 {
     const size_t *counts = shared_counts(op);

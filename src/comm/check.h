@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.h - the arguments of an operation, looked at once, so that backends may trust them.
+ * check.h - checks the arguments of an operation once, so that backends may trust them.
  */
 #ifndef LS_COMM_CHECK_H
 #define LS_COMM_CHECK_H
@@ -8,9 +8,8 @@
 #include "comm/backend.h"
 
 /*
- * Checks everything that the header of comm.h demands and brings the description into its final
- * form: pointers that this rank's part of the operation does not look at become NULL. LS_EINVAL
- * names the operation and the argument.
+ * Checks all conditions of comm.h and completes the description: pointers that this rank does not
+ * use become NULL. LS_EINVAL names the operation and the argument.
  */
 LS_MUST_USE ls_status check_coll(coll *op, int rank, int size);
 
@@ -18,7 +17,7 @@ LS_MUST_USE ls_status check_coll(coll *op, int rank, int size);
 size_t check_src_bytes(const coll *op, int rank, int size);
 size_t check_dst_bytes(const coll *op, int rank, int size);
 
-/* Offset in bytes of rank `part` in the buffer that is cut by rank. */
+/* Offset in bytes of rank `part` in a buffer that is divided by rank. */
 size_t check_part_offset(const coll *op, const size_t *counts, int part);
 
 /* Fills in all of the stamp but group, sequence and site. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.h - what other layers may know of process groups besides <lockstep/comm.h>.
+ * comm.h - the functions of process groups for other layers, besides <lockstep/comm.h>.
  */
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 
 #include <lockstep/comm.h>
 
-/* Names the next operation of this group ("bucket 3/7") in stamps, late reports and errors;
- * otherwise they show the call site. At most 39 bytes are kept. */
+/* Names the next operation of this group ("bucket 3/7") in stamps, wait reports and errors, which
+ * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);
 
 /* ls_all_reduce() of LS_AVG in place, divided by `divisor` (not 0, the same on all ranks) instead
@@ -16,23 +16,23 @@ void comm_label(ls_comm *comm, const char *label);
 LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,
                                    double divisor, ls_work **out);
 
-/* Notes in the flight recorder what this rank did beside its operations ("backward"), when it is
- * over; ls_now_ns() at its start and end. */
+/* Records a phase of this rank ("backward") in the flight recorder, after its end; start and end
+ * from ls_now_ns(). */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
 
-/* Notes what this rank must not exit in the middle of ("saving step 40 to FILE"), until the next
- * call; NULL: nothing. Lockstep's launcher takes an exit in between for a failure, also with code
+/* Records an activity during which this rank must not exit ("saving step 40 to FILE"), until the
+ * next call; NULL: none. Lockstep's launcher treats an exit during it as a failure, also with code
  * 0. */
 void comm_activity(ls_comm *comm, const char *text);
 
-/* Where variables come from, so that tests give their own. Returns NULL for what is not set. */
+/* The source of variables, which tests replace. get() returns NULL for a variable that is not
+ * set. */
 typedef struct comm_env {
     const char *(*get)(void *self, const char *name);
     void *self;
 } comm_env;
 
-/* ls_init() with variables of the caller's: several ranks can then live in one process, one thread
- * each. */
+/* ls_init() with the caller's variables: the threads of one process can then be several ranks. */
 LS_MUST_USE ls_status comm_init_in(const comm_env *env, const ls_init_options *opt, ls_comm **out);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * compose.c - composes operations for modules of external libraries (mpi/, gloo/), into which it is
+ * compiled. It uses no function of liblockstep except through comm_host.
+ */
 #include "comm/compose.h"
 
 #include <string.h>
@@ -21,9 +25,9 @@ ls_dtype compose_partial(ls_dtype type)
     return is_half(type) ? LS_F32 : type;
 }
 
-/* --- parts of buffers that are cut by rank --- */
+/* --- parts of buffers that are divided by rank --- */
 
-/* The operations with one array of counts have it where their cut buffer is. */
+/* Operations with one array of counts have it for their divided buffer. */
 static const size_t *counts_of(const coll *op, bool of_src)
 {
     if (of_src)
@@ -38,7 +42,7 @@ static size_t part_count(const coll *op, bool of_src, int rank)
     return counts == NULL ? op->count : counts[rank];
 }
 
-/* The bytes in front of a rank's part. */
+/* The bytes before a rank's part. */
 static size_t part_offset(const coll *op, bool of_src, int rank)
 {
     const size_t *counts = counts_of(op, of_src);
@@ -49,71 +53,71 @@ static size_t part_offset(const coll *op, bool of_src, int rank)
     return elements * compose_size(op->dtype);
 }
 
-static bool src_is_cut(coll_kind kind)
+static bool src_is_divided(coll_kind kind)
 {
     return kind == COLL_SCATTER || kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_TO_ALL;
 }
 
-static bool dst_is_cut(coll_kind kind)
+static bool dst_is_divided(coll_kind kind)
 {
     return kind == COLL_GATHER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL;
 }
 
-static bool gives(const coll *op, int from, int to)
+static bool sends(const coll *op, int from, int to)
 {
     return (op->kind != COLL_GATHER || to == op->root) &&
            (op->kind != COLL_SCATTER || from == op->root);
 }
 
-/* Of reduce_scatter what comes waits in the room, behind the operands that describe it. */
+/* Received contributions of reduce_scatter are in the buffer, after the array of operands. */
 static char *contribution(const composed *c, int rank)
 {
     const size_t bytes =
         part_count(c->op, true, c->info->rank) * compose_size(c->op->dtype) * (size_t)rank;
 
-    return (char *)c->room + (size_t)c->info->size * sizeof(reduce_operand) + bytes;
+    return (char *)c->buffer + (size_t)c->info->size * sizeof(reduce_operand) + bytes;
 }
 
-/* What this rank has for another. */
-static void find_out(const composed *c, compose_leg *leg)
+/* This rank's part for x->to. */
+static void fill_send(const composed *c, compose_exchange *x)
 {
     const coll *op = c->op;
-    const bool is_cut = src_is_cut(op->kind);
+    const bool is_divided = src_is_divided(op->kind);
 
-    leg->n_out = part_count(op, true, is_cut ? leg->to : c->info->rank);
-    if (leg->n_out > 0)
-        leg->out = (const char *)op->src + (is_cut ? part_offset(op, true, leg->to) : 0);
+    x->n_out = part_count(op, true, is_divided ? x->to : c->info->rank);
+    if (x->n_out > 0)
+        x->out = (const char *)op->src + (is_divided ? part_offset(op, true, x->to) : 0);
 }
 
-/* What another has for this rank. */
-static void find_in(const composed *c, compose_leg *leg)
+/* The part of x->from for this rank. */
+static void fill_recv(const composed *c, compose_exchange *x)
 {
     const coll *op = c->op;
-    const bool is_cut = dst_is_cut(op->kind);
+    const bool is_divided = dst_is_divided(op->kind);
 
-    leg->n_in = part_count(op, false, is_cut ? leg->from : c->info->rank);
+    x->n_in = part_count(op, false, is_divided ? x->from : c->info->rank);
     if (op->kind == COLL_REDUCE_SCATTER)
-        leg->in = contribution(c, leg->from);
-    else if (leg->n_in > 0)
-        leg->in = (char *)op->dst + (is_cut ? part_offset(op, false, leg->from) : 0);
+        x->in = contribution(c, x->from);
+    else if (x->n_in > 0)
+        x->in = (char *)op->dst + (is_divided ? part_offset(op, false, x->from) : 0);
 }
 
-compose_leg compose_leg_at(const composed *c, int step)
+compose_exchange compose_exchange_at(const composed *c, int step)
 {
     const int n = c->info->size;
     const int me = c->info->rank;
-    compose_leg leg = {.to = (me + step) % n, .from = (me + n - step) % n};
+    compose_exchange x = {.to = (me + step) % n, .from = (me + n - step) % n};
 
-    if (gives(c->op, me, leg.to))
-        find_out(c, &leg);
-    if (gives(c->op, leg.from, me))
-        find_in(c, &leg);
-    return leg;
+    if (sends(c->op, me, x.to))
+        fill_send(c, &x);
+    if (sends(c->op, x.from, me))
+        fill_recv(c, &x);
+    return x;
 }
 
-void compose_keep_own(const composed *c)
+void compose_copy_own(const composed *c)
 {
-    const compose_leg own = compose_leg_at(c, 0);
+    const compose_exchange own = compose_exchange_at(c, 0);
 
     if (c->op->kind != COLL_REDUCE_SCATTER && own.n_out > 0 && own.in != NULL && own.in != own.out)
         memcpy(own.in, own.out, own.n_out * compose_size(c->op->dtype));
@@ -121,10 +125,10 @@ void compose_keep_own(const composed *c)
 
 /* --- before and after --- */
 
-static bool make_room(composed *c, size_t bytes)
+static bool alloc_buffer(composed *c, size_t bytes)
 {
-    c->room = c->host->alloc(bytes > 0 ? bytes : 1, 1);
-    return c->room != NULL;
+    c->buffer = c->host->alloc(bytes > 0 ? bytes : 1, 1);
+    return c->buffer != NULL;
 }
 
 static bool has_result(const composed *c)
@@ -132,25 +136,25 @@ static bool has_result(const composed *c)
     return c->op->kind != COLL_REDUCE || c->op->root == c->info->rank;
 }
 
-/* Memory of its own, which is both in and out. */
+/* Widens into the buffer, which becomes both in and out. */
 static bool widen(composed *c)
 {
     const coll *op = c->op;
     const reduce_operand own = {op->src, 0, 1, false};
 
-    if (!make_room(c, op->count * sizeof(float)))
+    if (!alloc_buffer(c, op->count * sizeof(float)))
         return false;
-    c->host->reduce(c->room, &own, 1, op->count, op->dtype, op->redop, false, 1);
-    c->in = c->room;
-    c->out = c->room;
+    c->host->reduce(c->buffer, &own, 1, op->count, op->dtype, op->redop, false, 1);
+    c->in = c->buffer;
+    c->out = c->buffer;
     return true;
 }
 
-static bool begin_reduction(composed *c, compose_way way)
+static bool begin_reduction(composed *c, compose_mode mode)
 {
     const coll *op = c->op;
     const size_t bytes = op->count * compose_size(op->dtype);
-    const bool is_idle = !has_result(c) && way == COMPOSE_IN_PLACE; // it only contributes
+    const bool is_idle = !has_result(c) && mode == COMPOSE_IN_PLACE; // it only contributes
 
     c->in = op->src;
     c->out = op->dst;
@@ -158,10 +162,10 @@ static bool begin_reduction(composed *c, compose_way way)
         if (!widen(c))
             return false;
     } else if (!has_result(c) && !is_idle) {
-        if (!make_room(c, bytes))
+        if (!alloc_buffer(c, bytes))
             return false;
-        c->out = c->room;
-    } else if (way == COMPOSE_IN_PLACE && has_result(c)) {
+        c->out = c->buffer;
+    } else if (mode == COMPOSE_IN_PLACE && has_result(c)) {
         if (op->dst != op->src)
             memcpy(op->dst, op->src, bytes);
         c->in = op->dst;
@@ -172,7 +176,7 @@ static bool begin_reduction(composed *c, compose_way way)
 }
 
 bool compose_begin(composed *c, const comm_host *host, const group_info *info, const coll *op,
-                   compose_way way)
+                   compose_mode mode)
 {
     const size_t n = (size_t)info->size;
 
@@ -180,10 +184,10 @@ bool compose_begin(composed *c, const comm_host *host, const group_info *info, c
     switch (op->kind) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
-        return begin_reduction(c, way);
+        return begin_reduction(c, mode);
     case COLL_REDUCE_SCATTER:
-        return make_room(c, n * (sizeof(reduce_operand) +
-                                 part_count(op, true, info->rank) * compose_size(op->dtype)));
+        return alloc_buffer(c, n * (sizeof(reduce_operand) +
+                                    part_count(op, true, info->rank) * compose_size(op->dtype)));
     case COLL_BROADCAST:
         c->out = op->dst;
         if (op->root == info->rank && op->src != op->dst)
@@ -194,13 +198,13 @@ bool compose_begin(composed *c, const comm_host *host, const group_info *info, c
     }
 }
 
-/* This rank's own contribution is read where it is; dst may be there as well. */
+/* This rank's own contribution is read in src; dst may overlap it. */
 static void add_contributions(const composed *c)
 {
     const coll *op = c->op;
     const int n = c->info->size;
     const int me = c->info->rank;
-    reduce_operand *operands = c->room;
+    reduce_operand *operands = c->buffer;
     const size_t count = part_count(op, true, me);
 
     for (int r = 0; r < n; r++)
@@ -225,7 +229,7 @@ void compose_finish(const composed *c)
 
 void compose_free(composed *c)
 {
-    if (c->room != NULL)
-        c->host->free(c->room);
-    c->room = NULL;
+    if (c->buffer != NULL)
+        c->host->free(c->buffer);
+    c->buffer = NULL;
 }

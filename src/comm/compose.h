@@ -1,64 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compose.h - the operations that engines of others lack, made of those they have. Compiled into
- * each module: of ours it uses nothing but comm_host.
+ * compose.h - operations that an external library lacks, composed of those that it has. Compiled
+ * into each module; the only part of Lockstep that it uses is comm_host.
  *
- *   reductions   the engine reduces buffers of the partial type. fp16 and bf16 are widened to float32 before and
- *                rounded once after; an average is a sum, divided after
- *   cut by rank  gather, scatter, all_gather, all_to_all, with counts or without, are messages between all ranks: the legs.
- *                So is reduce_scatter, whose owners add what has come along the aligned tree: the native backend's bits
+ *   reductions       the library reduces buffers of the partial type. fp16 and bf16 are widened to
+ *                    float32 before and rounded once after; an average is a sum, divided after
+ *
+ *   divided by rank  gather, scatter, all_gather, all_to_all, with counts or without, exchange
+ *                    messages between all ranks. So does reduce_scatter, whose receivers add the
+ *                    contributions along the aligned tree, with the bits of the native backend
  */
 #ifndef LS_COMM_COMPOSE_H
 #define LS_COMM_COMPOSE_H
 
 #include "comm/backend.h"
 
-/* How an engine wants its buffers. */
-typedef enum compose_way {
-    /* `out` holds the contribution and gets the result; ranks without a result have only `in` */
+/* How a library takes its buffers. */
+typedef enum compose_mode {
+    /* `out` has the contribution and gets the result; ranks without a result have only `in` */
     COMPOSE_IN_PLACE,
-    /* every rank has both, which may be the same; the engine writes to all `out` */
+    /* every rank has both, which may be the same; the library writes to all `out` */
     COMPOSE_IN_AND_OUT
-} compose_way;
+} compose_mode;
 
-/* One operation as the engine sees it: the caller's memory, or memory that stands in for it. */
+/* One operation for the library: the caller's memory, or memory in place of it. */
 typedef struct composed {
     const comm_host *host;
     const group_info *info;
     const coll *op;
     const void *in; /* all_reduce, reduce: the contribution */
-    void *out;      /* and the result; broadcast: root's data, which all others get */
-    void *room;     /* memory of its own; NULL: none */
+    void *out;      /* ... and the result; broadcast: root's data, which all other ranks get */
+    void *buffer;   /* own memory; NULL: none */
 } composed;
 
-/* What this rank has to do with two others: n_out elements go to one, n_in come from the other;
- * either may be 0. */
-typedef struct compose_leg {
+/* One step of an exchange: n_out elements go to one rank, n_in come from another; both may be 0. */
+typedef struct compose_exchange {
     int to;
     int from;
     const char *out;
     size_t n_out;
     char *in;
     size_t n_in;
-} compose_leg;
+} compose_exchange;
 
 /* Bytes of an element. */
 size_t compose_size(ls_dtype type);
-/* As what an engine reduces it. */
+/* The type that the library reduces. */
 ls_dtype compose_partial(ls_dtype type);
 
-/* Brings this rank's data where the engine works on it. False: no memory; the operation is to be
- * freed nevertheless. */
+/* Prepares this rank's data for the library. False: no memory; call compose_free() also then. */
 bool compose_begin(composed *c, const comm_host *host, const group_info *info, const coll *op,
-                   compose_way way);
-/* The engine is done: brings the result to dst. */
+                   compose_mode way);
+/* After the library's operation: writes the result to dst. */
 void compose_finish(const composed *c);
 void compose_free(composed *c);
 
-/* This rank's part of its own src goes to its place in dst, unless it is there. Not for
+/* Copies this rank's own part from src to dst, unless it is in place. Does nothing for
  * reduce_scatter, which reads it in src. */
-void compose_keep_own(const composed *c);
-/* The leg of steps 1 to size - 1: `to` is as far behind this rank as `from` is in front of it. */
-compose_leg compose_leg_at(const composed *c, int step);
+void compose_copy_own(const composed *c);
+/* Steps 1 to size - 1: `to` is this rank plus step, `from` is this rank minus step. */
+compose_exchange compose_exchange_at(const composed *c, int step);
 
 #endif

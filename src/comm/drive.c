@@ -1,39 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * drive.c - the wait loop of callers and the progress thread: progress the backend, check the
+ * watchdog, spin, yield, then sleep. One thread drives at a time; engine.c, work.c and group.c call
+ * it.
+ */
 #include "base/clock.h"
 #include "base/core.h"
 #include "comm/engine.h"
 
 #include <sched.h>
 
-#define SPIN_NS (20 * INT64_C(1000))
-#define YIELD_NS                                                                                   \
-    (2000 * INT64_C(1000)) /* a sleeping core takes long to come back: see bench/ddp_cost */
-#define YIELD_MAX_NS  (20000 * INT64_C(1000)) /* what learn() makes of it */
-#define SLEEP_MAX_MS  500
-#define STOPPED_NS    (1000 * INT64_C(1000000)) /* asleep so much longer than asked: not our doing */
-#define PASSES_A_LOOK 32                        /* passes that move something may skip the clock */
+#define SPIN_NS      (20 * INT64_C(1000))
+#define YIELD_NS     (2 * MS_NS)  /* waking a sleeping core takes long: see bench/ddp_cost */
+#define YIELD_MAX_NS (20 * MS_NS) /* of adapt_yield() */
+#define SLEEP_MAX_MS 500
+#define STOPPED_NS   (1000 * MS_NS) /* oversleeping by more means that the process was stopped */
+#define CHECK_PASSES 32             /* passes that progress may skip the clock */
 
-/* With more ranks than cores, whoever spins keeps the rank it waits for from running. */
+/* With more ranks than cores, a spinning rank would keep the awaited rank from running. */
 void drive_init(engine *e)
 {
     e->spin_ns = e->parts.has_own_core ? SPIN_NS : 0;
     e->yield_ns = e->parts.has_own_core ? YIELD_NS : 0;
     ls_cond_init(&e->changed);
-    ls_cond_init(&e->back);
+    ls_cond_init(&e->has_work);
 }
 
 static bool progress(engine *e)
 {
     return e->parts.ops->progress(e->parts.backend);
-}
-
-static void give_way(engine *e)
-{
-    if (atomic_load_explicit(&e->n_entering, memory_order_relaxed) == 0)
-        return;
-    engine_leave(e);
-    (void)sched_yield();
-    ls_mutex_lock(&e->mu);
 }
 
 static void yield_core(engine *e)
@@ -43,15 +38,22 @@ static void yield_core(engine *e)
     ls_mutex_lock(&e->mu);
 }
 
+/* Lets threads in that wait for the lock. */
+static void yield_lock(engine *e)
+{
+    if (atomic_load_explicit(&e->n_entering, memory_order_relaxed) != 0)
+        yield_core(e);
+}
+
 static int64_t earlier(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
 /*
- * Sleeps in the backend until something may have moved, until_ns, or something is due. The sleep is
- * cut into pieces: one that took far longer than asked means that this process was stopped
- * (Ctrl-Z), which is nobody's delay.
+ * Sleeps in the backend until progress is possible, until_ns has passed or a check is due. A sleep
+ * lasts at most SLEEP_MAX_MS: one that took far longer means that this process was stopped
+ * (Ctrl-Z), and that time does not count.
  */
 static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 {
@@ -68,28 +70,28 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     ls_mutex_lock(&e->mu);
     slept_ns = ls_now_ns() - now_ns;
     if (slept_ns > ms * 1000000 + STOPPED_NS)
-        watch_forgive(e, slept_ns - ms * 1000000);
-    // News are read in the next pass, behind the backend's turn: what has come counts before what
-    // has broken.
+        watch_shift_deadlines(e, slept_ns - ms * 1000000);
+    // The next pass reads notifications after the backend's progress: data that has arrived counts
+    // before a broken group.
     e->next_control_ns = 0;
 }
 
-/* One driver's patience: spin, then yield, then sleep, from anew whenever something has moved. */
-typedef struct patience {
+/* How one driver waits: it spins, then yields, then sleeps, and starts again after progress. */
+typedef struct wait_policy {
     int64_t since_ns;
     int64_t spin_until_ns; /* 0: not set yet */
     int64_t yield_until_ns;
     bool has_yielded;
     bool has_slept;
-} patience;
+} wait_policy;
 
 /*
- * It slept, and now something has moved. Where cores come back later than others stay awake (a
- * virtual machine on a busy host), each would be asleep by the time the other is back, in every
- * operation from then on. So who waited for little longer than he was awake stays awake next time;
- * who waited for long does not.
+ * Called at the first progress after a sleep. Where waking a core takes longer than ranks stay
+ * awake (a virtual machine on a busy host), each rank would be asleep when the other wakes, in
+ * every operation. So a rank that waited little longer than it was awake yields longer next time;
+ * after a long wait it does not.
  */
-static void learn(engine *e, patience *p)
+static void adapt_yield(engine *e, wait_policy *p)
 {
     const int64_t waited_ns = ls_now_ns() - p->since_ns;
 
@@ -98,7 +100,7 @@ static void learn(engine *e, patience *p)
         e->yield_ns = waited_ns < YIELD_MAX_NS ? earlier(2 * waited_ns, YIELD_MAX_NS) : YIELD_NS;
 }
 
-static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_ns)
+static void wait_step(engine *e, wait_policy *p, int64_t deadline_ns, int64_t now_ns)
 {
     if (p->spin_until_ns == 0) {
         p->since_ns = now_ns;
@@ -117,44 +119,44 @@ static void be_patient(engine *e, patience *p, int64_t deadline_ns, int64_t now_
     }
 }
 
-/* The caller's own turn at driving. False when the deadline has passed. */
+/* False when the deadline has passed. */
 static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 {
-    patience p = {0};
+    wait_policy p = {0};
 
     for (unsigned pass = 0; w->phase != WORK_ENDED; pass++) {
         const bool has_moved = progress(e);
         int64_t now_ns;
 
         if (has_moved && p.has_slept)
-            learn(e, &p);
+            adapt_yield(e, &p);
         if (w->phase == WORK_ENDED)
             break;
-        give_way(e);
+        yield_lock(e);
         if (has_moved) {
             p.spin_until_ns = 0;
-            if (pass % PASSES_A_LOOK != 0)
+            if (pass % CHECK_PASSES != 0)
                 continue;
         }
         now_ns = ls_now_ns();
-        watch_look(e, now_ns);
+        watch_check(e, now_ns);
         if (w->phase == WORK_ENDED)
             break;
         if (deadline_ns >= 0 && now_ns >= deadline_ns)
             return false;
-        // Only one thread should be woken by what comes now.
-        if (e->back_sleeps) {
-            e->back_sleeps = false;
+        // The next event should wake one thread only.
+        if (e->progress_sleeps) {
+            e->progress_sleeps = false;
             e->parts.ops->wake(e->parts.backend);
         }
         if (!has_moved)
-            be_patient(e, &p, deadline_ns, now_ns);
+            wait_step(e, &p, deadline_ns, now_ns);
     }
     return true;
 }
 
-/* Most operations end here: the other ranks are at most a few microseconds away. News can wait for
- * so long, but not for ever. */
+/* Most operations end here: the other ranks answer within microseconds. Notifications wait until
+ * then. */
 void drive_spin_wait(engine *e, const ls_work *w)
 {
     const backend_ops *ops = e->parts.ops;
@@ -167,7 +169,7 @@ void drive_spin_wait(engine *e, const ls_work *w)
     e->seen_ns = 0;
     e->is_driven = false;
     if (w->phase == WORK_ENDED && w->end_ns >= e->next_control_ns)
-        watch_look(e, w->end_ns);
+        watch_check(e, w->end_ns);
 }
 
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
@@ -197,12 +199,11 @@ void drive_once(engine *e)
     if (e->parts.backend == NULL)
         return;
     (void)progress(e);
-    watch_look(e, ls_now_ns());
+    watch_check(e, ls_now_ns());
 }
 
-/* The progress thread: asleep on `back` unless asynchronous works are pending and no caller
- * drives. */
-static void carry_on(void *arg)
+/* Sleeps on `has_work` unless asynchronous works are pending and no caller drives. */
+static void run_progress_thread(void *arg)
 {
     engine *e = arg;
 
@@ -212,18 +213,18 @@ static void carry_on(void *arg)
         int64_t now_ns;
 
         if (e->n_held == 0 || e->is_driven) {
-            (void)ls_cond_wait(&e->back, &e->mu, ls_deadline_ms(-1));
+            (void)ls_cond_wait(&e->has_work, &e->mu, ls_deadline_ms(-1));
             continue;
         }
         has_moved = progress(e);
         now_ns = ls_now_ns();
-        watch_look(e, now_ns);
-        give_way(e);
+        watch_check(e, now_ns);
+        yield_lock(e);
         if (has_moved || e->n_held == 0 || e->is_driven || e->is_stopping)
             continue;
-        e->back_sleeps = true;
+        e->progress_sleeps = true;
         sleep_until(e, INT64_MAX, now_ns);
-        e->back_sleeps = false;
+        e->progress_sleeps = false;
     }
     ls_mutex_unlock(&e->mu);
 }
@@ -235,13 +236,14 @@ void drive_hand_over(engine *e)
     if (e->n_held == 0 || e->is_driven)
         return;
     if (e->thread.started) {
-        if (!e->back_sleeps)
-            ls_cond_signal(&e->back);
+        if (!e->progress_sleeps)
+            ls_cond_signal(&e->has_work);
         return;
     }
     ls_error_save(kept);
-    if (ls_thread_start(&e->thread, "ls-progress", carry_on, e) != LS_OK) {
-        ls_log(LS_LOG_WARN, "comm", "asynchronous operations only move while somebody waits: %s",
+    if (ls_thread_start(&e->thread, "ls-progress", run_progress_thread, e) != LS_OK) {
+        ls_log(LS_LOG_WARN, "comm",
+               "no progress thread, asynchronous operations only progress inside calls: %s",
                ls_last_error());
         ls_error_restore(kept);
     }
@@ -251,8 +253,8 @@ void drive_stop(engine *e)
 {
     engine_enter(e);
     e->is_stopping = true;
-    ls_cond_broadcast(&e->back);
-    if (e->back_sleeps)
+    ls_cond_broadcast(&e->has_work);
+    if (e->progress_sleeps)
         e->parts.ops->wake(e->parts.backend);
     engine_leave(e);
     ls_thread_join(&e->thread);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.c - starts and ends operations and breaks groups; the public calls (ops.c, group.c) enter
+ * here. A work ends exactly once; all state is under the engine's lock, except aborts.
+ */
 #include "comm/engine.h"
 
 #include "base/alloc.h"
@@ -11,19 +15,19 @@
 #include <poll.h>
 #include <string.h>
 
-#define CLOSE_MS 5000 /* delivering what was sent, at the end */
-/* Operations up to this size are recorded after they have been started, while the other ranks
- * answer, and end at a time that spin_wait() has read. */
-#define SMALL_BYTES 8192
-#define HUB_MS      1000 /* how long rank 0's own hub waits for the others to leave */
-
+#define CLOSE_MS       5000 /* for the delivery of pending sends */
+#define HUB_MS         1000 /* how long rank 0's own hub waits for the other ranks to leave */
 #define HOST_KEY_BYTES 128
+
+/* Operations up to this size are recorded after their start, while the other ranks answer, and
+ * their end time is one that spin_wait() has read. */
+#define SMALL_BYTES 8192
 
 #define work_of(backend) list_entry(backend, ls_work, b)
 
-/* --- what backends may call --- */
+/* --- the host table of backends --- */
 
-/* What other ranks hear of a failure that this rank's backend met. */
+/* The cause that other ranks receive for a failure of this rank's backend. */
 static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status status,
                                   const char *text)
 {
@@ -41,8 +45,8 @@ static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status sta
     return cause;
 }
 
-/* A work that failed by itself breaks its group, as the numbers of its messages are in doubt from
- * then on. */
+/* A failed work breaks its group, because the numbers of the group's messages are not reliable
+ * after it. */
 static void host_done(void *self, backend_work *b, ls_status status, const char *text)
 {
     engine *e = self;
@@ -54,8 +58,8 @@ static void host_done(void *self, backend_work *b, ls_status status, const char 
         engine_end_work(e, w, status == LS_OK ? LS_OK : comm->status);
         return;
     }
-    if (comm->calls != NULL) // the hub may see from it that another rank called something else
-        calls_tell(comm->calls, e->parts.control, ls_now_ns());
+    if (comm->calls != NULL) // the hub may find that another rank has called a different operation
+        calls_send(comm->calls, e->parts.control, ls_now_ns());
     cause = cause_of_failure(e, comm->info.id, status, text);
     w->phase = WORK_FAILED;
     engine_suspect(e, comm, &cause, status);
@@ -79,7 +83,7 @@ static ls_status host_check(void *self)
     engine *e = self;
 
     engine_serve_aborts(e);
-    watch_news(e);
+    watch_poll_hub(e);
     if (e->parts.control != NULL)
         (void)control_watch(e->parts.control);
     return watch_failure(e);
@@ -114,7 +118,7 @@ static ls_status host_publish(void *self, const char *key, const void *value, si
     char full[HOST_KEY_BYTES];
 
     if (e->parts.control == NULL)
-        return ls_fail(LS_EPEER, "the job's store is gone");
+        return ls_fail(LS_EPEER, "the connection to the job's store is closed");
     return ls_store_set(control_store(e->parts.control), host_key(e, key, full), value, bytes);
 }
 
@@ -125,7 +129,7 @@ static ls_status host_lookup(void *self, const char *key, int64_t timeout_ms, vo
     char full[HOST_KEY_BYTES];
 
     if (e->parts.control == NULL)
-        return ls_fail(LS_EPEER, "the job's store is gone");
+        return ls_fail(LS_EPEER, "the connection to the job's store is closed");
     return ls_store_get(control_store(e->parts.control), host_key(e, key, full), timeout_ms, value,
                         bytes);
 }
@@ -147,7 +151,7 @@ static void set_host(engine *e)
                           .reduce = reduce_tree};
 }
 
-/* --- life --- */
+/* --- creation --- */
 
 void engine_free_parts(engine_parts *p)
 {
@@ -210,14 +214,14 @@ void engine_destroy(engine *e)
     engine_free_parts(&e->parts);
     free_works(e);
     ls_cond_destroy(&e->changed);
-    ls_cond_destroy(&e->back);
+    ls_cond_destroy(&e->has_work);
     ls_mutex_destroy(&e->mu);
     ls_mutex_destroy(&e->abort_mu);
     ls_free(e->left_ns);
     ls_free(e);
 }
 
-/* A spinning driver holds `mu` most of the time; the counter tells it to let others in. */
+/* A spinning driver holds `mu` most of the time; the counter makes it yield the lock. */
 void engine_enter(engine *e)
 {
     if (ls_mutex_trylock(&e->mu))
@@ -268,8 +272,8 @@ void engine_free_work(engine *e, ls_work *w)
     list_append(&e->free_works, &w->node);
 }
 
-/* The caller's count arrays are only lent for the call. */
-static ls_status keep_counts(ls_work *w, int size)
+/* The caller's count arrays are valid during the call only. */
+static ls_status copy_counts(ls_work *w, int size)
 {
     const size_t n = (size_t)size;
     coll *op = &w->b.op;
@@ -291,9 +295,8 @@ static ls_status keep_counts(ls_work *w, int size)
     return LS_OK;
 }
 
-/* all_to_all in place: every part is both read and written by others, so src moves out of the
- * way. */
-static ls_status keep_source(ls_work *w, const ls_comm *comm)
+/* all_to_all in place: other ranks read and write every part, so src is copied. */
+static ls_status copy_source(ls_work *w, const ls_comm *comm)
 {
     coll *op = &w->b.op;
     size_t bytes;
@@ -310,7 +313,7 @@ static ls_status keep_source(ls_work *w, const ls_comm *comm)
     return LS_OK;
 }
 
-/* Messages are numbered apart, so that their order among collectives does not matter. */
+/* Messages have numbers of their own, so their order relative to collectives does not matter. */
 static ls_status number_message(ls_comm *comm, coll *op)
 {
     const int is_send = op->kind == COLL_SEND;
@@ -318,7 +321,7 @@ static ls_status number_message(ls_comm *comm, coll *op)
     message_count *c = &comm->counting[is_send];
 
     if (memcmp(c->key, key, sizeof(key)) != 0 || c->last == 0) {
-        // The map keeps numbers where others keep pointers.
+        // The values of the map are the numbers themselves.
         if (c->last != 0)
             LS_TRY(byte_map_set(&comm->messages, c->key, sizeof(c->key), (void *)c->last, NULL));
         memcpy(c->key, key, sizeof(key));
@@ -345,8 +348,7 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, const void *site)
     return LS_OK;
 }
 
-/* Nothing to move: ranks still meet and compare their stamps, which name the operation they
- * called. */
+/* Without data the ranks still compare their stamps, which name the operation called. */
 static void reduce_to_barrier(coll *op)
 {
     const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
@@ -355,7 +357,8 @@ static void reduce_to_barrier(coll *op)
         op->kind = COLL_BARRIER;
 }
 
-/* Field by field: to copy or to clear the whole, with its stamp, takes longer than all the rest. */
+/* Field by field: copying or clearing the whole struct with its stamp takes longer than the
+ * rest. */
 static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
 {
     op->kind = call->kind;
@@ -392,9 +395,9 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->left_since_ns = 0;
     st = check_coll(&w->b.op, comm->info.rank, comm->info.size);
     if (st == LS_OK)
-        st = keep_counts(w, comm->info.size);
+        st = copy_counts(w, comm->info.size);
     if (st == LS_OK)
-        st = keep_source(w, comm);
+        st = copy_source(w, comm);
     if (st == LS_OK)
         st = number_and_stamp(comm, &w->b.op, site);
     if (st != LS_OK) {
@@ -412,8 +415,8 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     return LS_OK;
 }
 
-/* In a group of one everything is a copy from src to dst, if they differ, or one contribution that
- * is divided. */
+/* In a group of one rank an operation is a copy from src to dst, or a division of one
+ * contribution. */
 static void run_alone(engine *e, ls_work *w)
 {
     const coll *op = &w->b.op;
@@ -459,18 +462,18 @@ static ls_status check_usable(const ls_comm *comm)
     return LS_OK;
 }
 
-/* News are read as well: operations that end at once never wait for any. */
-static void tell_calls(engine *e, ls_comm *comm)
+/* Also reads notifications: operations that end at once never wait for them. */
+static void send_calls(engine *e, ls_comm *comm)
 {
     const int64_t now_ns = ls_now_ns();
 
     if (now_ns < calls_next_ns(comm->calls))
         return;
-    calls_tell(comm->calls, e->parts.control, now_ns);
-    watch_news(e);
+    calls_send(comm->calls, e->parts.control, now_ns);
+    watch_poll_hub(e);
 }
 
-/* Under the lock; hands the work out or waits for it. */
+/* Under the lock; returns a handle of the work or waits for its end. */
 static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
@@ -478,7 +481,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
     ls_status st;
 
     if (comm->calls != NULL)
-        tell_calls(e, comm);
+        send_calls(e, comm);
     st = check_usable(comm);
     if (st == LS_OK)
         st = begin_work(comm, call, site, &w);
@@ -492,7 +495,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         if (w->phase == WORK_ENDED)
             return LS_OK;
         e->n_held++;
-        // Others may have come already.
+        // The other ranks may have started it already.
         if (!e->is_driven)
             (void)e->parts.ops->progress(e->parts.backend);
         drive_hand_over(e);
@@ -517,7 +520,7 @@ ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, ls_
     return st;
 }
 
-/* The world rank that a message came from or went to, or that a collective waited for last. */
+/* The other end of a message, or the rank that a collective waited for last, as a world rank. */
 static int peer_of(const ls_work *w)
 {
     const coll *op = &w->b.op;
@@ -566,7 +569,7 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
 
 /* --- breaking --- */
 
-void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status status, bool tell)
+void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status status, bool report)
 {
     if (comm->status != LS_OK)
         return;
@@ -574,11 +577,11 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
     comm->has_suspect = false;
     text_format(comm->text, sizeof(comm->text), "%s", cause->text);
     ls_log(LS_LOG_DEBUG, "comm", "group %u breaks: %s", comm->info.id, comm->text);
-    if (tell)
-        watch_tell(e, cause);
+    if (report)
+        watch_report_cause(e, cause);
     if (comm->backend != NULL)
         e->parts.ops->abort_group(comm->backend, status, comm->text);
-    // What the backend had given up before is not its own any more.
+    // The backend does not end works that it has failed before.
     while (!list_empty(&comm->works))
         engine_end_work(e, list_entry(comm->works.next, ls_work, node), status);
 }
@@ -602,7 +605,7 @@ void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status 
 
 #define ABORT_STEP_MS 1
 
-/* Lies on the stack of its caller until it has been served. */
+/* Is on the stack of its caller until it has been served. */
 typedef struct engine_abort {
     struct engine_abort *next;
     ls_comm *comm;
@@ -627,7 +630,7 @@ static engine_abort *take_aborts(engine *e)
 void engine_serve_aborts(engine *e)
 {
     for (engine_abort *a = take_aborts(e), *next; a != NULL; a = next) {
-        next = a->next; // gone once it is served
+        next = a->next; // invalid once it is served
         engine_break(e, a->comm, a->cause, LS_ECANCELED, true);
         atomic_store_explicit(&a->is_served, true, memory_order_release);
     }
@@ -645,7 +648,8 @@ void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause)
     ls_mutex_unlock(&e->abort_mu);
     if (e->parts.backend != NULL)
         e->parts.ops->wake(e->parts.backend);
-    atomic_fetch_add_explicit(&e->n_entering, 1, memory_order_relaxed); // who spins gives way
+    atomic_fetch_add_explicit(&e->n_entering, 1,
+                              memory_order_relaxed); // makes a spinning driver yield
     while (!atomic_load_explicit(&mine.is_served, memory_order_acquire)) {
         struct pollfd nothing = {.fd = -1};
 
@@ -657,7 +661,7 @@ void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause)
         }
     }
     atomic_fetch_sub_explicit(&e->n_entering, 1, memory_order_relaxed);
-    // Whoever sleeps in the backend, or on `changed`, sees what has broken.
+    // Threads that sleep in the backend, or on `changed`, see the broken group.
     if (e->parts.backend != NULL)
         e->parts.ops->wake(e->parts.backend);
 }

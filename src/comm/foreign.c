@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * foreign.c - opening and sleeping for the modules of external libraries, into which it is
+ * compiled. An eventfd wakes their sleeping threads.
+ */
 #include "comm/foreign.h"
 
 #include <errno.h>
@@ -18,7 +22,7 @@ ls_status foreign_open(const comm_boot *boot, const comm_host *host, const char 
     if (boot->security != NET_AUTH)
         return comm_host_fail(
             host, LS_EUNSUPPORTED,
-            "%s does not protect its connections, but LOCKSTEP_SECURITY asks for it", engine);
+            "%s does not protect its connections, but LOCKSTEP_SECURITY requires it", engine);
     out->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return out->wake_fd >= 0 ? LS_OK : comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno);
 }
@@ -44,7 +48,7 @@ void foreign_wake(const foreign_waker *w)
 {
     const uint64_t one = 1;
 
-    (void)!write(w->wake_fd, &one, sizeof(one)); // full means awake already
+    (void)!write(w->wake_fd, &one, sizeof(one)); // a full counter wakes as well
 }
 
 bool foreign_drain(const foreign_waker *w)

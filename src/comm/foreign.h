@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign.h - how modules around engines of others begin and sleep. Compiled into each module: of
- * ours it uses nothing but comm_host.
+ * foreign.h - opening and sleeping for modules around external libraries. Compiled into each
+ * module; the only part of Lockstep that it uses is comm_host.
  */
 #ifndef LS_COMM_FOREIGN_H
 #define LS_COMM_FOREIGN_H
@@ -13,15 +13,15 @@ typedef struct foreign_waker {
     int control_fd; /* the engine's */
 } foreign_waker;
 
-/* Begins open(): closes the listeners, which such an engine has no use for, refuses a job whose
- * connections it could not protect, and makes what wait() sleeps on. On failure there is nothing to
+/* The first part of open(): closes the listeners, which the library does not use, refuses a job
+ * with protected connections, and creates the descriptor for wait(). On failure there is nothing to
  * close. */
 LS_MUST_USE ls_status foreign_open(const comm_boot *boot, const comm_host *host, const char *engine,
                                    foreign_waker *out);
 void foreign_close(foreign_waker *w);
 
-/* Sleeps until foreign_wake(), news on the control connection, or the time is over. Whether there
- * was a wake: it stays until foreign_drain(). */
+/* Sleeps until foreign_wake(), a notification on the control connection, or the timeout. True after
+ * a wake, which remains until foreign_drain(). */
 bool foreign_wait(const foreign_waker *w, int64_t timeout_us);
 void foreign_wake(const foreign_waker *w);
 /* Whether there was a wake since the last drain. */

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * forked.c - closes the connections that a forked child inherits, for engine.c. The handler in the
+ * child calls close() and the like only, because other threads may have held any lock.
+ */
 #include "comm/engine.h"
 
 #include <unistd.h>
 
-#define HUB_FDS_MAX 4096 /* descriptors that are looked at */
+#define FDS_MAX 4096 /* descriptors that are checked */
 
 /*
- * The only state of comm that is not inside a group: the kernel forks processes, not groups, so the
- * hook that closes inherited connections must find all engines. Without it a child that outlives
- * its rank (a data worker) would keep the rank's connections open, and nobody would notice its
- * death.
+ * The only global state of comm: the fork handler must find all engines. Without it a child that
+ * outlives its rank (a data worker) would keep the rank's connections open, and hide the rank's end
+ * from its peers.
  */
 static pthread_mutex_t registry_mu = PTHREAD_MUTEX_INITIALIZER;
 static list_node registry = {&registry, &registry};
@@ -26,8 +29,8 @@ static void after_fork_in_parent(void)
 }
 
 /*
- * Whether it is a stream socket at the hub's address. A hub at all addresses of this host has taken
- * its connections at any of them; its port is nobody else's then.
+ * Whether it is a stream socket at the hub's address. The connections of a hub at all addresses
+ * have any address of this host and the hub's port, which no other process can have.
  */
 static bool is_of_hub(int fd, const net_address *served_at)
 {
@@ -45,18 +48,16 @@ static bool is_of_hub(int fd, const net_address *served_at)
 }
 
 /*
- * The hub thread of rank 0 may have been anywhere in its lists, so its sockets are found from
- * outside: they are those whose own address is the hub's.
+ * The hub thread of rank 0 may have been changing its lists, so the child finds the hub's sockets
+ * by their address.
  */
 static void close_hub(const net_address *served_at)
 {
-    for (int fd = 0; fd < HUB_FDS_MAX; fd++)
+    for (int fd = 0; fd < FDS_MAX; fd++)
         if (is_of_hub(fd, served_at))
             (void)close(fd);
 }
 
-/* Other threads are gone and may have held any lock: descriptors are closed, nothing else is
- * touched. */
 static void after_fork_in_child(void)
 {
     list_for_each (it, &registry) {

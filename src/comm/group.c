@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.c - creates, splits and destroys groups, and answers the public questions about them. A new
+ * group is used only after all its members have opened it.
+ */
 #include "comm/group.h"
 
 #include "base/alloc.h"
@@ -10,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEND_MS    5000 /* how long the end of a group waits for its sends */
+#define SEND_MS    5000 /* how long the end of a group waits for pending sends */
 #define GROUPS_KEY "groups"
 
-/* --- making one --- */
+/* --- creating a group --- */
 
 static void count_locals(ls_comm *comm)
 {
@@ -36,7 +40,7 @@ static void free_group(ls_comm *comm)
     ls_free(comm);
 }
 
-/* Other members may come late, or not at all: the hub is notified of the wait as of an
+/* Other members may be late or missing, so the hub receives a report of this wait as of an
  * operation's. */
 static ls_status open_group(engine *e, ls_comm *comm)
 {
@@ -103,14 +107,15 @@ ls_status group_reserve(control *c, int n, uint32_t *first)
 
     LS_TRY(ls_store_add(control_store(c), GROUPS_KEY, n, &next));
     if (next < n || next > (int64_t)GROUP_ID_END)
-        return ls_fail(LS_EUNSUPPORTED, "this job has made %" PRId64 " groups: no more ids", next);
+        return ls_fail(LS_EUNSUPPORTED, "this job has created %" PRId64 " groups: no ids are left",
+                       next);
     *first = (uint32_t)(next - n);
     return LS_OK;
 }
 
-/* --- ending one --- */
+/* --- destroying a group --- */
 
-/* Sends are promises: they are kept as long as that takes a bounded time. */
+/* A started send is delivered if that takes a bounded time. */
 static void deliver_sends(engine *e, ls_comm *comm)
 {
     const int64_t deadline_ns = ls_now_ns() + SEND_MS * INT64_C(1000000);
@@ -129,7 +134,7 @@ static void deliver_sends(engine *e, ls_comm *comm)
     }
 }
 
-/* The user's handles outlive the group: each takes along how it ended. */
+/* The user's handles outlive the group: each keeps its status and text. */
 static void release_handles(ls_comm *comm)
 {
     while (!list_empty(&comm->handles)) {
@@ -148,10 +153,10 @@ void ls_comm_destroy(ls_comm *comm)
     engine *e;
     bool is_last;
 
-    // In a forked child everything belongs to the parent.
+    // In a forked child the group belongs to the parent.
     if (comm == NULL || comm->engine->is_forked)
         return;
-    ls_error_save(kept); // the caller may be on its way out with a failure
+    ls_error_save(kept); // the caller may be returning a failure
     e = comm->engine;
     engine_enter(e);
     deliver_sends(e, comm);
@@ -204,7 +209,7 @@ static int compare_entries(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-/* Where no hub can number them, ids start high and carry the rank that gives them. */
+/* Without a hub, ids start high and contain the rank that chooses them. */
 static ls_status reserve_ids(ls_comm *comm, int64_t *first)
 {
     engine *e = comm->engine;
@@ -253,7 +258,7 @@ static ls_status exchange(ls_comm *comm, int color, int key, const void *site, s
     return st;
 }
 
-/* The part of the sorted entries that has this color, and how many colors stand in front of it. */
+/* The range of the sorted entries that has this color, and the number of colors before it. */
 typedef struct split_part {
     int first;
     int size;
@@ -293,8 +298,8 @@ static ls_status make_child(ls_comm *comm, const split_entry *entries, int color
                         members, out);
 }
 
-/* A rank that failed does not leave the others waiting in the split, or with their parts of the new
- * group: the parent breaks, with this rank's reason, unless it is broken already. */
+/* Breaks the parent with this rank's reason, so that no other rank waits in the split or uses its
+ * part of the new group. */
 static void break_parent(ls_comm *comm)
 {
     job_cause cause = {
@@ -307,7 +312,7 @@ static void break_parent(ls_comm *comm)
     engine_leave(comm->engine);
 }
 
-/* Nobody uses a new group before all have it. */
+/* After this all members have the new group. */
 static ls_status confirm(ls_comm *comm, const void *site)
 {
     return engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, NULL);
@@ -351,7 +356,7 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
     return split(comm, color, key, __builtin_return_address(0), out);
 }
 
-/* --- what one can ask --- */
+/* --- properties --- */
 
 int ls_comm_rank(const ls_comm *comm)
 {

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * identity.c - finds this process's rank and the size of its job from options and the variables of
+ * launchers. Pure; the first complete family of variables decides. init.c calls it.
+ */
 #include "comm/identity.h"
 
 #include "base/text.h"
-#include "comm/identity_place.h"
+#include "comm/identity_location.h"
 
 #include <string.h>
 
 /*
- * One row a family. A family speaks when its rank variable is set, and is complete when its size
- * and all of `needs` are set as well. Rows stand in the order in which they count.
+ * One row for each family. A family is complete when its rank, its size and all of `needs` are set.
+ * The first complete row decides.
  */
 static const identity_family families[] = {
     {.name = "LOCKSTEP",
@@ -18,7 +22,7 @@ static const identity_family families[] = {
      .local_size = {"LOCKSTEP_LOCAL_WORLD_SIZE"},
      .n_nodes = "LOCKSTEP_NNODES",
      .must_be_complete = true,
-     .place = place_of_launcher},
+     .locate = location_of_launcher},
     {.name = "torchrun",
      .rank = "RANK",
      .size = {"WORLD_SIZE"},
@@ -26,26 +30,26 @@ static const identity_family families[] = {
      .local_size = {"LOCAL_WORLD_SIZE"},
      .n_nodes = "GROUP_WORLD_SIZE",
      .needs = {"LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"},
-     .place = place_of_torchrun},
+     .locate = location_of_torchrun},
     {.name = "Open MPI",
      .rank = "OMPI_COMM_WORLD_RANK",
      .size = {"OMPI_COMM_WORLD_SIZE"},
      .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-     .place = place_of_openmpi},
+     .locate = location_of_openmpi},
     {.name = "PMIx",
      .rank = "PMIX_RANK",
      .size = {"PMIX_SIZE", "SLURM_STEP_NUM_TASKS"},
      .local_rank = {"PMIX_LOCAL_RANK", "SLURM_LOCALID"},
      .n_nodes = "SLURM_STEP_NUM_NODES",
      .needs = {"PMIX_NAMESPACE"},
-     .place = place_of_pmix},
+     .locate = location_of_pmix},
     {.name = "PMI",
      .rank = "PMI_RANK",
      .size = {"PMI_SIZE"},
      .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
      .local_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
-     .place = place_of_pmi},
+     .locate = location_of_pmi},
     {.name = "Slurm",
      .rank = "SLURM_PROCID",
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -53,7 +57,7 @@ static const identity_family families[] = {
      .n_nodes = "SLURM_STEP_NUM_NODES",
      .needs = {"SLURM_STEP_ID"},
      .more_than_one = true,
-     .place = place_of_slurm},
+     .locate = location_of_slurm},
     {.name = "RANK",
      .rank = "RANK",
      .size = {"WORLD_SIZE"},
@@ -61,7 +65,7 @@ static const identity_family families[] = {
      .local_size = {"LOCAL_WORLD_SIZE"},
      .needs = {"MASTER_ADDR", "MASTER_PORT"},
      .must_be_complete = true,
-     .place = place_of_master},
+     .locate = location_of_master},
 };
 
 const char *identity_get(const comm_env *env, const char *name)
@@ -99,7 +103,7 @@ static const char *missing_variable(const comm_env *env, const identity_family *
         return f->size[0];
     for (int i = 0; i < IDENTITY_NEEDS && f->needs[i] != NULL; i++) {
         if (identity_get(env, f->needs[i]) == NULL &&
-            !(text_starts(f->needs[i], "MASTER_") && place_names_file(env)))
+            !(text_starts(f->needs[i], "MASTER_") && location_is_file(env)))
             return f->needs[i];
     }
     return NULL;
@@ -138,20 +142,19 @@ static ls_status read_locals(const comm_env *env, const identity_family *f, iden
     return LS_OK;
 }
 
-/* Whether this family says where the process is. A half-set one of those that people set by hand is
- * an error. */
-static ls_status family_speaks(const comm_env *env, const identity_family *f, bool *speaks)
+/* A family that people set by hand must be complete: a part of it is an error. */
+static ls_status family_applies(const comm_env *env, const identity_family *f, bool *applies)
 {
     const char *missing = missing_variable(env, f);
     const bool has_rank = identity_get(env, f->rank) != NULL;
 
-    *speaks = missing == NULL;
-    if (*speaks && f->more_than_one) {
+    *applies = missing == NULL;
+    if (*applies && f->more_than_one) {
         int rank;
         int size;
 
         LS_TRY(read_rank_and_size(env, f, &rank, &size));
-        *speaks = size > 1;
+        *applies = size > 1;
     }
     if (missing != NULL && f->must_be_complete && (has_rank || first_set(env, f->size) != NULL))
         return ls_fail(LS_EINVAL, "%s is set, but %s is not",
@@ -159,8 +162,8 @@ static ls_status family_speaks(const comm_env *env, const identity_family *f, bo
     return LS_OK;
 }
 
-/* Notes the first family behind the chosen one that means another place in another job. */
-static void note_disagreement(const comm_env *env, const identity_family *chosen, identity *id)
+/* Warns of the first later family with another rank or size. */
+static void warn_of_disagreement(const comm_env *env, const identity_family *chosen, identity *id)
 {
     for (size_t i = 0; i < LS_COUNT_OF(families); i++) {
         const identity_family *f = &families[i];
@@ -175,24 +178,24 @@ static void note_disagreement(const comm_env *env, const identity_family *chosen
         if (rank == id->rank && size == id->size)
             continue;
         text_format(id->warning, sizeof(id->warning),
-                    "%s says rank %d of %d, but %s says rank %d of %d: the first counts",
+                    "%s means rank %d of %d, but %s means rank %d of %d: using the first",
                     chosen->rank, id->rank, id->size, f->rank, rank, size);
         return;
     }
 }
 
-/* PMIx tells a rank its number but no size: better a word than a silent job of one. */
-static void note_lonely_pmix(const comm_env *env, identity *id)
+/* PMIx sets the rank but not the size, so a job of one rank would be a silent mistake. */
+static void warn_pmix_without_size(const comm_env *env, identity *id)
 {
     if (identity_get(env, "PMIX_RANK") != NULL)
         text_format(id->warning, sizeof(id->warning),
-                    "PMIX_RANK is set, but nothing says how many ranks there are: "
-                    "taken as a job of one");
+                    "PMIX_RANK is set, but the number of ranks is not: "
+                    "this process runs as a job of one rank");
 }
 
 /*
- * `lockstep run mpirun -np 4 PROG`: our launcher says rank 0 of 1 in the variables of every family,
- * so one that says more was set by a launcher inside, and this process is that launcher's rank.
+ * `lockstep run mpirun -np 4 PROG`: lockstep run sets rank 0 of 1 in the variables of every family,
+ * so a family with more ranks comes from the inner launcher, and this process is its rank.
  */
 static const identity_family *inner_family(const comm_env *env)
 {
@@ -228,22 +231,22 @@ static ls_status from_environment(const comm_env *env, identity *id, const ident
 
     *found = NULL;
     for (size_t i = 0; i < LS_COUNT_OF(families) && *found == NULL; i++) {
-        bool speaks;
+        bool applies;
 
-        LS_TRY(family_speaks(env, &families[i], &speaks));
-        if (speaks)
+        LS_TRY(family_applies(env, &families[i], &applies));
+        if (applies)
             *found = &families[i];
     }
     find_inner(env, id, found);
     if (*found == NULL) {
-        note_lonely_pmix(env, id);
+        warn_pmix_without_size(env, id);
         return LS_OK;
     }
     id->family = (*found)->name;
     LS_TRY(read_rank_and_size(env, *found, &id->rank, &id->size));
     LS_TRY(read_locals(env, *found, id));
     ls_error_save(kept);
-    note_disagreement(env, *found, id);
+    warn_of_disagreement(env, *found, id);
     ls_error_restore(kept);
     return LS_OK;
 }
@@ -295,7 +298,7 @@ ls_status identity_find(const comm_env *env, const ls_init_options *opt, identit
         id.local_size = 1;
         id.n_nodes = 1;
     }
-    LS_TRY(place_find(env, opt, found, &id));
+    LS_TRY(location_find(env, opt, found, &id));
     if (id.size == 1)
         id.hub_at = HUB_AT_NONE;
     *out = id;

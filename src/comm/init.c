@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * init.c - ls_init(): reads options and settings, joins the job (join.c), opens the backend and
+ * creates the group of all ranks. A rank that fails reports its reason to the others.
+ */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/config.h"
@@ -8,7 +12,7 @@
 #include "base/text.h"
 #include "comm/group.h"
 #include "comm/identity.h"
-#include "comm/identity_place.h"
+#include "comm/identity_location.h"
 #include "comm/join.h"
 
 #include <fcntl.h>
@@ -55,7 +59,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     return LS_OK;
 }
 
-/* The lists that the engine keeps of all ranks. */
+/* The engine's arrays about all ranks. */
 static ls_status describe_ranks(engine_parts *p, const join *j)
 {
     const size_t n = (size_t)p->size;
@@ -72,8 +76,8 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     return LS_OK;
 }
 
-/* What a join brought becomes the engine's. The backend polls a descriptor of its own, which
- * outlives the connection. */
+/* The engine takes over the join. The backend polls a duplicate of the descriptor, which outlives
+ * the connection. */
 static ls_status take_join(engine_parts *p, join *j)
 {
     p->join = j;
@@ -103,7 +107,7 @@ static ls_status open_backend(engine *e)
                                          .is_blind = e->parts.ops != &native_backend_ops});
     st = watch_explain(e, e->parts.ops->open(&j->boot, &e->host, &e->parts.backend));
     control_end_stage(e->parts.control);
-    // The listeners are the backend's in any case.
+    // The backend owns the listeners, also after a failure.
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;
     return st;
@@ -121,8 +125,8 @@ static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
     return group_create(e, NULL, id, e->parts.rank, n, members, out);
 }
 
-/* The others need not wait for a rank that cannot come. */
-static void tell_failure(control *c, int rank, ls_status st)
+/* Ends the other ranks' wait for this one. */
+static void report_failure(control *c, int rank, ls_status st)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = rank};
     char kept[LS_ERROR_BYTES];
@@ -132,7 +136,7 @@ static void tell_failure(control *c, int rank, ls_status st)
     ls_error_save(kept);
     text_format(cause.text, sizeof(cause.text), "rank %d could not join: %.400s", rank, kept);
     if (control_fail(c, &cause) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "the failure is not reported to the hub: %s", ls_last_error());
     ls_error_restore(kept);
 }
 
@@ -147,7 +151,7 @@ static ls_status make_engine(const identity *id, engine_parts *parts, join *j, e
     if (st == LS_OK)
         st = engine_create(parts, out);
     if (st != LS_OK) {
-        tell_failure(parts->control, id->rank, st);
+        report_failure(parts->control, id->rank, st);
         engine_free_parts(parts);
     }
     return st;
@@ -167,8 +171,8 @@ static ls_status start_engine(const identity *id, engine_parts *parts, join *j, 
     if (st == LS_OK)
         return LS_OK;
     ls_error_save(kept);
-    if (e->end.kind == CAUSE_NONE) // else others have told it
-        tell_failure(e->parts.control, id->rank, st);
+    if (e->end.kind == CAUSE_NONE) // else another rank has reported the cause
+        report_failure(e->parts.control, id->rank, st);
     engine_destroy(e);
     ls_error_restore(kept);
     return st;
@@ -186,8 +190,7 @@ static ls_status find_identity(const comm_env *env, const ls_init_options *opt, 
     return LS_OK;
 }
 
-/* NCCL's variable for more detail does nothing for our own engine. Warnings are logged in any
- * case. */
+/* Users of NCCL expect a log from NCCL_DEBUG; the native backend has LOCKSTEP_LOG. */
 static void hint_at_log(const comm_env *env, const identity *id, const engine_parts *parts)
 {
     static int64_t last_ms; // of rank 0, once a process
@@ -230,7 +233,7 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
 static const char *from_process(void *self, const char *name)
 {
     LS_UNUSED(self);
-    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): no thread sets it
 }
 
 ls_status ls_init(const ls_init_options *opt, ls_comm **out)

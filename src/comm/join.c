@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * join.c - joins a job of several ranks, for init.c: reaches the hub, publishes this rank's boot
+ * record and reads the records of all ranks. The order of steps is the same on every rank.
+ */
 #include "comm/join.h"
 
 #include "base/alloc.h"
@@ -21,15 +25,15 @@ static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
     return text_format(buf, KEY_BYTES, "%sboot/%d", j->scope, rank);
 }
 
-/* TCP needs a key; where everybody has come over unix sockets of one user there is none yet, so
- * rank 0 makes one. */
+/* TCP needs a key. Ranks that have joined over unix sockets of one user have none yet, so rank 0
+ * creates one. */
 static ls_status share_key(join *j, const join_settings *s)
 {
     char name[KEY_BYTES];
     size_t bytes;
     void *value;
 
-    if (j->has_key || s->insecure || !join_wants_tcp(j, s) ||
+    if (j->has_key || s->insecure || !join_needs_tcp(j, s) ||
         net_address_family(&j->hub_address) != NET_UNIX)
         return LS_OK;
     text_format(name, sizeof(name), "%skey", j->scope);
@@ -119,7 +123,7 @@ static ls_status fetch_all(join *j, const join_settings *s)
         return ls_fail(st, "%s within %.1f s", kept, (double)s->join_ms / 1000);
     }
     LS_TRY(st);
-    // Who left before its record came has come again since: it was in the join before.
+    // These ranks left an earlier join: their records of this join have arrived.
     while (control_next_left(j->control, &rank))
         continue;
     return LS_OK;
@@ -145,25 +149,25 @@ static void describe_boot(join *j, const join_settings *s)
     b->algorithms = s->algorithms;
 }
 
-/* The others need not wait for one that cannot come. Those that differ or are missing are told by
- * their own look. */
-static void tell_failure(join *j, ls_status st)
+/* Ends the other ranks' wait for this one. Timeouts and mismatches are detected by every rank
+ * itself. */
+static void report_failure(join *j, ls_status st)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = j->id.rank};
     char kept[LS_ERROR_BYTES];
-    job_cause heard;
+    job_cause received;
 
     if (j->control == NULL || st == LS_ETIMEOUT || st == LS_EMISMATCH ||
-        control_next_cause(j->control, &heard))
+        control_next_cause(j->control, &received))
         return;
     ls_error_save(kept);
     text_format(cause.text, sizeof(cause.text), "%.400s", kept);
     if (control_fail(j->control, &cause) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "the failure is not reported to the hub: %s", ls_last_error());
     ls_error_restore(kept);
 }
 
-static ls_status meet(join *j, const join_settings *s)
+static ls_status exchange_records(join *j, const join_settings *s)
 {
     describe_self(j, s);
     control_begin_stage(
@@ -191,9 +195,9 @@ ls_status join_job(const identity *id, const join_settings *s, join **out)
     j->report = wait_report_begin(wait_report_setting_ms());
     st = join_reach_hub(j, s);
     if (st == LS_OK)
-        st = ls_context(meet(j, s), "rank %d of %d could not join", id->rank, id->size);
+        st = ls_context(exchange_records(j, s), "rank %d of %d could not join", id->rank, id->size);
     if (st != LS_OK) {
-        tell_failure(j, st);
+        report_failure(j, st);
         join_release(j);
         return st;
     }
@@ -211,7 +215,7 @@ void join_release(join *j)
     ls_error_save(kept);
     file_close(&j->boot.local_fd);
     file_close(&j->boot.listen_fd);
-    join_give_listener_back(j);
+    join_release_listener(j);
     control_close(j->control);
     hub_thread_stop(j->hub, 0);
     if (j->has_pmix)

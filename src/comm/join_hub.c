@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * join_hub.c - finds the hub from the identity's location, derives its key, serves it on rank 0 and
+ * connects to it; join.c calls it. All ranks derive the same job id, key and address.
+ */
 #include "comm/join_internal.h"
 
 #include "base/clock.h"
@@ -15,21 +19,20 @@
 #include <unistd.h>
 
 #define RETRY_MS     5
-#define MASTER_PORT  29500 /* where tcp:// names none, as everywhere */
+#define MASTER_PORT  29500 /* the usual default of tcp:// */
 #define HOST_KEY     "%shost/%d"
 #define KEY_BYTES    64
 #define ABSENT_SHOWN 16 /* ranks that a line lists */
 
 /* --- names, numbers, keys --- */
 
-/* A job's 16 digits where no starter gave any: both sides derive them from what they were told. */
 void join_derive_job(const char *what, char job[JOB_ID_BYTES])
 {
     text_format(job, JOB_ID_BYTES, "%016" PRIx64, ls_hash_bytes(what, strlen(what), 0x10c5));
 }
 
-/* Who holds the other end of PMI's socket: the same process for all ranks of a host, another one
- * for each job. */
+/* The process at the other end of PMI's socket: the same for all ranks of a host, and different for
+ * each job. */
 static pid_t pmi_server(int fd)
 {
     char kept[LS_ERROR_BYTES];
@@ -42,20 +45,19 @@ static pid_t pmi_server(int fd)
     return pid;
 }
 
-/* The abstract socket that all ranks of this host and job derive alike. */
+/* The abstract socket of this host and job. */
 static ls_status derive_name(const identity *id, char job[JOB_ID_BYTES], net_address *out)
 {
-    char what[IDENTITY_PLACE_BYTES + 64];
+    char what[IDENTITY_LOCATION_BYTES + 64];
     char text[96];
 
-    text_format(what, sizeof(what), "%s|%d|%u", id->place,
+    text_format(what, sizeof(what), "%s|%d|%u", id->location,
                 id->pmi_fd >= 0 ? (int)pmi_server(id->pmi_fd) : 0, (unsigned)getuid());
     join_derive_job(what, job);
     text_format(text, sizeof(text), "unix:@lockstep-hub-%u-%s", (unsigned)getuid(), job);
     return net_address_decode(text, out);
 }
 
-/* Without a starter's key: what the user's own key gives for this meeting point. */
 ls_status join_derive_key(join *j, const join_settings *s, const char *what)
 {
     net_key base;
@@ -91,7 +93,7 @@ static ls_status connect_once(join *j, const join_settings *s)
     return control_open(&opt, &j->control);
 }
 
-/* Numbers the joins of this rank at this hub, so that a process may leave a job and join again. */
+/* Counts the joins of this rank at this hub: a process may leave a job and join again. */
 static ls_status count_join(join *j, int64_t *n)
 {
     char key[KEY_BYTES];
@@ -107,8 +109,8 @@ static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
 }
 
 /*
- * Where rank 0 serves a hub for each join at the same place, a fast rank may meet the one of the
- * join before, which is about to go: it has been there already, and tries again.
+ * When rank 0 serves a hub for each join at the same address, a fast rank may reach the hub of the
+ * previous join, which is about to end. Its count there is above 1, so it tries again.
  */
 ls_status join_connect_to_hub(join *j, const join_settings *s)
 {
@@ -145,38 +147,38 @@ ls_status join_serve_hub(join *j, const join_settings *s, const net_address *at)
     return LS_OK;
 }
 
-/* --- the places --- */
+/* --- the locations --- */
 
 static ls_status reach_url(join *j, const join_settings *s)
 {
     LS_TRY(net_key_inherit(&j->key, &j->has_key));
-    LS_TRY(net_address_parse(j->id.place, NET_PORT_REQUIRED, &j->hub_address));
+    LS_TRY(net_address_parse(j->id.location, NET_PORT_REQUIRED, &j->hub_address));
     if (!j->has_key && net_address_family(&j->hub_address) != NET_UNIX)
-        LS_TRY(join_derive_key(j, s, j->id.place));
+        LS_TRY(join_derive_key(j, s, j->id.location));
     if (j->id.job[0] == '\0')
-        join_derive_job(j->id.place, j->id.job);
+        join_derive_job(j->id.location, j->id.job);
     return join_connect_to_hub(j, s);
 }
 
-/* "localhost", or a number: what a name resolves to on rank 0's own host says nothing about the
- * others. */
-static bool is_loopback_text(const char *place, const net_address *a)
+/* "localhost" or a number. A name that resolves to loopback on rank 0's host may resolve to another
+ * address elsewhere. */
+static bool is_loopback_text(const char *location, const net_address *a)
 {
     net_address number;
     char kept[LS_ERROR_BYTES];
-    char url[IDENTITY_PLACE_BYTES + 8];
+    char url[IDENTITY_LOCATION_BYTES + 8];
     bool is_number;
 
     ls_error_save(kept);
     is_number =
-        net_address_decode(text_format(url, sizeof(url), "tcp://%s", place), &number) == LS_OK;
+        net_address_decode(text_format(url, sizeof(url), "tcp://%s", location), &number) == LS_OK;
     ls_error_restore(kept);
-    return net_address_is_loopback(a) && (is_number || text_starts(place, "localhost"));
+    return net_address_is_loopback(a) && (is_number || text_starts(location, "localhost"));
 }
 
 /*
- * Many hosts resolve their own name to a loopback address, and an address that others use may
- * belong to a translator in between: then rank 0 serves on every interface.
+ * Many hosts resolve their own name to a loopback address, and the address that other hosts use may
+ * belong to a NAT: then rank 0 serves on every interface.
  */
 static ls_status serve_master(join *j, const join_settings *s)
 {
@@ -197,15 +199,15 @@ static ls_status serve_master(join *j, const join_settings *s)
 }
 
 /*
- * What is wrong with the address at which rank 0 is to be found. Whether all ranks are on one host
- * is often not known: then a loopback address may be meant, and the reports of ranks that do not
- * come say so.
+ * Warns of an address at which other hosts may not reach rank 0. When it is not known whether all
+ * ranks run on one host, a loopback address may be right: then only the wait reports of missing
+ * ranks mention it.
  */
-static void judge_master(join *j)
+static void check_master(join *j)
 {
-    const net_reach reach = net_reach_of(j->id.place);
+    const net_reach reach = net_reach_of(j->id.location);
 
-    net_reach_warning(j->advice, sizeof(j->advice), "rank 0", j->id.place);
+    net_reach_warning(j->advice, sizeof(j->advice), "rank 0", j->id.location);
     if (j->advice[0] == 0 || (reach == NET_REACH_LOOPBACK && j->id.n_nodes == 0))
         return;
     ls_log(LS_LOG_WARN, "comm", "%s", j->advice);
@@ -214,13 +216,13 @@ static void judge_master(join *j)
 
 static ls_status reach_master(join *j, const join_settings *s)
 {
-    LS_TRY(net_address_parse(j->id.place, MASTER_PORT, &j->hub_address));
-    LS_TRY(join_derive_key(j, s, j->id.place));
-    join_derive_job(j->id.place, j->id.job);
+    LS_TRY(net_address_parse(j->id.location, MASTER_PORT, &j->hub_address));
+    LS_TRY(join_derive_key(j, s, j->id.location));
+    join_derive_job(j->id.location, j->id.job);
     j->hub_at_rank_0 = true;
     if (j->id.rank == 0 && !j->is_one_host)
-        judge_master(j);
-    j->is_one_host = j->is_one_host || is_loopback_text(j->id.place, &j->hub_address);
+        check_master(j);
+    j->is_one_host = j->is_one_host || is_loopback_text(j->id.location, &j->hub_address);
     if (j->id.rank == 0)
         LS_TRY(serve_master(j, s));
     return join_connect_to_hub(j, s);
@@ -238,7 +240,7 @@ static ls_status reach_name(join *j, const join_settings *s)
     return join_connect_to_hub(j, s);
 }
 
-static bool has_come(ls_store *store, const char *scope, int rank)
+static bool has_joined(ls_store *store, const char *scope, int rank)
 {
     char key[KEY_BYTES];
     const char *keys[1] = {text_format(key, sizeof(key), HOST_KEY, scope, rank)};
@@ -247,31 +249,32 @@ static bool has_come(ls_store *store, const char *scope, int rank)
     return ls_store_check(store, keys, 1, &is_there) == LS_OK && is_there;
 }
 
-/* Rank 0 needs a key of every rank, the others need one of rank 0, which waits for all before. */
+/* Rank 0 waits for a key of every rank, the other ranks for the key of rank 0. */
 static void log_absent(const join *j, ls_store *store, const char *scope)
 {
     text_buf ranks = {0};
     int n = 0;
 
     for (int r = 0; r < (j->id.rank == 0 ? j->id.size : 1); r++) {
-        if (!has_come(store, scope, r) && ++n <= ABSENT_SHOWN)
+        if (!has_joined(store, scope, r) && ++n <= ABSENT_SHOWN)
             text_append(&ranks, n == 1 ? "%d" : ", %d", r);
     }
     if (n > ABSENT_SHOWN)
         text_append(&ranks, " and %d more", n - ABSENT_SHOWN);
     if (n == 0)
-        ls_log(LS_LOG_WARN, "comm", "joining at %s has waited for %.1f s: rank 0 waits for others",
+        ls_log(LS_LOG_WARN, "comm",
+               "joining at %s has waited for %.1f s: rank 0 waits for other ranks",
                ls_store_url(store), wait_report_seconds(&j->report));
     else
         ls_log(LS_LOG_WARN, "comm",
-               "joining at %s has waited for %.1f s: rank%s %s of %d ha%s not come",
+               "joining at %s has waited for %.1f s: rank%s %s of %d ha%s not joined",
                ls_store_url(store), wait_report_seconds(&j->report), n == 1 ? "" : "s",
                text_str(&ranks), j->id.size, n == 1 ? "s" : "ve");
     text_free(&ranks);
 }
 
-/* A value that another rank puts into the store. Waits are cut so that the lines are this one's and
- * not the store's. */
+/* A value that another rank puts into the store. Each wait is short, so that this function reports
+ * the wait and not the store. */
 static ls_status await_value(join *j, const join_settings *s, ls_store *store, const char *scope,
                              const char *key, void **value, size_t *bytes)
 {
@@ -291,7 +294,7 @@ static ls_status await_value(join *j, const join_settings *s, ls_store *store, c
     }
 }
 
-/* Rank 0 learns whether all ranks are on its host, which decides between a unix socket and TCP. */
+/* Rank 0 finds whether all ranks run on its host, which decides between a unix socket and TCP. */
 static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *store,
                                  const char *scope, bool *all)
 {
@@ -315,7 +318,7 @@ static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *stor
     return LS_OK;
 }
 
-/* Rank 0's way through a store: serve, then tell where. */
+/* On rank 0: serves the hub and puts its address into the store. */
 static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, const char *key,
                              bool one_host)
 {
@@ -376,7 +379,7 @@ static ls_status reach_file(join *j, const join_settings *s)
     ls_store *store;
     ls_status st;
 
-    LS_TRY(ls_store_open(j->id.place, NULL, &store));
+    LS_TRY(ls_store_open(j->id.location, NULL, &store));
     st = reach_through_store(j, s, store);
     ls_store_close(store);
     return st;
@@ -408,8 +411,8 @@ ls_status join_reach_hub(join *j, const join_settings *s)
 {
     j->is_one_host = j->id.n_nodes == 1;
     LS_TRY(reach(j, s));
-    // An abstract unix socket is only reached from the same host, unless an agent a node stands in
-    // front of the hub.
+    // An abstract unix socket is reachable on its host only, unless each node has an agent that
+    // forwards to the hub.
     if (net_address_family(&j->hub_address) == NET_UNIX && j->id.n_nodes <= 1)
         j->is_one_host = true;
     return LS_OK;

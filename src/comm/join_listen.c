@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * join_listen.c - opens this rank's listeners for its peers, and computes the value that identifies
+ * its process; join.c calls it. TCP listens at one address only.
+ */
 #include "comm/join.h"
 
 #include "base/process_id.h"
@@ -21,7 +25,7 @@ static uint64_t hash_namespace(const char *path, uint64_t seed)
                                   : seed;
 }
 
-/* A process number and its start time, which together do not come back while the kernel runs. */
+/* A process number and its start time, which are unique while the kernel runs. */
 uint64_t join_process_value(void)
 {
     const uint64_t hash = hash_namespace("/proc/self/ns/pid", net_host_value());
@@ -31,7 +35,7 @@ uint64_t join_process_value(void)
     return ls_hash3(hash, (uint64_t)getpid(), stat.start);
 }
 
-bool join_wants_tcp(const join *j, const join_settings *s)
+bool join_needs_tcp(const join *j, const join_settings *s)
 {
     if (text_equal(s->transport, "tcp"))
         return true;
@@ -57,17 +61,16 @@ ls_status join_interface_address(const char *filter, net_address *out)
         char all[512];
 
         return ls_fail(LS_ENOTFOUND, "no network interface%s%s; this host has: %s",
-                       *filter != '\0' ? " fits LOCKSTEP_IFACE=" : " leads to other hosts", filter,
-                       net_interfaces_text(all, sizeof(all)));
+                       *filter != '\0' ? " matches LOCKSTEP_IFACE=" : " connects to other hosts",
+                       filter, net_interfaces_text(all, sizeof(all)));
     }
     *out = found[0].address;
     return LS_OK;
 }
 
 /*
- * The one address to listen at: on one host the loopback; else the interface that was asked for,
- * else the one that reaches the hub. Rank 0 reaches its own hub over any address, so it takes the
- * one that the others were told.
+ * The address to listen at: on one host loopback; else the requested interface, else the one that
+ * reaches the hub. Rank 0 reaches its own hub over any address, so it takes the hub's address.
  */
 static ls_status choose_address(const join *j, const join_settings *s, net_address *out)
 {
@@ -86,21 +89,21 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
 }
 
 /*
- * Ranks are called for as long as they are in a job. Of two jobs that a process is in at once only
- * one can have the starter's listener, as nobody knows for which of them a connection is before it
- * has been taken.
+ * Peers connect to a rank for as long as it is in a job. When a process is in two jobs, only one of
+ * them can use the launcher's listener, because a connection shows its job only after it has been
+ * accepted.
  */
-static atomic_bool listener_is_lent; // a property of the process, as the descriptor is
+static atomic_bool listener_is_lent; // of the process, like the descriptor
 
-void join_give_listener_back(join *j)
+void join_release_listener(join *j)
 {
-    if (j->has_starters_listener)
+    if (j->has_launcher_listener)
         atomic_store_explicit(&listener_is_lent, false, memory_order_release);
-    j->has_starters_listener = false;
+    j->has_launcher_listener = false;
 }
 
-/* The listener stays open for what this process joins later, so each join takes a copy; programs
- * that it runs must not. */
+/* The listener stays open for later joins of this process, so each join duplicates it. Programs
+ * that the process runs must not inherit it. */
 static ls_status take_listener(join *j, boot_record *own)
 {
     net_address at;
@@ -122,9 +125,9 @@ static ls_status listen_tcp(join *j, const join_settings *s)
 
     own->n_addresses = 1;
     if (j->id.listen_fd >= 0 && !j->is_one_host && (j->has_key || s->insecure)) {
-        j->has_starters_listener =
+        j->has_launcher_listener =
             !atomic_exchange_explicit(&listener_is_lent, true, memory_order_acquire);
-        if (j->has_starters_listener)
+        if (j->has_launcher_listener)
             return take_listener(j, own);
     }
     LS_TRY(choose_address(j, s, &at));
@@ -137,7 +140,7 @@ ls_status join_listen(join *j, const join_settings *s)
 {
     if (!text_equal(s->transport, "tcp"))
         LS_TRY(listen_local(j));
-    if (join_wants_tcp(j, s))
+    if (join_needs_tcp(j, s))
         LS_TRY(listen_tcp(j, s));
     return LS_OK;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public operations: each describes itself as a coll; checks and everything else are shared. */
+/*
+ * ops.c - the public operations (lockstep/comm.h): each describes itself as a coll_call and enters
+ * the engine; the checks are shared.
+ */
 #include "comm/check.h"
 #include "comm/comm.h"
 #include "comm/engine.h"
@@ -15,17 +18,17 @@ static ls_status run(ls_comm *comm, const coll_call *c, const void *site, ls_wor
     return engine_run(comm, c, site, out);
 }
 
-/* The v-variants: without counts the description would mean something else. */
+/* The v-variants: without counts the description would be that of another operation. */
 static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_work **out)
 {
-    const bool wants_src =
+    const bool needs_src =
         op->kind == COLL_SCATTER || op->kind == COLL_REDUCE_SCATTER || op->kind == COLL_ALL_TO_ALL;
-    const bool wants_dst =
+    const bool needs_dst =
         op->kind == COLL_GATHER || op->kind == COLL_ALL_GATHER || op->kind == COLL_ALL_TO_ALL;
 
     if (out != NULL)
         *out = NULL;
-    if ((wants_src && op->src_counts == NULL) || (wants_dst && op->dst_counts == NULL))
+    if ((needs_src && op->src_counts == NULL) || (needs_dst && op->dst_counts == NULL))
         return ls_fail(LS_EINVAL, "%s_v: counts is NULL", coll_name(op->kind));
     return run(comm, op, site, out);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pmi_client.c - a client of PMI-1 servers, for join_pmi.c: one line per request, one line per
+ * answer. Every answer is bounded and checked.
+ */
 #include "comm/pmi_client.h"
 
 #include "base/clock.h"
@@ -17,11 +21,11 @@
 enum { LINE_BYTES = 2048, SHOWN = 80 };
 
 static const char peer[] = "the PMI server behind PMI_FD";
-static const char all_came[] = "barrier_out";
+static const char barrier_answer[] = "barrier_out";
 
 /* --- lines --- */
 
-/* The server does not tell which ranks have not come. */
+/* The server does not report which ranks are missing. */
 static ls_status await_bytes(const pmi_client *c, const char *answer, wait_report *report)
 {
     for (;;) {
@@ -33,9 +37,9 @@ static ls_status await_bytes(const pmi_client *c, const char *answer, wait_repor
         if (wait_report_is_due(report))
             ls_log(LS_LOG_WARN, "comm", "joining has waited for %.1f s: %s",
                    wait_report_seconds(report),
-                   text_equal(answer, all_came)
-                       ? "not all ranks have come to the starter's PMI barrier"
-                       : "the starter's PMI server does not answer");
+                   text_equal(answer, barrier_answer)
+                       ? "not all ranks have reached the launcher's PMI barrier"
+                       : "the launcher's PMI server does not answer");
     }
 }
 
@@ -72,8 +76,8 @@ static ls_status refuse(const char *line)
     return ls_fail(LS_EPROTO, "%s answers \"%s\"", peer, shown);
 }
 
-/* What stands behind NAME=, up to the next space, or for a value to the end of the line; false: no
- * such name. */
+/* The text after NAME=, up to the next space, or for a value to the end of the line; false: no such
+ * name. */
 static bool find(const char *line, const char *name, char *out, size_t n)
 {
     const size_t length = strlen(name);
@@ -94,7 +98,7 @@ static bool find(const char *line, const char *name, char *out, size_t n)
     return false;
 }
 
-/* Sends a line, and reads the one that answers it: `answer` names it. */
+/* Sends a line and reads its answer, which must begin with cmd=`answer`. */
 static ls_status ask(const pmi_client *c, char line[LINE_BYTES], const char *answer,
                      const char *format, ...) LS_PRINTF(4, 5);
 static ls_status ask(const pmi_client *c, char line[LINE_BYTES], const char *answer,
@@ -116,7 +120,7 @@ static ls_status ask(const pmi_client *c, char line[LINE_BYTES], const char *ans
     return LS_OK;
 }
 
-/* Some answers have no code: then all is well. */
+/* An answer without a code is a success. */
 static bool is_good(const char *line)
 {
     char code[16];
@@ -149,7 +153,7 @@ void pmi_client_close(pmi_client *c)
         return;
     ls_error_save(kept);
     if (ask(c, line, "finalize_ack", "cmd=finalize\n") != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "no goodbye: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "the PMI client is not finalized: %s", ls_last_error());
     ls_error_restore(kept);
 }
 
@@ -175,7 +179,7 @@ ls_status pmi_client_get(pmi_client *c, const char *key, char *value, size_t n)
 ls_status pmi_client_barrier(pmi_client *c)
 {
     char line[LINE_BYTES];
-    const ls_status st = ask(c, line, all_came, "cmd=barrier_in\n");
+    const ls_status st = ask(c, line, barrier_answer, "cmd=barrier_in\n");
 
     if (st != LS_OK)
         return ls_context(st, "waiting for all ranks");

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmi_client.h - the asking side of PMI-1, as Hydra (MPICH) and Slurm answer it at the descriptor
- * PMI_FD: a place where ranks leave words for each other before any other way between them is
- * known. An MPI in the same program may use it before and after.
+ * pmi_client.h - a client of PMI-1, as Hydra (MPICH) and Slurm serve it at the descriptor PMI_FD: a
+ * key-value space and a barrier for ranks that cannot reach each other yet. An MPI library in the
+ * same program may use it before and after.
  *
  *     cmd=put kvsname=S key=K value=V     cmd=put_result rc=0
- *     cmd=barrier_in                      cmd=barrier_out          once all ranks have said so
+ *     cmd=barrier_in                      cmd=barrier_out          after the request of every rank
  *     cmd=get kvsname=S key=K             cmd=get_result rc=0 value=V
  *
- * Whoever answers is trusted as the starter of this process, but every answer is bounded and looked
- * at.
+ * The server is trusted as the launcher of this process, but every answer is bounded and checked.
  */
 #ifndef LS_COMM_PMI_CLIENT_H
 #define LS_COMM_PMI_CLIENT_H
@@ -17,19 +16,18 @@
 #include "base/status.h"
 
 #define PMI_CLIENT_SPACE_BYTES 256
-#define PMI_CLIENT_VALUE_BYTES                                                                     \
-    512 /* of a value that is put here, with its end; every server takes so much */
+#define PMI_CLIENT_VALUE_BYTES 512 /* every server accepts so much, with the final 0 */
 
 typedef struct pmi_client {
     int fd; /* borrowed */
     int64_t deadline_ms;
-    char space[PMI_CLIENT_SPACE_BYTES]; /* the job's name there */
+    char space[PMI_CLIENT_SPACE_BYTES]; /* name of the job's key-value space */
 } pmi_client;
 
-/* All calls: LS_EPEER, LS_ETIMEOUT; LS_EPROTO shows the answer. */
+/* All calls may fail with LS_EPEER, LS_ETIMEOUT, or LS_EPROTO with the answer in the text. */
 LS_MUST_USE ls_status pmi_client_open(int fd, int64_t deadline_ms, pmi_client *out);
-/* Says goodbye. A server takes a process that ends without it for one that has crashed, and listens
- * to none behind it: so it is left to MPI where the program has one. */
+/* Finalizes the client. For the server a process that exits without it has crashed, and a second
+ * finalize is an error: so it is left to MPI when the program has MPI. */
 void pmi_client_close(pmi_client *c);
 LS_MUST_USE ls_status pmi_client_put(pmi_client *c, const char *key, const char *value);
 /* LS_ENOTFOUND */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pmix_client.c - a client of PMIx servers through the system's libpmix, for join_pmi.c. The
+ * library is loaded at the first use and never unloaded.
+ */
 #include "comm/pmix_client.h"
 
 #include "base/clock.h"
@@ -14,44 +18,43 @@
 #include <string.h>
 
 /*
- * What of PMIx's interface is used, in words of our own, so that nothing is needed to build: the
- * part of it that has been the same since version 2, which is what the number behind libpmix.so
- * stands for.
+ * The used part of PMIx's interface, declared here so that building needs no PMIx. It has been
+ * stable since version 2, the number in libpmix.so.2.
  */
 enum { SPACE_BYTES = 256, KEY_BYTES = 512 };
 enum { IS_STRING = 3, IS_INT = 6 };                            /* pmix_data_type_t */
 enum { FOR_ALL = 3 };                                          /* pmix_scope_t */
 enum { DONE = 0, DONE_AT_ONCE = -157, WAITED_TOO_LONG = -24 }; /* pmix_status_t */
 
-typedef struct pmix_name {
+typedef struct pmix_proc {
     char space[SPACE_BYTES];
     uint32_t rank;
-} pmix_name;
+} pmix_proc;
 
-typedef struct pmix_content {
+typedef struct pmix_value {
     uint16_t type;
     union {
         const char *string;
         int number;
-        void *room[3];
+        void *largest[3];
     } data;
-} pmix_content;
+} pmix_value;
 
-typedef struct pmix_wish {
+typedef struct pmix_info {
     char key[KEY_BYTES];
     uint32_t flags;
-    pmix_content value;
-} pmix_wish;
+    pmix_value value;
+} pmix_info;
 
 typedef struct pmix_library {
-    int (*init)(pmix_name *self, pmix_wish *wishes, size_t n);
-    int (*finalize)(const pmix_wish *wishes, size_t n);
-    int (*put)(uint8_t scope, const char *key, pmix_content *value);
+    int (*init)(pmix_proc *self, pmix_info *info, size_t n);
+    int (*finalize)(const pmix_info *info, size_t n);
+    int (*put)(uint8_t scope, const char *key, pmix_value *value);
     int (*commit)(void);
-    int (*fence)(const pmix_name *who, size_t n_who, const pmix_wish *wishes, size_t n,
+    int (*fence)(const pmix_proc *procs, size_t n_procs, const pmix_info *info, size_t n,
                  void (*done)(int code, void *arg), void *arg);
-    int (*get)(const pmix_name *whose, const char *key, const pmix_wish *wishes, size_t n,
-               pmix_content **value);
+    int (*get)(const pmix_proc *proc, const char *key, const pmix_info *info, size_t n,
+               pmix_value **value);
     const char *(*error_text)(int code);
 } pmix_library;
 
@@ -67,14 +70,13 @@ static ls_status find(void *handle, const char *name, void *function)
     return LS_OK;
 }
 
-/* Its plugins look for the library's own names among everybody's. It is never unloaded: it has a
- * thread. */
+/* RTLD_GLOBAL: its plugins need its symbols. It is never unloaded, because it has a thread. */
 static ls_status load(pmix_library *out)
 {
     void *handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
 
     if (handle == NULL)
-        return ls_fail(LS_ENOTFOUND, "there is no PMIx library here (libpmix.so.2)");
+        return ls_fail(LS_ENOTFOUND, "there is no PMIx library on this host (libpmix.so.2)");
     LS_TRY(find(handle, "PMIx_Init", &out->init));
     LS_TRY(find(handle, "PMIx_Finalize", &out->finalize));
     LS_TRY(find(handle, "PMIx_Put", &out->put));
@@ -92,19 +94,19 @@ static ls_status check(const pmix_client *c, int code, const char *call)
                    c->calls->error_text(code), code);
 }
 
-/* How long it may take: whole seconds, 0 means for ever. */
-static pmix_wish time_limit(const pmix_client *c)
+/* The rest of the deadline in whole seconds; 0 means no limit. */
+static pmix_info time_limit(const pmix_client *c)
 {
     const int left_ms = ls_deadline_left(c->deadline_ms);
-    pmix_wish wish = {.key = "pmix.timeout", .value = {.type = IS_INT}};
+    pmix_info limit = {.key = "pmix.timeout", .value = {.type = IS_INT}};
 
-    wish.value.data.number = left_ms < 0 ? 0 : left_ms / 1000 + 1;
-    return wish;
+    limit.value.data.number = left_ms < 0 ? 0 : left_ms / 1000 + 1;
+    return limit;
 }
 
-/* Behind the last goodbye of a process PMIx does not begin again, and without one mpirun takes its
- * end for a crash. So an MPI that is here must have begun, whose goodbye is still to come. */
-static ls_status leave_room_for_mpi(void)
+/* After a process's last finalize PMIx cannot start again, and without one mpirun reports a crash.
+ * So MPI, when the program has it, must be initialized before: its finalize is then the last. */
+static ls_status check_mpi_started(void)
 {
     void *symbol = dlsym(RTLD_DEFAULT, "MPI_Initialized");
     int (*is_initialized)(int *flag);
@@ -121,13 +123,13 @@ static ls_status leave_room_for_mpi(void)
 
 ls_status pmix_client_open(int64_t deadline_ms, pmix_client *out)
 {
-    // The state of PMIx is the process's, and so are these.
+    // PMIx's state is global to the process, and so is this.
     static pmix_library library;
     static atomic_int n_opened;
-    pmix_name self = {.space = ""};
+    pmix_proc self = {.space = ""};
 
     *out = (pmix_client){.calls = &library, .deadline_ms = deadline_ms};
-    LS_TRY(leave_room_for_mpi());
+    LS_TRY(check_mpi_started());
     if (library.error_text == NULL)
         LS_TRY(load(&library));
     LS_TRY(check(out, library.init(&self, NULL, 0), "PMIx_Init"));
@@ -143,7 +145,7 @@ void pmix_client_close(pmix_client *c)
 
 ls_status pmix_client_put(pmix_client *c, const char *key, const char *value)
 {
-    pmix_content content = {.type = IS_STRING, .data.string = value};
+    pmix_value content = {.type = IS_STRING, .data.string = value};
 
     LS_TRY(check(c, c->calls->put(FOR_ALL, key, &content), "PMIx_Put"));
     return check(c, c->calls->commit(), "PMIx_Commit");
@@ -168,7 +170,7 @@ static void fence_done(int code, void *arg)
     ls_mutex_unlock(&w->mu);
 }
 
-/* PMIx keeps the deadline; which ranks have not come it does not tell. */
+/* PMIx checks the deadline. It does not report which ranks are missing. */
 static void await_fence(fence_wait *w)
 {
     wait_report report = wait_report_begin(wait_report_setting_ms());
@@ -178,7 +180,7 @@ static void await_fence(fence_wait *w)
         (void)ls_cond_wait(&w->changed, &w->mu, report.next_ms);
         if (!w->is_done && wait_report_is_due(&report))
             ls_log(LS_LOG_WARN, "comm",
-                   "joining has waited for %.1f s: not all ranks have come to the starter's PMIx "
+                   "joining has waited for %.1f s: not all ranks have reached the launcher's PMIx "
                    "fence",
                    wait_report_seconds(&report));
     }
@@ -187,7 +189,7 @@ static void await_fence(fence_wait *w)
 
 ls_status pmix_client_fence(pmix_client *c)
 {
-    const pmix_wish limit = time_limit(c);
+    const pmix_info limit = time_limit(c);
     fence_wait w = {.code = DONE};
 
     ls_mutex_init(&w.mu);
@@ -204,19 +206,19 @@ ls_status pmix_client_fence(pmix_client *c)
 
 ls_status pmix_client_get(pmix_client *c, int rank, const char *key, char *value, size_t n)
 {
-    const pmix_wish limit = time_limit(c);
-    pmix_name whose = {.rank = (uint32_t)rank};
-    pmix_content *got = NULL;
+    const pmix_info limit = time_limit(c);
+    pmix_proc proc = {.rank = (uint32_t)rank};
+    pmix_value *got = NULL;
     bool fits;
 
-    memcpy(whose.space, c->space, sizeof(whose.space));
-    LS_TRY(check(c, c->calls->get(&whose, key, &limit, 1, &got), "PMIx_Get"));
+    memcpy(proc.space, c->space, sizeof(proc.space));
+    LS_TRY(check(c, c->calls->get(&proc, key, &limit, 1, &got), "PMIx_Get"));
     fits = got != NULL && got->type == IS_STRING && got->data.string != NULL &&
            strlen(got->data.string) < n;
     if (fits)
         text_format(value, n, "%s", got->data.string);
     if (got != NULL && got->type == IS_STRING)
-        free((void *)(uintptr_t)got->data.string); // the C library's own, as PMIx says
+        free((void *)(uintptr_t)got->data.string); // of malloc(), as PMIx documents
     free(got);
-    return fits ? LS_OK : ls_fail(LS_EPROTO, "PMIx_Get: \"%s\" is no short text", key);
+    return fits ? LS_OK : ls_fail(LS_EPROTO, "PMIx_Get: \"%s\" is not a short text", key);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recorder.c - writes and reads flight recorders (recorder.h); the engine writes, the launcher and
+ * the trace reader read. A reader never uses a partly written entry.
+ */
 #include "comm/recorder.h"
 
 #include "base/alloc.h"
@@ -42,7 +46,7 @@ enum { PHASE_NUMBER = 0, PHASE_START, PHASE_END, PHASE_NAME };
 
 typedef _Atomic uint64_t word;
 
-/* Entry i of the ring lies at words[(i + 1) * ENTRY_WORDS]; the header is in front. */
+/* Entry i of the ring is at words[(i + 1) * ENTRY_WORDS], after the header. */
 struct recorder {
     word *words;
     uint64_t last_number;
@@ -51,10 +55,9 @@ struct recorder {
 };
 
 /*
- * The reader is another process and orders itself by the words alone: no word becomes visible
- * before those that were stored earlier, and none is read before those that were read earlier. So a
- * reader that sees one new word of an entry does not see the old number any more when it looks
- * again.
+ * The reader is another process, so the words alone define the order: stores become visible in
+ * their order, and loads are made in their order. So a reader that has read one new word of an
+ * entry reads a changed number after it.
  */
 static void put(word *at, uint64_t v)
 {
@@ -71,7 +74,7 @@ ls_status recorder_create_fd(int *fd)
     const int made = memfd_create("lockstep-recorder", MFD_CLOEXEC);
 
     if (made < 0)
-        return ls_fail_errno("cannot make the flight recorder's memory");
+        return ls_fail_errno("cannot create the flight recorder's memory");
     if (ftruncate(made, RING_BYTES) != 0) {
         const ls_status st = ls_fail_errno("cannot size the flight recorder's memory");
 
@@ -93,7 +96,7 @@ static ls_status get_fd(int fd, int *own)
 {
     if (fd < 0 || !is_recorder(fd))
         return recorder_create_fd(own);
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); // it was inherited for this process, not for its children
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); // children must not inherit it
     *own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return *own >= 0 ? LS_OK : ls_fail_errno("flight recorder: descriptor %d", fd);
 }
@@ -116,7 +119,7 @@ ls_status recorder_open(int fd, int rank, recorder **out)
         goto fail;
     }
     r->words = base;
-    // A rank that joins again goes on behind what it recorded before.
+    // A rank that joins again continues its numbers.
     if (get(&r->words[HEAD_MAGIC]) == MAGIC) {
         r->last_number = get(&r->words[HEAD_LAST]);
         r->last_phase = get(&r->words[HEAD_LAST_PHASE]);
@@ -180,8 +183,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put_text(&e[AT_SITE], stamp->site);
     put(&r->words[HEAD_LAST], number);
     put(&e[AT_NUMBER], number);
-    // The ring is larger than the caches near the core: a store that misses would hold up those
-    // behind it.
+    // The ring is larger than the caches near the core, and a store that misses would delay the
+    // next ones.
     e = entry_at(r->words, number + 1);
     core_prefetch_write((const void *)(uintptr_t)e);
     core_prefetch_write((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
@@ -195,7 +198,8 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
     if (get(&e[AT_NUMBER]) != number)
         return;
     put(&e[AT_STATUS], (uint64_t)(uint32_t)status | (uint64_t)(uint32_t)peer << 32);
-    put(&e[AT_END], (uint64_t)now_ns); // a reader that sees the end sees how it ended
+    put(&e[AT_END],
+        (uint64_t)now_ns); // after the status: a reader of the end also reads the status
 }
 
 static word *phase_at(word *words, uint64_t number)
@@ -239,8 +243,7 @@ void recorder_read_activity(int fd, text_buf *out)
     text_append(out, "%s", text);
 }
 
-/* Copies n words whose first is a number that stays the same meanwhile; 0: they are not whole, or
- * changed. */
+/* Copies n words, of which the first is a number; returns the number, or 0 when it changed. */
 static uint64_t copy_words(const word *from, uint64_t *to, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -248,10 +251,10 @@ static uint64_t copy_words(const word *from, uint64_t *to, size_t n)
     return get(&from[0]) == to[0] ? to[0] : 0;
 }
 
-/* False when the entry is not whole, or changed while it was copied. */
+/* False when the entry is incomplete, or changed during the copy. */
 static bool read_entry(const word *e, recorder_entry *out)
 {
-    // Read before the rest: see recorder_end().
+    // The first load: see recorder_end().
     const int64_t end_ns = (int64_t)get(&e[AT_END]);
     uint64_t w[ENTRY_WORDS];
     const uint64_t number = copy_words(e, w, AT_SITE + SITE_WORDS);
@@ -283,7 +286,7 @@ static ls_status map_to_read(int fd, word **words)
     void *base;
 
     if (!is_recorder(fd))
-        return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
+        return ls_fail(LS_EFORMAT, "descriptor %d is not a flight recorder", fd);
     base = mmap(NULL, RING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return ls_fail_errno("cannot map the flight recorder");
@@ -291,15 +294,15 @@ static ls_status map_to_read(int fd, word **words)
     if (get(&(*words)[HEAD_MAGIC]) == MAGIC && get(&(*words)[HEAD_ENTRIES]) == RECORDER_ENTRIES)
         return LS_OK;
     (void)munmap(base, RING_BYTES);
-    return ls_fail(LS_EFORMAT, "descriptor %d holds no flight recorder", fd);
+    return ls_fail(LS_EFORMAT, "descriptor %d is not a flight recorder", fd);
 }
 
 /* The first of the last `max` numbers up to `last`. */
 static uint64_t first_of(uint64_t last, int max)
 {
-    const uint64_t wanted = max < RECORDER_ENTRIES ? (uint64_t)max : RECORDER_ENTRIES;
+    const uint64_t n = max < RECORDER_ENTRIES ? (uint64_t)max : RECORDER_ENTRIES;
 
-    return last > wanted ? last - wanted + 1 : 1;
+    return last > n ? last - n + 1 : 1;
 }
 
 ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)

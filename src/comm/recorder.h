@@ -2,22 +2,23 @@
 /*
  * recorder.h - the flight recorder: a rank's last operations, in memory that outlives the rank.
  *
- * A memfd holds a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The starter may keep
- * the descriptor and read it at any time, also after SIGKILL. Layout, all fields little-endian
- * 64-bit words written one by one:
+ * A memfd contains a header and a ring of RECORDER_ENTRIES entries of 128 bytes. The launcher keeps
+ * the descriptor and may read it at any time, also after SIGKILL. All fields are little-endian
+ * 64-bit words, written one by one:
  *
  *   header   magic, entry count, rank, number of the last entry, number of the last phase,
  *            activity[88]
- *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes | start_ns | end_ns
- *            | status and peer | site[40]
- *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes behind the entries; what the program did beside
- *            its operations (forward, backward, ...), written when it is over
+ *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
+ *            start_ns | end_ns | status and peer | site[40]
+ *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
+ *            phases of the program (forward, backward, ...), written at their end
  *
- * `number` counts the operations of the rank from 1 and is written last, after being 0 while the
- * rest changes: a reader takes an entry only when it finds the same nonzero number before and after
- * copying it. end_ns is 0 while the operation runs and is the last word written at its end.
+ * `number` counts the operations of the rank from 1. It is 0 while the other words change and is
+ * written last: a reader uses an entry only if it reads the same nonzero number before and after
+ * the copy. end_ns is 0 while the operation runs and is the last word written at its end.
  *
- * Cost       About 20 stores an operation; the clock is read by the caller. Pages are touched as the ring fills.
+ * Cost       About 20 stores per operation; the caller reads the clock. Pages are allocated as the
+ *            ring fills.
  * Threads    recorder_begin(), _end(), _phase() and _set_activity() under the engine's
  *            lock; reading anywhere.
  */
@@ -33,29 +34,27 @@
 typedef struct recorder recorder;
 
 /*
- * Uses the memfd `fd` (borrowed: duplicated), or an own one when it is -1, closed or something
- * else: a program in between may have closed what the starter handed over.
+ * Uses a duplicate of the memfd `fd`, or a new memfd when `fd` is -1, closed or another file: a
+ * program between launcher and rank may have closed it.
  */
 LS_MUST_USE ls_status recorder_open(int fd, int rank, recorder **out);
-void recorder_close(recorder *r); /* NULL is allowed; what was recorded stays behind fd */
+void recorder_close(recorder *r); /* NULL is allowed; the recorded data stays in the memfd */
 
-/* Notes the start of an operation; gives its number, for recorder_end(). */
+/* Records the start of an operation; returns its number for recorder_end(). */
 uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns);
-/* peer: world rank that was waited for longest, -1: unknown. Does nothing when the ring has gone
- * round since. */
+/* peer: the awaited world rank, -1: unknown. Does nothing when the entry has been overwritten. */
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
 
-/* Notes what was done from start to end; at most STAMP_SITE_BYTES - 1 bytes of the name are
- * kept. */
+/* Records a phase; at most STAMP_SITE_BYTES - 1 bytes of the name are stored. */
 void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
 
-/* Notes what the rank must not exit in the middle of; "": nothing. Longer texts are cut. */
+/* Records the activity during which the rank must not exit; "": none. Longer texts are cut. */
 void recorder_set_activity(recorder *r, const char *text);
 
-/* Appends what a rank that has ended noted last, printable; nothing where fd holds no recorder. */
+/* Appends the last activity of an ended rank, made printable; nothing if fd is not a recorder. */
 void recorder_read_activity(int fd, text_buf *out);
 
-/* A memfd of the right size, CLOEXEC, for a starter to hand over. */
+/* A memfd of the right size, CLOEXEC, which a launcher passes to a rank. */
 LS_MUST_USE ls_status recorder_create_fd(int *fd);
 
 typedef struct recorder_entry {
@@ -69,9 +68,8 @@ typedef struct recorder_entry {
 } recorder_entry;
 
 /*
- * The last operations in a ring, oldest first, at most `max` of them; *n tells how many. May be
- * called while the rank writes: entries that change meanwhile are left out. LS_EFORMAT: fd holds no
- * recorder.
+ * The last *n operations in a ring, oldest first, at most `max`. May be called while the rank
+ * writes: entries that change meanwhile are left out. LS_EFORMAT: fd is not a recorder.
  */
 LS_MUST_USE ls_status recorder_read(int fd, recorder_entry *out, int max, int *n);
 
@@ -82,7 +80,7 @@ typedef struct recorder_span {
     char name[STAMP_SITE_BYTES];
 } recorder_span;
 
-/* The last phases, likewise. */
+/* The last phases, in the same way. */
 LS_MUST_USE ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n);
 
 #endif

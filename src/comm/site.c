@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * site.c - turns return addresses into call sites with dladdr(), for the engine's stamps. Each
+ * address is resolved once, while its slot of the cache lasts.
+ */
 #include "comm/site.h"
 
 #include "base/text.h"
@@ -23,7 +27,7 @@ static const void *module_of(const void *address)
     return dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
 }
 
-/* Whether the address lies in the shared library that this file is linked to. */
+/* Whether the address is in the shared library that contains this file. */
 static bool is_inside_library(const void *address)
 {
     static const char here;
@@ -33,7 +37,7 @@ static bool is_inside_library(const void *address)
     return own != program && module_of(address) == own;
 }
 
-/* An operation of the library's own without a label: its public function, if one is known. */
+/* An operation that the library starts without a label: its public function, if known. */
 static void resolve_inside(const void *address, char out[STAMP_SITE_BYTES])
 {
     Dl_info info;
@@ -42,7 +46,7 @@ static void resolve_inside(const void *address, char out[STAMP_SITE_BYTES])
     text_format(out, STAMP_SITE_BYTES, "%s", is_found ? info.dli_sname : "Lockstep");
 }
 
-/* Long names keep their beginning, and always their offset. */
+/* Long names are cut before the offset. */
 static void resolve_program(const void *address, char out[STAMP_SITE_BYTES])
 {
     const uintptr_t at = (uintptr_t)address;
@@ -65,7 +69,7 @@ static void resolve_program(const void *address, char out[STAMP_SITE_BYTES])
 
 const char *site_text(site_cache *cache, const void *address)
 {
-    // Call sites of one loop often lie a power of two apart: Fibonacci hashing (Knuth 6.4) parts
+    // Call sites of one loop are often a power of two apart: Fibonacci hashing (Knuth 6.4) spreads
     // them.
     const size_t slot =
         (size_t)(((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> SITE_SHIFT);

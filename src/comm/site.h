@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site.h - the place in the program that started an operation, as text: "train_step+0x1c", else
- * "mnist+0x40a1". Of an operation that the library starts by itself it is the public function
- * ("ls_ddp_create"), else "Lockstep": those have a comm_label() as a rule.
+ * site.h - the call site of an operation as text: "train_step+0x1c", else "mnist+0x40a1". For an
+ * operation that the library starts itself it is the public function ("ls_ddp_create"), else
+ * "Lockstep".
  */
 #ifndef LS_COMM_SITE_H
 #define LS_COMM_SITE_H
@@ -12,8 +12,7 @@
 #define SITE_SLOTS 256
 #define SITE_SHIFT 56 /* 64 less the bits of a slot's number */
 
-/* Texts of addresses seen before, so that the symbol tables are searched once an address.
- * Zero-initialise. */
+/* Texts of earlier addresses, so that each is looked up once. Zero-initialise. */
 typedef struct site_cache {
     struct {
         const void *address;
@@ -21,7 +20,7 @@ typedef struct site_cache {
     } slots[SITE_SLOTS];
 } site_cache;
 
-/* The text of a return address; lives until the next call. Under the engine's lock. */
+/* The text of a return address, valid until the next call. Under the engine's lock. */
 const char *site_text(site_cache *cache, const void *address);
 
 #endif

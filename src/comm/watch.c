@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch.c - the engine's watchdog: reads notifications of the hub, reports long waits to it,
+ * detects timeouts and waits for ranks that have left. The driving thread calls it, under the
+ * engine's lock.
+ */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -11,9 +16,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_NS (250 * INT64_C(1000000)) /* at a work that waits for a rank that has left */
+#define CHECK_EVERY_NS (250 * MS_NS) /* of a work that waits for a rank that has left */
 
-/* --- news from the hub --- */
+/* --- notifications of the hub --- */
 
 static void break_groups(engine *e, const job_cause *cause)
 {
@@ -29,8 +34,8 @@ static void break_groups(engine *e, const job_cause *cause)
     }
 }
 
-/* The backend goes on polling the descriptor: from now on it is one that never has news. */
-static void silence_control(engine *e)
+/* The backend still polls the descriptor, so a descriptor that is never readable replaces it. */
+static void replace_control_fd(engine *e)
 {
     const int quiet = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
@@ -42,15 +47,15 @@ static void silence_control(engine *e)
     (void)close(quiet);
 }
 
-/* Rank 0's own hub ends with rank 0. If rank 0 took its leave, the others may go on without
- * news. */
+/* Rank 0's own hub ends with rank 0. If rank 0 has left in good order, the other ranks may continue
+ * without a hub. */
 static void lose_hub(engine *e)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
     char why[LS_ERROR_BYTES];
 
     text_format(why, sizeof(why), "%s", ls_last_error());
-    silence_control(e);
+    replace_control_fd(e);
     if (e->parts.hub_at_rank_0 && e->left_ns[0] != 0) {
         ls_log(LS_LOG_DEBUG, "comm", "rank 0 has left, and the job's hub with it");
         return;
@@ -61,16 +66,16 @@ static void lose_hub(engine *e)
         text_format(cause.text, sizeof(cause.text), "rank 0 (pid %d) ended without leaving the job",
                     (int)e->parts.pids[0]);
     } else {
-        text_format(cause.text, sizeof(cause.text), "the job's starter is gone: %.400s", why);
+        text_format(cause.text, sizeof(cause.text),
+                    "the connection to the launcher is lost: %.400s", why);
     }
     break_groups(e, &cause);
 }
 
-/* Works that wait for a rank that has left are looked at soon. */
-static void look_soon(engine *e, ls_comm *comm, int64_t now_ns)
+static void check_soon(engine *e, ls_comm *comm, int64_t now_ns)
 {
     list_for_each (at, &comm->works)
-        list_entry(at, ls_work, node)->next_look_ns = now_ns;
+        list_entry(at, ls_work, node)->next_check_ns = now_ns;
     e->next_watch_ns = now_ns;
 }
 
@@ -81,10 +86,10 @@ static void note_left(engine *e, int rank)
     if (e->left_ns[rank] == 0)
         e->left_ns[rank] = now_ns;
     list_for_each (it, &e->groups)
-        look_soon(e, list_entry(it, ls_comm, node), now_ns);
+        check_soon(e, list_entry(it, ls_comm, node), now_ns);
 }
 
-/* Without memory for it the end of that rank's connection is all that is known. */
+/* Without memory the leave is ignored, and the end of that rank's connection shows it later. */
 static void note_group_leave(engine *e, const group_leave *leave)
 {
     ls_comm *comm = engine_group(e, leave->group);
@@ -99,10 +104,10 @@ static void note_group_leave(engine *e, const group_leave *leave)
     if (r == comm->info.size || comm->left_after == NULL)
         return;
     comm->left_after[r] = leave->sequence + 1;
-    look_soon(e, comm, ls_now_ns());
+    check_soon(e, comm, ls_now_ns());
 }
 
-void watch_news(engine *e)
+void watch_poll_hub(engine *e)
 {
     char kept[LS_ERROR_BYTES];
     group_leave leave;
@@ -139,8 +144,8 @@ static bool has_failed(const engine *e)
     return e->end.kind != CAUSE_NONE || (e->opening != NULL && e->opening->status != LS_OK);
 }
 
-/* A rank that still joins sees no more of a death than a connection that ends, or a peer that
- * cannot be found. */
+/* While a rank joins, a lost connection or an unreachable peer may be the only sign of a
+ * failure. */
 ls_status watch_explain(engine *e, ls_status st)
 {
     const int64_t deadline_ms = ls_deadline_ms(CAUSE_GRACE_NS / 1000000);
@@ -148,23 +153,22 @@ ls_status watch_explain(engine *e, ls_status st)
 
     if (st == LS_OK || st == LS_EINVAL || st == LS_ENOMEM || st == LS_EMISMATCH || st == LS_EAUTH)
         return st;
-    watch_news(e);
+    watch_poll_hub(e);
     while (!has_failed(e) && e->parts.control != NULL && ls_deadline_left(deadline_ms) != 0) {
         (void)poll(&at, 1, ls_deadline_left(deadline_ms));
-        watch_news(e);
+        watch_poll_hub(e);
     }
     return has_failed(e) ? watch_failure(e) : st;
 }
 
 /* --- ranks that have left --- */
 
-/* The members that wait for this rank in the group are notified after which operation it left. */
 void watch_leave(engine *e, const ls_comm *comm)
 {
     if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
         return;
     if (comm->calls != NULL)
-        calls_tell(comm->calls, e->parts.control, ls_now_ns());
+        calls_send(comm->calls, e->parts.control, ls_now_ns());
     if (control_leave(e->parts.control, comm->info.id, comm->sequence, comm->info.size) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
 }
@@ -175,7 +179,7 @@ static bool is_message(const ls_work *w)
 }
 
 /* r: group rank */
-static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int r)
+static void break_for_leave(engine *e, ls_comm *comm, const ls_work *w, int r)
 {
     const int world_rank = comm->info.members[r];
     const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
@@ -192,73 +196,72 @@ static void blame_left(engine *e, ls_comm *comm, const ls_work *w, int r)
     engine_break(e, comm, &cause, cause_status(cause.kind), true);
 }
 
-typedef enum absence { IS_HERE = 0, HAS_DONE_ITS_PART, MAY_BE_UNDER_WAY, NEVER_COMES } absence;
+typedef enum presence { MEMBER_PRESENT = 0, MEMBER_DONE, MEMBER_UNDER_WAY, MEMBER_ABSENT } presence;
 
-/*
- * A rank that left after this operation has done its part in it; one that left before never will.
- * For messages, and for a rank that exited without leaving the group, what it sent may still be
- * under way for a while.
- */
-static absence absence_of(const engine *e, const ls_comm *comm, const ls_work *w, int r)
+/* A rank that left after this operation has done its part; a rank that left before it never does.
+ * For messages, and for a rank that exited without leaving the group, data may still be under
+ * way. */
+static presence presence_of(const engine *e, const ls_comm *comm, const ls_work *w, int r)
 {
     const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
 
     if (left_after == 0)
-        return e->left_ns[comm->info.members[r]] != 0 ? MAY_BE_UNDER_WAY : IS_HERE;
+        return e->left_ns[comm->info.members[r]] != 0 ? MEMBER_UNDER_WAY : MEMBER_PRESENT;
     if (is_message(w))
-        return MAY_BE_UNDER_WAY;
-    return left_after > w->b.op.stamp.sequence ? HAS_DONE_ITS_PART : NEVER_COMES;
+        return MEMBER_UNDER_WAY;
+    return left_after > w->b.op.stamp.sequence ? MEMBER_DONE : MEMBER_ABSENT;
 }
 
-/* Whether group rank `r` alone can keep the work from ending. A receive from any rank needs the
- * last one that is here. */
-static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_here)
+/* Whether the work cannot end without group rank `r`. A receive from any rank needs the last rank
+ * that is present. */
+static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_present)
 {
     if (r == comm->info.rank)
         return false;
     if (!is_message(w))
         return true;
-    return w->b.op.root == r || (w->b.op.root == LS_ANY_SOURCE && n_here == 0);
+    return w->b.op.root == r || (w->b.op.root == LS_ANY_SOURCE && n_present == 0);
 }
 
-static int count_here(const engine *e, const ls_comm *comm, const ls_work *w)
+static int count_present(const engine *e, const ls_comm *comm, const ls_work *w)
 {
     int n = 0;
 
     for (int r = 0; r < comm->info.size; r++)
-        n += r != comm->info.rank && absence_of(e, comm, w, r) == IS_HERE;
+        n += r != comm->info.rank && presence_of(e, comm, w, r) == MEMBER_PRESENT;
     return n;
 }
 
-/* What the hub knows of the group has come: only then it says something that a leave is not among
- * it. */
+/* Whether all leaves of the group that the hub knows have arrived. Before that a missing leave
+ * means nothing. */
 static bool knows_leaves(const engine *e, const ls_work *w)
 {
     return e->parts.control == NULL ||
            (w->is_reported && control_is_acknowledged(e->parts.control, w->ticket));
 }
 
-/* Of the members that the work waits for and that have left, the first: the others may have left
- * because of it. -1: none. */
+/* The first to leave of the members that the work waits for: others may have left because of it.
+ * -1: none. */
 static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const int n_here = is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_here(e, comm, w) : 0;
+    const int n_present =
+        is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_present(e, comm, w) : 0;
     const bool is_over = w->left_since_ns != 0 && now_ns - w->left_since_ns >= LEFT_GRACE_NS;
     int64_t first_ns = INT64_MAX;
     int first = -1;
 
     for (int r = 0; r < comm->info.size; r++) {
         const int64_t left_ns = e->left_ns[comm->info.members[r]];
-        absence a;
+        presence a;
 
-        if (!needs_rank(comm, w, r, n_here))
+        if (!needs_rank(comm, w, r, n_present))
             continue;
-        a = absence_of(e, comm, w, r);
-        if (a == MAY_BE_UNDER_WAY)
-            w->next_look_ns = now_ns + LOOK_EVERY_NS;
-        if (a == MAY_BE_UNDER_WAY && w->left_since_ns == 0 && knows_leaves(e, w))
+        a = presence_of(e, comm, w, r);
+        if (a == MEMBER_UNDER_WAY)
+            w->next_check_ns = now_ns + CHECK_EVERY_NS;
+        if (a == MEMBER_UNDER_WAY && w->left_since_ns == 0 && knows_leaves(e, w))
             w->left_since_ns = now_ns;
-        if ((a == NEVER_COMES || (a == MAY_BE_UNDER_WAY && is_over)) && left_ns < first_ns) {
+        if ((a == MEMBER_ABSENT || (a == MEMBER_UNDER_WAY && is_over)) && left_ns < first_ns) {
             first = r;
             first_ns = left_ns;
         }
@@ -273,18 +276,18 @@ static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 
     if (absent < 0)
         return true;
-    blame_left(e, comm, w, absent);
+    break_for_leave(e, comm, w, absent);
     return false;
 }
 
-/* --- what is late --- */
+/* --- long waits and timeouts --- */
 
 void watch_start(engine *e, ls_work *w)
 {
-    w->next_look_ns = w->start_ns + REPORT_AFTER_NS;
-    w->next_late_ns = w->start_ns + e->parts.late_ms * 1000000;
-    if (w->next_look_ns < e->next_watch_ns)
-        e->next_watch_ns = w->next_look_ns;
+    w->next_check_ns = w->start_ns + REPORT_AFTER_NS;
+    w->next_report_ns = w->start_ns + e->parts.late_ms * 1000000;
+    if (w->next_check_ns < e->next_watch_ns)
+        e->next_watch_ns = w->next_check_ns;
 }
 
 int64_t watch_next_ns(const engine *e)
@@ -292,7 +295,7 @@ int64_t watch_next_ns(const engine *e)
     return e->next_watch_ns;
 }
 
-/* The hub compares what all waiting ranks wait for, and names those that do not when it is late. */
+/* The hub compares the operations of all waiting ranks. is_late: it also makes a wait report. */
 static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int64_t now_ns)
 {
     const int pair[2] = {e->parts.rank,
@@ -309,7 +312,7 @@ static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int
     if (control_waiting(e->parts.control, &w->b.op.stamp, w->record, members,
                         is_pair ? 2 : comm->info.size, is_late ? 0 : -1,
                         (now_ns - w->start_ns) / 1000000, &w->ticket) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of a wait: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "a wait is not reported to the hub: %s", ls_last_error());
     ls_error_restore(kept);
 }
 
@@ -317,59 +320,60 @@ void watch_arrived(engine *e, const ls_work *w)
 {
     if (e->parts.control != NULL &&
         control_arrived(e->parts.control, &w->b.op.stamp, w->record) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of an end: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "the end of a wait is not reported to the hub: %s",
+               ls_last_error());
 }
 
-void watch_tell(engine *e, const job_cause *cause)
+void watch_report_cause(engine *e, const job_cause *cause)
 {
     if (e->parts.control != NULL && control_fail(e->parts.control, cause) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "the hub is not told of a failure: %s", ls_last_error());
+        ls_log(LS_LOG_DEBUG, "comm", "a failure is not reported to the hub: %s", ls_last_error());
 }
 
-/* The hub knows who has not come and adds that on its way to all ranks, this one included: hence
- * the suspicion. */
-static void break_late(engine *e, ls_comm *comm, const ls_work *w, int64_t now_ns)
+/* The hub adds the missing ranks to the cause and sends it to all ranks, including this one. The
+ * group waits for that text. */
+static void break_timed_out(engine *e, ls_comm *comm, const ls_work *w, int64_t now_ns)
 {
     job_cause cause = {.kind = CAUSE_DEADLINE, .group = comm->info.id, .rank = -1};
     char op[160];
 
-    text_format(cause.text, sizeof(cause.text), "rank %d waited %.1f s in %s: its timeout",
+    text_format(cause.text, sizeof(cause.text), "rank %d timed out after %.1f s in %s",
                 e->parts.rank, (double)(now_ns - w->start_ns) / 1e9,
                 stamp_text(op, sizeof(op), &w->b.op.stamp));
-    watch_tell(e, &cause);
+    watch_report_cause(e, &cause);
     engine_suspect(e, comm, &cause, LS_EDEADLINE);
 }
 
 /* False when the group broke. */
-static bool look_at_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
+static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 {
     const int64_t timeout_ns =
         e->parts.operation_ms < 0 ? INT64_MAX : e->parts.operation_ms * 1000000;
-    const bool is_late = now_ns >= w->next_late_ns;
+    const bool is_late = now_ns >= w->next_report_ns;
 
     if (now_ns - w->start_ns >= timeout_ns) {
-        break_late(e, comm, w, now_ns);
+        break_timed_out(e, comm, w, now_ns);
         return true;
     }
-    if (now_ns >= w->next_look_ns) {
+    if (now_ns >= w->next_check_ns) {
         if (!w->is_reported || is_late)
             report(e, comm, w, is_late, now_ns);
         if (is_late)
-            w->next_late_ns = now_ns + (now_ns - w->start_ns);
-        w->next_look_ns = INT64_MAX;
+            w->next_report_ns = now_ns + (now_ns - w->start_ns);
+        w->next_check_ns = INT64_MAX;
         if (!check_left(e, comm, w, now_ns))
             return false;
     }
-    if (w->next_look_ns > w->next_late_ns)
-        w->next_look_ns = w->next_late_ns;
-    if (timeout_ns != INT64_MAX && w->next_look_ns > w->start_ns + timeout_ns)
-        w->next_look_ns = w->start_ns + timeout_ns;
+    if (w->next_check_ns > w->next_report_ns)
+        w->next_check_ns = w->next_report_ns;
+    if (timeout_ns != INT64_MAX && w->next_check_ns > w->start_ns + timeout_ns)
+        w->next_check_ns = w->start_ns + timeout_ns;
     return true;
 }
 
-/* A failure that nobody explained better. A peer that took its leave is no failure: works that need
- * it say so. */
-static void settle(engine *e, ls_comm *comm)
+/* No better cause has arrived. A peer that has left in good order is not a failure: works that need
+ * it detect the leave. */
+static void settle_suspect(engine *e, ls_comm *comm)
 {
     const job_cause cause = comm->suspect;
     const bool has_left = cause.rank >= 0 && cause.rank < e->parts.size &&
@@ -380,16 +384,16 @@ static void settle(engine *e, ls_comm *comm)
         engine_break(e, comm, &cause, comm->suspect_status, true);
 }
 
-static int64_t look_at_group(engine *e, ls_comm *comm, int64_t now_ns)
+static int64_t check_group(engine *e, ls_comm *comm, int64_t now_ns)
 {
     int64_t next_ns = INT64_MAX;
 
     if (comm->has_suspect && now_ns >= comm->suspect_until_ns)
-        settle(e, comm);
+        settle_suspect(e, comm);
     if (comm->status != LS_OK)
         return next_ns;
     if (comm->calls != NULL && now_ns >= calls_next_ns(comm->calls))
-        calls_tell(comm->calls, e->parts.control, now_ns);
+        calls_send(comm->calls, e->parts.control, now_ns);
     if (comm->calls != NULL)
         next_ns = calls_next_ns(comm->calls);
     list_for_each (it, &comm->works) {
@@ -397,15 +401,15 @@ static int64_t look_at_group(engine *e, ls_comm *comm, int64_t now_ns)
 
         if (comm->has_suspect)
             break;
-        if (!look_at_work(e, comm, w, now_ns))
+        if (!check_work(e, comm, w, now_ns))
             return INT64_MAX;
-        if (w->next_look_ns < next_ns)
-            next_ns = w->next_look_ns;
+        if (w->next_check_ns < next_ns)
+            next_ns = w->next_check_ns;
     }
     return comm->has_suspect ? comm->suspect_until_ns : next_ns;
 }
 
-static void look_at_all(engine *e, int64_t now_ns)
+static void check_all(engine *e, int64_t now_ns)
 {
     char kept[LS_ERROR_BYTES];
     int64_t next_ns = INT64_MAX;
@@ -413,7 +417,7 @@ static void look_at_all(engine *e, int64_t now_ns)
     ls_error_save(kept);
     e->next_watch_ns = INT64_MAX;
     list_for_each (it, &e->groups) {
-        const int64_t at_ns = look_at_group(e, list_entry(it, ls_comm, node), now_ns);
+        const int64_t at_ns = check_group(e, list_entry(it, ls_comm, node), now_ns);
 
         if (at_ns < next_ns)
             next_ns = at_ns;
@@ -423,20 +427,20 @@ static void look_at_all(engine *e, int64_t now_ns)
     ls_error_restore(kept);
 }
 
-void watch_look(engine *e, int64_t now_ns)
+void watch_check(engine *e, int64_t now_ns)
 {
     engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
-        watch_news(e);
+        watch_poll_hub(e);
         if (e->parts.control != NULL)
             (void)control_watch(e->parts.control);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;
     }
     if (now_ns >= e->next_watch_ns)
-        look_at_all(e, now_ns);
+        check_all(e, now_ns);
 }
 
-void watch_forgive(engine *e, int64_t gap_ns)
+void watch_shift_deadlines(engine *e, int64_t gap_ns)
 {
     ls_log(LS_LOG_DEBUG, "comm", "this process was stopped for %.1f s", (double)gap_ns / 1e9);
     list_for_each (it, &e->groups) {
@@ -444,9 +448,9 @@ void watch_forgive(engine *e, int64_t gap_ns)
             ls_work *w = list_entry(at, ls_work, node);
 
             w->start_ns += gap_ns;
-            if (w->next_look_ns != INT64_MAX)
-                w->next_look_ns += gap_ns;
-            w->next_late_ns += gap_ns;
+            if (w->next_check_ns != INT64_MAX)
+                w->next_check_ns += gap_ns;
+            w->next_report_ns += gap_ns;
         }
     }
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * work.c - the public functions of handles (ls_work). A handle outlives its group and then has the
+ * final status and text.
+ */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/engine.h"
 
-/* The handle's group is gone; the handle itself is all that is left. */
+/* The status of a handle without a group. */
 static ls_status end_of_orphan(const ls_work *w)
 {
     if (w->status == LS_OK)

@@ -8,6 +8,7 @@ trap 'rm -rf "$work"' EXIT
 
 # rate OPERATION CONNECTIONS: bus bandwidth in GB/s
 rate() {
+    rm -f "$work/rows"
     LD_PRELOAD=$library PACED_BYTES=20000000 LOCKSTEP_CONNECTIONS=$2 \
         "$lockstep" bench "$1" -g 2 --transport tcp -b 4M -e 4M -w 1 -n 3 -c 0 -J "$work/rows" >"$work/text" 2>&1 || { cat "$work/text"; exit 1; }
     sed -n 's/.*"bus_bw": *\([0-9.e+-]*\).*/\1/p' "$work/rows" | head -n 1

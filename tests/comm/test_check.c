@@ -23,7 +23,7 @@ static void numbers_out_of_range_are_refused(void **state)
     assert_ok(check(good));
     op.dtype = (ls_dtype)LS_DTYPE_COUNT;
     assert_status(check(op), LS_EINVAL);
-    assert_told("reduce: 8 is no type");
+    assert_told("reduce: 8 is not a type");
     op = good;
     op.redop = (ls_reduce_op)LS_REDUCE_OP_COUNT;
     assert_status(check(op), LS_EINVAL);

@@ -57,7 +57,7 @@ static int32_t value(int from, int to, size_t i)
     return from * 10000 + to * 100 + (int32_t)i;
 }
 
-static void begin(scene *s, int n, coll op, compose_way way)
+static void begin(scene *s, int n, coll op, compose_mode way)
 {
     s->n = n;
     for (int r = 0; r < n; r++) {
@@ -76,10 +76,10 @@ static void begin(scene *s, int n, coll op, compose_way way)
 static void exchange(scene *s)
 {
     for (int r = 0; r < s->n; r++) {
-        compose_keep_own(&s->c[r]);
+        compose_copy_own(&s->c[r]);
         for (int step = 1; step < s->n; step++) {
-            const compose_leg in = compose_leg_at(&s->c[r], step);
-            const compose_leg out = compose_leg_at(&s->c[in.from], step);
+            const compose_exchange in = compose_exchange_at(&s->c[r], step);
+            const compose_exchange out = compose_exchange_at(&s->c[in.from], step);
 
             assert_int_equal(out.to, r);
             assert_int_equal(out.n_out, in.n_in);
@@ -373,7 +373,7 @@ static void ranks_without_a_result_keep_what_they_have(void **state)
 {
     LS_UNUSED(state);
     for (int form = 0; form < 4; form++) {
-        const compose_way way = (form & 1) != 0 ? COMPOSE_IN_AND_OUT : COMPOSE_IN_PLACE;
+        const compose_mode way = (form & 1) != 0 ? COMPOSE_IN_AND_OUT : COMPOSE_IN_PLACE;
         const ls_dtype type = (form & 2) != 0 ? LS_BF16 : LS_I32;
         scene *s = make_scene();
 
@@ -383,7 +383,7 @@ static void ranks_without_a_result_keep_what_they_have(void **state)
         assert_non_null(s->c[1].out);
         for (int r = 0; r < 3; r += 2) {
             assert_true((s->c[r].out != NULL) == (way == COMPOSE_IN_AND_OUT));
-            assert_true((s->c[r].room != NULL) == (way == COMPOSE_IN_AND_OUT || type == LS_BF16));
+            assert_true((s->c[r].buffer != NULL) == (way == COMPOSE_IN_AND_OUT || type == LS_BF16));
             assert_true(s->c[r].out != s->dst[r]);
         }
         add_up(s, compose_partial(type), 5, LS_MAX);

@@ -60,7 +60,7 @@ typedef struct row {
     const char *family;
     int rank, size, local_size;
     hub_location hub_at;
-    const char *place;
+    const char *location;
     const char *warning; /* a part of it */
 } row;
 
@@ -140,7 +140,7 @@ static const row good[] = {
      4,
      2,
      HUB_AT_PMIX,
-     "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached, or "
+     "set MASTER_ADDR and MASTER_PORT to the address of rank 0, or "
      "LOCKSTEP_STORE=file://PATH to a file that all hosts share (mpirun -x NAME passes it on)",
      NULL},
     {"Open MPI over hosts with a file",
@@ -319,7 +319,7 @@ static const row good[] = {
      3,
      HUB_AT_URL,
      "unix:@hub",
-     "LOCKSTEP_RANK says rank 1 of 3, but PMI_RANK says rank 0 of 2"},
+     "LOCKSTEP_RANK means rank 1 of 3, but PMI_RANK means rank 0 of 2"},
     {"a lonely PMIx rank",
      {{"PMIX_RANK", "1", "PMIX_NAMESPACE", "x"}},
      "",
@@ -354,7 +354,7 @@ static void families_are_found_in_their_order(void **state)
         assert_int_equal(id.size, r->size);
         assert_int_equal(id.local_size, r->local_size);
         assert_int_equal(id.hub_at, r->hub_at);
-        assert_string_equal(id.place, r->place);
+        assert_string_equal(id.location, r->location);
         if (r->warning == NULL)
             assert_string_equal(id.warning, "");
         else
@@ -447,7 +447,7 @@ static void options_beat_the_environment(void **state)
     opt.init_method = "tcp://10.0.0.9:4000";
     assert_ok(find(&v, &opt, &id));
     assert_int_equal(id.hub_at, HUB_AT_MASTER);
-    assert_string_equal(id.place, "10.0.0.9:4000");
+    assert_string_equal(id.location, "10.0.0.9:4000");
 
     opt.init_method = "file:///tmp/x";
     assert_ok(find(&v, &opt, &id));

@@ -99,7 +99,7 @@ static void a_long_barrier_is_reported(void **state)
     helper = fork();
     if (helper == 0) {
         const bool is_said =
-            lines_await(lines, "not all ranks have come to the starter's PMI barrier");
+            lines_await(lines, "not all ranks have reached the launcher's PMI barrier");
 
         will_answer("cmd=barrier_out\n");
         _exit(is_said ? 0 : 1);

@@ -136,10 +136,10 @@ static ls_status store_body(const ls_test_rank *self, void *arg)
     (void)lines_take_stderr(lines);
     text_format(url, sizeof(url), "file://%s/join%d", folder, absent);
     if (self->rank == absent)
-        LS_CHECK(lines_await(lines, absent == 0 ? "s: rank 0 of 3 has not come"
-                                                : "1, 2 of 3 have not come"));
+        LS_CHECK(lines_await(lines, absent == 0 ? "s: rank 0 of 3 has not joined"
+                                                : "1, 2 of 3 have not joined"));
     if (self->rank == 2 && absent == 1)
-        LS_CHECK(lines_await(lines, "1, 2 of 3 have not come"));
+        LS_CHECK(lines_await(lines, "1, 2 of 3 have not joined"));
     LS_TRY(ls_store_open(url, NULL, &opt.store));
     st = comm_init_in(self->env, &opt, &comm);
     if (st == LS_OK)

@@ -139,7 +139,7 @@ def a_stopped_rank_is_ended_at_the_operations_timeout():
     job = job_of(ranks[0])
     os.kill(ranks[1], signal.SIGSTOP)
     output = finish(launcher, None, timeout=60)
-    said = [line for line in output.splitlines() if "its timeout" in line]
+    said = [line for line in output.splitlines() if "timed out after" in line]
     assert launcher.returncode != 0, output
     assert said and " 1 (pid " in said[0] and "stopped" in said[0], output
     assert_nothing_left(job)

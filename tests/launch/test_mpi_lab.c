@@ -230,7 +230,7 @@ static void joining_through_pmix_says_that_it_takes_long(void **state)
         "exec " LOCKSTEP_BIN "/message_passing",
         file);
     j = start_open_mpi(JOB_LIST("-x", "LOCKSTEP_LATE_MS=200", "sh", "-c", script));
-    job_await_text(j, 1, "not all ranks have come to the starter's PMIx fence");
+    job_await_text(j, 1, "not all ranks have reached the launcher's PMIx fence");
     assert_int_equal(close(creat(file, 0600)), 0);
     expect_passed(j);
     (void)unlink(file);

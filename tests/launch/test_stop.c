@@ -251,7 +251,7 @@ static void a_rank_that_stays_stopped_is_ended_at_the_operations_timeout(void **
     since_ms = ls_now_ms();
     job_expect_code(j, 1);
     job_expect(j, ls_now_ms() - since_ms >= 1400);
-    job_expect(j, job_printed(j, 1, "its timeout"));
+    job_expect(j, job_printed(j, 1, "timed out after"));
     job_expect_gone(j);
 }
 

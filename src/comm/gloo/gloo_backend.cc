@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gloo_backend.cc - opens and closes the Gloo backend and its groups, and runs operations in
+ * threads, because Gloo's calls block; the engine calls it through lockstep_backend. A group that
+ * has ended never touches the caller's memory.
+ */
 #include "comm/gloo/gloo_backend.h"
 
 #include <gloo/rendezvous/store.h>
@@ -14,14 +19,13 @@
 namespace
 {
 
-constexpr int connect_ms = 60000;    // for the members of a group to come
-constexpr int never_ms = 1000000000; // the engine watches over how long operations take
-constexpr int end_ms = 500;          // for the threads of a group that broke
-constexpr int sleep_ms = 100;        // a wake that another sleeper saw first costs this at most
+constexpr int connect_ms = 60000;    // for the members of a group to join
+constexpr int never_ms = 1000000000; // the engine checks timeouts
+constexpr int end_ms = 500;          // for the threads of a broken group
+constexpr int sleep_ms = 100;        // bounds the delay of a wake that another thread has taken
 
-/* How the exception under way is told; Gloo's own without the place in its sources that stands in
- * front. */
-ls_status tell(std::string *text)
+/* The status and text of the current exception, without the source position of Gloo's own. */
+ls_status describe_exception(std::string *text)
 {
     try {
         throw;
@@ -33,27 +37,27 @@ ls_status tell(std::string *text)
         return LS_EMISMATCH;
     } catch (const std::exception &e) {
         const std::string all = e.what();
-        const size_t place = all.compare(0, 1, "[") == 0 ? all.find("] ") : std::string::npos;
+        const size_t prefix = all.compare(0, 1, "[") == 0 ? all.find("] ") : std::string::npos;
 
-        *text = "Gloo: " + (place == std::string::npos ? all : all.substr(place + 2));
+        *text = "Gloo: " + (prefix == std::string::npos ? all : all.substr(prefix + 2));
         return LS_EPEER;
     }
 }
 
-// --- what connects a group ---
+// --- connecting a group ---
 
-/* Gloo's store is the job's own; each group has a corner of it. */
+/* Gloo's store is the job's; each group has a key prefix. */
 class job_store : public gloo::rendezvous::Store
 {
   public:
     job_store(const comm_host *h, uint32_t group)
-        : host(h), corner("gloo/" + std::to_string(group) + "/")
+        : host(h), prefix("gloo/" + std::to_string(group) + "/")
     {
     }
 
     void set(const std::string &key, const std::vector<char> &value) override
     {
-        if (host->publish(host->self, (corner + key).c_str(), value.data(), value.size()) != LS_OK)
+        if (host->publish(host->self, (prefix + key).c_str(), value.data(), value.size()) != LS_OK)
             throw std::runtime_error("the job's store failed");
     }
 
@@ -62,8 +66,8 @@ class job_store : public gloo::rendezvous::Store
         void *value = nullptr;
         size_t bytes = 0;
 
-        if (host->lookup(host->self, (corner + key).c_str(), connect_ms, &value, &bytes) != LS_OK)
-            throw std::runtime_error("a rank of the group has not come");
+        if (host->lookup(host->self, (prefix + key).c_str(), connect_ms, &value, &bytes) != LS_OK)
+            throw std::runtime_error("a rank of the group has not joined");
         const std::vector<char> copy(static_cast<char *>(value),
                                      static_cast<char *>(value) + bytes);
         host->free(value);
@@ -83,15 +87,14 @@ class job_store : public gloo::rendezvous::Store
 
   private:
     const comm_host *host;
-    const std::string corner;
+    const std::string prefix;
 };
 
-/* The interface that was chosen, else the address where this rank expects the others, else this
- * host alone. */
+/* The requested interface, else the address at which this rank listens, else loopback. */
 gloo::transport::tcp::attr choose_address(const comm_boot *boot)
 {
     const char *name =
-        getenv("GLOO_SOCKET_IFNAME"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        getenv("GLOO_SOCKET_IFNAME"); // NOLINT(concurrency-mt-unsafe): no thread sets it
     const boot_record *own = &boot->records[boot->rank];
     char host[NI_MAXHOST] = "127.0.0.1";
     gloo::transport::tcp::attr attr;
@@ -112,7 +115,7 @@ gloo::transport::tcp::attr choose_address(const comm_boot *boot)
 
 // --- threads ---
 
-/* Runs an operation. The end of one whose group broke is nobody's any more, nor is its record. */
+/* Runs an operation. After its group broke, the result is dropped and the record is invalid. */
 void attempt(backend_group *g, gloo_work *record, const gloo_run &run)
 {
     gloo_work end;
@@ -120,7 +123,7 @@ void attempt(backend_group *g, gloo_work *record, const gloo_run &run)
     try {
         end.source = run();
     } catch (...) {
-        end.status = tell(&end.text);
+        end.status = describe_exception(&end.text);
     }
     std::lock_guard<std::mutex> lock(g->mu);
 
@@ -139,7 +142,7 @@ void serve(backend_group *g, gloo_worker *w)
     (void)pthread_setname_np(pthread_self(), "ls-gloo");
     while (!g->is_ending) {
         if (w->tasks.empty()) {
-            w->is_back = true;
+            w->is_idle = true;
             g->changed.wait(lock);
             continue;
         }
@@ -152,24 +155,24 @@ void serve(backend_group *g, gloo_worker *w)
         }
         lock.lock();
     }
-    w->is_back = true;
+    w->is_idle = true;
     g->changed.notify_all();
 }
 
-/* For a message a thread that nobody uses, a new one if there is none. Under g->mu. */
+/* For a message an idle thread, or a new one if there is none. Under g->mu. */
 gloo_worker *find_worker(backend_group *g, bool is_message)
 {
     if (!is_message)
         return &g->workers.front();
     for (auto w = std::next(g->workers.begin()); w != g->workers.end(); ++w) {
-        if (w->is_back)
+        if (w->is_idle)
             return &*w;
     }
     g->workers.emplace_back();
     return &g->workers.back();
 }
 
-void give(backend_group *g, backend_work *work, bool is_message, gloo_run run)
+void enqueue(backend_group *g, backend_work *work, bool is_message, gloo_run run)
 {
     std::lock_guard<std::mutex> lock(g->mu);
     gloo_worker *w = find_worker(g, is_message);
@@ -180,12 +183,12 @@ void give(backend_group *g, backend_work *work, bool is_message, gloo_run run)
     g->works.back().work = work;
     w->tasks.emplace_back(
         [g, record = &g->works.back(), run = std::move(run)] { attempt(g, record, run); });
-    w->is_back = false;
+    w->is_idle = false;
     g->changed.notify_all();
 }
 
-/* Ends all waits: of connections by Gloo's own way when a wait takes too long, of what it then
- * forgets by hand. */
+/* Ends all waits: Gloo closes its connections when a wait times out; the waits that this leaves are
+ * aborted one by one. */
 void end_waits(backend_group *g)
 {
     for (gloo::transport::UnboundBuffer *each : g->transfers) {
@@ -197,28 +200,28 @@ void end_waits(backend_group *g)
 
         late->waitRecv(nullptr, std::chrono::milliseconds(0));
     } catch (const std::exception &) {
-        return; // as it should
+        return; // expected
     }
 }
 
-/* False: a thread waits inside Gloo for a message that had begun, and will until the process
- * ends. */
+/* False: a thread waits inside Gloo for the rest of a message, and does so until the process
+ * exits. */
 bool end_workers(backend_group *g, bool has_broken)
 {
     std::unique_lock<std::mutex> lock(g->mu);
     std::list<std::thread> to_join;
-    const auto are_back = [g] {
+    const auto are_idle = [g] {
         return std::all_of(g->workers.begin(), g->workers.end(),
-                           [](const gloo_worker &w) { return w.is_back; });
+                           [](const gloo_worker &w) { return w.is_idle; });
     };
 
     g->is_ending = true;
     g->changed.notify_all();
     if (has_broken)
         end_waits(g);
-    const bool all_back = g->changed.wait_for(lock, std::chrono::milliseconds(end_ms), are_back);
+    const bool all_idle = g->changed.wait_for(lock, std::chrono::milliseconds(end_ms), are_idle);
     for (gloo_worker &w : g->workers) {
-        if (w.is_back)
+        if (w.is_idle)
             to_join.push_back(std::move(w.thread));
         else
             w.thread.detach();
@@ -228,17 +231,17 @@ bool end_workers(backend_group *g, bool has_broken)
         if (thread.joinable())
             thread.join();
     }
-    return all_back;
+    return all_idle;
 }
 
-// --- life ---
+// --- opening and closing ---
 
 int gloo_probe(const backend_need *need)
 {
     if (strcmp(need->transport, "shm") != 0)
         return 2;
     (void)comm_host_fail(need->host, LS_EUNSUPPORTED,
-                         "Gloo has no shared memory: transport tcp or auto");
+                         "Gloo has no shared memory: use transport tcp or auto");
     return 0;
 }
 
@@ -255,7 +258,7 @@ ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state 
         s->device = gloo::transport::tcp::CreateDevice(choose_address(boot));
     } catch (...) {
         foreign_close(&s->waker);
-        (void)tell(&why);
+        (void)describe_exception(&why);
         return comm_host_fail(host, LS_ESYSTEM, "%s", why.c_str());
     }
     *out = s.release();
@@ -264,7 +267,7 @@ ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state 
 
 void gloo_close(backend_state *s, int64_t timeout_ms)
 {
-    LS_UNUSED(timeout_ms); // what was sent is the kernel's, which delivers it
+    LS_UNUSED(timeout_ms); // the kernel delivers what was sent
     s->device.reset();
     foreign_close(&s->waker);
     delete s;
@@ -285,7 +288,7 @@ ls_status gloo_open_group(backend_state *s, const group_info *info, backend_grou
         g->context->connectFullMesh(store, s->device);
         g->context->setTimeout(std::chrono::milliseconds(never_ms));
     } catch (...) {
-        const ls_status st = tell(&why);
+        const ls_status st = describe_exception(&why);
 
         return comm_host_fail(s->host, st, "a group of %d ranks: %s", info->size, why.c_str());
     }
@@ -319,11 +322,11 @@ void gloo_start(backend_group *g, backend_work *work)
 
     try {
         if (is_message)
-            give(g, work, true, gloo_call_message(g, work->op));
+            enqueue(g, work, true, gloo_call_message(g, work->op));
         else
-            give(g, work, false, [g, op = work->op] { return gloo_call_run(g, op); });
+            enqueue(g, work, false, [g, op = work->op] { return gloo_call_run(g, op); });
     } catch (...) {
-        const ls_status st = tell(&why);
+        const ls_status st = describe_exception(&why);
 
         host->done(host->self, work, st, why.c_str());
     }
@@ -369,8 +372,8 @@ void gloo_wake(backend_state *s)
     foreign_wake(&s->waker);
 }
 
-/* Nothing of the group touches the caller's memory when this returns: what is stuck only waits, on
- * closed connections. */
+/* After this no thread of the group touches the caller's memory: a stuck one waits on a closed
+ * connection. */
 void gloo_abort_group(backend_group *g, ls_status status, const char *text)
 {
     const comm_host *host = g->state->host;

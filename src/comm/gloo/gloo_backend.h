@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gloo_backend.h - Gloo's collectives over its TCP transport behind our contract. The one folder in
- * C++, as Gloo is.
+ * gloo_backend.h - Gloo's collectives over its TCP transport as a backend. This is the only folder
+ * in C++, because Gloo is C++.
  *
- *   gloo_backend.cc  life, groups, what connects them, and the threads in which Gloo's calls block
+ *   gloo_backend.cc  opening and closing, groups and their connections, threads
  *   gloo_calls.cc    one operation
  */
 #ifndef LS_GLOO_BACKEND_H
@@ -28,11 +28,10 @@ extern "C" {
 #include <string>
 #include <thread>
 
-/* What runs an operation to its end and throws what Gloo throws; of a receive it gives the rank
- * that sent. */
+/* Runs an operation to its end and throws Gloo's exceptions; returns the sender of a receive. */
 using gloo_run = std::function<int()>;
 
-/* The peer's message is another than this rank expects. */
+/* The peer's message differs from the receive. */
 class gloo_mismatch : public std::runtime_error
 {
     using std::runtime_error::runtime_error;
@@ -45,7 +44,7 @@ struct backend_state {
     std::list<backend_group *> groups;
 };
 
-/* One operation under way, and how it has ended. */
+/* One operation under way, and its result. */
 struct gloo_work {
     backend_work *work = nullptr;
     bool has_ended = false;
@@ -55,32 +54,32 @@ struct gloo_work {
 };
 
 /*
- * A thread "ls-gloo", which does what it is given, one after the other: a group's first one its
- * collectives, each other one a message at a time, so that none waits for another.
+ * A thread "ls-gloo", which runs its tasks in order: the first thread of a group runs the
+ * collectives, each other one a message at a time, so that no message waits for another operation.
  */
 struct gloo_worker {
     std::thread thread;
     std::deque<std::function<void()>> tasks;
-    bool is_back = true; // waits for a task, or has ended
+    bool is_idle = true; // waits for a task, or has ended
 };
 
 struct backend_group {
     backend_state *state = nullptr;
     const group_info *info = nullptr;
     std::shared_ptr<gloo::rendezvous::Context> context;
-    bool is_stuck = false; // a thread of it stays inside Gloo
+    bool is_stuck = false; // a thread remains inside Gloo
 
-    std::mutex mu; // guards what follows; leaf
+    std::mutex mu; // guards the following members; leaf
     std::condition_variable changed;
     bool is_ending = false;
-    std::set<gloo::transport::UnboundBuffer *> transfers; // of ours, in which threads may wait
+    std::set<gloo::transport::UnboundBuffer *> transfers; // in which threads may wait
     std::list<gloo_work> works;
     std::list<gloo_worker> workers = std::list<gloo_worker>(1);
 };
 
 /* Runs one collective to its end. */
 int gloo_call_run(backend_group *g, const coll &op);
-/* Starts a send or receive without blocking; gives what waits for its end. */
+/* Starts a send or receive without blocking; returns the function that waits for its end. */
 gloo_run gloo_call_message(backend_group *g, const coll &op);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One operation as Gloo's calls.
+ * gloo_calls.cc - one operation as calls of Gloo, for the threads of gloo_backend.cc.
  *
- * Gloo's own are all_reduce and reduce, which are given our kernels, broadcast and barrier.
- * Everything that is cut by rank is an exchange of messages, which does in one step what Gloo does
- * in a ring (and Gloo of 2022 has no reduce_scatter).
+ * Gloo runs all_reduce and reduce, with Lockstep's kernels, broadcast and barrier. Operations on
+ * buffers divided by rank exchange messages in one step instead of Gloo's ring (and Gloo of 2022
+ * has no reduce_scatter).
  *
- * The tag of a call is a digest of what was called. Ranks that call different things do not
- * understand each other and wait, until the hub, which compares what ranks wait for, says so; with
- * equal tags Gloo would end the process.
+ * The tag of a call is a digest of the operation. Ranks that call different operations therefore
+ * wait, until the hub compares their waits and breaks the group; with equal tags Gloo would end the
+ * process.
  *
- * A send is a header, which says what comes, and the data, which the receiver asks for once it
- * knows that it fits: Gloo would end the process of a receiver that gets more than it expects.
+ * A send is a header and the data. The receiver receives the data only if the header fits, because
+ * Gloo would end the process of a receiver that gets more than it expects.
  */
 #include "comm/gloo/gloo_backend.h"
 
@@ -26,12 +26,11 @@
 namespace
 {
 
-constexpr uint8_t exchange_prefix = 0x40; // Gloo's own are below
+constexpr uint8_t exchange_prefix = 0x40; // Gloo's own prefixes are below
 constexpr uint64_t header_prefix = 0x41;
 constexpr uint64_t data_prefix = 0x42;
 
-/* Memory of ours on its way to another rank or from one. Whoever ends the group ends the wait for
- * it. */
+/* A send or receive of Lockstep's memory. The end of the group ends the wait for it. */
 class transfer
 {
   public:
@@ -61,13 +60,13 @@ class transfer
         buffer->send(to, slot);
     }
 
-    /* from: a rank, or several of which one is to send. */
+    /* from: a rank, or several of which any may send. */
     template <class ranks> void recv(const ranks &from, uint64_t slot)
     {
         buffer->recv(from, slot);
     }
 
-    /* Gives the rank that sent. */
+    /* Returns the sender. */
     int wait()
     {
         int source = -1;
@@ -99,7 +98,7 @@ uint32_t digest(const op_stamp &s)
     return hash;
 }
 
-/* A group that ends has no use for more, and its caller's memory is about to go. */
+/* A group that ends must not touch the caller's memory. */
 void check_group(backend_group *g)
 {
     std::lock_guard<std::mutex> lock(g->mu);
@@ -115,7 +114,7 @@ template <class element, class options> void set_buffers(const composed &c, opti
     o.setOutput(static_cast<element *>(c.out), c.op->count);
 }
 
-/* All_reduce and reduce. The element's size is all that Gloo wants of a type. */
+/* all_reduce and reduce. Gloo needs only the size of an element. */
 template <class options> void set_reduction(backend_group *g, const composed &c, options &o)
 {
     const ls_dtype type = compose_partial(c.op->dtype);
@@ -146,14 +145,14 @@ void exchange(backend_group *g, const composed &c, uint32_t tag)
     const uint64_t slot = gloo::Slot::build(exchange_prefix, tag);
     std::list<transfer> transfers;
 
-    compose_keep_own(&c);
+    compose_copy_own(&c);
     for (int i = 1; i < g->info->size; i++) {
-        const compose_leg leg = compose_leg_at(&c, i);
+        const compose_exchange x = compose_exchange_at(&c, i);
 
-        if (leg.n_in > 0)
-            transfers.emplace_back(g, leg.in, leg.n_in * size).recv(leg.from, slot);
-        if (leg.n_out > 0)
-            transfers.emplace_back(g, leg.out, leg.n_out * size).send(leg.to, slot);
+        if (x.n_in > 0)
+            transfers.emplace_back(g, x.in, x.n_in * size).recv(x.from, slot);
+        if (x.n_out > 0)
+            transfers.emplace_back(g, x.out, x.n_out * size).send(x.to, slot);
     }
     for (transfer &t : transfers)
         (void)t.wait();
@@ -198,7 +197,7 @@ void run(backend_group *g, const composed &c, uint32_t tag)
 
 // --- messages ---
 
-/* Numbers of messages come back after 16 Mi of one tag; none lives so long. */
+/* Numbers repeat after 16 Mi messages of one tag, which are never pending at the same time. */
 uint64_t slot_of(uint64_t prefix, int tag, uint64_t sequence)
 {
     return prefix << 56 | static_cast<uint64_t>(tag) << 24 | (sequence & 0xFFFFFF);
@@ -217,7 +216,7 @@ class message
             head = {op.count, op.stamp.sequence, static_cast<uint64_t>(op.dtype)};
             head_transfer.send(op.root, slot);
             if (op.count > 0)
-                carry().send(op.root, data_slot());
+                start_body().send(op.root, data_slot());
         } else if (op.root != LS_ANY_SOURCE) {
             head_transfer.recv(op.root, slot);
         } else {
@@ -232,7 +231,7 @@ class message
         if (op.kind == COLL_RECV) {
             check_fit(source);
             if (op.count > 0)
-                carry().recv(source, data_slot());
+                start_body().recv(source, data_slot());
         }
         if (body != nullptr)
             (void)body->wait();
@@ -251,7 +250,7 @@ class message
         return slot_of(data_prefix, op.tag, head.sequence);
     }
 
-    transfer &carry()
+    transfer &start_body()
     {
         const void *at = op.kind == COLL_SEND ? op.src : op.dst;
 
@@ -293,7 +292,7 @@ class message
     const coll op;
     header head{};
     transfer head_transfer;
-    std::unique_ptr<transfer> body; // NULL: not asked for yet, or nothing to carry
+    std::unique_ptr<transfer> body; // NULL: not started yet, or no data
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Gloo module, the one place with C++. Built where libgloo and a C++ compiler are.
+# The Gloo module, the only C++ code. Built where libgloo and a C++ compiler are installed.
 find_path(GLOO_INCLUDE_DIR gloo/rendezvous/context.h)
 find_library(GLOO_LIBRARY gloo)
 mark_as_advanced(GLOO_INCLUDE_DIR GLOO_LIBRARY)
@@ -12,10 +12,11 @@ endif()
 enable_language(CXX)
 message(STATUS "backend gloo: with ${GLOO_LIBRARY}")
 add_library(lockstep_gloo MODULE gloo/gloo_backend.cc gloo/gloo_calls.cc compose.c foreign.c)
-set_target_properties(lockstep_gloo PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
-                      CXX_VISIBILITY_PRESET hidden)
+set_target_properties(lockstep_gloo PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
+                      CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden)
 target_compile_options(lockstep_gloo PRIVATE -O2 -g -Wall -Wextra -Wno-missing-field-initializers)
-target_include_directories(lockstep_gloo PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(lockstep_gloo PRIVATE ${PROJECT_SOURCE_DIR}/include
+                           ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(lockstep_gloo SYSTEM PRIVATE ${GLOO_INCLUDE_DIR})
 target_link_libraries(lockstep_gloo PRIVATE ${GLOO_LIBRARY} Threads::Threads)
 install(TARGETS lockstep_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend's life, groups and progress.
+ * mpi_backend.c - opens and closes the MPI backend and its groups, and progresses operations; the
+ * engine calls it through lockstep_backend.
  *
- * MPI cannot take an operation back. What is under way when its group breaks keeps its requests and
- * buffers until the process ends, and MPI is not called again: it would write to memory that is the
- * caller's. Then the other groups break as well. An MPI library starts once a process and is shared
- * by all joins; it ends when the process exits, if nothing broke, because its end waits for all
- * ranks.
+ * MPI cannot cancel an operation. Operations under way when their group breaks keep their requests
+ * and buffers until the process exits, and MPI is not called again, because it would write to the
+ * caller's memory. Then the other groups break as well. MPI is initialized once per process and
+ * shared by all joins; it is finalized at exit if no group broke, because MPI_Finalize waits for
+ * all ranks.
  */
 #include "comm/mpi/mpi_backend.h"
 
@@ -24,20 +25,20 @@
 #define STARTER "lockstep run, MPICH's mpirun or srun --mpi=pmi2"
 #endif
 
-#define NAP_US             50 /* between looks at MPI, as long as operations may be expected to move */
-#define LONG_NAP_US        1000
+#define SLEEP_US           50 /* between tests of requests within the expected time */
+#define LONG_SLEEP_US      1000
 #define EXPECTED_NS        (10 * INT64_C(1000000)) /* of any operation */
 #define EXPECTED_NS_A_BYTE 10
-#define CLOSE_PASSES       64 /* what MPI still has to send goes out while it is called */
-#define LAST_PASSES        8  /* for what is complete when its group breaks */
+#define CLOSE_PASSES       64 /* MPI sends its pending data while it is called */
+#define LAST_PASSES        8  /* to find complete operations when their group breaks */
 #define LOST_TEXT                                                                                  \
     "a group broke with operations under way, which " ENGINE                                       \
-    " cannot take back: no group of this job can go on"
+    " cannot cancel: no group of this job can continue"
 
 static struct {
     bool is_ours; /* MPI_Init was called here */
-    bool is_hurt; /* a group broke: the end of MPI might wait for ranks that never come */
-    bool is_lost; /* operations were left under way */
+    bool is_hurt; /* a group broke: MPI_Finalize might wait for lost ranks */
+    bool is_lost; /* operations were abandoned under way */
     int n_open;
 } library;
 
@@ -65,14 +66,13 @@ static ls_status fail_mpi(const comm_host *host, int code, const char *what)
     return comm_host_fail(host, LS_EPEER, "%s: %s: %s", ENGINE, what, error_text(code, text));
 }
 
-/* --- life --- */
+/* --- opening and closing --- */
 
 static int mpi_probe(const backend_need *need)
 {
     if (need->world_size == 1 || need->is_launched)
         return 5;
-    (void)comm_host_fail(need->host, LS_EUNSUPPORTED, "%s finds its ranks only under %s", ENGINE,
-                         STARTER);
+    (void)comm_host_fail(need->host, LS_EUNSUPPORTED, "%s must be started by %s", ENGINE, STARTER);
     return 0;
 }
 
@@ -96,11 +96,10 @@ static ls_status start_library(const comm_host *host)
     (void)MPI_Finalized(&is_over);
     (void)MPI_Initialized(&has_begun);
     if (is_over || library.is_lost)
-        return comm_host_fail(host, LS_EUNSUPPORTED,
-                              "%s cannot be used in this process any more: %s", ENGINE,
-                              is_over ? "it has been finalized" : LOST_TEXT);
+        return comm_host_fail(host, LS_EUNSUPPORTED, "%s cannot be used in this process again: %s",
+                              ENGINE, is_over ? "it has been finalized" : LOST_TEXT);
     if (has_begun && !library.is_ours) {
-        // The program's own calls may come at the same time as ours.
+        // The program may call MPI at the same time as this backend.
         (void)MPI_Query_thread(&level);
         if (level == MPI_THREAD_MULTIPLE)
             return LS_OK;
@@ -114,14 +113,14 @@ static ls_status start_library(const comm_host *host)
         return fail_mpi(host, rc, "MPI_Init_thread");
     library.is_ours = true;
     if (atexit(end_library) != 0)
-        return comm_host_fail(host, LS_ENOMEM, "no memory for the end of %s", ENGINE);
+        return comm_host_fail(host, LS_ENOMEM, "no memory to finalize %s at exit", ENGINE);
     if (level < MPI_THREAD_SERIALIZED)
         return comm_host_fail(host, LS_EUNSUPPORTED,
                               "this %s cannot be called from several threads", ENGINE);
     return LS_OK;
 }
 
-/* All ranks of the job must be MPI's, and be numbered as the job does. */
+/* The ranks of the job and of MPI must be the same; the split gives them the job's numbers. */
 static ls_status make_world(backend_state *s, const comm_boot *boot)
 {
     int size = 0;
@@ -142,7 +141,7 @@ static ls_status make_world(backend_state *s, const comm_boot *boot)
     if (rc == MPI_SUCCESS)
         rc = mpi_call_make_ops(s);
     if (rc != MPI_SUCCESS)
-        return fail_mpi(s->host, rc, "making the group of all ranks");
+        return fail_mpi(s->host, rc, "creating the group of all ranks");
     s->tag_limit = has_limit ? *limit : 32767;
     return LS_OK;
 }
@@ -192,7 +191,7 @@ static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_
 
 static void mpi_close(backend_state *s, int64_t timeout_ms)
 {
-    LS_UNUSED(timeout_ms); // nothing of this waits
+    LS_UNUSED(timeout_ms); // nothing here waits
     for (int i = 0; i < CLOSE_PASSES && !library.is_lost; i++) {
         int flag;
 
@@ -216,7 +215,7 @@ static int make_comm(const backend_state *s, const group_info *info, MPI_Comm *o
 
     if (rc == MPI_SUCCESS)
         rc = MPI_Group_incl(all, info->size, info->members, &members);
-    // Groups that are made at the same time have no member in common, or another number.
+    // Groups that are created at the same time have different members or different tags.
     if (rc == MPI_SUCCESS)
         rc =
             MPI_Comm_create_group(s->world, members, (int)(info->id % (unsigned)s->tag_limit), out);
@@ -234,7 +233,7 @@ static ls_status mpi_open_group(backend_state *s, const group_info *info, backen
 
     if (g == NULL)
         return comm_host_fail(s->host, library.is_lost ? LS_EUNSUPPORTED : LS_ENOMEM,
-                              "%s: no group of %d ranks can be made", ENGINE, info->size);
+                              "%s: cannot create a group of %d ranks", ENGINE, info->size);
     g->state = s;
     g->info = info;
     list_init(&g->jobs);
@@ -243,7 +242,7 @@ static ls_status mpi_open_group(backend_state *s, const group_info *info, backen
         rc = MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN);
     if (rc != MPI_SUCCESS) {
         s->host->free(g);
-        return fail_mpi(s->host, rc, "making a group");
+        return fail_mpi(s->host, rc, "creating a group");
     }
     list_append(&s->groups, &g->node);
     *out = g;
@@ -287,22 +286,22 @@ static mpi_job *take_job(backend_group *g, backend_work *work)
     return j;
 }
 
-/* MPI is done with the job; what it borrowed can be used again. */
-static void give_back(mpi_job *j)
+/* MPI has finished the job. */
+static void recycle(mpi_job *j)
 {
     compose_free(&j->c);
     list_remove(&j->node);
     list_append(&j->group->state->free_jobs, &j->node);
 }
 
-/* MPI keeps the job, its requests and its buffers. */
+/* MPI still uses the job, its requests and its buffers. */
 static void abandon(mpi_job *j)
 {
     library.is_lost = true;
     list_remove(&j->node);
 }
 
-/* Whether all requests are complete; *rc: how the one that failed did. */
+/* Whether all requests are complete; *rc is the error of a failed one. */
 static bool is_over(mpi_job *j, MPI_Status *status, int *rc)
 {
     int flag = 1;
@@ -336,11 +335,11 @@ static void end_failed(mpi_job *j, int rc)
     if (j->n_done < j->n_requests)
         abandon(j);
     else
-        give_back(j);
+        recycle(j);
     s->host->done(s->host->self, work, status_of(class), text);
 }
 
-/* A message that is longer than expected is MPI's error, one that is shorter ours. */
+/* MPI detects messages that are longer than the receive; shorter ones are detected here. */
 static void end_receive(mpi_job *j, const MPI_Status *status)
 {
     const comm_host *host = j->group->state->host;
@@ -351,12 +350,12 @@ static void end_receive(mpi_job *j, const MPI_Status *status)
 
     (void)MPI_Get_elements_x(status, mpi_call_type(work->op.dtype), &count);
     work->source = status->MPI_SOURCE;
-    give_back(j);
+    recycle(j);
     if ((size_t)count == work->op.count) {
         host->done(host->self, work, LS_OK, NULL);
         return;
     }
-    snprintf(text, sizeof(text), "rank %d expects %zu elements of rank %d, but %lld have come",
+    snprintf(text, sizeof(text), "rank %d expects %zu elements from rank %d, but received %lld",
              info->members[info->rank], work->op.count, info->members[work->source],
              (long long)count);
     host->done(host->self, work, LS_EMISMATCH, text);
@@ -378,7 +377,7 @@ static bool try_end(mpi_job *j)
         end_receive(j, &status);
     } else {
         compose_finish(&j->c);
-        give_back(j);
+        recycle(j);
         s->host->done(s->host->self, work, LS_OK, NULL);
     }
     return true;
@@ -401,7 +400,7 @@ static void mpi_start(backend_group *g, backend_work *work)
 
     if (library.is_lost || (is_message && work->op.tag >= g->state->tag_limit)) {
         host->done(host->self, work, library.is_lost ? LS_EPEER : LS_EUNSUPPORTED,
-                   library.is_lost ? LOST_TEXT : "the tag is larger than " ENGINE " can have");
+                   library.is_lost ? LOST_TEXT : "the tag is larger than " ENGINE " allows");
         return;
     }
     j = take_job(g, work);
@@ -437,7 +436,7 @@ static bool mpi_progress(backend_state *s)
     bool moved = false;
 
     if (library.is_lost) {
-        s->host->broken(s->host->self, &loss); // the others cannot go on without this rank
+        s->host->broken(s->host->self, &loss); // no rank can continue without this one
         return false;
     }
     list_for_each (it, &s->groups)
@@ -446,18 +445,17 @@ static bool mpi_progress(backend_state *s)
 }
 
 /*
- * MPI moves only while it is called and has nothing to sleep on: short naps, from which the control
- * connection and wake() end the first sleeper. A wake that another one eats costs a nap. Who waits
- * for longer than the operation itself can take waits for a rank that is late, and looks less
- * often.
+ * MPI progresses only inside its calls and has no descriptor to poll, so this sleeps shortly. A
+ * notification or wake() ends the sleep of the first thread; another thread sleeps to its end. An
+ * operation that takes longer than expected waits for a late rank, and is tested less often.
  */
 static void mpi_wait(backend_state *s, int timeout_ms)
 {
     const bool is_expected = now_ns() < atomic_load_explicit(&s->expected_ns, memory_order_relaxed);
-    const int64_t nap_us = is_expected ? NAP_US : LONG_NAP_US;
+    const int64_t sleep_us = is_expected ? SLEEP_US : LONG_SLEEP_US;
     const int64_t most_us = (int64_t)timeout_ms * 1000;
 
-    if (foreign_wait(&s->waker, nap_us < most_us ? nap_us : most_us))
+    if (foreign_wait(&s->waker, sleep_us < most_us ? sleep_us : most_us))
         (void)foreign_drain(&s->waker);
 }
 
@@ -466,7 +464,7 @@ static void mpi_wake(backend_state *s)
     foreign_wake(&s->waker);
 }
 
-/* What can be ended is: receives are taken back, and what is complete was only not noticed yet. */
+/* Cancels receives and finds operations that are already complete; the rest is abandoned. */
 static void mpi_abort_group(backend_group *g, ls_status status, const char *text)
 {
     const comm_host *host = g->state->host;
@@ -484,15 +482,14 @@ static void mpi_abort_group(backend_group *g, ls_status status, const char *text
         for (int i = 0; i < LAST_PASSES && !has_ended && !library.is_lost; i++)
             has_ended = is_over(j, &ignored, &rc) && j->n_done == j->n_requests;
         if (has_ended)
-            give_back(j);
+            recycle(j);
         else
             abandon(j);
         host->done(host->self, work, status, text);
     }
 }
 
-/* Peers are to see the end of the parent, not of the child: of MPI's own descriptors nothing is
- * known. */
+/* MPI's own descriptors are unknown here. */
 static void mpi_forked(backend_state *s)
 {
     foreign_close(&s->waker);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_backend.h - the collectives of an MPI library behind our contract; compiled once for each
- * library, against its mpi.h.
+ * mpi_backend.h - the collectives of an MPI library as a backend; compiled once for each library,
+ * with its mpi.h.
  *
- *   mpi_backend.c  its life, groups, progress, sleeping, and what is left when a group breaks
+ *   mpi_backend.c  opening and closing, groups, progress, sleeping, broken groups
  *   mpi_calls.c    one operation as MPI requests
  *
- * All of it is non-blocking calls (MPI_Iallreduce...), because a blocking one could not be left
- * when a rank has died.
+ * All operations are non-blocking calls (MPI_Iallreduce...), because a blocking call would not
+ * return after the loss of a rank.
  */
 #ifndef LS_MPI_BACKEND_H
 #define LS_MPI_BACKEND_H
@@ -22,11 +22,11 @@
 struct backend_state {
     const comm_host *host;
     foreign_waker waker;
-    MPI_Comm world;                  /* ranks as the job numbers them */
-    MPI_Op own[LS_REDUCE_OP_COUNT];  /* with our arithmetic; AVG has none */
-    size_t piece;                    /* the most elements that one call is given */
-    int tag_limit;                   /* tags below it are the user's, the limit itself is ours */
-    atomic_int_fast64_t expected_ns; /* until when what is under way may take */
+    MPI_Comm world;                  /* with the job's rank numbers */
+    MPI_Op own[LS_REDUCE_OP_COUNT];  /* with Lockstep's arithmetic; AVG has none */
+    size_t piece;                    /* the largest number of elements of one call */
+    int tag_limit;                   /* the user's tags are below it; exchanges use it */
+    atomic_int_fast64_t expected_ns; /* when the operations under way should have ended */
     list_node groups;
     list_node free_jobs;
 };
@@ -48,16 +48,17 @@ typedef struct mpi_job {
     MPI_Request *requests;
     size_t capacity;
     size_t n_requests;
-    size_t n_done; /* of these, in their order */
+    size_t n_done; /* the first n_done requests are complete */
 } mpi_job;
 
-/* Starts the operation; an MPI error code. What was started before an error stays in the job. */
+/* Starts the operation; returns an MPI error code. Requests started before an error stay in the
+ * job. */
 int mpi_call_start(mpi_job *j);
 
-/* As what a type is moved. */
+/* The MPI type with which elements are sent. */
 MPI_Datatype mpi_call_type(ls_dtype type);
 
-/* The reductions of s->own; an MPI error code. */
+/* Creates the reductions of s->own; returns an MPI error code. */
 int mpi_call_make_ops(backend_state *s);
 void mpi_call_free_ops(backend_state *s);
 

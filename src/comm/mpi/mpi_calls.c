@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One operation as MPI requests.
+ * mpi_calls.c - one operation as MPI requests, for mpi_backend.c.
  *
- * MPI counts in int: longer buffers are reduced and broadcast in pieces, and what is cut by rank
- * goes as messages, whose types may be long. Variants with counts are messages as well, for their
- * ranks need not agree on how long the whole is. MPI asks that either all ranks work in place or
- * none does, which nobody asks of our callers: all of them do here.
+ * MPI counts in int: longer buffers are reduced and broadcast in pieces. Buffers divided by rank
+ * are exchanged as messages, whose types may be long, and so are variants with counts, because
+ * ranks may have different totals. MPI requires that either all ranks work in place or none does,
+ * which comm.h does not: here all ranks do.
  */
 #include "comm/mpi/mpi_backend.h"
 
@@ -25,8 +25,8 @@ MPI_Datatype mpi_call_type(ls_dtype type)
 }
 
 /*
- * Our own arithmetic where MPI's is not what comm.h promises: sums of bytes saturate in Open MPI
- * 4.1, MPICH 4.0 compares uint8 with a sign, and a minimum of floats may lose a NaN.
+ * Lockstep's arithmetic where MPI's differs from comm.h: sums of bytes saturate in Open MPI 4.1,
+ * MPICH 4.0 compares uint8 as signed, and a minimum of floats may lose a NaN.
  */
 static MPI_Op reduction(const mpi_job *j)
 {
@@ -96,13 +96,12 @@ void mpi_call_free_ops(backend_state *s)
 
 /* --- requests --- */
 
-/* Room for all that the operation may need. */
 static bool reserve_requests(mpi_job *j)
 {
     const comm_host *host = j->group->state->host;
     const size_t n_pieces = j->work->op.count / j->group->state->piece + 1;
-    const size_t n_legs = 2 * (size_t)j->group->info->size;
-    const size_t n = n_pieces > n_legs ? n_pieces : n_legs;
+    const size_t n_messages = 2 * (size_t)j->group->info->size;
+    const size_t n = n_pieces > n_messages ? n_pieces : n_messages;
 
     if (n <= j->capacity)
         return true;
@@ -152,7 +151,7 @@ static int call_in_pieces(mpi_job *j)
 
 /* --- messages --- */
 
-/* The type of `count` elements in one, for counts that an int does not hold. */
+/* A type of `count` elements together, for counts that do not fit an int. */
 static int long_type(ls_dtype type, size_t count, size_t piece, MPI_Datatype *out)
 {
     const int lengths[2] = {(int)(count / piece), (int)(count % piece)};
@@ -186,7 +185,7 @@ static int message(mpi_job *j, bool is_send, void *data, size_t count, int peer,
     else
         rc = MPI_Irecv(data, n, type, peer, tag, j->group->comm, request);
     if (is_long)
-        (void)MPI_Type_free(&type); // when the message is through
+        (void)MPI_Type_free(&type); // MPI frees it after the message
     return rc;
 }
 
@@ -195,20 +194,20 @@ static int exchange(mpi_job *j)
     const int tag = j->group->state->tag_limit;
     int rc = MPI_SUCCESS;
 
-    compose_keep_own(&j->c);
+    compose_copy_own(&j->c);
     for (int i = 1; i < j->group->info->size && rc == MPI_SUCCESS; i++) {
-        const compose_leg leg = compose_leg_at(&j->c, i);
+        const compose_exchange x = compose_exchange_at(&j->c, i);
 
-        if (leg.n_in > 0)
-            rc = message(j, false, leg.in, leg.n_in, leg.from, tag);
-        if (leg.n_out > 0 && rc == MPI_SUCCESS)
-            rc = message(j, true, (char *)(uintptr_t)leg.out, leg.n_out, leg.to, tag);
+        if (x.n_in > 0)
+            rc = message(j, false, x.in, x.n_in, x.from, tag);
+        if (x.n_out > 0 && rc == MPI_SUCCESS)
+            rc = message(j, true, (char *)(uintptr_t)x.out, x.n_out, x.to, tag);
     }
     return rc;
 }
 
-/* The same with equal counts that fit an int, as MPI's own. */
-static int call_mover(mpi_job *j)
+/* With equal counts that fit an int MPI's own collectives are used. */
+static int call_collective(mpi_job *j)
 {
     const coll *op = &j->work->op;
     MPI_Comm comm = j->group->comm;
@@ -219,7 +218,7 @@ static int call_mover(mpi_job *j)
 
     if (op->kind == COLL_ALL_TO_ALL)
         return MPI_Ialltoall(op->src, n, type, op->dst, n, type, comm, request);
-    compose_keep_own(&j->c);
+    compose_copy_own(&j->c);
     if (op->kind == COLL_ALL_GATHER)
         return MPI_Iallgather(MPI_IN_PLACE, n, type, op->dst, n, type, comm, request);
     if (op->kind == COLL_GATHER)
@@ -258,6 +257,6 @@ int mpi_call_start(mpi_job *j)
     case COLL_RECV:
         return message(j, false, op->dst, op->count, from, op->tag);
     default:
-        return is_exchange(j) ? exchange(j) : call_mover(j);
+        return is_exchange(j) ? exchange(j) : call_collective(j);
     }
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The MPI modules: the same sources against each library's mpi.h, for their ABIs differ. Built where its compiler wrapper is.
+# The MPI modules: the same sources with each library's mpi.h, because their ABIs differ. Built where
+# its compiler wrapper is installed.
 foreach(mpi openmpi mpich)
   find_program(LOCKSTEP_MPICC_${mpi} mpicc.${mpi})
   mark_as_advanced(LOCKSTEP_MPICC_${mpi})
   set(flags)
   if(LOCKSTEP_MPICC_${mpi})
-    execute_process(COMMAND ${LOCKSTEP_MPICC_${mpi}} -show OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE
-                    ERROR_QUIET)
+    execute_process(COMMAND ${LOCKSTEP_MPICC_${mpi}} -show OUTPUT_VARIABLE flags
+                    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
   if(NOT flags)
     message(STATUS "backend mpi:${mpi}: not built (needs mpicc.${mpi})")
@@ -18,7 +19,8 @@ foreach(mpi openmpi mpich)
   string(REPLACE " " "" includes "${includes}")
   string(REPLACE " " "" links "${links}")
   add_library(lockstep_mpi-${mpi} MODULE mpi/mpi_backend.c mpi/mpi_calls.c compose.c foreign.c)
-  target_include_directories(lockstep_mpi-${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(lockstep_mpi-${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(lockstep_mpi-${mpi} SYSTEM PRIVATE ${includes})
   target_link_libraries(lockstep_mpi-${mpi} PRIVATE ${links})
   install(TARGETS lockstep_mpi-${mpi} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
