@@ -28,7 +28,7 @@ typedef struct run_host {
     uint32_t n_asked; /* of HOSTS_CHECK_ASK_TIME */
     int64_t asked_ns;
     poll_timer limit;
-    char failure[LS_ERROR_BYTES]; /* the text of FAR_FAILED */
+    char failure[LS_ERROR_BYTES]; /* the text of REMOTE_FAILED */
 } run_host;
 
 struct hosts_check_run {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_cgroup.c - what the kernel says about mounts and groups, and the names of groups, which anybody may have given. The input is two tables, with
- * a zero byte between them.
+ * fuzz_cgroup.c - the kernel's tables of mounts and groups, and names of groups, which any user may
+ * have chosen. The input is two tables with a zero byte between them.
  */
 #include "fuzz/fuzz.h"
 

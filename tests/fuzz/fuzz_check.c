@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_check.c - what checks read of other processes: the first byte chooses among their identities, their stat and environ files, a line
- * of the kernel's table of connections, and CUDA_VISIBLE_DEVICES. Environments must give the same in one piece and byte by byte.
+ * fuzz_check.c - what checks read of other processes: the first byte selects ids, stat and environ
+ * files, a line of the kernel's table of connections, or CUDA_VISIBLE_DEVICES. An environment must
+ * give the same marks in one piece and byte by byte.
  */
 #include "fuzz/fuzz.h"
 
@@ -69,7 +70,7 @@ static void check_devices(const char *text)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char text[2048];
-    port_holder who;
+    port_holder holder;
 
     if (size < 1 || size >= sizeof(text))
         return 0;
@@ -86,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_environment(text, size - 1);
         break;
     case 3:
-        (void)port_holder_parse(text, 29500, &who);
+        (void)port_holder_parse(text, 29500, &holder);
         break;
     default:
         check_devices(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_net_choice.c - what nodes say about their networks, from bytes to the choice. What is read can be written and read again
- * with the same result; whatever a set of nodes says, choosing ends, with a choice or with a text.
+ * fuzz_net_choice.c - network reports of nodes, from bytes to the selection. What is read is
+ * written and read again with the same result; every selection ends with a network or with a text.
  */
 #include "fuzz/fuzz.h"
 
@@ -70,7 +70,9 @@ static void check_choice(const net_offer *offers, const net_report *reports, int
     net_choice_free(&c);
 }
 
-/* Up to NODES_MAX nodes, each an offer and a report. The first byte says whether a single pick comes instead. */
+/*
+ * Up to NODES_MAX nodes, each an offer and a report, or a single pick, as the first byte selects.
+ */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static net_offer offers[NODES_MAX];

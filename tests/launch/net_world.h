@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_world.h - a few nodes with addresses, and what came of trying them, as tests of choosing a network write them down.
+ * net_world.h - a few nodes with addresses, and the results of their tests, as input for the
+ * selection of a network. Used by tests of the selection and of checks.
  */
 #ifndef TESTS_LAUNCH_NET_WORLD_H
 #define TESTS_LAUNCH_NET_WORLD_H
@@ -49,7 +50,7 @@ static inline int world_node(net_world *w, const char *host)
     return w->n++;
 }
 
-/* What `from` met at one address of `to`. */
+/* Sets the result of the test by `from` of one address of `to`. */
 static inline void world_set(net_world *w, int from, int to, int address, net_outcome outcome,
                              uint32_t round_trip_us, uint64_t bytes_per_s)
 {
@@ -71,7 +72,7 @@ static inline void world_set_all(net_world *w, int address, net_outcome outcome,
                 world_set(w, from, to, address, outcome, round_trip_us, bytes_per_s);
 }
 
-/* Makes the reports; what was not set was not tried. */
+/* Creates the reports; results that were not set are missing. */
 static inline void world_report(net_world *w)
 {
     for (int from = 0; from < w->n; from++) {

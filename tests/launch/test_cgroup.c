@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a process is among control groups, whose limit was reached, and a group of one's own where this kernel lets us. */
+/*
+ * test_cgroup.c - the control group of a process, the limit that caused an out-of-memory kill, and
+ * a group of the test's own where the kernel permits it.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -21,7 +24,7 @@
 
 #define LONG_MS 20000
 
-/* --- places --- */
+/* --- the group of a process --- */
 
 #define MOUNTS                                                                                     \
     "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"                                                        \
@@ -30,7 +33,7 @@
     "33 30 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"                  \
     "34 30 0:31 / /sys/fs/cgroup/cpu\\040acct rw - cgroup cgroup rw,cpu,cpuacct\n"
 
-static void places_are_found_in_both_versions(void **state)
+static void group_is_found_in_both_versions(void **state)
 {
     static const struct {
         const char *groups;
@@ -45,9 +48,9 @@ static void places_are_found_in_both_versions(void **state)
         {"4:memory:/docker/abc\n", "memory", "/sys/fs/cgroup/memory", ""},
         {"3:cpu,cpuacct:/y\n", "cpuacct", "/sys/fs/cgroup/cpu acct/y", "/y"},
         {"3:cpu,cpuacct:/y\n", "cpu", "/sys/fs/cgroup/cpu acct/y", "/y"},
-        {"4:memory:/docker/abcd\n", "memory", NULL, NULL}, /* not what the mount shows */
+        {"4:memory:/docker/abcd\n", "memory", NULL, NULL}, /* not below the root of the mount */
         {"4:memory:/docker\n", "memory", NULL, NULL},
-        {"0::/../other\n", NULL, NULL, NULL}, /* outside of what we may see */
+        {"0::/../other\n", NULL, NULL, NULL}, /* outside the visible hierarchy */
         {"4:memory:/docker/abc/x\n", NULL, NULL, NULL},
         {"3:cpu,cpuacct:/y\n", "acct", NULL, NULL},
         {"0::", NULL, NULL, NULL},
@@ -70,7 +73,7 @@ static void places_are_found_in_both_versions(void **state)
     assert_int_equal(cgroup_find_place("", "0::/\n", NULL, &place), LS_ENOTFOUND);
 }
 
-static void names_tell_job_and_agent(void **state)
+static void group_name_contains_job_and_agent(void **state)
 {
     char job[CGROUP_JOB_BYTES];
     process_id agent;
@@ -141,7 +144,7 @@ static void make_v2(void)
     write_text("cg/pod/job/step/memory.max", "max\n");
 }
 
-static void the_group_whose_limit_was_reached_is_named(void **state)
+static void group_whose_limit_was_reached_is_named(void **state)
 {
     char text[256];
     oom_watch w;
@@ -150,7 +153,7 @@ static void the_group_whose_limit_was_reached_is_named(void **state)
     make_v2();
     oom_begin(&w, root, NULL);
     assert_false(oom_happened(&w, text, sizeof(text)));
-    write_text("cg/pod/memory.events", "oom 1\noom_kill 4\n"); /* of somebody else's beside us */
+    write_text("cg/pod/memory.events", "oom 1\noom_kill 4\n"); /* of a neighbouring group */
     write_text("proc/vmstat", "oom_kill 8\n");
     assert_false(oom_happened(&w, text, sizeof(text)));
     write_text("cg/pod/memory.events", "oom 2\noom_kill 5\n");
@@ -158,9 +161,9 @@ static void the_group_whose_limit_was_reached_is_named(void **state)
     write_text("cg/pod/job/step/memory.events", "oom 0\noom_kill 3\n");
     assert_true(oom_happened(&w, text, sizeof(text)));
     assert_string_equal(text, "limit 512 MiB of cgroup /pod/job");
-    assert_false(oom_happened(&w, text, sizeof(text))); /* told once */
+    assert_false(oom_happened(&w, text, sizeof(text))); /* reported once */
     write_text("cg/pod/job/step/memory.events", "oom 0\noom_kill 4\n");
-    assert_true(oom_happened(&w, text, sizeof(text))); /* and no limit had a part in it */
+    assert_true(oom_happened(&w, text, sizeof(text))); /* without a limit that was reached */
     assert_non_null(
         strstr(text, "this machine, or the container around this process, has none left"));
 }
@@ -188,13 +191,13 @@ static void version_1_counts_in_other_files(void **state)
     assert_string_equal(text, "limit 64 MiB of cgroup /a");
 }
 
-static void without_groups_the_machine_counts(void **state)
+static void machine_counts_without_groups(void **state)
 {
     char text[256];
     oom_watch w;
 
     LS_UNUSED(state);
-    oom_begin(&w, root, NULL); /* nobody counts */
+    oom_begin(&w, root, NULL); /* without any counter */
     assert_false(oom_happened(&w, text, sizeof(text)));
     write_text("proc/vmstat", "oom_kill 7\n");
     oom_begin(&w, root, NULL);
@@ -204,7 +207,7 @@ static void without_groups_the_machine_counts(void **state)
     assert_string_equal(text, "this machine has none left");
 }
 
-/* --- a group of one's own --- */
+/* --- a group of the test's own --- */
 
 static pid_t start_inside(const cgroup *g)
 {
@@ -245,7 +248,7 @@ static void await_inside(const cgroup *g, pid_t pid)
     assert_int_equal(t.n, 1);
 }
 
-static void all_in_a_group_end_and_it_is_removed(void **state)
+static void kill_ends_all_processes_and_removes_the_group(void **state)
 {
     char path[CGROUP_PATH_BYTES + CGROUP_NAME_BYTES + 16];
     const int64_t since_ms = ls_now_ms();
@@ -260,7 +263,7 @@ static void all_in_a_group_end_and_it_is_removed(void **state)
     }
     text_format(path, sizeof(path), "%s/%s", g.parent.path, g.name);
     assert_int_equal(access(path, F_OK), 0);
-    for (int i = 0; i < 3; i++) { /* what was killed in it is no matter for those that come later */
+    for (int i = 0; i < 3; i++) { /* earlier kills do not affect later processes */
         assert_ok(cgroup_begin(&g));
         pid = start_inside(&g);
         await_inside(&g, pid);
@@ -269,7 +272,7 @@ static void all_in_a_group_end_and_it_is_removed(void **state)
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     }
     assert_ok(cgroup_begin(&g));
-    g.takes_forks = false; /* as on older kernels, or under a filter */
+    g.takes_forks = false; /* as on older kernels, or under a seccomp filter */
     pid = start_inside(&g);
     await_inside(&g, pid);
     text_format(path, sizeof(path), "%s/%s/4/of_a_rank", g.parent.path, g.name);
@@ -280,10 +283,10 @@ static void all_in_a_group_end_and_it_is_removed(void **state)
     assert_int_equal(access(path, F_OK), -1);
     cgroup_close(&g);
     assert_true(cgroup_remove(&g, 0) &&
-                ls_now_ms() - since_ms < LONG_MS); /* none is gone already */
+                ls_now_ms() - since_ms < LONG_MS); /* none has exited before the kill */
 }
 
-/* What an agent that was killed with its guardian has left goes when the next one starts; a living one's stays. */
+/* The next agent removes the group of a dead agent; the group of a living agent stays. */
 static void groups_of_dead_agents_are_removed(void **state)
 {
     char dead[CGROUP_PATH_BYTES + 128];
@@ -301,7 +304,8 @@ static void groups_of_dead_agents_are_removed(void **state)
     assert_true(cgroup_remove(&g, ls_deadline_ms(LONG_MS)));
     cgroup_close(&g);
     assert_int_equal(mkdir(dead, 0755), 0);
-    assert_int_equal(mkdir(living, 0755), 0); /* of another namespace: who knows */
+    assert_int_equal(mkdir(living, 0755),
+                     0); /* of another pid namespace, so its agent is unknown */
     assert_ok(cgroup_create("0123456789abcdef", &g));
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(living, F_OK), 0);
@@ -318,12 +322,12 @@ static void groups_of_dead_agents_are_removed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_found_in_both_versions),
-        cmocka_unit_test(names_tell_job_and_agent),
-        rooted(the_group_whose_limit_was_reached_is_named),
+        cmocka_unit_test(group_is_found_in_both_versions),
+        cmocka_unit_test(group_name_contains_job_and_agent),
+        rooted(group_whose_limit_was_reached_is_named),
         rooted(version_1_counts_in_other_files),
-        rooted(without_groups_the_machine_counts),
-        cmocka_unit_test(all_in_a_group_end_and_it_is_removed),
+        rooted(machine_counts_without_groups),
+        cmocka_unit_test(kill_ends_all_processes_and_removes_the_group),
         cmocka_unit_test(groups_of_dead_agents_are_removed),
     };
 

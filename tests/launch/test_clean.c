@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep clean beside whole jobs: what a dead one has left is ended, a living one is not touched. */
+/*
+ * test_clean.c - lockstep clean with whole jobs: leftovers of a dead job are killed, a living job
+ * is not touched.
+ */
 #include "launch/job.h"
 
 #include <signal.h>
@@ -9,7 +12,7 @@
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
-/* Two ranks, each with daemons of its own: one plain, one that has no environment. */
+/* Two ranks, each with two daemons: one plain, one without environment. */
 static job *start_job(char name[32])
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--", "sh", "-c",
@@ -24,7 +27,7 @@ static job *start_job(char name[32])
     return j;
 }
 
-/* Kills everything that would have ended the rest: the launcher is stopped first, so that it sees nothing of it. */
+/* Kills launcher, guardian and shims; the launcher is stopped first, so that it does not react. */
 static void kill_watchers(job *j)
 {
     const pid_t guardian = job_find(j, JOB_GUARDIAN, 0);
@@ -47,7 +50,7 @@ static job *clean(const char *name, const char *more)
     return j;
 }
 
-static void only_the_dead_job_is_ended(void **state)
+static void only_the_dead_job_is_killed(void **state)
 {
     char dead_name[32], live_name[32];
     job *dead = start_job(dead_name);
@@ -74,7 +77,7 @@ static void only_the_dead_job_is_ended(void **state)
     job_expect(j, job_printed(j, 0, "no leftover processes of dead jobs\n"));
 }
 
-static void a_living_job_is_refused_by_name(void **state)
+static void living_job_is_refused_by_name(void **state)
 {
     char name[32];
     char wanted[96];
@@ -88,13 +91,13 @@ static void a_living_job_is_refused_by_name(void **state)
                 (int)live->pid);
     job_expect(j, job_printed(j, 1, wanted));
     job_expect(live, job_count_alive(live) == n_live);
-    assert_int_equal(kill(live->pid, SIGSTOP), 0); /* stopped is not dead */
+    assert_int_equal(kill(live->pid, SIGSTOP), 0); /* a stopped launcher is alive */
     j = clean(name, NULL);
     job_expect_code(j, 1);
     job_expect(live, job_count_alive(live) == n_live);
 }
 
-static void a_check_tells_what_is_left(void **state)
+static void check_reports_leftovers(void **state)
 {
     char name[32];
     char wanted[96];
@@ -112,8 +115,8 @@ static void a_check_tells_what_is_left(void **state)
     job_expect_gone(dead);
 }
 
-/* What is inside a dead job, but is where the user types. */
-static void nobody_ends_himself(void **state)
+/* A shell of a dead job in which the user works. */
+static void clean_inside_a_dead_job_spares_its_own_shell(void **state)
 {
     job *j =
         job_start(JOB_LIST("sh", "-c", JOB_TOOL " clean --job 0123456789abcdef; echo still here"),
@@ -137,10 +140,10 @@ static void nobody_ends_himself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(only_the_dead_job_is_ended),
-        test(a_living_job_is_refused_by_name),
-        test(a_check_tells_what_is_left),
-        test(nobody_ends_himself),
+        test(only_the_dead_job_is_killed),
+        test(living_job_is_refused_by_name),
+        test(check_reports_leftovers),
+        test(clean_inside_a_dead_job_spares_its_own_shell),
     };
 
     return cmocka_run_group_tests_name("clean", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep run --isolate: what a job is, inside; and kill -9 of any of its processes, after which nothing is left of it. */
+/*
+ * test_isolate.c - lockstep run --isolate: the properties of a job in a pid namespace; and SIGKILL
+ * of any of its processes, after which no process is left.
+ */
 #include "launch/job.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@
 
 #define RUN "run", "--isolate", "-n", "2"
 
-/* --- what a job is --- */
+/* --- properties of a job --- */
 
 static void ranks_are_in_one_namespace_with_its_own_proc(void **state)
 {
@@ -57,8 +60,8 @@ static job *start_steps(void)
     return j;
 }
 
-/* By the numbers that people see outside: in the cause, and of who is late. */
-static void reports_name_processes_as_they_are_seen_outside(void **state)
+/* In the cause of a failure and in wait reports. */
+static void reports_contain_pids_of_the_outer_namespace(void **state)
 {
     job *j = start_steps();
     const pid_t rank = job_find(j, JOB_RANK, 1);
@@ -75,7 +78,7 @@ static void reports_name_processes_as_they_are_seen_outside(void **state)
     job_expect_gone(j);
 }
 
-static void a_restart_has_a_namespace_of_its_own(void **state)
+static void restart_has_a_new_namespace(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate=pid", "-n", "2", "--max-restarts", "1",
                                 "sh", "-c", "readlink /proc/self/ns/pid; exit 4"),
@@ -91,7 +94,7 @@ static void a_restart_has_a_namespace_of_its_own(void **state)
     job_expect_gone(j);
 }
 
-static void agents_elsewhere_do_it_too(void **state)
+static void agents_on_other_hosts_isolate_too(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "127.0.0.2,127.0.0.3",
                                 "--isolate", "sh", "-c",
@@ -105,7 +108,7 @@ static void agents_elsewhere_do_it_too(void **state)
     job_expect_gone(j);
 }
 
-static void off_is_as_without_it(void **state)
+static void isolate_off_is_the_default(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate=off", "sh", "-c",
                                 "echo one is $(cat /proc/1/comm) $LOCKSTEP_PID"),
@@ -116,35 +119,37 @@ static void off_is_as_without_it(void **state)
     job_expect(j, job_printed(j, 0, "one is ") && !job_printed(j, 0, "lockstep-init"));
 }
 
-/* --- as somebody who is not root --- */
+/* --- as an unprivileged user --- */
 
-/* The user's own number stands in for root's rights in there; nothing else changes for it. */
-static void users_without_rights_isolate_too(void **state)
+/* A user namespace replaces root's rights; the user's id stays the same. */
+static void unprivileged_users_isolate_too(void **state)
 {
-    const char *const as_nobody[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    const char *const unprivileged[] = {"setpriv", "--reuid=65534", "--regid=65534",
+                                        "--clear-groups"};
     job *j;
 
     LS_UNUSED(state);
     if (geteuid() != 0)
-        skip(); /* then all other tests are of this */
-    j = job_start(JOB_LIST(as_nobody[0], as_nobody[1], as_nobody[2], as_nobody[3], "unshare", "-Up",
-                           "--fork", JOB_TOOL, "--version"),
+        skip(); /* the other tests run as an unprivileged user */
+    j = job_start(JOB_LIST(unprivileged[0], unprivileged[1], unprivileged[2], unprivileged[3],
+                           "unshare", "-Up", "--fork", JOB_TOOL, "--version"),
                   NULL);
     job_await_end(j);
     if (!j->has_ended || j->status != 0)
-        skip(); /* no such program, no right to run ours there, or a kernel that forbids it to users */
-    j = job_start(
-        JOB_LIST(as_nobody[0], as_nobody[1], as_nobody[2], as_nobody[3], JOB_TOOL, RUN, "sh", "-c",
-                 "echo I am $(id -u) under $(cat /proc/1/comm); exec " JOB_ACTOR " daemon steps"),
-        NULL);
+        skip(); /* no setpriv, no access to the program, or a kernel that denies it */
+    j = job_start(JOB_LIST(unprivileged[0], unprivileged[1], unprivileged[2], unprivileged[3],
+                           JOB_TOOL, RUN, "sh", "-c",
+                           "echo I am $(id -u) under $(cat /proc/1/comm); exec " JOB_ACTOR
+                           " daemon steps"),
+                  NULL);
     job_await_text(j, 0, "step 100\n");
     job_expect(j, job_printed(j, 0, "rank 1| I am 65534 under lockstep-init\n"));
     assert_int_equal(kill(j->pid, SIGKILL), 0);
     job_expect_gone(j);
 }
 
-/* It was asked for, so there is no job without it. */
-static void where_the_kernel_refuses_it_says_what_to_do(void **state)
+/* --isolate was requested, so the job does not start without it. */
+static void refusal_of_the_kernel_names_the_fix(void **state)
 {
     job *j =
         job_start(JOB_LIST("unshare", "-Ur", "sh", "-c",
@@ -163,7 +168,7 @@ static void where_the_kernel_refuses_it_says_what_to_do(void **state)
     job_expect_gone(j);
 }
 
-static void other_words_are_refused(void **state)
+static void other_values_are_refused(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate=net", "true"), NULL);
 
@@ -172,7 +177,7 @@ static void other_words_are_refused(void **state)
     job_expect(j, job_printed(j, 1, "--isolate=net: must be pid or off\n"));
 }
 
-/* --- kill -9 --- */
+/* --- SIGKILL --- */
 
 enum { PARTS_MOST = 5 };
 
@@ -190,7 +195,7 @@ static void kill_and_expect_nothing(const murder *m)
 
     for (int i = 0; i < m->n; i++)
         pids[i] = job_find(j, m->parts[i], m->rank[i]);
-    for (int i = 0; i < m->n; i++) /* the first may have taken the others along */
+    for (int i = 0; i < m->n; i++) /* the kernel may have killed the others with the first */
         assert_true(kill(pids[i], SIGKILL) == 0 || (i > 0 && errno == ESRCH));
     if (!m->agent_dies)
         job_await_end(j);
@@ -198,8 +203,8 @@ static void kill_and_expect_nothing(const murder *m)
     job_clean_up(NULL);
 }
 
-/* Of the rank and of the first process alone: the tests around this one. */
-static void of_each_process_and_of_several_at_once(void **state)
+/* The rank and the first process alone are killed in other tests. */
+static void kill_of_each_process_and_of_several_leaves_none(void **state)
 {
     static const murder all[] = {
         {{JOB_AGENT}, {0}, 1, true},
@@ -214,7 +219,7 @@ static void of_each_process_and_of_several_at_once(void **state)
         kill_and_expect_nothing(&all[i]);
 }
 
-static void of_the_first_process_is_the_cause(void **state)
+static void kill_of_the_first_process_is_reported_as_the_cause(void **state)
 {
     job *j = start_steps();
 
@@ -226,7 +231,7 @@ static void of_the_first_process_is_the_cause(void **state)
     job_expect_gone(j);
 }
 
-static void of_the_launcher_while_the_first_process_is_stopped(void **state)
+static void kill_of_the_launcher_ends_a_stopped_first_process(void **state)
 {
     job *j = start_steps();
 
@@ -236,8 +241,8 @@ static void of_the_launcher_while_the_first_process_is_stopped(void **state)
     job_expect_gone(j);
 }
 
-/* What carries no mark at all, when nobody is left to look for it. */
-static void strays_end_with_all_who_watch_over_them(void **state)
+/* Processes without any mark, when agent and guardian are dead. */
+static void unmarked_processes_end_with_the_namespace(void **state)
 {
     char seconds[32];
     pid_t shims[2];
@@ -258,7 +263,7 @@ static void strays_end_with_all_who_watch_over_them(void **state)
     job_await_process(j, seconds, false);
 }
 
-/* The kernel or its keeper may forbid it altogether. */
+/* The kernel or the administrator may deny namespaces. */
 static bool is_possible(void)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate", "true"), NULL);
@@ -277,17 +282,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(ranks_are_in_one_namespace_with_its_own_proc),
         test(ranks_read_each_others_memory),
-        test(reports_name_processes_as_they_are_seen_outside),
-        test(a_restart_has_a_namespace_of_its_own),
-        test(agents_elsewhere_do_it_too),
-        test(off_is_as_without_it),
-        test(users_without_rights_isolate_too),
-        test(where_the_kernel_refuses_it_says_what_to_do),
-        test(other_words_are_refused),
-        test(of_each_process_and_of_several_at_once),
-        test(of_the_first_process_is_the_cause),
-        test(of_the_launcher_while_the_first_process_is_stopped),
-        test(strays_end_with_all_who_watch_over_them),
+        test(reports_contain_pids_of_the_outer_namespace),
+        test(restart_has_a_new_namespace),
+        test(agents_on_other_hosts_isolate_too),
+        test(isolate_off_is_the_default),
+        test(unprivileged_users_isolate_too),
+        test(refusal_of_the_kernel_names_the_fix),
+        test(other_values_are_refused),
+        test(kill_of_each_process_and_of_several_leaves_none),
+        test(kill_of_the_first_process_is_reported_as_the_cause),
+        test(kill_of_the_launcher_ends_a_stopped_first_process),
+        test(unmarked_processes_end_with_the_namespace),
     };
 
     if (!is_possible())

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Real processes with marks of dead, living and distant agents: which of them are leftovers, and who of them is ended by whom. */
+/*
+ * test_leftover.c - real processes with marks of dead, living and unknown agents: which of them are
+ * leftovers, and which are killed.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -27,7 +30,7 @@
 static pid_t started[MOST];
 static int n_started;
 
-/* Other tests may be leaving something at the same time: only jobs of our own names are looked for. */
+/* Other tests may leave processes at the same time, so only jobs of this test are searched. */
 static char job[17], other_job[17];
 static const leftover_query of_job = {.root = "", .job = job};
 
@@ -45,7 +48,7 @@ static int clean_up(void **state)
 
 /* --- agents --- */
 
-/* A process that tells who it is, and then ends, or does not. */
+/* A process that writes its id and then exits or waits. */
 static void start_agent(bool lives, process_id *out)
 {
     int fds[2];
@@ -70,10 +73,10 @@ static void start_agent(bool lives, process_id *out)
         assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* --- what agents have started --- */
+/* --- processes of agents --- */
 
 typedef struct carrier {
-    const char *job;         /* NULL: names none */
+    const char *job;         /* NULL: none */
     const process_id *agent; /* in its environment */
     const process_id *key;   /* in the name of a descriptor */
     uid_t real;
@@ -143,9 +146,9 @@ static bool is_listed(const leftovers *list, pid_t pid)
     return false;
 }
 
-/* --- who is one --- */
+/* --- finding --- */
 
-static void only_marks_of_the_dead_make_a_leftover(void **state)
+static void only_marks_of_dead_agents_make_a_leftover(void **state)
 {
     process_id dead, alive, far, reused;
     const struct {
@@ -157,7 +160,7 @@ static void only_marks_of_the_dead_make_a_leftover(void **state)
         {{job, &alive, NULL, 0, 0}, false},  {{NULL, NULL, &alive, 0, 0}, false},
         {{job, &dead, &alive, 0, 0}, false}, {{job, &alive, &dead, 0, 0}, false},
         {{job, &far, NULL, 0, 0}, false},    {{NULL, NULL, &far, 0, 0}, false},
-        {{job, NULL, NULL, 0, 0}, false}, /* of a version that did not name its agent */
+        {{job, NULL, NULL, 0, 0}, false}, /* of a version without an agent mark */
         {{NULL, NULL, NULL, 0, 0}, false},
     };
     pid_t pids[LS_COUNT_OF(cases)];
@@ -182,7 +185,7 @@ static void only_marks_of_the_dead_make_a_leftover(void **state)
     leftovers_free(&list);
 }
 
-static void an_agent_that_is_stopped_lives(void **state)
+static void stopped_agent_is_alive(void **state)
 {
     process_id alive;
     carrier c = {job, &alive, &alive, geteuid(), geteuid()};
@@ -198,7 +201,7 @@ static void an_agent_that_is_stopped_lives(void **state)
     leftovers_free(&list);
 }
 
-static void the_key_alone_finds_its_jobs_name(void **state)
+static void job_name_is_completed_from_another_process(void **state)
 {
     process_id dead;
     carrier named = {job, &dead, NULL, geteuid(), geteuid()};
@@ -226,24 +229,24 @@ static void the_key_alone_finds_its_jobs_name(void **state)
     leftovers_free(&list);
 }
 
-/* --- ending --- */
+/* --- killing --- */
 
-typedef struct told {
+typedef struct result {
     pid_t ended[MOST];
     int n;
     int n_failed;
-} told;
+} result;
 
 static void note(void *arg, const leftover *what, bool ended)
 {
-    told *t = arg;
+    result *t = arg;
 
     t->n_failed += !ended;
     if (ended && t->n < MOST)
         t->ended[t->n++] = what->id.pid;
 }
 
-static void only_leftovers_are_ended(void **state)
+static void only_leftovers_are_killed(void **state)
 {
     process_id dead, gone, alive;
     const carrier cases[] = {
@@ -252,7 +255,7 @@ static void only_leftovers_are_ended(void **state)
         {job, &alive, NULL, geteuid(), geteuid()},      {NULL, NULL, NULL, geteuid(), geteuid()},
     };
     pid_t pids[LS_COUNT_OF(cases)];
-    told t = {.n = 0};
+    result t = {.n = 0};
     int n_left = -1;
 
     LS_UNUSED(state);
@@ -270,11 +273,11 @@ static void only_leftovers_are_ended(void **state)
     assert_int_equal(t.n, 2);
 }
 
-/* Looks and ends as a plain user; gives how many were ended, in a child, which cannot come back from that. */
+/* Kills leftovers as an unprivileged user, in a child process; returns how many were killed. */
 static int end_as_user(bool is_dry)
 {
     const pid_t pid = fork();
-    told t = {.n = 0};
+    result t = {.n = 0};
     leftovers list = {0};
     int status;
     int n_left;
@@ -292,7 +295,7 @@ static int end_as_user(bool is_dry)
     return WEXITSTATUS(status);
 }
 
-static void nobody_elses_processes_are_touched(void **state)
+static void processes_of_other_users_are_not_killed(void **state)
 {
     process_id dead;
     const carrier roots = {job, &dead, &dead, 0, 0};
@@ -315,7 +318,7 @@ static void nobody_elses_processes_are_touched(void **state)
     assert_true(is_alive(root) && is_alive(other) && is_alive(both));
     user = start(&users);
     {
-        told t = {.n = 0};
+        result t = {.n = 0};
         int n_left;
         assert_ok(leftover_end(&of_job, ls_deadline_ms(LONG_MS), note, &t, &n_left));
         assert_int_equal(t.n, 1);
@@ -324,8 +327,8 @@ static void nobody_elses_processes_are_touched(void **state)
     assert_true(is_alive(user) && is_alive(other) && is_alive(both));
 }
 
-/* In a namespace of its own, but with the /proc of ours: numbers found there are others' here. */
-static void numbers_of_another_namespace_are_not_trusted(void **state)
+/* In a new pid namespace with the old /proc, whose pids are of other processes. */
+static void pids_of_another_namespace_are_not_trusted(void **state)
 {
     leftovers list;
     int status;
@@ -351,7 +354,7 @@ static void numbers_of_another_namespace_are_not_trusted(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* --- marks, and words --- */
+/* --- marks and texts --- */
 
 static void marks_are_found_in_pieces_of_any_size(void **state)
 {
@@ -371,7 +374,7 @@ static void marks_are_found_in_pieces_of_any_size(void **state)
     }
 }
 
-static void names_that_no_job_has_are_ignored(void **state)
+static void invalid_job_names_are_ignored(void **state)
 {
     static const char *const bad[] = {"LOCKSTEP_JOB=", "LOCKSTEP_JOB=a;b", "LOCKSTEP_JOB=\033[2J",
                                       "LOCKSTEP_JOB=0123456789abcdef0123456789abcdef"};
@@ -395,7 +398,7 @@ static void names_that_no_job_has_are_ignored(void **state)
     }
 }
 
-static void ages_are_told_in_words(void **state)
+static void ages_are_printed_as_text(void **state)
 {
     static const struct {
         int64_t seconds;
@@ -411,20 +414,20 @@ static void ages_are_told_in_words(void **state)
     assert_string_equal(process_user_text(text, sizeof(text), 987654), "user 987654");
 }
 
-static void who_listens_on_this_machine_is_found(void **state)
+static void listening_process_is_found(void **state)
 {
     net_address any, bound;
-    port_holder who;
+    port_holder holder;
     int fd;
 
     LS_UNUSED(state);
     assert_ok(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any));
     assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
-    assert_true(port_holder_find("", net_address_port(&bound), &who));
-    assert_int_equal(who.pid, getpid());
-    assert_int_equal(who.uid, geteuid());
+    assert_true(port_holder_find("", net_address_port(&bound), &holder));
+    assert_int_equal(holder.pid, getpid());
+    assert_int_equal(holder.uid, geteuid());
     (void)close(fd);
-    assert_false(port_holder_find("", net_address_port(&bound), &who));
+    assert_false(port_holder_find("", net_address_port(&bound), &holder));
 }
 
 #define test(name) cmocka_unit_test_teardown(name, clean_up)
@@ -433,16 +436,16 @@ int main(void)
 {
     const unsigned seed = (unsigned)getpid() ^ (unsigned)ls_now_ns();
     const struct CMUnitTest tests[] = {
-        test(only_marks_of_the_dead_make_a_leftover),
-        test(an_agent_that_is_stopped_lives),
-        test(the_key_alone_finds_its_jobs_name),
-        test(only_leftovers_are_ended),
-        test(nobody_elses_processes_are_touched),
-        test(numbers_of_another_namespace_are_not_trusted),
+        test(only_marks_of_dead_agents_make_a_leftover),
+        test(stopped_agent_is_alive),
+        test(job_name_is_completed_from_another_process),
+        test(only_leftovers_are_killed),
+        test(processes_of_other_users_are_not_killed),
+        test(pids_of_another_namespace_are_not_trusted),
         test(marks_are_found_in_pieces_of_any_size),
-        test(names_that_no_job_has_are_ignored),
-        test(ages_are_told_in_words),
-        test(who_listens_on_this_machine_is_found),
+        test(invalid_job_names_are_ignored),
+        test(ages_are_printed_as_text),
+        test(listening_process_is_found),
     };
 
     text_format(job, sizeof(job), "%016x", seed);

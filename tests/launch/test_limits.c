@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What only control groups can show: a rank that the kernel kills for want of memory, one that nobody can kill, and processes that carry no
- * mark. Each needs the rights to make a group, and says what is missing where it has none.
+ * test_limits.c - tests that need control groups: a rank that the kernel kills when memory runs
+ * out, a rank that cannot be killed, and processes without a mark. Each needs the right to create a
+ * group, and is skipped with a message without it.
  */
 #include "launch/job.h"
 
@@ -23,7 +24,7 @@
 
 #define LIMIT "67108864"
 
-/* --- groups of the test's own, made in the tree of a controller of version 1 --- */
+/* --- groups of the test's own, in the hierarchy of a version 1 controller --- */
 
 static char group[1200]; /* "": none */
 
@@ -93,7 +94,7 @@ static int clean_up(void **state)
 
 /* --- out of memory --- */
 
-static void a_rank_that_takes_too_much_memory_is_named(void **state)
+static void rank_that_exceeds_the_memory_limit_is_named(void **state)
 {
     char script[2048];
     char wanted[1300];
@@ -107,7 +108,8 @@ static void a_rank_that_takes_too_much_memory_is_named(void **state)
         print_message("skipped: %s has no limit that can be set\n", group);
         skip();
     }
-    (void)write_value("memory.swappiness", "0"); /* or it would be slow, not killed */
+    (void)write_value("memory.swappiness",
+                      "0"); /* otherwise it would swap instead of being killed */
     text_format(script, sizeof(script),
                 "echo 0 >%s/cgroup.procs || exit 77; exec %s run -n 2 %s hog 500 1", group,
                 JOB_TOOL, UNRULY);
@@ -119,7 +121,7 @@ static void a_rank_that_takes_too_much_memory_is_named(void **state)
     job_expect(j, job_printed(j, 1, wanted));
 }
 
-static void somebody_elses_kill_is_not_blamed_on_memory(void **state)
+static void plain_sigkill_is_not_reported_as_out_of_memory(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", UNRULY, "wait"), NULL);
 
@@ -134,7 +136,7 @@ static void somebody_elses_kill_is_not_blamed_on_memory(void **state)
 
 /* --- processes that cannot be killed --- */
 
-/* In version 1 a frozen process waits in the kernel, where not even SIGKILL reaches it, as one does whose file server is gone. */
+/* In version 1 SIGKILL does not end a frozen process, as one that waits for a dead file server. */
 static void freeze(pid_t pid)
 {
     const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
@@ -172,7 +174,7 @@ static void expect_left_behind(const char *flag)
     job_expect_gone(j);
 }
 
-static void who_cannot_be_killed_is_named_and_left_behind(void **state)
+static void rank_that_cannot_be_killed_is_named(void **state)
 {
     LS_UNUSED(state);
     if (!make_group("freezer"))
@@ -181,8 +183,8 @@ static void who_cannot_be_killed_is_named_and_left_behind(void **state)
     expect_left_behind("--isolate");
 }
 
-/* A child that a rank has left to its watcher. */
-static void so_is_what_a_rank_has_started(void **state)
+/* An orphan of a rank, reparented to its shim. */
+static void descendant_that_cannot_be_killed_is_named(void **state)
 {
     char seconds[32];
     char wanted[96];
@@ -208,9 +210,9 @@ static void so_is_what_a_rank_has_started(void **state)
     job_await_process(j, seconds, false);
 }
 
-/* --- what carries no mark --- */
+/* --- processes without a mark --- */
 
-/* The agent's cgroup, if the ranks are in one: the line that says so. */
+/* The line of /proc that shows the control group of the ranks, if they have one. */
 static bool has_group(job *j)
 {
     if (job_printed(j, 1, "the ranks are in the control group"))
@@ -236,7 +238,7 @@ static job *start_strays(char seconds[32])
     return j;
 }
 
-static void a_control_group_ends_what_carries_no_mark(void **state)
+static void control_group_ends_unmarked_processes(void **state)
 {
     char seconds[32];
     job *j = start_strays(seconds);
@@ -252,7 +254,7 @@ static void a_control_group_ends_what_carries_no_mark(void **state)
     job_await_process(j, seconds, false);
 }
 
-static void and_a_shims_death_alone_leaves_none(void **state)
+static void death_of_a_shim_leaves_no_unmarked_process(void **state)
 {
     char seconds[32];
     job *j = start_strays(seconds);
@@ -263,8 +265,8 @@ static void and_a_shims_death_alone_leaves_none(void **state)
     job_await_process(j, seconds, false);
 }
 
-/* Everybody who would have ended it is dead; the name of its group still tells whose it is. */
-static void clean_finds_it_by_its_group(void **state)
+/* Agent, guardian and shims are dead; the name of the group still identifies the job. */
+static void clean_finds_unmarked_processes_by_their_group(void **state)
 {
     char seconds[32];
     job *j = start_strays(seconds);
@@ -293,15 +295,15 @@ static void clean_finds_it_by_its_group(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest quick[] = {
-        test(a_rank_that_takes_too_much_memory_is_named),
-        test(somebody_elses_kill_is_not_blamed_on_memory),
-        test(a_control_group_ends_what_carries_no_mark),
-        test(and_a_shims_death_alone_leaves_none),
-        test(clean_finds_it_by_its_group),
+        test(rank_that_exceeds_the_memory_limit_is_named),
+        test(plain_sigkill_is_not_reported_as_out_of_memory),
+        test(control_group_ends_unmarked_processes),
+        test(death_of_a_shim_leaves_no_unmarked_process),
+        test(clean_finds_unmarked_processes_by_their_group),
     };
     const struct CMUnitTest slow[] = {
-        test(who_cannot_be_killed_is_named_and_left_behind),
-        test(so_is_what_a_rank_has_started),
+        test(rank_that_cannot_be_killed_is_named),
+        test(descendant_that_cannot_be_killed_is_named),
     };
 
     if (argc > 1 && text_equal(argv[1], "slow"))

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_choice.c - the selection of a network from synthetic reports: fixed cases, random worlds
+ * against an exhaustive search, texts of failures, and the variables of ranks.
+ */
 #include "launch/net_world.h"
 
 #include "base/alloc.h"
@@ -7,12 +11,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The networks of three_nodes(), as positions in every offer. */
+/* The networks of three_nodes(), as indices in every offer. */
 enum { FAST, FAST6, SLOW, DEAD, DOCKER };
 
 static net_world world;
 
-/* Three nodes on five networks; the fast one's interface is ens3 on the last. */
+/* Three nodes on five networks; the interface of the fast network is ens3 on the last node. */
 static net_world *three_nodes(void)
 {
     static const char *const hosts[] = {"alpha", "beta", "gamma"};
@@ -52,25 +56,25 @@ static void expect_text(const net_choice *c, const char *wanted)
     assert_string_equal(text_str(&c->text), wanted);
 }
 
-static void the_fast_network_is_chosen_by_each_nodes_own_name(void **state)
+static void fast_network_is_selected_by_each_nodes_own_interface_name(void **state)
 {
     net_choice c;
     char text[NET_ADDRESS_TEXT_MAX];
 
     LS_UNUSED(state);
     assert_ok(world_choose(three_nodes(), NULL, &c));
-    expect_address(&c, 0, "eth0", "10.77.0.10"); // IPv6 is quicker, by less than half
+    expect_address(&c, 0, "eth0", "10.77.0.10"); // IPv6 is faster, but within the factor 1.5
     expect_address(&c, 1, "eth0", "10.77.0.11");
     expect_address(&c, 2, "ens3", "10.77.0.12");
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(c.picks[i].n, 1); // the other networks are slow, or on the same wire
+        assert_int_equal(c.picks[i].n, 1); // the other networks are slow, or on the same link
         assert_string_equal(net_address_host(text, sizeof(text), &c.picks[i].head), "10.77.0.10");
     }
     expect_text(&c, "10.77.0.0/24 (750 MB/s, 90 us): eth0 on nodes 0-1, ens3 on node 2");
     net_choice_free(&c);
 }
 
-static void ipv6_is_chosen_when_it_is_a_quicker_wire_or_alone(void **state)
+static void ipv6_is_selected_when_its_link_is_faster_or_alone(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -78,7 +82,7 @@ static void ipv6_is_chosen_when_it_is_a_quicker_wire_or_alone(void **state)
     LS_UNUSED(state);
     world_set_all(w, FAST6, NET_OK, 80, 10 * GBPS);
     assert_ok(world_choose(w, NULL, &c));
-    expect_address(&c, 2, "ens3", "10.77.0.12"); // the same wire, so only chance was quicker
+    expect_address(&c, 2, "ens3", "10.77.0.12"); // the same link, so the difference is noise
     net_choice_free(&c);
     world_set_all(w, FAST, NET_REFUSED, 0, 0);
     assert_ok(world_choose(w, NULL, &c));
@@ -93,7 +97,7 @@ static void ipv6_is_chosen_when_it_is_a_quicker_wire_or_alone(void **state)
     net_choice_free(&c);
 }
 
-static void one_direction_that_fails_rules_a_network_out(void **state)
+static void failure_in_one_direction_excludes_a_network(void **state)
 {
     net_choice c;
 
@@ -111,7 +115,7 @@ static void one_direction_that_fails_rules_a_network_out(void **state)
     }
 }
 
-static void the_slowest_pair_counts(void **state)
+static void slowest_pair_decides_the_bandwidth(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -124,7 +128,7 @@ static void the_slowest_pair_counts(void **state)
     net_choice_free(&c);
 }
 
-static void pairs_that_were_not_measured_do_not_count_for_speed(void **state)
+static void unmeasured_pairs_do_not_affect_the_bandwidth(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -138,7 +142,7 @@ static void pairs_that_were_not_measured_do_not_count_for_speed(void **state)
     net_choice_free(&c);
 }
 
-static void without_measurements_the_drivers_speed_decides(void **state)
+static void link_speed_decides_without_measurements(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -157,7 +161,7 @@ static void without_measurements_the_drivers_speed_decides(void **state)
     net_choice_free(&c);
 }
 
-static void the_shorter_round_trip_decides_between_equals(void **state)
+static void shorter_round_trip_decides_between_equal_bandwidths(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -167,9 +171,9 @@ static void the_shorter_round_trip_decides_between_equals(void **state)
     assert_ok(world_choose(w, NULL, &c));
     assert_string_equal(c.picks[0].at[0].name, "eth1");
     assert_int_equal(c.picks[2].n, 2);
-    assert_string_equal(c.picks[2].at[1].name, "ens3"); // as good, and another wire
+    assert_string_equal(c.picks[2].at[1].name, "ens3"); // equally good, on another link
     net_choice_free(&c);
-    world_set_all(w, SLOW, NET_OK, 70, 6 * GBPS); // too close to tell
+    world_set_all(w, SLOW, NET_OK, 70, 6 * GBPS); // within the factor 1.5
     assert_ok(world_choose(w, NULL, &c));
     assert_string_equal(c.picks[0].at[0].name, "eth0");
     assert_int_equal(c.picks[2].n, 2);
@@ -177,7 +181,7 @@ static void the_shorter_round_trip_decides_between_equals(void **state)
     net_choice_free(&c);
 }
 
-static void bridges_are_taken_last_and_never_after_a_wrong_node(void **state)
+static void bridges_are_selected_last_and_never_after_a_wrong_node(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -197,7 +201,7 @@ static void bridges_are_taken_last_and_never_after_a_wrong_node(void **state)
     net_choice_free(&c);
 }
 
-static void an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_one(void **state)
+static void address_of_two_hosts_is_never_selected(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -213,11 +217,11 @@ static void an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_on
     net_choice_free(&c);
 }
 
-static void the_filter_narrows_every_nodes_list(void **state)
+static void filter_narrows_the_list_of_every_node(void **state)
 {
     static const struct {
         const char *filter;
-        const char *name; /* on node 2; NULL: nothing works */
+        const char *name; /* on node 2; NULL: no network works */
     } cases[] = {
         {"eth1", "eth1"},      {"10.78.0.0/16", "eth1"}, {"^10.77.0.0/24,^fd77::/16", "eth1"},
         {"eth0,ens3", "ens3"}, {"eth0", NULL},           {"eth2", NULL},
@@ -238,13 +242,13 @@ static void the_filter_narrows_every_nodes_list(void **state)
     net_choice_free(&c);
 }
 
-static void a_nodes_own_filter_beats_the_heads(void **state)
+static void own_filter_of_a_node_overrides_that_of_the_head(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
 
     LS_UNUSED(state);
-    w->offers[2].is_filtered = true; // --net ens3 was said there, where eth0 has another name
+    w->offers[2].is_filtered = true; // --net ens3 on a node whose eth0 has another name
     w->offers[2].n = 1;
     for (int i = 0; i < 2; i++)
         memset(&w->tried[i][2][FAST + 1], 0, sizeof(w->tried[i][2]) - sizeof(w->tried[i][2][0]));
@@ -254,7 +258,7 @@ static void a_nodes_own_filter_beats_the_heads(void **state)
     net_choice_free(&c);
 }
 
-static void nodes_in_different_subnets_are_joined_by_routes(void **state)
+static void nodes_in_different_subnets_use_routes(void **state)
 {
     net_world *w = &world;
     net_choice c;
@@ -279,8 +283,11 @@ static void nodes_in_different_subnets_are_joined_by_routes(void **state)
     net_choice_free(&c);
 }
 
-/* Calling 10.78.0.12 from 10.77.0.10 works between hosts that have both networks, but is no network of its own. */
-static void networks_are_mixed_only_when_no_single_one_works(void **state)
+/*
+ * 10.77.0.10 can connect to 10.78.0.12 between hosts on both networks, but that is no separate
+ * network.
+ */
+static void networks_are_mixed_only_when_no_single_network_works(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -313,10 +320,10 @@ static void nodes_on_one_machine_need_no_network(void **state)
     assert_ok(world_choose(w, NULL, &c));
     expect_address(&c, 2, "lo", "127.0.0.1");
     net_choice_free(&c);
-    assert_ok(world_choose(w, "eth1", &c)); // asked for by name
+    assert_ok(world_choose(w, "eth1", &c)); // requested by name
     expect_address(&c, 2, "eth1", "10.78.0.12");
     net_choice_free(&c);
-    w->offers[1].machine = 8; // one of them is elsewhere, and was not tried
+    w->offers[1].machine = 8; // one node is on another machine, and was not tested
     assert_status(world_choose(w, NULL, &c), LS_EPEER);
     net_choice_free(&c);
     for (int i = 0; i < 3; i += 2) {
@@ -328,7 +335,7 @@ static void nodes_on_one_machine_need_no_network(void **state)
     net_choice_free(&c);
 }
 
-static void a_single_node_gets_loopback(void **state)
+static void single_node_gets_loopback(void **state)
 {
     net_offer offer = {.host = "alone"};
     net_report report = {0};
@@ -340,10 +347,10 @@ static void a_single_node_gets_loopback(void **state)
     net_choice_free(&c);
 }
 
-/* --- nothing works --- */
+/* --- no network works --- */
 
-static const char nothing_works[] =
-    "what was tried, by the address that was called:\n"
+static const char no_network_text[] =
+    "network tests by destination address:\n"
     "  node 0 (alpha)\n"
     "    eth0       10.77.0.10/24        from node 1: ok, 90 us, 750 MB/s; from node 2: timed out\n"
     "    eth0       fd77::10/64          from nodes 1-2: refused\n"
@@ -363,23 +370,23 @@ static const char nothing_works[] =
     "    eth2       10.79.0.12/24        from nodes 0-1: timed out\n"
     "    docker0    172.17.0.1/16        from nodes 0-1: wrong node\n"
     "what to do:\n"
-    "  timed out: nothing comes back; mostly a firewall. To let the others in, on alpha:\n"
+    "  timed out: no answer, mostly because of a firewall. To permit the other nodes, on alpha:\n"
     "      iptables -I INPUT -p tcp -s 10.77.0.0/24 -j ACCEPT\n"
-    "    or allow a few ports there and give them to this job: --port-range A-B\n"
-    "  refused: a host answers at fd77::10, but not this job; another host has that address as "
-    "well, or a firewall\n"
-    "    of alpha rejects\n"
-    "  unreachable: to see which way is taken, on beta:\n"
+    "    or open a few ports there and pass them to this job: --port-range A-B\n"
+    "  refused: a host answers at fd77::10, but not this job: another host has the same address, "
+    "or a\n"
+    "    firewall of alpha rejects connections\n"
+    "  unreachable: to see the route, on beta:\n"
     "      ip route get fd77::12\n"
-    "  MTU black hole: small packets arrive and those of 1500 bytes do not; a switch or tunnel "
-    "takes less. On alpha\n"
-    "    and every host of that network:\n"
+    "  MTU black hole: small packets arrive, those of 1500 bytes are lost in a switch or tunnel. "
+    "On alpha\n"
+    "    and every host of this network:\n"
     "      ip link set dev eth1 mtu 1500\n"
-    "  to choose by hand: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on Gloo and "
+    "  to select a network: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on Gloo and "
     "NCCL alone\n"
     "    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on each node\n";
 
-static void when_nothing_works_all_of_it_is_told(void **state)
+static void failure_lists_all_tests_and_advice(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -393,11 +400,11 @@ static void when_nothing_works_all_of_it_is_told(void **state)
     assert_status(world_choose(w, NULL, &c), LS_EPEER);
     assert_string_equal(ls_last_error(), "no network connects all 3 nodes");
     assert_null(c.picks);
-    expect_text(&c, nothing_works);
+    expect_text(&c, no_network_text);
     net_choice_free(&c);
 }
 
-static void nodes_without_addresses_or_words_are_named(void **state)
+static void nodes_without_addresses_or_reports_are_named(void **state)
 {
     net_world *w = three_nodes();
     net_choice c;
@@ -409,16 +416,16 @@ static void nodes_without_addresses_or_words_are_named(void **state)
     world_set(w, 0, 2, SLOW, NET_BROKEN, 0, 0);
     assert_status(world_choose(w, NULL, &c), LS_EPEER);
     assert_non_null(
-        strstr(text_str(&c.text), "  node 1 (beta) has no address that others can call\n"));
+        strstr(text_str(&c.text), "  node 1 (beta) has no address that others can connect to\n"));
     assert_non_null(strstr(text_str(&c.text), "from nodes 1-2: not tried\n"));
     assert_non_null(strstr(text_str(&c.text), "  not tried: beta has no address"));
     assert_non_null(strstr(text_str(&c.text), "  key differs: "));
     assert_non_null(strstr(text_str(&c.text), "copy that of alpha to gamma\n"));
-    assert_non_null(strstr(text_str(&c.text), "  broken off: something between alpha and gamma,"));
+    assert_non_null(strstr(text_str(&c.text), "  broken off: a device between alpha and gamma,"));
     net_choice_free(&c);
 }
 
-static void reports_that_do_not_fit_are_refused(void **state)
+static void reports_that_do_not_match_are_refused(void **state)
 {
     net_try tries[2] = {{.peer = 1, .address = 0, .local = -1, .outcome = NET_OK},
                         {.peer = 1, .address = 1, .local = -1, .outcome = NET_OK}};
@@ -450,9 +457,9 @@ static void reports_that_do_not_fit_are_refused(void **state)
     }
 }
 
-/* --- whom to try --- */
+/* --- peers --- */
 
-static void few_nodes_try_all_and_many_try_powers_of_two(void **state)
+static void few_nodes_test_all_and_many_test_powers_of_two(void **state)
 {
     static const int wanted[] = {2, 3, 4, 6, 10, 18, 34, 66, 99, 1, 0, 97, 93, 85, 69, 37};
     net_offer *offers = ls_calloc(4096, sizeof(*offers));
@@ -474,7 +481,7 @@ static void few_nodes_try_all_and_many_try_powers_of_two(void **state)
         assert_true(found);
         assert_true(i == 0 || peers[i] > peers[i - 1]);
     }
-    for (int n = 65; n <= 4096; n = n * 2 + 1) { // who tries is tried
+    for (int n = 65; n <= 4096; n = n * 2 + 1) { // tests are mutual
         for (int node = 0; node < n; node += 1 + n / 50) {
             const int n_peers = net_peers_of(node, offers, n, peers);
             int n_next = 0;
@@ -504,7 +511,10 @@ static bool pair_works(const net_world *w, int i, int a, int k, int b)
            (w->tried[i][k][b].outcome == NET_OK && w->tried[k][i][a].outcome == NET_OK);
 }
 
-/* Whether any combination of addresses works, tried one by one; address 3 of each node is the bridge. */
+/*
+ * Exhaustive search: whether any combination of addresses works; address 3 of each node is the
+ * bridge.
+ */
 static bool any_combination_works(const net_world *w, bool with_bridges)
 {
     int total = 1;
@@ -533,7 +543,7 @@ static bool any_combination_works(const net_world *w, bool with_bridges)
 static void make_random_world(net_world *w, uint64_t seed)
 {
     ls_rng rng;
-    uint64_t chance; /* of 100, that a path works */
+    uint64_t chance; /* percentage of paths that work */
 
     memset(w, 0, sizeof(*w));
     ls_rng_seed(&rng, seed);
@@ -579,7 +589,7 @@ static int address_of(const net_world *w, int node, const net_interface *face)
     return -1;
 }
 
-/* What must hold whatever was tried. */
+/* Invariants of every selection. */
 static void check_choice(const net_world *w, const net_choice *c)
 {
     int n_bridges = 0;
@@ -612,7 +622,7 @@ static bool one_machine(const net_world *w)
     return true;
 }
 
-static void random_worlds_keep_the_rules(void **state)
+static void selection_in_random_worlds_keeps_the_rules(void **state)
 {
     const char *rounds = getenv("LS_TEST_ROUNDS");
     const uint64_t n = 3000 * (uint64_t)(rounds == NULL ? 1 : strtol(rounds, NULL, 10));
@@ -648,7 +658,7 @@ static void random_worlds_keep_the_rules(void **state)
     assert_true(n_chosen > 100 && n_failed > 100 && n_bridges > 10);
 }
 
-static void four_thousand_nodes_are_chosen_for_quickly(void **state)
+static void selection_for_four_thousand_nodes_is_fast(void **state)
 {
     enum { N = 4096 };
     net_offer *offers = ls_calloc(N, sizeof(*offers));
@@ -700,7 +710,7 @@ static const char *variable(const net_variable *all, int n, const char *name)
     return NULL;
 }
 
-static void ranks_are_told_in_every_librarys_words(void **state)
+static void variables_of_every_library_name_the_selection(void **state)
 {
     static char gloo[] = "GLOO_SOCKET_IFNAME=mine";
     static char nccl[] = "NCCL_SOCKET_IFNAME=";
@@ -723,7 +733,7 @@ static void ranks_are_told_in_every_librarys_words(void **state)
     assert_string_equal(variable(v, n, "UCX_NET_DEVICES"), "ens3");
     assert_string_equal(variable(v, n, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME"), "10.77.0.12");
     n = net_pick_variables(&c.picks[2], inherited, false, v);
-    assert_null(variable(v, n, "GLOO_SOCKET_IFNAME")); // the user's stay, even an empty one
+    assert_null(variable(v, n, "GLOO_SOCKET_IFNAME")); // the user's value stays, even an empty one
     assert_null(variable(v, n, "NCCL_SOCKET_IFNAME"));
     assert_string_equal(variable(v, n, "HOROVOD_GLOO_IFACE"), "ens3");
     assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "10.77.0.12/32");
@@ -733,15 +743,14 @@ static void ranks_are_told_in_every_librarys_words(void **state)
     assert_string_equal(variable(v, n, "OMPI_MCA_btl_tcp_if_include"), "eth0");
     assert_string_equal(variable(v, n, "NCCL_SOCKET_FAMILY"), "AF_INET6");
     assert_string_equal(variable(v, n, "FI_TCP_IFACE"), "eth0");
-    assert_null(
-        variable(v, n, "UCX_NET_DEVICES")); // it names all devices, and there are better ones
+    assert_null(variable(v, n, "UCX_NET_DEVICES")); // would limit UCX to this device
     assert_null(variable(v, n, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME"));
     assert_string_equal(variable(v, n, "LOCKSTEP_IFACE"), "fd77::10/128");
     net_choice_free(&c);
 }
 
-/* What is exported must be what this library's own filter takes. */
-static void the_own_variable_is_a_filter_that_takes_the_pick_alone(void **state)
+/* This library's own filter must accept the exported value. */
+static void own_variable_is_a_filter_that_passes_the_selection_only(void **state)
 {
     net_world *w = three_nodes();
     net_variable v[NET_VARIABLES_MAX];
@@ -762,29 +771,29 @@ static void the_own_variable_is_a_filter_that_takes_the_pick_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fast_network_is_chosen_by_each_nodes_own_name),
-        cmocka_unit_test(ipv6_is_chosen_when_it_is_a_quicker_wire_or_alone),
-        cmocka_unit_test(one_direction_that_fails_rules_a_network_out),
-        cmocka_unit_test(the_slowest_pair_counts),
-        cmocka_unit_test(pairs_that_were_not_measured_do_not_count_for_speed),
-        cmocka_unit_test(without_measurements_the_drivers_speed_decides),
-        cmocka_unit_test(the_shorter_round_trip_decides_between_equals),
-        cmocka_unit_test(bridges_are_taken_last_and_never_after_a_wrong_node),
-        cmocka_unit_test(an_address_of_two_hosts_is_not_taken_even_if_most_reach_the_right_one),
-        cmocka_unit_test(the_filter_narrows_every_nodes_list),
-        cmocka_unit_test(a_nodes_own_filter_beats_the_heads),
-        cmocka_unit_test(nodes_in_different_subnets_are_joined_by_routes),
-        cmocka_unit_test(networks_are_mixed_only_when_no_single_one_works),
+        cmocka_unit_test(fast_network_is_selected_by_each_nodes_own_interface_name),
+        cmocka_unit_test(ipv6_is_selected_when_its_link_is_faster_or_alone),
+        cmocka_unit_test(failure_in_one_direction_excludes_a_network),
+        cmocka_unit_test(slowest_pair_decides_the_bandwidth),
+        cmocka_unit_test(unmeasured_pairs_do_not_affect_the_bandwidth),
+        cmocka_unit_test(link_speed_decides_without_measurements),
+        cmocka_unit_test(shorter_round_trip_decides_between_equal_bandwidths),
+        cmocka_unit_test(bridges_are_selected_last_and_never_after_a_wrong_node),
+        cmocka_unit_test(address_of_two_hosts_is_never_selected),
+        cmocka_unit_test(filter_narrows_the_list_of_every_node),
+        cmocka_unit_test(own_filter_of_a_node_overrides_that_of_the_head),
+        cmocka_unit_test(nodes_in_different_subnets_use_routes),
+        cmocka_unit_test(networks_are_mixed_only_when_no_single_network_works),
         cmocka_unit_test(nodes_on_one_machine_need_no_network),
-        cmocka_unit_test(a_single_node_gets_loopback),
-        cmocka_unit_test(when_nothing_works_all_of_it_is_told),
-        cmocka_unit_test(nodes_without_addresses_or_words_are_named),
-        cmocka_unit_test(reports_that_do_not_fit_are_refused),
-        cmocka_unit_test(few_nodes_try_all_and_many_try_powers_of_two),
-        cmocka_unit_test(random_worlds_keep_the_rules),
-        cmocka_unit_test(four_thousand_nodes_are_chosen_for_quickly),
-        cmocka_unit_test(ranks_are_told_in_every_librarys_words),
-        cmocka_unit_test(the_own_variable_is_a_filter_that_takes_the_pick_alone),
+        cmocka_unit_test(single_node_gets_loopback),
+        cmocka_unit_test(failure_lists_all_tests_and_advice),
+        cmocka_unit_test(nodes_without_addresses_or_reports_are_named),
+        cmocka_unit_test(reports_that_do_not_match_are_refused),
+        cmocka_unit_test(few_nodes_test_all_and_many_test_powers_of_two),
+        cmocka_unit_test(selection_in_random_worlds_keeps_the_rules),
+        cmocka_unit_test(selection_for_four_thousand_nodes_is_fast),
+        cmocka_unit_test(variables_of_every_library_name_the_selection),
+        cmocka_unit_test(own_variable_is_a_filter_that_passes_the_selection_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_lab.c - real networks between namespaces: each node is this program again, started on its node of a lab with "node" as
- * its argument. It offers its addresses on stdout, is told on stdin whom to try, and reports on stdout.
+ * test_net_lab.c - network tests over real networks between namespaces. Each node is this program
+ * again, started in its namespace with the argument "node": it writes its addresses to stdout,
+ * reads its peers from stdin and writes its report to stdout.
  */
 #include "base/unit.h"
 
@@ -24,11 +25,11 @@
 #define TOTAL_MS 3000
 #endif
 
-enum { NODES = 3, WORD_BYTES = 1024 * 1024 };
+enum { NODES = 3, MESSAGE_BYTES = 1024 * 1024 };
 
 static const net_key key = {.bytes = {1, 2, 3}};
 
-/* --- words over pipes --- */
+/* --- messages over pipes --- */
 
 static bool move_all(int fd, void *data, size_t bytes, bool is_write)
 {
@@ -53,21 +54,21 @@ static bool send_word(int fd, const wire_writer *w)
     return move_all(fd, length, 4, true) && move_all(fd, w->data, w->bytes, true);
 }
 
-/* A block to free, or NULL. */
-static uint8_t *hear_word(int fd, size_t *bytes)
+/* Returns a block that the caller frees, or NULL. */
+static uint8_t *read_message(int fd, size_t *bytes)
 {
     uint8_t length[4];
-    uint8_t *word;
+    uint8_t *message;
 
     if (!move_all(fd, length, 4, false))
         return NULL;
     *bytes = wire_get_u32(length);
-    word = *bytes > WORD_BYTES ? NULL : ls_calloc(*bytes + 1, 1);
-    if (word != NULL && !move_all(fd, word, *bytes, false)) {
-        ls_free(word);
+    message = *bytes > MESSAGE_BYTES ? NULL : ls_calloc(*bytes + 1, 1);
+    if (message != NULL && !move_all(fd, message, *bytes, false)) {
+        ls_free(message);
         return NULL;
     }
-    return word;
+    return message;
 }
 
 /* --- a node --- */
@@ -85,18 +86,18 @@ static void tell_report(void *self, const net_report *report)
     wire_writer_free(&w);
 }
 
-/* Whom to try; or the end. */
+/* Reads the peers; false at the end of stdin. */
 static void on_stdin(void *arg, unsigned events)
 {
     net_peer *peers = ls_calloc(NET_PEERS_MAX, sizeof(*peers));
     size_t bytes = 0;
-    uint8_t *word = hear_word(0, &bytes);
-    wire_reader r = wire_reader_over(word, bytes);
+    uint8_t *message = read_message(0, &bytes);
+    wire_reader r = wire_reader_over(message, bytes);
     int n = 0;
 
     LS_UNUSED(arg);
     LS_UNUSED(events);
-    is_over = word == NULL || peers == NULL;
+    is_over = message == NULL || peers == NULL;
     while (!is_over && r.at < r.bytes && n < NET_PEERS_MAX)
         net_peer_read(&r, &peers[n++]);
     if (!is_over && (wire_reader_end(&r, "peers") != LS_OK ||
@@ -105,7 +106,7 @@ static void on_stdin(void *arg, unsigned events)
         is_over = true;
     }
     ls_free(peers);
-    ls_free(word);
+    ls_free(message);
 }
 
 static int be_node(int number, const char *filter)
@@ -152,7 +153,7 @@ typedef struct job {
 
 static job the_job;
 
-/* In: where nodes hear; out: where they speak. Both ends of the parent are closed in the children by exec. */
+/* Pipes to the nodes' stdin (in) and from their stdout (out), CLOEXEC in the parent. */
 static void start_nodes(job *j, const char *filter)
 {
     for (int i = 0; i < NODES; i++) {
@@ -176,17 +177,17 @@ static void start_nodes(job *j, const char *filter)
     }
 }
 
-static void hear_offers(job *j)
+static void read_offers(job *j)
 {
     for (int i = 0; i < NODES; i++) {
         size_t bytes = 0;
-        uint8_t *word = hear_word(j->out[i], &bytes);
-        wire_reader r = wire_reader_over(word, bytes);
+        uint8_t *message = read_message(j->out[i], &bytes);
+        wire_reader r = wire_reader_over(message, bytes);
 
-        assert_non_null(word);
+        assert_non_null(message);
         net_offer_read(&r, &j->offers[i]);
         assert_ok(wire_reader_end(&r, "an offer"));
-        ls_free(word);
+        ls_free(message);
     }
 }
 
@@ -210,21 +211,21 @@ static void tell_peers(job *j)
     }
 }
 
-static void hear_reports(job *j)
+static void read_reports(job *j)
 {
     for (int i = 0; i < NODES; i++) {
         size_t bytes = 0;
-        uint8_t *word = hear_word(j->out[i], &bytes);
-        wire_reader r = wire_reader_over(word, bytes);
+        uint8_t *message = read_message(j->out[i], &bytes);
+        wire_reader r = wire_reader_over(message, bytes);
 
-        assert_non_null(word);
+        assert_non_null(message);
         assert_ok(net_report_read(&r, &j->reports[i]));
         assert_ok(wire_reader_end(&r, "a report"));
-        ls_free(word);
+        ls_free(message);
     }
 }
 
-/* The whole of it: from the first offer to all reports. */
+/* A whole run, from the first offer to all reports. */
 static void run_job(job *j, const char *lab_options, const char *filter)
 {
     const int code = netlab_up(&j->lab, NODES, lab_options);
@@ -234,10 +235,10 @@ static void run_job(job *j, const char *lab_options, const char *filter)
         skip();
     assert_int_equal(code, 0);
     start_nodes(j, filter);
-    hear_offers(j);
+    read_offers(j);
     start_ms = ls_now_ms();
     tell_peers(j);
-    hear_reports(j);
+    read_reports(j);
     j->took_ms = ls_now_ms() - start_ms;
 }
 
@@ -247,7 +248,7 @@ static int end_job(void **state)
 
     LS_UNUSED(state);
     for (int i = 0; i < NODES; i++) {
-        file_close(&j->in[i]); // which ends the node
+        file_close(&j->in[i]); // ends the node
         file_close(&j->out[i]);
         if (j->pids[i] > 0)
             (void)waitpid(j->pids[i], NULL, 0);
@@ -267,7 +268,7 @@ static int begin_job(void **state)
     return 0;
 }
 
-/* What `from` met at the address of `to` that begins so; the worst one if there are several. */
+/* The test by `from` of the address of `to` with this prefix; the worst one of several. */
 static const net_try *met(const job *j, int from, int to, const char *beginning)
 {
     for (int a = 0; a < j->offers[to].n; a++) {
@@ -306,7 +307,7 @@ static void expect_names(const net_choice *c, const char *first, const char *las
         assert_string_equal(c->picks[i].at[0].name, i == NODES - 1 ? last : first);
 }
 
-static void the_fast_network_is_found_among_traps(void **state)
+static void fast_network_is_found_among_faulty_ones(void **state)
 {
     job *j = &the_job;
     net_choice c;
@@ -335,7 +336,7 @@ static void the_fast_network_is_found_among_traps(void **state)
     assert_true(j->took_ms < TOTAL_MS);
 }
 
-static void the_name_of_the_fast_network_does_not_matter(void **state)
+static void interface_name_of_the_fast_network_does_not_matter(void **state)
 {
     job *j = &the_job;
     net_choice c;
@@ -348,7 +349,7 @@ static void the_name_of_the_fast_network_does_not_matter(void **state)
     assert_true(j->took_ms < TOTAL_MS);
 }
 
-static void what_the_user_names_is_taken(void **state)
+static void network_that_the_user_names_is_selected(void **state)
 {
     job *j = &the_job;
     net_choice c;
@@ -362,7 +363,7 @@ static void what_the_user_names_is_taken(void **state)
     net_choice_free(&c);
 }
 
-static void without_any_network_the_matrix_says_so(void **state)
+static void failure_of_all_networks_is_reported(void **state)
 {
     job *j = &the_job;
     net_choice c;
@@ -389,7 +390,7 @@ static bool lab_exists(const netlab *lab)
     return system(command) == 0;
 }
 
-static void labs_beside_each_other_have_hosts_of_their_own(void **state)
+static void concurrent_labs_have_separate_hosts(void **state)
 {
     netlab labs[2];
     int codes[2];
@@ -413,7 +414,7 @@ static void labs_beside_each_other_have_hosts_of_their_own(void **state)
     netlab_down(&labs[1]);
 }
 
-static void a_lab_goes_when_its_owner_is_killed(void **state)
+static void lab_is_removed_when_its_owner_is_killed(void **state)
 {
     const int64_t deadline_ms = ls_deadline_ms(30000);
     netlab lab = {{0}};
@@ -449,13 +450,15 @@ static void a_lab_goes_when_its_owner_is_killed(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_fast_network_is_found_among_traps, begin_job, end_job),
-        cmocka_unit_test_setup_teardown(the_name_of_the_fast_network_does_not_matter, begin_job,
+        cmocka_unit_test_setup_teardown(fast_network_is_found_among_faulty_ones, begin_job,
                                         end_job),
-        cmocka_unit_test_setup_teardown(what_the_user_names_is_taken, begin_job, end_job),
-        cmocka_unit_test_setup_teardown(without_any_network_the_matrix_says_so, begin_job, end_job),
-        cmocka_unit_test(labs_beside_each_other_have_hosts_of_their_own),
-        cmocka_unit_test(a_lab_goes_when_its_owner_is_killed),
+        cmocka_unit_test_setup_teardown(interface_name_of_the_fast_network_does_not_matter,
+                                        begin_job, end_job),
+        cmocka_unit_test_setup_teardown(network_that_the_user_names_is_selected, begin_job,
+                                        end_job),
+        cmocka_unit_test_setup_teardown(failure_of_all_networks_is_reported, begin_job, end_job),
+        cmocka_unit_test(concurrent_labs_have_separate_hosts),
+        cmocka_unit_test(lab_is_removed_when_its_owner_is_killed),
     };
     netlab lab;
     int code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_probe.c - nodes that try each other over loopback, all on one poller in one process. What takes real networks is in
- * test_net_lab.c.
+ * test_net_probe.c - nodes that test each other over loopback, all on one poller in one process.
+ * Tests with real networks are in test_net_lab.c.
  */
 #include "base/unit.h"
 
@@ -30,13 +30,13 @@ typedef struct node {
     const net_report *report;
 } node;
 
-typedef struct town {
+typedef struct cluster {
     poller *loop;
     int n;
     node nodes[NODES_MAX];
-} town;
+} cluster;
 
-static net_probe_options options_of(const town *t, int i)
+static net_probe_options options_of(const cluster *t, int i)
 {
     return (net_probe_options){.loop = t->loop,
                                .key = &key,
@@ -48,7 +48,7 @@ static net_probe_options options_of(const town *t, int i)
                                .limit_ms = LONG_MS};
 }
 
-static void build(town *t, int n)
+static void build(cluster *t, int n)
 {
     memset(t, 0, sizeof(*t));
     t->n = n;
@@ -60,7 +60,7 @@ static void build(town *t, int n)
     }
 }
 
-static void tear_down(town *t)
+static void close_cluster(cluster *t)
 {
     for (int i = 0; i < t->n; i++)
         net_probe_close(t->nodes[i].probe);
@@ -76,8 +76,8 @@ static void on_done(void *self, const net_report *report)
     n->report = report;
 }
 
-/* Everybody else, as the head would say, in `peers`. */
-static int peers_of(const town *t, int i)
+/* Fills `peers` with all other nodes, as the head does. */
+static int peers_of(const cluster *t, int i)
 {
     int n = 0;
 
@@ -89,13 +89,13 @@ static int peers_of(const town *t, int i)
     return n;
 }
 
-static void start(town *t, int i, const net_peer *list, int n)
+static void start(cluster *t, int i, const net_peer *list, int n)
 {
     assert_ok(net_probe_start(t->nodes[i].probe, list, n, on_done, &t->nodes[i]));
-    assert_false(t->nodes[i].is_done); // never from within the call
+    assert_false(t->nodes[i].is_done); // the callback must not run within the call
 }
 
-static void run_until_done(town *t, int first, int last)
+static void run_until_done(cluster *t, int first, int last)
 {
     const int64_t deadline_ms = ls_deadline_ms(LONG_MS);
 
@@ -106,8 +106,8 @@ static void run_until_done(town *t, int first, int last)
         }
 }
 
-/* Node 0 of two tries one peer, which may have been changed. */
-static const net_try *try_one(town *t, const net_peer *peer)
+/* Node 0 of two tests one peer, which the caller may have changed. */
+static const net_try *try_one(cluster *t, const net_peer *peer)
 {
     start(t, 0, peer, 1);
     run_until_done(t, 0, 0);
@@ -115,12 +115,12 @@ static const net_try *try_one(town *t, const net_peer *peer)
     return &t->nodes[0].report->tries[0];
 }
 
-static void every_address_of_every_peer_is_tried(void **state)
+static void every_address_of_every_peer_is_tested(void **state)
 {
     net_choice c;
     net_offer offers[3];
     net_report reports[3];
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 3);
@@ -145,18 +145,18 @@ static void every_address_of_every_peer_is_tried(void **state)
             assert_int_equal(r->bytes_per_s > 0, net_peer_is_next(i, r->peer, 3));
         }
         offers[i] = *offer;
-        offers[i].machine = (uint64_t)i; // what the reports say must do for strangers, too
+        offers[i].machine = (uint64_t)i; // as if on separate machines
         reports[i] = *t.nodes[i].report;
     }
     assert_ok(net_choose(offers, reports, 3, NULL, &c));
     print_message("%s\n", text_str(&c.text));
     net_choice_free(&c);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void a_crowd_of_nodes_finds_each_other(void **state)
+static void many_nodes_test_each_other(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, NODES_MAX);
@@ -166,53 +166,53 @@ static void a_crowd_of_nodes_finds_each_other(void **state)
     for (int i = 0; i < NODES_MAX; i++)
         for (int k = 0; k < t.nodes[i].report->n; k++)
             assert_int_equal(t.nodes[i].report->tries[k].outcome, NET_OK);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void nobody_to_try_is_done_at_once(void **state)
+static void probe_without_peers_is_done_at_once(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
     start(&t, 0, NULL, 0);
     run_until_done(&t, 0, 0);
     assert_int_equal(t.nodes[0].report->n, 0);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-/* --- who answers --- */
+/* --- the answering node --- */
 
-static void another_node_at_an_address_is_a_wrong_node(void **state)
+static void other_node_at_an_address_is_a_wrong_node(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 3);
     (void)peers_of(&t, 0);
-    peers[0].offer = peers[1].offer; // what node 1 is said to be is node 2
+    peers[0].offer = peers[1].offer; // the offer of node 1 is that of node 2
     assert_int_equal(try_one(&t, peers)->outcome, NET_WRONG_NODE);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void an_address_that_this_host_has_too_is_a_wrong_node(void **state)
+static void address_that_this_host_has_too_is_a_wrong_node(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 2);
     (void)peers_of(&t, 0);
-    peers[0].offer.machine++; // elsewhere, so 127.0.0.1 there is not 127.0.0.1 here
+    peers[0].offer.machine++; // another machine, so its 127.0.0.1 is not that of this one
     assert_int_equal(try_one(&t, peers)->outcome, NET_WRONG_NODE);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-/* What node 0 finds where a node with these options listens. */
+/* The outcome of node 0 at a node with these options. */
 static net_outcome outcome_with(net_key *other_key, const char *job, uint32_t generation)
 {
     net_probe_options opt;
     net_outcome outcome;
-    town t;
+    cluster t;
 
     build(&t, 2);
     net_probe_close(t.nodes[1].probe);
@@ -223,7 +223,7 @@ static net_outcome outcome_with(net_key *other_key, const char *job, uint32_t ge
     assert_ok(net_probe_open(&opt, &t.nodes[1].probe));
     (void)peers_of(&t, 0);
     outcome = (net_outcome)try_one(&t, peers)->outcome;
-    tear_down(&t);
+    close_cluster(&t);
     return outcome;
 }
 
@@ -239,44 +239,44 @@ static void keys_jobs_and_generations_must_be_the_same(void **state)
     assert_int_equal(outcome_with(&key, JOB, 2), NET_WRONG_NODE);
 }
 
-/* Something else that listens at a port of 127.0.0.1. */
-typedef enum manner { MANNER_SILENT, MANNER_CLOSES, MANNER_TALKS, MANNER_GONE } manner;
+/* Another service that listens at a port of 127.0.0.1. */
+typedef enum manner { MANNER_SILENT, MANNER_CLOSES, MANNER_ANSWERS, MANNER_GONE } manner;
 
-typedef struct stranger {
+typedef struct service {
     int fd;
     manner manner;
-    int guests[256];
-    int n_guests;
-} stranger;
+    int connections[256];
+    int n_connections;
+} service;
 
-static void on_stranger(void *arg, unsigned events)
+static void on_connection(void *arg, unsigned events)
 {
     static const char words[] = "HTTP/1.0 400 Bad Request\r\n\r\nHTTP/1.0 400 Bad Request\r\n\r\n"
                                 "HTTP/1.0 400 Bad Request\r\n\r\nHTTP/1.0 400 Bad Request\r\n\r\n";
-    stranger *s = arg;
+    service *s = arg;
     int fd = -1;
 
     LS_UNUSED(events);
     assert_ok(net_accept(s->fd, &fd));
     if (fd < 0)
         return;
-    if (s->manner == MANNER_TALKS)
+    if (s->manner == MANNER_ANSWERS)
         assert_int_equal(send(fd, words, sizeof(words) - 1, MSG_NOSIGNAL), sizeof(words) - 1);
-    if (s->manner == MANNER_CLOSES || s->n_guests == (int)LS_COUNT_OF(s->guests))
+    if (s->manner == MANNER_CLOSES || s->n_connections == (int)LS_COUNT_OF(s->connections))
         (void)close(fd);
     else
-        s->guests[s->n_guests++] = fd;
+        s->connections[s->n_connections++] = fd;
 }
 
-static net_outcome outcome_at_stranger(manner how, int limit_ms)
+static net_outcome outcome_at_service(manner how, int limit_ms)
 {
-    stranger s = {.manner = how};
+    service s = {.manner = how};
     net_probe_options opt;
     poll_watch *watch = NULL;
     net_peer peer = {.node = 1, .offer = {.machine = net_host_value(), .n = 1}};
     net_address at;
     net_outcome outcome;
-    town t;
+    cluster t;
 
     build(&t, 1);
     net_probe_close(t.nodes[0].probe);
@@ -288,30 +288,30 @@ static net_outcome outcome_at_stranger(manner how, int limit_ms)
     if (how == MANNER_GONE)
         file_close(&s.fd);
     else
-        assert_ok(poller_watch(t.loop, s.fd, POLL_READ, on_stranger, &s, &watch));
+        assert_ok(poller_watch(t.loop, s.fd, POLL_READ, on_connection, &s, &watch));
     outcome = (net_outcome)try_one(&t, &peer)->outcome;
     poller_unwatch(watch);
     file_close(&s.fd);
-    for (int i = 0; i < s.n_guests; i++)
-        file_close(&s.guests[i]);
-    tear_down(&t);
+    for (int i = 0; i < s.n_connections; i++)
+        file_close(&s.connections[i]);
+    close_cluster(&t);
     return outcome;
 }
 
-static void strangers_are_told_apart(void **state)
+static void other_services_have_their_own_outcomes(void **state)
 {
     LS_UNUSED(state);
-    assert_int_equal(outcome_at_stranger(MANNER_GONE, LONG_MS), NET_REFUSED);
-    assert_int_equal(outcome_at_stranger(MANNER_SILENT, 100), NET_TIMED_OUT);
-    assert_int_equal(outcome_at_stranger(MANNER_CLOSES, 200), NET_BROKEN);
-    assert_int_equal(outcome_at_stranger(MANNER_TALKS, LONG_MS), NET_OTHER_KEY);
+    assert_int_equal(outcome_at_service(MANNER_GONE, LONG_MS), NET_REFUSED);
+    assert_int_equal(outcome_at_service(MANNER_SILENT, 100), NET_TIMED_OUT);
+    assert_int_equal(outcome_at_service(MANNER_CLOSES, 200), NET_BROKEN);
+    assert_int_equal(outcome_at_service(MANNER_ANSWERS, LONG_MS), NET_OTHER_KEY);
 }
 
-static void a_node_without_such_addresses_does_not_try_them(void **state)
+static void node_without_ipv6_does_not_test_ipv6(void **state)
 {
     net_peer peer = {.node = 1, .offer = {.machine = 5, .n = 2}};
     net_probe_options opt;
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
@@ -325,7 +325,7 @@ static void a_node_without_such_addresses_does_not_try_them(void **state)
     run_until_done(&t, 0, 0);
     assert_int_equal(t.nodes[0].report->n, 1);
     assert_int_equal(t.nodes[0].report->tries[0].address, 1);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
 /* --- ports --- */
@@ -335,15 +335,15 @@ static int port_of(const node *n)
     return net_address_port(&net_probe_offer(n->probe)->at[0].address);
 }
 
-static void ports_of_the_range_are_used_and_no_others(void **state)
+static void only_ports_of_the_range_are_used(void **state)
 {
     net_probe_options opt;
     int base;
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 4);
-    base = port_of(&t.nodes[0]); // in use from now on
+    base = port_of(&t.nodes[0]); // in use
     if (base > 65000)
         base -= 100;
     opt = options_of(&t, 0);
@@ -364,16 +364,16 @@ static void ports_of_the_range_are_used_and_no_others(void **state)
     assert_status(net_probe_open(&opt, &t.nodes[2].probe), LS_ESYSTEM);
     assert_told("--port-range");
     assert_null(t.nodes[2].probe);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void without_a_filter_one_port_serves_all_addresses(void **state)
+static void one_port_serves_all_addresses_without_a_filter(void **state)
 {
     net_probe_options opt;
     net_address at;
     const net_offer *offer;
     int fd = -1;
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
@@ -392,14 +392,14 @@ static void without_a_filter_one_port_serves_all_addresses(void **state)
         assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(LONG_MS), &fd));
         file_close(&fd);
     }
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void a_filter_that_fits_nothing_says_what_there_is(void **state)
+static void filter_without_a_match_lists_the_interfaces(void **state)
 {
     net_probe_options opt;
     net_probe *p;
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 0);
@@ -412,12 +412,12 @@ static void a_filter_that_fits_nothing_says_what_there_is(void **state)
     opt.filter = "lo";
     opt.key = NULL;
     assert_status(net_probe_open(&opt, &p), LS_EAUTH);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
 static void lists_that_are_not_in_order_are_refused(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
@@ -427,12 +427,12 @@ static void lists_that_are_not_in_order_are_refused(void **state)
     peers[0].node = 0; // itself
     assert_status(net_probe_start(t.nodes[0].probe, peers, 2, on_done, NULL), LS_EINVAL);
     assert_status(net_probe_start(t.nodes[0].probe, peers, 64, on_done, NULL), LS_EINVAL);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-/* --- guests that know the key and behave badly --- */
+/* --- authenticated peers that misbehave --- */
 
-static int come_in(town *t)
+static int come_in(cluster *t)
 {
     const handshake_claim claim = {
         .purpose = NET_PURPOSE_PROBE, .job = JOB, .from = 7, .to = 0, .generation = 3};
@@ -453,8 +453,8 @@ static int come_in(town *t)
     return fd;
 }
 
-/* Runs until this many bytes have come, or the connection is closed; returns how many. */
-static size_t hear(town *t, int fd, uint8_t *in, size_t wanted)
+/* Runs until n bytes are received or the connection is closed; returns the number of bytes. */
+static size_t receive(cluster *t, int fd, uint8_t *in, size_t wanted)
 {
     const int64_t deadline_ms = ls_deadline_ms(LONG_MS);
     size_t n = 0;
@@ -470,7 +470,7 @@ static size_t hear(town *t, int fd, uint8_t *in, size_t wanted)
     return n;
 }
 
-static void say(int fd, uint32_t what, uint32_t bytes)
+static void send_request(int fd, uint32_t what, uint32_t bytes)
 {
     uint8_t header[8];
 
@@ -484,7 +484,7 @@ static void requests_come_in_any_pieces(void **state)
     uint8_t in[64];
     uint8_t request[8 + 16] = {1, 0, 0, 0, 16, 0, 0, 0, 'a', 'b', 'c'};
     int fd;
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
@@ -494,50 +494,50 @@ static void requests_come_in_any_pieces(void **state)
             assert_int_equal(send(fd, request + i, 1, MSG_NOSIGNAL), 1);
             assert_ok(poller_run_once(t.loop, 0));
         }
-        assert_int_equal(hear(&t, fd, in, 16), 16);
+        assert_int_equal(receive(&t, fd, in, 16), 16);
         assert_memory_equal(in, request + 8, 16);
-        say(fd, 2, 5); // a burst of five bytes
+        send_request(fd, 2, 5); // a burst of five bytes
         assert_int_equal(send(fd, "12", 2, MSG_NOSIGNAL), 2);
-        assert_int_equal(hear(&t, fd, in, 4), 4);
+        assert_int_equal(receive(&t, fd, in, 4), 4);
         assert_int_equal(wire_get_u32(in), 2);
         assert_int_equal(send(fd, "345", 3, MSG_NOSIGNAL), 3);
-        assert_int_equal(hear(&t, fd, in, 4), 4);
+        assert_int_equal(receive(&t, fd, in, 4), 4);
         assert_int_equal(wire_get_u32(in), 5);
     }
     file_close(&fd);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
-static void requests_that_make_no_sense_end_the_connection(void **state)
+static void malformed_requests_close_the_connection(void **state)
 {
     static const uint32_t bad[][2] = {{0, 0},          {1, 0}, {1, 17},
                                       {1, UINT32_MAX}, {2, 0}, {2, 4 * 1024 * 1024 + 1},
                                       {2, UINT32_MAX}, {3, 16}};
     uint8_t in[64];
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 1);
     for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
         int fd = come_in(&t);
 
-        say(fd, bad[i][0], bad[i][1]);
-        assert_int_equal(hear(&t, fd, in, 1), 0);
+        send_request(fd, bad[i][0], bad[i][1]);
+        assert_int_equal(receive(&t, fd, in, 1), 0);
         file_close(&fd);
     }
-    tear_down(&t);
+    close_cluster(&t);
 }
 
 /* --- ends --- */
 
-/* Wherever it stands: nothing may leak or be touched later. */
-static void a_probe_can_be_closed_at_any_time(void **state)
+/* In any state: nothing leaks, and nothing is used after the close. */
+static void probe_can_be_closed_at_any_time(void **state)
 {
     int n_done = 0;
 
     LS_UNUSED(state);
     for (int steps = 0; steps < 400 && n_done < 3; steps += 1 + steps / 20) {
-        town t;
+        cluster t;
 
         build(&t, 3);
         for (int i = 0; i < 3; i++)
@@ -549,7 +549,7 @@ static void a_probe_can_be_closed_at_any_time(void **state)
         for (int i = 0; i < 5; i++)
             assert_ok(poller_run_once(t.loop, 0));
         n_done = t.nodes[0].is_done + t.nodes[1].is_done + t.nodes[2].is_done;
-        tear_down(&t);
+        close_cluster(&t);
     }
 }
 
@@ -563,9 +563,9 @@ static void close_when_done(void *self, const net_report *report)
     n->probe = NULL;
 }
 
-static void a_probe_can_be_closed_when_it_is_done(void **state)
+static void probe_can_be_closed_when_it_is_done(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 2);
@@ -573,12 +573,12 @@ static void a_probe_can_be_closed_when_it_is_done(void **state)
     assert_ok(net_probe_start(t.nodes[0].probe, peers, 1, close_when_done, &t.nodes[0]));
     run_until_done(&t, 0, 0);
     assert_null(t.nodes[0].probe);
-    tear_down(&t);
+    close_cluster(&t);
 }
 
 static void every_allocation_may_fail(void **state)
 {
-    town t;
+    cluster t;
 
     LS_UNUSED(state);
     build(&t, 3);
@@ -598,32 +598,32 @@ static void every_allocation_may_fail(void **state)
         }
         ls_alloc_fail_at(0);
     }
-    tear_down(&t);
+    close_cluster(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_address_of_every_peer_is_tried),
-        cmocka_unit_test(a_crowd_of_nodes_finds_each_other),
-        cmocka_unit_test(nobody_to_try_is_done_at_once),
-        cmocka_unit_test(another_node_at_an_address_is_a_wrong_node),
-        cmocka_unit_test(an_address_that_this_host_has_too_is_a_wrong_node),
+        cmocka_unit_test(every_address_of_every_peer_is_tested),
+        cmocka_unit_test(many_nodes_test_each_other),
+        cmocka_unit_test(probe_without_peers_is_done_at_once),
+        cmocka_unit_test(other_node_at_an_address_is_a_wrong_node),
+        cmocka_unit_test(address_that_this_host_has_too_is_a_wrong_node),
         cmocka_unit_test(keys_jobs_and_generations_must_be_the_same),
-        cmocka_unit_test(strangers_are_told_apart),
-        cmocka_unit_test(a_node_without_such_addresses_does_not_try_them),
-        cmocka_unit_test(ports_of_the_range_are_used_and_no_others),
-        cmocka_unit_test(without_a_filter_one_port_serves_all_addresses),
-        cmocka_unit_test(a_filter_that_fits_nothing_says_what_there_is),
+        cmocka_unit_test(other_services_have_their_own_outcomes),
+        cmocka_unit_test(node_without_ipv6_does_not_test_ipv6),
+        cmocka_unit_test(only_ports_of_the_range_are_used),
+        cmocka_unit_test(one_port_serves_all_addresses_without_a_filter),
+        cmocka_unit_test(filter_without_a_match_lists_the_interfaces),
         cmocka_unit_test(lists_that_are_not_in_order_are_refused),
         cmocka_unit_test(requests_come_in_any_pieces),
-        cmocka_unit_test(requests_that_make_no_sense_end_the_connection),
-        cmocka_unit_test(a_probe_can_be_closed_at_any_time),
-        cmocka_unit_test(a_probe_can_be_closed_when_it_is_done),
+        cmocka_unit_test(malformed_requests_close_the_connection),
+        cmocka_unit_test(probe_can_be_closed_at_any_time),
+        cmocka_unit_test(probe_can_be_closed_when_it_is_done),
         cmocka_unit_test(every_allocation_may_fail),
     };
 
-    setenv("LOCKSTEP_LOG", "error", 1); // refused connections are part of this test
+    setenv("LOCKSTEP_LOG", "error", 1); // this test provokes refused connections
     if (net_key_random(&key) != LS_OK)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

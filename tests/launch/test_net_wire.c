@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_net_wire.c - offers, peers, reports and picks as bytes: what is written reads the same, and
+ * malformed input is refused.
+ */
 #include "launch/net_world.h"
 
 static net_world world;
@@ -28,7 +32,7 @@ static void expect_same_interfaces(const net_interface *a, const net_interface *
     }
 }
 
-static void messages_come_back_as_they_were(void **state)
+static void messages_are_read_as_written(void **state)
 {
     net_peer peer = {.node = 4095, .measure = true};
     net_pick pick = {.n = 2};
@@ -77,7 +81,7 @@ static void messages_come_back_as_they_were(void **state)
     wire_writer_free(&w);
 }
 
-static void messages_that_end_early_are_refused(void **state)
+static void truncated_messages_are_refused(void **state)
 {
     net_try one = {.peer = 1, .local = -1, .outcome = NET_OK};
     const net_report report = {.n = 1, .tries = &one};
@@ -104,7 +108,7 @@ static void messages_that_end_early_are_refused(void **state)
     wire_writer_free(&w);
 }
 
-/* Whether an offer with this first interface can be read again. */
+/* Whether an offer with this first interface is accepted. */
 static bool passes(const net_interface *face)
 {
     net_offer offer = {.host = "alpha", .n = 1, .at = {*face}};
@@ -121,7 +125,7 @@ static bool passes(const net_interface *face)
     return ok;
 }
 
-static void interfaces_that_cannot_be_are_refused(void **state)
+static void invalid_interfaces_are_refused(void **state)
 {
     static const char *const names[] = {"", "a b", "a,b", "^a", "a/b", "=a", "a\nb", "\xc3\xa4"};
     net_interface face;
@@ -176,9 +180,9 @@ static void reports_out_of_order_or_bounds_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_come_back_as_they_were),
-        cmocka_unit_test(messages_that_end_early_are_refused),
-        cmocka_unit_test(interfaces_that_cannot_be_are_refused),
+        cmocka_unit_test(messages_are_read_as_written),
+        cmocka_unit_test(truncated_messages_are_refused),
+        cmocka_unit_test(invalid_interfaces_are_refused),
         cmocka_unit_test(reports_out_of_order_or_bounds_are_refused),
     };
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_process.c - killing children and marked processes, closing descriptors, and texts about the
+ * end of processes.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -28,7 +32,7 @@ static void sleep_for_ever(void)
         pause();
 }
 
-/* Forks `depth` times down, each in a session of its own; each tells its pid. */
+/* Forks `depth` levels deep, each process in its own session; each writes its pid. */
 static void fork_down(int depth, int tell_fd)
 {
     pid_t pid;
@@ -60,22 +64,23 @@ static void await_death(pid_t pid)
     }
 }
 
-/* In a process of its own, as everything below that is killed. */
+/* Runs in a child process, because all descendants of the caller are killed. */
 static void kill_below(int tell_fd)
 {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (int i = 0; i < 3; i++)
         if (fork() == 0)
             fork_down(3, tell_fd);
-    (void)poll(NULL, 0, 50); /* some are still forking when the killing begins, others have ended */
+    (void)poll(NULL, 0,
+               50); /* some processes still fork when the killing begins, others have exited */
     process_kill_children(ls_deadline_ms(LONG_MS));
     _exit(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD ? 0 : 1);
 }
 
-static void everything_below_is_killed_however_often_it_forked(void **state)
+static void all_descendants_are_killed(void **state)
 {
     int fds[2], status = 0;
-    pid_t pid, told;
+    pid_t pid, descendant;
 
     LS_UNUSED(state);
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
@@ -85,13 +90,12 @@ static void everything_below_is_killed_however_often_it_forked(void **state)
     (void)close(fds[1]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    while (read(fds[0], &told, sizeof(told)) ==
-           sizeof(told)) /* its end: nobody has the other end */
-        await_death(told);
+    while (read(fds[0], &descendant, sizeof(descendant)) == sizeof(descendant))
+        await_death(descendant);
     (void)close(fds[0]);
 }
 
-static void without_children_nothing_is_waited_for(void **state)
+static void call_without_children_returns_at_once(void **state)
 {
     const int64_t since_ms = ls_now_ms();
 
@@ -100,7 +104,7 @@ static void without_children_nothing_is_waited_for(void **state)
     assert_true(ls_now_ms() - since_ms < LONG_MS / 2);
 }
 
-/* --- the sweep --- */
+/* --- processes of a job --- */
 
 static pid_t start_sleeper(const char *entry)
 {
@@ -118,7 +122,7 @@ static pid_t start_sleeper(const char *entry)
     return pid;
 }
 
-/* Until it is the program that the mark is looked for in. */
+/* Waits until the child has executed its program. */
 static void await_exec(pid_t pid)
 {
     const int64_t deadline_ms = ls_deadline_ms(LONG_MS);
@@ -142,7 +146,7 @@ static void end(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void only_the_jobs_processes_are_swept(void **state)
+static void only_processes_of_the_job_are_killed(void **state)
 {
     static const struct {
         const char *entry;
@@ -171,13 +175,13 @@ static void only_the_jobs_processes_are_swept(void **state)
     }
 }
 
-static void a_mark_behind_much_else_is_found(void **state)
+static void mark_at_any_offset_of_the_environment_is_found(void **state)
 {
     const process_mark mark = {.agent = "00112233aabbccdd", .key_fd = -1};
     static char filler[60][1000];
 
     LS_UNUSED(state);
-    for (int shift = 0; shift < 60; shift += 7) { /* across the borders of what is read at once */
+    for (int shift = 0; shift < 60; shift += 7) { /* across the boundaries of single reads */
         const pid_t pid = fork();
 
         if (pid == 0) {
@@ -202,7 +206,7 @@ static void a_mark_behind_much_else_is_found(void **state)
     }
 }
 
-static void who_holds_the_key_is_swept_too(void **state)
+static void process_that_holds_the_key_is_killed(void **state)
 {
     process_mark mark = {.agent = "ffffffffffffffff"};
     const int other_fd = memfd_create("other", MFD_CLOEXEC);
@@ -216,7 +220,7 @@ static void who_holds_the_key_is_swept_too(void **state)
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         sleep_for_ever();
     }
-    (void)close(fcntl(mark.key_fd, F_DUPFD_CLOEXEC, 0)); /* another number is the same key */
+    (void)close(fcntl(mark.key_fd, F_DUPFD_CLOEXEC, 0)); /* a duplicate is the same key */
     others = start_sleeper(NULL);
     await_exec(others); /* it closed both */
     process_sweep_job(&mark, ls_deadline_ms(LONG_MS));
@@ -230,7 +234,7 @@ static void who_holds_the_key_is_swept_too(void **state)
 
 /* --- descriptors --- */
 
-static void what_came_since_is_closed(void **state)
+static void descriptors_opened_since_are_closed(void **state)
 {
     int early = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int late, kept;
@@ -249,7 +253,7 @@ static void what_came_since_is_closed(void **state)
     (void)close(kept);
 }
 
-static void all_but_the_listed_are_closed(void **state)
+static void descriptors_that_are_not_listed_are_closed(void **state)
 {
     int status = 0;
     const pid_t pid = fork();
@@ -271,9 +275,9 @@ static void all_but_the_listed_are_closed(void **state)
     assert_int_equal(status, 0);
 }
 
-/* --- words --- */
+/* --- texts --- */
 
-static void ends_have_words(void **state)
+static void end_of_a_process_has_a_text(void **state)
 {
     char buf[96];
 
@@ -287,11 +291,11 @@ static void ends_have_words(void **state)
                         "was killed by signal 40 (a real-time signal)");
     for (int i = 1; i < 32; i++)
         if (i != SIGCHLD && i != SIGCONT && i != SIGURG && i != SIGWINCH && i != SIGSTOP &&
-            i != SIGTTIN && i != SIGTTOU) /* no process ends by these */
+            i != SIGTTIN && i != SIGTTOU) /* these signals end no process */
             assert_true(text_starts(process_signal_name(i), "SIG"));
 }
 
-static void a_pidfd_tells_the_end(void **state)
+static void pidfd_is_readable_after_the_end(void **state)
 {
     const pid_t pid = fork();
     struct pollfd fd = {.events = POLLIN};
@@ -317,15 +321,15 @@ static void a_pidfd_tells_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_below_is_killed_however_often_it_forked),
-        cmocka_unit_test(without_children_nothing_is_waited_for),
-        cmocka_unit_test(only_the_jobs_processes_are_swept),
-        cmocka_unit_test(a_mark_behind_much_else_is_found),
-        cmocka_unit_test(who_holds_the_key_is_swept_too),
-        cmocka_unit_test(what_came_since_is_closed),
-        cmocka_unit_test(all_but_the_listed_are_closed),
-        cmocka_unit_test(ends_have_words),
-        cmocka_unit_test(a_pidfd_tells_the_end),
+        cmocka_unit_test(all_descendants_are_killed),
+        cmocka_unit_test(call_without_children_returns_at_once),
+        cmocka_unit_test(only_processes_of_the_job_are_killed),
+        cmocka_unit_test(mark_at_any_offset_of_the_environment_is_found),
+        cmocka_unit_test(process_that_holds_the_key_is_killed),
+        cmocka_unit_test(descriptors_opened_since_are_closed),
+        cmocka_unit_test(descriptors_that_are_not_listed_are_closed),
+        cmocka_unit_test(end_of_a_process_has_a_text),
+        cmocka_unit_test(pidfd_is_readable_after_the_end),
     };
 
     return cmocka_run_group_tests_name("launch process", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unruly.c - a rank that is hard to end, or takes more than its share: unruly ROLE [ARGS].
+ * unruly.c - a rank that is hard to kill or uses too much memory: unruly ROLE [ARGS]. Used by
+ * test_isolate.c and test_limits.c.
  */
 #include <lockstep/comm.h>
 
@@ -35,7 +36,10 @@ static void wait_for_ever(void)
         pause();
 }
 
-/* Nothing of what a rank inherits is left to it: no session, parent, environment or descriptor. `seconds` tells the test which it is. */
+/*
+ * Starts a process without any mark: new session, no parent, environment or descriptor. `seconds`
+ * identifies it.
+ */
 static void become_stray(char *seconds)
 {
     static char name[] = "sleep";
@@ -52,7 +56,7 @@ static void become_stray(char *seconds)
     _exit(1);
 }
 
-/* stray SECONDS: leaves such a process, and waits. */
+/* stray SECONDS: starts such a process, and waits. */
 static int role_stray(char **args)
 {
     const pid_t pid = fork();
@@ -65,7 +69,7 @@ static int role_stray(char **args)
     return 0;
 }
 
-/* hog MIB RANK: that rank takes so much memory; the others wait. */
+/* hog MIB RANK: rank RANK allocates MIB of memory; the others wait. */
 static int role_hog(char **args)
 {
     const size_t piece = 1 << 20;
@@ -78,12 +82,13 @@ static int role_hog(char **args)
         if (memory == NULL)
             return 3;
         memset(memory, (int)i | 1, piece);
-        __asm__ volatile("" : : "r"(memory) : "memory"); // or clang leaves both out
+        // Prevents clang from removing the allocation.
+        __asm__ volatile("" : : "r"(memory) : "memory");
     }
-    return say("had room");
+    return say("had memory");
 }
 
-/* peek: each of two ranks reads the other's memory by the number that the other gives for itself. */
+/* peek: each of two ranks reads the other's memory by the pid that the other reports. */
 static int role_peek(char **args)
 {
     volatile int64_t value = 1000 + own_rank();
@@ -109,7 +114,7 @@ static int role_peek(char **args)
     return 0;
 }
 
-/* wait: does nothing, and does not listen to SIGTERM. */
+/* wait: does nothing and ignores SIGTERM. */
 static int role_wait(char **args)
 {
     (void)args;

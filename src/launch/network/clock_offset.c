@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * clock_offset.c - estimates the offset of another machine's clock; time stamps from other machines
+ * are checked before use. Called by the head for traces and by the check of several hosts.
+ */
 #include "launch/network/clock_offset.h"
 
-#define LATEST_NS (INT64_MAX / 2) /* in the year 2116; twice a difference of two fits */
+#define LATEST_NS (INT64_MAX / 2) /* the year 2116; sums of two differences do not overflow */
 
-static bool makes_sense(int64_t ns)
+static bool is_plausible(int64_t ns)
 {
     return ns >= 0 && ns <= LATEST_NS;
 }
@@ -13,8 +17,8 @@ bool clock_offset_add(clock_offset *c, int64_t sent_ns, int64_t received_ns, int
 {
     int64_t round_trip_ns;
 
-    if (!makes_sense(sent_ns) || !makes_sense(received_ns) || !makes_sense(replied_ns) ||
-        !makes_sense(returned_ns) || returned_ns < sent_ns || replied_ns < received_ns)
+    if (!is_plausible(sent_ns) || !is_plausible(received_ns) || !is_plausible(replied_ns) ||
+        !is_plausible(returned_ns) || returned_ns < sent_ns || replied_ns < received_ns)
         return false;
     round_trip_ns = (returned_ns - sent_ns) - (replied_ns - received_ns);
     if (round_trip_ns < 0)

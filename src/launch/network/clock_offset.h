@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock_offset.h - how far another clock is from this one, from questions that carry four times, as NTP does. Pure.
+ * clock_offset.h - the offset of another clock from this one, from requests with four time stamps,
+ * as in NTP. Pure.
  *
- *     here   asked ------------------------------> answered
- *     there          \--> heard ... told --/
+ *     this machine    sent ---------------------------> returned
+ *     the other one       \--> received .. replied --/
  *
- * The answer with the shortest way says most: the other clock is off by its offset, give or take half of that way.
+ * The reply with the shortest round trip gives the best estimate: its error is at most half the
+ * round trip.
  */
 #ifndef LS_LAUNCH_CLOCK_OFFSET_H
 #define LS_LAUNCH_CLOCK_OFFSET_H
@@ -15,16 +17,19 @@
 
 /* Zero-initialise. */
 typedef struct clock_offset {
-    int n;                 /* answers that made sense */
-    int64_t offset_ns;     /* there minus here; positive: it is ahead */
-    int64_t round_trip_ns; /* there and back, without what the other one took between */
+    int n;                 /* valid replies */
+    int64_t offset_ns;     /* other clock minus this one; positive: it is ahead */
+    int64_t round_trip_ns; /* of the best reply, without the time between received and replied */
 } clock_offset;
 
-/* Nanoseconds, asked and answered by the clock here, heard and told by the one there. An answer that makes no sense (a clock was set meanwhile) changes nothing; false then. */
+/*
+ * Adds one reply: sent and returned by this clock, received and replied by the other one, in
+ * nanoseconds. False for a contradictory reply (a clock was set meanwhile), which changes nothing.
+ */
 bool clock_offset_add(clock_offset *c, int64_t sent_ns, int64_t received_ns, int64_t replied_ns,
                       int64_t returned_ns);
 
-/* Whether it is certainly more than this far away. */
+/* Whether the offset exceeds the limit even when its error is subtracted. */
 bool clock_offset_exceeds(const clock_offset *c, int64_t limit_ns);
 
 #endif

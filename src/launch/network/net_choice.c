@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_choice.c - from reports to networks. Each address of node 0 is the seed of at most one network: a search with backtracking
- * gives every further node the first of its addresses that works with all nodes before it. It looks three times, each time only
- * when nothing was found before: for networks of one kind (the seed's subnet, or what node 0 reaches from the seed), for any
- * mixture of addresses, and with bridges. The search is bounded (SEARCH_STEPS_MAX); real networks need about one step a node.
+ * net_choice.c - selects a network from reports. Each address of node 0 is the seed of at most one
+ * network: a search with backtracking gives every further node its first address that works with
+ * all nodes before it. Up to three passes widen the search: networks of one kind (the seed's
+ * subnet, or addresses that node 0 reaches from the seed), any mixture of addresses, and bridges.
+ * The search is bounded (SEARCH_STEPS_MAX); real networks need about one step for each node. Called
+ * by the head and by the check of several hosts.
  */
 #include "launch/network/net_choice.h"
 
@@ -13,17 +15,17 @@
 
 #define SEARCH_STEPS_MAX 200000
 
-/* One network that works. */
+/* A network that works. */
 typedef struct network {
     uint8_t *address; /* [n_nodes]: index in each node's offer */
     bool is_ipv4;
-    uint64_t bytes_per_s;      /* of the slowest pair; 0: none was measured */
-    uint64_t wire_bytes_per_s; /* the best of those on the same interfaces */
+    uint64_t bytes_per_s;      /* of the slowest pair; 0: not measured */
+    uint64_t wire_bytes_per_s; /* the best of networks on the same interfaces */
     uint64_t link_bytes_per_s;
     uint32_t round_trip_us; /* mean */
 } network;
 
-/* What may be part of a network. */
+/* The addresses that a network may contain, from narrow to wide. */
 typedef enum mixture { MIXTURE_ONE_KIND, MIXTURE_NO_BRIDGE, MIXTURE_ANY } mixture;
 
 typedef struct chooser {
@@ -32,12 +34,12 @@ typedef struct chooser {
     int n_nodes;
     uint16_t *usable; /* [n_nodes]: bit a is address a */
     uint8_t (*order)[NET_ADDRESSES_MAX];
-    uint8_t *next; /* [n_nodes]: place in `order` that the search tries next */
+    uint8_t *next; /* [n_nodes]: index in `order` of the next candidate */
     network found[NET_ADDRESSES_MAX];
     int n_found;
 } chooser;
 
-/* --- who needs whom --- */
+/* --- peers --- */
 
 static void add_peer(int peer, int node, const net_offer *offers, int out[NET_PEERS_MAX], int *n)
 {
@@ -84,7 +86,7 @@ static int64_t try_place(int peer, int address)
 
 const net_try *net_report_find(const net_report *report, int peer, int address)
 {
-    const int64_t wanted = try_place(peer, address);
+    const int64_t key = try_place(peer, address);
     int low = 0;
     int high = report->n;
 
@@ -93,9 +95,9 @@ const net_try *net_report_find(const net_report *report, int peer, int address)
         const net_try *t = &report->tries[middle];
         const int64_t place = try_place(t->peer, t->address);
 
-        if (place == wanted)
+        if (place == key)
             return t;
-        if (place < wanted)
+        if (place < key)
             low = middle + 1;
         else
             high = middle;
@@ -103,7 +105,7 @@ const net_try *net_report_find(const net_report *report, int peer, int address)
     return NULL;
 }
 
-/* Reports come from outside. */
+/* Validates a report of another node. */
 static ls_status check_report(const chooser *c, int node)
 {
     const net_report *report = &c->reports[node];
@@ -114,8 +116,8 @@ static ls_status check_report(const chooser *c, int node)
 
         if (t->peer >= c->n_nodes || t->address >= c->offers[t->peer].n ||
             t->local >= c->offers[node].n || try_place(t->peer, t->address) <= last)
-            return ls_fail(LS_EPROTO,
-                           "what node %d tells about its networks does not fit the nodes", node);
+            return ls_fail(LS_EPROTO, "the network report of node %d does not match the nodes",
+                           node);
         last = try_place(t->peer, t->address);
     }
     return LS_OK;
@@ -136,7 +138,10 @@ static bool is_usable(const chooser *c, int node, int address)
     return (c->usable[node] >> address & 1U) != 0;
 }
 
-/* What the node's own filter or else the head's lets pass, without the addresses that led to a wrong node. */
+/*
+ * Marks addresses that pass the node's filter, or else the head's, and where no node met a wrong
+ * node.
+ */
 static ls_status find_usable(chooser *c, const char *filter)
 {
     for (int node = 0; node < c->n_nodes; node++) {
@@ -165,12 +170,12 @@ static ls_status find_usable(chooser *c, const char *filter)
 /* The narrowest mixture in which an address is part of the network that starts with the seed. */
 static mixture fit(const chooser *c, int seed, int node, int address)
 {
-    const net_interface *face = &c->offers[node].at[address];
+    const net_interface *iface = &c->offers[node].at[address];
     const net_try *t;
 
-    if (face->is_bridge)
+    if (iface->is_bridge)
         return MIXTURE_ANY;
-    if (net_interface_reaches(&c->offers[0].at[seed], &face->address))
+    if (net_interface_reaches(&c->offers[0].at[seed], &iface->address))
         return MIXTURE_ONE_KIND;
     t = net_report_find(&c->reports[0], node, address);
     return t != NULL && t->outcome == NET_OK && t->local == seed ? MIXTURE_ONE_KIND
@@ -190,7 +195,7 @@ static void order_addresses(chooser *c, int seed, int node)
     }
 }
 
-/* Whether `address` of `node` works with what all nodes before it have taken. */
+/* Whether `address` of `node` works with the addresses taken by all nodes before it. */
 static bool works_with_earlier(const chooser *c, const uint8_t *taken, int node, int address)
 {
     int peers[NET_PEERS_MAX];
@@ -204,7 +209,7 @@ static bool works_with_earlier(const chooser *c, const uint8_t *taken, int node,
     return true;
 }
 
-/* Gives `node` the next address that works; false when there is none left. */
+/* Takes the next address of `node` that works; false when none is left. */
 static bool take_next(chooser *c, uint8_t *taken, int node, mixture widest)
 {
     const net_offer *offer = &c->offers[node];
@@ -247,7 +252,7 @@ static bool search(chooser *c, int seed, mixture widest, uint8_t *taken)
     return node == c->n_nodes;
 }
 
-/* --- how good a network is --- */
+/* --- quality of a network --- */
 
 static void judge_paths(const chooser *c, int node, network *w, uint64_t *sum_us, uint64_t *n_paths)
 {
@@ -257,7 +262,7 @@ static void judge_paths(const chooser *c, int node, network *w, uint64_t *sum_us
     for (int i = 0; i < n; i++) {
         const net_try *t = net_report_find(&c->reports[node], peers[i], w->address[peers[i]]);
 
-        LS_ASSERT(t != NULL); // or the search would not have found it
+        LS_ASSERT(t != NULL); // the search checked it
         *sum_us += t->round_trip_us;
         ++*n_paths;
         if (t->bytes_per_s > 0 && (w->bytes_per_s == 0 || t->bytes_per_s < w->bytes_per_s))
@@ -312,7 +317,7 @@ static bool same_interfaces(const chooser *c, const network *a, const network *b
     return on_every;
 }
 
-/* What an interface can do it can do over IPv4 and IPv6; where these differ, it is chance that differs. */
+/* IPv4 and IPv6 on the same interfaces have the same bandwidth; measured differences are noise. */
 static void judge_wires(chooser *c)
 {
     for (int i = 0; i < c->n_found; i++) {
@@ -332,13 +337,13 @@ static uint64_t speed_of(const network *w, bool measured)
 }
 
 /* Within a factor of 1.5 of the best. */
-static bool is_as_quick(uint64_t speed, uint64_t best)
+static bool is_as_fast(uint64_t speed, uint64_t best)
 {
     return speed >= best - best / 3;
 }
 
-/* Leaves in `alive` those as quick as the best. */
-static void keep_quickest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
+/* Marks in `alive` the networks as fast as the best. */
+static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
 {
     bool measured = false;
     uint64_t best = 0;
@@ -349,10 +354,10 @@ static void keep_quickest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
         if (speed_of(&c->found[i], measured) > best)
             best = speed_of(&c->found[i], measured);
     for (int i = 0; i < c->n_found; i++)
-        alive[i] = is_as_quick(speed_of(&c->found[i], measured), best);
+        alive[i] = is_as_fast(speed_of(&c->found[i], measured), best);
 }
 
-/* The best of those alive. */
+/* The best of the marked networks. */
 static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])
 {
     uint32_t lowest_us = UINT32_MAX;
@@ -370,7 +375,7 @@ static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])
     return 0;
 }
 
-/* --- what comes out --- */
+/* --- the selection --- */
 
 static void add_to_picks(const chooser *c, const network *w, net_pick *picks)
 {
@@ -389,7 +394,7 @@ static void make_picks(const chooser *c, net_choice *out)
     bool alive[NET_ADDRESSES_MAX] = {false};
     int n = 1;
 
-    keep_quickest(c, alive);
+    keep_fastest(c, alive);
     taken[0] = &c->found[best_of(c, alive)];
     for (int i = 0; i < c->n_found && n < NET_PICKS_MAX; i++) {
         bool is_new = alive[i];

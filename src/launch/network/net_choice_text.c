@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_choice_text.c - what was chosen, in a line; and when nothing works, everything that was tried and what to do about it.
+ * net_choice_text.c - the selection as one line, and, when no network works, all tests with advice.
+ * Called by net_choose() and the check of several hosts.
  */
 #include "launch/network/net_choice.h"
 
@@ -8,7 +9,7 @@
 
 #include <string.h>
 
-#define NAMES_MAX  8   /* interface names in the line about a choice */
+#define NAMES_MAX  8   /* interface names in the line of a selection */
 #define RANGES_MAX 12  /* of node numbers in one list */
 #define LINES_MAX  400 /* of the matrix */
 
@@ -33,7 +34,7 @@ static const char *rate_text(char *buf, size_t n, uint64_t bytes_per_s)
     return text_format(buf, n, mb < 10 ? "%.1f MB/s" : "%.0f MB/s", mb);
 }
 
-/* "node 3" or "nodes 0-2,5" of those whose mark is set. */
+/* Appends "node 3" or "nodes 0-2,5" for the marked nodes. */
 static void append_nodes(text_buf *out, const uint8_t *marks, int n_nodes)
 {
     int n_marked = 0;
@@ -60,18 +61,18 @@ static void append_nodes(text_buf *out, const uint8_t *marks, int n_nodes)
     }
 }
 
-/* --- what was chosen --- */
+/* --- the selection --- */
 
 /* "eth0 on nodes 0-1, ens3 on node 2" */
 static void append_names(text_buf *out, const net_pick *picks, int n_nodes)
 {
     uint8_t *marks = ls_calloc((size_t)n_nodes, 2);
-    uint8_t *told = marks == NULL ? NULL : marks + n_nodes;
+    uint8_t *listed = marks == NULL ? NULL : marks + n_nodes;
     int n_names = 0;
 
     out->failed = out->failed || marks == NULL;
     for (int i = 0; i < n_nodes && marks != NULL; i++) {
-        if (told[i] != 0)
+        if (listed[i] != 0)
             continue;
         if (n_names++ == NAMES_MAX) {
             text_append(out, ", ...");
@@ -79,7 +80,7 @@ static void append_names(text_buf *out, const net_pick *picks, int n_nodes)
         }
         for (int k = 0; k < n_nodes; k++) {
             marks[k] = text_equal(picks[k].at[0].name, picks[i].at[0].name);
-            told[k] |= marks[k];
+            listed[k] |= marks[k];
         }
         text_append(out, "%s%s on ", n_names == 1 ? "" : ", ", picks[i].at[0].name);
         append_nodes(out, marks, n_nodes);
@@ -113,12 +114,14 @@ typedef struct matrix {
     text_buf *out;
     int n_lines;
     int n_left_out;
-    /* The first place where each outcome was met, as the example in the advice: from -1 is none. Bridges do not count. */
+    /*
+     * The first test with each outcome, an example for the advice; from -1: none. Without bridges.
+     */
     struct {
         int from;
         int to;
         int address;
-    } seen[NET_OUTCOME_COUNT];
+    } first[NET_OUTCOME_COUNT];
 } matrix;
 
 static uint8_t *marks_of(const matrix *m, int outcome)
@@ -126,13 +129,13 @@ static uint8_t *marks_of(const matrix *m, int outcome)
     return m->marks + (size_t)outcome * (size_t)m->n_nodes;
 }
 
-/* The slowest of those that worked. */
+/* The slowest of the tests that worked. */
 typedef struct slowest {
     uint32_t round_trip_us;
     uint64_t bytes_per_s;
 } slowest;
 
-/* Marks for each outcome the nodes that had it with this address; false when nobody needs it. */
+/* Marks for each outcome the nodes that had it with this address; false when no node needs it. */
 static bool mark_outcomes(matrix *m, int node, int address, slowest *ok)
 {
     int peers[NET_PEERS_MAX];
@@ -145,10 +148,10 @@ static bool mark_outcomes(matrix *m, int node, int address, slowest *ok)
         const int outcome = t == NULL || t->outcome >= NET_OUTCOME_COUNT ? 0 : t->outcome;
 
         marks_of(m, outcome)[peers[i]] = 1;
-        if (m->seen[outcome].from < 0 && !m->offers[node].at[address].is_bridge) {
-            m->seen[outcome].from = peers[i];
-            m->seen[outcome].to = node;
-            m->seen[outcome].address = address;
+        if (m->first[outcome].from < 0 && !m->offers[node].at[address].is_bridge) {
+            m->first[outcome].from = peers[i];
+            m->first[outcome].to = node;
+            m->first[outcome].address = address;
         }
         if (outcome != NET_OK)
             continue;
@@ -183,7 +186,7 @@ static void append_outcomes(matrix *m, const slowest *ok)
 
 static void append_address(matrix *m, int node, int address)
 {
-    const net_interface *face = &m->offers[node].at[address];
+    const net_interface *iface = &m->offers[node].at[address];
     char host[NET_ADDRESS_TEXT_MAX];
     char both[NET_ADDRESS_TEXT_MAX + 8];
     slowest ok;
@@ -194,9 +197,9 @@ static void append_address(matrix *m, int node, int address)
         m->n_left_out++;
         return;
     }
-    text_format(both, sizeof(both), "%s/%d", net_address_host(host, sizeof(host), &face->address),
-                face->prefix);
-    text_append(m->out, "    %-10s %-20s ", face->name, both);
+    text_format(both, sizeof(both), "%s/%d", net_address_host(host, sizeof(host), &iface->address),
+                iface->prefix);
+    text_append(m->out, "    %-10s %-20s ", iface->name, both);
     append_outcomes(m, &ok);
     text_append(m->out, "\n");
 }
@@ -207,7 +210,7 @@ static void append_node(matrix *m, int node)
 
     if (m->n_lines < LINES_MAX) {
         text_append(m->out, "  node %d (%s)%s\n", node, offer->host,
-                    offer->n == 0 ? " has no address that others can call" : "");
+                    offer->n == 0 ? " has no address that others can connect to" : "");
         if (offer->n == 0)
             m->n_lines++;
     }
@@ -215,77 +218,77 @@ static void append_node(matrix *m, int node)
         append_address(m, node, a);
 }
 
-/* --- what to do --- */
+/* --- advice --- */
 
 static const net_interface *example(const matrix *m, net_outcome o, const char **from,
                                     const char **to)
 {
-    if (m->seen[o].from < 0)
+    if (m->first[o].from < 0)
         return NULL;
-    *from = m->offers[m->seen[o].from].host;
-    *to = m->offers[m->seen[o].to].host;
-    return &m->offers[m->seen[o].to].at[m->seen[o].address];
+    *from = m->offers[m->first[o].from].host;
+    *to = m->offers[m->first[o].to].host;
+    return &m->offers[m->first[o].to].at[m->first[o].address];
 }
 
 static void advise_on_silence(matrix *m)
 {
     const char *from;
     const char *to;
-    const net_interface *face = example(m, NET_TIMED_OUT, &from, &to);
+    const net_interface *iface = example(m, NET_TIMED_OUT, &from, &to);
     char text[80];
 
-    if (face == NULL)
+    if (iface == NULL)
         return;
-    text_append(m->out,
-                "  timed out: nothing comes back; mostly a firewall. To let the others in, on %s:\n"
-                "      %s -I INPUT -p tcp -s %s -j ACCEPT\n"
-                "    or allow a few ports there and give them to this job: --port-range A-B\n",
-                to, net_address_family(&face->address) == NET_IPV4 ? "iptables" : "ip6tables",
-                net_interface_network(text, sizeof(text), face));
+    text_append(
+        m->out,
+        "  timed out: no answer, mostly because of a firewall. To permit the other nodes, on %s:\n"
+        "      %s -I INPUT -p tcp -s %s -j ACCEPT\n"
+        "    or open a few ports there and pass them to this job: --port-range A-B\n",
+        to, net_address_family(&iface->address) == NET_IPV4 ? "iptables" : "ip6tables",
+        net_interface_network(text, sizeof(text), iface));
 }
 
 static void advise_on_refusal(matrix *m)
 {
     const char *from;
     const char *to;
-    const net_interface *face = example(m, NET_REFUSED, &from, &to);
+    const net_interface *iface = example(m, NET_REFUSED, &from, &to);
     char host[NET_ADDRESS_TEXT_MAX];
 
-    if (face == NULL)
+    if (iface == NULL)
         return;
-    text_append(
-        m->out,
-        "  refused: a host answers at %s, but not this job; another host has that address as "
-        "well, or a firewall\n    of %s rejects\n",
-        net_address_host(host, sizeof(host), &face->address), to);
+    text_append(m->out,
+                "  refused: a host answers at %s, but not this job: another host has the same "
+                "address, or a\n    firewall of %s rejects connections\n",
+                net_address_host(host, sizeof(host), &iface->address), to);
 }
 
 static void advise_on_route(matrix *m)
 {
     const char *from;
     const char *to;
-    const net_interface *face = example(m, NET_UNREACHABLE, &from, &to);
+    const net_interface *iface = example(m, NET_UNREACHABLE, &from, &to);
     char host[NET_ADDRESS_TEXT_MAX];
 
-    if (face == NULL)
+    if (iface == NULL)
         return;
-    text_append(m->out, "  unreachable: to see which way is taken, on %s:\n      ip route get %s\n",
-                from, net_address_host(host, sizeof(host), &face->address));
+    text_append(m->out, "  unreachable: to see the route, on %s:\n      ip route get %s\n", from,
+                net_address_host(host, sizeof(host), &iface->address));
 }
 
 static void advise_on_black_hole(matrix *m)
 {
     const char *from;
     const char *to;
-    const net_interface *face = example(m, NET_BLACK_HOLE, &from, &to);
+    const net_interface *iface = example(m, NET_BLACK_HOLE, &from, &to);
 
-    if (face == NULL)
+    if (iface == NULL)
         return;
     text_append(m->out,
-                "  MTU black hole: small packets arrive and those of %d bytes do not; a switch or "
-                "tunnel takes less. On %s\n    and every host of that network:\n"
+                "  MTU black hole: small packets arrive, those of %d bytes are lost in a switch or "
+                "tunnel. On %s\n    and every host of this network:\n"
                 "      ip link set dev %s mtu 1500\n",
-                face->mtu, to, face->name);
+                iface->mtu, to, iface->name);
 }
 
 static void advise_on_rest(matrix *m)
@@ -294,22 +297,24 @@ static void advise_on_rest(matrix *m)
     const char *to;
 
     if (example(m, NET_WRONG_NODE, &from, &to) != NULL)
-        text_append(m->out, "  wrong node: more than one host has that address; leave it out with "
-                            "--net ^NAME\n");
+        text_append(
+            m->out,
+            "  wrong node: more than one host has this address; exclude it with --net ^NAME\n");
     if (example(m, NET_OTHER_KEY, &from, &to) != NULL)
         text_append(m->out,
-                    "  key differs: who answers is no node of this job, or has another key file; "
-                    "copy that of %s to %s\n",
+                    "  key differs: the answering process is no node of this job, or has another "
+                    "key file; copy that of %s to %s\n",
                     from, to);
     if (example(m, NET_BROKEN, &from, &to) != NULL)
         text_append(m->out,
-                    "  broken off: something between %s and %s, or another service there, ends "
+                    "  broken off: a device between %s and %s, or another service there, closes "
                     "connections\n",
                     from, to);
     if (example(m, NET_UNTRIED, &from, &to) != NULL)
-        text_append(m->out,
-                    "  not tried: %s has no address of that kind (IPv4, IPv6), or has not told\n",
-                    from);
+        text_append(
+            m->out,
+            "  not tried: %s has no address of this family (IPv4, IPv6), or sent no report\n",
+            from);
 }
 
 static void append_advice(matrix *m)
@@ -320,10 +325,11 @@ static void append_advice(matrix *m)
     advise_on_route(m);
     advise_on_black_hole(m);
     advise_on_rest(m);
-    text_append(m->out,
-                "  to choose by hand: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on "
-                "Gloo and NCCL alone\n    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on "
-                "each node\n");
+    text_append(
+        m->out,
+        "  to select a network: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on "
+        "Gloo and NCCL alone\n    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on "
+        "each node\n");
 }
 
 void net_matrix_text(const net_offer *offers, const net_report *reports, int n_nodes, text_buf *out)
@@ -336,8 +342,8 @@ void net_matrix_text(const net_offer *offers, const net_report *reports, int n_n
         return;
     }
     for (int o = 0; o < NET_OUTCOME_COUNT; o++)
-        m.seen[o].from = -1;
-    text_append(out, "what was tried, by the address that was called:\n");
+        m.first[o].from = -1;
+    text_append(out, "network tests by destination address:\n");
     for (int node = 0; node < n_nodes; node++)
         append_node(&m, node);
     if (m.n_left_out > 0)

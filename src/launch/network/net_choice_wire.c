@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_choice_wire.c - offers, peers, reports and picks as bytes. Fields are little-endian, in the order of the structs:
+ * net_choice_wire.c - offers, peers, reports and picks as bytes. Called by the messages of agents,
+ * head and checks. Fields are little-endian, in the order of the structs:
  *
- *   interface  name text | address text | prefix u8 | mtu u32 | speed u32 | flags u8 (1 bridge, 2 default route)
- *   offer      host text | machine u64 | filtered u8 | n u8 | interfaces
- *   peer       node u32 | measure u8 | offer
- *   report     n u32 | n times: peer u16 | address u8 | local u8 (255: none) | outcome u8 | round trip u32 | bandwidth u64
- *   pick       head text | n u8 | interfaces
+ *     interface  name text | address text | prefix u8 | mtu u32 | speed u32 | flags u8
+ *                (flags: 1 bridge, 2 default route)
+ *     offer      host text | machine u64 | filtered u8 | n u8 | interfaces
+ *     peer       node u32 | measure u8 | offer
+ *     report     n u32 | n times: peer u16 | address u8 | local u8 (255: none) | outcome u8
+ *                | round trip u32 | bandwidth u64
+ *     pick       head text | n u8 | interfaces
  */
 #include "launch/network/net_choice.h"
 
@@ -43,25 +46,25 @@ static void write_address(wire_writer *w, const net_address *a)
 static void read_address(wire_reader *r, net_address *out)
 {
     char text[NET_ADDRESS_TEXT_MAX];
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
 
     wire_read_text(r, text, sizeof(text));
     if (r->failed)
         return;
-    ls_error_save(kept);
+    ls_error_save(saved);
     r->failed = net_address_decode(text, out) != LS_OK || net_address_family(out) < NET_IPV4;
-    ls_error_restore(kept);
+    ls_error_restore(saved);
 }
 
-static void write_interface(wire_writer *w, const net_interface *face)
+static void write_interface(wire_writer *w, const net_interface *iface)
 {
-    wire_write_text(w, face->name);
-    write_address(w, &face->address);
-    wire_write_u8(w, (uint8_t)face->prefix);
-    wire_write_u32(w, (uint32_t)face->mtu);
-    wire_write_u32(w, (uint32_t)face->speed_mbps);
-    wire_write_u8(
-        w, (uint8_t)((face->is_bridge ? FLAG_BRIDGE : 0) | (face->is_default ? FLAG_DEFAULT : 0)));
+    wire_write_text(w, iface->name);
+    write_address(w, &iface->address);
+    wire_write_u8(w, (uint8_t)iface->prefix);
+    wire_write_u32(w, (uint32_t)iface->mtu);
+    wire_write_u32(w, (uint32_t)iface->speed_mbps);
+    wire_write_u8(w, (uint8_t)((iface->is_bridge ? FLAG_BRIDGE : 0) |
+                               (iface->is_default ? FLAG_DEFAULT : 0)));
 }
 
 static void read_interface(wire_reader *r, net_interface *out)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_probe.c - the addresses of this node, the listener, and the order in which others are tried.
+ * net_probe.c - the addresses of this node, the listener, and the order of tests: at most AT_ONCE
+ * at the same time, then bandwidths one by one. Called by the agent and by the check of several
+ * hosts.
  */
 #include "launch/network/net_probe_internal.h"
 
@@ -15,11 +17,6 @@
 #define OWN_MAX  256
 
 /* --- the listener --- */
-
-static void on_guest(void *self, const listener_peer *who)
-{
-    probe_guest_enter(self, who);
-}
 
 static ls_status list_addresses(net_probe *p)
 {
@@ -36,7 +33,7 @@ static ls_status list_addresses(net_probe *p)
         if (net_interface_name_is_plain(p->own[i].name))
             p->offer.at[p->offer.n++] = p->own[i];
     if (has_filter && p->offer.n == 0)
-        return ls_fail(LS_ENOTFOUND, "no network interface fits --net %s; this host has: %s",
+        return ls_fail(LS_ENOTFOUND, "no network interface matches --net %s; this host has: %s",
                        p->opt.filter, net_interfaces_text(all, sizeof(all)));
     return net_interfaces(NULL, p->own, OWN_MAX, &p->n_own);
 }
@@ -52,7 +49,7 @@ static ls_status listen_at(net_probe *p, net_address at, int *port)
     return listener_listen_take(p->listener, fd);
 }
 
-/* Everywhere with one port; but with a filter at the addresses that pass it and nowhere else. */
+/* Listens at all addresses with one port, or with a filter only at the addresses that pass it. */
 static ls_status listen_all(net_probe *p)
 {
     const bool has_filter = p->opt.filter != NULL && p->opt.filter[0] != 0;
@@ -79,7 +76,7 @@ static ls_status open_listener(net_probe *p)
                                          .to = (uint32_t)p->opt.node,
                                          .generation = p->opt.generation},
                             .self = p,
-                            .accepted = on_guest};
+                            .accepted = probe_responder_start};
 
     memcpy(opt.expected.job, p->job, sizeof(opt.expected.job));
     return listener_create(p->opt.loop, &opt, &p->listener);
@@ -92,19 +89,19 @@ ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
 
     *out = NULL;
     if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to try networks");
+        return ls_fail(LS_ENOMEM, "no memory to test networks");
     p->opt = *opt;
     p->opt.limit_ms = opt->limit_ms > 0 ? opt->limit_ms : LIMIT_MS;
     p->at_once = AT_ONCE;
     text_format(p->job, sizeof(p->job), "%s", opt->job);
     text_printable(p->offer.host, sizeof(p->offer.host), opt->host);
     p->offer.machine = net_host_value();
-    list_init(&p->guests);
+    list_init(&p->responders);
     list_init(&p->running);
     list_init(&p->waiting);
     p->piece = ls_calloc(1, PROBE_PIECE_BYTES);
     p->sink = ls_calloc(1, PROBE_PIECE_BYTES);
-    st = p->piece == NULL || p->sink == NULL ? ls_fail(LS_ENOMEM, "no memory to try networks")
+    st = p->piece == NULL || p->sink == NULL ? ls_fail(LS_ENOMEM, "no memory to test networks")
                                              : LS_OK;
     if (st == LS_OK)
         st = list_addresses(p);
@@ -132,7 +129,7 @@ void net_probe_close(net_probe *p)
     poller_timer_cancel(&p->turn);
     probe_tries_close(p);
     listener_destroy(p->listener);
-    probe_guests_close(p);
+    probe_responders_close(p);
     net_report_free(&p->report);
     ls_free(p->peers);
     ls_free(p->own);
@@ -141,20 +138,20 @@ void net_probe_close(net_probe *p)
     ls_free(p);
 }
 
-/* --- trying --- */
+/* --- tests --- */
 
-/* Another host's address that this host has as well: who calls it here calls himself. */
-static bool is_own(const net_probe *p, const net_peer *peer, const net_interface *face)
+/* An address that this host has as well: a connection to it from here would reach this host. */
+static bool is_own(const net_probe *p, const net_peer *peer, const net_interface *iface)
 {
     if (peer->offer.machine == p->offer.machine)
         return false;
-    if (net_address_is_loopback(&face->address))
+    if (net_address_is_loopback(&iface->address))
         return true;
     for (int i = 0; i < p->n_own; i++) {
         net_address own = p->own[i].address;
 
-        net_address_set_port(&own, net_address_port(&face->address));
-        if (net_address_equal(&own, &face->address))
+        net_address_set_port(&own, net_address_port(&iface->address));
+        if (net_address_equal(&own, &iface->address))
             return true;
     }
     return false;
@@ -171,15 +168,15 @@ static bool has_family(const net_probe *p, net_family family)
 static void add_tries(net_probe *p, const net_peer *peer)
 {
     for (int a = 0; a < peer->offer.n; a++) {
-        const net_interface *face = &peer->offer.at[a];
+        const net_interface *iface = &peer->offer.at[a];
 
-        if (!has_family(p, net_address_family(&face->address)))
+        if (!has_family(p, net_address_family(&iface->address)))
             continue;
         p->report.tries[p->report.n++] =
             (net_try){.peer = (uint16_t)peer->node,
                       .address = (uint8_t)a,
                       .local = -1,
-                      .outcome = is_own(p, peer, face) ? NET_WRONG_NODE : NET_UNTRIED};
+                      .outcome = is_own(p, peer, iface) ? NET_WRONG_NODE : NET_UNTRIED};
     }
 }
 
@@ -198,7 +195,7 @@ static bool start_next(net_probe *p)
 
     if (t->outcome == NET_UNTRIED && !probe_try_start(p, t, peer_of(p, t))) {
         if (p->n_running > 0) {
-            p->at_once = p->n_running; // goes on when one of these has ended
+            p->at_once = p->n_running; // continues when a test has ended
             return false;
         }
         t->outcome = NET_UNREACHABLE;
@@ -227,7 +224,7 @@ void probe_turn_soon(net_probe *p)
     poller_timer_set(p->opt.loop, &p->turn, ls_now_ms(), turn, p);
 }
 
-/* Each node begins with the one behind it, so that not all of them call node 0 first. */
+/* Each node begins with its successor, so that not all nodes test node 0 first. */
 static void find_first(net_probe *p)
 {
     while (p->first < p->report.n && p->report.tries[p->first].peer < p->opt.node)
@@ -240,15 +237,15 @@ ls_status net_probe_start(net_probe *p, const net_peer *peers, int n, net_probe_
 {
     LS_ASSERT(p->done == NULL);
     if (n < 0 || n > NET_PEERS_MAX)
-        return ls_fail(LS_EINVAL, "%d nodes to try, expected at most %d", n, NET_PEERS_MAX);
+        return ls_fail(LS_EINVAL, "%d nodes to test, expected at most %d", n, NET_PEERS_MAX);
     for (int i = 0; i < n; i++)
         if (peers[i].node == p->opt.node || peers[i].node < 0 || peers[i].node >= NET_NODES_MAX ||
             (i > 0 && peers[i].node <= peers[i - 1].node))
-            return ls_fail(LS_EINVAL, "the nodes to try are not in order");
+            return ls_fail(LS_EINVAL, "the nodes to test are not in order");
     p->peers = ls_calloc((size_t)n, sizeof(*p->peers));
     p->report.tries = ls_calloc((size_t)n * NET_ADDRESSES_MAX, sizeof(*p->report.tries));
     if (p->peers == NULL || p->report.tries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to try networks");
+        return ls_fail(LS_ENOMEM, "no memory to test networks");
     for (int i = 0; i < n; i++)
         p->peers[i] = peers[i];
     p->n_peers = n;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_probe_try.c - one address of one peer:
+ * net_probe_try.c - the test of one address of one peer. Called by net_probe.c.
  *
- *   CONNECTING -> PROVING -> ECHOING -> BURST (small) -> done, or WAITING -> BURST (large) -> done
+ *     CONNECTING -> AUTHENTICATING -> ECHOING -> BURST (small) -> done, or
+ *                                                 WAITING -> BURST (large) -> done
  *
- * Each of connecting with all up to the echoes, and each burst, has its own limit. A burst whose first packets are never
- * confirmed by the peer's kernel, though smaller ones were, is a black hole: that shows as packets sent again without an answer
- * (TCP_INFO). A peer that is merely busy or stopped confirms what comes, and is never mistaken for one.
+ * One time limit covers connecting to the last echo; each burst has its own. A burst whose first
+ * packets the peer's kernel never acknowledges, though it acknowledged smaller ones, is a black
+ * hole: TCP_INFO shows retransmissions without an answer. A busy or stopped peer still acknowledges
+ * packets, so it is not taken for one.
  */
 #include "launch/network/net_probe_internal.h"
 
@@ -25,11 +27,11 @@
 #define SMALL_BURST     ((size_t)64 * 1024)
 #define LARGE_BURST     PROBE_BURST_MOST
 #define BURSTS          8
-#define ENOUGH_MS       150 /* after which no further burst is begun */
-#define MEASURE_MS      200 /* long enough, on networks where the burst takes longer */
+#define ENOUGH_MS       150 /* no further burst begins after this time */
+#define MEASURE_MS      200 /* a longer burst ends here */
 #define TICK_MS         20
 #define STALLED_MS      450
-#define UNANSWERED      2 /* in a row, that are no accident */
+#define UNANSWERED      2 /* retransmissions in a row that count as a failure */
 #define RETRY_MS        20
 #define SENDS_A_ROUND   4
 #define COUNTS_A_READ   64
@@ -37,8 +39,8 @@
 
 typedef enum try_state {
     TRY_CONNECTING,
-    TRY_PROVING,
-    TRY_PAUSED, /* the peer has closed while it proved; it may be crowded there */
+    TRY_AUTHENTICATING,
+    TRY_PAUSED, /* the peer closed during the handshake; it may have too many peers */
     TRY_ECHOING,
     TRY_BURST,
     TRY_WAITING
@@ -67,13 +69,13 @@ struct probe_try {
     int64_t sent_ns; /* the last echo */
     int64_t round_trip_ns;
 
-    int n_bursts; /* large ones that are over */
+    int n_bursts; /* completed large bursts */
     int64_t measured_ms;
     size_t burst_bytes;
     size_t burst_sent;
-    size_t counted; /* that the peer has got, as it says */
+    size_t counted; /* bytes that the peer has received */
     int64_t began_ns;
-    int64_t counted_ns; /* the last time that it said more */
+    int64_t counted_ns; /* time of the last count */
 };
 
 static void on_event(void *arg, unsigned events);
@@ -102,7 +104,7 @@ static void end_try(probe_try *t, net_outcome outcome)
     probe_turn_soon(p);
 }
 
-/* What a failed connection means. */
+/* The outcome of a failed connection. */
 static net_outcome outcome_of_error(int error)
 {
     if (error == ECONNREFUSED)
@@ -110,7 +112,7 @@ static net_outcome outcome_of_error(int error)
     return error == ETIMEDOUT ? NET_TIMED_OUT : NET_UNREACHABLE;
 }
 
-/* Throws away what is not sent yet, instead of sending it after the end. */
+/* Discards unsent data at close(). */
 static void drop_unsent(const probe_try *t)
 {
     const struct linger now = {.l_onoff = 1};
@@ -135,7 +137,7 @@ static void wait_for_turn(probe_try *t)
 
 /* --- the burst --- */
 
-/* What has been confirmed over the time that took, without the way of the last confirmation. */
+/* Counted bytes over time, without the round trip of the last count. */
 static uint64_t bandwidth(const probe_try *t)
 {
     int64_t took_ns = t->counted_ns - t->began_ns;
@@ -145,7 +147,7 @@ static uint64_t bandwidth(const probe_try *t)
     return (uint64_t)((double)t->counted * 1e9 / (double)(took_ns < 1 ? 1 : took_ns));
 }
 
-/* The best of a few counts: what else this machine does at the time can only slow them down. */
+/* The best of a few bursts counts, because other load only slows them down. */
 static void end_burst(probe_try *t)
 {
     const bool is_whole = t->counted == t->burst_bytes;
@@ -170,8 +172,10 @@ static void end_burst(probe_try *t)
     end_try(t, NET_OK);
 }
 
-/* How often in a row what was sent got no answer. Packets that this host's own device refuses count as probes; a peer with
- * a full buffer answers those. */
+/*
+ * Retransmissions in a row without an answer. Packets that this host's own device rejects count as
+ * probes; a peer with a full buffer answers those.
+ */
 static int unanswered(const probe_try *t)
 {
     struct tcp_info info = {0};
@@ -254,7 +258,7 @@ static ls_status send_burst(probe_try *t)
     return LS_OK;
 }
 
-/* Takes what the peer says; *ended when that was all of it. */
+/* Reads counts of the peer; *ended when the burst is complete. */
 static ls_status take_counts(probe_try *t, bool *ended)
 {
     size_t whole;
@@ -267,7 +271,7 @@ static ls_status take_counts(probe_try *t, bool *ended)
         const size_t count = wire_get_u32(t->in + at);
 
         if (count <= t->counted || count > t->burst_bytes)
-            return ls_fail(LS_EPROTO, "%s counts wrongly", t->name);
+            return ls_fail(LS_EPROTO, "%s sent a wrong byte count", t->name);
         t->counted = count;
         t->counted_ns = ls_now_ns();
     }
@@ -318,7 +322,7 @@ static ls_status echo_event(probe_try *t, unsigned events)
     if (t->in_bytes < PROBE_ECHO_BYTES)
         return LS_OK;
     if (memcmp(t->in, t->out + PROBE_HEADER_BYTES, PROBE_ECHO_BYTES) != 0)
-        return ls_fail(LS_EPROTO, "%s echoes something else", t->name);
+        return ls_fail(LS_EPROTO, "%s returned a different echo", t->name);
     took_ns = ls_now_ns() - t->sent_ns;
     if (t->n_echoes == 0 || took_ns < t->round_trip_ns)
         t->round_trip_ns = took_ns;
@@ -328,16 +332,16 @@ static ls_status echo_event(probe_try *t, unsigned events)
     return begin_burst(t, SMALL_BURST);
 }
 
-/* --- connecting and proving --- */
+/* --- connection and handshake --- */
 
-static void time_is_up(void *arg)
+static void on_timeout(void *arg)
 {
     probe_try *t = arg;
 
     end_try(t, NET_TIMED_OUT);
 }
 
-/* Which of the own addresses the kernel has chosen. */
+/* The source address that the kernel has chosen, as an index of the offer. */
 static int8_t local_address(const probe_try *t)
 {
     const net_offer *offer = &t->owner->offer;
@@ -355,7 +359,7 @@ static int8_t local_address(const probe_try *t)
     return -1;
 }
 
-static ls_status begin_proof(probe_try *t)
+static ls_status begin_handshake(probe_try *t)
 {
     const net_probe_options *opt = &t->owner->opt;
     handshake_claim claim = {.purpose = NET_PURPOSE_PROBE,
@@ -366,11 +370,13 @@ static ls_status begin_proof(probe_try *t)
     memcpy(claim.job, t->owner->job, sizeof(claim.job));
     LS_TRY(net_set_stream_options(t->fd, USER_TIMEOUT_MS));
     t->result->local = local_address(t);
-    t->state = TRY_PROVING;
+    t->state = TRY_AUTHENTICATING;
     return handshake_client(&t->shake, opt->key, &claim, t->name);
 }
 
-/* A peer that is crowded closes on whoever is slow to say the first word; later there may be room. */
+/*
+ * A peer with too many connections closes some of them before the handshake; later it may accept.
+ */
 static void pause_try(probe_try *t)
 {
     const int64_t again_ms = ls_now_ms() + RETRY_MS;
@@ -386,7 +392,7 @@ static void pause_try(probe_try *t)
     poller_timer_set(t->owner->opt.loop, &t->timer, again_ms, connect_again, t);
 }
 
-static void prove(probe_try *t)
+static void step_handshake(probe_try *t)
 {
     short wants;
     ls_status st = handshake_step(&t->shake, t->fd, &wants);
@@ -411,13 +417,13 @@ static void connect_ended(probe_try *t)
 
     if (error != 0)
         end_try(t, outcome_of_error(error));
-    else if (begin_proof(t) != LS_OK)
+    else if (begin_handshake(t) != LS_OK)
         end_try(t, NET_BROKEN);
     else
-        prove(t);
+        step_handshake(t);
 }
 
-/* Opens the connection and watches it: 0, or why not. */
+/* Opens the connection and watches it; 0, or an errno. */
 static int connect_try(probe_try *t)
 {
     int error;
@@ -428,7 +434,7 @@ static int connect_try(probe_try *t)
         return error;
     if (poller_watch(t->owner->opt.loop, t->fd, POLL_WRITE, on_event, t, &t->watch) != LS_OK)
         return ENOMEM;
-    poller_timer_set(t->owner->opt.loop, &t->timer, t->deadline_ms, time_is_up, t);
+    poller_timer_set(t->owner->opt.loop, &t->timer, t->deadline_ms, on_timeout, t);
     return 0;
 }
 
@@ -451,8 +457,8 @@ static void on_event(void *arg, unsigned events)
         connect_ended(t);
         return;
     }
-    if (t->state == TRY_PROVING) {
-        prove(t);
+    if (t->state == TRY_AUTHENTICATING) {
+        step_handshake(t);
         return;
     }
     if (t->state == TRY_ECHOING)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_variables.c - the chosen network in the words of the libraries that a rank may use.
+ * net_variables.c - the selected network as environment variables of the libraries that a rank may
+ * use. Called by the agent before it starts ranks.
  */
 #include "launch/network/net_choice.h"
 
@@ -23,31 +24,31 @@ static int set(net_variable *v, const char *name, const char *value)
     return 1;
 }
 
-/* What there is to be set: at most NET_VARIABLES_MAX. */
-static int list_all(const net_interface *face, bool has_rdma, net_variable all[NET_VARIABLES_MAX])
+/* All variables, at most NET_VARIABLES_MAX. */
+static int list_all(const net_interface *iface, bool has_rdma, net_variable all[NET_VARIABLES_MAX])
 {
-    const bool is_ipv4 = net_address_family(&face->address) == NET_IPV4;
+    const bool is_ipv4 = net_address_family(&iface->address) == NET_IPV4;
     char exact[NET_INTERFACE_NAME_MAX + 1];
     char network[NET_ADDRESS_TEXT_MAX + 8];
     char host[NET_ADDRESS_TEXT_MAX];
     char own[NET_ADDRESS_TEXT_MAX + 8];
     int n = 0;
 
-    (void)net_address_host(host, sizeof(host), &face->address);
-    text_format(exact, sizeof(exact), "=%s", face->name); // NCCL takes a bare name for a prefix
-    net_interface_network(network, sizeof(network), face);
-    // One address and not the interface, which may have others that lead elsewhere.
+    (void)net_address_host(host, sizeof(host), &iface->address);
+    text_format(exact, sizeof(exact), "=%s", iface->name); // NCCL treats a bare name as a prefix
+    net_interface_network(network, sizeof(network), iface);
+    // One address instead of the interface, which may have addresses of other networks.
     text_format(own, sizeof(own), "%s/%d", host, is_ipv4 ? 32 : 128);
     n += set(&all[n], "LOCKSTEP_IFACE", own);
-    n += set(&all[n], "GLOO_SOCKET_IFNAME", face->name);
+    n += set(&all[n], "GLOO_SOCKET_IFNAME", iface->name);
     n += set(&all[n], "NCCL_SOCKET_IFNAME", exact);
-    n += set(&all[n], "HOROVOD_GLOO_IFACE", face->name);
-    // Open MPI reads networks in IPv4 only.
-    n += set(&all[n], "OMPI_MCA_btl_tcp_if_include", is_ipv4 ? network : face->name);
-    // MPICH over libfabric, over UCX (which would take this for all it may use) and in its older device.
-    n += set(&all[n], "FI_TCP_IFACE", face->name);
+    n += set(&all[n], "HOROVOD_GLOO_IFACE", iface->name);
+    // Open MPI accepts networks in IPv4 only.
+    n += set(&all[n], "OMPI_MCA_btl_tcp_if_include", is_ipv4 ? network : iface->name);
+    // MPICH over libfabric, over UCX (where it limits all devices) and in its older device ch3.
+    n += set(&all[n], "FI_TCP_IFACE", iface->name);
     if (!has_rdma)
-        n += set(&all[n], "UCX_NET_DEVICES", face->name);
+        n += set(&all[n], "UCX_NET_DEVICES", iface->name);
     if (is_ipv4)
         n += set(&all[n], "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", host);
     else
