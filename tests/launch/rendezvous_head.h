@@ -139,7 +139,7 @@ static inline void failed(head *h, uint64_t conn, int local_rank, int code, cons
 
 static inline void gone(head *h, uint64_t conn, const char *why)
 {
-    STEP(h, .kind = RDZV_GONE, .conn = conn, .heard_ms = h->now, .text = why);
+    STEP(h, .kind = RDZV_GONE, .conn = conn, .last_seen_ms = h->now, .text = why);
 }
 
 /* Connections 1..n, of which 1 is the head's own node; in RDZV_RUN afterwards. */

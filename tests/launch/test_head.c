@@ -135,7 +135,7 @@ static void a_failed_job_does_not_end_with_0_whatever_a_node_says(void **state)
     say_failure(b, 1, 0, 9);
     until(s, b->n[NODE_ABORT] == 1);
     pass(s, 150);     /* a loss that comes sooner would be the cause itself */
-    say_end(b, &end); /* makes no sense, so it is as good as lost */
+    say_end(b, &end); /* malformed: the node counts as lost */
     until(s, b->n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
     expect_over(s, 1, 9, "local rank 0 exited with code 9");
@@ -205,7 +205,7 @@ static void a_node_that_does_not_fit_hears_why_and_the_others_too(void **state)
     come_in(s, 0, 1);
     come_in(s, 2, 1); /* of two, this is number 2 */
     until(s, c->n[NODE_REJECT] == 1 && c->n_ended == 1);
-    assert_true(was_told(c, "too many nodes: host2 says that it is node 2"));
+    assert_true(was_told(c, "too many nodes: host2 has node rank 2"));
     assert_true(was_told(&s->fakes[0], "too many nodes: host2"));
     leave(c);
     come_in(s, 1, 1);
@@ -242,7 +242,7 @@ static void what_is_said_of_an_earlier_generation_is_ignored(void **state)
     assert_int_equal(a->n[NODE_ABORT], 1);
     assert_false(s->head->ranks[1].ended);
     assert_int_equal(node_of(s, 1)->states[0], 0);
-    assert_true(s->head->failed_ms == 0 && !s->head->ends[1].has_come);
+    assert_true(s->head->failed_ms == 0 && !s->head->ends[1].received);
     say_finished(a, 2, false);
     say_finished(b, 2, false);
     expect_over(s, 2, 0, "");
@@ -285,7 +285,7 @@ static void a_store_that_cannot_listen_is_named(void **state)
     come_in(s, 0, 1);
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     say_finished(&s->fakes[0], 1, true);
-    expect_over(s, 1, 1, "the store for PyTorch programs (--store=none: without it)");
+    expect_over(s, 1, 1, "the store for PyTorch programs (--store=none disables it)");
     (void)close(fd);
     finish(s);
 }

@@ -93,7 +93,7 @@ static void more_keys_than_there_is_room_for_end_the_job(void **state)
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     say_finished(&s->fakes[0], 1, true);
     say_finished(&s->fakes[1], 1, true);
-    expect_over(s, 2, 1, "the MPI programs have put more than 5 MiB of keys");
+    expect_over(s, 2, 1, "the MPI programs have put more than 5 MiB of PMI keys");
     finish(s);
 }
 

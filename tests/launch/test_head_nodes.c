@@ -17,7 +17,7 @@ static void a_node_that_is_gone_is_named(void **state)
     leave(&s->fakes[1]);
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     say_finished(&s->fakes[0], 1, true);
-    expect_over(s, 1, 1, "node 1 (host1) with ranks 2-3 was lost: its connection was closed");
+    expect_over(s, 1, 1, "node 1 (host1) with ranks 2-3 was lost: connection closed");
     finish(s);
 }
 
@@ -31,7 +31,7 @@ static void a_node_that_is_silent_for_5_s_is_lost(void **state)
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     until(s, s->fakes[1].n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
-    expect_over(s, 1, 1, "was lost: it has been silent for 5 s");
+    expect_over(s, 1, 1, "was lost: no heartbeat for 5 s");
     finish(s);
 }
 
@@ -49,11 +49,11 @@ static void nodes_that_are_lost_alike_are_one_report(void **state)
     until(s, s->fakes[3].n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
     expect_over(s, 1, 1,
-                "nodes 1-2 (host[1-2]) with ranks 2-5 were lost: its connection was closed\n"
+                "nodes 1-2 (host[1-2]) with ranks 2-5 were lost: connection closed\n"
                 "  host host2: ssh to it was killed?[m\n"
                 "  last lines of host2:\n"
                 "  | node 2, at most 10 lines\n"
-                "  then node 3 (host3) with ranks 6-7 was lost: it has been silent for 5 s\n");
+                "  then node 3 (host3) with ranks 6-7 was lost: no heartbeat for 5 s\n");
     finish(s);
 }
 
@@ -70,7 +70,7 @@ static void a_rank_of_a_lost_node_is_not_blamed(void **state)
         leave(&s->fakes[1]);
         until(s, s->fakes[0].n[NODE_ABORT] == 1);
         say_finished(&s->fakes[0], 1, true);
-        expect_over(s, 1, 1, "node 1 (host1) with rank 1 was lost: its connection was closed");
+        expect_over(s, 1, 1, "node 1 (host1) with rank 1 was lost: connection closed");
         assert_int_equal(text_starts(text_str(&s->fakes[0].report), "rank 0 is gone\n  then "),
                          rank == 0);
         assert_null(strstr(text_str(&s->fakes[0].report), "rank 1 is gone"));
@@ -95,13 +95,13 @@ static void a_loss_after_a_failure_is_told_behind_it(void **state)
     say_end(&s->fakes[1], &end);
     end.text = "rank 0 (pid 6): cannot run x";
     say_end(&s->fakes[0], &end);
-    until(s, s->head->ends[0].has_come && s->head->ends[1].has_come);
+    until(s, s->head->ends[0].received && s->head->ends[1].received);
     pass(s, 150); /* else the loss is the cause of the failure */
     leave(&s->fakes[2]);
     expect_over(s, 2, 127,
                 "node 1 (host1): rank 1 (pid 7): cannot run x\n"
                 "  the same on host0\n"
-                "  then node 2 (host2) with rank 2 was lost: its connection was closed\n"
+                "  then node 2 (host2) with rank 2 was lost: connection closed\n"
                 "  1 other rank failed after it\n");
     finish(s);
 }
@@ -190,8 +190,8 @@ static void garbage_behind_the_hello_ends_the_connection(void **state)
     } cases[] = {
         {NODE_READY, "123", 3, "a node's message: bad field at byte 0"},
         {NODE_READY, "1234\0\0\0\0x", 9, "a node's message: 1 bytes too many"},
-        {NODE_OWNER_QUERY, "12345678", 8, "a question whose a connection is: bad field"},
-        {NODE_OWNER_ANSWER, "12345678", 8, "whose a connection is: bad field"},
+        {NODE_OWNER_QUERY, "12345678", 8, "a query for the owner of a connection: bad field"},
+        {NODE_OWNER_ANSWER, "12345678", 8, "the owner of a connection: bad field"},
         {NODE_FAILED, "", 0, "a rank's failure: bad field"},
         {NODE_RANK_EXITED, "1234", 4, "the end of a rank: bad field"},
         {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
@@ -362,7 +362,7 @@ static void a_node_that_waits_for_a_place_has_no_store(void **state)
     come_in(s, 1, 1);
     start(s, 2, 1, 1);
     come_in(s, 2, 1);
-    until(s, was_told(spare, "this one waits until there is a place"));
+    until(s, was_told(spare, "this node waits until it can join"));
     say_stream(spare, 1, store_ping, sizeof(store_ping));
     until(s, spare->n[NODE_STREAM] == 1);
     assert_int_equal(spare->n_stream, 0);
@@ -375,7 +375,7 @@ static void a_node_that_waits_for_a_place_has_no_store(void **state)
     finish(s);
 }
 
-/* --- whose a connection to the store is --- */
+/* --- the user of a connection to the store --- */
 
 static void ask_owner(scene *s, fake *a, uint32_t generation, uint32_t question, const char *client)
 {

@@ -85,7 +85,7 @@ static void a_list_that_is_too_long_is_cut_and_counted(void **state)
     text_free(&told);
     host_report_write(&r, save_line, NULL);
     assert_true(told.length < 4300);
-    assert_non_null(strstr(text_str(&told), "... (3000 of them): down\n"));
+    assert_non_null(strstr(text_str(&told), "... (3000 hosts): down\n"));
     host_report_free(&r);
     text_free(&told);
 }

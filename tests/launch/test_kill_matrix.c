@@ -45,7 +45,7 @@ typedef enum outcome {
     LOST,      /* node 1, with its ranks, as its ssh ended */
     LOST_HEAD, /* ... as it lost the head */
     SILENT,    /* ... as it was silent */
-    CLOSED,    /* ... as its connection was closed */
+    CLOSED,    /* ... as connection closed */
     NO_SHIM,   /* a rank's watcher was killed */
     NO_RANK,   /* a rank was killed */
     NAMED,     /* a rank is said to stand still, and goes on */
@@ -68,12 +68,12 @@ static const struct {
     [NO_START] = {1, "lockstep: host 127.0.0.2: ssh END", false},
     [NO_HOST] = {1, "host 127.0.0.2: ENDED\n", false},
     [NO_HEAD] = {1, ": the head of the job at ", false},
-    [NO_WORD] = {1, "host 127.0.0.2: it has been silent for 5 s\n", false},
+    [NO_WORD] = {1, "host 127.0.0.2: no heartbeat for 5 s\n", false},
     [HOST_SAYS] = {1, "host 127.0.0.2: stopped by SIGTERM\n", false},
     [LOST] = {1, "lockstep: NODE with ranks 1-2 was lost: ENDED\n", false},
     [LOST_HEAD] = {1, " lost: the head of the job at ", false},
-    [SILENT] = {1, "lockstep: NODE with ranks 1-2 was lost: it has been silent for 5 s\n", false},
-    [CLOSED] = {1, "lockstep: NODE with ranks 1-2 was lost: its connection was closed\n", false},
+    [SILENT] = {1, "lockstep: NODE with ranks 1-2 was lost: no heartbeat for 5 s\n", false},
+    [CLOSED] = {1, "lockstep: NODE with ranks 1-2 was lost: connection closed\n", false},
     [NO_SHIM] = {137, "rank N (pid RANK): the process that watches over it was killed\n", false},
     [NO_RANK] = {-1, "rank N (pid PID) END", false},
     [NAMED] = {143, "not arrived N (pid PID, stopped", true},

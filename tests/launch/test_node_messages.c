@@ -473,7 +473,7 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .n_local = RDZV_LOCAL_MAX,
                                 .world_size = INT32_MAX},
                       .has_store = true,
-                      .wants_rings = true,
+                      .collects_rings = true,
                       .max_restarts = INT32_MAX,
                       .mpi_layout = "(vector,(0,1,65536))"};
     char *path = long_text(sizeof(v.hub_unix) - 1);
@@ -496,7 +496,7 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_string_equal(got.job, job);
     assert_string_equal(got.hub_unix, path);
     assert_int_equal(got.hub_port, 0);
-    assert_true(got.has_store && got.wants_rings);
+    assert_true(got.has_store && got.collects_rings);
     assert_int_equal(got.max_restarts, INT32_MAX);
     assert_string_equal(got.mpi_layout, v.mpi_layout);
     wire_writer_free(&w);

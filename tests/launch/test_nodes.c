@@ -208,8 +208,8 @@ static void a_second_node_with_a_number_is_turned_away(void **state)
     job_await_text(a, 1, "2/3 nodes joined");
     c = start_node("3", "1", "1", NULL, JOB_LIST("true"));
     job_expect_code(c, 1);
-    job_expect(c, job_printed(c, 1, "node 1"));
-    job_await_text(b, 1, "node 1");
+    job_expect(c, job_printed(c, 1, "duplicate node rank 1: "));
+    job_await_text(b, 1, "duplicate node rank 1: ");
     job_clean_up(NULL);
 }
 
@@ -410,7 +410,7 @@ static void an_agent_that_stands_still_is_a_lost_node(void **state)
     assert_int_equal(kill(b->pid, SIGSTOP), 0);
     job_expect_code(a, 1);
     job_expect(a, ls_now_ms() - since_ms >= 4000);
-    job_expect(a, job_printed(a, 1, "was lost: it has been silent for 5 s"));
+    job_expect(a, job_printed(a, 1, "was lost: no heartbeat for 5 s"));
     job_expect_gone(a);
     assert_int_equal(kill(b->pid, SIGCONT), 0);
     job_expect_code(b, 1);
@@ -426,7 +426,7 @@ static void a_head_that_stands_still_is_a_lost_head(void **state)
     start_running(&a, &b);
     assert_int_equal(kill(a->pid, SIGSTOP), 0);
     job_expect_code(b, 1);
-    job_expect(b, job_printed(b, 1, "is lost: it has been silent for 5 s"));
+    job_expect(b, job_printed(b, 1, "is lost: no heartbeat for 5 s"));
     job_expect_gone(b);
     assert_int_equal(kill(a->pid, SIGCONT), 0);
     job_expect_code(a, 1);

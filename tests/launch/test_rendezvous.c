@@ -65,7 +65,7 @@ static void between_min_and_max_the_last_call_is_waited_for(void **state)
     h.now += 5 * S;
     arrive(&h, 2, -1, NODE(0));
     assert_says(rdzv_roster(h.m),
-                "2 of 2 to 4 nodes joined; starting unless more come within 30 s");
+                "2 of 2 to 4 nodes joined; starting in 30 s unless more nodes join");
     assert_int_equal(h.r.wake_at_ms, 85 * S);
     pass(&h, 29 * S);
     assert_int_equal(rdzv_phase_now(h.m), RDZV_COLLECT);
@@ -108,7 +108,7 @@ static void max_nodes_start_at_once_and_a_negative_last_call_waits_for_nobody(vo
     close_head(&h);
 }
 
-static void a_timeout_names_the_nodes_that_did_not_come(void **state)
+static void join_timeout_names_the_missing_nodes(void **state)
 {
     const rdzv_options opt = {.by_id = true, .min_nodes = 40, .max_nodes = 40, .join_ms = 60 * S};
     const rdzv_action *a;
@@ -121,14 +121,14 @@ static void a_timeout_names_the_nodes_that_did_not_come(void **state)
     pass(&h, 60 * S);
     a = must(&h, RDZV_DO_FINISH, RDZV_HEAD);
     assert_int_equal(a->exit_code, 1);
-    assert_string_equal(a->text, "nodes 2-6, 8-36 did not come within 60 s");
+    assert_string_equal(a->text, "nodes 2-6, 8-36 did not join within 60 s");
     assert_string_equal(must(&h, RDZV_DO_END, 38)->text, a->text);
     close_head(&h);
     open_head(&h, &two_to_four);
     arrive(&h, 1, -1, NODE(0));
     pass(&h, 600 * S);
     assert_string_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->text,
-                        "only 1 node of at least 2 came within 600 s");
+                        "only 1 node of at least 2 joined within 600 s");
     assert_int_equal(h.r.wake_at_ms, RDZV_NEVER);
     close_head(&h);
 }
@@ -222,11 +222,11 @@ static void a_node_that_does_not_get_ready_is_given_up(void **state)
     arrive(&h, 2, 1, NODE(0));
     ready(&h, 1);
     pass(&h, 60 * S);
-    assert_says(must(&h, RDZV_DO_REJECT, 2)->text, "did not get ready within 60 s");
+    assert_says(must(&h, RDZV_DO_REJECT, 2)->text, "not ready within 60 s");
     must(&h, RDZV_DO_ABORT, 1);
     finished(&h, 1, true);
     assert_string_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->text,
-                        "node 1 (b) with rank 1 was lost: it did not get ready within 60 s");
+                        "node 1 (b) with rank 1 was lost: not ready within 60 s");
     close_head(&h);
 }
 
@@ -283,7 +283,7 @@ static void assert_rejected(head *h, const rdzv_options *opt, int id, rdzv_hello
     close_head(h);
 }
 
-static void what_does_not_fit_is_told_with_both_sides(void **state)
+static void rejected_node_receives_the_values_of_both_sides(void **state)
 {
     static const int ours[] = {8, 2};
     static const int theirs[] = {8, 4};
@@ -293,31 +293,39 @@ static void what_does_not_fit_is_told_with_both_sides(void **state)
     (void)state;
     with_list.per_node = ours;
     assert_rejected(&h, &two_by_id, 1, NODE(.min_nodes = 3, .max_nodes = 3),
-                    "b was given --nnodes 3 (-n) and the head a --nnodes 2: they must be the same");
+                    "b was started with --nnodes 3 (-n), the head a with --nnodes 2; fix: pass the "
+                    "same on all nodes");
+    assert_rejected(&h, &two_to_four, -1, NODE(.min_nodes = 2, .max_nodes = 3),
+                    "b was started with --nnodes 2:3 (-n), the head a with --nnodes 2:4; fix: pass "
+                    "the same on all nodes");
     assert_rejected(
-        &h, &two_to_four, -1, NODE(.min_nodes = 2, .max_nodes = 3),
-        "b was given --nnodes 2:3 (-n) and the head a --nnodes 2:4: they must be the same");
-    assert_rejected(&h, &with_list, 1, NODE(.n_local = 4, .per_node = theirs, .n_per_node = 2),
-                    "b was given -g 8,4 and the head a -g 8,2: they must be the same");
-    assert_rejected(&h, &two_by_id, 1, NODE(.n_local = 4, .per_node = theirs, .n_per_node = 2),
-                    "b was given -g 8,4 and the head a no -g: they must be the same");
+        &h, &with_list, 1, NODE(.n_local = 4, .per_node = theirs, .n_per_node = 2),
+        "b was started with -g 8,4, the head a with -g 8,2; fix: pass the same on all nodes");
+    assert_rejected(
+        &h, &two_by_id, 1, NODE(.n_local = 4, .per_node = theirs, .n_per_node = 2),
+        "b was started with -g 8,4, the head a with no -g; fix: pass the same on all nodes");
     assert_rejected(&h, &with_list, 1, NODE(.n_local = 4),
-                    "b has 4 ranks, and -g on the head a says 2 for node 1");
-    assert_rejected(&h, &two_by_id, -1, NODE(0),
-                    "b says no node id, and this job goes by ids: give it -i (--node-rank) 0 to 1");
+                    "b starts 4 ranks, but -g on the head a has 2 for node 1; fix: pass the "
+                    "same -g on all nodes");
+    assert_rejected(
+        &h, &two_by_id, -1, NODE(0),
+        "b has no node rank, but this job needs one; fix: pass --node-rank (-i) 0 to 1");
     assert_rejected(&h, &two_by_id, 2, NODE(0),
-                    "too many nodes: b says that it is node 2, and the head a waits for 0 to 1");
+                    "too many nodes: b has node rank 2, the head a expects 0 to 1; fix: pass the "
+                    "same --nnodes on all nodes");
     assert_rejected(&h, &two_by_id, 1, NODE(.version = "2.0\x1b[2J"),
-                    "b runs Lockstep 2.0?[2J and the head a runs 1.0: install the same on both");
+                    "version mismatch: b runs Lockstep 2.0?[2J, the head a runs 1.0; fix: install "
+                    "the same version on both");
     assert_rejected(&h, &two_by_id, 1, NODE(.run_id = 5),
-                    "b asks for another job than the head a runs: --rdzv-id differs");
+                    "b belongs to another job than the head a: --rdzv-id differs; fix: pass the "
+                    "same --rdzv-id on all nodes");
     assert_rejected(&h, &two_by_id, 1, NODE(.n_local = RDZV_LOCAL_MAX + 1),
-                    "b wants 4097 ranks; a node has 1 to 4096");
+                    "b asks for 4097 ranks; a node has 1 to 4096");
     assert_rejected(&h, &two_by_id, 1, NODE(.n_local = -3),
-                    "b wants -3 ranks; a node has 1 to 4096");
+                    "b asks for -3 ranks; a node has 1 to 4096");
 }
 
-static void two_nodes_with_one_id_are_both_told(void **state)
+static void duplicate_node_rank_is_reported_to_both_nodes(void **state)
 {
     head h;
 
@@ -326,8 +334,8 @@ static void two_nodes_with_one_id_are_both_told(void **state)
     arrive(&h, 2, 1, NODE(0));
     arrive(&h, 3, 1, NODE(0));
     assert_says(must(&h, RDZV_DO_REJECT, 3)->text,
-                "two nodes say that they are node 1 (-i, --node-rank): b, which was first, and c");
-    assert_says(must(&h, RDZV_DO_NOTE, 2)->text, "two nodes say that they are node 1");
+                "duplicate node rank 1: given to b, which has joined, and to c");
+    assert_says(must(&h, RDZV_DO_NOTE, 2)->text, "duplicate node rank 1");
     assert_null(find(&h, RDZV_DO_REJECT, 2));
     gone(&h, 3, NULL);
     arrive(&h, 1, 0, NODE(0));
@@ -356,7 +364,7 @@ static void a_node_that_connects_again_replaces_itself(void **state)
     open_head(&h, &two_by_id);
     arrive(&h, 2, 1, NODE(.uid = 77));
     arrive(&h, 3, 1, NODE(.uid = 77));
-    assert_says(must(&h, RDZV_DO_REJECT, 2)->text, "connected again");
+    assert_says(must(&h, RDZV_DO_REJECT, 2)->text, "connected a second time");
     assert_null(find(&h, RDZV_DO_REJECT, 3));
     gone(&h, 2, NULL); /* unknown by now */
     arrive(&h, 1, 0, NODE(0));
@@ -378,8 +386,9 @@ static void a_running_node_that_connects_again_has_lost_its_ranks(void **state)
     assert_says(must(&h, RDZV_DO_ABORT, 1)->cause->text, "node 1 (b) with rank 1 was lost");
     must(&h, RDZV_DO_WAIT, 3);
     finished(&h, 1, true);
-    assert_string_equal(must(&h, RDZV_DO_RESTART, RDZV_HEAD)->text,
-                        "restart 1 of 1: node 1 (b) with rank 1 was lost: it has connected again");
+    assert_string_equal(
+        must(&h, RDZV_DO_RESTART, RDZV_HEAD)->text,
+        "restart 1 of 1: node 1 (b) with rank 1 was lost: it connected a second time");
     assert_place(&h, 3, 1, 1, 2);
     close_head(&h);
 }
@@ -430,7 +439,7 @@ static void who_comes_after_the_end_is_turned_away(void **state)
 
 /* --- making one --- */
 
-static void options_that_fit_nowhere_are_refused(void **state)
+static void bad_options_are_refused(void **state)
 {
     static const int bad_list[] = {1, 0};
     static const struct {
@@ -440,7 +449,7 @@ static void options_that_fit_nowhere_are_refused(void **state)
         {{.min_nodes = 0, .max_nodes = 0}, "--nnodes: 0 nodes"},
         {{.min_nodes = 1, .max_nodes = RDZV_NODES_MAX + 1}, "a job has 1 to 4096"},
         {{.min_nodes = 3, .max_nodes = 2}, "--nnodes 3:2"},
-        {{.min_nodes = 1, .max_nodes = 2, .by_id = true}, "goes with --rdzv-backend c10d"},
+        {{.min_nodes = 1, .max_nodes = 2, .by_id = true}, "needs --rdzv-backend c10d"},
         {{.min_nodes = 1, .max_nodes = 2, .max_spares = -1}, "-1 spare nodes"},
         {{.min_nodes = 1, .max_nodes = 2, .max_restarts = -1}, "--max-restarts -1"},
         {{.min_nodes = 2, .max_nodes = 2, .by_id = true, .per_node = bad_list},
@@ -491,7 +500,7 @@ int main(void)
         cmocka_unit_test(between_min_and_max_the_last_call_is_waited_for),
         cmocka_unit_test(the_last_call_begins_anew_when_too_few_are_left),
         cmocka_unit_test(max_nodes_start_at_once_and_a_negative_last_call_waits_for_nobody),
-        cmocka_unit_test(a_timeout_names_the_nodes_that_did_not_come),
+        cmocka_unit_test(join_timeout_names_the_missing_nodes),
         cmocka_unit_test(many_missing_nodes_are_counted),
         cmocka_unit_test(at_the_join_timeout_min_nodes_are_enough),
         cmocka_unit_test(a_node_lost_before_the_start_is_waited_for),
@@ -499,15 +508,15 @@ int main(void)
         cmocka_unit_test(a_node_that_does_not_get_ready_is_given_up),
         cmocka_unit_test(newcomers_before_the_start_cost_nothing),
         cmocka_unit_test(a_node_that_cannot_start_fails_the_job),
-        cmocka_unit_test(what_does_not_fit_is_told_with_both_sides),
-        cmocka_unit_test(two_nodes_with_one_id_are_both_told),
+        cmocka_unit_test(rejected_node_receives_the_values_of_both_sides),
+        cmocka_unit_test(duplicate_node_rank_is_reported_to_both_nodes),
         cmocka_unit_test(without_ids_a_double_claim_is_only_a_wish),
         cmocka_unit_test(a_node_that_connects_again_replaces_itself),
         cmocka_unit_test(a_running_node_that_connects_again_has_lost_its_ranks),
         cmocka_unit_test(a_second_hello_on_a_connection_ends_it),
         cmocka_unit_test(spares_wait_and_the_next_one_is_turned_away),
         cmocka_unit_test(who_comes_after_the_end_is_turned_away),
-        cmocka_unit_test(options_that_fit_nowhere_are_refused),
+        cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(no_memory_is_an_error_and_a_step_allocates_nothing),
     };
 

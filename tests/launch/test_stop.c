@@ -49,13 +49,13 @@ static void a_rank_stopped_before_it_joins_is_named_by_those_that_join(void **st
 static void a_rank_stopped_after_it_has_left_is_named_by_the_launcher(void **state)
 {
     LS_UNUSED(state);
-    expect_stopped_rank_named(JOB_ACTOR " once;" STOP, ") is stopped, for ");
+    expect_stopped_rank_named(JOB_ACTOR " once;" STOP, ") has been stopped for ");
 }
 
 static void a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher(void **state)
 {
     LS_UNUSED(state);
-    expect_stopped_rank_named(STOP "true", "rank 1 is stopped, for ");
+    expect_stopped_rank_named(STOP "true", "rank 1 has been stopped for ");
 }
 
 /* The hub is stopped with its process, and cannot name the stopped rank: the rank that waits names

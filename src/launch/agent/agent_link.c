@@ -152,7 +152,7 @@ static void on_beat(void *arg)
         now_ms - a->beat.due_ms > NODE_BEAT_MS; /* what it has sent is not read yet */
 
     if (!slept && !a->is_paused && now_ms - a->link.received_ms > NODE_SILENCE_MS) {
-        head_is_lost(a, "it has been silent for 5 s");
+        head_is_lost(a, "no heartbeat for 5 s");
         return;
     }
     send_states(a);

@@ -73,7 +73,7 @@ ls_status agent_send_rings(agent *a)
 {
     const int64_t deadline_ms = ls_deadline_ms(SEND_MS);
 
-    for (int i = 0; a->place.wants_rings && i < a->spec->n_ranks; i++)
+    for (int i = 0; a->place.collects_rings && i < a->spec->n_ranks; i++)
         LS_TRY(send_ring(a, &a->ranks[i], deadline_ms));
     return LS_OK;
 }

@@ -95,7 +95,7 @@ static ls_status open_listener(agent *a, int port)
         options.ask = ask_owner;
     }
     return ls_context(user_listener_open(a->poller, &options, &a->store_listener),
-                      "the store for PyTorch programs (--store=none: without it)");
+                      "the store for PyTorch programs (--store=none disables it)");
 }
 
 void agent_close_store(agent *a)

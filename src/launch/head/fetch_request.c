@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch_request.c - gets the launch request of a job from its head, over a connection of its own
+ * that the head closes after the answer. Called by `lockstep join`.
+ */
 #include "launch/head/fetch_request.h"
 
 #include "base/clock.h"
@@ -8,23 +12,23 @@
 #include "net/frame_link.h"
 #include "net/poller.h"
 
-enum { SAY_MS = 900, SAY_AGAIN_MS = 10000 };
+enum { WAIT_REPORT_MS = 900, WAIT_REPORT_AGAIN_MS = 10000 };
 
-typedef struct asking {
+typedef struct fetch {
     poller *loop;
-    const char *place;
+    const char *endpoint;
     char peer[NET_ADDRESS_TEXT_MAX];
-    void (*say)(const char *line);
-    poll_timer patience;
+    void (*log_line)(const char *line);
+    poll_timer wait_report;
     dial *dial;
     frame_link link;
     launch_request *out;
     bool is_over;
     ls_status status;
     char why[LS_ERROR_BYTES];
-} asking;
+} fetch;
 
-static void end(asking *a, ls_status st, const char *why)
+static void end(fetch *a, ls_status st, const char *why)
 {
     if (a->is_over)
         return;
@@ -35,7 +39,7 @@ static void end(asking *a, ls_status st, const char *why)
 
 static ls_status on_message(void *self, const frame *f)
 {
-    asking *a = self;
+    fetch *a = self;
     frame answer = {.type = REMOTE_LAUNCH_REQUEST, .body = f->body, .bytes = f->bytes};
     text_buf text = {0};
     ls_status st;
@@ -58,9 +62,9 @@ static void on_ended(void *self, const char *why)
 
 static void on_dialled(void *self, int fd, const net_address *at, ls_status st, const char *why)
 {
-    asking *a = self;
+    fetch *a = self;
 
-    poller_timer_cancel(&a->patience);
+    poller_timer_cancel(&a->wait_report);
     if (fd < 0) {
         end(a, st, why);
         return;
@@ -78,23 +82,23 @@ static void on_dialled(void *self, int fd, const net_address *at, ls_status st, 
     frame_link_send(&a->link, NODE_FETCH_REQUEST, NULL, 0);
 }
 
-static void say_what_we_wait_for(void *self)
+static void log_wait(void *self)
 {
-    asking *a = self;
-    const char *trouble = dial_last_error(a->dial);
+    fetch *a = self;
+    const char *error = dial_last_error(a->dial);
     char line[LS_ERROR_BYTES + 400];
 
-    a->say(text_format(line, sizeof(line), "waiting for the head of the job at %s%s%s", a->place,
-                       trouble[0] != 0 ? ": " : "", trouble));
-    poller_timer_set(a->loop, &a->patience, ls_now_ms() + SAY_AGAIN_MS, say_what_we_wait_for, a);
+    a->log_line(text_format(line, sizeof(line), "waiting for the head of the job at %s%s%s",
+                            a->endpoint, error[0] != 0 ? ": " : "", error));
+    poller_timer_set(a->loop, &a->wait_report, ls_now_ms() + WAIT_REPORT_AGAIN_MS, log_wait, a);
 }
 
-ls_status fetch_launch_request(const char *place, const net_key *key, net_security security,
-                               int64_t deadline_ms, void (*say)(const char *line),
+ls_status fetch_launch_request(const char *endpoint, const net_key *key, net_security security,
+                               int64_t deadline_ms, void (*log_line)(const char *line),
                                launch_request *out)
 {
-    asking a = {.place = place, .say = say, .out = out};
-    const dial_options options = {.to = place,
+    fetch a = {.endpoint = endpoint, .log_line = log_line, .out = out};
+    const dial_options options = {.to = endpoint,
                                   .default_port = NET_PORT_REQUIRED,
                                   .key = key,
                                   .claim = {.purpose = NET_PURPOSE_NODE,
@@ -109,12 +113,12 @@ ls_status fetch_launch_request(const char *place, const net_key *key, net_securi
     if (st == LS_OK)
         st = dial_open(a.loop, &options, &a.dial);
     if (st == LS_OK)
-        poller_timer_set(a.loop, &a.patience, ls_now_ms() + SAY_MS, say_what_we_wait_for, &a);
+        poller_timer_set(a.loop, &a.wait_report, ls_now_ms() + WAIT_REPORT_MS, log_wait, &a);
     while (st == LS_OK && !a.is_over)
         st = poller_run_once(a.loop, -1);
-    poller_timer_cancel(&a.patience);
+    poller_timer_cancel(&a.wait_report);
     dial_close(a.dial);
     frame_link_close(&a.link);
     poller_destroy(a.loop);
-    return st == LS_OK && a.status != LS_OK ? ls_fail(a.status, "%s: %s", place, a.why) : st;
+    return st == LS_OK && a.status != LS_OK ? ls_fail(a.status, "%s: %s", endpoint, a.why) : st;
 }

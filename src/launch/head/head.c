@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head.c - events into the rendezvous machine, and its actions carried out.
+ * head.c - passes events to the rendezvous machine and carries out its actions, in their order.
+ * Called by the agent that hosts the head, and by the other parts of the head.
  */
 #include "launch/head/head_internal.h"
 
@@ -28,13 +29,13 @@ static void on_tick(void *arg)
     head_event(arg, &tick);
 }
 
-void head_tell_all(head *h, const char *text)
+void head_broadcast_note(head *h, const char *text)
 {
     list_for_each (it, &h->nodes)
         head_send_text(list_entry(it, head_node, node), NODE_NOTE, text);
 }
 
-/* --- who is there, for people --- */
+/* --- the roster --- */
 
 static void show_roster(void *arg)
 {
@@ -42,20 +43,20 @@ static void show_roster(void *arg)
 
     if (rdzv_phase_now(h->machine) != RDZV_COLLECT)
         return;
-    head_tell_all(h, rdzv_roster(h->machine));
+    head_broadcast_note(h, rdzv_roster(h->machine));
     if (!h->roster_shown && h->opt.hint != NULL)
-        head_tell_all(h, h->opt.hint);
+        head_broadcast_note(h, h->opt.hint);
     h->roster_shown = true;
     poller_timer_set(h->loop, &h->roster_timer, ls_now_ms() + ROSTER_AGAIN_MS, show_roster, h);
 }
 
-/* At once when somebody has seen an earlier one, else only if the job has not formed soon. */
+/* A change is shown at once after the first roster, which is shown only if the job forms slowly. */
 static void roster_changed(head *h)
 {
     if (h->opt.quiet_roster)
         return;
     if (h->roster_shown) {
-        head_tell_all(h, rdzv_roster(h->machine));
+        head_broadcast_note(h, rdzv_roster(h->machine));
         poller_timer_set(h->loop, &h->roster_timer, ls_now_ms() + ROSTER_AGAIN_MS, show_roster, h);
     } else if (!h->roster_timer.is_set) {
         poller_timer_set(h->loop, &h->roster_timer, ls_now_ms() + ROSTER_FIRST_MS, show_roster, h);
@@ -68,7 +69,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
 {
     node_welcome v = {.place = *place,
                       .has_store = h->store != NULL,
-                      .wants_rings = h->opt.keep_ring != NULL,
+                      .collects_rings = h->opt.keep_ring != NULL,
                       .max_restarts = h->opt.rendezvous.max_restarts};
     wire_writer w = {0};
     int n;
@@ -86,8 +87,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     else
         v.hub_port = h->hub_port;
     node_write_welcome(&w, &v);
-    head_send(node, NODE_WELCOME, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_WELCOME, &w);
 }
 
 static void send_start(const head *h, head_node *node, uint32_t generation)
@@ -96,8 +96,7 @@ static void send_start(const head *h, head_node *node, uint32_t generation)
     wire_writer w = {0};
 
     node_write_master(&w, &master);
-    head_send(node, NODE_START, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_START, &w);
 }
 
 static void send_stop(head_node *node, const rdzv_action *action)
@@ -107,8 +106,7 @@ static void send_stop(head_node *node, const rdzv_action *action)
 
     text_format(stop.text, sizeof(stop.text), "%s", action->text != NULL ? action->text : "");
     node_write_stop(&w, &stop);
-    head_send(node, NODE_END_RANKS, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_END_RANKS, &w);
 }
 
 static void send_abort(head *h, head_node *node, const rdzv_action *action)
@@ -116,10 +114,9 @@ static void send_abort(head *h, head_node *node, const rdzv_action *action)
     wire_writer w = {0};
 
     if (h->hub != NULL)
-        hub_abort(h->hub, action->cause); /* the second time it knows already */
+        hub_abort(h->hub, action->cause); /* no effect after the first */
     cause_write(&w, action->cause);
-    head_send(node, NODE_ABORT, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_ABORT, &w);
 }
 
 static void send_over(const head *h, head_node *node, const rdzv_action *action)
@@ -179,7 +176,7 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
     }
 }
 
-static void tell_observers(const head *h, const rdzv_action *action)
+static void send_over_to_observers(const head *h, const rdzv_action *action)
 {
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
@@ -189,8 +186,8 @@ static void tell_observers(const head *h, const rdzv_action *action)
     }
 }
 
-/* Their terminals say it, too; that they end no ranks is theirs to know. */
-static void tell_observers_stop(const head *h, const rdzv_action *action)
+/* They print it; they have no ranks to end. */
+static void send_stop_to_observers(const head *h, const rdzv_action *action)
 {
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
@@ -207,12 +204,12 @@ static void act(head *h, const rdzv_action *action)
     if (node != NULL)
         act_on_node(h, node, action);
     else if (action->kind == RDZV_DO_FINISH)
-        tell_observers(h, action);
+        send_over_to_observers(h, action);
     else if (action->kind == RDZV_DO_ROSTER)
         roster_changed(h);
     else if (action->kind == RDZV_DO_RESTART ||
              (action->kind == RDZV_DO_NOTE && action->conn == RDZV_HEAD))
-        head_tell_all(h, action->text);
+        head_broadcast_note(h, action->text);
 }
 
 static bool has_new_view(const head *h, const rdzv_result *r)
@@ -234,7 +231,7 @@ static void carry_out(head *h, const rdzv_result *r)
         act(h, &r->actions[i]);
     }
     if (stop != NULL)
-        tell_observers_stop(h, stop);
+        send_stop_to_observers(h, stop);
     if (r->wake_at_ms == RDZV_NEVER)
         poller_timer_cancel(&h->tick);
     else
@@ -379,7 +376,7 @@ void head_destroy(head *h)
     head_free_nodes(h);
     poller_timer_cancel(&h->reaper);
     head_close_generation(h);
-    head_forget_networks(h);
+    head_free_networks(h);
     rdzv_destroy(h->machine);
     net_key_wipe(&h->key);
     net_key_wipe(&h->job_key);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head.h - the head of a job: decides who takes part, when the ranks start and end, and why. One of the agents has it, also when it
- * is the only one.
+ * head.h - the head of a job: decides which nodes take part, when the ranks start and end, and what
+ * the root cause of a failure is. One agent of each job hosts it.
  *
- *     agents <--frames--> head --events--> rendezvous machine (rendezvous.h) --actions--> head --frames--> agents
+ *     agents --frames--> head --events--> rendezvous machine (rendezvous.h)
+ *     agents <--frames-- head <--actions-- rendezvous machine
  *     ranks  <----------> hub and store of the present generation
  *
- * It runs on its agent's poller; that agent is connected to it by a socket pair like any other by TCP.
+ * It runs on its agent's poller. That agent is connected to it by a socket pair, all others by TCP.
  */
 #ifndef LS_LAUNCH_HEAD_H
 #define LS_LAUNCH_HEAD_H
@@ -26,60 +27,60 @@ typedef struct head head;
 
 typedef struct head_options {
     rdzv_options rendezvous; /* borrowed for head_create() */
-    const net_key
-        *key;      /* of the nodes' connections, and what the job's own is made from; borrowed */
-    bool insecure; /* no key: everybody may come */
+    const net_key *key;    /* of the nodes' connections; the job's key derives from it; borrowed */
+    bool insecure;         /* no key: every node may join */
     net_security security; /* of TCP connections: nodes', and ranks' to the hub */
     bool hosts_store;      /* the one of PyTorch programs, a fresh one each generation */
     int store_port;        /* 0: a free one */
     const char *net;       /* --net; NULL or "": any network */
     net_ports ports;       /* where ranks find the hub */
-    const char
-        *hint; /* told with the first roster: how another machine takes part; NULL: nothing */
-    bool quiet_roster; /* nobody is told who is there */
+    const char *hint;      /* printed after the first roster: how another machine joins; or NULL */
+    bool quiet_roster;     /* no roster is printed */
     void *self;
-    /* Writes what a node is to run that comes by `lockstep join` and asks (launch_request.h, without the key). */
+    /* Writes the launch request for a node of `lockstep join` (launch_request.h, without the
+     * key). */
     ls_status (*write_request)(void *self, wire_writer *w);
-    /* What a rank of the head's own node is doing. */
+    /* The activity of a rank of the head's own node. */
     void (*describe_rank)(void *self, int local_rank, char *buf, size_t n);
     /* A rank of the head's own node has aborted a group: others fail because of it. May be NULL. */
     void (*note_abort)(void *self, int local_rank);
-    /* As agent_spec.keep_ring; NULL: nobody wants them. */
+    /* As agent_spec.keep_ring; NULL: flight recorders are not collected. */
     void (*keep_ring)(void *self, uint32_t generation, int rank, const char *host,
                       int64_t behind_ns, int ring_fd);
-    /* Appends what the ranks of a lost node printed last, at most so many lines, as far as that is known. */
+    /* Appends the last lines that the ranks of a lost node printed, at most so many. */
     void (*append_last_lines)(void *self, int node, size_t most, text_buf *out);
-    /* A node (by its number) was lost as it was silent. Not NULL where nodes are started by us: when the connection of one closes, we
-     * may know why, and head_node_lost() is waited for a moment. */
+    /* A node (by its number) was lost after missing heartbeats. Not NULL where this agent starts
+     * the nodes: when the connection of a node closes, the head waits shortly for
+     * head_node_lost(), as the end of its ssh may tell more. */
     void (*node_silent)(void *self, int number, const char *why);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
 void head_destroy(head *h); /* closes all connections; NULL is allowed */
 
-/* Nodes may come to this address from now on; *bound gets the real port. */
+/* Nodes may connect to this address from now on; *bound gets the real port. */
 LS_MUST_USE ls_status head_listen(head *h, const net_address *at, net_address *bound);
 
 /* The head's own node: *fd is the agent's end of its connection. */
 LS_MUST_USE ls_status head_connect_own(head *h, int *fd);
 
-/* The same for an agent that has no ranks and only listens. */
+/* The same for an agent without ranks: it receives notes and the end of the job. */
 LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
 
-/* A node is known to be gone, by its number; false: it is not here (yet, or any more). */
+/* The node of this number is lost; false: it is not connected. */
 bool head_node_lost(head *h, int number, const char *why);
-/* More about why that node was lost in the present generation, for the report; false: it was not. */
+/* Adds to the report why that node was lost in the present generation; false: it was not lost. */
 bool head_explain_loss(head *h, int number, const char *why);
-bool head_is_waiting(const head *h);  /* for nodes: nothing runs */
-bool head_has_started(const head *h); /* all nodes have been there once */
+bool head_is_waiting(const head *h);  /* for nodes: no rank runs */
+bool head_has_started(const head *h); /* all nodes have been connected once */
 
-/* Whether connections of other nodes are open: when the job is over, until they have heard why. */
+/* Whether connections of other nodes are open; after the job, until they have received its end. */
 bool head_has_remote_nodes(const head *h);
 
-/* This process was stopped until just now: what seems late was not. */
+/* This process was stopped until now: waits that seem long are not reported. */
 void head_resumed(head *h);
 
-/* Whether a connection has come to the store of PyTorch programs in this generation. */
+/* Whether the store of PyTorch programs has had a connection in this generation. */
 bool head_store_was_used(const head *h);
 
 /* Serves a PyTorch program's connection that the head's own agent has admitted. Takes fd. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_internal.h - the parts of a head: events and actions (head.c), connections of nodes (head_nodes.c), the hub and store of a
- * generation and what ranks do there (head_ranks.c), MPI programs (head_pmi.c), flight recorders (head_rings.c), the report
- * (head_report.c).
+ * head_internal.h - the state of a head, shared by its parts: events and actions (head.c),
+ * connections of nodes (head_nodes.c), the hub and store of a generation and the ranks there
+ * (head_ranks.c), networks (head_networks.c), MPI programs (head_pmi.c), flight recorders
+ * (head_rings.c), the report (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_INTERNAL_H
 #define LS_LAUNCH_HEAD_INTERNAL_H
@@ -24,53 +25,53 @@ typedef struct head_node {
     list_node node; /* in head.nodes or head.gone */
     head *owner;
     uint64_t id; /* the machine's "conn"; 0 before hello */
-    int number;  /* that it claims */
+    int number;  /* its node rank; -1: none */
     bool is_own;
-    bool is_observer; /* no node: it hears what all are told, and the end */
-    bool is_paused;   /* said that it will be silent */
+    bool is_observer; /* an agent without ranks: it receives notes and the end */
+    bool is_paused;   /* by Ctrl-Z: it sends no heartbeats */
     char peer[LISTENER_PEER_TEXT];
     frame_link link;
     poll_timer hello_limit;
-    poll_timer cut; /* its connection has ended, and its loss is not told yet */
-    int64_t cut_ms; /* when it has */
+    poll_timer close_wait; /* its connection has closed, and its loss is not reported yet */
+    int64_t closed_ms;
     /* of the present generation: */
     const rdzv_place *place; /* NULL: it has none */
     char *states;            /* a letter for each of its ranks */
     node_mpi mpi;            /* what its ranks do in MPI */
     uint32_t mpi_barrier;    /* the one that all of them are in */
     stream_mux streams;      /* its programs' connections to the store here */
-    int ring_fd;             /* the flight recorder that is coming, and whose; -1: none */
+    int ring_fd;             /* the flight recorder being received, and its rank; -1: none */
     int ring_rank;
-    /* its clock, where flight recorders are kept: */
+    /* its clock, where flight recorders are collected: */
     clock_offset clock;
-    clock_offset asking; /* the series under way */
+    clock_offset clock_round; /* the measurement under way */
 } head_node;
 
 /* What is known of a rank of the present generation. */
 typedef struct head_rank {
     int n_joins;     /* connections to the hub that it has made */
-    bool left;       /* the last of them ended with a goodbye */
+    bool left;       /* the last of them sent a leave message */
     bool ended;      /* with code 0 */
     pid_t pid;       /* of one that has joined or ended; 0: unknown */
     pmi_stage stage; /* likewise */
     bool is_stopped; /* by SIGSTOP or the like; since then: */
     wait_report stopped;
-    int64_t named_ms; /* when the hub's last report that names it came */
+    int64_t named_ms; /* time of the hub's last wait report that names it */
 } head_rank;
 
-/* What a node said when its ranks had ended. */
+/* A node's report after the end of its ranks. */
 typedef struct head_end {
     node_end end;
     text_buf text;
     text_buf details;
-    bool has_come;
+    bool received;
 } head_end;
 
-/* A node of the present generation that is gone before its ranks had ended. */
+/* A node of the present generation that was lost before its ranks had ended. */
 typedef struct head_loss {
     int node;
     char why[512];
-    char more[512]; /* what its starter knows of that */
+    char more[512]; /* from its starter */
 } head_loss;
 
 struct head {
@@ -83,7 +84,7 @@ struct head {
     poll_timer tick;
     poll_timer beat;
     poll_timer roster_timer;
-    bool roster_shown; /* and so is its change */
+    bool roster_shown; /* then each change is shown at once */
     listener *listener;
     net_address listens_at;
     list_node nodes;
@@ -92,8 +93,8 @@ struct head {
     uint64_t last_id;
     int64_t resumed_ms;
     poll_timer stop_watch;
-    net_choice choice;       /* the last one made, and from what: */
-    net_offer *tried_offers; /* choice.n_nodes */
+    net_choice choice;        /* the last one made, and from what: */
+    net_offer *probed_offers; /* choice.n_nodes */
 
     /* The present generation. */
     uint32_t generation;
@@ -108,34 +109,37 @@ struct head {
     head_end *ends;    /* by node */
     head_loss *losses; /* n_losses of n_places */
     int n_losses;
-    net_offer *offers; /* by node, while a network is sought; NULL: one node needs none */
+    net_offer *offers; /* by node, while a network is selected; NULL for one node */
     bool *has_offer;
     net_report *reports;
     bool *has_report;
     int n_offers;
     int n_reports;
     int store_port; /* MASTER_PORT; of several nodes node 0 chooses it, 0 until then */
-    job_cause
-        broken; /* what broke a group or the job before any rank had ended; kind CAUSE_NONE: nothing */
+    /* The failure that broke a group or the job before any rank had ended, or CAUSE_NONE. */
+    job_cause broken;
     int64_t broken_ms;
     int64_t failed_ms;
     char mpi_layout[PMI_LAYOUT_BYTES];
-    uint32_t n_barriers; /* of MPI programs, that are passed */
-    size_t key_bytes;    /* that they have shared since the last one */
+    uint32_t n_barriers; /* of MPI programs, passed */
+    size_t key_bytes;    /* shared by them since the last barrier */
 };
 
 /* --- head.c --- */
 void head_event(head *h, const rdzv_event *event);
-/* The job cannot go on here: as if a node of the view had said so. */
+/* The job cannot go on here: handled as a failure of the view's first node. */
 void head_fail_generation(head *h, const char *why);
-void head_tell_all(head *h, const char *text); /* a note for every terminal */
+void head_broadcast_note(head *h, const char *text); /* a note for every terminal */
 
 /* --- head_nodes.c --- */
 void head_node_enter(void *arg, const listener_peer *peer);
 void head_observer_enter(head *h, int fd);
 head_node *head_find_node(const head *h, uint64_t id);
 void head_send(head_node *node, node_message type, const wire_writer *body);
+/* Also frees the body. node NULL: the node is not connected. */
+void head_send_free(head_node *node, node_message type, wire_writer *body);
 void head_send_text(head_node *node, node_message type, const char *text);
+bool head_is_paused(const head *h); /* Ctrl-Z stops all ranks until the job is continued */
 void head_beat(void *arg);
 void head_free_nodes(head *h);
 
@@ -145,42 +149,44 @@ void head_free_nodes(head *h);
 LS_MUST_USE ls_status head_open_generation(head *h);
 void head_close_generation(head *h);
 void head_rank_ended_well(head *h, int rank, const node_exit *left);
-void head_take_end(head *h, head_node *node, const frame *f);
+void head_store_end(head *h, int node, const head_end *end); /* takes its texts */
 
 /* A connection to the store, for a stream of a node's. */
 LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
 
-/* Whose a connection to that store is: node 0's question for another node, and the answer. */
-LS_MUST_USE ls_status head_take_owner(head_node *node, const frame *f);
-LS_MUST_USE ls_status head_take_owned(head_node *node, const frame *f);
+/* The user of a connection to that store: node 0's query to another node, and the answer. */
+LS_MUST_USE ls_status head_handle_owner_query(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_handle_owner_answer(head_node *node, const frame *f);
 
 /* --- head_pmi.c --- */
 void head_open_mpi(head *h); /* for a generation */
-LS_MUST_USE ls_status head_take_mpi(head_node *node, const frame *f);
-LS_MUST_USE ls_status head_take_mpi_keys(head_node *node, const frame *f);
-LS_MUST_USE ls_status head_take_mpi_barrier(head_node *node, const frame *f);
-/* A rank that ended well, though others are in MPI with it, has failed: they would wait for ever. */
+LS_MUST_USE ls_status head_handle_mpi(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_handle_mpi_keys(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_handle_mpi_barrier(head_node *node, const frame *f);
+/* A rank that exits with code 0 while other ranks are in MPI with it has failed: they would wait
+ * forever. */
 void head_fail_early_mpi_exits(head *h);
 
 /* --- head_networks.c --- */
 LS_MUST_USE ls_status head_open_networks(head *h);
 void head_close_networks(head *h);
-void head_forget_networks(head *h); /* and the choice, too */
-LS_MUST_USE ls_status head_take_offer(head_node *node, const frame *f);
-LS_MUST_USE ls_status head_take_tried(head_node *node, const frame *f);
+void head_free_networks(head *h); /* also the choice */
+LS_MUST_USE ls_status head_handle_offer(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_handle_probed(head_node *node, const frame *f);
 
 /* --- head_rings.c --- */
-void head_compare_clock(head_node *node); /* with ours, if flight recorders are kept */
-LS_MUST_USE ls_status head_take_clock(head_node *node, const frame *f);
-LS_MUST_USE ls_status head_take_ring(head_node *node, const frame *f);
-void head_drop_ring(head_node *node); /* what has come of one */
+void head_compare_clock(head_node *node); /* with this one, if flight recorders are collected */
+LS_MUST_USE ls_status head_handle_clock(head_node *node, const frame *f);
+LS_MUST_USE ls_status head_handle_ring(head_node *node, const frame *f);
+void head_drop_ring(head_node *node); /* the part that was received */
 
 /* --- head_report.c --- */
 
-/* The words for the end of a job that failed, and its exit code instead of the machine's. */
-/* The abort of a rank that explains failures of now; NULL: there is none. */
+/* The abort of a rank that explains present failures; NULL: there is none. */
 const job_cause *head_recent_abort(const head *h);
-bool head_has_failed(const head *h, int exit_code); /* not stopped by somebody */
-void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code);
+bool head_has_failed(const head *h, int exit_code); /* false: stopped by a signal */
+
+/* The report about a failed job, and its exit code instead of the machine's. */
+void head_make_report(const head *h, const char *fallback, text_buf *out, int *exit_code);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_networks.c - which network a view with several nodes uses: between a node's welcome and its ready the head gathers where each
- * can be called, tells each whom to try, gathers what came of it, and tells each what it uses (net_choice.h).
+ * head_networks.c - selects the network of a view with several nodes, between welcome and ready:
+ * the head collects the addresses of each node, sends each node the peers to probe, collects the
+ * results and sends each node its selected network (net_choice.h). Called by head_nodes.c.
  */
 #include "launch/head/head_internal.h"
 
@@ -47,13 +48,13 @@ static void choose(head *h)
         return;
     }
     if (h->choice.text.length > 0)
-        head_tell_all(h, text_str(&h->choice.text));
+        head_broadcast_note(h, text_str(&h->choice.text));
     head_fail_generation(h, ls_last_error());
 }
 
-/* --- trying --- */
+/* --- probing --- */
 
-static ls_status ask_to_try(head *h, int k)
+static ls_status send_probe(head *h, int k)
 {
     int peers[NET_PEERS_MAX];
     const int n = net_peers_of(k, h->offers, h->n_places, peers);
@@ -96,46 +97,46 @@ static bool same_offer(const net_offer *a, const net_offer *b)
     return true;
 }
 
-/* The same nodes as in the last view that was tried, so that a restart need not try them again. */
-static bool is_known(const head *h)
+/* The same nodes as in the last probed view, so that a restart need not probe again. */
+static bool is_unchanged(const head *h)
 {
     bool same = h->choice.picks != NULL && h->choice.n_nodes == h->n_places;
 
     for (int k = 0; same && k < h->n_places; k++)
-        same = same_offer(&h->offers[k], &h->tried_offers[k]);
+        same = same_offer(&h->offers[k], &h->probed_offers[k]);
     return same;
 }
 
-static ls_status remember_offers(head *h)
+static ls_status save_offers(head *h)
 {
-    ls_free(h->tried_offers);
-    h->tried_offers = ls_calloc((size_t)h->n_places, sizeof(*h->tried_offers));
-    if (h->tried_offers == NULL)
+    ls_free(h->probed_offers);
+    h->probed_offers = ls_calloc((size_t)h->n_places, sizeof(*h->probed_offers));
+    if (h->probed_offers == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the addresses of %d nodes", h->n_places);
-    memcpy(h->tried_offers, h->offers, (size_t)h->n_places * sizeof(*h->offers));
+    memcpy(h->probed_offers, h->offers, (size_t)h->n_places * sizeof(*h->offers));
     return LS_OK;
 }
 
-static void begin_trying(head *h)
+static void begin_probing(head *h)
 {
     ls_status st;
 
-    if (is_known(h)) {
+    if (is_unchanged(h)) {
         send_picks(h);
         return;
     }
     net_choice_free(&h->choice);
-    st = remember_offers(h);
+    st = save_offers(h);
     for (int k = 0; st == LS_OK && k < h->n_places; k++)
-        st = ask_to_try(h, k);
+        st = send_probe(h, k);
     if (st != LS_OK)
         head_fail_generation(h, ls_last_error());
 }
 
-/* --- what nodes say --- */
+/* --- messages --- */
 
 /* Reads the generation; false when the message is about an earlier one. */
-static bool is_present(const head_node *node, wire_reader *r)
+static bool is_current(const head_node *node, wire_reader *r)
 {
     const uint32_t generation = wire_read_u32(r);
 
@@ -143,14 +144,14 @@ static bool is_present(const head_node *node, wire_reader *r)
                          node->owner->offers != NULL);
 }
 
-ls_status head_take_offer(head_node *node, const frame *f)
+ls_status head_handle_offer(head_node *node, const frame *f)
 {
     head *h = node->owner;
     wire_reader r = wire_reader_over(f->body, f->bytes);
     net_offer offer = {0};
     int k;
 
-    if (!is_present(node, &r))
+    if (!is_current(node, &r))
         return LS_OK;
     net_offer_read(&r, &offer);
     LS_TRY(wire_reader_end(&r, "a node's addresses"));
@@ -160,11 +161,11 @@ ls_status head_take_offer(head_node *node, const frame *f)
     h->offers[k] = offer;
     h->has_offer[k] = true;
     if (++h->n_offers == h->n_places)
-        begin_trying(h);
+        begin_probing(h);
     return LS_OK;
 }
 
-ls_status head_take_tried(head_node *node, const frame *f)
+ls_status head_handle_probed(head_node *node, const frame *f)
 {
     head *h = node->owner;
     wire_reader r = wire_reader_over(f->body, f->bytes);
@@ -172,14 +173,14 @@ ls_status head_take_tried(head_node *node, const frame *f)
     ls_status st;
     int k;
 
-    if (!is_present(node, &r))
+    if (!is_current(node, &r))
         return LS_OK;
     st = net_report_read(&r, &report);
     if (st == LS_OK)
-        st = wire_reader_end(&r, "what came of a node's tries");
+        st = wire_reader_end(&r, "a node's probe results");
     k = st == LS_OK ? node->place->node : 0;
     if (st == LS_OK && (h->n_offers < h->n_places || h->has_report[k]))
-        st = ls_fail(LS_EPROTO, "a node tells of tries that nobody has asked for");
+        st = ls_fail(LS_EPROTO, "unexpected probe results of a node");
     if (st != LS_OK) {
         net_report_free(&report);
         return st;
@@ -225,10 +226,10 @@ void head_close_networks(head *h)
     h->n_reports = 0;
 }
 
-void head_forget_networks(head *h)
+void head_free_networks(head *h)
 {
     head_close_networks(h);
     net_choice_free(&h->choice);
-    ls_free(h->tried_offers);
-    h->tried_offers = NULL;
+    ls_free(h->probed_offers);
+    h->probed_offers = NULL;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_nodes.c - the connections of nodes: what they say becomes events of the machine. Nothing a node says is trusted further
- * than that it knows the key.
+ * head_nodes.c - the connections of nodes: their messages become events of the rendezvous machine.
+ * A node is trusted to have the key and no further: each message is checked. Called by the head's
+ * listener and by the agent that hosts the head.
  */
 #include "launch/head/head_internal.h"
 
@@ -14,8 +15,7 @@
 
 enum {
     HELLO_MS = 5000,
-    CUT_MS =
-        200 /* for a better reason than a closed connection: less than ranks wait for theirs (300 ms) */
+    CLOSE_WAIT_MS = 200 /* for a better reason than a closed connection; ranks wait 300 ms */
 };
 
 /* --- sending --- */
@@ -28,13 +28,19 @@ void head_send(head_node *node, node_message type, const wire_writer *body)
         frame_link_send(&node->link, type, body->data, body->bytes);
 }
 
+void head_send_free(head_node *node, node_message type, wire_writer *body)
+{
+    if (node != NULL)
+        head_send(node, type, body);
+    wire_writer_free(body);
+}
+
 void head_send_text(head_node *node, node_message type, const char *text)
 {
     wire_writer w = {0};
 
     wire_write_text(&w, text);
-    head_send(node, type, &w);
-    wire_writer_free(&w);
+    head_send_free(node, type, &w);
 }
 
 head_node *head_find_node(const head *h, uint64_t id)
@@ -54,7 +60,7 @@ static void free_node(head_node *node)
 {
     list_remove(&node->node);
     poller_timer_cancel(&node->hello_limit);
-    poller_timer_cancel(&node->cut);
+    poller_timer_cancel(&node->close_wait);
     stream_mux_close(&node->streams);
     head_drop_ring(node);
     frame_link_close(&node->link);
@@ -70,12 +76,12 @@ static void reap(void *arg)
         free_node(list_entry(h->gone.next, head_node, node));
 }
 
-/* For the report, which may be about several of them. */
+/* Records a loss for the report, which may be about several. */
 static void note_loss(head *h, const head_node *node, const char *why)
 {
     head_loss *loss;
 
-    if (node->place == NULL || h->n_losses == h->n_places || h->ends[node->place->node].has_come ||
+    if (node->place == NULL || h->n_losses == h->n_places || h->ends[node->place->node].received ||
         rdzv_phase_now(h->machine) == RDZV_END)
         return;
     loss = &h->losses[h->n_losses++];
@@ -94,16 +100,16 @@ bool head_explain_loss(head *h, int number, const char *why)
     return false;
 }
 
-static void lose(head_node *node, int64_t heard_ms, const char *why)
+static void lose(head_node *node, int64_t last_seen_ms, const char *why)
 {
     head *h = node->owner;
     const rdzv_event gone = {
-        .kind = RDZV_GONE, .conn = node->id, .heard_ms = heard_ms, .text = why};
+        .kind = RDZV_GONE, .conn = node->id, .last_seen_ms = last_seen_ms, .text = why};
 
     note_loss(h, node, why);
     list_remove(&node->node);
     list_append(&h->gone, &node->node);
-    poller_timer_cancel(&node->cut);
+    poller_timer_cancel(&node->close_wait);
     frame_link_close(&node->link);
     if (!h->reaper.is_set)
         poller_timer_set(h->loop, &h->reaper, ls_now_ms(), reap, h);
@@ -111,14 +117,14 @@ static void lose(head_node *node, int64_t heard_ms, const char *why)
         head_event(h, &gone);
 }
 
-static void cut_is_final(void *arg)
+static void close_is_final(void *arg)
 {
     head_node *node = arg;
 
-    lose(node, node->cut_ms, "its connection was closed");
+    lose(node, node->closed_ms, "connection closed");
 }
 
-/* Who has started it may soon know why: head_node_lost(). */
+/* Its starter may soon report the reason: head_node_lost(). */
 static void on_ended(void *arg, const char *why)
 {
     head_node *node = arg;
@@ -126,41 +132,42 @@ static void on_ended(void *arg, const char *why)
 
     if (node->link.is_closed_by_peer && h->opt.node_silent != NULL && !node->link.is_finishing &&
         node->id != 0) {
-        node->cut_ms = ls_now_ms();
-        poller_timer_set(h->loop, &node->cut, node->cut_ms + CUT_MS, cut_is_final, node);
+        node->closed_ms = ls_now_ms();
+        poller_timer_set(h->loop, &node->close_wait, node->closed_ms + CLOSE_WAIT_MS,
+                         close_is_final, node);
         return;
     }
     if (node->link.is_closed_by_peer)
-        why = "its connection was closed"; /* which says more than the system's words for it */
+        why = "connection closed"; /* clearer than the system's text */
     else
-        ls_log(LS_LOG_WARN, "head", "%s is given up: %s", node->peer, why);
+        ls_log(LS_LOG_WARN, "head", "connection of %s is dropped: %s", node->peer, why);
     lose(node, ls_now_ms(), why);
 }
 
-static void hello_is_late(void *arg)
+static void hello_timed_out(void *arg)
 {
     head_node *node = arg;
 
-    ls_log(LS_LOG_WARN, "head", "%s proved the key but did not say which node it is", node->peer);
+    ls_log(LS_LOG_WARN, "head", "%s authenticated but sent no hello", node->peer);
     frame_link_finish(&node->link);
 }
 
 /* --- heartbeats --- */
 
-/* The one that is silent for too long; NULL: none. */
+/* A node without a heartbeat for too long; NULL: none. */
 static head_node *find_silent(const head *h, int64_t now_ms)
 {
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
 
-        if (!node->is_own && !node->is_paused && !node->cut.is_set &&
+        if (!node->is_own && !node->is_paused && !node->close_wait.is_set &&
             now_ms - node->link.received_ms > NODE_SILENCE_MS)
             return node;
     }
     return NULL;
 }
 
-static bool is_guest(const head_node *node)
+static bool is_remote(const head_node *node)
 {
     return !node->is_own && node->id != 0;
 }
@@ -168,7 +175,7 @@ static bool is_guest(const head_node *node)
 bool head_has_remote_nodes(const head *h)
 {
     list_for_each (it, &h->nodes)
-        if (is_guest(list_entry(it, head_node, node)))
+        if (is_remote(list_entry(it, head_node, node)))
             return true;
     return false;
 }
@@ -183,7 +190,7 @@ static bool is_alone(const head *h)
 
 static void lose_silent(head_node *node)
 {
-    static const char why[] = "it has been silent for 5 s";
+    static const char why[] = "no heartbeat for 5 s";
     head *h = node->owner;
     const int number = node->number;
 
@@ -196,7 +203,7 @@ void head_beat(void *arg)
 {
     head *h = arg;
     const int64_t now_ms = ls_now_ms();
-    const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* what they said is not read yet */
+    const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* messages may still wait */
     head_node *silent;
 
     list_for_each (it, &h->nodes) {
@@ -211,7 +218,7 @@ void head_beat(void *arg)
         poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
 }
 
-/* --- what nodes say --- */
+/* --- messages --- */
 
 static void send_request(head_node *node)
 {
@@ -227,7 +234,7 @@ static void send_request(head_node *node)
     frame_link_finish(&node->link);
 }
 
-static ls_status take_hello(head_node *node, const frame *f)
+static ls_status handle_hello(head_node *node, const frame *f)
 {
     head *h = node->owner;
     node_hello hello;
@@ -238,7 +245,7 @@ static ls_status take_hello(head_node *node, const frame *f)
         return LS_OK;
     }
     if (f->type != NODE_HELLO)
-        return ls_fail(LS_EPROTO, "message %u before it said which node it is", f->type);
+        return ls_fail(LS_EPROTO, "message %u before the hello", f->type);
     LS_TRY(node_read_hello(f, &hello));
     hello.hello.is_head = node->is_own;
     poller_timer_cancel(&node->hello_limit);
@@ -250,7 +257,7 @@ static ls_status take_hello(head_node *node, const frame *f)
     return LS_OK;
 }
 
-static ls_status take_ready(head_node *node, const frame *f)
+static ls_status handle_ready(head_node *node, const frame *f)
 {
     head *h = node->owner;
     node_master master;
@@ -265,7 +272,7 @@ static ls_status take_ready(head_node *node, const frame *f)
     return LS_OK;
 }
 
-static ls_status take_failure(head_node *node, const frame *f)
+static ls_status handle_failure(head_node *node, const frame *f)
 {
     head *h = node->owner;
     node_failure failure;
@@ -284,7 +291,7 @@ static ls_status take_failure(head_node *node, const frame *f)
     return LS_OK;
 }
 
-static ls_status take_rank_left(head_node *node, const frame *f)
+static ls_status handle_rank_exit(head_node *node, const frame *f)
 {
     const head *h = node->owner;
     node_exit left;
@@ -296,27 +303,28 @@ static ls_status take_rank_left(head_node *node, const frame *f)
     return LS_OK;
 }
 
-static ls_status take_finished(head_node *node, const frame *f)
+static ls_status handle_finished(head_node *node, const frame *f)
 {
     head *h = node->owner;
-    text_buf text = {0};
-    text_buf details = {0};
-    node_end end;
+    head_end end = {.received = true};
     rdzv_event finished = {.kind = RDZV_FINISHED, .conn = node->id};
-    const ls_status st = node_read_end(f, &end, &text, &details);
+    const ls_status st = node_read_end(f, &end.end, &end.text, &end.details);
+    const bool is_current = st == LS_OK && end.end.generation == h->generation;
 
-    text_free(&text);
-    text_free(&details);
-    LS_TRY(st);
-    finished.generation = end.generation;
-    finished.stopped = end.stopped;
-    if (end.generation == h->generation && node->place != NULL)
-        head_take_end(h, node, f);
-    head_event(h, &finished);
-    return LS_OK;
+    finished.generation = end.end.generation;
+    finished.stopped = end.end.stopped;
+    if (is_current && node->place != NULL) {
+        head_store_end(h, node->place->node, &end);
+    } else {
+        text_free(&end.text);
+        text_free(&end.details);
+    }
+    if (st == LS_OK)
+        head_event(h, &finished);
+    return st;
 }
 
-static ls_status take_stop(head_node *node, const frame *f)
+static ls_status handle_stop(head_node *node, const frame *f)
 {
     char by[RDZV_HOST_BYTES + 32] = "";
     uint32_t number;
@@ -330,7 +338,7 @@ static ls_status take_stop(head_node *node, const frame *f)
     return LS_OK;
 }
 
-static ls_status take_states(head_node *node, const frame *f)
+static ls_status handle_states(head_node *node, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t generation = wire_read_u32(&r);
@@ -342,8 +350,8 @@ static ls_status take_states(head_node *node, const frame *f)
     return LS_OK;
 }
 
-/* Ctrl-Z at one node stops all; whoever says it may then be silent for as long as it likes. */
-static ls_status take_pause(head_node *node, const frame *f)
+/* Ctrl-Z at one node stops all. A paused node sends no heartbeats until it resumes. */
+static ls_status handle_pause(head_node *node, const frame *f)
 {
     head *h = node->owner;
 
@@ -363,43 +371,43 @@ static ls_status on_message(void *arg, const frame *f)
     head_node *node = arg;
 
     if (node->id == 0)
-        return take_hello(node, f);
+        return handle_hello(node, f);
     switch (f->type) {
     case NODE_READY:
-        return take_ready(node, f);
+        return handle_ready(node, f);
     case NODE_OFFER:
-        return head_take_offer(node, f);
+        return head_handle_offer(node, f);
     case NODE_PROBED:
-        return head_take_tried(node, f);
+        return head_handle_probed(node, f);
     case NODE_FAILED:
-        return take_failure(node, f);
+        return handle_failure(node, f);
     case NODE_RANK_EXITED:
-        return take_rank_left(node, f);
+        return handle_rank_exit(node, f);
     case NODE_FINISHED:
-        return take_finished(node, f);
+        return handle_finished(node, f);
     case NODE_STOP:
-        return take_stop(node, f);
+        return handle_stop(node, f);
     case NODE_MPI:
-        return head_take_mpi(node, f);
+        return head_handle_mpi(node, f);
     case NODE_MPI_KEYS:
-        return head_take_mpi_keys(node, f);
+        return head_handle_mpi_keys(node, f);
     case NODE_MPI_BARRIER:
-        return head_take_mpi_barrier(node, f);
+        return head_handle_mpi_barrier(node, f);
     case NODE_STATES:
-        return take_states(node, f);
+        return handle_states(node, f);
     case NODE_PAUSE:
     case NODE_RESUME:
-        return take_pause(node, f);
+        return handle_pause(node, f);
     case NODE_STREAM:
         return stream_mux_receive(&node->streams, f);
     case NODE_OWNER_QUERY:
-        return head_take_owner(node, f);
+        return head_handle_owner_query(node, f);
     case NODE_OWNER_ANSWER:
-        return head_take_owned(node, f);
+        return head_handle_owner_answer(node, f);
     case NODE_RING:
-        return head_take_ring(node, f);
+        return head_handle_ring(node, f);
     case NODE_CLOCK:
-        return head_take_clock(node, f);
+        return head_handle_clock(node, f);
     case NODE_BEAT:
         return LS_OK;
     default:
@@ -414,7 +422,7 @@ static void on_drained(void *arg)
     stream_mux_resume(&node->streams);
 }
 
-/* --- coming --- */
+/* --- new connections --- */
 
 static head_node *enter(head *h, int fd, const char *peer, bool is_own)
 {
@@ -446,7 +454,7 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
     return NULL;
 }
 
-static bool is_paused(const head *h)
+bool head_is_paused(const head *h)
 {
     list_for_each (it, &h->nodes)
         if (list_entry(it, head_node, node)->is_paused)
@@ -462,9 +470,9 @@ void head_node_enter(void *arg, const listener_peer *peer)
     if (node == NULL)
         return;
     frame_link_seal(&node->link, &peer->seals);
-    if (is_paused(h))
-        head_send(node, NODE_PAUSE, NULL); /* it came between Ctrl-Z and our standstill */
-    poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_is_late, node);
+    if (head_is_paused(h))
+        head_send(node, NODE_PAUSE, NULL); /* it connected after Ctrl-Z */
+    poller_timer_set(h->loop, &node->hello_limit, ls_now_ms() + HELLO_MS, hello_timed_out, node);
     if (!node->is_own && !h->beat.is_set)
         poller_timer_set(h->loop, &h->beat, ls_now_ms() + NODE_BEAT_MS, head_beat, h);
 }
@@ -486,7 +494,7 @@ bool head_node_lost(head *h, int number, const char *why)
 
         if (node->is_observer || node->number != number)
             continue;
-        lose(node, node->cut.is_set ? node->cut_ms : ls_now_ms(), why);
+        lose(node, node->close_wait.is_set ? node->closed_ms : ls_now_ms(), why);
         return true;
     }
     return false;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_pmi.c - what the MPI programs of a generation share over nodes. Agents answer their own ranks (agent_pmi.c); new keys pass
- * through here to all other nodes, and arrive there before the barrier behind them is passed, as both take the same connection.
+ * head_pmi.c - keys and barriers of the MPI programs of a generation. Agents answer their own ranks
+ * (agent_pmi.c). The head passes new keys to all other nodes; they arrive there before the barrier
+ * that follows them, as both take the same connection. Called by head_nodes.c.
  */
 #include "launch/head/head_internal.h"
 
 #include "base/alloc.h"
 
-/* Of one barrier. The queue to an agent holds those of two at most: nobody comes to the next before it has passed the last. */
+/* Bytes of keys before one barrier. The queue to an agent holds the keys of two barriers at most:
+ * no node enters the next one before it has left the last. */
 #define KEYS_MOST (NODE_QUEUE_MAX / 3)
 
 void head_open_mpi(head *h)
@@ -24,19 +26,19 @@ void head_open_mpi(head *h)
     ls_free(n_local);
 }
 
-static bool is_present(const head_node *node, uint32_t generation)
+static bool is_current(const head_node *node, uint32_t generation)
 {
     return node->place != NULL && generation == node->owner->generation;
 }
 
-/* --- ranks that wait in vain --- */
+/* --- ranks that exit early --- */
 
 static bool has_rank(const rdzv_place *p, int rank)
 {
     return rank >= p->rank_base && rank < p->rank_base + p->n_local;
 }
 
-/* Its agent tells the story of a rank that is still its own. When all ranks of a node have ended there is nobody to ask. */
+/* The agent reports a rank of its own. When all ranks of its node have ended, the head does. */
 static void fail_rank(head *h, int rank)
 {
     const head_rank *r = &h->ranks[rank];
@@ -49,14 +51,12 @@ static void fail_rank(head *h, int rank)
     while (!has_rank(p, rank))
         p++;
     failure.local_rank = rank - p->rank_base;
-    if (!h->ends[p->node].has_come) {
+    if (!h->ends[p->node].received) {
         head_node *node = head_find_node(h, p->conn);
 
         text_format(failure.text, sizeof(failure.text), "%s", pmi_early_exit_text(r->stage));
         node_write_failure(&w, &failure);
-        if (node != NULL)
-            head_send(node, NODE_EXITED_EARLY, &w);
-        wire_writer_free(&w);
+        head_send_free(node, NODE_EXITED_EARLY, &w);
         return;
     }
     text_format(failure.text, sizeof(failure.text), "rank %d (pid %d): %s", rank, (int)r->pid,
@@ -89,12 +89,12 @@ void head_fail_early_mpi_exits(head *h)
     }
 }
 
-ls_status head_take_mpi(head_node *node, const frame *f)
+ls_status head_handle_mpi(head_node *node, const frame *f)
 {
     node_mpi mpi;
 
     LS_TRY(node_read_mpi(f, &mpi));
-    if (!is_present(node, mpi.generation))
+    if (!is_current(node, mpi.generation))
         return LS_OK;
     node->mpi = mpi;
     head_fail_early_mpi_exits(node->owner);
@@ -103,17 +103,17 @@ ls_status head_take_mpi(head_node *node, const frame *f)
 
 /* --- keys and barriers --- */
 
-ls_status head_take_mpi_keys(head_node *node, const frame *f)
+ls_status head_handle_mpi_keys(head_node *node, const frame *f)
 {
     head *h = node->owner;
     wire_reader r = wire_reader_over(f->body, f->bytes);
     char why[RDZV_TEXT_BYTES];
 
-    if (!is_present(node, wire_read_u32(&r)))
+    if (!is_current(node, wire_read_u32(&r)))
         return LS_OK;
     h->key_bytes += f->bytes;
     if (h->key_bytes > KEYS_MOST) {
-        text_format(why, sizeof(why), "the MPI programs have put more than %zu MiB of keys",
+        text_format(why, sizeof(why), "the MPI programs have put more than %zu MiB of PMI keys",
                     KEYS_MOST / 1024 / 1024);
         head_fail_generation(h, why);
         return LS_OK;
@@ -139,14 +139,14 @@ static bool all_are_in(const head *h, uint32_t number)
     return n == h->n_places;
 }
 
-ls_status head_take_mpi_barrier(head_node *node, const frame *f)
+ls_status head_handle_mpi_barrier(head_node *node, const frame *f)
 {
     head *h = node->owner;
     node_barrier barrier;
     wire_writer w = {0};
 
     LS_TRY(node_read_barrier(f, &barrier));
-    if (!is_present(node, barrier.generation) || barrier.number != h->n_barriers + 1)
+    if (!is_current(node, barrier.generation) || barrier.number != h->n_barriers + 1)
         return LS_OK;
     node->mpi_barrier = barrier.number;
     if (!all_are_in(h, barrier.number))

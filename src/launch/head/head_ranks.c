@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_ranks.c - the hub and the store of one generation, and what its ranks do there.
+ * head_ranks.c - the hub and the store of one generation, and the events of its ranks there. Both
+ * are opened before the first welcome of a generation and closed before the next one. Called by
+ * head.c and head_nodes.c.
  */
 #include "launch/head/head_internal.h"
 
@@ -16,11 +18,11 @@
 #include <unistd.h>
 
 enum {
-    BROKEN_MS = 60000, /* within which a second broken group is a consequence of the first */
+    BROKEN_MS = 60000, /* a second broken group within this time is a consequence of the first */
     BACKLOG = 4096,
-    RESUMED_MS = 2000,  /* after Ctrl-Z and fg: what seems late then was only stopped */
-    LOOK_MS = 1000,     /* how often the head looks for ranks that are stopped */
-    HUB_FIRST_MS = 1000 /* how long the hub has for a report that names such a rank */
+    RESUMED_MS = 2000,  /* after Ctrl-Z and fg no wait is reported for this time */
+    CHECK_MS = 1000,    /* between checks for stopped ranks */
+    HUB_FIRST_MS = 1000 /* the hub may name a stopped rank first */
 };
 
 /* --- events of the hub --- */
@@ -44,8 +46,9 @@ static bool is_running(const head *h)
     return rdzv_phase_now(h->machine) == RDZV_RUN;
 }
 
-/* The node of a rank that has aborted a group reports this rank, also where another ends first. */
-static void tell_abort(head *h, const job_cause *cause)
+/* The node of a rank that has aborted a group reports this rank, even if another one exits
+ * first. */
+static void send_aborted(head *h, const job_cause *cause)
 {
     node_failure aborted = {.generation = h->generation, .exit_code = 1};
     wire_writer w = {0};
@@ -59,8 +62,7 @@ static void tell_abort(head *h, const job_cause *cause)
         return;
     }
     node_write_failure(&w, &aborted);
-    head_send(node, NODE_ABORTED, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_ABORTED, &w);
 }
 
 static void note_broken(head *h, const job_cause *cause)
@@ -70,10 +72,11 @@ static void note_broken(head *h, const job_cause *cause)
     h->broken = *cause;
     h->broken_ms = ls_now_ms();
     if (cause->kind == CAUSE_ABORTED)
-        tell_abort(h, cause);
+        send_aborted(h, cause);
 }
 
-/* A rank that ended well, though another one has begun to join a group that both are to be in: that one would wait for ever. */
+/* A rank has exited with code 0 while another one joins a group of both: that would wait
+ * forever. */
 static void fail_early_exits(head *h)
 {
     int gone = -1;
@@ -134,7 +137,7 @@ static void on_late(void *self, const char *text)
             h->ranks[i].named_ms = ls_now_ms();
     }
     if (ls_now_ms() - h->resumed_ms > RESUMED_MS)
-        head_tell_all(h, text);
+        head_broadcast_note(h, text);
 }
 
 static void describe_rank(void *self, int rank, char *buf, size_t n)
@@ -155,26 +158,17 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
 
 /* --- ranks that are stopped --- */
 
-/* Ctrl-Z stops all ranks, and the job goes on as soon as it is told to. */
-static bool is_paused(const head *h)
-{
-    list_for_each (it, &h->nodes) {
-        if (list_entry(it, head_node, node)->is_paused)
-            return true;
-    }
-    return false;
-}
-
-/* The hub names a stopped rank that others wait for in an operation; this is for all other waits:
- * of the user for the end of the job, first of all. */
-static void look_at_rank(head *h, int rank)
+/* The hub names a stopped rank that others wait for in an operation; this covers all other waits,
+ * above all that of the user for the end of the job. */
+static void check_stopped_rank(head *h, int rank)
 {
     head_rank *r = &h->ranks[rank];
     char doing[128] = "";
+    char pid[24] = "";
     char text[256];
 
     describe_rank(h, rank, doing, sizeof(doing));
-    if (is_paused(h) || ls_now_ms() - h->resumed_ms < RESUMED_MS ||
+    if (head_is_paused(h) || ls_now_ms() - h->resumed_ms < RESUMED_MS ||
         !text_starts(doing, process_state_text('T'))) {
         r->is_stopped = false;
         return;
@@ -185,24 +179,23 @@ static void look_at_rank(head *h, int rank)
     if (!wait_report_is_due(&r->stopped) || r->named_ms >= r->stopped.since_ms)
         return;
     if (r->pid > 0)
-        text_format(text, sizeof(text),
-                    "rank %d (pid %d) is %s, for %.1f s now: SIGCONT continues it", rank,
-                    (int)r->pid, doing, wait_report_seconds(&r->stopped));
-    else
-        text_format(text, sizeof(text), "rank %d is %s, for %.1f s now: SIGCONT continues it", rank,
-                    doing, wait_report_seconds(&r->stopped));
-    head_tell_all(h, text);
+        text_format(pid, sizeof(pid), " (pid %d)", (int)r->pid);
+    text_format(text, sizeof(text),
+                "rank %d%s has been %s for %.1f s; fix: continue it with SIGCONT", rank, pid, doing,
+                wait_report_seconds(&r->stopped));
+    head_broadcast_note(h, text);
 }
 
-static void look_at_ranks(void *arg)
+static void check_stopped_ranks(void *arg)
 {
     head *h = arg;
     const int64_t late_ms = wait_report_setting_ms();
 
     for (int i = 0; i < h->world_size; i++)
-        look_at_rank(h, i);
-    poller_timer_set(h->loop, &h->stop_watch, ls_now_ms() + (late_ms < LOOK_MS ? late_ms : LOOK_MS),
-                     look_at_ranks, h);
+        check_stopped_rank(h, i);
+    poller_timer_set(h->loop, &h->stop_watch,
+                     ls_now_ms() + (late_ms < CHECK_MS ? late_ms : CHECK_MS), check_stopped_ranks,
+                     h);
 }
 
 void head_rank_ended_well(head *h, int rank, const node_exit *left)
@@ -213,22 +206,27 @@ void head_rank_ended_well(head *h, int rank, const node_exit *left)
     r->pid = left->pid;
     r->stage = left->stage;
     if (r->n_joins > 0 && !r->left)
-        hub_rank_exited(h->hub, rank); /* who waits for it is told; nobody else is disturbed */
+        hub_rank_exited(h->hub, rank); /* fails only the ranks that wait for it */
     fail_early_exits(h);
     head_fail_early_mpi_exits(h);
 }
 
-/* --- what nodes say when their ranks have ended --- */
+/* --- the end of a node's ranks --- */
 
-void head_take_end(head *h, head_node *node, const frame *f)
+static void free_end(head_end *end)
 {
-    head_end *end = &h->ends[node->place->node];
+    text_free(&end->text);
+    text_free(&end->details);
+}
 
-    end->has_come = node_read_end(f, &end->end, &end->text, &end->details) == LS_OK;
+void head_store_end(head *h, int node, const head_end *end)
+{
+    free_end(&h->ends[node]);
+    h->ends[node] = *end;
     head_fail_early_mpi_exits(h);
 }
 
-/* --- the store, for nodes that are elsewhere --- */
+/* --- the store, for remote nodes --- */
 
 ls_status head_open_store(void *arg, int *fd)
 {
@@ -260,7 +258,7 @@ ls_status head_serve_store(head *h, int fd)
     return ls_fail(LS_ENOTFOUND, "there is no store");
 }
 
-/* --- whose a connection to the store is --- */
+/* --- the user of a connection to the store --- */
 
 static bool has_address(const net_offer *offer, const net_address *a)
 {
@@ -291,12 +289,10 @@ static void answer_owner(const head *h, const node_owner_answer *answer)
     wire_writer w = {0};
 
     node_write_owner_answer(&w, answer);
-    if (node != NULL)
-        head_send(node, NODE_OWNER_ANSWER, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_OWNER_ANSWER, &w);
 }
 
-ls_status head_take_owner(head_node *node, const frame *f)
+ls_status head_handle_owner_query(head_node *node, const frame *f)
 {
     const head *h = node->owner;
     node_owner_query o;
@@ -314,12 +310,11 @@ ls_status head_take_owner(head_node *node, const frame *f)
         return LS_OK;
     }
     node_write_owner_query(&w, &o);
-    head_send(owner, NODE_OWNER_QUERY, &w);
-    wire_writer_free(&w);
+    head_send_free(owner, NODE_OWNER_QUERY, &w);
     return LS_OK;
 }
 
-ls_status head_take_owned(head_node *node, const frame *f)
+ls_status head_handle_owner_answer(head_node *node, const frame *f)
 {
     node_owner_answer answer;
 
@@ -331,8 +326,8 @@ ls_status head_take_owned(head_node *node, const frame *f)
 
 /* --- life --- */
 
-/* Whether ranks of this view are elsewhere. */
-static bool has_guests(const head *h)
+/* Whether ranks of this view run on other nodes. */
+static bool has_remote_ranks(const head *h)
 {
     for (int i = 0; i < h->n_places; i++) {
         const head_node *node = head_find_node(h, h->places[i].conn);
@@ -363,7 +358,7 @@ static ls_status open_hub(head *h)
     LS_TRY(hub_create(h->loop, &options, &h->hub));
     LS_TRY(net_address_fresh_unix("hub", &at));
     LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
-    if (!has_guests(h))
+    if (!has_remote_ranks(h))
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);
@@ -408,7 +403,7 @@ static ls_status copy_places(head *h)
     return LS_OK;
 }
 
-/* A port that is free now, for programs that host a store of their own at MASTER_PORT. */
+/* A free port, for programs that host a store of their own at MASTER_PORT. */
 static ls_status free_port(int *port)
 {
     net_address any;
@@ -423,8 +418,8 @@ static ls_status free_port(int *port)
 }
 
 /*
- * A store of our own holds its port from now on, so no other process can take it. Of several
- * nodes node 0's agent listens.
+ * The store holds its port from now on, so no other process can take it. With several nodes
+ * node 0's agent listens.
  */
 static ls_status open_store(head *h)
 {
@@ -436,7 +431,7 @@ static ls_status open_store(head *h)
     if (!h->opt.hosts_store)
         return h->store_port != 0 ? LS_OK : free_port(&h->store_port);
     LS_TRY(ls_context(c10d_store_create(h->loop, &options, &h->store),
-                      "the store for PyTorch programs (--store=none: without it)"));
+                      "the store for PyTorch programs (--store=none disables it)"));
     h->store_port = c10d_store_port(h->store);
     return LS_OK;
 }
@@ -449,7 +444,7 @@ ls_status head_open_generation(head *h)
     LS_TRY(head_open_networks(h));
     LS_TRY(open_hub(h));
     LS_TRY(open_store(h));
-    look_at_ranks(h);
+    check_stopped_ranks(h);
     return LS_OK;
 }
 
@@ -469,10 +464,8 @@ void head_close_generation(head *h)
     c10d_store_destroy(h->store);
     h->store = NULL;
     head_close_networks(h);
-    for (int i = 0; h->ends != NULL && i < h->n_places; i++) {
-        text_free(&h->ends[i].text);
-        text_free(&h->ends[i].details);
-    }
+    for (int i = 0; h->ends != NULL && i < h->n_places; i++)
+        free_end(&h->ends[i]);
     free_places(h);
     h->broken = (job_cause){0};
     h->failed_ms = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_report.c - one root cause for the whole job, in words: from what the machine blames, what the hub has heard, and what the
- * agent of the guilty rank's node saw when it ended.
+ * head_report.c - the report of a failed job, with one root cause: from the failure that the
+ * rendezvous machine has recorded, the aborts that the hub has received, and the report of the
+ * failed rank's agent. Called by head.c at the end of the job.
  */
 #include "launch/head/head_internal.h"
 
@@ -13,9 +14,9 @@
 #include <string.h>
 
 enum {
-    CAUSE_MS = 60000, /* how long a broken group explains the exit of a rank */
-    LAST_LINES = 20,  /* of lost nodes together */
-    LAST_NODES = 4    /* whose last lines are shown */
+    CAUSE_MS = 60000, /* a broken group explains exits of ranks for this time */
+    LAST_LINES = 20,  /* of all lost nodes together */
+    LAST_NODES = 4    /* with last lines */
 };
 
 /* Some nodes of the view. */
@@ -36,7 +37,7 @@ static void append_hosts(const head *h, const node_set *set, text_buf *out)
     ls_free(names);
 }
 
-/* "1-3,7": their numbers, or those of their ranks, which follow each other as the nodes do. */
+/* "1-3,7": the nodes' numbers, or those of their ranks, which are numbered node by node. */
 static void append_numbers(const head *h, const node_set *set, bool of_ranks, text_buf *out)
 {
     const char *between = "";
@@ -67,7 +68,7 @@ static const head_loss *find_loss(const head *h, int node)
     return NULL;
 }
 
-/* Those that were lost like this one. */
+/* The nodes that were lost for the same reason. */
 static void find_like(const head *h, const head_loss *loss, node_set *set)
 {
     set->n = 0;
@@ -79,7 +80,7 @@ static void find_like(const head *h, const head_loss *loss, node_set *set)
         }
 }
 
-/* "nodes 1-3 (b[1-3]) with ranks 2-7 were lost: it has been silent for 5 s" */
+/* "nodes 1-3 (b[1-3]) with ranks 2-7 were lost: no heartbeat for 5 s" */
 static void append_losses(const head *h, const head_loss *loss, const node_set *set, text_buf *out)
 {
     const bool one_rank = set->n == 1 && h->places[loss->node].n_local == 1;
@@ -98,7 +99,7 @@ static void append_line(void *out, const char *text)
     text_append(out, "  %s\n", text);
 }
 
-/* What their starter knows. */
+/* What the starter has reported about lost nodes. */
 static void append_explanations(const head *h, text_buf *out)
 {
     host_report report = {0};
@@ -106,7 +107,7 @@ static void append_explanations(const head *h, text_buf *out)
     for (int i = 0; i < h->n_losses; i++)
         if (h->losses[i].more[0] != 0 &&
             host_report_add(&report, h->places[h->losses[i].node].host, h->losses[i].more) != LS_OK)
-            break; /* no memory: it is only more about it */
+            break; /* no memory: the report lacks the explanations */
     host_report_write(&report, append_line, out);
     host_report_free(&report);
 }
@@ -129,7 +130,7 @@ static void append_last_lines(const head *h, const node_set *set, text_buf *out)
     }
 }
 
-/* All that were lost, the root cause first; of its kind the last lines. */
+/* All lost nodes, the root cause first, with the last lines of its nodes. */
 static void append_all_losses(const head *h, const head_loss *root, node_set *set, text_buf *out)
 {
     if (root != NULL) {
@@ -154,30 +155,30 @@ static void append_all_losses(const head *h, const head_loss *root, node_set *se
 
 /* --- ranks --- */
 
-/* The end of the node on which this rank ran, if a rank of it failed. */
+/* The report of the node on which this rank ran, if one of its ranks failed. */
 static const head_end *end_of_rank(const head *h, int rank)
 {
     for (int i = 0; i < h->n_places; i++) {
         const rdzv_place *p = &h->places[i];
 
         if (rank >= p->rank_base && rank < p->rank_base + p->n_local)
-            return h->ends[i].has_come && h->ends[i].end.local_rank >= 0 ? &h->ends[i] : NULL;
+            return h->ends[i].received && h->ends[i].end.local_rank >= 0 ? &h->ends[i] : NULL;
     }
     return NULL;
 }
 
-/* A rank whose connection broke may exit before the one that broke it has. As torchrun, we believe the earliest of their error
- * files; but a crash needs no such witness. */
-static const head_end *settle(const head *h, const head_end *blamed)
+/* A rank may exit because of a broken connection before the rank that broke it has exited. As with
+ * torchrun, the earliest error file decides; a crash is a root cause without one. */
+static const head_end *earliest_error(const head *h, const head_end *cause)
 {
-    const head_end *root = blamed;
+    const head_end *root = cause;
 
-    if (blamed == NULL || blamed->end.crashed || blamed->end.error_s == 0)
-        return blamed;
+    if (cause == NULL || cause->end.crashed || cause->end.error_s == 0)
+        return cause;
     for (int i = 0; i < h->n_places; i++) {
         const head_end *other = &h->ends[i];
 
-        if (other->has_come && other->end.local_rank >= 0 && other->end.error_s > 0 &&
+        if (other->received && other->end.local_rank >= 0 && other->end.error_s > 0 &&
             other->end.error_s < root->end.error_s)
             root = other;
     }
@@ -197,14 +198,14 @@ static bool has_cause(const head *h, const head_end *root)
            h->failed_ms - h->broken_ms < CAUSE_MS;
 }
 
-/* What became of the ranks that are not the cause. */
+/* How many other ranks failed or were stopped. */
 static void append_others(const head *h, const head_end *root, text_buf *out)
 {
     int n_failed = root != NULL ? -1 : 0;
     int n_stopped = 0;
 
     for (int i = 0; i < h->n_places; i++) {
-        if (!h->ends[i].has_come)
+        if (!h->ends[i].received)
             continue;
         n_failed += h->ends[i].end.n_failed;
         n_stopped += h->ends[i].end.n_stopped;
@@ -216,7 +217,7 @@ static void append_others(const head *h, const head_end *root, text_buf *out)
                     n_stopped == 1 ? " was" : "s were");
 }
 
-/* "node 1 (b): ", where there are several, or it is elsewhere. */
+/* "node 1 (b): ", if there are several nodes, or it is a remote one. */
 static void append_node(const head *h, const head_end *root, text_buf *out)
 {
     const rdzv_place *p = &h->places[root - h->ends];
@@ -227,26 +228,27 @@ static void append_node(const head *h, const head_end *root, text_buf *out)
         text_append(out, "node %d (%s): ", p->node, p->host);
 }
 
-/* "cannot run ./train: No such file" of "rank 3 (pid 4711): ...": what a rank that never ran says of itself; NULL: it ended otherwise. */
-static const char *own_words(const head_end *end)
+/* "cannot run ./train: No such file" of "rank 3 (pid 4711): ...": the error of a rank that never
+ * ran; NULL: it did run. */
+static const char *own_error(const head_end *end)
 {
-    const char *at = end->has_come && end->end.local_rank >= 0 ? end->end.text : NULL;
+    const char *at = end->received && end->end.local_rank >= 0 ? end->end.text : NULL;
 
     at = at != NULL ? strstr(at, "): ") : NULL;
     return at != NULL ? at + strlen("): ") : NULL;
 }
 
-/* Where others say the same, which is no consequence of it. */
-static void append_alike(const head *h, const head_end *root, node_set *set, text_buf *out)
+/* The hosts with the same error, which is not a consequence of the root cause. */
+static void append_same_errors(const head *h, const head_end *root, node_set *set, text_buf *out)
 {
-    const char *words = own_words(root);
+    const char *error = own_error(root);
 
     set->n = 0;
     for (int i = 0; i < h->n_places; i++) {
-        const char *others = own_words(&h->ends[i]);
+        const char *other = own_error(&h->ends[i]);
 
         set->has[i] =
-            words != NULL && &h->ends[i] != root && others != NULL && text_equal(words, others);
+            error != NULL && &h->ends[i] != root && other != NULL && text_equal(error, other);
         set->n += set->has[i];
     }
     if (set->n == 0)
@@ -262,8 +264,8 @@ bool head_has_failed(const head *h, int exit_code)
            (exit_code < 128 || rdzv_root_cause(h->machine, NULL)->kind != CAUSE_NONE);
 }
 
-/* A rank of a lost host that is gone is no news. */
-static bool is_of_loss(const head *h, const job_cause *cause)
+/* The death of a rank on a lost node is a consequence of the loss. */
+static bool is_on_lost_node(const head *h, const job_cause *cause)
 {
     for (int i = 0; i < h->n_losses; i++) {
         const rdzv_place *p = &h->places[h->losses[i].node];
@@ -274,36 +276,36 @@ static bool is_of_loss(const head *h, const job_cause *cause)
     return false;
 }
 
-static void append_root(const head *h, const job_cause *blamed, const head_end *root, node_set *set,
+static void append_root(const head *h, const job_cause *cause, const head_end *root, node_set *set,
                         text_buf *out)
 {
     const head_loss *loss = root == NULL ? find_loss(h, rdzv_root_loss(h->machine)) : NULL;
 
-    if (has_cause(h, root) && (loss == NULL || !is_of_loss(h, &h->broken)))
+    if (has_cause(h, root) && (loss == NULL || !is_on_lost_node(h, &h->broken)))
         text_append(out, "%s\n  then ", h->broken.text);
     if (root != NULL) {
         append_node(h, root, out);
         text_append(out, "%s\n%s", root->end.text, root->end.details);
-        append_alike(h, root, set, out);
+        append_same_errors(h, root, set, out);
     } else if (loss == NULL) {
-        text_append(out, "%s\n", blamed->text);
+        text_append(out, "%s\n", cause->text);
     }
     append_all_losses(h, loss, set, out);
 }
 
-void head_make_report(const head *h, const char *otherwise, text_buf *out, int *exit_code)
+void head_make_report(const head *h, const char *fallback, text_buf *out, int *exit_code)
 {
-    const job_cause *blamed = rdzv_root_cause(h->machine, NULL);
+    const job_cause *cause = rdzv_root_cause(h->machine, NULL);
     const head_end *root;
     node_set set = {.has = ls_calloc((size_t)h->n_places + 1, sizeof(*set.has))};
 
-    if (blamed->kind == CAUSE_NONE || set.has == NULL) {
-        text_append(out, "%s\n", otherwise != NULL ? otherwise : "");
+    if (cause->kind == CAUSE_NONE || set.has == NULL) {
+        text_append(out, "%s\n", fallback != NULL ? fallback : "");
         ls_free(set.has);
         return;
     }
-    root = settle(h, end_of_rank(h, blamed->rank));
-    append_root(h, blamed, root, &set, out);
+    root = earliest_error(h, end_of_rank(h, cause->rank));
+    append_root(h, cause, root, &set, out);
     if (root != NULL)
         *exit_code = root->end.exit_code;
     append_others(h, root, out);

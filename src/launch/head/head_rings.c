@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_rings.c - the flight recorders that nodes send when their ranks have ended, and how far the nodes' clocks are from this one.
+ * head_rings.c - receives the flight recorders of ranks that have ended on other nodes, and
+ * measures the offsets of the nodes' clocks. A lost recorder never fails the job. Called by
+ * head_nodes.c.
  */
 #include "launch/head/head_internal.h"
 
@@ -11,9 +13,8 @@
 #include <unistd.h>
 
 enum {
-    CLOCK_QUESTIONS = 8,
-    DRIFT_NS =
-        100000 /* that clocks may move apart from series to series: 100 millionths of a second */
+    CLOCK_ROUNDS = 8,
+    DRIFT_NS = 100000 /* by which clocks may drift apart between two measurements */
 };
 
 /* --- clocks --- */
@@ -24,20 +25,19 @@ static void ask_clock(head_node *node)
 
     wire_write_i64(&w, ls_now_ns());
     wire_write_i64(&w, 0);
-    head_send(node, NODE_CLOCK, &w);
-    wire_writer_free(&w);
+    head_send_free(node, NODE_CLOCK, &w);
 }
 
 void head_compare_clock(head_node *node)
 {
     if (node->owner->opt.keep_ring == NULL || node->is_own || node->id == 0)
         return;
-    node->asking = (clock_offset){0};
-    node->clock.round_trip_ns += DRIFT_NS; // what was measured says less and less
+    node->clock_round = (clock_offset){0};
+    node->clock.round_trip_ns += DRIFT_NS; // an old measurement is less exact
     ask_clock(node);
 }
 
-ls_status head_take_clock(head_node *node, const frame *f)
+ls_status head_handle_clock(head_node *node, const frame *f)
 {
     const int64_t now_ns = ls_now_ns();
     wire_reader r = wire_reader_over(f->body, f->bytes);
@@ -45,10 +45,10 @@ ls_status head_take_clock(head_node *node, const frame *f)
     const int64_t there_ns = wire_read_i64(&r);
 
     LS_TRY(wire_reader_end(&r, "a clock"));
-    (void)clock_offset_add(&node->asking, sent_ns, there_ns, there_ns, now_ns);
-    if (node->clock.n == 0 || node->asking.round_trip_ns <= node->clock.round_trip_ns)
-        node->clock = node->asking;
-    if (node->asking.n < CLOCK_QUESTIONS)
+    (void)clock_offset_add(&node->clock_round, sent_ns, there_ns, there_ns, now_ns);
+    if (node->clock.n == 0 || node->clock_round.round_trip_ns <= node->clock.round_trip_ns)
+        node->clock = node->clock_round;
+    if (node->clock_round.n < CLOCK_ROUNDS)
         ask_clock(node);
     return LS_OK;
 }
@@ -94,8 +94,8 @@ static ls_status write_piece(const head_node *node, const node_ring *piece)
     return LS_OK;
 }
 
-/* A node that has no memory left for it, or whose generation is over, costs the timeline this rank and nothing else. */
-ls_status head_take_ring(head_node *node, const frame *f)
+/* Without memory for it, or after its generation, the timeline lacks this rank. */
+ls_status head_handle_ring(head_node *node, const frame *f)
 {
     const head *h = node->owner;
     node_ring piece;

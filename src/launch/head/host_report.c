@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_report.c - groups the errors of hosts by their kind, which is the text with the host's name
+ * and addresses replaced. Called by the agent (hosts that it could not start) and by head_report.c.
+ */
 #include "launch/head/host_report.h"
 
 #include "base/alloc.h"
@@ -44,7 +48,7 @@ static void append_word(const char *bytes, size_t n, const char *host, text_buf 
     size_t n_word = n;
 
     while (n_word > 0 && strchr(".:-", bytes[n_word - 1]) != NULL)
-        n_word--; /* of the sentence around it */
+        n_word--; /* punctuation of the sentence */
     text_format(word, sizeof(word), "%.*s", (int)n_word, bytes);
     if (n_word < sizeof(word) && is_host(word, host))
         text_append(out, "HOST");
@@ -89,7 +93,7 @@ static char *copy_printable(const char *text)
     return copy;
 }
 
-static ls_status make_room(host_report *r)
+static ls_status reserve(host_report *r)
 {
     const int capacity = r->capacity == 0 ? 16 : 2 * r->capacity;
     host_error *items;
@@ -98,7 +102,7 @@ static ls_status make_room(host_report *r)
         return LS_OK;
     items = ls_realloc(r->items, (size_t)capacity, sizeof(*items));
     if (items == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for what is wrong with %d hosts", capacity);
+        return ls_fail(LS_ENOMEM, "no memory for the errors of %d hosts", capacity);
     r->items = items;
     r->capacity = capacity;
     return LS_OK;
@@ -109,7 +113,7 @@ ls_status host_report_add(host_report *r, const char *host, const char *why)
     host_error item = {0};
     text_buf kind = {0};
 
-    LS_TRY(make_room(r));
+    LS_TRY(reserve(r));
     item.host = copy_printable(host);
     item.why = copy_printable(why);
     text_append(&kind, "%s", ""); /* it may be all of it */
@@ -118,7 +122,7 @@ ls_status host_report_add(host_report *r, const char *host, const char *why)
     item.kind = kind.data;
     if (item.host == NULL || item.why == NULL || text_status(&kind) != LS_OK) {
         free_item(&item);
-        return ls_fail(LS_ENOMEM, "no memory for what is wrong with %s", host);
+        return ls_fail(LS_ENOMEM, "no memory for the error of %s", host);
     }
     r->items[r->n++] = item;
     return LS_OK;
@@ -157,7 +161,7 @@ static void append_hosts(const char *const *names, size_t n, text_buf *out)
     if (list.length <= NAMES_MOST)
         text_append(out, "%s", text_str(&list));
     else
-        text_append(out, "%.*s... (%zu of them)", NAMES_MOST, text_str(&list), n);
+        text_append(out, "%.*s... (%zu hosts)", NAMES_MOST, text_str(&list), n);
     text_free(&list);
 }
 

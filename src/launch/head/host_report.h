@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_report.h - what went wrong with several hosts, in few lines: the same of many is told once. Pure.
+ * host_report.h - the errors of several hosts in few lines: the same error of many hosts is one
+ * line. Pure.
  *
- *     host node2: me@node2: Permission denied (publickey). (ssh-copy-id node2 ...)    ->  hosts node[2-4]: me@HOST: Permission denied
- *     host node3: me@node3: Permission denied (publickey). (ssh-copy-id node3 ...)            (publickey). (ssh-copy-id HOST ...)
+ *     host node2: me@node2: Permission denied (publickey); fix: ssh-copy-id node2 ...
+ *     host node3: me@node3: Permission denied (publickey); fix: ssh-copy-id node3 ...
  *     host node4: ...
+ *  -> hosts node[2-4]: me@HOST: Permission denied (publickey); fix: ssh-copy-id HOST ...
  *
  * Two texts are the same if they differ only where each has its host's own name, or an address.
  */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_messages.c - writes and reads the bodies of the frames between head and agents. A reader
+ * checks every number against its bounds and makes every text printable. Called by both sides.
+ */
 #include "launch/head/node_messages.h"
 
 #include "base/alloc.h"
@@ -25,7 +29,7 @@ static bool read_bool(wire_reader *r)
     return wire_read_u8(r) != 0;
 }
 
-/* Words of another machine: they may be printed. */
+/* A line of another machine, made printable. */
 static void read_line(wire_reader *r, char *out, size_t n)
 {
     size_t bytes;
@@ -39,7 +43,7 @@ static void read_line(wire_reader *r, char *out, size_t n)
     text_printable(out, n, out);
 }
 
-/* Several lines, of `most` bytes; of what is not printable, newlines and tabs stay. */
+/* Several lines, of `most` bytes, made printable except for newlines and tabs. */
 static void read_lines(wire_reader *r, size_t most, text_buf *out)
 {
     size_t bytes;
@@ -201,7 +205,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     write_int(w, v->hub_port);
     wire_write_text(w, v->hub_unix);
     wire_write_u8(w, v->has_store);
-    wire_write_u8(w, v->wants_rings);
+    wire_write_u8(w, v->collects_rings);
     wire_write_text(w, v->mpi_layout);
 }
 
@@ -229,19 +233,19 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     out->hub_port = read_int(&r, 0, 65535);
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
     out->has_store = read_bool(&r);
-    out->wants_rings = read_bool(&r);
+    out->collects_rings = read_bool(&r);
     wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
     LS_TRY(wire_reader_end(&r, "a welcome"));
     if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
         p->rank_base > p->world_size - p->n_local || !is_job_id(out->job) ||
         (out->hub_port != 0 && out->hub_unix[0] != 0) || !pmi_is_layout(out->mpi_layout))
-        return ls_fail(
-            LS_EPROTO, "a welcome that makes no sense: node %d of %d, %d rank%s from %d of %d",
-            p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base, p->world_size);
+        return ls_fail(LS_EPROTO, "malformed welcome: node %d of %d, %d rank%s from %d of %d",
+                       p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base,
+                       p->world_size);
     return LS_OK;
 }
 
-/* --- where PyTorch programs meet --- */
+/* --- the store of PyTorch programs --- */
 
 void node_write_master(wire_writer *w, const node_master *m)
 {
@@ -291,7 +295,7 @@ ls_status node_read_owner_query(const frame *f, node_owner_query *out)
     out->question = wire_read_u32(&r);
     read_address(&r, &out->client);
     read_address(&r, &out->server);
-    return wire_reader_end(&r, "a question whose a connection is");
+    return wire_reader_end(&r, "a query for the owner of a connection");
 }
 
 void node_write_owner_answer(wire_writer *w, const node_owner_answer *o)
@@ -308,10 +312,10 @@ ls_status node_read_owner_answer(const frame *f, node_owner_answer *out)
     out->generation = wire_read_u32(&r);
     out->question = wire_read_u32(&r);
     out->is_users = read_bool(&r);
-    return wire_reader_end(&r, "whose a connection is");
+    return wire_reader_end(&r, "the owner of a connection");
 }
 
-/* --- orders to end --- */
+/* --- requests to end --- */
 
 void node_write_stop(wire_writer *w, const node_stop *s)
 {
@@ -330,7 +334,7 @@ ls_status node_read_stop(const frame *f, node_stop *out)
     read_line(&r, out->text, sizeof(out->text));
     if (out->grace_ms < 0 || out->grace_ms > NODE_GRACE_MAX_MS)
         r.failed = true;
-    return wire_reader_end(&r, "an order to end");
+    return wire_reader_end(&r, "a request to end");
 }
 
 void node_write_over(wire_writer *w, const node_over *o)
@@ -413,7 +417,7 @@ ls_status node_read_mpi(const frame *f, node_mpi *out)
     out->generation = wire_read_u32(&r);
     out->barrier = wire_read_u32(&r);
     out->has_members = read_bool(&r);
-    return wire_reader_end(&r, "what ranks do in MPI");
+    return wire_reader_end(&r, "the MPI state of ranks");
 }
 
 void node_write_barrier(wire_writer *w, const node_barrier *b)

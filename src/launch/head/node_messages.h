@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_messages.h - the frames between the head of a job and the agent of each node, also the head's own. Bodies are written with
- * net/wire.h. A message that names a generation and comes late is ignored.
+ * node_messages.h - the frames between the head of a job and the agent of each node, also the
+ * head's own. Bodies are written with net/wire.h. A message of an earlier generation is ignored.
  */
 #ifndef LS_LAUNCH_NODE_MESSAGES_H
 #define LS_LAUNCH_NODE_MESSAGES_H
@@ -14,62 +14,62 @@
 #include "net/wire.h"
 
 #define NODE_BODY_MAX     ((size_t)256 * 1024)
-#define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* then an agent that does not read is given up */
+#define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* unsent; then the agent is dropped */
 #define NODE_DETAILS_MAX  ((size_t)64 * 1024)
-#define NODE_REPORT_MAX   ((size_t)192 * 1024) /* a few details and what is said about them */
+#define NODE_REPORT_MAX   ((size_t)192 * 1024) /* the details of a few nodes */
 #define NODE_RING_MAX     (UINT32_C(4) << 20)
 #define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
 #define NODE_BEAT_MS      1000
 #define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
 
+/* Each with its body. */
 typedef enum node_message {
     /* To the head. */
     NODE_HELLO = 1,     /* node_hello */
-    NODE_FETCH_REQUEST, /* nothing; in the place of hello: what is to be run? */
-    NODE_OFFER,         /* generation u32, net_offer: where it can be called */
-    NODE_PROBED,        /* generation u32, net_report: whom it has reached */
-    NODE_READY,         /* node_master; the port is node 0's choice, 0 of the other nodes */
+    NODE_FETCH_REQUEST, /* nothing; instead of a hello: asks for the launch request */
+    NODE_OFFER,         /* generation u32, net_offer: the node's addresses */
+    NODE_PROBED,        /* generation u32, net_report: results of NODE_PROBE */
+    NODE_READY,         /* node_master; node 0 chooses the port, others send 0 */
     NODE_FAILED,        /* node_failure: a rank */
     NODE_RANK_EXITED,   /* node_exit */
     NODE_FINISHED,      /* node_end */
-    NODE_STOP,          /* signal u32: somebody wants the job to end */
-    NODE_STATES, /* generation u32, for each rank a letter as in /proc/PID/stat, 'E' for one that has ended */
-    NODE_RING,         /* node_ring: of a rank that has ended, before NODE_FINISHED */
-    NODE_MPI,          /* node_mpi */
-    NODE_OWNER_ANSWER, /* node_owner_answer: the answer to NODE_OWNER_QUERY */
+    NODE_STOP,          /* signal u32: the job is to end */
+    NODE_STATES,        /* generation u32, a letter per rank as in /proc/PID/stat, 'E': ended */
+    NODE_RING,          /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,           /* node_mpi */
+    NODE_OWNER_ANSWER,  /* node_owner_answer: to NODE_OWNER_QUERY */
 
     /* To an agent. */
-    NODE_WELCOME = 32, /* node_welcome */
-    NODE_LAUNCH_REQUEST, /* an answer to NODE_FETCH_REQUEST, see launch_request.h; then the head closes */
+    NODE_WELCOME = 32,   /* node_welcome */
+    NODE_LAUNCH_REQUEST, /* launch_request.h; answers NODE_FETCH_REQUEST; then the head closes */
     NODE_WAIT,           /* text */
     NODE_REJECT,         /* text; then the head closes */
-    NODE_PROBE,          /* generation u32, n u32, n of net_peer */
-    NODE_NETWORK,        /* generation u32, net_pick; with several nodes it is ready only then */
+    NODE_PROBE,          /* generation u32, n u32, n of net_peer: the peers to probe */
+    NODE_NETWORK,        /* generation u32, net_pick; with several nodes ready follows only then */
     NODE_START,          /* node_master */
-    NODE_END_RANKS, /* node_stop: in good order */
-    NODE_ABORT,     /* cause: SIGTERM soon, SIGKILL after that */
-    NODE_KILL,      /* nothing */
-    NODE_ABORTED,   /* node_failure: that rank has aborted a group; others fail because of it */
-    NODE_OVER,      /* node_over */
-    NODE_NOTE,      /* text for a person */
-    NODE_EXITED_EARLY, /* node_failure: that rank has ended well, but others wait for it in MPI: it has failed */
+    NODE_END_RANKS,      /* node_stop: in good order */
+    NODE_ABORT,          /* cause: SIGTERM soon, SIGKILL after that */
+    NODE_KILL,           /* nothing */
+    NODE_ABORTED,        /* node_failure: this rank has aborted a group, so others fail */
+    NODE_OVER,           /* node_over */
+    NODE_NOTE,           /* text for users */
+    NODE_EXITED_EARLY,   /* node_failure: this rank exited with 0 while others are in MPI */
 
     /* Both ways. */
-    NODE_BEAT = 64, /* nothing; every NODE_BEAT_MS */
-    NODE_PAUSE,     /* nothing: Ctrl-Z; whoever says it will be silent */
-    NODE_RESUME,    /* nothing */
-    NODE_STREAM, /* stream u32, then bytes of a connection to the store for PyTorch programs; none: its end */
-    NODE_CLOCK,    /* the head's clock i64, the agent's i64, 0 in the question: both monotonic */
-    NODE_MPI_KEYS, /* generation u32, then as pmi_write_new_keys() writes them, for all other nodes */
+    NODE_BEAT = 64,   /* nothing; every NODE_BEAT_MS */
+    NODE_PAUSE,       /* nothing: Ctrl-Z; no heartbeats of the sender until NODE_RESUME */
+    NODE_RESUME,      /* nothing */
+    NODE_STREAM,      /* stream u32, bytes of a connection to PyTorch's store; no bytes: its end */
+    NODE_CLOCK,       /* the head's clock i64, the agent's i64 (0 in the query); both monotonic */
+    NODE_MPI_KEYS,    /* generation u32, keys by pmi_write_new_keys(), for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
-    NODE_OWNER_QUERY, /* node_owner_query: node 0 asks; the head passes it to the node that has the address */
+    NODE_OWNER_QUERY, /* node_owner_query of node 0; passed to the node that has the address */
 } node_message;
 
 /* rdzv_hello with its strings. */
 typedef struct node_hello {
-    rdzv_hello
-        hello; /* points to what follows, and into a per_node list that is freed with node_hello_free() */
-    int *per_node;
+    rdzv_hello hello; /* points to the members below */
+    int *per_node;    /* freed with node_hello_free() */
     char version[64];
     char host[RDZV_HOST_BYTES];
 } node_hello;
@@ -85,13 +85,13 @@ typedef struct node_failure {
 /* All ranks of a node have ended. */
 typedef struct node_end {
     uint32_t generation;
-    bool stopped; /* a stop, abort or kill had come */
+    bool stopped; /* after a stop, abort or kill */
     int n_failed;
-    int n_stopped;  /* that its agent has ended because others had failed */
-    int local_rank; /* that failed first, -1: none */
+    int n_stopped;  /* ended by the agent because others had failed */
+    int local_rank; /* the first that failed, -1: none */
     int exit_code;
     bool crashed;
-    int64_t error_s;     /* when it wrote its error file, 0: it did not */
+    int64_t error_s;     /* time of its error file, 0: none */
     const char *text;    /* "rank 5 (pid 4711) exited with code 1" */
     const char *details; /* lines of the report about it */
 } node_end;
@@ -99,12 +99,11 @@ typedef struct node_end {
 typedef struct node_welcome {
     rdzv_place place; /* but conn and host */
     char job[JOB_ID_BYTES];
-    int hub_port; /* at the head's address, 0: */
-    char hub_unix
-        [128];      /* ... or a unix socket, for the head's own node; "": none, it will not start */
-    bool has_store; /* for PyTorch programs */
+    int hub_port;       /* at the head's address, 0: */
+    char hub_unix[128]; /* or a unix socket, for the head's own node; "": none, it will not start */
+    bool has_store;     /* for PyTorch programs */
     int max_restarts;
-    bool wants_rings; /* the head keeps flight recorders */
+    bool collects_rings; /* the head collects flight recorders */
     char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
 
@@ -114,10 +113,7 @@ typedef struct node_master {
     int port; /* 0: not chosen */
 } node_master;
 
-/*
- * Whether a process of the user who runs the job holds the end `client` of a connection to
- * `server`.
- */
+/* Whether a process of the job's user holds the end `client` of a connection to `server`. */
 typedef struct node_owner_query {
     uint32_t generation;
     uint32_t question;
@@ -133,7 +129,7 @@ typedef struct node_owner_answer {
 
 /* The orderly end of a node's ranks. */
 typedef struct node_stop {
-    int signal;       /* that somebody sent */
+    int signal;       /* that the job received */
     int64_t grace_ms; /* 0 to NODE_GRACE_MAX_MS */
     char text[RDZV_TEXT_BYTES];
 } node_stop;
@@ -145,7 +141,8 @@ typedef struct node_over {
     const char *report;
 } node_over;
 
-/* A piece of a rank's flight recorder. Those that are left out are zeros; one without bytes is the last. */
+/* A piece of a rank's flight recorder. Pieces that are left out are zeros; the last has no
+ * bytes. */
 typedef struct node_ring {
     uint32_t generation;
     int local_rank;
@@ -163,10 +160,10 @@ typedef struct node_exit {
     pmi_stage stage;
 } node_exit;
 
-/* What a node's ranks do in MPI. */
+/* The MPI state of a node's ranks. */
 typedef struct node_mpi {
     uint32_t generation;
-    uint32_t barrier; /* the number of the one that some wait in, from 1 on; 0: none waits */
+    uint32_t barrier; /* number of the barrier that ranks wait in, from 1 on; 0: none */
     bool has_members; /* some are between MPI_Init and MPI_Finalize */
 } node_mpi;
 

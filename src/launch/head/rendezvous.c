@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous.c - the rendezvous machine's phases and the ways between them.
+ * rendezvous.c - the phases of the rendezvous machine and the transitions between them.
  *
- * Events change the table of nodes and may begin a drain; settle() then follows every way that is open until none is. All
- * decisions about time are made there, so a tick is an event without content.
+ * Events change the table of nodes and may begin a drain; settle() then makes transitions until
+ * none is possible. All decisions about time are made there, so a tick is an event without
+ * content. Called by head.c.
  */
 #include "launch/head/rendezvous_internal.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 enum {
-    GATHER_MS = 200,     /* losses before the start within which one new view does for all */
+    GATHER_MS = 200,     /* losses before the start within this time lead to one new view */
     ACTIONS_PER_NODE = 4 /* in one step, at most */
 };
 
@@ -23,21 +24,21 @@ static const int64_t time_max_ms = INT64_C(1000) * 3600 * 24 * 3650;
 
 /* --- events --- */
 
-/* Nothing has been started yet, so the others need not end anything: their next welcome replaces this one. */
+/* No rank has started yet, so the other nodes end nothing: their next welcome replaces this one. */
 static void lose_before_start(rdzv *m, rdzv_node *node, const char *why)
 {
     char name[RDZV_HOST_BYTES + 32];
     char *text = rdzv_new_text(m);
 
-    rdzv_say(text, RDZV_TEXT_BYTES, "%s was lost before the start: %s",
-             rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)), why);
+    rdzv_append(text, RDZV_TEXT_BYTES, "%s was lost before the start: %s",
+                rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)), why);
     rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
     node->state = NODE_NONE;
     if (m->dissolve_ms == RDZV_NEVER)
         m->dissolve_ms = m->now_ms + GATHER_MS;
 }
 
-static void lose_node(rdzv *m, rdzv_node *node, int64_t heard_ms, const char *why)
+static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char *why)
 {
     if (m->phase == RDZV_AGREE && rdzv_is_member(node)) {
         lose_before_start(m, node, why);
@@ -45,9 +46,9 @@ static void lose_node(rdzv *m, rdzv_node *node, int64_t heard_ms, const char *wh
         node->lost = m->phase != RDZV_END && node->done;
         node->state = node->lost ? NODE_ENDED : NODE_NONE;
     } else {
-        rdzv_blame_loss(m, node, heard_ms, why);
+        rdzv_record_loss(m, node, last_seen_ms, why);
         node->state = NODE_NONE;
-        rdzv_drain_for_blame(m);
+        rdzv_abort_for_failure(m);
     }
 }
 
@@ -57,7 +58,7 @@ static void reject(rdzv *m, uint64_t conn, const char *text)
     rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
 }
 
-static void forget_twin(rdzv *m, const rdzv_event *e)
+static void drop_duplicate(rdzv *m, const rdzv_event *e)
 {
     for (int i = 0; i < m->capacity; i++) {
         rdzv_node *node = &m->nodes[i];
@@ -65,8 +66,8 @@ static void forget_twin(rdzv *m, const rdzv_event *e)
         if (node->state == NODE_NONE || node->lost || e->hello->uid == 0 ||
             node->uid != e->hello->uid)
             continue;
-        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, "this node has connected again");
-        lose_node(m, node, m->now_ms, "it has connected again");
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, "this node has connected a second time");
+        lose_node(m, node, m->now_ms, "it connected a second time");
         return;
     }
 }
@@ -79,13 +80,13 @@ static void on_arrived(rdzv *m, const rdzv_event *e)
 
     if (known != NULL) {
         rdzv_act_text(m, RDZV_DO_REJECT, e->conn, "a second hello on one connection");
-        lose_node(m, known, m->now_ms, "it said hello twice");
+        lose_node(m, known, m->now_ms, "it sent two hellos");
         return;
     }
-    forget_twin(m, e);
+    drop_duplicate(m, e);
     why = rdzv_new_text(m);
-    if (rdzv_fits(m, e->hello, why, RDZV_TEXT_BYTES, &holder)) {
-        rdzv_seat(m, e->conn, e->hello);
+    if (rdzv_accepts(m, e->hello, why, RDZV_TEXT_BYTES, &holder)) {
+        rdzv_add_node(m, e->conn, e->hello);
         return;
     }
     reject(m, e->conn, why);
@@ -101,12 +102,12 @@ static const char *printable_or(char *buf, size_t n, const char *text, const cha
 
 static void on_failed(rdzv *m, const rdzv_node *node, const rdzv_event *e)
 {
-    char text[sizeof(m->blame.cause.text)];
+    char text[sizeof(m->failure.cause.text)];
 
     if (m->phase == RDZV_DRAIN && !m->aborted)
-        return; // a rank may end an orderly stop as it likes
-    rdzv_blame_failure(m, node, e, printable_or(text, sizeof(text), e->text, "a rank failed"));
-    rdzv_drain_for_blame(m);
+        return; // any exit code is right after an orderly stop
+    rdzv_record_failure(m, node, e, printable_or(text, sizeof(text), e->text, "a rank failed"));
+    rdzv_abort_for_failure(m);
 }
 
 static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
@@ -117,8 +118,8 @@ static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
     node->done = !e->stopped;
     if (m->phase == RDZV_RUN && e->stopped) {
         const rdzv_event unasked = {.local_rank = -1, .exit_code = 1};
-        rdzv_blame_failure(m, node, &unasked, "its ranks were ended there");
-        rdzv_drain_for_blame(m);
+        rdzv_record_failure(m, node, &unasked, "its agent ended its ranks without a request");
+        rdzv_abort_for_failure(m);
     }
 }
 
@@ -137,11 +138,11 @@ static void on_stop(rdzv *m, const rdzv_event *e)
         rdzv_end_stopped(m);
     } else if (m->phase == RDZV_RUN) {
         text = rdzv_new_text(m);
-        rdzv_say(text, RDZV_TEXT_BYTES, "%s%s%s", process_signal_name(m->stop_signal),
-                 m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
+        rdzv_append(text, RDZV_TEXT_BYTES, "%s%s%s", process_signal_name(m->stop_signal),
+                    m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
         rdzv_stop_ranks(m, DRAIN_STOP, m->stop_signal, text);
     } else if (m->reason == DRAIN_JOIN) {
-        m->reason = DRAIN_STOP; // the ranks have been asked already
+        m->reason = DRAIN_STOP; // the ranks have the signal already
     } else if (!m->killed) {
         rdzv_kill_ranks(m);
     }
@@ -163,8 +164,8 @@ static void take_event(rdzv *m, const rdzv_event *e)
         return;
     case RDZV_GONE:
         if (node != NULL)
-            lose_node(m, node, e->heard_ms < m->now_ms ? e->heard_ms : m->now_ms,
-                      printable_or(why, sizeof(why), e->text, "its connection was closed"));
+            lose_node(m, node, e->last_seen_ms < m->now_ms ? e->last_seen_ms : m->now_ms,
+                      printable_or(why, sizeof(why), e->text, "connection closed"));
         return;
     case RDZV_READY:
     case RDZV_FAILED:
@@ -182,14 +183,14 @@ static void take_event(rdzv *m, const rdzv_event *e)
         node->state = NODE_READY;
 }
 
-/* --- the ways between phases --- */
+/* --- transitions between phases --- */
 
 static void welcome(rdzv *m)
 {
     rdzv_make_view(m);
     for (int i = 0; i < m->n_places; i++) {
         rdzv_act(m, RDZV_DO_WELCOME, m->places[i].conn)->place = &m->places[i];
-        rdzv_find(m, m->places[i].conn)->told_wait = false;
+        rdzv_find(m, m->places[i].conn)->wait_sent = false;
     }
     m->phase = RDZV_AGREE;
     m->ready_until_ms = m->now_ms + m->opt.ready_ms;
@@ -201,11 +202,11 @@ static void give_up_collecting(rdzv *m)
 {
     char *text = rdzv_new_text(m);
 
-    if (m->blame.weight != BLAME_NONE)
-        rdzv_say(text, RDZV_TEXT_BYTES, "%s; then ", m->blame.cause.text);
-    rdzv_say_missing(m, text, RDZV_TEXT_BYTES);
-    rdzv_say(text, RDZV_TEXT_BYTES, " within %" PRId64 " s", m->opt.join_ms / 1000);
-    rdzv_end_job(m, m->blame.weight != BLAME_NONE ? m->blame.exit_code : 1, text);
+    if (m->failure.weight != FAILURE_NONE)
+        rdzv_append(text, RDZV_TEXT_BYTES, "%s; then ", m->failure.cause.text);
+    rdzv_append_missing(m, text, RDZV_TEXT_BYTES);
+    rdzv_append(text, RDZV_TEXT_BYTES, " within %" PRId64 " s", m->opt.join_ms / 1000);
+    rdzv_end_job(m, m->failure.weight != FAILURE_NONE ? m->failure.exit_code : 1, text);
 }
 
 static void settle_collect(rdzv *m)
@@ -220,35 +221,34 @@ static void settle_collect(rdzv *m)
         give_up_collecting(m);
 }
 
-/* Nodes that do not get ready are as good as lost. */
+/* Nodes that are not ready in time count as lost. */
 static void give_up_unready(rdzv *m)
 {
     char *why = rdzv_new_text(m);
 
-    rdzv_say(why, RDZV_TEXT_BYTES, "it did not get ready within %" PRId64 " s",
-             m->opt.ready_ms / 1000);
+    rdzv_append(why, RDZV_TEXT_BYTES, "not ready within %" PRId64 " s", m->opt.ready_ms / 1000);
     for (int i = 0; i < m->capacity; i++) {
         rdzv_node *node = &m->nodes[i];
 
         if (node->state != NODE_WELCOMED)
             continue;
-        rdzv_blame_loss(m, node, m->now_ms, why);
+        rdzv_record_loss(m, node, m->now_ms, why);
         rdzv_act_text(m, RDZV_DO_REJECT, node->conn, why);
         node->state = NODE_NONE;
-        rdzv_drain_for_blame(m);
+        rdzv_abort_for_failure(m);
     }
 }
 
 static void start_ranks(rdzv *m)
 {
     m->phase = RDZV_RUN;
-    m->blame = (rdzv_blame){0};
+    m->failure = (rdzv_failure){0};
     for (int i = 0; i < m->n_places; i++)
         rdzv_act(m, RDZV_DO_START, m->places[i].conn)->place = &m->places[i];
 }
 
-/* Newcomers are taken in for nothing as long as nothing runs, but all at once: many that come one by one would otherwise make
- * as many views of ever more nodes. */
+/* New nodes are admitted freely while no rank runs, but all at once: nodes that join one by one
+ * would otherwise each make a view. */
 static void settle_agree(rdzv *m)
 {
     const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
@@ -273,15 +273,14 @@ static void settle_run(rdzv *m)
 {
     const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
     const int n_done = rdzv_count_done(m);
-    char nodes[32];
     char *text;
 
     if (n_done == m->n_places) {
         rdzv_end_job(m, 0, "");
     } else if (n_waiting > 0 && n_done == 0 && m->n_places < m->opt.max_nodes) {
         text = rdzv_new_text(m);
-        rdzv_say(text, RDZV_TEXT_BYTES, "%s more: all ranks start again",
-                 rdzv_nodes_text(nodes, sizeof(nodes), n_waiting));
+        rdzv_append(text, RDZV_TEXT_BYTES, "%d more node%s joined: all ranks restart", n_waiting,
+                    text_plural(n_waiting));
         rdzv_stop_ranks(m, DRAIN_JOIN, SIGTERM, text);
     }
 }
@@ -313,8 +312,8 @@ static void settle(rdzv *m)
 
 /* --- a step --- */
 
-/* Nodes that the present view has no place for hear it once. */
-static void tell_those_that_wait(rdzv *m)
+/* Each node that the present view has no place for is notified once. */
+static void send_waits(rdzv *m)
 {
     char *text = NULL;
 
@@ -323,15 +322,15 @@ static void tell_those_that_wait(rdzv *m)
     for (int i = 0; i < m->capacity; i++) {
         rdzv_node *node = &m->nodes[i];
 
-        if (node->state != NODE_WAITING || node->told_wait)
+        if (node->state != NODE_WAITING || node->wait_sent)
             continue;
         if (text == NULL) {
             text = rdzv_new_text(m);
-            rdzv_say(text, RDZV_TEXT_BYTES,
-                     "the job has %d of at most %d nodes; this one waits until there is a place",
-                     m->n_places, m->opt.max_nodes);
+            rdzv_append(text, RDZV_TEXT_BYTES,
+                        "the job has %d of at most %d nodes; this node waits until it can join",
+                        m->n_places, m->opt.max_nodes);
         }
-        node->told_wait = true;
+        node->wait_sent = true;
         rdzv_act_text(m, RDZV_DO_WAIT, node->conn, text);
     }
 }
@@ -372,7 +371,7 @@ rdzv_result rdzv_step(rdzv *m, const rdzv_event *event, int64_t now_ms)
     m->notes.n = 0;
     take_event(m, event);
     settle(m);
-    tell_those_that_wait(m);
+    send_waits(m);
     refresh_roster(m);
     return (rdzv_result){m->actions, m->n_actions, wake_at(m)};
 }
@@ -395,22 +394,23 @@ const char *rdzv_roster(const rdzv *m)
 
 int rdzv_root_loss(const rdzv *m)
 {
-    return m->blame.weight != BLAME_NONE && m->blame.reason == DRAIN_LOSS ? m->blame.node : -1;
+    return m->failure.weight != FAILURE_NONE && m->failure.reason == DRAIN_LOSS ? m->failure.node
+                                                                                : -1;
 }
 
 const job_cause *rdzv_root_cause(const rdzv *m, int *n_after)
 {
     if (n_after != NULL)
-        *n_after = m->blame.n_after;
-    return &m->blame.cause;
+        *n_after = m->failure.n_after;
+    return &m->failure.cause;
 }
 
-/* --- making one --- */
+/* --- creation --- */
 
 static ls_status check_time(const char *what, int64_t ms)
 {
     if (ms < 0 || ms > time_max_ms)
-        return ls_fail(LS_EINVAL, "%s: %" PRId64 " ms is less than 0 or more than ten years", what,
+        return ls_fail(LS_EINVAL, "%s: %" PRId64 " ms is negative or more than ten years", what,
                        ms);
     return LS_OK;
 }
@@ -421,16 +421,16 @@ static ls_status check_options(const rdzv_options *o)
         return ls_fail(LS_EINVAL, "--nnodes: %d nodes; a job has 1 to %d", o->max_nodes,
                        RDZV_NODES_MAX);
     if (o->min_nodes < 1 || o->min_nodes > o->max_nodes)
-        return ls_fail(LS_EINVAL, "--nnodes %d:%d: the first number is 1 to the second",
-                       o->min_nodes, o->max_nodes);
+        return ls_fail(LS_EINVAL, "--nnodes %d:%d: the minimum is 1 to the maximum", o->min_nodes,
+                       o->max_nodes);
     if (o->by_id && o->min_nodes != o->max_nodes)
-        return ls_fail(LS_EINVAL, "--nnodes %d:%d goes with --rdzv-backend c10d, not with node ids",
+        return ls_fail(LS_EINVAL, "--nnodes %d:%d needs --rdzv-backend c10d, without node ranks",
                        o->min_nodes, o->max_nodes);
     if (o->max_spares < 0 || o->max_spares > RDZV_NODES_MAX)
         return ls_fail(LS_EINVAL, "%d spare nodes; there may be 0 to %d", o->max_spares,
                        RDZV_NODES_MAX);
     if (o->max_restarts < 0)
-        return ls_fail(LS_EINVAL, "--max-restarts %d: there is no fewer than 0", o->max_restarts);
+        return ls_fail(LS_EINVAL, "--max-restarts %d is negative", o->max_restarts);
     for (int i = 0; o->by_id && o->per_node != NULL && i < o->max_nodes; i++)
         if (o->per_node[i] < 1 || o->per_node[i] > RDZV_LOCAL_MAX)
             return ls_fail(LS_EINVAL, "-g: %d ranks on node %d; a node has 1 to %d", o->per_node[i],
@@ -444,17 +444,18 @@ static ls_status check_options(const rdzv_options *o)
 static ls_status allocate(rdzv *m)
 {
     const size_t max_nodes = (size_t)m->opt.max_nodes;
-    const size_t n = max_nodes * 2 + (size_t)m->opt.max_spares; // gone ones keep theirs for a view
+    // A lost node keeps its slot until the view ends.
+    const size_t n = max_nodes * 2 + (size_t)m->opt.max_spares;
 
     m->capacity = (int)n;
     m->n_actions_max = m->capacity * ACTIONS_PER_NODE + 16;
     m->nodes = ls_calloc(n, sizeof(*m->nodes));
     m->places = ls_calloc(max_nodes, sizeof(*m->places));
     m->order = ls_calloc(n * 2, sizeof(rdzv_node *));
-    m->here = ls_calloc(max_nodes, sizeof(*m->here));
+    m->present = ls_calloc(max_nodes, sizeof(*m->present));
     m->per_node = ls_calloc(max_nodes, sizeof(*m->per_node));
     m->actions = ls_calloc((size_t)m->n_actions_max, sizeof(*m->actions));
-    if (m->nodes == NULL || m->places == NULL || m->order == NULL || m->here == NULL ||
+    if (m->nodes == NULL || m->places == NULL || m->order == NULL || m->present == NULL ||
         m->per_node == NULL || m->actions == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %zu nodes", n);
     return LS_OK;
@@ -517,7 +518,7 @@ void rdzv_destroy(rdzv *m)
     ls_free(m->nodes);
     ls_free(m->places);
     ls_free(m->order);
-    ls_free(m->here);
+    ls_free(m->present);
     ls_free(m->per_node);
     ls_free(m->actions);
     ls_free(m);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_drain.c - how the rendezvous machine ends the ranks of a view, whom it blames, and what it does then.
+ * rendezvous_drain.c - how the rendezvous machine ends the ranks of a view, which failure is the
+ * root cause, and whether the job then restarts or ends. A drain ends only when no rank of the view
+ * runs any more. Called by rendezvous.c.
  */
 #include "launch/head/rendezvous_internal.h"
 
@@ -9,11 +11,11 @@
 #include <signal.h>
 
 enum {
-    ROOT_MS =
-        100, /* within which a crash or loss is the cause of a rank's exit that was told before */
+    /* A crash or loss within this time after a reported exit is the cause of that exit. */
+    ROOT_MS = 100,
     ABORT_MS = 3000, /* from abort to kill: a node needs 1 s by itself */
     SLACK_MS = 2000, /* beyond the grace, which the nodes measure themselves */
-    STUCK_MS = 6000  /* from kill until a node that has not finished is given up */
+    STUCK_MS = 6000  /* from kill until a node that has not finished is dropped */
 };
 
 /* --- actions --- */
@@ -65,37 +67,38 @@ void rdzv_end_stopped(rdzv *m)
     char *text = rdzv_new_text(m);
 
     if (m->phase != RDZV_DRAIN || m->reason != DRAIN_STOP)
-        m->blame = (rdzv_blame){0}; /* what went wrong before has been told */
-    rdzv_say(text, RDZV_TEXT_BYTES, "stopped by %s%s%s", process_signal_name(m->stop_signal),
-             m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
+        m->failure = (rdzv_failure){0}; /* earlier failures have been reported */
+    rdzv_append(text, RDZV_TEXT_BYTES, "stopped by %s%s%s", process_signal_name(m->stop_signal),
+                m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
     rdzv_end_job(m, 128 + m->stop_signal, text);
 }
 
-/* --- blame --- */
+/* --- failures --- */
 
-/* The first failure of a view is the cause, unless what must have come before it is told only shortly after. */
-static void blame(rdzv *m, const rdzv_blame *found)
+/* The first reported failure of a view is the cause, unless its own cause is reported shortly
+ * after it. */
+static void record(rdzv *m, const rdzv_failure *found)
 {
-    const int n_after = m->blame.n_after + 1;
+    const int n_after = m->failure.n_after + 1;
 
-    if (m->phase != RDZV_DRAIN || m->blame.weight == BLAME_NONE) {
-        m->blame = *found;
+    if (m->phase != RDZV_DRAIN || m->failure.weight == FAILURE_NONE) {
+        m->failure = *found;
         return;
     }
-    if (found->weight > m->blame.weight && found->at_ms - m->blame.at_ms < ROOT_MS)
-        m->blame = *found;
-    m->blame.n_after = n_after;
+    if (found->weight > m->failure.weight && found->at_ms - m->failure.at_ms < ROOT_MS)
+        m->failure = *found;
+    m->failure.n_after = n_after;
 }
 
-void rdzv_blame_loss(rdzv *m, const rdzv_node *node, int64_t heard_ms, const char *why)
+void rdzv_record_loss(rdzv *m, const rdzv_node *node, int64_t last_seen_ms, const char *why)
 {
     const rdzv_place *place = rdzv_place_of(m, node);
-    rdzv_blame found = {.weight = BLAME_CRASH,
-                        .reason = DRAIN_LOSS,
-                        .node = place->node,
-                        .at_ms = heard_ms,
-                        .exit_code = 1,
-                        .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
+    rdzv_failure found = {.weight = FAILURE_CRASH,
+                          .reason = DRAIN_LOSS,
+                          .node = place->node,
+                          .at_ms = last_seen_ms,
+                          .exit_code = 1,
+                          .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
     char name[RDZV_HOST_BYTES + 32];
     char ranks[32];
 
@@ -104,17 +107,17 @@ void rdzv_blame_loss(rdzv *m, const rdzv_node *node, int64_t heard_ms, const cha
     text_format(found.cause.text, sizeof(found.cause.text), "%s with %s was lost: %s",
                 rdzv_node_text(name, sizeof(name), place),
                 rdzv_ranks_text(ranks, sizeof(ranks), place), why);
-    blame(m, &found);
+    record(m, &found);
 }
 
-void rdzv_blame_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, const char *text)
+void rdzv_record_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, const char *text)
 {
     const rdzv_place *place = rdzv_place_of(m, node);
-    rdzv_blame found = {.weight = e->crashed ? BLAME_CRASH : BLAME_EXIT,
-                        .reason = DRAIN_FAILURE,
-                        .at_ms = m->now_ms,
-                        .exit_code = e->exit_code >= 1 && e->exit_code <= 255 ? e->exit_code : 1,
-                        .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
+    rdzv_failure found = {.weight = e->crashed ? FAILURE_CRASH : FAILURE_EXIT,
+                          .reason = DRAIN_FAILURE,
+                          .at_ms = m->now_ms,
+                          .exit_code = e->exit_code >= 1 && e->exit_code <= 255 ? e->exit_code : 1,
+                          .cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = -1}};
     char name[RDZV_HOST_BYTES + 32];
 
     if (e->local_rank >= 0 && e->local_rank < place->n_local)
@@ -126,8 +129,8 @@ void rdzv_blame_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, con
         text_format(found.cause.text, sizeof(found.cause.text),
                     "%s: ", rdzv_node_text(name, sizeof(name), place));
     }
-    rdzv_say(found.cause.text, sizeof(found.cause.text), "%s", text);
-    blame(m, &found);
+    rdzv_append(found.cause.text, sizeof(found.cause.text), "%s", text);
+    record(m, &found);
 }
 
 /* --- draining: every rank of the view is ended --- */
@@ -146,7 +149,7 @@ static void abort_ranks(rdzv *m)
     m->drain_until_ms = m->now_ms + ABORT_MS;
     for (int i = 0; i < m->capacity; i++)
         if (rdzv_is_running(&m->nodes[i]))
-            rdzv_act(m, RDZV_DO_ABORT, m->nodes[i].conn)->cause = &m->blame.cause;
+            rdzv_act(m, RDZV_DO_ABORT, m->nodes[i].conn)->cause = &m->failure.cause;
 }
 
 void rdzv_stop_ranks(rdzv *m, drain_reason reason, int number, const char *text)
@@ -172,12 +175,12 @@ void rdzv_kill_ranks(rdzv *m)
             rdzv_act(m, RDZV_DO_KILL, m->nodes[i].conn);
 }
 
-void rdzv_drain_for_blame(rdzv *m)
+void rdzv_abort_for_failure(rdzv *m)
 {
     if (m->phase != RDZV_DRAIN)
-        begin_drain(m, m->blame.reason);
+        begin_drain(m, m->failure.reason);
     else if (m->reason != DRAIN_STOP)
-        m->reason = m->blame.reason;
+        m->reason = m->failure.reason;
     if (!m->aborted && !m->killed)
         abort_ranks(m);
 }
@@ -187,15 +190,15 @@ static void drop_stuck(rdzv *m)
     char *text = rdzv_new_text(m);
     int n = 0;
 
-    rdzv_say(text, RDZV_TEXT_BYTES, "ranks cannot be ended on");
+    rdzv_append(text, RDZV_TEXT_BYTES, "ranks cannot be killed on");
     for (int i = 0; i < m->capacity; i++) {
         rdzv_node *node = &m->nodes[i];
         char name[RDZV_HOST_BYTES + 32];
 
         if (!rdzv_is_running(node))
             continue;
-        rdzv_say(text, RDZV_TEXT_BYTES, "%s%s", n++ == 0 ? " " : ", ",
-                 rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)));
+        rdzv_append(text, RDZV_TEXT_BYTES, "%s%s", n++ == 0 ? " " : ", ",
+                    rdzv_node_text(name, sizeof(name), rdzv_place_of(m, node)));
         rdzv_act_text(m, RDZV_DO_REJECT, node->conn, text);
         node->state = NODE_NONE;
     }
@@ -208,11 +211,11 @@ static void end_failed(rdzv *m)
     char nodes[32];
     char *text = rdzv_new_text(m);
 
-    rdzv_say(text, RDZV_TEXT_BYTES, "%s", m->blame.cause.text);
+    rdzv_append(text, RDZV_TEXT_BYTES, "%s", m->failure.cause.text);
     if (m->opt.min_nodes < m->opt.max_nodes && n_left < m->opt.min_nodes)
-        rdzv_say(text, RDZV_TEXT_BYTES, "; %s left of at least %d",
-                 rdzv_nodes_text(nodes, sizeof(nodes), n_left), m->opt.min_nodes);
-    rdzv_end_job(m, m->blame.exit_code, text);
+        rdzv_append(text, RDZV_TEXT_BYTES, "; %s left of at least %d",
+                    rdzv_nodes_text(nodes, sizeof(nodes), n_left), m->opt.min_nodes);
+    rdzv_end_job(m, m->failure.exit_code, text);
 }
 
 static void restart(rdzv *m, bool is_free)
@@ -221,25 +224,26 @@ static void restart(rdzv *m, bool is_free)
 
     m->n_restarts += !is_free;
     if (m->reason == DRAIN_JOIN)
-        rdzv_say(text, RDZV_TEXT_BYTES, "starting again with more nodes");
+        rdzv_append(text, RDZV_TEXT_BYTES, "restarting with more nodes");
     else if (is_free)
-        rdzv_say(text, RDZV_TEXT_BYTES, "starting again without it: %s", m->blame.cause.text);
+        rdzv_append(text, RDZV_TEXT_BYTES, "restarting without the lost node: %s",
+                    m->failure.cause.text);
     else
-        rdzv_say(text, RDZV_TEXT_BYTES, "restart %d of %d: %s", m->n_restarts, m->opt.max_restarts,
-                 m->blame.cause.text);
+        rdzv_append(text, RDZV_TEXT_BYTES, "restart %d of %d: %s", m->n_restarts,
+                    m->opt.max_restarts, m->failure.cause.text);
     rdzv_act_text(m, RDZV_DO_RESTART, RDZV_HEAD, text);
     rdzv_start_collecting(m);
 }
 
-/* The job was to start again, but somebody has asked for its end meanwhile. */
+/* The job was to restart, but a stop signal has arrived meanwhile. */
 static void end_in_place_of_restart(rdzv *m)
 {
     char *text;
 
-    if (m->blame.weight != BLAME_NONE) {
+    if (m->failure.weight != FAILURE_NONE) {
         text = rdzv_new_text(m);
-        rdzv_say(text, RDZV_TEXT_BYTES, "no restart, as %s has come: %s",
-                 process_signal_name(m->stop_signal), m->blame.cause.text);
+        rdzv_append(text, RDZV_TEXT_BYTES, "no restart after %s: %s",
+                    process_signal_name(m->stop_signal), m->failure.cause.text);
         rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
     }
     rdzv_end_stopped(m);
@@ -254,7 +258,7 @@ static void decide(rdzv *m)
     const bool is_affordable = is_free || m->n_restarts < m->opt.max_restarts;
 
     if (m->reason <= DRAIN_STOP && rdzv_count_done(m) == m->n_places)
-        rdzv_end_job(m, 0, ""); // they had ended by themselves before they heard
+        rdzv_end_job(m, 0, ""); // the ranks had ended before the signal reached them
     else if (m->reason == DRAIN_STOP)
         rdzv_end_stopped(m);
     else if (is_affordable && m->stop_signal != 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_hello.c - who is let in. A node that does not fit hears both sides' values, as one of the two has a typing error.
+ * rendezvous_hello.c - which nodes may join. A rejected node receives both sides' values, as either
+ * may hold the typing error. Called by rendezvous.c.
  */
 #include "launch/head/rendezvous_internal.h"
 
@@ -14,10 +15,10 @@ static const char *list_text(char *buf, size_t n, const int *list, int count)
     text_format(buf, n, "-g %d", list[0]);
     for (int i = 1; i < count; i++) {
         if (strlen(buf) + 16 > n) {
-            rdzv_say(buf, n, ",...");
+            rdzv_append(buf, n, ",...");
             break;
         }
-        rdzv_say(buf, n, ",%d", list[i]);
+        rdzv_append(buf, n, ",%d", list[i]);
     }
     return buf;
 }
@@ -36,12 +37,16 @@ static bool is_same_job(const rdzv *m, const rdzv_hello *h, const char *host, ch
 
     text_printable(shown, sizeof(shown), h->version == NULL ? "" : h->version);
     if (!text_equal(shown, m->version)) {
-        text_format(why, n, "%s runs Lockstep %s and the head %s runs %s: install the same on both",
+        text_format(why, n,
+                    "version mismatch: %s runs Lockstep %s, the head %s runs %s; fix: install the "
+                    "same version on both",
                     host, shown, m->host, m->version);
         return false;
     }
     if (h->run_id != m->opt.run_id) {
-        text_format(why, n, "%s asks for another job than the head %s runs: --rdzv-id differs",
+        text_format(why, n,
+                    "%s belongs to another job than the head %s: --rdzv-id differs; fix: pass the "
+                    "same --rdzv-id on all nodes",
                     host, m->host);
         return false;
     }
@@ -55,8 +60,10 @@ static bool is_same_size(const rdzv *m, const rdzv_hello *h, const char *host, c
     char ours[160];
 
     if (h->max_nodes != 0 && (h->min_nodes != o->min_nodes || h->max_nodes != o->max_nodes)) {
-        text_format(why, n, "%s was given %s (-n) and the head %s %s: they must be the same", host,
-                    range_text(theirs, sizeof(theirs), h->min_nodes, h->max_nodes), m->host,
+        text_format(why, n,
+                    "%s was started with %s (-n), the head %s with %s; fix: pass the same on all "
+                    "nodes",
+                    host, range_text(theirs, sizeof(theirs), h->min_nodes, h->max_nodes), m->host,
                     range_text(ours, sizeof(ours), o->min_nodes, o->max_nodes));
         return false;
     }
@@ -64,8 +71,9 @@ static bool is_same_size(const rdzv *m, const rdzv_hello *h, const char *host, c
         return true;
     if (o->per_node == NULL || h->n_per_node != o->max_nodes ||
         memcmp(h->per_node, o->per_node, (size_t)h->n_per_node * sizeof(int)) != 0) {
-        text_format(why, n, "%s was given %s and the head %s %s: they must be the same", host,
-                    list_text(theirs, sizeof(theirs), h->per_node, h->n_per_node), m->host,
+        text_format(why, n,
+                    "%s was started with %s, the head %s with %s; fix: pass the same on all nodes",
+                    host, list_text(theirs, sizeof(theirs), h->per_node, h->n_per_node), m->host,
                     list_text(ours, sizeof(ours), o->per_node, o->max_nodes));
         return false;
     }
@@ -81,19 +89,22 @@ static bool has_good_id(const rdzv *m, const rdzv_hello *h, const char *host, ch
     if (h->id < 0) {
         text_format(
             why, n,
-            "%s says no node id, and this job goes by ids: give it -i (--node-rank) 0 to %d", host,
+            "%s has no node rank, but this job needs one; fix: pass --node-rank (-i) 0 to %d", host,
             o->max_nodes - 1);
         return false;
     }
     if (h->id >= o->max_nodes) {
         text_format(why, n,
-                    "too many nodes: %s says that it is node %d, and the head %s waits for 0 to %d",
+                    "too many nodes: %s has node rank %d, the head %s expects 0 to %d; fix: pass "
+                    "the same --nnodes on all nodes",
                     host, h->id, m->host, o->max_nodes - 1);
         return false;
     }
     if (o->per_node != NULL && h->n_local != o->per_node[h->id]) {
-        text_format(why, n, "%s has %d rank%s, and -g on the head %s says %d for node %d", host,
-                    h->n_local, h->n_local == 1 ? "" : "s", m->host, o->per_node[h->id], h->id);
+        text_format(why, n,
+                    "%s starts %d rank%s, but -g on the head %s has %d for node %d; fix: pass the "
+                    "same -g on all nodes",
+                    host, h->n_local, text_plural(h->n_local), m->host, o->per_node[h->id], h->id);
         return false;
     }
     return true;
@@ -102,30 +113,30 @@ static bool has_good_id(const rdzv *m, const rdzv_hello *h, const char *host, ch
 static bool has_free_place(const rdzv *m, const rdzv_hello *h, const char *host, char *why,
                            size_t n, const rdzv_node **holder)
 {
-    int n_here = 0;
+    int n_present = 0;
 
     for (int i = 0; i < m->capacity; i++) {
         const rdzv_node *node = &m->nodes[i];
 
-        n_here += node->state != NODE_NONE && !node->lost;
+        n_present += node->state != NODE_NONE && !node->lost;
         if (!m->opt.by_id || node->state == NODE_NONE || node->lost || node->id != h->id)
             continue;
-        text_format(why, n,
-                    "two nodes say that they are node %d (-i, --node-rank): %s, which was first, "
-                    "and %s; if "
-                    "the first one is dead, try again in 5 s",
-                    h->id, node->host, host);
+        text_format(
+            why, n,
+            "duplicate node rank %d: given to %s, which has joined, and to %s; fix: give each node "
+            "its own --node-rank (-i), or retry in 5 s if the first one is dead",
+            h->id, node->host, host);
         *holder = node;
         return false;
     }
-    if (n_here < m->opt.max_nodes + m->opt.max_spares)
+    if (n_present < m->opt.max_nodes + m->opt.max_spares)
         return true;
     text_format(why, n, "too many nodes: the head %s has %d and takes at most %d, with %d spares",
-                m->host, n_here, m->opt.max_nodes, m->opt.max_spares);
+                m->host, n_present, m->opt.max_nodes, m->opt.max_spares);
     return false;
 }
 
-bool rdzv_fits(const rdzv *m, const rdzv_hello *h, char *why, size_t n, const rdzv_node **holder)
+bool rdzv_accepts(const rdzv *m, const rdzv_hello *h, char *why, size_t n, const rdzv_node **holder)
 {
     char host[RDZV_HOST_BYTES];
 
@@ -139,7 +150,7 @@ bool rdzv_fits(const rdzv *m, const rdzv_hello *h, char *why, size_t n, const rd
         !has_good_id(m, h, host, why, n))
         return false;
     if (h->n_local < 1 || h->n_local > RDZV_LOCAL_MAX) {
-        text_format(why, n, "%s wants %d ranks; a node has 1 to %d", host, h->n_local,
+        text_format(why, n, "%s asks for %d ranks; a node has 1 to %d", host, h->n_local,
                     RDZV_LOCAL_MAX);
         return false;
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_view.c - the table of nodes, and how a view is made of those that wait.
+ * rendezvous_view.c - the table of nodes, and how a view is made of the waiting nodes. Called by
+ * the other files of the machine.
  *
- * By id a node's number is its id. Otherwise: the head's own node is number 0; a node of the last view keeps its number where the
- * new view has it; the free numbers go to the other nodes of the last view, then to those that claim an id, in the ids' order,
- * then to the others as they came. So a rank keeps its number over a restart unless the job has become too small for it.
+ * By id a node's number is its id. Otherwise: the head's own node is number 0; a node of the last
+ * view keeps its number if the new view has it; the free numbers go to the other nodes of the last
+ * view, then to nodes that request an id, in the ids' order, then to the other nodes in the order
+ * of their arrival. So a rank keeps its number over a restart unless the job has become too small.
  */
 #include "launch/head/rendezvous_internal.h"
 
@@ -55,7 +57,7 @@ int rdzv_count_done(const rdzv *m)
     return n;
 }
 
-/* --- a node comes --- */
+/* --- a node joins --- */
 
 static bool is_number_taken(const rdzv *m, int index)
 {
@@ -66,7 +68,7 @@ static bool is_number_taken(const rdzv *m, int index)
 }
 
 /* The number of the last view that a node of the same host has left, or -1. */
-static int number_left_on(const rdzv *m, const char *host)
+static int free_number_on(const rdzv *m, const char *host)
 {
     for (int i = 0; i < m->n_places; i++)
         if (text_equal(m->places[i].host, host) && !is_number_taken(m, i))
@@ -74,20 +76,20 @@ static int number_left_on(const rdzv *m, const char *host)
     return -1;
 }
 
-rdzv_node *rdzv_seat(rdzv *m, uint64_t conn, const rdzv_hello *hello)
+rdzv_node *rdzv_add_node(rdzv *m, uint64_t conn, const rdzv_hello *hello)
 {
     rdzv_node *node = m->nodes;
     char host[RDZV_HOST_BYTES];
 
     while (node->state != NODE_NONE)
-        node++; // rdzv_fits() has seen a free one
+        node++; // rdzv_accepts() has found a free slot
     text_printable(host, sizeof(host), hello->host == NULL ? "?" : hello->host);
     *node = (rdzv_node){.state = NODE_WAITING,
                         .conn = conn,
                         .uid = hello->uid,
                         .order = ++m->n_arrivals,
                         .id = hello->id,
-                        .index = m->opt.by_id ? -1 : number_left_on(m, host),
+                        .index = m->opt.by_id ? -1 : free_number_on(m, host),
                         .n_local = hello->n_local,
                         .is_head = hello->is_head};
     memcpy(node->host, host, sizeof(host));
@@ -96,8 +98,8 @@ rdzv_node *rdzv_seat(rdzv *m, uint64_t conn, const rdzv_hello *hello)
 
 /* --- a view is made --- */
 
-/* All nodes of the last view have come back, and nobody else: there is nothing to wait for. */
-static bool is_the_same_again(const rdzv *m)
+/* Exactly the nodes of the last view have rejoined: there is nothing to wait for. */
+static bool all_have_rejoined(const rdzv *m)
 {
     int n_back = 0;
     int n_other = 0;
@@ -118,7 +120,7 @@ bool rdzv_is_complete(const rdzv *m)
     if (n < m->opt.min_nodes)
         return false;
     return n >= m->opt.max_nodes || m->now_ms >= m->last_call_ms || m->now_ms >= m->join_until_ms ||
-           is_the_same_again(m);
+           all_have_rejoined(m);
 }
 
 static int compare(int64_t a, int64_t b)
@@ -126,8 +128,8 @@ static int compare(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* A wish that is none comes last. */
-static int compare_wish(int a, int b)
+/* Nodes without a number come last. */
+static int compare_optional(int a, int b)
 {
     return compare(a < 0 ? INT64_MAX : a, b < 0 ? INT64_MAX : b);
 }
@@ -140,13 +142,13 @@ static int compare_nodes(const void *left, const void *right)
     if (a->is_head != b->is_head)
         return a->is_head ? -1 : 1;
     if (a->index != b->index)
-        return compare_wish(a->index, b->index);
+        return compare_optional(a->index, b->index);
     if (a->id != b->id)
-        return compare_wish(a->id, b->id);
+        return compare_optional(a->id, b->id);
     return compare((int64_t)a->order, (int64_t)b->order);
 }
 
-/* Those that wait, best first. */
+/* The waiting nodes, in the order in which a view takes them. */
 static int sort_waiting(rdzv *m)
 {
     int n = 0;
@@ -158,7 +160,7 @@ static int sort_waiting(rdzv *m)
     return n;
 }
 
-static int wanted_number(const rdzv *m, const rdzv_node *node)
+static int requested_number(const rdzv *m, const rdzv_node *node)
 {
     if (m->opt.by_id)
         return node->id;
@@ -175,7 +177,7 @@ static rdzv_node **number_nodes(rdzv *m, int n)
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
             rdzv_node *node = m->order[i];
-            int wanted = wanted_number(m, node);
+            int wanted = requested_number(m, node);
 
             if (node->state != NODE_WAITING)
                 continue;
@@ -194,8 +196,8 @@ static rdzv_node **number_nodes(rdzv *m, int n)
 
 void rdzv_make_view(rdzv *m)
 {
-    const int n_here = sort_waiting(m);
-    const int n = n_here < m->opt.max_nodes ? n_here : m->opt.max_nodes;
+    const int n_present = sort_waiting(m);
+    const int n = n_present < m->opt.max_nodes ? n_present : m->opt.max_nodes;
     rdzv_node **by_number = number_nodes(m, n);
     int base = 0;
 
@@ -216,7 +218,7 @@ void rdzv_make_view(rdzv *m)
     }
     for (int i = 0; i < n; i++)
         m->places[i].world_size = base;
-    for (int i = n; i < n_here; i++)
+    for (int i = n; i < n_present; i++)
         m->order[i]->index = -1;
 }
 
