@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base.h - what every other header of Lockstep needs: status codes, element types, export macros.
+ * base.h - included by every other header of Lockstep: status codes, element types, export macros.
  *
- * Errors     A call that can fail returns an ls_status. Its text is ls_last_error(), kept per thread
- *            until the next failing call of that thread.
- * Ownership  Pointers are borrowed for the call unless a comment says otherwise. What a _create,
- *            _open or _start gives belongs to the caller until _destroy, _close or _wait.
+ * Errors     A call that can fail returns an ls_status. Its text is ls_last_error(), kept per
+ *            thread until the next failing call of that thread.
+ * Ownership  Pointers are borrowed for the call unless a comment says otherwise. The result of a
+ *            _create, _open or _start belongs to the caller until _destroy, _close or _wait.
  * NULL       A pointer argument that is NULL where no comment allows it is LS_EINVAL. Functions
- *            that give no status then do nothing, and give 0 or NULL unless a comment says what.
+ *            without a status then do nothing, and return 0 or NULL unless a comment says
+ *            otherwise.
  * Options    An options struct begins with its own size: set it to sizeof, and all fields that you
- *            do not need to 0, which means their default. A library that is newer than the program's
- *            header takes the fields it does not get as 0; an older one refuses fields that it does
- *            not know unless they are 0 (LS_EINVAL).
+ *            do not need to 0, which means their default. A library that is newer than the
+ *            program's header treats missing fields as 0; an older one refuses unknown fields
+ *            unless they are 0 (LS_EINVAL).
  * Threads    An object is used by one thread at a time; each header lists its exceptions.
  */
 #ifndef LOCKSTEP_BASE_H
@@ -44,7 +45,7 @@
 
 LS_BEGIN_DECLS
 
-/* How a call ended. Grouped by what is lost: the call, the group, the process. */
+/* The result of a call. Grouped by what is lost: the call, the group, the process. */
 typedef enum ls_status {
     LS_OK = 0,
 
@@ -53,9 +54,9 @@ typedef enum ls_status {
     LS_ENOMEM = -2,       /* no memory */
     LS_ENOTFOUND = -3,    /* no such file, key, name */
     LS_EIO = -4,          /* a file, pipe or device could not be read or written */
-    LS_EFORMAT = -5,      /* content that is not what it should be: file, frame, variable */
+    LS_EFORMAT = -5,      /* invalid content of a file, frame or variable */
     LS_EUNSUPPORTED = -6, /* not possible with this backend, device, type or build */
-    LS_ETIMEOUT = -7,     /* not ready in the time given; asking again is allowed */
+    LS_ETIMEOUT = -7,     /* not ready in the given time; the call may be repeated */
     LS_ESYSTEM = -8,      /* the operating system refused */
 
     /* The group (or the connection) is broken; destroy it and make a new one. */
@@ -63,14 +64,14 @@ typedef enum ls_status {
     LS_EPEER = -21,     /* a peer died, left early or cannot be reached */
     LS_EDEADLINE = -22, /* an operation's own timeout passed */
     LS_ECANCELED = -23, /* aborted from this side */
-    LS_EAUTH = -24,     /* the other side does not know the key, or is somebody else */
-    LS_EPROTO = -25,    /* the other side does not speak our protocol */
+    LS_EAUTH = -24,     /* the other side does not have the key, or has another identity */
+    LS_EPROTO = -25,    /* the other side does not follow the protocol */
 
-    /* The process cannot trust itself any longer. */
+    /* The state of the process is inconsistent. */
     LS_EINTERNAL = -40
 } ls_status;
 
-/* Element types. The values go over the wire and never change. */
+/* Element types. The values are sent to other processes and never change. */
 typedef enum ls_dtype {
     LS_I8 = 0,
     LS_U8 = 1,
@@ -87,17 +88,16 @@ typedef enum ls_dtype {
  * thread's next failing call. */
 LS_API const char *ls_last_error(void);
 
-/* "out of memory" and so on; never NULL, static. */
+/* "out of memory", ...; never NULL, static. */
 LS_API const char *ls_status_text(ls_status status);
 
-/* Bytes of one element; 0 for a value that is no type. */
+/* Bytes of one element; 0 for an invalid value. */
 LS_API size_t ls_dtype_size(ls_dtype type);
 
-/* "float32", "bfloat16", ... as PyTorch and nccl-tests print them; "?" for a value that is no type.
- */
+/* "float32", "bfloat16", ... as PyTorch and nccl-tests print them; "?" for an invalid value. */
 LS_API const char *ls_dtype_name(ls_dtype type);
 
-/* "0.1.0": the version of the library that runs, which may differ from LS_VERSION_*. Static. */
+/* "0.1.0": the version of the loaded library, which may differ from LS_VERSION_*. Static. */
 LS_API const char *ls_version(void);
 
 LS_END_DECLS

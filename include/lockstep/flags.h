@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flags.h - the flags of a command line, by table.
+ * flags.h - parses a command line by a table of flags.
  *
- * "-" and "_" in names are the same; "--name VALUE", "--name=VALUE" and "-x VALUE" are understood,
- * one dash before a long name, too ("-np 2"), and a value that begins with a digit directly behind
- * its letter ("-b8").
+ * "-" and "_" in names are equal. Accepted are "--name VALUE", "--name=VALUE", "-x VALUE", one dash
+ * before a long name ("-np 2"), and a value that begins with a digit directly behind its letter
+ * ("-b8").
  */
 #ifndef LOCKSTEP_FLAGS_H
 #define LOCKSTEP_FLAGS_H
@@ -21,20 +21,20 @@ typedef enum ls_flag_kind {
     LS_FLAG_REAL,          /* double */
     LS_FLAG_BOOL,          /* int; no value, or =true, =false */
     LS_FLAG_ATTACHED_TEXT, /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
-    LS_FLAG_TEXTS,         /* ls_flag_texts; each time it is given adds one */
-    /* const char *; an argument that is no flag: the first such row gets the first of them */
+    LS_FLAG_TEXTS,         /* ls_flag_texts; each occurrence adds one */
+    /* const char *; an argument that is not a flag: the first such row gets the first of them */
     LS_FLAG_ARGUMENT,
-    LS_FLAG_HEADING /* no flag: `name` is a heading of the help, over the flags that follow */
+    LS_FLAG_HEADING /* not a flag: `name` is a heading of the help for the following flags */
 } ls_flag_kind;
 
-/* The values of a flag that may come several times, in their order. */
+/* The values of a flag that may occur several times, in order. */
 typedef struct ls_flag_texts {
-    const char **items; /* the caller's, `most` of them */
+    const char **items; /* the caller's array, for `most` values */
     int most;           /* one more is an error */
     int n;
 } ls_flag_texts;
 
-/* One flag. What `value` points to before parsing is the default. */
+/* One flag. The content of `value` before parsing is the default. */
 typedef struct ls_flag {
     const char *name; /* "batch-size" */
     char letter;      /* 'b', or 0 */
@@ -42,34 +42,35 @@ typedef struct ls_flag {
     void *value;
     double min; /* numbers: bounds, when max > min */
     double max;
-    /* NULL: accepted, but not listed. "`SECONDS` from ..." names the value: --grace SECONDS. */
+    /* NULL: accepted, but not listed. A leading word in backquotes names the value: "`SECONDS` from
+     * ..." is listed as --grace SECONDS. */
     const char *help;
 } ls_flag;
 
-/* What a program takes. Flags of a later table are hidden by those of an earlier one with the same name. */
+/* The flags of a program. A flag of the first table hides one of the second table with the same
+ * name. */
 typedef struct ls_flags {
     size_t size;         /* sizeof(ls_flags) */
     const char *program; /* "mnist" */
-    const char *usage;   /* "[flags] PROG ARGS...", after the program's name */
+    const char *usage;   /* "[flags] PROG ARGS...", printed after the program's name */
     const char *summary;
     const ls_flag *tables[2];
     int n[2];
-    int takes_rest; /* 1: the first argument that is no flag (and has no row) ends them; 0: there may be none */
-    int width; /* columns of the help; 0: those of the terminal behind stdout, or 80 */
+    /* 1: the first argument without a flag or row ends the flags; 0: such an argument is an
+     * error. */
+    int takes_rest;
+    int width; /* columns of the help; 0 = those of the terminal behind stdout, or 80 */
 } ls_flags;
 
-/*
- * Sets all values. *rest (may be NULL) is the index of the first argument that is no flag, argc when there is none ("--" ends the
- * flags, too). An unknown flag is LS_EINVAL and names the nearest known one.
- */
+/* Sets all values. *rest (may be NULL) becomes the index of the first argument that is not a flag,
+ * argc when there is none; "--" also ends the flags. LS_EINVAL for an unknown flag names the
+ * nearest known one. */
 LS_API LS_MUST_USE ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv,
                                             int *rest);
 
-/*
- * The help text: usage, summary, and the flags under their headings, in lines of at most 100
- * columns that fit `width`. The defaults are the values as they are now: call it before parsing.
- * Free it with ls_flags_free(). LS_ENOMEM: no memory. Does not block; any thread.
- */
+/* The help text: usage, summary, and the flags under their headings, in lines of at most 100
+ * columns that fit `width`. Defaults are the current values: call it before parsing. Free it with
+ * ls_flags_free(). LS_ENOMEM: no memory. Does not block; any thread. */
 LS_API LS_MUST_USE ls_status ls_flags_help(const ls_flags *flags, char **out);
 LS_API void ls_flags_free(char *text);
 

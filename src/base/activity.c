@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * activity.c - holds the text of activity.h in a static buffer.
+ */
 #include "base/activity.h"
 
 #include "base/text.h"
 
-/* An exit handler can reach nothing but a global. */
+/* static, because an exit handler gets no argument */
 static char activity[ACTIVITY_BYTES];
 
 void activity_set(const char *text)

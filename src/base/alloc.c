@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alloc.c - malloc with checked sizes, a count and a failure on request. Every module allocates
+ * through it, so tests can make each allocation fail in turn.
+ */
 #include "base/alloc.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Both are relaxed: they order nothing, each allocation only needs its own number.
+// Both relaxed: each allocation only needs a number of its own.
 static atomic_uint_fast64_t n_allocations;
-static atomic_uint_fast64_t failing_number; // 0: none
+static atomic_uint_fast64_t failing_number; // 0 = none
 
-/* Counts one allocation and says whether it may go on. */
+/* Counts one allocation; 0 when it must fail. */
 static int may_allocate(void)
 {
     const uint64_t number = atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed) + 1;
@@ -17,7 +21,7 @@ static int may_allocate(void)
     return number != atomic_load_explicit(&failing_number, memory_order_relaxed);
 }
 
-/* The product, at least 1; 0 when it overflows or is more than any object can have. */
+/* The product, at least 1; 0 when it overflows or exceeds the largest object. */
 static size_t block_bytes(size_t count, size_t size)
 {
     size_t bytes;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc.h - the only door to malloc. It counts, and in tests it fails at the n-th call.
+ * alloc.h - the only module that calls malloc. It counts allocations, and in tests the n-th one
+ * fails.
  */
 #ifndef LS_BASE_ALLOC_H
 #define LS_BASE_ALLOC_H
 
 #include "base/status.h"
 
-/* Zeroed memory for count * size bytes; NULL without an error text when there is none or the
- * product overflows. (0 bytes give a unique pointer.) */
+/* Zeroed memory for count * size bytes; NULL, without an error text, when there is none or the
+ * product overflows. 0 bytes give a unique pointer. */
 void *ls_calloc(size_t count, size_t size);
 
 /* As realloc(); count * size is checked. On failure the old block stays valid. */
@@ -28,7 +29,7 @@ LS_MUST_USE ls_status ls_add_size(size_t a, size_t b, size_t *out);
  */
 uint64_t ls_alloc_count(void);
 
-/* Tests only: the n-th allocation from now (1 = the next) returns NULL, once; 0 switches it off. */
+/* For tests: the n-th allocation from now (1 = the next) returns NULL, once; 0 switches it off. */
 void ls_alloc_fail_at(uint64_t n);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.c - the settings table and its readers. Every value is read from the environment at each
+ * call, so nothing is cached; lockstep run and ls_init() call config_check() first.
+ */
 #include "base/config.h"
 
 #include "base/log.h"
@@ -12,9 +16,10 @@
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
 
 static const config_entry table[CONFIG_COUNT] = {
-    [CONFIG_LOG] = {"LOCKSTEP_LOG", CONFIG_TYPE_TEXT, "warn", NULL, 0, 0,
-                    "what is logged: LEVEL or COMPONENT=LEVEL, by commas; a level is error, warn, "
-                    "info, debug or trace"},
+    [CONFIG_LOG] =
+        {"LOCKSTEP_LOG", CONFIG_TYPE_TEXT, "warn", NULL, 0, 0,
+         "log levels: LEVEL or COMPONENT=LEVEL, separated by commas; a level is error, warn, "
+         "info, debug or trace"},
     [CONFIG_TRANSPORT] = {"LOCKSTEP_TRANSPORT", CONFIG_TYPE_CHOICE, "auto", "auto|shm|tcp", 0, 0,
                           "how the native backend moves data; auto: shm within a host, tcp between "
                           "hosts"},
@@ -26,43 +31,41 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_OP_MS] = {"LOCKSTEP_OP_TIMEOUT_MS", CONFIG_TYPE_INT, "1800000", NULL, 1, 7 * DAY_MS,
                       "how long one operation may take before it breaks the group"},
     [CONFIG_LATE_MS] = {"LOCKSTEP_LATE_MS", CONFIG_TYPE_INT, "10000", NULL, 1, 7 * DAY_MS,
-                        "after so long a wait for ranks names those that are missing"},
+                        "after this long the log names the ranks that others wait for"},
     [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
                               (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
     [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,
-                               (int64_t)1 << 30,
-                               "elements that one call of an MPI library is given at most"},
+                               (int64_t)1 << 30, "most elements in one call of an MPI library"},
     [CONFIG_CONNECTIONS] =
         {"LOCKSTEP_CONNECTIONS", CONFIG_TYPE_INT, "1", NULL, 1, 8,
-         "TCP connections between each two ranks that use the native backend over TCP; several "
-         "where one does not fill the link"},
-    [CONFIG_IFACE] =
-        {"LOCKSTEP_IFACE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
-         "network interface or CIDR for data between hosts; empty: the one that routes "
-         "to the store"},
+         "TCP connections between two ranks of the native backend; several when one does not "
+         "use the full bandwidth"},
+    [CONFIG_IFACE] = {"LOCKSTEP_IFACE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+                      "network interface or CIDR for data between hosts; empty: the interface of "
+                      "the route to the store"},
     [CONFIG_KEY_FILE] = {"LOCKSTEP_KEY_FILE", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                          "file with the job's key"},
     [CONFIG_SECURITY] =
         {"LOCKSTEP_SECURITY", CONFIG_TYPE_CHOICE, "auth", "auth|mac|encrypt", 0, 0,
-         "what protects TCP connections; auth: both ends prove the key, mac: and no "
-         "byte can be changed, encrypt: nor read"},
+         "protection of TCP connections; auth: both ends are authenticated, mac: also "
+         "integrity, encrypt: also confidentiality"},
     [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_TEXT, "cpu", NULL, 0, 0,
-                       "where tensors live and what computes on them: cpu (onednn where it is "
+                       "the device that holds and computes tensors: cpu (onednn where it is "
                        "installed, else cpu_ref), onednn, cpu_ref or another module's name"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
-                        "compute threads of a rank; 0: from the cores it may use"},
+                        "compute threads of a rank; 0: all cores that it may use"},
     [CONFIG_CONVOLUTIONS] =
         {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd", NULL, 0, 0,
-         "which convolution kernels of Lockstep the onednn device prefers to oneDNN's where they "
-         "fit, by commas: few, rows, winograd; onednn: none"},
+         "convolution kernels of Lockstep that the onednn device prefers to oneDNN's where they "
+         "apply, separated by commas: few, rows, winograd; onednn: none"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
-                           "what serves operations, before the measured defaults: "
-                           "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], by commas"},
+                           "algorithms of operations, before the measured defaults: "
+                           "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},
     [CONFIG_MODULE_DIR] = {"LOCKSTEP_MODULE_DIR", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
-                           "folder where liblockstep_*.so are looked for first"},
+                           "first folder searched for liblockstep_*.so"},
 };
 
-/* What the launcher tells its ranks: nobody's settings, but nobody's mistakes either. */
+/* Variables that the launcher sets for its ranks; not settings, but known names. */
 static const char *const launcher_names[] = {
     "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
     "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
@@ -82,7 +85,7 @@ const config_entry *config_table(void)
 
 static const char *from_environment(config_id id)
 {
-    const char *value = getenv(table[id].name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *value = getenv(table[id].name); // NOLINT(concurrency-mt-unsafe): no thread sets it
 
     return value != NULL && *value != '\0' ? value : NULL;
 }
@@ -92,7 +95,7 @@ const char *config_origin(config_id id)
     return from_environment(id) != NULL ? "environment" : "default";
 }
 
-/* Whether `value` is one of the words of "auto|shm|tcp". */
+/* Whether `value` is one of the choices of "auto|shm|tcp". */
 static bool is_choice(const char *choices, const char *value)
 {
     const size_t n = strcspn(value, "|");
@@ -117,7 +120,7 @@ ls_status config_text(config_id id, const char **out)
         value = e->default_text;
     if (e->type == CONFIG_TYPE_CHOICE && !is_choice(e->choices, value)) {
         text_printable(shown, sizeof(shown), value);
-        return ls_fail(LS_EINVAL, "%s: \"%s\" is none of %s", e->name, shown, e->choices);
+        return ls_fail(LS_EINVAL, "%s: \"%s\" is not one of %s", e->name, shown, e->choices);
     }
     *out = value;
     return LS_OK;
@@ -167,39 +170,14 @@ static bool is_known(const char *name, size_t n)
     return false;
 }
 
-/* Edits (insert, delete, replace) from `a` to `b`, row by row of the classic table. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[64];
-    const size_t n = strlen(b);
-
-    if (n >= LS_COUNT_OF(row))
-        return SIZE_MAX;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 0; a[i] != '\0'; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i + 1;
-        for (size_t j = 1; j <= n; j++) {
-            const size_t replaced = diagonal + (a[i] != b[j - 1]);
-            const size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
-
-            diagonal = row[j];
-            row[j] = replaced < shorter + 1 ? replaced : shorter + 1;
-        }
-    }
-    return row[n];
-}
-
-/* The setting that a mistyped name was meant for, or NULL. */
+/* The setting that a mistyped name stands for, or NULL. */
 static const char *nearest_setting(const char *name)
 {
     const char *nearest = NULL;
-    size_t least = 3; // two slips at most
+    int least = 3; // at most two typing errors
 
     for (size_t i = 0; i < CONFIG_COUNT; i++) {
-        const size_t distance = edit_distance(name, table[i].name);
+        const int distance = text_edit_distance(name, table[i].name);
 
         if (distance < least) {
             least = distance;
@@ -212,15 +190,15 @@ static const char *nearest_setting(const char *name)
 static void warn_unknown(const char *variable, size_t n)
 {
     char name[64];
-    const char *meant;
+    const char *nearest;
 
     (void)text_format(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
                       variable);
-    meant = nearest_setting(name);
-    if (meant != NULL)
-        ls_log(LS_LOG_WARN, "config", "%s is no setting; perhaps %s was meant", name, meant);
+    nearest = nearest_setting(name);
+    if (nearest != NULL)
+        ls_log(LS_LOG_WARN, "config", "unknown setting %s: did you mean %s?", name, nearest);
     else
-        ls_log(LS_LOG_WARN, "config", "%s is no setting", name);
+        ls_log(LS_LOG_WARN, "config", "unknown setting %s", name);
 }
 
 ls_status config_check(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cores.c - how many cores this process may really use. A container's limit is a cgroup quota that
- * sysconf() and the affinity mask know nothing of; threads above it are throttled, all at once.
+ * cores.c - counts the cores that this process can use. A container's limit is a cgroup quota,
+ * which sysconf() and the affinity mask do not show; threads above it are throttled together.
+ * Called when the number of compute threads is chosen.
  */
 #include "base/thread.h"
 
@@ -17,7 +18,7 @@
 
 #define SMALL_FILE 65536
 
-/* What the affinity mask says; machines may have more cores than a cpu_set_t holds. */
+/* The affinity mask; a machine may have more cores than a cpu_set_t holds. */
 typedef struct affinity {
     int cores;
     uint64_t id; /* equal for equal masks */
@@ -58,7 +59,7 @@ static char *read_value(const char *folder, const char *name)
     return text;
 }
 
-/* Whole cores in quota per period, at least 1: a fraction of a core is no place for a thread. */
+/* Whole cores in quota per period, at least 1. */
 static int quota_cores(const char *quota, const char *period)
 {
     int64_t q;
@@ -72,7 +73,7 @@ static int quota_cores(const char *quota, const char *period)
     return q / p > INT32_MAX ? INT32_MAX : (int)(q / p);
 }
 
-/* The limit that this one folder sets; 0 for none. */
+/* The limit of this folder; 0 = none. */
 static int folder_cores(const char *folder)
 {
     char *quota = read_value(folder, "cpu.max");
@@ -97,8 +98,9 @@ static int folder_cores(const char *folder)
     return cores;
 }
 
-/* The smallest limit of MOUNT/GROUP and all folders between it and MOUNT; 0 for none. Where the
- * group is named as outside of a container its folder does not exist, and the mount alone counts. */
+/* The smallest limit of MOUNT/GROUP and all folders between it and MOUNT; 0 = none. When the
+ * group's name is that outside of the container its folder does not exist; then only the mount
+ * counts. */
 static int group_cores(const char *mount, const char *group)
 {
     const size_t n_mount = strlen(mount);
@@ -131,7 +133,7 @@ static bool has_cpu(const char *list)
     return false;
 }
 
-/* The limit behind one line of /proc/self/cgroup, "ID:CONTROLLERS:GROUP"; 0 for none. */
+/* The limit of one line of /proc/self/cgroup, "ID:CONTROLLERS:GROUP"; 0 = none. */
 static int line_cores(const char *root, char *line)
 {
     char *list = strchr(line, ':');
@@ -154,14 +156,14 @@ static int line_cores(const char *root, char *line)
 
 int cores_in_cgroup(const char *membership, const char *root)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     char *text = NULL;
     char *rest;
     char *line;
     size_t bytes;
     int least = 0;
 
-    ls_error_save(kept); // missing files are no failure here
+    ls_error_save(saved); // missing files are not an error here
     if (file_read(membership, SMALL_FILE, &text, &bytes) != LS_OK)
         text = NULL;
     rest = text;
@@ -172,7 +174,7 @@ int cores_in_cgroup(const char *membership, const char *root)
             least = cores;
     }
     ls_free(text);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     return least;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dtype.c - facts about the element types, and the version.
+ * dtype.c - sizes and names of the element types, and the version of the library; part of the
+ * public API.
  */
 #include <lockstep/base.h>
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file.c - reads whole files, writes files atomically and lists folders; every failure names the
+ * path. Used by all layers, for data sets, checkpoints and /proc.
+ */
 #include "base/file.h"
 
 #include "base/alloc.h"
@@ -15,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The failed call's errno as an error of this path. */
+/* Fails with the errno of the failed call. */
 static ls_status fail_path(const char *path, const char *did)
 {
     const int error = errno;
@@ -42,7 +46,7 @@ static ls_status fail_size(const char *path, size_t max_bytes)
                    text_bytes(most, sizeof(most), max_bytes));
 }
 
-/* Reads to the end of the file, which need not be where fstat() said: files of /proc say 0. */
+/* Reads to the end of the file. fstat() gives only a hint: files of /proc have size 0. */
 static ls_status read_to_end(int fd, const char *path, size_t hint, size_t max_bytes, char **out,
                              size_t *out_bytes)
 {
@@ -51,7 +55,7 @@ static ls_status read_to_end(int fd, const char *path, size_t hint, size_t max_b
     char *data = NULL;
 
     for (;;) {
-        // One byte of the room is for the terminator, one for finding out that this is the end.
+        // One byte more for the terminator, one to detect the end.
         char *more = ls_realloc(data, capacity + 2, 1);
         ssize_t got = 1;
 
@@ -87,7 +91,7 @@ ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_
     struct stat info;
     ls_status st;
 
-    if (max_bytes > SIZE_MAX / 4) // beyond any memory, and doubling it must not overflow
+    if (max_bytes > SIZE_MAX / 4) // larger than any memory; doubling it must not overflow
         max_bytes = SIZE_MAX / 4;
     if (fd < 0)
         return fail_path(path, "open");
@@ -146,7 +150,7 @@ ls_status file_write_all(int fd, const char *path, const void *src, size_t bytes
     return LS_OK;
 }
 
-/* Whether `fd` still is what stands at `path`. */
+/* Whether `path` still names the file of `fd`. */
 static bool is_at_path(int fd, const char *path)
 {
     struct stat by_fd;
@@ -156,9 +160,9 @@ static bool is_at_path(int fd, const char *path)
            by_fd.st_ino == by_path.st_ino;
 }
 
-/* The lock keeps two writers of one path apart; it goes with a killed process. Where a file system
- * has no locks, the caller's order must do. *is_held is false when another writer has renamed or
- * removed the file between open and lock. */
+/* Locks the file against other writers of the path; the lock of a killed process ends with it. A
+ * file system without locks relies on the caller's order. *is_held is false when another writer has
+ * renamed or removed the file between open and lock. */
 static ls_status lock_tmp(const file_atomic *f, bool *is_held)
 {
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -167,7 +171,7 @@ static ls_status lock_tmp(const file_atomic *f, bool *is_held)
     return LS_OK;
 }
 
-/* Removes what a killed process of this user has left at f->tmp. Nothing else is touched. */
+/* Removes the f->tmp of a killed process of this user, and nothing else. */
 static ls_status remove_stale(file_atomic *f)
 {
     struct stat info;
@@ -193,7 +197,7 @@ static ls_status remove_stale(file_atomic *f)
     return st;
 }
 
-/* Makes and locks f->tmp, always as a new file: mode and owner are this process's. */
+/* Creates and locks f->tmp as a new file: mode and owner are this process's. */
 static ls_status open_tmp(file_atomic *f)
 {
     bool is_held = false;
@@ -234,7 +238,7 @@ ls_status file_atomic_probe(const char *path)
     return LS_OK;
 }
 
-/* A rename lasts only when its folder is on the disk too. */
+/* A rename is durable only after an fsync of its folder. */
 static ls_status sync_folder(const char *path)
 {
     char folder[4096];
@@ -270,7 +274,7 @@ ls_status file_atomic_commit(file_atomic *f)
         file_atomic_cancel(f);
         return st;
     }
-    // A forked child may hold a copy of the descriptor, and with it the lock.
+    // a forked child may hold a copy of the descriptor and so of the lock
     (void)flock(f->fd, LOCK_UN);
     file_close(&f->fd);
     return sync_folder(f->path);

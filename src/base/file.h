@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.h - whole reads, atomic writes, and folders. Every error names the path and,
- * where there is one, the offset.
+ * file.h - whole reads, atomic writes, folders. Errors name the path and, where there is one, the
+ * offset.
  */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H
@@ -12,35 +12,35 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Reads a whole regular file of at most max_bytes; *out is terminated with an extra 0 byte and is
- * freed by the caller with ls_free(). */
+/* Reads a whole regular file of at most max_bytes. *out has an extra 0 byte at its end; free it
+ * with ls_free(). */
 LS_MUST_USE ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 
-/* Reads/writes exactly `bytes` at `offset`; EINTR and short counts are handled. LS_EFORMAT when the
- * file ends early. */
+/* Transfers exactly `bytes`; retries EINTR and short counts. LS_EFORMAT when the file ends
+ * early. */
 LS_MUST_USE ls_status file_pread_all(int fd, const char *path, void *dst, size_t bytes,
                                      uint64_t offset);
 LS_MUST_USE ls_status file_write_all(int fd, const char *path, const void *src, size_t bytes);
 
-/* A file that appears whole or not at all: written to PATH.tmp, then fsync, rename, fsync of the
- * folder. A PATH.tmp left by a killed process of this user is replaced; LS_EIO when something else
- * is there. */
+/* A file that appears whole or not at all: writes PATH.tmp, then fsync, rename, fsync of the
+ * folder. Replaces the PATH.tmp of a killed process of this user; LS_EIO for anything else of that
+ * name. */
 typedef struct file_atomic {
     int fd;
     char path[4096];
     char tmp[4104];
 } file_atomic;
 LS_MUST_USE ls_status file_atomic_begin(file_atomic *f, const char *path);
-LS_MUST_USE ls_status file_atomic_commit(file_atomic *f); /* on failure the old file stands */
-void file_atomic_cancel(file_atomic *f);                  /* removes the .tmp; safe after commit */
-/* Whether file_atomic_begin() works for this path now; leaves nothing behind. */
+LS_MUST_USE ls_status file_atomic_commit(file_atomic *f); /* on failure the old file stays */
+void file_atomic_cancel(file_atomic *f); /* removes PATH.tmp; harmless after commit */
+/* Whether file_atomic_begin() would succeed now; leaves nothing behind. */
 LS_MUST_USE ls_status file_atomic_probe(const char *path);
 
-/* Closes if >= 0 and sets to -1. */
+/* Closes *fd if it is >= 0, and sets it to -1. */
 void file_close(int *fd);
 
-/* Reads the beginning of a small file, at most n - 1 bytes, and terminates it. Returns the number of
- * bytes, or -1. For files of /proc and /sys; sets no error text. */
+/* Reads the beginning of a small file, at most n - 1 bytes, and terminates it. Returns the number
+ * of bytes, or -1. For files of /proc and /sys; sets no error text. */
 ssize_t file_read_start(const char *path, char *buf, size_t n);
 
 /* The next entry of a folder, NULL at its end. One thread reads a stream. */

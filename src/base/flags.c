@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flags.c - parses a command line by a table of flags. Values are stored as they are found; the
+ * first error stops. All programs of Lockstep, and the examples, parse with it.
+ */
 #include <lockstep/flags.h>
 
 #include "base/alloc.h"
@@ -10,9 +14,9 @@
 
 #define NAME_MOST 40
 
-/* --- looking a flag up --- */
+/* --- finding a flag --- */
 
-/* The row of a flag with this letter, or with this name of `n` bytes. */
+/* Whether the row has this letter, or this name of `n` bytes. */
 static bool is_flag(const ls_flag *flag, const char *name, size_t n, bool by_letter)
 {
     if (flag->kind == LS_FLAG_ARGUMENT || flag->kind == LS_FLAG_HEADING)
@@ -20,7 +24,7 @@ static bool is_flag(const ls_flag *flag, const char *name, size_t n, bool by_let
     return by_letter ? flag->letter == name[0] : is_flag_name(flag->name, name, n);
 }
 
-/* "-b8" as getopt reads it: a letter and its value, which begins with a digit. */
+/* "-b8": a letter and its value, which begins with a digit, as getopt reads it. */
 static bool has_value_attached(const ls_flag *flag, const char *name)
 {
     return flag->kind != LS_FLAG_BOOL && flag->letter == name[0] && name[1] >= '0' &&
@@ -45,7 +49,7 @@ static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char *
     return NULL;
 }
 
-/* The row of the argument that `n` others stand before. */
+/* The row of the argument that follows `n` others. */
 static const ls_flag *find_argument(const ls_flags *f, int n)
 {
     for (int i = 0; i < n_flags(f); i++)
@@ -54,43 +58,19 @@ static const ls_flag *find_argument(const ls_flags *f, int n)
     return NULL;
 }
 
-/* Levenshtein's distance, for "did you mean". */
-static int edit_distance(const char *a, const char *b)
-{
-    const size_t n = strlen(a);
-    const size_t m = strlen(b);
-    int row[NAME_MOST + 1];
-
-    if (n > NAME_MOST || m > NAME_MOST)
-        return NAME_MOST;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            const int keep = diagonal + (a[i - 1] != b[j - 1]);
-            const int change = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = keep < change ? keep : change;
-        }
-    }
-    return row[m];
-}
-
 static ls_status unknown_flag(const ls_flags *f, const char *arg)
 {
     const char *nearest = NULL;
     char name[NAME_MOST + 1];
-    int least = 4; /* further away is no help */
+    int least = 4; /* a larger distance is no typing error */
     int n;
 
     text_format(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
     n = (int)strlen(name + strspn(name, "-"));
-    least = n < least ? n : least; // nor is a name that shares no letter
+    least = n < least ? n : least; // nor is a name without a common letter
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
-        const int distance = edit_distance(name + strspn(name, "-"), flag->name);
+        const int distance = text_edit_distance(name + strspn(name, "-"), flag->name);
         if (flag->help != NULL && flag->kind != LS_FLAG_HEADING && distance < least) {
             least = distance;
             nearest = flag->name;
@@ -170,7 +150,7 @@ static ls_status set_value(const ls_flag *flag, const char *text)
     return ls_fail(LS_EINTERNAL, "flag --%s has no kind", flag->name);
 }
 
-/* Takes argv[*i] and, where the flag wants one, the value behind it. */
+/* Handles argv[*i] and, when the flag has a separate value, the next argument. */
 static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
 {
     const char *value;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flags_help.c - the help text of a flag table: flags under their headings, the names of their
- * values, their meaning and defaults, broken into lines that fit the terminal.
+ * flags_help.c - prints the help text of a flag table: flags under their headings with value names,
+ * meaning and defaults, wrapped to the width of the terminal. ls_flags_help() is its only entry.
  */
 #include <lockstep/flags.h>
 
@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 enum {
-    COLUMNS_USUAL = 80, /* where the text is not for a terminal */
+    COLUMNS_USUAL = 80, /* for output that is not a terminal */
     COLUMNS_MOST = 100, /* longer lines are hard to read */
     COLUMNS_LEAST = 30,
-    COLUMNS_NARROW = 72, /* below: the meaning of a flag is under it, not beside it */
+    COLUMNS_NARROW = 72, /* below this the meaning is printed under the flag, not beside it */
     MEANING_AT = 28,
     MEANING_AT_NARROW = 8,
     LEFT_MOST = 96
@@ -28,7 +28,7 @@ enum {
 typedef struct page {
     text_buf text;
     int width;
-    int column; /* of the line that is being written */
+    int column; /* of the current line */
 } page;
 
 static void begin_line(page *p, int indent)
@@ -49,7 +49,7 @@ static void add_text(page *p, const char *text, int n)
     p->column += n;
 }
 
-/* The words of `text`, in as many lines as they need; all but the first begin at `indent`. */
+/* Writes the words of `text` in lines; all but the first begin at column `indent`. */
 static void add_words(page *p, const char *text, int indent)
 {
     while (*text != 0) {
@@ -70,7 +70,7 @@ static void add_words(page *p, const char *text, int indent)
 
 /* --- one flag --- */
 
-/* A help that begins with a word in backquotes names the value by it; *meaning is the rest. */
+/* The name of the value: a leading word in backquotes, which *meaning then skips. */
 static int value_name(const ls_flag *flag, const char **name, const char **meaning)
 {
     const char *end = flag->help[0] == '`' ? strchr(flag->help + 1, '`') : NULL;
@@ -88,7 +88,7 @@ static int value_name(const ls_flag *flag, const char **name, const char **meani
     return (int)strlen(*name);
 }
 
-/* "-b, --batch-size N"; gives what the flag means. */
+/* "-b, --batch-size N"; returns the meaning of the flag. */
 static const char *flag_usage(const ls_flag *flag, char left[LEFT_MOST])
 {
     const char *name;
@@ -151,9 +151,9 @@ static void add_flag(page *p, const ls_flag *flag)
     end_line(p);
 }
 
-/* --- all of it --- */
+/* --- the whole text --- */
 
-/* An earlier row has the same name. */
+/* Whether an earlier row has the same name. */
 static bool is_hidden(const ls_flags *f, int i)
 {
     for (int k = 0; k < i; k++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * half.h - fp16 and bf16 to and from float32: round to nearest even, subnormals kept, NaN stays a
- * quiet NaN, overflow gives infinity. Portable; fast versions must give the same bits.
+ * half.h - converts fp16 and bf16 to and from float32: round to nearest even, subnormals are
+ * preserved, NaN stays a quiet NaN, overflow gives infinity. Portable; vectorised versions must
+ * give the same bits.
  */
 #ifndef LS_BASE_HALF_H
 #define LS_BASE_HALF_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json.c - jansson behind our own face. A json_value is a json_t under another name.
+ * json.c - wraps jansson: a json_value is a json_t. Input is limited in depth and must be UTF-8;
+ * output is independent of the locale. Used for reports, metrics, safetensors headers and traces.
  */
 #include "base/json.h"
 
@@ -18,8 +19,8 @@ static json_value *from_jansson(json_t *v)
     return (json_value *)v;
 }
 
-/* jansson's readers take non-const pointers for counting references, which borrowing does not do.
- */
+/* jansson's readers take non-const pointers for reference counts, which borrowing does not
+ * change. */
 static json_t *to_jansson(const json_value *v)
 {
     union {
@@ -30,8 +31,8 @@ static json_t *to_jansson(const json_value *v)
     return pun.out;
 }
 
-/* Whether brackets outside of strings nest deeper than MAX_DEPTH; jansson itself allows 2048 frames
- * of recursion. Gives the place of the bracket that is too much. */
+/* Whether brackets outside of strings nest deeper than MAX_DEPTH, and where; jansson itself
+ * recurses up to 2048 levels. */
 static bool is_too_deep(const char *text, size_t bytes, size_t *line, size_t *column)
 {
     size_t depth = 0;
@@ -177,8 +178,8 @@ void json_begin(json_writer *w, text_buf *out)
     *w = (json_writer){.out = out};
 }
 
-/* Length of the UTF-8 character at s, 0 for bytes that are none (overlong forms and surrogates
- * among them): JSON has no other encoding. */
+/* Length of the UTF-8 character at s, 0 for invalid bytes, overlong forms and surrogates included:
+ * JSON has no other encoding. */
 static size_t utf8_length(const unsigned char *s)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -224,7 +225,7 @@ static void append_string(text_buf *out, const char *s)
     text_append_bytes(out, "\"", 1);
 }
 
-/* What stands before a value: the comma, and the key with its colon. */
+/* The comma before a value, and its key with the colon. */
 static void begin_item(json_writer *w, const char *key)
 {
     const uint64_t level = (uint64_t)1 << w->depth;
@@ -266,7 +267,7 @@ void json_put_int(json_writer *w, const char *key, int64_t value)
     text_append(w->out, "%lld", (long long)value);
 }
 
-/* The shortest form that reads back as the same value, whatever the program's locale. */
+/* The shortest text that parses to the same value, in any locale. */
 static void format_real(char *text, size_t n, double value)
 {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -279,7 +280,7 @@ static void format_real(char *text, size_t n, double value)
     }
     (void)uselocale(before);
     freelocale(c_locale);
-    // A whole number must come back as a real.
+    // a whole number must parse as a real
     if (strpbrk(text, ".e") == NULL)
         (void)strncat(text, ".0", n - strlen(text) - 1);
 }
@@ -310,7 +311,7 @@ static void put_members(json_writer *w, const json_value *value)
         json_put_value(w, key, member);
 }
 
-/* No deeper than what json_parse() takes. */
+/* No deeper than json_parse() accepts. */
 void json_put_value(json_writer *w, const char *key, const json_value *value)
 {
     switch (json_kind_of(value)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c - a line is made on the stack and leaves with one write(), so that lines of threads and of
- * ranks that share a pipe do not mix.
+ * log.c - composes each line on the stack and writes it with one write(), so that lines of threads
+ * and of ranks that share a pipe do not mix. All modules log through ls_log().
  */
 #include "base/log.h"
 
@@ -20,7 +20,7 @@
 
 #define MAX_RULES       32
 #define COMPONENT_BYTES 24
-#define LINE_BYTES      2048 /* below PIPE_BUF: a pipe takes it whole */
+#define LINE_BYTES      2048 /* below PIPE_BUF: a pipe writes it atomically */
 
 typedef struct rule {
     char component[COMPONENT_BYTES];
@@ -39,8 +39,8 @@ static bool is_configured;
 static char rank_text[32];
 static int rank_set;
 
-// The most talkative level of any component; -1 until LOCKSTEP_LOG has been read. Relaxed: it only
-// spares the lock, under which everything is looked at again.
+// The highest level of any component; -1 until LOCKSTEP_LOG has been read. Relaxed: it only avoids
+// the lock for lines that no component prints.
 static atomic_int most_level = -1;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
@@ -57,7 +57,7 @@ static bool find_level(const char *name, ls_log_level *out)
     return false;
 }
 
-/* Whether `name` begins with a component's name that ends at `end`. */
+/* Whether `name` begins with the component name that ends at `end`. */
 static bool is_component(const char *name, const char *end)
 {
     const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
@@ -65,7 +65,7 @@ static bool is_component(const char *name, const char *end)
     return n > 0 && name + n == end && n < COMPONENT_BYTES;
 }
 
-/* Takes one item, "info" or "comm=debug", into the set. */
+/* Adds one item, "info" or "comm=debug", to the set. */
 static ls_status parse_item(char *item, rule_set *set)
 {
     char shown[64];
@@ -134,16 +134,16 @@ ls_status log_configure(const char *spec)
     return LS_OK;
 }
 
-/* Reads LOCKSTEP_LOG at the first line. A bad value must not cost the lines that would explain it,
- * so the default stands in; config_check() is who refuses it. */
+/* Reads LOCKSTEP_LOG at the first line. With an invalid value the default applies, so that lines
+ * which explain it are printed; config_check() refuses the value. */
 static void configure_once(void)
 {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no thread sets it
     const char *spec = getenv(config_table()[CONFIG_LOG].name);
     rule_set set = {.standard = LS_LOG_WARN};
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     (void)pthread_mutex_lock(&lock);
     if (!is_configured) {
         if (spec != NULL && *spec != '\0' && parse_spec(spec, &set) != LS_OK)
@@ -151,7 +151,7 @@ static void configure_once(void)
         activate(&set);
     }
     (void)pthread_mutex_unlock(&lock);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
 }
 
 int ls_log_enabled(ls_log_level level, const char *component)
@@ -198,11 +198,11 @@ int log_rank(void)
 // NOLINTNEXTLINE(readability-non-const-parameter): written by the builtin
 bool log_every(int64_t *last_ms, int64_t interval_ms)
 {
-    // 0 stands for "never", and the clock may be at 0.
+    // 0 means "never", and the clock may be at 0.
     const int64_t now = ls_now_ms() + 1;
     int64_t last = __atomic_load_n(last_ms, __ATOMIC_RELAXED);
 
-    // Relaxed: threads that share a call site only must not both win.
+    // Relaxed: of the threads that share a call site only one may log.
     if (last != 0 && now - last < interval_ms)
         return false;
     return __atomic_compare_exchange_n(last_ms, &last, now, false, __ATOMIC_RELAXED,
@@ -226,7 +226,8 @@ static size_t put_head(char *line, size_t n, ls_log_level level, const char *com
                               rank, component));
 }
 
-/* Keeps what comes from files and peers from breaking the line or steering the terminal. */
+/* Replaces control characters from files and peers, which would break the line or control the
+ * terminal. */
 static void strip_controls(char *text)
 {
     unsigned char *p = (unsigned char *)text;
@@ -255,20 +256,20 @@ void ls_log(ls_log_level level, const char *component, const char *format, ...)
     const int saved = errno;
     char line[LINE_BYTES];
     size_t used;
-    size_t room;
+    size_t capacity;
     int length;
     va_list args;
 
     if (format == NULL || !ls_log_enabled(level, component))
         return;
     used = put_head(line, sizeof(line) - 1, level, component);
-    room = sizeof(line) - 1 - used; // one byte stays for the newline
+    capacity = sizeof(line) - 1 - used; // one byte is for the newline
     va_start(args, format);
-    length = vsnprintf(line + used, room, format, args);
+    length = vsnprintf(line + used, capacity, format, args);
     va_end(args);
     if (length < 0)
         line[used] = '\0';
-    else if ((size_t)length >= room)
+    else if ((size_t)length >= capacity)
         memcpy(line + sizeof(line) - 5, "...", 4);
     strip_controls(line);
     used = strlen(line);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - the library's side of <lockstep/log.h>: whose lines they are, and the rate limit.
+ * log.h - the library's side of <lockstep/log.h>: the rank in log lines, and the rate limit.
  */
 #ifndef LS_BASE_LOG_H
 #define LS_BASE_LOG_H
@@ -9,16 +9,17 @@
 
 #include <stdbool.h>
 
-/* Puts "rank3/8" in this process's lines; size 0 takes it away. Thread-safe. */
+/* Adds "rank3/8" to this process's lines; size 0 removes it. Thread-safe. */
 void log_set_rank(int rank, int size);
 
 /* The rank that was set last; 0 without one. Thread-safe. */
 int log_rank(void);
 
-/* Parses LOCKSTEP_LOG's grammar ("info", "warn,comm=debug"); LS_EINVAL names the bad part. */
+/* Parses the grammar of LOCKSTEP_LOG ("info", "warn,comm=debug"); LS_EINVAL names the invalid
+ * part. */
 LS_MUST_USE ls_status log_configure(const char *spec);
 
-/* True once per interval_ms for this *last (zero-initialised, owned by the call site). */
+/* True once per interval_ms for this *last_ms (zero-initialised, owned by the call site). */
 bool log_every(int64_t *last_ms, int64_t interval_ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c - linear probing. A removed entry leaves a tombstone, so that probes go on past it; a
- * rehash, at three quarters full, drops them.
+ * map.c - linear probing. A removed entry leaves a tombstone, so that probes continue past it; a
+ * rehash at three quarters full drops the tombstones. The hub's store and the head use it.
  */
 #include "base/map.h"
 
@@ -31,7 +31,7 @@ static bool has_key(const byte_map_slot *slot, uint64_t hash, const void *key, s
            (key_bytes == 0 || memcmp(slot->key, key, key_bytes) == 0);
 }
 
-/* The slot of this key, or NULL. Ends, because a quarter of all slots is free. */
+/* The slot of this key, or NULL. Terminates, because a quarter of the slots is free. */
 static byte_map_slot *find_slot(const byte_map *m, const void *key, size_t key_bytes)
 {
     const uint64_t hash = hash_key(key, key_bytes);
@@ -46,7 +46,7 @@ static byte_map_slot *find_slot(const byte_map *m, const void *key, size_t key_b
     return NULL;
 }
 
-/* The first free slot or tombstone on this hash's way. */
+/* The first free slot or tombstone in this hash's probe sequence. */
 static byte_map_slot *open_slot(byte_map_slot *slots, size_t n_slots, uint64_t hash)
 {
     const size_t mask = n_slots - 1;
@@ -57,15 +57,15 @@ static byte_map_slot *open_slot(byte_map_slot *slots, size_t n_slots, uint64_t h
     return &slots[i];
 }
 
-/* Makes room for one more; the map is as before when there is no memory. */
-static bool make_room(byte_map *m)
+/* Reserves a slot for one more entry; without memory the map is unchanged. */
+static bool reserve(byte_map *m)
 {
     size_t n_slots = m->n_slots == 0 ? 8 : m->n_slots;
     byte_map_slot *slots;
 
     if (m->n_slots != 0 && m->n_used + 1 <= m->n_slots - m->n_slots / 4)
         return true;
-    // With few live entries it is the tombstones that fill the table.
+    // with few live entries the tombstones fill the table
     if (m->count >= n_slots / 2)
         n_slots *= 2;
     slots = ls_calloc(n_slots, sizeof(*slots));
@@ -82,14 +82,14 @@ static bool make_room(byte_map *m)
     return true;
 }
 
-/* Adds a key that is not in the map. */
+/* Adds a key that the map does not have. */
 static ls_status add_entry(byte_map *m, const void *key, size_t key_bytes, void *value)
 {
     void *copy = ls_calloc(key_bytes, 1);
     byte_map_slot *slot;
     uint64_t hash;
 
-    if (copy == NULL || !make_room(m)) {
+    if (copy == NULL || !reserve(m)) {
         ls_free(copy);
         return ls_fail(LS_ENOMEM, "no memory for a map of %zu entries", m->count + 1);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.h - string (byte-string) keys to pointers, and an intrusive doubly linked list.
+ * map.h - a hash map from byte strings to pointers, and an intrusive doubly linked list.
  */
 #ifndef LS_BASE_MAP_H
 #define LS_BASE_MAP_H
@@ -21,10 +21,10 @@ typedef struct byte_map {
 /* Sets or replaces. *old (may be NULL) gets the replaced value or NULL. */
 LS_MUST_USE ls_status byte_map_set(byte_map *m, const void *key, size_t key_bytes, void *value,
                                    void **old);
-void *byte_map_get(const byte_map *m, const void *key, size_t key_bytes); /* NULL: absent */
+void *byte_map_get(const byte_map *m, const void *key, size_t key_bytes); /* NULL = absent */
 void *byte_map_remove(byte_map *m, const void *key, size_t key_bytes);    /* the value, or NULL */
-/* Walks all entries in no particular order: start with *cursor = 0; false at the end. The map must
- * not be changed meanwhile. */
+/* Iterates over all entries in no particular order: start with *cursor = 0; false at the end. The
+ * map must not change meanwhile. */
 bool byte_map_next(const byte_map *m, size_t *cursor, const void **key, size_t *key_bytes,
                    void **value);
 void byte_map_free(byte_map *m);
@@ -63,7 +63,7 @@ static inline void list_remove(list_node *node)
 }
 
 #define list_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
-// NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared cannot stand in them
+// NOLINTBEGIN(bugprone-macro-parentheses): a declared name cannot be in parentheses
 #define list_for_each(it, head)                                                                    \
     for (list_node *it = (head)->next; (it) != (head); (it) = (it)->next)
 // NOLINTEND(bugprone-macro-parentheses)

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.c - searches three folders for a module and opens it with dlopen(). The devices of tensor/
+ * and the backends of comm/ are loaded with it.
+ */
 #include "base/module.h"
 
 #include "base/config.h"
@@ -11,15 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char here; // in the object that this code was linked into
+static const char here; // an address in the object that contains this code
 
-/* The folder of that object; `buf` holds PATH_MAX bytes. */
+/* The folder of that object; `buf` has PATH_MAX bytes. */
 static bool own_folder(char *buf)
 {
     Dl_info info;
     char *slash;
 
-    // A program's own path may be relative to where it was started; its true one is the kernel's.
+    // A program's path may be relative to its start folder; the kernel has the absolute one.
     if (dladdr(&here, &info) == 0 || info.dli_fname == NULL)
         return false;
     if (realpath(info.dli_fname, buf) == NULL && realpath("/proc/self/exe", buf) == NULL)
@@ -31,7 +35,7 @@ static bool own_folder(char *buf)
     return true;
 }
 
-/* Where modules may lie. */
+/* The folders to search. */
 typedef struct module_folders {
     const char *list[3];
     int n;
@@ -57,7 +61,7 @@ static ls_status find_folders(module_folders *f)
     return LS_OK;
 }
 
-/* The first FOLDER/liblockstep_NAME.so that there is, in `path`. */
+/* Sets `path` to the first existing FOLDER/liblockstep_NAME.so. */
 static ls_status find_file(const char *name, char *path)
 {
     module_folders f;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.c - brings a caller's options struct to the size that this library knows.
+ * options.c - brings a caller's options struct to the size that this library knows. Every public
+ * function with options calls it first.
  */
 #include "base/options.h"
 
 #include <string.h>
 
-/* No options struct grows by more; a larger size is that of a struct whose caller has not set it.
-   */
+/* No options struct grows by more; a larger size means that the caller has not set it. */
 #define MOST_UNKNOWN_BYTES 4096
 
 static ls_status check_unknown(const char *name, const unsigned char *given, size_t given_bytes,

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_id.c - parses /proc, which is the only source for the identity, state and age of other
+ * processes. A process that is not proven to be dead counts as alive. Used by net/, launch/ and
+ * store/.
+ */
 #include "base/process_id.h"
 
 #include "base/file.h"
@@ -16,7 +21,8 @@
 
 /* --- /proc/PID/stat --- */
 
-/* The number that begins at *at, which must end at a blank, the end or `stop`; *at is then behind it. */
+/* Reads the number at *at, which must end at `stop`, a line feed or the end; *at then points behind
+ * it. */
 static bool take_number(const char **at, char stop, uint64_t *out)
 {
     uint64_t value = 0;
@@ -36,7 +42,7 @@ static bool take_number(const char **at, char stop, uint64_t *out)
     return true;
 }
 
-/* Steps over `n` fields. */
+/* Skips `n` fields. */
 static const char *skip_fields(const char *at, int n)
 {
     for (; n > 0; n--) {
@@ -49,7 +55,8 @@ static const char *skip_fields(const char *at, int n)
 bool process_stat_parse(const char *stat, process_stat *out)
 {
     const char *open_at = strchr(stat, '(');
-    const char *end = strrchr(stat, ')'); /* the name may hold any of these characters itself */
+    /* The program's name may contain any of these characters. */
+    const char *end = strrchr(stat, ')');
     char name[sizeof(out->name)];
     uint64_t parent;
     uint64_t user;
@@ -143,7 +150,8 @@ bool process_id_equal(const process_id *a, const process_id *b)
     return a->pid == b->pid && a->start == b->start && a->pid_ns == b->pid_ns;
 }
 
-/* "NSpid:" lists this process's number in the namespace of /proc, and in each further one down to its own. */
+/* "NSpid:" lists the pids of this process in the namespace of /proc and in each inner one, down to
+ * its own. */
 static bool has_one_number(const char *root)
 {
     char path[PATH_MAX];
@@ -154,7 +162,7 @@ static bool has_one_number(const char *root)
     if (file_read_start(path, status, sizeof(status)) <= 0)
         return false;
     line = strstr(status, "\nNSpid:");
-    if (line == NULL) /* before 4.1, where nobody can tell */
+    if (line == NULL) /* before Linux 4.1: unknown */
         return false;
     line += strlen("\nNSpid:");
     line += strspn(line, "\t ");
@@ -203,14 +211,15 @@ process_liveness process_id_liveness(const char *root, uint64_t pid_ns, const pr
     if (process_stat_read(root, id->pid, &facts))
         return facts.start == id->start && !process_stat_has_exited(&facts) ? PROCESS_ALIVE
                                                                             : PROCESS_DEAD;
-    /* /proc may hide the processes of others; the number is free only if nobody at all has it. */
+    /* /proc may hide the processes of other users; the pid is free only if no process at all has
+     * it. */
     return kill(id->pid, 0) != 0 && errno == ESRCH ? PROCESS_DEAD : PROCESS_ALIVE;
 }
 
 pid_t process_outer_pid(void)
 {
     const char *text =
-        getenv(PROCESS_OUTER_PID_ENV); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        getenv(PROCESS_OUTER_PID_ENV); // NOLINT(concurrency-mt-unsafe): no thread sets it
     uint64_t inner;
     uint64_t outer;
 

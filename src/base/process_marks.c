@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_marks.c - scans an environment for two variables without holding it in memory. lockstep
+ * clean, check and the guardian find the processes of a job with it.
+ */
 #include "base/process_marks.h"
 
 #include "base/text.h"
@@ -9,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names of jobs are printed and given back as arguments: letters and digits. */
+/* Names of jobs are printed and passed as arguments: letters and digits only. */
 bool process_is_job_name(const char *text)
 {
     const size_t n =
@@ -24,7 +28,7 @@ static void take_entry(mark_scan *scan)
     static const char agent[] = PROCESS_AGENT_ID_ENV "=";
 
     if (scan->n >= sizeof(scan->entry))
-        return; /* too long for any of them */
+        return; /* longer than any of the variables */
     scan->entry[scan->n] = 0;
     if (text_starts(scan->entry, job) && process_is_job_name(scan->entry + sizeof(job) - 1))
         text_format(scan->job, sizeof(scan->job), "%s", scan->entry + sizeof(job) - 1);
@@ -57,7 +61,7 @@ void process_marks_read(const char *root, pid_t pid, mark_scan *scan)
     text_format(path, sizeof(path), "%s/proc/%d/environ", root, (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return; /* gone, or not ours to read */
+        return; /* exited, or of another user */
     do {
         n = read(fd, piece, sizeof(piece));
         if (n > 0)

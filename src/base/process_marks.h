@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process_marks.h - which job a process belongs to, and which agent started it, as its environment
- * says. Every process of a job inherits these variables (launch/agent/rank_env.c sets them).
+ * process_marks.h - reads the job and the agent of a process from its environment. Every process of
+ * a job inherits these variables (launch/agent/rank_env.c sets them).
  */
 #ifndef LS_BASE_PROCESS_MARKS_H
 #define LS_BASE_PROCESS_MARKS_H
@@ -16,21 +16,22 @@
 
 #define PROCESS_JOB_BYTES 32
 
-/* Feed the file /proc/PID/environ in pieces of any size, then a zero byte. Zero-initialise. */
+/* Feed it the file /proc/PID/environ in pieces of any size, then a zero byte. Zero-initialise. */
 typedef struct mark_scan {
-    char entry[128]; /* what there is of the current entry */
+    char entry[128]; /* the current entry so far */
     size_t n;
-    char job[PROCESS_JOB_BYTES]; /* "": none, or no name of a job */
+    char job[PROCESS_JOB_BYTES]; /* "" = none, or an invalid name */
     char agent[PROCESS_ID_TEXT_MAX];
 } mark_scan;
 
 void mark_scan_feed(mark_scan *scan, const char *bytes, size_t n);
 
-/* The marks of a process; empty ones where its environment cannot be read. `root` is what stands
- * before "/proc". */
+/* The marks of a process; empty when its environment cannot be read. `root` is the prefix of
+ * "/proc". */
 void process_marks_read(const char *root, pid_t pid, mark_scan *scan);
 
-/* Whether a text may be printed and given back as the name of a job: letters, digits, '-', '_'. */
+/* Whether a text is a valid job name, safe to print and to pass as an argument: letters, digits,
+ * '-', '_'. */
 bool process_is_job_name(const char *text);
 
 #endif

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_text.c - the texts of process_text.h, for messages of net/, launch/ and diagnose/.
+ */
 #include "base/process_text.h"
 
 #include "base/text.h"

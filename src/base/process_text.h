@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process_text.h - users and ages of processes in words.
+ * process_text.h - formats users and ages of processes.
  */
 #ifndef LS_BASE_PROCESS_TEXT_H
 #define LS_BASE_PROCESS_TEXT_H
@@ -12,7 +12,7 @@
 /* "42 s", "12 min", "3 h", "5 days" */
 const char *process_age_text(char *buf, size_t n, int64_t seconds);
 
-/* "bob", or "user 1001" where the number has no name. */
+/* "bob", or "user 1001" for a uid without a name. */
 const char *process_user_text(char *buf, size_t n, uid_t uid);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rng.c - D. Blackman, S. Vigna, "Scrambled linear pseudorandom number generators" (xoshiro256**);
- * G. Steele et al., "Fast splittable pseudorandom number generators" (splitmix64).
+ * G. Steele et al., "Fast splittable pseudorandom number generators" (splitmix64). Used by
+ * initialisation, dropout, sampling and augmentation.
  *
- * libm's log and cos may differ in the last bit from one processor to the next, so the normal
- * distribution has its own, made of operations that IEEE 754 fixes to the bit.
+ * libm's log and cos may differ in the last bit between processors, so the normal distribution uses
+ * its own, composed of operations that IEEE 754 defines to the bit.
  */
 #include "base/rng.h"
 
@@ -82,7 +83,7 @@ static double log_fixed(double x)
     }
     z = (m - 1) / (m + 1);
     z2 = z * z;
-    // |z| < 0.1716: the first term left out is below 1e-17 of the sum.
+    // |z| < 0.1716: the first omitted term is below 1e-17 of the sum.
     for (size_t i = 0; i < LS_COUNT_OF(odd); i++)
         sum = sum * z2 + odd[i];
     return (double)exponent * 0.6931471805599453 + 2 * z * sum;
@@ -91,7 +92,7 @@ static double log_fixed(double x)
 /* cos(2 pi t) for t in [0, 1), by Taylor's series on an eighth of the circle. */
 static double cos_turns(double t)
 {
-    // 1 / (n (n - 1)) from the innermost n on: even n for the cosine, odd ones for the sine
+    // 1 / (n (n - 1)) from the innermost n on: even n for the cosine, odd n for the sine
     static const double factors[2][8] = {
         {1.0 / 240, 1.0 / 182, 1.0 / 132, 1.0 / 90, 1.0 / 56, 1.0 / 30, 1.0 / 12, 1.0 / 2},
         {1.0 / 272, 1.0 / 210, 1.0 / 156, 1.0 / 110, 1.0 / 72, 1.0 / 42, 1.0 / 20, 1.0 / 6}};

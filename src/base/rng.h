@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rng.h - seeded, platform-independent random numbers (xoshiro256**, seeded by splitmix64), and the
- * counter-based hash that data loading uses so that (seed, epoch, index) alone decides a sample.
- * Not for keys: those come from net/.
+ * counter-based hash by which (seed, epoch, index) alone decides a sample. Not for keys: see
+ * net/key.h.
  */
 #ifndef LS_BASE_RNG_H
 #define LS_BASE_RNG_H
@@ -22,10 +22,10 @@ uint64_t ls_rng_below(ls_rng *rng, uint64_t bound);
 double ls_rng_double(ls_rng *rng);
 /* Standard normal (Box-Muller). */
 double ls_rng_normal(ls_rng *rng);
-/* A well-mixed 64-bit value of three: the same on every machine. */
+/* Mixes three values to 64 bits, the same on every machine. */
 uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c);
 
-/* What ls_hash3 mixes its numbers with, for loops over its second one: ls_hash3(a, b, c) is
+/* The increment of ls_hash3(), for loops over its second argument: ls_hash3(a, b, c) is
  * ls_mix(ls_mix(ls_mix(a + LS_GOLDEN) + b + LS_GOLDEN) + c + LS_GOLDEN). */
 #define LS_GOLDEN 0x9E3779B97F4A7C15U
 
@@ -37,7 +37,7 @@ static inline uint64_t ls_mix(uint64_t v)
     return v ^ v >> 31;
 }
 
-/* FNV-1a with a final mix, for tables and signatures; not against attackers. */
+/* FNV-1a with a final mix, for tables and signatures; not secure against attackers. */
 uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed);
 
 #endif

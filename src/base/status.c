@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * status.c - the thread's error text. It is a fixed buffer, so that telling about "no memory" needs
- * none.
+ * status.c - the thread's error text, in a fixed per-thread buffer, so that "no memory" needs none.
+ * Every failing function sets it through ls_fail().
  */
 #include "base/status.h"
 
@@ -58,7 +58,7 @@ const char *ls_status_text(ls_status status)
     return "unknown status";
 }
 
-/* Ends a text that did not fit in "...", without leaving half of a UTF-8 character before it. */
+/* Ends a cut text in "...", without half of a UTF-8 character before it. */
 static void mark_cut(char *text, size_t capacity)
 {
     size_t end = capacity - 4;
@@ -70,7 +70,7 @@ static void mark_cut(char *text, size_t capacity)
 
 static void set_text(const char *format, va_list args) LS_PRINTF(1, 0);
 
-/* Formats beside the old text, since an argument may well be ls_last_error() itself. */
+/* Formats beside the old text: an argument may be ls_last_error() itself. */
 static void set_text(const char *format, va_list args)
 {
     char made[LS_ERROR_BYTES];
@@ -95,7 +95,7 @@ ls_status ls_vfail(ls_status status, const char *format, va_list args)
     return status;
 }
 
-// In parentheses, as the analyzer sees macros of these names.
+// In parentheses, because the analyzer sees macros of these names.
 ls_status(ls_fail)(ls_status status, const char *format, ...)
 {
     va_list args;
@@ -106,14 +106,14 @@ ls_status(ls_fail)(ls_status status, const char *format, ...)
     return status;
 }
 
-/* Puts `sep` and `tail` after what error_text holds; the tail gives way when both do not fit. */
+/* Appends `sep` and `tail` to error_text; the tail is cut when both do not fit. */
 static void append_text(const char *sep, const char *tail)
 {
     const size_t used = strlen(error_text);
-    const size_t room = sizeof(error_text) - used;
-    const int length = snprintf(error_text + used, room, "%s%s", sep, tail);
+    const size_t capacity = sizeof(error_text) - used;
+    const int length = snprintf(error_text + used, capacity, "%s%s", sep, tail);
 
-    if (length >= 0 && (size_t)length >= room)
+    if (length >= 0 && (size_t)length >= capacity)
         mark_cut(error_text, sizeof(error_text));
 }
 
@@ -147,14 +147,14 @@ ls_status(ls_fail_errno)(const char *format, ...)
     return LS_ESYSTEM;
 }
 
-void ls_error_save(char *kept)
+void ls_error_save(char *saved)
 {
-    memcpy(kept, error_text, LS_ERROR_BYTES);
+    memcpy(saved, error_text, LS_ERROR_BYTES);
 }
 
-void ls_error_restore(const char *kept)
+void ls_error_restore(const char *saved)
 {
-    memcpy(error_text, kept, LS_ERROR_BYTES);
+    memcpy(error_text, saved, LS_ERROR_BYTES);
 }
 
 const char *ls_errno_text(int error)
@@ -178,7 +178,7 @@ void ls_assert_failed(const char *expr, const char *file, int line)
         text[length - 1] = '\n';
     }
     if (length > 0 && write(STDERR_FILENO, text, (size_t)length) < 0) {
-        // Nothing is left to tell it to.
+        // no other way to report is left
     }
     abort();
 }

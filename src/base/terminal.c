@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the kernel for a terminal's size at each call, because a window's size changes. */
+/*
+ * terminal.c - asks the kernel for the size of a terminal at each call, because a window's size
+ * changes.
+ */
 #include "base/terminal.h"
 
 #include <sys/ioctl.h>

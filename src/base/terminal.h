@@ -5,7 +5,7 @@
 #ifndef LS_BASE_TERMINAL_H
 #define LS_BASE_TERMINAL_H
 
-/* Columns of the terminal behind `fd`; 0: it is no terminal, or one that does not tell its size. */
+/* Columns of the terminal behind `fd`; 0 = not a terminal, or of unknown size. */
 int terminal_columns(int fd);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.c - no result here depends on the locale that a program has set.
+ * text.c - strings, numbers and printable text. No result depends on the locale of the program.
+ * Used by every module.
  */
 #include "base/text.h"
 
@@ -9,16 +10,17 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define QUOTED_BYTES 64 /* as much of a bad value as an error text shows */
+#define QUOTED_BYTES 64 /* the part of an invalid value that an error text shows */
 
-/* Makes room for `extra` more bytes and the terminator. */
-static bool make_room(text_buf *t, size_t extra)
+/* Reserves `extra` more bytes and the terminator. */
+static bool reserve(text_buf *t, size_t extra)
 {
     size_t capacity = t->capacity < 64 ? 64 : t->capacity;
     char *data;
@@ -41,7 +43,7 @@ static bool make_room(text_buf *t, size_t extra)
 
 void text_append_bytes(text_buf *t, const char *bytes, size_t n)
 {
-    if (!make_room(t, n))
+    if (!reserve(t, n))
         return;
     if (n > 0)
         memcpy(t->data + t->length, bytes, n);
@@ -61,7 +63,7 @@ void text_append(text_buf *t, const char *format, ...)
         t->failed = true;
         return;
     }
-    if (!make_room(t, (size_t)length))
+    if (!reserve(t, (size_t)length))
         return;
     va_start(args, format);
     (void)vsnprintf(t->data + t->length, (size_t)length + 1, format, args);
@@ -92,7 +94,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads the digits at s; the end in *end. False when there is none or they exceed `max`. */
+/* Reads the digits at s; *end points behind them. False when there are none or they exceed
+ * `max`. */
 static bool read_digits(const char *s, uint64_t max, const char **end, uint64_t *out)
 {
     uint64_t value = 0;
@@ -164,7 +167,7 @@ ls_status text_parse_double(const char *s, const char *what, double min, double 
     return ls_fail(LS_EINVAL, "%s: \"%s\" is not a number from %g to %g", what, shown, min, max);
 }
 
-/* The binary multiple that a size ends in: 0 for an unknown one. */
+/* The binary multiple of a size suffix: 0 for an unknown one. */
 static unsigned suffix_bits(const char *suffix, bool *is_known)
 {
     static const char letters[] = "KMGT";
@@ -211,7 +214,7 @@ ls_status text_parse_bool(const char *s, const char *what, bool *out)
         }
     }
     text_printable(shown, sizeof(shown), s);
-    return ls_fail(LS_EINVAL, "%s: \"%s\" is none of 1, 0, true, false, yes, no, on, off", what,
+    return ls_fail(LS_EINVAL, "%s: \"%s\" is not one of 1, 0, true, false, yes, no, on, off", what,
                    shown);
 }
 
@@ -246,7 +249,7 @@ const char *text_bytes(char *buf, size_t n, uint64_t bytes)
     return text_format(buf, n, "%" PRIu64 ".%u %s", whole, (unsigned)tenths, units[i]);
 }
 
-/* The character that begins at s and how many bytes it takes, 0: no well-formed UTF-8. */
+/* Decodes the character at s; returns its bytes, 0 = not well-formed UTF-8. */
 static size_t decode_utf8(const char *s, size_t n, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -342,4 +345,29 @@ bool text_next_item(const char **at, char *buf, size_t n)
         length--;
     (void)text_format(buf, n, "%.*s", (int)(length < n ? length : n - 1), item);
     return true;
+}
+
+/* One row of Levenshtein's table at a time. */
+int text_edit_distance(const char *a, const char *b)
+{
+    int row[64];
+    const int n = (int)strlen(b);
+
+    if (n >= (int)LS_COUNT_OF(row))
+        return INT_MAX;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 0; a[i] != 0; i++) {
+        int diagonal = row[0];
+
+        row[0] = i + 1;
+        for (int j = 1; j <= n; j++) {
+            const int replaced = diagonal + (a[i] != b[j - 1]);
+            const int shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+
+            diagonal = row[j];
+            row[j] = replaced <= shorter ? replaced : shorter + 1;
+        }
+    }
+    return row[n];
 }

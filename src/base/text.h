@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.h - growing strings, checked number parsing, and the small formatting every message needs.
+ * text.h - growing strings, checked number parsing and formatting for messages.
  */
 #ifndef LS_BASE_TEXT_H
 #define LS_BASE_TEXT_H
@@ -9,10 +9,11 @@
 
 #include <stdbool.h>
 
-/* A growing, always terminated string. Zero-initialise; failure to grow is remembered and given by
+/* A growing, always terminated string. Zero-initialise. A failure to grow is remembered for
  * text_status(), so that a chain of appends is checked once. */
 typedef struct text_buf {
-    char *data; /* "" is represented by NULL until the first append: read through text_str() */
+    /* NULL stands for "" until the first append: read it through text_str(). */
+    char *data;
     size_t length;
     size_t capacity;
     bool failed;
@@ -22,11 +23,11 @@ void text_append(text_buf *t, const char *format, ...) LS_PRINTF(2, 3);
 void text_append_bytes(text_buf *t, const char *bytes, size_t n);
 const char *text_str(const text_buf *t); /* never NULL */
 LS_MUST_USE ls_status text_status(const text_buf *t);
-void text_free(text_buf *t); /* leaves it empty and usable */
+void text_free(text_buf *t); /* leaves an empty, usable buffer */
 
 /* Whole-string decimal numbers within [min, max]; `what` names the value in the error text
- * ("--epochs", "LOCKSTEP_RANK"). Nothing but digits, one sign and (double) the usual float forms.
- */
+ * ("--epochs", "LOCKSTEP_RANK"). Accepts digits, one sign and (double) the usual float forms
+ * only. */
 LS_MUST_USE ls_status text_parse_int(const char *s, const char *what, int64_t min, int64_t max,
                                      int64_t *out);
 LS_MUST_USE ls_status text_parse_double(const char *s, const char *what, double min, double max,
@@ -37,25 +38,30 @@ LS_MUST_USE ls_status text_parse_bytes(const char *s, const char *what, uint64_t
 /* 1/0, true/false, yes/no, on/off. */
 LS_MUST_USE ls_status text_parse_bool(const char *s, const char *what, bool *out);
 
-/* Copies the next item of a comma-separated list to `buf`, without the blanks around it, and moves
- * *at behind it and its comma. An item that does not fit is cut. false: the list has ended. */
+/* Copies the next item of a comma-separated list to `buf`, without blanks around it, and moves *at
+ * behind its comma. An item that does not fit is cut. false at the end of the list. */
 bool text_next_item(const char **at, char *buf, size_t n);
 
-/* The ending of a noun behind its number: "" for 1, "s" for all others. */
+/* The plural ending for a number: "" for 1, otherwise "s". */
 const char *text_plural(int64_t n);
 
 /* "1.5 MiB", into `buf`, which it returns. */
 const char *text_bytes(char *buf, size_t n, uint64_t bytes);
 
-/* How many bytes the printable character takes that s begins with; 0: none is there. That is ASCII and well-formed UTF-8 without the
- * characters that control a terminal or turn the direction of a line. */
+/* The bytes of the printable character at s, 0 when there is none. Printable are ASCII and
+ * well-formed UTF-8, without the characters that control a terminal or change the direction of a
+ * line. */
 size_t text_char_bytes(const char *s, size_t n);
 
-/* Copies printable text, all other bytes become '?': for names and lines that come from outside. dst may be src. */
+/* Copies printable text and replaces all other bytes by '?': for names and lines from outside. dst
+ * may be src. */
 void text_printable(char *dst, size_t n, const char *src);
 
 /* snprintf that always terminates and never fails; returns dst. */
 const char *text_format(char *dst, size_t n, const char *format, ...) LS_PRINTF(3, 4);
+
+/* Edits (insert, delete, replace) from `a` to `b`; INT_MAX when `b` has 64 bytes or more. */
+int text_edit_distance(const char *a, const char *b);
 
 bool text_equal(const char *a, const char *b);
 bool text_starts(const char *s, const char *prefix);

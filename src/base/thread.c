@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * thread.c - wraps pthreads; deadlines are on CLOCK_MONOTONIC. The engine, the hub, the data loader
+ * and the Gloo backend run their threads with it.
+ */
 #include "base/thread.h"
 
 #include "base/alloc.h"
@@ -10,7 +14,7 @@
 #include <stdint.h>
 #include <time.h>
 
-// pthread calls below fail only for broken arguments, which are ours.
+// The pthread calls below fail only for invalid arguments, which are errors of this library.
 
 void ls_mutex_init(ls_mutex *m)
 {
@@ -109,8 +113,8 @@ static void *thread_main(void *record)
     return NULL;
 }
 
-/* Signals are for the program's own threads; but a thread's own faults must reach their handlers,
- * or a debugger and the sanitizers would see nothing of them. */
+/* Signals are for the program's own threads. The signals of a thread's own faults must reach their
+ * handlers, for debuggers and sanitizers. */
 static void fill_blocked(sigset_t *set)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};

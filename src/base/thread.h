@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * thread.h - named threads, locks and conditions with deadlines; thin over pthreads.
+ * thread.h - named threads, locks and conditions with deadlines, thin over pthreads.
  *
  * Locks are leaves: never held across a callback, a wait on a peer or another lock.
  */
@@ -30,7 +30,7 @@ void ls_cond_init(ls_cond *c);
 void ls_cond_destroy(ls_cond *c);
 void ls_cond_signal(ls_cond *c);
 void ls_cond_broadcast(ls_cond *c);
-/* Waits until woken or deadline_ms (ls_deadline_ms) has passed; false when it has. */
+/* Waits for a wake-up or until deadline_ms (ls_deadline_ms); false when the deadline has passed. */
 bool ls_cond_wait(ls_cond *c, ls_mutex *m, int64_t deadline_ms);
 
 typedef struct ls_thread {
@@ -38,19 +38,20 @@ typedef struct ls_thread {
     bool started;
 } ls_thread;
 
-/* Starts a joinable thread, named by the first 15 bytes of `name`, with all signals blocked but the
- * ones that its own faults raise. */
+/* Starts a joinable thread with the first 15 bytes of `name` as its name. All signals are blocked
+ * except those of its own faults. */
 LS_MUST_USE ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg),
                                       void *arg);
-/* Joins it if it was started; then it may be started again. */
+/* Joins it if it was started; it may then be started again. */
 void ls_thread_join(ls_thread *t);
 
-/* Cores this process may use: affinity mask, lowered by a cgroup quota; at least 1. `share`, unless NULL, becomes a value
- * that is equal for processes of a host that share these cores: the mask's, or 0 where a quota counts. */
+/* The cores that this process may use: affinity mask, lowered by a cgroup quota; at least 1.
+ * `share`, unless NULL, becomes a value that is equal for the processes of a host that share these
+ * cores: of the mask, or 0 when a quota applies. */
 int ls_usable_cores(uint64_t *share);
 
-/* The least cpu quota, in whole cores, of the groups that `membership` (/proc/self/cgroup) names in
- * the trees under `root` (/sys/fs/cgroup), versions 1 and 2; 0 when none limits. */
+/* The smallest cpu quota, in whole cores, of the groups that `membership` (/proc/self/cgroup) names
+ * in the trees under `root` (/sys/fs/cgroup), versions 1 and 2; 0 = none. */
 int cores_in_cgroup(const char *membership, const char *root);
 
 #endif

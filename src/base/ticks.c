@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ticks.c - calibrates the processor's counter against CLOCK_MONOTONIC while it is used. An
+ * interrupted or suspended reading is discarded. The flight recorder stamps operations with it.
+ */
 #include "base/ticks.h"
 
 #include "base/clock.h"
@@ -8,12 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LEARN_NS  (1 * INT64_C(1000000)) /* apart are two looks that give the counter's rate */
-#define VALID_NS  (2 * UINT64_C(1000000))
-#define LEARN_MAX 1024 /* times VALID_NS: a longer gap may hold a suspended machine */
-#define STEADY                                                                                     \
-    4096 /* ticks that a look at the clock may take; more means that it was interrupted */
-#define STEADY_TRIES 3
+#define CALIBRATE_NS  (1 * INT64_C(1000000)) /* between two readings that calibrate the counter */
+#define VALID_NS      (2 * UINT64_C(1000000))
+#define CALIBRATE_MAX 1024 /* times VALID_NS: a longer gap may include a suspend */
+#define STEADY        4096 /* longest reading of the clock in ticks; a longer one was interrupted */
+#define STEADY_TRIES  3
 
 static inline uint64_t counter(void)
 {
@@ -29,7 +32,7 @@ static inline uint64_t counter(void)
 #endif
 }
 
-/* The kernel checks that all cores' counters run alike before it makes them its clock. */
+/* The kernel uses the counter as its clock only after it has checked that all cores agree. */
 static bool is_trusted(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -52,7 +55,7 @@ void ls_ticks_init(ls_ticks *t)
     t->anchor_ns = ls_now_ns();
 }
 
-/* A pair of readings of the same moment; false when the thread was interrupted between them. */
+/* Reads both clocks at one moment; false when the thread was interrupted between them. */
 static bool look(uint64_t *ticks, int64_t *now_ns)
 {
     for (int i = 0; i < STEADY_TRIES; i++) {
@@ -74,10 +77,10 @@ static int64_t take_anchor(ls_ticks *t)
     const int64_t gap_ns = now_ns - t->anchor_ns;
 
     if (!is_steady) {
-        t->valid = 0; // learns again from the next anchor on
-    } else if (gap_ns < LEARN_NS) {
+        t->valid = 0; // calibrates again from the next anchor on
+    } else if (gap_ns < CALIBRATE_NS) {
         return now_ns;
-    } else if (gap_ns < LEARN_MAX * (int64_t)VALID_NS && ticks - t->anchor < UINT32_MAX) {
+    } else if (gap_ns < CALIBRATE_MAX * (int64_t)VALID_NS && ticks - t->anchor < UINT32_MAX) {
         t->ns_per_tick = ((uint64_t)gap_ns << 32) / (ticks - t->anchor);
         t->valid = (VALID_NS << 32) / (t->ns_per_tick + 1);
     }

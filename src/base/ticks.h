@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ticks.h - the system clock at a third of its price, for stamps on paths that take a hundred nanoseconds.
+ * ticks.h - the system clock at a third of its cost, for time stamps on paths of about a hundred
+ * nanoseconds.
  *
- * Reads the processor's counter and continues from the last look at the system clock, at least every 2 ms taken anew. Where the kernel
- * itself does not trust the counter (its clocksource is another), every read is one of the system clock. Differs from it by less
- * than a microsecond and may step back by as much; for stamps, not for ordering. One thread at a time.
+ * Reads the processor's counter and extrapolates from the last reading of the system clock, which
+ * is repeated at least every 2 ms. Where the kernel does not trust the counter (its clocksource is
+ * another), every call reads the system clock. The result differs from the system clock by less
+ * than a microsecond and may step back by as much: for stamps, not for ordering. One thread at a
+ * time.
  */
 #ifndef LS_BASE_TICKS_H
 #define LS_BASE_TICKS_H
@@ -12,9 +15,9 @@
 #include <stdint.h>
 
 typedef struct ls_ticks {
-    uint64_t anchor; /* counter at the last look at the clock */
+    uint64_t anchor; /* counter at the last reading of the clock */
     int64_t anchor_ns;
-    uint64_t valid;       /* ticks that the anchor is good for; 0: not known yet, or no counter */
+    uint64_t valid;       /* ticks for which the anchor is valid; 0 = unknown, or no counter */
     uint64_t ns_per_tick; /* times 2^32 */
     int has_counter;
 } ls_ticks;

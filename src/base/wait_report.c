@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wait_report.c - the timing of wait_report.h; it logs nothing itself. Joining ranks, connections
+ * to the hub and the head's checks use it.
+ */
 #include "base/wait_report.h"
 
 #include "base/clock.h"
 #include "base/config.h"
 
 #define STANDARD_MS 10000
-#define STOPPED_MS  3000 /* awake so much later than asked: this process was stopped */
+#define STOPPED_MS  3000 /* a wake-up this late means that the process was stopped */
 
 int64_t wait_report_setting_ms(void)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     int64_t ms = STANDARD_MS;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (config_int(CONFIG_LATE_MS, &ms) != LS_OK)
-        ls_error_restore(kept);
+        ls_error_restore(saved);
     return ms;
 }
 

@@ -516,11 +516,11 @@ ls_status handshake_step(handshake *h, int fd, short *events)
             return fail_io(h, st);
     }
     if (h->state == HANDSHAKE_FAILED) {
-        char kept[LS_ERROR_BYTES];
+        char saved[LS_ERROR_BYTES];
 
-        ls_error_save(kept);
+        ls_error_save(saved);
         if (send_output(h, fd) != LS_OK) // the peer misses the reason; this side's counts
-            ls_error_restore(kept);
+            ls_error_restore(saved);
         return h->verdict;
     }
     if (h->state == HANDSHAKE_RUNNING)

@@ -417,16 +417,16 @@ const char *net_interface_network(char *buf, size_t n, const net_interface *inte
 /* The kernel's boot id is the same in all containers of a host; their network namespaces differ. */
 uint64_t net_host_value(void)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     struct stat space;
     char *boot = NULL;
     size_t bytes = 0;
     uint64_t hash = 1;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (file_read("/proc/sys/kernel/random/boot_id", 4096, &boot, &bytes) == LS_OK)
         hash = ls_hash_bytes(boot, bytes, hash);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     ls_free(boot);
     if (stat("/proc/self/ns/net", &space) == 0)
         hash = ls_hash3(hash, (uint64_t)space.st_dev, (uint64_t)space.st_ino);

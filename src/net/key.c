@@ -275,14 +275,14 @@ ls_status net_key_of_user(const char *path, net_key *out)
  * job's agent even then. */
 static void name_descriptor(char *name, size_t n)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     char maker[PROCESS_ID_TEXT_MAX] = "";
     process_id self;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (process_id_self(&self) == LS_OK)
         process_id_text(maker, sizeof(maker), &self);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     text_format(name, n, "%s%s", NET_KEY_FD_NAME, maker);
 }
 

@@ -131,14 +131,14 @@ static void find_process(const char *root, port_holder *out)
 
 static bool find(const char *root, int port, bool is_listening, port_holder *out)
 {
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
 
     if (!find_socket(root, "tcp", port, is_listening, out) &&
         !find_socket(root, "tcp6", port, is_listening, out))
         return false;
-    ls_error_save(kept);
+    ls_error_save(saved);
     find_process(root, out);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     return true;
 }
 
@@ -191,16 +191,16 @@ ls_status port_holder_explain(ls_status st, const net_address *at)
     const int error = errno;
     const int port = net_address_port(at);
     const bool is_tcp = net_address_family(at) == NET_IPV4 || net_address_family(at) == NET_IPV6;
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     char text[PORT_HOLDER_TEXT_BYTES];
     char fix[96];
     port_holder holder;
 
     if (st == LS_OK || error != EADDRINUSE || !is_tcp || port == 0)
         return st;
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (find("", port, true, &holder) || find("", port, false, &holder))
-        st = ls_fail(st, "%s. The port is %s %s. To %s: %s. Otherwise take another port", kept,
+        st = ls_fail(st, "%s. The port is %s %s. To %s: %s. Otherwise take another port", saved,
                      holder.is_listening ? "held by" : "that of a connection of",
                      port_holder_text("", &holder, text, sizeof(text)),
                      holder.pid > 0 ? "end it" : "see it",
@@ -209,7 +209,7 @@ ls_status port_holder_explain(ls_status st, const net_address *at)
         st = ls_fail(st,
                      "%s. /proc/net/tcp names no holder: it may be in another container. Take "
                      "another port",
-                     kept);
+                     saved);
     errno = error;
     return st;
 }

@@ -56,13 +56,13 @@ net_reach net_reach_of(const char *place)
 {
     net_address all[NAMES_MOST];
     net_reach reach = NET_REACH_OK;
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     int n = 0;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (net_address_resolve(place, 0, all, NAMES_MOST, &n) == LS_OK)
         reach = judge(all, n);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     return reach == NET_REACH_LOOPBACK && net_reach_is_own_name(place) ? NET_REACH_OK : reach;
 }
 
@@ -71,11 +71,11 @@ const char *net_reach_addresses(char *buf, size_t n, net_address *best)
 {
     net_interface found[SHOWN_MOST];
     char host[NET_ADDRESS_TEXT_MAX];
-    char kept[LS_ERROR_BYTES];
+    char saved[LS_ERROR_BYTES];
     text_buf list = {0};
     int n_found = 0;
 
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (net_interfaces(NULL, found, SHOWN_MOST, &n_found) != LS_OK)
         n_found = 0;
     for (int i = 0; i < n_found && (i == 0 || !found[i].is_bridge); i++)
@@ -85,7 +85,7 @@ const char *net_reach_addresses(char *buf, size_t n, net_address *best)
         *best = found[0].address;
     text_format(buf, n, "%s", text_str(&list));
     text_free(&list);
-    ls_error_restore(kept);
+    ls_error_restore(saved);
     return buf;
 }
 

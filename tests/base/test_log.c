@@ -366,9 +366,9 @@ static void an_unknown_setting_is_warned_of(void **state)
     (void)unsetenv("LOCKSTEP_TRANSPROT");
     (void)unsetenv("LOCKSTEP_SOMETHING_ELSE");
     (void)unsetenv("LOCKSTEPS");
-    expect_line(&c, "W config: LOCKSTEP_TRANSPROT is no setting; perhaps LOCKSTEP_TRANSPORT was "
-                    "meant\n");
-    expect_line(&c, "W config: LOCKSTEP_SOMETHING_ELSE is no setting\n");
+    expect_line(&c, "W config: unknown setting LOCKSTEP_TRANSPROT: did you mean "
+                    "LOCKSTEP_TRANSPORT?\n");
+    expect_line(&c, "W config: unknown setting LOCKSTEP_SOMETHING_ELSE\n");
     expect_end(&c);
 }
 

@@ -293,7 +293,7 @@ static void settings_are_shown_with_their_origin(void **state)
     job_expect(j, strstr(text_str(&j->out), "LOCKSTEP_LATE_MS") != NULL);
     job_expect(j, job_printed(j, 0, "= 123      (environment)"));
     job_expect(j, job_printed(j, 0, "= 256K     (default)"));
-    job_expect(j, job_printed(j, 1, "perhaps LOCKSTEP_TRANSPORT was meant"));
+    job_expect(j, job_printed(j, 1, "did you mean LOCKSTEP_TRANSPORT?"));
 }
 
 static void wrong_setting_is_an_error(void **state)
