@@ -16,8 +16,8 @@ static void dropout_without_random_numbers_of_its_own_is_refused(void **state)
     assert_ptr_equal(ls_dropout(tape, some_tensor(), 0), some_tensor());
     assert_null(ls_dropout(tape, some_tensor(), 0.5));
     assert_status(ls_tape_status(tape), LS_EINVAL);
-    assert_told("dropout");
-    assert_told("ls_tape_set_random()");
+    assert_last_error("dropout");
+    assert_last_error("ls_tape_set_random()");
     ls_tape_reset(tape);
     ls_tape_set_random(tape, 1, 0);
     assert_non_null(ls_dropout(tape, some_tensor(), 0.5));
@@ -74,9 +74,9 @@ static void net_free(net *n)
 static void assert_refused(net *n, const char *operator_name, const char *what)
 {
     assert_status(ls_backward(n->tape, n->loss, 1), LS_EINVAL);
-    assert_told(operator_name);
-    assert_told(what);
-    assert_told("overwritten or destroyed since forward");
+    assert_last_error(operator_name);
+    assert_last_error(what);
+    assert_last_error("overwritten or destroyed since forward");
     ls_tape_reset(n->tape);
     net_forward(n); // the next step works
     assert_ok(ls_backward(n->tape, n->loss, 1));
@@ -132,8 +132,8 @@ static void backward_names_an_input_that_was_destroyed(void **state)
     LS_UNUSED(state);
     ls_tensor_destroy(n.x);
     assert_status(ls_backward(n.tape, n.loss, 1), LS_EINVAL);
-    assert_told("linear backward");
-    assert_told("overwritten or destroyed since forward");
+    assert_last_error("linear backward");
+    assert_last_error("overwritten or destroyed since forward");
     n.x = NULL;
     net_free(&n);
 }
@@ -167,8 +167,8 @@ static void a_batch_is_void_after_the_next_call_on_its_loader(void **state)
     assert_ok(ls_tape_status(n.tape));
     assert_ok(ls_loader_next(loader, &next));
     assert_status(ls_backward(n.tape, n.loss, 1), LS_EINVAL);
-    assert_told("cross_entropy backward");
-    assert_told("overwritten or destroyed since forward");
+    assert_last_error("cross_entropy backward");
+    assert_last_error("overwritten or destroyed since forward");
     net_free(&n);
 }
 
@@ -182,11 +182,11 @@ static void a_learning_rate_that_is_not_set_is_refused(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_sgd_create(some_parameters(), 2, ls_grad, &sgd, &o), LS_EINVAL);
-    assert_told("sgd: lr is 0 or not set");
+    assert_last_error("sgd: lr is 0 or not set");
     assert_status(ls_adam_create(some_parameters(), 2, ls_grad, &adam, &o), LS_EINVAL);
-    assert_told("adam: lr is 0 or not set");
+    assert_last_error("adam: lr is 0 or not set");
     assert_status(ls_adamw_create(some_parameters(), 2, ls_grad, &adam, &o), LS_EINVAL);
-    assert_told("adamw: lr is 0 or not set");
+    assert_last_error("adamw: lr is 0 or not set");
     assert_ok(ls_sgd_create(some_parameters(), 2, ls_grad,
                             &(ls_sgd_options){.size = sizeof(sgd), .lr = 1}, &o));
     ls_optimizer_set_lr(o, 0); // said explicitly
@@ -209,7 +209,7 @@ static void augmentation_is_refused_while_a_loader_reads_the_set(void **state)
     assert_ok(ls_loader_create(&opt, &loader));
     assert_ok(ls_loader_start(loader, 0, 0));
     assert_status(ls_dataset_augment(free_dataset(), &larger), LS_EINVAL);
-    assert_told("a loader is using the data set");
+    assert_last_error("a loader is using the data set");
     assert_status(ls_dataset_augment(free_dataset(), NULL), LS_EINVAL);
     assert_int_equal(ls_dataset_sample_dims(free_dataset())[1], 4);
     assert_ok(ls_loader_next(loader, &batch));

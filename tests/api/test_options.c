@@ -265,8 +265,8 @@ static void an_unknown_field_that_is_set_is_refused(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(structs); i++) {
         assert_status(pass(i, structs[i].bytes + 24, structs[i].bytes + 24, 1), LS_EINVAL);
-        assert_told(structs[i].name);
-        assert_told("newer header");
+        assert_last_error(structs[i].name);
+        assert_last_error("newer header");
     }
 }
 
@@ -278,8 +278,8 @@ static void a_size_that_is_not_set_is_refused(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(structs); i++) {
         for (size_t k = 0; k < LS_COUNT_OF(sizes); k++) {
             assert_status(pass(i, structs[i].bytes, sizes[k], 0), LS_EINVAL);
-            assert_told(structs[i].name);
-            assert_told("must be sizeof");
+            assert_last_error(structs[i].name);
+            assert_last_error("must be sizeof");
         }
     }
 }

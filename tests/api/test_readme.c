@@ -188,7 +188,7 @@ static void readmes_program_reports_a_file_that_its_loader_cannot_read(void **st
     assert_int_equal(chdir(folder), 0);
     (void)image_folder();
     assert_status(ls_spawn(fail_to_load, RANKS, NULL, NULL), LS_EPEER);
-    assert_told("set/class/a.png");
+    assert_last_error("set/class/a.png");
     (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
 }

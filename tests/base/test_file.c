@@ -74,8 +74,8 @@ static void a_file_is_read_whole_up_to_the_limit(void **state)
     assert_int_equal(n, sizeof(data));
     ls_free(out);
     assert_status(file_read(path, sizeof(data) - 1, &out, &n), LS_EFORMAT);
-    assert_told("/data");
-    assert_told("4.9 KiB");
+    assert_last_error("/data");
+    assert_last_error("4.9 KiB");
 }
 
 static void files_that_lie_about_their_size_are_read_too(void **state)
@@ -99,9 +99,9 @@ static void what_is_no_readable_file_is_told(void **state)
 
     LS_UNUSED(state);
     assert_status(file_read(in_folder(path, "absent"), 10, &out, &n), LS_ENOTFOUND);
-    assert_told("/absent: No such file or directory");
+    assert_last_error("/absent: No such file or directory");
     assert_status(file_read(folder, 10, &out, &n), LS_EIO);
-    assert_told("not a regular file");
+    assert_last_error("not a regular file");
     assert_int_equal(mkfifo(in_folder(path, "pipe"), 0666), 0);
     assert_status(file_read(path, 10, &out, &n), LS_EIO); // and does not wait for a writer
     put(in_folder(path, "data"), "x", 1);
@@ -123,14 +123,14 @@ static void a_piece_beyond_the_end_names_the_offset(void **state)
     assert_memory_equal(got, "6789", 4);
     assert_ok(file_pread_all(fd, path, got, 0, 1000));
     assert_status(file_pread_all(fd, path, got, 4, 7), LS_EFORMAT);
-    assert_told("/data ends at offset 10, 1 bytes too early");
+    assert_last_error("/data ends at offset 10, 1 bytes too early");
     assert_status(file_pread_all(fd, path, got, 4, UINT64_MAX - 2), LS_EFORMAT);
     assert_status(file_pread_all(fd, path, got, 4, (uint64_t)INT64_MAX - 2), LS_EFORMAT);
     file_close(&fd);
     assert_status(file_pread_all(fd, path, got, 4, 0), LS_EIO);
-    assert_told("Bad file descriptor");
+    assert_last_error("Bad file descriptor");
     assert_status(file_write_all(fd, path, "abc", 3), LS_EIO);
-    assert_told("after 0 of 3 bytes");
+    assert_last_error("after 0 of 3 bytes");
 }
 
 static void a_full_disk_is_told(void **state)
@@ -322,7 +322,7 @@ static void a_failed_commit_leaves_the_old_file(void **state)
     put(in_folder(inner, "model/old"), "old", 3);
     begin_with(&f, path, "new");
     assert_status(file_atomic_commit(&f), LS_EIO);
-    assert_told("cannot rename");
+    assert_last_error("cannot rename");
     expect_content(inner, "old");
     assert_int_equal(access(f.tmp, F_OK), -1);
     file_atomic_cancel(&f);
@@ -337,7 +337,7 @@ static void paths_that_cannot_be_written_are_told(void **state)
 
     LS_UNUSED(state);
     assert_status(file_atomic_begin(&f, in_folder(path, "no/such/folder")), LS_ENOTFOUND);
-    assert_told("/no/such/folder.tmp");
+    assert_last_error("/no/such/folder.tmp");
     file_atomic_cancel(&f);
     memset(huge, 'x', sizeof(huge) - 1);
     huge[sizeof(huge) - 1] = '\0';
@@ -359,7 +359,7 @@ static void two_writers_of_one_path_do_not_mix(void **state)
     LS_UNUSED(state);
     begin_with(&first, in_folder(path, "model"), "first");
     assert_status(file_atomic_begin(&second, path), LS_EIO);
-    assert_told("is being written by another process");
+    assert_last_error("is being written by another process");
     file_atomic_cancel(&second);
     assert_ok(file_atomic_commit(&first));
     begin_with(&second, path, "second");

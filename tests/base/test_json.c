@@ -23,7 +23,7 @@ static void refuse(const char *text, size_t bytes)
 
     if (json_parse(text, bytes, "t.json", &v) != LS_EFORMAT)
         fail_msg("\"%s\" was taken", text);
-    assert_told("t.json: line ");
+    assert_last_error("t.json: line ");
     assert_null(v);
 }
 
@@ -141,9 +141,9 @@ static void bad_text_is_refused_with_its_place(void **state)
         refuse(bad[i], strlen(bad[i]));
     refuse("[1]\0", 4);
     refuse("{\n  \"a\": 1,\n  \"b\" 2\n}", 22);
-    assert_told("line 3");
+    assert_last_error("line 3");
     refuse("{\"lr\": 1, \"lr\": 2}", 18);
-    assert_told("lr");
+    assert_last_error("lr");
 }
 
 static void no_bytes_past_the_given_count_are_read(void **state)

@@ -134,15 +134,15 @@ static void a_bad_log_setting_changes_nothing_and_is_named(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
         if (log_configure(bad[i]) != LS_EINVAL)
             fail_msg("\"%s\" was taken", bad[i]);
-        assert_told("LOCKSTEP_LOG: \"");
-        assert_told("error, warn, info, debug, trace");
+        assert_last_error("LOCKSTEP_LOG: \"");
+        assert_last_error("error, warn, info, debug, trace");
     }
     assert_status(log_configure("info,comm=loud"), LS_EINVAL);
-    assert_told("\"comm=loud\"");
+    assert_last_error("\"comm=loud\"");
     for (size_t n = 4; n < 4 + 33 * 7; n += 7)
         memcpy(many + n, ",x=warn", 8);
     assert_status(log_configure(many), LS_EINVAL);
-    assert_told("more than 32");
+    assert_last_error("more than 32");
     assert_true(ls_log_enabled(LS_LOG_DEBUG, "comm"));
     assert_false(ls_log_enabled(LS_LOG_TRACE, "comm"));
 }
@@ -324,9 +324,9 @@ static void refuse(config_id id, const char *value, const char *allowed)
     else if (config_table()[id].type == CONFIG_TYPE_CHOICE)
         assert_status(config_text(id, &text), LS_EINVAL);
     assert_status(config_check(), LS_EINVAL);
-    assert_told(config_table()[id].name);
-    assert_told(value);
-    assert_told(allowed);
+    assert_last_error(config_table()[id].name);
+    assert_last_error(value);
+    assert_last_error(allowed);
     assert_int_equal(n, -7);
     assert_null(text);
     assert_int_equal(unsetenv(config_table()[id].name), 0);

@@ -15,7 +15,7 @@ static void refuse_int(const char *s, int64_t min, int64_t max)
     int64_t out = -77;
 
     assert_status(text_parse_int(s, "--n", min, max, &out), LS_EINVAL);
-    assert_told("--n: ");
+    assert_last_error("--n: ");
     assert_int_equal(out, -77);
 }
 
@@ -93,7 +93,7 @@ static void a_long_bad_value_is_shown_short_and_printable(void **state)
     refuse_int(huge, 0, 1);
     assert_true(strlen(ls_last_error()) < 150);
     refuse_int("1\x1b[31m\n", 0, 1);
-    assert_told("\"1?[31m?\"");
+    assert_last_error("\"1?[31m?\"");
 }
 
 static void random_whole_numbers_come_back(void **state)
@@ -218,8 +218,8 @@ static void sizes_are_binary_multiples(void **state)
     }
     assert_ok(text_parse_bytes("1M", "-b", 1 << 20, &out));
     assert_status(text_parse_bytes("1025K", "-b", 1 << 20, &out), LS_EINVAL);
-    assert_told("at most 1 MiB");
-    assert_told("\"1025K\"");
+    assert_last_error("at most 1 MiB");
+    assert_last_error("\"1025K\"");
 }
 
 static void switches_take_the_usual_words(void **state)
@@ -240,7 +240,7 @@ static void switches_take_the_usual_words(void **state)
     }
     for (size_t i = 0; i < LS_COUNT_OF(bad); i++)
         assert_status(text_parse_bool(bad[i], "--x", &out), LS_EINVAL);
-    assert_told("--x: \"enable\"");
+    assert_last_error("--x: \"enable\"");
 }
 
 static void sizes_are_shown_rounded(void **state)

@@ -25,11 +25,11 @@
 
 #define assert_status(expr, wanted) assert_int_equal((int)(expr), (int)(wanted))
 
-/* The error text holds `part`. */
-#define assert_told(part)                                                                          \
+/* The last error text contains `part`. */
+#define assert_last_error(part)                                                                    \
     do {                                                                                           \
         if (strstr(ls_last_error(), part) == NULL)                                                 \
-            fail_msg("\"%s\" does not say \"%s\"", ls_last_error(), part);                         \
+            fail_msg("\"%s\" does not contain \"%s\"", ls_last_error(), part);                     \
     } while (0)
 
 /* Sets a locale whose numbers are written 1,5; says so and returns 0 when none is installed. */

@@ -36,8 +36,8 @@ static void assert_refused(const char *told)
     ls_checkpoint *c;
 
     assert_status(ls_checkpoint_open(path, &c), LS_EFORMAT);
-    assert_told(path);
-    assert_told(told);
+    assert_last_error(path);
+    assert_last_error(told);
 }
 
 #define ENTRY(name, dtype, shape, offsets)                                                         \
@@ -119,11 +119,11 @@ static void types_that_we_lack_trouble_only_who_wants_them(void **state)
     write_checkpoint("{" ENTRY("mask", "BOOL", "2", "0,2") "," ENTRY("u", "U8", "2", "2,4") "}", 4);
     assert_ok(ls_checkpoint_open(path, &c));
     assert_status(ls_checkpoint_entry_at(c, 0, &e), LS_EUNSUPPORTED);
-    assert_told("mask is of type BOOL");
+    assert_last_error("mask is of type BOOL");
     assert_ok(ls_checkpoint_load(c, &good, 1, LS_LOAD_SUBSET));
     assert_memory_equal(raw, "\2\3", 2);
     assert_status(ls_checkpoint_load(c, &bad, 1, LS_LOAD_SUBSET), LS_EFORMAT);
-    assert_told("mask is (2) BOOL in the file and (2) uint8 here");
+    assert_last_error("mask is (2) BOOL in the file and (2) uint8 here");
     ls_checkpoint_close(c);
 }
 
@@ -150,7 +150,7 @@ static void open_and_load(void)
 
     if (st != LS_OK) {
         assert_status(st, LS_EFORMAT);
-        assert_told(path);
+        assert_last_error(path);
         return;
     }
     for (int i = 0; i < ls_checkpoint_count(c); i++) {
@@ -321,14 +321,14 @@ static void a_file_of_torch_save_is_recognised_with_its_conversion(void **state)
     LS_UNUSED(state);
     temp_write(path, zip, sizeof(zip));
     assert_refused("is a file of torch.save()");
-    assert_told("python3 -c \"");
-    assert_told(".get('state_dict',");
+    assert_last_error("python3 -c \"");
+    assert_last_error(".get('state_dict',");
     temp_write(path, pickle, sizeof(pickle));
     assert_refused("is a file of torch.save()");
     temp_write(temp_path(&folder, "model best.pth.tar", odd), zip, sizeof(zip));
     assert_status(ls_checkpoint_open(odd, &c), LS_EFORMAT);
-    assert_told("/model best.pth.tar' '");
-    assert_told("/model best.safetensors'");
+    assert_last_error("/model best.pth.tar' '");
+    assert_last_error("/model best.safetensors'");
 }
 
 static void what_is_no_file_is_refused(void **state)
@@ -338,9 +338,9 @@ static void what_is_no_file_is_refused(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_checkpoint_open(temp_path(&folder, "nowhere", other), &c), LS_ENOTFOUND);
-    assert_told(other);
+    assert_last_error(other);
     assert_status(ls_checkpoint_open(folder.path, &c), LS_EIO);
-    assert_told("not a regular file");
+    assert_last_error("not a regular file");
     assert_int_equal(mkfifo(temp_path(&folder, "pipe", other), 0600), 0);
     assert_status(ls_checkpoint_open(other, &c), LS_EIO);
     assert_status(ls_checkpoint_open(NULL, &c), LS_EINVAL);

@@ -208,12 +208,12 @@ static void every_difference_is_listed_and_nothing_changes(void **state)
     b.items[2].name = "f32";                 // was int32 (3, 2)
     b.items[6].name = "num_batches_tracked"; // was float32 (3, 2)
     assert_status(load(path, b.items, N_ITEMS, LS_LOAD_STRICT), LS_EFORMAT);
-    assert_told(path);
-    assert_told("fc.weight (3, 2, 5) int64 is missing");
-    assert_told("i64 (3, 2, 5) int64 is unexpected");
-    assert_told("is (5) uint8 in the file and (4) uint8 here");
-    assert_told("f32 is (3, 2) float32 in the file and (3, 2) int32 here");
-    assert_told("num_batches_tracked is (3, 2) int32 in the file and (3, 2) float32 here");
+    assert_last_error(path);
+    assert_last_error("fc.weight (3, 2, 5) int64 is missing");
+    assert_last_error("i64 (3, 2, 5) int64 is unexpected");
+    assert_last_error("is (5) uint8 in the file and (4) uint8 here");
+    assert_last_error("f32 is (3, 2) float32 in the file and (3, 2) int32 here");
+    assert_last_error("num_batches_tracked is (3, 2) int32 in the file and (3, 2) float32 here");
     b.items[9].n_bytes = 5;
     assert_true(same_models(&b, &b_before));
     free_model(&a);
@@ -248,8 +248,8 @@ static void many_differences_are_counted(void **state)
     }
     assert_ok(ls_checkpoint_save(path, NULL, 0, NULL, 0));
     assert_status(load(path, items, N, LS_LOAD_STRICT), LS_EFORMAT);
-    assert_told("layer0.with.a.long.name.weight (1) uint8 is missing; layer1.");
-    assert_told(" more");
+    assert_last_error("layer0.with.a.long.name.weight (1) uint8 is missing; layer1.");
+    assert_last_error(" more");
     assert_true(strlen(ls_last_error()) < LS_ERROR_BYTES - 10);
     assert_ok(ls_checkpoint_open(path, &file));
     assert_ok(
@@ -269,14 +269,14 @@ static void a_subset_is_loaded_when_asked_for(void **state)
     make_model(&b, 101);
     assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
     assert_status(load(path, &b.items[6], 2, LS_LOAD_STRICT), LS_EFORMAT);
-    assert_told("unexpected");
+    assert_last_error("unexpected");
     assert_ok(load(path, &b.items[6], 2, LS_LOAD_SUBSET));
     assert_true(same_content(&a.items[6], &b.items[6]));
     assert_true(same_content(&a.items[7], &b.items[7]));
     assert_false(same_content(&a.items[5], &b.items[5]));
     b.items[6].name = "not there";
     assert_status(load(path, &b.items[6], 2, LS_LOAD_SUBSET), LS_EFORMAT);
-    assert_told("not there (3, 2) float32 is missing");
+    assert_last_error("not there (3, 2) float32 is missing");
     assert_ok(load(path, NULL, 0, LS_LOAD_SUBSET));
     free_model(&a);
     free_model(&b);
@@ -374,7 +374,7 @@ static void a_value_that_fp16_cannot_hold_leaves_the_old_file(void **state)
     assert_ok(ls_checkpoint_save_as(path, &item, 1, NULL, 0, LS_F16));
     assert_ok(ls_tensor_write(item.tensor, values, N_EXACT));
     assert_status(ls_checkpoint_save_as(path, &item, 1, NULL, 0, LS_F16), LS_EINVAL);
-    assert_told("running_var: the value 70000 is too large for fp16");
+    assert_last_error("running_var: the value 70000 is too large for fp16");
     assert_ok(load(path, &item, 1, LS_LOAD_STRICT));
     assert_ok(ls_tensor_read(item.tensor, read, N_EXACT));
     assert_true(read[3] == exact[3]);
@@ -445,7 +445,7 @@ static void a_file_that_shrinks_after_its_opening_changes_nothing(void **state)
     assert_ok(ls_checkpoint_open(path, &c));
     assert_int_equal(truncate(path, 900), 0);
     assert_status(ls_checkpoint_load(c, b.items, N_ITEMS, LS_LOAD_STRICT), LS_EFORMAT);
-    assert_told("when it was opened");
+    assert_last_error("when it was opened");
     assert_true(same_models(&b, &b_before));
     ls_checkpoint_close(c);
     free_model(&a);
@@ -468,11 +468,11 @@ static void lists_that_cannot_be_are_refused(void **state)
     LS_UNUSED(state);
     temp_write(path, "old", 3);
     assert_status(ls_checkpoint_save(path, twice, 2, NULL, 0), LS_EINVAL);
-    assert_told("two items are named a");
+    assert_last_error("two items are named a");
     assert_status(ls_checkpoint_save(path, &reserved, 1, NULL, 0), LS_EINVAL);
-    assert_told("__metadata__");
+    assert_last_error("__metadata__");
     assert_status(ls_checkpoint_save(path, &latin, 1, NULL, 0), LS_EINVAL);
-    assert_told("not UTF-8");
+    assert_last_error("not UTF-8");
     assert_status(ls_checkpoint_save(path, &unnamed, 1, NULL, 0), LS_EINVAL);
     assert_status(ls_checkpoint_save(path, &empty, 1, NULL, 0), LS_EINVAL);
     assert_status(ls_checkpoint_save(path, twice, 1, meta_twice, 2), LS_EINVAL);
@@ -483,7 +483,7 @@ static void lists_that_cannot_be_are_refused(void **state)
     assert_status(load(path, NULL, 0, LS_LOAD_SUBSET), LS_EFORMAT);
     assert_ok(ls_checkpoint_save(path, twice, 1, NULL, 0));
     assert_status(load(path, twice, 2, LS_LOAD_STRICT), LS_EINVAL);
-    assert_told("two items are named a");
+    assert_last_error("two items are named a");
     assert_status(load(path, NULL, 1, LS_LOAD_STRICT), LS_EINVAL);
     assert_status(load(path, &unnamed, 1, LS_LOAD_STRICT), LS_EINVAL);
 }
@@ -641,7 +641,7 @@ static void a_folder_that_is_not_there_is_told(void **state)
     LS_UNUSED(state);
     assert_status(ls_checkpoint_save(temp_path(&folder, "no/where", other), NULL, 0, NULL, 0),
                   LS_ENOTFOUND);
-    assert_told(other);
+    assert_last_error(other);
 }
 
 static int set_up(void **state)

@@ -333,7 +333,7 @@ static void split_is_read_as_nccl_tests_reads_it(void **state)
         if (st == LS_OK)
             assert_int_equal(color, cases[i].color);
         else
-            assert_told("NCCL_TESTS_SPLIT");
+            assert_last_error("NCCL_TESTS_SPLIT");
     }
 }
 

@@ -65,7 +65,7 @@ static void every_truncation_is_refused(void **state)
     assert_ok(boot_record_encode(&p, &w));
     for (size_t n = 0; n < w.bytes; n++) {
         assert_status(boot_record_decode(w.data, n, 3, &q), LS_EPROTO);
-        assert_told("rank 3");
+        assert_last_error("rank 3");
     }
     wire_write_u8(&w, 0);
     assert_status(boot_record_decode(w.data, w.bytes, 3, &q), LS_EPROTO);
@@ -109,28 +109,28 @@ static void ranks_that_differ_are_told_both_values(void **state)
     other.record.rank = 5;
     memcpy(other.transport, "tcp", 4);
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("transport is auto on rank 3 (node7), but tcp on rank 5 (node7)");
+    assert_last_error("transport is auto on rank 3 (node7), but tcp on rank 5 (node7)");
     other = example();
     memcpy(other.backend, "mpi", 4);
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("backend is native");
+    assert_last_error("backend is native");
     other = example();
     other.segment_bytes = 4096;
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("LOCKSTEP_SEGMENT is 262144");
+    assert_last_error("LOCKSTEP_SEGMENT is 262144");
     other = example();
     memcpy(other.algorithms, "all:staged", 11);
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("LOCKSTEP_ALGORITHMS is not set on rank 3 (node7), but all:staged");
+    assert_last_error("LOCKSTEP_ALGORITHMS is not set on rank 3 (node7), but all:staged");
     other = example();
     other.security = NET_ENCRYPT;
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("LOCKSTEP_SECURITY is auth on rank 3");
-    assert_told("encrypt on rank 3");
+    assert_last_error("LOCKSTEP_SECURITY is auth on rank 3");
+    assert_last_error("encrypt on rank 3");
     other = example();
     other.connections = 1;
     assert_status(boot_record_compare(&own, &other), LS_EMISMATCH);
-    assert_told("LOCKSTEP_CONNECTIONS is 4 on rank 3 (node7), but 1 on rank 3");
+    assert_last_error("LOCKSTEP_CONNECTIONS is 4 on rank 3 (node7), but 1 on rank 3");
 }
 
 int main(void)

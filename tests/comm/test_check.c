@@ -23,14 +23,14 @@ static void numbers_out_of_range_are_refused(void **state)
     assert_ok(check(good));
     op.dtype = (ls_dtype)LS_DTYPE_COUNT;
     assert_status(check(op), LS_EINVAL);
-    assert_told("reduce: 8 is not a type");
+    assert_last_error("reduce: 8 is not a type");
     op = good;
     op.redop = (ls_reduce_op)LS_REDUCE_OP_COUNT;
     assert_status(check(op), LS_EINVAL);
     op = good;
     op.root = 4;
     assert_status(check(op), LS_EINVAL);
-    assert_told("root 4: must be 0 to 3");
+    assert_last_error("root 4: must be 0 to 3");
     op.root = -1;
     assert_status(check(op), LS_EINVAL);
 }
@@ -89,11 +89,11 @@ static void null_buffers_are_refused_unless_they_hold_nothing(void **state)
 
     LS_UNUSED(state);
     assert_status(check(op), LS_EINVAL);
-    assert_told("src is NULL");
+    assert_last_error("src is NULL");
     op.src = buffer;
     op.dst = NULL;
     assert_status(check(op), LS_EINVAL);
-    assert_told("dst is NULL");
+    assert_last_error("dst is NULL");
     op.src = NULL;
     op.count = 0;
     assert_ok(check(op));
@@ -130,7 +130,7 @@ static void overlaps_are_refused_unless_in_place(void **state)
     assert_ok(check(op));
     op.dst = buffer + 4;
     assert_status(check(op), LS_EINVAL);
-    assert_told("overlap");
+    assert_last_error("overlap");
     op.dst = buffer + part;
     assert_ok(check(op));
 
@@ -160,7 +160,7 @@ static void peers_and_tags_are_checked(void **state)
     assert_ok(check(op));
     op.root = 1;
     assert_status(check(op), LS_EINVAL);
-    assert_told("peer 1 is this rank itself");
+    assert_last_error("peer 1 is this rank itself");
     op.root = 4;
     assert_status(check(op), LS_EINVAL);
     op.root = LS_ANY_SOURCE;
@@ -169,7 +169,7 @@ static void peers_and_tags_are_checked(void **state)
     assert_ok(check(op));
     op.tag = -1;
     assert_status(check(op), LS_EINVAL);
-    assert_told("tag -1");
+    assert_last_error("tag -1");
 }
 
 static void stamps_tell_operations_apart(void **state)

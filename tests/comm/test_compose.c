@@ -451,7 +451,7 @@ static void what_cannot_be_protected_is_refused(void **state)
     assert_int_equal(w.wake_fd, -1);
     boot = (comm_boot){.security = NET_ENCRYPT, .local_fd = -1, .listen_fd = -1};
     assert_status(foreign_open(&boot, &host, "Engine", &w), LS_EUNSUPPORTED);
-    assert_told("Engine does not protect its connections");
+    assert_last_error("Engine does not protect its connections");
     assert_int_equal(w.wake_fd, -1);
 }
 

@@ -162,7 +162,7 @@ static void waiting_for_a_while_leaves_the_work_pending(void **state)
     assert_int_equal(ls_work_test(w), 0);
     assert_status(ls_work_wait_for(w, 0), LS_ETIMEOUT);
     assert_status(ls_work_wait_for(w, 20), LS_ETIMEOUT);
-    assert_told("all_reduce #1");
+    assert_last_error("all_reduce #1");
     fake_end(comm, &s, 0, LS_OK, NULL);
     assert_ok(ls_work_wait_for(w, 0));
     assert_int_equal(ls_work_test(w), 1);
@@ -263,7 +263,7 @@ static void handles_outlive_their_group(void **state)
     assert_int_equal(ls_work_test(pending), 1);
     assert_status(ls_work_wait_for(pending, 0), LS_ECANCELED);
     assert_status(ls_work_wait(pending), LS_ECANCELED);
-    assert_told("destroyed");
+    assert_last_error("destroyed");
     assert_ok(ls_work_wait(good));
 }
 
@@ -277,7 +277,7 @@ static void operations_end_at_their_timeout(void **state)
     assert_ok(fake_world(2, 60, &s, &comm));
     assert_status(sum(comm, NULL), LS_EDEADLINE);
     assert_true(ls_now_ms() - begin_ms >= 60);
-    assert_told("all_reduce #1");
+    assert_last_error("all_reduce #1");
     ls_comm_destroy(comm);
 }
 

@@ -427,7 +427,7 @@ static void bad_values_are_named(void **state)
 
         assert_status(find(&bad[i].in, NULL, &id), LS_EINVAL);
         for (int k = 0; k < 2 && bad[i].says[k] != NULL; k++)
-            assert_told(bad[i].says[k]);
+            assert_last_error(bad[i].says[k]);
     }
 }
 
@@ -477,7 +477,7 @@ static void bad_options_are_named(void **state)
 
         opt.size = sizeof(opt);
         assert_status(find(&v, &opt, &id), LS_EINVAL);
-        assert_told(rows[i].says);
+        assert_last_error(rows[i].says);
     }
 }
 

@@ -151,7 +151,7 @@ static void what_is_no_answer_is_shown(void **state)
         assert_int_equal(send(server, rows[i].answer, strlen(rows[i].answer), 0),
                          strlen(rows[i].answer));
         assert_status(pmi_client_get(&c, "k", value, sizeof(value)), LS_EPROTO);
-        assert_told(rows[i].part);
+        assert_last_error(rows[i].part);
         end(&c);
     }
 }
@@ -166,12 +166,12 @@ static void answers_are_bounded(void **state)
     memset(much, 'x', sizeof(much) - 1);
     assert_int_equal(send(server, much, sizeof(much) - 1, 0), sizeof(much) - 1);
     assert_status(pmi_client_get(&c, "k", value, sizeof(value)), LS_EPROTO);
-    assert_told("a line of more than 2047 bytes");
+    assert_last_error("a line of more than 2047 bytes");
     end(&c);
     c = begin();
     assert_int_equal(send(server, "cmd=\0\n", 6, 0), 6);
     assert_status(pmi_client_barrier(&c), LS_EPROTO);
-    assert_told("a zero byte");
+    assert_last_error("a zero byte");
     end(&c);
     c = begin();
     will_answer("cmd=get_result rc=0 value=1234567\ncmd=get_result rc=0 value=12345678\n");
@@ -188,12 +188,12 @@ static void a_server_that_refuses_is_quoted(void **state)
     LS_UNUSED(state);
     will_answer("cmd=put_result rc=-1 msg=duplicate_key\n");
     assert_status(pmi_client_put(&c, "k", "v"), LS_EPROTO);
-    assert_told("duplicate_key");
+    assert_last_error("duplicate_key");
     will_answer("cmd=barrier_out rc=-1\n");
     assert_status(pmi_client_barrier(&c), LS_EPROTO);
     will_answer("cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=-1\n");
     assert_status(pmi_client_open(c.fd, c.deadline_ms, &c), LS_EPROTO);
-    assert_told("pmi_version=2");
+    assert_last_error("pmi_version=2");
     end(&c);
 }
 
@@ -204,14 +204,14 @@ static void a_server_that_goes_or_is_silent_is_named(void **state)
     LS_UNUSED(state);
     c.deadline_ms = ls_deadline_ms(20);
     assert_status(pmi_client_barrier(&c), LS_ETIMEOUT);
-    assert_told("waiting for all ranks");
+    assert_last_error("waiting for all ranks");
     close(server);
     assert_status(pmi_client_barrier(&c), LS_EPEER);
-    assert_told("PMI_FD");
+    assert_last_error("PMI_FD");
     server = -1;
     end(&c);
     assert_true(pmi_client_open(c.fd, ls_deadline_ms(20), &c) != LS_OK); /* closed */
-    assert_told("PMI_FD");
+    assert_last_error("PMI_FD");
 }
 
 int main(void)

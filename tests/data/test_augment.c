@@ -61,7 +61,7 @@ static void invalid_options_are_named(void **state)
 
         a.size = i == 0 ? 4 : sizeof(a);
         assert_status(augment_check(&a, rgb, &a), LS_EINVAL);
-        assert_told(wrong[i].message);
+        assert_last_error(wrong[i].message);
     }
 }
 

@@ -111,7 +111,7 @@ static void cifar100_has_two_labels(void **state)
     assert_null(ls_dataset_class_name(d, 0));
     ls_dataset_close(d);
     assert_status(open_set("test", &d), LS_ENOTFOUND);
-    assert_told("test.bin");
+    assert_last_error("test.bin");
 }
 
 static void the_folder_of_the_archive_is_found(void **state)
@@ -131,8 +131,8 @@ static void assert_refused(const char *split, const char *file, const char *mess
     ls_dataset *d;
 
     assert_status(open_set(split, &d), LS_EFORMAT);
-    assert_told(file);
-    assert_told(message);
+    assert_last_error(file);
+    assert_last_error(message);
 }
 
 static void wrong_lengths_are_reported_with_offset(void **state)
@@ -195,16 +195,16 @@ static void missing_files_are_named(void **state)
 
     LS_UNUSED(state);
     assert_status(open_set("train", &d), LS_ENOTFOUND);
-    assert_told("neither CIFAR-10");
+    assert_last_error("neither CIFAR-10");
     temp_write(temp_path(&folder, "data_batch_1", path), "", 0);
     assert_status(open_set("train", &d), LS_ENOTFOUND);
-    assert_told("download the binary version");
+    assert_last_error("download the binary version");
     write_cifar10();
     assert_int_equal(remove(temp_path(&folder, "data_batch_4.bin", path)), 0);
     assert_status(open_set("train", &d), LS_ENOTFOUND);
-    assert_told("data_batch_4.bin");
+    assert_last_error("data_batch_4.bin");
     assert_status(open_set("val", &d), LS_EINVAL);
-    assert_told("split: val");
+    assert_last_error("split: val");
     assert_status(ls_dataset_open_cifar(NULL, "train", &d), LS_EINVAL);
 }
 

@@ -83,7 +83,7 @@ static void a_folder_holds_the_same_pixels_and_labels(void **state)
             }
         }
         assert_status(convert_to_folder(from, &opt, path, &n), LS_EIO);
-        assert_told("File exists");
+        assert_last_error("File exists");
         ls_dataset_close(to);
         ls_dataset_close(from);
     }
@@ -156,19 +156,19 @@ static void write_errors_are_reported(void **state)
     LS_UNUSED(state);
     from = open_source(5, 101, 3, 32);
     assert_status(convert_to_cifar(from, &opt, folder.path, true, &n), LS_EINVAL);
-    assert_told("101 classes");
+    assert_last_error("101 classes");
     ls_dataset_close(from);
     from = open_source(4, 2, 3, 32);
     assert_status(convert_to_cifar(from, &opt, folder.path, true, &n), LS_EINVAL);
-    assert_told("too few samples (4)");
+    assert_last_error("too few samples (4)");
     assert_status(convert_to_cifar(from, &opt, in_folder("no/where", path), false, &n),
                   LS_ENOTFOUND);
-    assert_told("no/where");
+    assert_last_error("no/where");
     assert_status(convert_to_folder(from, &opt, path, &n), LS_EIO);
     ls_dataset_close(from);
     from = open_source(4, 2, 2, 32);
     assert_status(convert_to_folder(from, &opt, in_folder("x", path), &n), LS_EINVAL);
-    assert_told("2 channels");
+    assert_last_error("2 channels");
     ls_dataset_close(from);
 }
 

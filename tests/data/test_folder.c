@@ -37,7 +37,7 @@ static void assert_file(const ls_dataset *d, size_t index, int64_t label, const 
 
     assert_int_equal(ls_dataset_label(d, index), label);
     assert_status(d->ops->open(d, index, &r), LS_EFORMAT);
-    assert_told(name);
+    assert_last_error(name);
     image_reader_free(&r);
 }
 
@@ -79,8 +79,8 @@ static void assert_refused(const char *name, ls_status status, const char *messa
     ls_dataset *d;
 
     assert_status(open_folder(name, NULL, &d), status);
-    assert_told(name);
-    assert_told(message);
+    assert_last_error(name);
+    assert_last_error(message);
 }
 
 static void folders_without_images_are_refused(void **state)
@@ -158,11 +158,11 @@ static void both_splits_must_have_the_same_classes(void **state)
     temp_folder_make(&folder, "v/bb");
     make_file("v/bb/x.jpg");
     assert_status(open_folder("v", train, &val), LS_EFORMAT);
-    assert_told("has a class bb, which the other set does not have");
+    assert_last_error("has a class bb, which the other set does not have");
     ls_dataset_close(train);
     assert_ok(open_folder("v", NULL, &train));
     assert_status(open_folder("t", train, &val), LS_EFORMAT);
-    assert_told("has no class bb, which the other set has");
+    assert_last_error("has no class bb, which the other set has");
     ls_dataset_close(train);
     assert_ok(ls_dataset_open_synthetic(&few, &train));
     assert_status(open_folder("t", train, &val), LS_EINVAL);

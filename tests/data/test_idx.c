@@ -67,8 +67,8 @@ static void assert_refused(const char *message)
     ls_dataset *d;
 
     assert_status(open_both(&d), LS_EFORMAT);
-    assert_told(image_path);
-    assert_told(message);
+    assert_last_error(image_path);
+    assert_last_error(message);
 }
 
 static void assert_is_the_set(const ls_dataset *d)
@@ -223,7 +223,7 @@ static void a_changed_byte_never_gives_other_pixels(void **state)
             ls_dataset_close(d);
         } else {
             assert_status(st, LS_EFORMAT);
-            assert_told(image_path);
+            assert_last_error(image_path);
         }
     }
     free(z);
@@ -339,10 +339,10 @@ static void mismatched_counts_name_both_sides(void **state)
     write_images(image_file, FILE_BYTES);
     temp_write(label_path, two, sizeof(two));
     assert_status(open_both(&d), LS_EFORMAT);
-    assert_told(image_path);
-    assert_told("3 images");
-    assert_told(label_path);
-    assert_told("2 labels");
+    assert_last_error(image_path);
+    assert_last_error("3 images");
+    assert_last_error(label_path);
+    assert_last_error("2 labels");
     temp_write(label_path, label_file, sizeof(label_file));
 }
 
@@ -355,11 +355,11 @@ static void broken_labels_name_their_file(void **state)
     for (size_t n = 0; n < sizeof(label_file); n++) {
         temp_write(label_path, label_file, n);
         assert_status(open_both(&d), LS_EFORMAT);
-        assert_told(label_path);
+        assert_last_error(label_path);
     }
     temp_write(label_path, image_file, FILE_BYTES);
     assert_status(open_both(&d), LS_EFORMAT);
-    assert_told("expected 1 (labels)");
+    assert_last_error("expected 1 (labels)");
     temp_write(label_path, label_file, sizeof(label_file));
 }
 
@@ -388,9 +388,9 @@ static void paths_that_are_no_regular_files_are_refused(void **state)
     LS_UNUSED(state);
     assert_status(ls_dataset_open_idx(temp_path(&folder, "nowhere", path), label_path, &d),
                   LS_ENOTFOUND);
-    assert_told(path);
+    assert_last_error(path);
     assert_status(ls_dataset_open_idx(folder.path, label_path, &d), LS_EIO);
-    assert_told("not a regular file");
+    assert_last_error("not a regular file");
     assert_int_equal(mkfifo(temp_path(&folder, "pipe", path), 0600), 0);
     assert_status(ls_dataset_open_idx(path, label_path, &d), LS_EIO);
     assert_status(ls_dataset_open_idx(NULL, label_path, &d), LS_EINVAL);
@@ -431,18 +431,18 @@ static void a_folder_with_mnists_file_names_opens(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_dataset_open_mnist(folder.path, "train", &d), LS_ENOTFOUND);
-    assert_told("train-images-idx3-ubyte.gz");
-    assert_told(folder.path);
+    assert_last_error("train-images-idx3-ubyte.gz");
+    assert_last_error(folder.path);
     temp_write(temp_path(&folder, "train-images-idx3-ubyte.gz", path), z, bytes);
     assert_status(ls_dataset_open_mnist(folder.path, "train", &d), LS_ENOTFOUND);
-    assert_told("train-labels-idx1-ubyte");
+    assert_last_error("train-labels-idx1-ubyte");
     temp_write(temp_path(&folder, "train-labels-idx1-ubyte", path), label_file, sizeof(label_file));
     assert_ok(ls_dataset_open_mnist(folder.path, "train", &d));
     assert_is_the_set(d);
     ls_dataset_close(d);
     assert_status(ls_dataset_open_mnist(folder.path, "t10k", &d), LS_ENOTFOUND);
     assert_status(ls_dataset_open_mnist(folder.path, "test", &d), LS_EINVAL);
-    assert_told("test");
+    assert_last_error("test");
     assert_status(ls_dataset_open_mnist(NULL, "train", &d), LS_EINVAL);
     free(z);
 }

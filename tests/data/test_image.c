@@ -167,7 +167,7 @@ static void a_truncated_file_is_an_error(void **state)
             // The last chunk of a PNG and the last bits of a JPEG hold no pixels.
             assert_true(st != LS_OK || n + 20 > file.length);
             if (st != LS_OK)
-                assert_told("picture");
+                assert_last_error("picture");
             free(cut);
         }
         assert_ok(decode_bytes(&r, file.data, file.length));
@@ -227,8 +227,8 @@ static void other_formats_are_named(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(others); i++) {
         assert_status(decode_bytes(&r, others[i].bytes, others[i].n), LS_EFORMAT);
-        assert_told("picture");
-        assert_told(others[i].message);
+        assert_last_error("picture");
+        assert_last_error(others[i].message);
     }
     image_reader_free(&r);
 }
@@ -254,7 +254,7 @@ static void sizes_out_of_bounds_are_refused(void **state)
             file.data[20 + k] = (char)(sizes[i].height >> (24 - 8 * k));
         }
         assert_status(image_open_bytes(&r, "picture", file.data, file.length), LS_EFORMAT);
-        assert_told("picture: ");
+        assert_last_error("picture: ");
         assert_true(ls_alloc_count() < before + 30);
     }
     image_reader_free(&r);
@@ -274,7 +274,7 @@ static void a_jpeg_of_too_many_pixels_is_refused(void **state)
         at++;
     memset(file.data + at + 5, 0xF0, 4);
     assert_status(image_open_bytes(&r, "picture", file.data, file.length), LS_EFORMAT);
-    assert_told("61680 x 61680 pixels, more than 67108864");
+    assert_last_error("61680 x 61680 pixels, more than 67108864");
     image_reader_free(&r);
     text_free(&file);
 }
@@ -290,7 +290,7 @@ static void a_jpeg_of_too_many_scans_is_refused(void **state)
     LS_UNUSED(state);
     data = temp_read(path, &bytes);
     assert_status(decode_bytes(&r, data + 1, bytes - 1), LS_EFORMAT);
-    assert_told("more than 500 scans");
+    assert_last_error("more than 500 scans");
     image_reader_free(&r);
     free(data);
 }
@@ -303,9 +303,9 @@ static void unreadable_files_are_reported(void **state)
 
     LS_UNUSED(state);
     assert_status(image_open_file(&r, temp_path(&folder, "nothing.png", path)), LS_ENOTFOUND);
-    assert_told("nothing.png");
+    assert_last_error("nothing.png");
     assert_status(image_open_file(&r, folder.path), LS_EFORMAT);
-    assert_told("not a regular file");
+    assert_last_error("not a regular file");
     assert_int_equal(mkfifo(temp_path(&folder, "pipe.png", path), 0600), 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
     fd = open(temp_path(&folder, "hole.png", path), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -313,10 +313,10 @@ static void unreadable_files_are_reported(void **state)
     assert_int_equal(ftruncate(fd, (off_t)1 << 29), 0);
     assert_int_equal(close(fd), 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
-    assert_told("more than 268435456");
+    assert_last_error("more than 268435456");
     temp_write(temp_path(&folder, "empty.jpg", path), "", 0);
     assert_status(image_open_file(&r, path), LS_EFORMAT);
-    assert_told("empty.jpg is empty");
+    assert_last_error("empty.jpg is empty");
     image_reader_free(&r);
 }
 

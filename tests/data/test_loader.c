@@ -212,7 +212,7 @@ static void an_epoch_may_start_at_any_batch(void **state)
         assert_ok(ls_loader_next(f.loader, &b));
     }
     assert_status(ls_loader_start(f.loader, 1, 7), LS_EINVAL);
-    assert_told("batch 7 of 6");
+    assert_last_error("batch 7 of 6");
     clean_up(&f);
 }
 
@@ -260,7 +260,7 @@ static void next_needs_a_started_epoch(void **state)
     set_up(&f, 10, 4);
     open_loader(&f);
     assert_status(ls_loader_next(f.loader, &b), LS_EINVAL);
-    assert_told("ls_loader_start");
+    assert_last_error("ls_loader_start");
     clean_up(&f);
 }
 
@@ -285,7 +285,7 @@ static void next_returns_the_error_of_a_reader_thread(void **state)
         assert_ok(ls_loader_next(f.loader, &b));
         for (int i = 0; i < 3; i++) {
             assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
-            assert_told(message);
+            assert_last_error(message);
         }
         // The next epoch starts without the failure.
         f.opt.batch_size = 10;
@@ -404,7 +404,7 @@ static void a_set_of_broken_images_is_refused(void **state)
     open_loader(&f);
     assert_ok(ls_loader_start(f.loader, 0, 0));
     assert_status(ls_loader_next(f.loader, &b), LS_EFORMAT);
-    assert_told("12 images in a row are broken, the last one: sample ");
+    assert_last_error("12 images in a row are broken, the last one: sample ");
     clean_up(&f);
     set_up(&f, 12, 4);
     f.opt.bad_images = LS_BAD_IMAGES_LEAVE_OUT;
@@ -513,14 +513,14 @@ static void invalid_options_are_named(void **state)
         opt.prefetch = i == 6 ? -1 : opt.prefetch;
         opt.bad_images = i == 8 ? 3 : opt.bad_images;
         assert_status(ls_loader_create(&opt, &f.loader), LS_EINVAL);
-        assert_told("loader: ");
+        assert_last_error("loader: ");
         if (i == 7)
-            assert_told("sampler is for 9 samples, the data set has 10");
+            assert_last_error("sampler is for 9 samples, the data set has 10");
     }
     f.set.common.dims[1] = 0;
     dataset_ready(&f.set.common);
     assert_status(ls_loader_create(&f.opt, &f.loader), LS_EINVAL);
-    assert_told("the images differ in size; set a common size with ls_dataset_augment()");
+    assert_last_error("the images differ in size; set a common size with ls_dataset_augment()");
     assert_status(ls_loader_create(NULL, &f.loader), LS_EINVAL);
     ls_sampler_destroy(other);
     ls_loader_destroy(NULL);

@@ -260,7 +260,7 @@ static void a_broken_file_is_fatal_by_default(void **state)
         st = ls_loader_next(s.loader, &b);
     } while (st == LS_OK && b.rows > 0);
     assert_status(st, LS_EFORMAT);
-    assert_told(folder.path);
+    assert_last_error(folder.path);
     close_stream(&s);
     restore_files();
     ls_dataset_close(d);
@@ -343,7 +343,7 @@ static void invalid_synthetic_options_are_named(void **state)
     opt.classes = 0;
     opt.width = 100000;
     assert_status(ls_dataset_open_synthetic(&opt, &d), LS_EINVAL);
-    assert_told("16384");
+    assert_last_error("16384");
 }
 
 /* Grey images become three channels, each normalized with its own mean and deviation. */

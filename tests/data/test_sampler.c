@@ -217,14 +217,15 @@ static void invalid_options_are_named(void **state)
         {{.size = sizeof(ls_sampler_options), .world_size = -2}, "world size -2"},
         {{.size = sizeof(ls_sampler_options), .count = SIZE_MAX}, "2^32"},
         {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "invalid mode 3"},
-        {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4}, "skip 4 exceeds the 3 samples"},
+        {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4},
+         "skip 4 exceeds the 3 samples"},
     };
     ls_sampler *s;
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_sampler_create(&cases[i].opt, &s), LS_EINVAL);
-        assert_told(cases[i].message);
+        assert_last_error(cases[i].message);
     }
     assert_status(ls_sampler_create(NULL, &s), LS_EINVAL);
     ls_sampler_destroy(NULL);

@@ -599,7 +599,7 @@ static void expect_no_gpu(const char *cuda, const char *hip, const char *why)
     machine.variables[1] = cuda;
     machine.variables[2] = hip;
     assert_status(check_count_gpus(&machine.sources, &counted), LS_ENOTFOUND);
-    assert_told(why);
+    assert_last_error(why);
 }
 
 static void gpus_are_counted_as_torchrun_counts_them(void **state)

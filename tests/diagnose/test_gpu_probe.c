@@ -52,11 +52,11 @@ static void missing_or_failing_library_is_reported(void **state)
 
     LS_UNUSED(state);
     assert_status(gpu_probe("libnothing-of-that-name.so.1", LONG_MS, &list), LS_ENOTFOUND);
-    assert_told("libnothing-of-that-name.so.1");
+    assert_last_error("libnothing-of-that-name.so.1");
     assert_status(gpu_probe("libm.so.6", LONG_MS, &list), LS_ESYSTEM);
-    assert_told("unsupported version");
+    assert_last_error("unsupported version");
     assert_status(ask("fails", LONG_MS, &list), LS_ESYSTEM);
-    assert_told("Driver Not Loaded");
+    assert_last_error("Driver Not Loaded");
     assert_int_equal(list.n, 0);
 }
 
@@ -67,9 +67,9 @@ static void library_that_crashes_or_hangs_does_not_affect_the_caller(void **stat
 
     LS_UNUSED(state);
     assert_status(ask("crashes", LONG_MS, &list), LS_ESYSTEM);
-    assert_told("signal 6 (SIGABRT)");
+    assert_last_error("signal 6 (SIGABRT)");
     assert_status(ask("hangs", 100, &list), LS_ETIMEOUT);
-    assert_told("no answer within 0.1 s");
+    assert_last_error("no answer within 0.1 s");
     assert_true(ls_now_ms() - since_ms < LONG_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
@@ -130,7 +130,7 @@ static void no_gpu_is_tested_without_cuda(void **state)
     assert_ok(gpu_try("libnothing-of-that-name.so.1", LONG_MS, &list, &t));
     add(&list, "GPU-good");
     assert_status(gpu_try("libnothing-of-that-name.so.1", LONG_MS, &list, &t), LS_ENOTFOUND);
-    assert_told("libnothing-of-that-name.so.1");
+    assert_last_error("libnothing-of-that-name.so.1");
     assert_ok(gpu_try("libm.so.6", LONG_MS, &list, &t));
     expect_trial(&t.gpus[0], LS_ESYSTEM, "unsupported version");
 }
@@ -158,7 +158,7 @@ static void output_of_a_program_is_read_until_the_limit(void **state)
     assert_status(run("echo out; exit 3", LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
     assert_status(child_run("it", missing, LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
     assert_status(run("sleep 1000 & sleep 1000", 100, out, sizeof(out)), LS_ETIMEOUT);
-    assert_told("it: did not exit within 0.1 s");
+    assert_last_error("it: did not exit within 0.1 s");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
@@ -187,7 +187,7 @@ static void answers_may_be_long_or_missing(void **state)
     assert_int_equal(answer[0], 'z');
     assert_int_equal(answer[sizeof(answer) - 1], 'z');
     assert_status(child_ask("it", LONG_MS, end_silently, NULL, answer, sizeof(answer)), LS_ESYSTEM);
-    assert_told("it: the child process exited with code 3");
+    assert_last_error("it: the child process exited with code 3");
 }
 
 static volatile sig_atomic_t n_alarms;

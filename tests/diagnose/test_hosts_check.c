@@ -561,7 +561,7 @@ static void orders_carry_their_options(void **state)
     f.type = HOSTS_CHECK_REQUEST;
     w.data[0]++;
     assert_status(hosts_check_request_read(&f, &got), LS_EPROTO);
-    assert_told("version");
+    assert_last_error("version");
     wire_writer_free(&w);
 }
 

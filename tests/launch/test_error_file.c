@@ -145,7 +145,7 @@ static void what_is_no_error_file_is_told(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
         assert_status(read_text(wrong[i], &r), LS_EFORMAT);
-        assert_told("the error file");
+        assert_last_error("the error file");
         error_report_free(&r);
     }
     assert_status(read_text("", &r), LS_ENOTFOUND);
@@ -159,7 +159,7 @@ static void a_large_file_is_not_read(void **state)
     LS_UNUSED(state);
     assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
     assert_status(error_file_read(fd, &r), LS_EFORMAT);
-    assert_told("more than the 1048576 bytes");
+    assert_last_error("more than the 1048576 bytes");
     file_close(&fd);
 }
 

@@ -65,7 +65,7 @@ static void assert_bad_hosts(const char *text, const char *told)
     hostlist list = {.n = 5};
 
     assert_status(hostlist_parse(text, &list), LS_EINVAL);
-    assert_told(told);
+    assert_last_error(told);
     assert_int_equal(list.n, 0);
 }
 
@@ -74,7 +74,7 @@ static void assert_bad_file(const char *text, const char *told)
     hostlist list;
 
     assert_status(hostlist_parse_file(text, strlen(text), "hosts", &list), LS_EINVAL);
-    assert_told(told);
+    assert_last_error(told);
     assert_int_equal(list.n, 0);
 }
 
@@ -83,7 +83,7 @@ static void assert_bad_slurm(const char *nodes, const char *counts, const char *
     hostlist list;
 
     assert_status(hostlist_parse_slurm(nodes, counts, &list), LS_EINVAL);
-    assert_told(told);
+    assert_last_error(told);
     assert_int_equal(list.n, 0);
 }
 
@@ -217,7 +217,7 @@ static void a_wrong_line_is_named(void **state)
     assert_bad_file("-oX\n", "\"-oX\" is no host");
     assert_bad_file("=4\n", "\"=\" is no host");
     assert_status(hostlist_parse_file(with_zero, sizeof(with_zero) - 1, "hosts", &list), LS_EINVAL);
-    assert_told("hosts, line 1: \"a?b\" is no host");
+    assert_last_error("hosts, line 1: \"a?b\" is no host");
 }
 
 static void a_file_is_read_from_the_disk(void **state)
@@ -237,7 +237,7 @@ static void a_file_is_read_from_the_disk(void **state)
     assert_int_not_equal(hostlist_load(path, &list), LS_OK);
     assert_int_equal(unlink(path), 0);
     assert_int_not_equal(hostlist_load(path, &list), LS_OK);
-    assert_told(path);
+    assert_last_error(path);
     assert_int_equal(list.n, 0);
     (void)close(fd);
 }
@@ -357,9 +357,9 @@ static void lists_of_numbers_are_read_and_bounded(void **state)
     ls_free(list);
     for (size_t i = 0; i < LS_COUNT_OF(bad); i++) {
         assert_status(hostlist_parse_counts(bad[i], "-g", &list, &n), LS_EINVAL);
-        assert_told("-g, position ");
+        assert_last_error("-g, position ");
     }
-    assert_told("position 1: a list of numbers from 1 to 65536, as 8,2 or 2(x2),1");
+    assert_last_error("position 1: a list of numbers from 1 to 65536, as 8,2 or 2(x2),1");
 }
 
 /* --- memory --- */

@@ -168,7 +168,7 @@ static void what_cannot_be_made_is_told_with_its_path(void **state)
     LS_UNUSED(state);
     file_close(&fd);
     assert_status(log_folder_create(inside("file/below"), "run", &f), LS_EIO);
-    assert_told(inside("file/below"));
+    assert_last_error(inside("file/below"));
     assert_status(log_folder_create(inside("file"), "run", &f), LS_EIO);
     assert_status(log_folder_create("", "run", &f), LS_EINVAL);
     memset(name, 'n', sizeof(name) - 1);
@@ -187,7 +187,7 @@ static void without_a_name_it_is_in_tmpdir(void **state)
     log_folder_close(&f);
     assert_int_equal(setenv("TMPDIR", inside("absent"), 1), 0);
     assert_status(log_folder_create(NULL, "run", &f), LS_EIO);
-    assert_told("absent");
+    assert_last_error("absent");
     assert_int_equal(unsetenv("TMPDIR"), 0);
 }
 

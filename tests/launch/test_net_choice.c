@@ -238,7 +238,7 @@ static void filter_narrows_the_list_of_every_node(void **state)
         net_choice_free(&c);
     }
     assert_status(world_choose(three_nodes(), "10.0.0.0/99", &c), LS_EINVAL);
-    assert_told("10.0.0.0/99");
+    assert_last_error("10.0.0.0/99");
     net_choice_free(&c);
 }
 
@@ -452,7 +452,7 @@ static void reports_that_do_not_match_are_refused(void **state)
             break;
         }
         assert_status(net_choose(w->offers, w->reports, 3, NULL, &c), LS_EPROTO);
-        assert_told("node 2");
+        assert_last_error("node 2");
         net_choice_free(&c);
     }
 }

@@ -362,7 +362,7 @@ static void only_ports_of_the_range_are_used(void **state)
     net_probe_close(t.nodes[2].probe);
     t.nodes[2].probe = NULL;
     assert_status(net_probe_open(&opt, &t.nodes[2].probe), LS_ESYSTEM);
-    assert_told("--port-range");
+    assert_last_error("--port-range");
     assert_null(t.nodes[2].probe);
     close_cluster(&t);
 }
@@ -406,7 +406,7 @@ static void filter_without_a_match_lists_the_interfaces(void **state)
     opt = options_of(&t, 0);
     opt.filter = "nosuch0";
     assert_status(net_probe_open(&opt, &p), LS_ENOTFOUND);
-    assert_told("--net nosuch0; this host has: ");
+    assert_last_error("--net nosuch0; this host has: ");
     opt.filter = "10.0.0.0/64";
     assert_status(net_probe_open(&opt, &p), LS_EINVAL);
     opt.filter = "lo";

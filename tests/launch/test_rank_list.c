@@ -75,14 +75,14 @@ static void what_is_no_list_is_told_with_the_part(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(streams); i++) {
         assert_status(rank_list_parse_streams(streams[i], "--tee", &list), LS_EINVAL);
-        assert_told("--tee: ");
+        assert_last_error("--tee: ");
     }
     assert_status(rank_list_parse_streams("0:1,1:x,2:3", "--redirects", &list), LS_EINVAL);
-    assert_told("--redirects: \"1:x\" is not 0, 1 (stdout), 2 (stderr), 3 (both) or a list");
+    assert_last_error("--redirects: \"1:x\" is not 0, 1 (stdout), 2 (stderr), 3 (both) or a list");
     assert_status(rank_list_parse_ranks("0:1", "--ranks", &list), LS_EINVAL);
     assert_status(rank_list_parse_ranks("", "--ranks", &list), LS_EINVAL);
     assert_status(rank_list_parse_ranks("0,\x1b[31m", "--ranks", &list), LS_EINVAL);
-    assert_told("\"?[31m\"");
+    assert_last_error("\"?[31m\"");
 }
 
 static void a_list_has_bounded_length(void **state)
@@ -97,7 +97,7 @@ static void a_list_has_bounded_length(void **state)
     assert_int_equal(rank_list_streams(&list, 2 * (RANK_LIST_MOST - 1)), RANK_STREAMS_BOTH);
     text_append(&t, ",1");
     assert_status(rank_list_parse_ranks(text_str(&t), "--ranks", &list), LS_EINVAL);
-    assert_told("more than 128 parts");
+    assert_last_error("more than 128 parts");
     text_free(&t);
 }
 
@@ -157,7 +157,7 @@ static void signals_that_cannot_stop_a_job_are_refused(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
         assert_status(launch_parse_signals(wrong[i], "--signals-to-handle", &set), LS_EINVAL);
-        assert_told("is none of SIGTERM, SIGINT");
+        assert_last_error("is none of SIGTERM, SIGINT");
     }
 }
 

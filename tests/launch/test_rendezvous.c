@@ -463,7 +463,7 @@ static void bad_options_are_refused(void **state)
         rdzv *m = NULL;
 
         assert_status(rdzv_create(&cases[i].opt, 0, &m), LS_EINVAL);
-        assert_told(cases[i].told);
+        assert_last_error(cases[i].told);
         assert_null(m);
     }
 }

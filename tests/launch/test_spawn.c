@@ -137,8 +137,8 @@ static void the_text_of_a_failing_rank_reaches_the_parent(void **state)
 {
     LS_UNUSED(state);
     assert_status(ls_spawn(fail_in_one, 3, NULL, NULL), LS_EPEER);
-    assert_told("rank 1 (pid ");
-    assert_told("the file of rank 1 is broken at byte 77");
+    assert_last_error("rank 1 (pid ");
+    assert_last_error("the file of rank 1 is broken at byte 77");
 }
 
 static void the_exit_code_of_a_rank_reaches_the_parent(void **state)
@@ -147,7 +147,7 @@ static void the_exit_code_of_a_rank_reaches_the_parent(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_spawn(exit_with_code, 2, &code, NULL), LS_EPEER);
-    assert_told("exited with code 9");
+    assert_last_error("exited with code 9");
     code = 0;
     assert_status(ls_spawn(exit_with_code, 2, &code, NULL), LS_OK);
 }
@@ -203,13 +203,13 @@ static void a_wrong_call_is_told(void **state)
     unsetenv("MASTER_ADDR");
     assert_status(ls_spawn(NULL, 2, NULL, NULL), LS_EINVAL);
     assert_status(ls_spawn(exit_with_code, 0, NULL, NULL), LS_EINVAL);
-    assert_told("at least one rank");
+    assert_last_error("at least one rank");
     assert_status(ls_spawn(exit_with_code, 2, NULL, &two), LS_EINVAL);
-    assert_told("MASTER_ADDR");
+    assert_last_error("MASTER_ADDR");
     assert_status(ls_spawn(exit_with_code, 2, NULL, &third), LS_EINVAL);
-    assert_told("node 2 of 2");
+    assert_last_error("node 2 of 2");
     assert_status(ls_spawn(exit_with_code, 2, NULL, &other), LS_EINVAL);
-    assert_told("the list says 3 for node 1");
+    assert_last_error("the list says 3 for node 1");
 }
 
 static void *wait_for_end(void *mutex)
@@ -229,7 +229,7 @@ static void a_process_with_threads_is_refused(void **state)
     assert_int_equal(pthread_mutex_lock(&mutex), 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_end, &mutex), 0);
     assert_status(ls_spawn(exit_with_code, 2, &code, NULL), LS_EINVAL);
-    assert_told("needs a process with one thread");
+    assert_last_error("needs a process with one thread");
     assert_int_equal(pthread_mutex_unlock(&mutex), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
 }

@@ -35,7 +35,7 @@ static void longest_forms_fit_the_text(void **state)
     assert_string_equal(net_address_text(text, sizeof(text), &a), path);
     path[6 + 106] = 'x';
     assert_status(net_address_decode(path, &a), LS_EINVAL);
-    assert_told("107 bytes");
+    assert_last_error("107 bytes");
 }
 
 static void hosts_are_understood_in_all_spellings(void **state)
@@ -98,7 +98,7 @@ static void bad_texts_are_refused_and_shown(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(net_address_decode(cases[i].text, &a), LS_EINVAL);
-        assert_told(cases[i].told);
+        assert_last_error(cases[i].told);
     }
 }
 
@@ -117,7 +117,7 @@ static void names_are_looked_up_only_when_asked(void **state)
     }
     assert_status(net_address_parse("no-such-host.invalid:1", NET_PORT_REQUIRED, &one),
                   LS_ENOTFOUND);
-    assert_told("no-such-host.invalid");
+    assert_last_error("no-such-host.invalid");
 }
 
 static net_address parsed(const char *text)

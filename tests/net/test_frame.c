@@ -74,7 +74,7 @@ static void a_reader_never_leaves_its_bytes(void **state)
     assert_int_equal(bytes, 0);
     assert_int_equal(wire_read_u8(&r), 0); // the failure stays
     assert_status(wire_reader_end(&r, "test"), LS_EPROTO);
-    assert_told("test");
+    assert_last_error("test");
     r = wire_reader_over(NULL, 0);
     assert_int_equal(wire_read_u64(&r), 0);
     assert_true(r.failed);
@@ -87,7 +87,7 @@ static void a_reader_never_leaves_its_bytes(void **state)
     r = wire_reader_over(with_zero, sizeof(with_zero));
     wire_read_u8(&r);
     assert_status(wire_reader_end(&r, "test"), LS_EPROTO);
-    assert_told("6 bytes too many");
+    assert_last_error("6 bytes too many");
 }
 
 static void a_writer_without_memory_says_so_once(void **state)
@@ -169,7 +169,7 @@ static void a_frame_that_claims_too_much_is_refused_before_memory_is_taken(void 
     wire_put_u32(header + 4, 1);
     assert_ok(frame_reader_feed(&r, header, sizeof(header)));
     assert_status(frame_reader_next(&r, &f, &have), LS_EPROTO);
-    assert_told("1001");
+    assert_last_error("1001");
     frame_reader_free(&r);
 
     frame_reader_init(&r, 1 << 30);
@@ -292,10 +292,10 @@ static void the_end_of_a_stream_names_the_peer(void **state)
     assert_int_equal(moved, 0);
     close(fds[1]);
     assert_status(frame_reader_fill(&r, fds[0], "rank 7", &moved), LS_EPEER);
-    assert_told("rank 7");
+    assert_last_error("rank 7");
     assert_ok(frame_queue_add(&q, 1, "x", 1));
     assert_status(frame_queue_flush(&q, fds[0], "rank 7"), LS_EPEER);
-    assert_told("rank 7");
+    assert_last_error("rank 7");
     frame_reader_free(&r);
     frame_queue_free(&q);
     close(fds[0]);

@@ -497,14 +497,14 @@ static void another_version_is_named_to_both_sides(void **state)
     LS_UNUSED(state);
     assert_ok(handshake_server(&h, &key, &good_claim, "rank 3"));
     assert_status(handshake_feed(&h, hello, HELLO, &used), LS_EMISMATCH);
-    assert_told("rank 3 uses version 1 of Lockstep's protocol, not 2: install the same");
+    assert_last_error("rank 3 uses version 1 of Lockstep's protocol, not 2: install the same");
     out = handshake_output(&h, &n);
     assert_int_equal(n, HEAD);
     assert_memory_equal(out, "LSTP\2", HEAD);
     assert_ok(handshake_client(&h, &key, &good_claim, "the hub"));
     handshake_sent(&h, HELLO);
     assert_status(handshake_feed(&h, "LSTP\3", HEAD, &used), LS_EMISMATCH);
-    assert_told("the hub uses version 3 of Lockstep's protocol, not 2: install the same");
+    assert_last_error("the hub uses version 3 of Lockstep's protocol, not 2: install the same");
 }
 
 /* Version 1 answers a hello of another version with the end of the connection. */
@@ -523,8 +523,8 @@ static void missing_answer_names_an_older_version(void **state)
     assert_int_equal(read(fds[1], hello, HELLO), HELLO);
     close(fds[1]);
     assert_status(handshake_step(&h, fds[0], &events), LS_EPEER);
-    assert_told("the hub closed the connection");
-    assert_told("an older version of Lockstep");
+    assert_last_error("the hub closed the connection");
+    assert_last_error("an older version of Lockstep");
     close(fds[0]);
 }
 
@@ -633,12 +633,12 @@ static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
     assert_status(
         handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(50), NULL, &seals),
         LS_ETIMEOUT);
-    assert_told("the hub");
+    assert_last_error("the hub");
     close(fds[1]);
     assert_status(handshake_connect(fds[0], &key, &good_claim, "the hub", ls_deadline_ms(60000),
                                     NULL, &seals),
                   LS_EPEER);
-    assert_told("the hub");
+    assert_last_error("the hub");
     close(fds[0]);
 }
 

@@ -96,7 +96,7 @@ static void a_named_key_file_must_exist(void **state)
 
     LS_UNUSED(state);
     assert_status(net_key_of_user(in_folder("absent"), &key), LS_ENOTFOUND);
-    assert_told("absent");
+    assert_last_error("absent");
     assert_ok(net_key_random(&key));
     assert_ok(net_key_write_file(in_folder("named"), &key));
     assert_status(net_key_write_file(in_folder("named"), &key), LS_EINVAL);
@@ -120,7 +120,7 @@ static void key_files_that_others_may_read_are_refused(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
         assert_int_equal(chmod(in_folder("open"), modes[i]), 0);
         assert_status(net_key_read_file(in_folder("open"), &key), LS_EAUTH);
-        assert_told("chmod 600");
+        assert_last_error("chmod 600");
     }
     assert_int_equal(chmod(in_folder("open"), 0400), 0);
     assert_ok(net_key_read_file(in_folder("open"), &key));
@@ -137,7 +137,7 @@ static void links_folders_and_pipes_are_no_key_files(void **state)
     text_format(target, sizeof(target), "%s", in_folder("real"));
     assert_int_equal(symlink(target, in_folder("link")), 0);
     assert_status(net_key_read_file(in_folder("link"), &key), LS_EAUTH);
-    assert_told("symbolic link");
+    assert_last_error("symbolic link");
     assert_status(net_key_read_file(folder, &key), LS_EAUTH);
     assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
     assert_status(net_key_read_file(in_folder("pipe"), &key),
@@ -167,7 +167,7 @@ static void content_that_is_no_key_is_refused(void **state)
     text[10] = 'g';
     write_file(in_folder("content"), text, 0600);
     assert_status(net_key_read_file(in_folder("content"), &key), LS_EFORMAT);
-    assert_told("content");
+    assert_last_error("content");
     for (int i = 0; i < NET_KEY_BYTES; i++)
         assert_int_equal(key.bytes[i], 0);
 }
@@ -268,7 +268,7 @@ static void a_pipe_is_read_once_and_closed(void **state)
     assert_int_equal(got.bytes[31], 9);
     assert_int_equal(fcntl(fds[0], F_GETFD), -1);
     assert_status(net_key_inherit(&got, &found), LS_EAUTH);
-    assert_told("is not open");
+    assert_last_error("is not open");
     close(fds[1]);
     unsetenv(NET_KEY_FD_ENV);
 }

@@ -252,7 +252,7 @@ static void another_mode_is_told_to_both_sides(void **state)
     shake(&c, NET_MAC, &s, NET_ENCRYPT);
     assert_status(s.verdict, LS_EMISMATCH);
     assert_status(c.verdict, LS_EMISMATCH);
-    assert_told("security is mac here, encrypt at the head: set LOCKSTEP_SECURITY alike");
+    assert_last_error("security is mac here, encrypt at the head: set LOCKSTEP_SECURITY alike");
 }
 
 static void without_a_key_there_is_no_mode(void **state)
@@ -263,7 +263,7 @@ static void without_a_key_there_is_no_mode(void **state)
     LS_UNUSED(state);
     claim.security = NET_MAC;
     assert_status(handshake_client(&h, NULL, &claim, "the head"), LS_EAUTH);
-    assert_told("LOCKSTEP_SECURITY=mac needs a key");
+    assert_last_error("LOCKSTEP_SECURITY=mac needs a key");
     assert_status(handshake_server(&h, NULL, &claim, "node 3"), LS_EAUTH);
 }
 
@@ -473,7 +473,7 @@ static void expect_damage(const stream *t, net_security mode, const uint8_t *dat
 
     open_ears(&l, mode);
     assert_status(hear(&l, data, bytes), LS_EPROTO);
-    assert_told(told);
+    assert_last_error(told);
     assert_true(l.heard.n_plain < t->n_plain);
     if (l.heard.n_plain > 0)
         assert_memory_equal(l.heard.plain, t->plain, l.heard.n_plain);
@@ -591,7 +591,7 @@ static void a_claimed_length_costs_nothing(void **state)
         wire_put_u32(head, claims[i]);
         open_ears(&l, NET_MAC);
         assert_status(hear(&l, head, sizeof(head)), LS_EPROTO);
-        assert_told("record 0 has");
+        assert_last_error("record 0 has");
         assert_true(l.in.sealed.capacity <= 4096 && l.in.in.capacity == 0);
         go(&l);
     }
@@ -617,7 +617,7 @@ static void an_end_within_a_record_is_named(void **state)
             if (at > 0)
                 assert_ok(frame_reader_fill(&l.in, fds[1], "node 3", &moved));
             assert_status(frame_reader_fill(&l.in, fds[1], "node 3", &moved), LS_EPEER);
-            assert_told("node 3");
+            assert_last_error("node 3");
             assert_int_equal(strstr(ls_last_error(), "in the middle of a record") == NULL,
                              at == 0 || at == record_at(1) || at == two);
             close(fds[1]);
@@ -702,14 +702,14 @@ static void the_setting_says_which(void **state)
     }
     setenv("LOCKSTEP_SECURITY", "tls", 1);
     assert_status(net_security_setting(&mode), LS_EINVAL);
-    assert_told("auth|mac|encrypt");
+    assert_last_error("auth|mac|encrypt");
     assert_ok(net_security_set("encrypt", "--security")); /* beats the variable */
     assert_ok(net_security_setting(&mode));
     assert_int_equal(mode, NET_ENCRYPT);
     assert_string_equal(getenv("LOCKSTEP_SECURITY"), "encrypt");
     assert_status(net_security_set("", "--security"), LS_EINVAL);
     assert_status(net_security_set("tls", "--security"), LS_EINVAL);
-    assert_told("--security tls: auth, mac or encrypt");
+    assert_last_error("--security tls: auth, mac or encrypt");
     unsetenv("LOCKSTEP_SECURITY");
 }
 

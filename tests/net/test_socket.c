@@ -96,7 +96,7 @@ static void a_free_port_is_taken_and_told(void **state)
     assert_int_not_equal(net_address_port(&first), 0);
     assert_int_not_equal(net_address_port(&first), net_address_port(&second));
     assert_status(net_listen(&first, NET_STREAM, 16, &third, NULL), LS_ESYSTEM); // no SO_REUSEPORT
-    assert_told("Address already in use");
+    assert_last_error("Address already in use");
     assert_int_equal(third, -1);
     close_pair(fds);
 }
@@ -116,10 +116,10 @@ static void error_for_a_held_port_names_its_holder(void **state)
     text_format(program, sizeof(program), "%s", program_invocation_short_name);
     assert_status(net_listen(&bound, NET_STREAM, 16, &third, NULL), LS_ESYSTEM);
     assert_int_equal(errno, EADDRINUSE);
-    assert_told("Address already in use");
-    assert_told(holder);
-    assert_told(program);
-    assert_told(fix);
+    assert_last_error("Address already in use");
+    assert_last_error(holder);
+    assert_last_error(program);
+    assert_last_error(fix);
     file_close(&fds[0]);
 }
 
@@ -137,8 +137,8 @@ static void error_for_a_range_without_a_free_port_names_a_holder(void **state)
     range = (net_ports){net_address_port(&bound), net_address_port(&bound)};
     text_format(holder, sizeof(holder), "The port is held by pid %d (", (int)getpid());
     assert_status(net_listen_in(&any, range, 0, NET_STREAM, 16, &other, NULL), LS_ESYSTEM);
-    assert_told("no port of --port-range");
-    assert_told(holder);
+    assert_last_error("no port of --port-range");
+    assert_last_error(holder);
     file_close(&fd);
 }
 
@@ -157,7 +157,7 @@ static void error_for_the_port_of_a_connection_names_its_holder(void **state)
     assert_ok(net_address_of_socket(fd, &local));
     text_format(holder, sizeof(holder), "that of a connection of pid %d (", (int)getpid());
     assert_status(net_listen(&local, NET_STREAM, 16, &other, NULL), LS_ESYSTEM);
-    assert_told(holder);
+    assert_last_error(holder);
     file_close(&fd);
     file_close(&listener);
 }
@@ -172,11 +172,11 @@ static void a_refused_connection_names_the_address(void **state)
     assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
     file_close(&fd);
     assert_status(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fd), LS_EPEER);
-    assert_told("127.0.0.1");
-    assert_told("refused");
+    assert_last_error("127.0.0.1");
+    assert_last_error("refused");
     bound = fresh_unix();
     assert_status(net_connect(&bound, NET_STREAM, ls_deadline_ms(SOON), &fd), LS_EPEER);
-    assert_told("unix:@lockstep-test-");
+    assert_last_error("unix:@lockstep-test-");
 }
 
 typedef struct late_listener {
@@ -207,7 +207,7 @@ static void connecting_waits_for_a_listener_that_comes_later(void **state)
     file_close(&fd);
     file_close(&l.fd);
     assert_status(net_connect_retry(&l.where, NET_STREAM, ls_deadline_ms(30), &fd), LS_EPEER);
-    assert_told("refused");
+    assert_last_error("refused");
 }
 
 static void the_first_address_that_answers_wins(void **state)
@@ -231,8 +231,8 @@ static void the_first_address_that_answers_wins(void **state)
     file_close(&fd);
     file_close(&listener);
     assert_status(net_connect_any(candidates, 3, ls_deadline_ms(SOON), &fd, &which), LS_EPEER);
-    assert_told("tcp://127.0.0.1");
-    assert_told("unix:@lockstep-test-");
+    assert_last_error("tcp://127.0.0.1");
+    assert_last_error("unix:@lockstep-test-");
     assert_status(net_connect_any(candidates, 0, ls_deadline_ms(SOON), &fd, &which), LS_EINVAL);
     assert_status(net_connect_any(candidates, 65, ls_deadline_ms(SOON), &fd, &which), LS_EINVAL);
 }
@@ -313,17 +313,17 @@ static void deadlines_and_lost_peers_are_told_with_the_count(void **state)
     assert_non_null(data);
     connect_pair(&where, NET_STREAM, fds);
     assert_status(net_recv_all(fds[0], "rank 4", data, 10, ls_deadline_ms(20)), LS_ETIMEOUT);
-    assert_told("rank 4");
-    assert_told("0 of 10 bytes");
+    assert_last_error("rank 4");
+    assert_last_error("0 of 10 bytes");
     assert_status(net_send_all(fds[0], "rank 4", data, BIG, ls_deadline_ms(20)), LS_ETIMEOUT);
-    assert_told("of 3000000 bytes sent");
+    assert_last_error("of 3000000 bytes sent");
     close_pair(fds);
     connect_pair(&where, NET_STREAM, fds);
     assert_ok(net_send_all(fds[1], "rank 3", "abc", 3, ls_deadline_ms(SOON)));
     file_close(&fds[1]);
     assert_status(net_recv_all(fds[0], "rank 4", data, 10, ls_deadline_ms(SOON)), LS_EPEER);
-    assert_told("3 of 10 bytes");
-    assert_told("rank 4 closed the connection");
+    assert_last_error("3 of 10 bytes");
+    assert_last_error("rank 4 closed the connection");
     assert_status(net_send_all(fds[0], "rank 4", data, BIG, ls_deadline_ms(SOON)), LS_EPEER);
     close_pair(fds);
     ls_free(data);

@@ -291,7 +291,7 @@ static void a_port_that_is_taken_is_named(void **state)
     assert_int_equal(user_listener_open(s.loop, &opt, &second), LS_ESYSTEM);
     assert_null(second);
     text_format(port, sizeof(port), "127.0.0.1:%d", opt.port);
-    assert_told(port);
+    assert_last_error(port);
     user_listener_close(NULL);
     finish(&s);
 }

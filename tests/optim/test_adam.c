@@ -175,7 +175,7 @@ static void the_state_has_the_names_of_pytorch(void **state)
     assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
     ((uint8_t *)items[4].bytes)[7] = 0x80; // a negative number of steps
     assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
-    assert_told("p.step");
+    assert_last_error("p.step");
     assert_ok(ls_optimizer_loaded(f.o));
     assert_int_equal(((const uint8_t *)items[4].bytes)[0], 3);
     teardown(&f);
@@ -215,11 +215,11 @@ static void wrong_options_say_what_is_wrong(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_adam_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
-        assert_told(cases[i].told);
-        assert_told("adam:");
+        assert_last_error(cases[i].told);
+        assert_last_error("adam:");
     }
     assert_status(ls_adamw_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);
-    assert_told("adamw:");
+    assert_last_error("adamw:");
     ls_tensor_destroy(t);
 }
 

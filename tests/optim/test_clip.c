@@ -150,14 +150,14 @@ static void wrong_arguments_say_what_is_wrong(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_clip_grad_norm(s.named, 3, grad_of, 0, NULL), LS_EINVAL);
-    assert_told("max_norm is 0");
+    assert_last_error("max_norm is 0");
     assert_status(ls_clip_grad_norm(s.named, 3, grad_of, (double)NAN, NULL), LS_EINVAL);
     assert_status(ls_clip_grad_norm(s.named, 3, NULL, 1, NULL), LS_EINVAL);
     assert_status(ls_clip_grad_value(s.named, 3, grad_of, -1), LS_EINVAL);
-    assert_told("limit is -1");
+    assert_last_error("limit is -1");
     grads[0].grad = s.of[1];
     assert_status(ls_clip_grad_norm(s.named, 3, grad_of, 1, NULL), LS_EINVAL);
-    assert_told("parameter a is (3) float32, its gradient is (2) float64");
+    assert_last_error("parameter a is (3) float32, its gradient is (2) float64");
     end(&s);
 }
 

@@ -173,10 +173,10 @@ static void a_gradient_that_does_not_fit_changes_nothing(void **state)
     grads[1].grad = grad;
     assert_ok(ls_sgd_create(named, 2, grad_of, &opt, &o));
     assert_status(ls_optimizer_step(o), LS_EINVAL);
-    assert_told("fc.bias is (4) float32, its gradient is (3) float32");
+    assert_last_error("fc.bias is (4) float32, its gradient is (3) float32");
     grads[1].grad = wide;
     assert_status(ls_optimizer_step(o), LS_EINVAL);
-    assert_told("float64");
+    assert_last_error("float64");
     for (size_t i = 0; i < 3; i++)
         assert_true(value_at(good, i) == 0);
     ls_optimizer_destroy(o);
@@ -211,12 +211,12 @@ static void a_state_that_makes_no_sense_is_refused_and_undone(void **state)
     assert_string_equal(items[2].name, "p.momentum_buffer_set");
     memset(items[0].bytes, 0xFF, 8);
     assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
-    assert_told("sgd.lr");
+    assert_last_error("sgd.lr");
     assert_ok(ls_optimizer_loaded(f.o));
     assert_true(ls_optimizer_lr(f.o) == 0.1);
     *(uint8_t *)items[2].bytes = 7;
     assert_status(ls_optimizer_loaded(f.o), LS_EFORMAT);
-    assert_told("p.momentum_buffer_set");
+    assert_last_error("p.momentum_buffer_set");
     assert_ok(ls_optimizer_loaded(f.o));
     teardown(&f);
 }
@@ -293,7 +293,7 @@ static void wrong_options_say_what_is_wrong(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_sgd_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
-        assert_told(cases[i].told);
+        assert_last_error(cases[i].told);
     }
     assert_status(ls_sgd_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);
     ls_tensor_destroy(t);
@@ -312,13 +312,13 @@ static void parameters_must_have_names_tensors_and_a_float_type(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_sgd_create(twice, 2, grad_of, &opt, &o), LS_EINVAL);
-    assert_told("two parameters are named p");
+    assert_last_error("two parameters are named p");
     assert_status(ls_sgd_create(&unnamed, 1, grad_of, &opt, &o), LS_EINVAL);
-    assert_told("parameter 0 has no name");
+    assert_last_error("parameter 0 has no name");
     assert_status(ls_sgd_create(&empty, 1, grad_of, &opt, &o), LS_EINVAL);
-    assert_told("no tensor");
+    assert_last_error("no tensor");
     assert_status(ls_sgd_create(&integer, 1, grad_of, &opt, &o), LS_EUNSUPPORTED);
-    assert_told("bn.num_batches_tracked is int64");
+    assert_last_error("bn.num_batches_tracked is int64");
     assert_ok(ls_sgd_create(NULL, 0, grad_of, &opt, &o));
     assert_ok(ls_optimizer_step(o));
     ls_optimizer_destroy(o);

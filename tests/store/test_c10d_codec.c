@@ -202,7 +202,7 @@ static void expect_refused(message *m, const char *why)
     for (size_t n = 0; n < MSG_SIZE(m); n++)
         assert_ok(c10d_parse(&p, MSG_DATA(m), n, &r, &used));
     assert_status(c10d_parse(&p, MSG_DATA(m), MSG_SIZE(m), &r, &used), LS_EPROTO);
-    assert_told(why);
+    assert_last_error(why);
     byte_queue_free(m);
 }
 
@@ -250,7 +250,7 @@ static void the_sum_of_a_list_is_bounded(void **state)
     }
     st = c10d_parse(&p, MSG_DATA(&m), MSG_SIZE(&m), &r, &used);
     assert_status(st, LS_EPROTO);
-    assert_told("MULTI_SET of more than");
+    assert_last_error("MULTI_SET of more than");
     byte_queue_free(&m);
 }
 

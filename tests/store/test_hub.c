@@ -70,7 +70,7 @@ static void expect_refusal(const control_options *opt, ls_status st, const char 
 
     assert_status(control_open(opt, &c), st);
     assert_null(c);
-    assert_told(part);
+    assert_last_error(part);
 }
 
 static void another_world_size_is_told_to_both_sides(void **state)
@@ -262,7 +262,7 @@ static void a_rank_that_joins_late_hears_of_the_cause(void **state)
     b = join(t, 2, 3);
     assert_int_equal(await_cause(b).rank, 1);
     assert_status(ls_store_set(control_store(b), "k", "v", 1), LS_EPEER);
-    assert_told("rank 1");
+    assert_last_error("rank 1");
     control_close(a);
     control_close(b);
     hub_thread_stop(t, SOON);
@@ -409,7 +409,7 @@ static void the_end_of_the_hub_is_told(void **state)
         st = control_poll(a);
     }
     assert_status(st, LS_EPEER);
-    assert_told(place);
+    assert_last_error(place);
     assert_status(ls_store_set(control_store(a), "k", "v", 1), LS_EPEER);
     control_close(a);
 }

@@ -140,7 +140,7 @@ static void a_half_written_record_is_cut_off(void **state)
     assert_int_equal(count, 2);
     ls_store_close(b);
     assert_status(ls_store_count(a, &count), LS_EFORMAT); // it had seen more than there is now
-    assert_told("shorter");
+    assert_last_error("shorter");
     ls_store_close(a);
 }
 
@@ -153,13 +153,13 @@ static void other_peoples_files_stay_untouched(void **state)
     LS_UNUSED(state);
     write_all(text, sizeof(text));
     assert_status(ls_store_open(url, NULL, &s), LS_EFORMAT);
-    assert_told("not a Lockstep store");
+    assert_last_error("not a Lockstep store");
     assert_null(s);
     assert_int_equal(read_all(back, sizeof(back)), sizeof(text));
     assert_memory_equal(back, text, sizeof(text));
     assert_int_equal(chmod(path, 0622), 0);
     assert_status(ls_store_open(url, NULL, &s), LS_EAUTH);
-    assert_told("chmod 600");
+    assert_last_error("chmod 600");
     assert_status(ls_store_open("file:///proc/self", NULL, &s), LS_ESYSTEM);
     assert_status(ls_store_open("file:///no/such/folder/x", NULL, &s), LS_ESYSTEM);
     assert_int_equal(unlink(path), 0);
@@ -207,7 +207,7 @@ static void every_changed_byte_is_found_or_harmless(void **state)
     }
     memset(good + 16, 0xff, 4); // a record of 4 GiB
     assert_status(read_content(good, n), LS_EFORMAT);
-    assert_told("offset 16");
+    assert_last_error("offset 16");
 }
 
 static void processes_count_together(void **state)

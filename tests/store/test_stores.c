@@ -129,7 +129,7 @@ static void check_values(const store_kind *kind)
     assert_ok(ls_store_delete(p.a, "k", &existed));
     assert_int_equal(existed, 0);
     assert_status(ls_store_get(p.a, "k", 0, &got, &bytes), LS_ETIMEOUT);
-    assert_told("k'");
+    assert_last_error("k'");
     assert_null(got);
     close_pair(&p);
 }
@@ -149,10 +149,10 @@ static void check_counters(const store_kind *kind)
     must_hold(p.a, "n", "42");
     set(p.a, "text", "4x");
     assert_status(ls_store_add(p.b, "text", 1, &sum), LS_EINVAL);
-    assert_told("'");
+    assert_last_error("'");
     set(p.a, "top", "9223372036854775807");
     assert_status(ls_store_add(p.b, "top", 1, &sum), LS_EINVAL);
-    assert_told("overflow");
+    assert_last_error("overflow");
     must_hold(p.b, "top", "9223372036854775807");
     close_pair(&p);
 }
@@ -185,8 +185,8 @@ static void check_waits(const store_kind *kind)
 
     set(p.a, "w/1", "x");
     assert_status(ls_store_wait(p.b, keys, 6, 20), LS_ETIMEOUT);
-    assert_told("w/0'");
-    assert_told("and 1 more");
+    assert_last_error("w/0'");
+    assert_last_error("and 1 more");
     assert_null(strstr(ls_last_error(), "w/1'"));
     assert_ok(ls_store_check(p.b, keys, 6, &all));
     assert_int_equal(all, 0);
@@ -209,7 +209,7 @@ static void check_limits(const store_kind *kind)
     assert_non_null(value);
     memset(key, 'k', sizeof(key) - 1);
     assert_status(ls_store_set(p.a, key, "v", 1), LS_EINVAL);
-    assert_told("8193 bytes");
+    assert_last_error("8193 bytes");
     key[LS_STORE_KEY_MAX - (kind->is_prefixed ? 6 : 0)] = 0;
     assert_ok(ls_store_set(p.a, key, "v", 1));
     must_hold(p.b, key, "v");
@@ -346,7 +346,7 @@ static void bad_urls_and_options_are_refused(void **state)
         assert_null(s);
     }
     assert_status(ls_store_open("mem:", &opt, &s), LS_EINVAL);
-    assert_told("size");
+    assert_last_error("size");
     ls_store_close(NULL);
     ls_store_free(NULL);
 }
@@ -358,8 +358,8 @@ static void nobody_there_is_told_at_the_deadline(void **state)
 
     LS_UNUSED(state);
     assert_status(ls_store_open("unix:@lockstep-nobody-here", &opt, &s), LS_EPEER);
-    assert_told("unix:@lockstep-nobody-here");
-    assert_told("refused");
+    assert_last_error("unix:@lockstep-nobody-here");
+    assert_last_error("refused");
 }
 
 static void another_users_key_opens_nothing(void **state)
@@ -381,7 +381,7 @@ static void another_users_key_opens_nothing(void **state)
     assert_int_equal(chmod(path, 0600), 0);
     opt = (ls_store_options){.size = sizeof(opt), .key_file = path, .timeout_ms = SOON};
     assert_status(ls_store_open(ls_store_url(a), &opt, &b), LS_EAUTH);
-    assert_told("other-key");
+    assert_last_error("other-key");
     opt = (ls_store_options){.size = sizeof(opt), .insecure = 1, .timeout_ms = SOON};
     assert_status(ls_store_open(ls_store_url(a), &opt, &b), LS_EAUTH);
     ls_store_close(a);
