@@ -11,30 +11,20 @@
 
 #include <limits.h>
 
-#define OWN_ORIGIN "LOCKSTEP_ALGORITHMS"
+#define USER_ORIGIN "LOCKSTEP_ALGORITHMS"
 
-/* One row of either table. */
-typedef struct shown_row {
-    const char *where;
-    coll_kind kind;
-    const char *algorithm;
-    size_t max_bytes;
-    int max_ranks;
-    const char *needs;
-    const char *origin;
-} shown_row;
-
-static void append_row(text_buf *out, const shown_row *r)
+static void append_row(text_buf *out, const char *where, const char *origin, coll_kind kind,
+                       const char *algorithm, size_t max_bytes, int max_ranks, const char *needs)
 {
     char bytes[32] = "any";
     char ranks[32] = "any";
 
-    if (r->max_bytes != SIZE_MAX)
-        text_bytes(bytes, sizeof(bytes), r->max_bytes);
-    if (r->max_ranks != INT_MAX)
-        text_format(ranks, sizeof(ranks), "%d", r->max_ranks);
-    text_append(out, "%-6s  %-14s  %-13s  %9s  %6s  %-8s  %s\n", r->where, coll_name(r->kind),
-                r->algorithm, bytes, ranks, r->needs, r->origin);
+    if (max_bytes != SIZE_MAX)
+        text_bytes(bytes, sizeof(bytes), max_bytes);
+    if (max_ranks != INT_MAX)
+        text_format(ranks, sizeof(ranks), "%d", max_ranks);
+    text_append(out, "%-6s  %-14s  %-13s  %9s  %6s  %-8s  %s\n", where, coll_name(kind), algorithm,
+                bytes, ranks, needs, origin);
 }
 
 static const char *needs_text(team_memory memory)
@@ -46,36 +36,25 @@ static const char *needs_text(team_memory memory)
 
 static void append_team(text_buf *out, const algorithm_table *table)
 {
-    team_rule rule;
+    team_rule r;
 
-    for (int i = 0; algorithm_table_row(table, i, &rule); i++)
-        append_row(out, &(shown_row){.where = "host",
-                                     .kind = rule.kind,
-                                     .algorithm = rule.algorithm,
-                                     .max_bytes = rule.max_bytes,
-                                     .max_ranks = rule.max_ranks,
-                                     .needs = needs_text(rule.memory),
-                                     .origin = i < algorithm_table_user_rows(table) ? OWN_ORIGIN
-                                                                                    : "default"});
+    for (int i = 0; algorithm_table_row(table, i, &r); i++)
+        append_row(out, "host", i < algorithm_table_user_rows(table) ? USER_ORIGIN : "default",
+                   r.kind, r.algorithm, r.max_bytes, r.max_ranks, needs_text(r.memory));
 }
 
-static void append_plan(text_buf *out, const plan_rule *rule, const char *origin)
+static void append_plan(text_buf *out, const plan_rule *r, const char *origin)
 {
-    append_row(out, &(shown_row){.where = "hosts",
-                                 .kind = rule->kind,
-                                 .algorithm = rule->name,
-                                 .max_bytes = rule->max_bytes,
-                                 .max_ranks = rule->max_ranks,
-                                 .needs = rule->hosts ? "layout" : "-",
-                                 .origin = origin});
+    append_row(out, "hosts", origin, r->kind, r->name, r->max_bytes, r->max_ranks,
+               r->hosts ? "layout" : "-");
 }
 
-static void append_plans(text_buf *out, const plan_rules *own)
+static void append_plans(text_buf *out, const plan_rules *user)
 {
     plan_rule rule;
 
-    for (int i = 0; i < own->n; i++)
-        append_plan(out, &own->rows[i], OWN_ORIGIN);
+    for (int i = 0; i < user->n; i++)
+        append_plan(out, &user->rows[i], USER_ORIGIN);
     for (int i = 0; plan_rule_at(i, &rule); i++)
         append_plan(out, &rule, "default");
 }

@@ -14,9 +14,7 @@
 #include "comm/native/pieces.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -182,14 +180,7 @@ static ssize_t sealed_read(peer_link *l, const struct iovec *iov, int n)
 
 static bool sealed_is_delivered(peer_link *l)
 {
-    int queued = 0;
-
-    return l->unsent == 0 && (ioctl(l->fd, SIOCOUTQ, &queued) != 0 || queued == 0);
-}
-
-static void sealed_finish(peer_link *l)
-{
-    shutdown(l->fd, SHUT_WR);
+    return l->unsent == 0 && link_socket_is_drained(l);
 }
 
 static void sealed_close(peer_link *l)
@@ -205,7 +196,7 @@ static const link_ops sealed_ops = {
     .write = sealed_write,
     .read = sealed_read,
     .is_delivered = sealed_is_delivered,
-    .finish = sealed_finish,
+    .finish = link_socket_finish,
     .close = sealed_close,
 };
 

@@ -271,16 +271,13 @@ static void shm_finish(peer_link *l)
     local_ring(s->local, s->peer);
 }
 
-static void free_stream(shm_stream *s)
+static void shm_close(peer_link *l)
 {
+    shm_stream *s = l->stream;
+
     segment_release(s->in_view);
     segment_destroy(s->local, s->out);
     ls_free(s);
-}
-
-static void shm_close(peer_link *l)
-{
-    free_stream(l->stream);
 }
 
 static const link_ops shm_ops = {

@@ -71,14 +71,14 @@ static ssize_t tcp_read(peer_link *l, const struct iovec *iov, int n)
 }
 
 // The queue counts bytes that the peer's kernel has not acknowledged; after finish() also the FIN.
-static bool tcp_is_delivered(peer_link *l)
+bool link_socket_is_drained(peer_link *l)
 {
     int queued = 0;
 
     return ioctl(l->fd, SIOCOUTQ, &queued) != 0 || queued == 0;
 }
 
-static void tcp_finish(peer_link *l)
+void link_socket_finish(peer_link *l)
 {
     shutdown(l->fd, SHUT_WR);
 }
@@ -91,8 +91,8 @@ static void tcp_close(peer_link *l)
 static const link_ops tcp_ops = {
     .write = tcp_write,
     .read = tcp_read,
-    .is_delivered = tcp_is_delivered,
-    .finish = tcp_finish,
+    .is_delivered = link_socket_is_drained,
+    .finish = link_socket_finish,
     .close = tcp_close,
 };
 

@@ -91,17 +91,22 @@ static void send_done(transfer *t, size_t bytes)
         t->finished(t);
 }
 
+static message message_of(const transfer *t, message_type type, uint64_t credit)
+{
+    return (message){.type = type,
+                     .is_direct = t->is_direct,
+                     .group = t->group->info->id,
+                     .sequence = t->sequence,
+                     .step = t->step,
+                     .total = t->total,
+                     .credit = credit,
+                     .dtype = stamp_dtype(t->stamp),
+                     .stamp = t->stamp};
+}
+
 void match_queue_control(native_peer *p, message_type type, const transfer *t)
 {
-    const message m = {.type = type,
-                       .is_direct = t->is_direct,
-                       .group = t->group->info->id,
-                       .sequence = t->sequence,
-                       .step = t->step,
-                       .total = t->total,
-                       .credit = p->consumed,
-                       .dtype = stamp_dtype(t->stamp),
-                       .stamp = t->stamp};
+    const message m = message_of(t, type, p->consumed);
     link_item *item;
 
     if (post(p, &m, NULL))
@@ -118,19 +123,11 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
                          bool is_charged)
 {
     native_peer *p = t->peer;
-    const message m = {.type = type,
-                       .is_charged = is_charged,
-                       .is_direct = t->is_direct,
-                       .group = t->group->info->id,
-                       .sequence = t->sequence,
-                       .step = t->step,
-                       .bytes = bytes,
-                       .total = t->total,
-                       .credit = p->consumed,
-                       .dtype = stamp_dtype(t->stamp),
-                       .stamp = t->stamp};
+    message m = message_of(t, type, p->consumed);
     link_item *item;
 
+    m.is_charged = is_charged;
+    m.bytes = bytes;
     if (post(p, &m, from)) {
         send_done(t, bytes);
         return;
@@ -626,9 +623,11 @@ void match_peer_gone(native_peer *p)
         break_receivers(list_entry(node, native_group, node), p);
 }
 
-void match_check_unexpected(native_work *w)
+typedef void (*unexpected_fn)(native_work *w, native_peer *p, const unexpected_message *u);
+
+static void for_each_unexpected(native_work *w, unexpected_fn check)
 {
-    native_group *g = w->group;
+    const native_group *g = w->group;
 
     for (int i = 0; i < g->info->size; i++) {
         native_peer *p = g->peers[i];
@@ -638,29 +637,31 @@ void match_check_unexpected(native_work *w)
         list_for_each (node, &p->unexpected) {
             const unexpected_message *u = list_entry(node, unexpected_message, node);
 
-            if (u->m.group == g->info->id && u->m.sequence == w->work->op.stamp.sequence &&
-                !errors_same_operation(u->m.stamp, w->stamp))
-                errors_stamp_mismatch(g, p, u->m.stamp, w->stamp);
+            if (u->m.group == g->info->id && u->m.sequence == w->work->op.stamp.sequence)
+                check(w, p, u);
         }
     }
 }
 
+static void check_stamp(native_work *w, native_peer *p, const unexpected_message *u)
+{
+    if (!errors_same_operation(u->m.stamp, w->stamp))
+        errors_stamp_mismatch(w->group, p, u->m.stamp, w->stamp);
+}
+
+void match_check_unexpected(native_work *w)
+{
+    for_each_unexpected(w, check_stamp);
+}
+
+static void refuse_leftover(native_work *w, native_peer *p, const unexpected_message *u)
+{
+    errors_extra_message(w->group, p, &u->m, w->stamp);
+}
+
 void match_check_leftover(native_work *w)
 {
-    const native_group *g = w->group;
-
-    for (int i = 0; i < g->info->size; i++) {
-        const native_peer *p = g->peers[i];
-
-        if (p->n_unexpected == 0)
-            continue;
-        list_for_each (node, &p->unexpected) {
-            const unexpected_message *u = list_entry(node, unexpected_message, node);
-
-            if (u->m.group == g->info->id && u->m.sequence == w->work->op.stamp.sequence)
-                errors_extra_message(w->group, p, &u->m, w->stamp);
-        }
-    }
+    for_each_unexpected(w, refuse_leftover);
 }
 
 static void free_group_messages(list_node *list, uint32_t id)

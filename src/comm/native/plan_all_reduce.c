@@ -19,82 +19,36 @@ void plan_all_reduce_slices(plan *p, const plan_input *in)
 {
     const size_t count = plan_part(in, in->count);
     const size_t width = in->element_bytes;
-    size_t own_first;
+    size_t own_at;
     size_t own;
-    size_t scratch;
 
-    plan_slice(count, in->n, in->rank, &own_first, &own);
-    scratch = plan_scratch(p, own * width * (size_t)(in->n - 1)).offset;
+    plan_slice(count, in->n, in->rank, &own_at, &own);
+    own_at = (in->first + own_at) * width;
+    plan_collect(p, in, plan_at(PLAN_SRC, own_at), plan_at(PLAN_DST, own_at), own);
     for (int i = 0; i < in->n; i++) {
-        size_t first;
+        size_t at;
         size_t n_elements;
 
-        plan_slice(count, in->n, i, &first, &n_elements);
-        if (i == in->rank)
-            continue;
-        if (own > 0)
-            plan_message(
-                p, PLAN_RECV, 0, i,
-                plan_at(PLAN_SCRATCH, scratch + own * width * (size_t)(i < in->rank ? i : i - 1)),
-                own * width);
-        if (n_elements > 0)
-            plan_message(p, PLAN_SEND, 0, i, plan_at(PLAN_SRC, (in->first + first) * width),
-                         n_elements * width);
-    }
-    if (own > 0) {
-        plan_reduce(p, 1, plan_at(PLAN_DST, (in->first + own_first) * width), own, true);
-        for (int i = 0; i < in->n; i++)
-            plan_operand_add(
-                p,
-                i == in->rank ? plan_at(PLAN_SRC, (in->first + own_first) * width)
-                              : plan_at(PLAN_SCRATCH,
-                                        scratch + own * width * (size_t)(i < in->rank ? i : i - 1)),
-                i, 1, false);
-    }
-    for (int i = 0; i < in->n; i++) {
-        size_t first;
-        size_t n_elements;
-        plan_step *s;
-
-        plan_slice(count, in->n, i, &first, &n_elements);
+        plan_slice(count, in->n, i, &at, &n_elements);
+        at = (in->first + at) * width;
         if (i == in->rank)
             continue;
         if (n_elements > 0) {
-            s = plan_message(p, PLAN_RECV, 1, i, plan_at(PLAN_DST, (in->first + first) * width),
-                             n_elements * width);
-            if (s != NULL)
-                s->tag = 1;
+            plan_message(p, PLAN_SEND, 0, i, 0, plan_at(PLAN_SRC, at), n_elements * width);
+            plan_message(p, PLAN_RECV, 1, i, 1, plan_at(PLAN_DST, at), n_elements * width);
         }
-        if (own > 0) {
-            s = plan_message(p, PLAN_SEND, 1, i, plan_at(PLAN_DST, (in->first + own_first) * width),
-                             own * width);
-            if (s != NULL)
-                s->tag = 1;
-        }
+        if (own > 0)
+            plan_message(p, PLAN_SEND, 1, i, 1, plan_at(PLAN_DST, own_at), own * width);
     }
 }
 
 void plan_all_reduce_whole(plan *p, const plan_input *in)
 {
     const size_t count = plan_part(in, in->count);
-    const size_t bytes = count * in->element_bytes;
-    const plan_ref own = plan_at(PLAN_SRC, in->first * in->element_bytes);
-    const size_t scratch = plan_scratch(p, bytes * (size_t)(in->n - 1)).offset;
+    const size_t at = in->first * in->element_bytes;
 
-    for (int i = 0; i < in->n; i++) {
-        const size_t slot = scratch + bytes * (size_t)(i < in->rank ? i : i - 1);
-
-        if (i == in->rank)
-            continue;
-        plan_message(p, PLAN_RECV, 0, i, plan_at(PLAN_SCRATCH, slot), bytes);
-        plan_message(p, PLAN_SEND, 0, i, own, bytes);
-    }
-    plan_reduce(p, 1, plan_at(PLAN_DST, in->first * in->element_bytes), count, true);
+    plan_collect(p, in, plan_at(PLAN_SRC, at), plan_at(PLAN_DST, at), count);
     for (int i = 0; i < in->n; i++)
-        plan_operand_add(
-            p,
-            i == in->rank
-                ? own
-                : plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)),
-            i, 1, false);
+        if (i != in->rank)
+            plan_message(p, PLAN_SEND, 0, i, 0, plan_at(PLAN_SRC, at), count * in->element_bytes);
 }

@@ -15,13 +15,8 @@ void plan_barrier_dissemination(plan *p, const plan_input *in)
     for (int64_t distance = 1; distance < in->n; distance *= 2, round++) {
         const int to = (int)((in->rank + distance) % in->n);
         const int from = (int)((in->rank - distance + in->n) % in->n);
-        plan_step *s;
 
-        s = plan_message(p, PLAN_RECV, round, from, plan_at(PLAN_DST, 0), 0);
-        if (s != NULL)
-            s->tag = (uint32_t)round;
-        s = plan_message(p, PLAN_SEND, round, to, plan_at(PLAN_SRC, 0), 0);
-        if (s != NULL)
-            s->tag = (uint32_t)round;
+        plan_message(p, PLAN_RECV, round, from, (uint32_t)round, plan_at(PLAN_DST, 0), 0);
+        plan_message(p, PLAN_SEND, round, to, (uint32_t)round, plan_at(PLAN_SRC, 0), 0);
     }
 }

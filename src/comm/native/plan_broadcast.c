@@ -25,9 +25,10 @@ void plan_broadcast_tree(plan *p, const plan_input *in)
     if (me != 0) {
         const int parent = (int)((me - reach + in->root) % in->n);
 
-        plan_message(p, PLAN_RECV, 0, parent, plan_at(PLAN_DST, offset), bytes);
+        plan_message(p, PLAN_RECV, 0, parent, 0, plan_at(PLAN_DST, offset), bytes);
     }
     for (int64_t distance = reach / 2; distance > 0; distance /= 2)
         if (me + distance < in->n)
-            plan_message(p, PLAN_SEND, 1, (int)((me + distance + in->root) % in->n), from, bytes);
+            plan_message(p, PLAN_SEND, 1, (int)((me + distance + in->root) % in->n), 0, from,
+                         bytes);
 }

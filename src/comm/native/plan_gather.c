@@ -33,62 +33,43 @@ void plan_all_gather_direct(plan *p, const plan_input *in)
             continue;
         }
         if (bytes > 0)
-            plan_message(p, PLAN_RECV, 0, i, to, bytes);
+            plan_message(p, PLAN_RECV, 0, i, 0, to, bytes);
         if (own > 0)
-            plan_message(p, PLAN_SEND, 0, i, from, own);
+            plan_message(p, PLAN_SEND, 0, i, 0, from, own);
+    }
+}
+
+// gather and scatter: the parts follow each other in the root's buffer; another rank has one part.
+static void move_parts(plan *p, const plan_input *in, plan_action root_action, const size_t *counts)
+{
+    const bool is_gather = root_action == PLAN_RECV;
+    const plan_space root_space = is_gather ? PLAN_DST : PLAN_SRC;
+    const plan_ref own = plan_at(is_gather ? PLAN_SRC : PLAN_DST, in->first * in->element_bytes);
+    size_t start = 0;
+
+    for (int i = 0; i < in->n; i++) {
+        const size_t count = count_of(counts, i, in->count);
+        const size_t bytes = plan_part(in, count) * in->element_bytes;
+        const plan_ref part = plan_at(root_space, (start + in->first) * in->element_bytes);
+
+        start += count;
+        if (in->rank == in->root && i == in->root)
+            plan_copy(p, 0, is_gather ? part : own, is_gather ? own : part, bytes);
+        else if (in->rank == in->root && bytes > 0)
+            plan_message(p, root_action, 0, i, 0, part, bytes);
+        else if (i == in->rank && bytes > 0)
+            plan_message(p, is_gather ? PLAN_SEND : PLAN_RECV, 0, in->root, 0, own, bytes);
     }
 }
 
 void plan_gather_direct(plan *p, const plan_input *in)
 {
-    const size_t width = in->element_bytes;
-    const plan_ref from = plan_at(PLAN_SRC, in->first * width);
-    size_t start = 0;
-
-    if (in->rank != in->root) {
-        const size_t own = plan_part(in, count_of(in->dst_counts, in->rank, in->count)) * width;
-
-        if (own > 0)
-            plan_message(p, PLAN_SEND, 0, in->root, from, own);
-        return;
-    }
-    for (int i = 0; i < in->n; i++) {
-        const size_t count = count_of(in->dst_counts, i, in->count);
-        const size_t bytes = plan_part(in, count) * width;
-        const plan_ref to = plan_at(PLAN_DST, (start + in->first) * width);
-
-        start += count;
-        if (i == in->rank)
-            plan_copy(p, 0, to, from, bytes);
-        else if (bytes > 0)
-            plan_message(p, PLAN_RECV, 0, i, to, bytes);
-    }
+    move_parts(p, in, PLAN_RECV, in->dst_counts);
 }
 
 void plan_scatter_direct(plan *p, const plan_input *in)
 {
-    const size_t width = in->element_bytes;
-    const plan_ref to = plan_at(PLAN_DST, in->first * width);
-    size_t start = 0;
-
-    if (in->rank != in->root) {
-        const size_t own = plan_part(in, count_of(in->src_counts, in->rank, in->count)) * width;
-
-        if (own > 0)
-            plan_message(p, PLAN_RECV, 0, in->root, to, own);
-        return;
-    }
-    for (int i = 0; i < in->n; i++) {
-        const size_t count = count_of(in->src_counts, i, in->count);
-        const size_t bytes = plan_part(in, count) * width;
-        const plan_ref from = plan_at(PLAN_SRC, (start + in->first) * width);
-
-        start += count;
-        if (i == in->rank)
-            plan_copy(p, 0, to, from, bytes);
-        else if (bytes > 0)
-            plan_message(p, PLAN_SEND, 0, i, from, bytes);
-    }
+    move_parts(p, in, PLAN_SEND, in->src_counts);
 }
 
 // The message of one pair. Each side has its own counts, so the first chunk always sends a message,
@@ -101,7 +82,7 @@ static void exchange(plan *p, const plan_input *in, plan_action action, int peer
 
     if (bytes == 0 && in->first > 0)
         return;
-    s = plan_message(p, action, 0, peer, at, bytes);
+    s = plan_message(p, action, 0, peer, 0, at, bytes);
     if (s == NULL)
         return;
     s->total = count * in->element_bytes;

@@ -70,14 +70,12 @@ static part gather_part(const plan_input *in, int i)
     return p;
 }
 
+// Several parts may pass between two ranks: round and part identify them.
 static void message(plan *p, plan_action action, int round, int peer, int i, plan_ref at,
                     size_t bytes)
 {
-    plan_step *s = plan_message(p, action, round, peer, at, bytes);
-
-    // Several parts may pass between two ranks: round and part identify them.
-    if (s != NULL)
-        s->tag = (uint32_t)round << PLAN_PART_BITS | (uint32_t)i;
+    plan_message(p, action, round, peer, (uint32_t)round << PLAN_PART_BITS | (uint32_t)i, at,
+                 bytes);
 }
 
 // Round 0: the adder of each subtree receives its contributions to part i. Returns where the adder
@@ -290,13 +288,13 @@ void plan_broadcast_hosts(plan *p, const plan_input *in)
         parent = tree_parent(host_at, l->n_hosts, &reach);
         if (parent >= 0)
             plan_message(p, PLAN_RECV, 0,
-                         layout_receiver(l, (int)((parent + root_host) % l->n_hosts), in->root),
+                         layout_receiver(l, (int)((parent + root_host) % l->n_hosts), in->root), 0,
                          place, bytes);
         for (int64_t d = reach / 2; d > 0; d /= 2)
             if (host_at + d < l->n_hosts)
                 plan_message(
                     p, PLAN_SEND, 1,
-                    layout_receiver(l, (int)((host_at + d + root_host) % l->n_hosts), in->root),
+                    layout_receiver(l, (int)((host_at + d + root_host) % l->n_hosts), in->root), 0,
                     from, bytes);
     }
     for (int k = 0; k < size; k++) {
@@ -307,10 +305,10 @@ void plan_broadcast_hosts(plan *p, const plan_input *in)
     parent = tree_parent(own_at, size, &reach);
     if (parent >= 0)
         plan_message(p, PLAN_RECV, 0, l->members[l->host_first[host] + (parent + leader_at) % size],
-                     place, bytes);
+                     0, place, bytes);
     for (int64_t d = reach / 2; d > 0; d /= 2)
         if (own_at + d < size)
             plan_message(p, PLAN_SEND, 1,
-                         l->members[l->host_first[host] + (own_at + d + leader_at) % size], from,
+                         l->members[l->host_first[host] + (own_at + d + leader_at) % size], 0, from,
                          bytes);
 }

@@ -26,13 +26,8 @@
 
 static void message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
 {
-    plan_step *s;
-
-    if (bytes == 0)
-        return;
-    s = plan_message(p, action, round, peer, at, bytes);
-    if (s != NULL)
-        s->tag = (uint32_t)round;
+    if (bytes > 0)
+        plan_message(p, action, round, peer, (uint32_t)round, at, bytes);
 }
 
 /* A run of elements of which this rank has the reduction over `n` ranks from `first` on. */
@@ -191,20 +186,15 @@ void plan_all_reduce_tree(plan *p, const plan_input *in)
         }
     }
     if (!is_root) {
-        plan_step *s = plan_message(p, PLAN_SEND, 1, (int)(in->rank - reach), have.data,
-                                    count * width_of(in, have.n));
-
-        if (s != NULL)
-            s->tag = 0; // the tag that the parent uses in its first round
+        // The tag is 0, as in the parent's first round.
+        plan_message(p, PLAN_SEND, 1, (int)(in->rank - reach), 0, have.data,
+                     count * width_of(in, have.n));
         message(p, PLAN_RECV, 1, (int)(in->rank - reach), result, count * in->element_bytes);
     }
     for (int64_t d = reach / 2; d > 0; d /= 2) {
-        plan_step *s = in->rank + d < in->n ? plan_message(p, PLAN_SEND, 2, (int)(in->rank + d),
-                                                           result, count * in->element_bytes)
-                                            : NULL;
-
-        if (s != NULL)
-            s->tag = 1;
+        if (in->rank + d < in->n)
+            plan_message(p, PLAN_SEND, 2, (int)(in->rank + d), 1, result,
+                         count * in->element_bytes);
     }
 }
 
@@ -234,13 +224,10 @@ static void move_blocks(plan *p, const plan_input *in, plan_action action, int r
     for (int i = 0; i < 2; i++) {
         const size_t from = block_start(in, spans[i][0]);
         const size_t bytes = (block_start(in, spans[i][1]) - from) * in->element_bytes;
-        plan_step *s = bytes == 0
-                           ? NULL
-                           : plan_message(p, action, round, peer,
-                                          plan_at(PLAN_DST, from * in->element_bytes), bytes);
 
-        if (s != NULL)
-            s->tag = (uint32_t)(2 * round + i);
+        if (bytes > 0)
+            plan_message(p, action, round, peer, (uint32_t)(2 * round + i),
+                         plan_at(PLAN_DST, from * in->element_bytes), bytes);
     }
 }
 

@@ -13,39 +13,15 @@
  */
 #include "comm/native/schedule.h"
 
-// Receives a run of `count` elements from every other rank into scratch in round 0 and adds them to
-// the own run in round 1.
-static void collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size_t count)
-{
-    const size_t bytes = count * in->element_bytes;
-    const size_t scratch = plan_scratch(p, bytes * (size_t)(in->n - 1)).offset;
-
-    if (count == 0)
-        return;
-    for (int i = 0; i < in->n; i++)
-        if (i != in->rank)
-            plan_message(
-                p, PLAN_RECV, 0, i,
-                plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)), bytes);
-    plan_reduce(p, 1, to, count, true);
-    for (int i = 0; i < in->n; i++)
-        plan_operand_add(
-            p,
-            i == in->rank
-                ? own
-                : plan_at(PLAN_SCRATCH, scratch + bytes * (size_t)(i < in->rank ? i : i - 1)),
-            i, 1, false);
-}
-
 void plan_reduce_direct(plan *p, const plan_input *in)
 {
     const size_t count = plan_part(in, in->count);
     const size_t offset = in->first * in->element_bytes;
 
     if (in->rank == in->root)
-        collect(p, in, plan_at(PLAN_SRC, offset), plan_at(PLAN_DST, offset), count);
+        plan_collect(p, in, plan_at(PLAN_SRC, offset), plan_at(PLAN_DST, offset), count);
     else
-        plan_message(p, PLAN_SEND, 0, in->root, plan_at(PLAN_SRC, offset),
+        plan_message(p, PLAN_SEND, 0, in->root, 0, plan_at(PLAN_SRC, offset),
                      count * in->element_bytes);
 }
 
@@ -53,45 +29,29 @@ void plan_reduce_slices(plan *p, const plan_input *in)
 {
     const size_t count = plan_part(in, in->count);
     const size_t width = in->element_bytes;
-    size_t own_first;
+    size_t own_at;
     size_t own;
     plan_ref result;
 
-    plan_slice(count, in->n, in->rank, &own_first, &own);
+    plan_slice(count, in->n, in->rank, &own_at, &own);
+    own_at = (in->first + own_at) * width;
     // Only the root has a dst.
-    result = in->rank == in->root ? plan_at(PLAN_DST, (in->first + own_first) * width)
-                                  : plan_scratch(p, own * width);
+    result = in->rank == in->root ? plan_at(PLAN_DST, own_at) : plan_scratch(p, own * width);
     for (int i = 0; i < in->n; i++) {
-        size_t first;
+        size_t at;
         size_t n_elements;
 
-        plan_slice(count, in->n, i, &first, &n_elements);
-        if (i != in->rank && n_elements > 0)
-            plan_message(p, PLAN_SEND, 0, i, plan_at(PLAN_SRC, (in->first + first) * width),
-                         n_elements * width);
-    }
-    collect(p, in, plan_at(PLAN_SRC, (in->first + own_first) * width), result, own);
-    if (in->rank != in->root) {
-        plan_step *s =
-            own == 0 ? NULL : plan_message(p, PLAN_SEND, 1, in->root, result, own * width);
-
-        if (s != NULL)
-            s->tag = 1;
-        return;
-    }
-    for (int i = 0; i < in->n; i++) {
-        size_t first;
-        size_t n_elements;
-        plan_step *s;
-
-        plan_slice(count, in->n, i, &first, &n_elements);
+        plan_slice(count, in->n, i, &at, &n_elements);
+        at = (in->first + at) * width;
         if (i == in->rank || n_elements == 0)
             continue;
-        s = plan_message(p, PLAN_RECV, 1, i, plan_at(PLAN_DST, (in->first + first) * width),
-                         n_elements * width);
-        if (s != NULL)
-            s->tag = 1;
+        plan_message(p, PLAN_SEND, 0, i, 0, plan_at(PLAN_SRC, at), n_elements * width);
+        if (in->rank == in->root)
+            plan_message(p, PLAN_RECV, 1, i, 1, plan_at(PLAN_DST, at), n_elements * width);
     }
+    plan_collect(p, in, plan_at(PLAN_SRC, own_at), result, own);
+    if (in->rank != in->root && own > 0)
+        plan_message(p, PLAN_SEND, 1, in->root, 1, result, own * width);
 }
 
 void plan_reduce_scatter_direct(plan *p, const plan_input *in)
@@ -109,11 +69,11 @@ void plan_reduce_scatter_direct(plan *p, const plan_input *in)
             own_start = start;
             own_count = n_elements;
         } else if (n_elements > 0) {
-            plan_message(p, PLAN_SEND, 0, i, plan_at(PLAN_SRC, (start + in->first) * width),
+            plan_message(p, PLAN_SEND, 0, i, 0, plan_at(PLAN_SRC, (start + in->first) * width),
                          n_elements * width);
         }
         start += count;
     }
-    collect(p, in, plan_at(PLAN_SRC, (own_start + in->first) * width),
-            plan_at(PLAN_DST, in->first * width), own_count);
+    plan_collect(p, in, plan_at(PLAN_SRC, (own_start + in->first) * width),
+                 plan_at(PLAN_DST, in->first * width), own_count);
 }

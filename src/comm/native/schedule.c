@@ -191,42 +191,43 @@ void plan_free(plan *p)
     *p = (plan){0};
 }
 
-static bool grow(void **items, size_t *capacity, size_t item_bytes)
+// `items` with capacity for one more than n; NULL without memory, when `items` stays valid.
+static void *grow(void *items, size_t n, size_t *capacity, size_t item_bytes)
 {
-    const size_t wanted = *capacity == 0 ? 16 : *capacity * 2;
-    void *more = ls_realloc(*items, wanted, item_bytes);
+    const size_t more = *capacity == 0 ? 16 : *capacity * 2;
 
-    if (more == NULL)
-        return false;
-    *items = more;
-    *capacity = wanted;
-    return true;
+    if (n < *capacity)
+        return items;
+    items = ls_realloc(items, more, item_bytes);
+    if (items != NULL)
+        *capacity = more;
+    return items;
 }
 
 static plan_step *add_step(plan *p, plan_action action, int round)
 {
-    if (p->n_steps == p->step_capacity) {
-        void *steps = p->steps;
+    plan_step *steps = grow(p->steps, p->n_steps, &p->step_capacity, sizeof(*steps));
 
-        if (!grow(&steps, &p->step_capacity, sizeof(*p->steps))) {
-            p->failed = true;
-            return NULL;
-        }
-        p->steps = steps;
+    if (steps == NULL) {
+        p->failed = true;
+        return NULL;
     }
+    p->steps = steps;
     if (round >= p->n_rounds)
         p->n_rounds = round + 1;
-    p->steps[p->n_steps] = (plan_step){.action = action, .round = round};
-    return &p->steps[p->n_steps++];
+    steps[p->n_steps] = (plan_step){.action = action, .round = round};
+    return &steps[p->n_steps++];
 }
 
-plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
+plan_step *plan_message(plan *p, plan_action action, int round, int peer, uint32_t tag, plan_ref at,
+                        size_t bytes)
 {
     plan_step *s = add_step(p, action, round);
 
     if (s == NULL)
         return NULL;
     s->peer = peer;
+    s->tag = tag;
     s->bytes = bytes;
     s->total = bytes;
     if (action == PLAN_SEND)
@@ -264,20 +265,40 @@ void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final)
 
 void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial)
 {
-    if (p->failed)
-        return;
-    if (p->n_operands == p->operand_capacity) {
-        void *operands = p->operands;
+    plan_operand *operands =
+        p->failed ? NULL
+                  : grow(p->operands, p->n_operands, &p->operand_capacity, sizeof(*operands));
 
-        if (!grow(&operands, &p->operand_capacity, sizeof(*p->operands))) {
-            p->failed = true;
-            return;
-        }
-        p->operands = operands;
+    if (operands == NULL) {
+        p->failed = true;
+        return;
     }
-    p->operands[p->n_operands++] =
+    p->operands = operands;
+    operands[p->n_operands++] =
         (plan_operand){.data = data, .first = first, .n_ranks = n_ranks, .is_partial = is_partial};
     p->steps[p->n_steps - 1].n_operands++;
+}
+
+void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size_t count)
+{
+    const size_t bytes = count * in->element_bytes;
+    const plan_ref others = plan_scratch(p, bytes * (size_t)(in->n - 1));
+    plan_ref next = others;
+
+    if (count == 0)
+        return;
+    for (int i = 0; i < in->n; i++) {
+        if (i == in->rank)
+            continue;
+        plan_message(p, PLAN_RECV, 0, i, 0, next, bytes);
+        next.offset += bytes;
+    }
+    plan_reduce(p, 1, to, count, true);
+    next = others;
+    for (int i = 0; i < in->n; i++) {
+        plan_operand_add(p, i == in->rank ? own : next, i, 1, false);
+        next.offset += i == in->rank ? 0 : bytes;
+    }
 }
 
 plan_ref plan_scratch(plan *p, size_t bytes)

@@ -135,12 +135,15 @@ plan_input plan_input_of(const coll *op, int n, int rank, const plan_layout *lay
 /* For plan functions. */
 void plan_reset(plan *p);
 void plan_free(plan *p);
-plan_step *plan_message(plan *p, plan_action action, int round, int peer, plan_ref at,
-                        size_t bytes);
+plan_step *plan_message(plan *p, plan_action action, int round, int peer, uint32_t tag, plan_ref at,
+                        size_t bytes); /* NULL without memory: the plan has failed */
 void plan_copy(plan *p, int round, plan_ref to, plan_ref from, size_t bytes);
 void plan_reduce(plan *p, int round, plan_ref to, size_t count, bool is_final); /* then: */
 /* An operand of the last plan_reduce(), in rank order. */
 void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_partial);
+/* Receives `count` elements from every other rank in round 0 and adds them to the own ones in
+ * round 1. */
+void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size_t count);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
 size_t plan_aligned(size_t bytes);            /* the aligned size of `bytes` */
 

@@ -1,52 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # The native backend's sources, relative to src/comm; included there.
-list(APPEND native_sources
-  native/copy.c
-  native/kernels.c
-  native/kernels_baseline.c
-  native/local.c
-  native/local_join.c
-  native/segment.c
-  native/segment_map.c
-  native/team.c
-  native/team_direct.c
-  native/team_inline.c
-  native/team_open.c
-  native/team_rules.c
-  native/team_select.c
-  native/team_shared.c
-  native/team_staged.c
-  native/algorithm_table.c)
-list(APPEND native_sources
-  native/algorithms.c
-  native/errors.c
-  native/direct.c
-  native/exec.c
-  native/hosts.c
-  native/join.c
-  native/layout.c
-  native/link.c
-  native/link_shm.c
-  native/link_sealed.c
-  native/link_striped.c
-  native/link_tcp.c
-  native/match.c
-  native/mesh.c
-  native/message.c
-  native/native.c
-  native/plan_all_reduce.c
-  native/plan_barrier.c
-  native/plan_broadcast.c
-  native/plan_gather.c
-  native/plan_hosts.c
-  native/plan_log.c
-  native/plan_reduce.c
-  native/message_pool.c
-  native/schedule.c
-  native/sleep.c
-  native/mesh_streams.c)
+foreach(name algorithm_table algorithms copy direct errors exec hosts join kernels kernels_baseline
+    layout link link_sealed link_shm link_striped link_tcp local local_join match mesh mesh_streams
+    message message_pool native plan_all_reduce plan_barrier plan_broadcast plan_gather plan_hosts
+    plan_log plan_reduce schedule segment segment_map sleep team team_direct team_inline team_open
+    team_rules team_select team_shared team_staged)
+  list(APPEND native_sources native/${name}.c)
+endforeach()
 
-# The reduction loops are one source, compiled once an instruction set and chosen at run time.
+# The reduction loops are one source, compiled once per instruction set and selected at run time.
 set_source_files_properties(native/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "-O3")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND native_sources native/kernels_avx2.c native/kernels_avx512.c)

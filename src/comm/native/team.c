@@ -57,7 +57,7 @@ static void publish_refs(team *t, team_slot *s)
     s->dst.id = 0;
     s->src_at = 0;
     s->dst_at = 0;
-    if (team_needs_src(op, t->rank)) {
+    if (team_is_source(op, t->rank)) {
         (void)segment_find(t->l, op->src, team_contribution(op, t->n), &s->src);
         s->src_at = (uintptr_t)op->src;
     }
@@ -236,7 +236,7 @@ static ls_status resolve_member(team *t, int k)
     // A member whose memory this rank does not touch does not wait for it, and may have freed it.
     if (k != t->rank && !team_touches(t->op, t->rank, k))
         return LS_OK;
-    if (team_needs_src(t->op, k)) {
+    if (team_is_source(t->op, k)) {
         LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n),
                                &t->views[2 * (size_t)k], &memory));
         t->src[k] = memory;

@@ -220,8 +220,7 @@ bool team_can_push(coll_kind kind);
 /* Whether member `other` reads or writes memory of member `rank` in an operation in shared
  * memory. */
 bool team_touches(const coll *op, int other, int rank);
-/* Whether member `rank`'s source, or destination, must be in shared memory. */
-bool team_needs_src(const coll *op, int rank);
+/* Whether member `rank`'s destination must be in shared memory; of sources each source's must. */
 bool team_needs_dst(const coll *op, int rank);
 /* For operations that only move data: what `reader` takes from `source`. False: nothing. */
 typedef struct team_move {

@@ -90,11 +90,6 @@ bool team_touches(const coll *op, int other, int rank)
            (team_can_push(op->kind) && moves_between(op, other, rank));
 }
 
-bool team_needs_src(const coll *op, int rank)
-{
-    return team_is_source(op, rank);
-}
-
 bool team_needs_dst(const coll *op, int rank)
 {
     return (op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE) && team_is_reader(op, rank);

@@ -64,7 +64,7 @@ team_memory team_find_memory(const team *t)
 
     for (int k = 0; k < t->n; k++) {
         const team_slot *s = team_slot_of(t, k);
-        const bool needs_src = team_needs_src(t->op, k);
+        const bool needs_src = team_is_source(t->op, k);
         const bool needs_dst = team_needs_dst(t->op, k);
 
         if ((needs_src && s->src_at == 0) || (needs_dst && s->dst_at == 0))
