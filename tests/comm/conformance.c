@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conformance.c - the conformance suite of backends: collectives, counts and errors. Every rank
+ * calls suites in the same order; test_conformance.c and engine_ranks.c run it.
+ */
 #include "comm/conformance.h"
 
 #include "base/text.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conformance_more.c - the second half of the conformance suite: messages, splits, in-place
+ * operations, memory. conformance.c calls it.
+ */
 #include "comm/conformance.h"
 
 #include "base/text.h"
@@ -129,7 +133,7 @@ ls_status conformance_vectors(ls_comm *comm)
         st = exchange_all(&v, false);
     if (st == LS_OK)
         st = exchange_all(&v, true);
-    // All counts 0: nothing moves, everybody meets.
+    // All counts are 0: no data, but all ranks synchronize.
     memset(v.counts, 0, sizeof(v.counts));
     if (st == LS_OK)
         st = ls_all_gather_v(comm, v.src.data, v.dst.data, v.counts, LS_F32, NULL);
@@ -143,7 +147,7 @@ ls_status conformance_vectors(ls_comm *comm)
 
 /* --- messages --- */
 
-/* Everybody sends to the right and receives from the left, first the tags up, then down, so that
+/* Every rank sends to the right and receives from the left, first the tags up, then down, so that
  * they cross. */
 static ls_status ring(ls_comm *comm, size_t count)
 {

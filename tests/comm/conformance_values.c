@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conformance_values.c - the conformance suite of values: every type and reduction, halves, NaN and
+ * infinity. conformance.c calls it.
+ */
 #include "comm/conformance.h"
 
 #include "base/half.h"

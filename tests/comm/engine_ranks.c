@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a job that something else has started (mpirun, lockstep run): engine_ranks BACKEND
- * SCENE,SCENE... RANKS. tests/comm/engines.sh starts it. Its scenes are the conformance suite, and
- * what must end well when something goes wrong.
+ * engine_ranks.c - one rank of a job that another launcher has started (mpirun, lockstep run):
+ * engine_ranks BACKEND SCENE,SCENE... RANKS. engines.sh starts it. Its scenes are the conformance
+ * suite and failures that must end in order.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -118,8 +118,8 @@ static ls_status abort_all(ls_comm *comm)
     return LS_OK;
 }
 
-/* Ranks call different operations: both sides are told. */
-static ls_status quarrel(ls_comm *comm)
+/* Ranks call different operations: both report the mismatch. */
+static ls_status mismatch(ls_comm *comm)
 {
     const int64_t begin_ms = ls_now_ms();
     float x[4] = {0}, y[4] = {0};
@@ -138,8 +138,8 @@ static ls_status quarrel(ls_comm *comm)
     return LS_OK;
 }
 
-/* The last rank is killed: the others are told by name. MPI's launchers then kill the others as
- * well, who may be named first. */
+/* The last rank is killed: the others report its name. MPI's launchers then kill the others as
+ * well, which may be named first. */
 static ls_status death(ls_comm *comm)
 {
     const int rank = ls_comm_rank(comm), last = ls_comm_size(comm) - 1;
@@ -154,11 +154,11 @@ static ls_status death(ls_comm *comm)
     LS_CHECK(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL) == LS_EPEER);
     (void)snprintf(name, sizeof(name), "rank %d ", last);
     LS_CHECK(strstr(ls_last_error(), is_ours ? name : "rank ") != NULL);
-    printf("told: %s\n", ls_last_error());
+    printf("failed with: %s\n", ls_last_error());
     return LS_OK;
 }
 
-/* The same in the middle of a transfer, and nobody waits longer than it takes to hear of it. */
+/* The same in the middle of a transfer; no rank waits longer than the report takes. */
 static ls_status large_death(ls_comm *comm)
 {
     const size_t n = (size_t)32 << 20;
@@ -177,7 +177,7 @@ static ls_status large_death(ls_comm *comm)
     free(x);
     LS_CHECK(st == LS_EPEER);
     LS_CHECK(ls_now_ms() - begin_ms < 20000);
-    printf("told: %s\n", ls_last_error());
+    printf("failed with: %s\n", ls_last_error());
     return LS_OK;
 }
 
@@ -211,7 +211,7 @@ typedef struct scene_row {
 static const scene_row scenes[] = {
     {"everything", everything, 1},   {"core", core, 1},           {"numbers", numbers, 1},
     {"places", mixed_places, 1},     {"again", mixed_places, 20}, {"abort_half", abort_half, 2},
-    {"abort_all", abort_all, 1},     {"quarrel", quarrel, 1},     {"death", death, 1},
+    {"abort_all", abort_all, 1},     {"mismatch", mismatch, 1},   {"death", death, 1},
     {"large_death", large_death, 1}, {"huge", huge, 1},
 };
 

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# Engines of others, under what starts them: engines.sh says how, and skips what is not installed.
+# External libraries under their launchers: engines.sh starts them, and skips missing ones.
 add_executable(engine_ranks engine_ranks.c conformance.c conformance_more.c conformance_values.c)
 target_include_directories(engine_ranks PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(engine_ranks PRIVATE ${comm_test_libs})
 set_target_properties(engine_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
-# engine_test(ENGINE STARTER RANKS SCENES LABELS [VARIABLE=VALUE])
-function(engine_test engine starter ranks scenes labels)
+# engine_test(ENGINE LAUNCHER RANKS SCENES LABELS [VARIABLE=VALUE])
+function(engine_test engine launcher ranks scenes labels)
   string(REGEX MATCH "^[a-z_]+" first ${scenes})
-  set(name test_comm_${engine}_${starter}_${first}_${ranks}${ARGV6})
-  add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/engines.sh ${CMAKE_BINARY_DIR} ${engine} ${starter} ${ranks}
-                                ${scenes})
+  set(name test_comm_${engine}_${launcher}_${first}_${ranks}${ARGV6})
+  add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/engines.sh ${CMAKE_BINARY_DIR}
+                                ${engine} ${launcher} ${ranks} ${scenes})
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 300 SKIP_RETURN_CODE 77)
   set(environment ${ARGV5})
   if(LOCKSTEP_SANITIZE STREQUAL "thread")
-    # UCX, beneath MPICH, has ending threads call its memory hooks when the sanitizer has already forgotten them.
+    # UCX, under MPICH, calls its memory hooks in ending threads after the sanitizer has forgotten
+    # them.
     list(APPEND environment UCX_MEM_EVENTS=no)
   endif()
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}")
@@ -23,24 +24,25 @@ endfunction()
 foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
   separate_arguments(row)
   list(GET row 0 engine)
-  list(GET row 1 starter)
-  engine_test(${engine} ${starter} 3 core,numbers,places,abort_half "conformance;no-tsan")
-  engine_test(${engine} ${starter} 2 quarrel "fault;no-tsan")
-  engine_test(${engine} ${starter} 3 large_death "slow;fault;no-tsan")
-  engine_test(${engine} ${starter} 3 death "slow;fault;no-tsan")
-  engine_test(${engine} ${starter} 4 abort_all "slow;fault;no-tsan")
-  engine_test(${engine} ${starter} 2 again "slow;conformance;no-tsan")
+  list(GET row 1 launcher)
+  engine_test(${engine} ${launcher} 3 core,numbers,places,abort_half "conformance;no-tsan")
+  engine_test(${engine} ${launcher} 2 mismatch "fault;no-tsan")
+  engine_test(${engine} ${launcher} 3 large_death "slow;fault;no-tsan")
+  engine_test(${engine} ${launcher} 3 death "slow;fault;no-tsan")
+  engine_test(${engine} ${launcher} 4 abort_all "slow;fault;no-tsan")
+  engine_test(${engine} ${launcher} 2 again "slow;conformance;no-tsan")
   set(sizes 1 2 3 4 5 8)
   if(row STREQUAL "mpich;run")
     set(sizes 3) # the same module as under mpirun
   else()
-    engine_test(${engine} ${starter} 2 huge "slow;conformance;no-tsan")
+    engine_test(${engine} ${launcher} 2 huge "slow;conformance;no-tsan")
   endif()
   foreach(n IN LISTS sizes)
-    engine_test(${engine} ${starter} ${n} everything "slow;conformance;no-tsan")
+    engine_test(${engine} ${launcher} ${n} everything "slow;conformance;no-tsan")
   endforeach()
   if(NOT engine STREQUAL "gloo")
-    engine_test(${engine} ${starter} 3 everything "slow;conformance;no-tsan" LOCKSTEP_PIECE=1000 _pieces)
+    engine_test(${engine} ${launcher} 3 everything "slow;conformance;no-tsan" LOCKSTEP_PIECE=1000
+                _pieces)
   endif()
 endforeach()
 
@@ -52,9 +54,10 @@ if(LOCKSTEP_SANITIZE STREQUAL "thread")
   endforeach()
 endif()
 
-# Gloo among the harness's own ranks.
+# Gloo with the harness's ranks.
 if(TARGET lockstep_gloo)
   add_test(NAME test_comm_conformance_gloo COMMAND test_comm_conformance tcp)
-  set_tests_properties(test_comm_conformance_gloo PROPERTIES LABELS "slow;conformance;no-tsan" TIMEOUT 300
+  set_tests_properties(test_comm_conformance_gloo PROPERTIES
+                       LABELS "slow;conformance;no-tsan" TIMEOUT 300
                        ENVIRONMENT LOCKSTEP_BACKEND=gloo)
 endif()

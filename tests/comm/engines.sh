@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# engines.sh BIN-DIR ENGINE STARTER RANKS SCENES: engine_ranks under what starts it. ENGINE is openmpi, mpich or gloo; STARTER is
-# mpirun or run; the scene that kills a rank must make the starter fail, all others must not. Exit 77: something is missing.
+# engines.sh BIN-DIR ENGINE LAUNCHER RANKS SCENES: starts engine_ranks. ENGINE is openmpi, mpich or
+# gloo; LAUNCHER is mpirun or run. A scene that kills a rank must make the launcher fail, all others
+# must not. Exit 77: something is missing.
 set -eu
-bin=$1 engine=$2 starter=$3 ranks=$4 scenes=$5
+bin=$1 engine=$2 launcher=$3 ranks=$4 scenes=$5
 
 skip() { echo "skipped: $*"; exit 77; }
 
@@ -12,13 +13,15 @@ gloo) backend=gloo module=$bin/lib/liblockstep_gloo.so ;;
 *) backend=mpi module=$bin/lib/liblockstep_mpi-$engine.so ;;
 esac
 [ -e "$module" ] || skip "this build has no $engine"
-[ "$scenes" != huge ] || [ "$(awk '/MemAvailable/ {print $2}' /proc/meminfo)" -gt 12000000 ] || skip "huge needs 12 GiB"
+[ "$scenes" != huge ] ||
+    [ "$(awk '/MemAvailable/ {print $2}' /proc/meminfo)" -gt 12000000 ] ||
+    skip "huge needs 12 GiB"
 
-# Root may run Open MPI here; more ranks than cores are what is tested; the libraries' own leaks are not ours.
+# Root may run Open MPI here, with more ranks than cores. Leaks of the libraries are ignored.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-} suppressions=$(dirname "$0")/engines.supp"
-case $starter in
+case $launcher in
 run) set -- "$bin/bin/lockstep" run -n "$ranks" ;;
 mpirun)
     command -v "mpirun.$engine" >/dev/null || skip "no mpirun.$engine"
@@ -34,11 +37,13 @@ status=0
 fail() { cat "$out"; echo "$*"; exit 1; }
 case $scenes in
 *death*)
-    [ $status -ne 0 ] || fail "a rank was killed, and nobody said so"
-    ! grep -qE 'does not hold|Sanitizer|runtime error' "$out" || fail "a survivor was not told what it should"
+    [ $status -ne 0 ] || fail "a rank was killed, and no rank reported it"
+    ! grep -qE 'does not hold|Sanitizer|runtime error' "$out" ||
+        fail "a survivor did not report the cause"
     ;;
-abort_all | quarrel) # how MPI's starters take ranks that leave without MPI_Finalize is theirs
-    ! grep -qE 'does not hold|No such file|Alarm clock|Segmentation|Sanitizer|runtime error' "$out" || fail "a rank was not told what it should"
+abort_all | mismatch) # MPI's launchers differ about ranks that exit without MPI_Finalize
+    ! grep -qE 'does not hold|No such file|Alarm clock|Segmentation|Sanitizer|runtime error' \
+        "$out" || fail "a rank did not report the cause"
     grep -q 'all scenes held' "$out" || fail "no rank came to its end"
     ;;
 *) [ $status -eq 0 ] || fail "status $status" ;;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_backend.c - a backend without peers for test_engine.c: operations end, fail or block as the
+ * test orders.
+ */
 #include "comm/fake_backend.h"
 
 #include "base/alloc.h"
@@ -80,9 +84,10 @@ static bool progress(backend_state *self)
     return ends;
 }
 
-static void wait_for_news(backend_state *self, int timeout_ms)
+static void wait_for_wake(backend_state *self, int timeout_ms)
 {
-    const int most_ms = self->nap_ms > 0 && self->nap_ms < timeout_ms ? self->nap_ms : timeout_ms;
+    const int most_ms =
+        self->sleep_ms > 0 && self->sleep_ms < timeout_ms ? self->sleep_ms : timeout_ms;
 
     atomic_fetch_add(&self->n_wait, 1);
     if (self->clock_ns != NULL) {
@@ -134,7 +139,7 @@ static const backend_ops fake_ops = {.abi = BACKEND_ABI,
                                      .close_group = close_group,
                                      .start = start,
                                      .progress = progress,
-                                     .wait = wait_for_news,
+                                     .wait = wait_for_wake,
                                      .wake = wake,
                                      .abort_group = abort_group,
                                      .transport = transport,

@@ -26,10 +26,10 @@ struct backend_state {
     ls_mutex mu;
     ls_cond wakened;
     bool is_awake;
-    int nap_ms;        /* wait() lasts no longer; 0: as asked */
+    int sleep_ms;      /* the longest wait(); 0: no limit */
     int64_t *clock_ns; /* wait() does not sleep but sets this clock forward; NULL: it sleeps */
     int n_groups;
-    bool opens_never; /* open_group() waits until it is told that there is no reason to */
+    bool opens_never; /* open_group() waits until host->check() fails */
     atomic_bool is_opening;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paced.c - to be preloaded (LD_PRELOAD): no TCP connection of the program sends more than
- * PACED_BYTES a second, as where each flow gets a share of the network only. The kernel paces them,
- * so nothing needs rights or another queue; accepted ones inherit it.
+ * paced.c - for LD_PRELOAD: limits each TCP connection of the program to PACED_BYTES a second, like
+ * a network that limits each flow. The kernel does the pacing, so no privilege is needed; accepted
+ * connections inherit it.
  */
 #include <dlfcn.h>
 #include <errno.h>

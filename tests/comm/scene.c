@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scene.c - runs ranks whose operations fail, and checks the status, text and delay that each rank
+ * reports, for test_deaths.c, test_faults.c, test_mismatch.c and test_waits.c.
+ */
 #include "comm/scene.h"
 
 #include "base/clock.h"
@@ -28,7 +32,7 @@ ls_status scene_note(scene *s, int rank, ls_status st)
 {
     witness *w = &s->ranks[rank];
 
-    w->told_ms = ls_now_ms();
+    w->failed_ms = ls_now_ms();
     w->status = st;
     text_format(w->text, sizeof(w->text), "%s", st == LS_OK ? "" : ls_last_error());
     return st == LS_OK ? ls_fail(LS_EINTERNAL, "the call did not fail") : LS_OK;
@@ -49,19 +53,19 @@ void scene_wait_for_all(const scene *s, int n)
     }
 }
 
-void scene_assert_told(const scene *s, int rank, ls_status status, const char *part)
+void scene_assert_failure(const scene *s, int rank, ls_status status, const char *part)
 {
     const witness *w = &s->ranks[rank];
 
     if (w->status != status || strstr(w->text, part) == NULL)
-        fail_msg("rank %d heard %d \"%s\", not %d with \"%s\"", rank, (int)w->status, w->text,
+        fail_msg("rank %d got %d \"%s\", not %d with \"%s\"", rank, (int)w->status, w->text,
                  (int)status, part);
 }
 
 void scene_assert_in_time(const scene *s, int rank)
 {
-    const int64_t took_ms = s->ranks[rank].told_ms - atomic_load(&s->event_ms);
+    const int64_t took_ms = s->ranks[rank].failed_ms - atomic_load(&s->event_ms);
 
     if (took_ms > TOLD_WITHIN_MS)
-        fail_msg("rank %d heard of it after %lld ms", rank, (long long)took_ms);
+        fail_msg("rank %d failed after %lld ms", rank, (long long)took_ms);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scene.h - what ranks heard when something went wrong, in memory that the test shares with them.
+ * scene.h - the failures that ranks report, in memory that the test shares with them.
  */
 #ifndef TESTS_COMM_SCENE_H
 #define TESTS_COMM_SCENE_H
@@ -16,7 +16,7 @@
 typedef struct witness {
     ls_status status;
     char text[LS_ERROR_BYTES];
-    int64_t told_ms;
+    int64_t failed_ms;
     atomic_int n_done;
 } witness;
 
@@ -40,7 +40,7 @@ bool scene_run(scene *s, int n, ls_test_body body, const char *transport);
 void scene_wait_for_all(const scene *s, int n);
 
 /* The rank's call failed with this status and a text with this part; within 1 s of the event. */
-void scene_assert_told(const scene *s, int rank, ls_status status, const char *part);
+void scene_assert_failure(const scene *s, int rank, ls_status status, const char *part);
 void scene_assert_in_time(const scene *s, int rank);
 
 #endif

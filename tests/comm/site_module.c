@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site_module.c - a shared library that contains comm/site.c, as liblockstep.so does. */
+/*
+ * site_module.c - a shared library that contains comm/site.c, as liblockstep.so does, for
+ * test_site.c.
+ */
 #include "comm/site_module.h"
 
 #include "comm/site.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promise of same bits: reductions of awkward floats give what the aligned tree says, whatever
- * the transport, the piece size and the placement of the ranks.
+ * test_bits.c - reductions of difficult floats have the bits of the aligned tree with every
+ * transport, piece size and placement of ranks.
  */
 #include "base/unit.h"
 #include "harness/ranks.h"
@@ -36,8 +36,8 @@ typedef struct bits_result {
 
 /* --- awkward inputs --- */
 
-/* Exponents far apart, so that the order of additions shows in every other bit; now and then a NaN
- * or an infinity. */
+/* Exponents with large differences, so that the order of additions shows in every other bit; now
+ * and then a NaN or an infinity. */
 static double awkward(ls_dtype type, int rank, size_t i)
 {
     const uint64_t h = ls_hash3(SEED, (uint64_t)rank * 8 + type, i);
@@ -279,7 +279,7 @@ static void transport_and_segment_never_change_a_bit(void **state)
 /* --- two hosts, which are network namespaces here --- */
 
 /* The process that keeps the second namespace alive. */
-static pid_t far_host;
+static pid_t remote_host;
 
 static bool command(const char *format, ...) LS_PRINTF(1, 2);
 static bool command(const char *format, ...)
@@ -303,14 +303,14 @@ static bool make_hosts(void)
     if (geteuid() != 0 || !command("ip -V >/dev/null 2>&1") || unshare(CLONE_NEWNET) != 0 ||
         pipe(ready) != 0)
         return false;
-    far_host = fork();
-    if (far_host == 0) {
+    remote_host = fork();
+    if (remote_host == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)!write(ready[1], unshare(CLONE_NEWNET) == 0 ? "y" : "n", 1);
         for (;;)
             (void)pause();
     }
-    if (far_host < 0 || read(ready[0], &byte, 1) != 1 || byte != 'y')
+    if (remote_host < 0 || read(ready[0], &byte, 1) != 1 || byte != 'y')
         return false;
     (void)close(ready[0]);
     (void)close(ready[1]);
@@ -318,17 +318,17 @@ static bool make_hosts(void)
                    "ip addr add 10.77.0.1/24 dev lsnear && ip link set lsnear up && "
                    "nsenter -t %d -n sh -c 'ip link set lo up && "
                    "ip addr add 10.77.0.2/24 dev lsfar && ip link set lsfar up'",
-                   (int)far_host, (int)far_host);
+                   (int)remote_host, (int)remote_host);
 }
 
-/* Rank 2 lives on the far host. */
-static ls_status far_body(const ls_test_rank *self, void *arg)
+/* Rank 2 runs on the remote host. */
+static ls_status remote_body(const ls_test_rank *self, void *arg)
 {
     char path[64];
     int fd;
 
     if (self->rank == 2) {
-        text_format(path, sizeof(path), "/proc/%d/ns/net", (int)far_host);
+        text_format(path, sizeof(path), "/proc/%d/ns/net", (int)remote_host);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         LS_CHECK(fd >= 0 && setns(fd, CLONE_NEWNET) == 0);
         (void)close(fd);
@@ -355,20 +355,20 @@ static void placement_on_hosts_never_changes_a_bit(void **state)
     run(&(ls_test_job){.n = 3, .body = bits_body, .arg = result, .transport = "shm"}, result,
         &hash);
     run(&(ls_test_job){.n = 3,
-                       .body = far_body,
+                       .body = remote_body,
                        .arg = result,
                        .meeting = LS_TEST_AT_MASTER,
                        .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500"}},
         result, &hash);
     run(&(ls_test_job){.n = 3,
-                       .body = far_body,
+                       .body = remote_body,
                        .arg = result,
                        .meeting = LS_TEST_AT_MASTER,
                        .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500",
                                "LOCKSTEP_SECURITY=encrypt"}},
         result, &hash);
-    (void)kill(far_host, SIGKILL);
-    (void)waitpid(far_host, NULL, 0);
+    (void)kill(remote_host, SIGKILL);
+    (void)waitpid(remote_host, NULL, 0);
     assert_true(command("rm -r '%s'", home));
     (void)munmap(result, sizeof(*result));
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_boot_record.c - boot records on the wire: whole, damaged, and different settings of two
+ * ranks.
+ */
 #include "base/unit.h"
 #include "comm/boot_record.h"
 
@@ -100,7 +104,7 @@ static void garbage_never_leaves_its_bounds(void **state)
     wire_writer_free(&w);
 }
 
-static void ranks_that_differ_are_told_both_values(void **state)
+static void ranks_with_different_settings_report_both_values(void **state)
 {
     const boot_publication own = example();
     boot_publication other = example();
@@ -139,7 +143,7 @@ int main(void)
         cmocka_unit_test(a_record_survives_the_wire),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(garbage_never_leaves_its_bounds),
-        cmocka_unit_test(ranks_that_differ_are_told_both_values),
+        cmocka_unit_test(ranks_with_different_settings_report_both_values),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

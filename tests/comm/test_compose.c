@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What modules share, against an engine that is a loop over ranks: it copies from leg to leg, and
- * adds buffers of the partial type.
+ * test_compose.c - the code that modules share, with a library that is a loop over ranks: it copies
+ * from exchange to exchange, and adds buffers of the partial type.
  */
 #include "base/alloc.h"
 #include "base/half.h"
@@ -410,7 +410,7 @@ static void a_broadcast_begins_in_dst(void **state)
     free_scene(s);
 }
 
-static void no_memory_is_said(void **state)
+static void no_memory_is_reported(void **state)
 {
     const group_info info = {.rank = 0, .size = 2};
     uint16_t x[2] = {0};
@@ -458,12 +458,12 @@ static void what_cannot_be_protected_is_refused(void **state)
 static void a_wake_ends_the_sleep_and_stays_until_it_is_drained(void **state)
 {
     comm_boot boot = {.security = NET_AUTH, .local_fd = -1, .listen_fd = -1};
-    int news[2];
+    int control_pipe[2];
     foreign_waker w;
 
     LS_UNUSED(state);
-    assert_int_equal(pipe(news), 0);
-    boot.control_fd = news[0];
+    assert_int_equal(pipe(control_pipe), 0);
+    boot.control_fd = control_pipe[0];
     assert_ok(foreign_open(&boot, &host, "Engine", &w));
     assert_false(foreign_wait(&w, 1));
     assert_false(foreign_drain(&w));
@@ -473,12 +473,12 @@ static void a_wake_ends_the_sleep_and_stays_until_it_is_drained(void **state)
     assert_true(foreign_wait(&w, 600000000));
     assert_true(foreign_drain(&w));
     assert_false(foreign_drain(&w));
-    // News end it as well, and are no wake.
-    assert_int_equal(write(news[1], "x", 1), 1);
+    // A notification ends it as well, and is not a wake.
+    assert_int_equal(write(control_pipe[1], "x", 1), 1);
     assert_false(foreign_wait(&w, 600000000));
     foreign_close(&w);
-    (void)close(news[0]);
-    (void)close(news[1]);
+    (void)close(control_pipe[0]);
+    (void)close(control_pipe[1]);
 }
 
 int main(void)
@@ -491,7 +491,7 @@ int main(void)
         cmocka_unit_test(averages_are_divided_after),
         cmocka_unit_test(ranks_without_a_result_keep_what_they_have),
         cmocka_unit_test(a_broadcast_begins_in_dst),
-        cmocka_unit_test(no_memory_is_said),
+        cmocka_unit_test(no_memory_is_reported),
         cmocka_unit_test(what_cannot_be_protected_is_refused),
         cmocka_unit_test(a_wake_ends_the_sleep_and_stays_until_it_is_drained),
     };

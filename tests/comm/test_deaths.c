@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that end before the others are done: killed, gone without a word, gone in peace. Over
- * shared memory and over TCP. LS_TEST_ROUNDS repeats what depends on timing (default 3).
+ * test_deaths.c - ranks that end before the others: killed, exited, or left in good order, over
+ * shared memory and TCP. LS_TEST_ROUNDS repeats the tests that depend on timing (default 3).
  * LS_TEST_SEED=N repeats the random choices of a run that printed it.
  */
 #include "comm/scene.h"
@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Rank 1 says goodbye and exits with 0 while the others want one more operation. */
+/* Rank 1 leaves the job and exits with 0 while the others start one more operation. */
 static ls_status leaver_body(const ls_test_rank *self, void *arg)
 {
     float x = 1;
@@ -32,7 +32,7 @@ static ls_status leaver_body(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-/* Rank 1 exits with 0 and without a goodbye. */
+/* Rank 1 exits with 0 without leaving the job. */
 static ls_status silent_leaver_body(const ls_test_rank *self, void *arg)
 {
     float x = 1;
@@ -57,8 +57,8 @@ static void a_rank_that_leaves_early_is_named(void **state)
             scene *s = scene_create();
 
             assert_true(scene_run(s, 3, bodies[b], scene_transports[t]));
-            scene_assert_told(s, 0, LS_EPEER, "rank 1");
-            scene_assert_told(s, 2, LS_EPEER, "rank 1");
+            scene_assert_failure(s, 0, LS_EPEER, "rank 1");
+            scene_assert_failure(s, 2, LS_EPEER, "rank 1");
             scene_destroy(s);
         }
     }
@@ -92,9 +92,9 @@ static void a_rank_that_leaves_a_group_early_is_named_with_both_operations(void 
 
         assert_true(scene_run(s, 4, group_leaver_body, scene_transports[t]));
         for (int r = 0; r < 3; r += 2) {
-            scene_assert_told(s, r, LS_EPEER, "rank 1 (pid ");
-            scene_assert_told(s, r, LS_EPEER, "left the group after operation #1, but rank ");
-            scene_assert_told(s, r, LS_EPEER, "waits for it in all_reduce #2");
+            scene_assert_failure(s, r, LS_EPEER, "rank 1 (pid ");
+            scene_assert_failure(s, r, LS_EPEER, "left the group after operation #1, but rank ");
+            scene_assert_failure(s, r, LS_EPEER, "waits for it in all_reduce #2");
         }
         scene_destroy(s);
     }
@@ -131,7 +131,7 @@ static void a_receive_from_any_rank_fails_when_the_last_member_has_left(void **s
 
     LS_UNUSED(state);
     assert_true(scene_run(s, 4, any_source_body, "shm"));
-    scene_assert_told(s, 0, LS_EPEER, "left the group, but rank 0 waits for it in recv #1");
+    scene_assert_failure(s, 0, LS_EPEER, "left the group, but rank 0 waits for it in recv #1");
     scene_destroy(s);
 }
 
@@ -166,8 +166,8 @@ static void a_long_wait_in_a_group_costs_the_hub_a_fixed_number_of_frames_a_rank
     assert_in_range(frames, 1, RANKS * FRAMES_A_RANK);
 }
 
-/* All leave at once after their last operation: that is no failure, whoever is first. */
-static ls_status farewell_body(const ls_test_rank *self, void *arg)
+/* All ranks leave at once after their last operation: no failure, in any order. */
+static ls_status leave_body(const ls_test_rank *self, void *arg)
 {
     float x = 1;
     ls_comm *comm;
@@ -189,7 +189,7 @@ static void leaving_after_the_last_operation_is_no_failure(void **state)
     LS_UNUSED(state);
     for (int i = 0; i < 4 * rounds; i++) {
         const ls_test_job job = {.n = 2 + i % 4,
-                                 .body = farewell_body,
+                                 .body = leave_body,
                                  .transport = scene_transports[i % 2],
                                  .meeting =
                                      i / 2 % 2 == 0 ? LS_TEST_AT_STARTER : LS_TEST_AT_RANK_0};
@@ -266,7 +266,7 @@ static void kill_one(ls_test_body body, const char *transport, ls_test_meeting m
             continue;
         if (outcomes[r].code != 0)
             fail_msg("rank %d: %s", r, outcomes[r].text);
-        scene_assert_told(s, r, LS_EPEER, name);
+        scene_assert_failure(s, r, LS_EPEER, name);
         scene_assert_in_time(s, r);
     }
     scene_destroy(s);
@@ -297,8 +297,8 @@ static void a_killed_rank_is_named_within_a_second(void **state)
     }
 }
 
-/* Without a starter nobody sees how it ended; rank 0's own hub, or its end, tells the others. */
-static void a_killed_rank_is_named_without_a_starter(void **state)
+/* Without a launcher the exit status is unknown; rank 0's own hub, or its end, shows the loss. */
+static void killed_rank_is_named_without_a_launcher(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
@@ -307,7 +307,7 @@ static void a_killed_rank_is_named_without_a_starter(void **state)
     }
 }
 
-/* Rank 1 dies before it has joined: nobody waits for the join timeout. */
+/* Rank 1 dies before it has joined: no rank waits for the join timeout. */
 static ls_status stillborn_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
@@ -329,8 +329,8 @@ static void a_rank_that_dies_before_it_joins_is_named(void **state)
     (void)ls_test_ranks(&job, outcomes);
     assert_int_equal(outcomes[0].code, 0);
     assert_int_equal(outcomes[2].code, 0);
-    scene_assert_told(s, 0, LS_EPEER, "rank 1");
-    scene_assert_told(s, 2, LS_EPEER, "rank 1");
+    scene_assert_failure(s, 0, LS_EPEER, "rank 1");
+    scene_assert_failure(s, 2, LS_EPEER, "rank 1");
     assert_true(ls_now_ms() - begin_ms < 10000);
     scene_destroy(s);
 }
@@ -352,8 +352,8 @@ static void a_rank_that_exits_instead_of_joining_is_named(void **state)
 
     LS_UNUSED(state);
     assert_true(scene_run(s, 3, absent_body, "auto"));
-    scene_assert_told(s, 0, LS_EPEER, "rank 1 exited");
-    scene_assert_told(s, 2, LS_EPEER, "rank 1 exited");
+    scene_assert_failure(s, 0, LS_EPEER, "rank 1 exited");
+    scene_assert_failure(s, 2, LS_EPEER, "rank 1 exited");
     scene_destroy(s);
 }
 
@@ -414,7 +414,7 @@ static void ranks_that_do_not_come_are_listed(void **state)
 
     LS_UNUSED(state);
     assert_true(ls_test_ranks(&job, NULL));
-    scene_assert_told(s, 0, LS_ETIMEOUT, "ranks 1, 3 of 4 did not join");
+    scene_assert_failure(s, 0, LS_ETIMEOUT, "ranks 1, 3 of 4 did not join");
     scene_destroy(s);
 }
 
@@ -521,7 +521,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_long_wait_in_a_group_costs_the_hub_a_fixed_number_of_frames_a_rank),
         cmocka_unit_test(leaving_after_the_last_operation_is_no_failure),
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
-        cmocka_unit_test(a_killed_rank_is_named_without_a_starter),
+        cmocka_unit_test(killed_rank_is_named_without_a_launcher),
         cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
         cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
         cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),

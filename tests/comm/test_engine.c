@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_engine.c - the engine over a backend without peers: progress, handles, aborts, threads,
+ * timeouts.
+ */
 #include "base/unit.h"
 #include "comm/comm.h"
 #include "comm/fake_backend.h"
@@ -170,7 +174,7 @@ static void waiting_for_a_while_leaves_the_work_pending(void **state)
     ls_comm_destroy(comm);
 }
 
-/* Nobody waits, yet it ends; and while nothing moves, nobody spins. */
+/* No thread waits, yet it ends; and without progress no thread spins. */
 static void the_progress_thread_carries_on_and_sleeps(void **state)
 {
     backend_state s;
@@ -215,7 +219,7 @@ static void rank_that_slept_for_little_stays_awake_next_time(void **state)
     LS_UNUSED(state);
     clock_ns = ls_now_ns();
     assert_ok(fake_world(2, -1, &s, &comm));
-    s.nap_ms = 1;
+    s.sleep_ms = 1;
     s.clock_ns = &clock_ns;
     for (int i = 0; i < 3; i++) {
         assert_in_range(count_sleeps(comm, &s, 1, 8), 1, 8);
@@ -287,7 +291,7 @@ static void abort_later(void *arg)
     ls_comm_abort(arg, "enough");
 }
 
-static void an_abort_wakes_who_waits(void **state)
+static void abort_wakes_waiting_threads(void **state)
 {
     ls_thread t = {0};
     backend_state s;
@@ -346,12 +350,12 @@ static void abort_while_it_opens(void *arg)
 
     while (!atomic_load(&s->is_opening))
         (void)usleep(500);
-    // First a group that nobody waits for, then the one of which a part is being opened.
+    // First a group without waiting threads, then the one of which a part is being opened.
     ls_comm_abort(comms[1], "the other one");
     ls_comm_abort(comms[0], "enough");
 }
 
-/* Others may never come to open their part of a new group; nobody who aborts waits for that. */
+/* Other ranks may never open their part of a new group; an abort does not wait for that. */
 static void an_abort_ends_a_split_that_waits_for_others(void **state)
 {
     ls_thread t = {0};
@@ -518,7 +522,7 @@ int main(void)
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),
         cmocka_unit_test(handles_outlive_their_group),
         cmocka_unit_test(operations_end_at_their_timeout),
-        cmocka_unit_test(an_abort_wakes_who_waits),
+        cmocka_unit_test(abort_wakes_waiting_threads),
         cmocka_unit_test(groups_may_be_used_by_several_threads),
         cmocka_unit_test(an_abort_ends_a_split_that_waits_for_others),
         cmocka_unit_test(groups_of_one_copy),

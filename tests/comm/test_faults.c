@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Aborts, timeouts, ranks that stand still for a while, and life after a failure. Over shared
- * memory and over TCP.
+ * test_faults.c - aborts, timeouts, stopped ranks, and new groups after a failure, over shared
+ * memory and TCP.
  */
 #include "comm/scene.h"
 
@@ -35,7 +35,7 @@ static ls_status abort_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     if (self->rank == 1)
         LS_TRY(ls_thread_start(&aborter, "abort", abort_soon, comm));
-    // Rank 2 never calls, so nobody's call could end otherwise.
+    // Rank 2 never calls, so no call could end otherwise.
     if (self->rank != 2)
         LS_TRY(scene_note(s, self->rank, ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL)));
     while (self->rank == 2 && ls_comm_status(comm) == LS_OK)
@@ -55,7 +55,7 @@ static void an_abort_from_another_thread_reaches_all_ranks(void **state)
 
         assert_true(scene_run(s, 3, abort_body, scene_transports[t]));
         for (int r = 0; r < 3; r++)
-            scene_assert_told(s, r, LS_ECANCELED, "rank 1 aborted: the data ran out");
+            scene_assert_failure(s, r, LS_ECANCELED, "rank 1 aborted: the data ran out");
         scene_destroy(s);
     }
 }
@@ -82,7 +82,7 @@ static void an_abort_reaches_ranks_that_are_still_joining(void **state)
 
         assert_true(scene_run(s, 4, early_abort_body, scene_transports[i % SCENE_TRANSPORTS]));
         for (int r = 0; r < 4; r++)
-            scene_assert_told(s, r, LS_ECANCELED, "rank 1 aborted: the disk is full");
+            scene_assert_failure(s, r, LS_ECANCELED, "rank 1 aborted: the disk is full");
         scene_destroy(s);
     }
 }
@@ -124,8 +124,9 @@ static void an_operation_ends_at_its_timeout(void **state)
 
         assert_true(ls_test_ranks(&job, NULL));
         for (int r = 0; r < 2; r++) {
-            scene_assert_told(s, r, LS_EDEADLINE, "rank 0 timed out after 0.4 s in all_reduce #1");
-            scene_assert_told(s, r, LS_EDEADLINE, "not arrived 1 (");
+            scene_assert_failure(s, r, LS_EDEADLINE,
+                                 "rank 0 timed out after 0.4 s in all_reduce #1");
+            scene_assert_failure(s, r, LS_EDEADLINE, "not arrived 1 (");
         }
         scene_destroy(s);
     }
@@ -350,7 +351,7 @@ static int split_short(int victim, uint64_t fail_at)
     assert_int_equal(atomic_load(&s->ranks[0].n_done), atomic_load(&s->ranks[1].n_done));
     if (atomic_load(&s->ranks[victim].n_done) == 0) {
         assert_int_equal(s->ranks[victim].status, LS_ENOMEM);
-        scene_assert_told(s, 1 - victim, LS_EPEER, text);
+        scene_assert_failure(s, 1 - victim, LS_EPEER, text);
     }
     n_allocs = atomic_load(&s->pids[0]);
     scene_destroy(s);
@@ -424,8 +425,8 @@ static void a_forked_child_is_no_part_of_the_group(void **state)
             (void)ls_test_ranks(&job, outcomes);
             if (outcomes[1 - parent].code != 0)
                 fail_msg("rank %d: %s", 1 - parent, outcomes[1 - parent].text);
-            scene_assert_told(s, 1 - parent, LS_EPEER,
-                              text_format(name, sizeof(name), "rank %d", parent));
+            scene_assert_failure(s, 1 - parent, LS_EPEER,
+                                 text_format(name, sizeof(name), "rank %d", parent));
             scene_assert_in_time(s, 1 - parent);
             scene_destroy(s);
         }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_identity.c - rank, size and hub location from the variables of every launcher, and the
+ * errors of incomplete or contradictory ones.
+ */
 #include "base/unit.h"
 #include "comm/identity.h"
 
@@ -39,11 +43,11 @@ static ls_status find(const vars *v, const ls_init_options *opt, identity *id)
 #define OPENMPI                                                                                    \
     "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_RANK", "3",   \
         "OMPI_COMM_WORLD_LOCAL_SIZE", "4", "PMIX_NAMESPACE", "817", "PMIX_RANK", "3"
-#define OPENMPI_FAR                                                                                \
+#define OPENMPI_REMOTE                                                                             \
     "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_LOCAL_SIZE", "2",   \
         "PMIX_NAMESPACE", "817", "PMIX_RANK", "3"
-#define PMI_FAR "PMI_RANK", "3", "PMI_SIZE", "4", "MPI_LOCALNRANKS", "1", "PMI_FD", "6"
-#define PMI     "PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", "PMI_FD", "6"
+#define PMI_REMOTE "PMI_RANK", "3", "PMI_SIZE", "4", "MPI_LOCALNRANKS", "1", "PMI_FD", "6"
+#define PMI        "PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", "PMI_FD", "6"
 #define SLURM                                                                                      \
     "SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "6", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "77",  \
         "SLURM_LOCALID", "2", "SLURM_NODEID", "1", "SLURM_STEP_TASKS_PER_NODE", "3(x2)"
@@ -114,7 +118,7 @@ static const row good[] = {
      "[fe80::1]:5",
      NULL},
     {"PMI", {{PMI}}, "PMI", 0, 2, 2, HUB_AT_UNIX_NAME, "pmi|||", NULL},
-    {"PMI over hosts", {{PMI_FAR}}, "PMI", 3, 4, 1, HUB_AT_PMI, "pmi", NULL},
+    {"PMI over hosts", {{PMI_REMOTE}}, "PMI", 3, 4, 1, HUB_AT_PMI, "pmi", NULL},
     {"PMI, as Slurm offers it, without local numbers",
      {{"PMI_RANK", "1", "PMI_SIZE", "3", "PMI_FD", "9", "SLURM_STEP_ID", "0"}},
      "PMI",
@@ -125,7 +129,7 @@ static const row good[] = {
      "pmi",
      NULL},
     {"PMI over hosts with a master",
-     {{PMI_FAR, "MASTER_ADDR", "h", "MASTER_PORT", "5"}},
+     {{PMI_REMOTE, "MASTER_ADDR", "h", "MASTER_PORT", "5"}},
      "PMI",
      3,
      4,
@@ -134,7 +138,7 @@ static const row good[] = {
      "h:5",
      NULL},
     {"Open MPI over hosts",
-     {{OPENMPI_FAR}},
+     {{OPENMPI_REMOTE}},
      "Open MPI",
      3,
      4,
@@ -144,7 +148,7 @@ static const row good[] = {
      "LOCKSTEP_STORE=file://PATH to a file that all hosts share (mpirun -x NAME passes it on)",
      NULL},
     {"Open MPI over hosts with a file",
-     {{OPENMPI_FAR, "LOCKSTEP_STORE", "file:///shared/job7"}},
+     {{OPENMPI_REMOTE, "LOCKSTEP_STORE", "file:///shared/job7"}},
      "Open MPI",
      3,
      4,
@@ -235,7 +239,7 @@ static const row good[] = {
      "openmpi|817||",
      NULL},
     {"mpirun of Open MPI over hosts with a file, inside a job of one rank",
-     {{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "1", OPENMPI_FAR, "LOCKSTEP_STORE",
+     {{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "1", OPENMPI_REMOTE, "LOCKSTEP_STORE",
        "file:///x"}},
      "Open MPI",
      3,

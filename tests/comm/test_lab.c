@@ -73,7 +73,7 @@ static int be_rank(const char *what)
 typedef struct job {
     const char *what;
     int port;
-    FILE *said[RANKS];
+    FILE *output[RANKS];
     pid_t pids[RANKS];
 } job;
 
@@ -100,14 +100,14 @@ static void start(job *j)
         j->pids[r] = netlab_start(&lab, r, argv, -1, ends[1]);
         assert_true(j->pids[r] > 0);
         (void)close(ends[1]);
-        j->said[r] = fdopen(ends[0], "r");
-        assert_non_null(j->said[r]);
+        j->output[r] = fdopen(ends[0], "r");
+        assert_non_null(j->output[r]);
     }
 }
 
-static void hear(const job *j, int r, char *line, int n)
+static void read_output(const job *j, int r, char *line, int n)
 {
-    if (fgets(line, n, j->said[r]) == NULL)
+    if (fgets(line, n, j->output[r]) == NULL)
         fail_msg("%s: rank %d ended without a word", j->what, r);
 }
 
@@ -116,7 +116,7 @@ static void wait_until_up(const job *j)
     char line[1024];
 
     for (int r = 0; r < RANKS; r++) {
-        hear(j, r, line, (int)sizeof(line));
+        read_output(j, r, line, (int)sizeof(line));
         if (strcmp(line, "up\n") != 0)
             fail_msg("%s: rank %d: %s", j->what, r, line);
     }
@@ -125,22 +125,22 @@ static void wait_until_up(const job *j)
 static void end(job *j)
 {
     for (int r = 0; r < RANKS; r++) {
-        (void)fclose(j->said[r]);
+        (void)fclose(j->output[r]);
         (void)kill(j->pids[r], SIGKILL);
         (void)waitpid(j->pids[r], NULL, 0);
     }
 }
 
-static void check_told(const job *j, int64_t down_ms)
+static void check_failures(const job *j, int64_t down_ms)
 {
     for (int r = 0; r < RANKS; r++) {
         char line[1024];
 
-        hear(j, r, line, (int)sizeof(line));
+        read_output(j, r, line, (int)sizeof(line));
         printf("%s: rank %d after %.1f s: %s", j->what, r, (double)(ls_now_ms() - down_ms) / 1000,
                line);
         assert_int_equal(strtol(line, NULL, 10), LS_EPEER);
-        // Whoever noticed first names the other, and both hear that.
+        // The first to fail names the other, and both report that.
         assert_non_null(strstr(line, "connection to rank "));
         assert_non_null(strstr(line, "lost during "));
         assert_true(ls_now_ms() - down_ms < NOTICE_MS);
@@ -160,7 +160,7 @@ static void a_link_that_goes_down_is_an_error_that_names_the_peer(void **state)
     assert_true(netlab_run(&lab, 1, "ip link set eth1 down"));
     down_ms = ls_now_ms();
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++)
-        check_told(&jobs[i], down_ms);
+        check_failures(&jobs[i], down_ms);
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++)
         end(&jobs[i]);
 }

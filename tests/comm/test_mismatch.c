@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that do not call the same operation: both sides hear both sides, at once. Over shared
- * memory and over TCP.
+ * test_mismatch.c - ranks that call different operations: both ranks report both calls at once,
+ * over shared memory and TCP.
  */
 #include "comm/scene.h"
 
@@ -58,15 +58,15 @@ static ls_status meet(ls_comm *comm, float *x, float *y)
     return ls_barrier(comm, NULL);
 }
 
-/* Rank 1 makes the second call, all others the first; `says`: what both sides must hear. */
-typedef struct quarrel {
+/* Rank 1 makes the second call, all others the first; `says`: the text on both sides. */
+typedef struct mismatch_case {
     const char *what;
     call_fn others;
     call_fn rank_1;
     const char *says[3];
-} quarrel;
+} mismatch_case;
 
-static const quarrel quarrels[] = {
+static const mismatch_case mismatch_cases[] = {
     {"operation", sum_4, from_0, {"all_reduce", "broadcast", "rank 1"}},
     {"reduction", sum_4, max_4, {"sum", "max", "rank 1"}},
     {"count", sum_4, sum_5, {"4 float32", "5 float32", "rank 1"}},
@@ -77,19 +77,19 @@ static const quarrel quarrels[] = {
     {"barrier", meet, sum_4, {"barrier", "all_reduce", "rank 1"}},
 };
 
-static const quarrel *current_quarrel;
+static const mismatch_case *current_case;
 
-static ls_status quarrel_body(const ls_test_rank *self, void *arg)
+static ls_status mismatch_body(const ls_test_rank *self, void *arg)
 {
     float *x = calloc(50000, sizeof(*x)), *y = calloc(50000, sizeof(*y));
-    const quarrel *q = current_quarrel;
+    const mismatch_case *q = current_case;
     ls_comm *comm;
     ls_status st;
 
     LS_CHECK(x != NULL && y != NULL);
     LS_TRY(ls_test_init(self, &comm));
     st = meet(comm, x, y);
-    if (st == LS_OK) // else the others' quarrel was faster than this rank's way out of the barrier
+    if (st == LS_OK) // else the mismatch came before this rank left the barrier
         st = self->rank == 1 ? q->rank_1(comm, x, y) : q->others(comm, x, y);
     if (st == LS_OK) // a root may be done before the others have looked at what it sent
         st = meet(comm, x, y);
@@ -104,21 +104,21 @@ static ls_status quarrel_body(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void ranks_that_disagree_both_hear_both_sides(void **state)
+static void mismatch_names_both_calls_on_both_ranks(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
-        for (size_t i = 0; i < LS_COUNT_OF(quarrels); i++) {
+        for (size_t i = 0; i < LS_COUNT_OF(mismatch_cases); i++) {
             const int n = i % 2 == 0 ? 2 : 3;
             scene *s = scene_create();
             const int64_t begin_ms = ls_now_ms();
 
-            print_message("%s: %s, %d ranks\n", scene_transports[t], quarrels[i].what, n);
-            current_quarrel = &quarrels[i];
-            assert_true(scene_run(s, n, quarrel_body, scene_transports[t]));
+            print_message("%s: %s, %d ranks\n", scene_transports[t], mismatch_cases[i].what, n);
+            current_case = &mismatch_cases[i];
+            assert_true(scene_run(s, n, mismatch_body, scene_transports[t]));
             for (int r = 0; r < n; r++) {
                 for (int k = 0; k < 3; k++)
-                    scene_assert_told(s, r, LS_EMISMATCH, quarrels[i].says[k]);
+                    scene_assert_failure(s, r, LS_EMISMATCH, mismatch_cases[i].says[k]);
             }
             assert_true(ls_now_ms() - begin_ms < 10000);
             scene_destroy(s);
@@ -149,7 +149,7 @@ static ls_status order_body(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void another_order_of_operations_is_told(void **state)
+static void another_order_of_operations_is_a_mismatch(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
@@ -157,8 +157,8 @@ static void another_order_of_operations_is_told(void **state)
 
         assert_true(scene_run(s, 2, order_body, scene_transports[t]));
         for (int r = 0; r < 2; r++) {
-            scene_assert_told(s, r, LS_EMISMATCH, "all_reduce");
-            scene_assert_told(s, r, LS_EMISMATCH, "broadcast");
+            scene_assert_failure(s, r, LS_EMISMATCH, "all_reduce");
+            scene_assert_failure(s, r, LS_EMISMATCH, "broadcast");
         }
         scene_destroy(s);
     }
@@ -192,8 +192,8 @@ static void a_message_of_another_size_fails_on_both_sides(void **state)
 
         assert_true(scene_run(s, 2, message_body, scene_transports[t]));
         for (int r = 0; r < 2; r++) {
-            scene_assert_told(s, r, LS_EMISMATCH, "100000 float32");
-            scene_assert_told(s, r, LS_EMISMATCH, "99999 float32");
+            scene_assert_failure(s, r, LS_EMISMATCH, "100000 float32");
+            scene_assert_failure(s, r, LS_EMISMATCH, "99999 float32");
         }
         scene_destroy(s);
     }
@@ -203,8 +203,8 @@ static void a_message_of_another_size_fails_on_both_sides(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_disagree_both_hear_both_sides),
-        cmocka_unit_test(another_order_of_operations_is_told),
+        cmocka_unit_test(mismatch_names_both_calls_on_both_ranks),
+        cmocka_unit_test(another_order_of_operations_is_a_mismatch),
         cmocka_unit_test(a_message_of_another_size_fails_on_both_sides),
     };
 

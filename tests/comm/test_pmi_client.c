@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The asking side of PMI-1, with answers that are there before the questions: as servers give them,
- * and as none should. */
+/*
+ * test_pmi_client.c - the client of PMI-1 with prepared answers: those of real servers, and
+ * malformed ones.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -44,12 +46,12 @@ static void will_answer(const char *lines)
 
 static void expect_question(const char *line)
 {
-    char heard[4096] = "";
-    const ssize_t n = recv(server, heard, sizeof(heard) - 1, MSG_DONTWAIT);
+    char received[4096] = "";
+    const ssize_t n = recv(server, received, sizeof(received) - 1, MSG_DONTWAIT);
 
     assert_true(n > 0);
-    heard[n] = 0;
-    assert_string_equal(heard, line);
+    received[n] = 0;
+    assert_string_equal(received, line);
 }
 
 static void end(const pmi_client *c)
@@ -58,7 +60,7 @@ static void end(const pmi_client *c)
     close(server);
 }
 
-static void a_whole_conversation(void **state)
+static void client_makes_all_requests_in_order(void **state)
 {
     pmi_client c = begin();
     char value[64];
@@ -85,7 +87,7 @@ static void a_whole_conversation(void **state)
     end(&c);
 }
 
-/* The barrier ends when a line has said that it takes long. */
+/* The barrier ends after the line about the long wait. */
 static void a_long_barrier_is_reported(void **state)
 {
     const int lines = lines_create();
@@ -98,11 +100,11 @@ static void a_long_barrier_is_reported(void **state)
     (void)setenv("LOCKSTEP_LATE_MS", "100", 1);
     helper = fork();
     if (helper == 0) {
-        const bool is_said =
+        const bool is_logged =
             lines_await(lines, "not all ranks have reached the launcher's PMI barrier");
 
         will_answer("cmd=barrier_out\n");
-        _exit(is_said ? 0 : 1);
+        _exit(is_logged ? 0 : 1);
     }
     old = lines_take_stderr(lines);
     assert_ok(pmi_client_barrier(&c));
@@ -217,7 +219,7 @@ static void a_server_that_goes_or_is_silent_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_conversation),
+        cmocka_unit_test(client_makes_all_requests_in_order),
         cmocka_unit_test(a_long_barrier_is_reported),
         cmocka_unit_test(an_answer_may_come_in_pieces),
         cmocka_unit_test(what_is_no_answer_is_shown),

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_recorder.c - the flight recorder: entries, phases and activity, overwritten and read while
+ * they are written.
+ */
 #include "base/unit.h"
 #include "comm/recorder.h"
 
@@ -76,7 +80,7 @@ static void phases_have_a_ring_of_their_own(void **state)
     recorder_end(r, recorder_begin(r, &s, 1, 1), LS_OK, -1, 2);
     for (uint64_t i = 1; i <= total; i++)
         recorder_phase(r,
-                       i % 2 == 0 ? "backward" : "a name that is longer than an entry has room for",
+                       i % 2 == 0 ? "backward" : "a name that is longer than the text of an entry",
                        (int64_t)(10 * i), (int64_t)(10 * i + 3));
     recorder_close(r);
     assert_ok(recorder_read_phases(fd, spans, RECORDER_ENTRIES, &n));
@@ -89,7 +93,7 @@ static void phases_have_a_ring_of_their_own(void **state)
         assert_int_equal(spans[i].end_ns, 10 * number + 3);
         assert_string_equal(spans[i].name, number % 2 == 0
                                                ? "backward"
-                                               : "a name that is longer than an entry has");
+                                               : "a name that is longer than the text of ");
     }
     assert_ok(recorder_read(fd, &entry, 1, &n));
     assert_int_equal(n, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining and using a group with no memory at every single allocation in turn: an error, never a
- * crash, a hang or a leak, and the other rank is not left waiting.
+ * test_torture.c - joins and uses a group while each allocation fails in turn: the result is an
+ * error, never a crash, a hang or a leak, and the other rank does not wait.
  */
 #include "base/unit.h"
 #include "harness/ranks.h"
@@ -56,7 +56,7 @@ static ls_status tortured_body(const ls_test_rank *self, void *arg)
     ls_comm_destroy(comm);
     if (is_victim && st == LS_OK)
         atomic_store(&t->n_allocations, (int)(ls_alloc_count() - before));
-    // A failure is what the test is for; ranks that would have waited in vain exit with another
+    // A failure is the purpose of the test; ranks that would have waited for it exit with another
     // code.
     if (st == LS_ETIMEOUT || st == LS_EDEADLINE)
         exit(2);

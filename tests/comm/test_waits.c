@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits of ranks for each other outside of operations: a line says which ranks are missing and what
- * is known of them, and the wait goes on. Each test waits for its line and then lets the job go on.
+ * test_waits.c - waits of ranks for each other outside of operations: a line names the missing
+ * ranks and their state, and the wait continues. Each test waits for its line, then lets the job
+ * continue.
  */
 #include "comm/scene.h"
 #include "harness/lines.h"
@@ -46,7 +47,7 @@ static ls_status meet_and_leave(ls_comm *comm)
     return LS_OK;
 }
 
-/* Rank 1 joins when the others have said that they wait. */
+/* Rank 1 joins after the wait reports of the others. */
 static ls_status late_joiner_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
@@ -71,7 +72,7 @@ static void joining_names_a_rank_that_has_not_come(void **state)
     }
 }
 
-/* Rank 0, which is to serve the hub, comes when the others have said that they do not reach it. */
+/* Rank 0, which serves the hub, starts after the others have reported that they cannot connect. */
 static ls_status late_server_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
@@ -119,7 +120,7 @@ static void joining_ends_with_the_name_of_rank_0_when_it_is_killed(void **state)
     (void)ls_test_ranks(&job, outcomes);
     assert_int_equal(outcomes[0].signal, SIGKILL);
     assert_int_equal(outcomes[2].code, 0);
-    scene_assert_told(s, 1, LS_EPEER, "rank 0");
+    scene_assert_failure(s, 1, LS_EPEER, "rank 0");
     scene_assert_in_time(s, 1);
     scene_destroy(s);
     (void)close(lines);
@@ -316,7 +317,7 @@ static void a_stopped_store_is_named_and_answers_later(void **state)
     (void)close(lines);
 }
 
-/* Something listens and does not answer; when a line has said so, a store takes its place. */
+/* A socket listens and does not answer; after the line about it, a store replaces it. */
 typedef struct silent_server {
     char url[96];
     int listener;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * c10d_client.c - a client of the c10d store that writes PyTorch's requests byte by byte, in every
+ * version of the protocol, for the test_c10d tests.
+ */
 #include "store/c10d_client.h"
 
 #include "base/clock.h"
@@ -8,8 +12,8 @@
 
 #define SOON 20000
 
-/* Numbers by tongue; -1: it has no such command. */
-static const int numbers[C10D_OP_COUNT][N_TONGUES] = {
+/* Numbers by client_version; -1: it has no such command. */
+static const int numbers[C10D_OP_COUNT][N_CLIENT_VERSIONS] = {
     [C10D_NONE] = {-1, -1, -1, -1},      [C10D_VALIDATE] = {-1, -1, -1, 0},
     [C10D_SET] = {0, 0, 0, 1},           [C10D_COMPARE_SET] = {1, 1, 1, 2},
     [C10D_GET] = {2, 2, 2, 3},           [C10D_ADD] = {3, 3, 3, 4},
@@ -23,7 +27,7 @@ static const int numbers[C10D_OP_COUNT][N_TONGUES] = {
     [C10D_UNDECIDED] = {-1, -1, -1, -1},
 };
 
-c10d_dialect dialect_of(tongue t)
+c10d_dialect dialect_of(client_version t)
 {
     return t == VALIDATED ? C10D_VALIDATED : t == PREFIXED ? C10D_PREFIXED : C10D_RAW;
 }
@@ -68,18 +72,18 @@ void msg_text(message *m, const char *text)
     msg_bytes(m, text, strlen(text));
 }
 
-void msg_hello(message *m, tongue t)
+void msg_hello(message *m, client_version t)
 {
     if (t == VALIDATED)
         msg_raw(m, "\x00\xce\xf7\x85\x3c", 5);
 }
 
-bool msg_has(tongue t, c10d_op op)
+bool msg_has(client_version t, c10d_op op)
 {
     return numbers[op][t] >= 0;
 }
 
-void msg_command(message *m, tongue t, c10d_op op)
+void msg_command(message *m, client_version t, c10d_op op)
 {
     assert_true(msg_has(t, op));
     if (t == PREFIXED)
@@ -89,7 +93,7 @@ void msg_command(message *m, tongue t, c10d_op op)
 
 /* --- the tour --- */
 
-static void tour_key(message *m, tongue d, c10d_op op, const char *key)
+static void tour_key(message *m, client_version d, c10d_op op, const char *key)
 {
     if (!msg_has(d, op))
         return;
@@ -97,7 +101,7 @@ static void tour_key(message *m, tongue d, c10d_op op, const char *key)
     msg_text(m, key);
 }
 
-static void tour_pair(message *m, tongue d, c10d_op op, const char *key, const char *value)
+static void tour_pair(message *m, client_version d, c10d_op op, const char *key, const char *value)
 {
     if (!msg_has(d, op))
         return;
@@ -105,7 +109,7 @@ static void tour_pair(message *m, tongue d, c10d_op op, const char *key, const c
     msg_text(m, value);
 }
 
-static void tour_two(message *m, tongue d, c10d_op op, const char *a, const char *b)
+static void tour_two(message *m, client_version d, c10d_op op, const char *a, const char *b)
 {
     msg_command(m, d, op);
     msg_i64(m, 2);
@@ -113,13 +117,13 @@ static void tour_two(message *m, tongue d, c10d_op op, const char *a, const char
     msg_text(m, b);
 }
 
-static void tour_alone(message *m, tongue d, c10d_op op)
+static void tour_alone(message *m, client_version d, c10d_op op)
 {
     if (msg_has(d, op))
         msg_command(m, d, op);
 }
 
-void msg_tour(message *m, tongue d)
+void msg_tour(message *m, client_version d)
 {
     msg_hello(m, d);
     if (msg_has(d, C10D_PING)) {
@@ -181,9 +185,9 @@ void stop(fixture *f)
     poller_destroy(f->loop);
 }
 
-client open_client(fixture *f, tongue t)
+client open_client(fixture *f, client_version t)
 {
-    client c = {.f = f, .tongue = t};
+    client c = {.f = f, .version = t};
     net_address at;
 
     assert_ok(net_address_parse("127.0.0.1", 0, &at));
@@ -282,7 +286,7 @@ void expect_silence(client *c)
 
 void on_key(client *c, c10d_op op, const char *key)
 {
-    msg_command(&c->out, c->tongue, op);
+    msg_command(&c->out, c->version, op);
     msg_text(&c->out, key);
 }
 
@@ -294,7 +298,7 @@ void on_pair(client *c, c10d_op op, const char *key, const char *value)
 
 void on_keys(client *c, c10d_op op, const char *a, const char *b)
 {
-    msg_command(&c->out, c->tongue, op);
+    msg_command(&c->out, c->version, op);
     msg_i64(&c->out, b == NULL ? 1 : 2);
     msg_text(&c->out, a);
     if (b != NULL)
@@ -303,7 +307,7 @@ void on_keys(client *c, c10d_op op, const char *a, const char *b)
 
 void alone(client *c, c10d_op op)
 {
-    msg_command(&c->out, c->tongue, op);
+    msg_command(&c->out, c->version, op);
 }
 
 void expect_stored(client *c, const char *key, const char *value)

@@ -11,27 +11,27 @@
 #include "store/c10d_internal.h"
 
 /* How PyTorch has spoken to its store over the years. */
-typedef enum tongue {
+typedef enum client_version {
     UP_TO_2_0, /* raw */
     OF_2_1,    /* raw, other numbers */
     PREFIXED,
     VALIDATED, /* since 2.2 */
-    N_TONGUES
-} tongue;
+    N_CLIENT_VERSIONS
+} client_version;
 
-c10d_dialect dialect_of(tongue t);
+c10d_dialect dialect_of(client_version t);
 
 /* A message being made. Zero-initialise; free with byte_queue_free(). */
 typedef byte_queue message;
 
 /* What a connection says first: nothing, or the validation. */
-void msg_hello(message *m, tongue t);
+void msg_hello(message *m, client_version t);
 
-/* Whether this tongue has the command. */
-bool msg_has(tongue t, c10d_op op);
+/* Whether this client_version has the command. */
+bool msg_has(client_version t, c10d_op op);
 
 /* Starts a request; its fields follow. */
-void msg_command(message *m, tongue t, c10d_op op);
+void msg_command(message *m, client_version t, c10d_op op);
 
 void msg_raw(message *m, const void *data, size_t bytes);
 void msg_u8(message *m, uint8_t v);
@@ -45,7 +45,7 @@ void msg_bytes(message *m, const void *data, size_t bytes);
 
 /* One request of every command that can be followed by another one at once, on a few keys, with the
  * hello in front. Only the last one may have to wait. */
-void msg_tour(message *m, tongue t);
+void msg_tour(message *m, client_version t);
 
 typedef struct fixture {
     poller *loop;
@@ -54,7 +54,7 @@ typedef struct fixture {
 
 typedef struct client {
     fixture *f;
-    tongue tongue;
+    client_version version;
     int fd;
     message out;
     byte_queue in;
@@ -63,8 +63,8 @@ typedef struct client {
 fixture start(void);
 void stop(fixture *f);
 
-/* Connects, with the hello as the beginning of what is said first. */
-client open_client(fixture *f, tongue t);
+/* Connects; the first message begins with the hello. */
+client open_client(fixture *f, client_version t);
 void close_client(client *c);
 
 /* No silence of this test is long enough to decide anything, however busy the machine is. */

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hub_scene.c - a hub in a thread, ranks that join it, and a record of its events, for the test_hub
+ * tests.
+ */
 #include "store/hub_scene.h"
 
 #include "base/clock.h"
@@ -9,13 +13,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-told news;
+seen_events seen;
 static net_key key;
 static net_security security;
 
 static void on_joined(void *self, int rank, pid_t pid)
 {
-    told *t = self;
+    seen_events *t = self;
 
     LS_UNUSED(rank);
     ls_mutex_lock(&t->lock);
@@ -26,7 +30,7 @@ static void on_joined(void *self, int rank, pid_t pid)
 
 static void on_left(void *self, int rank)
 {
-    told *t = self;
+    seen_events *t = self;
 
     LS_UNUSED(rank);
     ls_mutex_lock(&t->lock);
@@ -36,7 +40,7 @@ static void on_left(void *self, int rank)
 
 static void on_lost(void *self, int rank)
 {
-    told *t = self;
+    seen_events *t = self;
 
     LS_UNUSED(rank);
     ls_mutex_lock(&t->lock);
@@ -46,7 +50,7 @@ static void on_lost(void *self, int rank)
 
 static void on_failed(void *self, const job_cause *cause)
 {
-    told *t = self;
+    seen_events *t = self;
 
     ls_mutex_lock(&t->lock);
     t->n_failed++;
@@ -56,7 +60,7 @@ static void on_failed(void *self, const job_cause *cause)
 
 static void on_late(void *self, const char *text)
 {
-    told *t = self;
+    seen_events *t = self;
 
     ls_mutex_lock(&t->lock);
     if (t->n_late < 8)
@@ -70,7 +74,7 @@ hub_options options(int world_size)
 {
     hub_options opt = {.job = JOB, .world_size = world_size, .key = &key, .security = security};
 
-    opt.events = (hub_events){.self = &news,
+    opt.events = (hub_events){.self = &seen,
                               .joined = on_joined,
                               .left = on_left,
                               .lost = on_lost,
@@ -84,8 +88,8 @@ hub_thread *start_with(const hub_options *opt)
     net_address at;
     hub_thread *t;
 
-    memset(&news, 0, sizeof(news));
-    ls_mutex_init(&news.lock);
+    memset(&seen, 0, sizeof(seen));
+    ls_mutex_init(&seen.lock);
     assert_ok(net_address_decode("127.0.0.1:0", &at));
     assert_ok(hub_thread_start(opt, &at, &t));
     return t;
@@ -102,9 +106,9 @@ int count_of(const int *n)
 {
     int value;
 
-    ls_mutex_lock(&news.lock);
+    ls_mutex_lock(&seen.lock);
     value = *n;
-    ls_mutex_unlock(&news.lock);
+    ls_mutex_unlock(&seen.lock);
     return value;
 }
 
@@ -171,11 +175,11 @@ op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char 
     return s;
 }
 
-const int everybody[4] = {0, 1, 2, 3};
+const int all_ranks[4] = {0, 1, 2, 3};
 
 void waits(control *c, const op_stamp *s, int n_members)
 {
-    assert_ok(control_waiting(c, s, 0, everybody, n_members, -1, 20, NULL));
+    assert_ok(control_waiting(c, s, 0, all_ranks, n_members, -1, 20, NULL));
 }
 int run_hub_tests(const struct CMUnitTest *tests, size_t n, const struct CMUnitTest *sealed,
                   size_t n_sealed)

@@ -12,11 +12,11 @@
 #include "store/control.h"
 #include "store/hub.h"
 
-#define SOON 20000 /* ms: far beyond what any of this takes */
+#define SOON 20000 /* ms: much more than any step takes */
 #define JOB  "0123456789abcdef"
 
-/* What the hub told its owner; written on the hub's thread under the lock. */
-typedef struct told {
+/* The events of the hub; written on the hub's thread under the lock. */
+typedef struct seen_events {
     ls_mutex lock;
     int n_joined;
     int n_left;
@@ -26,15 +26,15 @@ typedef struct told {
     int64_t late_ms[8];
     job_cause failed;
     char late[2048];
-} told;
+} seen_events;
 
-extern told news;
+extern seen_events seen;
 
-/* --- the hub, and what it has told; with the key and in the security mode of this run --- */
+/* --- the hub and its events; with the key and in the security mode of this run --- */
 hub_options options(int world_size);
 hub_thread *start_with(const hub_options *opt);
 hub_thread *start(int world_size);
-int count_of(const int *n); /* of news */
+int count_of(const int *n); /* of seen */
 void await_count(const int *n, int wanted);
 
 /* --- ranks --- */
@@ -44,7 +44,7 @@ job_cause await_cause(control *c);
 bool has_cause(control *c);
 
 /* --- operations --- */
-extern const int everybody[4];
+extern const int all_ranks[4];
 op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char *site);
 void waits(control *c, const op_stamp *s, int n_members);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store for PyTorch programs: what it answers, in every dialect and however requests are
- * cut. */
+/*
+ * test_c10d.c - the answers of the store for PyTorch programs, in every dialect, with requests cut
+ * at every byte.
+ */
 #include "store/c10d_client.h"
 
 #include "base/clock.h"
@@ -25,7 +27,7 @@ static void values_can_be_set_and_read(client *c)
     on_pair(c, C10D_SET, "/a", "");
     expect_stored(c, "/a", "");
     expect_stored(c, "/none", "");
-    if (msg_has(c->tongue, C10D_APPEND)) {
+    if (msg_has(c->version, C10D_APPEND)) {
         on_pair(c, C10D_APPEND, "/a", "x");
         on_pair(c, C10D_APPEND, "/a", "yz");
         on_pair(c, C10D_APPEND, "/a", "");
@@ -80,7 +82,7 @@ static void several_keys_at_once(client *c)
     alone(c, C10D_WAIT);
     msg_i64(&c->out, 0);
     expect_u8(c, C10D_STOP_WAITING);
-    if (!msg_has(c->tongue, C10D_MULTI_SET))
+    if (!msg_has(c->version, C10D_MULTI_SET))
         return;
     alone(c, C10D_MULTI_SET);
     msg_i64(&c->out, 2);
@@ -102,7 +104,7 @@ static void several_keys_at_once(client *c)
 
 static void in_every_dialect(void (*body)(client *))
 {
-    for (tongue t = 0; t < N_TONGUES; t++) {
+    for (client_version t = 0; t < N_CLIENT_VERSIONS; t++) {
         fixture f = start();
         client c = open_client(&f, t);
 
@@ -129,7 +131,7 @@ EVERY_DIALECT(several_keys_at_once)
 
 static void a_wait_ends_when_all_keys_are_there(client *c)
 {
-    client other = open_client(c->f, c->tongue);
+    client other = open_client(c->f, c->version);
 
     on_pair(c, C10D_SET, "/a", "1");
     on_keys(c, C10D_WAIT, "/a", NULL);
@@ -147,7 +149,7 @@ static void a_wait_ends_when_all_keys_are_there(client *c)
     compare_set(&other, "", "x");
     expect_text(&other, "x");
     expect_u8(c, C10D_STOP_WAITING);
-    if (msg_has(c->tongue, C10D_APPEND)) {
+    if (msg_has(c->version, C10D_APPEND)) {
         on_keys(c, C10D_WAIT, "/e", NULL);
         say(c);
         on_pair(&other, C10D_APPEND, "/e", "x");
@@ -161,9 +163,9 @@ static void a_wait_ends_when_all_keys_are_there(client *c)
  * nothing comes later. */
 static void a_cancelled_wait_leaves_no_stray_byte(client *c)
 {
-    client other = open_client(c->f, c->tongue);
+    client other = open_client(c->f, c->version);
 
-    if (!msg_has(c->tongue, C10D_CANCEL_WAIT)) {
+    if (!msg_has(c->version, C10D_CANCEL_WAIT)) {
         close_client(&other);
         return;
     }
@@ -188,7 +190,7 @@ static void a_cancelled_wait_leaves_no_stray_byte(client *c)
 /* PyTorch 1.13 has no word for it: its clients just ask something else after a timeout. */
 static void a_wait_that_was_given_up_leaves_no_stray_byte(client *c)
 {
-    client other = open_client(c->f, c->tongue);
+    client other = open_client(c->f, c->version);
 
     on_keys(c, C10D_WAIT, "/late", NULL);
     expect_silence(c);
@@ -203,7 +205,7 @@ static void a_wait_that_was_given_up_leaves_no_stray_byte(client *c)
 
 static void a_client_that_waits_may_vanish(client *c)
 {
-    client other = open_client(c->f, c->tongue);
+    client other = open_client(c->f, c->version);
 
     on_keys(&other, C10D_WAIT, "/a", "/b");
     say(&other);
@@ -351,7 +353,7 @@ static void a_barrier_opens_for_all_at_the_last_one(void **state)
 }
 
 /* The same bytes begin a DELETE_KEY of 2.0 and an APPEND of 2.1. */
-static void silence_tells_a_delete_from_an_append(void **state)
+static void silence_after_the_key_means_delete(void **state)
 {
     fixture f = start();
     client old = open_client(&f, UP_TO_2_0);
@@ -391,7 +393,7 @@ static void silence_tells_a_delete_from_an_append(void **state)
 /* --- cuts --- */
 
 /* The answers to the whole tour, sent in two parts. */
-static void hear_tour(const message *tour, size_t cut, byte_queue *heard)
+static void receive_tour(const message *tour, size_t cut, byte_queue *received)
 {
     fixture f;
     int fds[2];
@@ -411,7 +413,7 @@ static void hear_tour(const message *tour, size_t cut, byte_queue *heard)
     for (int i = 0; i < 6; i++)
         assert_ok(poller_run_once(f.loop, 0));
     while (moved > 0)
-        assert_ok(byte_queue_fill(heard, fds[0], "store", &moved));
+        assert_ok(byte_queue_fill(received, fds[0], "store", &moved));
     stop(&f);
     close(fds[0]);
 }
@@ -419,20 +421,20 @@ static void hear_tour(const message *tour, size_t cut, byte_queue *heard)
 static void every_cut_gives_the_same_answers(void **state)
 {
     LS_UNUSED(state);
-    for (tongue t = 0; t < N_TONGUES; t++) {
+    for (client_version t = 0; t < N_CLIENT_VERSIONS; t++) {
         message tour = {0};
         byte_queue whole = {0};
 
         msg_tour(&tour, t);
-        hear_tour(&tour, MSG_SIZE(&tour), &whole);
+        receive_tour(&tour, MSG_SIZE(&tour), &whole);
         assert_true(byte_queue_size(&whole) > 35);
         for (size_t cut = 1; cut < MSG_SIZE(&tour); cut++) {
-            byte_queue heard = {0};
+            byte_queue received = {0};
 
-            hear_tour(&tour, cut, &heard);
-            assert_int_equal(byte_queue_size(&heard), byte_queue_size(&whole));
-            assert_memory_equal(MSG_DATA(&heard), MSG_DATA(&whole), byte_queue_size(&whole));
-            byte_queue_free(&heard);
+            receive_tour(&tour, cut, &received);
+            assert_int_equal(byte_queue_size(&received), byte_queue_size(&whole));
+            assert_memory_equal(MSG_DATA(&received), MSG_DATA(&whole), byte_queue_size(&whole));
+            byte_queue_free(&received);
         }
         byte_queue_free(&tour);
         byte_queue_free(&whole);
@@ -477,7 +479,7 @@ int main(void)
         cmocka_unit_test(a_queued_value_wakes_one_client),
         cmocka_unit_test(keys_are_listed),
         cmocka_unit_test(a_barrier_opens_for_all_at_the_last_one),
-        cmocka_unit_test(silence_tells_a_delete_from_an_append),
+        cmocka_unit_test(silence_after_the_key_means_delete),
         cmocka_unit_test(every_cut_gives_the_same_answers),
         cmocka_unit_test(it_listens_on_loopback_only_and_holds_its_port),
     };

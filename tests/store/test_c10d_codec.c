@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the three dialects of PyTorch's TCPStore, whole, cut anywhere, and broken. */
+/*
+ * test_c10d_codec.c - requests of the three dialects of PyTorch's TCPStore: whole, cut, and
+ * malformed.
+ */
 #include "store/c10d_client.h"
 
 #include "net/wire.h"
@@ -26,7 +29,7 @@ static void expect_bytes(c10d_request *r, const char *text)
 static void the_first_bytes_tell_the_dialect(void **state)
 {
     LS_UNUSED(state);
-    for (tongue t = 0; t < N_TONGUES; t++) {
+    for (client_version t = 0; t < N_CLIENT_VERSIONS; t++) {
         c10d_parser p = {0};
         message m = {0};
         c10d_request r;
@@ -78,7 +81,7 @@ static void a_raw_set_is_no_validation(void **state)
 static void every_command_has_its_number_and_fields(void **state)
 {
     LS_UNUSED(state);
-    for (tongue t = 0; t < N_TONGUES; t++) {
+    for (client_version t = 0; t < N_CLIENT_VERSIONS; t++) {
         for (int op = C10D_SET; op < C10D_OP_COUNT; op++) {
             static const char *const shapes[C10D_OP_COUNT] = {
                 [C10D_SET] = "ss",        [C10D_COMPARE_SET] = "sss", [C10D_GET] = "s",
@@ -149,7 +152,7 @@ static size_t parse_in_pieces(const message *m, size_t piece, c10d_op *ops)
 static void any_cut_gives_the_same_requests(void **state)
 {
     LS_UNUSED(state);
-    for (tongue t = 0; t < N_TONGUES; t++) {
+    for (client_version t = 0; t < N_CLIENT_VERSIONS; t++) {
         message m = {0};
         c10d_op whole[64];
         c10d_op cut[64];
@@ -269,7 +272,7 @@ static void what_is_no_request_is_refused(void **state)
     expect_refused(&m, "command 12");
 }
 
-static void the_byte_after_the_key_tells_append_from_delete(void **state)
+static void byte_after_the_key_means_append(void **state)
 {
     c10d_parser p = {0};
     message m = {0};
@@ -349,7 +352,7 @@ int main(void)
         cmocka_unit_test(hostile_lengths_are_refused_at_once),
         cmocka_unit_test(the_sum_of_a_list_is_bounded),
         cmocka_unit_test(what_is_no_request_is_refused),
-        cmocka_unit_test(the_byte_after_the_key_tells_append_from_delete),
+        cmocka_unit_test(byte_after_the_key_means_append),
         cmocka_unit_test(a_second_validation_is_refused),
         cmocka_unit_test(the_largest_request_passes),
     };

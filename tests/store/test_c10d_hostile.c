@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store for PyTorch programs against clients that are slow, silent, greedy, broken or somebody
- * else's. */
+/*
+ * test_c10d_hostile.c - the store for PyTorch programs with clients that are slow, silent, greedy,
+ * broken or of another user.
+ */
 #include "store/c10d_client.h"
 
 #include "base/alloc.h"
@@ -21,7 +23,7 @@ static void expect_alive(client *c)
 
 /* --- slow and silent --- */
 
-static void silent_and_slow_clients_freeze_nobody(void **state)
+static void silent_and_slow_clients_do_not_delay_other_clients(void **state)
 {
     enum { N = 50 };
     fixture f = start();
@@ -32,7 +34,7 @@ static void silent_and_slow_clients_freeze_nobody(void **state)
     for (int i = 0; i < N; i++) {
         slow[i] = open_client(&f, i % 2 == 0 ? OF_2_1 : VALIDATED);
         if (i % 3 == 0) // the head of a request that never goes on
-            msg_command(&slow[i].out, slow[i].tongue, C10D_SET);
+            msg_command(&slow[i].out, slow[i].version, C10D_SET);
         if (i % 6 == 0)
             msg_i64(&slow[i].out, 8000);
         say(&slow[i]);
@@ -80,7 +82,7 @@ static void a_busy_client_takes_turns(void **state)
     stop(&f);
 }
 
-static void who_does_not_read_is_dropped(void **state)
+static void store_closes_the_connection_of_a_client_that_does_not_read(void **state)
 {
     fixture f = start();
     client greedy = open_client(&f, OF_2_1);
@@ -104,7 +106,7 @@ static void who_does_not_read_is_dropped(void **state)
     stop(&f);
 }
 
-static void who_reads_gets_more_than_the_bound_bit_by_bit(void **state)
+static void client_that_reads_gets_more_than_the_bound_in_pieces(void **state)
 {
     enum { N = 40 };
     fixture f = start();
@@ -204,7 +206,7 @@ static void the_sum_of_values_is_bounded(void **state)
     stop(&f);
 }
 
-static void a_multi_set_is_done_as_a_whole_or_not_at_all(void **state)
+static void multi_set_sets_all_keys_or_none(void **state)
 {
     fixture f = start();
     client c = open_client(&f, OF_2_1);
@@ -337,7 +339,7 @@ static void noise_is_dropped(void **state)
     stop(&f);
 }
 
-/* --- who may --- */
+/* --- permissions --- */
 
 static void another_users_connection_is_refused(void **state)
 {
@@ -387,14 +389,14 @@ static void without_descriptors_connections_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_and_slow_clients_freeze_nobody),
+        cmocka_unit_test(silent_and_slow_clients_do_not_delay_other_clients),
         cmocka_unit_test(a_busy_client_takes_turns),
-        cmocka_unit_test(who_does_not_read_is_dropped),
-        cmocka_unit_test(who_reads_gets_more_than_the_bound_bit_by_bit),
+        cmocka_unit_test(store_closes_the_connection_of_a_client_that_does_not_read),
+        cmocka_unit_test(client_that_reads_gets_more_than_the_bound_in_pieces),
         cmocka_unit_test(an_announced_length_takes_no_memory),
         cmocka_unit_test(large_buffers_are_given_back),
         cmocka_unit_test(the_sum_of_values_is_bounded),
-        cmocka_unit_test(a_multi_set_is_done_as_a_whole_or_not_at_all),
+        cmocka_unit_test(multi_set_sets_all_keys_or_none),
         cmocka_unit_test(an_append_beyond_the_bound_is_refused),
         cmocka_unit_test(failing_allocations_drop_the_client_only),
         cmocka_unit_test(what_cannot_be_done_drops_the_client),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that learn of each other: one answer for each, at once, whatever their number and order. */
+/*
+ * test_gather.c - the exchange of records: one answer for each rank, at once, for any number and
+ * order of ranks.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -146,8 +149,8 @@ static void too_much_for_one_answer_is_refused(void **state)
 
 /* --- many --- */
 
-/* Tells that this process is through, and stays until all are: a rank that ends without a goodbye
- * is a death to the others. */
+/* Signals that this process is done, and stays until all are: a rank that exits without a leave is
+ * a death to the others. */
 static void stay(const int done[2], const int over[2])
 {
     char nothing;

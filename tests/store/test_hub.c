@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hub.c - ranks that come to a hub, leave it and die.
+ * test_hub.c - ranks that join a hub, leave it and die.
  */
 #include "store/hub_scene.h"
 
@@ -30,11 +30,11 @@ static void ranks_meet_through_the_store(void **state)
     assert_int_equal(bytes, 5);
     assert_string_equal(value, "hello");
     ls_store_free(value);
-    await_count(&news.n_joined, 2);
+    await_count(&seen.n_joined, 2);
     control_close(a);
     control_close(b);
-    await_count(&news.n_left, 2);
-    assert_int_equal(count_of(&news.n_lost), 0);
+    await_count(&seen.n_left, 2);
+    assert_int_equal(count_of(&seen.n_lost), 0);
     hub_thread_stop(t, SOON);
 }
 
@@ -73,7 +73,7 @@ static void expect_refusal(const control_options *opt, ls_status st, const char 
     assert_last_error(part);
 }
 
-static void another_world_size_is_told_to_both_sides(void **state)
+static void both_sides_report_another_world_size(void **state)
 {
     hub_thread *t = start(3);
     control *a = join(t, 0, 3);
@@ -87,12 +87,12 @@ static void another_world_size_is_told_to_both_sides(void **state)
     assert_int_equal(cause.group, GROUP_ALL);
     assert_int_equal(cause.rank, 1);
     assert_non_null(strstr(cause.text, "this job has 3 ranks"));
-    await_count(&news.n_failed, 1);
+    await_count(&seen.n_failed, 1);
     control_close(a);
     hub_thread_stop(t, SOON);
 }
 
-static void a_second_one_of_a_rank_is_told_to_both_sides(void **state)
+static void both_sides_report_a_duplicate_rank(void **state)
 {
     hub_thread *t = start(3);
     control *a = join(t, 1, 3);
@@ -151,7 +151,7 @@ static void another_job_generation_or_key_is_refused_in_words(void **state)
     expect_refusal(&opt, LS_EAUTH, "key");
     opt = joining(t, 2, 2);
     expect_refusal(&opt, LS_EINVAL, "rank 2 of 2");
-    n_joined = count_of(&news.n_joined);
+    n_joined = count_of(&seen.n_joined);
     assert_int_equal(n_joined, 0);
     hub_thread_stop(t, SOON);
 }
@@ -165,8 +165,8 @@ static void without_a_key_only_unix_sockets_of_this_user_are_served(void **state
     control *c;
 
     LS_UNUSED(state);
-    memset(&news, 0, sizeof(news));
-    ls_mutex_init(&news.lock);
+    memset(&seen, 0, sizeof(seen));
+    ls_mutex_init(&seen.lock);
     opt.key = NULL;
     assert_ok(net_address_decode("127.0.0.1:0", &at));
     assert_status(hub_thread_start(&opt, &at, &t), LS_EAUTH);
@@ -187,7 +187,7 @@ static void without_a_key_only_unix_sockets_of_this_user_are_served(void **state
     hub_thread_stop(t, SOON);
 }
 
-/* Who was told the address by the hub itself does not wait for it to come back. */
+/* With an address from the hub itself a refused connection is final. */
 static void a_hub_that_has_gone_is_not_waited_for(void **state)
 {
     hub_thread *t = start(2);
@@ -208,9 +208,9 @@ static void a_rank_may_leave_and_come_again(void **state)
 
     LS_UNUSED(state);
     control_close(join(t, 1, 2));
-    await_count(&news.n_left, 1);
+    await_count(&seen.n_left, 1);
     control_close(join(t, 1, 2));
-    await_count(&news.n_left, 2);
+    await_count(&seen.n_left, 2);
     control_close(a);
     hub_thread_stop(t, SOON);
 }
@@ -242,14 +242,14 @@ static void a_lost_rank_is_named_to_all_others(void **state)
         text_format(named, sizeof(named), "rank 1 (pid %d) is lost", (int)getpid());
         assert_non_null(strstr(cause.text, named));
     }
-    await_count(&news.n_lost, 1);
-    await_count(&news.n_failed, 1);
+    await_count(&seen.n_lost, 1);
+    await_count(&seen.n_failed, 1);
     for (int i = 0; i < 3; i++)
         control_close(c[i]);
     hub_thread_stop(t, SOON);
 }
 
-static void a_rank_that_joins_late_hears_of_the_cause(void **state)
+static void late_rank_receives_the_cause(void **state)
 {
     hub_thread *t = start(3);
     control *a = join(t, 0, 3);
@@ -305,7 +305,7 @@ static void a_cause_ends_waits_in_the_store(void **state)
     assert_status(w.st, LS_ECANCELED);
     assert_non_null(strstr(w.text, "rank 1 gave up"));
     assert_true(w.end_ms - start_ms < 5000);
-    assert_true(control_next_cause(w.c, &cause)); // comm hears of it all the same
+    assert_true(control_next_cause(w.c, &cause)); // comm receives it as well
     assert_status(ls_store_set(control_store(w.c), "k", "v", 1), LS_ECANCELED); // the job is over
     control_close(w.c);
     control_close(b);
@@ -376,7 +376,7 @@ static void a_death_is_a_better_cause_than_a_broken_connection(void **state)
     hub_thread_stop(t, SOON);
 }
 
-static void a_fault_that_nobody_explains_is_told_after_the_grace(void **state)
+static void fault_without_a_better_cause_is_sent_after_the_grace(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -394,7 +394,7 @@ static void a_fault_that_nobody_explains_is_told_after_the_grace(void **state)
     hub_thread_stop(t, SOON);
 }
 
-static void the_end_of_the_hub_is_told(void **state)
+static void ranks_report_the_end_of_the_hub(void **state)
 {
     hub_thread *t = start(1);
     control *a = join(t, 0, 1);
@@ -418,30 +418,30 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_meet_through_the_store),
         cmocka_unit_test(values_of_all_sizes_pass),
-        cmocka_unit_test(another_world_size_is_told_to_both_sides),
-        cmocka_unit_test(a_second_one_of_a_rank_is_told_to_both_sides),
+        cmocka_unit_test(both_sides_report_another_world_size),
+        cmocka_unit_test(both_sides_report_a_duplicate_rank),
         cmocka_unit_test(a_stray_rank_does_not_harm_a_job_that_runs),
         cmocka_unit_test(another_job_generation_or_key_is_refused_in_words),
         cmocka_unit_test(without_a_key_only_unix_sockets_of_this_user_are_served),
         cmocka_unit_test(a_hub_that_has_gone_is_not_waited_for),
         cmocka_unit_test(a_rank_may_leave_and_come_again),
         cmocka_unit_test(a_lost_rank_is_named_to_all_others),
-        cmocka_unit_test(a_rank_that_joins_late_hears_of_the_cause),
+        cmocka_unit_test(late_rank_receives_the_cause),
         cmocka_unit_test(a_cause_ends_waits_in_the_store),
         cmocka_unit_test(the_cause_of_one_group_does_not_touch_the_store),
         cmocka_unit_test(the_first_cause_of_a_group_stands),
         cmocka_unit_test(a_death_is_a_better_cause_than_a_broken_connection),
-        cmocka_unit_test(a_fault_that_nobody_explains_is_told_after_the_grace),
-        cmocka_unit_test(the_end_of_the_hub_is_told),
+        cmocka_unit_test(fault_without_a_better_cause_is_sent_after_the_grace),
+        cmocka_unit_test(ranks_report_the_end_of_the_hub),
     };
     const struct CMUnitTest sealed[] = {
         cmocka_unit_test(ranks_meet_through_the_store),
         cmocka_unit_test(values_of_all_sizes_pass),
-        cmocka_unit_test(another_world_size_is_told_to_both_sides),
+        cmocka_unit_test(both_sides_report_another_world_size),
         cmocka_unit_test(a_rank_may_leave_and_come_again),
         cmocka_unit_test(a_lost_rank_is_named_to_all_others),
         cmocka_unit_test(a_cause_ends_waits_in_the_store),
-        cmocka_unit_test(the_end_of_the_hub_is_told),
+        cmocka_unit_test(ranks_report_the_end_of_the_hub),
     };
 
     return run_hub_tests(tests, LS_COUNT_OF(tests), sealed, LS_COUNT_OF(sealed));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hub_owner.c - a hub inside its owner's loop, as the agent has it: the owner knows more about
- * deaths than the hub, and clients may be slow, rude or gone at any moment.
+ * test_hub_owner.c - a hub in the loop of its owner, as in the agent: the owner has better causes
+ * than the hub, and clients may be slow, break the protocol or close at any moment.
  */
 #include "base/unit.h"
 
@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SOON 20000 /* ms: far beyond what any of this takes */
+#define SOON 20000 /* ms: much more than any step takes */
 #define JOB  "0123456789abcdef"
 
 /* The owner: its loop runs in a thread of its own. */
@@ -80,7 +80,7 @@ static void begin(owner *o, int world_size)
     assert_ok(poller_create(&o->loop));
     assert_ok(hub_create(o->loop, &opt, &o->hub));
     assert_ok(net_address_decode("127.0.0.1:0", &any));
-    assert_ok(net_listen(&any, NET_STREAM, 16, &fd, &o->at)); // bound by somebody else
+    assert_ok(net_listen(&any, NET_STREAM, 16, &fd, &o->at)); // bound by the owner
     assert_ok(hub_listen_take(o->hub, fd));
     assert_ok(ls_thread_start(&o->thread, "owner", run, o));
 }
@@ -150,7 +150,7 @@ static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
     begin(&o, 2);
     a = join(&o, 0, 2);
     b = join(&o, 1, 2);
-    assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0); // no goodbye
+    assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0); // no leave
     while (!control_next_left(a, &rank)) {
         assert_ok(net_wait(control_fd(a), POLLIN, deadline_ms));
         assert_ok(control_poll(a));
@@ -170,7 +170,7 @@ static ls_status ignore_push(void *arg, const frame *f)
     return LS_OK;
 }
 
-/* A proved connection of which the test itself says every frame. */
+/* An authenticated connection on which the test sends every frame itself. */
 static void open_raw(const owner *o, hublink *l)
 {
     hublink_options to = {.n_hub = 1, .key = &key, .deadline_ms = ls_deadline_ms(SOON)};
@@ -195,17 +195,17 @@ static void say_hello(hublink *l, uint32_t rank, uint32_t world)
 static void expect_closed(hublink *l)
 {
     const int64_t deadline_ms = ls_deadline_ms(SOON);
-    static uint8_t news[65536];
+    static uint8_t ignored[65536];
     size_t moved;
 
-    while (net_recv_some(l->fd, "the hub", news, sizeof(news), &moved) == LS_OK) {
+    while (net_recv_some(l->fd, "the hub", ignored, sizeof(ignored), &moved) == LS_OK) {
         if (moved == 0)
             assert_ok(net_wait(l->fd, POLLIN, deadline_ms));
     }
     hublink_close(l);
 }
 
-static void a_client_that_does_not_read_is_dropped_and_blocks_nobody(void **state)
+static void client_that_does_not_read_is_disconnected_and_delays_no_other(void **state)
 {
     enum { VALUE = 4 * 1024 * 1024, N_GETS = 64 };
     owner o = {0};
@@ -254,7 +254,7 @@ static void messages_that_make_no_sense_end_the_connection(void **state)
         {HUB_MESSAGE_WAITING, "short", 5},
         {HUB_MESSAGE_ARRIVED, "", 0},
         {HUB_MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
-        {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // blames rank 7 of 1
+        {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // names rank 7 of 1
         {HUB_MESSAGE_LEAVE_JOB, "x", 1},
     };
     owner o = {0};
@@ -290,7 +290,7 @@ static void a_frame_that_claims_gigabytes_ends_the_connection(void **state)
     end(&o);
 }
 
-static void proved_connections_must_say_who_they_are_first(void **state)
+static void authenticated_connections_must_send_their_hello_first(void **state)
 {
     owner o = {0};
     hublink l;
@@ -306,7 +306,7 @@ static void proved_connections_must_say_who_they_are_first(void **state)
 
 /* --- the late report with an owner that can look --- */
 
-static void the_owner_says_what_a_rank_is_doing(void **state)
+static void owner_describes_the_process_of_a_rank(void **state)
 {
     owner o = {0};
     const int members[] = {0, 1};
@@ -318,8 +318,8 @@ static void the_owner_says_what_a_rank_is_doing(void **state)
     begin(&o, 2);
     a = join(&o, 0, 2);
     b = join(&o, 1, 2);
-    assert_ok(
-        control_waiting(a, &s, 0, members, 2, 0, 10000, NULL)); // logged, as nobody asked for it
+    assert_ok(control_waiting(a, &s, 0, members, 2, 0, 10000,
+                              NULL)); // logged, because no event handler is set
     assert_ok(ls_store_set(control_store(a), "k", "v", 1));
     assert_ok(control_arrived(a, &s, 0));
     control_close(a);
@@ -347,7 +347,7 @@ static void joining_survives_every_failing_allocation(void **state)
             static const uint8_t set[] = {18, 0, 0, 0, 10, 0, 0, 0,   1, 0, 0, 0, 0,
                                           0,  0, 0, 1, 0,  0, 0, 'k', 1, 0, 0, 0, 'v'};
 
-            hub_enter(h, &(listener_peer){.fd = fds[1], .name = "somebody"});
+            hub_enter(h, &(listener_peer){.fd = fds[1], .name = "a client"});
             if (send(fds[0], hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello)) {
                 assert_ok(poller_run_once(loop, 0));
                 if (send(fds[0], set, sizeof(set), MSG_NOSIGNAL) == sizeof(set))
@@ -370,11 +370,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_owners_cause_comes_before_the_hubs),
         cmocka_unit_test(a_rank_that_the_owner_saw_end_well_has_left),
-        cmocka_unit_test(a_client_that_does_not_read_is_dropped_and_blocks_nobody),
+        cmocka_unit_test(client_that_does_not_read_is_disconnected_and_delays_no_other),
         cmocka_unit_test(messages_that_make_no_sense_end_the_connection),
         cmocka_unit_test(a_frame_that_claims_gigabytes_ends_the_connection),
-        cmocka_unit_test(proved_connections_must_say_who_they_are_first),
-        cmocka_unit_test(the_owner_says_what_a_rank_is_doing),
+        cmocka_unit_test(authenticated_connections_must_send_their_hello_first),
+        cmocka_unit_test(owner_describes_the_process_of_a_rank),
         cmocka_unit_test(joining_survives_every_failing_allocation),
     };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hub_waits.c - operations that ranks wait in, and those that they say they have called.
+ * test_hub_waits.c - operations in which ranks wait, and the calls that they report.
  */
 #include "store/hub_scene.h"
 
@@ -114,7 +114,7 @@ static void members_that_wait_are_notified_of_a_leave(void **state)
     assert_int_equal(leave.group, 0);
     assert_int_equal(leave.rank, 1);
     assert_int_equal(leave.sequence, 3);
-    await_count(&news.n_left, 1);
+    await_count(&seen.n_left, 1);
     assert_false(has_leave(c[0]));
     assert_true(control_next_left(c[0], &rank));
     assert_int_equal(rank, 1);
@@ -163,7 +163,7 @@ static void a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group(void **
 }
 
 /* Receives from one peer with different tags have the same number there. */
-static void two_receives_of_a_rank_from_one_peer_are_told_apart(void **state)
+static void hub_distinguishes_two_receives_of_a_rank_from_one_peer(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -172,17 +172,17 @@ static void two_receives_of_a_rank_from_one_peer_are_told_apart(void **state)
 
     LS_UNUSED(state);
     s.root = 1;
-    assert_ok(control_waiting(a, &s, 1, everybody, 2, -1, 20, NULL));
-    assert_ok(control_waiting(a, &s, 2, everybody, 2, 0, 50, NULL));
+    assert_ok(control_waiting(a, &s, 1, all_ranks, 2, -1, 20, NULL));
+    assert_ok(control_waiting(a, &s, 2, all_ranks, 2, 0, 50, NULL));
     assert_ok(control_arrived(a, &s, 1));
-    await_count(&news.n_late, 3); // the other one is still reported
+    await_count(&seen.n_late, 3); // the other one is still reported
     assert_ok(control_arrived(a, &s, 2));
     control_close(a);
     control_close(b);
     hub_thread_stop(t, SOON);
 }
 
-static void the_hub_makes_a_late_report_when_it_was_asked_for(void **state)
+static void hub_makes_a_wait_report_on_request(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -190,16 +190,16 @@ static void the_hub_makes_a_late_report_when_it_was_asked_for(void **state)
 
     LS_UNUSED(state);
     assert_ok(control_waiting(a, &s, 1, NULL, 0, 60, 20, NULL));
-    await_count(&news.n_late, 2);
-    ls_mutex_lock(&news.lock);
-    assert_non_null(strstr(news.late, "barrier #3"));
-    assert_non_null(strstr(news.late, "arrived 0, not arrived 1 (has not joined)"));
-    ls_mutex_unlock(&news.lock);
+    await_count(&seen.n_late, 2);
+    ls_mutex_lock(&seen.lock);
+    assert_non_null(strstr(seen.late, "barrier #3"));
+    assert_non_null(strstr(seen.late, "arrived 0, not arrived 1 (has not joined)"));
+    ls_mutex_unlock(&seen.lock);
     control_close(a);
     hub_thread_stop(t, SOON);
 }
 
-static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
+static void wait_report_names_the_missing_ranks_and_their_state(void **state)
 {
     hub_thread *t = start(4);
     control *c[4];
@@ -211,17 +211,17 @@ static void the_late_report_says_who_is_missing_and_what_it_does(void **state)
         c[i] = join(t, i, 4);
     waits(c[2], &other, 4);
     waits(c[1], &s, 4);
-    assert_ok(control_waiting(c[0], &s, 0, everybody, 4, 0, 10200, NULL));
-    await_count(&news.n_late, 1);
-    ls_mutex_lock(&news.lock);
-    print_message("%s\n", news.late);
-    assert_non_null(strstr(news.late, "all_reduce #17 (sum, 262144 float32) at train_step+0x1c"));
-    assert_non_null(strstr(news.late, "1 MiB"));
-    assert_non_null(strstr(news.late, "waited for 10.2 s"));
-    assert_non_null(strstr(news.late, "in broadcast #16"));
-    assert_non_null(strstr(news.late, "last message "));
-    assert_non_null(strstr(news.late, "3 (has not joined)"));
-    ls_mutex_unlock(&news.lock);
+    assert_ok(control_waiting(c[0], &s, 0, all_ranks, 4, 0, 10200, NULL));
+    await_count(&seen.n_late, 1);
+    ls_mutex_lock(&seen.lock);
+    print_message("%s\n", seen.late);
+    assert_non_null(strstr(seen.late, "all_reduce #17 (sum, 262144 float32) at train_step+0x1c"));
+    assert_non_null(strstr(seen.late, "1 MiB"));
+    assert_non_null(strstr(seen.late, "waited for 10.2 s"));
+    assert_non_null(strstr(seen.late, "in broadcast #16"));
+    assert_non_null(strstr(seen.late, "last message "));
+    assert_non_null(strstr(seen.late, "3 (has not joined)"));
+    ls_mutex_unlock(&seen.lock);
     for (int i = 0; i < 3; i++)
         control_close(c[i]);
     hub_thread_stop(t, SOON);
@@ -248,11 +248,11 @@ static void a_rank_that_is_stopped_after_it_arrived_is_named(void **state)
         c[i] = join(t, i, 2);
     waits(c[1], &s, 2);
     assert_ok(ls_store_set(control_store(c[1]), "k", "v", 1)); // the hub has read it
-    assert_ok(control_waiting(c[0], &s, 0, everybody, 2, 0, 5000, NULL));
-    await_count(&news.n_late, 1);
-    ls_mutex_lock(&news.lock);
-    assert_non_null(strstr(news.late, "arrived 0-1: all ranks have arrived; stopped: 1 (pid "));
-    ls_mutex_unlock(&news.lock);
+    assert_ok(control_waiting(c[0], &s, 0, all_ranks, 2, 0, 5000, NULL));
+    await_count(&seen.n_late, 1);
+    ls_mutex_lock(&seen.lock);
+    assert_non_null(strstr(seen.late, "arrived 0-1: all ranks have arrived; stopped: 1 (pid "));
+    ls_mutex_unlock(&seen.lock);
     assert_ok(control_fail(c[0], &cause));
     cause = await_cause(c[0]);
     assert_non_null(strstr(cause.text, "its timeout; stopped: 1 (pid "));
@@ -261,7 +261,7 @@ static void a_rank_that_is_stopped_after_it_arrived_is_named(void **state)
     hub_thread_stop(t, SOON);
 }
 
-static void late_reports_come_again_with_growing_pauses(void **state)
+static void wait_reports_repeat_with_growing_pauses(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -271,16 +271,16 @@ static void late_reports_come_again_with_growing_pauses(void **state)
     int n;
 
     LS_UNUSED(state);
-    assert_ok(control_waiting(a, &s, 0, everybody, 2, 0, 100, NULL));
-    assert_ok(control_waiting(a, &s, 0, everybody, 2, 0, 100, NULL)); // no second line
-    await_count(&news.n_late, 3);
-    assert_true(news.late_ms[1] - start_ms >= 100);
-    assert_true(news.late_ms[2] - start_ms >= 300);
+    assert_ok(control_waiting(a, &s, 0, all_ranks, 2, 0, 100, NULL));
+    assert_ok(control_waiting(a, &s, 0, all_ranks, 2, 0, 100, NULL)); // no second line
+    await_count(&seen.n_late, 3);
+    assert_true(seen.late_ms[1] - start_ms >= 100);
+    assert_true(seen.late_ms[2] - start_ms >= 300);
     assert_ok(control_arrived(a, &s, 0));
     assert_ok(ls_store_set(control_store(a), "k", "v", 1));
-    n = count_of(&news.n_late);
+    n = count_of(&seen.n_late);
     poll(NULL, 0, 450);
-    assert_int_equal(count_of(&news.n_late), n);
+    assert_int_equal(count_of(&seen.n_late), n);
     control_close(a);
     control_close(b);
     hub_thread_stop(t, SOON);
@@ -301,24 +301,24 @@ static void a_stage_that_lasts_is_reported(void **state)
     LS_UNUSED(state);
     setenv("LOCKSTEP_LATE_MS", "60", 1);
     control_begin_stage(a, &stage);
-    while (count_of(&news.n_late) == 0) {
+    while (count_of(&seen.n_late) == 0) {
         assert_ok(control_poll(a));
         (void)control_watch(a);
         poll(NULL, 0, 1);
     }
-    ls_mutex_lock(&news.lock);
-    assert_int_equal(strncmp(news.late, "connecting to the other ranks has waited for ", 45), 0);
-    assert_non_null(strstr(news.late, "arrived 0, not arrived 1 ("));
-    assert_non_null(strstr(news.late, ", 2 (has not joined)"));
-    ls_mutex_unlock(&news.lock);
+    ls_mutex_lock(&seen.lock);
+    assert_int_equal(strncmp(seen.late, "connecting to the other ranks has waited for ", 45), 0);
+    assert_non_null(strstr(seen.late, "arrived 0, not arrived 1 ("));
+    assert_non_null(strstr(seen.late, ", 2 (has not joined)"));
+    ls_mutex_unlock(&seen.lock);
     control_end_stage(a);
     assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // no report of it is to come any more
-    ls_mutex_lock(&news.lock);
-    news.n_late = 0;
-    ls_mutex_unlock(&news.lock);
+    ls_mutex_lock(&seen.lock);
+    seen.n_late = 0;
+    ls_mutex_unlock(&seen.lock);
     blind.is_blind = true;
     control_begin_stage(b, &blind);
-    while (count_of(&news.n_late) == 0)
+    while (count_of(&seen.n_late) == 0)
         poll(NULL, 0, 1);
     control_end_stage(b);
     unsetenv("LOCKSTEP_LATE_MS");
@@ -336,7 +336,7 @@ static void tell(control *c, coll_kind kind, uint64_t sequence, uint64_t digest)
     assert_ok(control_called(c, &s, &digest, 1));
 }
 
-static void calls_that_differ_are_told_to_both_sides(void **state)
+static void both_ranks_receive_different_calls(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -360,8 +360,8 @@ static void calls_that_differ_are_told_to_both_sides(void **state)
     hub_thread_stop(t, SOON);
 }
 
-/* Of a quick group only some calls are told; the digest covers those in between. */
-static void calls_that_differed_between_samples_are_told(void **state)
+/* Only some calls of a quick group are reported; the digest covers those in between. */
+static void hub_detects_different_calls_between_samples(void **state)
 {
     hub_thread *t = start(2);
     control *a = join(t, 0, 2);
@@ -371,7 +371,7 @@ static void calls_that_differed_between_samples_are_told(void **state)
     LS_UNUSED(state);
     tell(a, COLL_ALL_REDUCE, 64, 1);
     tell(a, COLL_ALL_REDUCE, 128, 2);
-    tell(b, COLL_ALL_REDUCE, 96, 5); // nobody else tells of this one
+    tell(b, COLL_ALL_REDUCE, 96, 5); // no other rank reports this one
     tell(b, COLL_ALL_REDUCE, 128, 3);
     cause = await_cause(a);
     assert_int_equal(cause.kind, CAUSE_MISMATCH);
@@ -409,14 +409,14 @@ int main(void)
         cmocka_unit_test(agreeing_ranks_and_other_numbers_are_left_in_peace),
         cmocka_unit_test(members_that_wait_are_notified_of_a_leave),
         cmocka_unit_test(a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group),
-        cmocka_unit_test(two_receives_of_a_rank_from_one_peer_are_told_apart),
-        cmocka_unit_test(the_hub_makes_a_late_report_when_it_was_asked_for),
-        cmocka_unit_test(the_late_report_says_who_is_missing_and_what_it_does),
+        cmocka_unit_test(hub_distinguishes_two_receives_of_a_rank_from_one_peer),
+        cmocka_unit_test(hub_makes_a_wait_report_on_request),
+        cmocka_unit_test(wait_report_names_the_missing_ranks_and_their_state),
         cmocka_unit_test(a_rank_that_is_stopped_after_it_arrived_is_named),
-        cmocka_unit_test(late_reports_come_again_with_growing_pauses),
+        cmocka_unit_test(wait_reports_repeat_with_growing_pauses),
         cmocka_unit_test(a_stage_that_lasts_is_reported),
-        cmocka_unit_test(calls_that_differ_are_told_to_both_sides),
-        cmocka_unit_test(calls_that_differed_between_samples_are_told),
+        cmocka_unit_test(both_ranks_receive_different_calls),
+        cmocka_unit_test(hub_detects_different_calls_between_samples),
         cmocka_unit_test(equal_calls_at_any_pace_are_left_in_peace),
     };
     const struct CMUnitTest sealed[] = {

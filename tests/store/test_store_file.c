@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_store_file.c - what is special about the store in a file: processes that die, content that
- * is not a store's.
+ * test_store_file.c - the store in a file: processes that die, incomplete records, files that are
+ * not stores.
  */
 #include "base/unit.h"
 
@@ -105,7 +105,7 @@ static void what_a_killed_job_left_is_forgotten(void **state)
     s = open_store();
     assert_ok(ls_store_count(s, &count));
     assert_int_equal(count, 0);
-    die_with_a_key(); // while somebody lives, what a dead one has set stays
+    die_with_a_key(); // while another process lives, the values of a dead one stay
     assert_ok(ls_store_count(s, &count));
     assert_int_equal(count, 1);
     ls_store_close(s);
@@ -131,7 +131,7 @@ static void a_half_written_record_is_cut_off(void **state)
         ls_store_close(b);
     }
     b = open_store();
-    assert_ok(ls_store_set(b, "third", "3", 1)); // over the torn one
+    assert_ok(ls_store_set(b, "third", "3", 1)); // over the incomplete one
     ls_store_close(b);
     b = open_store();
     assert_ok(ls_store_get(b, "third", 0, &value, NULL));
@@ -201,7 +201,7 @@ static void every_changed_byte_is_found_or_harmless(void **state)
     for (size_t at = 0; at < n; at++) {
         memcpy(bad, good, n);
         bad[at] ^= 0x10;
-        // A longer length in front of the last record looks like a torn one.
+        // A longer length in front of the last record looks like an incomplete one.
         if (read_content(bad, n) == LS_OK)
             assert_true(at >= 16);
     }

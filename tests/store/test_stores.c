@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_stores.c - what every kind of store must do, over each kind: two handles of one store where
- * there are two.
+ * test_stores.c - the contract of all kinds of store, run for each kind, with two handles of one
+ * store where that is possible.
  */
 #include "base/unit.h"
 
@@ -318,7 +318,7 @@ static void keys_and_values_have_limits(void **state)
     for_each_kind(check_limits);
 }
 
-static void a_set_wakes_who_waits_for_it(void **state)
+static void set_wakes_a_waiting_get(void **state)
 {
     LS_UNUSED(state);
     for_each_kind(check_wake_ups);
@@ -351,14 +351,14 @@ static void bad_urls_and_options_are_refused(void **state)
     ls_store_free(NULL);
 }
 
-static void nobody_there_is_told_at_the_deadline(void **state)
+static void open_without_a_server_fails_at_the_deadline(void **state)
 {
     const ls_store_options opt = {.size = sizeof(opt), .timeout_ms = 50};
     ls_store *s = NULL;
 
     LS_UNUSED(state);
-    assert_status(ls_store_open("unix:@lockstep-nobody-here", &opt, &s), LS_EPEER);
-    assert_last_error("unix:@lockstep-nobody-here");
+    assert_status(ls_store_open("unix:@lockstep-no-server-here", &opt, &s), LS_EPEER);
+    assert_last_error("unix:@lockstep-no-server-here");
     assert_last_error("refused");
 }
 
@@ -447,10 +447,10 @@ int main(void)
         cmocka_unit_test(compare_set_swaps_only_what_is_expected),
         cmocka_unit_test(a_wait_that_times_out_names_what_is_missing),
         cmocka_unit_test(keys_and_values_have_limits),
-        cmocka_unit_test(a_set_wakes_who_waits_for_it),
+        cmocka_unit_test(set_wakes_a_waiting_get),
         cmocka_unit_test(adds_of_two_at_once_are_all_counted),
         cmocka_unit_test(bad_urls_and_options_are_refused),
-        cmocka_unit_test(nobody_there_is_told_at_the_deadline),
+        cmocka_unit_test(open_without_a_server_fails_at_the_deadline),
         cmocka_unit_test(another_users_key_opens_nothing),
         cmocka_unit_test(prefixes_keep_jobs_apart),
     };

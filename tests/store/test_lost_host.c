@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_vanish.c - a host that is suddenly not there any more: no goodbye, no end of the connection,
- * only silence. Two network namespaces stand for two hosts; needs root and iproute2.
+ * test_lost_host.c - a host that is lost without any message: its connections do not end, they are
+ * silent. Two network namespaces serve as two hosts; needs root and iproute2.
  */
 #include "base/unit.h"
 
@@ -24,8 +24,8 @@
 #define JOB       "0123456789abcdef"
 
 static net_key key;
-static int to_far[2];   /* the far host's orders */
-static int from_far[2]; /* and its answers */
+static int to_remote[2];   /* orders to the remote host */
+static int from_remote[2]; /* and its answers */
 
 /* Runs a command with $PEER set to a process id; whether it worked. */
 static bool run(const char *command, pid_t peer)
@@ -36,13 +36,13 @@ static bool run(const char *command, pid_t peer)
     return system(whole) == 0;
 }
 
-static void tell(int fd)
+static void send_byte(int fd)
 {
     if (write(fd, "x", 1) != 1)
         _exit(1);
 }
 
-static bool hear(int fd)
+static bool await_byte(int fd)
 {
     char byte;
 
@@ -60,55 +60,55 @@ static control *join(const net_address *at, int rank)
     return c;
 }
 
-/* The far host: its own network, then rank 1, then waits to be killed. */
-static void be_far_host(void)
+/* The remote host: its own network, then rank 1, then waits to be killed. */
+static void run_remote_host(void)
 {
     net_address at;
     char text[NET_ADDRESS_TEXT_MAX] = "";
 
     if (unshare(CLONE_NEWNET) != 0)
         _exit(SKIPPED);
-    tell(from_far[1]);
-    if (!hear(to_far[0]) || // the cable is plugged in
+    send_byte(from_remote[1]);
+    if (!await_byte(to_remote[0]) || // the cable is plugged in
         !run("ip addr add 10.99.0.2/24 dev lsfar && ip link set lsfar up", 0))
         _exit(1);
-    tell(from_far[1]);
-    if (read(to_far[0], text, sizeof(text) - 1) <= 0 || net_address_decode(text, &at) != LS_OK ||
+    send_byte(from_remote[1]);
+    if (read(to_remote[0], text, sizeof(text) - 1) <= 0 || net_address_decode(text, &at) != LS_OK ||
         join(&at, 1) == NULL)
         _exit(1);
-    tell(from_far[1]);
+    send_byte(from_remote[1]);
     for (;;)
         pause();
 }
 
 /* Makes both networks; 0, or SKIPPED where that is not allowed here. */
-static int make_networks(pid_t *far)
+static int make_networks(pid_t *remote)
 {
     int status = 0;
 
     if (geteuid() != 0 || !run("ip link show", 0) || unshare(CLONE_NEWNET) != 0)
         return SKIPPED;
-    if (pipe(to_far) != 0 || pipe(from_far) != 0)
+    if (pipe(to_remote) != 0 || pipe(from_remote) != 0)
         return 1;
-    *far = fork();
-    if (*far < 0)
+    *remote = fork();
+    if (*remote < 0)
         return 1;
-    if (*far == 0)
-        be_far_host();
-    if (!hear(from_far[0]) ||
+    if (*remote == 0)
+        run_remote_host();
+    if (!await_byte(from_remote[0]) ||
         !run("ip link set lo up && ip link add lsnear type veth peer name lsfar "
              "netns $PEER && ip addr add 10.99.0.1/24 dev lsnear && ip link "
              "set lsnear up",
-             *far)) {
-        kill(*far, SIGKILL);
-        waitpid(*far, &status, 0);
+             *remote)) {
+        kill(*remote, SIGKILL);
+        waitpid(*remote, &status, 0);
         return SKIPPED;
     }
-    tell(to_far[1]);
-    return hear(from_far[0]) ? 0 : 1;
+    send_byte(to_remote[1]);
+    return await_byte(from_remote[0]) ? 0 : 1;
 }
 
-/* How long rank 0 waits for the news; -1 when it never came. */
+/* How long rank 0 waits for the cause; -1 when none arrives. */
 static int64_t await_death(control *c, job_cause *cause)
 {
     const int64_t start_ms = ls_now_ms();
@@ -121,10 +121,10 @@ static int64_t await_death(control *c, job_cause *cause)
     return ls_now_ms() - start_ms;
 }
 
-static void a_vanished_host_is_noticed_within_six_seconds(void **state)
+static void lost_host_is_detected_within_six_seconds(void **state)
 {
     const hub_options opt = {.job = JOB, .world_size = 2, .key = &key};
-    const pid_t *far = *state;
+    const pid_t *remote = *state;
     net_address at;
     hub_thread *t = NULL;
     control *c;
@@ -135,11 +135,11 @@ static void a_vanished_host_is_noticed_within_six_seconds(void **state)
     assert_ok(net_address_decode("10.99.0.1:0", &at));
     assert_ok(hub_thread_start(&opt, &at, &t));
     net_address_text(text, sizeof(text), hub_thread_address(t));
-    assert_int_equal(write(to_far[1], text, strlen(text)), strlen(text));
-    assert_true(hear(from_far[0]));
+    assert_int_equal(write(to_remote[1], text, strlen(text)), strlen(text));
+    assert_true(await_byte(from_remote[0]));
     c = join(hub_thread_address(t), 0);
     assert_non_null(c);
-    assert_true(run("ip link set lsnear down", *far)); // the cable is pulled
+    assert_true(run("ip link set lsnear down", *remote)); // the cable is pulled
     took_ms = await_death(c, &cause);
     print_message("noticed after %lld ms: %s\n", (long long)took_ms, cause.text);
     control_close(c);
@@ -151,22 +151,22 @@ static void a_vanished_host_is_noticed_within_six_seconds(void **state)
 
 int main(void)
 {
-    static pid_t far;
+    static pid_t remote;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(a_vanished_host_is_noticed_within_six_seconds, &far),
+        cmocka_unit_test_prestate(lost_host_is_detected_within_six_seconds, &remote),
     };
     int result;
 
     setenv("LOCKSTEP_LOG", "error", 1);
     if (net_key_random(&key) != LS_OK)
         return 1;
-    result = make_networks(&far);
+    result = make_networks(&remote);
     if (result == SKIPPED)
         print_message("skipped: network namespaces need root and iproute2\n");
     if (result != 0)
         return result;
     result = cmocka_run_group_tests(tests, NULL, NULL);
-    kill(far, SIGKILL);
-    waitpid(far, NULL, 0);
+    kill(remote, SIGKILL);
+    waitpid(remote, NULL, 0);
     return result;
 }

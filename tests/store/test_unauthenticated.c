@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_strangers.c - connections without the key: a thousand silent and a thousand that send
- * garbage, and then a job that forms. The strangers live in a child process, so that the figures of
- * this one are the hub's.
+ * test_unauthenticated.c - connections without the key: a thousand silent and a thousand that send
+ * garbage, and then a job that forms. They are opened by a child process, so that the figures of
+ * this process are those of the hub.
  */
 #include "base/unit.h"
 
@@ -80,7 +80,7 @@ static int count_fds(void)
     return n;
 }
 
-/* --- the strangers --- */
+/* --- unauthenticated connections --- */
 
 /* What one of them says first: nothing, noise, or the beginning of a real hello. */
 static void say_something(int fd, int i, ls_rng *rng)
@@ -102,8 +102,8 @@ static void say_something(int fd, int i, ls_rng *rng)
         return; // refused already
 }
 
-/* Opens all connections, tells the parent with one byte, and holds them until it is killed. */
-static void be_strangers(const net_address *hub_address, int ready_fd)
+/* Opens all connections, signals the parent with one byte, and holds them until it is killed. */
+static void be_clients(const net_address *hub_address, int ready_fd)
 {
     static int fds[N_SILENT + N_GARBAGE];
     ls_rng rng;
@@ -121,7 +121,7 @@ static void be_strangers(const net_address *hub_address, int ready_fd)
         pause();
 }
 
-static pid_t start_strangers(const net_address *hub_address)
+static pid_t start_clients(const net_address *hub_address)
 {
     int ready[2];
     char byte = 0;
@@ -131,7 +131,7 @@ static pid_t start_strangers(const net_address *hub_address)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        be_strangers(hub_address, ready[1]);
+        be_clients(hub_address, ready[1]);
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(byte, 'r');
@@ -139,7 +139,7 @@ static pid_t start_strangers(const net_address *hub_address)
     return pid;
 }
 
-static void end_strangers(pid_t pid)
+static void end_clients(pid_t pid)
 {
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -192,47 +192,47 @@ static int64_t form_job(const hub_thread *t)
     return end_ms - start_ms;
 }
 
-static void form_among_strangers(const char *where)
+static void form_among_clients(const char *where)
 {
     hub_thread *t = start(where, 2);
     int64_t resident;
     int64_t took_ms;
     int n_fds;
-    pid_t strangers;
+    pid_t clients;
 
     form_job(t); // all code has run once
     resident = resident_bytes();
     n_fds = count_fds();
-    strangers = start_strangers(hub_thread_address(t));
+    clients = start_clients(hub_thread_address(t));
     took_ms = form_job(t);
     resident = resident_bytes() - resident;
     n_fds = count_fds() - n_fds;
     print_message("%s: formed in %lld ms, %lld KiB and %d descriptors more\n",
                   where ? where : "unix", (long long)took_ms, (long long)resident / 1024, n_fds);
-    end_strangers(strangers);
+    end_clients(clients);
     hub_thread_stop(t, 0);
     assert_true(n_fds <= 80);
     if (!IS_SANITIZED) {
-        // Some 0.2 s on an idle machine, and less than the 5 after which silent strangers are cut
+        // Some 0.2 s on an idle machine, and less than the 5 after which silent clients are cut
         // off.
         assert_true(took_ms < 4000);
         assert_true(resident <= 1024 * 1024);
     }
 }
 
-static void a_job_forms_among_two_thousand_strangers(void **state)
+static void job_forms_among_two_thousand_unauthenticated_connections(void **state)
 {
     LS_UNUSED(state);
-    form_among_strangers("127.0.0.1:0");
+    form_among_clients("127.0.0.1:0");
 }
 
 static void the_same_over_a_unix_socket(void **state)
 {
     LS_UNUSED(state);
-    form_among_strangers(NULL);
+    form_among_clients(NULL);
 }
 
-/* --- what a stranger gets --- */
+/* --- the answers to an unauthenticated client --- */
 
 /* Reads until the hub closes; returns how many bytes came. */
 static size_t read_to_end(int fd, uint8_t *out, size_t n)
@@ -249,26 +249,26 @@ static size_t read_to_end(int fd, uint8_t *out, size_t n)
     return done;
 }
 
-static void a_stranger_stores_nothing_and_reads_nothing(void **state)
+static void unauthenticated_client_stores_nothing_and_reads_nothing(void **state)
 {
     hub_thread *t = start("127.0.0.1:0", 2);
     // A set request behind a hello whose proof is wrong.
-    uint8_t said[68 + 32 + 8 + 8 + 4 + 1 + 4 + 1] = "LSTP\2\1\0\0" JOB;
-    uint8_t heard[1024];
+    uint8_t request[68 + 32 + 8 + 8 + 4 + 1 + 4 + 1] = "LSTP\2\1\0\0" JOB;
+    uint8_t received[1024];
     member m[2] = {{.t = t, .rank = 0}, {.t = t, .rank = 1}};
     int64_t count = -1;
     size_t moved;
     int fd;
 
     LS_UNUSED(state);
-    said[100] = 18;
-    said[104] = 10;
-    said[116] = 1;
-    said[120] = 'k';
-    said[121] = 1;
+    request[100] = 18;
+    request[104] = 10;
+    request[116] = 1;
+    request[120] = 'k';
+    request[121] = 1;
     assert_ok(net_connect(hub_thread_address(t), NET_STREAM, ls_deadline_ms(SOON), &fd));
-    assert_ok(net_send_some(fd, "the hub", said, sizeof(said), &moved));
-    assert_true(read_to_end(fd, heard, sizeof(heard)) <= 69); // version, nonce and MAC
+    assert_ok(net_send_some(fd, "the hub", request, sizeof(request), &moved));
+    assert_true(read_to_end(fd, received, sizeof(received)) <= 69); // version, nonce and MAC
     close(fd);
     for (int i = 0; i < 2; i++) {
         const control_options opt = {.hub = *hub_thread_address(t),
@@ -291,12 +291,12 @@ static void silence_is_cut_off_after_five_seconds_even_without_pressure(void **s
 {
     hub_thread *t = start("127.0.0.1:0", 2);
     const int64_t start_ms = ls_now_ms();
-    uint8_t heard[16];
+    uint8_t received[16];
     int fd;
 
     LS_UNUSED(state);
     assert_ok(net_connect(hub_thread_address(t), NET_STREAM, ls_deadline_ms(SOON), &fd));
-    assert_int_equal(read_to_end(fd, heard, sizeof(heard)), 0);
+    assert_int_equal(read_to_end(fd, received, sizeof(received)), 0);
     assert_true(ls_now_ms() - start_ms >= 4900);
     close(fd);
     hub_thread_stop(t, 0);
@@ -331,9 +331,9 @@ static void when_descriptors_run_out_the_hub_recovers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_forms_among_two_thousand_strangers),
+        cmocka_unit_test(job_forms_among_two_thousand_unauthenticated_connections),
         cmocka_unit_test(the_same_over_a_unix_socket),
-        cmocka_unit_test(a_stranger_stores_nothing_and_reads_nothing),
+        cmocka_unit_test(unauthenticated_client_stores_nothing_and_reads_nothing),
         cmocka_unit_test(silence_is_cut_off_after_five_seconds_even_without_pressure),
         cmocka_unit_test(when_descriptors_run_out_the_hub_recovers),
     };
